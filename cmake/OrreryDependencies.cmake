@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Libraries that are required (all from Debian) and those that are only looked for.
+
+find_package(fmt REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+
+# libsimgrid-dev ships no CMake package, only pkg-config and headers.
+find_path(SIMGRID_INCLUDE_DIR simgrid/s4u.hpp)
+find_library(SIMGRID_LIBRARY simgrid)
+find_package(MPI COMPONENTS CXX QUIET)
+find_package(CUDAToolkit QUIET)
+find_library(NCCL_LIBRARY nccl)
+
+function(orrery_print_summary)
+  set(found_simgrid "no: the SimGrid network backend is off")
+  if(SIMGRID_INCLUDE_DIR AND SIMGRID_LIBRARY)
+    set(found_simgrid "yes")
+  endif()
+  set(found_mpi "no: real runs on CPU ranks are off")
+  if(MPI_CXX_FOUND)
+    set(found_mpi "yes")
+  endif()
+  set(found_cuda "no: real runs on GPUs are off")
+  if(ORRERY_CUDA STREQUAL "OFF")
+    set(found_cuda "turned off by ORRERY_CUDA=OFF")
+  elseif(CUDAToolkit_FOUND AND NCCL_LIBRARY)
+    set(found_cuda "yes")
+  endif()
+  message(STATUS "Orrery ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE})")
+  message(STATUS "  SimGrid      ${found_simgrid}")
+  message(STATUS "  MPI          ${found_mpi}")
+  message(STATUS "  CUDA + NCCL  ${found_cuda}")
+endfunction()

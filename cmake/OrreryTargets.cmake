@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Declares this project's libraries, programs and tests, all with the same warnings and include root.
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(orrery_flags INTERFACE)
+target_include_directories(orrery_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(orrery_flags INTERFACE -Wall -Wextra -Wshadow -Wswitch -Wno-missing-field-initializers)
+if(ORRERY_WERROR)
+  target_compile_options(orrery_flags INTERFACE -Werror)
+endif()
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
+  target_link_options(orrery_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+# orrery_library(NAME SOURCES a.cc ... DEPS orrery_units fmt::fmt ...)
+function(orrery_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC orrery_flags ${A_DEPS})
+endfunction()
+
+# orrery_program(NAME SOURCES ... DEPS ...)
+function(orrery_program name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE orrery_flags ${A_DEPS})
+endfunction()
+
+# orrery_test(NAME [LABEL unit|slow] SOURCES ... DEPS ...): one GoogleTest binary, registered as one
+# CTest entry. It finds the source tree in ORRERY_SOURCE_DIR.
+function(orrery_test name)
+  cmake_parse_arguments(A "" "LABEL" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE orrery_flags GTest::gtest_main GTest::gmock ${A_DEPS})
+  target_compile_definitions(${name} PRIVATE ORRERY_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  if(NOT A_LABEL)
+    set(A_LABEL unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL})
+endfunction()
