@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings that fit side by side on the point-to-point links of one node.
+#pragma once
+
+#include <vector>
+
+#include "model/topo/spec.h"
+
+namespace orrery {
+
+// The largest number of directed Hamiltonian cycles over GPUs 0..n-1 that share no directed link.
+// On the V100 hybrid cube mesh: 1, 2, 4, 0, 2, 4, 6 for n = 2..8, and measured bus bandwidth is
+// 22.5 GB/s times that number. Exact unless the search exceeds its fixed budget (dense meshes of
+// eight or more GPUs), then a lower bound. n = 1 has no ring.
+int PackedRings(const std::vector<MeshLink>& mesh, int n);
+
+}  // namespace orrery

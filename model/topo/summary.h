@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What closed forms need to know of a cluster, without building its graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/topo/spec.h"
+#include "model/units/quantity.h"
+
+namespace orrery {
+
+struct ClusterSummary {
+  std::string name;
+  std::string gpu;             // kUnknownGpu: refuse to plan until the user names one
+  std::string fabric_profile;
+  int64_t nodes = 0;
+  int gpus_per_node = 0;       // in use
+  IntraLink intra = IntraLink::kNone;
+  BytesPerSecond scaleup_per_gpu;  // per direction, all links of a GPU; PCIe rate for kPcie
+  BytesPerSecond per_link;         // one scale-up link
+  BytesPerSecond pcie_rate;
+  int nics_per_node = 0;
+  BytesPerSecond nic_rate;         // per direction per NIC, not above what PCIe feeds it with
+  double oversubscription = 1.0;   // leaf rate from below over uplink rate; 1 = full bisection
+  int64_t leaf_nodes = 0;          // up to this many nodes no uplink is needed (rails: same rail)
+  bool rail_optimised = false;
+  std::optional<DollarsPerHour> node_price;
+  std::string price_source;
+  std::vector<int> packed_rings;
+
+  int64_t ranks() const { return nodes * gpus_per_node; }
+  BytesPerSecond node_rate() const { return nic_rate * nics_per_node; }
+  // Edge-disjoint directed rings over GPUs 0..n-1 of one node on point-to-point links; 0 when there
+  // is none, also for every other kind of link.
+  int PackedRings(int n) const;
+};
+
+// `gpus_per_node` 0: all. Out of range counts are an InputError that names the limit.
+ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_node = 0);
+
+// Rate per direction over the worst cut of `nodes` nodes into two halves; 0 for one node.
+BytesPerSecond Bisection(const TopologySpec& spec, int64_t nodes);
+
+// Throws the InputError of Summarise and BuildCluster.
+void CheckCounts(const TopologySpec& spec, int64_t nodes, int gpus_per_node);
+
+}  // namespace orrery
