@@ -21,14 +21,17 @@ using ViewId = int32_t;
 // Each row of the op table (op_table.cc) gives operands, required attributes, FLOPs and trace name.
 // Kernels live with the executors; the reference semantics is written here.
 enum class OpKind : uint8_t {
-  // Input. load: out t[n]; attrs what, batch, seq; group = the data group: sample index of local
-  // sample i of micro-batch m = (m * group size + index in group) * batch + i. Layout [position, sample].
+  // Input. load: out t[seq*batch*h]; attrs what batch seq h axis; group = the data group (-1: one member): sample
+  // index of local sample i of micro-batch m = (m * group size + index in group) * batch + i. Layout [position, sample]
+  // (h > 0: features, [sample, h]). axis: the sequence is sharded, first position = coord(axis) * seq.
+  // Masked positions are `seq` distinct positions of a sequence of v tokens.
   kLoad,
   // Element movement.
   kZero,         // out x
   kAdd,          // out c; in a, b: c = a + b
   kGatherRows,   // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
-  kScatterRows,  // out dx[n]; in dy[rows,h], pos; attrs rows h batch: zero everywhere else, rows added
+  kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
+                 //   rows coord(axis)*n .. +n of the full sequence
   // Embeddings. axis shards the table's rows: first local row = coord(axis)*vl; foreign tokens give 0.
   kEmbed,        // out x; in tokens, table (, x if acc); attrs rows h vl axis acc
   kEmbedBwd,     // out dtable; in dtable, tokens, dx; attrs rows h vl axis: accumulates
@@ -69,7 +72,8 @@ enum class OpKind : uint8_t {
   kMse,          // out dy, loss; in y, target, loss (, loss scale); attrs n scale: loss += scale*sum((y-t)^2)
   // Optimizer. zaxis: the buffers are shard coord(zaxis) of the flat unit (-1: whole unit). `rep` is the first
   // element of the unit's tail that is replicated over the tensor axis.
-  kSumSq,        // out acc; in acc, g; attrs n zaxis rep wt wrep: acc += wt*sum(g^2 before rep) + wrep*sum(after)
+  kSumSq,        // out acc; in acc, g; attrs n zaxis rep wt wrep: acc += wt*sum(g^2 before rep) + wrep*sum(after). The view `gnorm`
+                 //   is this sum of squares over the whole model, of gradients still multiplied by the loss scale
   kSgd,          // out W (, M); in g, W|M (, gn) (, lsc); attrs n lr wd clip master zaxis
   kAdam,         // out W (, M), m, v; in g, W|M, m, v (, gn) (, lsc); attrs n lr beta1 beta2 eps wd clip master zaxis decoupled
   kLambDir,      // out m, v, u, norms[2*segments]; in g, W|M, m, v (, gn) (, lsc); attrs as adam + wt wrep rep: per

@@ -79,7 +79,9 @@ struct Unit {
 };
 
 enum class BufferClass : uint8_t { kParam, kGathered, kGrad, kGradTransient, kMaster, kOptimizer, kActivation, kScalar };
-enum class Life : uint8_t { kStep, kDerived };  // kDerived: one block names it -> a call; several -> a micro-batch
+// kDerived: one block names it -> a call; several -> a micro-batch. kMicroBatch: a micro-batch even if one block
+// names it (sent and received tensors: their slots then alternate from call to call).
+enum class Life : uint8_t { kStep, kDerived, kMicroBatch };
 enum class Space : uint8_t { kDevice, kHost };
 
 struct Buffer {
@@ -89,7 +91,7 @@ struct Buffer {
   int64_t elements = 0;
   Life life = Life::kDerived;
   uint8_t extra_slots = 0;   // slack on top of the derived slots (received tensors)
-  int16_t ring = -1;         // index into Program::rings; own region outside the shared scratch
+  int16_t ring = -1;         // index into Program::rings: own region outside the shared scratch; only for call buffers
   int16_t ring_index = 0;    // slot = ring_index mod slots
   int32_t unit = -1;         // index into Program::units
   int8_t unit_shard_axis = -1;  // the buffer is shard coord(axis) of the unit
