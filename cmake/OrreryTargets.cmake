@@ -25,11 +25,16 @@ function(orrery_library name)
   target_link_libraries(${name} PUBLIC orrery_flags ${A_DEPS})
 endfunction()
 
-# orrery_program(NAME SOURCES ... DEPS ...)
+# orrery_program(NAME SOURCES ... DEPS ...): lands in build/bin, or build/bench when named bench_*.
 function(orrery_program name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE orrery_flags ${A_DEPS})
+  set(folder bin)
+  if(name MATCHES "^bench_")
+    set(folder bench)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
 endfunction()
 
 # orrery_test(NAME [LABEL unit|slow] SOURCES ... DEPS ...): one GoogleTest binary, registered as one

@@ -21,7 +21,7 @@ struct Source {
 };
 using SourcePtr = std::shared_ptr<const Source>;
 
-// Line and column count from 1; 0 means that the place inside the source is unknown.
+// Line and column (in bytes) count from 1; 0 means that the place inside the source is unknown.
 struct Location {
   SourcePtr source;
   int line = 0;
@@ -37,7 +37,7 @@ struct Diagnostic {
 class InputError : public std::exception {
  public:
   explicit InputError(std::vector<Diagnostic> diagnostics);
-  explicit InputError(std::string message, std::string hint = "");  // no location
+  explicit InputError(std::string message, std::string hint = "");      // no location
   const char* what() const noexcept override { return what_.c_str(); }  // rendered, no colour
   const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }
 
@@ -46,7 +46,7 @@ class InputError : public std::exception {
   std::string what_;
 };
 
-// Collects diagnostics while reading one input.
+// Collects diagnostics while reading one input; keeps the first thousand.
 class Diagnostics {
  public:
   void Error(Location where, std::string message, std::string hint = "");
@@ -58,13 +58,16 @@ class Diagnostics {
 };
 
 // "file:3:7: error: ...", source line, caret, "  hint: ...". At most ten, then "... and N more".
+// Control characters and bytes that are no UTF-8 come out as \xNN; long lines are cropped.
 std::string Render(const std::vector<Diagnostic>& diagnostics, bool colour);
 
-// Reads a file of at most `max_bytes`; a missing, unreadable, oversized or binary file (a NUL byte) is an InputError.
+// Reads a file of at most `max_bytes`; a missing, unreadable, oversized or binary file (a NUL byte)
+// is an InputError.
 SourcePtr ReadSource(const std::string& path, std::size_t max_bytes = std::size_t{256} << 20);
 
 // The candidates nearest to `wrong` by edit distance, best first, only plausible ones.
-std::vector<std::string> NearestNames(std::string_view wrong, const std::vector<std::string>& candidates,
+std::vector<std::string> NearestNames(std::string_view wrong,
+                                      const std::vector<std::string>& candidates,
                                       std::size_t most = 3);
 // "did you mean 'x' or 'y'?", or "one of: a, b, c" when nothing is near and the list is short.
 std::string SuggestName(std::string_view wrong, const std::vector<std::string>& candidates);

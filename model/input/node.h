@@ -5,7 +5,10 @@
 // is recorded in the document's Diagnostics, and a harmless value comes back, so that reading goes
 // on. Call Diagnostics::ThrowIfAny() before using what was read. Every key that was asked for is
 // marked as known; RejectUnknownKeys() reports the others with the nearest right name. Duplicate
-// keys, anchors' cycles, tabs, truncated text and multi-document files are errors at parse time.
+// keys, aliases, tags, tab indentation, nesting above 64 levels, truncated, empty and
+// multi-document texts are errors at parse time. Numbers and truth values are plain: "12" in quotes
+// is a string. The harmless value is the one nearest to 1 in range, one base unit, the first
+// choice, "" or false; a missing map or list is an empty stand-in that records nothing more.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,8 @@
 #include "model/units/quantity.h"
 
 namespace orrery {
+
+struct YamlTree;
 
 class Node {
  public:
@@ -54,7 +59,7 @@ class Node {
   bool Bool(const std::string& key, bool fallback) const;
   Bytes ReadBytes(const std::string& key) const;
   Seconds ReadSeconds(const std::string& key) const;
-  BytesPerSecond ReadBytesPerSecond(const std::string& key) const;
+  BytesPerSecond ReadBytesPerSecond(const std::string& key) const;  // rates are above zero
   FlopsPerSecond ReadFlopsPerSecond(const std::string& key) const;
   DollarsPerHour ReadDollarsPerHour(const std::string& key) const;
 
@@ -64,7 +69,8 @@ class Node {
     return table[ChoiceIndex(key, Names(table), std::nullopt)].second;
   }
   template <class E>
-  E Choice(const std::string& key, std::span<const std::pair<const char*, E>> table, E fallback) const {
+  E Choice(const std::string& key, std::span<const std::pair<const char*, E>> table,
+           E fallback) const {
     return Has(key) ? Choice(key, table) : fallback;
   }
 
@@ -74,7 +80,8 @@ class Node {
   double AsNumber(double min, double max) const;
 
   void Error(const std::string& message, const std::string& hint = "") const;  // at this node
-  void ErrorAt(const std::string& key, const std::string& message, const std::string& hint = "") const;
+  void ErrorAt(const std::string& key, const std::string& message,
+               const std::string& hint = "") const;
   void RejectUnknownKeys() const;  // this map only, not its children
 
  private:
@@ -87,8 +94,22 @@ class Node {
   std::size_t ChoiceIndex(const std::string& key, const std::vector<std::string>& names,
                           std::optional<std::size_t> fallback) const;
 
-  struct State;
-  std::shared_ptr<State> state_;
+  struct Document;  // what all nodes of a document share
+  Node(std::shared_ptr<const Document> document, std::shared_ptr<const YamlTree> tree);
+
+  // The value under `key`, marked as known. Null: absent; recorded when `required`.
+  const YamlTree* Lookup(const std::string& key, bool required) const;
+  Node Absent() const;  // stands in for what is missing; reading from it records nothing more
+  bool RequireMap() const;
+  void Record(const Location& where, const std::string& message, const std::string& hint) const;
+  std::optional<std::string> ScalarText(const YamlTree& tree, const std::string& name) const;
+  int64_t ToInteger(const YamlTree& tree, const std::string& name, int64_t min, int64_t max) const;
+  double ToNumber(const YamlTree& tree, const std::string& name, double min, double max) const;
+  template <class Q>
+  Q ReadQuantity(const std::string& key, bool above_zero) const;
+
+  std::shared_ptr<const Document> document_;
+  std::shared_ptr<const YamlTree> tree_;  // null: absent
 };
 
 }  // namespace orrery

@@ -7,7 +7,9 @@
 //   compute      FLOP/s GFLOP/s TFLOP/s PFLOP/s
 //   money        USD/h or $/h
 //
-// Parse* return std::nullopt and set `error` to a sentence naming the accepted units.
+// Parse* return std::nullopt and set `error` (when not null) to a sentence naming the accepted
+// units. A space between number and unit is allowed; case matters; negative and infinite values are
+// refused.
 #pragma once
 
 #include <optional>
@@ -17,6 +19,17 @@
 #include "model/units/quantity.h"
 
 namespace orrery {
+
+// What is wrong with a quantity's text, and what would be right.
+struct TextError {
+  std::string message;
+  std::string hint;
+};
+
+// The same as the named functions below, with message and hint apart. Defined for Bytes, Seconds,
+// BytesPerSecond, FlopsPerSecond and DollarsPerHour.
+template <class Q>
+std::optional<Q> ParseQuantity(std::string_view text, TextError* error);
 
 std::optional<Bytes> ParseBytes(std::string_view text, std::string* error);
 std::optional<Seconds> ParseSeconds(std::string_view text, std::string* error);
