@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace orrery {
 
@@ -45,6 +47,8 @@ struct ModelSpec {
   bool post_norm = false;      // original BERT: norm after the residual sum; false: pre-norm, final norm
   bool pooler = false;         // BERT pooler and next-sentence head
   bool embedding_norm = false; // norm after the embedding (BERT, BLOOM)
+  bool head_transform = false; // BERT's MLM head: linear, activation and norm before the vocabulary
+  bool head_bias = false;      // a bias per vocabulary entry on the logits (BERT)
   bool causal() const { return family != Family::kEncoder; }
 };
 
@@ -52,7 +56,9 @@ struct ModelSpec {
 struct TrainingDefaults {
   std::optional<int64_t> seq_len;
   std::optional<int64_t> global_batch;  // in sequences
-  std::optional<int64_t> masked_positions;  // kEncoder: MLM predictions per sequence
+  std::optional<int64_t> masked_positions;  // kEncoder: MLM predictions per sequence of seq_len
+  // kEncoder: (sequence length, predictions) at other lengths; see MaskedPositions() in catalogue.h.
+  std::vector<std::pair<int64_t, int64_t>> masked_positions_at;
   std::string precision;  // "" = not given
   std::string optimizer;
   std::string topology;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads this project's model files.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "model/arch/enum_names.h"
+#include "model/arch/readers.h"
+
+namespace orrery {
+namespace {
+
+constexpr NameRow<const char*> kPrecisions[] = {
+    {"fp32", "fp32"}, {"tf32", "tf32"}, {"fp16", "fp16"}, {"bf16", "bf16"}};
+constexpr NameRow<const char*> kOptimizers[] = {
+    {"sgd", "sgd"}, {"adam", "adam"}, {"adamw", "adamw"}, {"lamb", "lamb"}};
+
+void ReadMlp(const Node& node, ModelSpec* spec) {
+  spec->in_features = node.Integer("in_features", 1, kMaxWidth);
+  spec->out_features = node.Integer("out_features", 1, kMaxWidth);
+  if (spec->layers > 1) spec->hidden = node.Integer("hidden", 1, kMaxWidth);
+  spec->activation = node.Choice<Activation>("activation", kActivationNames, Activation::kRelu);
+  if (spec->activation == Activation::kSwiglu) {
+    node.ErrorAt("activation", "a plain MLP has no gated activation", "use gelu or relu");
+  }
+  spec->linear_bias = node.Bool("linear_bias", true);
+  spec->positions = Positions::kNone;
+  spec->tied_embeddings = spec->qkv_bias = false;
+}
+
+void ReadWidths(const Node& node, ModelSpec* spec) {
+  spec->hidden = node.Integer("hidden", 1, kMaxWidth);
+  spec->ffn = node.Integer("ffn", 1, kMaxFfn, 0);
+  spec->heads = node.Integer("heads", 1, kMaxHeads);
+  spec->kv_heads = node.Integer("kv_heads", 1, kMaxHeads, 0);
+  spec->head_dim = node.Integer("head_dim", 1, kMaxHeadDim, 0);
+  spec->vocab = node.Integer("vocab", 1, kMaxVocab);
+  spec->max_positions = node.Integer("max_positions", 1, kMaxPositions);
+}
+
+void ReadBlockShape(const Node& node, ModelSpec* spec) {
+  spec->norm = node.Choice<Norm>("norm", kNormNames, Norm::kLayerNorm);
+  spec->activation = node.Choice<Activation>("activation", kActivationNames, Activation::kGelu);
+  const bool swiglu = spec->activation == Activation::kSwiglu;
+  spec->gated = node.Bool("gated", swiglu);
+  if (swiglu && !spec->gated) node.ErrorAt("gated", "swiglu is gated: it has three matrices");
+  spec->linear_bias = node.Bool("linear_bias", true);
+  spec->qkv_bias = node.Bool("qkv_bias", spec->linear_bias);
+  spec->tied_embeddings = node.Bool("tied_embeddings", true);
+  spec->post_norm = node.Bool("post_norm", false);
+  spec->embedding_norm = node.Bool("embedding_norm", false);
+}
+
+void ReadPositions(const Node& node, ModelSpec* spec) {
+  spec->positions = node.Choice<Positions>("positions", kPositionsNames, Positions::kLearned);
+  if (spec->positions == Positions::kRelativeBias) {
+    spec->relative_buckets = node.Integer("relative_buckets", 1, kMaxSmall);
+  }
+}
+
+void ReadTransformer(const Node& node, ModelSpec* spec) {
+  ReadWidths(node, spec);
+  ReadBlockShape(node, spec);
+  ReadPositions(node, spec);
+  if (spec->family == Family::kEncoderDecoder) {
+    spec->decoder_layers = node.Integer("decoder_layers", 1, kMaxLayers);
+  }
+  if (spec->family == Family::kEncoder) {
+    spec->token_types = node.Integer("token_types", 0, kMaxSmall, 0);
+    spec->pooler = node.Bool("pooler", false);
+    spec->head_transform = node.Bool("head_transform", false);
+    spec->head_bias = node.Bool("head_bias", false);
+  }
+  CompleteSpec(node, SpecKeys{}, spec);
+}
+
+void ReadMasked(const Node& node, TrainingDefaults* defaults) {
+  if (node.Has("masked_positions")) {
+    defaults->masked_positions = node.Integer("masked_positions", 1, kMaxPositions);
+  }
+  const auto lengths = node.Find("masked_positions_at");
+  if (!lengths) return;
+  for (const std::string& key : lengths->Keys()) {
+    int64_t length = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), length);
+    if (error != std::errc() || end != key.data() + key.size() || length < 1) {
+      lengths->ErrorAt(key, fmt::format("'{}' is not a sequence length", key));
+      continue;
+    }
+    defaults->masked_positions_at.emplace_back(length, lengths->Integer(key, 1, kMaxPositions));
+  }
+}
+
+TrainingDefaults ReadDefaults(const Node& node, const ModelSpec& spec) {
+  TrainingDefaults defaults;
+  defaults.source = node.String("source");
+  if (node.Has("seq_len")) defaults.seq_len = node.Integer("seq_len", 1, kMaxPositions);
+  if (node.Has("global_batch")) {
+    defaults.global_batch = node.Integer("global_batch", 1, int64_t{1} << 32);
+  }
+  if (node.Has("precision"))
+    defaults.precision = node.Choice<const char*>("precision", kPrecisions);
+  if (node.Has("optimizer"))
+    defaults.optimizer = node.Choice<const char*>("optimizer", kOptimizers);
+  defaults.topology = node.String("topology", "");
+  if (spec.family == Family::kEncoder) ReadMasked(node, &defaults);
+  node.RejectUnknownKeys();
+  return defaults;
+}
+
+// "1557611200" or "1.5B"; false when the text is neither.
+bool ParseCount(PublishedParameters* published) {
+  const std::string& text = published->text;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), published->value);
+  if (error != std::errc() || !(published->value > 0) || published->value > 1e18) return false;
+  const std::string suffix(end, text.data() + text.size());
+  if (suffix.empty()) return published->value == std::floor(published->value);
+  const double unit = suffix == "M" ? 1e6 : suffix == "B" ? 1e9 : suffix == "T" ? 1e12 : 0;
+  if (unit == 0) return false;
+  const auto number = text.substr(0, text.size() - suffix.size());
+  const auto point = number.find('.');
+  const auto decimals = point == std::string::npos ? 0 : number.size() - point - 1;
+  published->value *= unit;
+  published->tolerance = 0.5 * unit * std::pow(10.0, -static_cast<double>(decimals));
+  return true;
+}
+
+PublishedParameters ReadPublished(const Node& node) {
+  constexpr NameRow<bool> kParts[] = {{"total", false}, {"backbone", true}};
+  PublishedParameters published;
+  published.text = node.String("published");
+  published.source = node.String("source");
+  published.backbone = node.Choice<bool>("counts", kParts, false);
+  if (node.diagnostics()->ok() && !ParseCount(&published)) {
+    node.ErrorAt("published", fmt::format("'{}' is not a parameter count", published.text),
+                 "write 124439808 or 1.5B");
+  }
+  node.RejectUnknownKeys();
+  return published;
+}
+
+}  // namespace
+
+LoadedModel ReadModelYaml(SourcePtr source) {
+  Diagnostics diagnostics;
+  const Node node = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  LoadedModel model;
+  model.origin = source->name;
+  ModelSpec& spec = model.spec;
+  spec.name = node.String("name");
+  node.String("description", "");
+  spec.family = node.Choice<Family>("family", kFamilyNames);
+  spec.layers = node.Integer("layers", 1, kMaxLayers);
+  diagnostics.ThrowIfAny();  // the family decides which keys are due
+  spec.family == Family::kMlp ? ReadMlp(node, &spec) : ReadTransformer(node, &spec);
+  if (const auto child = node.Find("training")) model.defaults = ReadDefaults(*child, spec);
+  if (const auto child = node.Find("parameters")) model.published = ReadPublished(*child);
+  node.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+  return model;
+}
+
+}  // namespace orrery

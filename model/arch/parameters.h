@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact parameter counts and model FLOPs of a ModelSpec.
+//
+// Counting rules: a layer norm has a gain and a bias (2h), an RMS norm a gain (h). Tied embeddings
+// count once. Vocabulary padding for tensor parallelism is not part of the model and not counted.
+#pragma once
+
+#include <cstdint>
+
+#include "model/arch/model_spec.h"
+#include "model/units/quantity.h"
+
+namespace orrery {
+
+struct ParameterCount {
+  int64_t embedding = 0;  // token, position and token-type tables, and the norm behind them
+  int64_t per_layer = 0;  // one of spec.layers; kMlp: 0, its layers differ (LayerParameters)
+  int64_t per_decoder_layer = 0;  // kEncoderDecoder: self-attention, cross-attention, MLP, norms
+  int64_t relative_bias = 0;      // T5: one table per stack
+  int64_t final_norm = 0;         // pre-norm models; one per stack
+  int64_t pooler = 0;             // BERT: the linear layer on the first token
+  int64_t head = 0;      // untied output matrix, MLM transform and bias, next-sentence layer
+  int64_t total = 0;     // everything that is trained
+  int64_t backbone = 0;  // total without `head`: what BERT's published counts mean
+  int64_t total_without_embeddings = 0;  // total without `embedding` and an untied output matrix
+                                         // (Kaplan et al. 2020, arXiv:2001.08361, section 2.1: N)
+};
+
+ParameterCount CountParameters(const ModelSpec& spec);
+
+// Parameters of layer `layer` in [0, layers + decoder_layers): encoder layers come first.
+int64_t LayerParameters(const ModelSpec& spec, int64_t layer);
+
+// Forward and backward model FLOPs of one sequence; a multiply and an add are two operations.
+//
+//   F = 3 x sum over matrix products of 2 m n k,
+//
+// the backward pass being twice the forward pass. Per sequence of s tokens this is
+//   6 s N_layers + 12 L s^2 H Q + 6 h V p,
+// with N_layers the layers' matrix weights, L layers, H heads of width Q, h hidden, V vocabulary
+// and p the positions that reach the head (s; masked positions for an encoder). It is the
+// convention of Kaplan et al. 2020 (6 N per token), of PaLM (Chowdhery et al. 2022,
+// arXiv:2204.02311, appendix B: 6 N + 12 L H Q T per token) and, for h = H Q, ffn = 4 h and p = s,
+// of Narayanan et al. 2021 (arXiv:2104.04473, appendix) without recomputation: 72 s L h^2 (1 + s /
+// 6h + V / 12 L h). Attention is counted over the full s x s square: causality is NOT halved.
+// Recomputation, norms, softmax, activations and embedding look-ups are not counted.
+// Encoder-decoder: both stacks see `seq_len` tokens, cross-attention included. kMlp: seq_len
+// samples. masked_positions: encoder only, 0 means every position; other families ignore it.
+Flops ModelFlopsPerSequence(const ModelSpec& spec, int64_t seq_len, int64_t masked_positions);
+
+}  // namespace orrery

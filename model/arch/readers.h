@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two model file formats. Use LoadModel() in catalogue.h unless the text is already at hand.
+#pragma once
+
+#include <string>
+
+#include "model/arch/catalogue.h"
+#include "model/input/node.h"
+
+namespace orrery {
+
+// Upper bounds that keep every count far from overflow; beyond them a file is wrong, not large.
+inline constexpr int64_t kMaxLayers = 10'000;
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxFfn = int64_t{1} << 22;
+inline constexpr int64_t kMaxHeads = 4'096;
+inline constexpr int64_t kMaxHeadDim = 4'096;
+inline constexpr int64_t kMaxVocab = int64_t{1} << 26;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 24;
+inline constexpr int64_t kMaxSmall = int64_t{1} << 16;  // token types, relative buckets
+
+// This project's YAML (scenarios/models/README.md lists the keys). Unknown keys are errors.
+LoadedModel ReadModelYaml(SourcePtr source);
+
+// A HuggingFace config.json. Keys that do not shape the model are ignored. Without `model_type` the
+// family is inferred from `architectures` or from the keys, and a note says so.
+LoadedModel ReadHfConfig(SourcePtr source, const std::string& name);
+
+// Dimensions that contradict each other, reported at the keys that the format uses for them.
+struct SpecKeys {
+  std::string hidden = "hidden";
+  std::string heads = "heads";
+  std::string kv_heads = "kv_heads";
+  std::string head_dim = "head_dim";
+};
+// Fills kv_heads, head_dim and ffn where they are 0 and checks what several keys say together.
+void CompleteSpec(const Node& node, const SpecKeys& keys, ModelSpec* spec);
+
+}  // namespace orrery
