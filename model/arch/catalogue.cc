@@ -74,8 +74,9 @@ LoadedModel LoadModel(const std::string& name_or_path) {
     std::error_code error;
     if (fs::exists(file, error)) return LoadFile(file);
     if (!fs::exists(name_or_path, error)) {
+      const std::string near = SuggestName(name_or_path, ModelNames());
       throw InputError(fmt::format("unknown model '{}'", name_or_path),
-                       SuggestName(name_or_path, ModelNames()));
+                       near.empty() ? "`plan list models` shows all of them" : near);
     }
   }
   return LoadFile(name_or_path);

@@ -150,11 +150,11 @@ LoadedModel ReadModelYaml(SourcePtr source) {
   LoadedModel model;
   model.origin = source->name;
   ModelSpec& spec = model.spec;
+  spec.family = node.Choice<Family>("family", kFamilyNames);
+  diagnostics.ThrowIfAny();  // the family decides which keys are due
   spec.name = node.String("name");
   node.String("description", "");
-  spec.family = node.Choice<Family>("family", kFamilyNames);
   spec.layers = node.Integer("layers", 1, kMaxLayers);
-  diagnostics.ThrowIfAny();  // the family decides which keys are due
   spec.family == Family::kMlp ? ReadMlp(node, &spec) : ReadTransformer(node, &spec);
   if (const auto child = node.Find("training")) model.defaults = ReadDefaults(*child, spec);
   if (const auto child = node.Find("parameters")) model.published = ReadPublished(*child);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameter counts and FLOPs against the closed forms that papers print.
+#include "model/arch/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include "model/arch/catalogue.h"
+
+namespace orrery {
+namespace {
+
+double Value(int64_t count) { return static_cast<double>(count); }
+
+// Narayanan et al. 2021, equation 2: P = 12 l h^2 (1 + 13/12h + (V + s)/12lh), without the final
+// norm.
+TEST(Parameters, FollowTheGptFormula) {
+  for (const char* name : {"sc21-1.7b", "sc21-39.1b", "sc21-1t", "gpt2-medium"}) {
+    const ModelSpec s = LoadModel(name).spec;
+    const int64_t formula = 12 * s.layers * s.hidden * s.hidden + 13 * s.layers * s.hidden +
+                            (s.vocab + s.max_positions) * s.hidden;
+    EXPECT_EQ(CountParameters(s).total, formula + 2 * s.hidden) << name;
+  }
+}
+
+// Narayanan et al. 2021, equation 3 without recomputation (72 for their 96), per sequence.
+TEST(Flops, FollowTheGptFormula) {
+  const ModelSpec s = LoadModel("gpt3-175b").spec;
+  const double seq = 2048, l = Value(s.layers), h = Value(s.hidden), v = Value(s.vocab);
+  const double formula = 72 * seq * l * h * h * (1 + seq / (6 * h) + v / (12 * l * h));
+  EXPECT_NEAR(ModelFlopsPerSequence(s, 2048, 0).value / formula, 1.0, 1e-12);
+}
+
+// Chowdhery et al. 2022, appendix B: 6N + 12LHQT per token, N the weights that matrices hold.
+TEST(Flops, FollowThePalmFormulaWithGroupedQueries) {
+  const ModelSpec s = LoadModel("llama3-8b").spec;
+  const double n = Value(CountParameters(s).total - s.vocab * s.hidden -
+                         (2 * s.layers + 1) * s.hidden);  // without the look-up table and the norms
+  const double t = 8192;
+  const double attention = 12 * Value(s.layers) * Value(s.heads) * Value(s.head_dim) * t;
+  EXPECT_NEAR(ModelFlopsPerSequence(s, 8192, 0).value / (t * (6 * n + attention)), 1.0, 1e-12);
+}
+
+TEST(Flops, HeadOfAnEncoderSeesMaskedPositionsOnly) {
+  const ModelSpec s = LoadModel("bert-large").spec;
+  const double per_position = 6 * Value(s.hidden) * Value(s.vocab + s.hidden);
+  const double all = ModelFlopsPerSequence(s, 128, 0).value;
+  EXPECT_NEAR(all - ModelFlopsPerSequence(s, 128, 20).value, 108 * per_position, 1.0);
+  EXPECT_EQ(ModelFlopsPerSequence(s, 128, 128).value, all);
+  EXPECT_EQ(ModelFlopsPerSequence(s, 128, 500).value, all);
+}
+
+TEST(Flops, DecoderIgnoresMaskedPositions) {
+  const ModelSpec s = LoadModel("gpt2-small").spec;
+  EXPECT_EQ(ModelFlopsPerSequence(s, 512, 7).value, ModelFlopsPerSequence(s, 512, 0).value);
+}
+
+TEST(Flops, OfT5CountCrossAttention) {
+  const ModelSpec s = LoadModel("t5-small").spec;
+  const double attention = 4.0 * 512 * 512, mlp = 2.0 * 512 * 2048, t = 100;
+  const double weights = 6 * (attention + mlp) + 6 * (2 * attention + mlp) + 32128.0 * 512;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerSequence(s, 100, 0).value, 6 * t * weights + 12 * 18 * t * t * 512);
+}
+
+TEST(Flops, OfALinearLayerAreSixPerWeight) {
+  EXPECT_EQ(ModelFlopsPerSequence(LoadModel("linear-20-1").spec, 1, 0).value, 6 * 20);
+}
+
+class EveryModel : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModel, PartsAddUpToTheTotal) {
+  const ModelSpec s = LoadModel(GetParam()).spec;
+  const ParameterCount count = CountParameters(s);
+  int64_t layers = 0;
+  for (int64_t i = 0; i < s.layers + s.decoder_layers; ++i) layers += LayerParameters(s, i);
+  EXPECT_EQ(count.total, count.embedding + layers + count.relative_bias + count.final_norm +
+                             count.pooler + count.head);
+  EXPECT_EQ(count.backbone, count.total - count.head);
+  EXPECT_GE(count.total_without_embeddings, layers);
+  EXPECT_LE(count.total_without_embeddings, count.total);
+}
+
+TEST_P(EveryModel, NeedsTwoToFourTimesTheWorkForTwiceTheLength) {
+  const ModelSpec s = LoadModel(GetParam()).spec;
+  const double once = ModelFlopsPerSequence(s, 128, 0).value;
+  const double twice = ModelFlopsPerSequence(s, 256, 0).value;
+  EXPECT_GT(once, 0);
+  if (s.family == Family::kMlp) {
+    EXPECT_EQ(twice, 2 * once);
+  } else {
+    EXPECT_GT(twice, 1.9 * once);
+    EXPECT_LT(twice, 4 * once);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryModel, ::testing::ValuesIn(ModelNames()));
+
+}  // namespace
+}  // namespace orrery
