@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reference attention, self (grouped queries, causal, relative bias) and cross, and rotary positions.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/interpreter/kernels.h"
+
+namespace orrery::interpreter {
+namespace {
+
+using ir::Attr;
+
+// One kind of attention op: where head h of sample b stands in each operand. Offsets and strides in elements.
+struct Shape {
+  int64_t batch, seq, seq_kv, nh, hd, buckets;
+  bool causal, flash;
+  double scale;
+  int64_t q_width, kv_width;    // of one row
+  int64_t queries_per_kv;       // query heads that share one key head
+  bool cross;
+
+  int64_t QueryOffset(int64_t h) const {
+    return cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
+  }
+  int64_t KeyOffset(int64_t h) const {
+    return cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
+  }
+  int64_t Keys(int64_t i) const { return causal ? std::min(i + 1, seq_kv) : seq_kv; }
+  int64_t SavedElements() const { return flash ? seq * batch * nh : batch * nh * seq * seq_kv; }
+};
+
+Shape MakeShape(const KernelArgs& a, bool cross) {
+  Shape s{};
+  s.cross = cross;
+  s.batch = a.Int(Attr::kBatch);
+  s.seq = a.Int(Attr::kSeq);
+  s.seq_kv = cross ? a.Int(Attr::kSeqKv) : s.seq;
+  s.nh = a.Int(Attr::kNh);
+  s.hd = a.Int(Attr::kHd);
+  s.causal = !cross && a.Flag(Attr::kCausal);
+  s.flash = a.Flag(Attr::kFlash);
+  s.buckets = cross ? 0 : a.Int(Attr::kBuckets);
+  s.scale = a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(static_cast<double>(s.hd));
+  const int64_t kv = cross ? s.nh : a.Int(Attr::kKv);
+  if (kv < 1 || s.nh % kv != 0) throw PlanFault("attention: query heads are no multiple of the key heads");
+  s.queries_per_kv = s.nh / kv;
+  s.q_width = cross ? s.nh * s.hd : kv * (s.queries_per_kv + 2) * s.hd;
+  s.kv_width = cross ? 2 * s.nh * s.hd : s.q_width;
+  return s;
+}
+
+double Dot(const double* x, const double* y, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void Axpy(double factor, const double* x, double* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+}
+
+// Scores of query row i of head h against its visible keys.
+void Scores(const Shape& s, const double* q_row, const double* keys, const double* bias, int64_t h, int64_t i,
+            std::vector<double>& score) {
+  for (int64_t j = 0; j < s.Keys(i); ++j) {
+    score[j] = s.scale * Dot(q_row, keys + j * s.batch * s.kv_width, s.hd);
+    if (bias != nullptr) score[j] += bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h];
+  }
+}
+
+void Forward(const Shape& s, const double* q, const double* kv, const double* bias, double* ctx, double* saved) {
+  std::vector<double> p(s.seq_kv);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.nh; ++h) {
+      const double* keys = kv + b * s.kv_width + s.KeyOffset(h);
+      for (int64_t i = 0; i < s.seq; ++i) {
+        const int64_t row = i * s.batch + b;
+        Scores(s, q + row * s.q_width + s.QueryOffset(h), keys, bias, h, i, p);
+        const double top = *std::max_element(p.begin(), p.begin() + s.Keys(i));
+        double sum = 0;
+        for (int64_t j = 0; j < s.Keys(i); ++j) sum += p[j] = std::exp(p[j] - top);
+        double* out = ctx + (row * s.nh + h) * s.hd;
+        std::fill(out, out + s.hd, 0.0);
+        for (int64_t j = 0; j < s.Keys(i); ++j)
+          Axpy(p[j] / sum, keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
+        if (s.flash) {
+          saved[row * s.nh + h] = top + std::log(sum);
+          continue;
+        }
+        double* kept = saved + ((b * s.nh + h) * s.seq + i) * s.seq_kv;
+        for (int64_t j = 0; j < s.seq_kv; ++j) kept[j] = j < s.Keys(i) ? p[j] / sum : 0;
+      }
+    }
+  }
+}
+
+// Probabilities of one query row, from what the forward pass saved.
+void SavedRow(const Shape& s, const double* q_row, const double* keys, const double* bias, const double* saved,
+              int64_t b, int64_t h, int64_t i, std::vector<double>& p) {
+  if (!s.flash) {
+    const double* kept = saved + ((b * s.nh + h) * s.seq + i) * s.seq_kv;
+    std::copy(kept, kept + s.seq_kv, p.begin());
+    return;
+  }
+  Scores(s, q_row, keys, bias, h, i, p);
+  const double lse = saved[(i * s.batch + b) * s.nh + h];
+  for (int64_t j = 0; j < s.Keys(i); ++j) p[j] = std::exp(p[j] - lse);
+}
+
+// dq and dkv (which may be one buffer) must be zero on entry.
+void Backward(const Shape& s, const double* dctx, const double* q, const double* kv, const double* ctx,
+              const double* saved, const double* bias, double* dq, double* dkv, double* dbias) {
+  std::vector<double> p(s.seq_kv);
+  const int64_t step = s.batch * s.kv_width;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.nh; ++h) {
+      const int64_t key_at = b * s.kv_width + s.KeyOffset(h);
+      for (int64_t i = 0; i < s.seq; ++i) {
+        const int64_t row = i * s.batch + b, query_at = row * s.q_width + s.QueryOffset(h);
+        SavedRow(s, q + query_at, kv + key_at, bias, saved, b, h, i, p);
+        const double* dout = dctx + (row * s.nh + h) * s.hd;
+        const double mean = Dot(dout, ctx + (row * s.nh + h) * s.hd, s.hd);
+        for (int64_t j = 0; j < s.Keys(i); ++j) {
+          const double* key = kv + key_at + j * step;
+          const double dscore = p[j] * (Dot(dout, key + s.hd, s.hd) - mean);
+          Axpy(s.scale * dscore, key, dq + query_at, s.hd);
+          Axpy(s.scale * dscore, q + query_at, dkv + key_at + j * step, s.hd);
+          Axpy(p[j], dout, dkv + key_at + j * step + s.hd, s.hd);
+          if (dbias != nullptr) dbias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h] += dscore;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// T5 (Raffel et al. 2020): exact buckets for near keys, logarithmic ones up to distance 128.
+int64_t RelativeBucket(int64_t query, int64_t key, int64_t buckets, bool bidirectional) {
+  int64_t first = 0, distance = query - key;
+  if (bidirectional) {
+    buckets /= 2;
+    if (distance < 0) first = buckets;
+    distance = std::abs(distance);
+  }
+  distance = std::max<int64_t>(distance, 0);
+  const int64_t exact = buckets / 2;
+  if (distance < exact || exact == 0) return first + std::min(distance, buckets - 1);
+  const double beyond = std::log(static_cast<double>(distance) / exact) / std::log(128.0 / exact);
+  return first + std::min(exact + static_cast<int64_t>(beyond * (buckets - exact)), buckets - 1);
+}
+
+void Attention(const KernelArgs& a) {
+  const Shape s = MakeShape(a, false);
+  const int64_t rows = s.seq * s.batch;
+  const double* qkv = a.In(0, rows * s.q_width);
+  const double* bias = s.buckets > 0 ? a.In(1, s.buckets * s.nh) : nullptr;
+  Forward(s, qkv, qkv, bias, a.Out(0, rows * s.nh * s.hd), a.Out(1, s.SavedElements()));
+}
+
+void AttentionBackward(const KernelArgs& a) {
+  const Shape s = MakeShape(a, false);
+  const int64_t rows = s.seq * s.batch, context = rows * s.nh * s.hd;
+  const bool biased = s.buckets > 0;
+  double* dqkv = a.Out(0, rows * s.q_width);
+  if (biased) a.In(5, s.buckets * s.nh);
+  std::fill(dqkv, dqkv + rows * s.q_width, 0.0);
+  const double* qkv = a.In(1, rows * s.q_width);
+  Backward(s, a.In(0, context), qkv, qkv, a.In(2, context), a.In(3, s.SavedElements()),
+           biased ? a.In(4, s.buckets * s.nh) : nullptr, dqkv, dqkv, biased ? a.Out(1, s.buckets * s.nh) : nullptr);
+}
+
+void CrossAttention(const KernelArgs& a) {
+  const Shape s = MakeShape(a, true);
+  const int64_t context = s.seq * s.batch * s.nh * s.hd;
+  Forward(s, a.In(0, context), a.In(1, s.seq_kv * s.batch * s.kv_width), nullptr, a.Out(0, context),
+          a.Out(1, s.SavedElements()));
+}
+
+void CrossAttentionBackward(const KernelArgs& a) {
+  const Shape s = MakeShape(a, true);
+  const int64_t context = s.seq * s.batch * s.nh * s.hd, kv = s.seq_kv * s.batch * s.kv_width;
+  double* dq = a.Out(0, context);
+  double* dkv = a.Out(1, kv);
+  std::fill(dq, dq + context, 0.0);
+  std::fill(dkv, dkv + kv, 0.0);
+  Backward(s, a.In(0, context), a.In(1, context), a.In(2, kv), a.In(3, context), a.In(4, s.SavedElements()), nullptr,
+           dq, dkv, nullptr);
+}
+
+// Su et al. 2021, in the half-split pairing (i, i + hd/2); the inverse turns back.
+void Rope(const KernelArgs& a) {
+  const int64_t rows = a.Int(Attr::kRows), batch = a.Int(Attr::kBatch), nh = a.Int(Attr::kNh);
+  const int64_t kv = a.Int(Attr::kKv), hd = a.Int(Attr::kHd);
+  if (kv < 1 || nh % kv != 0 || hd % 2 != 0) throw PlanFault("rope: heads do not divide");
+  const int64_t per_group = nh / kv + 2, width = kv * per_group * hd;
+  const double* x = a.In(0, rows * width);
+  double* y = a.Out(0, rows * width);
+  if (x != y) std::copy(x, x + rows * width, y);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < hd / 2; ++i) {
+      const double position = static_cast<double>(r / batch);
+      double angle = position * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
+      if (a.Flag(Attr::kInverse)) angle = -angle;
+      const double c = std::cos(angle), s = std::sin(angle);
+      for (int64_t head = 0; head < kv * per_group; ++head) {
+        if (head % per_group == per_group - 1) continue;  // the value head
+        double* at = y + r * width + head * hd + i;
+        const double low = at[0], high = at[hd / 2];
+        at[0] = low * c - high * s;
+        at[hd / 2] = high * c + low * s;
+      }
+    }
+  }
+}
+
+}  // namespace orrery::interpreter

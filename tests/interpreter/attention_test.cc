@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reference attention against finite differences and against an independent direct formula.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/interpreter/op_runner.h"
+
+namespace orrery::interpreter {
+namespace {
+
+using ir::Attr;
+using ir::Attrs;
+using ir::OpKind;
+
+constexpr double kExact = 1e-12, kNumeric = 1e-7;
+
+struct Case {
+  const char* name;
+  int64_t nh, kv;
+  bool causal;
+  int64_t buckets;
+  double scale;
+};
+
+struct Shape {
+  int64_t batch = 2, seq = 4, hd = 2;
+  int64_t rows() const { return batch * seq; }
+};
+
+Attrs MakeAttrs(const Case& c, const Shape& s, bool flash) {
+  return {{Attr::kBatch, s.batch}, {Attr::kSeq, s.seq}, {Attr::kNh, c.nh}, {Attr::kKv, c.kv}, {Attr::kHd, s.hd},
+          {Attr::kCausal, c.causal}, {Attr::kFlash, flash}, {Attr::kBuckets, static_cast<double>(c.buckets)},
+          {Attr::kScale, c.scale}};
+}
+
+class SelfAttention : public testing::TestWithParam<Case> {
+ protected:
+  Case c = GetParam();
+  Shape s;
+  int64_t width = (c.nh + 2 * c.kv) * s.hd, context = s.rows() * c.nh * s.hd;
+  Vector qkv = Random(s.rows() * width, 1), bias = Random(c.buckets * c.nh, 2), dctx = Random(context, 3);
+
+  int64_t Saved(bool flash) const { return flash ? s.rows() * c.nh : s.batch * c.nh * s.seq * s.seq; }
+  std::vector<Vector> Forward(const Vector& x, const Vector& b, bool flash) const {
+    std::vector<Vector> in{x};
+    if (c.buckets > 0) in.push_back(b);
+    return RunOp({OpKind::kAttn, MakeAttrs(c, s, flash), in, {context, Saved(flash)}});
+  }
+  std::vector<Vector> Backward(bool flash) const {
+    const auto out = Forward(qkv, bias, flash);
+    std::vector<Vector> in{dctx, qkv, out[0], out[1]};
+    if (c.buckets == 0) return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width}});
+    in.push_back(bias);
+    in.push_back(Vector(bias.size(), 0.0));
+    return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width, c.buckets * c.nh}, {{1, 5}}});
+  }
+};
+
+TEST_P(SelfAttention, FollowsItsDefinition) {
+  const Vector ctx = Forward(qkv, bias, false)[0];
+  const int64_t per = c.nh / c.kv + 2;
+  const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(2.0);
+  const auto at = [&](int64_t pos, int64_t b, int64_t slot, int64_t d) {
+    return qkv[(pos * s.batch + b) * width + slot * s.hd + d];
+  };
+  for (int64_t b = 0; b < s.batch; ++b)
+    for (int64_t h = 0; h < c.nh; ++h)
+      for (int64_t i = 0; i < s.seq; ++i) {
+        const int64_t group = h / (per - 2), q = group * per + h % (per - 2), k = group * per + per - 2;
+        double sum = 0;
+        Vector expected(s.hd, 0.0);
+        for (int64_t j = 0; j < (c.causal ? i + 1 : s.seq); ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < s.hd; ++d) score += scale * at(i, b, q, d) * at(j, b, k, d);
+          if (c.buckets > 0) score += bias[RelativeBucket(i, j, c.buckets, !c.causal) * c.nh + h];
+          sum += std::exp(score);
+          for (int64_t d = 0; d < s.hd; ++d) expected[d] += std::exp(score) * at(j, b, k + 1, d);
+        }
+        for (int64_t d = 0; d < s.hd; ++d)
+          EXPECT_NEAR(ctx[((i * s.batch + b) * c.nh + h) * s.hd + d], expected[d] / sum, kExact);
+      }
+}
+
+TEST_P(SelfAttention, BackwardIsTheDerivative) {
+  for (const bool flash : {false, true}) {
+    const auto grads = Backward(flash);
+    const auto by_qkv = [&](const Vector& x) { return Dot(dctx, Forward(x, bias, flash)[0]); };
+    EXPECT_LT(LargestDifference(grads[0], NumericGradient(by_qkv, qkv)), kNumeric);
+    if (c.buckets == 0) continue;
+    const auto by_bias = [&](const Vector& b) { return Dot(dctx, Forward(qkv, b, flash)[0]); };
+    EXPECT_LT(LargestDifference(grads[1], NumericGradient(by_bias, bias)), kNumeric);
+  }
+}
+
+TEST_P(SelfAttention, FlashAndMaterialisedAgree) {
+  EXPECT_LT(LargestDifference(Forward(qkv, bias, true)[0], Forward(qkv, bias, false)[0]), kExact);
+  EXPECT_LT(LargestDifference(Backward(true)[0], Backward(false)[0]), kExact);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SelfAttention,
+                         testing::Values(Case{"causal", 2, 2, true, 0, 0}, Case{"full", 2, 2, false, 0, 0},
+                                         Case{"grouped", 4, 2, true, 0, 0}, Case{"bias", 2, 2, false, 8, 1},
+                                         Case{"causal_bias", 2, 2, true, 4, 1}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(CrossAttention, GradientsAreTheDerivatives) {
+  const int64_t batch = 2, seq = 3, seq_kv = 4, nh = 2, hd = 2;
+  const int64_t q_size = seq * batch * nh * hd, kv_size = seq_kv * batch * nh * 2 * hd;
+  const Vector q = Random(q_size, 1), kv = Random(kv_size, 2), dctx = Random(q_size, 3);
+  Vector previous;
+  for (const bool flash : {false, true}) {
+    const Attrs attrs{{Attr::kBatch, batch}, {Attr::kSeq, seq}, {Attr::kSeqKv, seq_kv}, {Attr::kNh, nh}, {Attr::kHd, hd},
+                      {Attr::kFlash, flash}};
+    const int64_t saved = flash ? seq * batch * nh : batch * nh * seq * seq_kv;
+    const auto forward = [&](const Vector& q0, const Vector& kv0) {
+      return RunOp({OpKind::kCrossAttn, attrs, {q0, kv0}, {q_size, saved}});
+    };
+    const auto out = forward(q, kv);
+    const auto grads = RunOp({OpKind::kCrossAttnBwd, attrs, {dctx, q, kv, out[0], out[1]}, {q_size, kv_size}});
+    const auto by_q = [&](const Vector& x) { return Dot(dctx, forward(x, kv)[0]); };
+    const auto by_kv = [&](const Vector& x) { return Dot(dctx, forward(q, x)[0]); };
+    EXPECT_LT(LargestDifference(grads[0], NumericGradient(by_q, q)), kNumeric);
+    EXPECT_LT(LargestDifference(grads[1], NumericGradient(by_kv, kv)), kNumeric);
+    if (!previous.empty()) {
+      EXPECT_LT(LargestDifference(out[0], previous), kExact);
+    }
+    previous = out[0];
+  }
+}
+
+TEST(RelativeBuckets, AreExactNearAndLogarithmicFar) {
+  EXPECT_EQ(RelativeBucket(5, 5, 32, true), 0);
+  EXPECT_EQ(RelativeBucket(5, 4, 32, true), 1);
+  EXPECT_EQ(RelativeBucket(4, 5, 32, true), 17);
+  EXPECT_EQ(RelativeBucket(500, 0, 32, true), 15);
+  EXPECT_EQ(RelativeBucket(4, 9, 32, false), 0);
+  EXPECT_EQ(RelativeBucket(20, 5, 32, false), 15);
+  EXPECT_EQ(RelativeBucket(40, 0, 32, false), 23);  // 16 + floor(log(40/16)/log(128/16) * 16)
+}
+
+Vector Rotate(const Vector& x, int64_t rows, int64_t batch, int64_t nh, int64_t kv, int64_t hd, bool inverse) {
+  const Attrs attrs{{Attr::kRows, rows}, {Attr::kBatch, batch}, {Attr::kNh, nh}, {Attr::kKv, kv}, {Attr::kHd, hd},
+                    {Attr::kInverse, inverse}};
+  return RunOp({OpKind::kRope, attrs, {x}, {static_cast<int64_t>(x.size())}})[0];
+}
+
+TEST(Rope, InverseUndoesItAndIsItsGradient) {
+  const int64_t rows = 6, batch = 2, nh = 4, kv = 2, hd = 4, width = (nh + 2 * kv) * hd;
+  const Vector x = Random(rows * width, 1), dy = Random(rows * width, 2);
+  const Vector y = Rotate(x, rows, batch, nh, kv, hd, false);
+  EXPECT_GT(LargestDifference(y, x), 0.1);
+  EXPECT_LT(LargestDifference(Rotate(y, rows, batch, nh, kv, hd, true), x), kExact);
+  const auto loss = [&](const Vector& at) { return Dot(dy, Rotate(at, rows, batch, nh, kv, hd, false)); };
+  EXPECT_LT(LargestDifference(Rotate(dy, rows, batch, nh, kv, hd, true), NumericGradient(loss, x)), kNumeric);
+}
+
+TEST(Rope, ScoresDependOnDistanceOnlyAndValuesStay) {
+  const int64_t rows = 5, hd = 4, width = 3 * hd;
+  const Vector row = Random(width, 1);
+  Vector x;
+  for (int64_t r = 0; r < rows; ++r) x.insert(x.end(), row.begin(), row.end());
+  const Vector y = Rotate(x, rows, 1, 1, 1, hd, false);
+  const auto score = [&](int64_t i, int64_t j) {
+    double sum = 0;
+    for (int64_t d = 0; d < hd; ++d) sum += y[i * width + d] * y[j * width + hd + d];
+    return sum;
+  };
+  EXPECT_NEAR(score(2, 1), score(4, 3), kExact);
+  EXPECT_GT(std::abs(score(2, 1) - score(4, 1)), 1e-3);
+  for (int64_t d = 0; d < hd; ++d) EXPECT_EQ(y[4 * width + 2 * hd + d], row[2 * hd + d]);
+}
+
+}  // namespace
+}  // namespace orrery::interpreter
