@@ -5,7 +5,7 @@
 // is recorded in the document's Diagnostics, and a harmless value comes back, so that reading goes
 // on. Call Diagnostics::ThrowIfAny() before using what was read. Every key that was asked for is
 // marked as known; RejectUnknownKeys() reports the others with the nearest right name. Duplicate
-// keys, aliases, tags, tab indentation, nesting above 64 levels, truncated, empty and
+// keys, anchors, tags, tab indentation, nesting above 64 levels, truncated, empty and
 // multi-document texts are errors at parse time. Numbers and truth values are plain: "12" in quotes
 // is a string. The harmless value is the one nearest to 1 in range, one base unit, the first
 // choice, "" or false; a missing map or list is an empty stand-in that records nothing more.

@@ -7,21 +7,29 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
+#include <optional>
 #include <sstream>
 #include <unordered_map>
 
+#include "model/input/json_text.h"
 #include "model/input/plain_text.h"
 
 namespace orrery {
 namespace {
 
-// Ends the parse; what is wrong has been recorded.
-struct Refused {};
+// Ends the parse.
+struct Refused {
+  Diagnostic why;
+};
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(SourcePtr source, std::size_t first_line_offset, Diagnostics* diagnostics)
+  // `text` is what the parser gets; it must outlive this object.
+  TreeBuilder(SourcePtr source, std::string_view text, std::size_t first_line_offset,
+              Diagnostics* diagnostics)
       : source_(std::move(source)),
+        text_(text),
         first_line_offset_(first_line_offset),
         diagnostics_(diagnostics) {}
 
@@ -41,12 +49,14 @@ class TreeBuilder : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t) override {
     Place(mark, YamlTree::Kind::kNull);
   }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    const bool named = anchor >= 1 && anchor <= anchors_.size();
-    Refuse(mark, fmt::format("the alias '*{}' is not accepted", named ? anchors_[anchor - 1] : "?"),
+  // A document with aliases can be exponentially larger than its text.
+  void OnAnchor(const YAML::Mark& mark, const std::string& name) override {
+    Refuse(mark, fmt::format("the anchor '&{}' is not accepted", name),
            "write the value out where it is needed");
   }
-  void OnAnchor(const YAML::Mark&, const std::string& name) override { anchors_.push_back(name); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    Refuse(mark, "aliases are not accepted", "write the value out where it is needed");
+  }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& value) override {
@@ -57,6 +67,7 @@ class TreeBuilder : public YAML::EventHandler {
     const auto node = Place(mark, null ? YamlTree::Kind::kNull : YamlTree::Kind::kScalar, value);
     node->text = value;
     node->quoted = quoted;
+    if (quoted && !ClosesQuote(mark)) Refuse(mark, "this quote is never closed", "");
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                        YAML::EmitterStyle::value) override {
@@ -80,8 +91,7 @@ class TreeBuilder : public YAML::EventHandler {
   };
 
   [[noreturn]] void Refuse(const YAML::Mark& mark, std::string message, std::string hint) {
-    diagnostics_->Error(At(mark), std::move(message), std::move(hint));
-    throw Refused{};
+    throw Refused{{At(mark), std::move(message), std::move(hint)}};
   }
 
   void RefuseTag(const YAML::Mark& mark, const std::string& tag) {
@@ -94,6 +104,22 @@ class TreeBuilder : public YAML::EventHandler {
       Refuse(mark, fmt::format("nested more than {} levels deep", kMostNested), "");
     }
     open_.push_back({Place(mark, kind), false, {}});
+  }
+
+  // yaml-cpp takes the end of the text for a closing quote. True for block scalars.
+  bool ClosesQuote(const YAML::Mark& mark) const {
+    const auto start = static_cast<std::size_t>(mark.pos);
+    if (start >= text_.size() || (text_[start] != '"' && text_[start] != '\'')) return true;
+    for (std::size_t i = start + 1; i < text_.size(); ++i) {
+      if (text_[start] == '"') {
+        if (text_[i] == '"') return true;
+        if (text_[i] == '\\') ++i;
+      } else if (text_[i] == '\'') {
+        if (text_.substr(i, 2) != "''") return true;
+        ++i;
+      }
+    }
+    return false;
   }
 
   // Puts a new node where the innermost open collection expects the next one.
@@ -119,8 +145,9 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void AddKey(const YAML::Mark& mark, YamlTree::Kind kind, const std::string& text, Level& level) {
-    if (kind != YamlTree::Kind::kScalar)
-      Refuse(mark, "a key must be a name", "write `name: value`");
+    if (kind != YamlTree::Kind::kScalar) {
+      Refuse(mark, "a key must be a name", "write `name: value`; is a bracket or brace left open?");
+    }
     const auto [first, is_new] = level.key_where.emplace(text, At(mark));
     if (!is_new) {
       diagnostics_->Error(At(mark), fmt::format("the key '{}' appears twice", text),
@@ -132,11 +159,11 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   SourcePtr source_;
+  std::string_view text_;
   std::size_t first_line_offset_;
   Diagnostics* diagnostics_;
   std::shared_ptr<YamlTree> root_;
   std::vector<Level> open_;
-  std::vector<std::string> anchors_;
 };
 
 // YAML forbids tabs as indentation; yaml-cpp takes some of them and misreads the structure.
@@ -144,33 +171,44 @@ bool CheckNoTabIndentation(const SourcePtr& source, std::string_view text,
                            Diagnostics* diagnostics) {
   int line = 1;
   for (std::size_t start = 0; start < text.size(); ++line) {
-    const std::size_t content = text.find_first_not_of(" \t", start);
-    const std::size_t end = std::min(text.find('\n', start), text.size());
-    const std::size_t tab = text.find('\t', start);
-    const bool blank = content == std::string_view::npos || content >= end || text[content] == '\r';
-    if (!blank && text[content] != '#' && tab < content) {
-      diagnostics->Error({source, line, static_cast<int>(tab - start) + 1},
+    const std::size_t content = std::min(text.find_first_not_of(' ', start), text.size() - 1);
+    if (text[content] == '\t') {
+      diagnostics->Error({source, line, static_cast<int>(content - start) + 1},
                          "a tab indents this line", "indent with spaces");
       return false;
     }
+    const std::size_t end = text.find('\n', start);
+    if (end == std::string_view::npos) break;
     start = end + 1;
   }
   return true;
 }
 
-// JSON may be indented with tabs, which YAML does not take even in its JSON subset. One for one, so
-// that places stay right.
-std::string ForParser(std::string_view text, bool json) {
-  std::string copy(text);
-  for (char& c : copy) {
-    if (json && (c == '\t' || c == '\r')) c = ' ';
-  }
-  return copy;
+Location PlaceOf(const SourcePtr& source, std::size_t offset) {
+  const std::string_view before = std::string_view(source->text).substr(0, offset);
+  const auto line = static_cast<int>(std::count(before.begin(), before.end(), '\n')) + 1;
+  const std::size_t line_start = line == 1 ? 0 : before.rfind('\n') + 1;
+  return {source, line, static_cast<int>(offset - line_start) + 1};
 }
 
-std::string Sentence(const YAML::Exception& error) {
-  std::string text = error.msg;
-  return text.empty() ? "this is no YAML" : text;
+// Runs the parser; what ends it early comes back.
+std::optional<Diagnostic> Build(const std::string& text, const char* language,
+                                TreeBuilder* builder) {
+  try {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(*builder)) {
+    }
+  } catch (const Refused& refused) {
+    return refused.why;
+  } catch (const YAML::Exception& error) {
+    return Diagnostic{builder->At(error.mark), fmt::format("{} syntax: {}", language, error.msg),
+                      ""};
+  } catch (const std::exception& error) {
+    return Diagnostic{builder->At(YAML::Mark::null_mark()),
+                      fmt::format("cannot be read as {}: {}", language, error.what()), ""};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -178,26 +216,19 @@ std::string Sentence(const YAML::Exception& error) {
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics) {
   if (!CheckPlainText(source, diagnostics)) return nullptr;
   const std::string_view text = WithoutByteOrderMark(source->text);
-  const std::size_t start = text.find_first_not_of(" \t\r\n");
-  const bool json = start != std::string_view::npos && (text[start] == '{' || text[start] == '[');
+  const std::size_t mark = source->text.size() - text.size();
+  const bool json = LooksLikeJson(text);
   if (!json && !CheckNoTabIndentation(source, text, diagnostics)) return nullptr;
 
-  TreeBuilder builder(source, source->text.size() - text.size(), diagnostics);
-  const char* language = json ? "JSON" : "YAML";
-  try {
-    std::istringstream stream(ForParser(text, json));
-    YAML::Parser parser(stream);
-    while (parser.HandleNextDocument(builder)) {
+  const std::string parsed = json ? JsonForParser(text) : std::string(text);
+  TreeBuilder builder(source, parsed, mark, diagnostics);
+  if (const auto fault = Build(parsed, json ? "JSON" : "YAML", &builder)) {
+    const auto unbalanced = json ? FindUnbalanced(text) : std::nullopt;
+    if (unbalanced) {
+      diagnostics->Error(PlaceOf(source, mark + unbalanced->offset), unbalanced->message);
+    } else {
+      diagnostics->Error(fault->where, fault->message, fault->hint);
     }
-  } catch (const Refused&) {
-    return nullptr;
-  } catch (const YAML::Exception& error) {
-    diagnostics->Error(builder.At(error.mark),
-                       fmt::format("{} syntax: {}", language, Sentence(error)));
-    return nullptr;
-  } catch (const std::exception& error) {
-    diagnostics->Error({source, 0, 0},
-                       fmt::format("cannot be read as {}: {}", language, error.what()));
     return nullptr;
   }
   if (!builder.root() || builder.root()->kind == YamlTree::Kind::kNull) {

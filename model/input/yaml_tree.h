@@ -37,7 +37,7 @@ inline constexpr int kMostNested = 64;
 
 // Reads one document. What is wrong is recorded and null comes back. Refused besides bad syntax:
 // text that is no UTF-8, control characters, tabs as indentation, duplicate keys, keys that are not
-// plain text, aliases, tags, more than one document, an empty document, nesting above kMostNested.
+// plain text, anchors, tags, more than one document, an empty document, nesting above kMostNested.
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics);
 
 }  // namespace orrery

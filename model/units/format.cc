@@ -60,6 +60,7 @@ std::string Format(Bytes bytes) {
 std::string Format(Seconds time) {
   const double size = std::abs(time.value);
   if (size == 0) return "0 s";
+  if (!std::isfinite(size)) return fmt::format("{} s", time.value);
   if (size < 999.5) return FormatWith(time.value, kShortTimes);
   const bool minutes = size < 999.5 * 60;
   return FormatWith(time.value, std::span(kLongTimes).subspan(minutes ? 0 : 1, 1));

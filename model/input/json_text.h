@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a YAML parser needs to be told about JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+// The text begins like a JSON document (or a YAML flow collection).
+bool LooksLikeJson(std::string_view text);
+
+// The text as YAML takes it: tabs become spaces, one for one so that places stay right, and
+// surrogate pairs become YAML's long escape (places behind one in its line move by two).
+std::string JsonForParser(std::string_view text);
+
+// Explains why a JSON text is broken.
+struct JsonFault {
+  std::size_t offset;  // in bytes
+  std::string message;
+};
+
+// The first quote, bracket or brace that is never closed or closed by the wrong one.
+std::optional<JsonFault> FindUnbalanced(std::string_view text);
+
+}  // namespace orrery
