@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a topology file: names, counts, profiles, price; node and fabric are read elsewhere.
+#include <array>
+#include <utility>
+
+#include "model/input/node.h"
+#include "model/topo/catalog.h"
+#include "model/topo/read_parts.h"
+
+namespace orrery {
+namespace {
+
+constexpr int64_t kMostNodes = 65'536;
+
+constexpr std::array<std::pair<const char*, char>, 3> kEvidence = {
+    {{"A", 'A'}, {"B", 'B'}, {"C", 'C'}}};
+constexpr std::array<const char*, 8> kFabricProfiles = {
+    "nvlink-only", "infiniband", "roce", "omnipath", "efa", "tcp", "slingshot", "localhost"};
+
+// Ids become file names of profiles.
+std::string ReadId(const Node& node, const std::string& key) {
+  const std::string id = node.String(key);
+  if (id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") != std::string::npos ||
+      id.empty() || id.front() == '.') {
+    node.ErrorAt(key, "'" + id + "' is not an id",
+                 "ids are lower-case letters, digits, '-', '_' and '.', such as a100-sxm4-80gb");
+  }
+  return id;
+}
+
+std::string ReadFabricProfile(const Node& node) {
+  std::array<std::pair<const char*, int>, kFabricProfiles.size()> table;
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = {kFabricProfiles[i], static_cast<int>(i)};
+  const std::span<const std::pair<const char*, int>> rows(table);
+  return kFabricProfiles[static_cast<std::size_t>(node.Choice("fabric_profile", rows))];
+}
+
+void ReadCounts(const Node& root, TopologySpec* spec) {
+  spec->max_nodes = root.Integer("max_nodes", 1, kMostNodes);
+  spec->nodes = root.Integer("nodes", 1, kMostNodes);
+  if (spec->nodes > spec->max_nodes && spec->max_nodes > 0) {
+    root.ErrorAt("nodes", "more nodes than max_nodes, which is " + std::to_string(spec->max_nodes),
+                 "raise max_nodes or lower nodes");
+  }
+}
+
+void ReadPrice(const Node& root, TopologySpec* spec) {
+  const auto price = root.Find("price");
+  if (!price) return;
+  spec->node_price = price->ReadDollarsPerHour("per_node_hour");
+  spec->price_source = price->String("source");
+  price->RejectUnknownKeys();
+}
+
+}  // namespace
+
+TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
+  const Node root = Node::Parse(std::move(source), diagnostics);
+  TopologySpec spec;
+  if (!diagnostics->ok()) return spec;
+  spec.name = ReadId(root, "name");
+  spec.description = root.String("description");
+  spec.source = root.String("source");
+  spec.evidence = root.Choice("evidence", std::span<const std::pair<const char*, char>>(kEvidence));
+  spec.gpu = ReadId(root, "gpu");
+  spec.fabric_profile = ReadFabricProfile(root);
+  ReadCounts(root, &spec);
+  ReadPrice(root, &spec);
+  spec.node = ReadNodeSpec(root.Child("node"));
+  if (diagnostics->ok()) ReadFabric(root, &spec);
+  else root.Find("fabric");  // its limits depend on the node: report the node's errors first
+  root.RejectUnknownKeys();
+  return spec;
+}
+
+}  // namespace orrery

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a topology file, each read and checked on its own.
+#pragma once
+
+#include "model/input/node.h"
+#include "model/topo/spec.h"
+
+namespace orrery {
+
+// The `node` map. Problems go to the node's diagnostics.
+NodeSpec ReadNodeSpec(const Node& node);
+
+// The `fabric` map under `root` into spec->fabric; needs spec->node and spec->max_nodes. Absent
+// means no fabric, which needs max_nodes 1.
+void ReadFabric(const Node& root, TopologySpec* spec);
+
+}  // namespace orrery

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs directed Hamiltonian cycles into a multigraph of links by depth-first search.
+#include "model/topo/rings.h"
+
+#include <algorithm>
+
+namespace orrery {
+namespace {
+
+// Bounds the search on dense meshes; the sparse ones in use need a few thousand steps.
+constexpr int kStepBudget = 400'000;
+
+class RingPacker {
+ public:
+  RingPacker(const std::vector<MeshLink>& mesh, int n) : n_(n), free_(n * n, 0), path_{0} {
+    for (const MeshLink& link : mesh) {
+      if (link.a >= n || link.b >= n) continue;
+      free_[link.a * n + link.b] += link.count;
+      free_[link.b * n + link.a] += link.count;
+    }
+    bound_ = RingsStillPossible();
+  }
+
+  int Pack() {
+    if (bound_ > 0) Extend(1u);
+    return best_;
+  }
+
+ private:
+  // Each ring leaves and enters every GPU once.
+  int RingsStillPossible() const {
+    int possible = 1 << 30;
+    for (int v = 0; v < n_; ++v) {
+      int out = 0, in = 0;
+      for (int w = 0; w < n_; ++w) out += free_[v * n_ + w], in += free_[w * n_ + v];
+      possible = std::min({possible, out, in});
+    }
+    return possible;
+  }
+
+  bool Finished() { return best_ == bound_ || ++steps_ > kStepBudget; }
+
+  // Extends the current path by every free link; `visited` is a bit set.
+  void Extend(unsigned visited) {
+    if (Finished()) return;
+    const int last = path_.back();
+    if (static_cast<int>(path_.size()) == n_) return Close(last);
+    for (int next = 1; next < n_; ++next) {
+      if (visited >> next & 1u || free_[last * n_ + next] == 0) continue;
+      if (OrderedBeforePrevious(next)) continue;
+      --free_[last * n_ + next];
+      path_.push_back(next);
+      Extend(visited | 1u << next);
+      path_.pop_back();
+      ++free_[last * n_ + next];
+    }
+  }
+
+  // Rings are taken in lexicographic order, so that no set of rings is tried in two orders.
+  bool OrderedBeforePrevious(int next) const {
+    if (rings_.empty()) return false;
+    const std::vector<int>& previous = rings_.back();
+    const auto depth = path_.size();
+    return std::equal(path_.begin(), path_.end(), previous.begin()) && next < previous[depth];
+  }
+
+  void Close(int last) {
+    if (free_[last * n_] == 0) return;
+    --free_[last * n_];
+    rings_.push_back(path_);
+    best_ = std::max(best_, static_cast<int>(rings_.size()));
+    if (static_cast<int>(rings_.size()) + RingsStillPossible() > best_) {
+      std::vector<int> saved = {0};
+      saved.swap(path_);
+      Extend(1u);
+      saved.swap(path_);
+    }
+    rings_.pop_back();
+    ++free_[last * n_];
+  }
+
+  int n_;
+  std::vector<int> free_;  // links left from row to column
+  std::vector<int> path_;
+  std::vector<std::vector<int>> rings_;
+  int bound_ = 0;
+  int best_ = 0;
+  int steps_ = 0;
+};
+
+}  // namespace
+
+int PackedRings(const std::vector<MeshLink>& mesh, int n) {
+  if (n < 2 || n > 32) return 0;
+  return RingPacker(mesh, n).Pack();
+}
+
+}  // namespace orrery

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every topology in the tree: it loads, builds, routes every pair, and prints its expected text.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "model/topo/print.h"
+#include "tests/topo/testing.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = ORRERY_SOURCE_DIR;
+
+std::vector<std::string> NamesInTree() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kRoot / "topologies")) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string ReadAll(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class EveryTopology : public testing::TestWithParam<std::string> {
+ protected:
+  TopologySpec Load() const { return LoadTopology((kRoot / "topologies" / (GetParam() + ".yaml")).string()); }
+};
+
+TEST_P(EveryTopology, IsNamedLikeItsFile) { EXPECT_EQ(Load().name, GetParam()); }
+
+TEST_P(EveryTopology, RoutesEveryPairOnOneTwoAndFourNodes) {
+  const TopologySpec spec = Load();
+  for (const int64_t nodes : {1, 2, 4}) {
+    if (nodes > spec.max_nodes) continue;
+    const Cluster cluster = BuildCluster(spec, nodes);
+    ASSERT_EQ(cluster.ranks(), nodes * spec.node.gpus);
+    ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(cluster, 3));
+  }
+}
+
+TEST_P(EveryTopology, PrintsItsExpectedText) {
+  const TopologySpec spec = Load();
+  const fs::path golden = kRoot / "topologies" / (GetParam() + ".txt");
+  const std::string text = PrintTopology(spec, spec.nodes);
+  if (std::getenv("ORRERY_UPDATE_GOLDENS") != nullptr) std::ofstream(golden) << text;
+  EXPECT_EQ(ReadAll(golden), text) << "run with ORRERY_UPDATE_GOLDENS=1, then read the difference";
+}
+
+TEST_P(EveryTopology, NamesAGpuProfileThatExists) {
+  const TopologySpec spec = Load();
+  const fs::path folder = kRoot / "calib" / "profiles" / "gpu";
+  if (spec.gpu == kUnknownGpu) GTEST_SKIP() << "its source does not name the GPU";
+  if (!fs::exists(folder) || fs::is_empty(folder)) GTEST_SKIP() << "no GPU profiles in this tree";
+  EXPECT_TRUE(fs::exists(folder / (spec.gpu + ".yaml"))) << spec.gpu;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tree, EveryTopology, testing::ValuesIn(NamesInTree()), [](const auto& row) {
+  std::string name = row.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(Catalog, ListsEveryFileSorted) { EXPECT_EQ(TopologyNames(), NamesInTree()); }
+
+TEST(Catalog, SuggestsTheNearestName) {
+  try {
+    LoadTopology("aws-p4");
+    FAIL() << "an unknown name was accepted";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("aws-p4d"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Catalog, MissingFileIsAnInputError) { EXPECT_THROW(LoadTopology("./no/such.yaml"), InputError); }
+
+// Every cluster of the facts table is in the catalogue, with its counts and rates.
+TEST(Catalog, CoversTheFactsTable) {
+  const fs::path facts = kRoot / ".." / "shared" / "facts" / "clusters.csv";
+  if (!fs::exists(facts)) GTEST_SKIP() << "the facts table is not part of the repository";
+  std::ifstream file(facts);
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    const std::string name = line.substr(0, line.find(','));
+    EXPECT_TRUE(fs::exists(kRoot / "topologies" / (name + ".yaml"))) << name;
+  }
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside one node: mesh rings, multi-hop routes, PCIe routes, nearest NICs.
+#include <boost/graph/breadth_first_search.hpp>
+#include <boost/graph/connected_components.hpp>
+
+#include "model/topo/graph.h"
+#include "model/topo/node_template.h"
+#include "model/topo/rings.h"
+#include "tests/topo/testing.h"
+
+namespace orrery {
+namespace {
+
+double Rate(const Cluster& cluster, int64_t from, int64_t to, int channel = 0) {
+  return cluster.Bottleneck(cluster.Route(from, to, channel)).value / 1e9;
+}
+
+TEST(Rings, PackIntoTheHybridCubeMeshAsMeasured) {
+  const ClusterSummary node = Summarise(LoadTopology("dgx1-v100"), 1);
+  const int expected[] = {0, 0, 1, 2, 4, 0, 2, 4, 6};  // by number of GPUs
+  for (int n = 0; n <= 8; ++n) EXPECT_EQ(node.PackedRings(n), expected[n]) << n << " GPUs";
+  EXPECT_EQ(node.PackedRings(9), 0);
+}
+
+TEST(Rings, OfSmallMeshesByHand) {
+  EXPECT_EQ(PackedRings({{0, 1, 3}}, 2), 3);                        // both ways over each link
+  EXPECT_EQ(PackedRings({{0, 1, 1}, {1, 2, 1}}, 3), 0);             // a chain has none
+  EXPECT_EQ(PackedRings({{0, 1, 1}, {1, 2, 1}, {0, 2, 1}}, 3), 2);  // a triangle, both ways round
+  EXPECT_EQ(PackedRings({{0, 1, 2}, {0, 2, 2}, {0, 3, 2}, {1, 2, 2}, {1, 3, 2}, {2, 3, 2}}, 4), 6);
+  EXPECT_EQ(PackedRings({{0, 1, 1}}, 1), 0);
+}
+
+TEST(Rings, NvSwitchHasNone) { EXPECT_EQ(Summarise(LoadTopology("aws-p4d"), 1).PackedRings(8), 0); }
+
+TEST(CubeMesh, HasSixLinksPerGpu) {
+  const TopologySpec spec = LoadTopology("dgx1-v100");
+  std::vector<int> links(8, 0);
+  for (const MeshLink& link : spec.node.mesh) {
+    links[static_cast<std::size_t>(link.a)] += link.count;
+    links[static_cast<std::size_t>(link.b)] += link.count;
+  }
+  EXPECT_EQ(links, std::vector<int>(8, 6));
+  EXPECT_DOUBLE_EQ(ScaleUpPerGpu(spec.node).value, 150e9);
+}
+
+TEST(CubeMesh, GoesOverAnotherGpuWithoutADirectLink) {
+  const Cluster cluster = BuildCluster(LoadTopology("dgx1-v100"), 1);
+  EXPECT_EQ(cluster.Route(0, 3).size(), 1u);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 3), 50);  // two links
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 1), 25);
+  EXPECT_EQ(cluster.Route(0, 7).size(), 2u);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 7), 50);  // over GPU 4, the wider of two ways
+}
+
+TEST(Bridges, UnlinkedPairsUsePcie) {
+  std::string text = TopologyText(4, 1, "kind: single-switch");
+  const std::string switched = "{kind: nvswitch, links_per_gpu: 18, per_link: 25GB/s}";
+  text.replace(text.find(switched), switched.size(),
+               "{kind: cube-mesh, per_link: 25GB/s, links: [[gpu0, gpu1, 4], [gpu2, gpu3, 4]]}");
+  const Cluster cluster = BuildCluster(ParseTopology(text), 1);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 1), 100);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 1, 2), 63);
+  ExpectAllRoutesValid(cluster, 1);
+}
+
+TEST(Pcie, PassesBetweenHosts) {
+  const Cluster cluster = BuildCluster(LoadTopology("aws-g5-48xl"), 1);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 3), 31.5);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 7), 16);
+}
+
+TEST(Nics, NearestFirstAndSharedFairly) {
+  const NodeTemplate dgx(LoadTopology("dgx-a100-80").node);  // 2 GPUs and 2 NICs per switch
+  EXPECT_EQ(dgx.NearestNics(0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(dgx.NearestNics(1), (std::vector<int>{1, 0}));
+  EXPECT_EQ(dgx.NearestNics(7), (std::vector<int>{7, 6}));
+  const NodeTemplate p4d(LoadTopology("aws-p4d").node);      // 2 GPUs share one NIC
+  EXPECT_EQ(p4d.NearestNics(6), std::vector<int>{3});
+  EXPECT_EQ(p4d.NearestNics(7), std::vector<int>{3});
+  const NodeTemplate p5(LoadTopology("aws-p5").node);        // 4 NICs per GPU
+  EXPECT_EQ(p5.NearestNics(2), (std::vector<int>{8, 9, 10, 11}));
+  EXPECT_EQ(p5.NicOf(2, 5), 9);
+  const NodeTemplate p3dn(LoadTopology("aws-p3dn").node);    // one NIC, on the other host of GPU 7
+  EXPECT_EQ(p3dn.NearestNics(7), std::vector<int>{0});
+}
+
+TEST(Graph, HoldsEveryDeviceAndLinkAndIsConnected) {
+  const Cluster cluster = BuildCluster(LoadTopology("selene"), 24);
+  const BoostGraph& graph = cluster.graph->graph;
+  ASSERT_EQ(boost::num_vertices(graph), cluster.devices.size());
+  ASSERT_EQ(boost::num_edges(graph), cluster.links.size());
+  for (auto [edge, end] = boost::edges(graph); edge != end; ++edge) {
+    const Link& link = cluster.links[static_cast<std::size_t>(graph[*edge].id)];
+    ASSERT_EQ(boost::source(*edge, graph), static_cast<std::size_t>(link.from));
+    ASSERT_EQ(boost::target(*edge, graph), static_cast<std::size_t>(link.to));
+    ASSERT_GT(link.capacity.value, 0);
+  }
+  std::vector<std::size_t> distance(cluster.devices.size(), 0);
+  boost::breadth_first_search(graph, 0, boost::visitor(boost::make_bfs_visitor(boost::record_distances(
+                                            distance.data(), boost::on_tree_edge()))));
+  EXPECT_EQ(std::count(distance.begin(), distance.end(), 0u), 1) << "only the start has distance 0";
+}
+
+TEST(Counts, PartOfANodeKeepsItsNumbering) {
+  const Cluster cluster = BuildCluster(LoadTopology("aws-p4d"), 2, 2);
+  EXPECT_EQ(cluster.ranks(), 4);
+  EXPECT_EQ(cluster.DeviceName(cluster.GpuOf(3)), "n1.gpu1");
+  ExpectAllRoutesValid(cluster, 2);
+}
+
+TEST(Counts, OutOfRangeIsAnInputError) {
+  const TopologySpec spec = LoadTopology("selene");
+  for (const int64_t nodes : {int64_t{0}, int64_t{-1}, int64_t{561}, int64_t{1'000'000'000}, INT64_MAX}) {
+    EXPECT_THROW(Summarise(spec, nodes), InputError) << nodes;
+    EXPECT_THROW(BuildCluster(spec, nodes), InputError) << nodes;
+  }
+  EXPECT_THROW(Summarise(spec, 1, 9), InputError);
+  EXPECT_THROW(Summarise(spec, 1, -1), InputError);
+  EXPECT_THROW(BuildCluster(LoadTopology("localhost"), 2), InputError);
+}
+
+TEST(Summary, CarriesTheFigures) {
+  const ClusterSummary p4d = Summarise(LoadTopology("aws-p4d"), 16);
+  EXPECT_EQ(p4d.ranks(), 128);
+  EXPECT_EQ(p4d.intra, IntraLink::kNvSwitch);
+  EXPECT_DOUBLE_EQ(p4d.scaleup_per_gpu.value, 300e9);
+  EXPECT_DOUBLE_EQ(p4d.node_rate().value, 50e9);
+  ASSERT_TRUE(p4d.node_price.has_value());
+  EXPECT_NEAR(p4d.node_price->value, 21.957642, 1e-9);
+  EXPECT_FALSE(Summarise(LoadTopology("selene"), 1).node_price.has_value());
+  EXPECT_TRUE(Summarise(LoadTopology("selene"), 1).rail_optimised);
+  EXPECT_EQ(Summarise(LoadTopology("mistral-2x8"), 2).gpu, kUnknownGpu);
+}
+
+}  // namespace
+}  // namespace orrery
