@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Enumerates legal strategies and draws their options.
+#include "tests/parity/grid.h"
+
+#include <algorithm>
+#include <random>
+
+namespace orrery::parity {
+namespace {
+
+void DrawOptions(std::mt19937_64* random, Case* c) {
+  const auto below = [&](uint64_t n) { return static_cast<int>((*random)() % n); };
+  Strategy& s = c->strategy;
+  s.overlap_grad_reduce = below(2) != 0;
+  s.overlap_param_gather = below(2) != 0;
+  s.reduce_in_backward = below(2) != 0;
+  s.tp_async = below(2) != 0;
+  s.bucket_layers = 1 + below(2);
+  s.prefetch = below(3);
+  s.rings = below(2) != 0;
+  s.recv_slots = below(3);
+  s.send_slots = 1 + below(3);
+  s.frame_pool = below(2) != 0;
+  s.flash_attention = below(2) != 0;
+  s.fp32_grads = below(2) != 0;
+  c->uniform_dtype = below(2) != 0;
+  c->order_seed = (*random)();
+}
+
+std::vector<Strategy> Degrees(int ranks) {
+  std::vector<Strategy> all;
+  for (int tp = 1; tp <= ranks; ++tp) {
+    for (int pp = 1; tp * pp <= ranks; ++pp) {
+      if (ranks % (tp * pp) != 0) continue;
+      const int data = ranks / (tp * pp);
+      for (int outer = 1; outer <= data; ++outer) {
+        if (data % outer != 0) continue;
+        Strategy s;
+        s.tp = tp;
+        s.pp = pp;
+        s.dp_outer = outer;
+        s.dp = data / outer;
+        if (outer == 1 || s.dp > 1) all.push_back(s);  // hybrid sharding shards over something
+      }
+    }
+  }
+  return all;
+}
+
+// The choices that stand beside the degrees; illegal combinations are sieved out by CheckStrategy.
+std::vector<Strategy> WithChoices(const Strategy& degrees) {
+  std::vector<Strategy> all;
+  for (int zero = 0; zero <= (degrees.dp > 1 ? 3 : 0); ++zero) {
+    for (const bool sequence : {false, true}) {
+      for (int schedule = 0; schedule < 4; ++schedule) {
+        for (int recompute = 0; recompute < 3; ++recompute) {
+          Strategy s = degrees;
+          s.zero = zero;
+          s.sequence_parallel = sequence;
+          s.schedule = static_cast<PipelineSchedule>(schedule);
+          s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 2 : 1;
+          s.recompute = static_cast<Recompute>(recompute);
+          const bool distinct = s.pp > 1 || s.schedule == PipelineSchedule::k1F1B;
+          if (distinct) all.push_back(s);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Case> Grid(const Job& job, int ranks, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(ranks));
+  std::vector<Case> cases;
+  for (const Strategy& degrees : Degrees(ranks)) {
+    for (const Strategy& choice : WithChoices(degrees)) {
+      for (const int64_t micro_batches : {1, 2, 3, 4, 6}) {
+        const int64_t samples = job.work.global_batch / choice.data_parallel();
+        if (job.work.global_batch % choice.data_parallel() != 0 || samples % micro_batches != 0) continue;
+        Case c{&job, choice};
+        c.strategy.micro_batch = static_cast<int>(samples / micro_batches);
+        DrawOptions(&random, &c);
+        if (!CheckStrategy(job.model, job.work, c.strategy)) cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> Sample(const std::vector<Case>& cases, size_t count, uint64_t seed) {
+  std::vector<Case> chosen = cases;
+  std::mt19937_64 random(seed);
+  std::shuffle(chosen.begin(), chosen.end(), random);
+  if (chosen.size() > count) chosen.resize(count);
+  return chosen;
+}
+
+}  // namespace orrery::parity

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiny models of every family, small enough for thousands of plans and awkward enough to need padding.
+#pragma once
+
+#include "tests/parity/parity.h"
+
+namespace orrery::parity {
+
+// 4 layers, hidden 16, 8 heads, 8 tokens, 22 words (padded on tp 4 and 8), 24 samples a step.
+Job TinyGpt(bool tied);
+Job ThreeWayGpt(bool tied);  // every dimension a multiple of 3 but the vocabulary
+Job TinyLlama();             // grouped queries, RMS norm, rotary positions, gated MLP
+Job TinyBert();              // post-norm, token types, embedding norm, masked positions
+Job TinyT5();                // relative bias, cross attention
+Job TinyMlp();
+
+}  // namespace orrery::parity
