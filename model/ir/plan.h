@@ -24,6 +24,7 @@ int64_t DtypeBytes(Dtype dtype);  // tf32 is stored in 4 bytes
 struct MeshAxis {
   std::string name;
   int size = 1;
+  bool operator==(const MeshAxis&) const = default;
 };
 struct Mesh {
   std::vector<MeshAxis> axes;
@@ -33,6 +34,7 @@ struct Mesh {
   std::vector<int> Coords(int64_t rank) const;
   int64_t Rank(const std::vector<int>& coords) const;
   int AxisIndex(std::string_view name) const;  // -1 if absent
+  bool operator==(const Mesh&) const = default;
 };
 
 // The ranks that differ from a member only on `axes`. A special group restricts one axis to some coordinates
@@ -142,6 +144,7 @@ struct Program {
   std::vector<View> views;
   std::vector<Block> blocks;
   std::vector<Item> schedule;
+  bool operator==(const Program&) const = default;
 };
 
 struct Plan {
@@ -154,6 +157,7 @@ struct Plan {
   int micro_batches = 1;
   int64_t alignment = 256;           // bytes
   bool frame_pool = true;            // layout: one slot pool over frames of nearly equal size
+  bool operator==(const Plan&) const = default;
 };
 
 // Schedules (schedule.cc).

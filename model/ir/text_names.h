@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the plan text refers to named things.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/ir/plan.h"
+
+namespace orrery::ir {
+
+// The name as it stands in the text: bare, or in quotes with escapes \" \\ \n \xNN.
+std::string Quoted(std::string_view name);
+
+// The references to the elements of one list: the name where it is unique, else %index.
+class Names {
+ public:
+  Names() = default;
+  template <class Named>
+  static Names Of(const std::vector<Named>& list) {
+    std::vector<std::string_view> names;
+    names.reserve(list.size());
+    for (const Named& element : list) names.push_back(element.name);
+    return Names(names);
+  }
+  static Names OfStrings(const std::vector<std::string>& list) {
+    return Names(std::vector<std::string_view>(list.begin(), list.end()));
+  }
+
+  // An index outside the list comes out as %index, which no parser accepts.
+  std::string operator[](int64_t index) const;
+  bool Unique(int64_t index) const { return refs_[index][0] != '%'; }
+
+ private:
+  explicit Names(const std::vector<std::string_view>& names);
+  std::vector<std::string> refs_;
+};
+
+// ToText but for the title: what the digest covers.
+std::string TextWithoutTitle(const Plan& plan);
+
+}  // namespace orrery::ir

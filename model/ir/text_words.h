@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary that the writer and the parser of the plan text share: enum words, name quoting.
+//
+// A name stands bare when it starts with a letter or '_' and holds only word characters; else it is
+// quoted. A reference to something whose name is not unique in its list is its index: %17.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/ir/plan.h"
+
+namespace orrery::ir {
+
+inline constexpr std::array<std::string_view, 6> kDtypeWords = {"f64", "f32",  "tf32",
+                                                                "f16", "bf16", "i32"};
+inline constexpr std::array<std::string_view, 3> kInitWords = {"normal", "ones", "zeros"};
+inline constexpr std::array<std::string_view, 8> kClassWords = {
+    "param", "gathered", "grad", "grad_t", "master", "opt", "act", "scalar"};
+inline constexpr std::array<std::string_view, 3> kLifeWords = {"step", "derived", "micro_batch"};
+inline constexpr std::array<std::string_view, 2> kSpaceWords = {"device", "host"};
+inline constexpr std::array<std::string_view, 11> kPhaseWords = {
+    "input",       "forward",   "backward",  "weight_grad", "recompute", "param_gather",
+    "grad_reduce", "grad_norm", "optimizer", "pipeline",    "setup"};
+inline constexpr std::array<std::string_view, 4> kSegmentWords = {"step", "embedding", "layer",
+                                                                  "head"};
+inline constexpr std::array<std::string_view, 9> kLoadWords = {
+    "tokens",   "labels",  "masked_positions", "masked_labels", "token_types",
+    "features", "targets", "decoder_tokens",   "decoder_labels"};
+
+// Outside quotes; the rest of the printable characters are punctuation.
+constexpr bool IsWordChar(char c) {
+  return c > ' ' && c < 0x7f &&
+         std::string_view("=,()[]{};#\"%\\").find(c) == std::string_view::npos;
+}
+constexpr bool IsBareName(std::string_view name) {
+  if (name.empty()) return false;
+  const char first = name[0];
+  if (!((first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first == '_')) {
+    return false;
+  }
+  for (const char c : name) {
+    if (!IsWordChar(c)) return false;
+  }
+  return true;
+}
+
+// "when" masks and call flags: the word for kWhenLast alone.
+inline constexpr std::string_view kLastWord = "last";
+
+// Loop variables of a schedule by depth: i, j, k, l, m, n, v6, v7 ...
+inline std::string LoopVariable(std::size_t depth) {
+  if (depth < 6) return std::string(1, "ijklmn"[depth]);
+  return "v" + std::to_string(depth);
+}
+
+}  // namespace orrery::ir
