@@ -6,13 +6,12 @@
 #include <filesystem>
 
 #include "model/arch/data_root.h"
+#include "model/topo/read_parts.h"
 
 namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Folder() { return (fs::path(DataRoot()) / "topologies").string(); }
 
 bool LooksLikePath(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml") ||
@@ -21,15 +20,17 @@ bool LooksLikePath(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> TopologyNames() {
+std::vector<std::string> YamlNames(const std::string& folder) {
   std::vector<std::string> names;
-  std::error_code error;  // a missing folder is an empty catalogue
-  for (const auto& entry : fs::directory_iterator(Folder(), error)) {
+  std::error_code error;  // a missing folder holds nothing
+  for (const auto& entry : fs::directory_iterator(fs::path(DataRoot()) / folder, error)) {
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
   return names;
 }
+
+std::vector<std::string> TopologyNames() { return YamlNames("topologies"); }
 
 TopologySpec LoadTopology(const std::string& name_or_path) {
   std::string path = name_or_path;
@@ -38,7 +39,7 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
     if (!std::binary_search(names.begin(), names.end(), name_or_path)) {
       throw InputError("no topology '" + name_or_path + "'", SuggestName(name_or_path, names));
     }
-    path = (fs::path(Folder()) / (name_or_path + ".yaml")).string();
+    path = (fs::path(DataRoot()) / "topologies" / (name_or_path + ".yaml")).string();
   }
   Diagnostics diagnostics;
   TopologySpec spec = ReadTopology(ReadSource(path), &diagnostics);

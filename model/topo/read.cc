@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a topology file: names, counts, profiles, price; node and fabric are read elsewhere.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -14,8 +15,6 @@ constexpr int64_t kMostNodes = 65'536;
 
 constexpr std::array<std::pair<const char*, char>, 3> kEvidence = {
     {{"A", 'A'}, {"B", 'B'}, {"C", 'C'}}};
-constexpr std::array<const char*, 8> kFabricProfiles = {
-    "nvlink-only", "infiniband", "roce", "omnipath", "efa", "tcp", "slingshot", "localhost"};
 
 // Ids become file names of profiles.
 std::string ReadId(const Node& node, const std::string& key) {
@@ -28,11 +27,15 @@ std::string ReadId(const Node& node, const std::string& key) {
   return id;
 }
 
-std::string ReadFabricProfile(const Node& node) {
-  std::array<std::pair<const char*, int>, kFabricProfiles.size()> table;
-  for (std::size_t i = 0; i < table.size(); ++i) table[i] = {kFabricProfiles[i], static_cast<int>(i)};
-  const std::span<const std::pair<const char*, int>> rows(table);
-  return kFabricProfiles[static_cast<std::size_t>(node.Choice("fabric_profile", rows))];
+// An id that must be a file of calib/profiles/<folder>.
+std::string ReadProfileId(const Node& node, const std::string& key, const char* folder) {
+  const std::string id = ReadId(node, key);
+  if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
+  const std::vector<std::string> known = YamlNames(std::string("calib/profiles/") + folder);
+  if (!std::binary_search(known.begin(), known.end(), id)) {
+    node.ErrorAt(key, "no profile '" + id + "' in calib/profiles/" + folder, SuggestName(id, known));
+  }
+  return id;
 }
 
 void ReadCounts(const Node& root, TopologySpec* spec) {
@@ -62,8 +65,8 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   spec.description = root.String("description");
   spec.source = root.String("source");
   spec.evidence = root.Choice("evidence", std::span<const std::pair<const char*, char>>(kEvidence));
-  spec.gpu = ReadId(root, "gpu");
-  spec.fabric_profile = ReadFabricProfile(root);
+  spec.gpu = ReadProfileId(root, "gpu", "gpu");
+  spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));

@@ -2,10 +2,16 @@
 // The parts of a topology file, each read and checked on its own.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "model/input/node.h"
 #include "model/topo/spec.h"
 
 namespace orrery {
+
+// Names of the .yaml files in a folder of the data root, sorted; empty when there is none.
+std::vector<std::string> YamlNames(const std::string& folder);
 
 // The `node` map. Problems go to the node's diagnostics.
 NodeSpec ReadNodeSpec(const Node& node);

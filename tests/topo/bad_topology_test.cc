@@ -66,6 +66,7 @@ const BadCase kCases[] = {
     {"UnknownFabric", "kind: fat-tree", "kind: fat-tre", 25, "fat-tree"},
     {"UnknownProfile", "fabric_profile: infiniband", "fabric_profile: infinband", 6, "infiniband"},
     {"UnknownEvidence", "evidence: C", "evidence: D", 4, ""},
+    {"UnknownGpuProfile", "gpu: a100-sxm4-80gb", "gpu: a100-smx4-80gb", 5, "a100-sxm4-80gb"},
     {"BadGpuId", "gpu: a100-sxm4-80gb", "gpu: ../secret", 5, "not an id"},
     {"SeveralGpusWithoutLinks", "kind: cube-mesh", "kind: none", 13, "'none' with 4 GPUs"},
     {"HostsWithoutALink", "    between_hosts: 16GB/s\n", "", 0, "between_hosts"},

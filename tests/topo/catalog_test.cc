@@ -55,14 +55,6 @@ TEST_P(EveryTopology, PrintsItsExpectedText) {
   EXPECT_EQ(ReadAll(golden), text) << "run with ORRERY_UPDATE_GOLDENS=1, then read the difference";
 }
 
-TEST_P(EveryTopology, NamesAGpuProfileThatExists) {
-  const TopologySpec spec = Load();
-  const fs::path folder = kRoot / "calib" / "profiles" / "gpu";
-  if (spec.gpu == kUnknownGpu) GTEST_SKIP() << "its source does not name the GPU";
-  if (!fs::exists(folder) || fs::is_empty(folder)) GTEST_SKIP() << "no GPU profiles in this tree";
-  EXPECT_TRUE(fs::exists(folder / (spec.gpu + ".yaml"))) << spec.gpu;
-}
-
 INSTANTIATE_TEST_SUITE_P(Tree, EveryTopology, testing::ValuesIn(NamesInTree()), [](const auto& row) {
   std::string name = row.param;
   std::replace(name.begin(), name.end(), '-', '_');
