@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each training framework sets and what it leaves open: `--framework NAME` is one row here.
+//
+// A preset fills the fine knobs of Strategy with the framework's defaults and says which axes a search
+// may turn. The cost profile of the same name (calib/profiles/stack) holds its constants.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/lower/strategy.h"
+
+namespace orrery {
+
+struct FrameworkPreset {
+  const char* name;
+  const char* description;          // one line
+  bool tensor = false;              // tp > 1
+  bool sequence = false;            // sequence parallelism with tp > 1
+  bool hybrid = false;              // dp_outer > 1: ZeRO shards inside groups of ranks
+  std::vector<int> zero;            // stages on offer
+  int zero_with_pipeline = 0;       // highest stage beside pp > 1
+  std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
+  std::vector<Recompute> recompute;
+  Strategy defaults;                // knobs; degrees are all 1
+
+  bool pipeline() const { return !schedules.empty(); }
+  // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
+  Strategy Complete(Strategy degrees, Precision precision) const;
+  // Empty, or the sentence that says what the framework cannot do.
+  std::string Refuses(const Strategy& strategy) const;
+};
+
+std::span<const FrameworkPreset> FrameworkPresets();
+std::vector<std::string> FrameworkNames();
+// Throws InputError with the nearest names.
+const FrameworkPreset& FindFramework(std::string_view name);
+
+}  // namespace orrery
