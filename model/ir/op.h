@@ -42,6 +42,9 @@ enum class OpKind : uint8_t {
   kMatmul,       // out C; in A, B (, bias) (, C); attrs M N K ta tb acc bias
   // Attention. qkv row: per kv group (nh/kv q heads, 1 k, 1 v) of hd each. scale 1/sqrt(hd) unless attr scale.
   // flash=1: second output lse[rows*nh]; flash=0: probabilities [batch*nh*seq*seq] are kept.
+  // rate>0: probabilities are dropped out by (site, sample, global head = coord(axis)*nh + h, query, key); flash=0 then
+  // has two further outputs, mask and dropped probabilities (sizes of the probabilities), which backward reads behind
+  // the probabilities; flash=1 draws them again.
   // buckets>0: a further input, the relative position bias table [buckets, nh] (bidirectional if not causal).
   kAttn,         // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale
   kAttnBwd,      // out dqkv (, dbias); in dctx, qkv, ctx, lse|probs (, bias, dbias); same attrs; dbias accumulates
@@ -55,7 +58,13 @@ enum class OpKind : uint8_t {
   kRmsNormBwd,   // out dx; in dy, x, stats, gamma (, r if add)
   kRmsNormWgrad, // out dgamma; in dgamma, dy, x, stats
   // Element-wise.
-  kBiasResidual, // out z; in x, y (, bias if attr bias); attrs rows h bias: z = x + y + bias
+  // Dropout: an element is kept with probability 1 - rate and scaled by 1/(1 - rate). Whether it is kept depends on the
+  // seed, the step, attr site, the global sample (group and batch as in load), the position (axis: sharded sequence, as
+  // in load) and the column alone, so that every layout drops the same elements.
+  kBiasResidual, // out z (, mask[rows*h] if rate); in x, y (, bias if attr bias); attrs rows h bias rate site batch axis:
+                 //   z = x + dropout(y + bias)
+  kDropout,      // out y, mask; in x; attrs rows h rate site batch axis
+  kDropoutBwd,   // out dx; in dy, mask; attrs n rate
   kColSum,       // out db; in db, dy; attrs rows h: db += column sums
   kGelu,         // out y; in x; attrs n (tanh form)
   kGeluBwd,      // out dx; in dy, x; attrs n
@@ -92,9 +101,9 @@ inline constexpr int kOpKinds = static_cast<int>(OpKind::kRecv) + 1;
 enum class Attr : uint8_t {
   kM, kN, kK, kTransA, kTransB, kAcc, kBias, kRows, kH, kVl, kV, kAxis, kBatch, kSeq, kSeqKv, kNh, kKv, kHd,
   kCausal, kFlash, kBuckets, kScale, kInverse, kAdd, kElements, kWhat, kZaxis, kRep, kWt, kWrep, kLr, kWd, kClip,
-  kMaster, kBeta1, kBeta2, kEps, kDecoupled, kReduceOp,
+  kMaster, kBeta1, kBeta2, kEps, kDecoupled, kReduceOp, kRate, kSite,
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kReduceOp) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kSite) + 1;
 
 // What a load op reads.
 enum class LoadWhat : int { kTokens, kLabels, kMaskedPositions, kMaskedLabels, kTokenTypes, kFeatures, kTargets,

@@ -33,6 +33,8 @@ int64_t DtypeBytes(Dtype dtype) {
     case Dtype::kF16:
     case Dtype::kBf16:
       return 2;
+    case Dtype::kU8:
+      return 1;
   }
   return 0;
 }

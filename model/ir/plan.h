@@ -17,7 +17,7 @@ namespace orrery::ir {
 
 using BufferId = int32_t;
 
-enum class Dtype : uint8_t { kF64, kF32, kTf32, kF16, kBf16, kI32 };
+enum class Dtype : uint8_t { kF64, kF32, kTf32, kF16, kBf16, kI32, kU8 };
 int64_t DtypeBytes(Dtype dtype);  // tf32 is stored in 4 bytes
 
 // Named axes, outermost first: rank = row-major index of the coordinates.

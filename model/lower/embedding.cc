@@ -70,8 +70,11 @@ ir::Attrs PositionAttrs(const StageBuilder& stage) {
 
 }  // namespace
 
-void EmbeddingForward(StageBuilder& stage, const EndParams& ends, LoadWhat what, const std::string& name, ViewId x) {
+void EmbeddingForward(StageBuilder& stage, const EndParams& ends, LoadWhat what, const std::string& name,
+                      ViewId stream) {
   const LowerContext& ctx = stage.ctx();
+  const bool drops = ctx.work.dropout > 0;
+  const ViewId x = drops ? stage.Act(name + "emb.x", ctx.ShardRows() * ctx.model.hidden) : stream;
   const int64_t h = ctx.model.hidden, shard = ctx.ShardRows() * h;
   const Tokens tokens = TokenBuffers(stage, ends, name);
   stage.Label(Phase::kForward, Segment::kEmbedding);
@@ -95,6 +98,11 @@ void EmbeddingForward(StageBuilder& stage, const EndParams& ends, LoadWhat what,
     sum = placed;
   }
   if (ends.norm_gamma) EmitNorm(stage, name + "emb.n", sum, ends.norm_gamma, ends.norm_beta, ctx.ShardRows(), x);
+  if (!drops) return;
+  ir::Attrs attrs = PositionAttrs(stage);
+  attrs.Set(Attr::kRate, ctx.work.dropout);
+  attrs.Set(Attr::kSite, what == LoadWhat::kDecoderTokens ? 1 : 0);
+  stage.Emit(OpKind::kDropout, {stream, stage.Make(name + "emb.mask", shard, ctx.mask)}, {x}, attrs).group = kGroupData;
 }
 
 void EmbeddingBackward(StageBuilder& stage, const EndParams& ends, LoadWhat, const std::string& name, ViewId dx,
@@ -105,14 +113,19 @@ void EmbeddingBackward(StageBuilder& stage, const EndParams& ends, LoadWhat, con
   stage.Label(Phase::kBackward, Segment::kEmbedding);
   InWeightGradBlock(stage, wgrad_block, [&] {
     ViewId d = dx;
+    if (ctx.work.dropout > 0) {
+      d = stage.Act(name + "d.emb.x", shard);
+      stage.Emit(OpKind::kDropoutBwd, {d}, {dx, stage.Make(name + "emb.mask", shard, ctx.mask)},
+                 {{Attr::kElements, double(shard)}, {Attr::kRate, ctx.work.dropout}});
+    }
     const ParamRef rest = ends.positions ? ends.positions : ends.token_types ? ends.token_types : ends.norm_gamma;
     if (rest) stage.BeginGrad(rest.unit);
     if (ends.norm_gamma) {
       const std::string source = ends.positions ? name + "emb.p" : ctx.sp() ? name + "emb.ws" : name + "emb.w";
-      const ViewId before = stage.Act(source, shard);
+      const ViewId before = stage.Act(source, shard), dnormed = d;
       d = stage.Act(name + "d.emb.p", shard);
-      EmitNormBackward(stage, name + "emb.n", dx, before, ends.norm_gamma, ctx.ShardRows(), d, -1);
-      EmitNormWeightGrad(stage, name + "emb.n", dx, before, ends.norm_gamma, ends.norm_beta, ctx.ShardRows());
+      EmitNormBackward(stage, name + "emb.n", dnormed, before, ends.norm_gamma, ctx.ShardRows(), d, -1);
+      EmitNormWeightGrad(stage, name + "emb.n", dnormed, before, ends.norm_gamma, ends.norm_beta, ctx.ShardRows());
     }
     if (ends.positions) {
       const ViewId target = stage.Grad(ends.positions);

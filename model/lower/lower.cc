@@ -77,6 +77,7 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
   ctx.low_precision = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   ctx.activation = options.uniform_dtype.value_or(ActivationType(work.precision));
   ctx.full = options.uniform_dtype.value_or(ir::Dtype::kF32);
+  ctx.mask = options.uniform_dtype.value_or(ir::Dtype::kU8);
   ctx.gradient = strategy.fp32_grads ? ctx.full : ctx.activation;
   ctx.master = ctx.low_precision || ctx.strategy.zero == 1 || ctx.strategy.zero == 2;
   ctx.loss_scaling = work.precision == Precision::kFp16 && options.loss_scaling;

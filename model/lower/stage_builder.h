@@ -32,6 +32,7 @@ struct LowerContext {
   const LowerOptions& options;
   int64_t micro_batches = 1;
   ir::Dtype activation, gradient, full;  // dtypes of activations and weights, gradients, fp32 state
+  ir::Dtype mask = ir::Dtype::kU8;
   bool low_precision = false;   // weights are kept in fewer bits than fp32
   bool master = false;          // a separate fp32 (or sharded) master copy exists
   bool clip = false;            // a gradient norm is computed

@@ -20,6 +20,7 @@ struct Workload {
   Precision precision = Precision::kBf16;
   Optimizer optimizer = Optimizer::kAdam;
   double clip_norm = 1.0;        // 0: no gradient clipping (then no gradient norm is computed)
+  double dropout = 0.0;          // of embeddings, sublayer outputs and attention probabilities
 };
 
 // ranks = pp * dp_outer * dp * ep * cp * tp. global_batch = dp_outer * dp * micro_batch * accumulation.

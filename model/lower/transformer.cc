@@ -50,26 +50,53 @@ std::string AttentionPrefix(const StageBuilder& stage, const std::string& prefix
   return stage.phase() == Phase::kForward ? "t." : "r.";
 }
 
-struct AttentionOutput { ViewId context, stats; };
+struct AttentionOutput {
+  ViewId context, stats;
+  ViewId mask = -1, dropped = -1;  // materialised attention with dropout
+
+  std::vector<ViewId> Saved() const {
+    return mask < 0 ? std::vector<ViewId>{context, stats} : std::vector<ViewId>{context, stats, mask, dropped};
+  }
+};
 
 AttentionOutput AttentionBuffers(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                                  const std::string& prefix) {
   const Shape shape = ShapeOf(stage, sub);
   const std::string own = AttentionPrefix(stage, prefix);
   const ViewId context = stage.Act(Name(own, layer, sub, "ctx"), shape.rows * shape.inner_width);
-  const int64_t seq = stage.ctx().work.seq_len;
-  const ViewId stats =
-      stage.ctx().strategy.flash_attention
-          ? stage.Make(Name(own, layer, sub, "lse"), shape.rows * shape.heads, stage.ctx().full)
-          : stage.Act(Name(own, layer, sub, "probs"), stage.ctx().batch() * shape.heads * seq * seq);
-  return {context, stats};
+  if (stage.ctx().strategy.flash_attention) {
+    return {context, stage.Make(Name(own, layer, sub, "lse"), shape.rows * shape.heads, stage.ctx().full)};
+  }
+  const int64_t seq = stage.ctx().work.seq_len, scores = stage.ctx().batch() * shape.heads * seq * seq;
+  AttentionOutput out{context, stage.Act(Name(own, layer, sub, "probs"), scores)};
+  if (stage.ctx().work.dropout > 0) {
+    out.mask = stage.Make(Name(own, layer, sub, "pmask"), scores, stage.ctx().mask);
+    out.dropped = stage.Act(Name(own, layer, sub, "pdrop"), scores);
+  }
+  return out;
 }
 
-ir::Attrs AttentionAttrs(const StageBuilder& stage, const Sublayer& sub) {
+// The group that tells a dropout which samples it works on.
+int16_t DropoutGroup(const StageBuilder& stage) { return stage.ctx().work.dropout > 0 ? kGroupData : -1; }
+
+// Dropout of a sublayer: attributes that make every layout drop the same elements.
+void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& sub, bool attention, ir::Attrs& attrs) {
+  if (stage.ctx().work.dropout <= 0) return;
+  const auto which = static_cast<int>(sub.kind) * 2 + (attention ? 1 : 0);
+  attrs.Set(Attr::kRate, stage.ctx().work.dropout);
+  attrs.Set(Attr::kSite, 8.0 * (layer.index + 1) + which);
+  attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
+  const bool sharded = attention ? stage.ctx().strategy.tp > 1 : stage.ctx().sp();
+  attrs.Set(Attr::kAxis, sharded ? kAxisTp : -1);
+}
+
+
+ir::Attrs AttentionAttrs(const StageBuilder& stage, const Layer& layer, const Sublayer& sub) {
   const Shape shape = ShapeOf(stage, sub);
   ir::Attrs attrs{{Attr::kBatch, double(stage.ctx().batch())}, {Attr::kSeq, double(stage.ctx().work.seq_len)},
                   {Attr::kNh, double(shape.heads)},            {Attr::kHd, double(shape.head_dim)},
                   {Attr::kFlash, double(stage.ctx().strategy.flash_attention)}};
+  SetDropout(stage, layer, sub, true, attrs);
   if (stage.ctx().model.positions == Positions::kRelativeBias) attrs.Set(Attr::kScale, 1.0);
   if (sub.kind == SubKind::kCrossAttention) {
     attrs.Set(Attr::kSeqKv, double(stage.ctx().work.seq_len));
@@ -87,12 +114,12 @@ void EmitAttention(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
   const AttentionOutput out = AttentionBuffers(stage, layer, sub, prefix);
   if (sub.kind == SubKind::kCrossAttention) {
     const ViewId kv = stage.Act(Name(prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
-    stage.Emit(OpKind::kCrossAttn, {out.context, out.stats}, {in, kv}, AttentionAttrs(stage, sub));
+    stage.Emit(OpKind::kCrossAttn, out.Saved(), {in, kv}, AttentionAttrs(stage, layer, sub)).group = DropoutGroup(stage);
     return;
   }
   std::vector<ViewId> operands{in};
   if (sub.relative_bias) operands.push_back(stage.Weight(sub.relative_bias));
-  stage.Emit(OpKind::kAttn, {out.context, out.stats}, operands, AttentionAttrs(stage, sub));
+  stage.Emit(OpKind::kAttn, out.Saved(), operands, AttentionAttrs(stage, layer, sub)).group = DropoutGroup(stage);
 }
 
 void EmitRope(StageBuilder& stage, const Sublayer& sub, ViewId qkv, bool inverse) {
@@ -137,6 +164,11 @@ ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub
   return AttentionBuffers(stage, layer, sub, prefix).context;
 }
 
+ViewId OutputMask(StageBuilder& stage, const Layer& layer, const Sublayer& sub, const std::string& prefix) {
+  const Shape shape = ShapeOf(stage, sub);
+  return stage.Make(Name(prefix, layer, sub, "omask"), shape.shard_rows * shape.hidden, stage.ctx().mask);
+}
+
 void SublayerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub, const std::string& prefix,
                      ViewId x, ViewId y, ViewId memory, bool stop_early) {
   const Shape shape = ShapeOf(stage, sub);
@@ -154,9 +186,12 @@ void SublayerForward(StageBuilder& stage, const Layer& layer, const Sublayer& su
   const ViewId sum = post ? stage.Act(Name(prefix, layer, sub, "p"), shape.shard_rows * shape.hidden) : y;
   std::vector<ViewId> in{x, out};
   if (sub.out_b) in.push_back(stage.Weight(sub.out_b));
-  stage.Emit(OpKind::kBiasResidual, {sum}, in,
-             {{Attr::kRows, double(shape.shard_rows)}, {Attr::kH, double(shape.hidden)},
-              {Attr::kBias, double(static_cast<bool>(sub.out_b))}});
+  ir::Attrs attrs{{Attr::kRows, double(shape.shard_rows)}, {Attr::kH, double(shape.hidden)},
+                  {Attr::kBias, double(static_cast<bool>(sub.out_b))}};
+  SetDropout(stage, layer, sub, false, attrs);
+  std::vector<ViewId> results{sum};
+  if (stage.ctx().work.dropout > 0) results.push_back(OutputMask(stage, layer, sub, prefix));
+  stage.Emit(OpKind::kBiasResidual, results, in, attrs).group = DropoutGroup(stage);
   if (post) {
     EmitNorm(stage, Name(prefix, layer, sub, "n"), sum, sub.norm_gamma, sub.norm_beta, shape.shard_rows, y);
   }
@@ -183,21 +218,23 @@ ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& su
   if (sub.kind == SubKind::kCrossAttention) {
     const ViewId kv = stage.Act(Name(saved, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
     const ViewId dkv = stage.Act(Name("d.", layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
-    stage.Emit(OpKind::kCrossAttnBwd, {din, dkv}, {dinner, in, kv, out.context, out.stats},
-               AttentionAttrs(stage, sub));
+    std::vector<ViewId> operands{dinner, in, kv};
+    for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
+    stage.Emit(OpKind::kCrossAttnBwd, {din, dkv}, operands, AttentionAttrs(stage, layer, sub)).group = DropoutGroup(stage);
     stage.Matmul(dmemory, dkv, stage.Weight(sub.kv_w), shape.rows, shape.hidden, 2 * shape.inner_width, false, false,
                  true);
     stage.MarkPartial();
     return din;
   }
-  std::vector<ViewId> operands{dinner, in, out.context, out.stats}, results{din};
+  std::vector<ViewId> operands{dinner, in}, results{din};
+  for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
   if (sub.relative_bias) {
     operands.push_back(stage.Weight(sub.relative_bias));
     const ViewId dbias = stage.Grad(sub.relative_bias);
     operands.push_back(dbias);
     results.push_back(dbias);
   }
-  stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, sub));
+  stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, layer, sub)).group = DropoutGroup(stage);
   EmitRope(stage, sub, din, true);
   return din;
 }
@@ -248,6 +285,12 @@ void SublayerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& s
       EmitNormWeightGrad(stage, norm, dy, sum, sub.norm_gamma, sub.norm_beta, shape.shard_rows);
     });
   }
+  const ViewId residual = d;
+  if (stage.ctx().work.dropout > 0) {
+    d = stage.Act(Name("d.", layer, sub, "drop"), shape.shard_rows * shape.hidden);
+    stage.Emit(OpKind::kDropoutBwd, {d}, {residual, OutputMask(stage, layer, sub, saved.prefix)},
+               {{Attr::kElements, double(shape.shard_rows * shape.hidden)}, {Attr::kRate, stage.ctx().work.dropout}});
+  }
   const ViewId dfull = stage.GatherSequence(d, Name("d.", layer, sub, "outf"), shape.hidden);
   const ViewId dinner = stage.Act(Name("d.", layer, sub, "act"), shape.rows * shape.inner_width);
   stage.Matmul(dinner, dfull, stage.Weight(sub.out_w), shape.rows, shape.inner_width, shape.hidden, false, false);
@@ -265,14 +308,17 @@ void SublayerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& s
   dnormed = stage.ReduceTensor(dnormed, Name("d.", layer, sub, "ns"), shape.hidden);
   InnerWeightGrads(stage, layer, sub, saved, x, din, memory);
   if (post) {
-    stage.Emit(OpKind::kAdd, {dx}, {dnormed, d}, {{Attr::kElements, double(shape.shard_rows * shape.hidden)}});
+    stage.Emit(OpKind::kAdd, {dx}, {dnormed, residual}, {{Attr::kElements, double(shape.shard_rows * shape.hidden)}});
     return;
   }
   InWeightGradBlock(stage, saved.wgrad_block, [&] {
     EmitNormWeightGrad(stage, norm, dnormed, x, sub.norm_gamma, sub.norm_beta, shape.shard_rows);
   });
-  EmitNormBackward(stage, norm, dnormed, x, sub.norm_gamma, shape.shard_rows, dx, d);
+  EmitNormBackward(stage, norm, dnormed, x, sub.norm_gamma, shape.shard_rows, dx, residual);
 }
+
+// Backward reads the norm behind the residual sum, or the dropout mask of the last sublayer.
+bool NeedsLayerOutput(const StageBuilder& stage) { return stage.ctx().model.post_norm || stage.ctx().work.dropout > 0; }
 
 ViewId Between(StageBuilder& stage, const std::string& prefix, const Layer& layer, std::size_t sub) {
   return stage.Act(prefix + "l" + std::to_string(layer.index) + ".x" + std::to_string(sub),
@@ -283,7 +329,7 @@ ViewId Between(StageBuilder& stage, const std::string& prefix, const Layer& laye
 
 void LayerForward(StageBuilder& stage, const Layer& layer, const std::string& prefix, ViewId x, ViewId y,
                   ViewId memory, bool for_backward_only) {
-  const bool stop_early = for_backward_only && !stage.ctx().model.post_norm;
+  const bool stop_early = for_backward_only && !NeedsLayerOutput(stage);
   for (std::size_t i = 0; i < layer.sublayers.size(); ++i) {
     const bool last = i + 1 == layer.sublayers.size();
     const ViewId out = last ? y : Between(stage, prefix, layer, i + 1);
@@ -301,7 +347,7 @@ void LayerBackward(StageBuilder& stage, const Layer& layer, ViewId x, ViewId dy,
     stage.SetPhase(Phase::kRecompute);
     const int64_t elements = stage.ctx().ShardRows() * stage.ctx().model.hidden;
     const ViewId unused =
-        stage.ctx().model.post_norm ? stage.Act("r.l" + std::to_string(layer.index) + ".y", elements) : -1;
+        NeedsLayerOutput(stage) ? stage.Act("r.l" + std::to_string(layer.index) + ".y", elements) : -1;
     LayerForward(stage, layer, "r.", x, unused, memory, true);
     stage.SetPhase(before);
   }
