@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row of a CSV of published runs, as a model, a workload and a strategy.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/arch/model_spec.h"
+#include "model/cost/closed_form.h"
+#include "model/input/csv.h"
+#include "model/lower/strategy.h"
+
+namespace orrery {
+
+struct CaseRow {
+  std::string name;       // "mosaic-139"
+  std::string source;     // the name's first word: "mosaic"
+  std::string topology;
+  std::string framework;
+  int64_t nodes = 0;
+  int gpus_per_node = 0;
+  ModelSpec model;
+  Workload work;
+  Strategy strategy;
+  Window window = Window::kStep;
+  double measured_step_s = 0;
+  std::optional<double> measured_mem_gib;
+  std::vector<std::string> notes;      // how the row was read where it does not say
+  std::optional<std::string> refused;  // the row cannot be run, and why
+};
+
+// Columns that a file must have.
+const std::vector<std::string>& CaseColumns();
+
+// Reads all rows; malformed cells go to the table's diagnostics. What a column names but this
+// project does not know (a family, a framework) refuses the row with the nearest names.
+std::vector<CaseRow> ReadCases(const CsvTable& table);
+
+}  // namespace orrery

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan validate`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+
+#include "calib/validate/validate.h"
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kOk = 0, kInputErrorCode = 2;
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw InputError(fmt::format("cannot write {}", path));
+}
+
+void Run(const std::string& csv, const std::string& json, const std::string& engine) {
+  if (engine == "event") {
+    throw InputError("the event-driven engine is not available yet", "use --engine closed");
+  }
+  if (engine != "closed") throw InputError(fmt::format("no engine named '{}'", engine), SuggestName(engine, {"closed", "event"}));
+  const std::vector<CasePrediction> cases = PredictCases(LoadCases(csv));
+  if (!json.empty()) WriteFile(json, ValidationJson(cases));
+  std::cout << RenderValidation(cases);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Predicts every run of a CSV of published measurements and prints how wrong the predictions are.");
+  app.name("plan validate");
+  std::string csv, json, engine = "closed";
+  app.add_option("FILE.csv", csv, "published runs, one per row")->required();
+  app.add_option("--json", json, "also write every case to this file");
+  app.add_option("--engine", engine, "closed or event");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error, std::cout, std::cerr);
+    return code == 0 ? kOk : kInputErrorCode;
+  }
+  try {
+    Run(csv, json, engine);
+  } catch (const InputError& error) {
+    std::cerr << error.what() << "\n";
+    return kInputErrorCode;
+  }
+  return kOk;
+}
+
+}  // namespace
+}  // namespace orrery
+
+int main(int argc, char** argv) { return orrery::Main(argc, argv); }

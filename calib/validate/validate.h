@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan validate FILE.csv`: predicts every published run of a file and compares.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calib/validate/case_row.h"
+
+namespace orrery {
+
+struct CasePrediction {
+  CaseRow row;
+  std::optional<StepTime> time;           // absent: row.refused says why
+  std::optional<double> predicted_mem_gib;
+};
+
+// Signed errors are predicted / measured - 1.
+struct ErrorSummary {
+  int rows = 0;      // all rows of the group
+  int predicted = 0; // of them compared
+  double mean = 0, median = 0, bias = 0;  // mean and median of |error|, mean of error
+  double worst = 0;  // the error of largest size, signed
+  std::string worst_case;
+  double inside = 0;  // share of the measured times inside the interval
+};
+ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases);
+
+// Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows);
+
+// Reads the file; throws InputError (missing columns, malformed cells).
+std::vector<CaseRow> LoadCases(const std::string& path);
+
+// The table per source, per topology and overall, notes and refusals.
+std::string RenderValidation(const std::vector<CasePrediction>& cases);
+
+// {"schema": "orrery.validate/1", "cases": [...]}, SI units in key names.
+std::string ValidationJson(const std::vector<CasePrediction>& cases);
+
+}  // namespace orrery

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Derives the view of one group from the cluster's summary and the profiles.
+#include "model/collectives/network.h"
+
+#include <algorithm>
+
+namespace orrery {
+namespace {
+
+// Bus bandwidth of rings over `n` ranks of one node. On point-to-point links: packed Hamiltonian
+// cycles times the rate of a link; where no cycle exists the path goes over PCIe.
+BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+                         int n) {
+  const BytesPerSecond pcie = cluster.pcie_rate * fabric.pcie_efficiency;
+  switch (cluster.intra) {
+    case IntraLink::kNone:
+    case IntraLink::kPcie:
+      return pcie;
+    case IntraLink::kNvSwitch:
+      return cluster.scaleup_per_gpu * gpu.ring_efficiency;
+    case IntraLink::kCubeMesh:
+    case IntraLink::kFullMesh:
+      break;
+  }
+  const int rings = cluster.PackedRings(n);
+  return rings > 0 ? cluster.per_link * (rings * gpu.ring_efficiency) : pcie;
+}
+
+// More than one leaf: the uplinks carry what crosses, and long rings lose to collisions.
+double LargeRingFactor(const ClusterSummary& cluster, const FabricProfile& fabric, int nodes) {
+  double factor = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
+  if (nodes > cluster.leaf_nodes && cluster.oversubscription > 1.0) {
+    // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
+    const double crossing = cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
+    factor = std::min(factor, 1.0 / std::max(1.0, cluster.oversubscription * crossing));
+  }
+  return factor;
+}
+
+}  // namespace
+
+GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
+  GroupShape shape;
+  shape.ranks = size;
+  shape.ranks_per_node = std::clamp(gpus_per_node / std::max(inner, 1), 1, size);
+  shape.sharing = std::max(1, gpus_per_node / shape.ranks_per_node);
+  return shape;
+}
+
+Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+                    const GroupShape& shape, const BandwidthUse& use) {
+  Network view;
+  view.shape = shape;
+  const int nodes = shape.nodes();
+  view.intra = IntraRing(cluster, gpu, fabric, shape.ranks_per_node) * use.scaleup;
+  if (cluster.intra == IntraLink::kNvSwitch) {
+    view.in_switch = cluster.scaleup_per_gpu * (gpu.nvls_efficiency * use.scaleup);
+  }
+  view.local_copy = gpu.local_copy;
+  view.intra_hop = gpu.scaleup_hop;
+  view.switch_round_trip = gpu.nvls_round_trip;
+  view.inter_hop = fabric.hop;
+  view.launch = nodes > 1 ? fabric.launch : gpu.collective_launch;
+  view.low_latency_bandwidth = fabric.low_latency_bandwidth;
+  view.low_latency_hop = fabric.low_latency_hop;
+  view.pipelining = fabric.pipelining;
+  if (nodes > 1) {
+    const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);
+    view.inter_ring = share * (fabric.nic_ring_efficiency * LargeRingFactor(cluster, fabric, nodes));
+    view.inter_tree = share * fabric.nic_tree_efficiency;
+    // Two nodes exchange S each way: ring-like. More: interior nodes of the trees send 2 S.
+    view.inter_nvls_tree = share * (nodes == 2 ? fabric.nic_ring_efficiency : fabric.nic_nvls_tree_efficiency);
+    const double uplink = nodes > cluster.leaf_nodes ? std::max(1.0, cluster.oversubscription) : 1.0;
+    // One rank sends through its own NICs, however idle the others are.
+    const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
+    const BytesPerSecond direct = std::min(share, cluster.nic_rate * (own * use.nic));
+    view.inter_direct = direct * (fabric.point_to_point_efficiency / uplink);
+  }
+  return view;
+}
+
+}  // namespace orrery

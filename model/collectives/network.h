@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rates and latencies that one group of ranks sees on a cluster.
+//
+// A group is regular: the same number of its ranks on every node that it touches. `sharing` groups
+// of the same kind run at once and split each node's NICs evenly (tensor parallelism of 8 means 8
+// data-parallel groups side by side).
+#pragma once
+
+#include "model/cost/profile.h"
+#include "model/topo/summary.h"
+#include "model/units/quantity.h"
+
+namespace orrery {
+
+struct GroupShape {
+  int ranks = 1;
+  int ranks_per_node = 1;
+  int sharing = 1;  // groups that use a node's NICs at the same time
+
+  int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
+};
+
+// The shape of a mesh axis: `inner` ranks lie inside one step along it (all faster-varying axes).
+GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node);
+
+// Share of the benchmark bandwidth that a training job gets (StackProfile).
+struct BandwidthUse {
+  double scaleup = 1.0;
+  double nic = 1.0;
+};
+
+// Rates per direction; a zero rate means that the path does not exist.
+struct Network {
+  GroupShape shape;
+  BytesPerSecond intra;        // bus bandwidth of a ring inside the node
+  BytesPerSecond in_switch;    // bus bandwidth of in-switch reduction; 0: none
+  BytesPerSecond local_copy;   // a rank's own pass over the data; 0: not visible
+  BytesPerSecond inter_ring;   // this group's share of a node's NICs, ring algorithms
+  BytesPerSecond inter_tree;   // same, trees
+  BytesPerSecond inter_nvls_tree; // same, trees over in-switch reduction
+  BytesPerSecond inter_direct; // same, point-to-point
+  Seconds launch;
+  Seconds intra_hop;
+  Seconds switch_round_trip;
+  Seconds inter_hop;
+  double low_latency_bandwidth = 1.0;
+  double low_latency_hop = 1.0;
+  double pipelining = 0.0;
+};
+
+Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+                    const GroupShape& shape, const BandwidthUse& use = {});
+
+}  // namespace orrery

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds up op times per layer and pass.
+#include "model/cost/layer_table.h"
+
+#include <cmath>
+
+#include "model/arch/parameters.h"
+#include "model/collectives/select.h"
+
+namespace orrery {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+// Tensor-parallel collectives of one group, with what the training software adds to them.
+struct TensorCost {
+  PreparedCollective all_reduce, all_gather, reduce_scatter;
+  double extra = 0;  // seconds per collective
+
+  double Time(const CollectiveShape& shape) const {
+    switch (shape.kind) {
+      case Collective::kAllGather: return 0.5 * extra + all_gather.Time(shape.bytes);
+      case Collective::kReduceScatter: return 0.5 * extra + reduce_scatter.Time(shape.bytes);
+      case Collective::kAllReduce:
+      case Collective::kAllToAll:
+      case Collective::kSendRecv: return extra + all_reduce.Time(shape.bytes);
+    }
+    return 0;
+  }
+};
+
+TensorCost MakeTensorCost(int tp, const CostSetting& s) {
+  TensorCost cost;
+  if (tp == 1) return cost;
+  const GroupShape shape = ShapeOfAxis(tp, 1, s.cluster->gpus_per_node);
+  const Network network = ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0});
+  cost.all_reduce = Prepare(Collective::kAllReduce, network);
+  cost.all_gather = Prepare(Collective::kAllGather, network);
+  cost.reduce_scatter = Prepare(Collective::kReduceScatter, network);
+  cost.extra = s.stack->tensor_latency.value + (tp - 1) * s.stack->tensor_latency_per_rank.value;
+  return cost;
+}
+
+// Sums over one list of operations.
+struct Sum {
+  double device = 0, tensor = 0, host = 0, weight_gradient = 0, accumulated = 0;
+  bool all_reduces = false;  // blocking all-reduces, not sequence-parallel pairs
+
+  void Add(const std::vector<ShapedOp>& ops, const OpCost& cost, const TensorCost& tensor_cost, double host_op) {
+    for (const ShapedOp& op : ops) {
+      const double time = std::visit(
+          Overloaded{
+              [&](const GemmShape& s) { return cost.Gemm(s); },
+              [&](const AttentionShape& s) {
+                host += cost.UnfusedSoftmaxHost(s);
+                return cost.Attention(s);
+              },
+              [&](const TrafficShape& s) { return cost.Traffic(s); },
+              [&](const LossShape& s) { return cost.Loss(s); },
+              [&](const CollectiveShape& s) {
+                tensor += tensor_cost.Time(s);
+                const bool whole = s.kind == Collective::kAllReduce;
+                host += (whole ? 1.0 : 0.5) * cost.stack().host_collective.value;
+                all_reduces |= whole;
+                return 0.0;
+              },
+          },
+          op.shape);
+      device += time;
+      if (!std::holds_alternative<CollectiveShape>(op.shape)) host += host_op;
+      if (op.weight_gradient) weight_gradient += time;
+      accumulated += op.accumulated;
+    }
+  }
+};
+
+PassTime Finish(const Sum& sum, double hidden_share, double host_factor) {
+  PassTime pass;
+  pass.device = sum.device;
+  pass.tensor = sum.tensor * (1.0 - hidden_share);
+  pass.tensor_hidden = sum.tensor * hidden_share;
+  pass.host = sum.host * host_factor;
+  pass.total = SmoothMax(pass.device + pass.tensor, pass.host);
+  return pass;
+}
+
+struct SegmentCosting {
+  const OpCost& cost;
+  const TensorCost& tensor;
+  double host_factor;
+
+  LayerTime operator()(const SegmentOps& ops, bool full_recompute = false) const {
+    const StackProfile& stack = cost.stack();
+    Sum forward, recompute, backward;
+    forward.Add(ops.forward, cost, tensor, stack.host_forward_op.value);
+    const bool whole = full_recompute && stack.recompute_whole_layer > 0.5;
+    recompute.Add(whole ? ops.forward : ops.recompute, cost, tensor, stack.host_forward_op.value);
+    backward.Add(ops.backward, cost, tensor, stack.host_backward_op.value);
+    LayerTime time;
+    time.forward = Finish(forward, 0.0, host_factor);
+    // Only an input-gradient all-reduce runs beside the weight-gradient product.
+    const double hidden = backward.all_reduces ? stack.tensor_overlap : 0.0;
+    const PassTime again = Finish(recompute, 0.0, host_factor);
+    time.backward = Finish(backward, hidden, host_factor);
+    time.backward.device += again.device;
+    time.backward.tensor += again.tensor;
+    time.backward.host += again.host;
+    time.backward.total = SmoothMax(time.backward.device + time.backward.tensor, time.backward.host);
+    time.recompute_device = again.device;
+    time.weight_gradient = backward.weight_gradient;
+    time.accumulate = cost.Stream(backward.accumulated * stack.accumulation_traffic);
+    return time;
+  }
+};
+
+void Scale(double factor, const PassTime& from, PassTime* to) {
+  to->device += factor * from.device;
+  to->tensor += factor * from.tensor;
+  to->tensor_hidden += factor * from.tensor_hidden;
+  to->host += factor * from.host;
+  to->total += factor * from.total;
+}
+
+void Scale(double factor, const LayerTime& from, LayerTime* to) {
+  Scale(factor, from.forward, &to->forward);
+  Scale(factor, from.backward, &to->backward);
+  to->recompute_device += factor * from.recompute_device;
+  to->weight_gradient += factor * from.weight_gradient;
+  to->accumulate += factor * from.accumulate;
+}
+
+void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
+  const ParameterCount count = CountParameters(model);
+  const double outside = static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
+  table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / tp;
+  table->embedding_parameters = static_cast<double>(count.embedding) / tp;
+  table->head_parameters = static_cast<double>(count.head + count.pooler + count.final_norm) / tp;
+  table->tied = model.tied_embeddings && model.family != Family::kMlp;
+}
+
+}  // namespace
+
+double SmoothMax(double x, double y) {
+  const double high = x > y ? x : y;
+  const double low = x > y ? y : x;
+  if (high <= 0) return 0;
+  const double r = low / high;
+  const double r3 = r * r * r;
+  return high * std::pow(1.0 + r3 * r3, 1.0 / 6.0);
+}
+
+LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
+                      const MicroBatchKey& key, const CostSetting& setting) {
+  const OpCost cost(*setting.gpu, *setting.stack, work.precision);
+  const TensorCost tensor = MakeTensorCost(key.tp, setting);
+  const bool many_nodes = setting.cluster->nodes > 1;
+  const SegmentCosting costing{cost, tensor, many_nodes ? 1.0 + setting.stack->host_multi_node : 1.0};
+  LayerTable table;
+  table.tp = key.tp;
+  for (const LayerKind& kind : ops.layers) table.layers += kind.count;
+  for (const LayerKind& kind : ops.layers) {
+    Scale(kind.scale * kind.count / table.layers, costing(kind.ops, key.recompute == Recompute::kFull), &table.layer);
+  }
+  table.embedding = costing(ops.embedding);
+  table.embedding.forward.total += setting.stack->embedding_fixed.value;
+  table.head = costing(ops.head);
+  table.head.forward.total += setting.stack->head_fixed.value;
+  table.boundary_bytes = ops.boundary_bytes / key.tp;
+  CountShard(model, key.tp, &table);
+  return table;
+}
+
+}  // namespace orrery
