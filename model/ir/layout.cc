@@ -290,31 +290,62 @@ class LayoutBuilder {
     layout_.ring_bytes = layout_.arena_bytes - before;
   }
 
-  // The block with the largest bound is packed best; for the others it is enough to fit below it.
+  // Blocks whose every call finds no micro-batch alive (begin and end of the step) and that use no ring.
+  std::vector<bool> QuietBlocks() const {
+    std::vector<int32_t> delta(layout_.calls.size() + 1, 0);
+    for (const CallSpan& span : spans_) {
+      for (size_t m = 0; m < span.first.size(); ++m) {
+        if (span.first[m] < 0) continue;
+        ++delta[span.first[m]];
+        --delta[span.last[m] + 1];
+      }
+    }
+    std::vector<bool> quiet(program_.blocks.size(), true);
+    int32_t alive = 0;
+    for (size_t call = 0; call < layout_.calls.size(); ++call) {
+      alive += delta[call];
+      if (alive > 0) quiet[layout_.calls[call].block] = false;
+    }
+    for (size_t b = 0; b < quiet.size(); ++b) {
+      for (const Touch& touch : usage_.by_block[b]) {
+        if (layout_.scope[touch.buffer] == Scope::kRing) quiet[b] = false;
+      }
+    }
+    return quiet;
+  }
+
+  // The block with the largest bound is packed best; for the others it is enough to fit below it. A quiet
+  // block's scratch lies over the frames and rings, which nobody needs at that time.
   void PlaceScratch() {
     struct Work {
       std::vector<BufferId> buffers;
       std::vector<Lifetime> items;
       int64_t bound;
+      bool quiet;
     };
+    const std::vector<bool> quiet = QuietBlocks();
+    const int64_t below = layout_.arena_bytes - layout_.step_bytes;
     std::vector<Work> works;
-    for (const auto& touches : usage_.by_block) {
+    for (size_t b = 0; b < usage_.by_block.size(); ++b) {
       Work work;
-      for (const Touch& touch : touches) {
+      work.quiet = quiet[b];
+      for (const Touch& touch : usage_.by_block[b]) {
         if (layout_.scope[touch.buffer] != Scope::kCall) continue;
         work.buffers.push_back(touch.buffer);
         work.items.push_back({Size(touch.buffer), touch.first_op, touch.last_op});
       }
-      work.bound = PackingBound(work.items);
+      work.bound = PackingBound(work.items) - (work.quiet ? below : 0);
       works.push_back(std::move(work));
     }
     std::stable_sort(works.begin(), works.end(),
                      [](const Work& a, const Work& b) { return a.bound > b.bound; });
     for (const Work& work : works) {
-      const Packing packing = Pack(work.items, std::max(work.bound, layout_.scratch_bytes));
-      layout_.scratch_bytes = std::max(layout_.scratch_bytes, packing.bytes);
+      const int64_t free = work.quiet ? below : 0;
+      const int64_t base = work.quiet ? layout_.step_bytes : layout_.arena_bytes;
+      const Packing packing = Pack(work.items, std::max(work.bound, layout_.scratch_bytes) + free);
+      layout_.scratch_bytes = std::max(layout_.scratch_bytes, packing.bytes - free);
       for (size_t i = 0; i < work.buffers.size(); ++i) {
-        layout_.offset[work.buffers[i]] = layout_.arena_bytes + packing.offset[i];
+        layout_.offset[work.buffers[i]] = base + packing.offset[i];
       }
     }
     layout_.arena_bytes += layout_.scratch_bytes;

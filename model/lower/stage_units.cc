@@ -118,7 +118,7 @@ ViewId StageBuilder::Weight(ParamRef ref) {
     ir::Buffer& buffer = program_.buffers[program_.views[gathered].buffer];
     buffer.unit = ref.unit;
     if (unit.layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_param_gather) {
-      buffer.ring = static_cast<int16_t>(RingIndex("gather", ctx_.strategy.prefetch + 2));
+      buffer.ring = static_cast<int16_t>(RingIndex("gather", ctx_.strategy.prefetch + 1));
       buffer.ring_index = static_cast<int16_t>(next_use_++);
     }
     state.uses.push_back({ref.unit, state.ops.size(), gathered});
