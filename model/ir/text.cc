@@ -51,7 +51,7 @@ class Writer {
   void Header() {
     Add("mesh");
     for (std::size_t i = 0; i < plan_.mesh.axes.size(); ++i) {
-      Add(' ', axes_[i], '=', plan_.mesh.axes[i].size);
+      Add(' ', Quoted(plan_.mesh.axes[i].name), '=', plan_.mesh.axes[i].size);
     }
     Add("\nprogram_axis ", axes_[plan_.mesh.program_axis], "\nmicro_batches ", plan_.micro_batches,
         "\nalignment ", plan_.alignment, "\nframe_pool ", plan_.frame_pool ? "on" : "off", "\n");

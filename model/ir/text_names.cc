@@ -40,9 +40,9 @@ Names::Names(const std::vector<std::string_view>& names) {
   }
 }
 
-std::string Names::operator[](int64_t index) const {
+std::string_view Names::operator[](int64_t index) const {
   if (index >= 0 && index < static_cast<int64_t>(refs_.size())) return refs_[index];
-  return "%" + std::to_string(index);
+  return strays_.emplace_back("%" + std::to_string(index));
 }
 
 }  // namespace orrery::ir

@@ -2,6 +2,7 @@
 // How the plan text refers to named things.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +30,13 @@ class Names {
   }
 
   // An index outside the list comes out as %index, which no parser accepts.
-  std::string operator[](int64_t index) const;
+  std::string_view operator[](int64_t index) const;
   bool Unique(int64_t index) const { return refs_[index][0] != '%'; }
 
  private:
   explicit Names(const std::vector<std::string_view>& names);
   std::vector<std::string> refs_;
+  mutable std::deque<std::string> strays_;  // references to indices outside the list
 };
 
 // ToText but for the title: what the digest covers.

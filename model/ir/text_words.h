@@ -14,8 +14,8 @@
 
 namespace orrery::ir {
 
-inline constexpr std::array<std::string_view, 6> kDtypeWords = {"f64", "f32",  "tf32",
-                                                                "f16", "bf16", "i32"};
+inline constexpr std::array<std::string_view, 7> kDtypeWords = {"f64",  "f32", "tf32", "f16",
+                                                                "bf16", "i32", "u8"};
 inline constexpr std::array<std::string_view, 3> kInitWords = {"normal", "ones", "zeros"};
 inline constexpr std::array<std::string_view, 8> kClassWords = {
     "param", "gathered", "grad", "grad_t", "master", "opt", "act", "scalar"};
@@ -29,6 +29,20 @@ inline constexpr std::array<std::string_view, 4> kSegmentWords = {"step", "embed
 inline constexpr std::array<std::string_view, 9> kLoadWords = {
     "tokens",   "labels",  "masked_positions", "masked_labels", "token_types",
     "features", "targets", "decoder_tokens",   "decoder_labels"};
+
+// The arrays follow their enums: a new last enumerator needs its word here.
+template <class Enum>
+constexpr bool Covers(std::size_t words, Enum last) {
+  return words == static_cast<std::size_t>(last) + 1;
+}
+static_assert(Covers(kDtypeWords.size(), Dtype::kU8));
+static_assert(Covers(kInitWords.size(), Init::kZeros));
+static_assert(Covers(kClassWords.size(), BufferClass::kScalar));
+static_assert(Covers(kLifeWords.size(), Life::kMicroBatch));
+static_assert(Covers(kSpaceWords.size(), Space::kHost));
+static_assert(Covers(kPhaseWords.size(), Phase::kSetup));
+static_assert(Covers(kSegmentWords.size(), Segment::kHead));
+static_assert(Covers(kLoadWords.size(), LoadWhat::kDecoderLabels));
 
 // Outside quotes; the rest of the printable characters are punctuation.
 constexpr bool IsWordChar(char c) {
