@@ -15,6 +15,16 @@
 namespace orrery {
 namespace {
 
+constexpr int64_t kMostInGraph = 1 << 20;  // GPUs, and NICs
+
+void CheckGraphSize(const TopologySpec& spec, int64_t nodes) {
+  const auto nics = static_cast<int64_t>(spec.node.nics.size());
+  const int64_t largest = nodes * std::max<int64_t>(spec.node.gpus, nics);
+  if (largest <= kMostInGraph) return;
+  throw InputError(fmt::format("{} GPUs or NICs are too many for a graph", largest),
+                   fmt::format("simulate at most {}", kMostInGraph));
+}
+
 void StampNodes(const NodeTemplate& node, int64_t nodes, Cluster* cluster) {
   cluster->devices.reserve(node.devices().size() * static_cast<std::size_t>(nodes));
   cluster->links.reserve(2 * node.links().size() * static_cast<std::size_t>(nodes));
@@ -35,7 +45,8 @@ void StampNodes(const NodeTemplate& node, int64_t nodes, Cluster* cluster) {
 std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster) {
   auto made = std::make_shared<ClusterGraph>(cluster.devices.size());
   for (std::size_t v = 0; v < cluster.devices.size(); ++v) made->graph[v] = cluster.devices[v];
-  AddLinksTo(cluster.links, [](const Link&) { return true; }, &made->graph);
+  AddLinksTo(
+      cluster.links, [](const Link&) { return true; }, &made->graph);
   return made;
 }
 
@@ -45,16 +56,26 @@ void AppendShifted(std::span<const LinkId> links, int64_t shift, std::vector<Lin
 
 const char* KindName(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::kGpu: return "gpu";
-    case DeviceKind::kNvSwitch: return "nvswitch";
-    case DeviceKind::kPcieSwitch: return "pcie-switch";
-    case DeviceKind::kHost: return "host";
-    case DeviceKind::kNic: return "nic";
-    case DeviceKind::kSwitch: return "switch";
-    case DeviceKind::kLeaf: return "leaf";
-    case DeviceKind::kSpine: return "spine";
-    case DeviceKind::kCore: return "core";
-    case DeviceKind::kRouter: return "router";
+    case DeviceKind::kGpu:
+      return "gpu";
+    case DeviceKind::kNvSwitch:
+      return "nvswitch";
+    case DeviceKind::kPcieSwitch:
+      return "pcie-switch";
+    case DeviceKind::kHost:
+      return "host";
+    case DeviceKind::kNic:
+      return "nic";
+    case DeviceKind::kSwitch:
+      return "switch";
+    case DeviceKind::kLeaf:
+      return "leaf";
+    case DeviceKind::kSpine:
+      return "spine";
+    case DeviceKind::kCore:
+      return "core";
+    case DeviceKind::kRouter:
+      return "router";
   }
   return "?";
 }
@@ -64,6 +85,7 @@ const char* KindName(DeviceKind kind) {
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   Cluster cluster;
   cluster.summary = Summarise(spec, nodes, gpus_per_node);
+  CheckGraphSize(spec, nodes);
   cluster.spec = spec;
   cluster.nodes = nodes;
   cluster.gpus_per_node = cluster.summary.gpus_per_node;
@@ -84,8 +106,8 @@ Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node)
 
 VertexId Cluster::GpuOf(int64_t rank) const {
   ORRERY_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
-  return static_cast<VertexId>(NodeOf(rank) * static_cast<int64_t>(node_template->devices().size()) +
-                               rank % gpus_per_node);
+  return static_cast<VertexId>(
+      NodeOf(rank) * static_cast<int64_t>(node_template->devices().size()) + rank % gpus_per_node);
 }
 
 std::vector<LinkId> Cluster::Route(int64_t from, int64_t to, int channel) const {
@@ -100,13 +122,15 @@ void Cluster::AppendRoute(int64_t from, int64_t to, int channel, std::vector<Lin
                "route {} to {} of {} ranks, channel {}", from, to, ranks(), channel);
   const int64_t node_a = NodeOf(from), node_b = NodeOf(to);
   const auto links_per_node = static_cast<int64_t>(node_template->links().size());
-  const auto gpu_a = static_cast<int>(from % gpus_per_node), gpu_b = static_cast<int>(to % gpus_per_node);
+  const auto gpu_a = static_cast<int>(from % gpus_per_node),
+             gpu_b = static_cast<int>(to % gpus_per_node);
   if (node_a == node_b) {
     AppendShifted(node_template->GpuToGpu(gpu_a, gpu_b), node_a * links_per_node, route);
     return;
   }
   const auto nics = static_cast<int64_t>(spec.node.nics.size());
-  const int nic_a = node_template->NicOf(gpu_a, channel), nic_b = node_template->NicOf(gpu_b, channel);
+  const int nic_a = node_template->NicOf(gpu_a, channel),
+            nic_b = node_template->NicOf(gpu_b, channel);
   AppendShifted(node_template->GpuToNic(gpu_a, nic_a), node_a * links_per_node, route);
   fabric->Append(node_a * nics + nic_a, node_b * nics + nic_b, channel, route);
   AppendShifted(node_template->NicToGpu(nic_b, gpu_b), node_b * links_per_node, route);
@@ -114,7 +138,8 @@ void Cluster::AppendRoute(int64_t from, int64_t to, int channel, std::vector<Lin
 
 BytesPerSecond Cluster::Bottleneck(std::span<const LinkId> route) const {
   BytesPerSecond smallest(std::numeric_limits<double>::infinity());
-  for (const LinkId link : route) smallest = std::min(smallest, links[static_cast<std::size_t>(link)].capacity);
+  for (const LinkId link : route)
+    smallest = std::min(smallest, links[static_cast<std::size_t>(link)].capacity);
   return smallest;
 }
 
@@ -149,7 +174,8 @@ Seconds BottleneckTime(const Cluster& cluster, std::span<const Flow> flows) {
   std::size_t begin = 0;
   for (const Flow& flow : flows) {
     cluster.AppendRoute(flow.from, flow.to, flow.channel, &touched);
-    for (; begin < touched.size(); ++begin) loads[static_cast<std::size_t>(touched[begin])] += flow.bytes.value;
+    for (; begin < touched.size(); ++begin)
+      loads[static_cast<std::size_t>(touched[begin])] += flow.bytes.value;
   }
   Seconds longest;
   for (const LinkId id : touched) {

@@ -24,19 +24,29 @@ using VertexId = int32_t;
 using LinkId = int32_t;
 
 enum class DeviceKind {
-  kGpu, kNvSwitch, kPcieSwitch, kHost, kNic,   // in a node
-  kSwitch, kLeaf, kSpine, kCore, kRouter,      // in the fabric
+  // In a node.
+  kGpu,
+  kNvSwitch,
+  kPcieSwitch,
+  kHost,
+  kNic,
+  // In the fabric.
+  kSwitch,
+  kLeaf,
+  kSpine,
+  kCore,
+  kRouter,
 };
 
 struct Device {
   DeviceKind kind = DeviceKind::kGpu;
-  int32_t node = -1;   // -1: in the fabric
-  int32_t index = 0;   // among its kind, in the node or in the fabric
+  int32_t node = -1;  // -1: in the fabric
+  int32_t index = 0;  // among its kind, in the node or in the fabric
 };
 
 // What a link is made of; profiles give a latency to each class.
 enum class LinkKind {
-  kScaleUp,   // NVLink, or the accelerator's own mesh
+  kScaleUp,  // NVLink, or the accelerator's own mesh
   kPcie,
   kHostLink,  // between the hosts of a node
   kNicPort,   // NIC to its first switch, and back
@@ -50,9 +60,9 @@ struct Link {  // one direction
   LinkKind kind = LinkKind::kScaleUp;
 };
 
-struct ClusterGraph;   // graph.h
-class NodeTemplate;    // node_template.h
-class FabricRouting;   // fabric.h
+struct ClusterGraph;  // graph.h
+class NodeTemplate;   // node_template.h
+class FabricRouting;  // fabric.h
 
 struct Cluster {
   ClusterSummary summary;
@@ -81,7 +91,8 @@ struct Cluster {
   std::string DeviceName(VertexId vertex) const;  // "n3.gpu0", "leaf2"
 };
 
-// `gpus_per_node` 0: all. Counts out of range are an InputError.
+// `gpus_per_node` 0: all. Counts out of range are an InputError, and so are more than a million
+// NICs or GPUs: the closed forms of summary.h have no such limit.
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node = 0);
 
 struct Flow {

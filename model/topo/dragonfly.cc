@@ -24,8 +24,9 @@ class Dragonfly : public FabricRouting {
     groups_ = (static_cast<int64_t>(nics.size()) + group_ports - 1) / group_ports;
     if (groups_ > 1) copies_ = std::max<int64_t>(1, routers_ * router_globals_ / (groups_ - 1));
     const VertexId router = builder->AddSwitches(DeviceKind::kRouter, groups_ * routers_);
-    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate,
-                          [&](Port port) { return static_cast<VertexId>(router + RouterOf(port)); });
+    ports_ = ConnectPorts(builder, nics, spec.node.nic_rate, [&](Port port) {
+      return static_cast<VertexId>(router + RouterOf(port));
+    });
     AddLocal(router, spec.fabric.link_rate, builder);
     AddGlobal(router, spec.fabric.link_rate, builder);
   }
@@ -54,7 +55,9 @@ class Dragonfly : public FabricRouting {
   }
 
   // Pairs a < b in order (0,1), (0,2) .. (1,2) ..; the direction b to a is the id after.
-  static int64_t Pair(int64_t a, int64_t b, int64_t count) { return a * (2 * count - a - 1) / 2 + b - a - 1; }
+  static int64_t Pair(int64_t a, int64_t b, int64_t count) {
+    return a * (2 * count - a - 1) / 2 + b - a - 1;
+  }
   static LinkId Directed(int64_t base, int64_t pair, bool forward) {
     return static_cast<LinkId>(base + 2 * pair + (forward ? 0 : 1));
   }
@@ -66,8 +69,9 @@ class Dragonfly : public FabricRouting {
     if (from == to) return;
     const int64_t a = from % routers_, b = to % routers_;
     const int64_t group_pairs = routers_ * (routers_ - 1) / 2;
-    route->push_back(Directed(local_links_, from / routers_ * group_pairs +
-                              Pair(std::min(a, b), std::max(a, b), routers_), a < b));
+    route->push_back(Directed(
+        local_links_,
+        from / routers_ * group_pairs + Pair(std::min(a, b), std::max(a, b), routers_), a < b));
   }
 
   void AddLocal(VertexId router, BytesPerSecond rate, FabricBuilder* builder) {
@@ -76,7 +80,8 @@ class Dragonfly : public FabricRouting {
       for (int64_t a = 0; a < routers_; ++a) {
         for (int64_t b = a + 1; b < routers_; ++b) {
           builder->Connect(static_cast<VertexId>(router + g * routers_ + a),
-                           static_cast<VertexId>(router + g * routers_ + b), rate, LinkKind::kFabric);
+                           static_cast<VertexId>(router + g * routers_ + b), rate,
+                           LinkKind::kFabric);
         }
       }
     }
@@ -88,17 +93,18 @@ class Dragonfly : public FabricRouting {
       for (int64_t y = x + 1; y < groups_; ++y) {
         for (int64_t copy = 0; copy < copies_; ++copy) {
           builder->Connect(static_cast<VertexId>(router + GlobalRouter(x, y, copy)),
-                           static_cast<VertexId>(router + GlobalRouter(y, x, copy)), rate, LinkKind::kFabric);
+                           static_cast<VertexId>(router + GlobalRouter(y, x, copy)), rate,
+                           LinkKind::kFabric);
         }
       }
     }
   }
 
-  int64_t routers_;         // per group
+  int64_t routers_;  // per group
   int64_t router_ports_;
   int64_t router_globals_;
   int64_t groups_ = 1;
-  int64_t copies_ = 1;      // links between two groups
+  int64_t copies_ = 1;  // links between two groups
   LinkId ports_ = 0, local_links_ = 0, global_links_ = 0;
 };
 
@@ -109,7 +115,8 @@ int64_t DragonflyMaxNodes(const FabricSpec& fabric, int64_t nics_per_node) {
   return groups * fabric.routers_per_group * fabric.ports_per_router / nics_per_node;
 }
 
-std::shared_ptr<const FabricRouting> MakeDragonfly(const TopologySpec& spec, const std::vector<VertexId>& nics,
+std::shared_ptr<const FabricRouting> MakeDragonfly(const TopologySpec& spec,
+                                                   const std::vector<VertexId>& nics,
                                                    FabricBuilder* builder) {
   return std::make_shared<Dragonfly>(spec, nics, builder);
 }

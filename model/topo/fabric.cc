@@ -9,7 +9,8 @@ namespace {
 
 class SingleSwitch : public FabricRouting {
  public:
-  SingleSwitch(const TopologySpec& spec, const std::vector<VertexId>& nics, FabricBuilder* builder) {
+  SingleSwitch(const TopologySpec& spec, const std::vector<VertexId>& nics,
+               FabricBuilder* builder) {
     const VertexId hub = builder->AddSwitches(DeviceKind::kSwitch, 1);
     ports_ = ConnectPorts(builder, nics, spec.node.nic_rate, [hub](Port) { return hub; });
   }
@@ -39,21 +40,29 @@ LinkId FabricBuilder::Connect(VertexId a, VertexId b, BytesPerSecond capacity, L
 }
 
 std::shared_ptr<const FabricRouting> MakeSingleSwitch(const TopologySpec& spec,
-                                                      const std::vector<VertexId>& nics, FabricBuilder* builder) {
+                                                      const std::vector<VertexId>& nics,
+                                                      FabricBuilder* builder) {
   return std::make_shared<SingleSwitch>(spec, nics, builder);
 }
 
 std::shared_ptr<const FabricRouting> AddFabric(const TopologySpec& spec, int64_t nodes,
                                                const std::vector<VertexId>& nic_vertices,
-                                               std::vector<Device>* devices, std::vector<Link>* links) {
+                                               std::vector<Device>* devices,
+                                               std::vector<Link>* links) {
   FabricBuilder builder(devices, links);
   switch (spec.fabric.kind) {
-    case FabricKind::kNone: ORRERY_CHECK(nodes == 1, "{} nodes without a fabric", nodes); return nullptr;
-    case FabricKind::kSingleSwitch: return MakeSingleSwitch(spec, nic_vertices, &builder);
+    case FabricKind::kNone:
+      ORRERY_CHECK(nodes == 1, "{} nodes without a fabric", nodes);
+      return nullptr;
+    case FabricKind::kSingleSwitch:
+      return MakeSingleSwitch(spec, nic_vertices, &builder);
     case FabricKind::kFatTree:
-    case FabricKind::kRailOptimised: return MakeFatTree(spec, nic_vertices, &builder);
-    case FabricKind::kDragonfly: return MakeDragonfly(spec, nic_vertices, &builder);
-    case FabricKind::kTorus: return MakeTorus(spec, nic_vertices, &builder);
+    case FabricKind::kRailOptimised:
+      return MakeFatTree(spec, nic_vertices, &builder);
+    case FabricKind::kDragonfly:
+      return MakeDragonfly(spec, nic_vertices, &builder);
+    case FabricKind::kTorus:
+      return MakeTorus(spec, nic_vertices, &builder);
   }
   return nullptr;
 }

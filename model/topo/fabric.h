@@ -24,16 +24,19 @@ class FabricRouting {
 // Adds switches and links behind those already in the cluster; `nic_vertices` by port.
 std::shared_ptr<const FabricRouting> AddFabric(const TopologySpec& spec, int64_t nodes,
                                                const std::vector<VertexId>& nic_vertices,
-                                               std::vector<Device>* devices, std::vector<Link>* links);
+                                               std::vector<Device>* devices,
+                                               std::vector<Link>* links);
 
 // What every fabric needs while it is built. Both directions of a link have ids 2k and 2k + 1
 // relative to the id that Connect returns.
 class FabricBuilder {
  public:
-  FabricBuilder(std::vector<Device>* devices, std::vector<Link>* links) : devices_(devices), links_(links) {}
+  FabricBuilder(std::vector<Device>* devices, std::vector<Link>* links)
+      : devices_(devices), links_(links) {}
 
   VertexId AddSwitches(DeviceKind kind, int64_t count);  // the first of them
-  LinkId Connect(VertexId a, VertexId b, BytesPerSecond capacity, LinkKind kind);  // a to b; b to a follows
+  LinkId Connect(VertexId a, VertexId b, BytesPerSecond capacity,
+                 LinkKind kind);  // a to b; b to a follows
   LinkId next_link() const { return static_cast<LinkId>(links_->size()); }
 
  private:
@@ -53,12 +56,16 @@ LinkId ConnectPorts(FabricBuilder* builder, const std::vector<VertexId>& nics, B
 }
 
 std::shared_ptr<const FabricRouting> MakeSingleSwitch(const TopologySpec& spec,
-                                                      const std::vector<VertexId>& nics, FabricBuilder* builder);
-std::shared_ptr<const FabricRouting> MakeFatTree(const TopologySpec& spec, const std::vector<VertexId>& nics,
+                                                      const std::vector<VertexId>& nics,
+                                                      FabricBuilder* builder);
+std::shared_ptr<const FabricRouting> MakeFatTree(const TopologySpec& spec,
+                                                 const std::vector<VertexId>& nics,
                                                  FabricBuilder* builder);
-std::shared_ptr<const FabricRouting> MakeDragonfly(const TopologySpec& spec, const std::vector<VertexId>& nics,
+std::shared_ptr<const FabricRouting> MakeDragonfly(const TopologySpec& spec,
+                                                   const std::vector<VertexId>& nics,
                                                    FabricBuilder* builder);
-std::shared_ptr<const FabricRouting> MakeTorus(const TopologySpec& spec, const std::vector<VertexId>& nics,
+std::shared_ptr<const FabricRouting> MakeTorus(const TopologySpec& spec,
+                                               const std::vector<VertexId>& nics,
                                                FabricBuilder* builder);
 
 }  // namespace orrery

@@ -31,9 +31,11 @@ class FatTree : public FabricRouting {
     const int64_t leaves = rails_ ? groups * nics_ : groups;
     const int64_t leaf_ports = rails_ ? leaf_nodes_ : leaf_nodes_ * nics_;
     pod_leaves_ = spec.fabric.levels == 3 ? spec.fabric.pod_leaves : leaves;
-    spines_ = static_cast<int64_t>(std::ceil(static_cast<double>(leaf_ports) / spec.fabric.oversubscription));
-    const BytesPerSecond uplink = spec.node.nic_rate * (static_cast<double>(leaf_ports) /
-                                  (spec.fabric.oversubscription * static_cast<double>(spines_)));
+    spines_ = static_cast<int64_t>(
+        std::ceil(static_cast<double>(leaf_ports) / spec.fabric.oversubscription));
+    const BytesPerSecond uplink =
+        spec.node.nic_rate * (static_cast<double>(leaf_ports) /
+                              (spec.fabric.oversubscription * static_cast<double>(spines_)));
     const VertexId leaf = builder->AddSwitches(DeviceKind::kLeaf, leaves);
     ports_ = ConnectPorts(builder, nics, spec.node.nic_rate,
                           [&](Port port) { return static_cast<VertexId>(leaf + LeafOf(port)); });
@@ -80,7 +82,8 @@ class FatTree : public FabricRouting {
     for (int64_t l = 0; l < leaves; ++l) {
       for (int64_t u = 0; u < spines_; ++u) {
         builder->Connect(static_cast<VertexId>(leaf + l),
-                         static_cast<VertexId>(spine + l / pod_leaves_ * spines_ + u), uplink, LinkKind::kFabric);
+                         static_cast<VertexId>(spine + l / pod_leaves_ * spines_ + u), uplink,
+                         LinkKind::kFabric);
       }
     }
     if (pods == 1) return;
@@ -89,13 +92,14 @@ class FatTree : public FabricRouting {
     for (int64_t s = 0; s < pods * spines_; ++s) {
       for (int64_t c = 0; c < pod_leaves_; ++c) {
         builder->Connect(static_cast<VertexId>(spine + s),
-                         static_cast<VertexId>(core + s % spines_ * pod_leaves_ + c), uplink, LinkKind::kFabric);
+                         static_cast<VertexId>(core + s % spines_ * pod_leaves_ + c), uplink,
+                         LinkKind::kFabric);
       }
     }
   }
 
   bool rails_;
-  int64_t nics_;        // per node
+  int64_t nics_;  // per node
   int64_t leaf_nodes_;
   int64_t pod_leaves_ = 1;
   int64_t spines_ = 1;  // per pod
@@ -104,7 +108,8 @@ class FatTree : public FabricRouting {
 
 }  // namespace
 
-std::shared_ptr<const FabricRouting> MakeFatTree(const TopologySpec& spec, const std::vector<VertexId>& nics,
+std::shared_ptr<const FabricRouting> MakeFatTree(const TopologySpec& spec,
+                                                 const std::vector<VertexId>& nics,
                                                  FabricBuilder* builder) {
   return std::make_shared<FatTree>(spec, nics, builder);
 }

@@ -14,7 +14,8 @@ struct LinkProperty {
   LinkId id = 0;  // into Cluster::links
 };
 
-using BoostGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, Device, LinkProperty>;
+using BoostGraph =
+    boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, Device, LinkProperty>;
 
 struct ClusterGraph {
   explicit ClusterGraph(std::size_t vertices) : graph(vertices) {}

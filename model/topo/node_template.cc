@@ -24,7 +24,8 @@ class RouteFinder {
     for (const Link& link : links) slowest = std::min(slowest, link.capacity.value);
     // A hop costs 1; width and link id only decide between routes of equally many hops.
     for (std::size_t i = 0; i < links.size(); ++i) {
-      weights_.push_back(1 + 0.01 * slowest / links[i].capacity.value + 1e-7 * static_cast<double>(i));
+      weights_.push_back(1 + 0.01 * slowest / links[i].capacity.value +
+                         1e-7 * static_cast<double>(i));
     }
   }
 
@@ -122,7 +123,8 @@ void NodeTemplate::AddBoth(VertexId a, VertexId b, BytesPerSecond capacity, Link
 
 void NodeTemplate::AddLinks(const NodeSpec& spec) {
   if (spec.intra == IntraLink::kNvSwitch) {
-    for (VertexId gpu = 0; gpu < gpus_; ++gpu) AddBoth(gpu, gpus_, ScaleUpPerGpu(spec), LinkKind::kScaleUp);
+    for (VertexId gpu = 0; gpu < gpus_; ++gpu)
+      AddBoth(gpu, gpus_, ScaleUpPerGpu(spec), LinkKind::kScaleUp);
   }
   for (const MeshLink& link : spec.mesh) {
     AddBoth(link.a, link.b, spec.per_link * link.count, LinkKind::kScaleUp);
@@ -143,7 +145,8 @@ void NodeTemplate::AddLinks(const NodeSpec& spec) {
 }
 
 void NodeTemplate::FindRoutes() {
-  RouteFinder scale_up(devices_, links_, [](const Link& l) { return l.kind == LinkKind::kScaleUp; });
+  RouteFinder scale_up(devices_, links_,
+                       [](const Link& l) { return l.kind == LinkKind::kScaleUp; });
   RouteFinder pcie(devices_, links_, [](const Link& l) { return l.kind != LinkKind::kScaleUp; });
   std::vector<LinkId> route;
   const auto store = [&](RouteFinder* first, RouteFinder* second, VertexId to) {
@@ -179,18 +182,21 @@ void NodeTemplate::FindNearestNics(const NodeSpec& spec) {
     std::vector<int>& nearest = nearest_nics_[static_cast<std::size_t>(gpu)];
     for (int distance = 0; nearest.empty(); ++distance) {
       for (int nic = 0; nic < nics_; ++nic) {
-        if (PcieDistance(GroupOfGpu(spec, gpu), GroupOfNic(spec, nic)) <= distance) nearest.push_back(nic);
+        if (PcieDistance(GroupOfGpu(spec, gpu), GroupOfNic(spec, nic)) <= distance)
+          nearest.push_back(nic);
       }
     }
   }
   // GPUs with the same nearest NICs start at different ones, spread evenly.
   const std::vector<std::vector<int>> unrotated = nearest_nics_;
   for (std::size_t gpu = 0; gpu < unrotated.size(); ++gpu) {
-    const auto sharers = static_cast<std::size_t>(std::count(unrotated.begin(), unrotated.end(), unrotated[gpu]));
-    const auto before = static_cast<std::size_t>(
-        std::count(unrotated.begin(), unrotated.begin() + static_cast<std::ptrdiff_t>(gpu), unrotated[gpu]));
+    const auto sharers =
+        static_cast<std::size_t>(std::count(unrotated.begin(), unrotated.end(), unrotated[gpu]));
+    const auto before = static_cast<std::size_t>(std::count(
+        unrotated.begin(), unrotated.begin() + static_cast<std::ptrdiff_t>(gpu), unrotated[gpu]));
     const std::size_t start = before * unrotated[gpu].size() / sharers;
-    std::rotate(nearest_nics_[gpu].begin(), nearest_nics_[gpu].begin() + static_cast<std::ptrdiff_t>(start),
+    std::rotate(nearest_nics_[gpu].begin(),
+                nearest_nics_[gpu].begin() + static_cast<std::ptrdiff_t>(start),
                 nearest_nics_[gpu].end());
   }
 }

@@ -50,7 +50,7 @@ class NodeTemplate {
   VertexId first_switch_ = 0, first_host_ = 0, first_nic_ = 0;
   std::vector<Device> devices_;
   std::vector<Link> links_;
-  std::vector<LinkId> route_links_;          // all routes one after the other
+  std::vector<LinkId> route_links_;  // all routes one after the other
   std::vector<std::size_t> route_begin_ = {0};
   std::vector<std::vector<int>> nearest_nics_;
 };

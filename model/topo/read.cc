@@ -33,7 +33,8 @@ std::string ReadProfileId(const Node& node, const std::string& key, const char* 
   if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
   const std::vector<std::string> known = YamlNames(std::string("calib/profiles/") + folder);
   if (!std::binary_search(known.begin(), known.end(), id)) {
-    node.ErrorAt(key, "no profile '" + id + "' in calib/profiles/" + folder, SuggestName(id, known));
+    node.ErrorAt(key, "no profile '" + id + "' in calib/profiles/" + folder,
+                 SuggestName(id, known));
   }
   return id;
 }
@@ -70,8 +71,10 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));
-  if (diagnostics->ok()) ReadFabric(root, &spec);
-  else root.Find("fabric");  // its limits depend on the node: report the node's errors first
+  if (diagnostics->ok())
+    ReadFabric(root, &spec);
+  else
+    root.Find("fabric");  // its limits depend on the node: report the node's errors first
   root.RejectUnknownKeys();
   return spec;
 }

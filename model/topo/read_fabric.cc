@@ -12,6 +12,7 @@ namespace orrery {
 namespace {
 
 constexpr int64_t kMostPorts = 4096;  // of one switch
+constexpr int64_t kMostGroupRouters = 128;
 constexpr int64_t kMostRouters = 65'536;
 
 constexpr std::array<std::pair<const char*, FabricKind>, 5> kKinds = {
@@ -27,8 +28,10 @@ void ReadTree(const Node& map, const TopologySpec& spec, FabricSpec* fabric) {
   fabric->oversubscription = map.Number("oversubscription", 1, 64, 1);
   if (fabric->levels == 3) fabric->pod_leaves = map.Integer("pod_leaves", 1, kMostPorts);
   const auto nics = static_cast<int64_t>(spec.node.nics.size());
-  if (fabric->kind == FabricKind::kFatTree && map.diagnostics()->ok() && fabric->leaf_ports < nics) {
-    map.ErrorAt("leaf_ports", fmt::format("a node has {} NICs, one leaf {} ports", nics, fabric->leaf_ports),
+  if (fabric->kind == FabricKind::kFatTree && map.diagnostics()->ok() &&
+      fabric->leaf_ports < nics) {
+    map.ErrorAt("leaf_ports",
+                fmt::format("a node has {} NICs, one leaf {} ports", nics, fabric->leaf_ports),
                 "raise leaf_ports, or use 'kind: rail-optimised', where each NIC has its own leaf");
   }
 }
@@ -40,7 +43,7 @@ BytesPerSecond ReadLinkRate(const Node& map) {
 }
 
 void ReadDragonfly(const Node& map, const TopologySpec& spec, FabricSpec* fabric) {
-  fabric->routers_per_group = map.Integer("routers_per_group", 1, kMostPorts);
+  fabric->routers_per_group = map.Integer("routers_per_group", 1, kMostGroupRouters);
   fabric->ports_per_router = map.Integer("ports_per_router", 1, kMostPorts);
   fabric->global_links = map.Integer("global_links", 1, kMostPorts);
   fabric->link_rate = ReadLinkRate(map);
@@ -61,11 +64,14 @@ void ReadTorus(const Node& map, const TopologySpec& spec, FabricSpec* fabric) {
   fabric->link_rate = ReadLinkRate(map);
   if (!map.diagnostics()->ok()) return;
   if (fabric->dims.empty() || fabric->dims.size() > 6 || routers > kMostRouters) {
-    map.ErrorAt("dims", fmt::format("a torus has 1 to 6 dimensions and at most {} routers", kMostRouters),
+    map.ErrorAt("dims",
+                fmt::format("a torus has 1 to 6 dimensions and at most {} routers", kMostRouters),
                 "such as [8, 8, 4]");
   } else if (spec.max_nodes > routers) {
-    map.ErrorAt("dims", fmt::format("max_nodes is {}, but this torus has {} routers", spec.max_nodes, routers),
-                "the product of dims is the number of nodes");
+    map.ErrorAt(
+        "dims",
+        fmt::format("max_nodes is {}, but this torus has {} routers", spec.max_nodes, routers),
+        "the product of dims is the number of nodes");
   }
 }
 
@@ -83,16 +89,24 @@ void ReadFabric(const Node& root, TopologySpec* spec) {
   }
   fabric.kind = map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kKinds));
   if (spec->node.nics.empty()) {
-    map->Error("a fabric, but the node has no NIC", "add 'nics: {count: 1, rate: 100Gbps}' to the node");
+    map->Error("a fabric, but the node has no NIC",
+               "add 'nics: {count: 1, rate: 100Gbps}' to the node");
     return;
   }
   switch (fabric.kind) {
     case FabricKind::kNone:
-    case FabricKind::kSingleSwitch: break;
+    case FabricKind::kSingleSwitch:
+      break;
     case FabricKind::kFatTree:
-    case FabricKind::kRailOptimised: ReadTree(*map, *spec, &fabric); break;
-    case FabricKind::kDragonfly: ReadDragonfly(*map, *spec, &fabric); break;
-    case FabricKind::kTorus: ReadTorus(*map, *spec, &fabric); break;
+    case FabricKind::kRailOptimised:
+      ReadTree(*map, *spec, &fabric);
+      break;
+    case FabricKind::kDragonfly:
+      ReadDragonfly(*map, *spec, &fabric);
+      break;
+    case FabricKind::kTorus:
+      ReadTorus(*map, *spec, &fabric);
+      break;
   }
   map->RejectUnknownKeys();
 }

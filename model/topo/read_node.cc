@@ -80,13 +80,18 @@ class NodeReader {
                       "write 'pcie' when they talk through PCIe");
         }
         break;
-      case IntraLink::kPcie: break;
+      case IntraLink::kPcie:
+        break;
       case IntraLink::kNvSwitch:
         spec_.per_link = ReadRate(map, "per_link");
         spec_.links_per_gpu = static_cast<int>(map.Integer("links_per_gpu", 1, kMostLinks));
         break;
-      case IntraLink::kFullMesh: ReadFullMesh(map); break;
-      case IntraLink::kCubeMesh: ReadMesh(map); break;
+      case IntraLink::kFullMesh:
+        ReadFullMesh(map);
+        break;
+      case IntraLink::kCubeMesh:
+        ReadMesh(map);
+        break;
     }
     map.RejectUnknownKeys();
     if (!map.diagnostics()->ok() || spec_.mesh.empty()) return;
@@ -194,15 +199,18 @@ class NodeReader {
       cell.Error("'" + name + "' is placed a second time", "a device hangs on one switch or host");
     }
     placed_.push_back(name);
-    if (gpu >= 0) group->gpus.push_back(gpu);
-    else group->nics.push_back(nic);
+    if (gpu >= 0)
+      group->gpus.push_back(gpu);
+    else
+      group->nics.push_back(nic);
   }
 
   void CheckAllPlaced(const Node& map) {
     std::vector<std::string> missing;
     for (const auto* names : {&gpu_names_, &spec_.nics}) {
       for (const std::string& name : *names) {
-        if (std::find(placed_.begin(), placed_.end(), name) == placed_.end()) missing.push_back(name);
+        if (std::find(placed_.begin(), placed_.end(), name) == placed_.end())
+          missing.push_back(name);
       }
     }
     if (missing.empty()) return;

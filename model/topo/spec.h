@@ -41,18 +41,18 @@ struct PcieGroup {
 struct NodeSpec {
   int gpus = 0;
   IntraLink intra = IntraLink::kNone;
-  std::string link_name;           // what the links are called: "NVLink3"; "PCIe" without any
-  int links_per_gpu = 0;           // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
-  BytesPerSecond per_link;         // one scale-up link
-  std::vector<MeshLink> mesh;      // kCubeMesh as written, kFullMesh all pairs
-  std::vector<int> packed_rings;   // [n]: see PackedRings() in rings.h; empty without a mesh
-  BytesPerSecond pcie_rate;        // every PCIe link of the node
-  BytesPerSecond between_hosts;    // host to host; 0 with one host
+  std::string link_name;          // what the links are called: "NVLink3"; "PCIe" without any
+  int links_per_gpu = 0;          // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
+  BytesPerSecond per_link;        // one scale-up link
+  std::vector<MeshLink> mesh;     // kCubeMesh as written, kFullMesh all pairs
+  std::vector<int> packed_rings;  // [n]: see PackedRings() in rings.h; empty without a mesh
+  BytesPerSecond pcie_rate;       // every PCIe link of the node
+  BytesPerSecond between_hosts;   // host to host; 0 with one host
   std::vector<std::string> hosts;
   std::vector<std::string> switches;
   std::vector<PcieGroup> pcie;
   std::vector<std::string> nics;
-  BytesPerSecond nic_rate;         // each NIC
+  BytesPerSecond nic_rate;  // each NIC
 };
 
 enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonfly, kTorus };
@@ -60,27 +60,27 @@ enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonf
 struct FabricSpec {
   FabricKind kind = FabricKind::kNone;  // kNone: a single node without NICs
   // Fat tree and rail-optimised.
-  int levels = 2;                       // 2: leaf, spine; 3: leaf, spine, core
-  int64_t leaf_ports = 0;               // NIC ports of one leaf switch
-  int64_t pod_leaves = 0;               // leaves that share their spines (3 levels)
-  double oversubscription = 1.0;        // rate into a leaf from below over rate out of its uplinks
+  int levels = 2;                 // 2: leaf, spine; 3: leaf, spine, core
+  int64_t leaf_ports = 0;         // NIC ports of one leaf switch
+  int64_t pod_leaves = 0;         // leaves that share their spines (3 levels)
+  double oversubscription = 1.0;  // rate into a leaf from below over rate out of its uplinks
   // Dragonfly.
-  int64_t routers_per_group = 0;        // all-to-all inside the group
-  int64_t ports_per_router = 0;         // NICs on one router
-  int64_t global_links = 0;             // links to other groups, per router
+  int64_t routers_per_group = 0;  // all-to-all inside the group
+  int64_t ports_per_router = 0;   // NICs on one router
+  int64_t global_links = 0;       // links to other groups, per router
   // Torus: the extent of each dimension; one router per node.
   std::vector<int64_t> dims;
-  BytesPerSecond link_rate;             // router to router (dragonfly, torus)
+  BytesPerSecond link_rate;  // router to router (dragonfly, torus)
 };
 
 struct TopologySpec {
   std::string name;
   std::string description;
   std::string source;
-  char evidence = 'C';          // A: several primary sources agree, B: one source, C: assumed in part
-  std::string gpu;              // id of calib/profiles/gpu, or kUnknownGpu
-  std::string fabric_profile;   // id of calib/profiles/fabric
-  int64_t nodes = 1;            // when nobody says how many
+  char evidence = 'C';  // A: several primary sources agree, B: one source, C: assumed in part
+  std::string gpu;      // id of calib/profiles/gpu, or kUnknownGpu
+  std::string fabric_profile;  // id of calib/profiles/fabric
+  int64_t nodes = 1;           // when nobody says how many
   int64_t max_nodes = 1;
   NodeSpec node;
   FabricSpec fabric;

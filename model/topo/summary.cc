@@ -24,11 +24,14 @@ double Oversubscription(const FabricSpec& fabric) {
   switch (fabric.kind) {
     case FabricKind::kNone:
     case FabricKind::kSingleSwitch:
-    case FabricKind::kTorus: return 1;
+    case FabricKind::kTorus:
+      return 1;
     case FabricKind::kFatTree:
-    case FabricKind::kRailOptimised: return fabric.oversubscription;
+    case FabricKind::kRailOptimised:
+      return fabric.oversubscription;
     case FabricKind::kDragonfly:
-      return std::max(1.0, static_cast<double>(fabric.ports_per_router) / static_cast<double>(fabric.global_links));
+      return std::max(1.0, static_cast<double>(fabric.ports_per_router) /
+                               static_cast<double>(fabric.global_links));
   }
   return 1;
 }
@@ -42,12 +45,14 @@ int ClusterSummary::PackedRings(int n) const {
 
 void CheckCounts(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   if (nodes < 1 || nodes > spec.max_nodes) {
-    throw InputError(fmt::format("{} nodes of topology '{}', which has 1 to {}", nodes, spec.name, spec.max_nodes),
-                     nodes < 1 ? "ask for at least one node" : "max_nodes in its file sets the limit");
+    throw InputError(
+        fmt::format("{} nodes of topology '{}', which has 1 to {}", nodes, spec.name,
+                    spec.max_nodes),
+        nodes < 1 ? "ask for at least one node" : "max_nodes in its file sets the limit");
   }
   if (gpus_per_node < 0 || gpus_per_node > spec.node.gpus) {
-    throw InputError(fmt::format("{} GPUs per node of topology '{}', which has {}", gpus_per_node, spec.name,
-                                 spec.node.gpus),
+    throw InputError(fmt::format("{} GPUs per node of topology '{}', which has {}", gpus_per_node,
+                                 spec.name, spec.node.gpus),
                      fmt::format("ask for 1 to {}", spec.node.gpus));
   }
 }

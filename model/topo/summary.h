@@ -14,18 +14,18 @@ namespace orrery {
 
 struct ClusterSummary {
   std::string name;
-  std::string gpu;             // kUnknownGpu: refuse to plan until the user names one
+  std::string gpu;  // kUnknownGpu: refuse to plan until the user names one
   std::string fabric_profile;
   int64_t nodes = 0;
-  int gpus_per_node = 0;       // in use
+  int gpus_per_node = 0;  // in use
   IntraLink intra = IntraLink::kNone;
   BytesPerSecond scaleup_per_gpu;  // per direction, all links of a GPU; PCIe rate for kPcie
   BytesPerSecond per_link;         // one scale-up link
   BytesPerSecond pcie_rate;
   int nics_per_node = 0;
-  BytesPerSecond nic_rate;         // per direction per NIC, not above what PCIe feeds it with
-  double oversubscription = 1.0;   // leaf rate from below over uplink rate; 1 = full bisection
-  int64_t leaf_nodes = 0;          // up to this many nodes no uplink is needed (rails: same rail)
+  BytesPerSecond nic_rate;        // per direction per NIC, not above what PCIe feeds it with
+  double oversubscription = 1.0;  // leaf rate from below over uplink rate; 1 = full bisection
+  int64_t leaf_nodes = 0;         // up to this many nodes no uplink is needed (rails: same rail)
   bool rail_optimised = false;
   std::optional<DollarsPerHour> node_price;
   std::string price_source;

@@ -17,7 +17,8 @@ class Torus : public FabricRouting {
     const VertexId router = builder->AddSwitches(DeviceKind::kRouter, routers_);
     ports_ = ConnectPorts(builder, nics, spec.node.nic_rate,
                           [&](Port port) { return static_cast<VertexId>(router + port / nics_); });
-    for (std::size_t d = 0; d < dims_.size(); ++d) AddDimension(d, router, spec.fabric.link_rate, builder);
+    for (std::size_t d = 0; d < dims_.size(); ++d)
+      AddDimension(d, router, spec.fabric.link_rate, builder);
   }
 
   void Append(Port from, Port to, int channel, std::vector<LinkId>* route) const override {
@@ -35,15 +36,17 @@ class Torus : public FabricRouting {
   }
 
  private:
-  int64_t Coordinate(int64_t router, std::size_t d) const { return router / strides_[d] % dims_[d]; }
+  int64_t Coordinate(int64_t router, std::size_t d) const {
+    return router / strides_[d] % dims_[d];
+  }
   int64_t Neighbour(int64_t router, std::size_t d, bool up) const {
     const int64_t x = Coordinate(router, d);
     const int64_t moved = (x + (up ? 1 : dims_[d] - 1)) % dims_[d];
     return router + (moved - x) * strides_[d];
   }
 
-  // Link id base + 2*r goes up from router r, the odd id after it comes back down. In a dimension of
-  // two the routers at coordinate 1 have no link of their own: both ways are router 0's.
+  // Link id base + 2*r goes up from router r, the odd id after it comes back down. In a dimension
+  // of two the routers at coordinate 1 have no link of their own: both ways are router 0's.
   int64_t Step(int64_t router, std::size_t d, bool up, std::vector<LinkId>* route) const {
     const int64_t next = Neighbour(router, d, up);
     const bool own = dims_[d] == 2 ? Coordinate(router, d) == 0 : up;
@@ -62,8 +65,9 @@ class Torus : public FabricRouting {
     if (dims_[d] == 1) return;
     for (int64_t r = 0; r < routers_; ++r) {
       if (dims_[d] == 2 && Coordinate(r, d) == 1) continue;
-      builder->Connect(static_cast<VertexId>(router + r), static_cast<VertexId>(router + Neighbour(r, d, true)),
-                       rate, LinkKind::kFabric);
+      builder->Connect(static_cast<VertexId>(router + r),
+                       static_cast<VertexId>(router + Neighbour(r, d, true)), rate,
+                       LinkKind::kFabric);
     }
   }
 
@@ -77,7 +81,8 @@ class Torus : public FabricRouting {
 
 }  // namespace
 
-std::shared_ptr<const FabricRouting> MakeTorus(const TopologySpec& spec, const std::vector<VertexId>& nics,
+std::shared_ptr<const FabricRouting> MakeTorus(const TopologySpec& spec,
+                                               const std::vector<VertexId>& nics,
                                                FabricBuilder* builder) {
   return std::make_shared<Torus>(spec, nics, builder);
 }

@@ -9,44 +9,47 @@ namespace {
 
 struct BadCase {
   const char* name;
-  const char* find;     // replaced in the good text
+  const char* find;  // replaced in the good text
   const char* replace;
-  int line;             // where the first error must be; 0: anywhere
-  const char* says;     // part of the rendered errors
+  int line;          // where the first error must be; 0: anywhere
+  const char* says;  // part of the rendered errors
 };
 
 const char* const kGood =
-    "name: test\n"                                                          // 1
+    "name: test\n"  // 1
     "description: d\n"
     "source: s\n"
     "evidence: C\n"
-    "gpu: a100-sxm4-80gb\n"                                                 // 5
+    "gpu: a100-sxm4-80gb\n"  // 5
     "fabric_profile: infiniband\n"
     "nodes: 2\n"
     "max_nodes: 8\n"
     "price: {per_node_hour: 10USD/h, source: list}\n"
-    "node:\n"                                                               // 10
+    "node:\n"  // 10
     "  gpus: 4\n"
     "  scale_up:\n"
     "    kind: cube-mesh\n"
     "    per_link: 25GB/s\n"
-    "    links:\n"                                                          // 15
+    "    links:\n"  // 15
     "      - [gpu0, gpu1, 2]\n"
     "      - [gpu2, gpu3, 2]\n"
     "  nics: {count: 2, rate: 100Gbps}\n"
     "  pcie:\n"
-    "    rate: 31.5GB/s\n"                                                  // 20
+    "    rate: 31.5GB/s\n"  // 20
     "    between_hosts: 16GB/s\n"
     "    tree:\n"
     "      - {host: cpu0, switch: plx0, devices: [gpu0, gpu1, nic0]}\n"
     "      - {host: cpu1, switch: plx1, devices: [gpu2, gpu3, nic1]}\n"
-    "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n";                // 25
+    "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n";  // 25
 
 const BadCase kCases[] = {
     {"MissingDeviceInLink", "[gpu2, gpu3, 2]", "[gpu2, gpu9, 2]", 17, "no device 'gpu9'"},
-    {"MissingDeviceInTree", "devices: [gpu2, gpu3, nic1]", "devices: [gpu2, gpu3, nic7]", 24, "no device 'nic7'"},
-    {"NicWithoutSwitch", "[gpu2, gpu3, nic1]", "[gpu2, gpu3]", 0, "nic1 hangs on no switch or host"},
-    {"GpuPlacedTwice", "[gpu2, gpu3, nic1]", "[gpu2, gpu3, nic1, gpu0]", 24, "'gpu0' is placed a second time"},
+    {"MissingDeviceInTree", "devices: [gpu2, gpu3, nic1]", "devices: [gpu2, gpu3, nic7]", 24,
+     "no device 'nic7'"},
+    {"NicWithoutSwitch", "[gpu2, gpu3, nic1]", "[gpu2, gpu3]", 0,
+     "nic1 hangs on no switch or host"},
+    {"GpuPlacedTwice", "[gpu2, gpu3, nic1]", "[gpu2, gpu3, nic1, gpu0]", 24,
+     "'gpu0' is placed a second time"},
     {"DuplicateSwitch", "plx1", "plx0", 24, "second switch named 'plx0'"},
     {"SwitchNamedLikeHost", "switch: plx1", "switch: cpu0", 24, "taken by another device"},
     {"HostNamedLikeGpu", "host: cpu1", "host: gpu1", 24, "taken by another device"},
@@ -70,18 +73,22 @@ const BadCase kCases[] = {
     {"BadGpuId", "gpu: a100-sxm4-80gb", "gpu: ../secret", 5, "not an id"},
     {"SeveralGpusWithoutLinks", "kind: cube-mesh", "kind: none", 13, "'none' with 4 GPUs"},
     {"HostsWithoutALink", "    between_hosts: 16GB/s\n", "", 0, "between_hosts"},
-    {"NodeWiderThanALeaf", "leaf_ports: 16", "leaf_ports: 1", 25, "a node has 2 NICs, one leaf 1 ports"},
+    {"NodeWiderThanALeaf", "leaf_ports: 16", "leaf_ports: 1", 25,
+     "a node has 2 NICs, one leaf 1 ports"},
     {"OversubscriptionBelowOne", "leaf_ports: 16", "leaf_ports: 16, oversubscription: 0.5", 25, ""},
-    {"NoFabric", "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n", "", 8, "8 nodes without a fabric"},
-    {"TorusTooSmall", "kind: fat-tree, levels: 2, leaf_ports: 16", "kind: torus, dims: [2, 3], link_rate: 100Gbps", 25,
-     "this torus has 6 routers"},
+    {"NoFabric", "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n", "", 8,
+     "8 nodes without a fabric"},
+    {"TorusTooSmall", "kind: fat-tree, levels: 2, leaf_ports: 16",
+     "kind: torus, dims: [2, 3], link_rate: 100Gbps", 25, "this torus has 6 routers"},
     {"TorusOfHugeExtents", "kind: fat-tree, levels: 2, leaf_ports: 16",
      "kind: torus, dims: [65536, 65536, 65536, 65536, 65536], link_rate: 100Gbps", 25, "at most"},
     {"DragonflyTooSmall", "kind: fat-tree, levels: 2, leaf_ports: 16",
-     "kind: dragonfly, routers_per_group: 1, ports_per_router: 2, global_links: 1, link_rate: 100Gbps", 25,
-     "this dragonfly connects 2"},
+     "kind: dragonfly, routers_per_group: 1, ports_per_router: 2, global_links: 1, link_rate: "
+     "100Gbps",
+     25, "this dragonfly connects 2"},
     {"NegativePrice", "10USD/h", "10EUR/h", 9, ""},
-    {"Truncated", "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n", "fabric: {kind: fat-tree, lev", 0, ""},
+    {"Truncated", "fabric: {kind: fat-tree, levels: 2, leaf_ports: 16}\n",
+     "fabric: {kind: fat-tree, lev", 0, ""},
     {"MissingNode", "node:\n", "nod:\n", 0, "node"},
 };
 
@@ -119,10 +126,18 @@ TEST(BadTopologies, GarbledTextNeverCrashes) {
     for (unsigned edits = 1 + random() % 3; edits > 0 && !text.empty(); --edits) {
       const std::size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0: text.resize(at + 1); break;
-        case 1: text[at] = static_cast<char>(random() % 256); break;
-        case 2: text.erase(at, random() % 5); break;
-        default: text.insert(at, good.substr(random() % good.size(), random() % 20)); break;
+        case 0:
+          text.resize(at + 1);
+          break;
+        case 1:
+          text[at] = static_cast<char>(random() % 256);
+          break;
+        case 2:
+          text.erase(at, random() % 5);
+          break;
+        default:
+          text.insert(at, good.substr(random() % good.size(), random() % 20));
+          break;
       }
     }
     try {

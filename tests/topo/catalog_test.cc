@@ -32,7 +32,9 @@ std::string ReadAll(const fs::path& path) {
 
 class EveryTopology : public testing::TestWithParam<std::string> {
  protected:
-  TopologySpec Load() const { return LoadTopology((kRoot / "topologies" / (GetParam() + ".yaml")).string()); }
+  TopologySpec Load() const {
+    return LoadTopology((kRoot / "topologies" / (GetParam() + ".yaml")).string());
+  }
 };
 
 TEST_P(EveryTopology, IsNamedLikeItsFile) { EXPECT_EQ(Load().name, GetParam()); }
@@ -55,11 +57,12 @@ TEST_P(EveryTopology, PrintsItsExpectedText) {
   EXPECT_EQ(ReadAll(golden), text) << "run with ORRERY_UPDATE_GOLDENS=1, then read the difference";
 }
 
-INSTANTIATE_TEST_SUITE_P(Tree, EveryTopology, testing::ValuesIn(NamesInTree()), [](const auto& row) {
-  std::string name = row.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Tree, EveryTopology, testing::ValuesIn(NamesInTree()),
+                         [](const auto& row) {
+                           std::string name = row.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(Catalog, ListsEveryFileSorted) { EXPECT_EQ(TopologyNames(), NamesInTree()); }
 
@@ -72,7 +75,9 @@ TEST(Catalog, SuggestsTheNearestName) {
   }
 }
 
-TEST(Catalog, MissingFileIsAnInputError) { EXPECT_THROW(LoadTopology("./no/such.yaml"), InputError); }
+TEST(Catalog, MissingFileIsAnInputError) {
+  EXPECT_THROW(LoadTopology("./no/such.yaml"), InputError);
+}
 
 // Every cluster of the facts table is in the catalogue, with its counts and rates.
 TEST(Catalog, CoversTheFactsTable) {

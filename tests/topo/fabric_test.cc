@@ -15,20 +15,23 @@ Cluster Build(int gpus, int64_t nodes, const std::string& fabric) {
 // Every rank sends one gigabyte to the rank `shift` further.
 double ShiftSeconds(const Cluster& cluster, int64_t shift) {
   std::vector<Flow> flows;
-  for (int64_t r = 0; r < cluster.ranks(); ++r) flows.push_back({r, (r + shift) % cluster.ranks(), kGigabyte});
+  for (int64_t r = 0; r < cluster.ranks(); ++r)
+    flows.push_back({r, (r + shift) % cluster.ranks(), kGigabyte});
   return BottleneckTime(cluster, flows).value;
 }
 
 std::size_t CountKind(const Cluster& cluster, DeviceKind kind) {
-  return static_cast<std::size_t>(std::count_if(cluster.devices.begin(), cluster.devices.end(),
-                                                [&](const Device& device) { return device.kind == kind; }));
+  return static_cast<std::size_t>(
+      std::count_if(cluster.devices.begin(), cluster.devices.end(),
+                    [&](const Device& device) { return device.kind == kind; }));
 }
 
 class EveryFabric : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryFabric, RoutesEveryPair) {
   for (const int gpus : {1, 2}) {
-    for (const int64_t nodes : {1, 2, 5, 12}) ExpectAllRoutesValid(Build(gpus, nodes, GetParam()), 4);
+    for (const int64_t nodes : {1, 2, 5, 12})
+      ExpectAllRoutesValid(Build(gpus, nodes, GetParam()), 4);
   }
 }
 
@@ -39,17 +42,22 @@ TEST_P(EveryFabric, NodesReachEachOtherAtMostAtNicRate) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fabrics, EveryFabric,
-    testing::Values("kind: single-switch", "kind: fat-tree, levels: 2, leaf_ports: 4",
-                    "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 3",
-                    "kind: fat-tree, levels: 3, leaf_ports: 4, pod_leaves: 2",
-                    "kind: rail-optimised, levels: 2, leaf_ports: 4",
-                    "kind: rail-optimised, levels: 3, leaf_ports: 2, pod_leaves: 2, oversubscription: 2",
-                    "kind: dragonfly, routers_per_group: 2, ports_per_router: 2, global_links: 3, link_rate: 100Gbps",
-                    "kind: dragonfly, routers_per_group: 3, ports_per_router: 1, global_links: 7, link_rate: 100Gbps",
-                    "kind: dragonfly, routers_per_group: 1, ports_per_router: 2, global_links: 11, link_rate: 200Gbps",
-                    "kind: torus, dims: [12], link_rate: 100Gbps", "kind: torus, dims: [4, 3], link_rate: 100Gbps",
-                    "kind: torus, dims: [2, 2, 3], link_rate: 100Gbps",
-                    "kind: torus, dims: [1, 12, 1], link_rate: 100Gbps"));
+    testing::Values(
+        "kind: single-switch", "kind: fat-tree, levels: 2, leaf_ports: 4",
+        "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 3",
+        "kind: fat-tree, levels: 3, leaf_ports: 4, pod_leaves: 2",
+        "kind: rail-optimised, levels: 2, leaf_ports: 4",
+        "kind: rail-optimised, levels: 3, leaf_ports: 2, pod_leaves: 2, oversubscription: 2",
+        "kind: dragonfly, routers_per_group: 2, ports_per_router: 2, global_links: 3, link_rate: "
+        "100Gbps",
+        "kind: dragonfly, routers_per_group: 3, ports_per_router: 1, global_links: 7, link_rate: "
+        "100Gbps",
+        "kind: dragonfly, routers_per_group: 1, ports_per_router: 2, global_links: 11, link_rate: "
+        "200Gbps",
+        "kind: torus, dims: [12], link_rate: 100Gbps",
+        "kind: torus, dims: [4, 3], link_rate: 100Gbps",
+        "kind: torus, dims: [2, 2, 3], link_rate: 100Gbps",
+        "kind: torus, dims: [1, 12, 1], link_rate: 100Gbps"));
 
 TEST(FatTree, FullBisectionCarriesEveryShiftBetweenLeaves) {
   const Cluster cluster = Build(1, 16, "kind: fat-tree, levels: 2, leaf_ports: 4");
@@ -64,21 +72,25 @@ TEST(FatTree, ThreeLevelsCarryShiftsBetweenPods) {
   const Cluster cluster = Build(1, 16, "kind: fat-tree, levels: 3, leaf_ports: 2, pod_leaves: 2");
   EXPECT_EQ(CountKind(cluster, DeviceKind::kCore), 4u);
   EXPECT_EQ(cluster.Route(0, 15).size(), 10u);  // GPU, host, NIC, leaf, spine, core and down again
-  for (const int64_t shift : {2, 4, 8}) EXPECT_NEAR(ShiftSeconds(cluster, shift), 1e9 / kNic, 1e-12) << shift;
+  for (const int64_t shift : {2, 4, 8})
+    EXPECT_NEAR(ShiftSeconds(cluster, shift), 1e9 / kNic, 1e-12) << shift;
 }
 
 TEST(FatTree, OversubscriptionDividesWhatLeavesALeaf) {
   for (const double ratio : {1.0, 2.0, 4.0}) {
-    const Cluster cluster = Build(1, 16, "kind: fat-tree, levels: 2, leaf_ports: 8, oversubscription: " +
-                                             std::to_string(ratio));
-    EXPECT_NEAR(ShiftSeconds(cluster, 8), ratio * 1e9 / kNic, 1e-9);  // all flows between the two leaves
+    const Cluster cluster = Build(
+        1, 16,
+        "kind: fat-tree, levels: 2, leaf_ports: 8, oversubscription: " + std::to_string(ratio));
+    EXPECT_NEAR(ShiftSeconds(cluster, 8), ratio * 1e9 / kNic,
+                1e-9);  // all flows between the two leaves
     EXPECT_NEAR(Bisection(cluster.spec, 16).value, 8 * kNic / ratio, 1);
     EXPECT_NEAR(Bisection(cluster.spec, 8).value, 4 * kNic, 1) << "one leaf";
   }
 }
 
 TEST(FatTree, UplinksOfALeafCarryExactlyTheRatio) {
-  const Cluster cluster = Build(1, 16, "kind: fat-tree, levels: 2, leaf_ports: 8, oversubscription: 3");
+  const Cluster cluster =
+      Build(1, 16, "kind: fat-tree, levels: 2, leaf_ports: 8, oversubscription: 3");
   double uplinks = 0;
   for (const Link& link : cluster.links) {
     const Device& from = cluster.devices[static_cast<std::size_t>(link.from)];
@@ -91,7 +103,8 @@ TEST(FatTree, UplinksOfALeafCarryExactlyTheRatio) {
 }
 
 TEST(Rails, SameGpuIndexNeedsNoSpine) {
-  const Cluster cluster = Build(4, 8, "kind: rail-optimised, levels: 2, leaf_ports: 8, oversubscription: 8");
+  const Cluster cluster =
+      Build(4, 8, "kind: rail-optimised, levels: 2, leaf_ports: 8, oversubscription: 8");
   EXPECT_EQ(CountKind(cluster, DeviceKind::kLeaf), 4u);
   EXPECT_NEAR(ShiftSeconds(cluster, 4), 1e9 / kNic, 1e-12);  // GPU k to GPU k of the next node
   for (const LinkId id : cluster.Route(0, 4)) {
@@ -104,9 +117,10 @@ TEST(Rails, SameGpuIndexNeedsNoSpine) {
 }
 
 TEST(Dragonfly, MinimalRoutesTakeAtMostThreeSwitchLinks) {
-  const Cluster cluster = Build(1, 24,
-                                "kind: dragonfly, routers_per_group: 4, ports_per_router: 2, global_links: 2, "
-                                "link_rate: 100Gbps");
+  const Cluster cluster =
+      Build(1, 24,
+            "kind: dragonfly, routers_per_group: 4, ports_per_router: 2, global_links: 2, "
+            "link_rate: 100Gbps");
   EXPECT_EQ(CountKind(cluster, DeviceKind::kRouter), 12u);
   ExpectAllRoutesValid(cluster, 4);
   for (int64_t to = 1; to < cluster.ranks(); ++to) {
@@ -123,7 +137,8 @@ TEST(Torus, TakesTheShorterWayRound) {
   const std::size_t ends = 6;  // GPU, host, NIC, router, and the same back
   EXPECT_EQ(cluster.Route(0, 3).size(), ends + 3);
   EXPECT_EQ(cluster.Route(0, 7).size(), ends + 1);
-  EXPECT_NE(cluster.Route(0, 4, 0), cluster.Route(0, 4, 1)) << "half-way round, channels go both ways";
+  EXPECT_NE(cluster.Route(0, 4, 0), cluster.Route(0, 4, 1))
+      << "half-way round, channels go both ways";
   EXPECT_NEAR(Bisection(cluster.spec, 8).value, 2 * kNic, 1);
 }
 
@@ -138,6 +153,23 @@ TEST(Bottleneck, AddsFlowsOnSharedLinks) {
   EXPECT_EQ(BottleneckTime(cluster, {}).value, 0);
   const std::vector<Flow> self = {{3, 3, kGigabyte}};
   EXPECT_EQ(BottleneckTime(cluster, self).value, 0);
+}
+
+TEST(Bottleneck, IsTheFullestOfAllLinkLoads) {
+  const Cluster cluster = BuildCluster(LoadTopology("together-b200"), 20);
+  for (int64_t step = 1; step < 40; step += 7) {
+    std::vector<Flow> flows;
+    for (int64_t r = 0; r < 30; ++r) {
+      flows.push_back({r * 5 % 160, r * step % 160, Bytes(1e6 * static_cast<double>(r + 1)), 1});
+    }
+    const std::vector<Bytes> loads = LinkLoads(cluster, flows);
+    Seconds fullest;
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      fullest = std::max(fullest, loads[i] / cluster.links[i].capacity);
+    }
+    EXPECT_GT(fullest.value, 0);
+    EXPECT_DOUBLE_EQ(BottleneckTime(cluster, flows).value, fullest.value) << step;
+  }
 }
 
 TEST(Bottleneck, ReproducesAnOversubscribedRing) {

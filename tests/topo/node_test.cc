@@ -74,13 +74,13 @@ TEST(Nics, NearestFirstAndSharedFairly) {
   EXPECT_EQ(dgx.NearestNics(0), (std::vector<int>{0, 1}));
   EXPECT_EQ(dgx.NearestNics(1), (std::vector<int>{1, 0}));
   EXPECT_EQ(dgx.NearestNics(7), (std::vector<int>{7, 6}));
-  const NodeTemplate p4d(LoadTopology("aws-p4d").node);      // 2 GPUs share one NIC
+  const NodeTemplate p4d(LoadTopology("aws-p4d").node);  // 2 GPUs share one NIC
   EXPECT_EQ(p4d.NearestNics(6), std::vector<int>{3});
   EXPECT_EQ(p4d.NearestNics(7), std::vector<int>{3});
-  const NodeTemplate p5(LoadTopology("aws-p5").node);        // 4 NICs per GPU
+  const NodeTemplate p5(LoadTopology("aws-p5").node);  // 4 NICs per GPU
   EXPECT_EQ(p5.NearestNics(2), (std::vector<int>{8, 9, 10, 11}));
   EXPECT_EQ(p5.NicOf(2, 5), 9);
-  const NodeTemplate p3dn(LoadTopology("aws-p3dn").node);    // one NIC, on the other host of GPU 7
+  const NodeTemplate p3dn(LoadTopology("aws-p3dn").node);  // one NIC, on the other host of GPU 7
   EXPECT_EQ(p3dn.NearestNics(7), std::vector<int>{0});
 }
 
@@ -96,8 +96,9 @@ TEST(Graph, HoldsEveryDeviceAndLinkAndIsConnected) {
     ASSERT_GT(link.capacity.value, 0);
   }
   std::vector<std::size_t> distance(cluster.devices.size(), 0);
-  boost::breadth_first_search(graph, 0, boost::visitor(boost::make_bfs_visitor(boost::record_distances(
-                                            distance.data(), boost::on_tree_edge()))));
+  boost::breadth_first_search(graph, 0,
+                              boost::visitor(boost::make_bfs_visitor(boost::record_distances(
+                                  distance.data(), boost::on_tree_edge()))));
   EXPECT_EQ(std::count(distance.begin(), distance.end(), 0u), 1) << "only the start has distance 0";
 }
 
@@ -110,13 +111,31 @@ TEST(Counts, PartOfANodeKeepsItsNumbering) {
 
 TEST(Counts, OutOfRangeIsAnInputError) {
   const TopologySpec spec = LoadTopology("selene");
-  for (const int64_t nodes : {int64_t{0}, int64_t{-1}, int64_t{561}, int64_t{1'000'000'000}, INT64_MAX}) {
+  for (const int64_t nodes :
+       {int64_t{0}, int64_t{-1}, int64_t{561}, int64_t{1'000'000'000}, INT64_MAX}) {
     EXPECT_THROW(Summarise(spec, nodes), InputError) << nodes;
     EXPECT_THROW(BuildCluster(spec, nodes), InputError) << nodes;
   }
   EXPECT_THROW(Summarise(spec, 1, 9), InputError);
   EXPECT_THROW(Summarise(spec, 1, -1), InputError);
   EXPECT_THROW(BuildCluster(LoadTopology("localhost"), 2), InputError);
+}
+
+TEST(Counts, TooManyForAGraphIsAnInputError) {
+  std::string text = TopologyText(64, 65'536, "kind: single-switch");
+  EXPECT_EQ(Summarise(ParseTopology(text), 65'536).ranks(), 4'194'304);
+  EXPECT_THROW(BuildCluster(ParseTopology(text), 65'536), InputError);
+}
+
+TEST(Rings, DenseMeshesEndWithinTheBudget) {
+  std::string text = TopologyText(64, 1, "kind: single-switch");
+  const std::string switched = "{kind: nvswitch, links_per_gpu: 18, per_link: 25GB/s}";
+  text.replace(text.find(switched), switched.size(),
+               "{kind: full-mesh, links_per_pair: 1, per_link: 25GB/s}");
+  const TopologySpec spec = ParseTopology(text);
+  EXPECT_EQ(spec.node.packed_rings[3], 2);
+  EXPECT_EQ(spec.node.packed_rings[5], 4);
+  EXPECT_GE(spec.node.packed_rings[8], 6);
 }
 
 TEST(Summary, CarriesTheFigures) {

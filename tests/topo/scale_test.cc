@@ -9,7 +9,8 @@ namespace orrery {
 namespace {
 
 double Milliseconds(std::chrono::steady_clock::time_point since) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since)
+      .count();
 }
 
 TEST(Scale, Builds4096GpusAndRoutesThem) {
@@ -29,10 +30,11 @@ TEST(Scale, Builds4096GpusAndRoutesThem) {
     cluster.AppendRoute(i * 7919 % 4096, i * 104'729 % 4096, static_cast<int>(i % 4), &route);
     hops += route.size();
   }
-  std::printf("route look-up = %.3f us, %.1f links on average\n", Milliseconds(start) * 1e3 / kLookUps,
-              static_cast<double>(hops) / kLookUps);
+  std::printf("route look-up = %.3f us, %.1f links on average\n",
+              Milliseconds(start) * 1e3 / kLookUps, static_cast<double>(hops) / kLookUps);
   for (int64_t i = 0; i < 5'000; ++i) {
-    ASSERT_NO_FATAL_FAILURE(ExpectValidRoute(cluster, i * 7919 % 4096, i * 104'729 % 4096, static_cast<int>(i % 4)));
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectValidRoute(cluster, i * 7919 % 4096, i * 104'729 % 4096, static_cast<int>(i % 4)));
   }
 
   start = std::chrono::steady_clock::now();

@@ -17,17 +17,25 @@ inline std::string TopologyText(int gpus, int max_nodes, const std::string& fabr
   for (int i = 0; i < gpus; ++i) {
     devices += (i ? ", gpu" : "gpu") + std::to_string(i) + ", nic" + std::to_string(i);
   }
-  return "name: test\ndescription: d\nsource: s\nevidence: C\ngpu: h100-sxm5-80gb\nfabric_profile: infiniband\n"
-         "nodes: 1\nmax_nodes: " + std::to_string(max_nodes) + "\nnode:\n  gpus: " + std::to_string(gpus) +
+  return "name: test\ndescription: d\nsource: s\nevidence: C\ngpu: h100-sxm5-80gb\nfabric_profile: "
+         "infiniband\n"
+         "nodes: 1\nmax_nodes: " +
+         std::to_string(max_nodes) + "\nnode:\n  gpus: " + std::to_string(gpus) +
          "\n  scale_up: {kind: nvswitch, links_per_gpu: 18, per_link: 25GB/s}\n"
-         "  nics: {count: " + std::to_string(gpus) + ", rate: 100Gbps}\n"
-         "  pcie:\n    rate: 63GB/s\n    tree:\n      - {host: cpu0, devices: [" + devices + "]}\n"
-         "fabric: {" + fabric + "}\n";
+         "  nics: {count: " +
+         std::to_string(gpus) +
+         ", rate: 100Gbps}\n"
+         "  pcie:\n    rate: 63GB/s\n    tree:\n      - {host: cpu0, devices: [" +
+         devices +
+         "]}\n"
+         "fabric: {" +
+         fabric + "}\n";
 }
 
 inline TopologySpec ParseTopology(const std::string& text) {
   Diagnostics diagnostics;
-  TopologySpec spec = ReadTopology(std::make_shared<Source>(Source{"test.yaml", text}), &diagnostics);
+  TopologySpec spec =
+      ReadTopology(std::make_shared<Source>(Source{"test.yaml", text}), &diagnostics);
   diagnostics.ThrowIfAny();
   return spec;
 }
