@@ -54,22 +54,23 @@ class Unfolder {
   void Issue(const Op& op, int32_t micro_batch) {
     const auto id = static_cast<int32_t>(instances_.size() - 1);
     for (ViewId view : op.in) {
-      for (size_t cell : cells_.Of(view, micro_batch)) Need(writer_[cell], op.stream);
+      cells_.Each(view, micro_batch, [&](size_t cell) { Need(writer_[cell], op.stream); });
     }
     for (ViewId view : op.out) {
-      for (size_t cell : cells_.Of(view, micro_batch)) {
+      cells_.Each(view, micro_batch, [&](size_t cell) {
         Need(writer_[cell], op.stream);
         for (size_t s = 0; s < streams_; ++s) NeedOn(s, reader_[cell * streams_ + s], op.stream);
-      }
+      });
     }
     for (ViewId view : op.in) {
-      for (size_t cell : cells_.Of(view, micro_batch)) reader_[cell * streams_ + op.stream] = id;
+      cells_.Each(view, micro_batch,
+                  [&](size_t cell) { reader_[cell * streams_ + op.stream] = id; });
     }
     for (ViewId view : op.out) {
-      for (size_t cell : cells_.Of(view, micro_batch)) {
+      cells_.Each(view, micro_batch, [&](size_t cell) {
         writer_[cell] = id;
-        std::fill_n(reader_.begin() + cell * streams_, streams_, -1);
-      }
+        std::fill_n(reader_.begin() + static_cast<std::ptrdiff_t>(cell * streams_), streams_, -1);
+      });
     }
     Settle(op.stream, id);
   }
