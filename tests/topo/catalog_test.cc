@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/input/csv.h"
 #include "model/topo/print.h"
 #include "tests/topo/testing.h"
 
@@ -83,12 +84,18 @@ TEST(Catalog, MissingFileIsAnInputError) {
 TEST(Catalog, CoversTheFactsTable) {
   const fs::path facts = kRoot / ".." / "shared" / "facts" / "clusters.csv";
   if (!fs::exists(facts)) GTEST_SKIP() << "the facts table is not part of the repository";
-  std::ifstream file(facts);
-  std::string line;
-  std::getline(file, line);
-  while (std::getline(file, line)) {
-    const std::string name = line.substr(0, line.find(','));
-    EXPECT_TRUE(fs::exists(kRoot / "topologies" / (name + ".yaml"))) << name;
+  Diagnostics diagnostics;
+  const CsvTable table = CsvTable::Parse(
+      ReadSource(facts.string()), {"topology", "gpus_per_node", "nics_per_node"}, &diagnostics);
+  diagnostics.ThrowIfAny();
+  ASSERT_GT(table.rows(), 0u);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const TopologySpec spec = LoadTopology(table.Text(row, "topology"));
+    EXPECT_EQ(std::to_string(spec.node.gpus), table.Text(row, "gpus_per_node")) << spec.name;
+    EXPECT_EQ(std::to_string(spec.node.nics.size()), table.Text(row, "nics_per_node")) << spec.name;
+    const std::string rate = table.Text(row, "gbit_per_s_per_nic");
+    if (rate == "unknown") continue;
+    EXPECT_DOUBLE_EQ(spec.node.nic_rate.value * 8 / 1e9, std::stod(rate)) << spec.name;
   }
 }
 
