@@ -161,6 +161,7 @@ class StageBuilder {
   int layer_ = -1;
   int32_t next_tag_ = kFirstLocalTag;
   int next_use_ = 0;
+  int next_gather_ = 0, next_grad_ = 0;  // ring positions: neighbours take neighbouring slots
   ir::ViewId loss_ = -1, norm_ = -1, loss_scale_ = -1;
 
  public:

@@ -119,7 +119,7 @@ ViewId StageBuilder::Weight(ParamRef ref) {
     buffer.unit = ref.unit;
     if (unit.layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_param_gather) {
       buffer.ring = static_cast<int16_t>(RingIndex("gather", ctx_.strategy.prefetch + 1));
-      buffer.ring_index = static_cast<int16_t>(next_use_++);
+      buffer.ring_index = static_cast<int16_t>(next_gather_++);
     }
     state.uses.push_back({ref.unit, state.ops.size(), gathered});
   }
@@ -165,7 +165,7 @@ void StageBuilder::BeginGrad(int unit) {
   buffer.unit = unit;
   if (units_[unit].layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_grad_reduce) {
     buffer.ring = static_cast<int16_t>(RingIndex("grad", 2));
-    buffer.ring_index = static_cast<int16_t>(next_use_);
+    buffer.ring_index = static_cast<int16_t>(next_grad_++);
   }
   state.open_grads[unit] = transient;
   Emit(OpKind::kZero, {transient}, {});
