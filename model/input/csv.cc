@@ -159,22 +159,23 @@ std::string Range(T min, T max) {
 CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& required,
                          Diagnostics* diagnostics) {
   CsvTable table;
-  table.source_ = source;
+  table.source_ = std::move(source);
   table.diagnostics_ = diagnostics;
-  if (!CheckPlainText(source, diagnostics)) return table;
-  CsvScanner scanner(source, diagnostics);
+  if (!CheckPlainText(table.source_, diagnostics)) return table;
+  CsvScanner scanner(table.source_, diagnostics);
   std::vector<Field> record;
   if (!scanner.Next(&record)) {
     if (record.empty())
-      diagnostics->Error({source, 0, 0}, "the table is empty", "the first line names the columns");
+      diagnostics->Error({table.source_, 0, 0}, "the table is empty",
+                         "the first line names the columns");
     return table;
   }
-  CheckHeader(source, record, required, diagnostics);
+  CheckHeader(table.source_, record, required, diagnostics);
   for (const Field& field : record) table.header_.push_back(field.text);
   while (scanner.Next(&record)) {
     if (record.size() != table.header_.size()) {
       diagnostics->Error(
-          {source, record[0].line, record[0].column},
+          {table.source_, record[0].line, record[0].column},
           fmt::format("this row has {} field{}, the header has {}", record.size(),
                       record.size() == 1 ? "" : "s", table.header_.size()),
           record.size() > table.header_.size() ? "put fields that hold a comma in quotes" : "");

@@ -50,6 +50,7 @@ std::vector<std::string> NearestNames(std::string_view wrong,
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   if (near.size() > most) near.resize(most);
   std::vector<std::string> names;
+  names.reserve(near.size());
   for (auto& [distance, name] : near) names.push_back(std::move(name));
   return names;
 }
