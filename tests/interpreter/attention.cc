@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "tests/interpreter/kernels.h"
+#include "tests/interpreter/dropout.h"
 
 namespace orrery::interpreter {
 namespace {
@@ -20,6 +20,8 @@ struct Shape {
   int64_t q_width, kv_width;    // of one row
   int64_t queries_per_kv;       // query heads that share one key head
   bool cross;
+  int64_t first_head;           // global index of head 0
+  bool drops;
 
   int64_t QueryOffset(int64_t h) const {
     return cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
@@ -28,7 +30,10 @@ struct Shape {
     return cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
   }
   int64_t Keys(int64_t i) const { return causal ? std::min(i + 1, seq_kv) : seq_kv; }
-  int64_t SavedElements() const { return flash ? seq * batch * nh : batch * nh * seq * seq_kv; }
+  int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
+  int64_t SavedElements() const { return flash ? seq * batch * nh : Probabilities(); }
+  // Position of a row of probabilities.
+  int64_t Row(int64_t b, int64_t h, int64_t i) const { return ((b * nh + h) * seq + i) * seq_kv; }
 };
 
 Shape MakeShape(const KernelArgs& a, bool cross) {
@@ -43,6 +48,8 @@ Shape MakeShape(const KernelArgs& a, bool cross) {
   s.flash = a.Flag(Attr::kFlash);
   s.buckets = cross ? 0 : a.Int(Attr::kBuckets);
   s.scale = a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(static_cast<double>(s.hd));
+  s.first_head = a.Coord(Attr::kAxis) * s.nh;
+  s.drops = a.Get(Attr::kRate) > 0;
   const int64_t kv = cross ? s.nh : a.Int(Attr::kKv);
   if (kv < 1 || s.nh % kv != 0) throw PlanFault("attention: query heads are no multiple of the key heads");
   s.queries_per_kv = s.nh / kv;
@@ -70,27 +77,43 @@ void Scores(const Shape& s, const double* q_row, const double* keys, const doubl
   }
 }
 
-void Forward(const Shape& s, const double* q, const double* kv, const double* bias, double* ctx, double* saved) {
+// What the forward pass leaves for the backward pass. mask and dropped: materialised attention with dropout only.
+struct Saved {
+  double* softmax;  // probabilities, or with flash the log of each row's sum
+  double *mask = nullptr, *dropped = nullptr;
+};
+
+// Softmax of one row of scores in place; returns the log of the sum.
+double Softmax(std::vector<double>& p, int64_t n) {
+  const double top = *std::max_element(p.begin(), p.begin() + n);
+  double sum = 0;
+  for (int64_t j = 0; j < n; ++j) sum += p[j] = std::exp(p[j] - top);
+  for (int64_t j = 0; j < n; ++j) p[j] /= sum;
+  return top + std::log(sum);
+}
+
+void Forward(const Shape& s, const Dropout& dropout, const double* q, const double* kv, const double* bias, double* ctx,
+             const Saved& saved) {
   std::vector<double> p(s.seq_kv);
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.nh; ++h) {
       const double* keys = kv + b * s.kv_width + s.KeyOffset(h);
       for (int64_t i = 0; i < s.seq; ++i) {
-        const int64_t row = i * s.batch + b;
+        const int64_t row = i * s.batch + b, at = s.Row(b, h, i);
+        std::fill(p.begin(), p.end(), 0.0);
         Scores(s, q + row * s.q_width + s.QueryOffset(h), keys, bias, h, i, p);
-        const double top = *std::max_element(p.begin(), p.begin() + s.Keys(i));
-        double sum = 0;
-        for (int64_t j = 0; j < s.Keys(i); ++j) sum += p[j] = std::exp(p[j] - top);
+        const double log_sum = Softmax(p, s.Keys(i));
+        if (s.flash) saved.softmax[row * s.nh + h] = log_sum;
+        else std::copy(p.begin(), p.end(), saved.softmax + at);
+        for (int64_t j = 0; s.drops && j < s.seq_kv; ++j) {
+          const double factor = dropout.Factor(b, s.first_head + h, i, j);
+          p[j] *= factor;
+          if (saved.mask != nullptr) saved.mask[at + j] = factor != 0 ? 1 : 0;
+        }
+        if (saved.dropped != nullptr) std::copy(p.begin(), p.end(), saved.dropped + at);
         double* out = ctx + (row * s.nh + h) * s.hd;
         std::fill(out, out + s.hd, 0.0);
-        for (int64_t j = 0; j < s.Keys(i); ++j)
-          Axpy(p[j] / sum, keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
-        if (s.flash) {
-          saved[row * s.nh + h] = top + std::log(sum);
-          continue;
-        }
-        double* kept = saved + ((b * s.nh + h) * s.seq + i) * s.seq_kv;
-        for (int64_t j = 0; j < s.seq_kv; ++j) kept[j] = j < s.Keys(i) ? p[j] / sum : 0;
+        for (int64_t j = 0; j < s.Keys(i); ++j) Axpy(p[j], keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
       }
     }
   }
@@ -100,7 +123,7 @@ void Forward(const Shape& s, const double* q, const double* kv, const double* bi
 void SavedRow(const Shape& s, const double* q_row, const double* keys, const double* bias, const double* saved,
               int64_t b, int64_t h, int64_t i, std::vector<double>& p) {
   if (!s.flash) {
-    const double* kept = saved + ((b * s.nh + h) * s.seq + i) * s.seq_kv;
+    const double* kept = saved + s.Row(b, h, i);
     std::copy(kept, kept + s.seq_kv, p.begin());
     return;
   }
@@ -109,30 +132,57 @@ void SavedRow(const Shape& s, const double* q_row, const double* keys, const dou
   for (int64_t j = 0; j < s.Keys(i); ++j) p[j] = std::exp(p[j] - lse);
 }
 
-// dq and dkv (which may be one buffer) must be zero on entry.
-void Backward(const Shape& s, const double* dctx, const double* q, const double* kv, const double* ctx,
-              const double* saved, const double* bias, double* dq, double* dkv, double* dbias) {
-  std::vector<double> p(s.seq_kv);
+// What dropout made of the probabilities of one row: kept[j] is their factor, dropped[j] the product.
+void DropRow(const Shape& s, const Dropout& dropout, const Saved& saved, double rate, int64_t b, int64_t h, int64_t i,
+             const std::vector<double>& p, std::vector<double>& kept, std::vector<double>& dropped) {
+  for (int64_t j = 0; j < s.seq_kv; ++j) {
+    if (!s.drops) kept[j] = 1;
+    else if (saved.mask != nullptr) kept[j] = saved.mask[s.Row(b, h, i) + j] / (1 - rate);
+    else kept[j] = dropout.Factor(b, s.first_head + h, i, j);
+    dropped[j] = saved.dropped != nullptr ? saved.dropped[s.Row(b, h, i) + j] : p[j] * kept[j];
+  }
+}
+
+struct Gradients {
+  double *q, *kv, *bias;  // q and kv may be one buffer; zero on entry. bias accumulates
+};
+
+void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const double* q, const double* kv, const double* ctx,
+              const Saved& saved, const double* bias, const Gradients& d) {
+  const Dropout dropout(a);
+  std::vector<double> p(s.seq_kv), kept(s.seq_kv), dropped(s.seq_kv);
   const int64_t step = s.batch * s.kv_width;
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.nh; ++h) {
       const int64_t key_at = b * s.kv_width + s.KeyOffset(h);
       for (int64_t i = 0; i < s.seq; ++i) {
         const int64_t row = i * s.batch + b, query_at = row * s.q_width + s.QueryOffset(h);
-        SavedRow(s, q + query_at, kv + key_at, bias, saved, b, h, i, p);
+        std::fill(p.begin(), p.end(), 0.0);
+        SavedRow(s, q + query_at, kv + key_at, bias, saved.softmax, b, h, i, p);
+        DropRow(s, dropout, saved, a.Get(Attr::kRate), b, h, i, p, kept, dropped);
         const double* dout = dctx + (row * s.nh + h) * s.hd;
         const double mean = Dot(dout, ctx + (row * s.nh + h) * s.hd, s.hd);
         for (int64_t j = 0; j < s.Keys(i); ++j) {
           const double* key = kv + key_at + j * step;
-          const double dscore = p[j] * (Dot(dout, key + s.hd, s.hd) - mean);
-          Axpy(s.scale * dscore, key, dq + query_at, s.hd);
-          Axpy(s.scale * dscore, q + query_at, dkv + key_at + j * step, s.hd);
-          Axpy(p[j], dout, dkv + key_at + j * step + s.hd, s.hd);
-          if (dbias != nullptr) dbias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h] += dscore;
+          const double dscore = p[j] * (kept[j] * Dot(dout, key + s.hd, s.hd) - mean);
+          Axpy(s.scale * dscore, key, d.q + query_at, s.hd);
+          Axpy(s.scale * dscore, q + query_at, d.kv + key_at + j * step, s.hd);
+          Axpy(dropped[j], dout, d.kv + key_at + j * step + s.hd, s.hd);
+          if (d.bias != nullptr) d.bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h] += dscore;
         }
       }
     }
   }
+}
+
+// Operands `first`, `first + 1`, ... of the forward outputs or of the backward inputs.
+Saved OpenSaved(const Shape& s, const KernelArgs& a, size_t first, bool forward) {
+  const auto open = [&](size_t i, int64_t n) { return forward ? a.Out(i, n) : a.In(i, n); };
+  Saved saved{open(first, s.SavedElements())};
+  if (!s.drops || s.flash) return saved;
+  saved.mask = open(first + 1, s.Probabilities());
+  saved.dropped = open(first + 2, s.Probabilities());
+  return saved;
 }
 
 }  // namespace
@@ -157,37 +207,39 @@ void Attention(const KernelArgs& a) {
   const int64_t rows = s.seq * s.batch;
   const double* qkv = a.In(0, rows * s.q_width);
   const double* bias = s.buckets > 0 ? a.In(1, s.buckets * s.nh) : nullptr;
-  Forward(s, qkv, qkv, bias, a.Out(0, rows * s.nh * s.hd), a.Out(1, s.SavedElements()));
+  Forward(s, Dropout(a), qkv, qkv, bias, a.Out(0, rows * s.nh * s.hd), OpenSaved(s, a, 1, true));
 }
 
 void AttentionBackward(const KernelArgs& a) {
   const Shape s = MakeShape(a, false);
   const int64_t rows = s.seq * s.batch, context = rows * s.nh * s.hd;
-  const bool biased = s.buckets > 0;
-  double* dqkv = a.Out(0, rows * s.q_width);
-  if (biased) a.In(5, s.buckets * s.nh);
-  std::fill(dqkv, dqkv + rows * s.q_width, 0.0);
-  const double* qkv = a.In(1, rows * s.q_width);
-  Backward(s, a.In(0, context), qkv, qkv, a.In(2, context), a.In(3, s.SavedElements()),
-           biased ? a.In(4, s.buckets * s.nh) : nullptr, dqkv, dqkv, biased ? a.Out(1, s.buckets * s.nh) : nullptr);
+  const Saved saved = OpenSaved(s, a, 3, false);
+  const double *qkv = a.In(1, rows * s.q_width), *bias = nullptr;
+  Gradients d{a.Out(0, rows * s.q_width), a.Out(0, rows * s.q_width), nullptr};
+  if (s.buckets > 0) {
+    const size_t at = saved.mask != nullptr ? 6 : 4;
+    bias = a.In(at, s.buckets * s.nh);
+    d.bias = a.Out(1, s.buckets * s.nh);
+    if (a.In(at + 1, s.buckets * s.nh) != d.bias) throw PlanFault("attn_bwd: the bias gradient must accumulate in place");
+  }
+  std::fill(d.q, d.q + rows * s.q_width, 0.0);
+  Backward(s, a, a.In(0, context), qkv, qkv, a.In(2, context), saved, bias, d);
 }
 
 void CrossAttention(const KernelArgs& a) {
   const Shape s = MakeShape(a, true);
   const int64_t context = s.seq * s.batch * s.nh * s.hd;
-  Forward(s, a.In(0, context), a.In(1, s.seq_kv * s.batch * s.kv_width), nullptr, a.Out(0, context),
-          a.Out(1, s.SavedElements()));
+  Forward(s, Dropout(a), a.In(0, context), a.In(1, s.seq_kv * s.batch * s.kv_width), nullptr, a.Out(0, context),
+          OpenSaved(s, a, 1, true));
 }
 
 void CrossAttentionBackward(const KernelArgs& a) {
   const Shape s = MakeShape(a, true);
   const int64_t context = s.seq * s.batch * s.nh * s.hd, kv = s.seq_kv * s.batch * s.kv_width;
-  double* dq = a.Out(0, context);
-  double* dkv = a.Out(1, kv);
-  std::fill(dq, dq + context, 0.0);
-  std::fill(dkv, dkv + kv, 0.0);
-  Backward(s, a.In(0, context), a.In(1, context), a.In(2, kv), a.In(3, context), a.In(4, s.SavedElements()), nullptr,
-           dq, dkv, nullptr);
+  const Gradients d{a.Out(0, context), a.Out(1, kv), nullptr};
+  std::fill(d.q, d.q + context, 0.0);
+  std::fill(d.kv, d.kv + kv, 0.0);
+  Backward(s, a, a.In(0, context), a.In(1, context), a.In(2, kv), a.In(3, context), OpenSaved(s, a, 4, false), nullptr, d);
 }
 
 // Su et al. 2021, in the half-split pairing (i, i + hd/2); the inverse turns back.

@@ -22,6 +22,7 @@ struct Case {
   bool causal;
   int64_t buckets;
   double scale;
+  double rate = 0;
 };
 
 struct Shape {
@@ -32,7 +33,7 @@ struct Shape {
 Attrs MakeAttrs(const Case& c, const Shape& s, bool flash) {
   return {{Attr::kBatch, s.batch}, {Attr::kSeq, s.seq}, {Attr::kNh, c.nh}, {Attr::kKv, c.kv}, {Attr::kHd, s.hd},
           {Attr::kCausal, c.causal}, {Attr::kFlash, flash}, {Attr::kBuckets, static_cast<double>(c.buckets)},
-          {Attr::kScale, c.scale}};
+          {Attr::kScale, c.scale}, {Attr::kRate, c.rate}, {Attr::kSite, 3}, {Attr::kAxis, 0}};
 }
 
 class SelfAttention : public testing::TestWithParam<Case> {
@@ -46,19 +47,24 @@ class SelfAttention : public testing::TestWithParam<Case> {
   std::vector<Vector> Forward(const Vector& x, const Vector& b, bool flash) const {
     std::vector<Vector> in{x};
     if (c.buckets > 0) in.push_back(b);
-    return RunOp({OpKind::kAttn, MakeAttrs(c, s, flash), in, {context, Saved(flash)}});
+    std::vector<int64_t> out{context, Saved(flash)};
+    if (c.rate > 0 && !flash) out.insert(out.end(), 2, Saved(false));
+    return RunOp({OpKind::kAttn, MakeAttrs(c, s, flash), in, out, {}, {1}});
   }
   std::vector<Vector> Backward(bool flash) const {
     const auto out = Forward(qkv, bias, flash);
-    std::vector<Vector> in{dctx, qkv, out[0], out[1]};
-    if (c.buckets == 0) return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width}});
+    std::vector<Vector> in{dctx, qkv};
+    in.insert(in.end(), out.begin(), out.end());
+    if (c.buckets == 0) return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width}, {}, {1}});
     in.push_back(bias);
     in.push_back(Vector(bias.size(), 0.0));
-    return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width, c.buckets * c.nh}, {{1, 5}}});
+    return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width, c.buckets * c.nh}, {{1, in.size() - 1}},
+                  {1}});
   }
 };
 
 TEST_P(SelfAttention, FollowsItsDefinition) {
+  c.rate = 0;  // the direct formula has no dropout
   const Vector ctx = Forward(qkv, bias, false)[0];
   const int64_t per = c.nh / c.kv + 2;
   const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(2.0);
@@ -102,8 +108,27 @@ TEST_P(SelfAttention, FlashAndMaterialisedAgree) {
 INSTANTIATE_TEST_SUITE_P(All, SelfAttention,
                          testing::Values(Case{"causal", 2, 2, true, 0, 0}, Case{"full", 2, 2, false, 0, 0},
                                          Case{"grouped", 4, 2, true, 0, 0}, Case{"bias", 2, 2, false, 8, 1},
-                                         Case{"causal_bias", 2, 2, true, 4, 1}),
+                                         Case{"causal_bias", 2, 2, true, 4, 1},
+                                         Case{"dropout", 4, 2, true, 0, 0, 0.3}, Case{"bias_dropout", 2, 2, false, 8, 1, 0.3}),
                          [](const auto& test) { return std::string(test.param.name); });
+
+TEST(AttentionDropout, HeadShardsDropWhatTheWholeDrops) {
+  const Shape s;
+  const Case whole{"whole", 2, 2, true, 0, 0, 0.4}, half{"half", 1, 1, true, 0, 0, 0.4};
+  const int64_t scores = s.batch * s.seq * s.seq;
+  const auto mask = [&](const Case& c, int coord) {
+    return RunOp({OpKind::kAttn, MakeAttrs(c, s, false), {Random(s.rows() * 3 * c.nh * s.hd, 1)},
+                  {s.rows() * c.nh * s.hd, c.nh * scores, c.nh * scores, c.nh * scores}, {}, {coord}})[2];
+  };
+  const Vector both = mask(whole, 0);
+  for (int head = 0; head < 2; ++head) {
+    const Vector one = mask(half, head);
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t i = 0; i < s.seq * s.seq; ++i)
+        EXPECT_EQ(one[b * s.seq * s.seq + i], both[(b * 2 + head) * s.seq * s.seq + i]);
+  }
+  EXPECT_NE(mask(half, 0), mask(half, 1));
+}
 
 TEST(CrossAttention, GradientsAreTheDerivatives) {
   const int64_t batch = 2, seq = 3, seq_kv = 4, nh = 2, hd = 2;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <numeric>
 
 #include "tests/interpreter/kernels.h"
@@ -23,17 +22,21 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-uint64_t Hash(std::initializer_list<uint64_t> key) {
+}  // namespace
+
+uint64_t HashOf(std::initializer_list<uint64_t> key) {
   uint64_t h = 0;
   for (const uint64_t part : key) h = Mix(h ^ part);
   return h;
 }
 
-double Uniform(uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }  // (0, 1)
+double UniformOf(uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }
+
+namespace {
 
 // Box and Muller 1958.
 double Normal(uint64_t bits) {
-  return std::sqrt(-2 * std::log(Uniform(bits))) * std::cos(2 * M_PI * Uniform(Mix(bits)));
+  return std::sqrt(-2 * std::log(UniformOf(bits))) * std::cos(2 * M_PI * UniformOf(Mix(bits)));
 }
 
 // One sample of one step; `what` tells the streams of values apart.
@@ -42,10 +45,10 @@ struct Sample {
   uint64_t step, index;
 
   uint64_t Bits(LoadWhat what, int64_t position) const {
-    return Hash({spec.seed, step, static_cast<uint64_t>(what), index, static_cast<uint64_t>(position)});
+    return HashOf({spec.seed, step, static_cast<uint64_t>(what), index, static_cast<uint64_t>(position)});
   }
   double Below(int64_t bound, LoadWhat what, int64_t position) const {
-    return std::floor(Uniform(Bits(what, position)) * static_cast<double>(bound));
+    return std::floor(UniformOf(Bits(what, position)) * static_cast<double>(bound));
   }
 };
 
@@ -94,8 +97,14 @@ double NormalElement(uint64_t key, int64_t index) {
   Drawn& drawn = cache[key % cache.size()];
   if (drawn.key != key) drawn = {key, {}};
   while (static_cast<int64_t>(drawn.values.size()) <= index) 
-    drawn.values.push_back(Normal(Hash({key, drawn.values.size()})));
+    drawn.values.push_back(Normal(HashOf({key, drawn.values.size()})));
   return drawn.values[index];
+}
+
+// Tied parameters take the values of the first of them.
+const ir::Param& Source(const ir::Plan& plan, const ir::Param& param) {
+  if (param.tie < 0) return param;
+  return *std::find_if(plan.params.begin(), plan.params.end(), [&](const ir::Param& p) { return p.tie == param.tie; });
 }
 
 }  // namespace
@@ -126,8 +135,7 @@ double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index)
     case ir::Init::kOnes: return 1;
     case ir::Init::kNormal: break;
   }
-  const uint64_t identity = param.tie >= 0 ? Mix(static_cast<uint64_t>(param.tie)) : NameHash(param.name);
-  return param.init_std * NormalElement(Hash({seed, identity}), global_index);
+  return param.init_std * NormalElement(HashOf({seed, NameHash(param.name)}), global_index);
 }
 
 void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit, const std::vector<int>& coords,
@@ -154,7 +162,7 @@ void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit, cons
       const int64_t local = at - segment.offset, outer = local / (extent * inner);
       const int64_t along = local / inner % extent + shard * extent;
       const int64_t global = (outer * extent * shards + along) * inner + local % inner;
-      out[at - first] = InitialValue(seed, param, global);
+      out[at - first] = InitialValue(seed, Source(plan, param), global);
     }
   }
 }

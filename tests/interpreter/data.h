@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
 #include "model/ir/plan.h"
 
 namespace orrery::interpreter {
+
+uint64_t HashOf(std::initializer_list<uint64_t> key);
+double UniformOf(uint64_t bits);  // in (0, 1)
 
 struct DataSpec {
   uint64_t seed = 1;

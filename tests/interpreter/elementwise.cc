@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/interpreter/kernels.h"
+#include "tests/interpreter/dropout.h"
 
 namespace orrery::interpreter {
 namespace {
@@ -47,12 +47,19 @@ void Add(const KernelArgs& a) {
 }
 
 void BiasResidual(const KernelArgs& a) {
-  const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH);
+  const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), batch = a.Int(Attr::kBatch);
   const double *x = a.In(0, rows * h), *y = a.In(1, rows * h);
   const double* bias = a.Flag(Attr::kBias) ? a.In(2, h) : nullptr;
-  double* z = a.Out(0, rows * h);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < h; ++c) z[r * h + c] = x[r * h + c] + y[r * h + c] + (bias != nullptr ? bias[c] : 0.0);
+  const Dropout dropout(a);
+  double *z = a.Out(0, rows * h), *mask = dropout.active() ? a.Out(1, rows * h) : nullptr;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t position = mask != nullptr ? (a.Coord(Attr::kAxis) * rows + r) / batch : 0;
+    for (int64_t c = 0; c < h; ++c) {
+      const double factor = mask != nullptr ? dropout.Factor(r % batch, position, c) : 1;
+      if (mask != nullptr) mask[r * h + c] = factor != 0 ? 1 : 0;
+      z[r * h + c] = x[r * h + c] + factor * (y[r * h + c] + (bias != nullptr ? bias[c] : 0.0));
+    }
+  }
 }
 
 void ColumnSum(const KernelArgs& a) {

@@ -52,6 +52,8 @@ Kernel KernelFor(ir::OpKind kind) {
     case kRmsNormBwd: return RmsNormBackward;
     case kRmsNormWgrad: return RmsNormWeightGrad;
     case kBiasResidual: return BiasResidual;
+    case kDropout: return DropoutForward;
+    case kDropoutBwd: return DropoutBackward;
     case kColSum: return ColumnSum;
     case kGelu: return Gelu;
     case kGeluBwd: return GeluBackward;

@@ -33,6 +33,8 @@ struct KernelArgs {
   int64_t step = 1;                        // 1-based, for bias corrections
   const ir::Unit* unit = nullptr;          // of the first output that belongs to one (optimizer ops)
   std::span<const ir::Param> params = {};  // of the plan
+  uint64_t seed = 1;                       // of the job, for dropout
+  int64_t first_sample = 0;                // of this micro-batch on this rank, within the step (dropout)
 
   int64_t Int(ir::Attr key) const { return op.attrs.Int(key); }
   double Get(ir::Attr key) const { return op.attrs.Get(key); }
@@ -86,6 +88,9 @@ void AddPositions(const KernelArgs& a);
 void PositionsBackward(const KernelArgs& a);
 void GatherRows(const KernelArgs& a);
 void ScatterRows(const KernelArgs& a);
+// dropout.cc
+void DropoutForward(const KernelArgs& a);
+void DropoutBackward(const KernelArgs& a);
 // loss.cc
 void CrossEntropyMax(const KernelArgs& a);
 void CrossEntropySum(const KernelArgs& a);

@@ -122,6 +122,44 @@ TEST(Kernels, BiasResidualAndColumnSum) {
   EXPECT_EQ(RunOp({OpKind::kColSum, attrs, {bias, x}, {3}, {{0, 0}}})[0], (Vector{105, 207, 309}));
 }
 
+TEST(Kernels, DropoutKeepsTheExpectedShareAndItsBackwardIsTheDerivative) {
+  const int64_t rows = 40, h = 50;
+  const Attrs attrs{{Attr::kRows, rows}, {Attr::kH, h}, {Attr::kRate, 0.25}, {Attr::kSite, 2}, {Attr::kBatch, 4}};
+  const Vector x(rows * h, 3.0), dy = Random(rows * h, 1);
+  const auto out = RunOp({OpKind::kDropout, attrs, {x}, {rows * h, rows * h}});
+  double kept = 0;
+  for (int64_t i = 0; i < rows * h; ++i) {
+    EXPECT_EQ(out[0][i], out[1][i] * 3.0 / 0.75);
+    kept += out[1][i];
+  }
+  EXPECT_NEAR(kept / (rows * h), 0.75, 0.04);
+  const Attrs back{{Attr::kElements, rows * h}, {Attr::kRate, 0.25}};
+  const auto loss = [&](const Vector& at) { return Dot(dy, RunOp({OpKind::kDropout, attrs, {at}, {rows * h, rows * h}})[0]); };
+  EXPECT_LT(LargestDifference(RunOp({OpKind::kDropoutBwd, back, {dy, out[1]}, {rows * h}})[0], NumericGradient(loss, x)),
+            kNumeric);
+}
+
+TEST(Kernels, DropoutMasksFollowGlobalSamplesAndPositions) {
+  const int64_t h = 8, rows = 6;  // three positions of two samples
+  Attrs attrs{{Attr::kRows, rows}, {Attr::kH, h}, {Attr::kRate, 0.5}, {Attr::kBatch, 2}};
+  const Vector x(rows * h, 1.0);
+  const Vector whole = RunOp({OpKind::kDropout, attrs, {x}, {rows * h, rows * h}})[1];
+  attrs.Set(Attr::kBatch, 1);
+  attrs.Set(Attr::kRows, 3);
+  for (int64_t sample = 0; sample < 2; ++sample) {
+    OpCall call{OpKind::kBiasResidual, attrs, {Vector(3 * h, 0.0), Vector(3 * h, 1.0)}, {3 * h, 3 * h}};
+    call.first_sample = sample;
+    const Vector mask = RunOp(call)[1];
+    for (int64_t p = 0; p < 3; ++p)
+      for (int64_t c = 0; c < h; ++c) EXPECT_EQ(mask[p * h + c], whole[(p * 2 + sample) * h + c]);
+  }
+  attrs.Set(Attr::kRows, 2);  // the second shard of a sequence, one position of two samples
+  attrs.Set(Attr::kBatch, 2);
+  attrs.Set(Attr::kAxis, 0);
+  const Vector shard = RunOp({OpKind::kDropout, attrs, {Vector(2 * h, 1.0)}, {2 * h, 2 * h}, {}, {1}})[1];
+  EXPECT_TRUE(std::equal(shard.begin(), shard.end(), whole.begin() + 2 * h));
+}
+
 TEST(Kernels, EmbeddingShardsAddUpAndScatterBack) {
   const int64_t rows = 4, h = 2, vl = 3;
   const Vector tokens{0, 5, 2, 5}, table = Random(2 * vl * h, 1), dx = Random(rows * h, 2), zero(vl * h, 0.0);

@@ -50,6 +50,7 @@ struct Interpreter::Machine {
   bool TryRun(Seat seat);
   bool TryCollective(Seat seat, const Task& task);
   bool TryTransfer(Seat seat, const Task& task);
+  int64_t FirstSample(int64_t rank, const Task& task) const;
   void RunKernel(Seat seat, const Task& task);
   void RunLoad(Seat seat, const Task& task);
   void Finish(Seat seat);

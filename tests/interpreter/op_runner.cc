@@ -19,7 +19,7 @@ std::vector<Vector> RunOp(OpCall call) {
   for (Vector& x : out) outs.push_back({x.data(), static_cast<int64_t>(x.size())});
   for (Vector& x : call.in) ins.push_back({x.data(), static_cast<int64_t>(x.size())});
   for (const auto& [o, i] : call.shared) ins.at(i) = outs.at(o);
-  KernelFor(op.kind)({op, outs, ins, call.coords, call.step, call.unit, call.params});
+  KernelFor(op.kind)({op, outs, ins, call.coords, call.step, call.unit, call.params, 1, call.first_sample});
   return out;
 }
 

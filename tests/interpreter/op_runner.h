@@ -24,6 +24,7 @@ struct OpCall {
   int64_t step = 1;
   const ir::Unit* unit = nullptr;
   std::vector<ir::Param> params = {};
+  int64_t first_sample = 0;
 };
 
 std::vector<Vector> RunOp(OpCall call);

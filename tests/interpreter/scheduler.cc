@@ -70,23 +70,30 @@ bool Interpreter::Machine::TryRun(Seat seat) {
   return true;
 }
 
+// Global index, within the step, of the first sample that an op works on.
+int64_t Interpreter::Machine::FirstSample(int64_t rank, const Task& task) const {
+  int64_t parts = 1, part = 0;
+  if (task.op->group >= 0) {
+    const std::vector<int64_t>& group = members.at(task.op->group)[rank];
+    parts = static_cast<int64_t>(group.size());
+    part = std::find(group.begin(), group.end(), rank) - group.begin();
+    if (part == parts) throw PlanFault("the rank is no member of the data group");
+  }
+  return (task.micro_batch * parts + part) * task.op->attrs.Int(ir::Attr::kBatch);
+}
+
 void Interpreter::Machine::RunKernel(Seat seat, const Task& task) {
   RankState& rank = ranks[seat.rank];
+  const bool drops = task.op->attrs.Get(ir::Attr::kRate) > 0;
   Window window(&rank.memory, *rank.image, task);
-  task.kernel({*task.op, window.out(), window.in(), rank.coords, step, task.unit, plan.params});
+  task.kernel({*task.op, window.out(), window.in(), rank.coords, step, task.unit, plan.params, options.data.seed,
+               drops ? FirstSample(seat.rank, task) : 0});
   window.Close();
 }
 
 void Interpreter::Machine::RunLoad(Seat seat, const Task& task) {
   RankState& rank = ranks[seat.rank];
-  int64_t parts = 1, part = 0;
-  if (task.op->group >= 0) {
-    const std::vector<int64_t>& group = members.at(task.op->group)[seat.rank];
-    parts = static_cast<int64_t>(group.size());
-    part = std::find(group.begin(), group.end(), seat.rank) - group.begin();
-    if (part == parts) throw PlanFault("the rank is no member of the load's group");
-  }
-  LoadPlace place{step, (task.micro_batch * parts + part) * task.op->attrs.Int(ir::Attr::kBatch), 0};
+  LoadPlace place{step, FirstSample(seat.rank, task), 0};
   if (const int64_t axis = task.op->attrs.Int(ir::Attr::kAxis); axis >= 0)
     place.first_position = rank.coords.at(axis) * task.op->attrs.Int(ir::Attr::kSeq);
   Window window(&rank.memory, *rank.image, task);
@@ -102,7 +109,9 @@ bool Interpreter::Machine::TryCollective(Seat seat, const Task& task) {
     throw PlanFault("the rank is no member of the collective's group");
   for (const int64_t member : group) {
     const Task* other = Head(member, seat.stream);
-    if (other == nullptr || other->op->group != task.op->group || !Ready(member, other)) return false;
+    if (other == nullptr || !IsCollective(other->op->kind) || other->op->group != task.op->group ||
+        !Ready(member, other))
+      return false;
     if (other->op->kind != task.op->kind || other->op->tag != task.op->tag || other->op->attrs != task.op->attrs)
       Mismatch(seat, {static_cast<int32_t>(member), seat.stream}, "members of a group reach different collectives");
   }
