@@ -14,16 +14,21 @@
 
 namespace orrery {
 
+// When gradients of 16-bit runs are accumulated and reduced in fp32.
+enum class Fp32Grads { kNever, kBf16, kBf16Zero01 };
+
 struct FrameworkPreset {
   const char* name;
   const char* description;          // one line
   bool tensor = false;              // tp > 1
   bool sequence = false;            // sequence parallelism with tp > 1
   bool hybrid = false;              // dp_outer > 1: ZeRO shards inside groups of ranks
+  bool uneven_chunks = false;       // interleaving where layers do not divide by pp x vpp
   std::vector<int> zero;            // stages on offer
   int zero_with_pipeline = 0;       // highest stage beside pp > 1
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
   std::vector<Recompute> recompute;
+  Fp32Grads fp32_grads = Fp32Grads::kNever;
   Strategy defaults;                // knobs; degrees are all 1
 
   bool pipeline() const { return !schedules.empty(); }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads size forms from small lowered plans.
+#include "model/memory/chunk_forms.h"
+
+#include <algorithm>
+
+#include "model/input/check.h"
+#include "model/ir/usage.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kSmallDp = 2;
+
+class FormReader {
+ public:
+  FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack)
+      : program_(program), dp_(dp), slack_(slack), usage_(ir::AnalyseUsage(program)) {}
+
+  ChunkForm Read() {
+    for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
+    for (std::size_t block = 0; block < usage_.by_block.size(); ++block) Scratch(static_cast<int>(block));
+    return std::move(form_);
+  }
+
+ private:
+  SizeForm SizeOf(ir::BufferId id) const {
+    const ir::Buffer& buffer = program_.buffers[id];
+    const auto bytes = static_cast<double>(ir::BufferBytes(buffer));
+    if (buffer.unit_shard_axis >= 0) {
+      // Without the padding of the unit to a multiple of the shards.
+      const auto& segments = program_.units[buffer.unit].segments;
+      double elements = 0;
+      for (const ir::UnitSegment& segment : segments) elements += static_cast<double>(segment.elements);
+      return {0, 0, std::min(bytes * dp_, elements * static_cast<double>(ir::DtypeBytes(buffer.dtype)))};
+    }
+    if (buffer.cls == ir::BufferClass::kActivation) return {bytes, 0, 0};
+    return {0, bytes, 0};
+  }
+
+  bool CallScope(ir::BufferId id) const {
+    const ir::Buffer& buffer = program_.buffers[id];
+    return buffer.life == ir::Life::kDerived && usage_.blocks_of[id].size() == 1;
+  }
+
+  // 0 forward, 1 backward, 2 weight gradient; one chunk per program.
+  static int Part(int32_t block) { return std::clamp(block - 1, 0, 2); }
+
+  void Place(ir::BufferId id) {
+    const ir::Buffer& buffer = program_.buffers[id];
+    if (buffer.life == ir::Life::kStep) {
+      form_.step += SizeOf(id);
+      return;
+    }
+    const auto& blocks = usage_.blocks_of[id];
+    if (blocks.empty()) return;
+    if (CallScope(id)) {
+      if (buffer.ring >= 0) AddRing(id);
+      return;
+    }
+    static constexpr FrameKind kKinds[3][3] = {{FrameKind::kFF, FrameKind::kFB, FrameKind::kFW},
+                                               {FrameKind::kBB, FrameKind::kBB, FrameKind::kBW},
+                                               {FrameKind::kWW, FrameKind::kWW, FrameKind::kWW}};
+    const FrameKind kind = kKinds[Part(blocks.front())][Part(blocks.back())];
+    const auto group = std::find(slack_.begin(), slack_.end(), buffer.extra_slots) - slack_.begin();
+    ORRERY_CHECK(group < kSlackGroups, "buffer {} has {} extra slots", buffer.name, buffer.extra_slots);
+    form_.frames[group][static_cast<int>(kind)] += SizeOf(id);
+  }
+
+  void AddRing(ir::BufferId id) {
+    const ir::Buffer& buffer = program_.buffers[id];
+    std::size_t first = 0;
+    for (int r = 0; r < buffer.ring; ++r) first += std::max(1, program_.rings[r].slots);
+    const std::size_t slot = first + buffer.ring_index % std::max(1, program_.rings[buffer.ring].slots);
+    if (form_.rings.size() <= slot) form_.rings.resize(slot + 1);
+    form_.rings[slot].Add(SizeOf(id));
+  }
+
+  void Scratch(int block) {
+    const bool end = block + 1 == static_cast<int>(usage_.by_block.size());
+    const std::size_t ops = program_.blocks[block].ops.size();
+    std::vector<SizeForm> change(ops + 1);
+    for (const ir::Touch& touch : usage_.by_block[block]) {
+      if (!CallScope(touch.buffer) || program_.buffers[touch.buffer].ring >= 0) continue;
+      const SizeForm size = SizeOf(touch.buffer);
+      change[touch.first_op] += size;
+      change[touch.last_op + 1] -= size;
+    }
+    SizeForm alive, most;
+    for (std::size_t op = 0; op < ops; ++op) {
+      alive += change[op];
+      if (!end) form_.scratch.Add(alive);
+      if (alive.At(1, kSmallDp) > most.At(1, kSmallDp)) most = alive;
+    }
+    if (end) form_.end = most;
+  }
+
+  const ir::Program& program_;
+  const int dp_;
+  const std::array<int, kSlackGroups> slack_;
+  const ir::Usage usage_;
+  ChunkForm form_;
+};
+
+template <class Op>
+void EachForm(ChunkForm& a, const ChunkForm& b, const Op& op) {
+  op(a.step, b.step);
+  op(a.end, b.end);
+  for (int g = 0; g < kSlackGroups; ++g) {
+    for (int k = 0; k < kFrameKinds; ++k) op(a.frames[g][k], b.frames[g][k]);
+  }
+}
+
+// Growth from two to three layers; the base never exceeds what any of the three plans asks.
+ChunkForms Interpolate(std::array<ChunkForm, 3> small) {
+  ChunkForms forms;
+  forms.per_layer = small[2];
+  EachForm(forms.per_layer, small[1], [](SizeForm& a, const SizeForm& b) { a -= b; });
+  const auto minus_layers = [&](const ChunkForm& form, double layers) {
+    ChunkForm base = form;
+    EachForm(base, forms.per_layer, [&](SizeForm& a, const SizeForm& b) { a -= b * layers; });
+    return base;
+  };
+  forms.base = minus_layers(small[1], 2);
+  EachForm(forms.base, minus_layers(small[0], 1), [](SizeForm& a, const SizeForm& b) { a = Min(a, b); });
+  forms.small = std::move(small);
+  return forms;
+}
+
+ModelSpec WithLayers(const ModelSpec& model, int64_t layers) {
+  ModelSpec copy = model;
+  copy.layers = layers;
+  return copy;
+}
+
+Workload SmallWork(const Workload& work, const Strategy& s) {
+  Workload small = work;
+  small.global_batch = s.data_parallel() * s.micro_batch * 2;
+  return small;
+}
+
+std::array<int, kSlackGroups> Slack(const Strategy& s) { return {0, s.recv_slots, s.send_slots - 1}; }
+
+std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s) {
+  std::vector<ChunkForm> stages;
+  for (const ir::Program& program : plan.programs) {
+    stages.push_back(FormReader(program, s.dp, Slack(s)).Read());
+  }
+  return stages;
+}
+
+}  // namespace
+
+bool NeedsStageForms(const ModelSpec& model) {
+  return model.family == Family::kMlp || model.family == Family::kEncoderDecoder;
+}
+
+Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
+  Strategy s = strategy;
+  if (s.dp == 1) s.zero = 0;
+  s.dp = s.zero > 0 ? kSmallDp : 1;
+  s.dp_outer = s.zero > 0 && s.dp_outer > 1 ? 2 : 1;
+  if (!NeedsStageForms(model)) s.pp = s.pp > 1 ? 3 : 1;
+  s.vpp = 1;
+  s.micro_batch = 1;
+  if (s.schedule != PipelineSchedule::kZeroBubble) s.schedule = PipelineSchedule::k1F1B;
+  s.count_embedding = s.count_head = false;
+  return s;
+}
+
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& s) {
+  PlanForms forms;
+  forms.slack = Slack(s);
+  const Workload small = SmallWork(work, s);
+  if (NeedsStageForms(model)) {
+    auto lowered = Lower(model, small, s);
+    if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
+    forms.stages = ReadStages(std::get<ir::Plan>(lowered), s);
+    return forms;
+  }
+  std::array<std::vector<ChunkForm>, 3> by_layers;
+  for (int layers = 1; layers <= 3; ++layers) {
+    auto lowered = Lower(WithLayers(model, int64_t{layers} * s.pp), small, s);
+    if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
+    by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s);
+  }
+  const int first_place = s.pp > 1 ? static_cast<int>(ChunkPlace::kFirst) : static_cast<int>(ChunkPlace::kOnly);
+  for (int stage = 0; stage < s.pp; ++stage) {
+    forms.chunks[first_place + stage] =
+        Interpolate({std::move(by_layers[0][stage]), std::move(by_layers[1][stage]), std::move(by_layers[2][stage])});
+  }
+  return forms;
+}
+
+}  // namespace orrery

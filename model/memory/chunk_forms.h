@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of one model chunk as a function of its layers, read from small lowered plans.
+//
+// A plan with one, two or three layers per chunk is lowered once for each kind of strategy; its buffers are
+// classified as the layout does (step, frame, ring, scratch). From two to three layers step and frame
+// bytes grow by the same amount as from n to n + 1. Alignment is left out, so that every figure is a lower
+// bound of the layout's.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "model/lower/lower.h"
+#include "model/memory/size_form.h"
+
+namespace orrery {
+
+// Where a frame is born and where it dies: forward, backward, weight gradient.
+enum class FrameKind { kFF, kFB, kFW, kBB, kBW, kWW };
+inline constexpr int kFrameKinds = 6;
+inline constexpr int kSlackGroups = 3;  // frames without slack slots, received tensors, sent tensors
+
+using FrameForms = std::array<std::array<SizeForm, kFrameKinds>, kSlackGroups>;
+
+// One chunk with a given number of layers.
+struct ChunkForm {
+  SizeForm step;                 // weights, gradients, optimizer state
+  FrameForms frames{};           // one micro-batch each
+  std::vector<MaxForm> rings;    // by ring slot
+  MaxForm scratch;               // of the blocks that run per micro-batch
+  SizeForm end;                  // scratch of the block that ends the step
+};
+
+// What `layers` of a chunk need, for any number of layers.
+struct ChunkForms {
+  ChunkForm base;                // at zero layers: rings and scratch unused
+  ChunkForm per_layer;
+  std::array<ChunkForm, 3> small;  // rings and scratch with 1, 2, 3 layers or more
+
+  const ChunkForm& Transient(double layers) const { return small[layers >= 3 ? 2 : layers >= 2 ? 1 : 0]; }
+};
+
+// Chunk positions in a pipeline of several chunks, or the only chunk.
+enum class ChunkPlace { kOnly, kFirst, kMiddle, kLast };
+
+struct PlanForms {
+  std::array<int, kSlackGroups> slack{};   // extra slots of each group
+  std::array<ChunkForms, 4> chunks;        // by ChunkPlace
+  std::vector<ChunkForm> stages;           // instead of chunks: models whose layers differ, one per stage
+  bool by_stage() const { return !stages.empty(); }
+};
+
+// True for models whose chunks are not a repetition of one layer: their forms are read stage by stage.
+bool NeedsStageForms(const ModelSpec& model);
+
+// The strategy that stands for all with the same forms: degrees, micro-batch and schedule reduced.
+Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy);
+
+// Refusal: such a strategy cannot be lowered.
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& form_strategy);
+
+}  // namespace orrery

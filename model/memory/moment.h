@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moments of a step in words, and the first op that asks for more memory than there is.
+#pragma once
+
+#include <optional>
+
+#include "model/ir/layout.h"
+#include "model/memory/memory.h"
+
+namespace orrery {
+
+// The moment of one op of one call; `asked` is the largest buffer that the op touches first.
+PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, int32_t call, int32_t op);
+
+struct Overflow {
+  int64_t live = 0;   // bytes alive before the op
+  PeakMoment moment;
+};
+// In issue order, the first op that takes the live bytes above `budget`.
+std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
+                                      int64_t budget);
+
+}  // namespace orrery

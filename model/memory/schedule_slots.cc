@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks one stage's calls and keeps the fullest moment of each kind of call.
+#include "model/memory/schedule_slots.h"
+
+#include <algorithm>
+
+#include "model/lower/schedules.h"
+
+namespace orrery {
+namespace {
+
+ChunkPlace PlaceOf(int virtual_stage, int virtual_stages) {
+  if (virtual_stages == 1) return ChunkPlace::kOnly;
+  if (virtual_stage == 0) return ChunkPlace::kFirst;
+  return virtual_stage + 1 == virtual_stages ? ChunkPlace::kLast : ChunkPlace::kMiddle;
+}
+
+class SlotWalk {
+ public:
+  SlotWalk(const Strategy& s, const std::vector<LayerRange>& chunks, int stage)
+      : numbers_{s.vpp, s.schedule == PipelineSchedule::kZeroBubble} {
+    slots_.stage = stage;
+    for (int c = 0; c < s.vpp; ++c) {
+      const int v = c * s.pp + stage;
+      const double layers = static_cast<double>(chunks[v].count);
+      const int place = static_cast<int>(PlaceOf(v, s.pp * s.vpp));
+      chunks_.push_back({place, layers});
+      slots_.chunks[place] += 1;
+      slots_.layers[place] += layers;
+      slots_.most_layers[place] = std::max(slots_.most_layers[place], layers);
+    }
+  }
+
+  StageSlots Walk(const std::vector<ir::Call>& calls) {
+    for (const ir::Call& call : calls) Visit(call.block);
+    return slots_;
+  }
+
+  StageSlots Gpipe(double micro_batches) {
+    for (const ChunkAt& chunk : chunks_) Change(chunk, FrameKind::kFB, micro_batches);
+    Keep(0, chunks_[0], FrameKind::kFF);
+    Keep(1, chunks_[0], FrameKind::kBB);
+    return slots_;
+  }
+
+ private:
+  struct ChunkAt {
+    int place;
+    double layers;
+  };
+
+  void Change(const ChunkAt& chunk, FrameKind kind, double by) {
+    FrameCount& count = alive_[chunk.place][static_cast<int>(kind)];
+    count.frames += by;
+    count.layers += by * chunk.layers;
+    if (kind != FrameKind::kFF && kind != FrameKind::kBB && kind != FrameKind::kWW) score_ += by * chunk.layers;
+  }
+
+  void Visit(int block) {
+    const int chunks = numbers_.chunks;
+    if (block == numbers_.Begin() || block == numbers_.End()) return;
+    const int call = (block - 1) / chunks;  // 0 forward, 1 backward, 2 weight gradient
+    const ChunkAt& chunk = chunks_[(block - 1) % chunks];
+    if (call == 0) {
+      Change(chunk, FrameKind::kFB, 1);
+      if (numbers_.split_backward) Change(chunk, FrameKind::kFW, 1);
+      Keep(0, chunk, FrameKind::kFF);
+    } else if (call == 1) {
+      if (numbers_.split_backward) Change(chunk, FrameKind::kBW, 1);
+      Keep(1, chunk, FrameKind::kBB);
+      Change(chunk, FrameKind::kFB, -1);
+    } else {
+      Keep(2, chunk, FrameKind::kWW);
+      Change(chunk, FrameKind::kFW, -1);
+      Change(chunk, FrameKind::kBW, -1);
+    }
+  }
+
+  // The current moment, with the call's own frame, if it is the fullest of its kind.
+  void Keep(int moment, const ChunkAt& chunk, FrameKind own) {
+    if (score_ <= best_[moment]) return;
+    best_[moment] = score_;
+    Change(chunk, own, 1);
+    slots_.moments[moment] = alive_;
+    Change(chunk, own, -1);
+  }
+
+  const BlockNumbers numbers_;
+  std::vector<ChunkAt> chunks_;
+  Moment alive_{};
+  double score_ = 0;
+  std::array<double, kMoments> best_{-1, -1, -1};
+  StageSlots slots_;
+};
+
+// Slack slots are added as far as there are micro-batches to fill them.
+void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
+  double most = 0;
+  for (const Moment& moment : slots->moments) {
+    for (const auto& place : moment) {
+      for (const FrameCount& count : place) most = std::max(most, count.frames);
+    }
+  }
+  const double room = std::max(0.0, static_cast<double>(micro_batches) - most);
+  const std::array<int, kSlackGroups> wanted{0, s.recv_slots, s.send_slots - 1};
+  for (int g = 0; g < kSlackGroups; ++g) slots->slack[g] = std::min<double>(wanted[g], room);
+}
+
+}  // namespace
+
+std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks, int64_t micro_batches,
+                                   bool every_stage) {
+  const int pp = strategy.pp;
+  std::vector<int> stages;
+  for (int stage = 0; stage < pp; ++stage) {
+    if (every_stage || stage <= 1 || stage + 2 >= pp) stages.push_back(stage);
+  }
+  const auto walked = static_cast<int>(std::min<int64_t>(micro_batches, int64_t{4} * pp));
+  std::vector<StageSlots> all;
+  for (const int stage : stages) {
+    SlotWalk walk(strategy, chunks, stage);
+    if (strategy.schedule == PipelineSchedule::kGpipe) {
+      all.push_back(walk.Gpipe(static_cast<double>(micro_batches)));
+    } else {
+      all.push_back(walk.Walk(StageCalls(strategy, stage, walked)));
+    }
+    LimitSlack(strategy, micro_batches, &all.back());
+  }
+  return all;
+}
+
+}  // namespace orrery
