@@ -7,8 +7,6 @@
 namespace orrery {
 namespace {
 
-constexpr std::size_t kMostPoints = 6;
-
 // Forms of the chunks of one stage: of a place with its layers, or of the stage itself.
 struct StageView {
   const PlanForms& forms;
@@ -74,60 +72,58 @@ SizeForm Rings(const StageView& view, double micro_batch) {
   return sum;
 }
 
-struct ResidentAndScratch {
-  SizeForm resident;
-  MaxForm scratch;
+// The block that ends the step sees the units of all chunks at once, as if they were one.
+SizeForm End(const StageView& view) {
+  static constexpr ChunkPlace kOrder[] = {ChunkPlace::kOnly, ChunkPlace::kFirst, ChunkPlace::kLast,
+                                          ChunkPlace::kMiddle};
+  double layers = 0;
+  for (const double of_place : view.slots.layers) layers += of_place;
+  for (const ChunkPlace place : kOrder) {
+    const int index = static_cast<int>(place);
+    if (view.slots.chunks[index] == 0) continue;
+    const ChunkForm* per_layer = view.PerLayer(index);
+    return view.Base(index).end + (per_layer ? per_layer->end * layers : SizeForm{});
+  }
+  return {};
+}
+
+struct StepAndTransient {
+  SizeForm step;
+  MaxForm transient;  // while micro-batches run, or at the end of the step: the layout overlays the two
 };
 
-ResidentAndScratch Sum(const StageView& view, double micro_batch) {
-  ResidentAndScratch stage;
-  SizeForm end;
+StepAndTransient Sum(const StageView& view, double micro_batch) {
+  StepAndTransient stage;
+  const SizeForm running = Frames(view, micro_batch) + Rings(view, micro_batch);
   for (int place = 0; place < kPlaces; ++place) {
     const double chunks = view.slots.chunks[place];
     if (chunks == 0) continue;
-    stage.resident += view.Base(place).step * chunks;
-    end += view.Base(place).end * chunks;
-    if (const ChunkForm* per_layer = view.PerLayer(place)) {
-      stage.resident += per_layer->step * view.slots.layers[place];
-      end += per_layer->end * view.slots.layers[place];
-    }
-    stage.scratch.Add(view.Transient(place).scratch);
+    stage.step += view.Base(place).step * chunks;
+    if (const ChunkForm* per_layer = view.PerLayer(place)) stage.step += per_layer->step * view.slots.layers[place];
+    for (const SizeForm& scratch : view.Transient(place).scratch.forms()) stage.transient.Add(running + scratch);
   }
-  stage.resident += Frames(view, micro_batch);
-  stage.resident += Rings(view, micro_batch);
-  stage.scratch.Add(end);
+  stage.transient.Add(End(view));
   return stage;
 }
 
 }  // namespace
 
 BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch) {
+  MaxForm all;
   for (const StageSlots& stage_slots : slots) {
-    const ResidentAndScratch sum = Sum({forms, stage_slots}, micro_batch);
-    Stage stage{{sum.resident.At(micro_batch, 1) - sum.resident.shard, sum.resident.shard},
-                static_cast<int>(points_.size()), 0};
-    MaxForm points;
-    for (const SizeForm& form : sum.scratch.forms()) points.Add({0, form.At(micro_batch, 1) - form.shard, form.shard});
-    for (const SizeForm& form : points.forms()) {
-      if (stage.points == static_cast<int>(kMostPoints)) break;  // a maximum over fewer points is a bound all the more
-      points_.push_back({form.fixed, form.shard});
-      ++stage.points;
+    const StepAndTransient stage = Sum({forms, stage_slots}, micro_batch);
+    for (const SizeForm& form : stage.transient.forms()) {
+      const SizeForm total = form + stage.step;
+      all.Add({0, total.sample * micro_batch + total.fixed, total.shard});
     }
-    stages_.push_back(stage);
   }
+  for (const SizeForm& form : all.forms()) points_.push_back({form.fixed, form.shard});
 }
 
 double BoundTerms::At(double dp) const {
   const double share = 1.0 / dp;
   double most = 0;
-  for (const Stage& stage : stages_) {
-    double scratch = 0;
-    for (int i = 0; i < stage.points; ++i) {
-      const Point& point = points_[stage.first_point + i];
-      scratch = std::max(scratch, point.fixed + point.shard * share);
-    }
-    most = std::max(most, stage.resident.fixed + stage.resident.shard * share + scratch);
-  }
+  for (const Point& point : points_) most = std::max(most, point.fixed + point.shard * share);
   return most;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lower bound of a strategy's arena in a few multiplications, for searches over millions of them.
 //
-//   arena(stage) >= step + frames x slots + rings + max over blocks of scratch
+//   arena(stage) >= step + max(frames x slots + rings + max over blocks of scratch, scratch of the step's end)
 //
 // with every term a SizeForm read from small lowered plans (chunk_forms.h) and slot counts read from the
 // schedule (schedule_slots.h). Left out, hence a bound: alignment, unit padding, what packing loses, and
@@ -29,12 +29,7 @@ class BoundTerms {
   struct Point {
     double fixed, shard;
   };
-  struct Stage {
-    Point resident;            // step, frames, rings
-    int first_point, points;   // scratch: the largest counts
-  };
-  std::vector<Stage> stages_;
-  std::vector<Point> points_;
+  std::vector<Point> points_;  // over stages and moments; only those that some dp can select
 };
 
 // Caches forms and slots of one model and workload (its global batch does not matter). Not for concurrent use.

@@ -3,6 +3,7 @@
 #include "model/memory/schedule_slots.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/lower/schedules.h"
 
@@ -53,7 +54,8 @@ class SlotWalk {
     FrameCount& count = alive_[chunk.place][static_cast<int>(kind)];
     count.frames += by;
     count.layers += by * chunk.layers;
-    if (kind != FrameKind::kFF && kind != FrameKind::kBB && kind != FrameKind::kWW) score_ += by * chunk.layers;
+    if (kind == FrameKind::kFB || kind == FrameKind::kFW) kept_ += by * chunk.layers;
+    if (kind == FrameKind::kBW) waiting_ += by * chunk.layers;
   }
 
   void Visit(int block) {
@@ -76,10 +78,15 @@ class SlotWalk {
     }
   }
 
-  // The current moment, with the call's own frame, if it is the fullest of its kind.
-  void Keep(int moment, const ChunkAt& chunk, FrameKind own) {
-    if (score_ <= best_[moment]) return;
-    best_[moment] = score_;
+  // The current moment, with the call's own frame, if it is the fullest of its kind of call.
+  void Keep(int call, const ChunkAt& chunk, FrameKind own) {
+    KeepBest(call, {kept_, waiting_}, chunk, own);
+    if (numbers_.split_backward) KeepBest(call + 3, {waiting_, kept_}, chunk, own);
+  }
+
+  void KeepBest(int moment, std::pair<double, double> score, const ChunkAt& chunk, FrameKind own) {
+    if (score <= best_[moment]) return;
+    best_[moment] = score;
     Change(chunk, own, 1);
     slots_.moments[moment] = alive_;
     Change(chunk, own, -1);
@@ -88,8 +95,8 @@ class SlotWalk {
   const BlockNumbers numbers_;
   std::vector<ChunkAt> chunks_;
   Moment alive_{};
-  double score_ = 0;
-  std::array<double, kMoments> best_{-1, -1, -1};
+  double kept_ = 0, waiting_ = 0;  // frames times layers
+  std::array<std::pair<double, double>, kMoments> best_{};
   StageSlots slots_;
 };
 
@@ -111,9 +118,13 @@ void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks, int64_t micro_batches,
                                    bool every_stage) {
   const int pp = strategy.pp;
+  int fullest = 0;
+  for (int stage = 0; stage < pp; ++stage) {
+    if (chunks[stage].count >= chunks[fullest].count) fullest = stage;
+  }
   std::vector<int> stages;
   for (int stage = 0; stage < pp; ++stage) {
-    if (every_stage || stage <= 1 || stage + 2 >= pp) stages.push_back(stage);
+    if (every_stage || stage <= 1 || stage + 2 >= pp || stage == fullest) stages.push_back(stage);
   }
   const auto walked = static_cast<int>(std::min<int64_t>(micro_batches, int64_t{4} * pp));
   std::vector<StageSlots> all;

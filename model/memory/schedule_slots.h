@@ -14,7 +14,8 @@
 namespace orrery {
 
 inline constexpr int kPlaces = 4;   // ChunkPlace
-inline constexpr int kMoments = 3;  // during a forward, a backward, a weight-gradient call
+// The fullest forward, backward and weight-gradient call, by what forward keeps and by what waits for W.
+inline constexpr int kMoments = 6;
 
 // Frames alive at one moment by place and kind: their number, and their number times the chunk's layers.
 struct FrameCount {
@@ -31,7 +32,8 @@ struct StageSlots {
   std::array<double, kSlackGroups> slack{};  // slots beyond those in use that the layout adds
 };
 
-// The stages that can be fullest: the first two and the last two; all of them with `every_stage`.
+// The stages that can be fullest: the first two, the last two and the last one with the most layers; all of
+// them with `every_stage`.
 std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks, int64_t micro_batches,
                                    bool every_stage);
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast bound against the exact arena on random strategies: never above, and close.
+#include "model/memory/bound.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "model/arch/catalogue.h"
+#include "model/lower/presets.h"
+#include "model/memory/memory.h"
+
+namespace orrery {
+namespace {
+
+struct Job {
+  const char* model;
+  int64_t layers;  // 0: as in the catalogue
+  int64_t seq_len;
+  int ranks;
+  int64_t global_batch;
+  Optimizer optimizer;
+  Precision precision;
+};
+
+// Small enough to lower hundreds of plans; wide enough that the 256-byte alignment does not show.
+constexpr Job kJobs[] = {
+    {"gpt2-medium", 0, 512, 64, 128, Optimizer::kAdam, Precision::kBf16},
+    {"bert-large", 0, 128, 32, 64, Optimizer::kLamb, Precision::kFp16},
+    {"llama2-7b", 16, 1024, 128, 64, Optimizer::kAdamW, Precision::kBf16},
+    {"gpt3-175b", 24, 2048, 512, 256, Optimizer::kAdam, Precision::kFp16},
+    {"t5-small", 0, 512, 8, 64, Optimizer::kAdam, Precision::kFp32},
+};
+
+class Drawer {
+ public:
+  explicit Drawer(uint64_t seed) : random_(seed) {}
+  int Below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  int Divisor(int n) {
+    std::vector<int> divisors;
+    for (int d = 1; d <= n; ++d) {
+      if (n % d == 0) divisors.push_back(d);
+    }
+    return divisors[Below(static_cast<int>(divisors.size()))];
+  }
+
+  Strategy Draw(const Job& job, const ModelSpec& model, const Workload& work) {
+    for (;;) {
+      Strategy s;
+      s.tp = Divisor(job.ranks);
+      s.pp = Divisor(job.ranks / s.tp);
+      s.dp_outer = Divisor(job.ranks / s.tp / s.pp);
+      s.dp = job.ranks / s.tp / s.pp / s.dp_outer;
+      s.micro_batch = Divisor(static_cast<int>(job.global_batch));
+      s.zero = Below(4);
+      s.schedule = static_cast<PipelineSchedule>(Below(4));
+      s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 2 + Below(3) : 1;
+      s.recompute = static_cast<Recompute>(Below(3));
+      s.sequence_parallel = s.tp > 1 && Below(2) == 0;
+      s.flash_attention = Below(2) == 0;
+      const auto& preset = FrameworkPresets()[static_cast<std::size_t>(Below(3))];
+      s = preset.Complete(s, work.precision);
+      if (!CheckStrategy(model, work, s)) return s;
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+class Bound : public testing::TestWithParam<Job> {};
+
+TEST_P(Bound, IsNeverAboveTheExactArenaAndClose) {
+  const Job& job = GetParam();
+  ModelSpec model = LoadModel(job.model).spec;
+  if (job.layers > 0) model.layers = job.layers;
+  Workload work;
+  work.seq_len = job.seq_len;
+  work.global_batch = job.global_batch;
+  work.precision = job.precision;
+  work.optimizer = job.optimizer;
+  work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
+  MemoryModel bounds(model, work);
+  Drawer drawer(7);
+  double sum = 0, worst = 1;
+  const int cases = std::getenv("ORRERY_BOUND_CASES") ? std::atoi(std::getenv("ORRERY_BOUND_CASES")) : 60;
+  for (int i = 0; i < cases; ++i) {
+    const Strategy s = drawer.Draw(job, model, work);
+    const auto lowered = Lower(model, work, s);
+    const double exact = ExactArena(std::get<ir::Plan>(lowered)).value;
+    const double bound = bounds.ArenaBound(s, MicroBatches(work, s));
+    const std::string layout = std::get<ir::Plan>(lowered).title + " recompute " +
+                               std::to_string(static_cast<int>(s.recompute)) + " schedule " +
+                               std::to_string(static_cast<int>(s.schedule)) + " sp " +
+                               std::to_string(s.sequence_parallel) + " flash " + std::to_string(s.flash_attention);
+    EXPECT_LE(bound, exact) << layout;
+    EXPECT_GE(bound, 0.85 * exact) << layout;
+    sum += bound / exact;
+    worst = std::min(worst, bound / exact);
+  }
+  EXPECT_GE(sum / cases, 0.97);
+  RecordProperty("mean", std::to_string(sum / cases));
+  std::printf("%s: bound / exact, mean %.4f, least %.4f\n", job.model, sum / cases, worst);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs),
+                         [](const auto& param) {
+                           std::string name = param.param.model;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace orrery
