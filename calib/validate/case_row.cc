@@ -178,6 +178,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadModel(read, &row);
   ReadStrategy(read, &row);
   ReadGradients(&row);
+  row.flash_assumed = read.Text("assumed").find("flash") != std::string::npos;
   row.window = Choose("window", read.Text("window"), kWindowNames, &row);
   const auto measured = read.Number("measured_step_s", 1e-9, kLongestStep);
   if (!measured && !row.refused) row.refused = "no measured step time";

@@ -26,11 +26,12 @@ struct CaseRow {
   Window window = Window::kStep;
   double measured_step_s = 0;
   std::optional<double> measured_mem_gib;
+  bool flash_assumed = false;          // the source does not say how attention is computed
   std::vector<std::string> notes;      // how the row was read where it does not say
   std::optional<std::string> refused;  // the row cannot be run, and why
 };
 
-// Columns that a file must have.
+// Columns that a file must have; `assumed` (what the source does not print) may be absent.
 const std::vector<std::string>& CaseColumns();
 
 // Reads all rows; malformed cells go to the table's diagnostics. What a column names but this

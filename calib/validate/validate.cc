@@ -74,6 +74,13 @@ class CasePredictor {
       row.refused = fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
       return;
     }
+    prediction->predicted_mem_gib = memory_.Predict(row, *setting->cost.stack);
+    if (ReadsAsFlash(row, prediction->predicted_mem_gib, *setting)) {
+      row.strategy.flash_attention = true;
+      row.notes.emplace_back("attention is not printed and would not fit if materialised: read as flash");
+      Predict(prediction);
+      return;
+    }
     auto& step = steps_[{KeyOf(row), row.work.global_batch}];
     if (!step) step = std::make_unique<StepPredictor>(row.model, row.work, setting->cost);
     const auto result = step->Predict(row.strategy, row.window);
@@ -82,7 +89,6 @@ class CasePredictor {
       return;
     }
     prediction->time = std::get<StepTime>(result);
-    prediction->predicted_mem_gib = memory_.Predict(row, *setting->cost.stack);
   }
 
  private:
@@ -90,6 +96,12 @@ class CasePredictor {
     ClusterSummary cluster;
     CostSetting cost;
   };
+
+  // The score matrices of a run whose attention nobody printed must at least have fitted.
+  static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib, const Setting& setting) {
+    const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
+    return open && *gib * 1073741824.0 > setting.cost.gpu->memory.value;
+  }
 
   const Setting* FindSetting(const CaseRow& row, std::string* reason) {
     const auto key = std::make_tuple(row.topology, row.framework, row.nodes, row.gpus_per_node,

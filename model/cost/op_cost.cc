@@ -31,6 +31,8 @@ OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision preci
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
   gap_ = stack.kernel_gap.value;
+  const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
+  promotion_ = half ? 1.0 : stack.full_precision_traffic;
 }
 
 double OpCost::CacheFactor(double bytes) const {
@@ -60,20 +62,20 @@ double OpCost::Attention(const AttentionShape& s) const {
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
   if (s.flash) {
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);
-    const double forward = flops / (peak_ * gpu_->flash_efficiency);
+    const double forward = flops / (peak_ * gpu_->flash_efficiency * stack_->flash_use);
     return s.backward ? kFlashBackwardFlops * forward / gpu_->flash_backward : forward;
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};
   const double products = Gemm(scores) + Gemm(context);
   const double score_bytes = pairs * s.element_bytes;
-  double traffic = stack_->softmax_traffic * score_bytes / (stream_rate_ * CacheFactor(2.0 * score_bytes));
+  double traffic = promotion_ * stack_->softmax_traffic * score_bytes / (stream_rate_ * CacheFactor(2.0 * score_bytes));
   if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + stack_->unaligned_head_penalty;
   return s.backward ? 2.0 * products + kSoftmaxBackward * traffic : products + traffic;
 }
 
 double OpCost::Traffic(const TrafficShape& s) const {
-  return stack_->elementwise_traffic * s.bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
+  return promotion_ * stack_->elementwise_traffic * s.bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {

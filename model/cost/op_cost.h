@@ -73,6 +73,7 @@ class OpCost {
   double gemm_rate_ = 0;    // FLOP/s at best
   double stream_rate_ = 0;  // bytes/s at best
   double gap_ = 0;          // seconds per kernel
+  double promotion_ = 1;    // traffic factor of the precision
 };
 
 }  // namespace orrery

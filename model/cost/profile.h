@@ -95,6 +95,9 @@ struct StackProfile {
   double host_multi_node = 0;         // relative growth of host time on more than one node (stragglers)
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward
+  double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where half
+                                      // precision promotes to fp32 between kernels
+  double flash_use = 1;               // fused attention of this software over the chip's flash_efficiency
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
   double recompute_whole_layer = 1;   // 1: full recomputation runs the whole forward pass again; 0: only what

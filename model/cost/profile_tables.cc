@@ -62,6 +62,8 @@ const ConstantRow<Stack> kStack[] = {
     {"host_multi_node", &Stack::host_multi_node, 0, 10},
     {"elementwise_traffic", &Stack::elementwise_traffic, 0.05, 20},
     {"softmax_traffic", &Stack::softmax_traffic, 0.5, 50},
+    {"full_precision_traffic", &Stack::full_precision_traffic, 0.1, 2},
+    {"flash_use", &Stack::flash_use, 0.1, 5},
     {"unaligned_head_penalty", &Stack::unaligned_head_penalty, 0, 10},
     {"loss_traffic", &Stack::loss_traffic, 1, 1000},
     {"recompute_whole_layer", &Stack::recompute_whole_layer, 0, 1},
