@@ -45,10 +45,14 @@ static_assert(Covers(kSegmentWords.size(), Segment::kHead));
 static_assert(Covers(kLoadWords.size(), LoadWhat::kDecoderLabels));
 
 // Outside quotes; the rest of the printable characters are punctuation.
-constexpr bool IsWordChar(char c) {
-  return c > ' ' && c < 0x7f &&
-         std::string_view("=,()[]{};#\"%\\").find(c) == std::string_view::npos;
-}
+inline constexpr std::array<bool, 256> kWordChars = [] {
+  std::array<bool, 256> word{};
+  for (int c = '!'; c <= '~'; ++c) word[c] = true;
+  for (const char c : std::string_view("=,()[]{};#\"%\\"))
+    word[static_cast<unsigned char>(c)] = false;
+  return word;
+}();
+constexpr bool IsWordChar(char c) { return kWordChars[static_cast<unsigned char>(c)]; }
 constexpr bool IsBareName(std::string_view name) {
   if (name.empty()) return false;
   const char first = name[0];
