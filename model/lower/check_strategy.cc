@@ -53,6 +53,10 @@ Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strateg
   if (model.family == Family::kEncoderDecoder && s.pp > 1) {
     return Refusal{"pipelines over an encoder-decoder model are not lowered yet", "use pp 1"};
   }
+  if (interleaved && s.recv_slots < 1) {
+    return Refusal{"the interleaved schedule needs recv_slots of at least 1",
+                   "without slack two stages can wait for each other's receive buffers for ever"};
+  }
   if (model.family == Family::kMlp && s.vpp > 1) return Refusal{"interleaving a plain MLP is not lowered", "use vpp 1"};
   if (interleaved && MicroBatches(work, s) % s.pp != 0) {
     return Refusal{fmt::format("{} micro-batches do not divide by pp {} (interleaved schedule)", MicroBatches(work, s), s.pp),
