@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <tuple>
 
 #include "model/input/check.h"
 #include "model/ir/scratch.h"
@@ -34,18 +35,25 @@ int MostAlive(const CallSpan& span, size_t calls) {
   return most;
 }
 
-// True if no two micro-batches with equal m mod slots are alive in one call.
-bool ModuloFits(const CallSpan& span, int slots) {
-  std::vector<std::vector<int32_t>> by_slot(slots);
+// Micro-batches that live at all, in the order in which they begin.
+std::vector<int32_t> ByFirstCall(const CallSpan& span) {
+  std::vector<int32_t> order;
   for (size_t m = 0; m < span.first.size(); ++m) {
-    if (span.first[m] >= 0) by_slot[m % slots].push_back(static_cast<int32_t>(m));
+    if (span.first[m] >= 0) order.push_back(static_cast<int32_t>(m));
   }
-  for (auto& batches : by_slot) {
-    std::sort(batches.begin(), batches.end(),
-              [&](int32_t a, int32_t b) { return span.first[a] < span.first[b]; });
-    for (size_t i = 1; i < batches.size(); ++i) {
-      if (span.first[batches[i]] <= span.last[batches[i - 1]]) return false;
-    }
+  auto earlier = [&](int32_t a, int32_t b) { return span.first[a] < span.first[b]; };
+  if (!std::is_sorted(order.begin(), order.end(), earlier)) {
+    std::sort(order.begin(), order.end(), earlier);
+  }
+  return order;
+}
+
+// True if no two micro-batches with equal m mod slots are alive in one call.
+bool ModuloFits(const CallSpan& span, const std::vector<int32_t>& order, int slots) {
+  std::vector<int32_t> until(slots, -1);
+  for (int32_t m : order) {
+    if (span.first[m] <= until[m % slots]) return false;
+    until[m % slots] = span.last[m];
   }
   return true;
 }
@@ -53,11 +61,12 @@ bool ModuloFits(const CallSpan& span, int slots) {
 // The fewest slots (plus slack) for which m mod slots never clashes; M slots never do.
 void AssignModulo(const CallSpan& span, int extra, size_t calls, Frame* frame) {
   const int batches = static_cast<int>(span.first.size());
+  const std::vector<int32_t> order = ByFirstCall(span);
   int slots = std::max(1, MostAlive(span, calls));
-  while (slots < batches && !ModuloFits(span, slots)) ++slots;
+  while (slots < batches && !ModuloFits(span, order, slots)) ++slots;
   if (extra > 0) {
     slots = std::min(slots + extra, batches);
-    while (slots < batches && !ModuloFits(span, slots)) ++slots;
+    while (slots < batches && !ModuloFits(span, order, slots)) ++slots;
   }
   frame->slots = slots;
   frame->slot_of.resize(batches);
@@ -208,13 +217,15 @@ class LayoutBuilder {
     CollectFrames();
     std::vector<int32_t> order(layout_.frames.size());
     std::iota(order.begin(), order.end(), 0);
+    const std::vector<int> sent = SendingStreams();
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return std::pair(extra_[a], layout_.frames[a].bytes) >
-             std::pair(extra_[b], layout_.frames[b].bytes);
+      return std::tuple(sent[b], extra_[a], layout_.frames[a].bytes) >
+             std::tuple(sent[a], extra_[b], layout_.frames[b].bytes);
     });
     for (size_t i = 0; i < order.size();) {
       size_t end = i + 1;
-      while (plan_.frame_pool && end < order.size() && extra_[order[end]] == extra_[order[i]] &&
+      while (plan_.frame_pool && end < order.size() && sent[order[end]] == sent[order[i]] &&
+             extra_[order[end]] == extra_[order[i]] &&
              layout_.frames[order[end]].bytes * 10 >= layout_.frames[order[i]].bytes * 9) {
         ++end;
       }
@@ -222,6 +233,21 @@ class LayoutBuilder {
       i = end;
     }
     layout_.frame_bytes = layout_.arena_bytes - layout_.step_bytes;
+  }
+
+  // By frame: 0, or 1 + the stream that sends its tensor. A slot that waits for the neighbour to
+  // receive must not hold up anything but later sends of that stream: if receives waited too,
+  // stages would deadlock.
+  std::vector<int> SendingStreams() const {
+    std::vector<int> stream(layout_.frames.size(), 0);
+    for (const Block& block : program_.blocks) {
+      for (const Op& op : block.ops) {
+        if (op.kind != OpKind::kSend) continue;
+        const int32_t f = layout_.frame_of[program_.views[op.in[0]].buffer];
+        if (f >= 0) stream[f] = 1 + op.stream;
+      }
+    }
+    return stream;
   }
 
   // Frames of nearly equal size, largest first: one pool if that needs less than slots of their
@@ -290,7 +316,8 @@ class LayoutBuilder {
     layout_.ring_bytes = layout_.arena_bytes - before;
   }
 
-  // Blocks whose every call finds no micro-batch alive (begin and end of the step) and that use no ring.
+  // Blocks whose every call finds no micro-batch alive (begin and end of the step) and that use no
+  // ring.
   std::vector<bool> QuietBlocks() const {
     std::vector<int32_t> delta(layout_.calls.size() + 1, 0);
     for (const CallSpan& span : spans_) {
@@ -314,8 +341,8 @@ class LayoutBuilder {
     return quiet;
   }
 
-  // The block with the largest bound is packed best; for the others it is enough to fit below it. A quiet
-  // block's scratch lies over the frames and rings, which nobody needs at that time.
+  // The block with the largest bound is packed best; for the others it is enough to fit below it. A
+  // quiet block's scratch lies over the frames and rings, which nobody needs at that time.
   void PlaceScratch() {
     struct Work {
       std::vector<BufferId> buffers;

@@ -10,7 +10,14 @@ namespace {
 class Run {
  public:
   Run(const std::vector<StageTasks>& stages, const std::vector<int32_t>& needed, int window)
-      : needed_(needed), window_(window), waiting_(needed.size()) {
+      : needed_(needed), window_(window), first_(needed.size()), here_(needed.size(), 0) {
+    int32_t total = 0;
+    for (size_t match = 0; match < needed.size(); ++match) {
+      first_[match] = total;
+      total += needed[match];
+    }
+    waiting_.resize(total);
+    states_.reserve(stages.size());
     for (const StageTasks& tasks : stages) states_.emplace_back(tasks);
     for (State& state : states_) Issue(&state);
   }
@@ -95,9 +102,11 @@ class Run {
           continue;
         }
         state.arrived[task] = 1;
-        waiting_[match].push_back({s, task});
-        if (static_cast<int32_t>(waiting_[match].size()) < needed_[match]) break;
-        for (const Waiting& w : waiting_[match]) {
+        Waiting* meeting = &waiting_[first_[match]];
+        meeting[here_[match]++] = {s, task};
+        if (here_[match] < needed_[match]) break;
+        for (int32_t i = 0; i < needed_[match]; ++i) {
+          const Waiting w = meeting[i];
           Complete(w.stage, w.task);
           if (w.stage != s && !states_[w.stage].queued) {
             states_[w.stage].queued = true;
@@ -112,7 +121,9 @@ class Run {
 
   const std::vector<int32_t>& needed_;
   const int window_;
-  std::vector<std::vector<Waiting>> waiting_;  // by match
+  std::vector<int32_t> first_;  // by match: its part of waiting_
+  std::vector<int32_t> here_;   // by match: how many of its tasks wait
+  std::vector<Waiting> waiting_;
   std::vector<State> states_;
   std::vector<int32_t> news_;
 };
