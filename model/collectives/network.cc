@@ -61,9 +61,9 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const 
   view.switch_round_trip = gpu.nvls_round_trip;
   view.inter_hop = fabric.hop;
   view.launch = nodes > 1 ? fabric.launch : gpu.collective_launch;
-  view.low_latency_bandwidth = fabric.low_latency_bandwidth;
-  view.low_latency_hop = fabric.low_latency_hop;
-  view.pipelining = fabric.pipelining;
+  view.low_latency_bandwidth = nodes > 1 ? fabric.low_latency_bandwidth : gpu.low_latency_bandwidth;
+  view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;
+  view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   if (nodes > 1) {
     const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);
     view.inter_ring = share * (fabric.nic_ring_efficiency * LargeRingFactor(cluster, fabric, nodes));

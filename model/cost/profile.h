@@ -61,6 +61,9 @@ struct GpuProfile {
   Seconds scaleup_hop;                // latency of one ring step inside a node
   Seconds nvls_round_trip;            // latency of one reduction in the switch
   Seconds collective_launch;          // floor of a collective inside a node
+  double low_latency_bandwidth = 0;   // inside a node: latency protocol over the other one
+  double low_latency_hop = 0;
+  double pipelining = 0;              // inside a node: loss = pipelining x sqrt(hop x S / B)
   BytesPerSecond local_copy;          // one rank's own pass over the data in a ring; 0: not visible
 
   FlopsPerSecond Peak(Precision precision) const;
@@ -77,9 +80,9 @@ struct FabricProfile {
   double large_ring_loss = 0;         // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
   Seconds hop;                        // latency of one hop between nodes, bandwidth protocol
   Seconds launch;                     // floor of a collective between nodes
-  double low_latency_bandwidth = 0;   // bandwidth of the latency protocol over the other one
-  double low_latency_hop = 0;         // its hop latency over the other one
-  double pipelining = 0;              // kappa: pipelining loss = kappa sqrt(hop x S / B)
+  double low_latency_bandwidth = 0;   // between nodes: latency protocol over the other one
+  double low_latency_hop = 0;
+  double pipelining = 0;              // between nodes: loss = pipelining x sqrt(hop x S / B)
   double pcie_efficiency = 0;         // bus bandwidth over the PCIe rate when no scale-up link exists
 };
 

@@ -36,6 +36,9 @@ const ConstantRow<Gpu> kGpu[] = {
     {"scaleup_hop", &Gpu::scaleup_hop, 0, 1e-3},
     {"nvls_round_trip", &Gpu::nvls_round_trip, 0, 1e-2},
     {"collective_launch", &Gpu::collective_launch, 0, 1e-2},
+    {"low_latency_bandwidth", &Gpu::low_latency_bandwidth, 0.001, 1},
+    {"low_latency_hop", &Gpu::low_latency_hop, 0.01, 1},
+    {"pipelining", &Gpu::pipelining, 0, 10},
     {"local_copy", &Gpu::local_copy, 0, 1e14, kOptional},
 };
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedule figures and closed forms of every collective algorithm.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model/collectives/select.h"
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kRanks[] = {2, 3, 4, 7, 8};
+
+// A network with round figures: 100 GB/s inside a node, 50 GB/s out of it, 2 us and 20 us per hop.
+Network RoundNetwork(int ranks, int ranks_per_node) {
+  Network network;
+  network.shape = {ranks, ranks_per_node, 1};
+  network.intra = BytesPerSecond(100e9);
+  network.in_switch = BytesPerSecond(150e9);
+  network.inter_ring = network.inter_tree = network.inter_nvls_tree = network.inter_direct = BytesPerSecond(50e9);
+  network.launch = Seconds(10e-6);
+  network.intra_hop = Seconds(2e-6);
+  network.switch_round_trip = Seconds(25e-6);
+  network.inter_hop = Seconds(20e-6);
+  network.low_latency_bandwidth = 0.4;
+  network.low_latency_hop = 0.3;
+  network.pipelining = 2.0;
+  return network;
+}
+
+TEST(Ring, TakesTwoLapsForAllReduceAndOneForGathering) {
+  for (int n : kRanks) {
+    const auto reduce = RingCost(Collective::kAllReduce, RoundNetwork(n, n));
+    const auto gather = RingCost(Collective::kAllGather, RoundNetwork(n, n));
+    EXPECT_EQ(reduce->steps, 2 * (n - 1));
+    EXPECT_EQ(gather->steps, n - 1);
+    EXPECT_DOUBLE_EQ(reduce->scaleup_load, 2.0 * (n - 1) / n);
+    EXPECT_DOUBLE_EQ(reduce->bandwidth.per_byte, 2.0 * (n - 1) / n / 100e9);
+    EXPECT_DOUBLE_EQ(reduce->bandwidth.latency, 10e-6 + 2 * (n - 1) * 2e-6);
+    EXPECT_NEAR(2.0 * gather->bandwidth.per_byte, reduce->bandwidth.per_byte, 1e-18);
+  }
+}
+
+TEST(Ring, LeavesEachNodeOnceSoThatTheNicsCarryTheWireVolume) {
+  const auto cost = RingCost(Collective::kAllReduce, RoundNetwork(16, 8));
+  EXPECT_EQ(cost->hops, 2);
+  EXPECT_DOUBLE_EQ(cost->nic_load, 2.0 * 15 / 16);
+  EXPECT_DOUBLE_EQ(cost->bandwidth.per_byte, cost->nic_load / 50e9);
+}
+
+TEST(DoubleBinaryTree, GrowsWithTheLogarithmOfTheNodes) {
+  EXPECT_FALSE(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(8, 8)));
+  EXPECT_FALSE(DoubleBinaryTreeCost(Collective::kAllGather, RoundNetwork(16, 8)));
+  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->hops, 2);
+  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
+  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(72, 8))->hops, 8);
+  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->nic_load, 1.0);
+  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->nic_load, 2.0);
+}
+
+TEST(Hierarchical, HasTheRingsVolumeBetweenNodesAndAShorterChain) {
+  const auto flat = RingCost(Collective::kAllReduce, RoundNetwork(64, 8));
+  const auto levels = HierarchicalCost(Collective::kAllReduce, RoundNetwork(64, 8));
+  EXPECT_EQ(levels->steps, 2 * 7 + 2 * 7);
+  EXPECT_LT(levels->steps, flat->steps);
+  EXPECT_LE(levels->nic_load, flat->nic_load);
+  EXPECT_FALSE(HierarchicalCost(Collective::kAllReduce, RoundNetwork(8, 8)));
+}
+
+TEST(Nvls, RunsAtTheSwitchsBusBandwidth) {
+  const auto cost = NvlsCost(Collective::kAllReduce, RoundNetwork(8, 8));
+  EXPECT_DOUBLE_EQ(cost->bandwidth.per_byte, 1.75 / 150e9);
+  Network without = RoundNetwork(8, 8);
+  without.in_switch = BytesPerSecond(0);
+  EXPECT_FALSE(NvlsCost(Collective::kAllReduce, without));
+  EXPECT_FALSE(NvlsCost(Collective::kAllReduce, RoundNetwork(16, 8)));
+  EXPECT_EQ(NvlsTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
+}
+
+TEST(DirectAllToAll, SendsOnlyWhatIsMeantForOtherNodesOverTheNics) {
+  const auto cost = DirectAllToAllCost(Collective::kAllToAll, RoundNetwork(16, 8));
+  EXPECT_EQ(cost->steps, 15);
+  EXPECT_DOUBLE_EQ(cost->nic_load, 8.0 * 8 / 16);
+}
+
+TEST(SendRecv, MovesTheMessageOnce) {
+  const auto inside = SendRecvCost(Collective::kSendRecv, RoundNetwork(2, 2));
+  EXPECT_DOUBLE_EQ(inside->bandwidth.per_byte, 1.0 / 100e9);
+  const auto across = SendRecvCost(Collective::kSendRecv, RoundNetwork(2, 1));
+  EXPECT_DOUBLE_EQ(across->bandwidth.per_byte, 1.0 / 50e9);
+}
+
+TEST(Selector, CostsNothingForOneRankOrNoBytes) {
+  EXPECT_EQ(Prepare(Collective::kAllReduce, RoundNetwork(1, 1)).Time(1e9), 0.0);
+  EXPECT_EQ(Prepare(Collective::kAllReduce, RoundNetwork(8, 8)).Time(0.0), 0.0);
+}
+
+TEST(Selector, TakesTheLatencyProtocolForSmallAndBandwidthForLargeMessages) {
+  Network network = RoundNetwork(8, 8);
+  network.in_switch = BytesPerSecond(0);
+  const PreparedCollective reduce = Prepare(Collective::kAllReduce, network);
+  EXPECT_EQ(reduce.Choice(64), "ring (latency protocol)");
+  EXPECT_EQ(reduce.Choice(1e9), "ring");
+}
+
+TEST(Selector, IsNeverSlowerThanTheAlgorithmThatTheUserNames) {
+  const Network network = RoundNetwork(64, 8);
+  const PreparedCollective best = Prepare(Collective::kAllReduce, network);
+  for (const char* name : {"ring", "tree", "nvls-tree"}) {
+    const PreparedCollective named = Prepare(Collective::kAllReduce, network, name);
+    for (double bytes : {8.0, 1e3, 1e5, 1e7, 1e9}) EXPECT_LE(best.Time(bytes), named.Time(bytes)) << name << bytes;
+  }
+}
+
+TEST(Selector, RefusesAnAlgorithmThatCannotRunHere) {
+  EXPECT_THROW(Prepare(Collective::kAllGather, RoundNetwork(16, 8), "tree"), InputError);
+  try {
+    Prepare(Collective::kAllReduce, RoundNetwork(16, 8), "rnig");
+    FAIL() << "an unknown algorithm was accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("ring"));
+  }
+}
+
+class EveryCollective : public testing::TestWithParam<int> {};
+
+TEST_P(EveryCollective, IsMonotoneAndAtMostLinearInSize) {
+  const auto kind = static_cast<Collective>(GetParam());
+  for (int ranks : {2, 3, 4, 7, 8, 16, 64}) {
+    const PreparedCollective prepared = Prepare(kind, RoundNetwork(ranks, std::min(ranks, 8)));
+    double last = 0;
+    for (double bytes = 8; bytes < 1e11; bytes *= 2) {
+      const double time = prepared.Time(bytes);
+      EXPECT_GT(time, last) << ranks << " ranks, " << bytes << " bytes";
+      if (last > 0) {
+        EXPECT_LE(time, 2.0 * last * (1 + 1e-12)) << ranks << " ranks, " << bytes << " bytes";
+      }
+      last = time;
+    }
+  }
+}
+
+TEST_P(EveryCollective, IsNeverSlowerOnABetterNetwork) {
+  const auto kind = static_cast<Collective>(GetParam());
+  for (int ranks : {2, 8, 16, 64}) {
+    const Network base = RoundNetwork(ranks, std::min(ranks, 8));
+    std::vector<Network> better(4, base);
+    better[0].intra *= 1.5;
+    better[1].inter_ring *= 1.5, better[1].inter_tree *= 1.5, better[1].inter_nvls_tree *= 1.5,
+        better[1].inter_direct *= 1.5;
+    better[2].intra_hop *= 0.5, better[2].inter_hop *= 0.5;
+    better[3].launch *= 0.5;
+    for (double bytes : {8.0, 1e4, 1e6, 1e8, 1e10}) {
+      for (std::size_t i = 0; i < better.size(); ++i) {
+        EXPECT_LE(Prepare(kind, better[i]).Time(bytes), Prepare(kind, base).Time(bytes) * (1 + 1e-12))
+            << "improvement " << i << ", " << ranks << " ranks, " << bytes << " bytes";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryCollective, testing::Range(0, kCollectives),
+                         [](const auto& param) { return Name(static_cast<Collective>(param.param)); });
+
+TEST(BusBandwidth, FollowsTheBenchmarksRule) {
+  EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kAllReduce, 8, Bytes(1e9), Seconds(1)).value, 1.75e9);
+  EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kAllGather, 8, Bytes(1e9), Seconds(1)).value, 0.875e9);
+  EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kSendRecv, 8, Bytes(1e9), Seconds(1)).value, 1e9);
+}
+
+TEST(ShapeOfAxis, SharesTheNicsAmongTheGroupsOfANode) {
+  EXPECT_EQ(ShapeOfAxis(16, 8, 8).ranks_per_node, 1);
+  EXPECT_EQ(ShapeOfAxis(16, 8, 8).sharing, 8);
+  EXPECT_EQ(ShapeOfAxis(16, 1, 8).ranks_per_node, 8);
+  EXPECT_EQ(ShapeOfAxis(16, 1, 8).sharing, 1);
+  EXPECT_EQ(ShapeOfAxis(2, 2, 8).ranks_per_node, 2);
+  EXPECT_EQ(ShapeOfAxis(64, 2, 8).nodes(), 16);
+}
+
+}  // namespace
+}  // namespace orrery
