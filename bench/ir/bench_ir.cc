@@ -20,7 +20,7 @@
 namespace orrery {
 namespace {
 
-constexpr int kRounds = 7;
+constexpr int kRounds = 15;
 constexpr int kDataParallel = 32;
 constexpr int kMicroBatches = 192;
 
