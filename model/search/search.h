@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "model/arch/model_spec.h"
@@ -27,7 +28,7 @@ enum class Objective {
   kTokensPerDollar, // most tokens per dollar
 };
 
-// Axes that the user fixes; empty: searched.
+// Axes that the user fixes; empty: searched. `dp` is the whole data-parallel degree (dp x dp_outer of Strategy).
 struct FixedAxes {
   std::optional<int> tp, pp, dp, dp_outer, vpp, zero, micro_batch;
   std::optional<Recompute> recompute;
@@ -45,6 +46,7 @@ struct SearchRequest {
   std::string framework = "orrery";
   Objective objective = Objective::kTime;
   int top = 5;                            // ranked candidates wanted
+  bool variants = false;                  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
   FixedAxes fixed;
   bool flash_attention = true;
   std::optional<Bytes> memory_limit;      // per GPU; empty: the capacity in the GPU's profile

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of the search: one line `name = value unit` per figure.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "model/arch/catalogue.h"
+#include "model/search/runner.h"
+#include "model/topo/catalog.h"
+
+namespace orrery {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+SearchRequest LargeJob() {
+  SearchRequest request;
+  request.model = LoadModel("gpt3-175b").spec;
+  request.work.seq_len = 2048;
+  request.work.global_batch = 2048;
+  request.work.precision = Precision::kBf16;
+  request.topology = LoadTopology("selene");
+  request.nodes = {512};
+  return request;
+}
+
+SearchRequest ReadmeJob() {
+  SearchRequest request;
+  const LoadedModel loaded = LoadModel("bert-1.5b");
+  request.model = loaded.spec;
+  request.work.seq_len = 128;
+  request.work.global_batch = 12288;
+  request.work.masked_positions = 20;
+  request.work.optimizer = Optimizer::kLamb;
+  request.topology = LoadTopology("aws-dl1");
+  request.nodes = {32};
+  return request;
+}
+
+// Every strategy through memory bound and closed form, on one core.
+void EvaluateAll() {
+  SearchRequest request = LargeJob();
+  request.threads = 1;
+  const Profiles profiles = LoadProfiles(request);
+  double best = 0;
+  SearchCounts counts;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    Runner runner(request, profiles);
+    const double start = Now();
+    runner.Run(false);
+    counts = runner.counts();
+    best = std::max(best, static_cast<double>(counts.evaluated) / (Now() - start));
+  }
+  fmt::print("search_strategies_in_space = {} strategies\n", counts.space);
+  fmt::print("search_strategies_evaluated = {} strategies\n", counts.evaluated);
+  fmt::print("search_evaluations_per_second_one_core = {:.0f} strategies/s\n", best);
+}
+
+void SearchAll() {
+  SearchRequest request = LargeJob();
+  request.threads = 2;
+  const double start = Now();
+  const SearchResult result = Search(request);
+  fmt::print("search_gpt3_175b_4096_gpus_wall = {:.3f} s\n", Now() - start);
+  fmt::print("search_gpt3_175b_4096_gpus_best_step = {:.3f} s\n", result.ranked.front().time.total);
+}
+
+void PlanReadme() {
+  const double start = Now();
+  const SearchResult result = Search(ReadmeJob());
+  fmt::print("plan_bert_1_5b_32_nodes_wall = {:.3f} s\n", Now() - start);
+  fmt::print("plan_bert_1_5b_32_nodes_best_step = {:.3f} s\n", result.ranked.front().time.total);
+}
+
+}  // namespace
+}  // namespace orrery
+
+int main() {
+  orrery::EvaluateAll();
+  orrery::SearchAll();
+  orrery::PlanReadme();
+}
