@@ -114,8 +114,8 @@ StepResult Interpreter::Machine::Results() {
       throw PlanFault(fmt::format("rank {} has loss {}, rank 0 has {}", r, loss, result.loss));
     if (std::isnan(norm) && options.initial_loss_scale == 1)  // with a loss scale it may be an overflow
       throw PlanFault(fmt::format("rank {} has gradient norm nan", r));
-    if (std::isnan(norm) != std::isnan(result.gradient_norm) ||
-        (!std::isnan(norm) && !Close(norm, result.gradient_norm)))
+    if (std::isfinite(norm) != std::isfinite(result.gradient_norm) ||
+        (std::isfinite(norm) && !Close(norm, result.gradient_norm)))
       throw PlanFault(fmt::format("rank {} has gradient norm {}, rank 0 has {}", r, norm, result.gradient_norm));
   }
   return result;

@@ -18,7 +18,7 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   s.bucket_layers = 1 + below(2);
   s.prefetch = below(3);
   s.rings = below(2) != 0;
-  s.recv_slots = below(3);
+  s.recv_slots = s.schedule == PipelineSchedule::kInterleaved ? 1 + below(2) : below(3);
   s.send_slots = 1 + below(3);
   s.frame_pool = below(2) != 0;
   s.flash_attention = below(2) != 0;

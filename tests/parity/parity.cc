@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "model/ir/verify.h"
+
 namespace orrery::parity {
 namespace {
 
@@ -35,7 +37,7 @@ LowerResult LowerCase(const Case& c) {
 }
 
 double Deviation(double value, double reference) {
-  if (value == reference || (std::isnan(value) && std::isnan(reference))) return 0;
+  if (value == reference || (!std::isfinite(value) && !std::isfinite(reference))) return 0;  // an overflow
   const double relative = std::abs(value - reference) / std::max(std::abs(reference), 1e-300);
   return std::isnan(relative) ? HUGE_VAL : relative;
 }
@@ -82,6 +84,11 @@ Outcome RunCase(const Case& c) {
       return outcome;
     }
     const ir::Plan& plan = std::get<ir::Plan>(lowered);
+    for (const ir::Finding& finding : ir::Verify(plan)) {
+      outcome.failure = fmt::format("verify: {} at stage {} {}: {}", ir::FaultName(finding.fault), finding.stage,
+                                    finding.where, finding.message);
+      return outcome;
+    }
     interpreter::Interpreter run(plan, Options(*c.job, c.order_seed));
     for (int step = 0; step < kSteps && outcome.failure.empty(); ++step) {
       const StepResult result = run.Step();
