@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands, and the way from a command line to one of them.
+#include "model/cli/commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+namespace orrery::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"", "rank the layouts of a training job on a cluster", RunSearch, DescribeSearch},
+    {"predict", "step time, memory and breakdown of one given layout", RunPredict, DescribePredict},
+    {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow, DescribeShow},
+    {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
+    {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList, DescribeList},
+    {"validate", "how far predictions are from a CSV of published runs", nullptr, nullptr},
+    {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
+    {"help", "what a command does and its flags", RunHelp, DescribeHelp},
+    {"version", "the version of this program", RunVersion, DescribeVersion},
+};
+
+Answer RunExternal(const CommandLine& line, const std::string& name) {
+  std::vector<std::string> words = {"plan-" + name};
+  words.insert(words.end(), line.words().begin() + 2, line.words().end());
+  ExecBeside(name, words);
+  if (FindCommand(name) != nullptr) {
+    throw InputError({{line.where(1), fmt::format("the program plan-{} is not built", name), "run ./check"}});
+  }
+  std::string hint = SuggestName(name, CommandNames());
+  throw InputError({{line.where(1), fmt::format("there is no command '{}'", name),
+                     hint.empty() ? "`plan help` lists the commands" : hint}});
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+const Command* FindCommand(const std::string& name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> CommandNames() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.name[0] != '\0') names.emplace_back(command.name);
+  }
+  return names;
+}
+
+std::string PathBeside(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos) return "";
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string path = (self.parent_path() / ("plan-" + name)).string();
+  return !error && access(path.c_str(), X_OK) == 0 ? path : "";
+}
+
+void ExecBeside(const std::string& name, const std::vector<std::string>& words) {
+  const std::string path = PathBeside(name);
+  if (path.empty()) return;
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(path.c_str(), arguments.data());
+  throw InputError(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
+}
+
+Answer Run(const CommandLine& line) {
+  const std::vector<std::string>& words = line.words();
+  if (words.size() == 1) return RunHelp(line, 1);
+  const std::string& first = words[1];
+  if (first == "--version") return RunVersion(line, 2);
+  if (first == "-h" || first == "--help") return RunHelp(line, 2);
+  if (first.starts_with('-')) return RunSearch(line, 1);
+  const Command* command = first.empty() ? nullptr : FindCommand(first);
+  if (command == nullptr || command->run == nullptr) return RunExternal(line, first);
+  return command->run(line, 2);
+}
+
+int Main(std::vector<std::string> words) {
+  const CommandLine line(std::move(words));
+  try {
+    return static_cast<int>(WriteOut(Run(line)));
+  } catch (const InputError& error) {
+    fmt::print(stderr, "{}", Render(error.diagnostics(), ColourOnErrors()));
+    return static_cast<int>(ExitCode::kInputError);
+  } catch (const std::exception& error) {  // out of memory, a file system that vanishes
+    fmt::print(stderr, "plan: {}\n", error.what());
+    return static_cast<int>(ExitCode::kFailure);
+  }
+}
+
+}  // namespace orrery::cli

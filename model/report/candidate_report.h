@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// One assessed layout: everything that `predict` prints, and its JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "model/report/job.h"
+
+namespace orrery::report {
+
+// What `plan predict` found out.
+struct Prediction {
+  Candidate candidate;      // of a whole optimizer step
+  StepTime micro_step;      // forward and backward of one micro-batch
+  Window window = Window::kStep;  // the one asked for
+};
+
+std::string PredictionText(const Job& job, const Prediction& prediction);
+nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction);
+
+// Layout, times, throughput, memory and price, keys in SI units.
+nlohmann::ordered_json CandidateJson(const Candidate& candidate);
+
+// "38.1 % = 3.04e17 model FLOP / (17.9 s x 16 GPUs x 100 TFLOP/s in bf16)"
+std::string MfuFormula(const Job& job, const Candidate& candidate);
+// Where the peak in that formula comes from.
+std::string PeakSource(const Job& job);
+
+}  // namespace orrery::report

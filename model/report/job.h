@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all reports print from: the job, the cluster, the profiles, and who decided what.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "model/arch/catalogue.h"
+#include "model/search/search.h"
+#include "model/topo/summary.h"
+
+namespace orrery::report {
+
+// A choice that the command line left open.
+struct Decision {
+  std::string what;   // "sequence length 128"
+  std::string flag;   // that changes it: "--seq-len"
+  std::string why;    // empty: obvious
+  bool from_model = false;  // the model file's default
+};
+
+struct Job {
+  LoadedModel model;
+  SearchRequest request;
+  Profiles profiles;
+  ClusterSummary cluster;   // of the first node count
+  std::vector<Decision> decisions;
+  std::string arguments;    // flags that name this job again, without --nodes and --global-batch
+};
+
+// The first lines of every report: the model, the cluster, what defaults decided and how to change
+// it, notes of the model's reader.
+std::string JobHeader(const Job& job);
+
+// Keys "model", "topology", "workload", "profiles", "defaults", "notes".
+nlohmann::ordered_json JobJson(const Job& job);
+
+// "1.56 billion", "345 million", "21".
+std::string Count(double number);
+// Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
+std::string Scaled(double number);
+std::string Percent(double share);  // "41.2 %"
+
+}  // namespace orrery::report

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory as tables and bars.
+#include "model/report/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/report/job.h"
+#include "model/report/table.h"
+#include "model/units/text.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr int kBarWidth = 40;
+constexpr std::size_t kLargestShown = 5;
+constexpr std::size_t kMostStages = 8;
+constexpr double kLeastShown = 5e-4;  // of the capacity
+
+std::string ClassTable(const MemoryReport& memory) {
+  const StageMemory& peak = memory.peak();
+  Table table({{""}, {"", true}, {"", true}, {""}});
+  const auto row = [&](const std::string& what, Bytes bytes) {
+    const double share = bytes / memory.capacity;
+    if (share < kLeastShown) return;
+    table.Row({what, Format(bytes), Percent(share), Bar(share, kBarWidth)});
+  };
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
+  }
+  row("gaps in the static layout", peak.slack);
+  row("context and communication buffers of the software", memory.context);
+  row("fragmentation by the software's allocator", memory.fragmentation);
+  row("total", memory.total);
+  return table.Text(2, false);
+}
+
+std::string Largest(const StageMemory& stage) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kLargestShown, stage.largest.size()); ++i) {
+    const LiveTensor& tensor = stage.largest[i];
+    text += i == 0 ? "" : ", ";
+    text += fmt::format("{} {} ({}", tensor.name, Format(tensor.bytes), MemoryClassName(tensor.cls));
+    text += tensor.copies > 1 ? fmt::format(" of {} micro-batches)", tensor.copies) : ")";
+  }
+  return text;
+}
+
+std::string StageTable(const MemoryReport& memory) {
+  Table table({{"stage", true}, {"layout", true}, {"live at the peak", true}, {"peak at"}});
+  const std::vector<std::size_t> shown =
+      ShownRows(memory.stages.size(), kMostStages, static_cast<std::size_t>(memory.fullest));
+  for (const std::size_t s : shown) {
+    const StageMemory& stage = memory.stages[s];
+    table.Row({std::to_string(s), Format(stage.arena), Format(stage.live), stage.moment.words});
+  }
+  std::string text = table.Text();
+  if (shown.size() < memory.stages.size()) {
+    text += fmt::format("  {} of {} stages; --json lists all\n", shown.size(), memory.stages.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string MemoryOfCapacity(const MemoryReport& memory) {
+  return fmt::format("{} of {} ({:.0f} %)", Format(memory.total), Format(memory.capacity),
+                     100 * (memory.total / memory.capacity));
+}
+
+std::string MemoryText(const MemoryReport& memory) {
+  std::string text = ClassTable(memory);
+  text += fmt::format("  {:<16}{}\n", "fullest moment", Fold(memory.peak().moment.words, 18));
+  text += fmt::format("  {:<16}{}\n", "largest tensors", Fold(Largest(memory.peak()), 18));
+  if (memory.stages.size() > 1) text += "\n" + StageTable(memory);
+  return text;
+}
+
+nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
+  nlohmann::ordered_json json = {
+      {"fits", memory.fits},
+      {"total_bytes", memory.total.value},
+      {"capacity_bytes", memory.capacity.value},
+      {"arena_bytes", memory.arena.value},
+      {"live_peak_bytes", memory.live.value},
+      {"context_bytes", memory.context.value},
+      {"fragmentation_bytes", memory.fragmentation.value},
+      {"fullest_stage", memory.fullest},
+      {"verdict", memory.verdict},
+  };
+  json["stages"] = nlohmann::ordered_json::array();
+  for (const StageMemory& stage : memory.stages) {
+    nlohmann::ordered_json classes, tensors = nlohmann::ordered_json::array();
+    for (int c = 0; c < kMemoryClasses; ++c) {
+      std::string key = MemoryClassName(static_cast<MemoryClass>(c));
+      for (char& letter : key) letter = letter == ' ' ? '_' : letter;
+      classes[key + "_bytes"] = stage.by_class[static_cast<std::size_t>(c)].value;
+    }
+    for (const LiveTensor& tensor : stage.largest) {
+      tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes.value}, {"micro_batches", tensor.copies}});
+    }
+    json["stages"].push_back({{"stage", stage.stage},
+                              {"arena_bytes", stage.arena.value},
+                              {"live_peak_bytes", stage.live.value},
+                              {"live_at_peak", classes},
+                              {"peak_moment", stage.moment.words},
+                              {"peak_block", stage.moment.block},
+                              {"peak_op", stage.moment.op},
+                              {"largest", tensors}});
+  }
+  return json;
+}
+
+}  // namespace orrery::report

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a layout in text: classes of the fullest stage, the moment of the peak, the stages.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/memory/memory.h"
+
+namespace orrery::report {
+
+// Several lines, indented by two.
+std::string MemoryText(const MemoryReport& memory);
+nlohmann::ordered_json MemoryJson(const MemoryReport& memory);
+
+// "17.1 GiB of 29.8 GiB (57 %)"
+std::string MemoryOfCapacity(const MemoryReport& memory);
+
+}  // namespace orrery::report

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times as tables and bars.
+#include "model/report/time_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "model/report/table.h"
+#include "model/units/text.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr int kBarWidth = 40;
+
+constexpr TimeTerm kTerms[] = {
+    {"compute_s", "compute: kernels of forward, backward and recomputation", &StepTime::compute},
+    {"host_s", "GPU waits for the host that issues its kernels", &StepTime::host},
+    {"tensor_exposed_s", "tensor-parallel communication", &StepTime::tensor_exposed},
+    {"gather_exposed_s", "ZeRO 3: weights gathered, gradients scattered", &StepTime::gather_exposed},
+    {"data_exposed_s", "gradient reduction and weight gathering between replicas", &StepTime::data_exposed},
+    {"pipeline_exposed_s", "transfers between pipeline stages", &StepTime::pipeline_exposed},
+    {"bubble_s", "pipeline bubble: stages wait for each other", &StepTime::bubble},
+    {"optimizer_s", "optimizer update", &StepTime::optimizer},
+    {"fixed_s", "fixed costs of a step", &StepTime::fixed},
+};
+
+}  // namespace
+
+std::span<const TimeTerm> TimeTerms() { return kTerms; }
+
+std::string TimeWithInterval(const StepTime& time) {
+  const std::string low = Format(Seconds(time.low)), high = Format(Seconds(time.high));
+  const std::string unit = high.substr(high.find(' '));
+  const bool same_unit = low.ends_with(unit);
+  return fmt::format("{} ({} to {})", Format(Seconds(time.total)),
+                     same_unit ? low.substr(0, low.find(' ')) : low, high);
+}
+
+std::string Breakdown(const StepTime& time) {
+  std::vector<const TimeTerm*> terms;
+  for (const TimeTerm& term : kTerms) {
+    if (time.*term.seconds > 0) terms.push_back(&term);
+  }
+  std::stable_sort(terms.begin(), terms.end(),
+                   [&](const TimeTerm* a, const TimeTerm* b) { return time.*a->seconds > time.*b->seconds; });
+  Table table({{""}, {"", true}, {"", true}, {""}});
+  for (const TimeTerm* term : terms) {
+    const double seconds = time.*term->seconds;
+    table.Row({term->words, Format(Seconds(seconds)), Percent(seconds / time.total),
+               Bar(seconds / time.total, kBarWidth - 18)});
+  }
+  std::string text = table.Text(2, false);
+  if (time.overlapped > 0) {
+    text += fmt::format("  Beside compute, at no cost of its own: {} of communication.\n",
+                        Format(Seconds(time.overlapped)));
+  }
+  return text;
+}
+
+nlohmann::ordered_json TimeJson(const StepTime& time) {
+  nlohmann::ordered_json json;
+  for (const TimeTerm& term : kTerms) json[term.key] = time.*term.seconds;
+  json["overlapped_s"] = time.overlapped;
+  return json;
+}
+
+}  // namespace orrery::report

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step time in text: interval, throughput, model FLOPs utilisation, breakdown with bars.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "model/report/job.h"
+
+namespace orrery::report {
+
+// One part of a step's time; the parts add up to the total.
+struct TimeTerm {
+  const char* key;    // in JSON, with unit
+  const char* words;
+  double StepTime::*seconds;
+};
+std::span<const TimeTerm> TimeTerms();
+
+// "537 ms (456 to 644 ms)": prediction and 80 % interval.
+std::string TimeWithInterval(const StepTime& time);
+
+// The breakdown: seconds, share and bar of every part above zero, largest first; and what
+// communication runs hidden beside compute.
+std::string Breakdown(const StepTime& time);
+nlohmann::ordered_json TimeJson(const StepTime& time);
+
+}  // namespace orrery::report
