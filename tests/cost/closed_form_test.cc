@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The closed form: parts, limits, schedules, and that better hardware never makes a step longer.
+#include "model/cost/closed_form.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "model/arch/catalogue.h"
+#include "model/topo/catalog.h"
+
+namespace orrery {
+namespace {
+
+class ClosedFormTest : public testing::Test {
+ protected:
+  ClosedFormTest() {
+    work_.seq_len = 2048;
+    work_.global_batch = 512;
+    work_.precision = Precision::kBf16;
+    UseNodes(16);
+    model_.layers = 48, model_.hidden = 1536, model_.heads = model_.kv_heads = 24, model_.head_dim = 64;
+    model_.ffn = 6144, model_.max_positions = 8192;
+  }
+  void UseNodes(int64_t nodes) { cluster_ = Summarise(LoadTopology("selene"), nodes); }
+
+  StepTime Predict(const Strategy& strategy, Window window = Window::kStep) {
+    StepPredictor predictor(model_, work_, {&gpu_, &fabric_, &stack_, &cluster_});
+    auto result = predictor.Predict(strategy, window);
+    EXPECT_TRUE(std::holds_alternative<StepTime>(result)) << std::get<Refusal>(result).reason;
+    return std::get<StepTime>(result);
+  }
+
+  // 128 ranks in the layouts that matter.
+  static std::vector<Strategy> Layouts() {
+    std::vector<Strategy> layouts;
+    const auto add = [&](int tp, int pp, int zero, int micro_batch) -> Strategy& {
+      Strategy s;
+      s.tp = tp, s.pp = pp, s.dp = 128 / tp / pp, s.zero = zero, s.micro_batch = micro_batch;
+      layouts.push_back(s);
+      return layouts.back();
+    };
+    add(1, 1, 0, 1), add(1, 1, 1, 4), add(1, 1, 2, 2), add(1, 1, 3, 1), add(8, 1, 0, 1), add(2, 4, 1, 2);
+    add(4, 2, 1, 1).sequence_parallel = true;
+    add(8, 4, 1, 1).recompute = Recompute::kFull;
+    add(1, 8, 0, 1).recompute = Recompute::kSelective;
+    Strategy& interleaved = add(2, 4, 1, 1);
+    interleaved.vpp = 3, interleaved.schedule = PipelineSchedule::kInterleaved;
+    add(1, 4, 0, 1).schedule = PipelineSchedule::kZeroBubble;
+    Strategy& hybrid = add(1, 1, 3, 1);
+    hybrid.dp = 8, hybrid.dp_outer = 16;
+    return layouts;
+  }
+
+  ModelSpec model_ = LoadModel("gpt2-xl").spec;
+  Workload work_;
+  GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
+  FabricProfile fabric_ = LoadFabricProfile("infiniband");
+  StackProfile stack_ = LoadStackProfile("megatron");
+  ClusterSummary cluster_;
+};
+
+TEST_F(ClosedFormTest, PartsAddUpAndNoneIsNegative) {
+  for (const Strategy& s : Layouts()) {
+    const StepTime t = Predict(s);
+    const double parts[] = {t.compute, t.host, t.tensor_exposed, t.gather_exposed, t.data_exposed,
+                            t.pipeline_exposed, t.bubble, t.optimizer, t.fixed};
+    double sum = 0;
+    for (double part : parts) {
+      EXPECT_GE(part, -1e-12);
+      sum += part;
+    }
+    EXPECT_NEAR(sum, t.total, 1e-12 * t.total);
+    EXPECT_LE(t.low, t.total);
+    EXPECT_GE(t.high, t.total);
+  }
+}
+
+TEST_F(ClosedFormTest, BetterHardwareNeverMakesAStepLonger) {
+  const std::vector<Strategy> layouts = Layouts();
+  std::vector<double> before;
+  for (const Strategy& s : layouts) before.push_back(Predict(s).total);
+  const GpuProfile gpu = gpu_;
+  const FabricProfile fabric = fabric_;
+  const ClusterSummary cluster = cluster_;
+  const std::vector<std::pair<const char*, std::function<void()>>> improvements = {
+      {"FLOP/s", [&] { gpu_.peak_bf16 *= 1.3; }},
+      {"memory bandwidth", [&] { gpu_.memory_bandwidth *= 1.3; }},
+      {"scale-up rate", [&] { cluster_.scaleup_per_gpu *= 1.5; }},
+      {"NIC rate", [&] { cluster_.nic_rate *= 2; }},
+      {"network latency", [&] { fabric_.hop *= 0.5, fabric_.launch *= 0.5; }},
+      {"scale-up latency", [&] { gpu_.scaleup_hop *= 0.5, gpu_.collective_launch *= 0.5; }},
+  };
+  for (const auto& [name, improve] : improvements) {
+    gpu_ = gpu, fabric_ = fabric, cluster_ = cluster;
+    improve();
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      EXPECT_LE(Predict(layouts[i]).total, before[i] * (1 + 1e-12)) << name << ", layout " << i;
+    }
+  }
+}
+
+TEST_F(ClosedFormTest, OneRankCommunicatesNothing) {
+  UseNodes(1);
+  cluster_ = Summarise(LoadTopology("selene"), 1, 1);
+  const StepTime t = Predict(Strategy{});
+  EXPECT_EQ(t.tensor_exposed + t.data_exposed + t.gather_exposed + t.pipeline_exposed + t.bubble, 0.0);
+  EXPECT_EQ(t.overlapped, 0.0);
+}
+
+TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
+  stack_.pipeline_exposed = 0;
+  Strategy s;
+  s.pp = 4, s.dp = 32, s.micro_batch = 1;
+  const double m = 16;  // 512 / 32
+  const StepTime t = Predict(s);
+  const double busiest = (t.compute + t.host + t.tensor_exposed) / m;
+  // The other three stages hold at most as much as the busiest and at least their layers.
+  EXPECT_LE(t.bubble, 3 * busiest);
+  EXPECT_GE(t.bubble, 3 * busiest * 0.7);
+  Strategy interleaved = s;
+  interleaved.vpp = 3, interleaved.schedule = PipelineSchedule::kInterleaved;
+  EXPECT_NEAR(Predict(interleaved).bubble, t.bubble / 3, 1e-9 * t.bubble);
+  Strategy zero_bubble = s;
+  zero_bubble.schedule = PipelineSchedule::kZeroBubble;
+  EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);
+}
+
+TEST_F(ClosedFormTest, AMicrostepIsOneForwardAndBackwardOnly) {
+  Strategy s;
+  s.dp = 128;
+  const StepTime step = Predict(s), micro = Predict(s, Window::kMicrostep);
+  EXPECT_LT(micro.total, step.total / 3);  // 512 / 128 = 4 micro-batches
+  EXPECT_EQ(micro.data_exposed + micro.optimizer + micro.fixed, 0.0);
+}
+
+TEST_F(ClosedFormTest, RecomputationCostsBetweenAFifthAndAHalfOfTheStep) {
+  Strategy s;
+  s.dp = 128;
+  work_.seq_len = 1024;
+  const double none = Predict(s).total;
+  s.recompute = Recompute::kFull;
+  const double full = Predict(s).total;
+  EXPECT_GT(full, 1.15 * none);
+  EXPECT_LT(full, 1.5 * none);
+}
+
+TEST_F(ClosedFormTest, ContextParallelismIsCostedThoughNotLowered) {
+  model_ = LoadModel("llama3-8b").spec;
+  work_.seq_len = 8192;
+  work_.global_batch = 128;
+  Strategy s;
+  s.tp = 8, s.dp = 16, s.sequence_parallel = true;
+  const double without = Predict(s).total;
+  s.cp = 2, s.dp = 8;
+  const double with = Predict(s).total;  // same ranks, same tokens
+  EXPECT_NEAR(with / without, 1.0, 0.35);
+}
+
+TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
+  work_.seq_len = 128;
+  StepPredictor predictor(LoadModel("bert-1.5b").spec, work_, {&gpu_, &fabric_, &stack_, &cluster_});
+  Strategy s;
+  s.tp = 8, s.dp = 16;  // 25 heads
+  const auto result = predictor.Predict(s);
+  ASSERT_TRUE(std::holds_alternative<Refusal>(result));
+  EXPECT_NE(std::get<Refusal>(result).reason.find("25"), std::string::npos);
+}
+
+TEST(SmoothMax, LiesBetweenTheMaximumAndTheSum) {
+  EXPECT_DOUBLE_EQ(SmoothMax(0, 0), 0);
+  EXPECT_DOUBLE_EQ(SmoothMax(3, 0), 3);
+  EXPECT_DOUBLE_EQ(SmoothMax(1, 5), SmoothMax(5, 1));
+  EXPECT_GT(SmoothMax(1, 1), 1);
+  EXPECT_LT(SmoothMax(1, 1), 1.13);
+  EXPECT_NEAR(SmoothMax(1, 10), 10, 1e-4);
+}
+
+}  // namespace
+}  // namespace orrery

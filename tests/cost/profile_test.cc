@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profile files: every one in the tree loads; every slip is reported with its place.
+#include "model/cost/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "model/cost/profile_tables.h"
+
+namespace orrery {
+namespace {
+
+using testing::HasSubstr;
+
+std::map<std::string, std::string>& Texts() {
+  static std::map<std::string, std::string> texts;
+  return texts;
+}
+
+SourcePtr FromTexts(const std::string&, const std::string& id) {
+  if (!Texts().contains(id)) throw InputError("no profile named '" + id + "'");
+  return std::make_shared<Source>(Source{id + ".yaml", Texts()[id]});
+}
+
+std::string FabricText(const std::string& extra = "") {
+  std::string text = "title: \"a fabric\"\nconstants:\n";
+  for (const auto& row : FabricConstants()) {
+    const std::string key = row.key;
+    const std::string value = key == "hop" || key == "launch" ? "5us" : "0.5";
+    text += "  " + key + ": {value: " + value + ", source: \"a test\"}\n";
+  }
+  return text + extra;
+}
+
+std::string ErrorOf(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Profiles, EveryFileInTheTreeLoads) {
+  for (const std::string& id : ProfileIds("gpu")) {
+    const GpuProfile gpu = LoadGpuProfile(id);
+    EXPECT_GT(gpu.peak_fp32.value, 0) << id;
+    EXPECT_FALSE(gpu.header.title.empty()) << id;
+  }
+  for (const std::string& id : ProfileIds("fabric")) EXPECT_GT(LoadFabricProfile(id).hop.value, 0) << id;
+  for (const std::string& id : ProfileIds("stack")) {
+    const StackProfile stack = LoadStackProfile(id);
+    EXPECT_LE(stack.residual_low, 1) << id;
+    EXPECT_GE(stack.residual_high, 1) << id;
+    if (stack.without_flash.empty()) continue;
+    EXPECT_NO_THROW(LoadStackProfile(stack.without_flash)) << id;
+  }
+  EXPECT_THAT(ProfileIds("stack"), testing::IsSupersetOf({"megatron", "deepspeed", "fsdp", "ddp", "orrery"}));
+}
+
+TEST(Profiles, EveryConstantNamesItsSource) {
+  for (const std::string& id : ProfileIds("gpu")) {
+    for (const auto& [key, provenance] : LoadGpuProfile(id).header.constants) {
+      EXPECT_FALSE(provenance.source.empty()) << id << " " << key;
+      EXPECT_FALSE(provenance.file.empty()) << id << " " << key;
+    }
+  }
+}
+
+TEST(Profiles, AFamilyFileIsNoChip) {
+  EXPECT_THAT(ProfileIds("gpu"), testing::Not(testing::Contains("family-ampere")));
+}
+
+TEST(Profiles, AChipOverridesItsFamily) {
+  EXPECT_EQ(LoadGpuProfile("a100-sxm4-80gb").header.constants.at("flash_efficiency").file.find("family-ampere") !=
+                std::string::npos,
+            true);
+  EXPECT_GT(LoadGpuProfile("v100-sxm2-32gb-450w").gemm_efficiency_fp16,
+            LoadGpuProfile("v100-sxm2-32gb").gemm_efficiency_fp16);
+}
+
+TEST(Profiles, AnUnknownNameListsTheNearest) {
+  EXPECT_THAT(ErrorOf([] { LoadGpuProfile("a100-sxm4-80g"); }), HasSubstr("a100-sxm4-80gb"));
+}
+
+TEST(Profiles, AnUnknownConstantIsAnErrorWithItsPlaceAndTheRightName) {
+  Texts()["f"] = FabricText("  nic_ring_eficiency: {value: 0.5, source: \"x\"}\n");
+  const std::string error = ErrorOf([] { ReadFabricProfile("f", FromTexts); });
+  EXPECT_THAT(error, HasSubstr("f.yaml:14:3"));
+  EXPECT_THAT(error, HasSubstr("nic_ring_efficiency"));
+}
+
+TEST(Profiles, AMissingConstantIsNamed) {
+  Texts()["f"] = "constants:\n  hop: {value: 5us, source: \"x\"}\n";
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), HasSubstr("lacks nic_ring_efficiency"));
+}
+
+TEST(Profiles, ABareNumberWhereAQuantityIsDueIsAnError) {
+  std::string text = FabricText();
+  text.replace(text.find("5us"), 3, "5");
+  Texts()["f"] = text;
+  EXPECT_NE(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), "");
+}
+
+TEST(Profiles, AValueOutOfRangeIsAnError) {
+  std::string text = FabricText();
+  text.replace(text.find("0.5"), 3, "5.5");
+  Texts()["f"] = text;
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), HasSubstr("f.yaml:3"));
+}
+
+TEST(Profiles, AConstantWithoutSourceIsAnError) {
+  std::string text = FabricText();
+  text.replace(text.find(", source: \"a test\""), 18, "");
+  Texts()["f"] = text;
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), HasSubstr("source"));
+}
+
+TEST(Profiles, ACycleOfInheritanceIsAnErrorAndNoHang) {
+  Texts()["a"] = "inherits: b\nconstants: {}\n";
+  Texts()["b"] = "inherits: a\nconstants: {}\n";
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("a", FromTexts); }), HasSubstr("inherits"));
+}
+
+TEST(Profiles, BrokenTextNeverCrashes) {
+  const std::string good = FabricText();
+  for (std::size_t cut = 0; cut < good.size(); cut += 7) {
+    Texts()["f"] = good.substr(0, cut);
+    EXPECT_NE(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), "") << "cut at " << cut;
+  }
+}
+
+TEST(StackSelection, PrefersTheSiteThenTheGeneration) {
+  EXPECT_EQ(SelectStackProfile("megatron", "vtrain-a100", false).header.id, "megatron@vtrain-a100");
+  EXPECT_EQ(SelectStackProfile("megatron", "selene", false).header.id, "megatron-classic");
+  EXPECT_EQ(SelectStackProfile("megatron", "selene", true).header.id, "megatron");
+  EXPECT_EQ(SelectStackProfile("fsdp", "fms-a100", false).header.id, "fsdp");
+  EXPECT_THROW(SelectStackProfile("megatorn", "selene", true), InputError);
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation against published runs: reading rows, refusing them by name, and the errors reached.
+#include "calib/validate/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kHeader =
+    "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,ffn,gated,heads,kv_heads,vocab,seq_len,tp,pp,"
+    "vpp,dp,cp,zero,zero_group,micro_batch,global_batch,precision,recompute,flash,optimizer,seq_parallel,window,"
+    "measured_step_s,measured_mem_gib,assumed\n";
+
+std::vector<CaseRow> Read(const std::string& rows) {
+  Diagnostics diagnostics;
+  const auto source = std::make_shared<Source>(Source{"cases.csv", kHeader + rows});
+  const CsvTable table = CsvTable::Parse(source, CaseColumns(), &diagnostics);
+  std::vector<CaseRow> cases = ReadCases(table);
+  diagnostics.ThrowIfAny();
+  return cases;
+}
+
+// A 1.7B model on 8 nodes of 8 A100; the arguments replace single columns.
+std::string Row(const std::string& topology = "selene", const std::string& framework = "megatron",
+                const std::string& heads = "24", const std::string& precision = "fp16",
+                const std::string& zero = "0", const std::string& assumed = "") {
+  return "a-1," + topology + ",8,8," + framework + ",gpt,24,2304,9216,0," + heads + "," + heads +
+         ",51200,2048,1,1,1,64,1," + zero + ",dp,4,512," + precision + ",full,0,adam,0,step,1.5,," + assumed + "\n";
+}
+
+TEST(CaseRows, ARowBecomesModelWorkloadAndStrategy) {
+  const CaseRow row = Read(Row()).front();
+  EXPECT_FALSE(row.refused) << *row.refused;
+  EXPECT_EQ(row.source, "a");
+  EXPECT_EQ(row.model.layers, 24);
+  EXPECT_EQ(row.model.head_dim, 96);
+  EXPECT_EQ(row.strategy.dp, 64);
+  EXPECT_EQ(row.work.global_batch, 512);
+  EXPECT_FALSE(row.measured_mem_gib);
+}
+
+TEST(CaseRows, UnknownNamesRefuseTheRowWithTheNearestOnes) {
+  EXPECT_THAT(*Read(Row("selene", "megatorn")).front().refused, HasSubstr("megatron"));
+  EXPECT_THAT(*Read(Row("selene", "megatron", "24", "fp61")).front().refused, HasSubstr("fp16"));
+  EXPECT_THAT(*Read(Row("selene", "megatron", "25")).front().refused, HasSubstr("25 heads"));
+  const auto cases = PredictCases(Read(Row("selena")));
+  EXPECT_THAT(*cases.front().row.refused, HasSubstr("selena"));
+  EXPECT_FALSE(cases.front().time);
+}
+
+TEST(CaseRows, RanksThatDoNotFillTheClusterAreRefused) {
+  std::string row = Row();
+  row.replace(row.find(",64,1,0,"), 8, ",32,1,0,");
+  EXPECT_THAT(*Read(row).front().refused, HasSubstr("64"));
+}
+
+TEST(CaseRows, HybridShardingStaysInsideTheNode) {
+  std::string row = Row("selene", "fsdp", "24", "bf16", "3");
+  row.replace(row.find(",3,dp,"), 6, ",3,node,");
+  const Strategy strategy = Read(row).front().strategy;
+  EXPECT_EQ(strategy.dp, 8);
+  EXPECT_EQ(strategy.dp_outer, 8);
+}
+
+TEST(CaseRows, Fp32WithAShardedOptimizerUnderMegatronIsReadAsFp32Gradients) {
+  const CaseRow row = Read(Row("selene", "megatron", "24", "fp32", "1")).front();
+  EXPECT_EQ(row.work.precision, Precision::kBf16);
+  EXPECT_TRUE(row.strategy.fp32_grads);
+  ASSERT_EQ(row.notes.size(), 1u);
+  EXPECT_EQ(Read(Row("selene", "megatron", "24", "fp32", "0")).front().work.precision, Precision::kFp32);
+}
+
+TEST(CaseRows, AMissingColumnAndMalformedCellsAreInputErrors) {
+  Diagnostics diagnostics;
+  CsvTable::Parse(std::make_shared<Source>(Source{"x.csv", "case,topology\na,b\n"}), CaseColumns(), &diagnostics);
+  EXPECT_THROW(diagnostics.ThrowIfAny(), InputError);
+  std::string row = Row();
+  row.replace(row.find("2304"), 4, "23o4");
+  EXPECT_THROW(Read(row), InputError);
+  row = Row();
+  row.replace(row.find(",8,8,"), 5, ",8,-8,");
+  EXPECT_THROW(Read(row), InputError);
+}
+
+TEST(Validation, CountsRefusedRowsAndWritesTheJson) {
+  const auto cases = PredictCases(Read(Row() + Row("nowhere")));
+  const std::string text = RenderValidation(cases);
+  EXPECT_THAT(text, HasSubstr("refused rows"));
+  EXPECT_THAT(text, HasSubstr("nowhere"));
+  const auto json = nlohmann::json::parse(ValidationJson(cases));
+  EXPECT_EQ(json["schema"], "orrery.validate/1");
+  ASSERT_EQ(json["cases"].size(), 2u);
+  EXPECT_GT(json["cases"][0]["predicted_step_s"], 0.0);
+  EXPECT_EQ(json["cases"][0]["interval_s"].size(), 2u);
+  EXPECT_TRUE(json["cases"][0]["measured_mem_gib"].is_null());
+  EXPECT_TRUE(json["cases"][1]["predicted_step_s"].is_null());
+  EXPECT_TRUE(json["cases"][1]["refused"].is_string());
+}
+
+TEST(Validation, SummarisesErrors) {
+  std::vector<CasePrediction> cases(4);
+  const double predicted[] = {1.1, 0.8, 1.0};
+  for (int i = 0; i < 3; ++i) {
+    cases[i].row.measured_step_s = 1.0;
+    cases[i].row.name = "c" + std::to_string(i);
+    cases[i].time = StepTime{};
+    cases[i].time->total = predicted[i];
+    cases[i].time->low = 0.9 * predicted[i];
+    cases[i].time->high = 1.1 * predicted[i];
+  }
+  std::vector<const CasePrediction*> all;
+  for (const auto& c : cases) all.push_back(&c);
+  const ErrorSummary s = Summarise(all);
+  EXPECT_EQ(s.rows, 4);
+  EXPECT_EQ(s.predicted, 3);
+  EXPECT_NEAR(s.mean, 0.1, 1e-12);
+  EXPECT_NEAR(s.median, 0.1, 1e-12);
+  EXPECT_NEAR(s.bias, -0.1 / 3, 1e-12);
+  EXPECT_NEAR(s.worst, -0.2, 1e-12);
+  EXPECT_EQ(s.worst_case, "c1");
+  EXPECT_NEAR(s.inside, 2.0 / 3, 1e-12);
+}
+
+// The bars of this project on the published development rows.
+TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
+  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "truth" / "cases_dev.csv";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "../shared/truth/cases_dev.csv is not here";
+  const auto cases = PredictCases(LoadCases(path.string()));
+  const auto error = [&](const std::string& source, int nodes) {
+    std::vector<const CasePrediction*> some;
+    for (const auto& c : cases) {
+      const bool wanted = nodes == 0 || (nodes == 1) == (c.row.nodes == 1);
+      if (c.row.source == source && wanted) some.push_back(&c);
+    }
+    return Summarise(some);
+  };
+  EXPECT_LE(error("vtrain", 1).mean, 0.08);
+  EXPECT_LE(error("vtrain", 2).mean, 0.12);
+  EXPECT_LE(error("mosaic", 0).mean, 0.06);
+  EXPECT_LE(error("dle", 0).mean, 0.10);
+  for (const auto& c : cases) EXPECT_TRUE(c.time) << c.row.name << ": " << *c.row.refused;
+}
+
+}  // namespace
+}  // namespace orrery
