@@ -21,21 +21,17 @@ struct StageView {
   }
 };
 
-SizeForm FramesAt(const StageView& view, int group, const Moment& moment, SizeForm* largest) {
-  SizeForm sum;
-  for (int place = 0; place < kPlaces; ++place) {
-    if (view.slots.chunks[place] == 0) continue;
-    const auto& base = view.Base(place).frames[group];
-    const ChunkForm* per_layer = view.PerLayer(place);
-    for (int kind = 0; kind < kFrameKinds; ++kind) {
-      const FrameCount& count = moment[place][kind];
-      if (count.frames == 0) continue;
-      sum += base[kind] * count.frames;
-      if (per_layer) sum += per_layer->frames[group][kind] * count.layers;
-      if (base[kind].sample > largest->sample) *largest = base[kind];
+SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
+  SizeForm sum, largest;
+  for (const FrameCount& count : moment) {
+    const SizeForm& base = view.Base(count.place).frames[group][count.kind];
+    sum += base * count.frames;
+    if (const ChunkForm* per_layer = view.PerLayer(count.place)) {
+      sum += per_layer->frames[group][count.kind] * count.layers;
     }
+    if (base.sample > largest.sample) largest = base;
   }
-  return sum;
+  return sum + largest * view.slots.slack[group];
 }
 
 SizeForm Frames(const StageView& view, double micro_batch) {
@@ -43,8 +39,7 @@ SizeForm Frames(const StageView& view, double micro_batch) {
   for (int group = 0; group < kSlackGroups; ++group) {
     SizeForm most;
     for (const Moment& moment : view.slots.moments) {
-      SizeForm largest;
-      const SizeForm sum = FramesAt(view, group, moment, &largest) + largest * view.slots.slack[group];
+      const SizeForm sum = FramesAt(view, group, moment);
       if (sum.At(micro_batch, 1) > most.At(micro_batch, 1)) most = sum;
     }
     frames += most;
@@ -52,24 +47,26 @@ SizeForm Frames(const StageView& view, double micro_batch) {
   return frames;
 }
 
-// Rings are shared by the chunks of a stage: a slot holds the largest of what they put there.
+const SizeForm& Largest(const MaxForm& form, double micro_batch) {
+  const SizeForm* most = &form.forms().front();
+  for (const SizeForm& other : form.forms()) {
+    if (other.At(micro_batch, 2) > most->At(micro_batch, 2)) most = &other;
+  }
+  return *most;
+}
+
+// Rings are shared by the chunks of a stage: a slot holds at least what the fullest chunk puts there.
 SizeForm Rings(const StageView& view, double micro_batch) {
-  std::vector<MaxForm> slots;
+  SizeForm most;
   for (int place = 0; place < kPlaces; ++place) {
     if (view.slots.chunks[place] == 0) continue;
-    const auto& rings = view.Transient(place).rings;
-    if (slots.size() < rings.size()) slots.resize(rings.size());
-    for (std::size_t i = 0; i < rings.size(); ++i) slots[i].Add(rings[i]);
-  }
-  SizeForm sum;
-  for (const MaxForm& slot : slots) {
-    SizeForm most;
-    for (const SizeForm& form : slot.forms()) {
-      if (form.At(micro_batch, 2) > most.At(micro_batch, 2)) most = form;
+    SizeForm sum;
+    for (const MaxForm& slot : view.Transient(place).rings) {
+      if (!slot.forms().empty()) sum += Largest(slot, micro_batch);
     }
-    sum += most;
+    if (sum.At(micro_batch, 2) > most.At(micro_batch, 2)) most = sum;
   }
-  return sum;
+  return most;
 }
 
 // The block that ends the step sees the units of all chunks at once, as if they were one.
@@ -87,37 +84,41 @@ SizeForm End(const StageView& view) {
   return {};
 }
 
-struct StepAndTransient {
+SizeForm Step(const StageView& view) {
   SizeForm step;
-  MaxForm transient;  // while micro-batches run, or at the end of the step: the layout overlays the two
-};
-
-StepAndTransient Sum(const StageView& view, double micro_batch) {
-  StepAndTransient stage;
-  const SizeForm running = Frames(view, micro_batch) + Rings(view, micro_batch);
   for (int place = 0; place < kPlaces; ++place) {
     const double chunks = view.slots.chunks[place];
     if (chunks == 0) continue;
-    stage.step += view.Base(place).step * chunks;
-    if (const ChunkForm* per_layer = view.PerLayer(place)) stage.step += per_layer->step * view.slots.layers[place];
-    for (const SizeForm& scratch : view.Transient(place).scratch.forms()) stage.transient.Add(running + scratch);
+    step += view.Base(place).step * chunks;
+    if (const ChunkForm* per_layer = view.PerLayer(place)) step += per_layer->step * view.slots.layers[place];
   }
-  stage.transient.Add(End(view));
-  return stage;
+  return step;
 }
 
 }  // namespace
 
-BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch) {
-  MaxForm all;
-  for (const StageSlots& stage_slots : slots) {
-    const StepAndTransient stage = Sum({forms, stage_slots}, micro_batch);
-    for (const SizeForm& form : stage.transient.forms()) {
-      const SizeForm total = form + stage.step;
-      all.Add({0, total.sample * micro_batch + total.fixed, total.shard});
-    }
+void BoundTerms::Add(const SizeForm& form, double micro_batch) {
+  const Point point{form.sample * micro_batch + form.fixed, form.shard};
+  for (const Point& known : points_) {
+    if (known.fixed >= point.fixed && known.shard >= point.shard) return;
   }
-  for (const SizeForm& form : all.forms()) points_.push_back({form.fixed, form.shard});
+  std::erase_if(points_, [&](const Point& known) { return point.fixed >= known.fixed && point.shard >= known.shard; });
+  points_.push_back(point);
+}
+
+// While micro-batches run, or at the end of the step: the layout lays the two over each other.
+BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch) {
+  points_.reserve(8);
+  for (const StageSlots& stage_slots : slots) {
+    const StageView view{forms, stage_slots};
+    const SizeForm step = Step(view);
+    const SizeForm running = step + Frames(view, micro_batch) + Rings(view, micro_batch);
+    for (int place = 0; place < kPlaces; ++place) {
+      if (stage_slots.chunks[place] == 0) continue;
+      for (const SizeForm& scratch : view.Transient(place).scratch.forms()) Add(running + scratch, micro_batch);
+    }
+    Add(step + End(view), micro_batch);
+  }
 }
 
 double BoundTerms::At(double dp) const {
@@ -135,19 +136,30 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
 }
 
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
-  const Strategy key = FormStrategy(model_, strategy);
-  auto found = forms_.find(KeyOf(key));
-  if (found == forms_.end()) found = forms_.emplace(KeyOf(key), ReadPlanForms(model_, work_, key)).first;
+  const Strategy small = FormStrategy(model_, strategy);
+  const FormKey key = KeyOf(small);
+  std::unique_lock lock(mutex_);
+  auto found = forms_.find(key);
+  if (found == forms_.end()) {
+    lock.unlock();  // lowering takes long; a second thread may do the same work, with the same result
+    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model_, work_, small);
+    lock.lock();
+    found = forms_.emplace(key, std::move(forms)).first;
+  }
   return std::get_if<PlanForms>(&found->second);
 }
 
 const std::vector<StageSlots>& MemoryModel::Slots(const Strategy& s, int64_t micro_batches) {
   const SlotKey key{s.pp, s.vpp, static_cast<int>(s.schedule), micro_batches, s.recv_slots, s.send_slots,
                     s.count_embedding, s.count_head};
+  std::unique_lock lock(mutex_);
   auto found = slots_.find(key);
   if (found == slots_.end()) {
+    lock.unlock();
     const std::vector<LayerRange> chunks = BalanceLayers(model_.layers, s);
-    found = slots_.emplace(key, CountSlots(s, chunks, micro_batches, NeedsStageForms(model_))).first;
+    std::vector<StageSlots> slots = CountSlots(s, chunks, micro_batches, NeedsStageForms(model_));
+    lock.lock();
+    found = slots_.emplace(key, std::move(slots)).first;
   }
   return found->second;
 }

@@ -10,7 +10,7 @@
 
 #include <array>
 #include <map>
-#include <tuple>
+#include <mutex>
 #include <vector>
 
 #include "model/memory/chunk_forms.h"
@@ -29,10 +29,13 @@ class BoundTerms {
   struct Point {
     double fixed, shard;
   };
+  void Add(const SizeForm& form, double micro_batch);
+
   std::vector<Point> points_;  // over stages and moments; only those that some dp can select
 };
 
-// Caches forms and slots of one model and workload (its global batch does not matter). Not for concurrent use.
+// Caches forms and slots of one model and workload (its global batch does not matter). Safe for
+// concurrent use.
 class MemoryModel {
  public:
   MemoryModel(const ModelSpec& model, const Workload& work) : model_(model), work_(work) {}
@@ -50,6 +53,7 @@ class MemoryModel {
 
   ModelSpec model_;
   Workload work_;
+  std::mutex mutex_;  // guards both maps; their elements never change or move
   std::map<FormKey, std::variant<PlanForms, Refusal>> forms_;
   std::map<SlotKey, std::vector<StageSlots>> slots_;
 };

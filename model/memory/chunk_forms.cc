@@ -159,7 +159,7 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   Strategy s = strategy;
   if (s.dp == 1) s.zero = 0;
   s.dp = s.zero > 0 ? kSmallDp : 1;
-  s.dp_outer = s.zero > 0 && s.dp_outer > 1 ? 2 : 1;
+  s.dp_outer = 1;  // replicas of the shards reduce in place
   if (!NeedsStageForms(model)) s.pp = s.pp > 1 ? 3 : 1;
   s.vpp = 1;
   s.micro_batch = 1;

@@ -16,6 +16,25 @@ ChunkPlace PlaceOf(int virtual_stage, int virtual_stages) {
   return virtual_stage + 1 == virtual_stages ? ChunkPlace::kLast : ChunkPlace::kMiddle;
 }
 
+// The fullest forward, backward and weight-gradient call, by what forward keeps and by what waits for W.
+constexpr int kMoments = 6;
+
+struct Alive {
+  double frames = 0, layers = 0;
+};
+using AliveTable = std::array<std::array<Alive, kFrameKinds>, kPlaces>;
+
+Moment NonZero(const AliveTable& table) {
+  Moment moment;
+  for (int place = 0; place < kPlaces; ++place) {
+    for (int kind = 0; kind < kFrameKinds; ++kind) {
+      const Alive& alive = table[place][kind];
+      if (alive.frames > 0) moment.push_back({place, kind, alive.frames, alive.layers});
+    }
+  }
+  return moment;
+}
+
 class SlotWalk {
  public:
   SlotWalk(const Strategy& s, const std::vector<LayerRange>& chunks, int stage)
@@ -34,14 +53,14 @@ class SlotWalk {
 
   StageSlots Walk(const std::vector<ir::Call>& calls) {
     for (const ir::Call& call : calls) Visit(call.block);
-    return slots_;
+    return Finish();
   }
 
   StageSlots Gpipe(double micro_batches) {
     for (const ChunkAt& chunk : chunks_) Change(chunk, FrameKind::kFB, micro_batches);
     Keep(0, chunks_[0], FrameKind::kFF);
     Keep(1, chunks_[0], FrameKind::kBB);
-    return slots_;
+    return Finish();
   }
 
  private:
@@ -51,7 +70,7 @@ class SlotWalk {
   };
 
   void Change(const ChunkAt& chunk, FrameKind kind, double by) {
-    FrameCount& count = alive_[chunk.place][static_cast<int>(kind)];
+    Alive& count = alive_[chunk.place][static_cast<int>(kind)];
     count.frames += by;
     count.layers += by * chunk.layers;
     if (kind == FrameKind::kFB || kind == FrameKind::kFW) kept_ += by * chunk.layers;
@@ -88,13 +107,22 @@ class SlotWalk {
     if (score <= best_[moment]) return;
     best_[moment] = score;
     Change(chunk, own, 1);
-    slots_.moments[moment] = alive_;
+    fullest_[moment] = alive_;
     Change(chunk, own, -1);
+  }
+
+  StageSlots Finish() {
+    for (const AliveTable& table : fullest_) {
+      Moment moment = NonZero(table);
+      if (!moment.empty()) slots_.moments.push_back(std::move(moment));
+    }
+    return std::move(slots_);
   }
 
   const BlockNumbers numbers_;
   std::vector<ChunkAt> chunks_;
-  Moment alive_{};
+  AliveTable alive_{};
+  std::array<AliveTable, kMoments> fullest_{};
   double kept_ = 0, waiting_ = 0;  // frames times layers
   std::array<std::pair<double, double>, kMoments> best_{};
   StageSlots slots_;
@@ -104,9 +132,7 @@ class SlotWalk {
 void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
   double most = 0;
   for (const Moment& moment : slots->moments) {
-    for (const auto& place : moment) {
-      for (const FrameCount& count : place) most = std::max(most, count.frames);
-    }
+    for (const FrameCount& count : moment) most = std::max(most, count.frames);
   }
   const double room = std::max(0.0, static_cast<double>(micro_batches) - most);
   const std::array<int, kSlackGroups> wanted{0, s.recv_slots, s.send_slots - 1};

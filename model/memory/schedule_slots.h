@@ -14,21 +14,20 @@
 namespace orrery {
 
 inline constexpr int kPlaces = 4;   // ChunkPlace
-// The fullest forward, backward and weight-gradient call, by what forward keeps and by what waits for W.
-inline constexpr int kMoments = 6;
 
-// Frames alive at one moment by place and kind: their number, and their number times the chunk's layers.
+// Frames of one place and kind alive at one moment: their number, and their number times the chunk's layers.
 struct FrameCount {
+  int place = 0, kind = 0;
   double frames = 0, layers = 0;
 };
-using Moment = std::array<std::array<FrameCount, kFrameKinds>, kPlaces>;
+using Moment = std::vector<FrameCount>;
 
 struct StageSlots {
   int stage = 0;
   std::array<double, kPlaces> chunks{};      // chunks of the stage by place
   std::array<double, kPlaces> layers{};      // layers of the stage by place
   std::array<double, kPlaces> most_layers{}; // of the fullest chunk of the place
-  std::array<Moment, kMoments> moments{};
+  std::vector<Moment> moments;
   std::array<double, kSlackGroups> slack{};  // slots beyond those in use that the layout adds
 };
 

@@ -63,9 +63,9 @@ struct Evaluator::Group {
 };
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
-                     const Setting& setting)
+                     const Setting& setting, MemoryModel& memory)
     : request_(request), preset_(preset), limits_(limits), setting_(setting), space_(request, preset),
-      predictor_(request.model, setting.work, setting.cost), memory_(request.model, setting.work) {}
+      predictor_(request.model, setting.work, setting.cost), memory_(memory) {}
 
 double Evaluator::TimeBound(const LayerTable& table, const Strategy& s, double micro_batches) const {
   const auto both = [](const LayerTime& time) { return time.forward.total + time.backward.total; };

@@ -64,10 +64,11 @@ struct EvaluateOptions {
 // The objective of a step: smaller is better.
 double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting);
 
-// Not for concurrent use: one per thread. The setting must outlive it.
+// Not for concurrent use: one per thread. Setting and memory model must outlive it.
 class Evaluator {
  public:
-  Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits, const Setting& setting);
+  Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
+            const Setting& setting, MemoryModel& memory);
 
   JobResult Run(const Job& job, int64_t job_index, const EvaluateOptions& options);
   // One strategy; Refusal: it cannot be lowered.
@@ -89,7 +90,7 @@ class Evaluator {
   const Setting& setting_;
   const Space space_;
   StepPredictor predictor_;
-  MemoryModel memory_;
+  MemoryModel& memory_;
 };
 
 }  // namespace orrery

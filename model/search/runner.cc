@@ -57,7 +57,7 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request), profiles_(profiles), preset_(FindFramework(request.framework)),
-      limits_(LimitsOf(profiles.gpu, profiles.stack)) {
+      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
   CheckFixed(request, preset_);
   MakeSettings();
@@ -77,7 +77,7 @@ void Runner::MakeSettings() {
     for (const int64_t batch : batches) {
       if (batch < 1) throw InputError(fmt::format("global batch {}", batch), "at least one sequence per step");
       settings_.push_back(MakeSetting(request_, profiles_, count, batch));
-      evaluators_.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *settings_.back()));
+      evaluators_.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *settings_.back(), memory_));
     }
   }
 }
@@ -137,7 +137,7 @@ void Runner::Run(bool prune) {
     pool.emplace_back([&] {
       std::vector<std::unique_ptr<Evaluator>> own;
       for (const auto& setting : settings_) {
-        own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *setting));
+        own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *setting, memory_));
       }
       work(own);
     });

@@ -47,6 +47,7 @@ class Runner {
   const Profiles& profiles_;
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
+  MemoryModel memory_;
   std::vector<std::unique_ptr<Setting>> settings_;
   std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by setting
   std::vector<Job> jobs_;
