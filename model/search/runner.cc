@@ -11,6 +11,7 @@
 #include "model/arch/parameters.h"
 #include "model/input/check.h"
 #include "model/ir/verify.h"
+#include "model/units/text.h"
 
 namespace orrery {
 namespace {
@@ -28,6 +29,23 @@ std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profile
   const auto price = request.node_price ? request.node_price : request.topology.node_price;
   if (price) setting->price = price->value / 3600.0 * static_cast<double>(nodes);
   return setting;
+}
+
+// "25 attention heads do not divide by tp 2" -> "attention heads do not divide by tp".
+std::string WithoutNumbers(const std::string& reason) {
+  std::string words;
+  for (std::size_t i = 0; i < reason.size(); ++i) {
+    const auto digit = [&](std::size_t at) { return at < reason.size() && reason[at] >= '0' && reason[at] <= '9'; };
+    const bool starts = i == 0 || reason[i - 1] == ' ';
+    if (!digit(i) || !starts) {
+      words += reason[i];
+      continue;
+    }
+    while (digit(i + 1)) ++i;
+    if (words.empty() && i + 1 < reason.size() && reason[i + 1] == ' ') ++i;
+    if (!words.empty() && words.back() == ' ') words.pop_back();
+  }
+  return words;
 }
 
 void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
@@ -311,19 +329,26 @@ std::variant<Candidate, Refusal> Runner::Assess(const Strategy& strategy) {
 
 std::vector<Rejection> Runner::Rejections() const {
   std::vector<Rejection> rejections;
-  for (const auto& [reason, tally] : refusals_) rejections.push_back({reason, tally.strategies, tally.example});
-  if (counts_.over_memory > 0) {
-    Rejection memory{"out of memory", counts_.over_memory, ""};
-    if (const auto smallest = BestOf(&JobResult::near_miss)) {
-      memory.example = DescribeLayout(smallest->strategy);
-    } else if (const auto least = BestOf(&JobResult::unlimited)) {
-      memory.example = DescribeLayout(least->strategy);
-    }
-    rejections.push_back(std::move(memory));
+  std::map<std::string, std::size_t> by_words;
+  for (const auto& [reason, tally] : refusals_) {
+    const std::string words = WithoutNumbers(reason);
+    const auto [at, fresh] = by_words.emplace(words, rejections.size());
+    if (fresh) rejections.push_back({words, 0, fmt::format("{} ({})", reason, tally.example)});
+    rejections[at->second].strategies += tally.strategies;
   }
+  if (counts_.over_memory > 0) rejections.push_back({"out of memory", counts_.over_memory, MemoryExample()});
   std::stable_sort(rejections.begin(), rejections.end(),
                    [](const Rejection& a, const Rejection& b) { return a.strategies > b.strategies; });
   return rejections;
+}
+
+std::string Runner::MemoryExample() const {
+  auto entry = BestOf(&JobResult::near_miss);
+  if (!entry) entry = BestOf(&JobResult::smallest);
+  if (!entry) return "";
+  const Job& job = jobs_[entry->rank.job];
+  return fmt::format("asks at least {} of {} ({})", Format(limits_.Total(Bytes(entry->arena))),
+                     Format(limits_.capacity), DescribeLayout(entry->strategy, job.micro_batches));
 }
 
 }  // namespace orrery

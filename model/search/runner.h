@@ -41,6 +41,7 @@ class Runner {
   void CountUndivided(const Job& degrees, int setting);
   void MergeCounts();
   void Advance(std::size_t job);
+  std::string MemoryExample() const;
   Candidate Fill(const Entry& entry, std::size_t setting, bool exact_memory);
 
   const SearchRequest& request_;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search against plain enumeration: every strategy predicted, lowered and laid out, nothing pruned.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/arch/catalogue.h"
+#include "model/search/search.h"
+#include "model/topo/catalog.h"
+
+namespace orrery {
+namespace {
+
+struct Job {
+  const char* name;
+  const char* model;
+  int64_t layers;  // 0: as in the catalogue
+  const char* topology;
+  int64_t nodes;
+  int gpus_per_node;
+  int64_t seq_len, global_batch;
+  Precision precision;
+  Optimizer optimizer;
+  const char* framework;
+  double memory_quantile;  // the limit, among the exact memories of all strategies
+};
+
+constexpr Job kJobs[] = {
+    {"gpt_orrery", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam, "orrery", 0.3},
+    {"gpt_tight", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam, "orrery", 0.02},
+    {"bert_two_nodes", "bert-base", 6, "aws-dl1", 2, 4, 128, 24, Precision::kBf16, Optimizer::kLamb, "orrery", 0.2},
+    {"llama_megatron", "llama2-7b", 8, "jean-zay-v100", 2, 4, 512, 32, Precision::kFp16, Optimizer::kAdamW, "megatron", 0.4},
+    {"gpt_deepspeed", "gpt2-medium", 6, "dgx1-v100", 1, 8, 512, 48, Precision::kFp16, Optimizer::kAdam, "deepspeed", 0.3},
+    {"gpt_fsdp", "gpt2-small", 3, "mosaic-a100-40", 2, 8, 256, 64, Precision::kBf16, Optimizer::kAdamW, "fsdp", 0.3},
+    {"t5_orrery", "t5-small", 0, "aws-g5-48xl", 1, 8, 128, 16, Precision::kFp32, Optimizer::kAdam, "orrery", 0.4},
+    {"mlp_ddp", "linear-20-1", 0, "olivia-gh200", 2, 4, 1, 32, Precision::kFp32, Optimizer::kSgd, "ddp", 0.9},
+};
+
+SearchRequest RequestOf(const Job& job) {
+  SearchRequest request;
+  request.model = LoadModel(job.model).spec;
+  if (job.layers > 0) request.model.layers = job.layers;
+  request.topology = LoadTopology(job.topology);
+  request.nodes = {job.nodes};
+  request.gpus_per_node = job.gpus_per_node;
+  request.work.seq_len = job.seq_len;
+  request.work.global_batch = job.global_batch;
+  request.work.precision = job.precision;
+  request.work.optimizer = job.optimizer;
+  request.framework = job.framework;
+  request.top = 12;
+  request.variants = true;
+  return request;
+}
+
+struct Exact {
+  Strategy strategy;
+  double seconds, memory;
+};
+
+class BruteForce {
+ public:
+  BruteForce(const SearchRequest& request, const Profiles& profiles)
+      : request_(request), preset_(FindFramework(request.framework)), limits_(LimitsOf(profiles.gpu, profiles.stack)),
+        cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
+        predictor_(request.model, request.work, {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}) {}
+
+  std::vector<Exact> All() {
+    const int ranks = static_cast<int>(cluster_.ranks());
+    for (int tp = 1; tp <= ranks; ++tp) {
+      for (int pp = 1; pp * tp <= ranks; ++pp) {
+        for (int outer = 1; outer * pp * tp <= ranks; ++outer) {
+          if (ranks % (tp * pp * outer) != 0) continue;
+          Strategy s;
+          s.tp = tp;
+          s.pp = pp;
+          s.dp_outer = outer;
+          s.dp = ranks / (tp * pp * outer);
+          Choices(s);
+        }
+      }
+    }
+    return std::move(all_);
+  }
+
+ private:
+  void Choices(Strategy s) {
+    const bool sharded = s.dp > 1;
+    for (s.zero = 0; s.zero <= (sharded ? 3 : 0); ++s.zero) {
+      if (s.dp_outer > 1 && s.zero == 0) continue;
+      for (int recompute = 0; recompute < 3; ++recompute) {
+        s.recompute = static_cast<Recompute>(recompute);
+        for (int sequence = 0; sequence < 2; ++sequence) {
+          s.sequence_parallel = sequence != 0;
+          for (int schedule = 0; schedule < (s.pp > 1 ? 4 : 2); ++schedule) {
+            s.schedule = static_cast<PipelineSchedule>(schedule);
+            if (s.pp == 1 && s.schedule != PipelineSchedule::k1F1B) continue;
+            const bool chunks = s.schedule == PipelineSchedule::kInterleaved;
+            for (s.vpp = chunks ? 2 : 1; s.vpp <= (chunks ? request_.model.layers : 1); ++s.vpp) Batches(s);
+          }
+        }
+      }
+    }
+  }
+
+  void Batches(Strategy s) {
+    if (!preset_.uneven_chunks && s.vpp > 1 && request_.model.layers % (s.vpp * s.pp) != 0) return;
+    for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
+      const Strategy full = preset_.Complete(s, request_.work.precision);
+      if (!preset_.Refuses(full).empty()) continue;
+      if (CheckStrategy(request_.model, request_.work, full)) continue;
+      const auto lowered = Lower(request_.model, request_.work, full);
+      const double memory = limits_.Total(ExactArena(std::get<ir::Plan>(lowered))).value;
+      all_.push_back({full, std::get<StepTime>(predictor_.Predict(full)).total, memory});
+    }
+  }
+
+  const SearchRequest& request_;
+  const FrameworkPreset& preset_;
+  const MemoryLimits limits_;
+  const ClusterSummary cluster_;
+  StepPredictor predictor_;
+  std::vector<Exact> all_;
+};
+
+class Exactness : public testing::TestWithParam<Job> {};
+
+TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
+  SearchRequest request = RequestOf(GetParam());
+  const Profiles profiles = LoadProfiles(request);
+  std::vector<Exact> all = BruteForce(request, profiles).All();
+  ASSERT_FALSE(all.empty());
+  std::vector<double> memory;
+  for (const Exact& exact : all) memory.push_back(exact.memory);
+  std::sort(memory.begin(), memory.end());
+  request.memory_limit =
+      Bytes(memory[static_cast<std::size_t>(GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
+  std::erase_if(all, [&](const Exact& exact) { return exact.memory > request.memory_limit->value; });
+  std::stable_sort(all.begin(), all.end(), [](const Exact& a, const Exact& b) { return a.seconds < b.seconds; });
+
+  const SearchResult result = Search(request, profiles);
+  const std::size_t expected = std::min(all.size(), static_cast<std::size_t>(request.top));
+  ASSERT_EQ(result.ranked.size(), expected);
+  for (std::size_t i = 0; i < expected; ++i) {
+    EXPECT_DOUBLE_EQ(result.ranked[i].time.total, all[i].seconds)
+        << i << ": " << DescribeLayout(result.ranked[i].strategy) << " / " << DescribeLayout(all[i].strategy);
+    EXPECT_LE(result.ranked[i].memory->total, *request.memory_limit);
+    EXPECT_EQ(result.ranked[i].verify_findings, 0);
+  }
+  EXPECT_EQ(result.counts.space, result.counts.illegal + static_cast<int64_t>(memory.size()));
+  std::printf("%s: %zu strategies, %zu fit; search evaluated %ld, bounded %ld, over memory %ld\n", GetParam().name,
+              memory.size(), all.size(), static_cast<long>(result.counts.evaluated),
+              static_cast<long>(result.counts.bounded), static_cast<long>(result.counts.over_memory));
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, Exactness, testing::ValuesIn(kJobs),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace orrery

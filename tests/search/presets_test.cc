@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each framework offers and how it completes a strategy.
+#include "model/lower/presets.h"
+
+#include <gtest/gtest.h>
+
+#include "model/cost/profile.h"
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+TEST(Presets, EveryFrameworkHasACostProfile) {
+  for (const FrameworkPreset& preset : FrameworkPresets()) {
+    EXPECT_NO_THROW(SelectStackProfile(preset.name, "selene", true)) << preset.name;
+    EXPECT_STRNE(preset.description, "");
+    EXPECT_FALSE(preset.zero.empty());
+    EXPECT_FALSE(preset.recompute.empty());
+  }
+}
+
+TEST(Presets, AnUnknownNameSuggestsTheNearest) {
+  try {
+    FindFramework("megatrom");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("megatron"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Presets, RefusalsNameTheMissingAxis) {
+  Strategy s;
+  s.dp = 8;
+  EXPECT_EQ(FindFramework("ddp").Refuses(s), "");
+  s.zero = 1;
+  EXPECT_EQ(FindFramework("ddp").Refuses(s), "ddp has no ZeRO stage 1");
+  EXPECT_EQ(FindFramework("megatron").Refuses(s), "");
+  s.zero = 2;
+  s.pp = 2;
+  EXPECT_EQ(FindFramework("deepspeed").Refuses(s), "deepspeed runs pipelines only with ZeRO up to stage 1");
+  EXPECT_EQ(FindFramework("orrery").Refuses(s), "");
+  s.pp = 1;
+  s.tp = 2;
+  EXPECT_EQ(FindFramework("fsdp").Refuses(s), "fsdp has no tensor parallelism");
+}
+
+TEST(Presets, CompletingKeepsDegreesAndSetsKnobs) {
+  Strategy s;
+  s.tp = 4;
+  s.micro_batch = 3;
+  s.dp = 2;
+  s.zero = 1;
+  const Strategy megatron = FindFramework("megatron").Complete(s, Precision::kBf16);
+  EXPECT_EQ(megatron.tp, 4);
+  EXPECT_EQ(megatron.micro_batch, 3);
+  EXPECT_TRUE(megatron.fp32_grads);
+  EXPECT_TRUE(megatron.reduce_in_backward);
+  EXPECT_FALSE(FindFramework("megatron").Complete(s, Precision::kFp16).fp32_grads);
+  s.zero = 3;
+  EXPECT_FALSE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
+  s.zero = 1;
+  EXPECT_TRUE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search promises beyond its ranking: determinism, explanations, remedies, clear refusals.
+#include "model/search/search.h"
+
+#include <gtest/gtest.h>
+
+#include "model/arch/catalogue.h"
+#include "model/arch/parameters.h"
+#include "model/topo/catalog.h"
+
+namespace orrery {
+namespace {
+
+SearchRequest Request(const char* model, const char* topology, int64_t nodes, int64_t global_batch) {
+  SearchRequest request;
+  const LoadedModel loaded = LoadModel(model);
+  request.model = loaded.spec;
+  request.topology = LoadTopology(topology);
+  request.nodes = {nodes};
+  request.work.seq_len = loaded.defaults.seq_len.value_or(512);
+  request.work.global_batch = global_batch;
+  request.threads = 2;
+  return request;
+}
+
+void ExpectSame(const SearchResult& a, const SearchResult& b) {
+  ASSERT_EQ(a.ranked.size(), b.ranked.size());
+  for (std::size_t i = 0; i < a.ranked.size(); ++i) {
+    EXPECT_EQ(DescribeLayout(a.ranked[i].strategy), DescribeLayout(b.ranked[i].strategy));
+    EXPECT_EQ(a.ranked[i].time.total, b.ranked[i].time.total);
+    EXPECT_EQ(a.ranked[i].memory->total, b.ranked[i].memory->total);
+  }
+  EXPECT_EQ(a.counts.space, b.counts.space);
+  EXPECT_EQ(a.counts.illegal, b.counts.illegal);
+  EXPECT_EQ(a.counts.bounded, b.counts.bounded);
+  EXPECT_EQ(a.counts.evaluated, b.counts.evaluated);
+  EXPECT_EQ(a.counts.over_memory, b.counts.over_memory);
+  ASSERT_EQ(a.rejections.size(), b.rejections.size());
+  for (std::size_t i = 0; i < a.rejections.size(); ++i) {
+    EXPECT_EQ(a.rejections[i].reason, b.rejections[i].reason);
+    EXPECT_EQ(a.rejections[i].strategies, b.rejections[i].strategies);
+    EXPECT_EQ(a.rejections[i].example, b.rejections[i].example);
+  }
+}
+
+TEST(Search, IsTheSameWithAnyNumberOfThreads) {
+  SearchRequest request = Request("sc21-7.5b", "selene", 8, 256);
+  request.threads = 1;
+  const SearchResult one = Search(request);
+  request.threads = 3;
+  ExpectSame(one, Search(request));
+}
+
+TEST(Search, EveryStrategyIsAccountedFor) {
+  const SearchResult result = Search(Request("sc21-3.6b", "selene", 4, 512));
+  const SearchCounts& c = result.counts;
+  EXPECT_TRUE(result.complete);
+  EXPECT_LE(c.illegal + c.bounded + c.evaluated, c.space);
+  EXPECT_LE(c.space, c.illegal + c.bounded + c.evaluated + c.over_memory);
+}
+
+TEST(Search, RankedPlansFitVerifyAndCarryConsistentFigures) {
+  const SearchRequest request = Request("gpt2-xl", "aws-p4d", 2, 128);
+  const SearchResult result = Search(request);
+  ASSERT_EQ(result.ranked.size(), 5u);
+  const Profiles profiles = LoadProfiles(request);
+  for (const Candidate& c : result.ranked) {
+    ASSERT_TRUE(c.memory.has_value());
+    EXPECT_TRUE(c.memory->fits) << c.memory->verdict;
+    EXPECT_LE(c.memory_bound, c.memory->total);
+    EXPECT_EQ(c.verify_findings, 0) << DescribeLayout(c.strategy);
+    EXPECT_NEAR(c.tokens_per_second * c.time.total, 128.0 * static_cast<double>(request.work.seq_len), 1);
+    const double flops = ModelFlopsPerSequence(request.model, request.work.seq_len, 0).value * 128;
+    EXPECT_NEAR(c.mfu, flops / c.time.total / 16 / profiles.gpu.Peak(Precision::kBf16).value, 1e-12);
+    ASSERT_TRUE(c.price_per_step.has_value());
+    EXPECT_NEAR(c.price_per_step->value, c.time.total / 3600 * 2 * request.topology.node_price->value, 1e-12);
+    EXPECT_NEAR(c.price_per_billion_tokens->value * c.tokens_per_second * c.time.total / 1e9, c.price_per_step->value,
+                1e-9);
+    EXPECT_GE(c.time.total, result.ranked.front().time.total);
+  }
+}
+
+TEST(Search, ComparisonTermsAddUpToTheDifference) {
+  const SearchResult result = Search(Request("sc21-7.5b", "selene", 8, 256));
+  ASSERT_FALSE(result.comparisons.empty());
+  for (const Comparison& comparison : result.comparisons) {
+    double sum = 0;
+    for (const TermDifference& term : comparison.terms) sum += term.seconds;
+    EXPECT_NEAR(sum, comparison.other.time.total - result.ranked.front().time.total, 1e-9);
+    EXPECT_GE(sum, 0);
+  }
+}
+
+TEST(Search, MoreOfAResourceNeverHurts) {
+  const SearchResult result = Search(Request("bert-1.5b", "aws-dl1", 4, 12288));
+  ASSERT_FALSE(result.limits.empty());
+  for (const Limit& limit : result.limits) EXPECT_GE(limit.gain, 0) << limit.resource;
+  EXPECT_GE(result.limits.front().gain, result.limits.back().gain);
+}
+
+TEST(Search, NearMissesAreFasterAndDoNotFit) {
+  SearchRequest request = Request("sc21-18.4b", "selene", 4, 64);
+  const SearchResult result = Search(request);
+  ASSERT_TRUE(result.feasible());
+  for (const Candidate& miss : result.near_misses) {
+    EXPECT_LT(miss.time.total, result.ranked.front().time.total);
+    EXPECT_FALSE(miss.memory->fits);
+    EXPECT_NE(miss.memory->verdict.find("out of memory on stage"), std::string::npos) << miss.memory->verdict;
+  }
+}
+
+TEST(Search, WhenNothingFitsRemediesAreProved) {
+  SearchRequest request = Request("llama2-70b", "aws-p4d", 1, 16);
+  const SearchResult result = Search(request);
+  EXPECT_FALSE(result.feasible());
+  ASSERT_TRUE(result.closest.has_value());
+  EXPECT_FALSE(result.closest->memory->fits);
+  ASSERT_FALSE(result.remedies.empty());
+  for (const Remedy& remedy : result.remedies) {
+    EXPECT_TRUE(remedy.candidate.memory->fits) << remedy.change;
+    EXPECT_NE(remedy.flag, "");
+  }
+  EXPECT_EQ(result.remedies.front().flag.substr(0, 7), "--nodes") << result.remedies.front().flag;
+}
+
+TEST(Search, AFixedAxisThatDoesNotFitCanBeFreed) {
+  SearchRequest request = Request("gpt2-xl", "aws-p4d", 1, 512);
+  request.fixed.micro_batch = 64;
+  request.fixed.recompute = Recompute::kNone;
+  request.fixed.zero = 0;
+  request.fixed.tp = 1;
+  request.fixed.pp = 1;
+  const SearchResult result = Search(request);
+  EXPECT_FALSE(result.feasible());
+  ASSERT_FALSE(result.remedies.empty());
+  EXPECT_EQ(result.remedies.front().flag.substr(0, 13), "--micro-batch");
+}
+
+TEST(Search, ObjectivesDifferWhereTheyShould) {
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
+  request.nodes = {1, 2, 4};
+  const SearchResult fastest = Search(request);
+  request.objective = Objective::kTokensPerDollar;
+  const SearchResult thrifty = Search(request);
+  EXPECT_LE(thrifty.ranked.front().price_per_billion_tokens->value,
+            fastest.ranked.front().price_per_billion_tokens->value);
+  EXPECT_GE(fastest.ranked.front().tokens_per_second, thrifty.ranked.front().tokens_per_second);
+  EXPECT_LT(thrifty.ranked.front().nodes, fastest.ranked.front().nodes);
+}
+
+TEST(Search, ARangeOfBatchesIsRankedByTimePerToken) {
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 2, 64);
+  request.global_batches = {16, 64, 256};
+  const SearchResult result = Search(request);
+  EXPECT_EQ(result.ranked.front().global_batch, 256);
+  for (std::size_t i = 1; i < result.ranked.size(); ++i) {
+    EXPECT_LE(result.ranked[i].tokens_per_second, result.ranked[i - 1].tokens_per_second * (1 + 1e-12));
+  }
+}
+
+TEST(Search, FixedAxesHold) {
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 2, 64);
+  request.fixed.tp = 2;
+  request.fixed.zero = 3;
+  request.fixed.recompute = Recompute::kFull;
+  for (const Candidate& c : Search(request).ranked) {
+    EXPECT_EQ(c.strategy.tp, 2);
+    EXPECT_TRUE(c.strategy.zero == 3 || c.strategy.dp == 1);
+    EXPECT_EQ(c.strategy.recompute, Recompute::kFull);
+  }
+}
+
+TEST(Search, ContradictionsAreInputErrors) {
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
+  request.fixed.tp = 3;
+  EXPECT_THROW(Search(request), InputError);
+  request.fixed.tp = 2;
+  request.framework = "ddp";
+  EXPECT_THROW(Search(request), InputError);
+  request = Request("gpt2-medium", "selene", 1, 64);
+  request.objective = Objective::kCost;
+  EXPECT_THROW(Search(request), InputError);
+  request = Request("gpt2-medium", "aws-p4d", 0, 64);
+  EXPECT_THROW(Search(request), InputError);
+}
+
+TEST(Search, AssessAgreesWithTheRanking) {
+  const SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
+  const SearchResult result = Search(request);
+  const Candidate& first = result.ranked.front();
+  const auto assessed = Assess(request, LoadProfiles(request), first.strategy);
+  EXPECT_EQ(std::get<Candidate>(assessed).time.total, first.time.total);
+  EXPECT_EQ(std::get<Candidate>(assessed).memory->total, first.memory->total);
+  Strategy wrong = first.strategy;
+  wrong.dp *= 2;
+  EXPECT_TRUE(std::holds_alternative<Refusal>(Assess(request, LoadProfiles(request), wrong)));
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The enumeration of the space.
+#include "model/search/space.h"
+
+#include <gtest/gtest.h>
+
+namespace orrery {
+namespace {
+
+SearchRequest Request() {
+  SearchRequest request;
+  request.model.layers = 12;
+  return request;
+}
+
+TEST(Space, DivisorsAreCompleteAndAscending) {
+  EXPECT_EQ(Divisors(1), (std::vector<int64_t>{1}));
+  EXPECT_EQ(Divisors(36), (std::vector<int64_t>{1, 2, 3, 4, 6, 9, 12, 18, 36}));
+  EXPECT_EQ(Divisors(7), (std::vector<int64_t>{1, 7}));
+}
+
+TEST(Space, DegreesMultiplyToTheRanksAndTpBeyondANodeComesLast) {
+  const SearchRequest request = Request();
+  const std::vector<Job> degrees = Space(request, FindFramework("orrery")).Degrees(16, 4);
+  EXPECT_EQ(degrees.size(), 15u);  // ordered triples of factors of 2^4
+  bool beyond = false;
+  for (const Job& job : degrees) {
+    EXPECT_EQ(job.tp * job.pp * job.data, 16);
+    EXPECT_FALSE(beyond && job.tp <= 4);
+    beyond = beyond || job.tp > 4;
+  }
+}
+
+TEST(Space, FixedAxesAndFrameworksCutIt) {
+  SearchRequest request = Request();
+  request.fixed.tp = 2;
+  request.fixed.pp = 4;
+  EXPECT_EQ(Space(request, FindFramework("orrery")).Degrees(16, 8).size(), 1u);
+  request.fixed = {};
+  for (const Job& job : Space(request, FindFramework("ddp")).Degrees(16, 8)) EXPECT_EQ(job.data, 16);
+  EXPECT_EQ(Space(request, FindFramework("megatron")).Shards(2, 4).size(), 2u);
+  EXPECT_EQ(Space(request, FindFramework("fsdp")).Shards(1, 1).size(), 1u);  // one rank: nothing to shard
+}
+
+TEST(Space, MegatronInterleavesOnlyEvenly) {
+  const SearchRequest request = Request();
+  int even = 0, all = 0;
+  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2)) even += choice.vpp > 1;
+  for (const ScheduleChoice& choice : Space(request, FindFramework("orrery")).Schedules(2)) all += choice.vpp > 1;
+  EXPECT_EQ(even, 3);  // 2, 3, 6 chunks of 12 layers on 2 stages
+  EXPECT_EQ(all, 5);   // 2 to 6
+}
+
+}  // namespace
+}  // namespace orrery
