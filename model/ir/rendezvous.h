@@ -4,6 +4,7 @@
 // interleaving, so one run is a proof.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct StageTasks {
   std::vector<int32_t> waits;     // earlier tasks of the stage
   int lanes = 0;
 
+  void Reserve(size_t tasks) {
+    lane.reserve(tasks);
+    match.reserve(tasks);
+    wait_end.reserve(tasks);
+    waits.reserve(tasks);
+  }
   void Add(int32_t task_lane, int32_t task_match) {
     lane.push_back(task_lane);
     match.push_back(task_match);

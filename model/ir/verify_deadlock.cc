@@ -84,16 +84,17 @@ class Contraction {
   Contraction(const Stage& stage, int index, Meetings* meetings)
       : stage_(stage), meetings_(*meetings), cells_(stage.program, stage.layout, Cutting()) {
     meetings_.StartStage();
-    lanes_ = stage.plan.streams.size() + 1;
-    FindOwnStreams();
+    FindOwnLanes();
     for (const Variant& variant : stage.variants) steps_.push_back(StepsOf(variant, index));
-    writer_.assign(cells_.count(), -1);
-    reader_.assign(cells_.count() * lanes_, -1);
+    last_.assign(cells_.count() * (lanes_ + 1), -1);
     needed_.assign(lanes_, -1);
     tasks_.lanes = static_cast<int>(lanes_);
   }
 
   StageTasks Build() {
+    size_t tasks = 0;
+    for (const int32_t variant : stage_.variant_of) tasks += steps_[variant].size();
+    tasks_.Reserve(tasks);
     for (size_t c = 0; c < stage_.layout.calls.size(); ++c) {
       for (const Step& step : steps_[stage_.variant_of[c]])
         Add(step, stage_.layout.calls[c].micro_batch);
@@ -127,11 +128,18 @@ class Contraction {
 
   // Point-to-point ops keep a lane of their own if nothing else is on their stream; the rest stays
   // in issue order.
-  void FindOwnStreams() {
-    own_.assign(stage_.plan.streams.size(), 1);
+  void FindOwnLanes() {
+    std::vector<char> own(stage_.plan.streams.size(), 1);
     for (const Block& block : stage_.program.blocks) {
       for (const Op& op : block.ops) {
-        if (Info(op.kind).op_class != OpClass::kPointToPoint) own_[op.stream] = 0;
+        if (Info(op.kind).op_class != OpClass::kPointToPoint) own[op.stream] = 0;
+      }
+    }
+    lane_of_.assign(own.size(), 0);
+    for (const Block& block : stage_.program.blocks) {
+      for (const Op& op : block.ops) {
+        int32_t& lane = lane_of_[op.stream];
+        if (own[op.stream] && lane == 0) lane = static_cast<int32_t>(lanes_++);
       }
     }
   }
@@ -143,7 +151,7 @@ class Contraction {
       const Op& op = stage_.op(variant, i);
       if (Meets(stage_.plan, op)) {
         Step step;
-        step.lane = own_[op.stream] ? op.stream + 1 : 0;
+        step.lane = lane_of_[op.stream];
         step.line = meetings_.LineOf(index, op);
         step.receives = op.kind == OpKind::kRecv;
         steps.push_back(std::move(step));
@@ -173,39 +181,41 @@ class Contraction {
       needed_[tasks_.lane[task]] = std::max(needed_[tasks_.lane[task]], task);
   }
 
+  // The task counts as added while its cells are walked: it never waits for itself, being on its
+  // own lane.
   void Add(const Step& step, int32_t micro_batch) {
     const auto id = static_cast<int32_t>(tasks_.lane.size());
+    tasks_.Add(step.lane, step.line < 0 ? -1 : meetings_.Next(step.line, step.receives));
     for (const Access& access : step.accesses) {
       cells_.Each(access.view, micro_batch, [&](size_t cell) {
-        Need(writer_[cell], step.lane);
-        if (!access.write) return;
-        for (size_t lane = 0; lane < lanes_; ++lane) Need(reader_[cell * lanes_ + lane], step.lane);
+        int32_t* const writer = last_.data() + cell * (lanes_ + 1);
+        int32_t* const reader = writer + 1;  // by lane
+        Need(*writer, step.lane);
+        if (!access.write) {
+          reader[step.lane] = id;
+          return;
+        }
+        for (size_t lane = 0; lane < lanes_; ++lane) {
+          Need(reader[lane], step.lane);
+          reader[lane] = -1;
+        }
+        *writer = id;
       });
     }
-    tasks_.Add(step.lane, step.line < 0 ? -1 : meetings_.Next(step.line, step.receives));
     for (int32_t& task : needed_) {
       if (task >= 0) tasks_.WaitFor(task);
       task = -1;
-    }
-    for (const Access& access : step.accesses) {
-      cells_.Each(access.view, micro_batch, [&](size_t cell) {
-        if (access.write) {
-          writer_[cell] = id;
-          std::fill_n(reader_.begin() + static_cast<std::ptrdiff_t>(cell * lanes_), lanes_, -1);
-        } else {
-          reader_[cell * lanes_ + step.lane] = id;
-        }
-      });
     }
   }
 
   const Stage& stage_;
   Meetings& meetings_;
   const Cells cells_;
-  size_t lanes_ = 0;
-  std::vector<char> own_;                 // by stream
+  size_t lanes_ = 1;
+  std::vector<int32_t> lane_of_;          // by stream; 0: in issue order with the rest
   std::vector<std::vector<Step>> steps_;  // by variant
-  std::vector<int32_t> writer_, reader_, needed_;
+  std::vector<int32_t> last_;  // by cell: the task that wrote it, then by lane the last to read it
+  std::vector<int32_t> needed_;  // by lane
   StageTasks tasks_;
 };
 

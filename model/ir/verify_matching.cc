@@ -49,7 +49,11 @@ class MatchingPass {
  private:
   void Collect(size_t s) {
     const Stage& stage = stages_[s];
-    std::vector<std::vector<Issue>> of_variant;
+    struct Filed {  // where the issues of one op go
+      Issue issue;
+      std::vector<Issue>* list;
+    };
+    std::vector<std::vector<Filed>> of_variant;
     for (const Variant& variant : stage.variants) {
       of_variant.emplace_back();
       for (int32_t i : variant.ops) {
@@ -59,27 +63,25 @@ class MatchingPass {
             !(cls == OpClass::kCollective && CrossesStages(plan_, op.group)))
           continue;
         const ViewId view = op.in.empty() ? op.out[0] : op.in[0];
-        of_variant.back().push_back({op.kind, stage.ViewBytes(view), stage.buffer_of(view).dtype,
-                                     op.tag, static_cast<int32_t>(op.attrs.Int(Attr::kReduceOp)), 0,
-                                     variant.block, i, op.stream});
+        of_variant.back().push_back(
+            {{op.kind, stage.ViewBytes(view), stage.buffer_of(view).dtype, op.tag,
+              static_cast<int32_t>(op.attrs.Int(Attr::kReduceOp)), 0, variant.block, i, op.stream},
+             ListOf(s, op)});
       }
     }
     for (size_t c = 0; c < stage.layout.calls.size(); ++c) {
-      for (Issue issue : of_variant[stage.variant_of[c]]) {
-        issue.micro_batch = stage.layout.calls[c].micro_batch;
-        File(s, issue);
+      for (const Filed& filed : of_variant[stage.variant_of[c]]) {
+        filed.list->push_back(filed.issue);
+        filed.list->back().micro_batch = stage.layout.calls[c].micro_batch;
       }
     }
   }
 
-  void File(size_t s, const Issue& issue) {
-    const Op& op = stages_[s].program.blocks[issue.block].ops[issue.op];
-    if (Info(op.kind).op_class == OpClass::kCollective) {
-      collectives_[s][{op.group, op.stream}].push_back(issue);
-      return;
-    }
+  std::vector<Issue>* ListOf(size_t s, const Op& op) {
+    if (Info(op.kind).op_class == OpClass::kCollective)
+      return &collectives_[s][{op.group, op.stream}];
     auto& side = op.kind == OpKind::kSend ? sends_ : receives_;
-    side[ChannelOf(plan_.mesh, static_cast<int>(s), op)].push_back(issue);
+    return &side[ChannelOf(plan_.mesh, static_cast<int>(s), op)];
   }
 
   void CompareGroup(int group) {

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
+#include <ctime>
 
 #include "model/arch/catalogue.h"
 #include "tests/ir_verify/planting.h"
@@ -94,12 +95,11 @@ TEST(Verify, OfGpt3On4096GpusIsQuick) {
   const ModelSpec model = LoadModel("gpt3-175b").spec;
   double best = 1e9;
   for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start =
+        std::clock();  // processor time: the bar is not for the neighbours' load
     const LowerResult result = Lower(model, work, strategy);
     ExpectClean(std::get<Plan>(result));
-    best = std::min(
-        best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-                  .count());
+    best = std::min(best, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
   fmt::print("gpt3-175b on 4096 GPUs, 192 micro-batches: lowered and verified in {:.1f} ms\n",
              best);
