@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads capacities and names off a cluster.
+#include "model/network/wires.h"
+
+#include <fmt/format.h>
+
+namespace orrery::net {
+
+std::string LinkName(const Cluster& cluster, LinkId link) {
+  const Link& ends = cluster.links[static_cast<std::size_t>(link)];
+  return fmt::format("{} -> {}", cluster.DeviceName(ends.from), cluster.DeviceName(ends.to));
+}
+
+Wires WiresOf(const Cluster& cluster) {
+  Wires wires;
+  wires.capacity.reserve(cluster.links.size());
+  for (const Link& link : cluster.links) wires.capacity.push_back(link.capacity);
+  wires.name = [&cluster](LinkId link) { return LinkName(cluster, link); };
+  return wires;
+}
+
+}  // namespace orrery::net
