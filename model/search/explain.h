@@ -13,7 +13,7 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
                               const std::optional<Candidate>& unlimited);
 
 // Searches with one change each until something fits.
-std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles, const Candidate* closest);
+std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles);
 
 // The ranked candidates alone, without explanations.
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles);

@@ -10,6 +10,8 @@
 namespace orrery {
 namespace {
 
+constexpr int64_t kFarthestBatch = 4096;  // sequences up or down
+
 class RemedyFinder {
  public:
   RemedyFinder(const SearchRequest& request, const Profiles& profiles) : request_(request), profiles_(profiles) {
@@ -18,7 +20,7 @@ class RemedyFinder {
 
   std::vector<Remedy> Find() {
     FreeAxes();
-    Nodes();
+    if (!GlobalBatch()) Nodes();
     SequenceLength();
     Precision16();
     Framework();
@@ -74,6 +76,44 @@ class RemedyFinder {
     }
   }
 
+  // A batch that no legal data-parallel degree divides: the nearest one that some degree does.
+  bool GlobalBatch() {
+    const int64_t now = request_.global_batches.empty() ? request_.work.global_batch : request_.global_batches.front();
+    if (AnyLegal(now)) return false;
+    for (int64_t delta = 1; delta <= kFarthestBatch; ++delta) {
+      for (const int64_t batch : {now + delta, now - delta}) {
+        if (batch < 1 || !AnyLegal(batch)) continue;
+        SearchRequest changed = request_;
+        changed.global_batches = {batch};
+        if (Try(changed, profiles_, fmt::format("a global batch of {} instead of {}", batch, now),
+                fmt::format("--global-batch {}", batch))) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // Degrees alone, with the simplest schedule and micro-batch.
+  bool AnyLegal(int64_t batch) {
+    const FrameworkPreset& preset = FindFramework(request_.framework);
+    const Space space(request_, preset);
+    Workload work = request_.work;
+    work.global_batch = batch;
+    for (const int64_t nodes : request_.nodes.empty() ? std::vector<int64_t>{request_.topology.nodes} : request_.nodes) {
+      const ClusterSummary cluster = Summarise(request_.topology, nodes, request_.gpus_per_node);
+      for (const Job& job : space.Degrees(cluster.ranks(), cluster.gpus_per_node)) {
+        Strategy s;
+        s.tp = job.tp;
+        s.pp = job.pp;
+        s.dp = job.data;
+        s.micro_batch = request_.fixed.micro_batch.value_or(1);
+        if (!CheckStrategy(request_.model, work, s)) return true;
+      }
+    }
+    return false;
+  }
+
   void Nodes() {
     const int64_t now = request_.nodes.empty() ? request_.topology.nodes
                                                : *std::max_element(request_.nodes.begin(), request_.nodes.end());
@@ -85,7 +125,7 @@ class RemedyFinder {
     }
   }
 
-  // One node more up to eight, then steps of a quarter up to 64 times as many.
+  // One node more up to eight, then doubling up to 64 times as many.
   std::vector<int64_t> MoreNodes(int64_t now) const {
     std::vector<int64_t> counts;
     for (int64_t n = now; n < request_.topology.max_nodes && n < now * 64 && counts.size() < 24;) {
@@ -136,7 +176,7 @@ class RemedyFinder {
 
 }  // namespace
 
-std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles, const Candidate*) {
+std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles) {
   return RemedyFinder(request, profiles).Find();
 }
 

@@ -71,13 +71,28 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   if (!refusal.empty()) throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
 }
 
+void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
+  static constexpr std::pair<const char*, Precision> kNames[] = {
+      {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"fp16", Precision::kFp16}, {"bf16", Precision::kBf16}};
+  if (gpu.Peak(request.work.precision).value > 0) return;
+  std::string wrong, right;
+  for (const auto& [name, precision] : kNames) {
+    if (precision == request.work.precision) wrong = name;
+    if (gpu.Peak(precision).value > 0) right += fmt::format("{}{}", right.empty() ? "" : ", ", name);
+  }
+  throw InputError(fmt::format("{} has no {} arithmetic", gpu.header.id, wrong),
+                   fmt::format("give --precision, one of: {}", right));
+}
+
 }  // namespace
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request), profiles_(profiles), preset_(FindFramework(request.framework)),
       limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
+  CheckArithmetic(request, profiles.gpu);
   CheckFixed(request, preset_);
+  if (request.work.seq_len < 1) throw InputError("the sequence length must be at least 1", "give --seq-len");
   MakeSettings();
   MakeJobs();
 }

@@ -71,7 +71,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   } else {
     if (const auto closest = runner.BestOf(&JobResult::smallest)) result.closest = runner.Complete(*closest, true);
     result.near_misses = runner.NearMisses(nullptr, kNearMisses);
-    result.remedies = FindRemedies(request, profiles, result.closest ? &*result.closest : nullptr);
+    result.remedies = FindRemedies(request, profiles);
   }
   result.rejections = runner.Rejections();
   result.counts = runner.counts();

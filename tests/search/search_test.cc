@@ -136,6 +136,14 @@ TEST(Search, AFixedAxisThatDoesNotFitCanBeFreed) {
   EXPECT_EQ(result.remedies.front().flag.substr(0, 13), "--micro-batch");
 }
 
+TEST(Search, ABatchThatNothingDividesIsMovedToTheNearest) {
+  SearchRequest request = Request("gpt3-175b", "selene", 512, 2047);
+  const SearchResult result = Search(request);
+  EXPECT_FALSE(result.feasible());
+  ASSERT_FALSE(result.remedies.empty());
+  EXPECT_EQ(result.remedies.front().flag, "--global-batch 2048");
+}
+
 TEST(Search, ObjectivesDifferWhereTheyShould) {
   SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
   request.nodes = {1, 2, 4};
@@ -179,6 +187,8 @@ TEST(Search, ContradictionsAreInputErrors) {
   EXPECT_THROW(Search(request), InputError);
   request = Request("gpt2-medium", "selene", 1, 64);
   request.objective = Objective::kCost;
+  EXPECT_THROW(Search(request), InputError);
+  request = Request("gpt2-medium", "dgx1-v100", 1, 64);  // no bf16
   EXPECT_THROW(Search(request), InputError);
   request = Request("gpt2-medium", "aws-p4d", 0, 64);
   EXPECT_THROW(Search(request), InputError);

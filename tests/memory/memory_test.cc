@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory reports of lowered plans: sums, moments, verdicts.
+#include "model/memory/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "model/arch/catalogue.h"
+#include "model/arch/parameters.h"
+#include "model/lower/lower.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+struct Case {
+  ModelSpec model;
+  Workload work;
+  Strategy strategy;
+};
+
+// The Megatron run of four V100-16GB: fp32, attention materialised.
+Case MegatronRun(int micro_batch) {
+  Case c;
+  const LoadedModel loaded = LoadModel("megatron-s9");
+  c.model = loaded.spec;
+  c.work.seq_len = 1024;
+  c.work.precision = Precision::kFp32;
+  c.strategy.dp = 4;
+  c.strategy.micro_batch = micro_batch;
+  c.strategy.flash_attention = false;
+  c.work.global_batch = int64_t{4} * micro_batch;
+  return c;
+}
+
+MemoryReport Report(const Case& c, const MemoryLimits& limits) {
+  return ReportMemory(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy)), limits);
+}
+
+TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
+  Case c = MegatronRun(2);
+  c.strategy.pp = 2;
+  c.strategy.dp = 2;
+  c.work.global_batch = 8;
+  const MemoryReport report = Report(c, {Bytes(16 * kGiB), Bytes(1e9), 0.05});
+  ASSERT_EQ(report.stages.size(), 2u);
+  for (const StageMemory& stage : report.stages) {
+    double sum = 0;
+    for (const Bytes& bytes : stage.by_class) sum += bytes.value;
+    EXPECT_DOUBLE_EQ(sum, stage.live.value);
+    EXPECT_LE(stage.live, stage.arena);
+    EXPECT_LE(stage.slack.value, 0.02 * stage.arena.value);
+    ASSERT_FALSE(stage.largest.empty());
+    for (std::size_t i = 1; i < stage.largest.size(); ++i) EXPECT_GE(stage.largest[i - 1].bytes, stage.largest[i].bytes);
+  }
+  EXPECT_DOUBLE_EQ(report.total.value, (report.arena + report.context + report.fragmentation).value);
+  EXPECT_DOUBLE_EQ(report.arena.value, ExactArena(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy))).value);
+}
+
+TEST(MemoryReport, StateOfAnFp32AdamRunIsSixteenBytesPerParameter) {
+  const Case c = MegatronRun(2);
+  const MemoryReport report = Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0});
+  const auto of = [&](MemoryClass cls) { return report.peak().by_class[static_cast<std::size_t>(cls)].value; };
+  const double parameters = static_cast<double>(CountParameters(c.model).total);
+  EXPECT_NEAR(of(MemoryClass::kWeights), 4 * parameters, 1e3);
+  EXPECT_NEAR(of(MemoryClass::kGradients), 4 * parameters, 1e3);
+  EXPECT_NEAR(of(MemoryClass::kOptimizer), 8 * parameters, 1e3);
+}
+
+TEST(MemoryReport, ARunThatFitsSaysHowMuchIsLeft) {
+  const MemoryReport report = Report(MegatronRun(2), {Bytes(15.78 * kGiB), Bytes(1e9), 0.06});
+  EXPECT_TRUE(report.fits) << report.verdict;
+  EXPECT_EQ(report.verdict.substr(0, 5), "fits:");
+  EXPECT_EQ(report.peak().moment.micro_batch, 0);
+}
+
+TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
+  const MemoryReport report = Report(MegatronRun(32), {Bytes(15.78 * kGiB), Bytes(1e9), 0.06});
+  EXPECT_FALSE(report.fits);
+  EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
+  EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos) << report.verdict;
+  EXPECT_NE(report.verdict.find(" asks "), std::string::npos) << report.verdict;
+  EXPECT_NE(report.verdict.find("capacity 15.8 GiB"), std::string::npos) << report.verdict;
+}
+
+TEST(MemoryReport, TheFirstOverflowComesNoLaterThanThePeak) {
+  const Case c = MegatronRun(4);
+  const MemoryReport whole = Report(c, {Bytes(100 * kGiB), Bytes(0.0), 0});
+  for (const double share : {0.3, 0.6, 0.9, 0.999}) {
+    const MemoryReport report = Report(c, {whole.live * share, Bytes(0.0), 0});
+    EXPECT_FALSE(report.fits);
+    EXPECT_NE(report.verdict.find(" live when "), std::string::npos) << report.verdict;
+  }
+  const MemoryReport exact = Report(c, {whole.arena, Bytes(0.0), 0});
+  EXPECT_TRUE(exact.fits) << exact.verdict;
+}
+
+TEST(MemoryReport, ZeroOneSplitsTheOptimizerState) {
+  Case c = MegatronRun(2);
+  const auto optimizer = [&] {
+    return Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0}).peak().by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)];
+  };
+  const double whole = optimizer().value;
+  c.strategy.zero = 1;
+  EXPECT_NEAR(optimizer().value, whole / 4, whole * 1e-4);
+}
+
+}  // namespace
+}  // namespace orrery
