@@ -48,7 +48,7 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
   LayerPass pass;
   pass.device = layer.forward.device + layer.backward.device + adding;
   pass.tensor = layer.forward.tensor + layer.backward.tensor;
-  pass.hidden = layer.backward.tensor_hidden;
+  pass.hidden = layer.forward.tensor_hidden + layer.backward.tensor_hidden;
   pass.host = forward + backward - pass.device - pass.tensor;
   if (layout.zero >= 2 && layout.data->dp > 1) {
     const DataGroup& data = *layout.data;

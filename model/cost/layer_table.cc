@@ -47,7 +47,7 @@ TensorCost MakeTensorCost(int tp, const CostSetting& s) {
 // Sums over one list of operations.
 struct Sum {
   double device = 0, tensor = 0, host = 0, weight_gradient = 0, accumulated = 0;
-  bool all_reduces = false;  // blocking all-reduces, not sequence-parallel pairs
+  bool all_reduces = false;  // all-reduces, not the pairs of sequence parallelism
 
   void Add(const std::vector<ShapedOp>& ops, const OpCost& cost, const TensorCost& tensor_cost, double host_op) {
     for (const ShapedOp& op : ops) {
@@ -100,13 +100,15 @@ struct SegmentCosting {
     recompute.Add(whole ? ops.forward : ops.recompute, cost, tensor, stack.host_forward_op.value);
     backward.Add(ops.backward, cost, tensor, stack.host_backward_op.value);
     LayerTime time;
-    time.forward = Finish(forward, 0.0, host_factor);
-    // Only an input-gradient all-reduce runs beside the weight-gradient product.
-    const double hidden = backward.all_reduces ? stack.tensor_overlap : 0.0;
-    const PassTime again = Finish(recompute, 0.0, host_factor);
+    const auto pairs = [&](const Sum& sum) { return sum.all_reduces ? 0.0 : stack.sequence_overlap; };
+    time.forward = Finish(forward, pairs(forward), host_factor);
+    // An all-reduce has only the weight-gradient product of a backward pass to run beside.
+    const double hidden = backward.all_reduces ? stack.tensor_overlap : pairs(backward);
+    const PassTime again = Finish(recompute, pairs(recompute), host_factor);
     time.backward = Finish(backward, hidden, host_factor);
     time.backward.device += again.device;
     time.backward.tensor += again.tensor;
+    time.backward.tensor_hidden += again.tensor_hidden;
     time.backward.host += again.host;
     time.backward.total = SmoothMax(time.backward.device + time.backward.tensor, time.backward.host);
     time.recompute_device = again.device;

@@ -114,7 +114,9 @@ struct StackProfile {
   Seconds step_per_doubling;          // per step and doubling of the number of nodes
   Seconds tensor_latency;             // per tensor-parallel collective
   Seconds tensor_latency_per_rank;    // and per further rank
-  double tensor_overlap = 0;          // part of a backward tensor-parallel collective that is hidden
+  double tensor_overlap = 0;          // part of a backward tensor-parallel all-reduce that is hidden
+  double sequence_overlap = 0;        // part of the gathers and scatters of sequence parallelism that is
+                                      // hidden beside pieces of the products that need them
   double scaleup_use = 1;             // scale-up bandwidth in training over the benchmark's
   double data_scaleup_use = 1;        // same, data-parallel reduction
   double data_nic_use = 1;            // NIC bandwidth of the data-parallel reduction over the benchmark's

@@ -82,6 +82,7 @@ const ConstantRow<Stack> kStack[] = {
     {"tensor_latency", &Stack::tensor_latency, 0, 1e-1},
     {"tensor_latency_per_rank", &Stack::tensor_latency_per_rank, 0, 1e-1},
     {"tensor_overlap", &Stack::tensor_overlap, 0, 1},
+    {"sequence_overlap", &Stack::sequence_overlap, 0, 1},
     {"scaleup_use", &Stack::scaleup_use, 0.01, 2},
     {"data_scaleup_use", &Stack::data_scaleup_use, 0.01, 2},
     {"data_nic_use", &Stack::data_nic_use, 0.01, 2},
