@@ -18,6 +18,11 @@ const double* Transposed(const double* x, int64_t rows, int64_t cols, std::vecto
   return storage.data();
 }
 
+// y += factor x; the two never overlap.
+void AddScaled(double* __restrict y, const double* __restrict x, double factor, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] += factor * x[j];
+}
+
 }  // namespace
 
 void Matmul(const KernelArgs& args) {
@@ -35,10 +40,7 @@ void Matmul(const KernelArgs& args) {
   row.resize(n);
   for (int64_t i = 0; i < m; ++i) {
     std::fill(row.begin(), row.end(), 0.0);
-    for (int64_t p = 0; p < k; ++p) {
-      const double factor = a[i * k + p];
-      for (int64_t j = 0; j < n; ++j) row[j] += factor * b[p * n + j];
-    }
+    for (int64_t p = 0; p < k; ++p) AddScaled(row.data(), b + p * n, a[i * k + p], n);
     for (int64_t j = 0; j < n; ++j) c[i * n + j] = row[j] + (bias ? added[j] : 0.0) + (acc ? old[i * n + j] : 0.0);
   }
 }

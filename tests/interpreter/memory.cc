@@ -18,21 +18,23 @@ constexpr uint64_t kTailMark = 0x7ff8'0000'5eed'0001u;
 Memory::Memory(int64_t grains) : values_(grains, kNan) {}
 
 std::vector<double> Memory::Read(const Slice& slice) const {
+  const double* from = values_.data() + slice.at;
+  if (slice.stride == 1) return {from, from + slice.n};
   std::vector<double> values(slice.n);
-  for (int64_t i = 0; i < slice.n; ++i) {
-    const double* element = values_.data() + slice.at + i * slice.stride;
-    bool whole = true;
-    for (int32_t g = 1; g < slice.stride; ++g) whole &= std::bit_cast<uint64_t>(element[g]) == kTailMark;
-    values[i] = whole ? element[0] : kNan;
-  }
+  double* to = values.data();
+  for (int64_t i = 0; i < slice.n; ++i) to[i] = from[i * slice.stride];
+  for (int32_t g = 1; g < slice.stride; ++g)
+    for (int64_t i = 0; i < slice.n; ++i)
+      if (std::bit_cast<uint64_t>(from[i * slice.stride + g]) != kTailMark) to[i] = kNan;
   return values;
 }
 
 void Memory::Write(const Slice& slice, std::span<const double> values) {
+  double* to = values_.data() + slice.at;
+  const double mark = std::bit_cast<double>(kTailMark);
   for (int64_t i = 0; i < slice.n; ++i) {
-    double* element = values_.data() + slice.at + i * slice.stride;
-    element[0] = values[i];
-    for (int32_t g = 1; g < slice.stride; ++g) element[g] = std::bit_cast<double>(kTailMark);
+    to[i * slice.stride] = values[i];
+    for (int32_t g = 1; g < slice.stride; ++g) to[i * slice.stride + g] = mark;
   }
 }
 
