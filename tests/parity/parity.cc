@@ -31,7 +31,7 @@ interpreter::RunOptions Options(const Job& job, uint64_t order_seed) {
 
 LowerResult LowerCase(const Case& c) {
   LowerOptions options;
-  if (c.uniform_dtype) options.uniform_dtype = ir::Dtype::kF64;
+  if (c.uniform_dtype) options.uniform_dtype = ir::Dtype::kF32;  // as wide as token numbers: one element size
   options.optimizer = c.job->optimizer;
   return Lower(c.job->model, c.job->work, c.strategy, options);
 }
