@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "model/input/diagnostics.h"
@@ -18,18 +17,18 @@ constexpr int64_t kMostRanks = 1'000'000;
 constexpr int64_t kMostBatch = int64_t{1} << 40;
 constexpr double kLongestStep = 1e7;  // seconds
 
-template <class E>
-using Names = std::span<const std::pair<const char*, E>>;
-
-constexpr std::pair<const char*, Precision> kPrecisionNames[] = {
-    {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"fp16", Precision::kFp16}, {"bf16", Precision::kBf16}};
+constexpr std::pair<const char*, Precision> kPrecisionNames[] = {{"fp32", Precision::kFp32},
+                                                                 {"tf32", Precision::kTf32},
+                                                                 {"fp16", Precision::kFp16},
+                                                                 {"bf16", Precision::kBf16}};
 constexpr std::pair<const char*, Recompute> kRecomputeNames[] = {
     {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
 constexpr std::pair<const char*, Optimizer> kOptimizerNames[] = {{"sgd", Optimizer::kSgd},
                                                                  {"adam", Optimizer::kAdam},
                                                                  {"adamw", Optimizer::kAdamW},
                                                                  {"lamb", Optimizer::kLamb}};
-constexpr std::pair<const char*, Window> kWindowNames[] = {{"step", Window::kStep}, {"microstep", Window::kMicrostep}};
+constexpr std::pair<const char*, Window> kWindowNames[] = {{"step", Window::kStep},
+                                                           {"microstep", Window::kMicrostep}};
 constexpr std::pair<const char*, Family> kCsvFamilies[] = {{"gpt", Family::kDecoder},
                                                            {"llama", Family::kDecoder},
                                                            {"bert", Family::kEncoder},
@@ -39,14 +38,15 @@ constexpr std::pair<const char*, bool> kFrameworks[] = {
 
 // The value of a name, or a refusal of the row.
 template <class E, std::size_t N>
-E Choose(const std::string& column, const std::string& text, const std::pair<const char*, E> (&names)[N],
-         CaseRow* row) {
+E Choose(const std::string& column, const std::string& text,
+         const std::pair<const char*, E> (&names)[N], CaseRow* row) {
   std::vector<std::string> known;
   for (const auto& [name, value] : names) {
     if (text == name) return value;
     known.emplace_back(name);
   }
-  if (!row->refused) row->refused = fmt::format("{} '{}': {}", column, text, SuggestName(text, known));
+  if (!row->refused)
+    row->refused = fmt::format("{} '{}': {}", column, text, SuggestName(text, known));
   return names[0].second;
 }
 
@@ -126,7 +126,9 @@ void ReadWork(const RowReader& read, CaseRow* row) {
 
 void ReadStrategy(const RowReader& read, CaseRow* row) {
   Strategy& s = row->strategy;
-  const auto degree = [&](const char* column) { return static_cast<int>(read.Integer(column, 1, kMostRanks, 1)); };
+  const auto degree = [&](const char* column) {
+    return static_cast<int>(read.Integer(column, 1, kMostRanks, 1));
+  };
   s.tp = degree("tp");
   s.pp = degree("pp");
   s.vpp = s.pp > 1 ? degree("vpp") : 1;
@@ -149,15 +151,16 @@ void ReadStrategy(const RowReader& read, CaseRow* row) {
   }
   const int64_t ranks = row->nodes * row->gpus_per_node;
   if (s.ranks() != ranks && !row->refused) {
-    row->refused = fmt::format("tp x pp x dp x cp = {} ranks, but the cluster has {}", s.ranks(), ranks);
+    row->refused =
+        fmt::format("tp x pp x dp x cp = {} ranks, but the cluster has {}", s.ranks(), ranks);
   }
 }
 
-// Sharded optimizer states with plain fp32 did not exist in Megatron-DeepSpeed: its ZeRO took fp16 or
-// bf16 only, and compilations print "bf16 with fp32 gradient accumulation" as fp32.
+// Sharded optimizer states with plain fp32 did not exist in Megatron-DeepSpeed: its ZeRO took fp16
+// or bf16 only, and compilations print "bf16 with fp32 gradient accumulation" as fp32.
 void ReadGradients(CaseRow* row) {
-  const bool sharded_fp32 =
-      row->framework == "megatron" && row->work.precision == Precision::kFp32 && row->strategy.zero > 0;
+  const bool sharded_fp32 = row->framework == "megatron" &&
+                            row->work.precision == Precision::kFp32 && row->strategy.zero > 0;
   if (!sharded_fp32) return;
   row->work.precision = Precision::kBf16;
   row->strategy.fp32_grads = true;
@@ -190,12 +193,37 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
 }  // namespace
 
 const std::vector<std::string>& CaseColumns() {
-  static const std::vector<std::string> kColumns = {
-      "case",     "topology",     "nodes",     "gpus_per_node", "framework",       "family",          "layers",
-      "hidden",   "ffn",          "gated",     "heads",         "kv_heads",        "vocab",           "seq_len",
-      "tp",       "pp",           "vpp",       "dp",            "cp",              "zero",            "zero_group",
-      "micro_batch", "global_batch", "precision", "recompute",  "flash",           "optimizer",       "seq_parallel",
-      "window",   "measured_step_s", "measured_mem_gib"};
+  static const std::vector<std::string> kColumns = {"case",
+                                                    "topology",
+                                                    "nodes",
+                                                    "gpus_per_node",
+                                                    "framework",
+                                                    "family",
+                                                    "layers",
+                                                    "hidden",
+                                                    "ffn",
+                                                    "gated",
+                                                    "heads",
+                                                    "kv_heads",
+                                                    "vocab",
+                                                    "seq_len",
+                                                    "tp",
+                                                    "pp",
+                                                    "vpp",
+                                                    "dp",
+                                                    "cp",
+                                                    "zero",
+                                                    "zero_group",
+                                                    "micro_batch",
+                                                    "global_batch",
+                                                    "precision",
+                                                    "recompute",
+                                                    "flash",
+                                                    "optimizer",
+                                                    "seq_parallel",
+                                                    "window",
+                                                    "measured_step_s",
+                                                    "measured_mem_gib"};
   return kColumns;
 }
 

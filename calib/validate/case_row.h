@@ -14,8 +14,8 @@
 namespace orrery {
 
 struct CaseRow {
-  std::string name;       // "mosaic-139"
-  std::string source;     // the name's first word: "mosaic"
+  std::string name;    // "mosaic-139"
+  std::string source;  // the name's first word: "mosaic"
   std::string topology;
   std::string framework;
   int64_t nodes = 0;

@@ -25,14 +25,18 @@ void Run(const std::string& csv, const std::string& json, const std::string& eng
   if (engine == "event") {
     throw InputError("the event-driven engine is not available yet", "use --engine closed");
   }
-  if (engine != "closed") throw InputError(fmt::format("no engine named '{}'", engine), SuggestName(engine, {"closed", "event"}));
+  if (engine != "closed")
+    throw InputError(fmt::format("no engine named '{}'", engine),
+                     SuggestName(engine, {"closed", "event"}));
   const std::vector<CasePrediction> cases = PredictCases(LoadCases(csv));
   if (!json.empty()) WriteFile(json, ValidationJson(cases));
   std::cout << RenderValidation(cases);
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Predicts every run of a CSV of published measurements and prints how wrong the predictions are.");
+  CLI::App app(
+      "Predicts every run of a CSV of published measurements and prints how wrong the predictions "
+      "are.");
   app.name("plan validate");
   std::string csv, json, engine = "closed";
   app.add_option("FILE.csv", csv, "published runs, one per row")->required();
@@ -47,7 +51,7 @@ int Main(int argc, char** argv) {
   try {
     Run(csv, json, engine);
   } catch (const InputError& error) {
-    std::cerr << error.what() << "\n";
+    std::cerr << error.what();
     return kInputErrorCode;
   }
   return kOk;

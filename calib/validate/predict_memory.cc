@@ -20,11 +20,12 @@ std::string PlanKey(const CaseRow& row) {
   const Strategy& s = row.strategy;
   const int64_t in_flight = std::min<int64_t>(MicroBatches(row.work, s), int64_t{4} * s.pp * s.vpp);
   return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}",
-                     static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
-                     static_cast<int>(m.norm), row.work.seq_len, static_cast<int>(row.work.precision),
-                     static_cast<int>(row.work.optimizer), s.tp, s.pp, s.vpp, s.zero > 0 ? s.dp : 1,
-                     s.zero > 0 ? s.dp_outer : 1, s.micro_batch, s.zero, s.sequence_parallel,
-                     static_cast<int>(s.recompute), s.flash_attention, in_flight * 2 + s.fp32_grads);
+                     static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads,
+                     m.kv_heads, m.vocab, static_cast<int>(m.norm), row.work.seq_len,
+                     static_cast<int>(row.work.precision), static_cast<int>(row.work.optimizer),
+                     s.tp, s.pp, s.vpp, s.zero > 0 ? s.dp : 1, s.zero > 0 ? s.dp_outer : 1,
+                     s.micro_batch, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
+                     s.flash_attention, in_flight * 2 + s.fp32_grads);
 }
 
 std::optional<double> Arena(const CaseRow& row) {

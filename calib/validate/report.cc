@@ -20,21 +20,23 @@ double ErrorOf(const CasePrediction& prediction) {
 std::string Line(const std::string& name, const ErrorSummary& s) {
   const std::string refused = s.predicted < s.rows ? fmt::format("{}", s.rows - s.predicted) : "-";
   if (s.predicted == 0) return fmt::format("{:<30}{:>6}{:>9}\n", name, s.rows, refused);
-  return fmt::format("{:<30}{:>6}{:>9}{:>8.1f}{:>8.1f}{:>+8.1f}{:>+8.0f}  {:>5.0f}  {}\n", name, s.rows, refused,
-                     100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst, 100 * s.inside, s.worst_case);
+  return fmt::format("{:<30}{:>6}{:>9}{:>8.1f}{:>8.1f}{:>+8.1f}{:>+8.0f}  {:>5.0f}  {}\n", name,
+                     s.rows, refused, 100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst,
+                     100 * s.inside, s.worst_case);
 }
 
 using Groups = std::map<std::string, std::vector<const CasePrediction*>>;
 
-Groups GroupBy(const std::vector<CasePrediction>& cases, const std::function<std::string(const CaseRow&)>& key) {
+Groups GroupBy(const std::vector<CasePrediction>& cases,
+               const std::function<std::string(const CaseRow&)>& key) {
   Groups groups;
   for (const CasePrediction& c : cases) groups[key(c.row)].push_back(&c);
   return groups;
 }
 
 std::string Section(const char* title, const Groups& groups) {
-  std::string out = fmt::format("{:<30}{:>6}{:>9}{:>8}{:>8}{:>8}{:>8}  {:>5}  worst case\n", title, "rows", "refused",
-                                "mean", "median", "bias", "worst", "in80");
+  std::string out = fmt::format("{:<30}{:>6}{:>9}{:>8}{:>8}{:>8}{:>8}  {:>5}  worst case\n", title,
+                                "rows", "refused", "mean", "median", "bias", "worst", "in80");
   for (const auto& [name, members] : groups) out += Line(name, Summarise(members));
   return out + "\n";
 }
@@ -48,7 +50,8 @@ Groups BySource(const std::vector<CasePrediction>& cases) {
     const auto singles = std::count_if(members.begin(), members.end(), one_node);
     groups[name] = members;
     if (singles == 0 || singles == static_cast<std::ptrdiff_t>(members.size())) continue;
-    for (const CasePrediction* c : members) groups[name + (one_node(c) ? ", one node" : ", several nodes")].push_back(c);
+    for (const CasePrediction* c : members)
+      groups[name + (one_node(c) ? ", one node" : ", several nodes")].push_back(c);
   }
   return groups;
 }
@@ -92,8 +95,10 @@ ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases) {
 }
 
 std::string RenderValidation(const std::vector<CasePrediction>& cases) {
-  std::string out = "Step time, predicted against measured. Errors in %: mean and median of |error|, bias, worst;\n"
-                    "in80: measured inside the 80 % interval.\n\n";
+  std::string out =
+      "Step time, predicted against measured. Errors in %: mean and median of |error|, bias, "
+      "worst;\n"
+      "in80: measured inside the 80 % interval.\n\n";
   out += Section("source", BySource(cases));
   out += Section("topology", GroupBy(cases, [](const CaseRow& row) { return row.topology; }));
   std::map<std::string, int> refusals, notes;
@@ -118,7 +123,8 @@ std::string ValidationJson(const std::vector<CasePrediction>& cases) {
     row["measured_step_s"] = c.row.measured_step_s;
     row["predicted_step_s"] = c.time ? Json(c.time->total) : Json(nullptr);
     row["interval_s"] = c.time ? Json::array({c.time->low, c.time->high}) : Json(nullptr);
-    row["measured_mem_gib"] = c.row.measured_mem_gib ? Json(*c.row.measured_mem_gib) : Json(nullptr);
+    row["measured_mem_gib"] =
+        c.row.measured_mem_gib ? Json(*c.row.measured_mem_gib) : Json(nullptr);
     row["predicted_mem_gib"] = c.predicted_mem_gib ? Json(*c.predicted_mem_gib) : Json(nullptr);
     row["refused"] = c.row.refused ? Json(*c.row.refused) : Json(nullptr);
     rows.push_back(std::move(row));

@@ -28,7 +28,8 @@ class Cache {
       try {
         entry.value = std::make_unique<T>(load());
       } catch (const InputError& error) {
-        entry.reason = error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
+        entry.reason =
+            error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
       }
       found = entries_.emplace(name, std::move(entry)).first;
     }
@@ -45,7 +46,8 @@ class Cache {
 };
 
 // Rows that share a predictor: equal model, workload but for the batch, cluster and software.
-using PredictorKey = std::tuple<std::string, std::string, int64_t, int, bool, std::array<int64_t, 12>>;
+using PredictorKey =
+    std::tuple<std::string, std::string, int64_t, int, bool, std::array<int64_t, 12>>;
 
 PredictorKey KeyOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
@@ -54,9 +56,9 @@ PredictorKey KeyOf(const CaseRow& row) {
           row.nodes,
           row.gpus_per_node,
           row.strategy.flash_attention,
-          {m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab, static_cast<int64_t>(m.family),
-           static_cast<int64_t>(m.norm), row.work.seq_len, static_cast<int64_t>(row.work.precision),
-           static_cast<int64_t>(row.work.optimizer)}};
+          {m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
+           static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), row.work.seq_len,
+           static_cast<int64_t>(row.work.precision), static_cast<int64_t>(row.work.optimizer)}};
 }
 
 class CasePredictor {
@@ -71,13 +73,15 @@ class CasePredictor {
       return;
     }
     if (setting->cost.gpu->Peak(row.work.precision).value <= 0) {
-      row.refused = fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
+      row.refused =
+          fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
       return;
     }
     prediction->predicted_mem_gib = memory_.Predict(row, *setting->cost.stack);
     if (ReadsAsFlash(row, prediction->predicted_mem_gib, *setting)) {
       row.strategy.flash_attention = true;
-      row.notes.emplace_back("attention is not printed and would not fit if materialised: read as flash");
+      row.notes.emplace_back(
+          "attention is not printed and would not fit if materialised: read as flash");
       Predict(prediction);
       return;
     }
@@ -98,7 +102,8 @@ class CasePredictor {
   };
 
   // The score matrices of a run whose attention nobody printed must at least have fitted.
-  static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib, const Setting& setting) {
+  static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
+                           const Setting& setting) {
     const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
     return open && *gib * 1073741824.0 > setting.cost.gpu->memory.value;
   }
@@ -116,25 +121,30 @@ class CasePredictor {
 
   std::pair<std::unique_ptr<Setting>, std::string> MakeSetting(const CaseRow& row) {
     std::string reason;
-    const TopologySpec* spec = topologies_.Get(row.topology, [&] { return LoadTopology(row.topology); }, &reason);
+    const TopologySpec* spec = topologies_.Get(
+        row.topology, [&] { return LoadTopology(row.topology); }, &reason);
     if (spec == nullptr) return {nullptr, reason};
     auto setting = std::make_unique<Setting>();
     try {
       setting->cluster = Summarise(*spec, row.nodes, row.gpus_per_node);
     } catch (const InputError& error) {
-      return {nullptr, error.diagnostics().empty() ? error.what() : error.diagnostics().front().message};
+      return {nullptr,
+              error.diagnostics().empty() ? error.what() : error.diagnostics().front().message};
     }
     const ClusterSummary& cluster = setting->cluster;
-    if (cluster.gpu == kUnknownGpu) return {nullptr, fmt::format("topology {} does not name its GPU", row.topology)};
+    if (cluster.gpu == kUnknownGpu)
+      return {nullptr, fmt::format("topology {} does not name its GPU", row.topology)};
     setting->cost.cluster = &setting->cluster;
-    setting->cost.gpu = gpus_.Get(cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
-    setting->cost.fabric =
-        fabrics_.Get(cluster.fabric_profile, [&] { return LoadFabricProfile(cluster.fabric_profile); }, &reason);
+    setting->cost.gpu = gpus_.Get(
+        cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
+    setting->cost.fabric = fabrics_.Get(
+        cluster.fabric_profile, [&] { return LoadFabricProfile(cluster.fabric_profile); }, &reason);
     const bool flash = row.strategy.flash_attention;
     const std::string stack = fmt::format("{} {} {}", row.framework, row.topology, flash);
-    setting->cost.stack =
-        stacks_.Get(stack, [&] { return SelectStackProfile(row.framework, row.topology, flash); }, &reason);
-    if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.stack) return {nullptr, reason};
+    setting->cost.stack = stacks_.Get(
+        stack, [&] { return SelectStackProfile(row.framework, row.topology, flash); }, &reason);
+    if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.stack)
+      return {nullptr, reason};
     return {std::move(setting), ""};
   }
 
@@ -142,7 +152,8 @@ class CasePredictor {
   Cache<GpuProfile> gpus_;
   Cache<FabricProfile> fabrics_;
   Cache<StackProfile> stacks_;
-  std::map<std::tuple<std::string, std::string, int64_t, int, bool>, std::pair<std::unique_ptr<Setting>, std::string>>
+  std::map<std::tuple<std::string, std::string, int64_t, int, bool>,
+           std::pair<std::unique_ptr<Setting>, std::string>>
       settings_;
   std::map<std::pair<PredictorKey, int64_t>, std::unique_ptr<StepPredictor>> steps_;
   MemoryPredictor memory_;

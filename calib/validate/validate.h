@@ -13,16 +13,16 @@ namespace orrery {
 
 struct CasePrediction {
   CaseRow row;
-  std::optional<StepTime> time;           // absent: row.refused says why
+  std::optional<StepTime> time;  // absent: row.refused says why
   std::optional<double> predicted_mem_gib;
 };
 
 // Signed errors are predicted / measured - 1.
 struct ErrorSummary {
-  int rows = 0;      // all rows of the group
-  int predicted = 0; // of them compared
+  int rows = 0;                           // all rows of the group
+  int predicted = 0;                      // of them compared
   double mean = 0, median = 0, bias = 0;  // mean and median of |error|, mean of error
-  double worst = 0;  // the error of largest size, signed
+  double worst = 0;                       // the error of largest size, signed
   std::string worst_case;
   double inside = 0;  // share of the measured times inside the interval
 };

@@ -26,11 +26,16 @@ std::span<const Algorithm> Algorithms() { return kAlgorithms; }
 
 const char* Name(Collective collective) {
   switch (collective) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kAllToAll: return "all_to_all";
-    case Collective::kSendRecv: return "sendrecv";
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kSendRecv:
+      return "sendrecv";
   }
   ORRERY_CHECK(false, "collective {}", static_cast<int>(collective));
 }
@@ -38,11 +43,14 @@ const char* Name(Collective collective) {
 double WireFactor(Collective collective, int ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;
   switch (collective) {
-    case Collective::kAllReduce: return 2.0 * share;
+    case Collective::kAllReduce:
+      return 2.0 * share;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-    case Collective::kAllToAll: return share;
-    case Collective::kSendRecv: return ranks > 1 ? 1.0 : 0.0;
+    case Collective::kAllToAll:
+      return share;
+    case Collective::kSendRecv:
+      return ranks > 1 ? 1.0 : 0.0;
   }
   ORRERY_CHECK(false, "collective {}", static_cast<int>(collective));
 }
@@ -51,7 +59,8 @@ BytesPerSecond BusBandwidth(Collective collective, int ranks, Bytes size, Second
   return size * WireFactor(collective, ranks) / time;
 }
 
-void FillTimeLines(const Network& network, BytesPerSecond inter, double extra_per_byte, AlgorithmCost* cost) {
+void FillTimeLines(const Network& network, BytesPerSecond inter, double extra_per_byte,
+                   AlgorithmCost* cost) {
   const int inside = cost->steps - cost->hops;
   double per_byte = 0;
   if (cost->scaleup_load > 0) per_byte = cost->scaleup_load / network.intra.value;

@@ -30,15 +30,17 @@ struct TimeLine {
   double per_byte = 0;       // seconds per byte
   double per_root_byte = 0;  // seconds per square root of a byte
 
-  double At(double bytes, double root) const { return latency + bytes * per_byte + root * per_root_byte; }
+  double At(double bytes, double root) const {
+    return latency + bytes * per_byte + root * per_root_byte;
+  }
 };
 
 struct AlgorithmCost {
-  int steps = 0;                    // dependent messages on the critical path
-  int hops = 0;                     // of them between nodes
-  double scaleup_load = 0;          // bytes out of a GPU into scale-up links, per byte of S
-  double nic_load = 0;              // bytes out of a node into the group's share of its NICs, per byte of S
-  TimeLine bandwidth;               // the bandwidth protocol
+  int steps = 0;            // dependent messages on the critical path
+  int hops = 0;             // of them between nodes
+  double scaleup_load = 0;  // bytes out of a GPU into scale-up links, per byte of S
+  double nic_load = 0;      // bytes out of a node into the group's share of its NICs, per byte of S
+  TimeLine bandwidth;       // the bandwidth protocol
   std::optional<TimeLine> latency;  // the latency protocol, where there is one
 };
 
@@ -62,6 +64,7 @@ std::optional<AlgorithmCost> DirectAllToAllCost(Collective collective, const Net
 std::optional<AlgorithmCost> SendRecvCost(Collective collective, const Network& network);
 
 // Fills both protocols from steps, hops and loads; `extra_per_byte` is added to the bandwidth one.
-void FillTimeLines(const Network& network, BytesPerSecond inter, double extra_per_byte, AlgorithmCost* cost);
+void FillTimeLines(const Network& network, BytesPerSecond inter, double extra_per_byte,
+                   AlgorithmCost* cost);
 
 }  // namespace orrery

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Direct all-to-all: every rank sends S/n to every other one.
 //
-// What stays in the node goes over scale-up links, the rest, (n-g)/n S of each of the g local ranks,
-// over the NICs. The floor is higher than that of a ring: n-1 sends to different peers.
+// What stays in the node goes over scale-up links, the rest, (n-g)/n S of each of the g local
+// ranks, over the NICs. The floor is higher than that of a ring: n-1 sends to different peers.
 #include "model/collectives/algorithm.h"
 
 namespace orrery {

@@ -15,11 +15,16 @@ std::optional<AlgorithmCost> HierarchicalCost(Collective collective, const Netwo
   if (local < 2 || nodes < 2) return std::nullopt;
   int laps = 0;
   switch (collective) {
-    case Collective::kAllReduce: laps = 2; break;
+    case Collective::kAllReduce:
+      laps = 2;
+      break;
     case Collective::kAllGather:
-    case Collective::kReduceScatter: laps = 1; break;
+    case Collective::kReduceScatter:
+      laps = 1;
+      break;
     case Collective::kAllToAll:
-    case Collective::kSendRecv: return std::nullopt;
+    case Collective::kSendRecv:
+      return std::nullopt;
   }
   AlgorithmCost cost;
   cost.hops = laps * (nodes - 1);

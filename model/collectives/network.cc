@@ -9,8 +9,8 @@ namespace {
 
 // Bus bandwidth of rings over `n` ranks of one node. On point-to-point links: packed Hamiltonian
 // cycles times the rate of a link; where no cycle exists the path goes over PCIe.
-BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                         int n) {
+BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu,
+                         const FabricProfile& fabric, int n) {
   const BytesPerSecond pcie = cluster.pcie_rate * fabric.pcie_efficiency;
   switch (cluster.intra) {
     case IntraLink::kNone:
@@ -31,7 +31,8 @@ double LargeRingFactor(const ClusterSummary& cluster, const FabricProfile& fabri
   double factor = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
   if (nodes > cluster.leaf_nodes && cluster.oversubscription > 1.0) {
     // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
-    const double crossing = cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
+    const double crossing =
+        cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
     factor = std::min(factor, 1.0 / std::max(1.0, cluster.oversubscription * crossing));
   }
   return factor;
@@ -47,8 +48,8 @@ GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
   return shape;
 }
 
-Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                    const GroupShape& shape, const BandwidthUse& use) {
+Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
+                    const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
   Network view;
   view.shape = shape;
   const int nodes = shape.nodes();
@@ -66,11 +67,14 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const 
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   if (nodes > 1) {
     const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);
-    view.inter_ring = share * (fabric.nic_ring_efficiency * LargeRingFactor(cluster, fabric, nodes));
+    view.inter_ring =
+        share * (fabric.nic_ring_efficiency * LargeRingFactor(cluster, fabric, nodes));
     view.inter_tree = share * fabric.nic_tree_efficiency;
     // Two nodes exchange S each way: ring-like. More: interior nodes of the trees send 2 S.
-    view.inter_nvls_tree = share * (nodes == 2 ? fabric.nic_ring_efficiency : fabric.nic_nvls_tree_efficiency);
-    const double uplink = nodes > cluster.leaf_nodes ? std::max(1.0, cluster.oversubscription) : 1.0;
+    view.inter_nvls_tree =
+        share * (nodes == 2 ? fabric.nic_ring_efficiency : fabric.nic_nvls_tree_efficiency);
+    const double uplink =
+        nodes > cluster.leaf_nodes ? std::max(1.0, cluster.oversubscription) : 1.0;
     // One rank sends through its own NICs, however idle the others are.
     const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
     const BytesPerSecond direct = std::min(share, cluster.nic_rate * (own * use.nic));

@@ -32,13 +32,13 @@ struct BandwidthUse {
 // Rates per direction; a zero rate means that the path does not exist.
 struct Network {
   GroupShape shape;
-  BytesPerSecond intra;        // bus bandwidth of a ring inside the node
-  BytesPerSecond in_switch;    // bus bandwidth of in-switch reduction; 0: none
-  BytesPerSecond local_copy;   // a rank's own pass over the data; 0: not visible
-  BytesPerSecond inter_ring;   // this group's share of a node's NICs, ring algorithms
-  BytesPerSecond inter_tree;   // same, trees
-  BytesPerSecond inter_nvls_tree; // same, trees over in-switch reduction
-  BytesPerSecond inter_direct; // same, point-to-point
+  BytesPerSecond intra;            // bus bandwidth of a ring inside the node
+  BytesPerSecond in_switch;        // bus bandwidth of in-switch reduction; 0: none
+  BytesPerSecond local_copy;       // a rank's own pass over the data; 0: not visible
+  BytesPerSecond inter_ring;       // this group's share of a node's NICs, ring algorithms
+  BytesPerSecond inter_tree;       // same, trees
+  BytesPerSecond inter_nvls_tree;  // same, trees over in-switch reduction
+  BytesPerSecond inter_direct;     // same, point-to-point
   Seconds launch;
   Seconds intra_hop;
   Seconds switch_round_trip;
@@ -48,7 +48,8 @@ struct Network {
   double pipelining = 0.0;
 };
 
-Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                    const GroupShape& shape, const BandwidthUse& use = {});
+Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
+                    const FabricProfile& fabric, const GroupShape& shape,
+                    const BandwidthUse& use = {});
 
 }  // namespace orrery

@@ -29,7 +29,8 @@ AlgorithmCost SwitchCost(const Network& network, int hops, double nic_load) {
 }
 
 bool HasSwitch(Collective collective, const Network& network) {
-  return collective == Collective::kAllReduce && network.shape.ranks_per_node > 2 && network.in_switch.value > 0;
+  return collective == Collective::kAllReduce && network.shape.ranks_per_node > 2 &&
+         network.in_switch.value > 0;
 }
 
 }  // namespace

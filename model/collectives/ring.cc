@@ -14,11 +14,16 @@ namespace orrery {
 std::optional<AlgorithmCost> RingCost(Collective collective, const Network& network) {
   int laps = 0;
   switch (collective) {
-    case Collective::kAllReduce: laps = 2; break;
+    case Collective::kAllReduce:
+      laps = 2;
+      break;
     case Collective::kAllGather:
-    case Collective::kReduceScatter: laps = 1; break;
+    case Collective::kReduceScatter:
+      laps = 1;
+      break;
     case Collective::kAllToAll:
-    case Collective::kSendRecv: return std::nullopt;
+    case Collective::kSendRecv:
+      return std::nullopt;
   }
   const int ranks = network.shape.ranks;
   const int nodes = network.shape.nodes();
@@ -28,7 +33,8 @@ std::optional<AlgorithmCost> RingCost(Collective collective, const Network& netw
   cost.scaleup_load = network.shape.ranks_per_node > 1 ? WireFactor(collective, ranks) : 0.0;
   cost.nic_load = nodes > 1 ? WireFactor(collective, ranks) : 0.0;
   const bool copies = collective == Collective::kAllReduce && network.local_copy.value > 0;
-  FillTimeLines(network, network.inter_ring, copies ? 1.0 / (ranks * network.local_copy.value) : 0.0, &cost);
+  FillTimeLines(network, network.inter_ring,
+                copies ? 1.0 / (ranks * network.local_copy.value) : 0.0, &cost);
   return cost;
 }
 

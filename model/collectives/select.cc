@@ -36,16 +36,19 @@ std::string PreparedCollective::Choice(double bytes) const {
     if (candidates_[i].line.At(bytes, root) < candidates_[best].line.At(bytes, root)) best = i;
   }
   const Candidate& choice = candidates_[best];
-  return choice.latency_protocol ? fmt::format("{} (latency protocol)", choice.algorithm) : choice.algorithm;
+  return choice.latency_protocol ? fmt::format("{} (latency protocol)", choice.algorithm)
+                                 : choice.algorithm;
 }
 
-PreparedCollective Prepare(Collective collective, const Network& network, const std::string& algorithm) {
+PreparedCollective Prepare(Collective collective, const Network& network,
+                           const std::string& algorithm) {
   PreparedCollective prepared;
   if (network.shape.ranks < 2) return prepared;
   std::vector<std::string> names;
   for (const Algorithm& candidate : Algorithms()) {
     names.emplace_back(candidate.name);
-    const bool wanted = algorithm.empty() ? candidate.chosen_by_default : algorithm == candidate.name;
+    const bool wanted =
+        algorithm.empty() ? candidate.chosen_by_default : algorithm == candidate.name;
     if (!wanted) continue;
     const std::optional<AlgorithmCost> cost = candidate.cost(collective, network);
     if (!cost) continue;
@@ -53,8 +56,8 @@ PreparedCollective Prepare(Collective collective, const Network& network, const 
     if (cost->latency) prepared.Add({*cost->latency, candidate.name, true});
   }
   if (prepared.count_ == 0) {
-    throw InputError(fmt::format("algorithm '{}' cannot run {} on this group of {} ranks", algorithm,
-                                 Name(collective), network.shape.ranks),
+    throw InputError(fmt::format("algorithm '{}' cannot run {} on this group of {} ranks",
+                                 algorithm, Name(collective), network.shape.ranks),
                      SuggestName(algorithm, names));
   }
   return prepared;

@@ -2,8 +2,8 @@
 // Chooses algorithm and protocol: the fastest by closed form (the default of Network constants), or
 // the one that the caller names.
 //
-// A PreparedCollective holds the candidate lines of one collective on one group, so that the time of
-// a size is a handful of multiplications: search evaluates millions of them.
+// A PreparedCollective holds the candidate lines of one collective on one group, so that the time
+// of a size is a handful of multiplications: search evaluates millions of them.
 #pragma once
 
 #include <array>
@@ -40,6 +40,7 @@ class PreparedCollective {
 
 // `algorithm`: "" for the fastest; else a name of Algorithms(), which must support the collective
 // (InputError otherwise).
-PreparedCollective Prepare(Collective collective, const Network& network, const std::string& algorithm = "");
+PreparedCollective Prepare(Collective collective, const Network& network,
+                           const std::string& algorithm = "");
 
 }  // namespace orrery

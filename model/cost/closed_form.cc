@@ -12,10 +12,13 @@ namespace {
 
 double OptimizerTraffic(const StackProfile& stack, Optimizer optimizer) {
   switch (optimizer) {
-    case Optimizer::kSgd: return stack.sgd_traffic;
+    case Optimizer::kSgd:
+      return stack.sgd_traffic;
     case Optimizer::kAdam:
-    case Optimizer::kAdamW: return stack.adam_traffic;
-    case Optimizer::kLamb: return stack.lamb_traffic;
+    case Optimizer::kAdamW:
+      return stack.adam_traffic;
+    case Optimizer::kLamb:
+      return stack.lamb_traffic;
   }
   ORRERY_CHECK(false, "optimizer {}", static_cast<int>(optimizer));
 }
@@ -52,17 +55,21 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
   pass.host = forward + backward - pass.device - pass.tensor;
   if (layout.zero >= 2 && layout.data->dp > 1) {
     const DataGroup& data = *layout.data;
-    const double gather = data.latency + data.layer_gather.Time(table.layer_parameters * layout.weight_bytes);
-    const double scatter = data.latency + data.layer_scatter.Time(table.layer_parameters * layout.gradient_bytes);
+    const double gather =
+        data.latency + data.layer_gather.Time(table.layer_parameters * layout.weight_bytes);
+    const double scatter =
+        data.latency + data.layer_scatter.Time(table.layer_parameters * layout.gradient_bytes);
     const bool every_pass = layout.zero == 3;
-    const Overlap f = RunBeside(forward, gather, layout.overlap_param_gather, form.overlap_slowdown);
-    const Overlap b = RunBeside(backward, scatter + (every_pass ? gather : 0.0), layout.overlap_grad_reduce,
-                                form.overlap_slowdown);
+    const Overlap f =
+        RunBeside(forward, gather, layout.overlap_param_gather, form.overlap_slowdown);
+    const Overlap b = RunBeside(backward, scatter + (every_pass ? gather : 0.0),
+                                layout.overlap_grad_reduce, form.overlap_slowdown);
     if (every_pass) {
       forward = f.time;
       pass.gather += f.exposed;
       pass.hidden += f.hidden;
-      pass.step_extra = 2.0 * gather / std::max(table.layers, 1.0);  // the first gathers have nothing beside them
+      pass.step_extra =
+          2.0 * gather / std::max(table.layers, 1.0);  // the first gathers have nothing beside them
     } else {
       pass.step_extra = f.exposed;  // ZeRO 2 gathers once per step
     }
@@ -103,7 +110,8 @@ double FullestParameters(const LayerTable& table, const LayoutShape& layout) {
   const double table_rows = table.embedding_parameters;
   if (layout.pp == 1) return layout.first_layers * p + table_rows + table.head_parameters;
   const double first = layout.first_layers * p + table_rows;
-  const double last = layout.last_layers * p + table.head_parameters + (table.tied ? table_rows : 0.0);
+  const double last =
+      layout.last_layers * p + table.head_parameters + (table.tied ? table_rows : 0.0);
   return std::max({first, last, layout.middle_layers * p});
 }
 
@@ -113,7 +121,8 @@ double Reduction(const LayoutShape& layout, double parameters) {
   double time = 0;
   if (layout.zero == 0) time = data.all_reduce.Time(gradient);
   if (layout.zero == 1) {
-    time = data.reduce_scatter.Time(gradient) + data.all_gather.Time(parameters * layout.weight_bytes);
+    time =
+        data.reduce_scatter.Time(gradient) + data.all_gather.Time(parameters * layout.weight_bytes);
   }
   if (data.dp_outer > 1 && layout.zero > 0) time += data.outer_all_reduce.Time(gradient / data.dp);
   return time;
@@ -129,14 +138,16 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   data_exposed = stack.data_exposed;
   pipeline_exposed = stack.pipeline_exposed;
   pipeline_latency = stack.pipeline_latency.value;
-  const double doublings = std::log2(std::max<double>(1.0, static_cast<double>(setting.cluster->nodes)));
+  const double doublings =
+      std::log2(std::max<double>(1.0, static_cast<double>(setting.cluster->nodes)));
   step_fixed = stack.step_fixed.value + stack.step_per_doubling.value * doublings;
   step_per_layer = stack.step_per_layer.value;
   residual_low = stack.residual_low;
   residual_high = stack.residual_high;
 }
 
-StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout, Window window) const {
+StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout,
+                              Window window) const {
   const bool whole_step = window == Window::kStep;
   LayoutShape shape = layout;
   if (!whole_step) shape.micro_batches = 1;
@@ -153,7 +164,9 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
     const double last = shape.last_layers * layer.total + ends.head;
     const double middle = shape.middle_layers * layer.total;
     busiest = std::max({first, last, middle});
-    busiest_layers = busiest == last ? shape.last_layers : busiest == middle ? shape.middle_layers : shape.first_layers;
+    busiest_layers = busiest == last     ? shape.last_layers
+                     : busiest == middle ? shape.middle_layers
+                                         : shape.first_layers;
     const double at_ends = busiest == last ? ends.head : busiest == middle ? 0.0 : ends.embedding;
     ends_share = ends.embedding + ends.head > 0 ? at_ends / (ends.embedding + ends.head) : 0.0;
   }
@@ -182,8 +195,9 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
     time.optimizer = optimizer_traffic * parameters / shards;
     time.fixed = step_fixed + step_per_layer * table.layers;
   }
-  time.total = time.compute + time.host + time.tensor_exposed + time.gather_exposed + time.data_exposed +
-               time.pipeline_exposed + time.bubble + time.optimizer + time.fixed;
+  time.total = time.compute + time.host + time.tensor_exposed + time.gather_exposed +
+               time.data_exposed + time.pipeline_exposed + time.bubble + time.optimizer +
+               time.fixed;
   time.low = time.total * residual_low;
   time.high = time.total * residual_high;
   return time;

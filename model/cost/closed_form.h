@@ -61,27 +61,28 @@ struct LayoutShape {
 
 // Seconds of one window on the critical rank; the parts add up to `total`.
 struct StepTime {
-  double compute = 0;            // kernels of forward, backward and recomputation
-  double host = 0;               // device waits for the issuing thread
-  double tensor_exposed = 0;     // tensor-parallel collectives
-  double gather_exposed = 0;     // ZeRO 3 gathers and reductions inside the passes
-  double data_exposed = 0;       // gradient reduction and weight gathering per step
-  double pipeline_exposed = 0;   // transfers between stages
+  double compute = 0;           // kernels of forward, backward and recomputation
+  double host = 0;              // device waits for the issuing thread
+  double tensor_exposed = 0;    // tensor-parallel collectives
+  double gather_exposed = 0;    // ZeRO 3 gathers and reductions inside the passes
+  double data_exposed = 0;      // gradient reduction and weight gathering per step
+  double pipeline_exposed = 0;  // transfers between stages
   double bubble = 0;
   double optimizer = 0;
   double fixed = 0;
   double total = 0;
-  double overlapped = 0;         // communication that runs beside compute; not part of the total
-  double low = 0, high = 0;      // 80 % interval, from the residuals of the software's calibration
+  double overlapped = 0;     // communication that runs beside compute; not part of the total
+  double low = 0, high = 0;  // 80 % interval, from the residuals of the software's calibration
 };
 
 // Seconds and rates that do not depend on the strategy.
 struct ClosedForm {
   ClosedForm(const CostSetting& setting, const Workload& work);
 
-  StepTime Evaluate(const LayerTable& table, const LayoutShape& layout, Window window = Window::kStep) const;
+  StepTime Evaluate(const LayerTable& table, const LayoutShape& layout,
+                    Window window = Window::kStep) const;
 
-  double optimizer_traffic = 0;   // seconds per parameter
+  double optimizer_traffic = 0;  // seconds per parameter
   double overlap_slowdown = 0;
   double data_exposed = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;
@@ -100,7 +101,8 @@ class StepPredictor {
  public:
   StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting);
 
-  // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not lowered.
+  // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not
+  // lowered.
   std::variant<StepTime, Refusal> Predict(const Strategy& strategy, Window window = Window::kStep);
 
   // The parts, for callers that evaluate many strategies. Pointers stay valid.

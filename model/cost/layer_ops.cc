@@ -60,7 +60,8 @@ class ShapeReader {
   }
 
   GemmShape Matmul(const ir::Op& op) const {
-    return {op.attrs.Get(Attr::kM), op.attrs.Get(Attr::kN), op.attrs.Get(Attr::kK), 1.0, ElementBytes(op.in.front())};
+    return {op.attrs.Get(Attr::kM), op.attrs.Get(Attr::kN), op.attrs.Get(Attr::kK), 1.0,
+            ElementBytes(op.in.front())};
   }
 
   AttentionShape Attention(const ir::Op& op) const {
@@ -81,18 +82,25 @@ class ShapeReader {
   OpShape Memory(const ir::Op& op) const {
     switch (op.kind) {
       case OpKind::kXentMax:
-      case OpKind::kXentSum: return LossShape{Logits(op), 1.0};
-      case OpKind::kXentGrad: return LossShape{Logits(op), 2.0};
+      case OpKind::kXentSum:
+        return LossShape{Logits(op), 1.0};
+      case OpKind::kXentGrad:
+        return LossShape{Logits(op), 2.0};
       // Row look-ups touch rows, not the whole table: read and write, or read, read and write.
       case OpKind::kEmbed:
-      case OpKind::kAddPos: return TrafficShape{2.0 * ViewBytes(op.out.front())};
+      case OpKind::kAddPos:
+        return TrafficShape{2.0 * ViewBytes(op.out.front())};
       case OpKind::kEmbedBwd:
-      case OpKind::kPosBwd: return TrafficShape{3.0 * ViewBytes(op.in.back())};
-      default: return TrafficShape{OperandBytes(op)};
+      case OpKind::kPosBwd:
+        return TrafficShape{3.0 * ViewBytes(op.in.back())};
+      default:
+        return TrafficShape{OperandBytes(op)};
     }
   }
 
-  double Logits(const ir::Op& op) const { return op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl); }
+  double Logits(const ir::Op& op) const {
+    return op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl);
+  }
 
   double OperandBytes(const ir::Op& op) const {
     double bytes = 0;
@@ -103,9 +111,12 @@ class ShapeReader {
 
   CollectiveShape CollectiveOf(const ir::Op& op) const {
     switch (op.kind) {
-      case OpKind::kAllGather: return {Collective::kAllGather, ViewBytes(op.out.front())};
-      case OpKind::kReduceScatter: return {Collective::kReduceScatter, ViewBytes(op.in.front())};
-      default: return {Collective::kAllReduce, ViewBytes(op.out.front())};
+      case OpKind::kAllGather:
+        return {Collective::kAllGather, ViewBytes(op.out.front())};
+      case OpKind::kReduceScatter:
+        return {Collective::kReduceScatter, ViewBytes(op.in.front())};
+      default:
+        return {Collective::kAllReduce, ViewBytes(op.out.front())};
     }
   }
 
@@ -116,17 +127,21 @@ class ShapeReader {
 
 std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
   switch (phase) {
-    case ir::Phase::kForward: return &segment->forward;
-    case ir::Phase::kRecompute: return &segment->recompute;
+    case ir::Phase::kForward:
+      return &segment->forward;
+    case ir::Phase::kRecompute:
+      return &segment->recompute;
     case ir::Phase::kBackward:
-    case ir::Phase::kWeightGrad: return &segment->backward;
+    case ir::Phase::kWeightGrad:
+      return &segment->backward;
     case ir::Phase::kInput:
     case ir::Phase::kParamGather:
     case ir::Phase::kGradReduce:
     case ir::Phase::kGradNorm:
     case ir::Phase::kOptimizer:
     case ir::Phase::kPipeline:
-    case ir::Phase::kSetup: return nullptr;
+    case ir::Phase::kSetup:
+      return nullptr;
   }
   return nullptr;
 }
@@ -144,11 +159,13 @@ ModelSpec OneLayerOfEach(ModelSpec model) {
 
 std::vector<LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
   if (model.family == Family::kMlp) {
-    return {LayerKind{{}, 1.0 / static_cast<double>(small.layers), static_cast<double>(model.layers)}};
+    return {
+        LayerKind{{}, 1.0 / static_cast<double>(small.layers), static_cast<double>(model.layers)}};
   }
   std::vector<LayerKind> kinds(1);
   kinds[0].count = static_cast<double>(model.layers);
-  if (model.decoder_layers > 0) kinds.push_back(LayerKind{{}, 1.0, static_cast<double>(model.decoder_layers)});
+  if (model.decoder_layers > 0)
+    kinds.push_back(LayerKind{{}, 1.0, static_cast<double>(model.decoder_layers)});
   return kinds;
 }
 
@@ -169,15 +186,20 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
     for (const ir::Op& op : block.ops) {
       SegmentOps* segment = nullptr;
       switch (op.segment) {
-        case ir::Segment::kEmbedding: segment = &out->embedding; break;
-        case ir::Segment::kHead: segment = &out->head; break;
+        case ir::Segment::kEmbedding:
+          segment = &out->embedding;
+          break;
+        case ir::Segment::kHead:
+          segment = &out->head;
+          break;
         case ir::Segment::kLayer: {
           const std::size_t kind = mlp ? 0 : static_cast<std::size_t>(std::max<int>(op.layer, 0));
           ORRERY_CHECK(kind < out->layers.size(), "layer {} of {} kinds", kind, out->layers.size());
           segment = &out->layers[kind].ops;
           break;
         }
-        case ir::Segment::kStep: continue;
+        case ir::Segment::kStep:
+          continue;
       }
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
       if (list == nullptr) continue;
@@ -191,7 +213,8 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
 std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, const Workload& work,
                                                      const MicroBatchKey& key) {
   if (work.seq_len % key.cp != 0) {
-    return Refusal{fmt::format("cp={} does not divide the sequence length {}", key.cp, work.seq_len), ""};
+    return Refusal{
+        fmt::format("cp={} does not divide the sequence length {}", key.cp, work.seq_len), ""};
   }
   Workload local = work;
   local.seq_len = work.seq_len / key.cp;
@@ -204,8 +227,10 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   MicroBatchOps out;
   out.layers = Kinds(model, small);
   Sort(std::get<ir::Plan>(lowered), key.cp, model.family == Family::kMlp, &out);
-  const double element = work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
-  out.boundary_bytes = static_cast<double>(local.seq_len * key.micro_batch) * static_cast<double>(model.hidden) * element;
+  const double element =
+      work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
+  out.boundary_bytes = static_cast<double>(local.seq_len * key.micro_batch) *
+                       static_cast<double>(model.hidden) * element;
   return out;
 }
 

@@ -35,8 +35,8 @@ struct SegmentOps {
 
 struct LayerKind {
   SegmentOps ops;
-  double scale = 1;   // a layer costs `scale` times the ops
-  double count = 0;   // layers of this kind in the model
+  double scale = 1;  // a layer costs `scale` times the ops
+  double count = 0;  // layers of this kind in the model
 };
 
 struct MicroBatchOps {

@@ -22,11 +22,14 @@ struct TensorCost {
 
   double Time(const CollectiveShape& shape) const {
     switch (shape.kind) {
-      case Collective::kAllGather: return 0.5 * extra + all_gather.Time(shape.bytes);
-      case Collective::kReduceScatter: return 0.5 * extra + reduce_scatter.Time(shape.bytes);
+      case Collective::kAllGather:
+        return 0.5 * extra + all_gather.Time(shape.bytes);
+      case Collective::kReduceScatter:
+        return 0.5 * extra + reduce_scatter.Time(shape.bytes);
       case Collective::kAllReduce:
       case Collective::kAllToAll:
-      case Collective::kSendRecv: return extra + all_reduce.Time(shape.bytes);
+      case Collective::kSendRecv:
+        return extra + all_reduce.Time(shape.bytes);
     }
     return 0;
   }
@@ -36,7 +39,8 @@ TensorCost MakeTensorCost(int tp, const CostSetting& s) {
   TensorCost cost;
   if (tp == 1) return cost;
   const GroupShape shape = ShapeOfAxis(tp, 1, s.cluster->gpus_per_node);
-  const Network network = ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0});
+  const Network network =
+      ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0});
   cost.all_reduce = Prepare(Collective::kAllReduce, network);
   cost.all_gather = Prepare(Collective::kAllGather, network);
   cost.reduce_scatter = Prepare(Collective::kReduceScatter, network);
@@ -49,26 +53,27 @@ struct Sum {
   double device = 0, tensor = 0, host = 0, weight_gradient = 0, accumulated = 0;
   bool all_reduces = false;  // all-reduces, not the pairs of sequence parallelism
 
-  void Add(const std::vector<ShapedOp>& ops, const OpCost& cost, const TensorCost& tensor_cost, double host_op) {
+  void Add(const std::vector<ShapedOp>& ops, const OpCost& cost, const TensorCost& tensor_cost,
+           double host_op) {
     for (const ShapedOp& op : ops) {
-      const double time = std::visit(
-          Overloaded{
-              [&](const GemmShape& s) { return cost.Gemm(s); },
-              [&](const AttentionShape& s) {
-                host += cost.UnfusedSoftmaxHost(s);
-                return cost.Attention(s);
-              },
-              [&](const TrafficShape& s) { return cost.Traffic(s); },
-              [&](const LossShape& s) { return cost.Loss(s); },
-              [&](const CollectiveShape& s) {
-                tensor += tensor_cost.Time(s);
-                const bool whole = s.kind == Collective::kAllReduce;
-                host += (whole ? 1.0 : 0.5) * cost.stack().host_collective.value;
-                all_reduces |= whole;
-                return 0.0;
-              },
-          },
-          op.shape);
+      const double time =
+          std::visit(Overloaded{
+                         [&](const GemmShape& s) { return cost.Gemm(s); },
+                         [&](const AttentionShape& s) {
+                           host += cost.UnfusedSoftmaxHost(s);
+                           return cost.Attention(s);
+                         },
+                         [&](const TrafficShape& s) { return cost.Traffic(s); },
+                         [&](const LossShape& s) { return cost.Loss(s); },
+                         [&](const CollectiveShape& s) {
+                           tensor += tensor_cost.Time(s);
+                           const bool whole = s.kind == Collective::kAllReduce;
+                           host += (whole ? 1.0 : 0.5) * cost.stack().host_collective.value;
+                           all_reduces |= whole;
+                           return 0.0;
+                         },
+                     },
+                     op.shape);
       device += time;
       if (!std::holds_alternative<CollectiveShape>(op.shape)) host += host_op;
       if (op.weight_gradient) weight_gradient += time;
@@ -100,7 +105,9 @@ struct SegmentCosting {
     recompute.Add(whole ? ops.forward : ops.recompute, cost, tensor, stack.host_forward_op.value);
     backward.Add(ops.backward, cost, tensor, stack.host_backward_op.value);
     LayerTime time;
-    const auto pairs = [&](const Sum& sum) { return sum.all_reduces ? 0.0 : stack.sequence_overlap; };
+    const auto pairs = [&](const Sum& sum) {
+      return sum.all_reduces ? 0.0 : stack.sequence_overlap;
+    };
     time.forward = Finish(forward, pairs(forward), host_factor);
     // An all-reduce has only the weight-gradient product of a backward pass to run beside.
     const double hidden = backward.all_reduces ? stack.tensor_overlap : pairs(backward);
@@ -110,7 +117,8 @@ struct SegmentCosting {
     time.backward.tensor += again.tensor;
     time.backward.tensor_hidden += again.tensor_hidden;
     time.backward.host += again.host;
-    time.backward.total = SmoothMax(time.backward.device + time.backward.tensor, time.backward.host);
+    time.backward.total =
+        SmoothMax(time.backward.device + time.backward.tensor, time.backward.host);
     time.recompute_device = again.device;
     time.weight_gradient = backward.weight_gradient;
     time.accumulate = cost.Stream(backward.accumulated * stack.accumulation_traffic);
@@ -136,7 +144,8 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
 
 void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
-  const double outside = static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
+  const double outside =
+      static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
   table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / tp;
   table->embedding_parameters = static_cast<double>(count.embedding) / tp;
   table->head_parameters = static_cast<double>(count.head + count.pooler + count.final_norm) / tp;
@@ -159,12 +168,14 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   const OpCost cost(*setting.gpu, *setting.stack, work.precision);
   const TensorCost tensor = MakeTensorCost(key.tp, setting);
   const bool many_nodes = setting.cluster->nodes > 1;
-  const SegmentCosting costing{cost, tensor, many_nodes ? 1.0 + setting.stack->host_multi_node : 1.0};
+  const SegmentCosting costing{cost, tensor,
+                               many_nodes ? 1.0 + setting.stack->host_multi_node : 1.0};
   LayerTable table;
   table.tp = key.tp;
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
-    Scale(kind.scale * kind.count / table.layers, costing(kind.ops, key.recompute == Recompute::kFull), &table.layer);
+    Scale(kind.scale * kind.count / table.layers,
+          costing(kind.ops, key.recompute == Recompute::kFull), &table.layer);
   }
   table.embedding = costing(ops.embedding);
   table.embedding.forward.total += setting.stack->embedding_fixed.value;

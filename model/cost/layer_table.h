@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of one micro-batch through one layer, the embedding and the head, on one rank.
 //
-// Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form then
-// only adds and multiplies. The host that issues kernels runs beside the device: a pass takes the
-// smooth maximum of both, (x^6 + y^6)^(1/6).
+// Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form
+// then only adds and multiplies. The host that issues kernels runs beside the device: a pass takes
+// the smooth maximum of both, (x^6 + y^6)^(1/6).
 #pragma once
 
 #include "model/collectives/network.h"
@@ -14,11 +14,11 @@ namespace orrery {
 
 // Seconds per micro-batch.
 struct PassTime {
-  double device = 0;      // kernels, tensor-parallel collectives excluded
-  double tensor = 0;      // exposed tensor-parallel collectives
+  double device = 0;  // kernels, tensor-parallel collectives excluded
+  double tensor = 0;  // exposed tensor-parallel collectives
   double tensor_hidden = 0;
-  double host = 0;        // issuing time
-  double total = 0;       // smooth maximum of device + tensor and host
+  double host = 0;   // issuing time
+  double total = 0;  // smooth maximum of device + tensor and host
 };
 
 struct LayerTime {
@@ -30,14 +30,14 @@ struct LayerTime {
 };
 
 struct LayerTable {
-  LayerTime layer;              // mean over the kinds of layers
+  LayerTime layer;  // mean over the kinds of layers
   LayerTime embedding, head;
   double layers = 0;
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
-  double head_parameters = 0;   // on the last stage; a tied table counts on both stages
+  double head_parameters = 0;  // on the last stage; a tied table counts on both stages
   bool tied = false;
-  double boundary_bytes = 0;    // per rank, between two stages
+  double boundary_bytes = 0;  // per rank, between two stages
   int tp = 1;
 };
 

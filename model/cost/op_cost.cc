@@ -27,7 +27,8 @@ constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
 OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision)
     : gpu_(&gpu), stack_(&stack) {
   peak_ = gpu.Peak(precision).value;
-  ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id, static_cast<int>(precision));
+  ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
+               static_cast<int>(precision));
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
   gap_ = stack.kernel_gap.value;
@@ -69,13 +70,16 @@ double OpCost::Attention(const AttentionShape& s) const {
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};
   const double products = Gemm(scores) + Gemm(context);
   const double score_bytes = pairs * s.element_bytes;
-  double traffic = promotion_ * stack_->softmax_traffic * score_bytes / (stream_rate_ * CacheFactor(2.0 * score_bytes));
+  double traffic = promotion_ * stack_->softmax_traffic * score_bytes /
+                   (stream_rate_ * CacheFactor(2.0 * score_bytes));
   if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + stack_->unaligned_head_penalty;
   return s.backward ? 2.0 * products + kSoftmaxBackward * traffic : products + traffic;
 }
 
 double OpCost::Traffic(const TrafficShape& s) const {
-  return promotion_ * stack_->elementwise_traffic * s.bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
+  return promotion_ * stack_->elementwise_traffic * s.bytes /
+             (stream_rate_ * CacheFactor(s.bytes)) +
+         gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {

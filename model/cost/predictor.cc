@@ -37,7 +37,8 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   group.layer_scatter = Prepare(Collective::kReduceScatter, view(dp, inner, layer));
   group.outer_all_reduce = Prepare(Collective::kAllReduce, view(dp_outer, inner * dp, reduction));
   const int nodes = ShapeOfAxis(dp, inner, local).nodes();
-  group.latency = s.stack->gather_latency.value * (1.0 + s.stack->gather_latency_growth * std::log2(nodes));
+  group.latency =
+      s.stack->gather_latency.value * (1.0 + s.stack->gather_latency_growth * std::log2(nodes));
   return group;
 }
 
@@ -62,17 +63,21 @@ LayoutShape MakeLayoutShape(const ModelSpec& model, const Workload& work, const 
   shape.weight_bytes = half ? 2 : 4;
   shape.gradient_bytes = half && !strategy.fp32_grads ? 2 : 4;
   std::vector<double> layers(strategy.pp, 0.0);
-  const std::vector<LayerRange> chunks = BalanceLayers(model.layers + model.decoder_layers, strategy);
-  for (std::size_t i = 0; i < chunks.size(); ++i) layers[i % strategy.pp] += static_cast<double>(chunks[i].count);
+  const std::vector<LayerRange> chunks =
+      BalanceLayers(model.layers + model.decoder_layers, strategy);
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    layers[i % strategy.pp] += static_cast<double>(chunks[i].count);
   shape.first_layers = layers.front();
   shape.last_layers = layers.back();
-  for (int i = 1; i + 1 < strategy.pp; ++i) shape.middle_layers = std::max(shape.middle_layers, layers[i]);
+  for (int i = 1; i + 1 < strategy.pp; ++i)
+    shape.middle_layers = std::max(shape.middle_layers, layers[i]);
   shape.data = data;
   shape.pipeline = pipeline;
   return shape;
 }
 
-StepPredictor::StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting)
+StepPredictor::StepPredictor(const ModelSpec& model, const Workload& work,
+                             const CostSetting& setting)
     : model_(model), work_(work), setting_(setting), closed_form_(setting, work) {}
 
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
@@ -94,14 +99,16 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
 const DataGroup* StepPredictor::Data(int dp, int dp_outer, int inner) {
   const std::array<int, 3> key{dp, dp_outer, inner};
   auto found = data_.find(key);
-  if (found == data_.end()) found = data_.emplace(key, MakeDataGroup(setting_, dp, dp_outer, inner)).first;
+  if (found == data_.end())
+    found = data_.emplace(key, MakeDataGroup(setting_, dp, dp_outer, inner)).first;
   return &found->second;
 }
 
 const PipelineGroup* StepPredictor::Pipeline(int pp, int inner) {
   const std::array<int, 2> key{pp, inner};
   auto found = pipelines_.find(key);
-  if (found == pipelines_.end()) found = pipelines_.emplace(key, MakePipelineGroup(setting_, pp, inner)).first;
+  if (found == pipelines_.end())
+    found = pipelines_.emplace(key, MakePipelineGroup(setting_, pp, inner)).first;
   return &found->second;
 }
 
@@ -112,7 +119,8 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
   const auto table = Table(KeyOf(strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
   const int inner = strategy.tp * strategy.cp;
-  // Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel ones.
+  // Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel
+  // ones.
   const DataGroup* data = Data(strategy.dp * strategy.cp, strategy.dp_outer, strategy.tp);
   const PipelineGroup* pipeline = Pipeline(strategy.pp, inner * strategy.dp * strategy.dp_outer);
   const LayoutShape shape = MakeLayoutShape(model_, work_, strategy, data, pipeline);

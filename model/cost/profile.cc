@@ -101,7 +101,9 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
 }
 
 // Text keys beyond the header's that only stacks have.
-void ReadExtra(const Node& root, StackProfile* profile) { ReadText(root, "without_flash", &profile->without_flash); }
+void ReadExtra(const Node& root, StackProfile* profile) {
+  ReadText(root, "without_flash", &profile->without_flash);
+}
 void ReadExtra(const Node&, GpuProfile*) {}
 void ReadExtra(const Node&, FabricProfile*) {}
 
@@ -109,13 +111,15 @@ template <class Profile>
 void ReadInto(const std::string& folder, const std::string& id, ProfileSource load,
               std::span<const ConstantRow<Profile>> table, int depth, Profile* profile) {
   if (depth > kMaxInheritance) {
-    throw InputError(fmt::format("profile '{}' inherits itself", id), "break the cycle of 'inherits' keys");
+    throw InputError(fmt::format("profile '{}' inherits itself", id),
+                     "break the cycle of 'inherits' keys");
   }
   const SourcePtr source = load(folder, id);
   Diagnostics diagnostics;
   const Node root = Node::Parse(source, &diagnostics);
   diagnostics.ThrowIfAny();
-  if (root.Has("inherits")) ReadInto(folder, root.String("inherits"), load, table, depth + 1, profile);
+  if (root.Has("inherits"))
+    ReadInto(folder, root.String("inherits"), load, table, depth + 1, profile);
   profile->header.id = id;
   profile->header.path = source->name;
   ReadText(root, "title", &profile->header.title);
@@ -156,20 +160,28 @@ bool IsAbstract(const std::string& folder, const std::string& id) {
 
 FlopsPerSecond GpuProfile::Peak(Precision precision) const {
   switch (precision) {
-    case Precision::kFp32: return peak_fp32;
-    case Precision::kTf32: return peak_tf32;
-    case Precision::kFp16: return peak_fp16;
-    case Precision::kBf16: return peak_bf16;
+    case Precision::kFp32:
+      return peak_fp32;
+    case Precision::kTf32:
+      return peak_tf32;
+    case Precision::kFp16:
+      return peak_fp16;
+    case Precision::kBf16:
+      return peak_bf16;
   }
   ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
 }
 
 double GpuProfile::GemmEfficiency(Precision precision) const {
   switch (precision) {
-    case Precision::kFp32: return gemm_efficiency_fp32;
-    case Precision::kTf32: return gemm_efficiency_tf32;
-    case Precision::kFp16: return gemm_efficiency_fp16;
-    case Precision::kBf16: return gemm_efficiency_bf16;
+    case Precision::kFp32:
+      return gemm_efficiency_fp32;
+    case Precision::kTf32:
+      return gemm_efficiency_tf32;
+    case Precision::kFp16:
+      return gemm_efficiency_fp16;
+    case Precision::kBf16:
+      return gemm_efficiency_bf16;
   }
   ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
 }

@@ -21,12 +21,12 @@ namespace orrery {
 
 // Where one constant comes from.
 struct Provenance {
-  std::string value;              // as written, with its unit
-  std::string unit;               // of a plain number: "of peak", "bytes per logit"
-  std::optional<double> spread;   // relative standard error or range; absent: not estimated
-  int points = 0;                 // measurements behind it; 0: not fitted
+  std::string value;             // as written, with its unit
+  std::string unit;              // of a plain number: "of peak", "bytes per logit"
+  std::optional<double> spread;  // relative standard error or range; absent: not estimated
+  int points = 0;                // measurements behind it; 0: not fitted
   std::string source;
-  std::string file;               // the profile file that sets it
+  std::string file;  // the profile file that sets it
 };
 
 struct ProfileHeader {
@@ -43,28 +43,28 @@ struct GpuProfile {
   ProfileHeader header;
   FlopsPerSecond peak_fp32, peak_tf32, peak_fp16, peak_bf16;
   double gemm_efficiency_fp32 = 0, gemm_efficiency_tf32 = 0, gemm_efficiency_fp16 = 0,
-         gemm_efficiency_bf16 = 0;    // largest fraction of the peak that a matrix product reaches
-  double gemm_k_overhead = 0;         // prologue of a tile, in elements of K [K0]
-  double wave_quantisation = 0;       // 0: tiles are divisible, 1: whole waves only [q]
-  double multiprocessors = 1;         // that hold one tile each [U]
+         gemm_efficiency_bf16 = 0;  // largest fraction of the peak that a matrix product reaches
+  double gemm_k_overhead = 0;       // prologue of a tile, in elements of K [K0]
+  double wave_quantisation = 0;     // 0: tiles are divisible, 1: whole waves only [q]
+  double multiprocessors = 1;       // that hold one tile each [U]
   Bytes memory;
-  BytesPerSecond memory_bandwidth;    // [W]
-  double memory_efficiency = 0;       // of the bandwidth, for streaming kernels
+  BytesPerSecond memory_bandwidth;  // [W]
+  double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
   Bytes l2_cache;
-  double cache_gain = 0;              // extra bandwidth, in units of W, of operands that fit the cache
-  double cache_reach = 1;             // operand size that loses 1/e of the gain, over l2_cache
-  double flash_efficiency = 0;        // of the peak, fused attention forward
-  double flash_backward = 0;          // backward efficiency over forward efficiency
-  double overlap_slowdown = 0;        // compute time lost per second of collective beside it
-  double ring_efficiency = 0;         // bus bandwidth of a ring over the scale-up rate
-  double nvls_efficiency = 0;         // same for in-switch reduction; 0: the chip has none
-  Seconds scaleup_hop;                // latency of one ring step inside a node
-  Seconds nvls_round_trip;            // latency of one reduction in the switch
-  Seconds collective_launch;          // floor of a collective inside a node
-  double low_latency_bandwidth = 0;   // inside a node: latency protocol over the other one
+  double cache_gain = 0;        // extra bandwidth, in units of W, of operands that fit the cache
+  double cache_reach = 1;       // operand size that loses 1/e of the gain, over l2_cache
+  double flash_efficiency = 0;  // of the peak, fused attention forward
+  double flash_backward = 0;    // backward efficiency over forward efficiency
+  double overlap_slowdown = 0;  // compute time lost per second of collective beside it
+  double ring_efficiency = 0;   // bus bandwidth of a ring over the scale-up rate
+  double nvls_efficiency = 0;   // same for in-switch reduction; 0: the chip has none
+  Seconds scaleup_hop;          // latency of one ring step inside a node
+  Seconds nvls_round_trip;      // latency of one reduction in the switch
+  Seconds collective_launch;    // floor of a collective inside a node
+  double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
-  double pipelining = 0;              // inside a node: loss = pipelining x sqrt(hop x S / B)
-  BytesPerSecond local_copy;          // one rank's own pass over the data in a ring; 0: not visible
+  double pipelining = 0;      // inside a node: loss = pipelining x sqrt(hop x S / B)
+  BytesPerSecond local_copy;  // one rank's own pass over the data in a ring; 0: not visible
 
   FlopsPerSecond Peak(Precision precision) const;
   double GemmEfficiency(Precision precision) const;
@@ -73,65 +73,66 @@ struct GpuProfile {
 // A network between nodes, and the way into it.
 struct FabricProfile {
   ProfileHeader header;
-  double nic_ring_efficiency = 0;     // wire bandwidth of ring algorithms over the NIC rate
-  double nic_tree_efficiency = 0;     // same, trees
-  double nic_nvls_tree_efficiency = 0;  // same, trees over in-switch reduction on three nodes or more
+  double nic_ring_efficiency = 0;  // wire bandwidth of ring algorithms over the NIC rate
+  double nic_tree_efficiency = 0;  // same, trees
+  double nic_nvls_tree_efficiency =
+      0;  // same, trees over in-switch reduction on three nodes or more
   double point_to_point_efficiency = 0;
-  double large_ring_loss = 0;         // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
-  Seconds hop;                        // latency of one hop between nodes, bandwidth protocol
-  Seconds launch;                     // floor of a collective between nodes
-  double low_latency_bandwidth = 0;   // between nodes: latency protocol over the other one
+  double large_ring_loss = 0;  // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
+  Seconds hop;                 // latency of one hop between nodes, bandwidth protocol
+  Seconds launch;              // floor of a collective between nodes
+  double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
   double low_latency_hop = 0;
-  double pipelining = 0;              // between nodes: loss = pipelining x sqrt(hop x S / B)
-  double pcie_efficiency = 0;         // bus bandwidth over the PCIe rate when no scale-up link exists
+  double pipelining = 0;       // between nodes: loss = pipelining x sqrt(hop x S / B)
+  double pcie_efficiency = 0;  // bus bandwidth over the PCIe rate when no scale-up link exists
 };
 
 // A training software and its generation.
 struct StackProfile {
   ProfileHeader header;
-  std::string without_flash;          // profile to take when attention is materialised; "" = this one
-  Seconds kernel_gap;                 // idle time of the device between two kernels
-  Seconds host_forward_op;            // time of the issuing thread per op
+  std::string without_flash;  // profile to take when attention is materialised; "" = this one
+  Seconds kernel_gap;         // idle time of the device between two kernels
+  Seconds host_forward_op;    // time of the issuing thread per op
   Seconds host_backward_op;
-  Seconds host_collective;            // more of it, per collective inside a layer
-  Seconds host_unfused_softmax;       // per attention whose shape the fused softmax kernel refuses
-  double host_multi_node = 0;         // relative growth of host time on more than one node (stragglers)
+  Seconds host_collective;       // more of it, per collective inside a layer
+  Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
+  double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward
-  double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where half
-                                      // precision promotes to fp32 between kernels
-  double flash_use = 1;               // fused attention of this software over the chip's flash_efficiency
+  double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where
+                                      // half precision promotes to fp32 between kernels
+  double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
-  double recompute_whole_layer = 1;   // 1: full recomputation runs the whole forward pass again; 0: only what
-                                      // the backward pass needs
-  double accumulation_traffic = 0;    // bytes per parameter and micro-batch to add up gradients
+  double recompute_whole_layer = 1;   // 1: full recomputation runs the whole forward pass again; 0:
+                                     // only what the backward pass needs
+  double accumulation_traffic = 0;  // bytes per parameter and micro-batch to add up gradients
   double sgd_traffic = 0, adam_traffic = 0, lamb_traffic = 0;  // bytes per parameter of one update
-  Seconds head_fixed;                 // per micro-batch around the loss
-  Seconds embedding_fixed;            // per micro-batch around the embedding
-  Seconds step_fixed;                 // per step: data loading, logging, tail
-  Seconds step_per_layer;             // per step and layer
-  Seconds step_per_doubling;          // per step and doubling of the number of nodes
-  Seconds tensor_latency;             // per tensor-parallel collective
-  Seconds tensor_latency_per_rank;    // and per further rank
-  double tensor_overlap = 0;          // part of a backward tensor-parallel all-reduce that is hidden
-  double sequence_overlap = 0;        // part of the gathers and scatters of sequence parallelism that is
-                                      // hidden beside pieces of the products that need them
-  double scaleup_use = 1;             // scale-up bandwidth in training over the benchmark's
-  double data_scaleup_use = 1;        // same, data-parallel reduction
-  double data_nic_use = 1;            // NIC bandwidth of the data-parallel reduction over the benchmark's
-  double data_exposed = 1;            // part of the data-parallel reduction that is not hidden
-  Seconds gather_latency;             // per ZeRO-3 gather of one layer
-  double gather_latency_growth = 0;   // relative, per doubling of the number of nodes
-  double gather_scaleup_use = 1;      // scale-up bandwidth of layer gathers over the benchmark's
-  double gather_nic_use = 1;          // NIC bandwidth of layer gathers over the benchmark's
-  Seconds pipeline_latency;           // per send or receive between stages
-  double pipeline_nic_use = 1;        // NIC bandwidth of those over the benchmark's
-  double pipeline_exposed = 0;        // part of the transfers between stages that is not hidden
-  Bytes memory_context;               // device memory of the context and of communication buffers
-  double memory_fragmentation = 0;    // allocator's own share on top of the plan's arena
-  double residual_low = 1;            // 10 % quantile of measured over predicted step time
-  double residual_high = 1;           // 90 % quantile
+  Seconds head_fixed;                                          // per micro-batch around the loss
+  Seconds embedding_fixed;          // per micro-batch around the embedding
+  Seconds step_fixed;               // per step: data loading, logging, tail
+  Seconds step_per_layer;           // per step and layer
+  Seconds step_per_doubling;        // per step and doubling of the number of nodes
+  Seconds tensor_latency;           // per tensor-parallel collective
+  Seconds tensor_latency_per_rank;  // and per further rank
+  double tensor_overlap = 0;        // part of a backward tensor-parallel all-reduce that is hidden
+  double sequence_overlap = 0;  // part of the gathers and scatters of sequence parallelism that is
+                                // hidden beside pieces of the products that need them
+  double scaleup_use = 1;       // scale-up bandwidth in training over the benchmark's
+  double data_scaleup_use = 1;  // same, data-parallel reduction
+  double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
+  double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
+  Seconds gather_latency;       // per ZeRO-3 gather of one layer
+  double gather_latency_growth = 0;  // relative, per doubling of the number of nodes
+  double gather_scaleup_use = 1;     // scale-up bandwidth of layer gathers over the benchmark's
+  double gather_nic_use = 1;         // NIC bandwidth of layer gathers over the benchmark's
+  Seconds pipeline_latency;          // per send or receive between stages
+  double pipeline_nic_use = 1;       // NIC bandwidth of those over the benchmark's
+  double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
+  Bytes memory_context;              // device memory of the context and of communication buffers
+  double memory_fragmentation = 0;   // allocator's own share on top of the plan's arena
+  double residual_low = 1;           // 10 % quantile of measured over predicted step time
+  double residual_high = 1;          // 90 % quantile
 };
 
 // Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric,stack}. Throws InputError: an

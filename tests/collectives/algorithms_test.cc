@@ -19,7 +19,8 @@ Network RoundNetwork(int ranks, int ranks_per_node) {
   network.shape = {ranks, ranks_per_node, 1};
   network.intra = BytesPerSecond(100e9);
   network.in_switch = BytesPerSecond(150e9);
-  network.inter_ring = network.inter_tree = network.inter_nvls_tree = network.inter_direct = BytesPerSecond(50e9);
+  network.inter_ring = network.inter_tree = network.inter_nvls_tree = network.inter_direct =
+      BytesPerSecond(50e9);
   network.launch = Seconds(10e-6);
   network.intra_hop = Seconds(2e-6);
   network.switch_round_trip = Seconds(25e-6);
@@ -56,8 +57,10 @@ TEST(DoubleBinaryTree, GrowsWithTheLogarithmOfTheNodes) {
   EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->hops, 2);
   EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
   EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(72, 8))->hops, 8);
-  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->nic_load, 1.0);
-  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->nic_load, 2.0);
+  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->nic_load,
+                   1.0);
+  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->nic_load,
+                   2.0);
 }
 
 TEST(Hierarchical, HasTheRingsVolumeBetweenNodesAndAShorterChain) {
@@ -110,7 +113,8 @@ TEST(Selector, IsNeverSlowerThanTheAlgorithmThatTheUserNames) {
   const PreparedCollective best = Prepare(Collective::kAllReduce, network);
   for (const char* name : {"ring", "tree", "nvls-tree"}) {
     const PreparedCollective named = Prepare(Collective::kAllReduce, network, name);
-    for (double bytes : {8.0, 1e3, 1e5, 1e7, 1e9}) EXPECT_LE(best.Time(bytes), named.Time(bytes)) << name << bytes;
+    for (double bytes : {8.0, 1e3, 1e5, 1e7, 1e9})
+      EXPECT_LE(best.Time(bytes), named.Time(bytes)) << name << bytes;
   }
 }
 
@@ -154,7 +158,8 @@ TEST_P(EveryCollective, IsNeverSlowerOnABetterNetwork) {
     better[3].launch *= 0.5;
     for (double bytes : {8.0, 1e4, 1e6, 1e8, 1e10}) {
       for (std::size_t i = 0; i < better.size(); ++i) {
-        EXPECT_LE(Prepare(kind, better[i]).Time(bytes), Prepare(kind, base).Time(bytes) * (1 + 1e-12))
+        EXPECT_LE(Prepare(kind, better[i]).Time(bytes),
+                  Prepare(kind, base).Time(bytes) * (1 + 1e-12))
             << "improvement " << i << ", " << ranks << " ranks, " << bytes << " bytes";
       }
     }
@@ -162,7 +167,9 @@ TEST_P(EveryCollective, IsNeverSlowerOnABetterNetwork) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryCollective, testing::Range(0, kCollectives),
-                         [](const auto& param) { return Name(static_cast<Collective>(param.param)); });
+                         [](const auto& param) {
+                           return Name(static_cast<Collective>(param.param));
+                         });
 
 TEST(BusBandwidth, FollowsTheBenchmarksRule) {
   EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kAllReduce, 8, Bytes(1e9), Seconds(1)).value, 1.75e9);

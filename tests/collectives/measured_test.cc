@@ -21,8 +21,8 @@ struct Machine {
   double bar;  // mean |error| that class constants must keep for large messages
 };
 
-// Bars: the study of collectives, section 6, "class defaults", rounded up where one site is known to
-// differ (p4d and p4de chose ring and tree on equal hardware).
+// Bars: the study of collectives, section 6, "class defaults", rounded up where one site is known
+// to differ (p4d and p4de chose ring and tree on equal hardware).
 constexpr Machine kMachines[] = {
     {"a100_40g_1node_8gpu_allreduce", "dgx-a100-40", 1, 8, 0.08},
     {"vtrain_a100_1node_2gpu_allreduce_1M_step", "vtrain-a100", 1, 2, 0.12},
@@ -44,17 +44,20 @@ struct Point {
 
 std::map<std::string, std::vector<Point>> Tables() {
   std::map<std::string, std::vector<Point>> tables;
-  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "truth" / "collectives_dev.csv";
+  const auto path =
+      std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "truth" / "collectives_dev.csv";
   if (!std::filesystem::exists(path)) return tables;
   Diagnostics diagnostics;
-  const CsvTable csv = CsvTable::Parse(ReadSource(path.string()),
-                                       {"table", "bytes", "time_us_out_of_place", "time_us_in_place"}, &diagnostics);
+  const CsvTable csv =
+      CsvTable::Parse(ReadSource(path.string()),
+                      {"table", "bytes", "time_us_out_of_place", "time_us_in_place"}, &diagnostics);
   for (std::size_t i = 0; i < csv.rows(); ++i) {
     const auto bytes = csv.Number(i, "bytes", 0, 1e15);
     const auto out = csv.Number(i, "time_us_out_of_place", 0, 1e12);
     const auto in = csv.Number(i, "time_us_in_place", 0, 1e12);
     if (!bytes || *bytes <= 0 || (!out && !in)) continue;
-    tables[csv.Text(i, "table")].push_back({*bytes, 1e-6 * std::min(out.value_or(1e12), in.value_or(1e12))});
+    tables[csv.Text(i, "table")].push_back(
+        {*bytes, 1e-6 * std::min(out.value_or(1e12), in.value_or(1e12))});
   }
   return tables;
 }
@@ -64,7 +67,8 @@ TEST(MeasuredCollectives, ClassConstantsHoldForLargeMessages) {
   if (tables.empty()) GTEST_SKIP() << "../shared/truth/collectives_dev.csv is not here";
   for (const Machine& machine : kMachines) {
     ASSERT_TRUE(tables.contains(machine.table)) << machine.table;
-    const ClusterSummary cluster = Summarise(LoadTopology(machine.topology), machine.nodes, machine.gpus_per_node);
+    const ClusterSummary cluster =
+        Summarise(LoadTopology(machine.topology), machine.nodes, machine.gpus_per_node);
     const GpuProfile gpu = LoadGpuProfile(cluster.gpu);
     const FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
     const GroupShape shape{static_cast<int>(cluster.ranks()), machine.gpus_per_node, 1};
@@ -78,25 +82,29 @@ TEST(MeasuredCollectives, ClassConstantsHoldForLargeMessages) {
       ++count[band];
     }
     ASSERT_GT(count[2], 0) << machine.table;
-    const auto mean = [&](int band) { return count[band] > 0 ? 100 * error[band] / count[band] : 0.0; };
-    std::printf("%-52s mean error %% below 64 KiB %5.0f, to 16 MiB %5.0f, above %5.0f\n", machine.table, mean(0),
-                mean(1), mean(2));
+    const auto mean = [&](int band) {
+      return count[band] > 0 ? 100 * error[band] / count[band] : 0.0;
+    };
+    std::printf("%-52s mean error %% below 64 KiB %5.0f, to 16 MiB %5.0f, above %5.0f\n",
+                machine.table, mean(0), mean(1), mean(2));
     EXPECT_LE(mean(2), 100 * machine.bar) << machine.table;
   }
 }
 
-double ModelTime(const char* topology, int64_t nodes, int gpus_per_node, const char* algorithm, double bytes) {
+double ModelTime(const char* topology, int64_t nodes, int gpus_per_node, const char* algorithm,
+                 double bytes) {
   const ClusterSummary cluster = Summarise(LoadTopology(topology), nodes, gpus_per_node);
   const GroupShape shape{static_cast<int>(cluster.ranks()), gpus_per_node, 1};
-  const Network network =
-      ViewNetwork(cluster, LoadGpuProfile(cluster.gpu), LoadFabricProfile(cluster.fabric_profile), shape);
+  const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
+                                      LoadFabricProfile(cluster.fabric_profile), shape);
   return Prepare(Collective::kAllReduce, network, algorithm).Time(bytes);
 }
 
 // Two A10G nodes over TCP sockets (AWS Batch job, NCCL 2.11.4): bytes and microseconds as printed.
 TEST(MeasuredCollectives, TwoNodesOverTcpAreWithinAFactorTwoAndLargeMessagesWithinAThird) {
-  const std::pair<double, double> points[] = {{8, 172.7},         {32768, 346.6},       {1048576, 1762.4},
-                                              {16777216, 20366},  {67108864, 87624},    {134217728, 183560}};
+  const std::pair<double, double> points[] = {{8, 172.7},        {32768, 346.6},
+                                              {1048576, 1762.4}, {16777216, 20366},
+                                              {67108864, 87624}, {134217728, 183560}};
   for (const auto& [bytes, us] : points) {
     const double ratio = 1e6 * ModelTime("aws-g5-1gpu", 2, 1, "", bytes) / us;
     EXPECT_GT(ratio, bytes > 1e6 ? 0.67 : 0.5) << bytes;
@@ -107,15 +115,21 @@ TEST(MeasuredCollectives, TwoNodesOverTcpAreWithinAFactorTwoAndLargeMessagesWith
 // 8 x B200 per node, 8 x 400 Gbit/s, 8 GiB all-reduce: bus bandwidth in GB/s by algorithm and nodes
 // (together-dgxc-benchmarking, work log of 2026-04-09 and 2026-04-20).
 TEST(MeasuredCollectives, AlgorithmsOfALargeClusterKeepTheirOrderAndSize) {
-  struct { const char* algorithm; int64_t nodes; double bus; } rows[] = {
-      {"ring", 1, 690}, {"nvls", 1, 837}, {"ring", 2, 344}, {"ring", 8, 318}, {"ring", 64, 285},
-      {"tree", 2, 335}, {"tree", 8, 193}, {"tree", 64, 190}, {"nvls-tree", 8, 270}, {"nvls-tree", 64, 265}};
+  struct {
+    const char* algorithm;
+    int64_t nodes;
+    double bus;
+  } rows[] = {{"ring", 1, 690},      {"nvls", 1, 837},      {"ring", 2, 344}, {"ring", 8, 318},
+              {"ring", 64, 285},     {"tree", 2, 335},      {"tree", 8, 193}, {"tree", 64, 190},
+              {"nvls-tree", 8, 270}, {"nvls-tree", 64, 265}};
   const double bytes = 8.0 * 1073741824.0;
   for (const auto& row : rows) {
     const double time = ModelTime("together-b200", row.nodes, 8, row.algorithm, bytes);
-    const double bus = 1e-9 * BusBandwidth(Collective::kAllReduce, static_cast<int>(8 * row.nodes), Bytes(bytes),
-                                           Seconds(time)).value;
-    EXPECT_NEAR(bus / row.bus, 1.0, 0.16) << row.algorithm << " on " << row.nodes << " nodes: " << bus << " GB/s";
+    const double bus = 1e-9 * BusBandwidth(Collective::kAllReduce, static_cast<int>(8 * row.nodes),
+                                           Bytes(bytes), Seconds(time))
+                                  .value;
+    EXPECT_NEAR(bus / row.bus, 1.0, 0.16)
+        << row.algorithm << " on " << row.nodes << " nodes: " << bus << " GB/s";
   }
 }
 

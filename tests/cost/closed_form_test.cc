@@ -20,7 +20,8 @@ class ClosedFormTest : public testing::Test {
     work_.global_batch = 512;
     work_.precision = Precision::kBf16;
     UseNodes(16);
-    model_.layers = 48, model_.hidden = 1536, model_.heads = model_.kv_heads = 24, model_.head_dim = 64;
+    model_.layers = 48, model_.hidden = 1536, model_.heads = model_.kv_heads = 24,
+    model_.head_dim = 64;
     model_.ffn = 6144, model_.max_positions = 8192;
   }
   void UseNodes(int64_t nodes) { cluster_ = Summarise(LoadTopology("selene"), nodes); }
@@ -41,7 +42,8 @@ class ClosedFormTest : public testing::Test {
       layouts.push_back(s);
       return layouts.back();
     };
-    add(1, 1, 0, 1), add(1, 1, 1, 4), add(1, 1, 2, 2), add(1, 1, 3, 1), add(8, 1, 0, 1), add(2, 4, 1, 2);
+    add(1, 1, 0, 1), add(1, 1, 1, 4), add(1, 1, 2, 2), add(1, 1, 3, 1), add(8, 1, 0, 1),
+        add(2, 4, 1, 2);
     add(4, 2, 1, 1).sequence_parallel = true;
     add(8, 4, 1, 1).recompute = Recompute::kFull;
     add(1, 8, 0, 1).recompute = Recompute::kSelective;
@@ -64,8 +66,9 @@ class ClosedFormTest : public testing::Test {
 TEST_F(ClosedFormTest, PartsAddUpAndNoneIsNegative) {
   for (const Strategy& s : Layouts()) {
     const StepTime t = Predict(s);
-    const double parts[] = {t.compute, t.host, t.tensor_exposed, t.gather_exposed, t.data_exposed,
-                            t.pipeline_exposed, t.bubble, t.optimizer, t.fixed};
+    const double parts[] = {t.compute,        t.host,         t.tensor_exposed,
+                            t.gather_exposed, t.data_exposed, t.pipeline_exposed,
+                            t.bubble,         t.optimizer,    t.fixed};
     double sum = 0;
     for (double part : parts) {
       EXPECT_GE(part, -1e-12);
@@ -105,7 +108,8 @@ TEST_F(ClosedFormTest, OneRankCommunicatesNothing) {
   UseNodes(1);
   cluster_ = Summarise(LoadTopology("selene"), 1, 1);
   const StepTime t = Predict(Strategy{});
-  EXPECT_EQ(t.tensor_exposed + t.data_exposed + t.gather_exposed + t.pipeline_exposed + t.bubble, 0.0);
+  EXPECT_EQ(t.tensor_exposed + t.data_exposed + t.gather_exposed + t.pipeline_exposed + t.bubble,
+            0.0);
   EXPECT_EQ(t.overlapped, 0.0);
 }
 
@@ -160,7 +164,8 @@ TEST_F(ClosedFormTest, ContextParallelismIsCostedThoughNotLowered) {
 
 TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   work_.seq_len = 128;
-  StepPredictor predictor(LoadModel("bert-1.5b").spec, work_, {&gpu_, &fabric_, &stack_, &cluster_});
+  StepPredictor predictor(LoadModel("bert-1.5b").spec, work_,
+                          {&gpu_, &fabric_, &stack_, &cluster_});
   Strategy s;
   s.tp = 8, s.dp = 16;  // 25 heads
   const auto result = predictor.Predict(s);

@@ -40,7 +40,8 @@ TEST_F(OpCostTest, ProductsGrowWithEveryDimension) {
 
 TEST_F(OpCostTest, PrecisionSetsThePeak) {
   const GemmShape shape{8192, 8192, 8192, 1, 2};
-  EXPECT_GT(OpCost(gpu_, stack_, Precision::kFp32).Gemm(shape), 5 * OpCost(gpu_, stack_, Precision::kBf16).Gemm(shape));
+  EXPECT_GT(OpCost(gpu_, stack_, Precision::kFp32).Gemm(shape),
+            5 * OpCost(gpu_, stack_, Precision::kBf16).Gemm(shape));
 }
 
 TEST_F(OpCostTest, MaterialisedAttentionCostsMoreThanFusedAtLongSequences) {
@@ -70,8 +71,10 @@ TEST_F(OpCostTest, UnalignedHeadsAndOddHeadCountsArePenalised) {
 TEST_F(OpCostTest, TrafficOfLargeOperandsIsBandwidthBound) {
   const OpCost cost(gpu_, stack_, Precision::kBf16);
   const double bytes = 1e9;
-  EXPECT_NEAR(cost.Traffic({bytes}), stack_.elementwise_traffic * cost.Stream(bytes) + stack_.kernel_gap.value, 1e-6);
-  EXPECT_LT(cost.Traffic({1e6}) - stack_.kernel_gap.value, 1e-3 * (cost.Traffic({bytes}) - stack_.kernel_gap.value) + 1e-9);
+  EXPECT_NEAR(cost.Traffic({bytes}),
+              stack_.elementwise_traffic * cost.Stream(bytes) + stack_.kernel_gap.value, 1e-6);
+  EXPECT_LT(cost.Traffic({1e6}) - stack_.kernel_gap.value,
+            1e-3 * (cost.Traffic({bytes}) - stack_.kernel_gap.value) + 1e-9);
 }
 
 TEST_F(OpCostTest, TheLossReadsFourTimesAQuarterOfItsTraffic) {

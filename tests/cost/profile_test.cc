@@ -52,7 +52,8 @@ TEST(Profiles, EveryFileInTheTreeLoads) {
     EXPECT_GT(gpu.peak_fp32.value, 0) << id;
     EXPECT_FALSE(gpu.header.title.empty()) << id;
   }
-  for (const std::string& id : ProfileIds("fabric")) EXPECT_GT(LoadFabricProfile(id).hop.value, 0) << id;
+  for (const std::string& id : ProfileIds("fabric"))
+    EXPECT_GT(LoadFabricProfile(id).hop.value, 0) << id;
   for (const std::string& id : ProfileIds("stack")) {
     const StackProfile stack = LoadStackProfile(id);
     EXPECT_LE(stack.residual_low, 1) << id;
@@ -60,7 +61,8 @@ TEST(Profiles, EveryFileInTheTreeLoads) {
     if (stack.without_flash.empty()) continue;
     EXPECT_NO_THROW(LoadStackProfile(stack.without_flash)) << id;
   }
-  EXPECT_THAT(ProfileIds("stack"), testing::IsSupersetOf({"megatron", "deepspeed", "fsdp", "ddp", "orrery"}));
+  EXPECT_THAT(ProfileIds("stack"),
+              testing::IsSupersetOf({"megatron", "deepspeed", "fsdp", "ddp", "orrery"}));
 }
 
 TEST(Profiles, EveryConstantNamesItsSource) {
@@ -77,8 +79,9 @@ TEST(Profiles, AFamilyFileIsNoChip) {
 }
 
 TEST(Profiles, AChipOverridesItsFamily) {
-  EXPECT_EQ(LoadGpuProfile("a100-sxm4-80gb").header.constants.at("flash_efficiency").file.find("family-ampere") !=
-                std::string::npos,
+  EXPECT_EQ(LoadGpuProfile("a100-sxm4-80gb")
+                    .header.constants.at("flash_efficiency")
+                    .file.find("family-ampere") != std::string::npos,
             true);
   EXPECT_GT(LoadGpuProfile("v100-sxm2-32gb-450w").gemm_efficiency_fp16,
             LoadGpuProfile("v100-sxm2-32gb").gemm_efficiency_fp16);
@@ -97,7 +100,8 @@ TEST(Profiles, AnUnknownConstantIsAnErrorWithItsPlaceAndTheRightName) {
 
 TEST(Profiles, AMissingConstantIsNamed) {
   Texts()["f"] = "constants:\n  hop: {value: 5us, source: \"x\"}\n";
-  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("f", FromTexts); }), HasSubstr("lacks nic_ring_efficiency"));
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("f", FromTexts); }),
+              HasSubstr("lacks nic_ring_efficiency"));
 }
 
 TEST(Profiles, ABareNumberWhereAQuantityIsDueIsAnError) {

@@ -17,8 +17,10 @@ namespace {
 using testing::HasSubstr;
 
 constexpr const char* kHeader =
-    "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,ffn,gated,heads,kv_heads,vocab,seq_len,tp,pp,"
-    "vpp,dp,cp,zero,zero_group,micro_batch,global_batch,precision,recompute,flash,optimizer,seq_parallel,window,"
+    "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,ffn,gated,heads,kv_heads,"
+    "vocab,seq_len,tp,pp,"
+    "vpp,dp,cp,zero,zero_group,micro_batch,global_batch,precision,recompute,flash,optimizer,seq_"
+    "parallel,window,"
     "measured_step_s,measured_mem_gib,assumed\n";
 
 std::vector<CaseRow> Read(const std::string& rows) {
@@ -35,7 +37,8 @@ std::string Row(const std::string& topology = "selene", const std::string& frame
                 const std::string& heads = "24", const std::string& precision = "fp16",
                 const std::string& zero = "0", const std::string& assumed = "") {
   return "a-1," + topology + ",8,8," + framework + ",gpt,24,2304,9216,0," + heads + "," + heads +
-         ",51200,2048,1,1,1,64,1," + zero + ",dp,4,512," + precision + ",full,0,adam,0,step,1.5,," + assumed + "\n";
+         ",51200,2048,1,1,1,64,1," + zero + ",dp,4,512," + precision + ",full,0,adam,0,step,1.5,," +
+         assumed + "\n";
 }
 
 TEST(CaseRows, ARowBecomesModelWorkloadAndStrategy) {
@@ -77,12 +80,14 @@ TEST(CaseRows, Fp32WithAShardedOptimizerUnderMegatronIsReadAsFp32Gradients) {
   EXPECT_EQ(row.work.precision, Precision::kBf16);
   EXPECT_TRUE(row.strategy.fp32_grads);
   ASSERT_EQ(row.notes.size(), 1u);
-  EXPECT_EQ(Read(Row("selene", "megatron", "24", "fp32", "0")).front().work.precision, Precision::kFp32);
+  EXPECT_EQ(Read(Row("selene", "megatron", "24", "fp32", "0")).front().work.precision,
+            Precision::kFp32);
 }
 
 TEST(CaseRows, AMissingColumnAndMalformedCellsAreInputErrors) {
   Diagnostics diagnostics;
-  CsvTable::Parse(std::make_shared<Source>(Source{"x.csv", "case,topology\na,b\n"}), CaseColumns(), &diagnostics);
+  CsvTable::Parse(std::make_shared<Source>(Source{"x.csv", "case,topology\na,b\n"}), CaseColumns(),
+                  &diagnostics);
   EXPECT_THROW(diagnostics.ThrowIfAny(), InputError);
   std::string row = Row();
   row.replace(row.find("2304"), 4, "23o4");
@@ -133,7 +138,8 @@ TEST(Validation, SummarisesErrors) {
 
 // The bars of this project on the published development rows.
 TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
-  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "truth" / "cases_dev.csv";
+  const auto path =
+      std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "truth" / "cases_dev.csv";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "../shared/truth/cases_dev.csv is not here";
   const auto cases = PredictCases(LoadCases(path.string()));
   const auto error = [&](const std::string& source, int nodes) {
