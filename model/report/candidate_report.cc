@@ -45,7 +45,7 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
   std::string text;
   if (prediction.window == Window::kMicrostep) {
     text += Line("micro-step", TimeWithInterval(prediction.micro_step) +
-                                   "; forward and backward of one micro-batch on every GPU");
+                                   "; 80 % of runs lie in that range");
     text += Line("throughput", fmt::format("{} samples/s during micro-steps", Scaled(MicroStepSamples(prediction))));
   }
   text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");

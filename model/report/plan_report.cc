@@ -102,7 +102,7 @@ std::string Streams(const ir::Plan& plan) {
   }
   std::string text;
   for (std::size_t s = 0; s < most.size(); ++s) {
-    if (most[s] > 0) text += fmt::format("{}{} ({} ops)", text.empty() ? "" : ", ", plan.streams[s], most[s]);
+    if (most[s] > 0) text += fmt::format("{}{} ({} op{})", text.empty() ? "" : ", ", plan.streams[s], most[s], most[s] == 1 ? "" : "s");
   }
   return text;
 }

@@ -18,6 +18,8 @@ namespace orrery::report {
 namespace {
 
 constexpr std::size_t kMostRejections = 6;
+constexpr double kLeastGain = 0.005;   // smaller ones are noise
+constexpr double kTightMemory = 0.95;  // of the capacity: predictions of memory are not that exact
 
 std::string Bullet(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
 
@@ -29,21 +31,24 @@ std::string Grouped(int64_t number) {
   return text;
 }
 
+const char* Aim(Objective objective) {
+  switch (objective) {
+    case Objective::kTime: return "time";
+    case Objective::kCost: return "cost of a step";
+    case Objective::kTokensPerDollar: return "tokens per dollar";
+  }
+  return "";
+}
+
 std::string Ranking(const Job& job, const SearchResult& result) {
-  std::string text = fmt::format("\nBest layouts by {}\n", [&] {
-    switch (job.request.objective) {
-      case Objective::kTime: return "time";
-      case Objective::kCost: return "cost of a step";
-      case Objective::kTokensPerDollar: return "tokens per dollar";
-    }
-    return "";
-  }());
+  const Candidate& first = result.ranked[0];
+  std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
+                                 Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
   text += RankedTable(job, result.ranked);
   text += fmt::format("  {}\n", Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
                                                  "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
-                                                 Format(result.ranked[0].memory ? result.ranked[0].memory->capacity
-                                                                                : job.profiles.gpu.memory),
-                                                 MfuFormula(job, result.ranked[0]), PeakSource(job)),
+                                                 Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
+                                                 MfuFormula(job, first), PeakSource(job)),
                                      2));
   return text;
 }
@@ -57,19 +62,35 @@ std::string Ties(const SearchResult& result) {
   return Bullet(fmt::format("Within the uncertainty of the prediction, {} may be as fast: the intervals overlap.", ties));
 }
 
+// A winner that fills the memory to the brim may fail in practice.
+std::string Tightness(const SearchResult& result) {
+  const auto share = [](const Candidate& candidate) {
+    return candidate.memory ? candidate.memory->total / candidate.memory->capacity : 0.0;
+  };
+  if (share(result.ranked[0]) < kTightMemory) return "";
+  std::string text = fmt::format("1 leaves {:.0f} % of the memory free, less than the prediction of memory is good for.",
+                                 100 * (1 - share(result.ranked[0])));
+  for (std::size_t i = 1; i < result.ranked.size(); ++i) {
+    if (share(result.ranked[i]) >= kTightMemory) continue;
+    return Bullet(fmt::format("{} {} is the first with room to spare.", text, i + 1));
+  }
+  return Bullet(text);
+}
+
 std::string Why(const SearchResult& result) {
   std::string text = "\nWhy 1 wins\n";
   for (const Comparison& comparison : result.comparisons) {
-    text += Bullet(fmt::format("against {} ({}): {}", DescribeLayout(comparison.other.strategy),
-                               Format(Seconds(comparison.other.time.total)), comparison.words));
+    text += Bullet(comparison.words);
   }
-  return text + Ties(result);
+  return text + Ties(result) + Tightness(result);
 }
 
 std::string NextLimit(const SearchResult& result) {
   std::string text = "\nWhat limits it next\n";
-  for (const Limit& limit : result.limits) text += Bullet(limit.words);
-  if (result.unlimited) {
+  for (const Limit& limit : result.limits) {
+    if (limit.gain >= kLeastGain) text += Bullet(limit.words);
+  }
+  if (result.unlimited && result.unlimited->time.total < (1 - kLeastGain) * result.ranked[0].time.total) {
     text += Bullet(fmt::format("Without any memory limit {} would take {} and ask {} or more.",
                                DescribeLayout(result.unlimited->strategy, result.unlimited->micro_batches),
                                Format(Seconds(result.unlimited->time.total)), Format(result.unlimited->memory_bound)));
@@ -87,7 +108,7 @@ std::string Rejected(const SearchResult& result) {
   std::string text = fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
                                  result.complete ? ", none left out" : "; the search was cut short");
   Table table({{"", true}, {""}});
-  table.Row({Grouped(counts.evaluated), "predicted"});
+  table.Row({Grouped(counts.evaluated - counts.exact_over_memory), "predicted"});
   if (counts.bounded > 0) table.Row({Grouped(counts.bounded), "cannot beat the best, by a lower bound of their time"});
   for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
     const Rejection& rejection = result.rejections[i];

@@ -17,6 +17,9 @@ namespace {
 
 constexpr int kBarWidth = 40;
 
+constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
+                                                        {"s", 1},     {"min", 60},  {"h", 3600}};
+
 constexpr TimeTerm kTerms[] = {
     {"compute_s", "compute: kernels of forward, backward and recomputation", &StepTime::compute},
     {"host_s", "GPU waits for the host that issues its kernels", &StepTime::host},
@@ -34,11 +37,17 @@ constexpr TimeTerm kTerms[] = {
 std::span<const TimeTerm> TimeTerms() { return kTerms; }
 
 std::string TimeWithInterval(const StepTime& time) {
-  const std::string low = Format(Seconds(time.low)), high = Format(Seconds(time.high));
-  const std::string unit = high.substr(high.find(' '));
-  const bool same_unit = low.ends_with(unit);
-  return fmt::format("{} ({} to {})", Format(Seconds(time.total)),
-                     same_unit ? low.substr(0, low.find(' ')) : low, high);
+  const std::string total = Format(Seconds(time.total));
+  const std::string unit = total.substr(total.find(' ') + 1);
+  double factor = 1;
+  for (const auto& [name, seconds] : kTimeUnits) {
+    if (unit == name) factor = seconds;
+  }
+  const auto in_unit = [&](double seconds) {
+    const double number = seconds / factor;
+    return fmt::format("{:.{}f}", number, number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2);
+  };
+  return fmt::format("{} ({} to {})", total, in_unit(time.low), in_unit(time.high));
 }
 
 std::string Breakdown(const StepTime& time) {

@@ -18,7 +18,7 @@ struct TimeTerm {
 };
 std::span<const TimeTerm> TimeTerms();
 
-// "537 ms (456 to 644 ms)": prediction and 80 % interval.
+// "537 ms (456 to 644)": prediction and 80 % interval, in the same unit.
 std::string TimeWithInterval(const StepTime& time);
 
 // The breakdown: seconds, share and bar of every part above zero, largest first; and what

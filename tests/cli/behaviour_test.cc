@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// What scripts rely on: exit codes, streams, JSON, determinism, early readers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+const std::vector<std::string> kSearch = {"--nodes", "32", "--model", "bert-1.5b"};
+const std::vector<std::string> kPredict = {"predict", "--model", "bert-1.5b", "--nodes", "1", "--zero", "1",
+                                           "--micro-batch", "8"};
+
+std::vector<std::string> With(std::vector<std::string> arguments, std::initializer_list<const char*> more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+json JsonOf(const std::vector<std::string>& arguments) {
+  const Outcome outcome = RunPlan(arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+TEST(Search, RanksAndExplains) {
+  const Outcome outcome = RunPlan(kSearch);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, IsEmpty());  // no progress where nobody looks
+  EXPECT_THAT(outcome.out, StartsWith("bert-1.5b ("));
+  for (const char* part : {"aws-dl1: 32 nodes x 8 gaudi-hl205 = 256 GPUs", "(--global-batch)", "(--topology)",
+                           "tokens/s", "MFU", "USD per", "Why 1 wins", "limits it next", "layouts looked at"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+}
+
+TEST(Search, SaysTheSameTwice) {
+  EXPECT_EQ(RunPlan(kSearch).out, RunPlan(kSearch).out);
+  EXPECT_EQ(RunPlan(With(kSearch, {"--json"})).out, RunPlan(With(kSearch, {"--json"})).out);
+}
+
+TEST(Search, JsonHasTheKeysThatScriptsRead) {
+  const json plan = JsonOf(With(kSearch, {"--json", "--top", "3"}));
+  EXPECT_EQ(plan["schema"], "orrery.plan/1");
+  EXPECT_EQ(plan["feasible"], true);
+  EXPECT_EQ(plan["topology"]["name"], "aws-dl1");
+  ASSERT_EQ(plan["ranked"].size(), 3u);
+  double before = 0;
+  for (const json& one : plan["ranked"]) {
+    EXPECT_EQ(one["gpus"], 256);
+    EXPECT_GE(one["step_time_s"].get<double>(), before);
+    before = one["step_time_s"];
+    EXPECT_LE(one["step_time_interval_s"][0], one["step_time_s"]);
+    EXPECT_GE(one["step_time_interval_s"][1], one["step_time_s"]);
+    EXPECT_LE(one["memory"]["total_bytes"], one["memory"]["capacity_bytes"]);
+    EXPECT_GT(one["price_per_billion_tokens_usd"], 0);
+    EXPECT_EQ(one["strategy"]["tp"].get<int>() * one["strategy"]["pp"].get<int>() * one["strategy"]["dp"].get<int>() *
+                  one["strategy"]["dp_outer"].get<int>(),
+              256);
+  }
+}
+
+TEST(Search, FixedAxesStay) {
+  const json plan = JsonOf({"--nodes=20", "--model", "bert-1.5b", "--json", "--tp", "5", "--zero", "0"});
+  EXPECT_FALSE(plan["ranked"].empty());
+  for (const json& one : plan["ranked"]) {
+    EXPECT_EQ(one["strategy"]["tp"], 5);
+    EXPECT_EQ(one["strategy"]["zero"], 0);
+  }
+}
+
+TEST(Search, ComparesBatches) {
+  const json plan = JsonOf(With(kSearch, {"--json", "--global-batch", "2048..8192"}));
+  EXPECT_EQ(plan["workload"]["global_batch"], json({2048, 4096, 8192}));
+}
+
+TEST(Search, NothingFitsIsCodeThreeWithRemedies) {
+  const Outcome outcome = RunPlan({"--model", "gpt3-175b", "--topology", "dgx-a100-40", "--nodes", "1"});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Nothing fits"));
+  EXPECT_THAT(outcome.out, HasSubstr("--nodes "));
+}
+
+TEST(Search, AReaderThatLeavesEarlyIsNoCrash) {
+  const Outcome outcome = RunShell("\"$PLAN\" --nodes 32 --model bert-1.5b | head -1");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, StartsWith("bert-1.5b ("));
+  EXPECT_EQ(RunShell("\"$PLAN\" show --model gpt3-175b --nodes 128 --tp 8 --pp 16 --ir | head -1").code, 0);
+}
+
+TEST(Search, AFullDiskIsAFailure) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  EXPECT_EQ(RunShell("\"$PLAN\" list > /dev/full").code, 1);
+}
+
+TEST(Predict, JsonHasTheKeysThatScriptsRead) {
+  const json document = JsonOf(With(kPredict, {"--json"}));
+  EXPECT_EQ(document["schema"], "orrery.predict/1");
+  const json& one = document["prediction"];
+  double sum = 0;
+  for (const auto& [key, seconds] : one["breakdown"].items()) {
+    if (key != "overlapped_s") sum += seconds.get<double>();
+  }
+  EXPECT_NEAR(sum / one["step_time_s"].get<double>(), 1.0, 1e-9);
+  EXPECT_NEAR(one["samples_per_s"].get<double>() * one["step_time_s"].get<double>(), 12288, 1e-6);
+  EXPECT_NEAR(one["tokens_per_s"].get<double>() / one["samples_per_s"].get<double>(), 128, 1e-9);
+  EXPECT_EQ(one["memory"]["stages"].size(), 1u);
+  EXPECT_EQ(document["provenance"][2]["profile"], "deepspeed@aws-dl1");
+}
+
+TEST(Predict, WindowsDiffer) {
+  const json step = JsonOf(With(kPredict, {"--json"}));
+  const json micro = JsonOf(With(kPredict, {"--json", "--window", "microstep"}));
+  EXPECT_EQ(micro["window"], "microstep");
+  EXPECT_EQ(step["micro_step_time_s"], micro["micro_step_time_s"]);
+  EXPECT_LT(micro["micro_step_time_s"], step["prediction"]["step_time_s"]);
+}
+
+TEST(Predict, OutOfMemoryIsCodeThreeAndNamesMomentAndTensor) {
+  const Outcome outcome =
+      RunPlan({"predict", "--model", "megatron-s9", "--nodes", "2", "--micro-batch", "32", "--global-batch", "128"});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("DOES NOT FIT"));
+  EXPECT_THAT(outcome.out, HasSubstr("out of memory on stage 0"));
+  EXPECT_THAT(outcome.out, HasSubstr("probs"));
+}
+
+TEST(Predict, JsonGoesIntoAFileBesideTheText) {
+  const std::string path = ScratchFolder() + "/predict.json";
+  const Outcome outcome = RunPlan(With(kPredict, {"--json", path.c_str()}));
+  EXPECT_THAT(outcome.out, HasSubstr("step time"));
+  EXPECT_EQ(json::parse(ReadText(path)), JsonOf(With(kPredict, {"--json"})));
+}
+
+TEST(Predict, NoColourOffATerminal) { EXPECT_THAT(RunPlan(kPredict).out, Not(HasSubstr("\x1b"))); }
+
+TEST(Show, PrintsAPlanThatTheSummaryNamesByItsDigest) {
+  const std::vector<std::string> base = {"show", "--model", "gpt2-micro", "--micro-batch", "4"};
+  const json summary = JsonOf(With(base, {"--json"}));
+  EXPECT_EQ(summary["digest"].get<std::string>().size(), 32u);
+  EXPECT_THAT(RunPlan(base).out, HasSubstr(summary["digest"].get<std::string>()));
+  EXPECT_THAT(RunPlan(With(base, {"--ir"})).out, HasSubstr("adam("));
+}
+
+TEST(Topo, PrintsWhatStandsBesideTheFile) {
+  const Outcome outcome = RunPlan({"topo", "aws-dl1"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/aws-dl1.txt"));
+}
+
+TEST(List, NamesEveryEntryOfEveryCatalogue) {
+  const json all = JsonOf({"list", "--json"});
+  EXPECT_EQ(all["schema"], "orrery.list/1");
+  for (const char* catalogue : {"models", "topologies", "gpus", "fabrics", "stacks", "frameworks"}) {
+    std::string names;
+    for (const json& entry : all[catalogue]) names += entry["name"].get<std::string>() + "\n";
+    EXPECT_EQ(RunPlan({"list", catalogue, "--names"}).out, names);
+    EXPECT_THAT(names, Not(IsEmpty())) << catalogue;
+  }
+}
+
+TEST(Validate, RunsTheProgramBesideThisOne) {
+  const Outcome outcome = RunPlan({"validate", "--help"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("FILE.csv"));
+  EXPECT_EQ(RunPlan({"help", "validate"}).out, outcome.out);
+}
+
+TEST(Completion, CompletesCommandsFlagsAndNames) {
+  const auto complete = [](const std::string& words, int at) {
+    return RunShell("plan() { \"$PLAN\" \"$@\"; }; source <(plan completion bash); COMP_WORDS=(" + words +
+                    "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[*]}\"")
+        .out;
+  };
+  EXPECT_EQ(complete("plan pre", 1), "predict\n");
+  EXPECT_EQ(complete("plan --no", 1), "--nodes --node-price\n");
+  EXPECT_EQ(complete("plan predict --win", 2), "--window\n");
+  EXPECT_EQ(complete("plan --model bert-l", 2), "bert-large\n");
+  EXPECT_EQ(complete("plan topo selen", 2), "selene\n");
+  EXPECT_EQ(complete("plan predict --precision b", 3), "bf16\n");
+}
+
+TEST(Help, EveryCommandHasExamplesBeforeItsFlags) {
+  for (const char* command : {"predict", "show", "topo", "list", "completion", "help", "version"}) {
+    const Outcome outcome = RunPlan({command, "--help"});
+    EXPECT_EQ(outcome.code, 0) << command;
+    EXPECT_LT(outcome.out.find("Examples"), outcome.out.find("--help  ")) << command;
+    EXPECT_EQ(outcome.out, RunPlan({"help", command}).out);
+  }
+  EXPECT_THAT(RunPlan({"--help"}).out, HasSubstr("Other commands"));
+}
+
+TEST(Program, LinksNeitherMpiNorCuda) {
+  const Outcome outcome = RunShell("ldd \"$PLAN\"");
+  EXPECT_THAT(outcome.out, HasSubstr("libc.so"));
+  for (const char* library : {"libmpi", "libcuda", "libnccl", "libsimgrid"}) {
+    EXPECT_THAT(outcome.out, Not(HasSubstr(library)));
+  }
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables, folding and numbers as reports print them.
+#include <gtest/gtest.h>
+
+#include "model/report/job.h"
+#include "model/report/table.h"
+
+namespace orrery::report {
+namespace {
+
+TEST(Table, AlignsNumbersRightAndWordsLeft) {
+  Table table({{"name"}, {"step\ntime", true}});
+  table.Row({"a", "12.0 s"});
+  table.Row({"longer", "1.00 s"});
+  EXPECT_EQ(table.Text(1),
+            "           step\n"
+            " name      time\n"
+            " a       12.0 s\n"
+            " longer  1.00 s\n");
+}
+
+TEST(Table, CountsCharactersNotBytes) {
+  Table table({{"n"}, {"x"}});
+  table.Row({"\xc3\xa9\xc3\xa9", "1"});
+  table.Row({"ab", "2"});
+  EXPECT_EQ(table.Text(0, false), "\xc3\xa9\xc3\xa9  1\nab  2\n");
+}
+
+TEST(Table, RemovesAColumn) {
+  Table table({{"a"}, {"b"}});
+  table.Row({"1", "-"});
+  EXPECT_TRUE(table.AllEqual(1, "-"));
+  table.Remove(1);
+  EXPECT_EQ(table.Text(0), "a\n1\n");
+}
+
+TEST(Fold, BreaksAtBlanksAndIndents) { EXPECT_EQ(Fold("aaa bbb ccc", 2, 9), "aaa bbb\n  ccc"); }
+
+TEST(Bar, IsProportionalAndNeverLongerThanItsWidth) {
+  EXPECT_EQ(Bar(0.5, 10), "#####");
+  EXPECT_EQ(Bar(7.0, 10), "##########");
+  EXPECT_EQ(Bar(0, 10), "");
+  EXPECT_EQ(Bar(0.0 / 0.0, 10), "");
+}
+
+TEST(ShownRows, KeepsBothEndsAndTheSpecialRow) {
+  EXPECT_EQ(ShownRows(3, 8, 1), (std::vector<std::size_t>{0, 1, 2}));
+  const std::vector<std::size_t> rows = ShownRows(64, 8, 11);
+  EXPECT_EQ(rows.front(), 0u);
+  EXPECT_EQ(rows.back(), 63u);
+  EXPECT_NE(std::find(rows.begin(), rows.end(), 11u), rows.end());
+}
+
+TEST(Numbers, HaveThreeDigits) {
+  EXPECT_EQ(Count(1.5336e9), "1.53 billion");
+  EXPECT_EQ(Count(21), "21");
+  EXPECT_EQ(Count(999.9e6), "1.00 billion");
+  EXPECT_EQ(Scaled(43512), "43.5 k");
+  EXPECT_EQ(Scaled(340.2), "340");
+  EXPECT_EQ(Scaled(1.18e6), "1.18 M");
+  EXPECT_EQ(Percent(0.4567), "45.7 %");
+}
+
+}  // namespace
+}  // namespace orrery::report
