@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Routes the edges of rings, trees and direct exchanges.
+#include "model/network/traffic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "model/input/check.h"
+#include "model/input/diagnostics.h"
+#include "model/network/link_counter.h"
+
+namespace orrery::net {
+namespace {
+
+constexpr int kMostChannels = 64;
+
+// The members of each node that has any, in order.
+using Nodes = std::vector<std::vector<int64_t>>;
+
+Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
+  Nodes nodes;
+  int64_t last = -1;
+  for (const int64_t rank : members) {
+    if (std::exchange(last, cluster.NodeOf(rank)) != cluster.NodeOf(rank)) nodes.emplace_back();
+    nodes.back().push_back(rank);
+  }
+  return nodes;
+}
+
+// As many channels as spread the traffic over the NICs of the members; inside one node, as many as
+// it has edge-disjoint rings.
+int ChannelCount(const Cluster& cluster, const Nodes& nodes) {
+  const int local = static_cast<int>(nodes.front().size());
+  if (nodes.size() == 1) return std::max(1, cluster.summary.PackedRings(local));
+  const int per_gpu = std::max(1, cluster.summary.nics_per_node / std::max(1, cluster.gpus_per_node));
+  return std::min(kMostChannels, local * per_gpu);
+}
+
+// A ring's way through one node: all its members, from a start that turns with the channel.
+std::vector<int64_t> Walk(const std::vector<int64_t>& local, std::size_t node, int channel) {
+  std::vector<int64_t> walk(local);
+  const auto start = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(channel) % walk.size());
+  std::ranges::rotate(walk, walk.begin() + start);
+  if (node % 2 == 1) std::ranges::reverse(walk);
+  return walk;
+}
+
+TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter) {
+  TrafficPhase phase;
+  const int channels = ChannelCount(cluster, nodes);
+  const int local = static_cast<int>(nodes.front().size());
+  std::vector<int64_t> ring;
+  for (int c = 0; c < channels; ++c) {
+    const int turn = nodes.size() > 1 ? c / local : c;  // a GPU's further NICs come after all GPUs
+    ring.clear();
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      const std::vector<int64_t> walk = Walk(nodes[n], n, c);
+      ring.insert(ring.end(), walk.begin(), walk.end());
+    }
+    for (std::size_t i = 0; i < ring.size(); ++i) counter->AddEdge(ring[i], ring[(i + 1) % ring.size()], turn);
+    phase.push_back({counter->Take(), share / channels});
+  }
+  return phase;
+}
+
+TrafficPhase Append(TrafficPhase phase, TrafficPhase more) {
+  for (Channel& channel : more) phase.push_back(std::move(channel));
+  return phase;
+}
+
+// Parent of position p in 1..n of a balanced tree in which every other position is a leaf; 0: root.
+int64_t TreeParent(int64_t p, int64_t n) {
+  const int64_t step = p & -p;
+  const int64_t up = (p ^ step) | (step << 1);
+  return up <= n ? up : p ^ step;
+}
+
+TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, LinkCounter* counter) {
+  TrafficPhase phase;
+  const int channels = ChannelCount(cluster, nodes);
+  const auto count = static_cast<int64_t>(nodes.size());
+  for (int c = 0; c < channels; ++c) {
+    const int turn = c / static_cast<int>(nodes.front().size());
+    for (const int64_t shift : {0, 1}) {
+      const auto both = [&](int64_t a, int64_t b) {
+        counter->AddEdge(a, b, turn);
+        counter->AddEdge(b, a, turn);
+      };
+      for (int64_t n = 0; n < count; ++n) {
+        const std::vector<int64_t> chain = Walk(nodes[static_cast<std::size_t>(n)], 0, c);
+        for (std::size_t i = 1; i < chain.size(); ++i) both(chain[i - 1], chain[i]);
+        const int64_t parent = TreeParent((n + shift) % count + 1, count);
+        if (parent == 0) continue;
+        const auto above = static_cast<std::size_t>((parent - 1 - shift + count) % count);
+        both(chain.front(), Walk(nodes[above], 0, c).front());
+      }
+      phase.push_back({counter->Take(), 0.5 / channels});
+    }
+  }
+  return phase;
+}
+
+TrafficPhase InsideNodes(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter) {
+  TrafficPhase phase;
+  for (const std::vector<int64_t>& local : nodes) {
+    if (local.size() > 1) phase = Append(std::move(phase), Rings(cluster, {local}, share, counter));
+  }
+  return phase;
+}
+
+Traffic Hierarchical(Collective collective, const Cluster& cluster, const Nodes& nodes, LinkCounter* counter) {
+  const std::size_t local = nodes.front().size();
+  for (const auto& node : nodes) {
+    if (node.size() != local) throw InputError("hierarchical collectives want equally many members on every node");
+  }
+  const double one_lap = WireFactor(Collective::kAllGather, static_cast<int>(local));
+  const TrafficPhase inside = InsideNodes(cluster, nodes, one_lap, counter);
+  TrafficPhase between;
+  for (std::size_t i = 0; i < local; ++i) {
+    Nodes column;
+    for (const auto& node : nodes) column.push_back({node[i]});
+    const double share = WireFactor(collective, static_cast<int>(nodes.size())) / static_cast<double>(local);
+    between = Append(std::move(between), Rings(cluster, column, share, counter));
+  }
+  if (collective == Collective::kAllGather) return {between, inside};
+  if (collective == Collective::kReduceScatter) return {inside, between};
+  return {inside, between, inside};
+}
+
+TrafficPhase Direct(std::span<const int64_t> members, LinkCounter* counter) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t j = 0; j < members.size(); ++j) {
+      if (i != j) counter->AddEdge(members[i], members[j], 0);
+    }
+  }
+  return {{counter->Take(), 1.0 / static_cast<double>(members.size())}};
+}
+
+TrafficPhase SendRecv(const Cluster& cluster, std::span<const int64_t> members, LinkCounter* counter) {
+  TrafficPhase phase;
+  const int channels = ChannelCount(cluster, {{members[0]}, {members[1]}});
+  for (int c = 0; c < channels; ++c) {
+    counter->AddEdge(members[0], members[1], c);
+    phase.push_back({counter->Take(), 1.0 / channels});
+  }
+  return phase;
+}
+
+bool IsReduction(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+         collective == Collective::kReduceScatter;
+}
+
+}  // namespace
+
+Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,
+                        std::span<const int64_t> members) {
+  ORRERY_CHECK(members.size() >= 2 && std::ranges::is_sorted(members), "{} members", members.size());
+  const Nodes nodes = ByNode(cluster, members);
+  LinkCounter counter(cluster);
+  if ((algorithm == "ring" || algorithm == "nvls") && IsReduction(collective)) {
+    return {Rings(cluster, nodes, WireFactor(collective, static_cast<int>(members.size())), &counter)};
+  }
+  if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce && nodes.size() > 1) {
+    return {Trees(cluster, nodes, &counter)};
+  }
+  if (algorithm == "hierarchical" && IsReduction(collective) && nodes.size() > 1) {
+    return Hierarchical(collective, cluster, nodes, &counter);
+  }
+  if (algorithm == "direct" && collective == Collective::kAllToAll) return {Direct(members, &counter)};
+  if (algorithm == "send-recv" && collective == Collective::kSendRecv) return {SendRecv(cluster, members, &counter)};
+  throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm, Name(collective),
+                               members.size(), nodes.size()));
+}
+
+Seconds BottleneckTime(const Traffic& traffic, const Cluster& cluster, Bytes size) {
+  std::vector<double> load(cluster.links.size());
+  Seconds total;
+  for (const TrafficPhase& phase : traffic) {
+    std::ranges::fill(load, 0.0);
+    for (const Channel& channel : phase) {
+      for (const LinkUse& use : channel.uses) {
+        load[static_cast<std::size_t>(use.link)] += use.weight * channel.share * size.value;
+      }
+    }
+    Seconds longest;
+    for (std::size_t i = 0; i < load.size(); ++i) {
+      if (load[i] > 0) longest = std::max(longest, Bytes(load[i]) / cluster.links[i].capacity);
+    }
+    total += longest;
+  }
+  return total;
+}
+
+}  // namespace orrery::net

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a collective puts on which links: its edges, routed, channel by channel.
+//
+// A channel is one coupled job (network.h): the weight of a link is the number of its edges that
+// cross it, each edge carries `share` bytes per byte of S (the size that nccl-tests prints). Channels
+// turn through the GPUs of a node, so that they leave it through different NICs.
+//
+//   ring          every rank to the next, 2(n-1)/n S (all-reduce) or (n-1)/n S per edge; odd nodes
+//                 are walked backwards, so that a ring stays on one rail between two nodes
+//   tree          two trees over nodes with chains inside, S/2 up and S/2 down each edge; the second
+//                 tree is the first one shifted by a node, so that leaves become interior nodes
+//                 (Sanders, Speck, Traeff 2009)
+//   hierarchical  inside the nodes, then one ring per local rank between them, then inside again
+//   direct        all-to-all: S/n from every rank to every other one
+//   send-recv     S from the first member to the second
+// In-switch algorithms (nvls, nvls-tree) put on the links of a switched node what rings put there.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/collectives/algorithm.h"
+#include "model/network/network.h"
+
+namespace orrery::net {
+
+struct Channel {
+  std::vector<LinkUse> uses;
+  double share = 0;  // bytes over each edge per byte of S
+};
+using TrafficPhase = std::vector<Channel>;  // run together
+using Traffic = std::vector<TrafficPhase>;  // run one after the other
+
+// `members`: ranks in ascending order, two or more. Throws InputError for an algorithm that is not
+// in the list above or cannot do this collective on these members.
+Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,
+                        std::span<const int64_t> members);
+
+// The time of one phase after another on links that carry nothing else: sum over phases of the
+// largest over links of bytes / capacity. No latency.
+Seconds BottleneckTime(const Traffic& traffic, const Cluster& cluster, Bytes size);
+
+}  // namespace orrery::net
