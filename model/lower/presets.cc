@@ -3,8 +3,8 @@
 //
 // Sources: Megatron-LM arguments.py (gradients of bf16 runs are accumulated in fp32; the distributed optimizer is
 // ZeRO 1; layers must divide by pp x vpp unless the ends are counted); DeepSpeed documentation of
-// zero_optimization (pipelines work with stages 0 and 1) and its BF16_Optimizer (fp32 accumulation with stages 0
-// and 1); PyTorch documentation of DistributedDataParallel and FullyShardedDataParallel (SHARD_GRAD_OP,
+// zero_optimization (pipelines work with stages 0 and 1) and its BF16_Optimizer (fp32 accumulation without
+// ZeRO); PyTorch documentation of DistributedDataParallel and FullyShardedDataParallel (SHARD_GRAD_OP,
 // FULL_SHARD, HYBRID_SHARD).
 #include "model/lower/presets.h"
 
@@ -45,7 +45,7 @@ const std::vector<FrameworkPreset>& Table() {
     rows[2] = {.name = "deepspeed",
                .description = "DeepSpeed: ZeRO 0 to 3, pipelines with ZeRO 0 and 1, tensor parallelism through Megatron",
                .tensor = true, .zero = {0, 1, 2, 3}, .zero_with_pipeline = 1, .schedules = {k1F1B}, .recompute = whole,
-               .fp32_grads = Fp32Grads::kBf16Zero01, .defaults = Knobs(true, false, 1)};
+               .fp32_grads = Fp32Grads::kBf16Zero0, .defaults = Knobs(true, false, 1)};
     rows[3] = {.name = "ddp",
                .description = "PyTorch DistributedDataParallel: replicas only, gradients reduced in buckets during backward",
                .zero = {0}, .recompute = whole, .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, true, 1)};
@@ -94,7 +94,7 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   switch (fp32_grads) {
     case Fp32Grads::kNever: break;
     case Fp32Grads::kBf16: s.fp32_grads = precision == Precision::kBf16; break;
-    case Fp32Grads::kBf16Zero01: s.fp32_grads = precision == Precision::kBf16 && s.zero <= 1; break;
+    case Fp32Grads::kBf16Zero0: s.fp32_grads = precision == Precision::kBf16 && s.zero == 0; break;
   }
   if (!Low(precision)) s.fp32_grads = false;
   if (s.zero >= 2) s.reduce_in_backward = false;  // their reductions are in the backward pass anyway

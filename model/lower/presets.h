@@ -15,7 +15,7 @@
 namespace orrery {
 
 // When gradients of 16-bit runs are accumulated and reduced in fp32.
-enum class Fp32Grads { kNever, kBf16, kBf16Zero01 };
+enum class Fp32Grads { kNever, kBf16, kBf16Zero0 };
 
 struct FrameworkPreset {
   const char* name;

@@ -59,6 +59,8 @@ TEST(Presets, CompletingKeepsDegreesAndSetsKnobs) {
   s.zero = 3;
   EXPECT_FALSE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
   s.zero = 1;
+  EXPECT_FALSE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
+  s.zero = 0;
   EXPECT_TRUE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
 }
 
