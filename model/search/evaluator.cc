@@ -86,7 +86,7 @@ void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTabl
   const StepTime time = predictor_.closed_form().Evaluate(table, shape);
   ++result.counts.evaluated;
   const double value = ObjectiveValue(request_.objective, time.total, setting_);
-  const Entry entry{{value, arena, visit.index, sequence}, strategy, time.total, arena};
+  const Entry entry{{value, arena, visit.index, sequence}, strategy, time.total, 0, arena};
   if (visit.options.after && !(entry.rank > *visit.options.after)) return;
   KeepBetter(result.unlimited, entry);
   const double total = limits_.Total(Bytes(arena)).value;
@@ -151,7 +151,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
     const bool over = limits_.Total(Bytes(arena)) > limits_.capacity;
     counts.over_memory += over;
     if (!visit.result.smallest || arena < visit.result.smallest->arena) {
-      visit.result.smallest = Entry{{0, arena, visit.index, sequence}, s, 0, arena};
+      visit.result.smallest = Entry{{0, arena, visit.index, sequence}, s, 0, 0, arena};
     }
     const bool near = over && limits_.Total(Bytes(arena)).value <= kNearMiss * limits_.capacity.value;
     const auto improves = [&](const std::optional<Entry>& kept) { return !kept || value_bound < kept->rank.value; };
@@ -205,7 +205,10 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
   Entry entry;
   entry.strategy = strategy;
   entry.seconds = std::get<StepTime>(time).total;
-  entry.arena = memory_.ArenaBound(strategy, MicroBatches(setting_.work, strategy));
+  const int64_t micro_batches = MicroBatches(setting_.work, strategy);
+  const auto table = predictor_.Table(KeyOf(strategy));
+  entry.seconds_bound = TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
+  entry.arena = memory_.ArenaBound(strategy, micro_batches);
   entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.arena, 0, 0};
   return entry;
 }

@@ -37,6 +37,7 @@ struct Entry {
   Rank rank;
   Strategy strategy;
   double seconds = 0;
+  double seconds_bound = 0;       // lower bound of seconds; set by One() only
   double arena = 0;               // lower bound, bytes
 };
 

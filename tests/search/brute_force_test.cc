@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "model/arch/catalogue.h"
-#include "model/search/search.h"
+#include "model/search/explain.h"
 #include "model/topo/catalog.h"
 
 namespace orrery {
@@ -48,7 +48,7 @@ SearchRequest RequestOf(const Job& job) {
   request.work.precision = job.precision;
   request.work.optimizer = job.optimizer;
   request.framework = job.framework;
-  request.top = 12;
+  request.top = 1'000'000;  // everything that fits
   request.variants = true;
   return request;
 }
@@ -123,6 +123,27 @@ class BruteForce {
   std::vector<Exact> all_;
 };
 
+// Both bounds of the search on one strategy.
+class Bounds {
+ public:
+  Bounds(const SearchRequest& request, const Profiles& profiles)
+      : request_(request), preset_(FindFramework(request.framework)), memory_(request.model, request.work),
+        cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
+        setting_{request.nodes[0], cluster_, request.work,
+                 {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}, std::nullopt},
+        evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.stack), setting_, memory_) {}
+
+  Entry Of(const Strategy& strategy) { return std::get<Entry>(evaluator_.One(strategy)); }
+
+ private:
+  const SearchRequest& request_;
+  const FrameworkPreset& preset_;
+  MemoryModel memory_;
+  const ClusterSummary cluster_;
+  const Setting setting_;
+  Evaluator evaluator_;
+};
+
 class Exactness : public testing::TestWithParam<Job> {};
 
 TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
@@ -131,14 +152,22 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
   std::vector<Exact> all = BruteForce(request, profiles).All();
   ASSERT_FALSE(all.empty());
   std::vector<double> memory;
-  for (const Exact& exact : all) memory.push_back(exact.memory);
+  Bounds bounds(request, profiles);
+  const MemoryLimits limits = LimitsOf(profiles.gpu, profiles.stack);
+  for (const Exact& exact : all) {
+    memory.push_back(exact.memory);
+    const Entry entry = bounds.Of(exact.strategy);
+    EXPECT_DOUBLE_EQ(entry.seconds, exact.seconds);
+    EXPECT_LE(entry.seconds_bound, exact.seconds * (1 + 1e-12)) << DescribeLayout(exact.strategy);
+    EXPECT_LE(limits.Total(Bytes(entry.arena)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
+  }
   std::sort(memory.begin(), memory.end());
   request.memory_limit =
       Bytes(memory[static_cast<std::size_t>(GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
   std::erase_if(all, [&](const Exact& exact) { return exact.memory > request.memory_limit->value; });
   std::stable_sort(all.begin(), all.end(), [](const Exact& a, const Exact& b) { return a.seconds < b.seconds; });
 
-  const SearchResult result = Search(request, profiles);
+  const SearchResult result = SearchOnly(request, profiles);
   const std::size_t expected = std::min(all.size(), static_cast<std::size_t>(request.top));
   ASSERT_EQ(result.ranked.size(), expected);
   for (std::size_t i = 0; i < expected; ++i) {
