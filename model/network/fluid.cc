@@ -48,6 +48,7 @@ void FluidNetwork::Start(PathId path, Bytes bytes, Done done) {
   traffic.since = now_;
   traffic.jobs.push_back({traffic.served + bytes.value, ++started_, bytes.value, std::move(done)});
   std::ranges::push_heap(traffic.jobs, kEndsLater);
+  traffic.first_end = traffic.jobs.front().end;
   solver_.SetJobs(path, static_cast<int32_t>(traffic.jobs.size()));
   if (traffic.component >= 0) {
     Touch(traffic.component);
@@ -82,6 +83,7 @@ void FluidNetwork::FinishJobs(PathId path) {
     ended_.push_back(std::move(traffic.jobs.back().done));
     traffic.jobs.pop_back();
   }
+  if (!traffic.jobs.empty()) traffic.first_end = traffic.jobs.front().end;
   solver_.SetJobs(path, static_cast<int32_t>(traffic.jobs.size()));
   traffic.next_end = std::numeric_limits<double>::infinity();
 }
@@ -131,7 +133,7 @@ double FluidNetwork::Retime(PathId path) {
   traffic.served += traffic.rate * (now_ - traffic.since);
   traffic.since = now_;
   traffic.rate = solver_.rate(path);
-  const double left = std::max(0.0, traffic.jobs.front().end - traffic.served);
+  const double left = std::max(0.0, traffic.first_end - traffic.served);
   traffic.next_end = now_ + left / traffic.rate;
   return traffic.next_end;
 }

@@ -43,7 +43,8 @@ class FluidNetwork : public Network {
     double served = 0;      // bytes per job since the path was last idle
     double since = 0;       // when `served` was right
     double rate = 0;
-    double next_end = 0;       // date
+    double first_end = 0;      // of jobs.front()
+    double next_end = 0;       // its date
     int32_t component = -1;    // -1: not yet in one
     bool fresh = false;        // in fresh_
   };

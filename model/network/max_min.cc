@@ -23,7 +23,7 @@ void MaxMin::AddPath(std::span<const LinkId> links, std::span<const double> weig
   path.count = static_cast<uint32_t>(links.size());
   path.cap = cap;
   for (std::size_t i = 0; i < links.size(); ++i) {
-    uses_.push_back({links[i], static_cast<int32_t>(paths_.size()), weights[i], 0});
+    uses_.push_back({links[i], static_cast<int32_t>(paths_.size()), weights[i], capacity_[At(links[i])] / weights[i], 0});
   }
   paths_.push_back(path);
 }
@@ -60,14 +60,21 @@ bool MaxMin::Collect(int32_t seed, std::vector<int32_t>* component) {
   if (first.seen == pass_ || first.jobs == 0) return false;
   links_.clear();
   first.seen = pass_;
+  first.bound = std::numeric_limits<double>::infinity();
   std::size_t next = component->size();
   component->push_back(seed);
   for (; next < component->size(); ++next) {
-    const Path path = paths_[At((*component)[next])];
+    const Path& path = paths_[At((*component)[next])];
+    double bound = path.bound;
     for (uint32_t u = path.first; u < path.first + path.count; ++u) {
-      const int32_t link = uses_[u].link;
-      if (states_[At(link)].seen != pass_) VisitLink(link, component);
+      const Use& use = uses_[u];
+      if (users_[At(use.link)].size() == 1) {
+        bound = std::min(bound, use.alone);
+      } else if (states_[At(use.link)].seen != pass_) {
+        VisitLink(use.link, component);
+      }
     }
+    paths_[At((*component)[next])].bound = bound;
   }
   return true;
 }
@@ -84,35 +91,30 @@ void MaxMin::VisitLink(int32_t link, std::vector<int32_t>* component) {
     state.demand += path.jobs * uses_[u].weight;
     if (path.seen == pass_) continue;
     path.seen = pass_;
+    path.bound = std::numeric_limits<double>::infinity();
     component->push_back(uses_[u].path);
   }
   links_.push_back(link);
 }
 
 void MaxMin::PrepareLevels(std::span<const int32_t> component) {
-  for (const int32_t id : component) {
-    Path& path = paths_[At(id)];
-    path.bound = path.cap;
-    path.open = true;
-  }
   link_levels_.clear();
   for (const int32_t link : links_) {
     const LinkState& state = states_[At(link)];
-    const double level = state.left / state.demand;
-    if (state.open == 1) {
-      double& bound = paths_[At(uses_[users_[At(link)].front()].path)].bound;
-      bound = std::min(bound, level);
-    } else {
-      link_levels_.emplace_back(level, link);
-    }
+    link_levels_.emplace_back(state.left / state.demand, link);
   }
   path_levels_.clear();
+  least_bound_ = std::numeric_limits<double>::infinity();
+  bounds_sorted_ = false;
   for (const int32_t id : component) {
-    const double bound = paths_[At(id)].bound;
-    if (bound < std::numeric_limits<double>::infinity()) path_levels_.emplace_back(bound, id);
+    Path& path = paths_[At(id)];
+    path.open = true;
+    if (path.jobs > 1) path.bound /= path.jobs;
+    path.bound = std::min(path.bound, path.cap);
+    least_bound_ = std::min(least_bound_, path.bound);
+    if (path.bound < std::numeric_limits<double>::infinity()) path_levels_.emplace_back(path.bound, id);
   }
   std::ranges::make_heap(link_levels_, std::greater<>());
-  std::ranges::make_heap(path_levels_, std::greater<>());
 }
 
 // The level of a link only rises while paths below it are given their rates, so that a stale entry
@@ -132,7 +134,14 @@ const MaxMin::Level* MaxMin::NextLink() {
   return nullptr;
 }
 
-const MaxMin::Level* MaxMin::NextBound() {
+// The lowest bound of an open path, nullptr if `link` stops before any bound does. Where links fill
+// up first, the bounds are never put in order.
+const MaxMin::Level* MaxMin::NextBound(const Level* link) {
+  if (!bounds_sorted_) {
+    if (link != nullptr && link->first < least_bound_) return nullptr;
+    std::ranges::make_heap(path_levels_, std::greater<>());
+    bounds_sorted_ = true;
+  }
   while (!path_levels_.empty() && !paths_[At(path_levels_.front().second)].open) {
     std::ranges::pop_heap(path_levels_, std::greater<>());
     path_levels_.pop_back();
@@ -146,6 +155,7 @@ int MaxMin::Fix(int32_t id, double rate) {
   path.open = false;
   for (uint32_t u = path.first; u < path.first + path.count; ++u) {
     LinkState& state = states_[At(uses_[u].link)];
+    if (state.seen != pass_) continue;  // no other path uses it
     const double demand = path.jobs * uses_[u].weight;
     state.left -= demand * rate;
     state.demand -= demand;
@@ -166,7 +176,7 @@ void MaxMin::Solve(std::span<const int32_t> component) {
   PrepareLevels(component);
   for (int open = static_cast<int>(component.size()); open > 0;) {
     const Level* link = NextLink();
-    const Level* bound = NextBound();
+    const Level* bound = NextBound(link);
     ORRERY_CHECK(link != nullptr || bound != nullptr, "{} paths without a limit", open);
     const bool by_bound = bound != nullptr && (link == nullptr || bound->first <= link->first);
     open -= by_bound ? Fix(bound->second, bound->first) : Fill(link->second, link->first);

@@ -45,11 +45,12 @@ class MaxMin {
     int32_t link = 0;
     int32_t path = 0;
     double weight = 0;
+    double alone = 0;    // capacity / weight
     uint32_t place = 0;  // in users_[link]
   };
   struct LinkState {
     uint32_t seen = 0;  // pass
-    int32_t open = 0;   // paths without a rate
+    int32_t open = 0;   // paths without a rate; not counted on a link of one path
     double left = 0;    // capacity
     double demand = 0;  // bytes/s on the link when each open job runs at 1 byte/s
   };
@@ -60,7 +61,7 @@ class MaxMin {
   void VisitLink(int32_t link, std::vector<int32_t>* component);
   void PrepareLevels(std::span<const int32_t> component);
   const Level* NextLink();
-  const Level* NextBound();
+  const Level* NextBound(const Level* link);
   int Fix(int32_t path, double rate);
   int Fill(int32_t link, double rate);
 
@@ -69,8 +70,10 @@ class MaxMin {
   std::vector<Use> uses_;
   std::vector<std::vector<uint32_t>> users_;  // by link: uses of busy paths
   std::vector<LinkState> states_;
-  std::vector<int32_t> links_;  // of the component collected last
+  std::vector<int32_t> links_;  // shared ones of the component collected last
   std::vector<Level> link_levels_, path_levels_;  // heaps, lowest first
+  double least_bound_ = 0;        // of path_levels_ while it is not yet a heap
+  bool bounds_sorted_ = false;
   uint32_t pass_ = 0;
 };
 
