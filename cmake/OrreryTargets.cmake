@@ -27,6 +27,7 @@ function(orrery_library name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
   target_link_libraries(${name} PUBLIC orrery_flags ${A_DEPS})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
 # orrery_program(NAME SOURCES ... DEPS ...): lands in build/bin, or build/bench when named bench_*.

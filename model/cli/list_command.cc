@@ -136,7 +136,7 @@ struct ListFlags {
   }
 };
 
-Answer Overview() {
+Answer CatalogueOverview() {
   std::string text;
   Table table({{"catalogue"}, {"entries", true}, {"for"}});
   for (const Catalogue& catalogue : kCatalogues) {
@@ -155,7 +155,7 @@ Answer RunList(const CommandLine& line, std::size_t first) {
   Diagnostics diagnostics;
   const auto index = ReadName(flags.what, CatalogueNames(), &diagnostics);
   diagnostics.ThrowIfAny();
-  if (!index && !flags.json.given) return Overview();
+  if (!index && !flags.json.given) return CatalogueOverview();
   Json document = {{"schema", "orrery.list/1"}};
   if (!index) {
     for (const Catalogue& catalogue : kCatalogues) document[catalogue.name] = catalogue.list().json;

@@ -14,10 +14,10 @@
 namespace orrery::report {
 namespace {
 
-constexpr std::size_t kLabel = 26;  // width of the label column
+constexpr std::size_t kJobLabel = 26;  // width of the label column
 
 std::string Labelled(const std::string& label, const std::string& text) {
-  return fmt::format("  {:<{}}{}\n", label, kLabel - 2, Fold(text, kLabel));
+  return fmt::format("  {:<{}}{}\n", label, kJobLabel - 2, Fold(text, kJobLabel));
 }
 
 std::string Decided(const std::vector<Decision>& decisions, bool from_model) {

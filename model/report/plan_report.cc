@@ -18,7 +18,7 @@
 namespace orrery::report {
 namespace {
 
-constexpr std::size_t kMostStages = 8;
+constexpr std::size_t kMostPrograms = 8;
 constexpr const char* kIndexNames[] = {"i", "j", "k", "l"};
 
 struct Loop {
@@ -119,7 +119,7 @@ std::string Groups(const ir::Plan& plan) {
 
 std::string Programs(const ir::Plan& plan) {
   Table table({{"stage", true}, {"blocks", true}, {"ops", true}, {"buffers", true}, {"calls", true}, {"memory layout", true}});
-  const std::vector<std::size_t> shown = ShownRows(plan.programs.size(), kMostStages, 0);
+  const std::vector<std::size_t> shown = ShownRows(plan.programs.size(), kMostPrograms, 0);
   for (const std::size_t p : shown) {
     const ir::Program& program = plan.programs[p];
     const ir::Layout layout = ir::ComputeLayout(plan, program);

@@ -15,7 +15,7 @@
 namespace orrery::report {
 namespace {
 
-constexpr int kBarWidth = 40;
+constexpr int kTimeBarWidth = 40;
 
 constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
                                                         {"s", 1},     {"min", 60},  {"h", 3600}};
@@ -61,7 +61,7 @@ std::string Breakdown(const StepTime& time) {
   for (const TimeTerm* term : terms) {
     const double seconds = time.*term->seconds;
     table.Row({term->words, Format(Seconds(seconds)), Percent(seconds / time.total),
-               Bar(seconds / time.total, kBarWidth - 18)});
+               Bar(seconds / time.total, kTimeBarWidth - 18)});
   }
   std::string text = table.Text(2, false);
   if (time.overlapped > 0) {

@@ -15,7 +15,7 @@ constexpr int64_t kMostPorts = 4096;  // of one switch
 constexpr int64_t kMostGroupRouters = 128;
 constexpr int64_t kMostRouters = 65'536;
 
-constexpr std::array<std::pair<const char*, FabricKind>, 5> kKinds = {
+constexpr std::array<std::pair<const char*, FabricKind>, 5> kFabricKinds = {
     {{"single-switch", FabricKind::kSingleSwitch},
      {"fat-tree", FabricKind::kFatTree},
      {"rail-optimised", FabricKind::kRailOptimised},
@@ -87,7 +87,7 @@ void ReadFabric(const Node& root, TopologySpec* spec) {
     }
     return;
   }
-  fabric.kind = map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kKinds));
+  fabric.kind = map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kFabricKinds));
   if (spec->node.nics.empty()) {
     map->Error("a fabric, but the node has no NIC",
                "add 'nics: {count: 1, rate: 100Gbps}' to the node");

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMostDevices = 64;  // GPUs or NICs of a node
 constexpr int64_t kMostLinks = 64;    // parallel links between two devices
 
-constexpr std::array<std::pair<const char*, IntraLink>, 5> kKinds = {
+constexpr std::array<std::pair<const char*, IntraLink>, 5> kIntraKinds = {
     {{"none", IntraLink::kNone},
      {"pcie", IntraLink::kPcie},
      {"nvswitch", IntraLink::kNvSwitch},
@@ -71,7 +71,7 @@ class NodeReader {
 
   void ReadScaleUp() {
     const Node map = root_.Child("scale_up");
-    spec_.intra = map.Choice("kind", std::span<const std::pair<const char*, IntraLink>>(kKinds));
+    spec_.intra = map.Choice("kind", std::span<const std::pair<const char*, IntraLink>>(kIntraKinds));
     spec_.link_name = map.String("link", "PCIe");
     switch (spec_.intra) {
       case IntraLink::kNone:

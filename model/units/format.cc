@@ -6,12 +6,13 @@
 #include <cmath>
 #include <span>
 
+#include "model/units/prefixes.h"
 #include "model/units/text.h"
 
 namespace orrery {
 namespace {
 
-struct Unit {
+struct Scale {
   const char* name;
   double factor;  // base units in one of these
 };
@@ -26,28 +27,27 @@ std::string ThreeDigits(double number) {
 }
 
 // `units` from small to large. The largest unit that does not push the rounded number below one.
-std::string FormatWith(double value, std::span<const Unit> units) {
+std::string FormatWith(double value, std::span<const Scale> units) {
   if (!std::isfinite(value)) return fmt::format("{} {}", value, units.front().name);
   const double size = std::abs(value);
-  const Unit* chosen = &units.front();
-  for (const Unit& unit : units) {
+  const Scale* chosen = &units.front();
+  for (const Scale& unit : units) {
     if (size >= unit.factor * (1 - 5e-4)) chosen = &unit;
   }
   return fmt::format("{}{} {}", value < 0 ? "-" : "", ThreeDigits(size / chosen->factor),
                      chosen->name);
 }
 
-constexpr double kKi = 1024.0, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi, kPi = kTi * kKi;
-constexpr Unit kBytes[] = {{"B", 1},     {"KiB", kKi}, {"MiB", kMi},
+constexpr Scale kBytes[] = {{"B", 1},     {"KiB", kKi}, {"MiB", kMi},
                            {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
-constexpr Unit kRates[] = {{"B/s", 1},    {"kB/s", 1e3},  {"MB/s", 1e6},
+constexpr Scale kRates[] = {{"B/s", 1},    {"kB/s", 1e3},  {"MB/s", 1e6},
                            {"GB/s", 1e9}, {"TB/s", 1e12}, {"PB/s", 1e15}};
-constexpr Unit kCompute[] = {{"FLOP/s", 1},    {"kFLOP/s", 1e3},  {"MFLOP/s", 1e6},
+constexpr Scale kCompute[] = {{"FLOP/s", 1},    {"kFLOP/s", 1e3},  {"MFLOP/s", 1e6},
                              {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
                              {"EFLOP/s", 1e18}};
-constexpr Unit kPrice[] = {{"USD/h", 1}};
-constexpr Unit kShortTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-constexpr Unit kLongTimes[] = {{"min", 60}, {"h", 3600}};
+constexpr Scale kPrice[] = {{"USD/h", 1}};
+constexpr Scale kShortTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+constexpr Scale kLongTimes[] = {{"min", 60}, {"h", 3600}};
 
 }  // namespace
 

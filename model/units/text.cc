@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/units/edit_distance.h"
+#include "model/units/prefixes.h"
 
 namespace orrery {
 namespace {
@@ -19,7 +20,6 @@ struct Unit {
   double factor;  // base units in one of these
 };
 
-constexpr double kKi = 1024.0, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi, kPi = kTi * kKi;
 
 constexpr Unit kByteUnits[] = {{"B", 1},     {"kB", 1e3},  {"MB", 1e6},  {"GB", 1e9},
                                {"TB", 1e12}, {"PB", 1e15}, {"KiB", kKi}, {"MiB", kMi},
