@@ -137,11 +137,12 @@ TEST(Search, AFixedAxisThatDoesNotFitCanBeFreed) {
 }
 
 TEST(Search, ABatchThatNothingDividesIsMovedToTheNearest) {
-  SearchRequest request = Request("gpt3-175b", "selene", 512, 2047);
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 2, 13);
+  request.framework = "ddp";
   const SearchResult result = Search(request);
   EXPECT_FALSE(result.feasible());
   ASSERT_FALSE(result.remedies.empty());
-  EXPECT_EQ(result.remedies.front().flag, "--global-batch 2048");
+  EXPECT_EQ(result.remedies.front().flag, "--global-batch 16");
 }
 
 TEST(Search, ObjectivesDifferWhereTheyShould) {
