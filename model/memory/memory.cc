@@ -81,15 +81,15 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
                             const MemoryLimits& limits, const MemoryReport& report) {
   const double budget = (limits.capacity - limits.context).value / (1.0 + limits.fragmentation);
   const auto overflow = FirstOverflow(plan, program, layout, static_cast<int64_t>(std::max(0.0, budget)));
-  const std::string overhead =
-      report.context.value + report.fragmentation.value > 0
-          ? fmt::format(", of which the framework takes {}", Format(report.context + report.fragmentation))
-          : "";
+  const auto overhead = [&](Bytes live) {
+    const Bytes bytes = limits.context + live * limits.fragmentation;
+    return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes)) : std::string();
+  };
   if (!overflow) {
     return fmt::format("out of memory on stage {}: {} live at {}, but the plan's arena with its slack takes {}; "
                        "capacity {}{}",
                        program.stage, Format(report.peak().live), report.peak().moment.words, Format(report.arena),
-                       Format(report.capacity), overhead);
+                       Format(report.capacity), overhead(report.arena));
   }
   const Bytes live(static_cast<double>(overflow->live));
   const PeakMoment& moment = overflow->moment;
@@ -97,7 +97,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
                                ? fmt::format("asks {} for {}", Format(moment.asked), moment.asked_tensor)
                                : "begins";
   return fmt::format("out of memory on stage {}: {} live when {} {}; capacity {}{}", program.stage, Format(live),
-                     moment.words, asks, Format(report.capacity), overhead);
+                     moment.words, asks, Format(report.capacity), overhead(live));
 }
 
 }  // namespace
