@@ -2,6 +2,7 @@
 // Counts the edges of a communication pattern on the links that they are routed over.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "model/network/network.h"

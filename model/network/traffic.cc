@@ -10,7 +10,6 @@
 
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
-#include "model/network/link_counter.h"
 
 namespace orrery::net {
 namespace {
@@ -156,24 +155,27 @@ bool IsReduction(Collective collective) {
 
 }  // namespace
 
-Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,
-                        std::span<const int64_t> members) {
-  ORRERY_CHECK(members.size() >= 2 && std::ranges::is_sorted(members), "{} members", members.size());
-  const Nodes nodes = ByNode(cluster, members);
-  LinkCounter counter(cluster);
+Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective, std::span<const int64_t> members) {
+  ORRERY_CHECK(members.size() >= 2, "{} members", members.size());
+  const Nodes nodes = ByNode(cluster_, members);
   if ((algorithm == "ring" || algorithm == "nvls") && IsReduction(collective)) {
-    return {Rings(cluster, nodes, WireFactor(collective, static_cast<int>(members.size())), &counter)};
+    return {Rings(cluster_, nodes, WireFactor(collective, static_cast<int>(members.size())), &counter_)};
   }
   if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce && nodes.size() > 1) {
-    return {Trees(cluster, nodes, &counter)};
+    return {Trees(cluster_, nodes, &counter_)};
   }
   if (algorithm == "hierarchical" && IsReduction(collective) && nodes.size() > 1) {
-    return Hierarchical(collective, cluster, nodes, &counter);
+    return Hierarchical(collective, cluster_, nodes, &counter_);
   }
-  if (algorithm == "direct" && collective == Collective::kAllToAll) return {Direct(members, &counter)};
-  if (algorithm == "send-recv" && collective == Collective::kSendRecv) return {SendRecv(cluster, members, &counter)};
+  if (algorithm == "direct" && collective == Collective::kAllToAll) return {Direct(members, &counter_)};
+  if (algorithm == "send-recv" && collective == Collective::kSendRecv) return {SendRecv(cluster_, members, &counter_)};
   throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm, Name(collective),
                                members.size(), nodes.size()));
+}
+
+Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,
+                        std::span<const int64_t> members) {
+  return TrafficRouter(cluster).Route(algorithm, collective, members);
 }
 
 Seconds BottleneckTime(const Traffic& traffic, const Cluster& cluster, Bytes size) {

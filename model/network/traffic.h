@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "model/collectives/algorithm.h"
+#include "model/network/link_counter.h"
 #include "model/network/network.h"
 
 namespace orrery::net {
@@ -32,8 +33,22 @@ struct Channel {
 using TrafficPhase = std::vector<Channel>;  // run together
 using Traffic = std::vector<TrafficPhase>;  // run one after the other
 
-// `members`: ranks in ascending order, two or more. Throws InputError for an algorithm that is not
-// in the list above or cannot do this collective on these members.
+// Routes collectives on one cluster, which must outlive it.
+class TrafficRouter {
+ public:
+  explicit TrafficRouter(const Cluster& cluster) : cluster_(cluster), counter_(cluster) {}
+
+  // `members`: ranks in ascending order (send-recv: sender, receiver), two or more. Throws
+  // InputError for an algorithm that is not in the list above or cannot do this collective on these
+  // members.
+  Traffic Route(std::string_view algorithm, Collective collective, std::span<const int64_t> members);
+
+ private:
+  const Cluster& cluster_;
+  LinkCounter counter_;
+};
+
+// One collective.
 Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,
                         std::span<const int64_t> members);
 

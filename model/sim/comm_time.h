@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a collective is run, and what of its time is not bandwidth.
+//
+// The algorithm and protocol are those that the closed form chooses. Of its time
+// a + g sqrt(S) + S / b, the first two go into a timer before the traffic; the traffic itself is
+// routed, and its size is divided by the share of the line rate that the algorithm reaches alone.
+#pragma once
+
+#include <string_view>
+
+#include "model/collectives/algorithm.h"
+#include "model/cost/layer_table.h"
+#include "model/ir/op.h"
+
+namespace orrery::sim {
+
+struct MessageTime {
+  std::string_view algorithm;
+  double latency = 0;         // seconds before the traffic
+  double wire_per_byte = 1;   // bytes that the line carries per byte of S that the algorithm moves
+  double wire_inside = 1;     // same, on scale-up links
+  double floor_per_byte = 0;  // seconds per byte of S: faster it never goes, whatever the links
+};
+
+// `setting` must outlive it.
+class CommTime {
+ public:
+  explicit CommTime(const CostSetting& setting) : setting_(setting) {}
+
+  // `phase` tells which of the software's bandwidth shares apply. S as in algorithm.h; ranks >= 2.
+  MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase) const;
+
+ private:
+  struct Use {
+    BandwidthUse bandwidth;
+    double latency = 0;
+  };
+  Use UseOf(ir::Phase phase, Collective collective, const GroupShape& shape) const;
+  double LineShare(std::string_view algorithm, const GroupShape& shape, const BandwidthUse& use) const;
+
+  CostSetting setting_;
+};
+
+}  // namespace orrery::sim

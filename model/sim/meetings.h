@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// All communicators of a plan on a cluster: who meets whom, over which links, at what cost.
+//
+// The streams of a rank are FIFO, so that a meeting has at most one exchange under way: one counter
+// per meeting is enough for a rendezvous.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/ir/plan.h"
+#include "model/network/network.h"
+#include "model/network/traffic.h"
+#include "model/sim/comm_time.h"
+#include "model/sim/tasks.h"
+
+namespace orrery::sim {
+
+// Mesh axes along which all ranks do the same at the same time: only coordinate 0 is executed. The
+// traffic of the other ranks stays, coupled with that of the executed one.
+using AxisMask = uint16_t;
+
+struct Exchange {  // of one message at one meeting
+  double latency = 0;
+  double bytes = 0;        // S
+  int32_t route = -1;      // into MeetingTable::routes
+};
+
+struct Route {
+  struct Job {
+    net::PathId path = 0;
+    double bytes = 0;  // per byte of S
+  };
+  std::vector<std::vector<Job>> phases;
+  double alone = -1;  // >= 0: seconds per byte of S, on links that nobody else uses
+};
+
+struct Meeting {
+  int32_t line = 0;
+  int32_t needed = 0;         // executed members
+  int32_t first_member = 0;   // into MeetingTable::members
+  int32_t members = 0;        // executed or not, of the executed copy
+  int32_t first_exchange = 0; // exchange of message m: first_exchange + m
+  int32_t first_arrival = 0;  // `needed` places for the executor
+};
+
+struct MeetingTable {
+  std::vector<Meeting> meetings;
+  std::vector<int64_t> members;
+  std::vector<Exchange> exchanges;
+  std::vector<Route> routes;
+  std::vector<int64_t> ranks;               // executed, ascending
+  std::vector<std::vector<int32_t>> of;     // [2 * line + receives][index into ranks]; -1: none
+  std::unique_ptr<net::Network> network;
+  int32_t arrivals = 0;
+};
+
+struct MeetingOptions {
+  AxisMask merged = 0;
+  net::Backend backend = net::Backend::kFluid;
+  bool set_apart = true;  // traffic on links of its own becomes a timer
+  // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
+  bool whole_weights = false;
+};
+
+// `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
+// the mesh, links without bandwidth, point-to-point along a merged axis.
+MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster, net::Wires wires,
+                          const CommTime& time, const MeetingOptions& options);
+
+}  // namespace orrery::sim

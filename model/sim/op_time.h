@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of one op of a plan: on the device by OpCost, and of the host thread that issues it.
+#pragma once
+
+#include "model/cost/op_cost.h"
+#include "model/ir/plan.h"
+
+namespace orrery::sim {
+
+class OpTime {
+ public:
+  // `several_nodes` lengthens host time (stragglers). The profiles must outlive this.
+  OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, bool several_nodes);
+
+  // Device seconds; 0 for communication and input. `accumulates`: gradients are added up over
+  // several micro-batches.
+  double Device(const ir::Program& program, const ir::Op& op, bool accumulates) const;
+  double Host(const ir::Op& op) const;
+
+ private:
+  double Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const;
+  double Attention(const ir::Program& program, const ir::Op& op) const;
+  double Memory(const ir::Program& program, const ir::Op& op) const;
+  double Optimizer(const ir::Program& program, const ir::Op& op) const;
+
+  OpCost cost_;
+  const StackProfile* stack_;
+  double host_factor_;
+};
+
+double ViewBytes(const ir::Program& program, ir::ViewId view);
+
+}  // namespace orrery::sim
