@@ -13,5 +13,6 @@ void Print(const std::string& name, double value, const char* unit) { fmt::print
 
 int main() {
   orrery::NetworkFigures();
+  orrery::StepFigures();
   return 0;
 }

@@ -24,5 +24,6 @@ class Stopwatch {
 };
 
 void NetworkFigures();
+void StepFigures();
 
 }  // namespace orrery
