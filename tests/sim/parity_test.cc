@@ -14,6 +14,8 @@ struct Row {
   int tp, pp, dp, micro_batch, zero;
   bool sequence_parallel;
   Recompute recompute;
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int vpp = 1, dp_outer = 1;
 };
 
 class Parity : public SimTest, public testing::WithParamInterface<Row> {};
@@ -24,6 +26,7 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   strategy.zero = row.zero;
   strategy.sequence_parallel = row.sequence_parallel;
   strategy.recompute = row.recompute;
+  strategy.schedule = row.schedule, strategy.vpp = row.vpp, strategy.dp_outer = row.dp_outer;
   model_.layers = 24;
   if (row.zero < 2) strategy.bucket_layers = static_cast<int>(model_.layers);
   model_.vocab = 2048, model_.max_positions = 1024;
@@ -54,7 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Row{"Selective", 4, 1, 2, 4, 0, true, Recompute::kSelective},
                     Row{"Full", 4, 1, 2, 4, 0, false, Recompute::kFull},
                     Row{"Pipeline4", 1, 4, 2, 2, 0, false, Recompute::kNone},
-                    Row{"Pipeline2Tensor8", 8, 2, 1, 2, 0, true, Recompute::kNone}),
+                    Row{"Pipeline2Tensor8", 8, 2, 1, 2, 0, true, Recompute::kNone},
+                    Row{"Gpipe4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kGpipe},
+                    Row{"Interleaved4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kInterleaved, 3},
+                    Row{"ZeroBubble4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kZeroBubble},
+                    Row{"Hybrid", 1, 1, 8, 2, 1, false, Recompute::kNone, PipelineSchedule::k1F1B, 1, 4}),
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
