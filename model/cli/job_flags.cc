@@ -158,7 +158,8 @@ class JobMaker {
     }
     if (request_.global_batches.empty() && defaults.global_batch) {
       request_.global_batches = {*defaults.global_batch};
-      FromModel(fmt::format("global batch {} sequences", *defaults.global_batch), "--global-batch");
+      FromModel(fmt::format("global batch {} sequence{}", *defaults.global_batch, *defaults.global_batch == 1 ? "" : "s"),
+                "--global-batch");
     } else if (request_.global_batches.empty()) {
       diagnostics_.Error(flags_.global_batch.where,
                          fmt::format("how many sequences are in a step? {} names no global batch", job_.model.spec.name),

@@ -33,8 +33,8 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Group(group);
   flags->Value(&tp, "--tp", "N", "tensor parallelism: GPUs that share each layer");
   flags->Value(&pp, "--pp", "N", "pipeline stages");
-  flags->Value(&dp, "--dp", "N", "data parallelism: replicas, or ranks that ZeRO shards over");
-  flags->Value(&dp_outer, "--dp-outer", "N", "replicas of the group that ZeRO shards over");
+  flags->Value(&dp, "--dp", "N", "data parallelism: ways in which the batch is split");
+  flags->Value(&dp_outer, "--dp-outer", "N", "of these, groups that each hold a whole copy of what ZeRO shards");
   flags->Value(&zero, "--zero", "0..3", "ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights",
                Words::kList, {"0", "1", "2", "3"});
   flags->Value(&micro_batch, "--micro-batch", "N", "sequences per GPU in one forward pass");
@@ -84,12 +84,12 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
                                    strategy.pp, inner, gpus),
                        "choose degrees whose product divides the number of GPUs, or another --nodes"}});
   }
-  strategy.dp = axes.dp.value_or(static_cast<int>(gpus / inner));
+  strategy.dp = axes.dp.value_or(static_cast<int>(gpus / strategy.tp / strategy.pp)) / strategy.dp_outer;
   if (strategy.ranks() != gpus) {
     throw InputError({{flags.dp.where,
                        fmt::format("tp {} x pp {} x dp {} = {} GPUs, but the cluster has {}", strategy.tp, strategy.pp,
-                                   strategy.data_parallel(), strategy.ranks(), gpus),
-                       gpus % inner == 0 ? fmt::format("--dp {}, or leave --dp out", gpus / inner)
+                                   axes.dp.value_or(0), strategy.tp * strategy.pp * axes.dp.value_or(0), gpus),
+                       gpus % inner == 0 ? fmt::format("--dp {}, or leave --dp out", gpus / strategy.tp / strategy.pp)
                                          : "leave --dp out and choose --tp and --pp that divide it"}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);

@@ -82,6 +82,10 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   report::Job job = flags.job.Resolve();
   job.request.fixed = flags.layout.Read();
   job.request.objective = objective.value_or(Objective::kTime);
+  if (job.request.objective != Objective::kTime && !job.request.node_price && !job.request.topology.node_price) {
+    throw InputError({{flags.objective.where, fmt::format("{} has no price", job.request.topology.name),
+                       "--node-price says what a node costs, such as 20USD/h"}});
+  }
   job.request.top = static_cast<int>(top.value_or(5));
   const SearchResult result = [&] {
     const Progress progress;

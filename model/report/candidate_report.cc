@@ -37,7 +37,7 @@ std::string Price(const Job& job, const Candidate& candidate) {
   const bool own = job.request.node_price.has_value();
   const std::string source = own ? "--node-price" : job.cluster.price_source;
   return fmt::format("{:.4g} USD per step, {} USD per billion tokens; {}", candidate.price_per_step->value,
-                     Count(candidate.price_per_billion_tokens->value), source);
+                     ThreeDigits(candidate.price_per_billion_tokens->value), source);
 }
 
 std::string TimeSection(const Job& job, const Prediction& prediction) {
@@ -70,7 +70,7 @@ std::string MfuFormula(const Job& job, const Candidate& candidate) {
   const SearchRequest& request = job.request;
   const Flops flops = ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
                       static_cast<double>(candidate.global_batch);
-  std::string number = fmt::format("{:.3g}", flops.value);
+  std::string number = fmt::format("{:.2e}", flops.value);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
   return fmt::format("{} = {} model FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu), number, Format(Seconds(candidate.time.total)), candidate.strategy.ranks(),
                      Format(job.profiles.gpu.Peak(request.work.precision)), Name(request.work.precision));

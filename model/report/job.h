@@ -38,6 +38,8 @@ nlohmann::ordered_json JobJson(const Job& job);
 
 // "1.56 billion", "345 million", "21".
 std::string Count(double number);
+// "1740", "98.4", "0.12".
+std::string ThreeDigits(double number);
 // Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
 std::string Scaled(double number);
 std::string Percent(double share);  // "41.2 %"

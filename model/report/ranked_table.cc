@@ -57,7 +57,7 @@ const Field kFields[] = {
     {{"memory", true}, Memory, nullptr},
     {{"USD per\n1e9 tokens", true},
      [](const Candidate& c) {
-       return c.price_per_billion_tokens ? Scaled(c.price_per_billion_tokens->value) : std::string("-");
+       return c.price_per_billion_tokens ? ThreeDigits(c.price_per_billion_tokens->value) : std::string("-");
      },
      "-"},
 };

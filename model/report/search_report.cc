@@ -78,45 +78,41 @@ std::string Tightness(const SearchResult& result) {
 }
 
 std::string Why(const SearchResult& result) {
-  std::string text = "\nWhy 1 wins\n";
-  for (const Comparison& comparison : result.comparisons) {
-    text += Bullet(comparison.words);
-  }
-  return text + Ties(result) + Tightness(result);
+  std::string text;
+  for (const Comparison& comparison : result.comparisons) text += Bullet(comparison.words);
+  text += Ties(result) + Tightness(result);
+  return text.empty() ? text : "\nWhy 1 wins\n" + text;
 }
 
 std::string NextLimit(const SearchResult& result) {
-  std::string text = "\nWhat limits it next\n";
+  std::string text;
   for (const Limit& limit : result.limits) {
     if (limit.gain >= kLeastGain) text += Bullet(limit.words);
-  }
-  if (result.unlimited && result.unlimited->time.total < (1 - kLeastGain) * result.ranked[0].time.total) {
-    text += Bullet(fmt::format("Without any memory limit {} would take {} and ask {} or more.",
-                               DescribeLayout(result.unlimited->strategy, result.unlimited->micro_batches),
-                               Format(Seconds(result.unlimited->time.total)), Format(result.unlimited->memory_bound)));
   }
   for (const Candidate& miss : result.near_misses) {
     text += Bullet(fmt::format("Nearly: {} would take {} but asks {}.", DescribeLayout(miss.strategy, miss.micro_batches),
                                Format(Seconds(miss.time.total)),
                                miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
   }
-  return text;
+  return text.empty() ? text : "\nWhat limits it next\n" + text;
 }
 
 std::string Rejected(const SearchResult& result) {
   const SearchCounts& counts = result.counts;
+  int64_t predicted = counts.space - counts.bounded;
+  for (const Rejection& rejection : result.rejections) predicted -= rejection.strategies;
   std::string text = fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
                                  result.complete ? ", none left out" : "; the search was cut short");
-  Table table({{"", true}, {""}});
-  table.Row({Grouped(counts.evaluated - counts.exact_over_memory), "predicted"});
-  if (counts.bounded > 0) table.Row({Grouped(counts.bounded), "cannot beat the best, by a lower bound of their time"});
+  const auto row = [&](int64_t number, const std::string& words) {
+    if (number > 0) text += fmt::format("{:>11}  {}\n", Grouped(number), Fold(words, 13));
+  };
+  row(predicted, "predicted");
+  row(counts.bounded, "cannot beat the best, by a lower bound of their time");
   for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
     const Rejection& rejection = result.rejections[i];
-    std::string words = rejection.reason;
-    if (!rejection.example.empty()) words += fmt::format("; for example {}", rejection.example);
-    table.Row({Grouped(rejection.strategies), Fold(words, 16)});
+    row(rejection.strategies,
+        rejection.reason + (rejection.example.empty() ? "" : fmt::format("; for example {}", rejection.example)));
   }
-  text += table.Text(2, false);
   if (result.rejections.size() > kMostRejections) {
     text += fmt::format("  and {} more reasons (--json lists all)\n", result.rejections.size() - kMostRejections);
   }

@@ -30,6 +30,14 @@ std::string Line(const std::vector<Column>& columns, const std::vector<std::size
   return line + "\n";
 }
 
+// A number stays with its unit: "29.8 GiB", "12 %".
+bool KeepTogether(const std::string& before, const std::string& word) {
+  constexpr std::size_t kLongestUnit = 7;
+  if (before.empty() || word.empty() || word.size() > kLongestUnit) return false;
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return digit(before.back()) && !digit(word.front()) && word.front() != '(';
+}
+
 }  // namespace
 
 void Table::Row(std::vector<std::string> cells) {
@@ -92,11 +100,20 @@ std::string Bar(double share, int width) {
 }
 
 std::string Fold(const std::string& text, std::size_t indent, std::size_t width) {
-  std::string folded;
-  std::size_t column = indent;
+  std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
+    if (!words.empty() && KeepTogether(words.back(), word)) {
+      words.back() += " " + word;
+    } else {
+      words.push_back(word);
+    }
+    begin = end + 1;
+  }
+  std::string folded;
+  std::size_t column = indent;
+  for (const std::string& word : words) {
     if (column > indent && column + 1 + Width(word) > width) {
       folded += "\n" + std::string(indent, ' ');
       column = indent;
@@ -106,7 +123,6 @@ std::string Fold(const std::string& text, std::size_t indent, std::size_t width)
     }
     folded += word;
     column += Width(word);
-    begin = end + 1;
   }
   return folded;
 }

@@ -15,7 +15,8 @@
 namespace orrery::report {
 namespace {
 
-constexpr int kTimeBarWidth = 40;
+constexpr int kTimeBarWidth = 22;
+constexpr double kLeastTimeShown = 5e-4;  // of the total
 
 constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
                                                         {"s", 1},     {"min", 60},  {"h", 3600}};
@@ -53,7 +54,7 @@ std::string TimeWithInterval(const StepTime& time) {
 std::string Breakdown(const StepTime& time) {
   std::vector<const TimeTerm*> terms;
   for (const TimeTerm& term : kTerms) {
-    if (time.*term.seconds > 0) terms.push_back(&term);
+    if (time.*term.seconds > kLeastTimeShown * time.total) terms.push_back(&term);
   }
   std::stable_sort(terms.begin(), terms.end(),
                    [&](const TimeTerm* a, const TimeTerm* b) { return time.*a->seconds > time.*b->seconds; });
@@ -61,7 +62,7 @@ std::string Breakdown(const StepTime& time) {
   for (const TimeTerm* term : terms) {
     const double seconds = time.*term->seconds;
     table.Row({term->words, Format(Seconds(seconds)), Percent(seconds / time.total),
-               Bar(seconds / time.total, kTimeBarWidth - 18)});
+               Bar(seconds / time.total, kTimeBarWidth)});
   }
   std::string text = table.Text(2, false);
   if (time.overlapped > 0) {

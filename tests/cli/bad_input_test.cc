@@ -89,6 +89,7 @@ std::vector<BadInput> All() {
       {"JsonIntoNowhere",
        {"predict", "--model", "gpt2-micro", "--json", "/no/such/folder/x.json"},
        {"cannot write '/no/such/folder/x.json'"}},
+      {"CostWithoutPrice", {"--model", "gpt3-175b", "--objective", "cost"}, {"selene has no price", "--node-price"}},
       {"SeveralNodeCountsOfOneLayout", {"predict", "--model", "bert-1.5b", "--nodes", "1,2"}, {"not a whole number"}},
   };
 }

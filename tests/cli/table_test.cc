@@ -36,6 +36,8 @@ TEST(Table, RemovesAColumn) {
 
 TEST(Fold, BreaksAtBlanksAndIndents) { EXPECT_EQ(Fold("aaa bbb ccc", 2, 9), "aaa bbb\n  ccc"); }
 
+TEST(Fold, KeepsNumbersWithTheirUnits) { EXPECT_EQ(Fold("takes 29.8 GiB now", 0, 11), "takes\n29.8 GiB\nnow"); }
+
 TEST(Bar, IsProportionalAndNeverLongerThanItsWidth) {
   EXPECT_EQ(Bar(0.5, 10), "#####");
   EXPECT_EQ(Bar(7.0, 10), "##########");
