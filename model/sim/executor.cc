@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
@@ -66,6 +67,16 @@ class Executor {
     uint32_t rank;
     int32_t task;
   };
+  // What comes due at one date. Ranks in step ask for the same delay at the same instant: they share
+  // one timer.
+  struct Due {
+    uint32_t subject;  // compute: rank and stream; else a meeting
+    uint32_t version;
+  };
+  struct OpenBatch {
+    int32_t batch = -1;
+    double now = 0, delay = 0;
+  };
 
   void PrepareRanks() {
     ranks_.resize(table_.ranks.size());
@@ -113,19 +124,54 @@ class Executor {
   double RateOf(const Rank& rank) const { return rank.communicating > 0 ? slow_rate_ : 1.0; }
 
   void ScheduleEnd(uint32_t r, std::size_t s, Stream* stream) {
-    const auto slot = static_cast<uint32_t>(r * streams_ + s);
-    const uint32_t version = ++stream->version;
-    network_.After(Seconds(stream->left / RateOf(ranks_[r])), [this, slot, version] { EndCompute(slot, version); });
+    AddDue({static_cast<uint32_t>(r * streams_ + s), ++stream->version}, stream->left / RateOf(ranks_[r]), true);
   }
 
-  void EndCompute(uint32_t slot, uint32_t version) {
-    if (stream_[slot].version != version) return;
-    const auto r = static_cast<uint32_t>(slot / streams_);
-    const std::size_t s = slot % streams_;
-    stream_[slot].computing = false;
-    Count(r, -1, 0);
-    ended_.push_back({r, ranks_[r].stage->on_stream[s][stream_[slot].head]});
+  void AddDue(Due due, double delay, bool compute) {
+    OpenBatch& open = compute ? open_compute_ : open_exchange_;
+    const double now = network_.Now().value;
+    if (open.batch < 0 || open.now != now || open.delay != delay) {
+      open = {NewBatch(), now, delay};
+      const int32_t batch = open.batch;
+      network_.After(Seconds(delay), [this, batch, compute] { EndBatch(batch, compute); });
+    }
+    batches_[At(open.batch)].push_back(due);
+  }
+
+  int32_t NewBatch() {
+    if (free_batches_.empty()) {
+      batches_.emplace_back();
+      return static_cast<int32_t>(batches_.size()) - 1;
+    }
+    const int32_t batch = free_batches_.back();
+    free_batches_.pop_back();
+    return batch;
+  }
+
+  void EndBatch(int32_t batch, bool compute) {
+    OpenBatch& open = compute ? open_compute_ : open_exchange_;
+    if (open.batch == batch) open.batch = -1;
+    std::vector<Due> dues = std::move(batches_[At(batch)]);
+    for (const Due& due : dues) {
+      if (compute) {
+        EndCompute(due);
+      } else {
+        FinishExchange(static_cast<int32_t>(due.subject));
+      }
+    }
+    dues.clear();
+    batches_[At(batch)] = std::move(dues);  // keeps its memory
+    free_batches_.push_back(batch);
     Drain();
+  }
+
+  void EndCompute(const Due& due) {
+    Stream& stream = stream_[due.subject];
+    if (stream.version != due.version) return;
+    const auto r = static_cast<uint32_t>(due.subject / streams_);
+    stream.computing = false;
+    Count(r, -1, 0);
+    ended_.push_back({r, ranks_[r].stage->on_stream[due.subject % streams_][stream.head]});
   }
 
   // Books the time since the last change of a rank's activity.
@@ -203,7 +249,7 @@ class Executor {
     const Route& route = table_.routes[At(exchange.route)];
     rendezvous.phase = 0;
     if (route.alone >= 0) {
-      network_.After(Seconds(exchange.latency + route.alone * exchange.bytes), [this, m] { FinishExchange(m); });
+      AddDue({static_cast<uint32_t>(m), 0}, exchange.latency + route.alone * exchange.bytes, false);
     } else {
       network_.After(Seconds(exchange.latency), [this, m] { StartPhase(m); });
     }
@@ -227,13 +273,14 @@ class Executor {
     const Route& route = table_.routes[At(exchange.route)];
     if (At(++rendezvous.phase) < route.phases.size()) return StartPhase(m);
     FinishExchange(m);
+    Drain();
   }
 
+  // Leaves the members' tasks to Drain().
   void FinishExchange(int32_t m) {
     const Meeting& meeting = table_.meetings[At(m)];
     for (int32_t i = 0; i < meeting.needed; ++i) Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, -1);
     EndExchange(m);
-    Drain();
   }
 
   void EndExchange(int32_t m) {
@@ -329,6 +376,9 @@ class Executor {
   std::vector<Rendezvous> rendezvous_;
   std::vector<Arrival> arrivals_;
   std::vector<Ended> ended_;
+  std::vector<std::vector<Due>> batches_;
+  std::vector<int32_t> free_batches_;
+  OpenBatch open_compute_, open_exchange_;
   int64_t done_ = 0;
 };
 
