@@ -46,6 +46,7 @@ struct Case {
   bool merged = false;
   net::Backend backend = net::Backend::kFluid;
   int rounds = 3;
+  double jitter = 0;
 };
 
 double PeakGibibytes() {
@@ -75,7 +76,7 @@ void Run(const Case& which) {
         sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster), sim::CommTime(setting), options);
     meetings_cpu = std::min(meetings_cpu, meetings_watch.Cpu());
     const Stopwatch run_watch;
-    result = sim::Execute(plan, tasks, &meetings, gpu.overlap_slowdown);
+    result = sim::Execute(plan, tasks, &meetings, gpu.overlap_slowdown, {.jitter = which.jitter});
     run_cpu = std::min(run_cpu, run_watch.Cpu());
   }
   const auto print = [&](const char* figure, double value, const char* unit) {
@@ -99,6 +100,8 @@ void Run(const Case& which) {
 void StepFigures() {
   Run({"256_ranks_8_micro_batches_fluid"});
   Run({"256_ranks_8_micro_batches_merged", 8, 8, true});
+  // No two ranks in step.
+  Run({"256_ranks_8_micro_batches_jitter", 8, 8, false, net::Backend::kFluid, 3, 0.02});
   if (net::HasSimGrid()) Run({"256_ranks_8_micro_batches_simgrid", 8, 8, false, net::Backend::kSimGrid});
   Run({"4096_ranks_merged", 128, 8, true});
   Run({"256_ranks_192_micro_batches_fluid", 8, 192, false, net::Backend::kFluid, 1});

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "model/input/check.h"
@@ -17,10 +18,20 @@ constexpr int kMostStuck = 8;  // streams that a deadlock message names
 
 std::size_t At(int64_t index) { return static_cast<std::size_t>(index); }
 
+// Uniform in [-1, 1), the same for the same numbers (SplitMix64, Steele, Lea, Flood 2014).
+double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
+  uint64_t z = seed * 0x9E3779B97F4A7C15u + rank * 0xD1B54A32D192ED03u + task * 0x8CB92BA72F3D8DD7u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 11) * 0x1p-52 - 1.0;
+}
+
 class Executor {
  public:
-  Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table, double overlap_slowdown)
-      : plan_(plan), tasks_(tasks), table_(*table), network_(*table->network), streams_(tasks.streams),
+  Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table, double overlap_slowdown,
+           const Perturbation& perturbation)
+      : plan_(plan), perturbation_(perturbation), tasks_(tasks), table_(*table), network_(*table->network), streams_(tasks.streams),
         slow_rate_(1.0 - overlap_slowdown) {
     PrepareRanks();
     rendezvous_.resize(table_.meetings.size());
@@ -108,13 +119,23 @@ class Executor {
     const Task& task = rank.stage->tasks[At(id)];
     if (task.line >= 0) return StartCommunication(r, id, task);
     if (task.seconds <= 0 && task.earliest <= network_.Now().value) return ended_.push_back({r, id});
-    StartCompute(r, task, &stream);
+    StartCompute(r, id, task, &stream);
   }
 
-  void StartCompute(uint32_t r, const Task& task, Stream* stream) {
+  double Factor(uint32_t r, int32_t id) const {
+    const auto rank = At(table_.ranks[r]);
+    double factor = rank < perturbation_.slowdown.size() ? perturbation_.slowdown[rank] : 1.0;
+    // A uniform variable on [-sqrt 3, sqrt 3) has the standard deviation 1.
+    if (perturbation_.jitter > 0) {
+      factor *= std::max(0.0, 1.0 + perturbation_.jitter * std::sqrt(3.0) * Noise(perturbation_.seed, rank, At(id)));
+    }
+    return factor;
+  }
+
+  void StartCompute(uint32_t r, int32_t id, const Task& task, Stream* stream) {
     const double now = network_.Now().value;
     // Where the host is late, the device idles inside the task: that counts as its time.
-    stream->left = std::max(task.seconds, task.earliest - now);
+    stream->left = std::max(task.seconds * Factor(r, id), task.earliest - now);
     stream->since = now;
     stream->computing = true;
     Count(r, 1, 0);
@@ -365,6 +386,7 @@ class Executor {
   }
 
   const ir::Plan& plan_;
+  const Perturbation& perturbation_;
   const PlanTasks& tasks_;
   MeetingTable& table_;
   net::Network& network_;
@@ -384,8 +406,12 @@ class Executor {
 
 }  // namespace
 
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown) {
-  return Executor(plan, tasks, meetings, overlap_slowdown).Run();
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown,
+                   const Perturbation& perturbation) {
+  for (const double slowdown : perturbation.slowdown) {
+    if (!(slowdown > 0)) throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
+  }
+  return Executor(plan, tasks, meetings, overlap_slowdown, perturbation).Run();
 }
 
 StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
@@ -394,7 +420,7 @@ StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net:
   const CommTime comm_time(setting);
   const PlanTasks tasks = MakeTasks(plan, op_time);
   MeetingTable meetings = MakeMeetings(plan, tasks, cluster, wires, comm_time, options.meetings);
-  return Execute(plan, tasks, &meetings, setting.gpu->overlap_slowdown);
+  return Execute(plan, tasks, &meetings, setting.gpu->overlap_slowdown, options.perturbation);
 }
 
 }  // namespace orrery::sim

@@ -36,9 +36,17 @@ struct StepResult {
   std::size_t paths = 0;           // that were simulated
 };
 
+// What makes ranks differ. Links are degraded through Wires.
+struct Perturbation {
+  double jitter = 0;               // standard deviation of each task's compute time, relative
+  uint64_t seed = 1;               // same seed, same step
+  std::vector<double> slowdown;    // of compute, by rank of the plan: 1.2 takes 20 % longer; empty: none
+};
+
 struct StepOptions {
   MeetingOptions meetings;
   Precision precision = Precision::kBf16;
+  Perturbation perturbation;
 };
 
 // Throws InputError: what MakeMeetings() refuses; partners that disagree on a message; a deadlock,
@@ -47,6 +55,7 @@ StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net:
                         const CostSetting& setting, const StepOptions& options);
 
 // The same in two parts, for whoever simulates a plan several times or times the parts.
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown);
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown,
+                   const Perturbation& perturbation = {});
 
 }  // namespace orrery::sim

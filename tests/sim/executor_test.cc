@@ -209,6 +209,33 @@ TEST_F(SimTest, ADegradedLinkSlowsTheStep) {
   EXPECT_GT(SimulateStep(plan, cluster_, wires, Setting(), {}).seconds, before * 1.02);
 }
 
+TEST_F(SimTest, OneSlowRankHoldsUpTheOthers) {
+  const ir::Plan plan = Build(Layout(1, 1, 16));
+  UseRanks(16);
+  const StepResult before = Simulate(plan);
+  StepOptions options;
+  options.perturbation.slowdown.assign(16, 1.0);
+  options.perturbation.slowdown[5] = 1.5;
+  const StepResult after = Simulate(plan, options);
+  EXPECT_NEAR(after.seconds - before.seconds, 0.5 * before.times[5].compute, 0.05 * before.times[5].compute);
+  EXPECT_GT(after.times[4].idle, 0.3 * before.times[5].compute);
+  EXPECT_LT(after.times[5].idle, 0.05 * before.times[5].compute);
+  options.perturbation.slowdown[5] = 0;
+  EXPECT_THROW(Simulate(plan, options), InputError);
+}
+
+TEST_F(SimTest, JitterIsRepeatableAndCostsTime) {
+  const ir::Plan plan = Build(Layout(2, 2, 4));
+  UseRanks(16);
+  StepOptions options;
+  options.perturbation.jitter = 0.05;
+  const double first = Simulate(plan, options).seconds;
+  EXPECT_EQ(first, Simulate(plan, options).seconds);
+  EXPECT_GT(first, Simulate(plan).seconds);
+  options.perturbation.seed = 2;
+  EXPECT_NE(first, Simulate(plan, options).seconds);
+}
+
 // Strategy lives in model/lower alone.
 TEST(SimSources, NameNoStrategy) {
   const std::vector<std::string> words = {"zero1", "ZeRO", "1f1b", "1F1B", "gpipe", "GPipe", "fsdp", "tensor_parallel",
