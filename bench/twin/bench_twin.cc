@@ -7,7 +7,9 @@
 
 namespace orrery {
 
-void Print(const std::string& name, double value, const char* unit) { fmt::print("{} = {:.6g} {}\n", name, value, unit); }
+void Print(const std::string& name, double value, const char* unit) {
+  fmt::print("{} = {:.6g} {}\n", name, value, unit);
+}
 
 }  // namespace orrery
 

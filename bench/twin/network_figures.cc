@@ -15,8 +15,8 @@ constexpr int kRounds = 5;
 constexpr int kFlows = 256;
 constexpr int kCompletions = 100'000;
 
-// 256 flows at any time over one shared link, each with links of its own before and behind it. Every
-// completion starts another flow of another size.
+// 256 flows at any time over one shared link, each with links of its own before and behind it.
+// Every completion starts another flow of another size.
 class SharedLink {
  public:
   SharedLink(net::Backend backend, bool own_links) {
@@ -38,9 +38,10 @@ class SharedLink {
  private:
   void Start(int flow) {
     size_ = size_ * 1103515245u + 12345u;
-    network_->Start(paths_[static_cast<std::size_t>(flow)], Bytes(1e6 + size_ % 1'000'000), [this, flow] {
-      if (left_-- > 0) Start(flow);
-    });
+    network_->Start(paths_[static_cast<std::size_t>(flow)], Bytes(1e6 + size_ % 1'000'000),
+                    [this, flow] {
+                      if (left_-- > 0) Start(flow);
+                    });
   }
 
   std::unique_ptr<net::Network> network_;
@@ -71,7 +72,8 @@ void LargeAllReduce() {
     net::FluidNetwork network(net::WiresOf(cluster));
     const net::Traffic ring = net::RouteCollective("ring", Collective::kAllReduce, cluster, ranks);
     for (const net::Channel& channel : ring.front()) {
-      network.Start(network.AddPath(channel.uses, net::kNoCap, "ring"), Bytes(1073741824.0 * channel.share), [] {});
+      network.Start(network.AddPath(channel.uses, net::kNoCap, "ring"),
+                    Bytes(1073741824.0 * channel.share), [] {});
     }
     network.Run();
     wall = std::min(wall, watch.Wall());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole training steps: tp 8 x pp 4 on DGX H100 nodes, 48 layers, one reduction per layer beside the
-// backward pass.
+// Whole training steps: tp 8 x pp 4 on DGX H100 nodes, 48 layers, one reduction per layer beside
+// the backward pass.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -69,11 +69,12 @@ void Run(const Case& which) {
   sim::StepResult result;
   for (int round = 0; round < which.rounds; ++round) {
     const Stopwatch tasks_watch;
-    const sim::PlanTasks tasks = sim::MakeTasks(plan, sim::OpTime(gpu, stack, Precision::kBf16, true));
+    const sim::PlanTasks tasks =
+        sim::MakeTasks(plan, sim::OpTime(gpu, stack, Precision::kBf16, true));
     tasks_cpu = std::min(tasks_cpu, tasks_watch.Cpu());
     const Stopwatch meetings_watch;
-    sim::MeetingTable meetings =
-        sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster), sim::CommTime(setting), options);
+    sim::MeetingTable meetings = sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster),
+                                                   sim::CommTime(setting), options);
     meetings_cpu = std::min(meetings_cpu, meetings_watch.Cpu());
     const Stopwatch run_watch;
     result = sim::Execute(plan, tasks, &meetings, gpu.overlap_slowdown, {.jitter = which.jitter});
@@ -102,7 +103,8 @@ void StepFigures() {
   Run({"256_ranks_8_micro_batches_merged", 8, 8, true});
   // No two ranks in step.
   Run({"256_ranks_8_micro_batches_jitter", 8, 8, false, net::Backend::kFluid, 3, 0.02});
-  if (net::HasSimGrid()) Run({"256_ranks_8_micro_batches_simgrid", 8, 8, false, net::Backend::kSimGrid});
+  if (net::HasSimGrid())
+    Run({"256_ranks_8_micro_batches_simgrid", 8, 8, false, net::Backend::kSimGrid});
   Run({"4096_ranks_merged", 128, 8, true});
   Run({"256_ranks_192_micro_batches_fluid", 8, 192, false, net::Backend::kFluid, 1});
   Run({"4096_ranks_fluid", 128, 8, false, net::Backend::kFluid, 1});

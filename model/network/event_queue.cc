@@ -62,7 +62,9 @@ void EventQueue::AddTimer(double time, Done done) {
   Push({time, 0, slot, 0});
 }
 
-void EventQueue::Add(double time, int32_t subject, uint32_t version) { Push({time, 0, subject, version}); }
+void EventQueue::Add(double time, int32_t subject, uint32_t version) {
+  Push({time, 0, subject, version});
+}
 
 Done EventQueue::Take(const Event& timer) {
   free_.push_back(timer.subject);

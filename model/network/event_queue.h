@@ -24,7 +24,7 @@ class EventQueue {
   void Pop();
   void AddTimer(double time, Done done);
   void Add(double time, int32_t subject, uint32_t version);  // version > 0
-  Done Take(const Event& timer);  // its callback; once
+  Done Take(const Event& timer);                             // its callback; once
 
  private:
   void Push(Event event);

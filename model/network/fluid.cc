@@ -12,7 +12,7 @@
 namespace orrery::net {
 namespace {
 
-constexpr double kInstant = 1e-12;  // of the clock
+constexpr double kInstant = 1e-12;   // of the clock
 constexpr double kTogether = 1e-12;  // of the bytes that a path has served
 
 constexpr auto kEndsLater = [](const auto& a, const auto& b) {

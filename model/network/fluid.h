@@ -2,8 +2,9 @@
 // The fluid backend: own event queue and own max-min solver.
 //
 // Everything that happens at one instant is gathered before any rate is solved for again, and only
-// components that something touched are: jobs that start and end elsewhere cost nothing here. Events
-// closer than 1e-12 of the clock count as one instant. Same calls, same results, bit for bit.
+// components that something touched are: jobs that start and end elsewhere cost nothing here.
+// Events closer than 1e-12 of the clock count as one instant. Same calls, same results, bit for
+// bit.
 #pragma once
 
 #include <vector>
@@ -43,10 +44,10 @@ class FluidNetwork : public Network {
     double served = 0;      // bytes per job since the path was last idle
     double since = 0;       // when `served` was right
     double rate = 0;
-    double first_end = 0;      // of jobs.front()
-    double next_end = 0;       // its date
-    int32_t component = -1;    // -1: not yet in one
-    bool fresh = false;        // in fresh_
+    double first_end = 0;    // of jobs.front()
+    double next_end = 0;     // its date
+    int32_t component = -1;  // -1: not yet in one
+    bool fresh = false;      // in fresh_
   };
   // Paths that compete with each other; its next end is one event.
   struct Component {
@@ -68,10 +69,10 @@ class FluidNetwork : public Network {
 
   MaxMin solver_;
   EventQueue events_;
-  std::vector<Traffic> traffic_;        // by path
+  std::vector<Traffic> traffic_;  // by path
   std::vector<Component> components_;
   std::vector<int32_t> free_components_, touched_;
-  std::vector<PathId> fresh_;           // busy paths that joined at this instant
+  std::vector<PathId> fresh_;  // busy paths that joined at this instant
   std::vector<PathId> seeds_, members_;
   std::vector<Done> ended_;
   double now_ = 0;

@@ -11,7 +11,8 @@ namespace orrery::net {
 
 class LinkCounter {
  public:
-  explicit LinkCounter(const Cluster& cluster) : cluster_(cluster), count_(cluster.links.size(), 0.0) {}
+  explicit LinkCounter(const Cluster& cluster)
+      : cluster_(cluster), count_(cluster.links.size(), 0.0) {}
 
   void AddEdge(int64_t from, int64_t to, int channel) {
     route_.clear();

@@ -23,7 +23,8 @@ void MaxMin::AddPath(std::span<const LinkId> links, std::span<const double> weig
   path.count = static_cast<uint32_t>(links.size());
   path.cap = cap;
   for (std::size_t i = 0; i < links.size(); ++i) {
-    uses_.push_back({links[i], static_cast<int32_t>(paths_.size()), weights[i], capacity_[At(links[i])] / weights[i], 0});
+    uses_.push_back({links[i], static_cast<int32_t>(paths_.size()), weights[i],
+                     capacity_[At(links[i])] / weights[i], 0});
   }
   paths_.push_back(path);
 }
@@ -112,7 +113,8 @@ void MaxMin::PrepareLevels(std::span<const int32_t> component) {
     if (path.jobs > 1) path.bound /= path.jobs;
     path.bound = std::min(path.bound, path.cap);
     least_bound_ = std::min(least_bound_, path.bound);
-    if (path.bound < std::numeric_limits<double>::infinity()) path_levels_.emplace_back(path.bound, id);
+    if (path.bound < std::numeric_limits<double>::infinity())
+      path_levels_.emplace_back(path.bound, id);
   }
   std::ranges::make_heap(link_levels_, std::greater<>());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Max-min fair rates of one connected component of paths and links.
 //
-// Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2) with weights: all rates
-// rise together; when a link is full, or a path reaches its own bound, the paths concerned stop. With
-// m uses in the component it costs O(m log m); a link that only one path of the component uses is
-// that path's bound and costs O(1).
+// Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2) with weights: all
+// rates rise together; when a link is full, or a path reaches its own bound, the paths concerned
+// stop. With m uses in the component it costs O(m log m); a link that only one path of the
+// component uses is that path's bound and costs O(1).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,9 @@ class MaxMin {
   void AddPath(std::span<const LinkId> links, std::span<const double> weights, double cap);
   void SetJobs(int32_t path, int32_t jobs);  // O(links of the path) when it becomes idle or busy
   int32_t jobs(int32_t path) const { return paths_[static_cast<std::size_t>(path)].jobs; }
-  double rate(int32_t path) const { return paths_[static_cast<std::size_t>(path)].rate; }  // of each job
+  double rate(int32_t path) const {
+    return paths_[static_cast<std::size_t>(path)].rate;
+  }  // of each job
 
   // A pass visits each component once: NewPass(), then Collect() from every seed.
   void NewPass() { ++pass_; }
@@ -70,9 +72,9 @@ class MaxMin {
   std::vector<Use> uses_;
   std::vector<std::vector<uint32_t>> users_;  // by link: uses of busy paths
   std::vector<LinkState> states_;
-  std::vector<int32_t> links_;  // shared ones of the component collected last
+  std::vector<int32_t> links_;                    // shared ones of the component collected last
   std::vector<Level> link_levels_, path_levels_;  // heaps, lowest first
-  double least_bound_ = 0;        // of path_levels_ while it is not yet a heap
+  double least_bound_ = 0;                        // of path_levels_ while it is not yet a heap
   bool bounds_sorted_ = false;
   uint32_t pass_ = 0;
 };

@@ -18,7 +18,8 @@ namespace {
 std::size_t HashOf(std::span<const LinkUse> uses, double cap) {
   uint64_t hash = std::bit_cast<uint64_t>(cap) * 0x9E3779B97F4A7C15u;
   for (const LinkUse& use : uses) {
-    hash ^= static_cast<uint64_t>(use.link) * 0xFF51AFD7ED558CCDu + std::bit_cast<uint64_t>(use.weight);
+    hash ^=
+        static_cast<uint64_t>(use.link) * 0xFF51AFD7ED558CCDu + std::bit_cast<uint64_t>(use.weight);
     hash = std::rotl(hash * 0x9E3779B97F4A7C15u, 29);
   }
   return static_cast<std::size_t>(hash);
@@ -48,7 +49,8 @@ double Network::Alone(std::span<const LinkUse> uses, double cap, const std::stri
   for (const LinkUse& use : uses) {
     const double capacity = capacity_[static_cast<std::size_t>(use.link)];
     if (!(capacity > 0)) {
-      throw InputError(fmt::format("{}: its route crosses {}, which has no bandwidth", what, NameOf(use.link)));
+      throw InputError(
+          fmt::format("{}: its route crosses {}, which has no bandwidth", what, NameOf(use.link)));
     }
     alone = std::min(alone, capacity / use.weight);
   }
@@ -60,23 +62,27 @@ std::vector<LinkUse> Network::Merge(std::span<const LinkUse> uses) {
   std::vector<LinkUse> merged;
   merged.reserve(uses.size());
   for (const LinkUse& use : uses) {
-    ORRERY_CHECK(use.link >= 0 && static_cast<std::size_t>(use.link) < capacity_.size(), "link {} of {}", use.link,
-                 capacity_.size());
-    ORRERY_CHECK(use.weight > 0 && std::isfinite(use.weight), "weight {} on link {}", use.weight, use.link);
+    ORRERY_CHECK(use.link >= 0 && static_cast<std::size_t>(use.link) < capacity_.size(),
+                 "link {} of {}", use.link, capacity_.size());
+    ORRERY_CHECK(use.weight > 0 && std::isfinite(use.weight), "weight {} on link {}", use.weight,
+                 use.link);
     double& weight = merge_weight_[static_cast<std::size_t>(use.link)];
     if (weight == 0) merged.push_back(use);
     weight += use.weight;
   }
-  for (LinkUse& use : merged) use.weight = std::exchange(merge_weight_[static_cast<std::size_t>(use.link)], 0.0);
+  for (LinkUse& use : merged)
+    use.weight = std::exchange(merge_weight_[static_cast<std::size_t>(use.link)], 0.0);
   return merged;
 }
 
-PathId Network::AddPath(std::span<const LinkUse> uses, BytesPerSecond cap, const std::string& what) {
+PathId Network::AddPath(std::span<const LinkUse> uses, BytesPerSecond cap,
+                        const std::string& what) {
   const std::vector<LinkUse> merged = Merge(uses);
   const std::size_t hash = HashOf(merged, cap.value);
   const auto [begin, end] = by_content_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    if (paths_[At(it->second)].cap == cap.value && std::ranges::equal(UsesOf(it->second), merged)) return it->second;
+    if (paths_[At(it->second)].cap == cap.value && std::ranges::equal(UsesOf(it->second), merged))
+      return it->second;
   }
   Path path;
   path.alone = Alone(merged, cap.value, what);
@@ -91,7 +97,8 @@ PathId Network::AddPath(std::span<const LinkUse> uses, BytesPerSecond cap, const
   return id;
 }
 
-PathId Network::AddRoute(std::span<const LinkId> route, BytesPerSecond cap, const std::string& what) {
+PathId Network::AddRoute(std::span<const LinkId> route, BytesPerSecond cap,
+                         const std::string& what) {
   std::vector<LinkUse> uses;
   uses.reserve(route.size());
   for (const LinkId link : route) uses.push_back({link, 1.0});

@@ -2,9 +2,9 @@
 // A network in simulated time: jobs move bytes over shared links, timers go off, callbacks follow.
 //
 // A job is one number, the rate v at which each of its edges moves bytes: on every link of its path
-// it uses weight * v. A plain flow has weight 1 everywhere. A ring is one job whose weight on a link
-// is the number of ring edges that cross it: all edges move at the pace of the slowest one, as a
-// real ring does (independent flows would be 43 % too fast under moving contention). Rates are
+// it uses weight * v. A plain flow has weight 1 everywhere. A ring is one job whose weight on a
+// link is the number of ring edges that cross it: all edges move at the pace of the slowest one, as
+// a real ring does (independent flows would be 43 % too fast under moving contention). Rates are
 // max-min fair in v: no job can go faster without slowing one that is not faster than itself.
 //
 // Latency is none of the network's business: callers put a timer before the job.
@@ -43,8 +43,8 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   // Registers what a job uses, once for all jobs that use the same; a link named twice adds up.
-  // `cap` bounds v of each job. `what` names the traffic in messages. Throws InputError: no link and
-  // no cap (there is no route), a link without bandwidth, a cap of 0.
+  // `cap` bounds v of each job. `what` names the traffic in messages. Throws InputError: no link
+  // and no cap (there is no route), a link without bandwidth, a cap of 0.
   PathId AddPath(std::span<const LinkUse> uses, BytesPerSecond cap, const std::string& what);
   PathId AddRoute(std::span<const LinkId> route, BytesPerSecond cap, const std::string& what);
 
@@ -96,8 +96,8 @@ class Network {
 enum class Backend { kFluid, kSimGrid };
 bool HasSimGrid();  // this build links the library
 
-// Throws InputError when SimGrid is asked for and was not built in, or when a second SimGrid network
-// is made while one exists: the library allows one simulation per process at a time.
+// Throws InputError when SimGrid is asked for and was not built in, or when a second SimGrid
+// network is made while one exists: the library allows one simulation per process at a time.
 std::unique_ptr<Network> MakeNetwork(Backend backend, Wires wires);
 
 }  // namespace orrery::net

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SimGrid backend, the reference for the fluid one. Written against SimGrid 3.32.
 //
-// No actors: communications between two fixed hosts are created when they start, a completion signal
-// and kernel timers call back. The route of each communication is handed over by a zone of our own,
-// a link that is named w times counts with weight w. Model CM02 with latency 0, without cross-traffic
-// and TCP window, is plain max-min sharing. The engine's clock is global and never reset, signals
-// are global and add up: one network at a time, callbacks registered once.
+// No actors: communications between two fixed hosts are created when they start, a completion
+// signal and kernel timers call back. The route of each communication is handed over by a zone of
+// our own, a link that is named w times counts with weight w. Model CM02 with latency 0, without
+// cross-traffic and TCP window, is plain max-min sharing. The engine's clock is global and never
+// reset, signals are global and add up: one network at a time, callbacks registered once.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -136,7 +136,8 @@ void SimGridNetwork::CreateLinks() {
     const double capacity = capacity_[i] > 0 ? capacity_[i] * kUnits : 1.0;
     links_.push_back(zone_->create_link(fmt::format("link{}", i), {capacity})->seal());
   }
-  for (int i = 0; i < kSpareLinks; ++i) spare_.push_back(zone_->create_link(fmt::format("cap{}", i), {1.0})->seal());
+  for (int i = 0; i < kSpareLinks; ++i)
+    spare_.push_back(zone_->create_link(fmt::format("cap{}", i), {1.0})->seal());
 }
 
 SimGridNetwork::Route& SimGridNetwork::RouteOf(PathId path) {
@@ -145,8 +146,9 @@ SimGridNetwork::Route& SimGridNetwork::RouteOf(PathId path) {
   for (const LinkUse& use : UsesOf(path)) {
     const double times = std::round(use.weight);
     if (times != use.weight || times < 1) {
-      throw InputError(fmt::format("the SimGrid backend takes whole weights only, not {}", use.weight),
-                       "use the fluid backend");
+      throw InputError(
+          fmt::format("the SimGrid backend takes whole weights only, not {}", use.weight),
+          "use the fluid backend");
     }
     SimGridLink* link = links_[static_cast<std::size_t>(use.link)]->get_impl();
     for (int i = 0; i < static_cast<int>(times); ++i) route.links.push_back(link);

@@ -34,7 +34,8 @@ Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
 int ChannelCount(const Cluster& cluster, const Nodes& nodes) {
   const int local = static_cast<int>(nodes.front().size());
   if (nodes.size() == 1) return std::max(1, cluster.summary.PackedRings(local));
-  const int per_gpu = std::max(1, cluster.summary.nics_per_node / std::max(1, cluster.gpus_per_node));
+  const int per_gpu =
+      std::max(1, cluster.summary.nics_per_node / std::max(1, cluster.gpus_per_node));
   return std::min(kMostChannels, local * per_gpu);
 }
 
@@ -59,7 +60,8 @@ TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, Lin
       const std::vector<int64_t> walk = Walk(nodes[n], n, c);
       ring.insert(ring.end(), walk.begin(), walk.end());
     }
-    for (std::size_t i = 0; i < ring.size(); ++i) counter->AddEdge(ring[i], ring[(i + 1) % ring.size()], turn);
+    for (std::size_t i = 0; i < ring.size(); ++i)
+      counter->AddEdge(ring[i], ring[(i + 1) % ring.size()], turn);
     phase.push_back({counter->Take(), share / channels});
   }
   return phase;
@@ -102,7 +104,8 @@ TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, LinkCounter* coun
   return phase;
 }
 
-TrafficPhase InsideNodes(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter) {
+TrafficPhase InsideNodes(const Cluster& cluster, const Nodes& nodes, double share,
+                         LinkCounter* counter) {
   TrafficPhase phase;
   for (const std::vector<int64_t>& local : nodes) {
     if (local.size() > 1) phase = Append(std::move(phase), Rings(cluster, {local}, share, counter));
@@ -110,10 +113,12 @@ TrafficPhase InsideNodes(const Cluster& cluster, const Nodes& nodes, double shar
   return phase;
 }
 
-Traffic Hierarchical(Collective collective, const Cluster& cluster, const Nodes& nodes, LinkCounter* counter) {
+Traffic Hierarchical(Collective collective, const Cluster& cluster, const Nodes& nodes,
+                     LinkCounter* counter) {
   const std::size_t local = nodes.front().size();
   for (const auto& node : nodes) {
-    if (node.size() != local) throw InputError("hierarchical collectives want equally many members on every node");
+    if (node.size() != local)
+      throw InputError("hierarchical collectives want equally many members on every node");
   }
   const double one_lap = WireFactor(Collective::kAllGather, static_cast<int>(local));
   const TrafficPhase inside = InsideNodes(cluster, nodes, one_lap, counter);
@@ -121,7 +126,8 @@ Traffic Hierarchical(Collective collective, const Cluster& cluster, const Nodes&
   for (std::size_t i = 0; i < local; ++i) {
     Nodes column;
     for (const auto& node : nodes) column.push_back({node[i]});
-    const double share = WireFactor(collective, static_cast<int>(nodes.size())) / static_cast<double>(local);
+    const double share =
+        WireFactor(collective, static_cast<int>(nodes.size())) / static_cast<double>(local);
     between = Append(std::move(between), Rings(cluster, column, share, counter));
   }
   if (collective == Collective::kAllGather) return {between, inside};
@@ -138,7 +144,8 @@ TrafficPhase Direct(std::span<const int64_t> members, LinkCounter* counter) {
   return {{counter->Take(), 1.0 / static_cast<double>(members.size())}};
 }
 
-TrafficPhase SendRecv(const Cluster& cluster, std::span<const int64_t> members, LinkCounter* counter) {
+TrafficPhase SendRecv(const Cluster& cluster, std::span<const int64_t> members,
+                      LinkCounter* counter) {
   TrafficPhase phase;
   const int channels = ChannelCount(cluster, {{members[0]}, {members[1]}});
   for (int c = 0; c < channels; ++c) {
@@ -155,22 +162,27 @@ bool IsReduction(Collective collective) {
 
 }  // namespace
 
-Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective, std::span<const int64_t> members) {
+Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
+                             std::span<const int64_t> members) {
   ORRERY_CHECK(members.size() >= 2, "{} members", members.size());
   const Nodes nodes = ByNode(cluster_, members);
   if ((algorithm == "ring" || algorithm == "nvls") && IsReduction(collective)) {
-    return {Rings(cluster_, nodes, WireFactor(collective, static_cast<int>(members.size())), &counter_)};
+    return {Rings(cluster_, nodes, WireFactor(collective, static_cast<int>(members.size())),
+                  &counter_)};
   }
-  if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce && nodes.size() > 1) {
+  if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce &&
+      nodes.size() > 1) {
     return {Trees(cluster_, nodes, &counter_)};
   }
   if (algorithm == "hierarchical" && IsReduction(collective) && nodes.size() > 1) {
     return Hierarchical(collective, cluster_, nodes, &counter_);
   }
-  if (algorithm == "direct" && collective == Collective::kAllToAll) return {Direct(members, &counter_)};
-  if (algorithm == "send-recv" && collective == Collective::kSendRecv) return {SendRecv(cluster_, members, &counter_)};
-  throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm, Name(collective),
-                               members.size(), nodes.size()));
+  if (algorithm == "direct" && collective == Collective::kAllToAll)
+    return {Direct(members, &counter_)};
+  if (algorithm == "send-recv" && collective == Collective::kSendRecv)
+    return {SendRecv(cluster_, members, &counter_)};
+  throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm,
+                               Name(collective), members.size(), nodes.size()));
 }
 
 Traffic RouteCollective(std::string_view algorithm, Collective collective, const Cluster& cluster,

@@ -2,12 +2,13 @@
 // What a collective puts on which links: its edges, routed, channel by channel.
 //
 // A channel is one coupled job (network.h): the weight of a link is the number of its edges that
-// cross it, each edge carries `share` bytes per byte of S (the size that nccl-tests prints). Channels
-// turn through the GPUs of a node, so that they leave it through different NICs.
+// cross it, each edge carries `share` bytes per byte of S (the size that nccl-tests prints).
+// Channels turn through the GPUs of a node, so that they leave it through different NICs.
 //
 //   ring          every rank to the next, 2(n-1)/n S (all-reduce) or (n-1)/n S per edge; odd nodes
 //                 are walked backwards, so that a ring stays on one rail between two nodes
-//   tree          two trees over nodes with chains inside, S/2 up and S/2 down each edge; the second
+//   tree          two trees over nodes with chains inside, S/2 up and S/2 down each edge; the
+//   second
 //                 tree is the first one shifted by a node, so that leaves become interior nodes
 //                 (Sanders, Speck, Traeff 2009)
 //   hierarchical  inside the nodes, then one ring per local rank between them, then inside again
@@ -41,7 +42,8 @@ class TrafficRouter {
   // `members`: ranks in ascending order (send-recv: sender, receiver), two or more. Throws
   // InputError for an algorithm that is not in the list above or cannot do this collective on these
   // members.
-  Traffic Route(std::string_view algorithm, Collective collective, std::span<const int64_t> members);
+  Traffic Route(std::string_view algorithm, Collective collective,
+                std::span<const int64_t> members);
 
  private:
   const Cluster& cluster_;

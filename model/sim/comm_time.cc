@@ -10,19 +10,22 @@
 
 namespace orrery::sim {
 
-CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const GroupShape& shape) const {
+CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
+                              const GroupShape& shape) const {
   const StackProfile& stack = *setting_.stack;
   switch (phase) {
     case ir::Phase::kForward:
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad:
     case ir::Phase::kRecompute: {
-      const double extra = stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
+      const double extra =
+          stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
       return {{stack.scaleup_use, 1.0}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
     case ir::Phase::kParamGather:
       return {{stack.gather_scaleup_use, stack.gather_nic_use},
-              stack.gather_latency.value * (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
+              stack.gather_latency.value *
+                  (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
     case ir::Phase::kGradReduce:
       return {{stack.data_scaleup_use, stack.data_nic_use}, 0.0};
     case ir::Phase::kPipeline:
@@ -37,12 +40,14 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const Grou
 }
 
 // Share of the nominal rate of its bottleneck links that an algorithm reaches.
-double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape, const BandwidthUse& use) const {
+double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape,
+                           const BandwidthUse& use) const {
   const FabricProfile& fabric = *setting_.fabric;
   const GpuProfile& gpu = *setting_.gpu;
   const int nodes = shape.nodes();
   if (nodes < 2) {
-    const bool pcie = setting_.cluster->intra == IntraLink::kPcie || setting_.cluster->intra == IntraLink::kNone;
+    const bool pcie =
+        setting_.cluster->intra == IntraLink::kPcie || setting_.cluster->intra == IntraLink::kNone;
     if (pcie) return fabric.pcie_efficiency * use.scaleup;
     return (algorithm == "nvls" ? gpu.nvls_efficiency : gpu.ring_efficiency) * use.scaleup;
   }
@@ -50,28 +55,34 @@ double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape, 
   if (algorithm == "tree") return fabric.nic_tree_efficiency * use.nic;
   if (algorithm == "nvls-tree" && nodes > 2) return fabric.nic_nvls_tree_efficiency * use.nic;
   if (algorithm == "nvls-tree") return fabric.nic_ring_efficiency * use.nic;
-  if (algorithm == "direct" || algorithm == "send-recv") return fabric.point_to_point_efficiency * use.nic;
+  if (algorithm == "direct" || algorithm == "send-recv")
+    return fabric.point_to_point_efficiency * use.nic;
   return fabric.nic_ring_efficiency * collisions * use.nic;
 }
 
-MessageTime CommTime::Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase) const {
+MessageTime CommTime::Time(Collective collective, const GroupShape& shape, double bytes,
+                           ir::Phase phase) const {
   const Use use = UseOf(phase, collective, shape);
-  const Network network = ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use.bandwidth);
+  const Network network =
+      ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use.bandwidth);
   GroupShape alone = shape;
   alone.sharing = 1;
-  const Network unshared = ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, alone, use.bandwidth);
+  const Network unshared =
+      ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, alone, use.bandwidth);
   const double root = std::sqrt(bytes);
   double best = -1;
   MessageTime result;
-  const auto consider = [&](const Algorithm& algorithm, const TimeLine& line, const TimeLine& floor, double flags) {
+  const auto consider = [&](const Algorithm& algorithm, const TimeLine& line, const TimeLine& floor,
+                            double flags) {
     const double time = line.At(bytes, root);
     if (best >= 0 && time >= best) return;
     best = time;
     result.algorithm = algorithm.name;
     result.latency = use.latency + line.latency + line.per_root_byte * root;
     result.wire_per_byte = 1.0 / (LineShare(algorithm.name, shape, use.bandwidth) * flags);
-    result.wire_inside = shape.nodes() > 1 ? 1.0 / (setting_.gpu->ring_efficiency * use.bandwidth.scaleup)
-                                           : result.wire_per_byte;
+    result.wire_inside = shape.nodes() > 1
+                             ? 1.0 / (setting_.gpu->ring_efficiency * use.bandwidth.scaleup)
+                             : result.wire_per_byte;
     result.floor_per_byte = floor.per_byte;
   };
   for (const Algorithm& algorithm : Algorithms()) {
@@ -80,7 +91,8 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
     if (!cost) continue;
     const std::optional<AlgorithmCost> floor = algorithm.cost(collective, unshared);
     consider(algorithm, cost->bandwidth, floor->bandwidth, 1.0);
-    const double flags = shape.nodes() > 1 ? setting_.fabric->low_latency_bandwidth : setting_.gpu->low_latency_bandwidth;
+    const double flags = shape.nodes() > 1 ? setting_.fabric->low_latency_bandwidth
+                                           : setting_.gpu->low_latency_bandwidth;
     if (cost->latency) consider(algorithm, *cost->latency, *floor->latency, flags);
   }
   ORRERY_CHECK(best >= 0, "no algorithm for {} among {} ranks", Name(collective), shape.ranks);

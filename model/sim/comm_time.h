@@ -28,7 +28,8 @@ class CommTime {
   explicit CommTime(const CostSetting& setting) : setting_(setting) {}
 
   // `phase` tells which of the software's bandwidth shares apply. S as in algorithm.h; ranks >= 2.
-  MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase) const;
+  MessageTime Time(Collective collective, const GroupShape& shape, double bytes,
+                   ir::Phase phase) const;
 
  private:
   struct Use {
@@ -36,7 +37,8 @@ class CommTime {
     double latency = 0;
   };
   Use UseOf(ir::Phase phase, Collective collective, const GroupShape& shape) const;
-  double LineShare(std::string_view algorithm, const GroupShape& shape, const BandwidthUse& use) const;
+  double LineShare(std::string_view algorithm, const GroupShape& shape,
+                   const BandwidthUse& use) const;
 
   CostSetting setting_;
 };

@@ -29,9 +29,14 @@ double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
 
 class Executor {
  public:
-  Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table, double overlap_slowdown,
-           const Perturbation& perturbation)
-      : plan_(plan), perturbation_(perturbation), tasks_(tasks), table_(*table), network_(*table->network), streams_(tasks.streams),
+  Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table,
+           double overlap_slowdown, const Perturbation& perturbation)
+      : plan_(plan),
+        perturbation_(perturbation),
+        tasks_(tasks),
+        table_(*table),
+        network_(*table->network),
+        streams_(tasks.streams),
         slow_rate_(1.0 - overlap_slowdown) {
     PrepareRanks();
     rendezvous_.resize(table_.meetings.size());
@@ -40,7 +45,8 @@ class Executor {
 
   StepResult Run() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      for (std::size_t s = 0; s < streams_; ++s) TryHead(static_cast<uint32_t>(r), static_cast<uint32_t>(s));
+      for (std::size_t s = 0; s < streams_; ++s)
+        TryHead(static_cast<uint32_t>(r), static_cast<uint32_t>(s));
       Drain();
     }
     network_.Run();
@@ -50,18 +56,18 @@ class Executor {
 
  private:
   struct Stream {
-    uint32_t head = 0;       // into on_stream
-    bool busy = false;       // the head has started
+    uint32_t head = 0;  // into on_stream
+    bool busy = false;  // the head has started
     bool computing = false;
-    uint32_t version = 0;    // of the pending end of a compute task
-    double left = 0;         // device seconds of the running compute task
-    double since = 0;        // when `left` was right
+    uint32_t version = 0;  // of the pending end of a compute task
+    double left = 0;       // device seconds of the running compute task
+    double since = 0;      // when `left` was right
   };
   struct Rank {
     const StageTasks* stage = nullptr;
     std::size_t first_wait = 0;  // into waits_
     int32_t computing = 0, communicating = 0;
-    double changed = 0;          // when one of the two last did
+    double changed = 0;  // when one of the two last did
     RankTime time;
   };
   struct Arrival {
@@ -78,8 +84,8 @@ class Executor {
     uint32_t rank;
     int32_t task;
   };
-  // What comes due at one date. Ranks in step ask for the same delay at the same instant: they share
-  // one timer.
+  // What comes due at one date. Ranks in step ask for the same delay at the same instant: they
+  // share one timer.
   struct Due {
     uint32_t subject;  // compute: rank and stream; else a meeting
     uint32_t version;
@@ -118,7 +124,8 @@ class Executor {
     stream.busy = true;
     const Task& task = rank.stage->tasks[At(id)];
     if (task.line >= 0) return StartCommunication(r, id, task);
-    if (task.seconds <= 0 && task.earliest <= network_.Now().value) return ended_.push_back({r, id});
+    if (task.seconds <= 0 && task.earliest <= network_.Now().value)
+      return ended_.push_back({r, id});
     StartCompute(r, id, task, &stream);
   }
 
@@ -127,7 +134,8 @@ class Executor {
     double factor = rank < perturbation_.slowdown.size() ? perturbation_.slowdown[rank] : 1.0;
     // A uniform variable on [-sqrt 3, sqrt 3) has the standard deviation 1.
     if (perturbation_.jitter > 0) {
-      factor *= std::max(0.0, 1.0 + perturbation_.jitter * std::sqrt(3.0) * Noise(perturbation_.seed, rank, At(id)));
+      factor *= std::max(0.0, 1.0 + perturbation_.jitter * std::sqrt(3.0) *
+                                        Noise(perturbation_.seed, rank, At(id)));
     }
     return factor;
   }
@@ -145,7 +153,8 @@ class Executor {
   double RateOf(const Rank& rank) const { return rank.communicating > 0 ? slow_rate_ : 1.0; }
 
   void ScheduleEnd(uint32_t r, std::size_t s, Stream* stream) {
-    AddDue({static_cast<uint32_t>(r * streams_ + s), ++stream->version}, stream->left / RateOf(ranks_[r]), true);
+    AddDue({static_cast<uint32_t>(r * streams_ + s), ++stream->version},
+           stream->left / RateOf(ranks_[r]), true);
   }
 
   void AddDue(Due due, double delay, bool compute) {
@@ -201,11 +210,13 @@ class Executor {
     const double now = network_.Now().value;
     const double spent = now - rank.changed;
     rank.changed = now;
-    double& account = rank.computing > 0 ? (rank.communicating > 0 ? rank.time.overlapped : rank.time.compute)
-                                         : (rank.communicating > 0 ? rank.time.exposed : rank.time.idle);
+    double& account = rank.computing > 0
+                          ? (rank.communicating > 0 ? rank.time.overlapped : rank.time.compute)
+                          : (rank.communicating > 0 ? rank.time.exposed : rank.time.idle);
     account += spent;
     const bool slowed = rank.communicating > 0;
-    if (slow_rate_ < 1.0 && communicating != 0 && rank.computing > 0 && slowed != (rank.communicating + communicating > 0)) {
+    if (slow_rate_ < 1.0 && communicating != 0 && rank.computing > 0 &&
+        slowed != (rank.communicating + communicating > 0)) {
       Retime(r, communicating);
       return;
     }
@@ -251,9 +262,10 @@ class Executor {
 
   [[noreturn]] void Disagree(const Meeting& meeting, uint32_t r, const Task& task) const {
     const Arrival& first = arrivals_[At(meeting.first_arrival)];
-    throw InputError(fmt::format("rank {} ({}) meets rank {} ({}) with another kind or size of message",
-                                 table_.ranks[first.rank], Where(first.rank, first.task), table_.ranks[r],
-                                 Where(r, static_cast<int32_t>(&task - ranks_[r].stage->tasks.data()))));
+    throw InputError(
+        fmt::format("rank {} ({}) meets rank {} ({}) with another kind or size of message",
+                    table_.ranks[first.rank], Where(first.rank, first.task), table_.ranks[r],
+                    Where(r, static_cast<int32_t>(&task - ranks_[r].stage->tasks.data()))));
   }
 
   std::string Where(uint32_t r, int32_t task) const {
@@ -266,7 +278,8 @@ class Executor {
     Rendezvous& rendezvous = rendezvous_[At(m)];
     const Exchange& exchange = table_.exchanges[At(meeting.first_exchange + rendezvous.message)];
     if (exchange.route < 0) return EndExchange(m);
-    for (int32_t i = 0; i < meeting.needed; ++i) Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, 1);
+    for (int32_t i = 0; i < meeting.needed; ++i)
+      Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, 1);
     const Route& route = table_.routes[At(exchange.route)];
     rendezvous.phase = 0;
     if (route.alone >= 0) {
@@ -278,7 +291,8 @@ class Executor {
 
   void StartPhase(int32_t m) {
     Rendezvous& rendezvous = rendezvous_[At(m)];
-    const Exchange& exchange = table_.exchanges[At(table_.meetings[At(m)].first_exchange + rendezvous.message)];
+    const Exchange& exchange =
+        table_.exchanges[At(table_.meetings[At(m)].first_exchange + rendezvous.message)];
     const Route& route = table_.routes[At(exchange.route)];
     const auto& jobs = route.phases[At(rendezvous.phase)];
     rendezvous.jobs = static_cast<int32_t>(jobs.size());
@@ -290,7 +304,8 @@ class Executor {
   void EndJob(int32_t m) {
     Rendezvous& rendezvous = rendezvous_[At(m)];
     if (--rendezvous.jobs > 0) return;
-    const Exchange& exchange = table_.exchanges[At(table_.meetings[At(m)].first_exchange + rendezvous.message)];
+    const Exchange& exchange =
+        table_.exchanges[At(table_.meetings[At(m)].first_exchange + rendezvous.message)];
     const Route& route = table_.routes[At(exchange.route)];
     if (At(++rendezvous.phase) < route.phases.size()) return StartPhase(m);
     FinishExchange(m);
@@ -300,7 +315,8 @@ class Executor {
   // Leaves the members' tasks to Drain().
   void FinishExchange(int32_t m) {
     const Meeting& meeting = table_.meetings[At(m)];
-    for (int32_t i = 0; i < meeting.needed; ++i) Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, -1);
+    for (int32_t i = 0; i < meeting.needed; ++i)
+      Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, -1);
     EndExchange(m);
   }
 
@@ -348,7 +364,8 @@ class Executor {
       stuck += fmt::format("\n  rank {}, {}: {}", table_.ranks[r], Where(r, id), WaitsFor(r, id));
       ++named;
     }
-    if (named > 0) throw InputError("deadlock: the step never ends" + stuck, "plan show --ir prints the plan");
+    if (named > 0)
+      throw InputError("deadlock: the step never ends" + stuck, "plan show --ir prints the plan");
   }
 
   std::string WaitsFor(uint32_t r, int32_t id) const {
@@ -393,8 +410,8 @@ class Executor {
   const std::size_t streams_;
   const double slow_rate_;
   std::vector<Rank> ranks_;
-  std::vector<Stream> stream_;      // by rank and stream
-  std::vector<uint8_t> waits_;      // by rank and task: how many it still waits for
+  std::vector<Stream> stream_;  // by rank and stream
+  std::vector<uint8_t> waits_;  // by rank and task: how many it still waits for
   std::vector<Rendezvous> rendezvous_;
   std::vector<Arrival> arrivals_;
   std::vector<Ended> ended_;
@@ -406,10 +423,11 @@ class Executor {
 
 }  // namespace
 
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown,
-                   const Perturbation& perturbation) {
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
+                   double overlap_slowdown, const Perturbation& perturbation) {
   for (const double slowdown : perturbation.slowdown) {
-    if (!(slowdown > 0)) throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
+    if (!(slowdown > 0))
+      throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
   }
   return Executor(plan, tasks, meetings, overlap_slowdown, perturbation).Run();
 }

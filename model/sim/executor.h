@@ -3,9 +3,9 @@
 //
 // Each rank issues its tasks per stream in order; a task waits for tasks on other streams as byte
 // hazards demand; compute takes the device's time, longer while communication runs beside it; a
-// collective starts when its last member arrives, a transfer when sender and receiver are there, and
-// their bytes compete with everybody else's for links. What kind of parallelism a plan uses is not
-// known here.
+// collective starts when its last member arrives, a transfer when sender and receiver are there,
+// and their bytes compete with everybody else's for links. What kind of parallelism a plan uses is
+// not known here.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,20 @@ struct RankTime {
 };
 
 struct StepResult {
-  double seconds = 0;              // until the last rank has ended, without Options::fixed
-  std::vector<int64_t> ranks;      // executed
-  std::vector<RankTime> times;     // of them
-  int64_t ops = 0;                 // executed plan ops, all ranks
+  double seconds = 0;           // until the last rank has ended, without Options::fixed
+  std::vector<int64_t> ranks;   // executed
+  std::vector<RankTime> times;  // of them
+  int64_t ops = 0;              // executed plan ops, all ranks
   int64_t tasks = 0;
-  std::size_t paths = 0;           // that were simulated
+  std::size_t paths = 0;  // that were simulated
 };
 
 // What makes ranks differ. Links are degraded through Wires.
 struct Perturbation {
-  double jitter = 0;               // standard deviation of each task's compute time, relative
-  uint64_t seed = 1;               // same seed, same step
-  std::vector<double> slowdown;    // of compute, by rank of the plan: 1.2 takes 20 % longer; empty: none
+  double jitter = 0;  // standard deviation of each task's compute time, relative
+  uint64_t seed = 1;  // same seed, same step
+  std::vector<double>
+      slowdown;  // of compute, by rank of the plan: 1.2 takes 20 % longer; empty: none
 };
 
 struct StepOptions {
@@ -55,7 +56,7 @@ StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net:
                         const CostSetting& setting, const StepOptions& options);
 
 // The same in two parts, for whoever simulates a plan several times or times the parts.
-StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings, double overlap_slowdown,
-                   const Perturbation& perturbation = {});
+StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
+                   double overlap_slowdown, const Perturbation& perturbation = {});
 
 }  // namespace orrery::sim

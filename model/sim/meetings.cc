@@ -33,9 +33,14 @@ GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
 
 class TableBuilder {
  public:
-  TableBuilder(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster, const net::Wires& wires,
-               const CommTime& time, const MeetingOptions& options)
-      : plan_(plan), tasks_(tasks), cluster_(cluster), time_(time), options_(options), router_(cluster),
+  TableBuilder(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+               const net::Wires& wires, const CommTime& time, const MeetingOptions& options)
+      : plan_(plan),
+        tasks_(tasks),
+        cluster_(cluster),
+        time_(time),
+        options_(options),
+        router_(cluster),
         paths_(wires.capacity) {}
 
   MeetingTable Build(const net::Wires& wires) {
@@ -55,7 +60,8 @@ class TableBuilder {
  private:
   void CheckMesh() const {
     if (cluster_.ranks() < plan_.mesh.ranks()) {
-      throw InputError(fmt::format("the plan wants {} ranks, the cluster has {}", plan_.mesh.ranks(), cluster_.ranks()));
+      throw InputError(fmt::format("the plan wants {} ranks, the cluster has {}",
+                                   plan_.mesh.ranks(), cluster_.ranks()));
     }
     for (const LineMessages& line : tasks_.lines) {
       if (line.line.axis >= 0 && (options_.merged >> line.line.axis & 1) != 0) {
@@ -70,7 +76,8 @@ class TableBuilder {
     for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank) {
       const std::vector<int> coords = plan_.mesh.Coords(rank);
       bool executed = true;
-      for (std::size_t a = 0; a < coords.size(); ++a) executed &= (options_.merged >> a & 1) == 0 || coords[a] == 0;
+      for (std::size_t a = 0; a < coords.size(); ++a)
+        executed &= (options_.merged >> a & 1) == 0 || coords[a] == 0;
       if (!executed) continue;
       index_of_[At(rank)] = static_cast<int32_t>(table_.ranks.size());
       table_.ranks.push_back(rank);
@@ -95,7 +102,8 @@ class TableBuilder {
       return;
     }
     if (uses_[stage][2 * line]) table_.of[2 * line][r] = Pair(line, rank);
-    if (uses_[stage][2 * line + 1]) table_.of[2 * line + 1][r] = Pair(line, Neighbour(rank, key.axis, -key.delta));
+    if (uses_[stage][2 * line + 1])
+      table_.of[2 * line + 1][r] = Pair(line, Neighbour(rank, key.axis, -key.delta));
   }
 
   int64_t Neighbour(int64_t rank, int axis, int delta) const {
@@ -119,7 +127,8 @@ class TableBuilder {
   }
 
   int32_t Pair(std::size_t line, int64_t sender) {
-    const auto [at, added] = pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.meetings.size()));
+    const auto [at, added] =
+        pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.meetings.size()));
     if (added) {
       const Line& key = tasks_.lines[line].line;
       AddMeeting(line, {sender, Neighbour(sender, key.axis, key.delta)});
@@ -143,7 +152,8 @@ class TableBuilder {
   void AddExchanges(int32_t m) {
     Meeting& meeting = table_.meetings[At(m)];
     meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
-    const std::span<const int64_t> members(table_.members.data() + meeting.first_member, At(meeting.members));
+    const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
+                                           At(meeting.members));
     const GroupShape shape = ShapeOf(cluster_, members);
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
@@ -159,22 +169,25 @@ class TableBuilder {
     }
   }
 
-  const MessageTime& TimeOf(int32_t line, std::size_t i, const Message& message, const GroupShape& shape) {
+  const MessageTime& TimeOf(int32_t line, std::size_t i, const Message& message,
+                            const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
     if (added) at->second = time_.Time(message.collective, shape, message.bytes, message.phase);
     return at->second;
   }
 
-  int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective, const MessageTime& time) {
-    const auto [at, added] =
-        known_routes_.try_emplace({time.algorithm, collective, time.wire_per_byte, time.floor_per_byte});
+  int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective,
+                  const MessageTime& time) {
+    const auto [at, added] = known_routes_.try_emplace(
+        {time.algorithm, collective, time.wire_per_byte, time.floor_per_byte});
     if (!added) return at->second;
     const ir::Mesh& mesh = plan_.mesh;
     const Line& key = tasks_.lines[At(table_.meetings[At(m)].line)].line;
-    const std::string what = key.axis >= 0
-                                 ? fmt::format("send from rank {} to rank {}", members[0], members[1])
-                                 : fmt::format("{} of group {} with ranks {} to {}", Name(collective),
-                                               plan_.groups[At(key.group)].name, members.front(), members.back());
+    const std::string what =
+        key.axis >= 0
+            ? fmt::format("send from rank {} to rank {}", members[0], members[1])
+            : fmt::format("{} of group {} with ranks {} to {}", Name(collective),
+                          plan_.groups[At(key.group)].name, members.front(), members.back());
     net::Traffic traffic = router_.Route(time.algorithm, collective, members);
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
@@ -182,7 +195,8 @@ class TableBuilder {
       for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
       Couple(router_.Route(time.algorithm, collective, image), &traffic);
     }
-    if (!options_.whole_weights && options_.backend != net::Backend::kSimGrid) WeighInside(time, &traffic);
+    if (!options_.whole_weights && options_.backend != net::Backend::kSimGrid)
+      WeighInside(time, &traffic);
     return at->second = paths_.Add(m, traffic, time.wire_per_byte, time.floor_per_byte, what);
   }
 
@@ -194,7 +208,8 @@ class TableBuilder {
           const LinkKind kind = cluster_.links[At(use.link)].kind;
           if (kind == LinkKind::kScaleUp) use.weight *= time.wire_inside / time.wire_per_byte;
           if (time.wire_inside == time.wire_per_byte) continue;
-          if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink) use.weight /= time.wire_per_byte;
+          if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink)
+            use.weight /= time.wire_per_byte;
         }
       }
     }
@@ -217,11 +232,13 @@ class TableBuilder {
 
   // Copies run in step with the executed one: one job per channel.
   static void Couple(const net::Traffic& copy, net::Traffic* traffic) {
-    ORRERY_CHECK(copy.size() == traffic->size(), "{} phases, copy has {}", traffic->size(), copy.size());
+    ORRERY_CHECK(copy.size() == traffic->size(), "{} phases, copy has {}", traffic->size(),
+                 copy.size());
     for (std::size_t phase = 0; phase < copy.size(); ++phase) {
       for (std::size_t c = 0; c < copy[phase].size(); ++c) {
         net::Channel& channel = (*traffic)[phase][c % (*traffic)[phase].size()];
-        channel.uses.insert(channel.uses.end(), copy[phase][c].uses.begin(), copy[phase][c].uses.end());
+        channel.uses.insert(channel.uses.end(), copy[phase][c].uses.begin(),
+                            copy[phase][c].uses.end());
       }
     }
   }
@@ -234,17 +251,18 @@ class TableBuilder {
   net::TrafficRouter router_;
   PathTable paths_;
   MeetingTable table_;
-  std::vector<int32_t> index_of_;             // by rank, -1: not executed
-  std::vector<std::vector<char>> uses_;       // by stage, 2 * line + receives
+  std::vector<int32_t> index_of_;                             // by rank, -1: not executed
+  std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
   std::map<std::tuple<int32_t, std::size_t, int, int>, MessageTime> times_;
-  std::map<std::tuple<std::string_view, Collective, double, double>, int32_t> known_routes_;  // of one meeting
+  std::map<std::tuple<std::string_view, Collective, double, double>, int32_t>
+      known_routes_;  // of one meeting
 };
 
 }  // namespace
 
-MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster, net::Wires wires,
-                          const CommTime& time, const MeetingOptions& options) {
+MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+                          net::Wires wires, const CommTime& time, const MeetingOptions& options) {
   return TableBuilder(plan, tasks, cluster, wires, time, options).Build(wires);
 }
 

@@ -23,8 +23,8 @@ using AxisMask = uint16_t;
 
 struct Exchange {  // of one message at one meeting
   double latency = 0;
-  double bytes = 0;        // S
-  int32_t route = -1;      // into MeetingTable::routes
+  double bytes = 0;    // S
+  int32_t route = -1;  // into MeetingTable::routes
 };
 
 struct Route {
@@ -38,11 +38,11 @@ struct Route {
 
 struct Meeting {
   int32_t line = 0;
-  int32_t needed = 0;         // executed members
-  int32_t first_member = 0;   // into MeetingTable::members
-  int32_t members = 0;        // executed or not, of the executed copy
-  int32_t first_exchange = 0; // exchange of message m: first_exchange + m
-  int32_t first_arrival = 0;  // `needed` places for the executor
+  int32_t needed = 0;          // executed members
+  int32_t first_member = 0;    // into MeetingTable::members
+  int32_t members = 0;         // executed or not, of the executed copy
+  int32_t first_exchange = 0;  // exchange of message m: first_exchange + m
+  int32_t first_arrival = 0;   // `needed` places for the executor
 };
 
 struct MeetingTable {
@@ -50,8 +50,8 @@ struct MeetingTable {
   std::vector<int64_t> members;
   std::vector<Exchange> exchanges;
   std::vector<Route> routes;
-  std::vector<int64_t> ranks;               // executed, ascending
-  std::vector<std::vector<int32_t>> of;     // [2 * line + receives][index into ranks]; -1: none
+  std::vector<int64_t> ranks;            // executed, ascending
+  std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
   std::unique_ptr<net::Network> network;
   int32_t arrivals = 0;
 };
@@ -66,7 +66,7 @@ struct MeetingOptions {
 
 // `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
 // the mesh, links without bandwidth, point-to-point along a merged axis.
-MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster, net::Wires wires,
-                          const CommTime& time, const MeetingOptions& options);
+MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+                          net::Wires wires, const CommTime& time, const MeetingOptions& options);
 
 }  // namespace orrery::sim

@@ -9,7 +9,8 @@ using ir::Attr;
 using ir::OpKind;
 
 double ElementBytes(const ir::Program& program, ir::ViewId view) {
-  const auto buffer = static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
+  const auto buffer =
+      static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
   return static_cast<double>(ir::DtypeBytes(program.buffers[buffer].dtype));
 }
 
@@ -23,11 +24,15 @@ double OperandBytes(const ir::Program& program, const ir::Op& op) {
 }  // namespace
 
 double ViewBytes(const ir::Program& program, ir::ViewId view) {
-  return static_cast<double>(program.views[static_cast<std::size_t>(view)].elements) * ElementBytes(program, view);
+  return static_cast<double>(program.views[static_cast<std::size_t>(view)].elements) *
+         ElementBytes(program, view);
 }
 
-OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, bool several_nodes)
-    : cost_(gpu, stack, precision), stack_(&stack), host_factor_(several_nodes ? 1.0 + stack.host_multi_node : 1.0) {}
+OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision,
+               bool several_nodes)
+    : cost_(gpu, stack, precision),
+      stack_(&stack),
+      host_factor_(several_nodes ? 1.0 + stack.host_multi_node : 1.0) {}
 
 double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumulates) const {
   switch (ir::Info(op.kind).op_class) {
@@ -49,7 +54,8 @@ double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumul
 
 double OpTime::Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const {
   const double m = op.attrs.Get(Attr::kM), n = op.attrs.Get(Attr::kN);
-  const double time = cost_.Gemm({m, n, op.attrs.Get(Attr::kK), 1.0, ElementBytes(program, op.in.front())});
+  const double time =
+      cost_.Gemm({m, n, op.attrs.Get(Attr::kK), 1.0, ElementBytes(program, op.in.front())});
   const bool adds = accumulates && op.attrs.Get(Attr::kAcc) != 0;
   return adds ? time + cost_.Stream(m * n * stack_->accumulation_traffic) : time;
 }
@@ -110,7 +116,8 @@ double OpTime::Host(const ir::Op& op) const {
   const ir::OpClass op_class = ir::Info(op.kind).op_class;
   if (op_class == ir::OpClass::kInput) return 0;
   const bool whole = op.kind == OpKind::kAllReduce;
-  if (op_class == ir::OpClass::kCollective) return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_;
+  if (op_class == ir::OpClass::kCollective)
+    return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_;
   switch (op.phase) {
     case ir::Phase::kForward:
     case ir::Phase::kRecompute:

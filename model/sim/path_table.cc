@@ -28,8 +28,8 @@ struct HashOfHash {
 
 }  // namespace
 
-int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte, double floor_per_byte,
-                       const std::string& what) {
+int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte,
+                       double floor_per_byte, const std::string& what) {
   for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
     for (const net::Channel& channel : traffic[phase]) {
       Entry entry;
@@ -73,7 +73,8 @@ std::vector<char> PathTable::Redundant() const {
   std::unordered_map<UseHash, LinkId, HashOfHash> narrowest;
   for (const LinkId link : used) {
     const auto [at, added] = narrowest.try_emplace(hashes[static_cast<std::size_t>(link)], link);
-    if (!added && capacity_[static_cast<std::size_t>(link)] < capacity_[static_cast<std::size_t>(at->second)]) {
+    if (!added && capacity_[static_cast<std::size_t>(link)] <
+                      capacity_[static_cast<std::size_t>(at->second)]) {
       at->second = link;
     }
   }
@@ -98,7 +99,8 @@ double PathTable::AloneSeconds(std::size_t begin, std::size_t end) const {
     net::Wires wires;
     for (std::size_t i = e; i < phase_end; ++i) {
       for (const net::LinkUse& use : entries_[i].uses) {
-        if (!numbers.try_emplace(use.link, static_cast<LinkId>(wires.capacity.size())).second) continue;
+        if (!numbers.try_emplace(use.link, static_cast<LinkId>(wires.capacity.size())).second)
+          continue;
         wires.capacity.push_back(capacity_[static_cast<std::size_t>(use.link)]);
       }
     }
@@ -146,7 +148,8 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart) co
         if (!redundant[static_cast<std::size_t>(use.link)]) uses.push_back(use);
       }
       route.phases.resize(static_cast<std::size_t>(entry.phase) + 1);
-      route.phases.back().push_back({network->AddPath(uses, BytesPerSecond(entry.cap), entry.what), entry.bytes});
+      route.phases.back().push_back(
+          {network->AddPath(uses, BytesPerSecond(entry.cap), entry.what), entry.bytes});
     }
   }
   return routes;

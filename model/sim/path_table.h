@@ -19,8 +19,8 @@ class PathTable {
 
   // Adds traffic of a meeting; `wire_per_byte`, `floor_per_byte` as in MessageTime. Returns its
   // route's number.
-  int32_t Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte, double floor_per_byte,
-              const std::string& what);
+  int32_t Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte,
+              double floor_per_byte, const std::string& what);
 
   // Registers the paths that are needed, with the links that matter.
   std::vector<Route> Register(net::Network* network, bool set_apart) const;
@@ -35,8 +35,8 @@ class PathTable {
     std::vector<net::LinkUse> uses;
     std::string what;
   };
-  std::vector<char> Redundant() const;       // by link
-  std::vector<int32_t> Owners() const;       // by link: the only meeting, -1 none, -2 several
+  std::vector<char> Redundant() const;  // by link
+  std::vector<int32_t> Owners() const;  // by link: the only meeting, -1 none, -2 several
   bool IsApart(const Entry& entry, const std::vector<int32_t>& owners) const;
   double AloneSeconds(std::size_t begin, std::size_t end) const;
   void CheckWires(const Entry& entry, net::Network* network) const;

@@ -67,7 +67,11 @@ class Lines {
 class StageBuilder {
  public:
   StageBuilder(const ir::Plan& plan, const ir::Program& program, const OpTime& time, Lines* lines)
-      : plan_(plan), program_(program), time_(time), lines_(*lines), device_(program.blocks.size()) {}
+      : plan_(plan),
+        program_(program),
+        time_(time),
+        lines_(*lines),
+        device_(program.blocks.size()) {}
 
   StageTasks Build(std::size_t streams) {
     const ir::Layout layout = ir::ComputeLayout(plan_, program_);
@@ -97,7 +101,8 @@ class StageBuilder {
   // Equal for all calls of a block: shapes do not depend on the micro-batch.
   double Device(const ir::Instance& at, const ir::Op& op) {
     std::vector<double>& known = device_[static_cast<std::size_t>(at.block)];
-    if (known.empty()) known.assign(program_.blocks[static_cast<std::size_t>(at.block)].ops.size(), -1);
+    if (known.empty())
+      known.assign(program_.blocks[static_cast<std::size_t>(at.block)].ops.size(), -1);
     double& seconds = known[static_cast<std::size_t>(at.op)];
     if (seconds < 0) seconds = time_.Device(program_, op, plan_.micro_batches > 1);
     return seconds;
@@ -123,7 +128,8 @@ class StageBuilder {
 
   bool Joinable(int32_t task) const {
     const auto at = static_cast<std::size_t>(task);
-    return result_.tasks[at].line < 0 && awaited_[static_cast<std::size_t>(last_instance_[at])] == 0;
+    return result_.tasks[at].line < 0 &&
+           awaited_[static_cast<std::size_t>(last_instance_[at])] == 0;
   }
 
   // An op starts when the one before it has ended and the host has issued it.
@@ -136,7 +142,8 @@ class StageBuilder {
     Task task;
     task.first = i;
     task.stream = op.stream;
-    ORRERY_CHECK(at.waits.size() <= std::numeric_limits<uint8_t>::max(), "{} waits", at.waits.size());
+    ORRERY_CHECK(at.waits.size() <= std::numeric_limits<uint8_t>::max(), "{} waits",
+                 at.waits.size());
     task.waits = static_cast<uint8_t>(at.waits.size());
     if (Communicates(op)) {
       lines_.Number(program_, op, &task);
@@ -155,7 +162,8 @@ class StageBuilder {
     std::vector<std::vector<int32_t>> after(result_.tasks.size());
     for (std::size_t i = 0; i < instances_.size(); ++i) {
       for (const int32_t wait : instances_[i].waits) {
-        after[static_cast<std::size_t>(task_of_[static_cast<std::size_t>(wait)])].push_back(task_of_[i]);
+        after[static_cast<std::size_t>(task_of_[static_cast<std::size_t>(wait)])].push_back(
+            task_of_[i]);
       }
     }
     for (std::size_t t = 0; t < after.size(); ++t) {
@@ -170,10 +178,10 @@ class StageBuilder {
   const OpTime& time_;
   Lines& lines_;
   std::vector<ir::Instance> instances_;
-  std::vector<char> awaited_;            // by instance: an op on another stream waits for it
-  std::vector<int32_t> task_of_;         // by instance
-  std::vector<int32_t> last_instance_;   // by task
-  std::vector<int32_t> latest_;          // by stream
+  std::vector<char> awaited_;                // by instance: an op on another stream waits for it
+  std::vector<int32_t> task_of_;             // by instance
+  std::vector<int32_t> last_instance_;       // by task
+  std::vector<int32_t> latest_;              // by stream
   std::vector<std::vector<double>> device_;  // by block and op
   double issued_ = 0;
   StageTasks result_;
@@ -183,7 +191,8 @@ std::size_t StreamCount(const ir::Plan& plan) {
   std::size_t count = plan.streams.size();
   for (const ir::Program& program : plan.programs) {
     for (const ir::Block& block : program.blocks) {
-      for (const ir::Op& op : block.ops) count = std::max<std::size_t>(count, op.stream + std::size_t{1});
+      for (const ir::Op& op : block.ops)
+        count = std::max<std::size_t>(count, op.stream + std::size_t{1});
     }
   }
   return count;
@@ -203,12 +212,13 @@ PlanTasks MakeTasks(const ir::Plan& plan, const OpTime& time) {
 
 std::string Describe(const ir::Plan& plan, std::size_t stage, const Task& task) {
   const ir::Program& program = plan.programs[stage];
-  const std::vector<ir::Instance> instances = ir::Unfold(plan, program, ir::ComputeLayout(plan, program));
+  const std::vector<ir::Instance> instances =
+      ir::Unfold(plan, program, ir::ComputeLayout(plan, program));
   const ir::Instance& at = instances[static_cast<std::size_t>(task.first)];
   const ir::Block& block = program.blocks[static_cast<std::size_t>(at.block)];
   const ir::Op& op = block.ops[static_cast<std::size_t>(at.op)];
-  return fmt::format("stage {}, {}: {}[{}] op {} {}", program.stage, plan.streams[op.stream], block.name,
-                     at.micro_batch, at.op, ir::Info(op.kind).name);
+  return fmt::format("stage {}, {}: {}[{}] op {} {}", program.stage, plan.streams[op.stream],
+                     block.name, at.micro_batch, at.op, ir::Info(op.kind).name);
 }
 
 }  // namespace orrery::sim

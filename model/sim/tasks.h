@@ -37,11 +37,12 @@ struct Message {
 };
 
 struct Task {
-  double seconds = 0;   // compute on the device
-  double earliest = 0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
-  int32_t line = -1;    // communication
+  double seconds = 0;  // compute on the device
+  double earliest =
+      0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
+  int32_t line = -1;  // communication
   int32_t message = -1;
-  int32_t first = 0;    // instance in the stage's unfolded program
+  int32_t first = 0;  // instance in the stage's unfolded program
   int32_t ops = 1;
   uint32_t successors = 0, successors_end = 0;  // into StageTasks::successors
   uint8_t stream = 0;
@@ -51,7 +52,7 @@ struct Task {
 
 struct StageTasks {
   std::vector<Task> tasks;
-  std::vector<int32_t> successors;             // on other streams
+  std::vector<int32_t> successors;              // on other streams
   std::vector<std::vector<int32_t>> on_stream;  // in order
   int64_t ops = 0;
 };
@@ -62,7 +63,7 @@ struct LineMessages {
 };
 
 struct PlanTasks {
-  std::vector<StageTasks> stages;   // by program
+  std::vector<StageTasks> stages;  // by program
   std::vector<LineMessages> lines;
   std::size_t streams = 0;
 };

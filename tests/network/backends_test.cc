@@ -16,8 +16,10 @@ class BothBackends : public testing::Test {
 
   // Largest relative difference of the dates.
   static double Difference(const Scenario& scenario) {
-    const std::vector<double> fluid = Play(scenario, MakeNetwork(Backend::kFluid, WiresOf(scenario)).get());
-    const std::vector<double> simgrid = Play(scenario, MakeNetwork(Backend::kSimGrid, WiresOf(scenario)).get());
+    const std::vector<double> fluid =
+        Play(scenario, MakeNetwork(Backend::kFluid, WiresOf(scenario)).get());
+    const std::vector<double> simgrid =
+        Play(scenario, MakeNetwork(Backend::kSimGrid, WiresOf(scenario)).get());
     double largest = 0;
     for (std::size_t i = 0; i < fluid.size(); ++i) {
       EXPECT_GT(simgrid[i], 0) << "job " << i << " did not end";
@@ -29,7 +31,8 @@ class BothBackends : public testing::Test {
 
 TEST_F(BothBackends, AgreeOnRandomFlows) {
   for (unsigned seed = 0; seed < 8; ++seed) {
-    EXPECT_LE(Difference(RandomScenario({.links = 20, .jobs = 200}, seed)), 1e-6) << "seed " << seed;
+    EXPECT_LE(Difference(RandomScenario({.links = 20, .jobs = 200}, seed)), 1e-6)
+        << "seed " << seed;
   }
 }
 
@@ -39,7 +42,8 @@ TEST_F(BothBackends, AgreeOnManyFlowsOverFewLinks) {
 
 TEST_F(BothBackends, AgreeOnCappedFlows) {
   for (unsigned seed = 30; seed < 34; ++seed) {
-    EXPECT_LE(Difference(RandomScenario({.links = 20, .jobs = 200, .capped = 0.4}, seed)), 1e-6) << "seed " << seed;
+    EXPECT_LE(Difference(RandomScenario({.links = 20, .jobs = 200, .capped = 0.4}, seed)), 1e-6)
+        << "seed " << seed;
   }
 }
 

@@ -136,7 +136,8 @@ TEST(Fluid, TrafficElsewhereIsNotSolvedAgain) {
 }
 
 TEST(Fluid, EveryByteArrives) {
-  const Scenario scenario = RandomScenario({.links = 12, .jobs = 300, .largest_weight = 3, .capped = 0.2}, 5);
+  const Scenario scenario =
+      RandomScenario({.links = 12, .jobs = 300, .largest_weight = 3, .capped = 0.2}, 5);
   FluidNetwork network(WiresOf(scenario));
   const std::vector<double> ends = Play(scenario, &network);
   std::vector<double> expected(scenario.capacity.size());
@@ -147,11 +148,13 @@ TEST(Fluid, EveryByteArrives) {
     }
   }
   const std::vector<Bytes> carried = network.Carried();
-  for (std::size_t link = 0; link < expected.size(); ++link) EXPECT_DOUBLE_EQ(carried[link].value, expected[link]);
+  for (std::size_t link = 0; link < expected.size(); ++link)
+    EXPECT_DOUBLE_EQ(carried[link].value, expected[link]);
 }
 
 TEST(Fluid, NoLinkCarriesMoreThanItsCapacity) {
-  const Scenario scenario = RandomScenario({.links = 10, .jobs = 400, .largest_weight = 4, .capped = 0.3}, 6);
+  const Scenario scenario =
+      RandomScenario({.links = 10, .jobs = 400, .largest_weight = 4, .capped = 0.3}, 6);
   FluidNetwork network(WiresOf(scenario));
   double fullest = 0;
   for (int tick = 1; tick < 200; ++tick) {
@@ -164,7 +167,9 @@ TEST(Fluid, NoLinkCarriesMoreThanItsCapacity) {
   }
   const std::vector<double> ends = Play(scenario, &network);
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    const double alone = network.AloneRate(network.AddPath(scenario.jobs[i].uses, scenario.jobs[i].cap, "job")).value;
+    const double alone =
+        network.AloneRate(network.AddPath(scenario.jobs[i].uses, scenario.jobs[i].cap, "job"))
+            .value;
     EXPECT_GE(ends[i] - scenario.jobs[i].start, scenario.jobs[i].bytes / alone * (1 - 1e-9));
   }
   EXPECT_GT(fullest, 0.999);
@@ -174,8 +179,8 @@ TEST(Fluid, NoLinkCarriesMoreThanItsCapacity) {
 // Max-min: every job is at its cap, or crosses a full link where nobody is faster.
 TEST(Fluid, EveryJobHasABottleneck) {
   for (unsigned seed = 0; seed < 50; ++seed) {
-    const Scenario scenario =
-        RandomScenario({.links = 8, .jobs = 30, .largest_weight = 3, .capped = 0.3, .all_at_once = true}, seed);
+    const Scenario scenario = RandomScenario(
+        {.links = 8, .jobs = 30, .largest_weight = 3, .capped = 0.3, .all_at_once = true}, seed);
     FluidNetwork network(WiresOf(scenario));
     std::vector<PathId> paths;
     for (const ScenarioJob& job : scenario.jobs) {
@@ -195,7 +200,8 @@ TEST(Fluid, EveryJobHasABottleneck) {
       bool limited = rate >= scenario.jobs[i].cap.value * (1 - 1e-9);
       for (const LinkUse& use : scenario.jobs[i].uses) {
         const auto link = static_cast<std::size_t>(use.link);
-        limited |= load[link].value >= scenario.capacity[link] * (1 - 1e-9) && rate >= fastest[link] * (1 - 1e-9);
+        limited |= load[link].value >= scenario.capacity[link] * (1 - 1e-9) &&
+                   rate >= fastest[link] * (1 - 1e-9);
       }
       EXPECT_TRUE(limited) << "seed " << seed << " job " << i;
     }
@@ -203,10 +209,12 @@ TEST(Fluid, EveryJobHasABottleneck) {
 }
 
 TEST(Fluid, TwiceTheBandwidthHalvesEveryTime) {
-  const Scenario scenario = RandomScenario({.links = 10, .jobs = 200, .largest_weight = 2, .all_at_once = true}, 8);
+  const Scenario scenario =
+      RandomScenario({.links = 10, .jobs = 200, .largest_weight = 2, .all_at_once = true}, 8);
   FluidNetwork slow(WiresOf(scenario)), fast(WiresOf(scenario, 2));
   const std::vector<double> before = Play(scenario, &slow), after = Play(scenario, &fast);
-  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i], before[i] / 2, 1e-9 * before[i]);
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_NEAR(after[i], before[i] / 2, 1e-9 * before[i]);
 }
 
 TEST(Fluid, MoreBandwidthOnASharedLinkNeverDelays) {
@@ -244,15 +252,17 @@ TEST(Fluid, ALinkWithoutBandwidthIsRefusedByName) {
   Wires wires = Links({1e9, 0});
   wires.name = [](LinkId link) { return "cable " + std::to_string(link); };
   FluidNetwork network(wires);
-  const std::string message =
-      MessageOf([&] { network.AddRoute(std::vector<LinkId>{0, 1}, kNoCap, "send from rank 0 to rank 1"); });
+  const std::string message = MessageOf([&] {
+    network.AddRoute(std::vector<LinkId>{0, 1}, kNoCap, "send from rank 0 to rank 1");
+  });
   EXPECT_NE(message.find("cable 1"), std::string::npos) << message;
   EXPECT_NE(message.find("rank 0 to rank 1"), std::string::npos) << message;
 }
 
 TEST(Fluid, AMissingRouteIsRefused) {
   FluidNetwork network(Links({1e9}));
-  const std::string message = MessageOf([&] { network.AddRoute({}, kNoCap, "send from rank 0 to rank 9"); });
+  const std::string message =
+      MessageOf([&] { network.AddRoute({}, kNoCap, "send from rank 0 to rank 9"); });
   EXPECT_NE(message.find("send from rank 0 to rank 9: no route"), std::string::npos) << message;
   EXPECT_FALSE(MessageOf([&] { network.AddRoute({}, BytesPerSecond(0), "send"); }).empty());
 }

@@ -32,7 +32,9 @@ struct ScenarioShape {
 
 inline Scenario RandomScenario(const ScenarioShape& shape, unsigned seed) {
   std::mt19937 random(seed);
-  const auto uniform = [&](double low, double high) { return low + (high - low) * (random() / 4294967296.0); };
+  const auto uniform = [&](double low, double high) {
+    return low + (high - low) * (random() / 4294967296.0);
+  };
   Scenario scenario;
   for (int i = 0; i < shape.links; ++i) scenario.capacity.push_back(uniform(1e9, 100e9));
   for (int i = 0; i < shape.jobs; ++i) {

@@ -17,7 +17,8 @@ namespace {
 constexpr Bytes kGigabyte(1e9);
 constexpr double kNic = 12.5e9, kNvLink = 450e9;  // of TopologyText()
 
-Cluster Build(int gpus, int64_t nodes, const std::string& fabric = "kind: fat-tree, levels: 2, leaf_ports: 16") {
+Cluster Build(int gpus, int64_t nodes,
+              const std::string& fabric = "kind: fat-tree, levels: 2, leaf_ports: 16") {
   return BuildCluster(ParseTopology(TopologyText(gpus, 64, fabric)), nodes);
 }
 
@@ -28,8 +29,8 @@ std::vector<int64_t> Ranks(int64_t count, int64_t stride = 1, int64_t first = 0)
 }
 
 // Starts the phases one after the other; `done` runs after the last.
-void StartTraffic(Network* network, const std::shared_ptr<const Traffic>& traffic, Bytes size, Done done,
-                  std::size_t phase = 0) {
+void StartTraffic(Network* network, const std::shared_ptr<const Traffic>& traffic, Bytes size,
+                  Done done, std::size_t phase = 0) {
   if (phase == traffic->size()) return done();
   auto left = std::make_shared<std::size_t>((*traffic)[phase].size());
   for (const Channel& channel : (*traffic)[phase]) {
@@ -46,7 +47,8 @@ struct Placed {
 };
 
 // Dates at which collectives of one gigabyte end that start together.
-std::vector<double> Together(Backend backend, const Cluster& cluster, const std::vector<Placed>& placed) {
+std::vector<double> Together(Backend backend, const Cluster& cluster,
+                             const std::vector<Placed>& placed) {
   const std::unique_ptr<Network> network = MakeNetwork(backend, WiresOf(cluster));
   std::vector<double> ends(placed.size());
   for (std::size_t i = 0; i < placed.size(); ++i) {
@@ -64,17 +66,21 @@ double Alone(const Cluster& cluster, const Placed& placed) {
 
 TEST(Traffic, RingInOneNodeMovesTwoNMinusOneOverN) {
   const Cluster cluster = Build(8, 1);
-  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllReduce, Ranks(8)}), 2 * 7 / 8.0 * 1e9 / kNvLink, 1e-12);
-  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllGather, Ranks(4)}), 3 / 4.0 * 1e9 / kNvLink, 1e-12);
+  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllReduce, Ranks(8)}),
+              2 * 7 / 8.0 * 1e9 / kNvLink, 1e-12);
+  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllGather, Ranks(4)}), 3 / 4.0 * 1e9 / kNvLink,
+              1e-12);
 }
 
 TEST(Traffic, RingOverNodesUsesEveryNic) {
   const Cluster cluster = Build(4, 8);
-  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllReduce, Ranks(32)}), 2 * 31 / 32.0 * 1e9 / (4 * kNic), 1e-9);
+  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kAllReduce, Ranks(32)}),
+              2 * 31 / 32.0 * 1e9 / (4 * kNic), 1e-9);
 }
 
 TEST(Traffic, RingStaysOnItsRail) {
-  const Cluster cluster = Build(4, 8, "kind: rail-optimised, levels: 2, leaf_ports: 8, oversubscription: 8");
+  const Cluster cluster =
+      Build(4, 8, "kind: rail-optimised, levels: 2, leaf_ports: 8, oversubscription: 8");
   const Traffic ring = RouteCollective("ring", Collective::kAllReduce, cluster, Ranks(32));
   for (const Channel& channel : ring.front()) {
     for (const LinkUse& use : channel.uses) {
@@ -85,7 +91,8 @@ TEST(Traffic, RingStaysOnItsRail) {
 
 TEST(Traffic, TreeLoadsInteriorNodesTwice) {
   const Cluster cluster = Build(4, 8);
-  EXPECT_NEAR(Alone(cluster, {"tree", Collective::kAllReduce, Ranks(32)}), 2e9 / (4 * kNic), 0.2 * 2e9 / (4 * kNic));
+  EXPECT_NEAR(Alone(cluster, {"tree", Collective::kAllReduce, Ranks(32)}), 2e9 / (4 * kNic),
+              0.2 * 2e9 / (4 * kNic));
   const Cluster two = Build(4, 2);
   EXPECT_NEAR(Alone(two, {"tree", Collective::kAllReduce, Ranks(8)}), 1e9 / (4 * kNic), 1e-9);
 }
@@ -109,12 +116,14 @@ TEST(Traffic, EveryNodeButTheRootHasAParentInBothTrees) {
 TEST(Traffic, HierarchicalPhasesAddUp) {
   const Cluster cluster = Build(4, 8);
   const double inside = 2 * 3 / 4.0 * 1e9 / kNvLink, between = 2 * 7 / 8.0 * 1e9 / (4 * kNic);
-  EXPECT_NEAR(Alone(cluster, {"hierarchical", Collective::kAllReduce, Ranks(32)}), inside + between, 1e-9);
+  EXPECT_NEAR(Alone(cluster, {"hierarchical", Collective::kAllReduce, Ranks(32)}), inside + between,
+              1e-9);
 }
 
 TEST(Traffic, AllToAllLeavesTheNodeWithWhatIsForOthers) {
   const Cluster cluster = Build(4, 4);
-  EXPECT_NEAR(Alone(cluster, {"direct", Collective::kAllToAll, Ranks(16)}), 12 / 16.0 * 1e9 / kNic, 1e-9);
+  EXPECT_NEAR(Alone(cluster, {"direct", Collective::kAllToAll, Ranks(16)}), 12 / 16.0 * 1e9 / kNic,
+              1e-9);
 }
 
 TEST(Traffic, SendGoesAtTheRateOfTheNic) {
@@ -123,16 +132,21 @@ TEST(Traffic, SendGoesAtTheRateOfTheNic) {
 }
 
 const std::vector<Placed> kAllKinds = {
-    {"ring", Collective::kAllReduce, Ranks(16)},       {"tree", Collective::kAllReduce, Ranks(16)},
-    {"ring", Collective::kAllGather, Ranks(8, 2)},     {"ring", Collective::kReduceScatter, Ranks(4, 4, 1)},
-    {"hierarchical", Collective::kAllReduce, Ranks(8)}, {"direct", Collective::kAllToAll, Ranks(4, 4)},
+    {"ring", Collective::kAllReduce, Ranks(16)},
+    {"tree", Collective::kAllReduce, Ranks(16)},
+    {"ring", Collective::kAllGather, Ranks(8, 2)},
+    {"ring", Collective::kReduceScatter, Ranks(4, 4, 1)},
+    {"hierarchical", Collective::kAllReduce, Ranks(8)},
+    {"direct", Collective::kAllToAll, Ranks(4, 4)},
     {"send-recv", Collective::kSendRecv, {2, 13}},
 };
 
 TEST(Traffic, AloneTheSimulationTakesTheStaticBottleneckTime) {
-  const Cluster cluster = Build(4, 4, "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 2");
+  const Cluster cluster =
+      Build(4, 4, "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 2");
   for (const Placed& placed : kAllKinds) {
-    const Traffic traffic = RouteCollective(placed.algorithm, placed.collective, cluster, placed.members);
+    const Traffic traffic =
+        RouteCollective(placed.algorithm, placed.collective, cluster, placed.members);
     const double expected = BottleneckTime(traffic, cluster, kGigabyte).value;
     EXPECT_NEAR(Alone(cluster, placed), expected, 1e-9 * expected) << placed.algorithm;
   }
@@ -140,10 +154,12 @@ TEST(Traffic, AloneTheSimulationTakesTheStaticBottleneckTime) {
 
 TEST(Traffic, BothBackendsAgreeUnderStaticContention) {
   if (!HasSimGrid()) GTEST_SKIP() << "libsimgrid was not found when this was built";
-  const Cluster cluster = Build(4, 4, "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 2");
+  const Cluster cluster =
+      Build(4, 4, "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 2");
   const std::vector<double> fluid = Together(Backend::kFluid, cluster, kAllKinds);
   const std::vector<double> simgrid = Together(Backend::kSimGrid, cluster, kAllKinds);
-  for (std::size_t i = 0; i < fluid.size(); ++i) EXPECT_NEAR(fluid[i], simgrid[i], 1e-3 * simgrid[i]) << i;
+  for (std::size_t i = 0; i < fluid.size(); ++i)
+    EXPECT_NEAR(fluid[i], simgrid[i], 1e-3 * simgrid[i]) << i;
 }
 
 TEST(Traffic, WhatCannotRunIsRefused) {
@@ -151,19 +167,22 @@ TEST(Traffic, WhatCannotRunIsRefused) {
   EXPECT_THROW(RouteCollective("tree", Collective::kAllGather, cluster, Ranks(8)), InputError);
   EXPECT_THROW(RouteCollective("tree", Collective::kAllReduce, cluster, Ranks(4)), InputError);
   EXPECT_THROW(RouteCollective("star", Collective::kAllReduce, cluster, Ranks(8)), InputError);
-  EXPECT_THROW(RouteCollective("hierarchical", Collective::kAllReduce, cluster, Ranks(5)), InputError);
+  EXPECT_THROW(RouteCollective("hierarchical", Collective::kAllReduce, cluster, Ranks(5)),
+               InputError);
 }
 
 // A ring of `n` ranks played as dependent sends of small chunks, while flows hit one rank after the
 // other: the coupled job must take as long, independent edges would be far too fast.
 class ChunkedRing {
  public:
-  ChunkedRing(const Cluster& cluster, Network* network, int loops) : network_(network), loops_(loops) {
+  ChunkedRing(const Cluster& cluster, Network* network, int loops)
+      : network_(network), loops_(loops) {
     n_ = static_cast<int>(cluster.ranks());
     steps_ = 2 * (n_ - 1) * loops;
     sent_.assign(static_cast<std::size_t>(n_), 0);
     received_.assign(static_cast<std::size_t>(n_), 0);
-    for (int i = 0; i < n_; ++i) path_.push_back(network->AddRoute(cluster.Route(i, (i + 1) % n_), kNoCap, "edge"));
+    for (int i = 0; i < n_; ++i)
+      path_.push_back(network->AddRoute(cluster.Route(i, (i + 1) % n_), kNoCap, "edge"));
   }
   void Start(Bytes size) {
     chunk_ = size / (static_cast<double>(n_) * loops_);
@@ -216,8 +235,8 @@ TEST(Traffic, ACoupledRingMatchesAFinelyChunkedOneUnderMovingContention) {
   steps.Run();
   double end = 0;
   HitOneRankAfterTheOther(cluster, &coupled, 0);
-  const auto ring =
-      std::make_shared<const Traffic>(RouteCollective("ring", Collective::kAllReduce, cluster, Ranks(16)));
+  const auto ring = std::make_shared<const Traffic>(
+      RouteCollective("ring", Collective::kAllReduce, cluster, Ranks(16)));
   StartTraffic(&coupled, ring, kGigabyte, [&] { end = coupled.Now().value; });
   coupled.Run();
   const double uncontended = 2 * 15 / 16.0 * 1e9 / kNic;

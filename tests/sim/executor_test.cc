@@ -93,7 +93,8 @@ TEST_F(SimTest, OverlapHidesCommunication) {
 
 std::vector<Strategy> Layouts() {
   std::vector<Strategy> layouts;
-  for (const auto& [tp, pp, dp] : std::vector<std::array<int, 3>>{{1, 1, 16}, {8, 1, 2}, {2, 4, 2}, {1, 4, 4}, {4, 2, 4}}) {
+  for (const auto& [tp, pp, dp] :
+       std::vector<std::array<int, 3>>{{1, 1, 16}, {8, 1, 2}, {2, 4, 2}, {1, 4, 4}, {4, 2, 4}}) {
     Strategy strategy;
     strategy.tp = tp, strategy.pp = pp, strategy.dp = dp;
     strategy.sequence_parallel = tp > 1;
@@ -115,7 +116,8 @@ TEST_F(SimTest, MergedReplicasTakeTheSameTimeToTheLastBit) {
     merged.meetings.merged = Replicas(plan);
     const StepResult all = Simulate(plan), one = Simulate(plan, merged);
     EXPECT_EQ(one.ranks.size() * static_cast<std::size_t>(strategy.dp), all.ranks.size());
-    EXPECT_EQ(fmt::format("{:.12g}", one.seconds), fmt::format("{:.12g}", all.seconds)) << plan.title;
+    EXPECT_EQ(fmt::format("{:.12g}", one.seconds), fmt::format("{:.12g}", all.seconds))
+        << plan.title;
   }
 }
 
@@ -155,7 +157,8 @@ TEST_F(SimTest, AMissingReceiveIsReportedWithBothRanks) {
   ir::Plan plan = Build(Layout(1, 2, 1));
   UseRanks(2);
   std::vector<ir::Op>& ops = plan.programs[1].blocks[1].ops;
-  const auto receive = std::ranges::find_if(ops, [](const ir::Op& op) { return op.kind == ir::OpKind::kRecv; });
+  const auto receive =
+      std::ranges::find_if(ops, [](const ir::Op& op) { return op.kind == ir::OpKind::kRecv; });
   ASSERT_NE(receive, ops.end());
   ops.erase(receive);
   const std::string message = MessageOf([&] { Simulate(plan); });
@@ -184,10 +187,12 @@ TEST_F(SimTest, ADeadLinkIsReportedWithRanksAndLink) {
   UseRanks(16);
   net::Wires wires = net::WiresOf(cluster_);
   const std::vector<LinkId> route = cluster_.Route(7, 15);
-  const auto dead = std::ranges::find_if(
-      route, [&](LinkId link) { return cluster_.links[static_cast<std::size_t>(link)].kind == LinkKind::kNicPort; });
+  const auto dead = std::ranges::find_if(route, [&](LinkId link) {
+    return cluster_.links[static_cast<std::size_t>(link)].kind == LinkKind::kNicPort;
+  });
   wires.capacity[static_cast<std::size_t>(*dead)] = BytesPerSecond(0);
-  const std::string message = MessageOf([&] { SimulateStep(plan, cluster_, wires, Setting(), {}); });
+  const std::string message =
+      MessageOf([&] { SimulateStep(plan, cluster_, wires, Setting(), {}); });
   EXPECT_NE(message.find("ranks 0 to 15"), std::string::npos) << message;
   EXPECT_NE(message.find(net::LinkName(cluster_, *dead)), std::string::npos) << message;
 }
@@ -217,7 +222,8 @@ TEST_F(SimTest, OneSlowRankHoldsUpTheOthers) {
   options.perturbation.slowdown.assign(16, 1.0);
   options.perturbation.slowdown[5] = 1.5;
   const StepResult after = Simulate(plan, options);
-  EXPECT_NEAR(after.seconds - before.seconds, 0.5 * before.times[5].compute, 0.05 * before.times[5].compute);
+  EXPECT_NEAR(after.seconds - before.seconds, 0.5 * before.times[5].compute,
+              0.05 * before.times[5].compute);
   EXPECT_GT(after.times[4].idle, 0.3 * before.times[5].compute);
   EXPECT_LT(after.times[5].idle, 0.05 * before.times[5].compute);
   options.perturbation.slowdown[5] = 0;
@@ -238,10 +244,15 @@ TEST_F(SimTest, JitterIsRepeatableAndCostsTime) {
 
 // Strategy lives in model/lower alone.
 TEST(SimSources, NameNoStrategy) {
-  const std::vector<std::string> words = {"zero1", "ZeRO", "1f1b", "1F1B", "gpipe", "GPipe", "fsdp", "tensor_parallel",
-                                          "data_parallel", "pipeline_parallel", "strategy.h", "Strategy "};
+  const std::vector<std::string> words = {"zero1",         "ZeRO",
+                                          "1f1b",          "1F1B",
+                                          "gpipe",         "GPipe",
+                                          "fsdp",          "tensor_parallel",
+                                          "data_parallel", "pipeline_parallel",
+                                          "strategy.h",    "Strategy "};
   for (const char* folder : {"model/sim", "model/network"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(ORRERY_SOURCE_DIR) / folder)) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(ORRERY_SOURCE_DIR) / folder)) {
       std::ostringstream text;
       text << std::ifstream(entry.path()).rdbuf();
       for (const std::string& word : words) {

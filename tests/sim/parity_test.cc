@@ -38,30 +38,32 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   const StepTime closed = ClosedForm(strategy);
   const StepResult simulated = Simulate(strategy);
   EXPECT_NEAR(simulated.seconds, closed.total, 0.02 * closed.total)
-      << "closed form: compute " << closed.compute << " tensor " << closed.tensor_exposed << " gather "
-      << closed.gather_exposed << " data " << closed.data_exposed << " pipeline " << closed.pipeline_exposed
-      << " bubble " << closed.bubble << " optimizer " << closed.optimizer << "; rank 0: compute "
-      << simulated.times[0].compute << " exposed " << simulated.times[0].exposed << " idle "
-      << simulated.times[0].idle;
+      << "closed form: compute " << closed.compute << " tensor " << closed.tensor_exposed
+      << " gather " << closed.gather_exposed << " data " << closed.data_exposed << " pipeline "
+      << closed.pipeline_exposed << " bubble " << closed.bubble << " optimizer " << closed.optimizer
+      << "; rank 0: compute " << simulated.times[0].compute << " exposed "
+      << simulated.times[0].exposed << " idle " << simulated.times[0].idle;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Parity,
-    testing::Values(Row{"OneRank", 1, 1, 1, 1, 0, false, Recompute::kNone},
-                    Row{"Data16", 1, 1, 16, 2, 0, false, Recompute::kNone},
-                    Row{"Sharded16", 1, 1, 16, 2, 1, false, Recompute::kNone},
-                    Row{"Gradients16", 1, 1, 16, 4, 2, false, Recompute::kNone},
-                    Row{"Weights16", 1, 1, 16, 4, 3, false, Recompute::kNone},
-                    Row{"Tensor8", 8, 1, 2, 4, 0, false, Recompute::kNone},
-                    Row{"Sequence8", 8, 1, 2, 4, 1, true, Recompute::kNone},
-                    Row{"Selective", 4, 1, 2, 4, 0, true, Recompute::kSelective},
-                    Row{"Full", 4, 1, 2, 4, 0, false, Recompute::kFull},
-                    Row{"Pipeline4", 1, 4, 2, 2, 0, false, Recompute::kNone},
-                    Row{"Pipeline2Tensor8", 8, 2, 1, 2, 0, true, Recompute::kNone},
-                    Row{"Gpipe4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kGpipe},
-                    Row{"Interleaved4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kInterleaved, 3},
-                    Row{"ZeroBubble4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kZeroBubble},
-                    Row{"Hybrid", 1, 1, 8, 2, 1, false, Recompute::kNone, PipelineSchedule::k1F1B, 1, 4}),
+    testing::Values(
+        Row{"OneRank", 1, 1, 1, 1, 0, false, Recompute::kNone},
+        Row{"Data16", 1, 1, 16, 2, 0, false, Recompute::kNone},
+        Row{"Sharded16", 1, 1, 16, 2, 1, false, Recompute::kNone},
+        Row{"Gradients16", 1, 1, 16, 4, 2, false, Recompute::kNone},
+        Row{"Weights16", 1, 1, 16, 4, 3, false, Recompute::kNone},
+        Row{"Tensor8", 8, 1, 2, 4, 0, false, Recompute::kNone},
+        Row{"Sequence8", 8, 1, 2, 4, 1, true, Recompute::kNone},
+        Row{"Selective", 4, 1, 2, 4, 0, true, Recompute::kSelective},
+        Row{"Full", 4, 1, 2, 4, 0, false, Recompute::kFull},
+        Row{"Pipeline4", 1, 4, 2, 2, 0, false, Recompute::kNone},
+        Row{"Pipeline2Tensor8", 8, 2, 1, 2, 0, true, Recompute::kNone},
+        Row{"Gpipe4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kGpipe},
+        Row{"Interleaved4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kInterleaved,
+            3},
+        Row{"ZeroBubble4", 1, 4, 2, 2, 0, false, Recompute::kNone, PipelineSchedule::kZeroBubble},
+        Row{"Hybrid", 1, 1, 8, 2, 1, false, Recompute::kNone, PipelineSchedule::k1F1B, 1, 4}),
     [](const auto& row) { return row.param.name; });
 
 }  // namespace

@@ -21,7 +21,8 @@ class SimTest : public testing::Test {
     work_.global_batch = 64;
     work_.clip_norm = 0;
     model_ = LoadModel("gpt2-xl").spec;
-    model_.layers = 8, model_.hidden = 2048, model_.heads = model_.kv_heads = 16, model_.head_dim = 128;
+    model_.layers = 8, model_.hidden = 2048, model_.heads = model_.kv_heads = 16,
+    model_.head_dim = 128;
     model_.ffn = 8192;
     Quiet(&stack_);
   }
@@ -29,7 +30,8 @@ class SimTest : public testing::Test {
   // Leaves out what software adds to the hardware's times: the closed form spreads it over a step
   // by fitted shares.
   static void Quiet(StackProfile* stack) {
-    stack->host_forward_op = stack->host_backward_op = stack->host_collective = stack->host_unfused_softmax = Seconds(0);
+    stack->host_forward_op = stack->host_backward_op = stack->host_collective =
+        stack->host_unfused_softmax = Seconds(0);
     stack->head_fixed = stack->embedding_fixed = Seconds(0);
     stack->step_fixed = stack->step_per_layer = stack->step_per_doubling = Seconds(0);
     stack->tensor_overlap = stack->sequence_overlap = 0;
@@ -49,7 +51,10 @@ class SimTest : public testing::Test {
     return std::get<ir::Plan>(std::move(lowered));
   }
 
-  void UseRanks(int64_t ranks) { cluster_ = BuildCluster(LoadTopology("selene"), (ranks + 7) / 8, ranks < 8 ? static_cast<int>(ranks) : 8); }
+  void UseRanks(int64_t ranks) {
+    cluster_ = BuildCluster(LoadTopology("selene"), (ranks + 7) / 8,
+                            ranks < 8 ? static_cast<int>(ranks) : 8);
+  }
 
   CostSetting Setting() const { return {&gpu_, &fabric_, &stack_, &cluster_.summary}; }
 
