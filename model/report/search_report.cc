@@ -40,6 +40,24 @@ const char* Aim(Objective objective) {
   return "";
 }
 
+// Published runs above this share of the memory are slower than the model says: allocators retry (step-time study,
+// section 5).
+constexpr double kNearlyFull = 0.92;
+
+std::string NearlyFull(const SearchResult& result) {
+  std::string rows;
+  for (std::size_t i = 0; i < result.ranked.size(); ++i) {
+    const auto& memory = result.ranked[i].memory;
+    if (!memory || memory->total < memory->capacity * kNearlyFull) continue;
+    rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
+  }
+  if (rows.empty()) return "";
+  return fmt::format("  {}\n", Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory frameworks slow down or "
+                                                "fail; try them before relying on them.",
+                                                rows, 100 * kNearlyFull),
+                                    2));
+}
+
 std::string Ranking(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
@@ -50,7 +68,7 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                                                  Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
                                                  MfuFormula(job, first), PeakSource(job)),
                                      2));
-  return text;
+  return text + NearlyFull(result);
 }
 
 std::string Ties(const SearchResult& result) {
