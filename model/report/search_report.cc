@@ -18,8 +18,7 @@ namespace orrery::report {
 namespace {
 
 constexpr std::size_t kMostRejections = 6;
-constexpr double kLeastGain = 0.005;   // smaller ones are noise
-constexpr double kTightMemory = 0.95;  // of the capacity: predictions of memory are not that exact
+constexpr double kLeastGain = 0.005;  // smaller ones are noise
 
 std::string Bullet(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
 
@@ -80,25 +79,10 @@ std::string Ties(const SearchResult& result) {
   return Bullet(fmt::format("Within the uncertainty of the prediction, {} may be as fast: the intervals overlap.", ties));
 }
 
-// A winner that fills the memory to the brim may fail in practice.
-std::string Tightness(const SearchResult& result) {
-  const auto share = [](const Candidate& candidate) {
-    return candidate.memory ? candidate.memory->total / candidate.memory->capacity : 0.0;
-  };
-  if (share(result.ranked[0]) < kTightMemory) return "";
-  std::string text = fmt::format("1 leaves {:.0f} % of the memory free, less than the prediction of memory is good for.",
-                                 100 * (1 - share(result.ranked[0])));
-  for (std::size_t i = 1; i < result.ranked.size(); ++i) {
-    if (share(result.ranked[i]) >= kTightMemory) continue;
-    return Bullet(fmt::format("{} {} is the first with room to spare.", text, i + 1));
-  }
-  return Bullet(text);
-}
-
 std::string Why(const SearchResult& result) {
   std::string text;
   for (const Comparison& comparison : result.comparisons) text += Bullet(comparison.words);
-  text += Ties(result) + Tightness(result);
+  text += Ties(result);
   return text.empty() ? text : "\nWhy 1 wins\n" + text;
 }
 
