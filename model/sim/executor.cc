@@ -10,13 +10,12 @@
 
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
+#include "model/sim/index.h"
 
 namespace orrery::sim {
 namespace {
 
 constexpr int kMostStuck = 8;  // streams that a deadlock message names
-
-std::size_t At(int64_t index) { return static_cast<std::size_t>(index); }
 
 // Uniform in [-1, 1), the same for the same numbers (SplitMix64, Steele, Lea, Flood 2014).
 double Noise(uint64_t seed, uint64_t rank, uint64_t task) {

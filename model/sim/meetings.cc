@@ -11,11 +11,10 @@
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
 #include "model/sim/path_table.h"
+#include "model/sim/index.h"
 
 namespace orrery::sim {
 namespace {
-
-std::size_t At(int64_t index) { return static_cast<std::size_t>(index); }
 
 GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
   GroupShape shape;
