@@ -15,7 +15,8 @@
 
 namespace orrery::cli {
 
-Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json, const Flag& flag) {
+Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
+               const Flag& flag) {
   if (!flag.given) return {code, std::move(text)};
   const std::string document = json.dump(2) + "\n";
   if (flag.text.empty()) return {code, document};
@@ -24,8 +25,9 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   file << document;
   file.close();
   if (!file) {
-    throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, std::strerror(errno)),
-                       "--json without a file name prints to standard output"}});
+    throw InputError(
+        {{flag.where, fmt::format("cannot write '{}': {}", flag.text, std::strerror(errno)),
+          "--json without a file name prints to standard output"}});
   }
   return {code, std::move(text)};
 }

@@ -2,9 +2,8 @@
 // Where a command's answer goes: text or JSON on standard output, JSON also into a file.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "model/cli/exit_code.h"
 #include "model/cli/flags.h"
@@ -17,7 +16,8 @@ struct Answer {
 };
 
 // `--json` alone: the JSON replaces the text. `--json FILE`: the JSON goes there, the text stays.
-Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json, const Flag& flag);
+Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
+               const Flag& flag);
 
 // Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.
 ExitCode WriteOut(const Answer& answer);

@@ -16,9 +16,11 @@ namespace {
 constexpr Command kCommands[] = {
     {"", "rank the layouts of a training job on a cluster", RunSearch, DescribeSearch},
     {"predict", "step time, memory and breakdown of one given layout", RunPredict, DescribePredict},
-    {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow, DescribeShow},
+    {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,
+     DescribeShow},
     {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
-    {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList, DescribeList},
+    {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList,
+     DescribeList},
     {"validate", "how far predictions are from a CSV of published runs", nullptr, nullptr},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
@@ -30,7 +32,8 @@ Answer RunExternal(const CommandLine& line, const std::string& name) {
   words.insert(words.end(), line.words().begin() + 2, line.words().end());
   ExecBeside(name, words);
   if (FindCommand(name) != nullptr) {
-    throw InputError({{line.where(1), fmt::format("the program plan-{} is not built", name), "run ./check"}});
+    throw InputError(
+        {{line.where(1), fmt::format("the program plan-{} is not built", name), "run ./check"}});
   }
   std::string hint = SuggestName(name, CommandNames());
   throw InputError({{line.where(1), fmt::format("there is no command '{}'", name),

@@ -14,10 +14,11 @@
 namespace orrery::cli {
 
 struct Command {
-  const char* name;      // "": the form with flags only
-  const char* summary;   // one line
-  Answer (*run)(const CommandLine& line, std::size_t first);  // null: a program of its own, plan-NAME
-  Description (*describe)();                                  // null likewise
+  const char* name;     // "": the form with flags only
+  const char* summary;  // one line
+  Answer (*run)(const CommandLine& line,
+                std::size_t first);  // null: a program of its own, plan-NAME
+  Description (*describe)();         // null likewise
 };
 
 std::span<const Command> Commands();

@@ -12,9 +12,7 @@
 namespace orrery::cli {
 namespace {
 
-bool IsFlag(const std::string& word) {
-  return word.size() > 2 && word.starts_with("--");
-}
+bool IsFlag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 std::string FlagName(const std::string& word) { return word.substr(0, word.find('=')); }
 
 }  // namespace
@@ -72,7 +70,8 @@ void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
     if (std::find(extras.begin(), extras.end(), word) == extras.end()) continue;
     if (word.starts_with('-')) {
       std::string hint = SuggestName(FlagName(word), Names());
-      if (hint.empty()) hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
+      if (hint.empty())
+        hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
       diagnostics.Error(line.where(i), fmt::format("unknown flag '{}'", FlagName(word)), hint);
       after_unknown = true;
       continue;
@@ -97,7 +96,8 @@ void FlagSet::Place(const CommandLine& line, std::size_t first, const Entry& ent
     const bool apart = !positional && word == flag->name && !flag->text.empty();
     flag->where = line.where(apart ? i + 1 : i);
     if (++seen > 1) {
-      throw InputError({{line.where(i), fmt::format("{} is given twice", flag->name), "keep one of them"}});
+      throw InputError(
+          {{line.where(i), fmt::format("{} is given twice", flag->name), "keep one of them"}});
     }
   }
 }
@@ -112,15 +112,18 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
   } catch (const CLI::ArgumentMismatch&) {
     // Only a flag that stands last can lack its value; the others take the next word.
     const std::size_t last = line.words().size() - 1;
-    throw InputError({{line.where(last + 1), fmt::format("{} needs a value", line.words()[last]), ""}});
+    throw InputError(
+        {{line.where(last + 1), fmt::format("{} needs a value", line.words()[last]), ""}});
   } catch (const CLI::ParseError& error) {
     throw InputError({{line.where(first), error.what(), ""}});
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Place(line, first, entries_[i]);
     const Flag& flag = *entries_[i].flag;
-    if (flag.given && infos_[i].value != "" && (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '['))) {
-      throw InputError({{flag.where, fmt::format("{} needs a value ({})", flag.name, infos_[i].value), ""}});
+    if (flag.given && infos_[i].value != "" &&
+        (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '['))) {
+      throw InputError(
+          {{flag.where, fmt::format("{} needs a value ({})", flag.name, infos_[i].value), ""}});
     }
   }
   RejectUnknown(line, first);
@@ -132,7 +135,8 @@ Description FlagSet::Describe() const { return {Help(), infos_}; }
 std::string FlagSet::Help() const {
   std::string text;
   for (const std::string& example : examples_) text += fmt::format("  {}\n", example);
-  text = fmt::format("{}\n\nExamples\n{}\nUsage\n  plan {}\n", report::Fold(purpose_, 0), text, usage_);
+  text = fmt::format("{}\n\nExamples\n{}\nUsage\n  plan {}\n", report::Fold(purpose_, 0), text,
+                     usage_);
   std::string group;
   for (const FlagInfo& info : infos_) {
     if (info.group != group) text += fmt::format("\n{}\n", info.group);

@@ -25,20 +25,20 @@ class Option;
 namespace orrery::cli {
 
 struct Flag {
-  std::string name;   // "--nodes", or the metavar of a positional argument
-  std::string text;   // its value; "" for a switch, or when an optional value was left out
+  std::string name;  // "--nodes", or the metavar of a positional argument
+  std::string text;  // its value; "" for a switch, or when an optional value was left out
   bool given = false;
-  Location where;     // of the value, or of the flag when it has none
+  Location where;  // of the value, or of the flag when it has none
 };
 
 // What may stand behind a flag, for completion and for messages.
 enum class Words { kAny, kList, kModel, kTopology, kFramework, kFile };
 
 struct FlagInfo {
-  std::string name;     // "--nodes"
-  std::string value;    // "N"; "": a switch; "[FILE]": may be left out
+  std::string name;   // "--nodes"
+  std::string value;  // "N"; "": a switch; "[FILE]": may be left out
   std::string help;
-  std::string group;    // title above it in --help
+  std::string group;  // title above it in --help
   Words words = Words::kAny;
   std::vector<std::string> list;  // kList
   bool positional = false;

@@ -9,9 +9,12 @@ namespace {
 
 struct HelpFlags {
   Flag command;
-  FlagSet set{"help [COMMAND]", "Says what a command does, with examples and all its flags.",
+  FlagSet set{"help [COMMAND]",
+              "Says what a command does, with examples and all its flags.",
               {"plan help", "plan help predict"}};
-  HelpFlags() { set.Positional(&command, "COMMAND", "one of the commands", Words::kList, CommandNames()); }
+  HelpFlags() {
+    set.Positional(&command, "COMMAND", "one of the commands", Words::kList, CommandNames());
+  }
 };
 
 struct VersionFlags {
@@ -22,10 +25,12 @@ struct VersionFlags {
 std::string Overview() {
   std::string text = DescribeSearch().help + "\nOther commands\n";
   for (const Command& command : Commands()) {
-    if (command.name[0] != '\0') text += fmt::format("  plan {:<25}{}\n", command.name, command.summary);
+    if (command.name[0] != '\0')
+      text += fmt::format("  plan {:<25}{}\n", command.name, command.summary);
   }
-  return text + "  plan help COMMAND             its flags, with examples\n\n"
-                "Exit codes: 0 ok, 1 failure, 2 wrong input, 3 nothing fits, 4 a check failed.\n";
+  return text +
+         "  plan help COMMAND             its flags, with examples\n\n"
+         "Exit codes: 0 ok, 1 failure, 2 wrong input, 3 nothing fits, 4 a check failed.\n";
 }
 
 }  // namespace
@@ -38,11 +43,13 @@ Answer RunHelp(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeHelp().help};
   if (!flags.command.given) return {ExitCode::kOk, Overview()};
   const std::string& name = flags.command.text;
-  if (const Command* command = FindCommand(name); command != nullptr && command->describe != nullptr) {
+  if (const Command* command = FindCommand(name);
+      command != nullptr && command->describe != nullptr) {
     return {ExitCode::kOk, command->describe().help};
   }
   ExecBeside(name, {"plan-" + name, "--help"});
-  throw InputError({{flags.command.where, fmt::format("there is no command '{}'", name), SuggestName(name, CommandNames())}});
+  throw InputError({{flags.command.where, fmt::format("there is no command '{}'", name),
+                     SuggestName(name, CommandNames())}});
 }
 
 Answer RunVersion(const CommandLine& line, std::size_t first) {

@@ -25,7 +25,8 @@ std::optional<Q> ReadQuantity(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return std::nullopt;
   TextError error;
   const std::optional<Q> quantity = ParseQuantity<Q>(flag.text, &error);
-  if (!quantity) diagnostics->Error(flag.where, fmt::format("{}: {}", flag.name, error.message), error.hint);
+  if (!quantity)
+    diagnostics->Error(flag.where, fmt::format("{}: {}", flag.name, error.message), error.hint);
   return quantity;
 }
 
@@ -74,11 +75,14 @@ class JobMaker {
   void ReadPlain() {
     if (!flags_.model.given) {
       diagnostics_.Error(flags_.model.where, "which model?",
-                         "--model NAME, a YAML file or a HuggingFace config.json; `plan list models` shows the names");
+                         "--model NAME, a YAML file or a HuggingFace config.json; `plan list "
+                         "models` shows the names");
     }
     request_.nodes = ReadNumbers(flags_.nodes, flags_.several, 1, kMostNodes, &diagnostics_);
-    request_.gpus_per_node = static_cast<int>(ReadInteger(flags_.gpus_per_node, 1, 1024, &diagnostics_).value_or(0));
-    request_.global_batches = ReadNumbers(flags_.global_batch, flags_.several, 1, kMostBatch, &diagnostics_);
+    request_.gpus_per_node =
+        static_cast<int>(ReadInteger(flags_.gpus_per_node, 1, 1024, &diagnostics_).value_or(0));
+    request_.global_batches =
+        ReadNumbers(flags_.global_batch, flags_.several, 1, kMostBatch, &diagnostics_);
     seq_len_ = ReadInteger(flags_.seq_len, 1, kMostTokens, &diagnostics_);
     precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
     optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
@@ -99,8 +103,10 @@ class JobMaker {
     if (!flags_.topology.given) {
       name = job_.model.defaults.topology;
       if (name.empty()) {
-        throw InputError({{flags_.topology.where, fmt::format("which cluster? {} names none", job_.model.spec.name),
-                           "--topology NAME or a YAML file; `plan list topologies` shows the names"}});
+        throw InputError(
+            {{flags_.topology.where,
+              fmt::format("which cluster? {} names none", job_.model.spec.name),
+              "--topology NAME or a YAML file; `plan list topologies` shows the names"}});
       }
       FromModel(fmt::format("topology {}", name), "--topology");
     }
@@ -138,7 +144,8 @@ class JobMaker {
       request_.work.optimizer = Optimizer::kAdamW;
       Own("optimizer adamw", "--optimizer");
     }
-    const bool half = request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
+    const bool half =
+        request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
     request_.flash_attention = attention_.value_or(half);
     if (!attention_ && request_.model.family != Family::kMlp) {
       Own(half ? "flash attention" : "standard attention", "--attention");
@@ -158,11 +165,13 @@ class JobMaker {
     }
     if (request_.global_batches.empty() && defaults.global_batch) {
       request_.global_batches = {*defaults.global_batch};
-      FromModel(fmt::format("global batch {} sequence{}", *defaults.global_batch, *defaults.global_batch == 1 ? "" : "s"),
+      FromModel(fmt::format("global batch {} sequence{}", *defaults.global_batch,
+                            *defaults.global_batch == 1 ? "" : "s"),
                 "--global-batch");
     } else if (request_.global_batches.empty()) {
       diagnostics_.Error(flags_.global_batch.where,
-                         fmt::format("how many sequences are in a step? {} names no global batch", job_.model.spec.name),
+                         fmt::format("how many sequences are in a step? {} names no global batch",
+                                     job_.model.spec.name),
                          "--global-batch N, or a range: --global-batch 256..4096");
       request_.global_batches = {1};
     }
@@ -184,10 +193,12 @@ class JobMaker {
     if (gpu.Peak(request_.work.precision).value > 0) return;
     std::string can;
     for (const auto& [name, value] : report::kPrecisionNames) {
-      if (gpu.Peak(value).value > 0) can += fmt::format("{}--precision {}", can.empty() ? "" : " or ", name);
+      if (gpu.Peak(value).value > 0)
+        can += fmt::format("{}--precision {}", can.empty() ? "" : " or ", name);
     }
     diagnostics_.Error(flags_.precision.where,
-                       fmt::format("{} does not compute in {}", gpu.header.id, report::Name(request_.work.precision)),
+                       fmt::format("{} does not compute in {}", gpu.header.id,
+                                   report::Name(request_.work.precision)),
                        can);
   }
 
@@ -241,8 +252,8 @@ class JobMaker {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &seq_len, &precision, &optimizer, &framework,
-                           &attention, &memory_limit, &node_price}) {
+  for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &seq_len, &precision,
+                           &optimizer, &framework, &attention, &memory_limit, &node_price}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   return text;
@@ -251,7 +262,8 @@ std::string JobFlags::Arguments() const {
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
   several = take_several;
   flags->Group("The job");
-  flags->Value(&model, "--model", "NAME", "a model of `plan list models`, a YAML file or a HuggingFace config.json",
+  flags->Value(&model, "--model", "NAME",
+               "a model of `plan list models`, a YAML file or a HuggingFace config.json",
                Words::kModel);
   flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N",
                several ? "sequences per optimizer step; A..B compares A, 2 A, 4 A, ... and B"
@@ -262,20 +274,23 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw or lamb", Words::kList,
                NamesOf<Optimizer>(report::kOptimizerNames));
   flags->Value(&attention, "--attention", "KIND",
-               "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard", Words::kList,
-               NamesOf<bool>(report::kAttentionNames));
-  flags->Value(&framework, "--framework", "NAME", "training software; `plan list frameworks` shows the names",
-               Words::kFramework);
+               "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard",
+               Words::kList, NamesOf<bool>(report::kAttentionNames));
+  flags->Value(&framework, "--framework", "NAME",
+               "training software; `plan list frameworks` shows the names", Words::kFramework);
   flags->Group("The cluster");
-  flags->Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies` or a YAML file",
-               Words::kTopology);
+  flags->Value(&topology, "--topology", "NAME",
+               "a cluster of `plan list topologies` or a YAML file", Words::kTopology);
   flags->Value(&nodes, "--nodes", several ? "N|A,B,..." : "N",
                several ? "compute nodes; several counts are compared" : "compute nodes");
   flags->Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs used in each node (default: all)");
-  flags->Value(&gpu, "--gpu", "NAME", "another GPU than the topology's; `plan list gpus` shows the names",
-               Words::kList, ProfileIds("gpu"));
-  flags->Value(&memory_limit, "--memory-limit", "SIZE", "memory per GPU, such as 60GiB (default: the GPU's)");
-  flags->Value(&node_price, "--node-price", "PRICE", "price of a node, such as 13.1USD/h (default: the topology's)");
+  flags->Value(&gpu, "--gpu", "NAME",
+               "another GPU than the topology's; `plan list gpus` shows the names", Words::kList,
+               ProfileIds("gpu"));
+  flags->Value(&memory_limit, "--memory-limit", "SIZE",
+               "memory per GPU, such as 60GiB (default: the GPU's)");
+  flags->Value(&node_price, "--node-price", "PRICE",
+               "price of a node, such as 13.1USD/h (default: the topology's)");
 }
 
 Job JobFlags::Resolve() const { return JobMaker(*this).Make(); }

@@ -34,21 +34,26 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Value(&tp, "--tp", "N", "tensor parallelism: GPUs that share each layer");
   flags->Value(&pp, "--pp", "N", "pipeline stages");
   flags->Value(&dp, "--dp", "N", "data parallelism: ways in which the batch is split");
-  flags->Value(&dp_outer, "--dp-outer", "N", "of these, groups that each hold a whole copy of what ZeRO shards");
-  flags->Value(&zero, "--zero", "0..3", "ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights",
-               Words::kList, {"0", "1", "2", "3"});
+  flags->Value(&dp_outer, "--dp-outer", "N",
+               "of these, groups that each hold a whole copy of what ZeRO shards");
+  flags->Value(&zero, "--zero", "0..3",
+               "ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights", Words::kList,
+               {"0", "1", "2", "3"});
   flags->Value(&micro_batch, "--micro-batch", "N", "sequences per GPU in one forward pass");
-  flags->Value(&schedule, "--schedule", "NAME", "pipeline schedule: gpipe, 1f1b, interleaved or zero-bubble",
-               Words::kList, NamesOf<PipelineSchedule>(report::kScheduleNames));
+  flags->Value(&schedule, "--schedule", "NAME",
+               "pipeline schedule: gpipe, 1f1b, interleaved or zero-bubble", Words::kList,
+               NamesOf<PipelineSchedule>(report::kScheduleNames));
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
-  flags->Value(&recompute, "--recompute", "HOW", "activations computed again in the backward pass: none, selective, full",
+  flags->Value(&recompute, "--recompute", "HOW",
+               "activations computed again in the backward pass: none, selective, full",
                Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
-  flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]", "split norms and residuals along the sequence too",
-               Words::kList, {"on", "off"});
+  flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
+               "split norms and residuals along the sequence too", Words::kList, {"on", "off"});
 }
 
 bool LayoutFlags::any() const {
-  const std::array all = {&tp, &pp, &dp, &dp_outer, &vpp, &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
+  const std::array all = {&tp,   &pp,          &dp,        &dp_outer,          &vpp,
+                          &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
   return std::any_of(all.begin(), all.end(), [](const Flag* flag) { return flag->given; });
 }
 
@@ -79,18 +84,23 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   const int64_t gpus = job.cluster.ranks();
   const int64_t inner = int64_t{1} * strategy.tp * strategy.pp * strategy.dp_outer;
   if (!axes.dp && gpus % inner != 0) {
-    throw InputError({{FirstGiven({&flags.tp, &flags.pp, &flags.dp_outer}).where,
-                       fmt::format("tp {} x pp {} = {} GPUs per replica do not divide {} GPUs", strategy.tp,
-                                   strategy.pp, inner, gpus),
-                       "choose degrees whose product divides the number of GPUs, or another --nodes"}});
+    throw InputError(
+        {{FirstGiven({&flags.tp, &flags.pp, &flags.dp_outer}).where,
+          fmt::format("tp {} x pp {} = {} GPUs per replica do not divide {} GPUs", strategy.tp,
+                      strategy.pp, inner, gpus),
+          "choose degrees whose product divides the number of GPUs, or another --nodes"}});
   }
-  strategy.dp = axes.dp.value_or(static_cast<int>(gpus / strategy.tp / strategy.pp)) / strategy.dp_outer;
+  strategy.dp =
+      axes.dp.value_or(static_cast<int>(gpus / strategy.tp / strategy.pp)) / strategy.dp_outer;
   if (strategy.ranks() != gpus) {
-    throw InputError({{flags.dp.where,
-                       fmt::format("tp {} x pp {} x dp {} = {} GPUs, but the cluster has {}", strategy.tp, strategy.pp,
-                                   axes.dp.value_or(0), strategy.tp * strategy.pp * axes.dp.value_or(0), gpus),
-                       gpus % inner == 0 ? fmt::format("--dp {}, or leave --dp out", gpus / strategy.tp / strategy.pp)
-                                         : "leave --dp out and choose --tp and --pp that divide it"}});
+    throw InputError(
+        {{flags.dp.where,
+          fmt::format("tp {} x pp {} x dp {} = {} GPUs, but the cluster has {}", strategy.tp,
+                      strategy.pp, axes.dp.value_or(0),
+                      strategy.tp * strategy.pp * axes.dp.value_or(0), gpus),
+          gpus % inner == 0
+              ? fmt::format("--dp {}, or leave --dp out", gpus / strategy.tp / strategy.pp)
+              : "leave --dp out and choose --tp and --pp that divide it"}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.zero.front());

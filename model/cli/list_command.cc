@@ -27,7 +27,12 @@ struct Listing {
 };
 
 Listing ListModels() {
-  Listing list{Table({{"model"}, {"parameters", true}, {"family"}, {"layers", true}, {"hidden", true}, {"heads", true},
+  Listing list{Table({{"model"},
+                      {"parameters", true},
+                      {"family"},
+                      {"layers", true},
+                      {"hidden", true},
+                      {"heads", true},
                       {"default topology"}})};
   for (const std::string& name : ModelNames()) {
     const LoadedModel model = LoadModel(name);
@@ -36,19 +41,25 @@ Listing ListModels() {
     list.table.Row({name, report::Count(static_cast<double>(parameters)), Name(spec.family),
                     std::to_string(spec.layers + spec.decoder_layers), std::to_string(spec.hidden),
                     std::to_string(spec.heads), model.defaults.topology});
-    list.json.push_back({{"name", name}, {"parameters", parameters}, {"family", Name(spec.family)}});
+    list.json.push_back(
+        {{"name", name}, {"parameters", parameters}, {"family", Name(spec.family)}});
   }
   return list;
 }
 
 Listing ListTopologies() {
-  Listing list{Table({{"topology"}, {"nodes", true}, {"up to", true}, {"GPUs of a node"}, {"network of a node", true},
+  Listing list{Table({{"topology"},
+                      {"nodes", true},
+                      {"up to", true},
+                      {"GPUs of a node"},
+                      {"network of a node", true},
                       {"price of a node", true}})};
   for (const std::string& name : TopologyNames()) {
     const TopologySpec spec = LoadTopology(name);
     const BytesPerSecond network = spec.node.nic_rate * static_cast<double>(spec.node.nics.size());
     list.table.Row({name, std::to_string(spec.nodes), std::to_string(spec.max_nodes),
-                    fmt::format("{} x {}", spec.node.gpus, spec.gpu), network.value > 0 ? Format(network) : "-",
+                    fmt::format("{} x {}", spec.node.gpus, spec.gpu),
+                    network.value > 0 ? Format(network) : "-",
                     spec.node_price ? Format(*spec.node_price) : "-"});
     list.json.push_back({{"name", name},
                          {"gpu", spec.gpu},
@@ -65,11 +76,17 @@ std::string Tensor(const GpuProfile& gpu) {
 }
 
 Listing ListGpus() {
-  Listing list{Table({{"GPU"}, {"memory", true}, {"memory bandwidth", true}, {"16-bit peak", true}, {"what it is"}})};
+  Listing list{Table({{"GPU"},
+                      {"memory", true},
+                      {"memory bandwidth", true},
+                      {"16-bit peak", true},
+                      {"what it is"}})};
   for (const std::string& id : ProfileIds("gpu")) {
     const GpuProfile gpu = LoadGpuProfile(id);
-    list.table.Row({id, Format(gpu.memory), Format(gpu.memory_bandwidth), Tensor(gpu), gpu.header.title});
-    list.json.push_back({{"name", id}, {"memory_bytes", gpu.memory.value}, {"title", gpu.header.title}});
+    list.table.Row(
+        {id, Format(gpu.memory), Format(gpu.memory_bandwidth), Tensor(gpu), gpu.header.title});
+    list.json.push_back(
+        {{"name", id}, {"memory_bytes", gpu.memory.value}, {"title", gpu.header.title}});
   }
   return list;
 }
@@ -125,12 +142,14 @@ std::vector<std::string> CatalogueNames() {
 
 struct ListFlags {
   Flag what, names, json;
-  FlagSet set{"list [models|topologies|gpus|fabrics|stacks|frameworks]",
-              "Lists the catalogues: what may stand behind --model, --topology, --gpu and --framework.",
-              {"plan list models", "plan list topologies", "plan list gpus --json"}};
+  FlagSet set{
+      "list [models|topologies|gpus|fabrics|stacks|frameworks]",
+      "Lists the catalogues: what may stand behind --model, --topology, --gpu and --framework.",
+      {"plan list models", "plan list topologies", "plan list gpus --json"}};
 
   ListFlags() {
-    set.Positional(&what, "WHAT", "one catalogue (default: how many entries each has)", Words::kList, CatalogueNames());
+    set.Positional(&what, "WHAT", "one catalogue (default: how many entries each has)",
+                   Words::kList, CatalogueNames());
     set.Switch(&names, "--names", "names alone, one per line");
     set.Switch(&json, "--json", "as JSON, schema orrery.list/1");
   }

@@ -14,29 +14,34 @@ struct PredictFlags {
   JobFlags job;
   LayoutFlags layout;
   Flag window, engine, json;
-  FlagSet set{"predict --model NAME [flags]",
-              "Predicts one given layout: step time with its interval, where the time goes, what fills the memory, "
-              "and which profiles the prediction rests on.",
-              {"plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
-               "plan predict --model gpt3-175b --nodes 128 --tp 8 --pp 16 --micro-batch 1 --recompute full",
-               "plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8 --window microstep --json"}};
+  FlagSet set{
+      "predict --model NAME [flags]",
+      "Predicts one given layout: step time with its interval, where the time goes, what fills the "
+      "memory, "
+      "and which profiles the prediction rests on.",
+      {"plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
+       "plan predict --model gpt3-175b --nodes 128 --tp 8 --pp 16 --micro-batch 1 --recompute full",
+       "plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8 --window microstep "
+       "--json"}};
 
   PredictFlags() {
     job.Declare(&set, false);
     layout.Declare(&set, "The layout (what is not given is 1, none or off)");
     set.Group("The prediction");
-    set.Value(&window, "--window", "WHAT", "what is timed: step (with the optimizer) or microstep (one micro-batch)",
+    set.Value(&window, "--window", "WHAT",
+              "what is timed: step (with the optimizer) or microstep (one micro-batch)",
               Words::kList, NamesOf<Window>(report::kWindowNames));
     set.Value(&engine, "--engine", "NAME", "closed (closed form)", Words::kList, {"closed"});
-    set.Value(&json, "--json", "[FILE]", "as JSON, schema orrery.predict/1, instead of text or into FILE",
-              Words::kFile);
+    set.Value(&json, "--json", "[FILE]",
+              "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
   }
 };
 
 void CheckEngine(const Flag& flag) {
   Diagnostics diagnostics;
   if (flag.given && flag.text == "event") {
-    diagnostics.Error(flag.where, "the event-driven engine is not available yet", "--engine closed");
+    diagnostics.Error(flag.where, "the event-driven engine is not available yet",
+                      "--engine closed");
   }
   diagnostics.ThrowIfAny();
   ReadName(flag, {"closed"}, &diagnostics);
@@ -44,7 +49,8 @@ void CheckEngine(const Flag& flag) {
 }
 
 StepTime MicroStep(const report::Job& job, const Strategy& strategy) {
-  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster};
+  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack,
+                            &job.cluster};
   StepPredictor predictor(job.request.model, job.request.work, setting);
   return std::get<StepTime>(predictor.Predict(strategy, Window::kMicrostep));
 }
@@ -64,11 +70,14 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
   const auto assessed = Assess(job.request, job.profiles, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&assessed)) throw InputError(refusal->reason, refusal->hint);
-  const report::Prediction prediction{std::get<Candidate>(assessed), MicroStep(job, strategy), window};
+  if (const auto* refusal = std::get_if<Refusal>(&assessed))
+    throw InputError(refusal->reason, refusal->hint);
+  const report::Prediction prediction{std::get<Candidate>(assessed), MicroStep(job, strategy),
+                                      window};
   const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
-  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible, report::PredictionText(job, prediction),
-                 report::PredictionJson(job, prediction), flags.json);
+  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
+                 report::PredictionText(job, prediction), report::PredictionJson(job, prediction),
+                 flags.json);
 }
 
 }  // namespace orrery::cli

@@ -17,15 +17,21 @@ std::optional<int64_t> WholeNumber(std::string_view text) {
   constexpr int64_t kHuge = int64_t{1} << 62;
   int64_t whole = 0;
   switch (ParseInteger(text, &whole)) {
-    case NumberFault::kNone: return whole;
-    case NumberFault::kOutOfRange: return text.starts_with('-') ? -kHuge : kHuge;
-    case NumberFault::kMalformed: break;
+    case NumberFault::kNone:
+      return whole;
+    case NumberFault::kOutOfRange:
+      return text.starts_with('-') ? -kHuge : kHuge;
+    case NumberFault::kMalformed:
+      break;
   }
   double number = 0;
   switch (ParseNumber(text, &number)) {
-    case NumberFault::kMalformed: return std::nullopt;
-    case NumberFault::kOutOfRange: return text.starts_with('-') ? -kHuge : kHuge;
-    case NumberFault::kNone: break;
+    case NumberFault::kMalformed:
+      return std::nullopt;
+    case NumberFault::kOutOfRange:
+      return text.starts_with('-') ? -kHuge : kHuge;
+    case NumberFault::kNone:
+      break;
   }
   if (std::floor(number) != number) return std::nullopt;
   if (std::abs(number) >= static_cast<double>(kHuge)) return number < 0 ? -kHuge : kHuge;
@@ -35,13 +41,16 @@ std::optional<int64_t> WholeNumber(std::string_view text) {
 std::optional<int64_t> ReadBounded(const Flag& flag, std::string_view text, int64_t min,
                                    int64_t max, Diagnostics* diagnostics) {
   const std::optional<int64_t> number = WholeNumber(text);
-  const std::string hint = max > kShownLimit ? fmt::format("{} takes a whole number of at least {}", flag.name, min)
-                                             : fmt::format("{} takes a whole number from {} to {}", flag.name, min, max);
+  const std::string hint =
+      max > kShownLimit ? fmt::format("{} takes a whole number of at least {}", flag.name, min)
+                        : fmt::format("{} takes a whole number from {} to {}", flag.name, min, max);
   if (!number) {
-    diagnostics->Error(flag.where, fmt::format("{}: '{}' is not a whole number", flag.name, text), hint);
+    diagnostics->Error(flag.where, fmt::format("{}: '{}' is not a whole number", flag.name, text),
+                       hint);
   } else if (*number < min || *number > max) {
-    diagnostics->Error(flag.where,
-                       fmt::format("{}: {} is too {}", flag.name, text, *number < min ? "small" : "large"), hint);
+    diagnostics->Error(
+        flag.where,
+        fmt::format("{}: {} is too {}", flag.name, text, *number < min ? "small" : "large"), hint);
   } else {
     return number;
   }
@@ -91,8 +100,10 @@ std::optional<std::size_t> ReadName(const Flag& flag, const std::vector<std::str
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == flag.text) return i;
   }
-  diagnostics->Error(flag.where, flag.name.starts_with("--") ? fmt::format("{}: there is no '{}'", flag.name, flag.text)
-                                                 : fmt::format("there is no '{}'", flag.text),
+  diagnostics->Error(flag.where,
+                     flag.name.starts_with("--")
+                         ? fmt::format("{}: there is no '{}'", flag.name, flag.text)
+                         : fmt::format("there is no '{}'", flag.text),
                      SuggestName(flag.text, names));
   return std::nullopt;
 }

@@ -30,13 +30,15 @@ double SamplesPerSecond(const Candidate& candidate) {
 
 double MicroStepSamples(const Prediction& prediction) {
   const Strategy& strategy = prediction.candidate.strategy;
-  return static_cast<double>(strategy.data_parallel() * strategy.micro_batch) / prediction.micro_step.total;
+  return static_cast<double>(strategy.data_parallel() * strategy.micro_batch) /
+         prediction.micro_step.total;
 }
 
 std::string Price(const Job& job, const Candidate& candidate) {
   const bool own = job.request.node_price.has_value();
   const std::string source = own ? "--node-price" : job.cluster.price_source;
-  return fmt::format("{:.4g} USD per step, {} USD per billion tokens; {}", candidate.price_per_step->value,
+  return fmt::format("{:.4g} USD per step, {} USD per billion tokens; {}",
+                     candidate.price_per_step->value,
                      ThreeDigits(candidate.price_per_billion_tokens->value), source);
 }
 
@@ -44,18 +46,21 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
   const Candidate& candidate = prediction.candidate;
   std::string text;
   if (prediction.window == Window::kMicrostep) {
-    text += Line("micro-step", TimeWithInterval(prediction.micro_step) +
-                                   "; 80 % of runs lie in that range");
-    text += Line("throughput", fmt::format("{} samples/s during micro-steps", Scaled(MicroStepSamples(prediction))));
+    text += Line("micro-step",
+                 TimeWithInterval(prediction.micro_step) + "; 80 % of runs lie in that range");
+    text += Line("throughput", fmt::format("{} samples/s during micro-steps",
+                                           Scaled(MicroStepSamples(prediction))));
   }
   text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");
-  text += Line("throughput", fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
-                                         Scaled(SamplesPerSecond(candidate))));
+  text += Line("throughput",
+               fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
+                           Scaled(SamplesPerSecond(candidate))));
   if (prediction.window == Window::kStep) {
     std::string micro = fmt::format("{} for forward and backward of one micro-batch",
                                     Format(Seconds(prediction.micro_step.total)));
-    micro += candidate.strategy.pp > 1 ? ", alone in the pipeline"
-                                       : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
+    micro += candidate.strategy.pp > 1
+                 ? ", alone in the pipeline"
+                 : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
     text += Line("micro-step", micro);
   }
   text += Line("MFU", MfuFormula(job, candidate));
@@ -68,12 +73,15 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
 
 std::string MfuFormula(const Job& job, const Candidate& candidate) {
   const SearchRequest& request = job.request;
-  const Flops flops = ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
-                      static_cast<double>(candidate.global_batch);
+  const Flops flops =
+      ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
+      static_cast<double>(candidate.global_batch);
   std::string number = fmt::format("{:.2e}", flops.value);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
-  return fmt::format("{} = {} model FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu), number, Format(Seconds(candidate.time.total)), candidate.strategy.ranks(),
-                     Format(job.profiles.gpu.Peak(request.work.precision)), Name(request.work.precision));
+  return fmt::format("{} = {} model FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu),
+                     number, Format(Seconds(candidate.time.total)), candidate.strategy.ranks(),
+                     Format(job.profiles.gpu.Peak(request.work.precision)),
+                     Name(request.work.precision));
 }
 
 std::string PeakSource(const Job& job) {
@@ -86,13 +94,15 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
   const Candidate& candidate = prediction.candidate;
   const bool step = prediction.window == Window::kStep;
   std::string text = JobHeader(job);
-  text += fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  text +=
+      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
   text += Breakdown(step ? candidate.time : prediction.micro_step);
   if (candidate.memory) {
-    text += fmt::format("\nMemory of the fullest GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
-                        candidate.memory->fits ? "fits" : "DOES NOT FIT");
+    text +=
+        fmt::format("\nMemory of the fullest GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
+                    candidate.memory->fits ? "fits" : "DOES NOT FIT");
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
     text += MemoryText(*candidate.memory);
   }

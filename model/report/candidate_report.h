@@ -12,8 +12,8 @@ namespace orrery::report {
 
 // What `plan predict` found out.
 struct Prediction {
-  Candidate candidate;      // of a whole optimizer step
-  StepTime micro_step;      // forward and backward of one micro-batch
+  Candidate candidate;            // of a whole optimizer step
+  StepTime micro_step;            // forward and backward of one micro-batch
   Window window = Window::kStep;  // the one asked for
 };
 

@@ -38,10 +38,11 @@ std::string Cluster(const Job& job) {
     return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
   };
   if (job.request.nodes.size() > 1) {
-    return fmt::format("{} nodes x {} {}", fmt::join(job.request.nodes, ", "), cluster.gpus_per_node, cluster.gpu);
+    return fmt::format("{} nodes x {} {}", fmt::join(job.request.nodes, ", "),
+                       cluster.gpus_per_node, cluster.gpu);
   }
-  return fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node, cluster.gpu,
-                     counted(cluster.ranks(), "GPU"));
+  return fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node,
+                     cluster.gpu, counted(cluster.ranks(), "GPU"));
 }
 
 }  // namespace
@@ -86,7 +87,8 @@ nlohmann::ordered_json JobJson(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   const Workload& work = job.request.work;
   nlohmann::ordered_json json;
-  json["model"] = {{"name", spec.name}, {"parameters", CountParameters(spec).total}, {"file", job.model.origin}};
+  json["model"] = {
+      {"name", spec.name}, {"parameters", CountParameters(spec).total}, {"file", job.model.origin}};
   json["topology"] = {{"name", job.request.topology.name},
                       {"gpu", job.cluster.gpu},
                       {"nodes", job.request.nodes},

@@ -14,9 +14,9 @@ namespace orrery::report {
 
 // A choice that the command line left open.
 struct Decision {
-  std::string what;   // "sequence length 128"
-  std::string flag;   // that changes it: "--seq-len"
-  std::string why;    // empty: obvious
+  std::string what;         // "sequence length 128"
+  std::string flag;         // that changes it: "--seq-len"
+  std::string why;          // empty: obvious
   bool from_model = false;  // the model file's default
 };
 
@@ -24,9 +24,9 @@ struct Job {
   LoadedModel model;
   SearchRequest request;
   Profiles profiles;
-  ClusterSummary cluster;   // of the first node count
+  ClusterSummary cluster;  // of the first node count
   std::vector<Decision> decisions;
-  std::string arguments;    // flags that name this job again, without --nodes and --global-batch
+  std::string arguments;  // flags that name this job again, without --nodes and --global-batch
 };
 
 // The first lines of every report: the model, the cluster, what defaults decided and how to change

@@ -41,7 +41,8 @@ std::string Largest(const StageMemory& stage) {
   for (std::size_t i = 0; i < std::min(kLargestShown, stage.largest.size()); ++i) {
     const LiveTensor& tensor = stage.largest[i];
     text += i == 0 ? "" : ", ";
-    text += fmt::format("{} {} ({}", tensor.name, Format(tensor.bytes), MemoryClassName(tensor.cls));
+    text +=
+        fmt::format("{} {} ({}", tensor.name, Format(tensor.bytes), MemoryClassName(tensor.cls));
     text += tensor.copies > 1 ? fmt::format(" of {} micro-batches)", tensor.copies) : ")";
   }
   return text;
@@ -57,7 +58,8 @@ std::string StageTable(const MemoryReport& memory) {
   }
   std::string text = table.Text();
   if (shown.size() < memory.stages.size()) {
-    text += fmt::format("  {} of {} stages; --json lists all\n", shown.size(), memory.stages.size());
+    text +=
+        fmt::format("  {} of {} stages; --json lists all\n", shown.size(), memory.stages.size());
   }
   return text;
 }
@@ -98,7 +100,8 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       classes[key + "_bytes"] = stage.by_class[static_cast<std::size_t>(c)].value;
     }
     for (const LiveTensor& tensor : stage.largest) {
-      tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes.value}, {"micro_batches", tensor.copies}});
+      tensors.push_back(
+          {{"name", tensor.name}, {"bytes", tensor.bytes.value}, {"micro_batches", tensor.copies}});
     }
     json["stages"].push_back({{"stage", stage.stage},
                               {"arena_bytes", stage.arena.value},

@@ -37,7 +37,8 @@ std::string MicroBatch(int first, const std::vector<Loop>& loops) {
   return first == 0 ? text : fmt::format("{}+{}", first, text);
 }
 
-std::string Words(const ir::Program& program, const std::vector<ir::Item>& items, std::vector<Loop>* loops) {
+std::string Words(const ir::Program& program, const std::vector<ir::Item>& items,
+                  std::vector<Loop>* loops) {
   std::string text;
   for (const ir::Item& item : items) {
     text += text.empty() ? "" : " ";
@@ -67,7 +68,8 @@ std::string Mesh(const ir::Plan& plan) {
     if (axis.size > 1) axes.push_back(fmt::format("{} {}", axis.name, axis.size));
   }
   if (axes.empty()) return "1 rank";
-  return fmt::format("{} = {} ranks (outermost axis first)", fmt::join(axes, " x "), plan.mesh.ranks());
+  return fmt::format("{} = {} ranks (outermost axis first)", fmt::join(axes, " x "),
+                     plan.mesh.ranks());
 }
 
 // Ops of a group by kind and stream, over all programs.
@@ -102,7 +104,9 @@ std::string Streams(const ir::Plan& plan) {
   }
   std::string text;
   for (std::size_t s = 0; s < most.size(); ++s) {
-    if (most[s] > 0) text += fmt::format("{}{} ({} op{})", text.empty() ? "" : ", ", plan.streams[s], most[s], most[s] == 1 ? "" : "s");
+    if (most[s] > 0)
+      text += fmt::format("{}{} ({} op{})", text.empty() ? "" : ", ", plan.streams[s], most[s],
+                          most[s] == 1 ? "" : "s");
   }
   return text;
 }
@@ -118,18 +122,25 @@ std::string Groups(const ir::Plan& plan) {
 }
 
 std::string Programs(const ir::Plan& plan) {
-  Table table({{"stage", true}, {"blocks", true}, {"ops", true}, {"buffers", true}, {"calls", true}, {"memory layout", true}});
+  Table table({{"stage", true},
+               {"blocks", true},
+               {"ops", true},
+               {"buffers", true},
+               {"calls", true},
+               {"memory layout", true}});
   const std::vector<std::size_t> shown = ShownRows(plan.programs.size(), kMostPrograms, 0);
   for (const std::size_t p : shown) {
     const ir::Program& program = plan.programs[p];
     const ir::Layout layout = ir::ComputeLayout(plan, program);
-    table.Row({std::to_string(program.stage), std::to_string(program.blocks.size()), std::to_string(Ops(program)),
-               std::to_string(program.buffers.size()), std::to_string(layout.calls.size()),
+    table.Row({std::to_string(program.stage), std::to_string(program.blocks.size()),
+               std::to_string(Ops(program)), std::to_string(program.buffers.size()),
+               std::to_string(layout.calls.size()),
                Format(Bytes(static_cast<double>(layout.arena_bytes)))});
   }
   std::string text = table.Text();
   if (shown.size() < plan.programs.size()) {
-    text += fmt::format("  {} of {} stages; --json lists all\n", shown.size(), plan.programs.size());
+    text +=
+        fmt::format("  {} of {} stages; --json lists all\n", shown.size(), plan.programs.size());
   }
   return text;
 }
@@ -139,13 +150,17 @@ std::string Schedules(const ir::Plan& plan) {
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const bool shown = plan.programs.size() <= 4 || p < 2 || p + 1 == plan.programs.size();
     if (shown) {
-      text += fmt::format("  stage {:<4}{}\n", plan.programs[p].stage, Fold(ScheduleWords(plan.programs[p]), 12));
+      text += fmt::format("  stage {:<4}{}\n", plan.programs[p].stage,
+                          Fold(ScheduleWords(plan.programs[p]), 12));
     } else if (p == 2) {
       text += fmt::format("  ... {} more stages in between\n", plan.programs.size() - 3);
     }
   }
-  return text + "  P begins the step, F forward, B backward, W weight gradients, E ends it with the optimizer;\n"
-                "  the number behind the letter is the model chunk, the one in brackets the micro-batch.\n";
+  return text +
+         "  P begins the step, F forward, B backward, W weight gradients, E ends it with the "
+         "optimizer;\n"
+         "  the number behind the letter is the model chunk, the one in brackets the "
+         "micro-batch.\n";
 }
 
 }  // namespace
@@ -169,9 +184,11 @@ std::string PlanSummary(const ir::Plan& plan) {
 }
 
 nlohmann::ordered_json PlanJson(const ir::Plan& plan) {
-  nlohmann::ordered_json json = {{"schema", "orrery.show/1"}, {"title", plan.title}, {"digest", ir::Digest(plan)}};
+  nlohmann::ordered_json json = {
+      {"schema", "orrery.show/1"}, {"title", plan.title}, {"digest", ir::Digest(plan)}};
   json["mesh"] = nlohmann::ordered_json::array();
-  for (const ir::MeshAxis& axis : plan.mesh.axes) json["mesh"].push_back({{"axis", axis.name}, {"size", axis.size}});
+  for (const ir::MeshAxis& axis : plan.mesh.axes)
+    json["mesh"].push_back({{"axis", axis.name}, {"size", axis.size}});
   json["micro_batches"] = plan.micro_batches;
   json["streams"] = plan.streams;
   json["groups"] = nlohmann::ordered_json::array();

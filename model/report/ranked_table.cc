@@ -30,7 +30,8 @@ std::string DataParallel(const Candidate& candidate) {
 std::string Schedule(const Candidate& candidate) {
   const Strategy& strategy = candidate.strategy;
   if (strategy.pp == 1) return "-";
-  return strategy.vpp == 1 ? Name(strategy.schedule) : fmt::format("{} x {}", Name(strategy.schedule), strategy.vpp);
+  return strategy.vpp == 1 ? Name(strategy.schedule)
+                           : fmt::format("{} x {}", Name(strategy.schedule), strategy.vpp);
 }
 
 std::string Memory(const Candidate& candidate) {
@@ -47,17 +48,27 @@ const Field kFields[] = {
     {{"DP", true}, DataParallel, nullptr},
     {{"ZeRO", true}, [](const Candidate& c) { return std::to_string(c.strategy.zero); }, "0"},
     {{"micro-\nbatch", true},
-     [](const Candidate& c) { return fmt::format("{} x {}", c.strategy.micro_batch, c.micro_batches); }, nullptr},
+     [](const Candidate& c) {
+       return fmt::format("{} x {}", c.strategy.micro_batch, c.micro_batches);
+     },
+     nullptr},
     {{"schedule"}, Schedule, "-"},
-    {{"recompute"}, [](const Candidate& c) { return std::string(Name(c.strategy.recompute)); }, "none"},
-    {{"seq.\npar."}, [](const Candidate& c) { return std::string(c.strategy.sequence_parallel ? "on" : "-"); }, "-"},
-    {{"step time\n(80 % interval)"}, [](const Candidate& c) { return TimeWithInterval(c.time); }, nullptr},
+    {{"recompute"},
+     [](const Candidate& c) { return std::string(Name(c.strategy.recompute)); },
+     "none"},
+    {{"seq.\npar."},
+     [](const Candidate& c) { return std::string(c.strategy.sequence_parallel ? "on" : "-"); },
+     "-"},
+    {{"step time\n(80 % interval)"},
+     [](const Candidate& c) { return TimeWithInterval(c.time); },
+     nullptr},
     {{"tokens/s", true}, [](const Candidate& c) { return Scaled(c.tokens_per_second); }, nullptr},
     {{"MFU", true}, [](const Candidate& c) { return Percent(c.mfu); }, nullptr},
     {{"memory", true}, Memory, nullptr},
     {{"USD per\n1e9 tokens", true},
      [](const Candidate& c) {
-       return c.price_per_billion_tokens ? ThreeDigits(c.price_per_billion_tokens->value) : std::string("-");
+       return c.price_per_billion_tokens ? ThreeDigits(c.price_per_billion_tokens->value)
+                                         : std::string("-");
      },
      "-"},
 };
@@ -75,7 +86,8 @@ std::string RankedTable(const Job& job, const std::vector<Candidate>& candidates
   }
   for (std::size_t f = std::size(kFields); f-- > 0;) {
     const bool plain = kFields[f].plain != nullptr && table.AllEqual(f + 1, kFields[f].plain);
-    const bool given = (f == 0 && job.request.nodes.size() <= 1) || (f == 1 && job.request.global_batches.size() <= 1);
+    const bool given = (f == 0 && job.request.nodes.size() <= 1) ||
+                       (f == 1 && job.request.global_batches.size() <= 1);
     if (plain || given) table.Remove(f + 1);
   }
   return table.Text();

@@ -32,15 +32,18 @@ std::string Grouped(int64_t number) {
 
 const char* Aim(Objective objective) {
   switch (objective) {
-    case Objective::kTime: return "time";
-    case Objective::kCost: return "cost of a step";
-    case Objective::kTokensPerDollar: return "tokens per dollar";
+    case Objective::kTime:
+      return "time";
+    case Objective::kCost:
+      return "cost of a step";
+    case Objective::kTokensPerDollar:
+      return "tokens per dollar";
   }
   return "";
 }
 
-// Published runs above this share of the memory are slower than the model says: allocators retry (step-time study,
-// section 5).
+// Published runs above this share of the memory are slower than the model says: allocators retry
+// (step-time study, section 5).
 constexpr double kNearlyFull = 0.92;
 
 std::string NearlyFull(const SearchResult& result) {
@@ -51,10 +54,12 @@ std::string NearlyFull(const SearchResult& result) {
     rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
   }
   if (rows.empty()) return "";
-  return fmt::format("  {}\n", Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory frameworks slow down or "
-                                                "fail; try them before relying on them.",
-                                                rows, 100 * kNearlyFull),
-                                    2));
+  return fmt::format(
+      "  {}\n",
+      Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory frameworks slow down or "
+                       "fail; try them before relying on them.",
+                       rows, 100 * kNearlyFull),
+           2));
 }
 
 std::string Ranking(const Job& job, const SearchResult& result) {
@@ -62,21 +67,25 @@ std::string Ranking(const Job& job, const SearchResult& result) {
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
                                  Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
   text += RankedTable(job, result.ranked);
-  text += fmt::format("  {}\n", Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
-                                                 "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
-                                                 Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
-                                                 MfuFormula(job, first), PeakSource(job)),
-                                     2));
+  text += fmt::format(
+      "  {}\n",
+      Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
+                       "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
+                       Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
+                       MfuFormula(job, first), PeakSource(job)),
+           2));
   return text + NearlyFull(result);
 }
 
 std::string Ties(const SearchResult& result) {
   std::string ties;
   for (std::size_t i = 1; i < result.ranked.size(); ++i) {
-    if (result.ranked[i].tie_with_first) ties += fmt::format("{}{}", ties.empty() ? "" : ", ", i + 1);
+    if (result.ranked[i].tie_with_first)
+      ties += fmt::format("{}{}", ties.empty() ? "" : ", ", i + 1);
   }
   if (ties.empty()) return "";
-  return Bullet(fmt::format("Within the uncertainty of the prediction, {} may be as fast: the intervals overlap.", ties));
+  return Bullet(fmt::format(
+      "Within the uncertainty of the prediction, {} may be as fast: the intervals overlap.", ties));
 }
 
 std::string Why(const SearchResult& result) {
@@ -92,9 +101,10 @@ std::string NextLimit(const SearchResult& result) {
     if (limit.gain >= kLeastGain) text += Bullet(limit.words);
   }
   for (const Candidate& miss : result.near_misses) {
-    text += Bullet(fmt::format("Nearly: {} would take {} but asks {}.", DescribeLayout(miss.strategy, miss.micro_batches),
-                               Format(Seconds(miss.time.total)),
-                               miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
+    text += Bullet(fmt::format(
+        "Nearly: {} would take {} but asks {}.", DescribeLayout(miss.strategy, miss.micro_batches),
+        Format(Seconds(miss.time.total)),
+        miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
   }
   return text.empty() ? text : "\nWhat limits it next\n" + text;
 }
@@ -103,8 +113,9 @@ std::string Rejected(const SearchResult& result) {
   const SearchCounts& counts = result.counts;
   int64_t predicted = counts.space - counts.bounded;
   for (const Rejection& rejection : result.rejections) predicted -= rejection.strategies;
-  std::string text = fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
-                                 result.complete ? ", none left out" : "; the search was cut short");
+  std::string text =
+      fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
+                  result.complete ? ", none left out" : "; the search was cut short");
   const auto row = [&](int64_t number, const std::string& words) {
     if (number > 0) text += fmt::format("{:>11}  {}\n", Grouped(number), Fold(words, 13));
   };
@@ -113,10 +124,12 @@ std::string Rejected(const SearchResult& result) {
   for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
     const Rejection& rejection = result.rejections[i];
     row(rejection.strategies,
-        rejection.reason + (rejection.example.empty() ? "" : fmt::format("; for example {}", rejection.example)));
+        rejection.reason +
+            (rejection.example.empty() ? "" : fmt::format("; for example {}", rejection.example)));
   }
   if (result.rejections.size() > kMostRejections) {
-    text += fmt::format("  and {} more reasons (--json lists all)\n", result.rejections.size() - kMostRejections);
+    text += fmt::format("  and {} more reasons (--json lists all)\n",
+                        result.rejections.size() - kMostRejections);
   }
   return text;
 }
@@ -125,7 +138,8 @@ std::string Winner(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
   std::string text = fmt::format("\nWhere the step of 1 goes\n{}", Breakdown(first.time));
   if (first.memory) {
-    text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory), MemoryText(*first.memory));
+    text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
+                        MemoryText(*first.memory));
   }
   return text + fmt::format("\nMore about it\n  {}\n", PredictCommand(job, first));
 }
@@ -134,7 +148,8 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   std::string text = "\nNothing fits.\n";
   if (result.closest) {
     const Candidate& closest = *result.closest;
-    text += fmt::format("  closest: {}\n", Fold(DescribeLayout(closest.strategy, closest.micro_batches), 11));
+    text += fmt::format("  closest: {}\n",
+                        Fold(DescribeLayout(closest.strategy, closest.micro_batches), 11));
     if (closest.memory) {
       text += fmt::format("  {}\n\nWhat fills its memory: {}\n{}", Fold(closest.memory->verdict, 2),
                           MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
@@ -142,14 +157,16 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   }
   text += "\nThe smallest changes that make it fit\n";
   for (const Remedy& remedy : result.remedies) {
-    text += Bullet(fmt::format("{} ({}): {}, {} per step, {}", remedy.change, remedy.flag,
-                               DescribeLayout(remedy.candidate.strategy, remedy.candidate.micro_batches),
-                               Format(Seconds(remedy.candidate.time.total)),
-                               remedy.candidate.memory ? MemoryOfCapacity(*remedy.candidate.memory) : ""));
+    text += Bullet(
+        fmt::format("{} ({}): {}, {} per step, {}", remedy.change, remedy.flag,
+                    DescribeLayout(remedy.candidate.strategy, remedy.candidate.micro_batches),
+                    Format(Seconds(remedy.candidate.time.total)),
+                    remedy.candidate.memory ? MemoryOfCapacity(*remedy.candidate.memory) : ""));
   }
   if (result.remedies.empty()) {
-    text += Bullet(fmt::format("none found up to the {} nodes of {}: it takes GPUs with more memory (--gpu, --topology)",
-                               job.request.topology.max_nodes, job.request.topology.name));
+    text += Bullet(fmt::format(
+        "none found up to the {} nodes of {}: it takes GPUs with more memory (--gpu, --topology)",
+        job.request.topology.max_nodes, job.request.topology.name));
   }
   return text;
 }
@@ -180,11 +197,13 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
     text += fmt::format(" --global-batch {}", candidate.global_batch);
   }
   if (strategy.tp > 1) text += fmt::format(" --tp {}", strategy.tp);
-  if (strategy.pp > 1) text += fmt::format(" --pp {} --schedule {}", strategy.pp, Name(strategy.schedule));
+  if (strategy.pp > 1)
+    text += fmt::format(" --pp {} --schedule {}", strategy.pp, Name(strategy.schedule));
   if (strategy.vpp > 1) text += fmt::format(" --vpp {}", strategy.vpp);
   if (strategy.dp_outer > 1) text += fmt::format(" --dp-outer {}", strategy.dp_outer);
   text += fmt::format(" --zero {} --micro-batch {}", strategy.zero, strategy.micro_batch);
-  if (strategy.recompute != Recompute::kNone) text += fmt::format(" --recompute {}", Name(strategy.recompute));
+  if (strategy.recompute != Recompute::kNone)
+    text += fmt::format(" --recompute {}", Name(strategy.recompute));
   if (strategy.sequence_parallel) text += " --sequence-parallel on";
   return text;
 }
@@ -192,7 +211,8 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
 std::string SearchText(const Job& job, const SearchResult& result) {
   std::string text = JobHeader(job);
   if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
-  return text + Ranking(job, result) + Why(result) + NextLimit(result) + Winner(job, result) + Rejected(result);
+  return text + Ranking(job, result) + Why(result) + NextLimit(result) + Winner(job, result) +
+         Rejected(result);
 }
 
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
@@ -203,22 +223,32 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["complete"] = result.complete;
   json["ranked"] = ArrayOf(result.ranked, CandidateJson);
   json["comparisons"] = ArrayOf(result.comparisons, [](const Comparison& comparison) {
-    nlohmann::ordered_json one = {{"other", CandidateJson(comparison.other)}, {"words", comparison.words}};
+    nlohmann::ordered_json one = {{"other", CandidateJson(comparison.other)},
+                                  {"words", comparison.words}};
     one["saved_s"] = nlohmann::ordered_json::object();
     for (const TermDifference& term : comparison.terms) one["saved_s"][term.term] = term.seconds;
     return one;
   });
   json["limits"] = ArrayOf(result.limits, [](const Limit& limit) -> nlohmann::ordered_json {
-    return {{"resource", limit.resource}, {"step_time_s", limit.step_seconds}, {"gain", limit.gain}, {"words", limit.words}};
+    return {{"resource", limit.resource},
+            {"step_time_s", limit.step_seconds},
+            {"gain", limit.gain},
+            {"words", limit.words}};
   });
-  json["unlimited"] = result.unlimited ? CandidateJson(*result.unlimited) : nlohmann::ordered_json();
+  json["unlimited"] =
+      result.unlimited ? CandidateJson(*result.unlimited) : nlohmann::ordered_json();
   json["near_misses"] = ArrayOf(result.near_misses, CandidateJson);
-  json["rejections"] = ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
-    return {{"reason", rejection.reason}, {"strategies", rejection.strategies}, {"example", rejection.example}};
-  });
+  json["rejections"] =
+      ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
+        return {{"reason", rejection.reason},
+                {"strategies", rejection.strategies},
+                {"example", rejection.example}};
+      });
   json["closest"] = result.closest ? CandidateJson(*result.closest) : nlohmann::ordered_json();
   json["remedies"] = ArrayOf(result.remedies, [](const Remedy& remedy) -> nlohmann::ordered_json {
-    return {{"change", remedy.change}, {"flag", remedy.flag}, {"candidate", CandidateJson(remedy.candidate)}};
+    return {{"change", remedy.change},
+            {"flag", remedy.flag},
+            {"candidate", CandidateJson(remedy.candidate)}};
   });
   json["counts"] = CountsJson(result.counts);
   return json;

@@ -76,7 +76,8 @@ std::string Table::Text(std::size_t indent, bool titles) const {
   lines.insert(lines.end(), rows_.begin(), rows_.end());
   std::vector<std::size_t> widths(columns_.size());
   for (const auto& line : lines) {
-    for (std::size_t c = 0; c < columns_.size(); ++c) widths[c] = std::max(widths[c], Width(line[c]));
+    for (std::size_t c = 0; c < columns_.size(); ++c)
+      widths[c] = std::max(widths[c], Width(line[c]));
   }
   std::string text;
   for (const auto& line : lines) text += Line(columns_, widths, line, indent);
@@ -88,7 +89,8 @@ std::vector<std::size_t> ShownRows(std::size_t count, std::size_t most, std::siz
   for (std::size_t i = 0; i < std::min(count, most); ++i) {
     rows.push_back(count <= most ? i : i * (count - 1) / (most - 1));
   }
-  if (special < count && std::find(rows.begin(), rows.end(), special) == rows.end()) rows.push_back(special);
+  if (special < count && std::find(rows.begin(), rows.end(), special) == rows.end())
+    rows.push_back(special);
   std::sort(rows.begin(), rows.end());
   return rows;
 }

@@ -19,14 +19,16 @@ constexpr int kTimeBarWidth = 22;
 constexpr double kLeastTimeShown = 5e-4;  // of the total
 
 constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
-                                                        {"s", 1},     {"min", 60},  {"h", 3600}};
+                                                         {"s", 1},     {"min", 60},  {"h", 3600}};
 
 constexpr TimeTerm kTerms[] = {
     {"compute_s", "compute: kernels of forward, backward and recomputation", &StepTime::compute},
     {"host_s", "GPU waits for the host that issues its kernels", &StepTime::host},
     {"tensor_exposed_s", "tensor-parallel communication", &StepTime::tensor_exposed},
-    {"gather_exposed_s", "ZeRO 3: weights gathered, gradients scattered", &StepTime::gather_exposed},
-    {"data_exposed_s", "gradient reduction and weight gathering between replicas", &StepTime::data_exposed},
+    {"gather_exposed_s", "ZeRO 3: weights gathered, gradients scattered",
+     &StepTime::gather_exposed},
+    {"data_exposed_s", "gradient reduction and weight gathering between replicas",
+     &StepTime::data_exposed},
     {"pipeline_exposed_s", "transfers between pipeline stages", &StepTime::pipeline_exposed},
     {"bubble_s", "pipeline bubble: stages wait for each other", &StepTime::bubble},
     {"optimizer_s", "optimizer update", &StepTime::optimizer},
@@ -56,8 +58,9 @@ std::string Breakdown(const StepTime& time) {
   for (const TimeTerm& term : kTerms) {
     if (time.*term.seconds > kLeastTimeShown * time.total) terms.push_back(&term);
   }
-  std::stable_sort(terms.begin(), terms.end(),
-                   [&](const TimeTerm* a, const TimeTerm* b) { return time.*a->seconds > time.*b->seconds; });
+  std::stable_sort(terms.begin(), terms.end(), [&](const TimeTerm* a, const TimeTerm* b) {
+    return time.*a->seconds > time.*b->seconds;
+  });
   Table table({{""}, {"", true}, {"", true}, {""}});
   for (const TimeTerm* term : terms) {
     const double seconds = time.*term->seconds;

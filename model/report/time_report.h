@@ -2,9 +2,8 @@
 // Step time in text: interval, throughput, model FLOPs utilisation, breakdown with bars.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "model/report/job.h"
 
@@ -12,7 +11,7 @@ namespace orrery::report {
 
 // One part of a step's time; the parts add up to the total.
 struct TimeTerm {
-  const char* key;    // in JSON, with unit
+  const char* key;  // in JSON, with unit
   const char* words;
   double StepTime::*seconds;
 };

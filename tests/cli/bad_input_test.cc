@@ -27,7 +27,8 @@ TEST_P(BadInputTest, IsExplainedAndRefused) {
   const Outcome outcome = RunPlan(GetParam().arguments);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_THAT(outcome.out, IsEmpty());
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("error: "), Not(HasSubstr("internal error")), Not(HasSubstr("terminate"))));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("error: "), Not(HasSubstr("internal error")),
+                                 Not(HasSubstr("terminate"))));
   for (const std::string& part : GetParam().said) EXPECT_THAT(outcome.err, HasSubstr(part));
 }
 
@@ -36,32 +37,56 @@ const std::vector<std::string> kBert = {"--model", "bert-1.5b"};
 std::vector<BadInput> All() {
   return {
       {"TruncatedYaml", {"--model", DataPath("truncated.yaml")}, {"truncated.yaml:6:1", "flow"}},
-      {"MissingDevice", {"topo", DataPath("missing-device.yaml")}, {"missing-device.yaml:11", "gpu9"}},
+      {"MissingDevice",
+       {"topo", DataPath("missing-device.yaml")},
+       {"missing-device.yaml:11", "gpu9"}},
       {"MissingDeviceInPlan",
        {"--model", "gpt2-small", "--topology", DataPath("missing-device.yaml")},
        {"missing-device.yaml:11", "gpu9"}},
       {"NoNodes", {"--nodes", "0", "--model", "bert-1.5b"}, {"--nodes", "0 is too small", "^"}},
-      {"ABillionNodes", {"--nodes", "1e9", "--model", "bert-1.5b"}, {"1000000000 nodes", "aws-dl1", "4096"}},
+      {"ABillionNodes",
+       {"--nodes", "1e9", "--model", "bert-1.5b"},
+       {"1000000000 nodes", "aws-dl1", "4096"}},
       {"NegativeNodes", {"--nodes", "-4", "--model", "bert-1.5b"}, {"-4 is too small"}},
       {"HalfANode", {"--nodes", "2.5", "--model", "bert-1.5b"}, {"'2.5' is not a whole number"}},
-      {"NodesInWords", {"--nodes", "many", "--model", "bert-1.5b"}, {"'many' is not a whole number"}},
-      {"HugeNumber", {"--nodes", "99999999999999999999999", "--model", "bert-1.5b"}, {"is too large"}},
+      {"NodesInWords",
+       {"--nodes", "many", "--model", "bert-1.5b"},
+       {"'many' is not a whole number"}},
+      {"HugeNumber",
+       {"--nodes", "99999999999999999999999", "--model", "bert-1.5b"},
+       {"is too large"}},
       {"NodesWithoutValue", {"--nodes", "--model", "bert-1.5b"}, {"--nodes needs a value"}},
       {"FlagAtTheEnd", {"--model", "bert-1.5b", "--nodes"}, {"--nodes needs a value"}},
-      {"GivenTwice", {"--nodes", "1", "--nodes", "2", "--model", "bert-1.5b"}, {"--nodes is given twice"}},
+      {"GivenTwice",
+       {"--nodes", "1", "--nodes", "2", "--model", "bert-1.5b"},
+       {"--nodes is given twice"}},
       {"NoLayers", {"--model", DataPath("zero-layers.yaml")}, {"zero-layers.yaml:3", "layers"}},
       {"HeadsDoNotDivide", {"--model", DataPath("odd-heads.yaml")}, {"odd-heads.yaml", "heads"}},
       {"UnknownFamily", {"--model", DataPath("unknown-family")}, {"config.json", "fancynet"}},
-      {"MissingColumn", {"validate", DataPath("missing-column.csv")}, {"missing-column.csv", "measured_step_s"}},
+      {"MissingColumn",
+       {"validate", DataPath("missing-column.csv")},
+       {"missing-column.csv", "measured_step_s"}},
       {"MissingFile", {"validate", "no-such-file.csv"}, {"no-such-file.csv"}},
-      {"UnknownModel", {"--model", "bert-1.5"}, {"unknown model 'bert-1.5'", "did you mean 'bert-1.5b'"}},
+      {"UnknownModel",
+       {"--model", "bert-1.5"},
+       {"unknown model 'bert-1.5'", "did you mean 'bert-1.5b'"}},
       {"EmptyModel", {"--model", ""}, {"--model"}},
-      {"UnknownTopology", {"--model", "bert-1.5b", "--topology", "aws-dl2"}, {"aws-dl2", "did you mean 'aws-dl1'"}},
-      {"UnknownFlag", {"--model", "bert-1.5b", "--node", "4"}, {"unknown flag '--node'", "did you mean '--nodes'"}},
+      {"UnknownTopology",
+       {"--model", "bert-1.5b", "--topology", "aws-dl2"},
+       {"aws-dl2", "did you mean 'aws-dl1'"}},
+      {"UnknownFlag",
+       {"--model", "bert-1.5b", "--node", "4"},
+       {"unknown flag '--node'", "did you mean '--nodes'"}},
       {"UnknownCommand", {"prdict"}, {"no command 'prdict'", "did you mean 'predict'"}},
-      {"UnknownPrecision", {"--model", "bert-1.5b", "--precision", "bf61"}, {"'bf61'", "did you mean 'bf16'"}},
-      {"UnknownFramework", {"--model", "bert-1.5b", "--framework", "deepspead"}, {"did you mean 'deepspeed'"}},
-      {"UnknownObjective", {"--model", "bert-1.5b", "--objective", "fun"}, {"'fun'", "one of: time, cost"}},
+      {"UnknownPrecision",
+       {"--model", "bert-1.5b", "--precision", "bf61"},
+       {"'bf61'", "did you mean 'bf16'"}},
+      {"UnknownFramework",
+       {"--model", "bert-1.5b", "--framework", "deepspead"},
+       {"did you mean 'deepspeed'"}},
+      {"UnknownObjective",
+       {"--model", "bert-1.5b", "--objective", "fun"},
+       {"'fun'", "one of: time, cost"}},
       {"UnknownCatalogue", {"list", "modles"}, {"did you mean 'models'"}},
       {"UnknownGpuOfTopology",
        {"--model", "gpt2-small", "--topology", "mistral-2x8"},
@@ -77,20 +102,32 @@ std::vector<BadInput> All() {
        {"--model", "gpt2-small", "--topology", "dgx1-v100", "--nodes", "1", "--precision", "bf16"},
        {"v100", "bf16", "--precision fp16"}},
       {"TooManyGpusPerNode", {"--model", "bert-1.5b", "--gpus-per-node", "9"}, {"9 GPUs per node"}},
-      {"HeadsOverTensorRanks", {"predict", "--model", "bert-1.5b", "--tp", "8"}, {"25 attention heads"}},
-      {"DegreesThatDoNotDivide", {"predict", "--model", "bert-1.5b", "--tp", "3"}, {"tp 3", "16 GPUs"}},
-      {"DegreesThatAreNotTheCluster", {"predict", "--model", "bert-1.5b", "--dp", "4"}, {"--dp 16"}},
+      {"HeadsOverTensorRanks",
+       {"predict", "--model", "bert-1.5b", "--tp", "8"},
+       {"25 attention heads"}},
+      {"DegreesThatDoNotDivide",
+       {"predict", "--model", "bert-1.5b", "--tp", "3"},
+       {"tp 3", "16 GPUs"}},
+      {"DegreesThatAreNotTheCluster",
+       {"predict", "--model", "bert-1.5b", "--dp", "4"},
+       {"--dp 16"}},
       {"FrameworkThatLacksIt",
        {"predict", "--model", "bert-1.5b", "--framework", "fsdp", "--pp", "2"},
        {"fsdp has no pipeline"}},
-      {"EngineToCome", {"predict", "--model", "bert-1.5b", "--engine", "event"}, {"not available yet"}},
+      {"EngineToCome",
+       {"predict", "--model", "bert-1.5b", "--engine", "event"},
+       {"not available yet"}},
       {"PriceWithoutUnit", {"--model", "bert-1.5b", "--node-price", "13"}, {"--node-price"}},
       {"MemoryWithoutUnit", {"--model", "bert-1.5b", "--memory-limit", "60"}, {"--memory-limit"}},
       {"JsonIntoNowhere",
        {"predict", "--model", "gpt2-micro", "--json", "/no/such/folder/x.json"},
        {"cannot write '/no/such/folder/x.json'"}},
-      {"CostWithoutPrice", {"--model", "gpt3-175b", "--objective", "cost"}, {"selene has no price", "--node-price"}},
-      {"SeveralNodeCountsOfOneLayout", {"predict", "--model", "bert-1.5b", "--nodes", "1,2"}, {"not a whole number"}},
+      {"CostWithoutPrice",
+       {"--model", "gpt3-175b", "--objective", "cost"},
+       {"selene has no price", "--node-price"}},
+      {"SeveralNodeCountsOfOneLayout",
+       {"predict", "--model", "bert-1.5b", "--nodes", "1,2"},
+       {"not a whole number"}},
   };
 }
 
@@ -99,7 +136,9 @@ INSTANTIATE_TEST_SUITE_P(Inputs, BadInputTest, testing::ValuesIn(All()),
 
 TEST(BadInputFiles, BinaryGivenAsYaml) {
   const std::string path = ScratchFolder() + "/binary.yaml";
-  WriteText(path, std::string("\x7f" "ELF\x02\x01\x01\0\0\0\xff\xfe", 12));
+  WriteText(path, std::string("\x7f"
+                              "ELF\x02\x01\x01\0\0\0\xff\xfe",
+                              12));
   for (const char* flag : {"--model", "--topology"}) {
     const Outcome outcome = RunPlan({"--nodes", "1", "--model", "bert-1.5b", flag, path});
     EXPECT_EQ(outcome.code, 2) << outcome.err;
@@ -110,7 +149,8 @@ TEST(BadInputFiles, BinaryGivenAsYaml) {
 }
 
 TEST(BadInputFiles, EveryBadFlagIsReportedAtOnce) {
-  const Outcome outcome = RunPlan({"--nodes", "0", "--model", "bert-1.5b", "--precision", "fp61", "--seq-len", "x"});
+  const Outcome outcome =
+      RunPlan({"--nodes", "0", "--model", "bert-1.5b", "--precision", "fp61", "--seq-len", "x"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("--nodes"), HasSubstr("'fp61'"), HasSubstr("'x'")));
 }

@@ -18,10 +18,11 @@ using testing::Not;
 using testing::StartsWith;
 
 const std::vector<std::string> kSearch = {"--nodes", "32", "--model", "bert-1.5b"};
-const std::vector<std::string> kPredict = {"predict", "--model", "bert-1.5b", "--nodes", "1", "--zero", "1",
-                                           "--micro-batch", "8"};
+const std::vector<std::string> kPredict = {"predict", "--model", "bert-1.5b",     "--nodes", "1",
+                                           "--zero",  "1",       "--micro-batch", "8"};
 
-std::vector<std::string> With(std::vector<std::string> arguments, std::initializer_list<const char*> more) {
+std::vector<std::string> With(std::vector<std::string> arguments,
+                              std::initializer_list<const char*> more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -37,8 +38,9 @@ TEST(Search, RanksAndExplains) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, IsEmpty());  // no progress where nobody looks
   EXPECT_THAT(outcome.out, StartsWith("bert-1.5b ("));
-  for (const char* part : {"aws-dl1: 32 nodes x 8 gaudi-hl205 = 256 GPUs", "(--global-batch)", "(--topology)",
-                           "tokens/s", "MFU", "USD per", "Why 1 wins", "limits it next", "layouts looked at"}) {
+  for (const char* part :
+       {"aws-dl1: 32 nodes x 8 gaudi-hl205 = 256 GPUs", "(--global-batch)", "(--topology)",
+        "tokens/s", "MFU", "USD per", "Why 1 wins", "limits it next", "layouts looked at"}) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
   }
 }
@@ -63,14 +65,15 @@ TEST(Search, JsonHasTheKeysThatScriptsRead) {
     EXPECT_GE(one["step_time_interval_s"][1], one["step_time_s"]);
     EXPECT_LE(one["memory"]["total_bytes"], one["memory"]["capacity_bytes"]);
     EXPECT_GT(one["price_per_billion_tokens_usd"], 0);
-    EXPECT_EQ(one["strategy"]["tp"].get<int>() * one["strategy"]["pp"].get<int>() * one["strategy"]["dp"].get<int>() *
-                  one["strategy"]["dp_outer"].get<int>(),
+    EXPECT_EQ(one["strategy"]["tp"].get<int>() * one["strategy"]["pp"].get<int>() *
+                  one["strategy"]["dp"].get<int>() * one["strategy"]["dp_outer"].get<int>(),
               256);
   }
 }
 
 TEST(Search, FixedAxesStay) {
-  const json plan = JsonOf({"--nodes=20", "--model", "bert-1.5b", "--json", "--tp", "5", "--zero", "0"});
+  const json plan =
+      JsonOf({"--nodes=20", "--model", "bert-1.5b", "--json", "--tp", "5", "--zero", "0"});
   EXPECT_FALSE(plan["ranked"].empty());
   for (const json& one : plan["ranked"]) {
     EXPECT_EQ(one["strategy"]["tp"], 5);
@@ -84,7 +87,8 @@ TEST(Search, ComparesBatches) {
 }
 
 TEST(Search, NothingFitsIsCodeThreeWithRemedies) {
-  const Outcome outcome = RunPlan({"--model", "gpt3-175b", "--topology", "dgx-a100-40", "--nodes", "1"});
+  const Outcome outcome =
+      RunPlan({"--model", "gpt3-175b", "--topology", "dgx-a100-40", "--nodes", "1"});
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Nothing fits"));
   EXPECT_THAT(outcome.out, HasSubstr("--nodes "));
@@ -94,7 +98,9 @@ TEST(Search, AReaderThatLeavesEarlyIsNoCrash) {
   const Outcome outcome = RunShell("\"$PLAN\" --nodes 32 --model bert-1.5b | head -1");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, StartsWith("bert-1.5b ("));
-  EXPECT_EQ(RunShell("\"$PLAN\" show --model gpt3-175b --nodes 128 --tp 8 --pp 16 --ir | head -1").code, 0);
+  EXPECT_EQ(
+      RunShell("\"$PLAN\" show --model gpt3-175b --nodes 128 --tp 8 --pp 16 --ir | head -1").code,
+      0);
 }
 
 TEST(Search, AFullDiskIsAFailure) {
@@ -126,8 +132,8 @@ TEST(Predict, WindowsDiffer) {
 }
 
 TEST(Predict, OutOfMemoryIsCodeThreeAndNamesMomentAndTensor) {
-  const Outcome outcome =
-      RunPlan({"predict", "--model", "megatron-s9", "--nodes", "2", "--micro-batch", "32", "--global-batch", "128"});
+  const Outcome outcome = RunPlan({"predict", "--model", "megatron-s9", "--nodes", "2",
+                                   "--micro-batch", "32", "--global-batch", "128"});
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("DOES NOT FIT"));
   EXPECT_THAT(outcome.out, HasSubstr("out of memory on stage 0"));
@@ -160,7 +166,8 @@ TEST(Topo, PrintsWhatStandsBesideTheFile) {
 TEST(List, NamesEveryEntryOfEveryCatalogue) {
   const json all = JsonOf({"list", "--json"});
   EXPECT_EQ(all["schema"], "orrery.list/1");
-  for (const char* catalogue : {"models", "topologies", "gpus", "fabrics", "stacks", "frameworks"}) {
+  for (const char* catalogue :
+       {"models", "topologies", "gpus", "fabrics", "stacks", "frameworks"}) {
     std::string names;
     for (const json& entry : all[catalogue]) names += entry["name"].get<std::string>() + "\n";
     EXPECT_EQ(RunPlan({"list", catalogue, "--names"}).out, names);
@@ -177,8 +184,9 @@ TEST(Validate, RunsTheProgramBesideThisOne) {
 
 TEST(Completion, CompletesCommandsFlagsAndNames) {
   const auto complete = [](const std::string& words, int at) {
-    return RunShell("plan() { \"$PLAN\" \"$@\"; }; source <(plan completion bash); COMP_WORDS=(" + words +
-                    "); COMP_CWORD=" + std::to_string(at) + "; _plan; echo \"${COMPREPLY[*]}\"")
+    return RunShell("plan() { \"$PLAN\" \"$@\"; }; source <(plan completion bash); COMP_WORDS=(" +
+                    words + "); COMP_CWORD=" + std::to_string(at) +
+                    "; _plan; echo \"${COMPREPLY[*]}\"")
         .out;
   };
   EXPECT_EQ(complete("plan pre", 1), "predict\n");

@@ -17,7 +17,8 @@ namespace {
 
 std::vector<std::string> GoldenFiles() {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/tests/cli/golden")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/tests/cli/golden")) {
     files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
@@ -36,16 +37,21 @@ TEST_P(GoldenTest, PrintsTheSame) {
   ASSERT_EQ(arguments[1], "plan");
   arguments.erase(arguments.begin(), arguments.begin() + 2);
   const Outcome outcome = RunPlan(arguments);
-  const std::string now = first + "\n" + (outcome.code == 0 || outcome.code == 3 ? outcome.out : outcome.err);
+  const std::string now =
+      first + "\n" + (outcome.code == 0 || outcome.code == 3 ? outcome.out : outcome.err);
   if (std::getenv("ORRERY_UPDATE_GOLDEN") != nullptr) WriteText(GetParam(), now);
   EXPECT_EQ(ReadText(GetParam()), now);
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, GoldenTest, testing::ValuesIn(GoldenFiles()), [](const auto& test) {
-  std::string name = std::filesystem::path(test.param).stem().string();
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Commands, GoldenTest, testing::ValuesIn(GoldenFiles()),
+                         [](const auto& test) {
+                           std::string name = std::filesystem::path(test.param).stem().string();
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+                               '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace orrery

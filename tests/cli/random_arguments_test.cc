@@ -12,11 +12,63 @@ namespace {
 constexpr int kRuns = 400;
 
 const std::vector<std::string> kValues = {
-    "0",    "1",    "2",     "3",     "4",        "8",          "16",   "-1",     "1e9",   "1e400", "2.5",  "0x10",      "",
-    " ",    "--",   "-",     "on",    "off",      "none",       "full", "1..4",   "4..1",  "1,2,4", ",",    "..",        "bf16",
-    "fp32", "adam", "1f1b",  "time",  "gpt2-micro", "linear-20-1", "aws-g5-1gpu", "localhost", "a100-sxm4-80gb",
-    "ddp",  "fsdp", "orrery", "60GiB", "1B",       "13USD/h",   "\xff\xfe", "\x01", "99999999999999999999", "1048576",
-    "interleaved", "selective", "flash", "closed", "event", "models", "bash", "--nodes=2", "--model", "%s%n", "/", ".",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "8",
+    "16",
+    "-1",
+    "1e9",
+    "1e400",
+    "2.5",
+    "0x10",
+    "",
+    " ",
+    "--",
+    "-",
+    "on",
+    "off",
+    "none",
+    "full",
+    "1..4",
+    "4..1",
+    "1,2,4",
+    ",",
+    "..",
+    "bf16",
+    "fp32",
+    "adam",
+    "1f1b",
+    "time",
+    "gpt2-micro",
+    "linear-20-1",
+    "aws-g5-1gpu",
+    "localhost",
+    "a100-sxm4-80gb",
+    "ddp",
+    "fsdp",
+    "orrery",
+    "60GiB",
+    "1B",
+    "13USD/h",
+    "\xff\xfe",
+    "\x01",
+    "99999999999999999999",
+    "1048576",
+    "interleaved",
+    "selective",
+    "flash",
+    "closed",
+    "event",
+    "models",
+    "bash",
+    "--nodes=2",
+    "--model",
+    "%s%n",
+    "/",
+    ".",
 };
 
 std::string Pick(const std::vector<std::string>& from, std::mt19937* random) {
@@ -32,13 +84,16 @@ std::vector<std::string> RandomWords(std::mt19937* random) {
   const std::vector<FlagInfo> flags = command.describe().flags;
   // Half of the time a job that is sound but for what follows.
   if ((*random)() % 2 == 0 && flags.size() > 6) {
-    for (const char* word : {"--model", "gpt2-micro", "--topology", "aws-g5-1gpu"}) words.emplace_back(word);
+    for (const char* word : {"--model", "gpt2-micro", "--topology", "aws-g5-1gpu"})
+      words.emplace_back(word);
   }
   for (auto more = (*random)() % 5; more > 0 && !flags.empty(); --more) {
     const FlagInfo& flag = flags[(*random)() % flags.size()];
     if (flag.name == "--json") continue;  // a random value would name a file to write
     if (!flag.positional) words.push_back(flag.name);
-    if (flag.positional || !flag.value.empty()) words.push_back(Pick(flag.list.empty() || (*random)() % 3 == 0 ? kValues : flag.list, random));
+    if (flag.positional || !flag.value.empty())
+      words.push_back(
+          Pick(flag.list.empty() || (*random)() % 3 == 0 ? kValues : flag.list, random));
   }
   return words;
 }

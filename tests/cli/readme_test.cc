@@ -26,7 +26,8 @@ TEST(Readme, ShowsTheRealOutput) {
   const std::string out = RunPlan({"--nodes", "32", "--model", "bert-1.5b"}).out;
   // As many lines as the README shows.
   std::size_t length = 0;
-  for (auto lines = std::count(shown.begin(), shown.end(), '\n'); lines > 0 && length < out.size(); --lines) {
+  for (auto lines = std::count(shown.begin(), shown.end(), '\n'); lines > 0 && length < out.size();
+       --lines) {
     length = std::min(out.find('\n', length), out.size() - 1) + 1;
   }
   const std::string now = out.substr(0, length);

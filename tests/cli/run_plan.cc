@@ -22,7 +22,8 @@ void Redirect(int descriptor, const std::string& path) {
   if (file < 0 || dup2(file, descriptor) < 0) _exit(127);
 }
 
-Outcome Start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
+Outcome Start(const std::vector<std::string>& words,
+              const std::map<std::string, std::string>& environment) {
   const std::string out = ScratchFolder() + "/stdout", err = ScratchFolder() + "/stderr";
   std::vector<char*> pointers;
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
@@ -43,7 +44,9 @@ Outcome Start(const std::vector<std::string>& words, const std::map<std::string,
 
 }  // namespace
 
-std::string ProgramPath(const std::string& name) { return std::string(ORRERY_BINARY_DIR) + "/bin/" + name; }
+std::string ProgramPath(const std::string& name) {
+  return std::string(ORRERY_BINARY_DIR) + "/bin/" + name;
+}
 
 std::string DataPath(const std::string& name) {
   return std::string(ORRERY_SOURCE_DIR) + "/tests/cli/data/" + name;
@@ -68,7 +71,8 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-Outcome RunPlan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+Outcome RunPlan(const std::vector<std::string>& arguments,
+                const std::map<std::string, std::string>& environment) {
   std::vector<std::string> words = {ProgramPath("plan")};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return Start(words, environment);

@@ -15,7 +15,8 @@ struct Outcome {
 };
 
 // `plan` of the build folder with these arguments; `environment` adds to ours.
-Outcome RunPlan(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+Outcome RunPlan(const std::vector<std::string>& arguments,
+                const std::map<std::string, std::string>& environment = {});
 // A shell line in which $PLAN is the program; only its exit code and standard output.
 Outcome RunShell(const std::string& line);
 

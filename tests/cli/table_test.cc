@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables, folding and numbers as reports print them.
+#include "model/report/table.h"
+
 #include <gtest/gtest.h>
 
 #include "model/report/job.h"
-#include "model/report/table.h"
 
 namespace orrery::report {
 namespace {
@@ -36,7 +37,9 @@ TEST(Table, RemovesAColumn) {
 
 TEST(Fold, BreaksAtBlanksAndIndents) { EXPECT_EQ(Fold("aaa bbb ccc", 2, 9), "aaa bbb\n  ccc"); }
 
-TEST(Fold, KeepsNumbersWithTheirUnits) { EXPECT_EQ(Fold("takes 29.8 GiB now", 0, 11), "takes\n29.8 GiB\nnow"); }
+TEST(Fold, KeepsNumbersWithTheirUnits) {
+  EXPECT_EQ(Fold("takes 29.8 GiB now", 0, 11), "takes\n29.8 GiB\nnow");
+}
 
 TEST(Bar, IsProportionalAndNeverLongerThanItsWidth) {
   EXPECT_EQ(Bar(0.5, 10), "#####");
