@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "model/cost/op_shape.h"
 #include "model/input/check.h"
 
 namespace orrery {
@@ -20,7 +21,7 @@ constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this ma
 class ShapeReader {
  public:
   ShapeReader(const ir::Plan& plan, double context_parallel)
-      : plan_(plan), program_(plan.programs.front()), cp_(context_parallel) {}
+      : program_(plan.programs.front()), cp_(context_parallel) {}
 
   // nullopt: costs nothing on the device that is worth counting.
   std::optional<ShapedOp> Read(const ir::Op& op) const {
@@ -28,17 +29,17 @@ class ShapeReader {
     shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
     switch (ir::Info(op.kind).op_class) {
       case ir::OpClass::kMatmul:
-        shaped.shape = Matmul(op);
+        shaped.shape = MatmulShape(program_, op);
         if (op.attrs.Get(Attr::kAcc) != 0) {
           shaped.weight_gradient = true;
           shaped.accumulated = op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
         }
         return shaped;
       case ir::OpClass::kAttention:
-        shaped.shape = Attention(op);
+        shaped.shape = AttentionShapeOf(program_, op, cp_);
         return shaped;
       case ir::OpClass::kMemory:
-        shaped.shape = Memory(op);
+        std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program_, op));
         return shaped;
       case ir::OpClass::kCollective:
         shaped.shape = CollectiveOf(op);
@@ -52,75 +53,17 @@ class ShapeReader {
   }
 
  private:
-  double ElementBytes(ir::ViewId id) const {
-    return static_cast<double>(ir::DtypeBytes(program_.buffers[program_.views[id].buffer].dtype));
-  }
-  double ViewBytes(ir::ViewId id) const {
-    return static_cast<double>(program_.views[id].elements) * ElementBytes(id);
-  }
-
-  GemmShape Matmul(const ir::Op& op) const {
-    return {op.attrs.Get(Attr::kM), op.attrs.Get(Attr::kN), op.attrs.Get(Attr::kK), 1.0,
-            ElementBytes(op.in.front())};
-  }
-
-  AttentionShape Attention(const ir::Op& op) const {
-    AttentionShape shape;
-    shape.batch = op.attrs.Get(Attr::kBatch);
-    shape.heads = op.attrs.Get(Attr::kNh);
-    shape.seq_q = op.attrs.Get(Attr::kSeq);
-    const bool cross = op.kind == OpKind::kCrossAttn || op.kind == OpKind::kCrossAttnBwd;
-    shape.seq_kv = (cross ? op.attrs.Get(Attr::kSeqKv) : shape.seq_q) * cp_;
-    shape.head_dim = op.attrs.Get(Attr::kHd);
-    shape.element_bytes = ElementBytes(op.in.front());
-    shape.causal = !cross && op.attrs.Get(Attr::kCausal) != 0;
-    shape.flash = op.attrs.Get(Attr::kFlash) != 0;
-    shape.backward = op.kind == OpKind::kAttnBwd || op.kind == OpKind::kCrossAttnBwd;
-    return shape;
-  }
-
-  OpShape Memory(const ir::Op& op) const {
-    switch (op.kind) {
-      case OpKind::kXentMax:
-      case OpKind::kXentSum:
-        return LossShape{Logits(op), 1.0};
-      case OpKind::kXentGrad:
-        return LossShape{Logits(op), 2.0};
-      // Row look-ups touch rows, not the whole table: read and write, or read, read and write.
-      case OpKind::kEmbed:
-      case OpKind::kAddPos:
-        return TrafficShape{2.0 * ViewBytes(op.out.front())};
-      case OpKind::kEmbedBwd:
-      case OpKind::kPosBwd:
-        return TrafficShape{3.0 * ViewBytes(op.in.back())};
-      default:
-        return TrafficShape{OperandBytes(op)};
-    }
-  }
-
-  double Logits(const ir::Op& op) const {
-    return op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl);
-  }
-
-  double OperandBytes(const ir::Op& op) const {
-    double bytes = 0;
-    for (ir::ViewId id : op.in) bytes += ViewBytes(id);
-    for (ir::ViewId id : op.out) bytes += ViewBytes(id);
-    return bytes;
-  }
-
   CollectiveShape CollectiveOf(const ir::Op& op) const {
     switch (op.kind) {
       case OpKind::kAllGather:
-        return {Collective::kAllGather, ViewBytes(op.out.front())};
+        return {Collective::kAllGather, ViewBytes(program_, op.out.front())};
       case OpKind::kReduceScatter:
-        return {Collective::kReduceScatter, ViewBytes(op.in.front())};
+        return {Collective::kReduceScatter, ViewBytes(program_, op.in.front())};
       default:
-        return {Collective::kAllReduce, ViewBytes(op.out.front())};
+        return {Collective::kAllReduce, ViewBytes(program_, op.out.front())};
     }
   }
 
-  const ir::Plan& plan_;
   const ir::Program& program_;
   double cp_;
 };

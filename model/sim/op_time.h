@@ -19,7 +19,6 @@ class OpTime {
 
  private:
   double Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const;
-  double Attention(const ir::Program& program, const ir::Op& op) const;
   double Memory(const ir::Program& program, const ir::Op& op) const;
   double Optimizer(const ir::Program& program, const ir::Op& op) const;
 
@@ -27,7 +26,5 @@ class OpTime {
   const StackProfile* stack_;
   double host_factor_;
 };
-
-double ViewBytes(const ir::Program& program, ir::ViewId view);
 
 }  // namespace orrery::sim

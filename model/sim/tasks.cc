@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/cost/op_shape.h"
 #include "model/input/check.h"
 
 namespace orrery::sim {
