@@ -2,7 +2,7 @@
 // Commands and the exact text that they print, one file each in golden/.
 //
 // The first line of a file is the command, the rest its standard output, or its standard error when
-// it fails. To write them anew: ORRERY_UPDATE_GOLDEN=1 build/tests/cli/cli_test
+// it fails. To write them anew: ORRERY_UPDATE_GOLDENS=1 build/tests/cli/cli_test
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST_P(GoldenTest, PrintsTheSame) {
   const Outcome outcome = RunPlan(arguments);
   const std::string now =
       first + "\n" + (outcome.code == 0 || outcome.code == 3 ? outcome.out : outcome.err);
-  if (std::getenv("ORRERY_UPDATE_GOLDEN") != nullptr) WriteText(GetParam(), now);
+  if (std::getenv("ORRERY_UPDATE_GOLDENS") != nullptr) WriteText(GetParam(), now);
   EXPECT_EQ(ReadText(GetParam()), now);
 }
 

@@ -2,7 +2,7 @@
 // The output in README.md is what the program prints today.
 //
 // The block after "$ ./plan ..." holds the first lines of the output, then "...". To write it anew:
-// ORRERY_UPDATE_GOLDEN=1 build/tests/cli/cli_test
+// ORRERY_UPDATE_GOLDENS=1 build/tests/cli/cli_test
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST(Readme, ShowsTheRealOutput) {
     length = std::min(out.find('\n', length), out.size() - 1) + 1;
   }
   const std::string now = out.substr(0, length);
-  if (std::getenv("ORRERY_UPDATE_GOLDEN") != nullptr) {
+  if (std::getenv("ORRERY_UPDATE_GOLDENS") != nullptr) {
     WriteText(path, readme.substr(0, first) + now + readme.substr(last));
   } else {
     EXPECT_EQ(shown, now);
