@@ -16,6 +16,8 @@ namespace {
 constexpr Command kCommands[] = {
     {"", "rank the layouts of a training job on a cluster", RunSearch, DescribeSearch},
     {"predict", "step time, memory and breakdown of one given layout", RunPredict, DescribePredict},
+    {"simulate", "one step of one given layout, played op by op; a trace of it", nullptr,
+     DescribeSimulate},
     {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,
      DescribeShow},
     {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
@@ -89,10 +91,10 @@ Answer Run(const CommandLine& line) {
   return command->run(line, 2);
 }
 
-int Main(std::vector<std::string> words) {
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line)) {
   const CommandLine line(std::move(words));
   try {
-    return static_cast<int>(WriteOut(Run(line)));
+    return static_cast<int>(WriteOut(run(line)));
   } catch (const InputError& error) {
     fmt::print(stderr, "{}", Render(error.diagnostics(), ColourOnErrors()));
     return static_cast<int>(ExitCode::kInputError);

@@ -33,7 +33,7 @@ std::string PathBeside(const std::string& name);  // "" when there is none
 // Answers a command line.
 Answer Run(const CommandLine& line);
 // Run() with errors on standard error and the answer on standard output. The exit code.
-int Main(std::vector<std::string> words);
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line) = Run);
 
 #define ORRERY_COMMAND(Name)                                    \
   Answer Run##Name(const CommandLine& line, std::size_t first); \
@@ -47,5 +47,6 @@ ORRERY_COMMAND(Completion)
 ORRERY_COMMAND(Help)
 ORRERY_COMMAND(Version)
 #undef ORRERY_COMMAND
+Description DescribeSimulate();  // plan-simulate runs it
 
 }  // namespace orrery::cli

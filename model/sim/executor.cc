@@ -29,14 +29,15 @@ double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
 class Executor {
  public:
   Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table,
-           double overlap_slowdown, const Perturbation& perturbation)
+           double overlap_slowdown, const Perturbation& perturbation, Timeline* timeline)
       : plan_(plan),
         perturbation_(perturbation),
         tasks_(tasks),
         table_(*table),
         network_(*table->network),
         streams_(tasks.streams),
-        slow_rate_(1.0 - overlap_slowdown) {
+        slow_rate_(1.0 - overlap_slowdown),
+        timeline_(timeline) {
     PrepareRanks();
     rendezvous_.resize(table_.meetings.size());
     arrivals_.resize(At(table_.arrivals));
@@ -105,12 +106,20 @@ class Executor {
       waits += ranks_[r].stage->tasks.size();
     }
     waits_.reserve(waits);
+    if (timeline_ != nullptr) {
+      timeline_->clear();
+      for (const Rank& rank : ranks_) timeline_->emplace_back(rank.stage->tasks.size());
+    }
     for (const Rank& rank : ranks_) {
       for (const Task& task : rank.stage->tasks) waits_.push_back(task.waits);
     }
   }
 
   Stream& StreamOf(uint32_t rank, std::size_t stream) { return stream_[rank * streams_ + stream]; }
+
+  void Note(uint32_t r, int32_t id, double TaskSpan::*date) {
+    if (timeline_ != nullptr) (*timeline_)[r][At(id)].*date = network_.Now().value;
+  }
 
   // Starts the head of a stream if nothing holds it back.
   void TryHead(uint32_t r, uint32_t s) {
@@ -123,6 +132,7 @@ class Executor {
     stream.busy = true;
     const Task& task = rank.stage->tasks[At(id)];
     if (task.line >= 0) return StartCommunication(r, id, task);
+    Note(r, id, &TaskSpan::start);
     if (task.seconds <= 0 && task.earliest <= network_.Now().value)
       return ended_.push_back({r, id});
     StartCompute(r, id, task, &stream);
@@ -248,6 +258,7 @@ class Executor {
   }
 
   void Arrive(uint32_t r, int32_t id) {
+    Note(r, id, &TaskSpan::start);
     const Task& task = ranks_[r].stage->tasks[At(id)];
     const int32_t m = table_.of[At(2 * task.line + task.receives)][r];
     ORRERY_CHECK(m >= 0, "rank {} is no member of line {}", table_.ranks[r], task.line);
@@ -276,6 +287,10 @@ class Executor {
     const Meeting& meeting = table_.meetings[At(m)];
     Rendezvous& rendezvous = rendezvous_[At(m)];
     const Exchange& exchange = table_.exchanges[At(meeting.first_exchange + rendezvous.message)];
+    for (int32_t i = 0; timeline_ != nullptr && i < meeting.needed; ++i) {
+      const Arrival& arrival = arrivals_[At(meeting.first_arrival + i)];
+      Note(arrival.rank, arrival.task, &TaskSpan::met);
+    }
     if (exchange.route < 0) return EndExchange(m);
     for (int32_t i = 0; i < meeting.needed; ++i)
       Count(arrivals_[At(meeting.first_arrival + i)].rank, 0, 1);
@@ -345,6 +360,7 @@ class Executor {
     stream.busy = false;
     ++done_;
     rank.time.end = network_.Now().value;
+    Note(r, id, &TaskSpan::end);
     for (uint32_t i = task.successors; i < task.successors_end; ++i) {
       const int32_t next = rank.stage->successors[i];
       if (--waits_[rank.first_wait + At(next)] == 0) TryHead(r, rank.stage->tasks[At(next)].stream);
@@ -408,6 +424,7 @@ class Executor {
   net::Network& network_;
   const std::size_t streams_;
   const double slow_rate_;
+  Timeline* const timeline_;  // null: nobody asks
   std::vector<Rank> ranks_;
   std::vector<Stream> stream_;  // by rank and stream
   std::vector<uint8_t> waits_;  // by rank and task: how many it still waits for
@@ -423,12 +440,12 @@ class Executor {
 }  // namespace
 
 StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
-                   double overlap_slowdown, const Perturbation& perturbation) {
+                   double overlap_slowdown, const Perturbation& perturbation, Timeline* timeline) {
   for (const double slowdown : perturbation.slowdown) {
     if (!(slowdown > 0))
       throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
   }
-  return Executor(plan, tasks, meetings, overlap_slowdown, perturbation).Run();
+  return Executor(plan, tasks, meetings, overlap_slowdown, perturbation, timeline).Run();
 }
 
 StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,

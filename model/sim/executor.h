@@ -50,13 +50,24 @@ struct StepOptions {
   Perturbation perturbation;
 };
 
+// When a task ran, in seconds since the step began.
+struct TaskSpan {
+  double start = 0;
+  double met = 0;  // communication: the last partner has come
+  double end = 0;
+};
+// By index into StepResult::ranks and by task of the rank's stage.
+using Timeline = std::vector<std::vector<TaskSpan>>;
+
 // Throws InputError: what MakeMeetings() refuses; partners that disagree on a message; a deadlock,
 // with what each stuck stream waits for.
 StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
                         const CostSetting& setting, const StepOptions& options);
 
-// The same in two parts, for whoever simulates a plan several times or times the parts.
+// The same in two parts, for whoever simulates a plan several times, times the parts, or wants to
+// know when each task ran (`timeline`, if not null).
 StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
-                   double overlap_slowdown, const Perturbation& perturbation = {});
+                   double overlap_slowdown, const Perturbation& perturbation = {},
+                   Timeline* timeline = nullptr);
 
 }  // namespace orrery::sim

@@ -53,6 +53,7 @@ class TableBuilder {
     for (std::size_t m = 0; m < table_.meetings.size(); ++m) AddExchanges(static_cast<int32_t>(m));
     table_.network = net::MakeNetwork(options_.backend, wires);
     table_.routes = paths_.Register(table_.network.get(), options_.set_apart);
+    if (options_.keep_links) table_.link_shares = paths_.LinkShares();
     return std::move(table_);
   }
 
@@ -263,6 +264,27 @@ class TableBuilder {
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
                           net::Wires wires, const CommTime& time, const MeetingOptions& options) {
   return TableBuilder(plan, tasks, cluster, wires, time, options).Build(wires);
+}
+
+std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
+                             const MeetingTable& meetings, std::size_t links) {
+  std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
+  for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
+    const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);
+    for (const Task& task : tasks.stages[stage].tasks) {
+      if (task.line < 0) continue;
+      const Meeting& meeting =
+          meetings.meetings[At(meetings.of[At(2 * task.line + task.receives)][r])];
+      const Exchange& exchange = meetings.exchanges[At(meeting.first_exchange + task.message)];
+      if (exchange.route >= 0) through[At(exchange.route)] += exchange.bytes / meeting.needed;
+    }
+  }
+  std::vector<Bytes> bytes(links);
+  for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
+    for (const net::LinkUse& use : meetings.link_shares[route])
+      bytes[At(use.link)] += Bytes(use.weight * through[route]);
+  }
+  return bytes;
 }
 
 }  // namespace orrery::sim

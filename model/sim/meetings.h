@@ -50,7 +50,8 @@ struct MeetingTable {
   std::vector<int64_t> members;
   std::vector<Exchange> exchanges;
   std::vector<Route> routes;
-  std::vector<int64_t> ranks;            // executed, ascending
+  std::vector<std::vector<net::LinkUse>> link_shares;  // by route, see MeetingOptions::keep_links
+  std::vector<int64_t> ranks;                          // executed, ascending
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
   std::unique_ptr<net::Network> network;
   int32_t arrivals = 0;
@@ -62,11 +63,18 @@ struct MeetingOptions {
   bool set_apart = true;  // traffic on links of its own becomes a timer
   // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
   bool whole_weights = false;
+  bool keep_links = false;  // fills MeetingTable::link_shares, for LinkBytes()
 };
 
 // `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
 // the mesh, links without bandwidth, point-to-point along a merged axis.
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
                           net::Wires wires, const CommTime& time, const MeetingOptions& options);
+
+// Bytes that the plan's exchanges put on every link, by LinkId, protocol overhead included: what
+// the link is occupied with. All ranks, executed or not. The table must have been made with
+// keep_links.
+std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
+                             const MeetingTable& meetings, std::size_t links);
 
 }  // namespace orrery::sim

@@ -155,4 +155,14 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart) co
   return routes;
 }
 
+std::vector<std::vector<net::LinkUse>> PathTable::LinkShares() const {
+  std::vector<std::vector<net::LinkUse>> shares(static_cast<std::size_t>(routes_));
+  for (const Entry& entry : entries_) {
+    for (const net::LinkUse& use : entry.uses) {
+      shares[static_cast<std::size_t>(entry.route)].push_back({use.link, use.weight * entry.bytes});
+    }
+  }
+  return shares;
+}
+
 }  // namespace orrery::sim

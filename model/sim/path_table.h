@@ -25,6 +25,9 @@ class PathTable {
   // Registers the paths that are needed, with the links that matter.
   std::vector<Route> Register(net::Network* network, bool set_apart) const;
 
+  // By route: what its traffic puts on links (overhead included) per byte of S, all copies.
+  std::vector<std::vector<net::LinkUse>> LinkShares() const;
+
  private:
   struct Entry {
     int32_t meeting = 0;

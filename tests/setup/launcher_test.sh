@@ -77,7 +77,7 @@ out=$("$repo/plan" "two words" --x 2>"$work/err")
 expect "the program's exit code" 3 $?
 expect "arguments and folder of the first call" "$work/elsewhere|two words|--x|" "$out"
 expect_text "what the first call says" "building build/bin/plan" "$(cat "$work/err")"
-expect "programs that are built" "-C $repo/build -j N plan plan-validate" \
+expect "programs that are built" "-C $repo/build -j N plan plan-simulate plan-validate" \
   "$(sed 's/-j [0-9]*/-j N/' "$work/calls.ninja")"
 
 find "$repo/model" "$repo/cmake" "$repo/calib" "$repo"/*.* | while read -r file; do older "$file"; done

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `plan simulate`: known to `plan` for help and completion, used by its own program.
+#pragma once
+
+#include "model/cli/job_flags.h"
+#include "model/network/network.h"
+#include "model/report/names.h"
+
+namespace orrery::cli {
+
+inline constexpr report::NameRow<net::Backend> kNetworkNames[] = {
+    {"fluid", net::Backend::kFluid},
+    {"simgrid", net::Backend::kSimGrid},
+};
+
+struct SimulateFlags {
+  SimulateFlags();
+
+  JobFlags job;
+  LayoutFlags layout;
+  Flag network, jitter, seed, slow_gpu, all_ranks, trace, json;
+  FlagSet set;
+};
+
+}  // namespace orrery::cli

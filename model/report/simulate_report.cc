@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of `plan simulate`.
+#include "model/report/simulate_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "model/report/candidate_report.h"
+#include "model/report/provenance.h"
+#include "model/report/table.h"
+#include "model/report/time_report.h"
+#include "model/units/text.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kMostStagesShown = 8;
+
+double Working(const sim::RankTime& time) { return time.compute + time.overlapped; }
+
+// Of each stage the rank that computes longest, the first one of equals: indices into times.
+std::vector<std::size_t> Representatives(const Simulation& simulation) {
+  std::map<int, std::size_t> by_stage;
+  const std::vector<sim::RankTime>& times = simulation.result.times;
+  for (std::size_t r = 0; r < times.size(); ++r) {
+    const auto [at, added] = by_stage.try_emplace(simulation.stages[r], r);
+    if (!added && Working(times[r]) > Working(times[at->second])) at->second = r;
+  }
+  std::vector<std::size_t> ranks;
+  for (const auto& [stage, r] : by_stage) ranks.push_back(r);
+  return ranks;
+}
+
+std::string SimulatedLine(const char* label, const std::string& text) {
+  return fmt::format("  {:<16}{}\n", label, Fold(text, 18));
+}
+
+std::string Times(const Simulation& simulation) {
+  const StepTime& closed = simulation.candidate.time;
+  const double seconds = simulation.result.seconds;
+  std::string text = SimulatedLine(
+      "step", fmt::format("{}, {} network{}{}", Format(Seconds(seconds)), simulation.network,
+                          simulation.perturbation.empty() ? "" : ", ", simulation.perturbation));
+  const double difference = closed.total / seconds - 1;
+  std::string beside = fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
+                                   Percent(std::abs(difference)), difference < 0 ? "less" : "more");
+  if (closed.fixed > 0) {
+    beside += fmt::format("; {} of it are fixed costs that the simulation leaves out",
+                          Format(Seconds(closed.fixed)));
+  }
+  return text + SimulatedLine("closed form", beside);
+}
+
+std::string RankTable(const Simulation& simulation) {
+  const std::vector<std::size_t> ranks = Representatives(simulation);
+  std::size_t slowest = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (Working(simulation.result.times[ranks[i]]) >
+        Working(simulation.result.times[ranks[slowest]]))
+      slowest = i;
+  }
+  Table table({{"stage", true},
+               {"rank", true},
+               {"compute", true},
+               {"beside\ncommunication", true},
+               {"exposed\ncommunication", true},
+               {"idle", true}});
+  const auto part = [&](double seconds) {
+    return fmt::format("{} ({})", Format(Seconds(seconds)),
+                       Percent(seconds / simulation.result.seconds));
+  };
+  for (const std::size_t i : ShownRows(ranks.size(), kMostStagesShown, slowest)) {
+    const sim::RankTime& time = simulation.result.times[ranks[i]];
+    table.Row({std::to_string(simulation.stages[ranks[i]]),
+               std::to_string(simulation.result.ranks[ranks[i]]), part(time.compute),
+               part(time.overlapped), part(time.exposed), part(time.idle)});
+  }
+  return table.Text();
+}
+
+std::string LinkTable(const Simulation& simulation) {
+  Table table({{"link"}, {"busy", true}, {"carries", true}});
+  for (const LinkBusy& link : simulation.links)
+    table.Row({link.name, Percent(link.busy), Format(Bytes(link.bytes))});
+  return table.Text();
+}
+
+std::string Effort(const Simulation& simulation) {
+  const sim::StepResult& result = simulation.result;
+  std::string ranks = fmt::format("all {} ranks", simulation.ranks);
+  if (static_cast<int64_t>(result.ranks.size()) < simulation.ranks) {
+    ranks =
+        fmt::format("{} of {} ranks, with the traffic of all (replicas of the data do the same)",
+                    result.ranks.size(), simulation.ranks);
+  }
+  return Fold(fmt::format("Executed {}: {} ops in {} tasks, {} of computing time.", ranks,
+                          result.ops, result.tasks, Format(Seconds(simulation.wall))),
+              0) +
+         "\n";
+}
+
+nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
+  const sim::RankTime& time = simulation.result.times[r];
+  return {{"rank", simulation.result.ranks[r]},
+          {"stage", simulation.stages[r]},
+          {"compute_s", time.compute},
+          {"overlapped_s", time.overlapped},
+          {"exposed_s", time.exposed},
+          {"idle_s", time.idle},
+          {"end_s", time.end}};
+}
+
+}  // namespace
+
+std::string SimulationText(const Job& job, const Simulation& simulation) {
+  const Candidate& candidate = simulation.candidate;
+  std::string text = JobHeader(job);
+  text +=
+      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  text += Times(simulation);
+  if (candidate.memory && !candidate.memory->fits)
+    text += SimulatedLine("memory", "DOES NOT FIT: " + candidate.memory->verdict);
+  text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
+  text += RankTable(simulation);
+  if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
+  return text + "\n" + Effort(simulation) + "\nWhat this rests on\n" + ProvenanceText(job);
+}
+
+nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
+  const sim::StepResult& result = simulation.result;
+  nlohmann::ordered_json json = {{"schema", "orrery.simulate/1"}, {"engine", "event"}};
+  json.update(JobJson(job));
+  json["network"] = simulation.network;
+  json["perturbation"] = simulation.perturbation;
+  json["step_time_s"] = result.seconds;
+  json["closed_form_step_time_s"] = simulation.candidate.time.total;
+  json["closed_form_fixed_s"] = simulation.candidate.time.fixed;
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (const std::size_t r : Representatives(simulation))
+    json["ranks"].push_back(RankJson(simulation, r));
+  json["links"] = nlohmann::ordered_json::array();
+  for (const LinkBusy& link : simulation.links)
+    json["links"].push_back({{"link", link.name}, {"bytes", link.bytes}, {"busy", link.busy}});
+  json["plan_ranks"] = simulation.ranks;
+  json["executed_ranks"] = result.ranks.size();
+  json["ops"] = result.ops;
+  json["tasks"] = result.tasks;
+  json["wall_s"] = simulation.wall;
+  json["closed_form"] = CandidateJson(simulation.candidate);
+  json["provenance"] = ProvenanceJson(job);
+  return json;
+}
+
+}  // namespace orrery::report

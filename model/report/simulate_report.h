@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// One simulated step: its time beside the closed form's, where ranks spend it, the busiest links.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "model/report/job.h"
+#include "model/sim/executor.h"
+
+namespace orrery::report {
+
+struct LinkBusy {
+  std::string name;
+  double bytes = 0;  // in the step, protocol overhead included
+  double busy = 0;   // share of the step's time at full rate
+};
+
+// What `plan simulate` found out.
+struct Simulation {
+  Candidate candidate;  // with the closed form's time
+  sim::StepResult result;
+  std::vector<int> stages;      // by executed rank
+  int64_t ranks = 0;            // of the plan
+  std::string network;          // "fluid", "simgrid"
+  std::string perturbation;     // in words; empty: none
+  std::vector<LinkBusy> links;  // busiest first
+  double wall = 0;              // seconds that the simulation took
+};
+
+std::string SimulationText(const Job& job, const Simulation& simulation);
+nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation);
+
+}  // namespace orrery::report

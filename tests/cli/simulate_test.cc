@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan simulate`: text, JSON, trace, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Outcome Simulate(std::vector<std::string> more) {
+  std::vector<std::string> words = {"simulate", "--model",        "gpt2-small", "--topology",
+                                    "dgx-h100", "--nodes",        "2",          "--pp",
+                                    "2",        "--micro-batch",  "4",          "--seq-len",
+                                    "512",      "--global-batch", "64"};
+  words.insert(words.end(), more.begin(), more.end());
+  return RunPlan(words);
+}
+
+json SimulatedJson(std::vector<std::string> more) {
+  more.push_back("--json");
+  const Outcome outcome = Simulate(more);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+TEST(SimulateCommand, PutsTheClosedFormBeside) {
+  const Outcome outcome = Simulate({});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("closed form"));
+  EXPECT_THAT(outcome.out, HasSubstr("Busiest links"));
+  EXPECT_THAT(outcome.out, HasSubstr("Executed 2 of 16 ranks"));
+}
+
+TEST(SimulateCommand, RanksTimesAddUpToTheStep) {
+  const json result = SimulatedJson({});
+  EXPECT_EQ(result["schema"], "orrery.simulate/1");
+  const double step = result["step_time_s"];
+  ASSERT_EQ(result["ranks"].size(), 2u);
+  for (const json& rank : result["ranks"]) {
+    const double total = rank["compute_s"].get<double>() + rank["overlapped_s"].get<double>() +
+                         rank["exposed_s"].get<double>() + rank["idle_s"].get<double>();
+    EXPECT_NEAR(total, step, 1e-9 * step);
+  }
+}
+
+TEST(SimulateCommand, MergedReplicasChangeNoTime) {
+  const json merged = SimulatedJson({}), all = SimulatedJson({"--all-ranks"});
+  EXPECT_EQ(all["executed_ranks"], 16);
+  EXPECT_EQ(merged["step_time_s"], all["step_time_s"]);
+}
+
+TEST(SimulateCommand, ASlowGpuSlowsTheStep) {
+  const double plain = SimulatedJson({})["step_time_s"];
+  const double slow = SimulatedJson({"--slow-gpu", "3:4"})["step_time_s"];
+  EXPECT_GT(slow, 1.1 * plain);
+}
+
+TEST(SimulateCommand, JitterFollowsItsSeed) {
+  const auto step = [](const char* seed) {
+    return SimulatedJson({"--jitter", "5%", "--seed", seed})["step_time_s"].get<double>();
+  };
+  EXPECT_EQ(step("1"), step("1"));
+  EXPECT_NE(step("1"), step("2"));
+}
+
+TEST(SimulateCommand, WritesATraceAndNothingElse) {
+  const std::string folder = ScratchFolder(), path = folder + "/step.json";
+  const Outcome outcome = Simulate({"--trace", path});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(json::parse(ReadText(path))["traceEvents"].size(), 500u);
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST(SimulateCommand, ATraceThatCannotBeWrittenIsAnError) {
+  const Outcome outcome = Simulate({"--trace", "/nowhere/step.json"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write '/nowhere/step.json': No such file"));
+}
+
+TEST(SimulateCommand, NamesTheFlagThatIsWrong) {
+  const std::pair<std::vector<std::string>, const char*> kWrong[] = {
+      {{"--network", "fluit"}, "did you mean 'fluid'"},
+      {{"--jitter", "lots"}, "write 2% or 0.02"},
+      {{"--jitter", "101%"}, "out of range"},
+      {{"--slow-gpu", "3"}, "no rank and factor"},
+      {{"--slow-gpu", "3:0"}, "no rank and factor"},
+      {{"--slow-gpu", "16:2"}, "ranks are 0 to 15"},
+      {{"--tp", "7"}, "7"},
+      {{"--seed", "-1"}, "too small"},
+  };
+  for (const auto& [words, message] : kWrong) {
+    const Outcome outcome = Simulate(words);
+    EXPECT_EQ(outcome.code, 2) << words[0] << " " << words[1];
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST(SimulateCommand, RefusesWhatWouldTakeForever) {
+  const Outcome outcome = Simulate({"--global-batch", "1e12"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Chrome trace of a simulated step, parsed again.
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+
+#include "model/report/trace_json.h"
+#include "tests/sim/setting.h"
+
+namespace orrery::sim {
+namespace {
+
+using nlohmann::json;
+
+class TraceTest : public SimTest {
+ protected:
+  // Simulates a layout and reads its trace back.
+  void Trace(const Strategy& strategy) {
+    UseRanks(strategy.ranks());
+    plan_ = Build(strategy);
+    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes > 1);
+    tasks_ = MakeTasks(plan_, op_time);
+    const CommTime comm_time(Setting());
+    meetings_ =
+        MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
+    result_ = Execute(plan_, tasks_, &meetings_, gpu_.overlap_slowdown, {}, &timeline_);
+    std::ostringstream text;
+    report::WriteTrace({&plan_, &tasks_, &meetings_, &timeline_, &op_time}, &text);
+    document_ = json::parse(text.str());
+  }
+
+  static int64_t Nanos(const json& micros) { return std::llround(micros.get<double>() * 1e3); }
+
+  std::vector<json> Events(const std::string& phase) const {
+    std::vector<json> events;
+    for (const json& event : document_["traceEvents"]) {
+      if (event["ph"] == phase) events.push_back(event);
+    }
+    return events;
+  }
+
+  MeetingOptions meeting_options_;
+  ir::Plan plan_;
+  PlanTasks tasks_;
+  MeetingTable meetings_;
+  Timeline timeline_;
+  StepResult result_;
+  json document_;
+};
+
+TEST_F(TraceTest, SpansOfOneStreamFollowEachOtherAndEndWithTheStep) {
+  Strategy strategy = Layout(2, 2, 4);
+  strategy.overlap_grad_reduce = true;
+  strategy.zero = 1;
+  Trace(strategy);
+  std::map<std::pair<int64_t, int64_t>, int64_t> ends;
+  int64_t last = 0;
+  for (const json& event : Events("X")) {
+    int64_t& end = ends[{event["pid"], event["tid"]}];
+    EXPECT_GE(Nanos(event["ts"]), end) << event;
+    EXPECT_GE(Nanos(event["dur"]), 0) << event;
+    end = Nanos(event["ts"]) + Nanos(event["dur"]);
+    last = std::max(last, end);
+  }
+  EXPECT_GT(ends.size(), result_.ranks.size());  // compute is not the only stream
+  EXPECT_NEAR(static_cast<double>(last), result_.seconds * 1e9, 1.0);
+}
+
+TEST_F(TraceTest, EveryOpAppearsAsOftenAsTheScheduleCallsIt) {
+  Strategy strategy = Layout(2, 2, 2);
+  strategy.recompute = Recompute::kFull;
+  Trace(strategy);
+  using Key = std::tuple<int64_t, std::string, int64_t, int64_t>;  // rank, block, op, micro-batch
+  std::map<Key, int> expected, found;
+  for (const int64_t rank : result_.ranks) {
+    const ir::Program& program = plan_.programs[plan_.mesh.Coords(rank)[plan_.mesh.program_axis]];
+    for (const ir::Instance& at : ir::Unfold(plan_, program, ir::ComputeLayout(plan_, program)))
+      ++expected[{rank, program.blocks[at.block].name, at.op, at.micro_batch}];
+  }
+  for (const json& event : Events("X")) {
+    const json& arguments = event["args"];
+    ++found[{event["pid"], arguments["block"], arguments["op"], arguments["micro_batch"]}];
+  }
+  EXPECT_GT(expected.size(), 1000u);
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(TraceTest, ComputeSpansAddUpToTheRanksAccount) {
+  Trace(Layout(2, 2, 2));
+  std::map<int64_t, int64_t> compute;
+  for (const json& event : Events("X")) {
+    if (!event["args"].contains("bytes")) compute[event["pid"]] += Nanos(event["dur"]);
+  }
+  for (std::size_t r = 0; r < result_.ranks.size(); ++r) {
+    const double account = result_.times[r].compute + result_.times[r].overlapped;
+    EXPECT_NEAR(static_cast<double>(compute[result_.ranks[r]]) * 1e-9, account, 1e-6 * account);
+  }
+}
+
+TEST_F(TraceTest, ArrowsJoinEachSendWithItsReceive) {
+  Trace(Layout(1, 4, 2));
+  std::map<int64_t, json> starts;
+  for (const json& event : Events("s")) EXPECT_TRUE(starts.emplace(event["id"], event).second);
+  const std::vector<json> ends = Events("f");
+  ASSERT_GT(ends.size(), 100u);
+  EXPECT_EQ(ends.size(), starts.size());
+  for (const json& end : ends) {
+    ASSERT_TRUE(starts.contains(end["id"])) << end;
+    const json& start = starts[end["id"]];
+    EXPECT_NE(start["pid"], end["pid"]);
+    EXPECT_EQ(start["ts"], end["ts"]);  // both have come: the transfer begins
+  }
+}
+
+TEST_F(TraceTest, NamesProcessesAndThreads) {
+  Trace(Layout(2, 1, 1));
+  std::map<std::string, int> names;
+  for (const json& event : Events("M")) {
+    if (event["name"] == "process_name") ++names[event["args"]["name"]];
+    if (event["name"] == "thread_name") ++names[event["args"]["name"]];
+  }
+  EXPECT_EQ(names["rank 0"], 1);
+  EXPECT_EQ(names["rank 1"], 1);
+  EXPECT_EQ(names["stream 0 " + plan_.streams[0]], 2);
+}
+
+TEST_F(TraceTest, WatchingChangesNothing) {
+  const Strategy strategy = Layout(2, 2, 4);
+  Trace(strategy);
+  EXPECT_EQ(result_.seconds, Simulate(strategy).seconds);
+}
+
+TEST_F(TraceTest, LinksCarryTheSameWhetherReplicasAreMergedOrNot) {
+  Strategy strategy = Layout(2, 2, 4);
+  meeting_options_.keep_links = true;
+  Trace(strategy);
+  const std::vector<Bytes> all = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+  meeting_options_.merged = Replicas(plan_);
+  Trace(strategy);
+  const std::vector<Bytes> merged = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+  double total = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_NEAR(merged[i].value, all[i].value, 1e-9 * all[i].value) << i;
+    total += all[i].value;
+  }
+  EXPECT_GT(total, 1e9);
+}
+
+}  // namespace
+}  // namespace orrery::sim
