@@ -28,6 +28,7 @@ constexpr double kMostSlowdown = 1000;
 constexpr int64_t kMostMicroBatches = 1'000'000;
 constexpr int64_t kMostOps = 20'000'000;  // of one stage
 constexpr int64_t kMostExecuted = 300'000'000;
+constexpr int64_t kMostTraced = 20'000'000;  // 4 GB
 
 double ReadJitter(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return 0;
@@ -130,10 +131,11 @@ void RefuseHuge(const ir::Plan& plan, int64_t executed) {
   for (const ir::Program& program : plan.programs)
     most = std::max(most, OpsOf(program, program.schedule));
   if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
-  throw InputError(fmt::format("the step has {:.2g} ops on each of {} ranks: too many to simulate",
-                               most, executed),
-                   "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
-                   "--all-ranks, --jitter and --slow-gpu replicas are executed once");
+  throw InputError(
+      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
+                  most, executed, executed == 1 ? "" : "s"),
+      "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
+      "--all-ranks, --jitter and --slow-gpu replicas are executed once");
 }
 
 // One simulation with all that it needs and leaves behind.
@@ -230,7 +232,11 @@ class Twin {
 };
 
 // Under another name first: nobody finds half a trace.
-void SaveTrace(const Twin& twin, const Flag& flag) {
+void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
+  if (ops > kMostTraced) {
+    throw InputError({{flag.where, fmt::format("a trace of {} ops is too large to open", ops),
+                       fmt::format("up to {}: fewer micro-batches or nodes", kMostTraced)}});
+  }
   const std::string aside = flag.text + ".part";
   errno = 0;
   std::ofstream file(aside, std::ios::binary);
@@ -273,7 +279,7 @@ Answer Simulate(const CommandLine& line) {
   twin.SlowDown(wishes.slow, flags.slow_gpu);
   if (!wishes.perturbed() && !flags.all_ranks.given) twin.MergeReplicas();
   twin.Run(flags.trace.given, &simulation);
-  if (flags.trace.given) SaveTrace(twin, flags.trace);
+  if (flags.trace.given) SaveTrace(twin, simulation.result.ops, flags.trace);
   const auto& memory = simulation.candidate.memory;
   return Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,
                  report::SimulationText(job, simulation), report::SimulationJson(job, simulation),
