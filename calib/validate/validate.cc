@@ -8,6 +8,7 @@
 #include <memory>
 #include <tuple>
 
+#include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
 #include "model/input/diagnostics.h"
 #include "model/topo/catalog.h"
@@ -63,6 +64,8 @@ PredictorKey KeyOf(const CaseRow& row) {
 
 class CasePredictor {
  public:
+  explicit CasePredictor(Engine engine) : engine_(engine) {}
+
   void Predict(CasePrediction* prediction) {
     CaseRow& row = prediction->row;
     if (row.refused) return;
@@ -93,13 +96,27 @@ class CasePredictor {
       return;
     }
     prediction->time = std::get<StepTime>(result);
+    if (engine_ == Engine::kEvent) Simulate(prediction, *setting);
   }
 
  private:
   struct Setting {
+    const TopologySpec* topology = nullptr;
     ClusterSummary cluster;
     CostSetting cost;
   };
+
+  void Simulate(CasePrediction* prediction, const Setting& setting) {
+    CaseRow& row = prediction->row;
+    const auto simulated =
+        SimulateCase(row, *setting.topology, setting.cost, *prediction->time);
+    if (const auto* refusal = std::get_if<Refusal>(&simulated)) {
+      row.refused = refusal->reason;
+      prediction->time.reset();
+      return;
+    }
+    prediction->time = std::get<StepTime>(simulated);
+  }
 
   // The score matrices of a run whose attention nobody printed must at least have fitted.
   static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
@@ -125,6 +142,7 @@ class CasePredictor {
         row.topology, [&] { return LoadTopology(row.topology); }, &reason);
     if (spec == nullptr) return {nullptr, reason};
     auto setting = std::make_unique<Setting>();
+    setting->topology = spec;
     try {
       setting->cluster = Summarise(*spec, row.nodes, row.gpus_per_node);
     } catch (const InputError& error) {
@@ -148,6 +166,7 @@ class CasePredictor {
     return {std::move(setting), ""};
   }
 
+  Engine engine_;
   Cache<TopologySpec> topologies_;
   Cache<GpuProfile> gpus_;
   Cache<FabricProfile> fabrics_;
@@ -161,8 +180,8 @@ class CasePredictor {
 
 }  // namespace
 
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows) {
-  CasePredictor predictor;
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine) {
+  CasePredictor predictor(engine);
   std::vector<CasePrediction> predictions;
   predictions.reserve(rows.size());
   for (CaseRow& row : rows) {

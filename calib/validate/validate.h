@@ -28,8 +28,10 @@ struct ErrorSummary {
 };
 ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases);
 
+enum class Engine { kClosed, kEvent };
+
 // Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows);
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine = Engine::kClosed);
 
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);

@@ -157,5 +157,18 @@ TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   for (const auto& c : cases) EXPECT_TRUE(c.time) << c.row.name << ": " << *c.row.refused;
 }
 
+TEST(EventEngine, SimulatesWholeStepsAndRefusesOtherWindows) {
+  std::string microstep = Row();
+  microstep.replace(microstep.find(",step,"), 6, ",microstep,");
+  const auto closed = PredictCases(Read(Row()));
+  const auto event = PredictCases(Read(Row() + microstep), Engine::kEvent);
+  ASSERT_TRUE(event[0].time.has_value());
+  EXPECT_NE(event[0].time->total, closed[0].time->total);
+  EXPECT_NEAR(event[0].time->total, closed[0].time->total, 0.3 * closed[0].time->total);
+  EXPECT_LT(event[0].time->low, event[0].time->total);
+  EXPECT_FALSE(event[1].time.has_value());
+  EXPECT_THAT(*event[1].row.refused, HasSubstr("whole steps"));
+}
+
 }  // namespace
 }  // namespace orrery

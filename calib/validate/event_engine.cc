@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lowers the row's plan and plays it on its cluster.
+#include "calib/validate/event_engine.h"
+
+#include <fmt/format.h>
+
+#include "model/input/diagnostics.h"
+#include "model/sim/executor.h"
+#include "model/topo/cluster.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kMostOps = 2e7;  // of one stage: the unfolded program stays below a gigabyte
+
+double OpsOf(const ir::Program& program) {
+  double ops = 0;
+  for (const ir::Call& call : ir::Expand(program.schedule)) {
+    ops += static_cast<double>(program.blocks[static_cast<std::size_t>(call.block)].ops.size());
+  }
+  return ops;
+}
+
+sim::StepOptions Options(const ir::Plan& plan, const CaseRow& row) {
+  sim::StepOptions options;
+  options.precision = row.work.precision;
+  for (const char* name : {"dp", "dpo"}) {
+    const int axis = plan.mesh.AxisIndex(name);
+    if (axis >= 0) {
+      options.meetings.merged = static_cast<sim::AxisMask>(options.meetings.merged | 1 << axis);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologySpec& topology,
+                                             const CostSetting& setting, const StepTime& closed) {
+  if (row.window != Window::kStep) return Refusal{"the event engine times whole steps only", ""};
+  const LowerResult lowered = Lower(row.model, row.work, row.strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
+  const ir::Plan& plan = std::get<ir::Plan>(lowered);
+  for (const ir::Program& program : plan.programs) {
+    if (OpsOf(program) > kMostOps) return Refusal{"too many ops to simulate", "use --engine closed"};
+  }
+  try {
+    const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
+    const sim::StepResult step =
+        sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting, Options(plan, row));
+    StepTime time = closed;
+    time.total = step.seconds + closed.fixed;
+    time.low = closed.low / closed.total * time.total;
+    time.high = closed.high / closed.total * time.total;
+    return time;
+  } catch (const InputError& error) {
+    return Refusal{error.diagnostics().empty() ? error.what() : error.diagnostics().front().message, ""};
+  }
+}
+
+}  // namespace orrery
