@@ -40,8 +40,8 @@ struct PredictFlags {
 void CheckEngine(const Flag& flag) {
   Diagnostics diagnostics;
   if (flag.given && flag.text == "event") {
-    diagnostics.Error(flag.where, "the event-driven engine is not available yet",
-                      "--engine closed");
+    diagnostics.Error(flag.where, "predict has the closed form only",
+                      "`plan simulate` with the same flags runs the event-driven engine");
   }
   diagnostics.ThrowIfAny();
   ReadName(flag, {"closed"}, &diagnostics);
