@@ -19,7 +19,6 @@ constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.95}, {128, 64, 0.82}, {
 constexpr double kSplits[] = {1, 4};
 constexpr double kPartialSumBytes = 4;  // split-K partial sums are fp32
 
-constexpr double kSoftmaxBackward = 1.2;  // score traffic of the backward pass over the forward one
 constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
 
 }  // namespace
@@ -73,7 +72,7 @@ double OpCost::Attention(const AttentionShape& s) const {
   double traffic = promotion_ * stack_->softmax_traffic * score_bytes /
                    (stream_rate_ * CacheFactor(2.0 * score_bytes));
   if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + stack_->unaligned_head_penalty;
-  return s.backward ? 2.0 * products + kSoftmaxBackward * traffic : products + traffic;
+  return s.backward ? 2.0 * products + stack_->softmax_backward * traffic : products + traffic;
 }
 
 double OpCost::Traffic(const TrafficShape& s) const {

@@ -99,6 +99,7 @@ struct StackProfile {
   double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward
+  double softmax_backward = 1;        // of the backward pass over the forward one
   double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where
                                       // half precision promotes to fp32 between kernels
   double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
@@ -131,6 +132,7 @@ struct StackProfile {
   double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
   Bytes memory_context;              // device memory of the context and of communication buffers
   double memory_fragmentation = 0;   // allocator's own share on top of the plan's arena
+  double memory_nearly_full = 1;     // share of the capacity above which allocators retry and runs slow down
   double residual_low = 1;           // 10 % quantile of measured over predicted step time
   double residual_high = 1;          // 90 % quantile
 };

@@ -65,6 +65,7 @@ const ConstantRow<Stack> kStack[] = {
     {"host_multi_node", &Stack::host_multi_node, 0, 10},
     {"elementwise_traffic", &Stack::elementwise_traffic, 0.05, 20},
     {"softmax_traffic", &Stack::softmax_traffic, 0.5, 50},
+    {"softmax_backward", &Stack::softmax_backward, 0.5, 10},
     {"full_precision_traffic", &Stack::full_precision_traffic, 0.1, 2},
     {"flash_use", &Stack::flash_use, 0.1, 5},
     {"unaligned_head_penalty", &Stack::unaligned_head_penalty, 0, 10},
@@ -96,6 +97,7 @@ const ConstantRow<Stack> kStack[] = {
     {"pipeline_exposed", &Stack::pipeline_exposed, 0, 1},
     {"memory_context", &Stack::memory_context, 0, 1e12},
     {"memory_fragmentation", &Stack::memory_fragmentation, 0, 10},
+    {"memory_nearly_full", &Stack::memory_nearly_full, 0.1, 1},
     {"residual_low", &Stack::residual_low, 0.01, 1},
     {"residual_high", &Stack::residual_high, 1, 100},
 };

@@ -42,15 +42,12 @@ const char* Aim(Objective objective) {
   return "";
 }
 
-// Published runs above this share of the memory are slower than the model says: allocators retry
-// (step-time study, section 5).
-constexpr double kNearlyFull = 0.92;
-
-std::string NearlyFull(const SearchResult& result) {
+std::string NearlyFull(const Job& job, const SearchResult& result) {
+  const double limit = job.profiles.stack.memory_nearly_full;
   std::string rows;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const auto& memory = result.ranked[i].memory;
-    if (!memory || memory->total < memory->capacity * kNearlyFull) continue;
+    if (!memory || memory->total < memory->capacity * limit) continue;
     rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
   }
   if (rows.empty()) return "";
@@ -58,7 +55,7 @@ std::string NearlyFull(const SearchResult& result) {
       "  {}\n",
       Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory frameworks slow down or "
                        "fail; try them before relying on them.",
-                       rows, 100 * kNearlyFull),
+                       rows, 100 * limit),
            2));
 }
 
@@ -74,7 +71,7 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                        Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
                        MfuFormula(job, first), PeakSource(job)),
            2));
-  return text + NearlyFull(result);
+  return text + NearlyFull(job, result);
 }
 
 std::string Ties(const SearchResult& result) {
