@@ -11,6 +11,10 @@ find_package(GTest REQUIRED)
 # libsimgrid-dev ships no CMake package, only pkg-config and headers.
 find_path(SIMGRID_INCLUDE_DIR simgrid/s4u.hpp)
 find_library(SIMGRID_LIBRARY simgrid)
+# find_package(dnnl) of Debian's libdnnl-dev fails without OpenCL.
+find_path(DNNL_INCLUDE_DIR dnnl.h)
+find_library(DNNL_LIBRARY dnnl)
+find_package(Threads REQUIRED)
 find_package(MPI COMPONENTS CXX QUIET)
 find_package(CUDAToolkit QUIET)
 find_library(NCCL_LIBRARY nccl)
