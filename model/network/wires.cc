@@ -2,13 +2,10 @@
 // Reads capacities and names off a cluster.
 #include "model/network/wires.h"
 
-#include <fmt/format.h>
-
 namespace orrery::net {
 
 std::string LinkName(const Cluster& cluster, LinkId link) {
-  const Link& ends = cluster.links[static_cast<std::size_t>(link)];
-  return fmt::format("{} -> {}", cluster.DeviceName(ends.from), cluster.DeviceName(ends.to));
+  return cluster.LinkName(link);
 }
 
 Wires WiresOf(const Cluster& cluster) {

@@ -11,6 +11,7 @@
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
 #include "model/sim/path_table.h"
+#include "model/topo/faults.h"
 #include "model/sim/index.h"
 
 namespace orrery::sim {
@@ -188,7 +189,12 @@ class TableBuilder {
             ? fmt::format("send from rank {} to rank {}", members[0], members[1])
             : fmt::format("{} of group {} with ranks {} to {}", Name(collective),
                           plan_.groups[At(key.group)].name, members.front(), members.back());
-    net::Traffic traffic = router_.Route(time.algorithm, collective, members);
+    net::Traffic traffic;
+    try {
+      traffic = router_.Route(time.algorithm, collective, members);
+    } catch (const NoRoute& gap) {
+      throw gap.Of(what);
+    }
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {

@@ -67,7 +67,8 @@ struct MeetingOptions {
 };
 
 // `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
-// the mesh, links without bandwidth, point-to-point along a merged axis.
+// the mesh, links without bandwidth, point-to-point along a merged axis. Throws NoRoute
+// (model/topo/faults.h), which names the operation.
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
                           net::Wires wires, const CommTime& time, const MeetingOptions& options);
 

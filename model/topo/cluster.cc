@@ -9,6 +9,7 @@
 
 #include "model/input/check.h"
 #include "model/topo/fabric.h"
+#include "model/topo/faults.h"
 #include "model/topo/graph.h"
 #include "model/topo/node_template.h"
 
@@ -42,14 +43,6 @@ void StampNodes(const NodeTemplate& node, int64_t nodes, Cluster* cluster) {
   }
 }
 
-std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster) {
-  auto made = std::make_shared<ClusterGraph>(cluster.devices.size());
-  for (std::size_t v = 0; v < cluster.devices.size(); ++v) made->graph[v] = cluster.devices[v];
-  AddLinksTo(
-      cluster.links, [](const Link&) { return true; }, &made->graph);
-  return made;
-}
-
 void AppendShifted(std::span<const LinkId> links, int64_t shift, std::vector<LinkId>* route) {
   for (const LinkId link : links) route->push_back(static_cast<LinkId>(link + shift));
 }
@@ -80,7 +73,29 @@ const char* KindName(DeviceKind kind) {
   return "?";
 }
 
+// The NIC through which a rank talks to the rest.
+int NicOf(const Cluster& cluster, int64_t rank, int channel, int64_t from, int64_t to) {
+  const int64_t node = cluster.NodeOf(rank);
+  const auto gpu = static_cast<int>(rank % cluster.gpus_per_node);
+  const std::vector<int>* nics = &cluster.node_template->NearestNics(gpu);
+  if (cluster.faults) {
+    const auto broken = cluster.faults->nearest.find(node);
+    if (broken != cluster.faults->nearest.end())
+      nics = &broken->second[static_cast<std::size_t>(gpu)];
+    if (nics->empty()) throw NoRoute(from, to, node);
+  }
+  return (*nics)[static_cast<std::size_t>(channel) % nics->size()];
+}
+
 }  // namespace
+
+std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster) {
+  auto made = std::make_shared<ClusterGraph>(cluster.devices.size());
+  for (std::size_t v = 0; v < cluster.devices.size(); ++v) made->graph[v] = cluster.devices[v];
+  AddLinksTo(
+      cluster.links, [](const Link& link) { return link.capacity.value > 0; }, &made->graph);
+  return made;
+}
 
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   Cluster cluster;
@@ -129,8 +144,8 @@ void Cluster::AppendRoute(int64_t from, int64_t to, int channel, std::vector<Lin
     return;
   }
   const auto nics = static_cast<int64_t>(spec.node.nics.size());
-  const int nic_a = node_template->NicOf(gpu_a, channel),
-            nic_b = node_template->NicOf(gpu_b, channel);
+  const int nic_a = NicOf(*this, from, channel, from, to),
+            nic_b = NicOf(*this, to, channel, from, to);
   AppendShifted(node_template->GpuToNic(gpu_a, nic_a), node_a * links_per_node, route);
   fabric->Append(node_a * nics + nic_a, node_b * nics + nic_b, channel, route);
   AppendShifted(node_template->NicToGpu(nic_b, gpu_b), node_b * links_per_node, route);
@@ -152,6 +167,11 @@ std::string Cluster::DeviceName(VertexId vertex) const {
   if (device.kind == DeviceKind::kPcieSwitch) name = spec.node.switches[index];
   if (device.kind == DeviceKind::kHost) name = spec.node.hosts[index];
   return device.node < 0 ? name : fmt::format("n{}.{}", device.node, name);
+}
+
+std::string Cluster::LinkName(LinkId link) const {
+  const Link& ends = links[static_cast<std::size_t>(link)];
+  return fmt::format("{} -> {}", DeviceName(ends.from), DeviceName(ends.to));
 }
 
 std::vector<Bytes> LinkLoads(const Cluster& cluster, std::span<const Flow> flows) {

@@ -63,6 +63,7 @@ struct Link {  // one direction
 struct ClusterGraph;  // graph.h
 class NodeTemplate;   // node_template.h
 class FabricRouting;  // fabric.h
+struct NicFaults;     // faults.h
 
 struct Cluster {
   ClusterSummary summary;
@@ -74,6 +75,7 @@ struct Cluster {
   std::shared_ptr<const ClusterGraph> graph;
   std::shared_ptr<const NodeTemplate> node_template;
   std::shared_ptr<const FabricRouting> fabric;  // null: one node without NICs
+  std::shared_ptr<const NicFaults> faults;      // null: every NIC works
 
   int64_t ranks() const { return nodes * gpus_per_node; }
   int64_t NodeOf(int64_t rank) const { return rank / gpus_per_node; }
@@ -83,17 +85,22 @@ struct Cluster {
   // Inside a node over scale-up links (several hops in a mesh) if they connect the two, else PCIe.
   // Between nodes each GPU uses one of its nearest NICs. `channel` turns the choice among several
   // nearest NICs, and among equivalent paths of the fabric (spine, parallel link, direction).
+  // Failed NICs are left aside; throws NoRoute (faults.h) when a node has lost all of them.
   std::vector<LinkId> Route(int64_t from, int64_t to, int channel = 0) const;
   void AppendRoute(int64_t from, int64_t to, int channel, std::vector<LinkId>* route) const;
 
   // The smallest capacity on a route that is not empty.
   BytesPerSecond Bottleneck(std::span<const LinkId> route) const;
   std::string DeviceName(VertexId vertex) const;  // "n3.gpu0", "leaf2"
+  std::string LinkName(LinkId link) const;        // "n0.nic1 -> leaf2"
 };
 
 // `gpus_per_node` 0: all. Counts out of range are an InputError, and so are more than a million
 // NICs or GPUs: the closed forms of summary.h have no such limit.
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node = 0);
+
+// The Boost graph of the links that have a capacity.
+std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster);
 
 struct Flow {
   int64_t from = 0;  // rank

@@ -90,7 +90,7 @@ NodeTemplate::NodeTemplate(const NodeSpec& spec)
   AddDevices(spec);
   AddLinks(spec);
   FindRoutes();
-  FindNearestNics(spec);
+  nearest_nics_ = orrery::NearestNics(spec, std::vector<char>(spec.nics.size(), 1));
 }
 
 std::span<const LinkId> NodeTemplate::Stored(int route) const {
@@ -175,30 +175,31 @@ void NodeTemplate::FindRoutes() {
   }
 }
 
-void NodeTemplate::FindNearestNics(const NodeSpec& spec) {
-  nearest_nics_.resize(static_cast<std::size_t>(gpus_));
-  if (nics_ == 0) return;
-  for (int gpu = 0; gpu < gpus_; ++gpu) {
-    std::vector<int>& nearest = nearest_nics_[static_cast<std::size_t>(gpu)];
+std::vector<std::vector<int>> NearestNics(const NodeSpec& spec, const std::vector<char>& works) {
+  std::vector<std::vector<int>> nics(static_cast<std::size_t>(spec.gpus));
+  if (std::ranges::count(works, 1) == 0) return nics;
+  for (int gpu = 0; gpu < spec.gpus; ++gpu) {
+    std::vector<int>& nearest = nics[static_cast<std::size_t>(gpu)];
     for (int distance = 0; nearest.empty(); ++distance) {
-      for (int nic = 0; nic < nics_; ++nic) {
-        if (PcieDistance(GroupOfGpu(spec, gpu), GroupOfNic(spec, nic)) <= distance)
-          nearest.push_back(nic);
+      for (std::size_t nic = 0; nic < works.size(); ++nic) {
+        const PcieGroup& group = GroupOfNic(spec, static_cast<int>(nic));
+        if (works[nic] && PcieDistance(GroupOfGpu(spec, gpu), group) <= distance)
+          nearest.push_back(static_cast<int>(nic));
       }
     }
   }
   // GPUs with the same nearest NICs start at different ones, spread evenly.
-  const std::vector<std::vector<int>> unrotated = nearest_nics_;
+  const std::vector<std::vector<int>> unrotated = nics;
   for (std::size_t gpu = 0; gpu < unrotated.size(); ++gpu) {
     const auto sharers =
         static_cast<std::size_t>(std::count(unrotated.begin(), unrotated.end(), unrotated[gpu]));
     const auto before = static_cast<std::size_t>(std::count(
         unrotated.begin(), unrotated.begin() + static_cast<std::ptrdiff_t>(gpu), unrotated[gpu]));
     const std::size_t start = before * unrotated[gpu].size() / sharers;
-    std::rotate(nearest_nics_[gpu].begin(),
-                nearest_nics_[gpu].begin() + static_cast<std::ptrdiff_t>(start),
-                nearest_nics_[gpu].end());
+    std::rotate(nics[gpu].begin(), nics[gpu].begin() + static_cast<std::ptrdiff_t>(start),
+                nics[gpu].end());
   }
+  return nics;
 }
 
 }  // namespace orrery

@@ -43,7 +43,6 @@ class NodeTemplate {
   void AddLinks(const NodeSpec& spec);
   void AddBoth(VertexId a, VertexId b, BytesPerSecond capacity, LinkKind kind);
   void FindRoutes();
-  void FindNearestNics(const NodeSpec& spec);
 
   int gpus_ = 0;
   int nics_ = 0;
@@ -54,6 +53,10 @@ class NodeTemplate {
   std::vector<std::size_t> route_begin_ = {0};
   std::vector<std::vector<int>> nearest_nics_;
 };
+
+// By GPU: the nearest of the NICs that work (`works`, by NIC), as in NodeTemplate::NearestNics. Empty
+// lists when none works.
+std::vector<std::vector<int>> NearestNics(const NodeSpec& spec, const std::vector<char>& works);
 
 // How near a NIC is to a GPU: 0 same PCIe switch, 1 same host, 2 across hosts. Also between GPUs.
 int PcieDistance(const PcieGroup& a, const PcieGroup& b);
