@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: whatever a log holds, reading it ends with measurements or with an InputError, and no
+// row disappears: a changed row is still a measurement, or it is counted as garbled.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "calib/import/nccl_log.h"
+
+namespace orrery::measured {
+namespace {
+
+using Random = std::mt19937_64;
+
+std::size_t Below(Random& random, std::size_t bound) { return bound == 0 ? 0 : random() % bound; }
+
+std::vector<std::string> Samples() {
+  std::vector<std::string> texts;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) +
+                                                               "/calib/import/samples")) {
+    texts.push_back(ReadSource(entry.path().string())->text);
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
+
+std::string Mutated(Random& random, const std::vector<std::string>& seeds) {
+  std::string text = seeds[Below(random, seeds.size())];
+  const std::string& other = seeds[Below(random, seeds.size())];
+  for (std::size_t rounds = 1 + Below(random, 4); rounds > 0; --rounds) {
+    const std::size_t at = Below(random, text.size() + 1);
+    switch (Below(random, 6)) {
+      case 0:
+        text.resize(at);
+        break;
+      case 1:
+        if (at < text.size()) text[at] ^= static_cast<char>(1u << Below(random, 8));
+        break;
+      case 2:
+        text = text.substr(0, at) + other.substr(Below(random, other.size()));
+        break;
+      case 3:
+        text.erase(at, Below(random, 20));
+        break;
+      case 4:
+        text.insert(at, std::string(Below(random, 40), "9e-. #:[{\"\n\t"[Below(random, 12)]));
+        break;
+      default:
+        text.insert(at, other.substr(Below(random, other.size()), Below(random, 200)));
+        break;
+    }
+  }
+  return text;
+}
+
+TEST(Mutations, LogReaderNeverCrashes) {
+  const std::vector<std::string> seeds = Samples();
+  ASSERT_GE(seeds.size(), 3u);
+  const char* wanted = std::getenv("ORRERY_MUTATIONS");
+  const std::size_t cases = wanted ? std::strtoull(wanted, nullptr, 10) : 6000;
+  const char* seed = std::getenv("ORRERY_MUTATION_SEED");
+  std::size_t read = 0, refused = 0;
+  for (std::size_t i = 0; i < cases; ++i) {
+    Random random((seed ? std::strtoull(seed, nullptr, 10) : 20240511) * 1000003 + i);
+    const auto source = std::make_shared<Source>(Source{"mutated", Mutated(random, seeds)});
+    SCOPED_TRACE(i);
+    try {
+      const NcclLog log = ReadNcclLog(source);
+      ++read;
+      for (const NcclRun& run : log.runs) {
+        ASSERT_FALSE(run.measurements.empty());
+        for (const Measurement& row : run.measurements) {
+          ASSERT_TRUE(row.out_of_place || row.in_place);
+          ASSERT_GE(row.bytes, 0);
+        }
+      }
+      ASSERT_GE(log.garbled_lines, static_cast<int64_t>(log.garbled.size()));
+    } catch (const InputError& error) {
+      ++refused;
+      ASSERT_NE(std::string(error.what()).find("error:"), std::string::npos);
+    }
+  }
+  EXPECT_GT(read, cases / 20);
+  EXPECT_GT(refused, cases / 200);
+}
+
+// One character of one row of the text samples becomes another one that is no blank.
+TEST(Mutations, NoRowDisappears) {
+  Random random(7);
+  for (const std::string& text : Samples()) {
+    if (text.starts_with("{")) continue;
+    const NcclLog whole = ReadNcclText(std::make_shared<Source>(Source{"whole", text}));
+    std::vector<std::size_t> starts = {0};
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') starts.push_back(i + 1);
+    }
+    for (int n = 0; n < 500; ++n) {
+      const auto& rows = whole.runs[0].measurements;
+      const auto line = static_cast<std::size_t>(rows[Below(random, rows.size())].line);
+      // Behind the prefix, which every row of a sample keeps within 20 characters.
+      const std::size_t begin = starts[line - 1] + 20, end = starts[line] - 1;
+      std::string changed = text;
+      changed[begin + Below(random, end - begin)] = "0123456789.-xe+#"[Below(random, 16)];
+      const NcclLog log = ReadNcclText(std::make_shared<Source>(Source{"changed", changed}));
+      EXPECT_EQ(log.runs[0].measurements.size() + static_cast<std::size_t>(log.garbled_lines),
+                rows.size())
+          << changed.substr(starts[line - 1], end - starts[line - 1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::measured
