@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makers of the optional backends; MakeNetwork() is the door for everybody else.
+// The door for backends that only some programs link; MakeNetwork() is the one for everybody else.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,9 @@
 
 namespace orrery::net {
 
-std::unique_ptr<Network> MakeSimGridNetwork(Wires wires);
+using NetworkMaker = std::unique_ptr<Network> (*)(Wires wires);
+
+// Called by the backend's own file before main(); returns true.
+bool OfferSimGrid(NetworkMaker maker);
 
 }  // namespace orrery::net

@@ -94,9 +94,9 @@ class Network {
 };
 
 enum class Backend { kFluid, kSimGrid };
-bool HasSimGrid();  // this build links the library
+bool HasSimGrid();  // this program links the library (orrery_simgrid)
 
-// Throws InputError when SimGrid is asked for and was not built in, or when a second SimGrid
+// Throws InputError when SimGrid is asked for and not linked in, or when a second SimGrid
 // network is made while one exists: the library allows one simulation per process at a time.
 std::unique_ptr<Network> MakeNetwork(Backend backend, Wires wires);
 

@@ -203,10 +203,6 @@ void SimGridNetwork::OnCompletion(const s4u::Activity& activity) {
   job.done();
 }
 
-}  // namespace
-
-bool HasSimGrid() { return true; }
-
 std::unique_ptr<Network> MakeSimGridNetwork(Wires wires) {
   if (s4u::Engine::has_instance()) {
     throw InputError("SimGrid runs one simulation per process at a time",
@@ -215,4 +211,7 @@ std::unique_ptr<Network> MakeSimGridNetwork(Wires wires) {
   return std::make_unique<SimGridNetwork>(std::move(wires));
 }
 
+[[maybe_unused]] const bool kOffered = OfferSimGrid(MakeSimGridNetwork);
+
+}  // namespace
 }  // namespace orrery::net
