@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication in a step: rendezvous, latency, then traffic phase by phase.
+#pragma once
+
+#include "model/sim/compute_clock.h"
+#include "model/sim/due_timers.h"
+#include "model/sim/step_state.h"
+
+namespace orrery::sim {
+
+class Exchanges {
+ public:
+  // Both must outlive it.
+  Exchanges(StepState* state, ComputeClock* clock)
+      : state_(*state), clock_(*clock), timers_(&state->network, this) {}
+
+  // A task is the head of its stream: it arrives when the host has issued it.
+  void Start(uint32_t rank, int32_t id, const Task& task);
+
+ private:
+  struct Due {
+    int32_t meeting;
+  };
+  friend class DueTimers<Due, Exchanges>;
+  void OnDue(const Due& due) { Finish(due.meeting); }
+  void AfterDue() { state_.drain(); }
+
+  const Exchange& Current(int32_t meeting) const;
+  void Arrive(uint32_t rank, int32_t id);
+  [[noreturn]] void Disagree(const Meeting& meeting, uint32_t rank, int32_t id) const;
+  void Begin(int32_t meeting);
+  void StartPhase(int32_t meeting);
+  void EndJob(int32_t meeting);
+  void Finish(int32_t meeting);
+  void End(int32_t meeting);
+  void CountAll(const Meeting& meeting, int change);
+
+  StepState& state_;
+  ComputeClock& clock_;
+  DueTimers<Due, Exchanges> timers_;
+};
+
+}  // namespace orrery::sim
