@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "model/input/check.h"
 
 namespace orrery::sim {
 namespace {
@@ -18,6 +21,35 @@ double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
 }
 
 }  // namespace
+
+ComputeClock::ComputeClock(StepState* state, double overlap_slowdown,
+                           const Perturbation& perturbation)
+    : state_(*state), perturbation_(perturbation), timers_(&state->network, this) {
+  ClassifyExchanges(overlap_slowdown);
+  under_way_.assign(state_.ranks.size() * rates_.size(), 0);
+}
+
+void ComputeClock::ClassifyExchanges(double overlap_slowdown) {
+  const std::vector<Exchange>& exchanges = state_.table.exchanges;
+  const auto rate = [&](const Exchange& exchange) {
+    const double slowdown =
+        exchange.slowdown == kUsualSlowdown ? overlap_slowdown : exchange.slowdown;
+    ORRERY_CHECK(slowdown >= 0 && slowdown <= 1, "an exchange slows compute by {}", slowdown);
+    return 1.0 - slowdown;
+  };
+  for (const Exchange& exchange : exchanges) {
+    const double value = rate(exchange);
+    if (!rates_.empty() && rates_.back() == value) continue;
+    if (std::ranges::find(rates_, value) == rates_.end()) rates_.push_back(value);
+  }
+  std::ranges::sort(rates_);
+  ORRERY_CHECK(rates_.size() <= std::numeric_limits<uint16_t>::max(), "{} rates", rates_.size());
+  rate_of_.reserve(exchanges.size());
+  for (const Exchange& exchange : exchanges) {
+    const auto at = std::ranges::lower_bound(rates_, rate(exchange));
+    rate_of_.push_back(static_cast<uint16_t>(at - rates_.begin()));
+  }
+}
 
 double ComputeClock::Factor(uint32_t r, int32_t id) const {
   const auto rank = At(state_.table.ranks[r]);
@@ -36,13 +68,18 @@ void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* 
   stream->left = std::max(task.seconds * Factor(r, id), task.earliest - now);
   stream->since = now;
   stream->computing = true;
-  Count(r, 1, 0);
+  Book(&state_.ranks[r]);
+  ++state_.ranks[r].computing;
   ScheduleEnd(r, task.stream, stream);
 }
 
+// Compute that stands still ends at no date yet.
 void ComputeClock::ScheduleEnd(uint32_t r, std::size_t s, StreamState* stream) {
-  timers_.Add({static_cast<uint32_t>(r * state_.stream_count + s), ++stream->version},
-              stream->left / RateOf(state_.ranks[r]));
+  const double rate = state_.ranks[r].rate;
+  ++stream->version;
+  if (rate <= 0 && stream->left > 0) return;
+  timers_.Add({static_cast<uint32_t>(r * state_.stream_count + s), stream->version},
+              stream->left > 0 ? stream->left / rate : 0.0);
 }
 
 void ComputeClock::OnDue(const Due& due) {
@@ -50,36 +87,44 @@ void ComputeClock::OnDue(const Due& due) {
   if (stream.version != due.version) return;
   const auto r = static_cast<uint32_t>(due.subject / state_.stream_count);
   stream.computing = false;
-  Count(r, -1, 0);
+  Book(&state_.ranks[r]);
+  --state_.ranks[r].computing;
   const StageTasks& stage = *state_.ranks[r].stage;
   state_.ended.push_back({r, stage.on_stream[due.subject % state_.stream_count][stream.head]});
 }
 
-void ComputeClock::Count(uint32_t r, int computing, int communicating) {
-  RankState& rank = state_.ranks[r];
+void ComputeClock::Book(RankState* rank) {
   const double now = state_.Now();
-  const double spent = now - rank.changed;
-  rank.changed = now;
-  double& account = rank.computing > 0
-                        ? (rank.communicating > 0 ? rank.time.overlapped : rank.time.compute)
-                        : (rank.communicating > 0 ? rank.time.exposed : rank.time.idle);
-  account += spent;
-  const bool slowed = rank.communicating > 0;
-  if (slow_rate_ < 1.0 && communicating != 0 && rank.computing > 0 &&
-      slowed != (rank.communicating + communicating > 0)) {
-    Retime(r, communicating);
-    return;
+  RankTime& time = rank->time;
+  double& account = rank->computing > 0
+                        ? (rank->communicating > 0 ? time.overlapped : time.compute)
+                        : (rank->communicating > 0 ? time.exposed : time.idle);
+  account += now - rank->changed;
+  rank->changed = now;
+}
+
+// The slowest of what is under way counts.
+double ComputeClock::RateOf(uint32_t r) const {
+  const int32_t* count = under_way_.data() + r * rates_.size();
+  for (std::size_t i = 0; i < rates_.size(); ++i) {
+    if (count[i] > 0) return rates_[i];
   }
-  rank.computing += computing;
-  rank.communicating += communicating;
+  return 1;
+}
+
+void ComputeClock::CountExchange(uint32_t r, std::size_t exchange, int change) {
+  RankState& rank = state_.ranks[r];
+  Book(&rank);
+  rank.communicating += change;
+  under_way_[r * rates_.size() + rate_of_[exchange]] += change;
+  const double before = rank.rate;
+  rank.rate = RateOf(r);
+  if (rank.rate != before && rank.computing > 0) Retime(r, before);
 }
 
 // Compute that runs goes on at another rate.
-void ComputeClock::Retime(uint32_t r, int communicating) {
-  RankState& rank = state_.ranks[r];
-  const double before = RateOf(rank);
+void ComputeClock::Retime(uint32_t r, double before) {
   const double now = state_.Now();
-  rank.communicating += communicating;
   for (std::size_t s = 0; s < state_.stream_count; ++s) {
     StreamState& stream = state_.StreamOf(r, s);
     if (!stream.computing) continue;

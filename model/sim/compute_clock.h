@@ -10,15 +10,11 @@ namespace orrery::sim {
 class ComputeClock {
  public:
   // `state` and `perturbation` must outlive it.
-  ComputeClock(StepState* state, double overlap_slowdown, const Perturbation& perturbation)
-      : state_(*state),
-        perturbation_(perturbation),
-        slow_rate_(1.0 - overlap_slowdown),
-        timers_(&state->network, this) {}
+  ComputeClock(StepState* state, double overlap_slowdown, const Perturbation& perturbation);
 
   void Start(uint32_t rank, int32_t id, const Task& task, StreamState* stream);
-  // Books the time since the last change of a rank's activity, then changes it.
-  void Count(uint32_t rank, int computing, int communicating);
+  // An exchange, index into MeetingTable::exchanges, begins (+1) or ends (-1) on a rank.
+  void CountExchange(uint32_t rank, std::size_t exchange, int change);
 
  private:
   struct Due {
@@ -29,14 +25,19 @@ class ComputeClock {
   void OnDue(const Due& due);
   void AfterDue() { state_.drain(); }
 
+  void ClassifyExchanges(double overlap_slowdown);
   double Factor(uint32_t rank, int32_t id) const;
-  double RateOf(const RankState& rank) const { return rank.communicating > 0 ? slow_rate_ : 1.0; }
+  double RateOf(uint32_t rank) const;
+  // Books the time since the last change of a rank's activity.
+  void Book(RankState* rank);
   void ScheduleEnd(uint32_t rank, std::size_t s, StreamState* stream);
-  void Retime(uint32_t rank, int communicating);
+  void Retime(uint32_t rank, double before);
 
   StepState& state_;
   const Perturbation& perturbation_;
-  const double slow_rate_;
+  std::vector<double> rates_;       // of compute beside an exchange: all that differ, ascending
+  std::vector<uint16_t> rate_of_;   // by exchange, into rates_
+  std::vector<int32_t> under_way_;  // exchanges, by rank and rate
   DueTimers<Due, ComputeClock> timers_;
 };
 

@@ -9,9 +9,8 @@
 
 namespace orrery::sim {
 
-const Exchange& Exchanges::Current(int32_t m) const {
-  const Meeting& meeting = state_.table.meetings[At(m)];
-  return state_.table.exchanges[At(meeting.first_exchange + state_.rendezvous[At(m)].message)];
+std::size_t Exchanges::Current(int32_t m) const {
+  return At(state_.table.meetings[At(m)].first_exchange + state_.rendezvous[At(m)].message);
 }
 
 void Exchanges::Start(uint32_t r, int32_t id, const Task& task) {
@@ -44,20 +43,24 @@ void Exchanges::Disagree(const Meeting& meeting, uint32_t r, int32_t id) const {
                   state_.table.ranks[r], state_.Where(r, id)));
 }
 
-void Exchanges::CountAll(const Meeting& meeting, int change) {
-  for (int32_t i = 0; i < meeting.needed; ++i)
-    clock_.Count(state_.arrivals[At(meeting.first_arrival + i)].rank, 0, change);
+void Exchanges::CountAll(int32_t m, int change) {
+  const Meeting& meeting = state_.table.meetings[At(m)];
+  const std::size_t exchange = Current(m);
+  for (int32_t i = 0; i < meeting.needed; ++i) {
+    const Arrival& arrival = state_.arrivals[At(meeting.first_arrival + i)];
+    clock_.CountExchange(arrival.rank, exchange, change);
+  }
 }
 
 void Exchanges::Begin(int32_t m) {
   const Meeting& meeting = state_.table.meetings[At(m)];
-  const Exchange& exchange = Current(m);
+  const Exchange& exchange = state_.table.exchanges[Current(m)];
   for (int32_t i = 0; state_.timeline != nullptr && i < meeting.needed; ++i) {
     const Arrival& arrival = state_.arrivals[At(meeting.first_arrival + i)];
     state_.Note(arrival.rank, arrival.task, &TaskSpan::met);
   }
   if (exchange.route < 0) return End(m);
-  CountAll(meeting, 1);
+  CountAll(m, 1);
   const Route& route = state_.table.routes[At(exchange.route)];
   state_.rendezvous[At(m)].phase = 0;
   if (route.alone >= 0) {
@@ -69,7 +72,7 @@ void Exchanges::Begin(int32_t m) {
 
 void Exchanges::StartPhase(int32_t m) {
   Rendezvous& rendezvous = state_.rendezvous[At(m)];
-  const Exchange& exchange = Current(m);
+  const Exchange& exchange = state_.table.exchanges[Current(m)];
   const auto& jobs = state_.table.routes[At(exchange.route)].phases[At(rendezvous.phase)];
   rendezvous.jobs = static_cast<int32_t>(jobs.size());
   for (const Route::Job& job : jobs)
@@ -79,7 +82,7 @@ void Exchanges::StartPhase(int32_t m) {
 void Exchanges::EndJob(int32_t m) {
   Rendezvous& rendezvous = state_.rendezvous[At(m)];
   if (--rendezvous.jobs > 0) return;
-  const Route& route = state_.table.routes[At(Current(m).route)];
+  const Route& route = state_.table.routes[At(state_.table.exchanges[Current(m)].route)];
   if (At(++rendezvous.phase) < route.phases.size()) return StartPhase(m);
   Finish(m);
   state_.drain();
@@ -87,7 +90,7 @@ void Exchanges::EndJob(int32_t m) {
 
 // Leaves the members' tasks to the next drain.
 void Exchanges::Finish(int32_t m) {
-  CountAll(state_.table.meetings[At(m)], -1);
+  CountAll(m, -1);
   End(m);
 }
 

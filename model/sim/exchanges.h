@@ -25,7 +25,7 @@ class Exchanges {
   void OnDue(const Due& due) { Finish(due.meeting); }
   void AfterDue() { state_.drain(); }
 
-  const Exchange& Current(int32_t meeting) const;
+  std::size_t Current(int32_t meeting) const;  // into MeetingTable::exchanges
   void Arrive(uint32_t rank, int32_t id);
   [[noreturn]] void Disagree(const Meeting& meeting, uint32_t rank, int32_t id) const;
   void Begin(int32_t meeting);
@@ -33,7 +33,7 @@ class Exchanges {
   void EndJob(int32_t meeting);
   void Finish(int32_t meeting);
   void End(int32_t meeting);
-  void CountAll(const Meeting& meeting, int change);
+  void CountAll(int32_t meeting, int change);
 
   StepState& state_;
   ComputeClock& clock_;

@@ -21,10 +21,15 @@ namespace orrery::sim {
 // traffic of the other ranks stays, coupled with that of the executed one.
 using AxisMask = uint16_t;
 
+inline constexpr double kUsualSlowdown = -1;  // the overlap_slowdown that Execute() is given
+
 struct Exchange {  // of one message at one meeting
   double latency = 0;
   double bytes = 0;    // S
   int32_t route = -1;  // into MeetingTable::routes
+  // Share of its rate that compute on its members loses while it is under way, 0 to 1. Of several
+  // exchanges at a time the largest counts; at 1 compute stands still.
+  double slowdown = kUsualSlowdown;
 };
 
 struct Route {

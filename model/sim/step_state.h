@@ -25,6 +25,7 @@ struct RankState {
   const StageTasks* stage = nullptr;
   std::size_t first_wait = 0;  // into StepState::waits
   int32_t computing = 0, communicating = 0;
+  double rate = 1;     // of compute, device seconds per second
   double changed = 0;  // when one of the two last did
   RankTime time;
 };
