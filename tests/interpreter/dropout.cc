@@ -2,7 +2,7 @@
 // Reference dropout with masks that every layout draws alike.
 #include "tests/interpreter/dropout.h"
 
-#include "tests/interpreter/data.h"
+#include "model/ir/draws.h"
 
 namespace orrery::interpreter {
 
@@ -10,19 +10,21 @@ using ir::Attr;
 
 Dropout::Dropout(const KernelArgs& a)
     : rate_(a.Get(Attr::kRate)),
-      site_(HashOf({a.seed, static_cast<uint64_t>(a.step), static_cast<uint64_t>(a.Int(Attr::kSite))})),
+      site_(ir::DropoutSite(a.seed, a.step, a.Int(Attr::kSite))),
       first_sample_(static_cast<uint64_t>(a.first_sample)) {}
 
-double Dropout::Draw(uint64_t place) const { return UniformOf(place) < rate_ ? 0 : 1 / (1 - rate_); }
+double Dropout::Draw(uint64_t place) const {
+  return ir::IsDropped(place, ir::DropThreshold(rate_)) ? 0 : 1 / (1 - rate_);
+}
 
 double Dropout::Factor(int64_t sample, int64_t position, int64_t column) const {
-  return Draw(HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(position),
-                      static_cast<uint64_t>(column)}));
+  return Draw(ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(position),
+                         static_cast<uint64_t>(column)}));
 }
 
 double Dropout::Factor(int64_t sample, int64_t head, int64_t query, int64_t key) const {
-  return Draw(HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(head),
-                      static_cast<uint64_t>(query), static_cast<uint64_t>(key)}));
+  return Draw(ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(head),
+                         static_cast<uint64_t>(query), static_cast<uint64_t>(key)}));
 }
 
 // y = x where kept, scaled; the mask is 1 where kept.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/train/initial.h"
 #include "tests/interpreter/machine.h"
 
 namespace orrery::interpreter {
@@ -58,7 +59,7 @@ void Interpreter::Machine::InitialiseRank(RankState* rank) {
     if (weights) {
       if (buffer.unit < 0) throw PlanFault(buffer.name + ": parameters of no unit");
       const int64_t shard = buffer.unit_shard_axis < 0 ? 0 : rank->coords.at(buffer.unit_shard_axis);
-      InitialUnit(options.data.seed, plan, program.units.at(buffer.unit), rank->coords, shard * buffer.elements, values);
+      train::InitialUnit(options.data.seed, plan, program.units.at(buffer.unit), rank->coords, shard * buffer.elements, values);
     } else if (scales[b]) {
       values[0] = options.initial_loss_scale;
     } else if (buffer.cls != ir::BufferClass::kOptimizer) {

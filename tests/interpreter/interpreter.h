@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "model/ir/plan.h"
-#include "tests/interpreter/data.h"
+#include "runtime/train/synthetic.h"
 #include "tests/interpreter/kernels.h"
 
 namespace orrery::interpreter {
 
 struct RunOptions {
-  DataSpec data;
+  train::DataSpec data;
   uint64_t order_seed = 1;         // of the execution order
   double initial_loss_scale = 1;   // first element of the state of loss_scale ops; the rest starts at 0
 };

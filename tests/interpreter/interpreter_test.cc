@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "runtime/train/initial.h"
 #include "tests/interpreter/plan_builder.h"
 
 namespace orrery::interpreter {
@@ -16,6 +17,8 @@ using ir::Attr;
 using ir::BufferClass;
 using ir::OpKind;
 using testing::HasSubstr;
+using train::InitialUnit;
+using train::InitialValue;
 
 constexpr int64_t kIn = 3, kOut = 2, kSamples = 8;
 constexpr int kDp = 1;  // group and axis indices of every plan below: axis 0 stage, axis 1 data
@@ -192,7 +195,7 @@ std::string FaultOf(const ir::Plan& plan) {
 
 TEST(Interpreter, FirstLossEqualsADirectComputation) {
   const ir::Plan plan = DataParallel(1, 1);
-  const DataSpec data;
+  const train::DataSpec data;
   double expected = 0;
   std::vector<double> w(kIn * kOut);
   for (int64_t i = 0; i < kIn * kOut; ++i) w[i] = InitialValue(data.seed, plan.params[0], i);
@@ -200,9 +203,9 @@ TEST(Interpreter, FirstLossEqualsADirectComputation) {
     std::vector<double> x(kIn), t(kOut);
     ir::Op load;
     load.attrs = LoadAttrs(ir::LoadWhat::kFeatures, 1, kIn);
-    Load(data, load, {1, s, 0}, x);
+    train::LoadSynthetic(data, load, {1, s, 0}, x);
     load.attrs = LoadAttrs(ir::LoadWhat::kTargets, 1, kOut);
-    Load(data, load, {1, s, 0}, t);
+    train::LoadSynthetic(data, load, {1, s, 0}, t);
     for (int64_t o = 0; o < kOut; ++o) {
       double y = 0;
       for (int64_t i = 0; i < kIn; ++i) y += w[o * kIn + i] * x[i];

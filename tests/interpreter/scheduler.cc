@@ -93,12 +93,12 @@ void Interpreter::Machine::RunKernel(Seat seat, const Task& task) {
 
 void Interpreter::Machine::RunLoad(Seat seat, const Task& task) {
   RankState& rank = ranks[seat.rank];
-  LoadPlace place{step, FirstSample(seat.rank, task), 0};
+  train::LoadPlace place{step, FirstSample(seat.rank, task), 0};
   if (const int64_t axis = task.op->attrs.Int(ir::Attr::kAxis); axis >= 0)
     place.first_position = rank.coords.at(axis) * task.op->attrs.Int(ir::Attr::kSeq);
   Window window(&rank.memory, *rank.image, task);
   const Operand out = window.out()[0];
-  Load(options.data, *task.op, place, {out.data, static_cast<size_t>(out.n)});
+  train::LoadSynthetic(options.data, *task.op, place, {out.data, static_cast<size_t>(out.n)});
   window.Close();
 }
 

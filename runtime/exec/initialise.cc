@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers in and out of an arena, and what it holds before the first step.
+#include <cstring>
+#include <stdexcept>
+
+#include "runtime/comm/half.h"
+#include "runtime/exec/index.h"
+#include "runtime/exec/rank_image.h"
+#include "runtime/train/initial.h"
+
+namespace orrery::exec {
+namespace {
+
+using ir::BufferClass;
+using ir::Dtype;
+
+// The buffers that hold the state of a loss_scale op.
+std::vector<bool> LossScaleStates(const ir::Program& program) {
+  std::vector<bool> is(program.buffers.size(), false);
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      if (op.kind == ir::OpKind::kLossScale)
+        is[At(program.views.at(At(op.out.at(0))).buffer)] = true;
+    }
+  }
+  return is;
+}
+
+constexpr int64_t kChunk = int64_t{1} << 16;  // elements initialised at a time
+
+void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* base, uint64_t seed) {
+  if (buffer.unit < 0) throw std::runtime_error(buffer.name + ": parameters of no unit");
+  const int64_t shard =
+      buffer.unit_shard_axis < 0 ? 0 : image->coords.at(At(buffer.unit_shard_axis));
+  std::vector<double> values;
+  for (int64_t begin = 0; begin < buffer.elements; begin += kChunk) {
+    values.resize(At(std::min(kChunk, buffer.elements - begin)));
+    train::InitialUnit(seed, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
+                       shard * buffer.elements + begin, values);
+    FromNumbers(values, {base + begin * ir::DtypeBytes(buffer.dtype),
+                         static_cast<int64_t>(values.size()), buffer.dtype});
+  }
+}
+
+}  // namespace
+
+std::vector<double> ToNumbers(const cpu::Operand& operand) {
+  std::vector<double> numbers(At(operand.n));
+  const auto fill = [&](const auto* from) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<double>(from[i]);
+  };
+  switch (operand.dtype) {
+    case Dtype::kF64:
+      fill(static_cast<const double*>(operand.data));
+      break;
+    case Dtype::kF32:
+    case Dtype::kTf32:
+      fill(static_cast<const float*>(operand.data));
+      break;
+    case Dtype::kF16:
+    case Dtype::kBf16: {
+      const auto* from = static_cast<const uint16_t*>(operand.data);
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        numbers[i] = operand.dtype == Dtype::kBf16 ? comm::FromBf16(from[i]) : comm::FromF16(from[i]);
+      }
+      break;
+    }
+    case Dtype::kI32:
+      fill(static_cast<const int32_t*>(operand.data));
+      break;
+    case Dtype::kU8:
+      fill(static_cast<const uint8_t*>(operand.data));
+      break;
+  }
+  return numbers;
+}
+
+void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand) {
+  if (static_cast<int64_t>(numbers.size()) != operand.n)
+    throw std::runtime_error("a view takes as many numbers as it has elements");
+  const auto fill = [&]<class T>(T* to, auto convert) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) to[i] = convert(numbers[i]);
+  };
+  switch (operand.dtype) {
+    case Dtype::kF64:
+      return fill(static_cast<double*>(operand.data), [](double x) { return x; });
+    case Dtype::kF32:
+    case Dtype::kTf32:
+      return fill(static_cast<float*>(operand.data), [](double x) { return static_cast<float>(x); });
+    case Dtype::kF16:
+      return fill(static_cast<uint16_t*>(operand.data),
+                  [](double x) { return comm::ToF16(static_cast<float>(x)); });
+    case Dtype::kBf16:
+      return fill(static_cast<uint16_t*>(operand.data),
+                  [](double x) { return comm::ToBf16(static_cast<float>(x)); });
+    case Dtype::kI32:
+      return fill(static_cast<int32_t*>(operand.data),
+                  [](double x) { return static_cast<int32_t>(x); });
+    case Dtype::kU8:
+      return fill(static_cast<uint8_t*>(operand.data),
+                  [](double x) { return static_cast<uint8_t>(x); });
+  }
+}
+
+void Initialise(RankImage* image, uint64_t seed, double loss_scale) {
+  const std::vector<bool> scales = LossScaleStates(*image->program);
+  for (std::size_t b = 0; b < image->program->buffers.size(); ++b) {
+    const ir::Buffer& buffer = image->program->buffers[b];
+    if (image->layout.scope[b] != ir::Layout::Scope::kStep) continue;
+    std::byte* base = image->arena.get() + image->layout.Address(static_cast<ir::BufferId>(b), 0);
+    std::memset(base, 0, At(buffer.elements * ir::DtypeBytes(buffer.dtype)));
+    if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
+      InitialiseWeights(image, buffer, base, seed);
+    if (scales[b]) FromNumbers({loss_scale}, {base, 1, buffer.dtype});
+  }
+}
+
+}  // namespace orrery::exec

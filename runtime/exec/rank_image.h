@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's share of a plan made ready to execute: its arena, and its op instances with memory,
+// waits, partners and stream queues resolved.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/ir/hazards.h"
+#include "model/ir/layout.h"
+#include "model/ir/plan.h"
+#include "runtime/device/cpu/kernels.h"
+
+namespace orrery::exec {
+
+struct Task {  // one op instance
+  const ir::Op* op = nullptr;
+  cpu::Kernel kernel = nullptr;  // null: load and communication
+  const ir::Unit* unit = nullptr;
+  int32_t block = 0, index = 0, micro_batch = 0;
+  int32_t out_begin = 0, in_begin = 0, in_end = 0;  // into RankImage::operands
+  int32_t wait_begin = 0, wait_end = 0;             // into RankImage::waits
+  int64_t first_sample = 0;  // of the step: load and dropout
+  int32_t line = -1;         // collectives: into RankImage::lines
+  int32_t channel = -1;      // point-to-point
+  int64_t peer = -1;         // likewise: rank
+};
+
+// A communicator that the rank takes part in.
+struct Line {
+  int32_t key;  // the same on all members
+  int16_t group;
+  uint8_t stream;
+  std::vector<int64_t> members;
+};
+
+struct FreeMemory {
+  void operator()(std::byte* memory) const;
+};
+using Arena = std::unique_ptr<std::byte[], FreeMemory>;
+
+struct RankImage {
+  const ir::Plan* plan = nullptr;
+  const ir::Program* program = nullptr;
+  int64_t rank = 0;
+  std::vector<int> coords;
+  ir::Layout layout;
+  Arena arena;  // layout.arena_bytes, aligned to the plan's alignment
+
+  std::vector<Task> tasks;  // in issue order
+  std::vector<cpu::Operand> operands;
+  std::vector<int32_t> waits;
+  std::vector<std::vector<int32_t>> queues;  // by stream, first in, first out
+  std::vector<Line> lines;                   // in rising order of key
+
+  cpu::Operand Resolve(ir::ViewId view, int32_t micro_batch) const;
+  // A whole-step view by name; data null: there is none.
+  cpu::Operand StepView(const std::string& name) const;
+  std::string Describe(const Task& task) const;  // "B0[3] op 17 matmul -> l3.dqkv"
+};
+
+// The plan must outlive the image. Throws std::bad_alloc when the arena cannot be had, and
+// std::runtime_error when the plan contradicts itself.
+RankImage MakeRankImage(const ir::Plan& plan, int64_t rank);
+
+// Whole-step views as numbers, for initialisation, tests and snapshots.
+std::vector<double> ToNumbers(const cpu::Operand& operand);
+void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand);
+
+// Initial parameters, master weights, optimizer state and loss scale; everything else stays zero.
+void Initialise(RankImage* image, uint64_t seed, double loss_scale);
+
+}  // namespace orrery::exec

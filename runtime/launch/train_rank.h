@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains: one rank's loop over steps, with what happens before and after each of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/exec/executor.h"
+
+namespace orrery::launch {
+
+// What one rank knows of one step.
+struct StepRecord {
+  int64_t step = 0;
+  exec::StepResult result;
+  int64_t switches = 0;  // involuntary context switches of this rank's thread (ru_nivcsw)
+};
+
+// Something that wants to see every step on every rank: snapshots, logs, traces. Errors are thrown.
+class StepHook {
+ public:
+  virtual ~StepHook() = default;
+  virtual void BeforeTraining(exec::Executor* executor) { (void)executor; }
+  virtual void AfterStep(exec::Executor* executor, const StepRecord& record) {
+    (void)executor, (void)record;
+  }
+  virtual void AfterTraining(exec::Executor* executor) { (void)executor; }
+};
+
+struct TrainOptions {
+  exec::ExecuteOptions execute;
+  int64_t steps = 1;  // the last one's number
+};
+
+// Runs steps until `options.steps` are done. What goes wrong is reported once for all ranks through
+// Endpoint::Abort, as "rank 3 on node7: cause". False: this or another rank has failed.
+bool TrainRank(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* data,
+               const TrainOptions& options, const std::vector<StepHook*>& hooks);
+
+}  // namespace orrery::launch

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initial parameters from the counter-based generator: a value depends on seed, the parameter's
+// name and the element's global index, never on the layout.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/ir/plan.h"
+
+namespace orrery::train {
+
+// Initial value of one element of a parameter, by its global row-major index.
+double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index);
+
+// Elements [first, first + out.size()) of a flat unit on a rank at `coords`; padding is 0. Throws
+// std::invalid_argument when a segment's size contradicts its parameter.
+void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
+                 const std::vector<int>& coords, int64_t first, std::span<double> out);
+
+}  // namespace orrery::train
