@@ -39,31 +39,65 @@ apt_get() {
   fi
 }
 
+apt_install() { apt_get install --no-install-recommends "$@" >>"$log" 2>&1; }
+
+# The most telling line of the log: apt ends with advice, the cause stands above it.
+install_failure() {
+  cause=$(grep -E 'Temporary failure|Could not|Failed to fetch|Unable to locate' "$log" | tail -n 1)
+  printf '%s\n' "${cause:-$(tail -n 1 "$log")}"
+}
+
 install_packages() {
   [ -z "${ORRERY_NO_INSTALL:-}" ] && command -v dpkg-query >/dev/null || return 0
   missing=$(missing_packages all)
   [ -n "$missing" ] || return 0
   say "installing $missing"
-  if apt_get install --no-install-recommends $missing >"$log" 2>&1; then return 0; fi
-  if apt_get update >>"$log" 2>&1 &&
-    apt_get install --no-install-recommends $missing >>"$log" 2>&1; then return 0; fi
-  if [ -z "$(missing_packages required)" ]; then
-    say "cannot install $missing; going on without"
+  : >"$log"
+  if apt_install $missing; then return 0; fi
+  apt_get update >>"$log" 2>&1 && apt_install $missing && return 0
+  # One package that this Debian lacks must not keep the others away.
+  required=$(missing_packages required)
+  if [ -z "$required" ] || apt_install $required; then
+    say "cannot install $(missing_packages all); going on without"
     return 0
   fi
-  say "cannot install the packages ($(tail -n 1 "$log")). Please run:"
+  say "cannot install the packages ($(install_failure)). Please run:"
   printf '  sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n' "$missing" >&2
   exit 1
 }
 
-# One compiler per core, and no more than there are GiB of free memory.
+# First number in the files that exist: the limit of a container's control group.
+group_limit() { cat "$@" 2>/dev/null | grep -m 1 '^[0-9]'; }
+
+# One compiler per core, and no more than there are GiB of free memory. A container sees the cores
+# and the memory of its host: its own limits stand in its control group (version 2, then 1).
 compile_jobs() {
   if [ -n "${ORRERY_JOBS:-}" ]; then
     echo "$ORRERY_JOBS"
     return
   fi
-  awk -v cores="$(nproc)" '/^MemAvailable/ { gib = int($2 / 1048576) }
-    END { n = cores < gib ? cores : gib; print (n > 1 ? n : 1) }' /proc/meminfo
+  group=${ORRERY_CGROUP:-/sys/fs/cgroup}
+  memory=$(group_limit "$group/memory.max" "$group/memory/memory.limit_in_bytes")
+  quota=$(group_limit "$group/cpu.max")
+  awk -v cores="$(nproc)" -v memory="${memory:-1e18}" -v quota="$quota" '
+    /^MemAvailable/ { gib = int($2 / 1048576) }
+    END {
+      if (memory / 1073741824 < gib) gib = int(memory / 1073741824)
+      if (split(quota, cpu, " ") == 2 && int(cpu[1] / cpu[2] + 0.5) < cores) cores = int(cpu[1] / cpu[2] + 0.5)
+      n = cores < gib ? cores : gib
+      print (n > 1 ? n : 1)
+    }' /proc/meminfo
+}
+
+# ccache stops the build where it cannot write, as for a user without a home.
+ready_ccache() {
+  command -v ccache >/dev/null || return 0
+  [ -n "${HOME:-}" ] || export HOME="$build"  # without a home and a user name it does not even start
+  cache=$(ccache --get-config cache_dir 2>/dev/null)
+  if [ -z "$cache" ] || ! mkdir -p "$cache/tmp" 2>/dev/null || [ ! -w "$cache" ] ||
+    [ ! -w "$cache/tmp" ]; then
+    export CCACHE_DIR="$build/.ccache"
+  fi
 }
 
 configure() {
@@ -89,6 +123,7 @@ follow() {
 # compile TARGET...
 compile() {
   : >"$log"
+  ready_ccache
   rm -f "$build/.failed"
   { ninja -C "$build" -j "$(compile_jobs)" "$@" 2>&1 || touch "$build/.failed"; } | follow
   [ ! -e "$build/.failed" ] || fail_with_log "the build failed"

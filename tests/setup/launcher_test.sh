@@ -3,7 +3,7 @@
 # ./plan and ./check on a miniature repository with stand-ins for cmake, ninja, ctest and apt.
 # usage: launcher_test.sh SOURCE_ROOT
 set -u
-unset ORRERY_NO_INSTALL ORRERY_JOBS
+unset ORRERY_NO_INSTALL ORRERY_JOBS ORRERY_CGROUP CCACHE_DIR
 source_root=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,6 +28,7 @@ tool ninja <<'T'
 sleep 0.05
 [ ! -e "$work/broken" ] || { echo "error: no such luck"; exit 1; }
 mkdir -p "$2/bin"
+echo "${CCACHE_DIR:-default}" >"$work/ccache-dir"
 printf '#!/bin/sh\nprintf "%%s|" "$PWD" "$@"\nexit 3\n' >"$2/bin/plan"
 chmod +x "$2/bin/plan"
 T
@@ -43,7 +44,15 @@ done
 T
 tool apt-get <<'T'
 [ ! -e "$work/offline" ] || { echo "E: no network"; exit 100; }
+case " $* " in *" libsimgrid-dev "*) ! grep -qsx libsimgrid-dev "$work/unknown" || exit 100 ;; esac
 rm -f "$work/not-installed"
+[ ! -e "$work/unknown" ] || cp "$work/unknown" "$work/not-installed"
+T
+tool ccache <<'T'
+echo "$work/cache/ccache"
+T
+tool nproc <<'T'
+echo 64
 T
 tool id <<'T'
 cat "$work/uid"
@@ -118,6 +127,27 @@ echo 0 >"$work/uid" && echo libfmt-dev >"$work/not-installed" && touch "$work/of
 expect "exit code without a network" 1 $?
 expect_text "the reason" "E: no network" "$(cat "$work/err")"
 rm -f "$work/offline" "$work/not-installed"
+
+printf '%s\n' libfmt-dev libsimgrid-dev >"$work/not-installed" && echo libsimgrid-dev >"$work/unknown"
+out=$("$repo/plan" u 2>"$work/err")
+expect "one unknown optional package" "$work/elsewhere|u|" "$out"
+expect_text "which is missing" "cannot install libsimgrid-dev; going on without" "$(cat "$work/err")"
+expect_text "the others are installed" "recommends libfmt-dev" "$(tail -n 1 "$work/calls.apt-get")"
+rm -f "$work/unknown" "$work/not-installed"
+
+expect "a cache that can be written is used" default "$(cat "$work/ccache-dir")"
+rm -rf "$work/cache" && touch "$work/cache"
+"$repo/plan" >/dev/null 2>&1
+expect "a cache that cannot is replaced" "$repo/build/.ccache" "$(cat "$work/ccache-dir")"
+
+mkdir "$work/group" && echo max >"$work/group/memory.max" && echo "150000 100000" >"$work/group/cpu.max"
+ORRERY_CGROUP=$work/group "$repo/plan" >/dev/null 2>&1
+jobs=$(tail -n 1 "$work/calls.ninja" | sed 's/.*-j \([0-9]*\) .*/\1/')
+expect "no more compilers than a container's cores (fewer where memory is short)" yes \
+  "$([ "$jobs" -le 2 ] && echo yes || echo "$jobs")"
+echo 1073741824 >"$work/group/memory.max"
+ORRERY_CGROUP=$work/group "$repo/plan" >/dev/null 2>&1
+expect_text "nor than its memory holds" "-j 1 " "$(tail -n 1 "$work/calls.ninja")"
 
 out=$("$repo/check" 2>/dev/null)
 expect "check" 0 $?
