@@ -36,6 +36,8 @@ const char* Name(Collective collective) {
       return "all_to_all";
     case Collective::kSendRecv:
       return "sendrecv";
+    case Collective::kBroadcast:
+      return "broadcast";
   }
   ORRERY_CHECK(false, "collective {}", static_cast<int>(collective));
 }
@@ -50,6 +52,7 @@ double WireFactor(Collective collective, int ranks) {
     case Collective::kAllToAll:
       return share;
     case Collective::kSendRecv:
+    case Collective::kBroadcast:
       return ranks > 1 ? 1.0 : 0.0;
   }
   ORRERY_CHECK(false, "collective {}", static_cast<int>(collective));

@@ -17,8 +17,15 @@
 
 namespace orrery {
 
-enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSendRecv };
-inline constexpr int kCollectives = 5;
+enum class Collective : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kSendRecv,
+  kBroadcast,
+};
+inline constexpr int kCollectives = 6;
 const char* Name(Collective collective);
 
 // Bytes that each rank must send at least, per byte of S: 2(n-1)/n, (n-1)/n, 1.

@@ -24,6 +24,7 @@ std::optional<AlgorithmCost> HierarchicalCost(Collective collective, const Netwo
       break;
     case Collective::kAllToAll:
     case Collective::kSendRecv:
+    case Collective::kBroadcast:
       return std::nullopt;
   }
   AlgorithmCost cost;

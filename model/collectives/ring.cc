@@ -2,9 +2,10 @@
 // Ring: n ranks pass chunks of S/n around; every node is entered and left once per lap.
 //
 // All-reduce takes two laps (2(n-1) steps, 2(N-1) of them between nodes), all-gather and
-// reduce-scatter one. Inside a node the wire time is f S / B and each rank adds one local pass over
-// its chunk, S / (n C) in all (without it two ranks are predicted 10 % too fast); between nodes f S
-// leaves every node. Bus bandwidth = B.
+// reduce-scatter one; a broadcast is the same chain from its root, with all of S over each edge.
+// Inside a node the wire time is f S / B and each rank adds one local pass over its chunk, S / (n
+// C) in all (without it two ranks are predicted 10 % too fast); between nodes f S leaves every
+// node. Bus bandwidth = B.
 #include <algorithm>
 
 #include "model/collectives/algorithm.h"
@@ -19,6 +20,7 @@ std::optional<AlgorithmCost> RingCost(Collective collective, const Network& netw
       break;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
+    case Collective::kBroadcast:
       laps = 1;
       break;
     case Collective::kAllToAll:

@@ -29,6 +29,7 @@ struct TensorCost {
       case Collective::kAllReduce:
       case Collective::kAllToAll:
       case Collective::kSendRecv:
+      case Collective::kBroadcast:
         return extra + all_reduce.Time(shape.bytes);
     }
     return 0;

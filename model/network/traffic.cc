@@ -48,7 +48,9 @@ std::vector<int64_t> Walk(const std::vector<int64_t>& local, std::size_t node, i
   return walk;
 }
 
-TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter) {
+// `root`: a chain that begins there, without the edge that would close the ring; -1: a whole ring.
+TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter,
+                   int64_t root = -1) {
   TrafficPhase phase;
   const int channels = ChannelCount(cluster, nodes);
   const int local = static_cast<int>(nodes.front().size());
@@ -60,8 +62,10 @@ TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, Lin
       const std::vector<int64_t> walk = Walk(nodes[n], n, c);
       ring.insert(ring.end(), walk.begin(), walk.end());
     }
-    for (std::size_t i = 0; i < ring.size(); ++i)
-      counter->AddEdge(ring[i], ring[(i + 1) % ring.size()], turn);
+    for (std::size_t i = 0; i < ring.size(); ++i) {
+      const int64_t next = ring[(i + 1) % ring.size()];
+      if (next != root) counter->AddEdge(ring[i], next, turn);
+    }
     phase.push_back({counter->Take(), share / channels});
   }
   return phase;
@@ -170,6 +174,8 @@ Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
     return {Rings(cluster_, nodes, WireFactor(collective, static_cast<int>(members.size())),
                   &counter_)};
   }
+  if (algorithm == "ring" && collective == Collective::kBroadcast)
+    return {Rings(cluster_, nodes, 1.0, &counter_, members.front())};
   if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce &&
       nodes.size() > 1) {
     return {Trees(cluster_, nodes, &counter_)};

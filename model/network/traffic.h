@@ -7,6 +7,7 @@
 //
 //   ring          every rank to the next, 2(n-1)/n S (all-reduce) or (n-1)/n S per edge; odd nodes
 //                 are walked backwards, so that a ring stays on one rail between two nodes
+//                 broadcast: the ring without the edge into the root, S per edge
 //   tree          two trees over nodes with chains inside, S/2 up and S/2 down each edge; the
 //   second
 //                 tree is the first one shifted by a node, so that leaves become interior nodes

@@ -10,6 +10,20 @@
 
 namespace orrery::sim {
 
+void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic) {
+  if (time.wire_inside == time.wire_per_byte) return;
+  for (net::TrafficPhase& phase : *traffic) {
+    for (net::Channel& channel : phase) {
+      for (net::LinkUse& use : channel.uses) {
+        const LinkKind kind = cluster.links[static_cast<std::size_t>(use.link)].kind;
+        if (kind == LinkKind::kScaleUp) use.weight *= time.wire_inside / time.wire_per_byte;
+        if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink)
+          use.weight /= time.wire_per_byte;
+      }
+    }
+  }
+}
+
 CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
                               const GroupShape& shape) const {
   const StackProfile& stack = *setting_.stack;

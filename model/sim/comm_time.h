@@ -11,6 +11,7 @@
 #include "model/collectives/algorithm.h"
 #include "model/cost/layer_table.h"
 #include "model/ir/op.h"
+#include "model/network/traffic.h"
 
 namespace orrery::sim {
 
@@ -21,6 +22,10 @@ struct MessageTime {
   double wire_inside = 1;     // same, on scale-up links
   double floor_per_byte = 0;  // seconds per byte of S: faster it never goes, whatever the links
 };
+
+// Between nodes, the line loses what links inside a node do not: lowers the weights of those, so
+// that `wire_per_byte` holds for all links alike.
+void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic);
 
 // `setting` must outlive it.
 class CommTime {

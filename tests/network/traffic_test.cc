@@ -131,12 +131,25 @@ TEST(Traffic, SendGoesAtTheRateOfTheNic) {
   EXPECT_NEAR(Alone(cluster, {"send-recv", Collective::kSendRecv, {1, 9}}), 1e9 / kNic, 1e-9);
 }
 
+TEST(Traffic, ABroadcastSendsEverythingOnceThroughEveryNode) {
+  const Cluster cluster = Build(4, 4);
+  EXPECT_NEAR(Alone(cluster, {"ring", Collective::kBroadcast, Ranks(16)}), 1e9 / (4 * kNic), 1e-9);
+  const Cluster pair = Build(1, 2);
+  const Traffic traffic = RouteCollective("ring", Collective::kBroadcast, pair, Ranks(2));
+  double into_root = 0;
+  for (const LinkUse& use : traffic.front().front().uses) {
+    if (pair.links[static_cast<std::size_t>(use.link)].to == pair.GpuOf(0)) into_root += use.weight;
+  }
+  EXPECT_EQ(into_root, 0);
+}
+
 const std::vector<Placed> kAllKinds = {
     {"ring", Collective::kAllReduce, Ranks(16)},
     {"tree", Collective::kAllReduce, Ranks(16)},
     {"ring", Collective::kAllGather, Ranks(8, 2)},
     {"ring", Collective::kReduceScatter, Ranks(4, 4, 1)},
     {"hierarchical", Collective::kAllReduce, Ranks(8)},
+    {"ring", Collective::kBroadcast, Ranks(4, 4, 1)},
     {"direct", Collective::kAllToAll, Ranks(4, 4)},
     {"send-recv", Collective::kSendRecv, {2, 13}},
 };
