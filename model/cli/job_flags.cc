@@ -259,6 +259,12 @@ std::string JobFlags::Arguments() const {
   return text;
 }
 
+std::vector<Flag*> JobFlags::All() {
+  return {&model,     &topology,  &nodes,     &gpus_per_node, &gpu,          &global_batch,
+          &seq_len,   &precision, &optimizer, &framework,     &attention,    &memory_limit,
+          &node_price};
+}
+
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
   several = take_several;
   flags->Group("The job");

@@ -15,6 +15,7 @@ struct JobFlags {
   // `several`: --nodes and --global-batch take lists and ranges.
   void Declare(FlagSet* flags, bool take_several);
   bool several = true;
+  std::vector<Flag*> All();
 
   // Those that were given, but for --nodes and --global-batch, as words for another command.
   std::string Arguments() const;
@@ -30,6 +31,7 @@ struct LayoutFlags {
   void Declare(FlagSet* flags, const char* group);
   FixedAxes Read() const;  // throws InputError
   bool any() const;
+  std::vector<Flag*> All();
 };
 
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or

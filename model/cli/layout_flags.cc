@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "model/cli/job_flags.h"
 #include "model/report/names.h"
@@ -51,9 +50,14 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "split norms and residuals along the sequence too", Words::kList, {"on", "off"});
 }
 
+std::vector<Flag*> LayoutFlags::All() {
+  return {&tp,   &pp,          &dp,        &dp_outer,          &vpp,
+          &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
+}
+
 bool LayoutFlags::any() const {
-  const std::array all = {&tp,   &pp,          &dp,        &dp_outer,          &vpp,
-                          &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
+  LayoutFlags self = *this;
+  const std::vector<Flag*> all = self.All();
   return std::any_of(all.begin(), all.end(), [](const Flag* flag) { return flag->given; });
 }
 

@@ -12,106 +12,33 @@
 #include <nlohmann/json.hpp>
 
 #include "model/cli/commands.h"
-#include "model/cli/simulate_flags.h"
-#include "model/input/plain_text.h"
+#include "model/cli/perturbation_flags.h"
+#include "model/cli/scenario_file.h"
 #include "model/lower/lower.h"
 #include "model/report/names.h"
 #include "model/report/simulate_report.h"
 #include "model/report/trace_json.h"
+#include "model/topo/faults.h"
 
 namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kAfterName = 2;  // plan simulate
 constexpr std::size_t kBusiestLinks = 5;
-constexpr double kMostSlowdown = 1000;
 constexpr int64_t kMostMicroBatches = 1'000'000;
 constexpr int64_t kMostOps = 20'000'000;  // of one stage
 constexpr int64_t kMostExecuted = 300'000'000;
-constexpr int64_t kMostTraced = 20'000'000;  // 4 GB
+constexpr int64_t kMostCompared = 10'000'000;  // of an undisturbed step with all its replicas
+constexpr int64_t kMostTraced = 20'000'000;    // 4 GB
 
-double ReadJitter(const Flag& flag, Diagnostics* diagnostics) {
-  if (!flag.given) return 0;
-  std::string_view text = flag.text;
-  const bool percent = text.ends_with('%');
-  if (percent) text.remove_suffix(1);
-  double jitter = 0;
-  if (ParseNumber(text, &jitter) != NumberFault::kNone) {
-    diagnostics->Error(flag.where, fmt::format("--jitter: '{}' is not a share", flag.text),
-                       "write 2% or 0.02");
-    return 0;
+net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
+  const auto backend = ReadChoice<net::Backend>(flags.network, kNetworkNames, diagnostics)
+                           .value_or(net::Backend::kFluid);
+  if (backend == net::Backend::kSimGrid && !net::HasSimGrid()) {
+    diagnostics->Error(flags.network.where, "this build has no SimGrid backend",
+                       "install libsimgrid-dev and build again, or --network fluid");
   }
-  jitter *= percent ? 0.01 : 1;
-  if (!(jitter >= 0 && jitter <= 1)) {
-    diagnostics->Error(flag.where, fmt::format("--jitter: {} is out of range", flag.text),
-                       "from 0% to 100%");
-    return 0;
-  }
-  return jitter;
-}
-
-struct SlowGpu {
-  int64_t rank = 0;
-  double factor = 1;
-};
-
-std::vector<SlowGpu> ReadSlowGpus(const Flag& flag, Diagnostics* diagnostics) {
-  std::vector<SlowGpu> slow;
-  for (std::size_t begin = 0; flag.given && begin <= flag.text.size();) {
-    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
-    const std::string_view item = std::string_view(flag.text).substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t colon = std::min(item.find(':'), item.size());
-    SlowGpu gpu;
-    if (colon == item.size() ||
-        ParseInteger(item.substr(0, colon), &gpu.rank) != NumberFault::kNone ||
-        ParseNumber(item.substr(colon + 1), &gpu.factor) != NumberFault::kNone || gpu.rank < 0 ||
-        !(gpu.factor > 0 && gpu.factor <= kMostSlowdown)) {
-      diagnostics->Error(
-          flag.where, fmt::format("--slow-gpu: '{}' is no rank and factor", item),
-          fmt::format("write RANK:FACTOR with a factor up to {}, such as 3:1.5", kMostSlowdown));
-      return {};
-    }
-    slow.push_back(gpu);
-  }
-  return slow;
-}
-
-struct Wishes {
-  net::Backend backend = net::Backend::kFluid;
-  double jitter = 0;
-  uint64_t seed = 1;
-  std::vector<SlowGpu> slow;
-
-  bool perturbed() const { return jitter > 0 || !slow.empty(); }
-  std::string Words() const {
-    std::string words;
-    if (jitter > 0) words = fmt::format("jitter {:.3g} % (seed {})", 100 * jitter, seed);
-    for (const SlowGpu& gpu : slow) {
-      words += fmt::format("{}rank {} {:.3g} times as slow", words.empty() ? "" : ", ", gpu.rank,
-                           gpu.factor);
-    }
-    return words;
-  }
-};
-
-Wishes ReadWishes(const SimulateFlags& flags) {
-  Diagnostics diagnostics;
-  Wishes wishes;
-  wishes.backend = ReadChoice<net::Backend>(flags.network, kNetworkNames, &diagnostics)
-                       .value_or(net::Backend::kFluid);
-  wishes.jitter = ReadJitter(flags.jitter, &diagnostics);
-  wishes.seed =
-      static_cast<uint64_t>(ReadInteger(flags.seed, 0, int64_t{1} << 62, &diagnostics).value_or(1));
-  wishes.slow = ReadSlowGpus(flags.slow_gpu, &diagnostics);
-  if (flags.trace.given && flags.trace.text.empty())
-    diagnostics.Error(flags.trace.where, "--trace wants a file name", "--trace step.json");
-  if (wishes.backend == net::Backend::kSimGrid && !net::HasSimGrid()) {
-    diagnostics.Error(flags.network.where, "this build has no SimGrid backend",
-                      "install libsimgrid-dev and build again, or --network fluid");
-  }
-  diagnostics.ThrowIfAny();
-  return wishes;
+  return backend;
 }
 
 // Ops that a schedule issues, at most; nothing is unfolded for it.
@@ -126,43 +53,39 @@ double OpsOf(const ir::Program& program, const std::vector<ir::Item>& items) {
   return ops;
 }
 
-void RefuseHuge(const ir::Plan& plan, int64_t executed) {
+// Of the stage with most.
+double MostOps(const ir::Plan& plan) {
   double most = 0;
   for (const ir::Program& program : plan.programs)
     most = std::max(most, OpsOf(program, program.schedule));
+  return most;
+}
+
+void RefuseHuge(const ir::Plan& plan, int64_t executed) {
+  const double most = MostOps(plan);
   if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
   throw InputError(
       fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
                   most, executed, executed == 1 ? "" : "s"),
       "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
-      "--all-ranks, --jitter and --slow-gpu replicas are executed once");
+      "--all-ranks and perturbations replicas are executed once");
 }
 
 // One simulation with all that it needs and leaves behind.
 class Twin {
  public:
-  Twin(const report::Job& job, ir::Plan plan, const Wishes& wishes)
+  Twin(const report::Job& job, ir::Plan plan, net::Backend backend)
       : plan_(std::move(plan)),
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
         op_time_(job.profiles.gpu, job.profiles.stack, job.request.work.precision,
                  job.cluster.nodes > 1) {
-    options_.backend = wishes.backend;
+    options_.backend = backend;
     options_.keep_links = true;
-    perturbation_.jitter = wishes.jitter;
-    perturbation_.seed = wishes.seed;
   }
 
-  void SlowDown(const std::vector<SlowGpu>& slow, const Flag& flag) {
-    if (slow.empty()) return;
-    perturbation_.slowdown.assign(static_cast<std::size_t>(plan_.mesh.ranks()), 1.0);
-    for (const SlowGpu& gpu : slow) {
-      if (gpu.rank >= plan_.mesh.ranks()) {
-        throw InputError({{flag.where, fmt::format("--slow-gpu: there is no rank {}", gpu.rank),
-                           fmt::format("ranks are 0 to {}", plan_.mesh.ranks() - 1)}});
-      }
-      perturbation_.slowdown[static_cast<std::size_t>(gpu.rank)] = gpu.factor;
-    }
+  void Disturb(Perturbations* perturbations) {
+    perturbation_ = cli::Disturb(perturbations, plan_.mesh.ranks(), &cluster_);
   }
 
   // Replicas of the data do the same at the same time.
@@ -172,6 +95,8 @@ class Twin {
       if (axis >= 0) options_.merged = static_cast<sim::AxisMask>(options_.merged | 1 << axis);
     }
   }
+
+  double Ops() const { return MostOps(plan_) * static_cast<double>(plan_.mesh.ranks()); }
 
   void Run(bool with_timeline, report::Simulation* simulation) {
     int64_t executed = plan_.mesh.ranks();
@@ -258,12 +183,30 @@ ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
   return std::get<ir::Plan>(std::move(lowered));
 }
 
-Answer Simulate(const CommandLine& line) {
-  SimulateFlags flags;
-  if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeSimulate().help};
-  const Wishes wishes = ReadWishes(flags);
-  const report::Job job = flags.job.Resolve();
-  const Strategy strategy = OneStrategy(flags.layout, job);
+// The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
+// by one, as the disturbed ones are, while that is quick.
+double UndisturbedSeconds(const report::Job& job, ir::Plan plan, net::Backend backend) {
+  Twin twin(job, std::move(plan), backend);
+  if (twin.Ops() > kMostCompared) twin.MergeReplicas();
+  report::Simulation simulation;
+  twin.Run(false, &simulation);
+  return simulation.result.seconds;
+}
+
+// What there is to say when ranks that must talk cannot.
+Answer NoStep(const report::Simulation& simulation, const NoRoute& gap, const Flag& json) {
+  const Diagnostic& why = gap.diagnostics().front();
+  const nlohmann::ordered_json document = {
+      {"schema", "orrery.simulate/1"}, {"feasible", false},
+      {"reason", why.message},         {"from_rank", gap.from()},
+      {"to_rank", gap.to()},           {"perturbation", simulation.perturbation}};
+  return Deliver(ExitCode::kInfeasible,
+                 fmt::format("This step cannot run ({}).\n  {}\n  {}\n", simulation.perturbation,
+                             why.message, why.hint),
+                 document, json);
+}
+
+report::Simulation Assessed(const report::Job& job, const Strategy& strategy) {
   const auto assessed = Assess(job.request, job.profiles, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&assessed))
     throw InputError(refusal->reason, refusal->hint);
@@ -273,12 +216,39 @@ Answer Simulate(const CommandLine& line) {
                                  simulation.candidate.micro_batches),
                      "a smaller --global-batch, or a larger --micro-batch");
   }
-  simulation.network = report::NameIn(kNetworkNames, wishes.backend);
-  simulation.perturbation = wishes.Words();
-  Twin twin(job, LowerOrThrow(job, strategy), wishes);
-  twin.SlowDown(wishes.slow, flags.slow_gpu);
-  if (!wishes.perturbed() && !flags.all_ranks.given) twin.MergeReplicas();
-  twin.Run(flags.trace.given, &simulation);
+  return simulation;
+}
+
+Answer Simulate(const CommandLine& line) {
+  SimulateFlags flags;
+  if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeSimulate().help};
+  Diagnostics diagnostics;
+  const net::Backend backend = ReadBackend(flags, &diagnostics);
+  Scenario scenario = ReadScenario(&flags);
+  Perturbations perturbations =
+      ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
+  if (flags.trace.given && flags.trace.text.empty())
+    diagnostics.Error(flags.trace.where, "--trace wants a file name", "--trace step.json");
+  diagnostics.ThrowIfAny();
+  const report::Job job = flags.job.Resolve();
+  const Strategy strategy = OneStrategy(flags.layout, job);
+  report::Simulation simulation = Assessed(job, strategy);
+  simulation.network = report::NameIn(kNetworkNames, backend);
+  simulation.scenario = scenario.description;
+  ir::Plan plan = LowerOrThrow(job, strategy);
+  Twin twin(job, plan, backend);
+  if (perturbations.any()) {
+    twin.Disturb(&perturbations);
+    simulation.perturbation = perturbations.Words();
+    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), backend);
+  } else if (!flags.all_ranks.given) {
+    twin.MergeReplicas();
+  }
+  try {
+    twin.Run(flags.trace.given, &simulation);
+  } catch (const NoRoute& gap) {
+    return NoStep(simulation, gap, flags.json);
+  }
   if (flags.trace.given) SaveTrace(twin, simulation.result.ops, flags.trace);
   const auto& memory = simulation.candidate.memory;
   return Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,

@@ -15,6 +15,7 @@ SimulateFlags::SimulateFlags()
           "beside it.",
           {"plan simulate --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
            "plan simulate --model bert-1.5b --nodes 2 --zero 1 --micro-batch 8 --slow-gpu 3:1.5",
+           "plan simulate --scenario failed-nic",
            "plan simulate --model bert-1.5b --nodes 1 --micro-batch 8 --trace step.json"}) {
   job.Declare(&set, false);
   layout.Declare(&set, "The layout (what is not given is 1, none or off)");
@@ -22,13 +23,23 @@ SimulateFlags::SimulateFlags()
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));
+  set.Switch(&all_ranks, "--all-ranks",
+             "execute every rank, also replicas that do the same as another one");
+  set.Group("What disturbs it (compared with the undisturbed step)");
+  set.Value(&scenario, "--scenario", "FILE",
+            "job, layout and perturbations from a YAML file, or by its name in scenarios/, such as "
+            "slow-node; flags go before",
+            Words::kFile);
   set.Value(&jitter, "--jitter", "SHARE",
             "standard deviation of compute times, such as 2%; on every rank its own");
   set.Value(&seed, "--seed", "N", "other random numbers for --jitter (default 1)");
   set.Value(&slow_gpu, "--slow-gpu", "RANK:FACTOR,...",
             "this rank computes FACTOR times as long, such as 3:1.5");
-  set.Switch(&all_ranks, "--all-ranks",
-             "execute every rank, also replicas that do the same as another one");
+  set.Value(&degraded_link, "--degraded-link", "LINK:SHARE,...",
+            "this link keeps SHARE of its rate, such as 'n0.nic0 -> switch:25%'; names as in the "
+            "list of busiest links, '*' stands for anything, 'a <-> b' for both directions");
+  set.Value(&failed_nic, "--failed-nic", "NODE:NIC,...",
+            "this NIC is gone, such as 0:nic3; its GPUs use the nearest one left");
   set.Group("The output");
   set.Value(&trace, "--trace", "FILE",
             "the step of every executed rank as a Chrome trace, for Perfetto", Words::kFile);

@@ -18,7 +18,7 @@ struct SimulateFlags {
 
   JobFlags job;
   LayoutFlags layout;
-  Flag network, jitter, seed, slow_gpu, all_ranks, trace, json;
+  Flag scenario, network, jitter, seed, slow_gpu, degraded_link, failed_nic, all_ranks, trace, json;
   FlagSet set;
 };
 

@@ -39,12 +39,20 @@ std::string SimulatedLine(const char* label, const std::string& text) {
   return fmt::format("  {:<16}{}\n", label, Fold(text, 18));
 }
 
+std::string Disturbance(const Simulation& simulation) {
+  if (simulation.perturbation.empty()) return "";
+  const double more = 100 * (simulation.result.seconds / simulation.undisturbed - 1);
+  return SimulatedLine("disturbed by", simulation.perturbation) +
+         SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
+                                            Format(Seconds(simulation.undisturbed))));
+}
+
 std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
   const double seconds = simulation.result.seconds;
   std::string text = SimulatedLine(
-      "step", fmt::format("{}, {} network{}{}", Format(Seconds(seconds)), simulation.network,
-                          simulation.perturbation.empty() ? "" : ", ", simulation.perturbation));
+      "step", fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network));
+  text += Disturbance(simulation);
   const double difference = closed.total / seconds - 1;
   std::string beside = fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
                                    Percent(std::abs(difference)), difference < 0 ? "less" : "more");
@@ -121,6 +129,7 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
   std::string text = JobHeader(job);
   text +=
       fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
   if (candidate.memory && !candidate.memory->fits)
     text += SimulatedLine("memory", "DOES NOT FIT: " + candidate.memory->verdict);
@@ -135,7 +144,9 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   nlohmann::ordered_json json = {{"schema", "orrery.simulate/1"}, {"engine", "event"}};
   json.update(JobJson(job));
   json["network"] = simulation.network;
+  json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
+  if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;
   json["step_time_s"] = result.seconds;
   json["closed_form_step_time_s"] = simulation.candidate.time.total;
   json["closed_form_fixed_s"] = simulation.candidate.time.fixed;

@@ -24,7 +24,9 @@ struct Simulation {
   std::vector<int> stages;      // by executed rank
   int64_t ranks = 0;            // of the plan
   std::string network;          // "fluid", "simgrid"
+  std::string scenario;         // what its file says of it; empty: none
   std::string perturbation;     // in words; empty: none
+  double undisturbed = 0;       // seconds of the step without it
   std::vector<LinkBusy> links;  // busiest first
   double wall = 0;              // seconds that the simulation took
 };

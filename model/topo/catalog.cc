@@ -9,7 +9,6 @@
 #include "model/topo/read_parts.h"
 
 namespace orrery {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -17,8 +16,6 @@ bool LooksLikePath(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml") ||
          text.ends_with(".json");
 }
-
-}  // namespace
 
 std::vector<std::string> YamlNames(const std::string& folder) {
   std::vector<std::string> names;

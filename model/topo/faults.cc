@@ -55,9 +55,10 @@ std::vector<std::string> Directions(std::string_view pattern) {
 }  // namespace
 
 NoRoute::NoRoute(int64_t from, int64_t to, int64_t isolated_node, const std::string& action)
-    : InputError(fmt::format("{}{}no route from rank {} to rank {}: every NIC of node {} has failed",
-                             action, action.empty() ? "" : ": ", from, to, isolated_node),
-                 "a node reaches others while one of its NICs works"),
+    : InputError(
+          fmt::format("{}{}no route from rank {} to rank {}: every NIC of node {} has failed",
+                      action, action.empty() ? "" : ": ", from, to, isolated_node),
+          "a node reaches others while one of its NICs works"),
       from_(from),
       to_(to),
       node_(isolated_node) {}
@@ -97,8 +98,7 @@ std::string SuggestLink(const Cluster& cluster, std::string_view pattern) {
 
 void DegradeLinks(std::span<const LinkId> links, double share, Cluster* cluster) {
   ORRERY_CHECK(share > 0 && share <= 1, "links at {} of their rate", share);
-  for (const LinkId link : links)
-    cluster->links[static_cast<std::size_t>(link)].capacity *= share;
+  for (const LinkId link : links) cluster->links[static_cast<std::size_t>(link)].capacity *= share;
 }
 
 void FailNics(std::span<const NicOfNode> nics, Cluster* cluster) {
