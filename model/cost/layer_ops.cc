@@ -120,6 +120,7 @@ Strategy SmallStrategy(const MicroBatchKey& key) {
   strategy.recompute = key.recompute;
   strategy.flash_attention = key.flash_attention;
   strategy.fp32_grads = key.fp32_grads;
+  strategy.recompute_unread = key.recompute_unread;
   return strategy;
 }
 

@@ -54,6 +54,7 @@ struct MicroBatchKey {
   Recompute recompute = Recompute::kNone;
   bool flash_attention = true;
   bool fp32_grads = false;
+  bool recompute_unread = false;
   bool operator==(const MicroBatchKey&) const = default;
   auto operator<=>(const MicroBatchKey&) const = default;
 };

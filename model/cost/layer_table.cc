@@ -98,12 +98,11 @@ struct SegmentCosting {
   const TensorCost& tensor;
   double host_factor;
 
-  LayerTime operator()(const SegmentOps& ops, bool full_recompute = false) const {
+  LayerTime operator()(const SegmentOps& ops) const {
     const StackProfile& stack = cost.stack();
     Sum forward, recompute, backward;
     forward.Add(ops.forward, cost, tensor, stack.host_forward_op.value);
-    const bool whole = full_recompute && stack.recompute_whole_layer > 0.5;
-    recompute.Add(whole ? ops.forward : ops.recompute, cost, tensor, stack.host_forward_op.value);
+    recompute.Add(ops.recompute, cost, tensor, stack.host_forward_op.value);
     backward.Add(ops.backward, cost, tensor, stack.host_backward_op.value);
     LayerTime time;
     const auto pairs = [&](const Sum& sum) {
@@ -176,7 +175,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers,
-          costing(kind.ops, key.recompute == Recompute::kFull), &table.layer);
+          costing(kind.ops), &table.layer);
   }
   table.embedding = costing(ops.embedding);
   table.embedding.forward.total += setting.stack->embedding_fixed.value;

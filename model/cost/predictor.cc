@@ -17,6 +17,7 @@ MicroBatchKey KeyOf(const Strategy& strategy) {
   key.recompute = strategy.recompute;
   key.flash_attention = strategy.flash_attention;
   key.fp32_grads = strategy.fp32_grads;
+  key.recompute_unread = strategy.recompute_unread;
   return key;
 }
 

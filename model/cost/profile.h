@@ -105,8 +105,6 @@ struct StackProfile {
   double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
-  double recompute_whole_layer = 1;   // 1: full recomputation runs the whole forward pass again; 0:
-                                     // only what the backward pass needs
   double accumulation_traffic = 0;  // bytes per parameter and micro-batch to add up gradients
   double sgd_traffic = 0, adam_traffic = 0, lamb_traffic = 0;  // bytes per parameter of one update
   Seconds head_fixed;                                          // per micro-batch around the loss

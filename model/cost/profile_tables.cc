@@ -70,7 +70,6 @@ const ConstantRow<Stack> kStack[] = {
     {"flash_use", &Stack::flash_use, 0.1, 5},
     {"unaligned_head_penalty", &Stack::unaligned_head_penalty, 0, 10},
     {"loss_traffic", &Stack::loss_traffic, 1, 1000},
-    {"recompute_whole_layer", &Stack::recompute_whole_layer, 0, 1},
     {"accumulation_traffic", &Stack::accumulation_traffic, 0, 100},
     {"sgd_traffic", &Stack::sgd_traffic, 1, 1e4},
     {"adam_traffic", &Stack::adam_traffic, 1, 1e4},

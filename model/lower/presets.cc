@@ -19,8 +19,9 @@ namespace {
 
 using enum PipelineSchedule;
 
-Strategy Knobs(bool overlap_reduce, bool reduce_in_backward, int bucket_layers) {
+Strategy Knobs(bool overlap_reduce, bool reduce_in_backward, int bucket_layers, bool recompute_unread = true) {
   Strategy s;
+  s.recompute_unread = recompute_unread;
   s.overlap_grad_reduce = overlap_reduce;
   s.reduce_in_backward = reduce_in_backward;
   s.bucket_layers = bucket_layers;
@@ -36,7 +37,7 @@ const std::vector<FrameworkPreset>& Table() {
                .description = "everything that this project can lower, also combinations that no framework offers",
                .tensor = true, .sequence = true, .hybrid = true, .uneven_chunks = true, .zero = {0, 1, 2, 3},
                .zero_with_pipeline = 3, .schedules = {k1F1B, kInterleaved, kZeroBubble, kGpipe}, .recompute = any,
-               .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, false, 1)};
+               .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, false, 1, false)};
     rows[1] = {.name = "megatron",
                .description = "Megatron-LM: tensor, sequence and (interleaved) pipeline parallelism, distributed optimizer",
                .tensor = true, .sequence = true, .zero = {0, 1}, .zero_with_pipeline = 1,

@@ -38,6 +38,8 @@ struct Strategy {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   bool flash_attention = true;  // attention probabilities are never materialised
+  bool recompute_unread = false;  // full recomputation repeats the whole forward pass of a layer, as
+                                  // torch.utils.checkpoint does, not only what backward reads
 
   // Fine knobs, each with the default of the reference framework.
   bool overlap_grad_reduce = true;   // data-parallel reduction on its own stream

@@ -317,8 +317,11 @@ void SublayerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& s
   EmitNormBackward(stage, norm, dnormed, x, sub.norm_gamma, shape.shard_rows, dx, residual);
 }
 
-// Backward reads the norm behind the residual sum, or the dropout mask of the last sublayer.
-bool NeedsLayerOutput(const StageBuilder& stage) { return stage.ctx().model.post_norm || stage.ctx().work.dropout > 0; }
+// Backward reads the norm behind the residual sum, or the dropout mask of the last sublayer; or the software knows no
+// better than to run the whole layer again.
+bool NeedsLayerOutput(const StageBuilder& stage) {
+  return stage.ctx().model.post_norm || stage.ctx().work.dropout > 0 || stage.ctx().strategy.recompute_unread;
+}
 
 ViewId Between(StageBuilder& stage, const std::string& prefix, const Layer& layer, std::size_t sub) {
   return stage.Act(prefix + "l" + std::to_string(layer.index) + ".x" + std::to_string(sub),

@@ -42,8 +42,23 @@ double OpTime::Matmul(const ir::Program& program, const ir::Op& op, bool accumul
 
 double OpTime::Memory(const ir::Program& program, const ir::Op& op) const {
   const MemoryShape shape = MemoryShapeOf(program, op);
-  if (const auto* loss = std::get_if<LossShape>(&shape)) return cost_.Loss(*loss);
-  return cost_.Traffic(std::get<TrafficShape>(shape));
+  const double time = std::holds_alternative<LossShape>(shape)
+                          ? cost_.Loss(std::get<LossShape>(shape))
+                          : cost_.Traffic(std::get<TrafficShape>(shape));
+  return time + Around(op);
+}
+
+// What software adds once per micro-batch around the loss and the embedding.
+double OpTime::Around(const ir::Op& op) const {
+  switch (op.kind) {
+    case OpKind::kXentGrad:
+    case OpKind::kMse:
+      return stack_->head_fixed.value;
+    case OpKind::kEmbed:
+      return op.attrs.Get(Attr::kAcc) == 0 ? stack_->embedding_fixed.value : 0.0;
+    default:
+      return 0;
+  }
 }
 
 double OpTime::Optimizer(const ir::Program& program, const ir::Op& op) const {
@@ -63,19 +78,22 @@ double OpTime::Optimizer(const ir::Program& program, const ir::Op& op) const {
   }
 }
 
-double OpTime::Host(const ir::Op& op) const {
+double OpTime::Host(const ir::Program& program, const ir::Op& op) const {
   const ir::OpClass op_class = ir::Info(op.kind).op_class;
   if (op_class == ir::OpClass::kInput) return 0;
   const bool whole = op.kind == OpKind::kAllReduce;
   if (op_class == ir::OpClass::kCollective)
     return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_;
+  const double unfused = op_class == ir::OpClass::kAttention
+                             ? cost_.UnfusedSoftmaxHost(AttentionShapeOf(program, op))
+                             : 0.0;
   switch (op.phase) {
     case ir::Phase::kForward:
     case ir::Phase::kRecompute:
-      return stack_->host_forward_op.value * host_factor_;
+      return (stack_->host_forward_op.value + unfused) * host_factor_;
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad:
-      return stack_->host_backward_op.value * host_factor_;
+      return (stack_->host_backward_op.value + unfused) * host_factor_;
     case ir::Phase::kInput:
     case ir::Phase::kParamGather:
     case ir::Phase::kGradReduce:

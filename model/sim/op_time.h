@@ -15,11 +15,12 @@ class OpTime {
   // Device seconds; 0 for communication and input. `accumulates`: gradients are added up over
   // several micro-batches.
   double Device(const ir::Program& program, const ir::Op& op, bool accumulates) const;
-  double Host(const ir::Op& op) const;
+  double Host(const ir::Program& program, const ir::Op& op) const;
 
  private:
   double Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const;
   double Memory(const ir::Program& program, const ir::Op& op) const;
+  double Around(const ir::Op& op) const;
   double Optimizer(const ir::Program& program, const ir::Op& op) const;
 
   OpCost cost_;

@@ -112,7 +112,7 @@ class StageBuilder {
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[static_cast<std::size_t>(i)];
     const ir::Op& op = OpOf(at);
-    issued_ += time_.Host(op);
+    issued_ += time_.Host(program_, op);
     const int32_t last = latest_[op.stream];
     const bool joins = !Communicates(op) && at.waits.empty() && last >= 0 && Joinable(last);
     if (joins) {

@@ -23,6 +23,7 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   s.frame_pool = below(2) != 0;
   s.flash_attention = below(2) != 0;
   s.fp32_grads = below(2) != 0;
+  s.recompute_unread = below(2) != 0;
   c->uniform_dtype = below(4) != 0;  // mixed element sizes cost twice the time
   c->order_seed = (*random)();
 }

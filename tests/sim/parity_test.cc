@@ -30,7 +30,6 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   model_.layers = 24;
   if (row.zero < 2) strategy.bucket_layers = static_cast<int>(model_.layers);
   model_.vocab = 2048, model_.max_positions = 1024;
-  stack_.recompute_whole_layer = 0;
   // The closed form gives a reduction inside the passes the bandwidth of a gather.
   stack_.gather_nic_use = stack_.data_nic_use, stack_.gather_scaleup_use = stack_.data_scaleup_use;
   stack_.gather_latency = Seconds(0);
