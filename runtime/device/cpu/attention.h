@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands and tiling that forward and backward attention share.
+#pragma once
+
+#include <vector>
+
+#include "runtime/device/cpu/dropout.h"
+
+namespace orrery::cpu {
+
+constexpr int64_t kQueryBlock = 64;  // query rows whose scores are held at once
+
+// One kind of attention op: where head h of sample b stands in each operand. Offsets and widths in elements.
+struct AttentionShape {
+  int64_t batch, seq, seq_kv, nh, hd, buckets;
+  bool causal, flash, cross, drops;
+  float scale;
+  int64_t q_width, kv_width;  // of one row
+  int64_t queries_per_kv;     // query heads that share one key head
+  int64_t first_head;         // global index of head 0
+
+  int64_t QueryOffset(int64_t h) const {
+    return cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
+  }
+  int64_t KeyOffset(int64_t h) const {
+    return cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
+  }
+  int64_t Keys(int64_t i) const { return causal && i + 1 < seq_kv ? i + 1 : seq_kv; }  // visible to query i
+  int64_t Context() const { return seq * batch * nh * hd; }
+  int64_t Queries() const { return seq * batch * q_width; }
+  int64_t KeyValues() const { return seq_kv * batch * kv_width; }
+  int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
+  int64_t SavedElements() const { return flash ? seq * batch * nh : Probabilities(); }
+  int64_t ProbabilityRow(int64_t b, int64_t h, int64_t i) const { return ((b * nh + h) * seq + i) * seq_kv; }
+  int64_t LseAt(int64_t b, int64_t h, int64_t i) const { return (i * batch + b) * nh + h; }
+};
+AttentionShape MakeAttentionShape(const Frame& f, bool cross);
+
+// A block of query rows of one head of one sample.
+struct QueryBlock {
+  int64_t b, h, first, rows;
+  int64_t keys;  // visible to the last row
+};
+// Calls f(block) for all, heads of one sample in order, blocks from first to last.
+template <typename F>
+void ForEachQueryBlock(const AttentionShape& s, F f) {
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.nh; ++h) {
+      for (int64_t i = 0; i < s.seq; i += kQueryBlock) {
+        const int64_t rows = i + kQueryBlock < s.seq ? kQueryBlock : s.seq - i;
+        f(QueryBlock{b, h, i, rows, s.Keys(i + rows - 1)});
+      }
+    }
+  }
+}
+
+// T5's relative position bias (Raffel et al. 2020) by distance: row(h, i)[j] is the bias of key j for query i.
+class RelativeBias {
+ public:
+  // table: [buckets, nh]
+  RelativeBias(Frame& f, const AttentionShape& s, const float* table);
+  const float* Row(int64_t h, int64_t i) const { return by_distance_ + h * distances_ + seq_ - 1 - i; }
+  float* GradRow(int64_t h, int64_t i) const { return grad_ + h * distances_ + seq_ - 1 - i; }
+  void StartGrad(Frame& f);
+  void AddGradTo(float* dtable) const;
+
+ private:
+  int64_t seq_, nh_, distances_;  // distances: key - query from 1 - seq to seq_kv - 1
+  std::vector<int64_t> bucket_;   // by distance
+  float *by_distance_, *grad_ = nullptr;  // [nh, distances]
+};
+
+// What the forward pass leaves for the backward pass. mask and dropped: materialised attention with dropout only.
+struct SavedAttention {
+  float* softmax;  // probabilities, or with flash the log of each row's sum
+  float *mask = nullptr, *dropped = nullptr;
+};
+
+// Scores of a block, scaled and biased, into p[rows, ld] (columns up to the block's keys).
+void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const float* q, const float* kv,
+                 const RelativeBias* bias, float* p, int64_t ld);
+
+}  // namespace orrery::cpu

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products by oneDNN. Each thread that comes here computes alone: ranks may be threads of one process.
+#include <dnnl.hpp>
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "runtime/device/cpu/gemm.h"
+
+namespace orrery::cpu {
+namespace {
+
+using dnnl::memory;
+
+// The library is built on OpenMP and asks it for its team size, a setting of the calling thread.
+void UseOneThread() {
+  static thread_local const bool done = [] {
+    omp_set_num_threads(1);
+    return true;
+  }();
+  (void)done;
+}
+
+void CheckStatus(dnnl_status_t status) {
+  if (status != dnnl_success) throw KernelError(fmt::format("mm: oneDNN refused the product, status {}", int(status)));
+}
+
+struct CachedProduct {
+  dnnl::matmul primitive;
+  memory a, b, bias, c;
+};
+
+using Shape = std::tuple<bool, bool, bool, bool, bool, int64_t, int64_t, int64_t>;
+
+struct ProductCache {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::map<Shape, std::optional<CachedProduct>> products;  // nullopt: refused
+};
+
+memory::desc MatrixDesc(int64_t rows, int64_t columns, memory::data_type type, bool transposed) {
+  return {{rows, columns}, type, transposed ? memory::dims{1, rows} : memory::dims{columns, 1}};
+}
+
+std::optional<CachedProduct> MakeProduct(const dnnl::engine& engine, const Bf16Product& p) {
+  const auto a = MatrixDesc(p.m, p.k, memory::data_type::bf16, p.ta);
+  const auto b = MatrixDesc(p.k, p.n, memory::data_type::bf16, p.tb);
+  const auto c = MatrixDesc(p.m, p.n, p.c_is_bf16 ? memory::data_type::bf16 : memory::data_type::f32, false);
+  const auto bias = MatrixDesc(1, p.n, memory::data_type::f32, false);
+  dnnl::primitive_attr attr;
+  if (p.acc) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0f);
+    attr.set_post_ops(ops);
+  }
+  try {
+    const dnnl::matmul::desc desc = p.bias != nullptr ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::primitive_desc made(desc, attr, engine);
+    return CachedProduct{dnnl::matmul(made), memory(a, engine, nullptr), memory(b, engine, nullptr),
+                         memory(bias, engine, nullptr), memory(c, engine, nullptr)};
+  } catch (const dnnl::error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void Gemm(Frame&, const GemmArgs& g) {
+  UseOneThread();
+  CheckStatus(dnnl_sgemm(g.ta ? 'T' : 'N', g.tb ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a, g.lda, g.b, g.ldb, g.beta, g.c,
+                         g.ldc));
+}
+
+bool Bf16Gemm(const Bf16Product& p) {
+  static const bool fast = __builtin_cpu_supports("avx512bf16") != 0;
+  if (!fast) return false;
+  UseOneThread();
+  static thread_local ProductCache cache;
+  const Shape shape{p.ta, p.tb, p.acc, p.bias != nullptr, p.c_is_bf16, p.m, p.n, p.k};
+  auto at = cache.products.find(shape);
+  if (at == cache.products.end()) at = cache.products.emplace(shape, MakeProduct(cache.engine, p)).first;
+  if (!at->second) return false;
+  CachedProduct& product = *at->second;
+  product.a.set_data_handle(const_cast<void*>(p.a));
+  product.b.set_data_handle(const_cast<void*>(p.b));
+  product.c.set_data_handle(p.c);
+  std::unordered_map<int, memory> args{{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
+  if (p.bias != nullptr) {
+    product.bias.set_data_handle(const_cast<float*>(p.bias));
+    args.emplace(DNNL_ARG_BIAS, product.bias);
+  }
+  product.primitive.execute(cache.stream, args);
+  cache.stream.wait();
+  return true;
+}
+
+std::string_view GemmBackend() {
+  static const std::string name = [] {
+    const dnnl_version_t* v = dnnl_version();
+    return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
+  }();
+  return name;
+}
+
+}  // namespace orrery::cpu

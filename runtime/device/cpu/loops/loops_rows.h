@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops over rows: column sums, norms, softmax, cross entropy. Sums run in a fixed number of lanes, in a fixed order.
+#pragma once
+
+#include "runtime/device/cpu/loops/loops_math.h"
+
+namespace orrery::cpu {
+namespace {
+
+constexpr float kNormEpsilon = 1e-5f;
+
+float SumOf(const float* x, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+float DotLoop(const float* x, const float* y, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void ColSumLoop(const float* x, float* sum, int64_t rows, int64_t h) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float *a = x + r * h, *b = a + h, *c = b + h, *d = c + h;
+    ORRERY_SIMD for (int64_t i = 0; i < h; ++i) sum[i] += (a[i] + b[i]) + (c[i] + d[i]);
+  }
+  for (; r < rows; ++r) {
+    const float* a = x + r * h;
+    ORRERY_SIMD for (int64_t i = 0; i < h; ++i) sum[i] += a[i];
+  }
+}
+
+void LnRow(const float* x, const float* gamma, const float* beta, float* y, float* stats, int64_t h) {
+  const float count = static_cast<float>(h), mean = SumOf(x, h) / count;
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t c = 0; c < h; ++c) squares += (x[c] - mean) * (x[c] - mean);
+  const float rstd = 1.0f / __builtin_sqrtf(squares / count + kNormEpsilon);
+  ORRERY_SIMD for (int64_t c = 0; c < h; ++c) y[c] = (x[c] - mean) * rstd * gamma[c] + beta[c];
+  stats[0] = mean;
+  stats[1] = rstd;
+}
+
+void LnBwdRow(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual, float* dx,
+              int64_t h) {
+  const float mean = stats[0], rstd = stats[1];
+  float sum_g = 0, sum_gx = 0;  // of dy gamma, and of dy gamma times the normalised x
+#pragma omp simd reduction(+ : sum_g, sum_gx)
+  for (int64_t c = 0; c < h; ++c) {
+    const float g = dy[c] * gamma[c];
+    sum_g += g;
+    sum_gx += g * ((x[c] - mean) * rstd);
+  }
+  const float mean_g = sum_g / static_cast<float>(h), mean_gx = sum_gx / static_cast<float>(h);
+  if (residual != nullptr) {
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
+      dx[c] = rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx) + residual[c];
+  } else {
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
+      dx[c] = rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx);
+  }
+}
+
+void LnWgrad(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t rows,
+             int64_t h) {
+  int64_t r = 0;
+  for (; r + 2 <= rows; r += 2) {
+    const float *dy0 = dy + r * h, *dy1 = dy0 + h, *x0 = x + r * h, *x1 = x0 + h;
+    const float mean0 = stats[2 * r], rstd0 = stats[2 * r + 1], mean1 = stats[2 * r + 2], rstd1 = stats[2 * r + 3];
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
+      dgamma[c] += dy0[c] * ((x0[c] - mean0) * rstd0) + dy1[c] * ((x1[c] - mean1) * rstd1);
+      dbeta[c] += dy0[c] + dy1[c];
+    }
+  }
+  for (; r < rows; ++r) {
+    const float *dy0 = dy + r * h, *x0 = x + r * h, mean = stats[2 * r], rstd = stats[2 * r + 1];
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
+      dgamma[c] += dy0[c] * ((x0[c] - mean) * rstd);
+      dbeta[c] += dy0[c];
+    }
+  }
+}
+
+void RmsRow(const float* x, const float* gamma, float* y, float* stats, int64_t h) {
+  const float rstd = 1.0f / __builtin_sqrtf(DotLoop(x, x, h) / static_cast<float>(h) + kNormEpsilon);
+  ORRERY_SIMD for (int64_t c = 0; c < h; ++c) y[c] = x[c] * rstd * gamma[c];
+  stats[0] = rstd;
+}
+
+void RmsBwdRow(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual,
+               float* dx, int64_t h) {
+  const float rstd = stats[0];
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t c = 0; c < h; ++c) sum += dy[c] * gamma[c] * (x[c] * rstd);
+  const float mean_gx = sum / static_cast<float>(h);
+  if (residual != nullptr) {
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
+      dx[c] = rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx) + residual[c];
+  } else {
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] = rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx);
+  }
+}
+
+void RmsWgrad(const float* dy, const float* x, const float* stats, float* dgamma, int64_t rows, int64_t h) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *dy0 = dy + r * h, *x0 = x + r * h, rstd = stats[r];
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dgamma[c] += dy0[c] * (x0[c] * rstd);
+  }
+}
+
+float MaxRow(const float* x, int64_t n) {
+  float top = -__builtin_inff();
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = Max(x[i], top);
+  return top;
+}
+
+float SumExpRow(const float* x, float top, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += Exp(x[i] - top);
+  return sum;
+}
+
+void XentGradRow(const float* x, float top, float factor, float* dx, int64_t n) {
+  ORRERY_SIMD for (int64_t i = 0; i < n; ++i) dx[i] = Exp(x[i] - top) * factor;
+}
+
+float SoftmaxRow(float* p, int64_t n, int64_t width) {
+  const float top = MaxRow(p, n);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < n; ++j) {
+    p[j] = Exp(p[j] - top);
+    sum += p[j];
+  }
+  const float inverse = 1.0f / sum;
+  ORRERY_SIMD for (int64_t j = 0; j < n; ++j) p[j] *= inverse;
+  for (int64_t j = n; j < width; ++j) p[j] = 0.0f;
+  return top + __builtin_logf(sum);
+}
+
+void ExpRow(float* p, float log_sum, int64_t n, int64_t width) {
+  ORRERY_SIMD for (int64_t j = 0; j < n; ++j) p[j] = Exp(p[j] - log_sum);
+  for (int64_t j = n; j < width; ++j) p[j] = 0.0f;
+}
+
+void ScoreGradRow(const float* p, const float* kept, float mean, float* dp, int64_t n, int64_t width) {
+  if (kept != nullptr) {
+    ORRERY_SIMD for (int64_t j = 0; j < n; ++j) dp[j] = p[j] * (kept[j] * dp[j] - mean);
+  } else {
+    ORRERY_SIMD for (int64_t j = 0; j < n; ++j) dp[j] = p[j] * (dp[j] - mean);
+  }
+  for (int64_t j = n; j < width; ++j) dp[j] = 0.0f;
+}
+
+}  // namespace
+}  // namespace orrery::cpu
