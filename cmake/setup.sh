@@ -113,7 +113,7 @@ configure() {
 # Shows "[12/80]" in place on a terminal; the whole output goes to the log.
 follow() {
   if [ -t 2 ]; then
-    tee -a "$log" | sed -un 's/^\(\[[0-9]*\/[0-9]*\]\).*/\r  \1 /p' | tr -d '\n' >&2
+    tee -a "$log" | sed -un 's/^\(\[[0-9]*\/[0-9]*\]\).*/\r  \1 /p' | stdbuf -o0 tr -d '\n' >&2
     printf '\r            \r' >&2
   else
     cat >>"$log"
