@@ -53,12 +53,17 @@ std::string DataPath(const std::string& name) {
 }
 
 std::string ScratchFolder() {
-  static const std::string folder = [] {
-    std::string name = (std::filesystem::temp_directory_path() / "plan-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) abort();
-    return name;
-  }();
-  return folder;
+  static const struct Folder {
+    Folder() : name((std::filesystem::temp_directory_path() / "plan-test-XXXXXX").string()) {
+      if (mkdtemp(name.data()) == nullptr) abort();
+    }
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(name, ignored);
+    }
+    std::string name;
+  } folder;
+  return folder.name;
 }
 
 void WriteText(const std::string& path, const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -117,7 +118,9 @@ TEST(Diagnostics, KeepsABoundedNumber) {
 
 class ReadSourceTest : public ::testing::Test {
  protected:
-  void SetUp() override { path_ = ::testing::TempDir() + "orrery_read_source_test"; }
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "orrery_read_source_test." + std::to_string(getpid());
+  }
   void TearDown() override { std::remove(path_.c_str()); }
   void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
   std::string ErrorOf(const std::string& path, std::size_t most = 100) {
