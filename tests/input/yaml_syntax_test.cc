@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "model/input/node.h"
 #include "tests/input/read_text.h"
@@ -181,11 +181,10 @@ TEST(Yaml, NoLongTextStallsTheReader) {
   };
   for (const char* part :
        {"- a: b\n", "a ", "a: b\n", "'", "\"", "[],", "#", "- |\n x\n", ":", "&a ", "!", "\n"}) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // of this process: others may keep the cores busy
     ErrorsOf(repeat(part, 400000));
     ErrorsOf("[" + repeat(part, 400000));
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 20) << part;
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 20) << part;
   }
 }
 
