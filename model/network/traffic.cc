@@ -83,7 +83,10 @@ int64_t TreeParent(int64_t p, int64_t n) {
   return up <= n ? up : p ^ step;
 }
 
-TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, LinkCounter* counter) {
+// `in_switch`: the switch of a node adds up, so that each of its GPUs sends and receives everything
+// once, as the edges of a ring through it do; without it a chain sends down what it sent up.
+TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, bool in_switch,
+                   LinkCounter* counter) {
   TrafficPhase phase;
   const int channels = ChannelCount(cluster, nodes);
   const auto count = static_cast<int64_t>(nodes.size());
@@ -96,7 +99,11 @@ TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, LinkCounter* coun
       };
       for (int64_t n = 0; n < count; ++n) {
         const std::vector<int64_t> chain = Walk(nodes[static_cast<std::size_t>(n)], 0, c);
-        for (std::size_t i = 1; i < chain.size(); ++i) both(chain[i - 1], chain[i]);
+        for (std::size_t i = 1; i < chain.size() && !in_switch; ++i) both(chain[i - 1], chain[i]);
+        for (std::size_t i = 0; in_switch && i < chain.size(); ++i) {
+          const int64_t next = chain[(i + 1) % chain.size()];
+          if (next != chain[i]) counter->AddEdge(chain[i], next, turn);
+        }
         const int64_t parent = TreeParent((n + shift) % count + 1, count);
         if (parent == 0) continue;
         const auto above = static_cast<std::size_t>((parent - 1 - shift + count) % count);
@@ -178,7 +185,7 @@ Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
     return {Rings(cluster_, nodes, 1.0, &counter_, members.front())};
   if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce &&
       nodes.size() > 1) {
-    return {Trees(cluster_, nodes, &counter_)};
+    return {Trees(cluster_, nodes, algorithm == "nvls-tree", &counter_)};
   }
   if (algorithm == "hierarchical" && IsReduction(collective) && nodes.size() > 1) {
     return Hierarchical(collective, cluster_, nodes, &counter_);

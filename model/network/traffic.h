@@ -15,7 +15,8 @@
 //   hierarchical  inside the nodes, then one ring per local rank between them, then inside again
 //   direct        all-to-all: S/n from every rank to every other one
 //   send-recv     S from the first member to the second
-// In-switch algorithms (nvls, nvls-tree) put on the links of a switched node what rings put there.
+// In-switch algorithms put on the links of a switched node: nvls what a ring puts there, nvls-tree S
+// out of and into every GPU.
 #pragma once
 
 #include <span>
