@@ -84,6 +84,16 @@ void PlanReadme() {
   fmt::print("plan_bert_1_5b_32_nodes_best_step = {:.3f} s\n", result.ranked.front().time.total);
 }
 
+// What the simulation of the best five adds.
+void Refined(const char* name, SearchRequest request) {
+  request.refine = 5;
+  request.threads = 2;
+  const double start = Now();
+  const SearchResult result = Search(request);
+  fmt::print("{}_refined_wall = {:.3f} s\n", name, Now() - start);
+  fmt::print("{}_refined = {} layouts\n", name, result.refinement->simulated);
+}
+
 }  // namespace
 }  // namespace orrery
 
@@ -91,4 +101,6 @@ int main() {
   orrery::EvaluateAll();
   orrery::SearchAll();
   orrery::PlanReadme();
+  orrery::Refined("plan_bert_1_5b_32_nodes", orrery::ReadmeJob());
+  orrery::Refined("search_gpt3_175b_4096_gpus", orrery::LargeJob());
 }

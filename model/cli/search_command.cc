@@ -13,10 +13,13 @@
 namespace orrery::cli {
 namespace {
 
+constexpr int64_t kRefine = 5;
+constexpr int64_t kMostRefined = 100;
+
 struct SearchFlags {
   JobFlags job;
   LayoutFlags layout;
-  Flag objective, top, json;
+  Flag objective, top, refine, json;
   FlagSet set{
       "--model NAME [flags]",
       "Finds the best parallel layout and batch split of a training job on a cluster: how fast it "
@@ -36,6 +39,10 @@ struct SearchFlags {
               "time (default), cost (of a step) or tokens-per-dollar", Words::kList,
               NamesOf<Objective>(report::kObjectiveNames));
     set.Value(&top, "--top", "K", "layouts to print (default 5)");
+    set.Value(&refine, "--refine", "K",
+              fmt::format("best layouts to simulate with contention and to rank by it (default {}, "
+                          "0: none)",
+                          kRefine));
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.plan/1, instead of text or into FILE", Words::kFile);
   }
@@ -87,6 +94,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const auto objective =
       ReadChoice<Objective>(flags.objective, report::kObjectiveNames, &diagnostics);
   const auto top = ReadInteger(flags.top, 1, 1000, &diagnostics);
+  const auto refine = ReadInteger(flags.refine, 0, kMostRefined, &diagnostics);
   diagnostics.ThrowIfAny();
   report::Job job = flags.job.Resolve();
   job.request.fixed = flags.layout.Read();
@@ -98,6 +106,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
           "--node-price says what a node costs, such as 20USD/h"}});
   }
   job.request.top = static_cast<int>(top.value_or(5));
+  job.request.refine = static_cast<int>(refine.value_or(kRefine));
   const SearchResult result = [&] {
     const Progress progress;
     return Search(job.request, job.profiles);

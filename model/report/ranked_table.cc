@@ -62,6 +62,11 @@ const Field kFields[] = {
     {{"step time\n(80 % interval)"},
      [](const Candidate& c) { return TimeWithInterval(c.time); },
      nullptr},
+    {{"simulated", true},
+     [](const Candidate& c) {
+       return c.simulated ? Format(Seconds(c.simulated->seconds)) : std::string("-");
+     },
+     "-"},
     {{"tokens/s", true}, [](const Candidate& c) { return Scaled(c.tokens_per_second); }, nullptr},
     {{"MFU", true}, [](const Candidate& c) { return Percent(c.mfu); }, nullptr},
     {{"memory", true}, Memory, nullptr},

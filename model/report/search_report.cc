@@ -10,6 +10,7 @@
 #include "model/report/memory_report.h"
 #include "model/report/names.h"
 #include "model/report/ranked_table.h"
+#include "model/report/refinement_report.h"
 #include "model/report/table.h"
 #include "model/report/time_report.h"
 #include "model/units/text.h"
@@ -71,7 +72,12 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                        Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
                        MfuFormula(job, first), PeakSource(job)),
            2));
-  return text + NearlyFull(job, result);
+  if (result.refinement && result.refinement->simulated > 0) {
+    text += fmt::format("  {}\n", Fold("simulated: the step played op by op; interval, tokens/s, MFU "
+                                       "and price follow the closed form.",
+                                       2));
+  }
+  return text + NearlyFull(job, result) + RefinementText(result);
 }
 
 std::string Ties(const SearchResult& result) {
@@ -218,7 +224,12 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["objective"] = Name(job.request.objective);
   json["feasible"] = result.feasible();
   json["complete"] = result.complete;
-  json["ranked"] = ArrayOf(result.ranked, CandidateJson);
+  json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
+    nlohmann::ordered_json one = CandidateJson(candidate);
+    if (result.refinement) one.update(SimulatedJson(candidate));
+    return one;
+  });
+  if (result.refinement) json["refinement"] = RefinementJson(*result.refinement);
   json["comparisons"] = ArrayOf(result.comparisons, [](const Comparison& comparison) {
     nlohmann::ordered_json one = {{"other", CandidateJson(comparison.other)},
                                   {"words", comparison.words}};

@@ -80,16 +80,26 @@ std::string LimitWords(const char* what, double before, double after) {
 Comparison Compare(const Candidate& winner, const Candidate& other) {
   Comparison comparison;
   comparison.other = other;
-  for (const Term& term : kTerms) {
-    comparison.terms.push_back({term.name, other.time.*term.member - winner.time.*term.member});
+  const bool simulated = winner.simulated && other.simulated;
+  if (simulated) {
+    for (std::size_t i = 0; i < winner.simulated->terms.size(); ++i) {
+      const SimulatedTerm &a = winner.simulated->terms[i], &b = other.simulated->terms[i];
+      comparison.terms.push_back({a.term, b.simulated - a.simulated});
+    }
+  } else {
+    for (const Term& term : kTerms) {
+      comparison.terms.push_back({term.name, other.time.*term.member - winner.time.*term.member});
+    }
   }
   std::stable_sort(comparison.terms.begin(), comparison.terms.end(), [](const auto& a, const auto& b) {
     return std::abs(a.seconds) > std::abs(b.seconds);
   });
-  const double longer = other.time.total / winner.time.total - 1.0;
-  comparison.words = fmt::format("against {} ({} per step, {:+.1f} %) the winner {}",
-                                 DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
-                                 100.0 * longer, SavesAndPays(comparison.terms, winner.time.total));
+  const double mine = simulated ? winner.simulated->seconds : winner.time.total;
+  const double its = simulated ? other.simulated->seconds : other.time.total;
+  const char* engine = simulated ? ", simulated" : winner.closed_rank > 1 ? " by the closed form" : "";
+  comparison.words = fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
+                                 DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
+                                 100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
   return comparison;
 }
 

@@ -6,6 +6,7 @@
 
 namespace orrery {
 
+// Term by term in the simulation when both were simulated, else in the closed form.
 Comparison Compare(const Candidate& winner, const Candidate& other);
 
 // The winner's step with twice of each resource, and without a memory limit, largest gain first.

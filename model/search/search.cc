@@ -6,27 +6,71 @@
 #include <chrono>
 
 #include "model/search/explain.h"
+#include "model/search/refine.h"
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kComparisons = 3;
 constexpr std::size_t kNearMisses = 3;
+constexpr std::size_t kMostChanges = 3;
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void RankCandidates(Runner& runner, const SearchRequest& request, SearchResult* result) {
+std::size_t Shown(const SearchRequest& request) { return static_cast<std::size_t>(std::max(1, request.top)); }
+
+void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
   runner.Run();
-  while (static_cast<int>(result->ranked.size()) < std::max(1, request.top)) {
+  while (result->ranked.size() < wanted) {
     auto candidate = runner.Next();
     if (!candidate) break;
-    if (!result->ranked.empty()) {
-      const StepTime& first = result->ranked.front().time;
-      candidate->tie_with_first = candidate->time.low <= first.high && first.low <= candidate->time.high;
-    }
     result->ranked.push_back(std::move(*candidate));
+  }
+}
+
+void RefineRanked(const Runner& runner, const SearchRequest& request, SearchResult* result) {
+  if (request.refine < 1 || !result->feasible()) return;
+  result->refinement = Refine(request, runner, &result->ranked);
+  if (result->refinement->ranked_by_simulation) {
+    result->refinement->changes = OrderChanges(result->ranked, Shown(request), kMostChanges);
+  }
+}
+
+// The best by the closed form, wherever the simulation put it.
+const Candidate& FastestClosed(const std::vector<Candidate>& ranked) {
+  return *std::min_element(ranked.begin(), ranked.end(),
+                           [](const auto& a, const auto& b) { return a.closed_rank < b.closed_rank; });
+}
+
+// Comparisons go by the engine that ranked.
+void AddSimulated(const SearchResult& result, Candidate* other) {
+  if (!result.refinement || !result.refinement->ranked_by_simulation) return;
+  for (const Candidate& candidate : result.ranked) {
+    if (candidate.nodes == other->nodes && candidate.global_batch == other->global_batch &&
+        DescribeLayout(candidate.strategy) == DescribeLayout(other->strategy))
+      other->simulated = candidate.simulated;
+  }
+}
+
+void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles& profiles, SearchResult* result) {
+  const Candidate& winner = result->ranked.front();
+  for (Candidate& other : runner.OtherLayouts(winner, kComparisons)) {
+    AddSimulated(*result, &other);
+    result->comparisons.push_back(Compare(winner, other));
+  }
+  const Candidate& fastest = FastestClosed(result->ranked);
+  const bool memory_limits = result->unlimited && result->unlimited->time.total < fastest.time.total;
+  result->limits = NextLimits(request, profiles, winner, memory_limits ? result->unlimited : std::nullopt);
+  result->near_misses = runner.NearMisses(&fastest, kNearMisses);
+}
+
+void MarkTies(SearchResult* result) {
+  for (std::size_t i = 1; i < result->ranked.size(); ++i) {
+    const StepTime& first = result->ranked.front().time;
+    Candidate& candidate = result->ranked[i];
+    candidate.tie_with_first = candidate.time.low <= first.high && first.low <= candidate.time.high;
   }
 }
 
@@ -48,7 +92,8 @@ Profiles LoadProfiles(const SearchRequest& request) {
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) {
   SearchResult result;
   Runner runner(request, profiles);
-  RankCandidates(runner, request, &result);
+  RankCandidates(runner, Shown(request), &result);
+  MarkTies(&result);
   result.counts = runner.counts();
   return result;
 }
@@ -57,17 +102,15 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   const double start = Now();
   SearchResult result;
   Runner runner(request, profiles);
-  RankCandidates(runner, request, &result);
+  RankCandidates(runner, std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine))), &result);
+  RefineRanked(runner, request, &result);
+  MarkTies(&result);
   if (const auto unlimited = runner.BestOf(&JobResult::unlimited)) {
     result.unlimited = runner.Complete(*unlimited, false);
   }
   if (result.feasible()) {
-    const Candidate& winner = result.ranked.front();
-    for (Candidate& other : runner.OtherLayouts(winner, kComparisons)) {
-      result.comparisons.push_back(Compare(winner, other));
-    }
-    result.limits = NextLimits(request, profiles, winner, result.unlimited);
-    result.near_misses = runner.NearMisses(&winner, kNearMisses);
+    ExplainWinner(runner, request, profiles, &result);
+    if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
   } else {
     if (const auto closest = runner.BestOf(&JobResult::smallest)) result.closest = runner.Complete(*closest, true);
     result.near_misses = runner.NearMisses(nullptr, kNearMisses);

@@ -53,6 +53,8 @@ struct SearchRequest {
   std::optional<DollarsPerHour> node_price;  // empty: the topology's
   int window = 0;                         // executor's look-ahead for verify; 0: no bound
   int threads = 0;                        // 0: as many as the machine has
+  int refine = 0;                         // simulate the best so many and rank them by it; 0: none
+  double refine_ops = 5e6;                // effort that simulations may take together, see refine.h
 };
 
 // Profiles that the prediction rests on; LoadProfiles reads those that the request names.
@@ -63,6 +65,23 @@ struct Profiles {
 };
 // Throws InputError: unknown GPU, fabric or framework.
 Profiles LoadProfiles(const SearchRequest& request);
+
+// A part of the step on the GPU that computes longest, by both engines.
+struct SimulatedTerm {
+  std::string term;             // "data-parallel communication": exposed; "waiting": for others, the bubble
+  double closed = 0;            // seconds; their sums lack the closed form's fixed costs
+  double simulated = 0;
+  double contention = 0;        // what its messages took beyond their time with all links to themselves
+  std::string shared_link;      // where contention is worst: "n0.nic1 -> leaf2"
+  std::vector<std::string> shared_with;  // other terms' traffic on that link; empty: only its own kind
+};
+
+// A step played op by op with contention.
+struct SimulatedStep {
+  double seconds = 0;           // the closed form's fixed costs included
+  int64_t ops = 0;              // executed
+  std::vector<SimulatedTerm> terms;
+};
 
 struct Candidate {
   Strategy strategy;
@@ -77,6 +96,8 @@ struct Candidate {
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
   bool tie_with_first = false;  // the intervals of both step times overlap
   int verify_findings = 0;      // of ir::Verify on the lowered plan; 0 unless this program has a fault
+  std::optional<SimulatedStep> simulated;
+  int closed_rank = 0;          // place by the closed form, from 1; 0: nothing was refined
 };
 
 // Strategies that one reason kept out, with the best example.
@@ -123,6 +144,21 @@ struct Remedy {
   Candidate candidate;          // best plan with it, memory exact
 };
 
+// How far simulation went and what it changed.
+struct Refinement {
+  struct Skipped {
+    int rank = 0;               // by the closed form
+    double ops = 0;             // effort that it would take
+    std::string why;
+    auto operator<=>(const Skipped&) const = default;
+  };
+  int asked = 0, simulated = 0;
+  bool ranked_by_simulation = false;  // all that were asked for could be simulated
+  double disagreement = 0;      // largest |closed form / simulation - 1|
+  std::vector<Skipped> skipped;
+  std::vector<std::string> changes;   // of the order, in words
+};
+
 struct SearchResult {
   std::vector<Candidate> ranked;        // best first, at most `top`; empty: nothing fits
   std::vector<Comparison> comparisons;  // against the best of up to three other layouts
@@ -132,6 +168,7 @@ struct SearchResult {
   std::vector<Rejection> rejections;    // most strategies first
   std::vector<Remedy> remedies;         // when nothing fits
   std::optional<Candidate> closest;     // when nothing fits: least memory, report exact
+  std::optional<Refinement> refinement; // when the request asks for it
   SearchCounts counts;
   bool complete = true;                 // every strategy of the space is accounted for: the first is optimal
 

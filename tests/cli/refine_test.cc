@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan --refine K`: the simulated column, its section, its JSON, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Outcome Plan(std::vector<std::string> more) {
+  std::vector<std::string> words = {"--nodes", "2", "--model", "gpt2-xl", "--topology", "aws-p4d"};
+  words.insert(words.end(), more.begin(), more.end());
+  return RunPlan(words);
+}
+
+TEST(Refine, IsOnUnlessTurnedOff) {
+  const std::string by_default = Plan({}).out;
+  EXPECT_THAT(by_default, AllOf(HasSubstr("simulated"), HasSubstr("agree within")));
+  EXPECT_EQ(by_default, Plan({"--refine", "5"}).out);
+  const Outcome off = Plan({"--refine", "0"});
+  EXPECT_EQ(off.code, 0);
+  EXPECT_THAT(off.out, AllOf(Not(HasSubstr("imulat")), Not(HasSubstr("order"))));
+}
+
+TEST(Refine, SaysTheSameTwice) {
+  EXPECT_EQ(Plan({"--refine", "8"}).out, Plan({"--refine", "8"}).out);
+}
+
+TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
+  const auto json = nlohmann::json::parse(Plan({"--json", "--refine", "3"}).out);
+  EXPECT_EQ(json["refinement"]["asked"], 3);
+  EXPECT_EQ(json["refinement"]["simulated"], 3);
+  EXPECT_TRUE(json["refinement"]["order_changes"].is_array());
+  double largest = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto& one = json["ranked"][i];
+    const double closed = one["step_time_s"], simulated = one["simulated"]["step_time_s"];
+    largest = std::max(largest, std::abs(closed / simulated - 1));
+    EXPECT_LE(one["closed_form_rank"], 3);
+    EXPECT_EQ(one["simulated"]["terms"].size(), 5u);
+  }
+  EXPECT_DOUBLE_EQ(largest, json["refinement"]["disagreement"]);
+  EXPECT_TRUE(json["ranked"][3]["simulated"].is_null());
+  const auto plain = nlohmann::json::parse(Plan({"--json", "--refine", "0"}).out);
+  EXPECT_FALSE(plain.contains("refinement"));
+  EXPECT_FALSE(plain["ranked"][0].contains("simulated"));
+}
+
+TEST(Refine, BigJobsAreLeftToTheClosedForm) {
+  const Outcome outcome = RunPlan({"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("not simulated: "), HasSubstr("the order is the closed form's")));
+}
+
+TEST(Refine, RefusesWhatIsNoCount) {
+  for (const auto& [value, said] : {std::pair{"-1", "-1 is too small"},
+                                    {"101", "101 is too large"},
+                                    {"all", "'all' is not a whole number"},
+                                    {"2.5", "'2.5' is not a whole number"}}) {
+    const Outcome outcome = Plan({"--refine", value});
+    EXPECT_EQ(outcome.code, 2) << value;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("--refine"), HasSubstr(said)));
+  }
+  EXPECT_THAT(Plan({"--refine"}).err, HasSubstr("--refine needs a value"));
+}
+
+}  // namespace
+}  // namespace orrery
