@@ -79,17 +79,46 @@ void RelativeBias::AddGradTo(float* dtable) const {
     for (int64_t d = 0; d < distances_; ++d) dtable[bucket_[d] * nh_ + h] += grad_[h * distances_ + d];
 }
 
-void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const float* q, const float* kv,
+void GatherHead(const float* from, int64_t step, int64_t rows, int64_t hd, float* to) {
+  for (int64_t r = 0; r < rows; ++r) std::copy(from + r * step, from + r * step + hd, to + r * hd);
+}
+
+void ScatterHead(const float* from, int64_t rows, int64_t hd, float* to, int64_t step) {
+  for (int64_t r = 0; r < rows; ++r) std::copy(from + r * hd, from + (r + 1) * hd, to + r * step);
+}
+
+HeadRows MakeHeadRows(Frame& f, const AttentionShape& s) {
+  return {f.Scratch(s.seq * s.hd), f.Scratch(s.seq_kv * s.hd), f.Scratch(s.seq_kv * s.hd)};
+}
+
+void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h, const HeadRows& rows) {
+  GatherHead(q + b * s.q_width + s.QueryOffset(h), s.batch * s.q_width, s.seq, s.hd, rows.q);
+  if (h % s.queries_per_kv != 0) return;
+  const float* keys = kv + b * s.kv_width + s.KeyOffset(h);
+  GatherHead(keys, s.batch * s.kv_width, s.seq_kv, s.hd, rows.k);
+  GatherHead(keys + s.hd, s.batch * s.kv_width, s.seq_kv, s.hd, rows.v);
+}
+
+void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const HeadRows& head,
                  const RelativeBias* bias, float* p, int64_t ld) {
-  const float* queries = q + (block.first * s.batch + block.b) * s.q_width + s.QueryOffset(block.h);
-  const float* keys = kv + block.b * s.kv_width + s.KeyOffset(block.h);
-  Gemm(f, {false, true, block.rows, block.keys, s.hd, s.scale, queries, s.batch * s.q_width, keys, s.batch * s.kv_width,
-           0.0f, p, ld});
+  Gemm(f, {false, true, block.rows, block.keys, s.hd, s.scale, head.q + block.first * s.hd, s.hd, head.k, s.hd, 0.0f, p,
+           ld});
   for (int64_t r = 0; bias != nullptr && r < block.rows; ++r)
     f.loops.add(p + r * ld, bias->Row(block.h, block.first + r), p + r * ld, s.Keys(block.first + r));
 }
 
 namespace {
+
+struct ForwardScratch {
+  HeadRows head;
+  float *p, *factors, *out;  // scores of a block, dropout factors of a row, context of a block
+};
+
+ForwardScratch MakeForwardScratch(Frame& f, const AttentionShape& s) {
+  const int64_t rows = std::min(kQueryBlock, s.seq);
+  return {MakeHeadRows(f, s), s.flash ? f.Scratch(rows * ScratchColumns(s.seq_kv)) : nullptr,
+          s.drops ? f.Scratch(s.seq_kv) : nullptr, f.Scratch(rows * s.hd)};
+}
 
 // Drops probabilities of a block into `to`. Materialised: the mask and the product are also kept, in full rows.
 void DropBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const QueryBlock& block, const float* p,
@@ -102,27 +131,35 @@ void DropBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const 
   }
 }
 
+void ForwardBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const QueryBlock& block,
+                  const RelativeBias* bias, const ForwardScratch& scratch, float* ctx, const SavedAttention& saved) {
+  const int64_t at = s.ProbabilityRow(block.b, block.h, block.first);
+  const int64_t ld = s.flash ? ScratchColumns(block.keys) : s.seq_kv;
+  float* p = s.flash ? scratch.p : saved.softmax + at;
+  BlockScores(f, s, block, scratch.head, bias, p, ld);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const float lse = f.loops.softmax_row(p + r * ld, s.Keys(block.first + r), ld);
+    if (s.flash) saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = lse;
+  }
+  float* weights = saved.dropped != nullptr ? saved.dropped + at : p;
+  float* mask = saved.mask != nullptr ? saved.mask + at : nullptr;
+  if (s.drops) DropBlock(f, s, dropout, block, p, ld, mask, scratch.factors, weights);
+  Gemm(f, {false, false, block.rows, s.hd, block.keys, 1.0f, weights, ld, scratch.head.v, s.hd, 0.0f, scratch.out, s.hd});
+  ScatterHead(scratch.out, block.rows, s.hd, ctx + s.ContextAt(block.b, block.h, block.first), s.batch * s.nh * s.hd);
+}
+
 void Forward(Frame& f, const AttentionShape& s, const float* q, const float* kv, const RelativeBias* bias, float* ctx,
              const SavedAttention& saved) {
   const Dropout dropout(f);
-  float* block_p = s.flash ? f.Scratch(std::min(kQueryBlock, s.seq) * s.seq_kv) : nullptr;
-  float *factors = s.drops ? f.Scratch(s.seq_kv) : nullptr;
-  ForEachQueryBlock(s, [&](const QueryBlock& block) {
-    const int64_t at = s.ProbabilityRow(block.b, block.h, block.first), ld = s.flash ? block.keys : s.seq_kv;
-    float* p = s.flash ? block_p : saved.softmax + at;
-    BlockScores(f, s, block, q, kv, bias, p, ld);
-    for (int64_t r = 0; r < block.rows; ++r) {
-      const float lse = f.loops.softmax_row(p + r * ld, s.Keys(block.first + r), ld);
-      if (s.flash) saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = lse;
+  const ForwardScratch scratch = MakeForwardScratch(f, s);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.nh; ++h) {
+      GatherHeads(s, q, kv, b, h, scratch.head);
+      ForEachQueryBlock(s, b, h, [&](const QueryBlock& block) {
+        ForwardBlock(f, s, dropout, block, bias, scratch, ctx, saved);
+      });
     }
-    float* weights = saved.dropped != nullptr ? saved.dropped + at : p;
-    if (s.drops)
-      DropBlock(f, s, dropout, block, p, ld, saved.mask != nullptr ? saved.mask + at : nullptr, factors, weights);
-    const float* values = kv + block.b * s.kv_width + s.KeyOffset(block.h) + s.hd;
-    float* out = ctx + ((block.first * s.batch + block.b) * s.nh + block.h) * s.hd;
-    Gemm(f, {false, false, block.rows, s.hd, block.keys, 1.0f, weights, ld, values, s.batch * s.kv_width, 0.0f, out,
-             s.batch * s.nh * s.hd});
-  });
+  }
 }
 
 SavedAttention OpenSaved(Frame& f, const AttentionShape& s) {

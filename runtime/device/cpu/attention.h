@@ -32,6 +32,7 @@ struct AttentionShape {
   int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
   int64_t SavedElements() const { return flash ? seq * batch * nh : Probabilities(); }
   int64_t ProbabilityRow(int64_t b, int64_t h, int64_t i) const { return ((b * nh + h) * seq + i) * seq_kv; }
+  int64_t ContextAt(int64_t b, int64_t h, int64_t i) const { return ((i * batch + b) * nh + h) * hd; }
   int64_t LseAt(int64_t b, int64_t h, int64_t i) const { return (i * batch + b) * nh + h; }
 };
 AttentionShape MakeAttentionShape(const Frame& f, bool cross);
@@ -41,18 +42,29 @@ struct QueryBlock {
   int64_t b, h, first, rows;
   int64_t keys;  // visible to the last row
 };
-// Calls f(block) for all, heads of one sample in order, blocks from first to last.
+// Calls f(block) for all blocks of a head, from first to last.
 template <typename F>
-void ForEachQueryBlock(const AttentionShape& s, F f) {
-  for (int64_t b = 0; b < s.batch; ++b) {
-    for (int64_t h = 0; h < s.nh; ++h) {
-      for (int64_t i = 0; i < s.seq; i += kQueryBlock) {
-        const int64_t rows = i + kQueryBlock < s.seq ? kQueryBlock : s.seq - i;
-        f(QueryBlock{b, h, i, rows, s.Keys(i + rows - 1)});
-      }
-    }
+void ForEachQueryBlock(const AttentionShape& s, int64_t b, int64_t h, F f) {
+  for (int64_t i = 0; i < s.seq; i += kQueryBlock) {
+    const int64_t rows = i + kQueryBlock < s.seq ? kQueryBlock : s.seq - i;
+    f(QueryBlock{b, h, i, rows, s.Keys(i + rows - 1)});
   }
 }
+
+// Rows of one head, copied together: where they lie they are a whole row of all heads and samples apart, often a
+// multiple of the page size, so that they would displace each other from the caches in every product.
+void GatherHead(const float* from, int64_t step, int64_t rows, int64_t hd, float* to);
+void ScatterHead(const float* from, int64_t rows, int64_t hd, float* to, int64_t step);
+
+struct HeadRows {
+  float *q, *k, *v;  // [seq or seq_kv, hd]
+};
+HeadRows MakeHeadRows(Frame& f, const AttentionShape& s);
+// k and v are copied for the first query head that shares them.
+void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h, const HeadRows& rows);
+
+// Columns of a block of scores in scratch memory: the visible keys, and room for whole vectors.
+inline int64_t ScratchColumns(int64_t keys) { return (keys + 15) / 16 * 16; }
 
 // T5's relative position bias (Raffel et al. 2020) by distance: row(h, i)[j] is the bias of key j for query i.
 class RelativeBias {
@@ -77,7 +89,7 @@ struct SavedAttention {
 };
 
 // Scores of a block, scaled and biased, into p[rows, ld] (columns up to the block's keys).
-void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const float* q, const float* kv,
+void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const HeadRows& head,
                  const RelativeBias* bias, float* p, int64_t ld);
 
 }  // namespace orrery::cpu

@@ -17,33 +17,56 @@ struct BackwardOperands {
   const float *dctx, *q, *kv, *ctx;
   SavedAttention saved;
   RelativeBias* bias;  // null: none
-  float *dq, *dkv;     // may be one buffer; dkv is zero on entry
+  float *dq, *dkv;     // may be one buffer
 };
 
 class BackwardPass {
  public:
   BackwardPass(Frame& f, const AttentionShape& s, const BackwardOperands& o)
-      : f_(f), s_(s), o_(o), dropout_(f), score_grad_(f.Scratch(std::min(kQueryBlock, s.seq) * s.seq_kv)) {
-    const int64_t block = std::min(kQueryBlock, s.seq) * s.seq_kv;
+      : f_(f), s_(s), o_(o), dropout_(f), head_(MakeHeadRows(f, s)), grad_(MakeHeadRows(f, s)),
+        dctx_(f.Scratch(s.seq * s.hd)) {
+    const int64_t block = std::min(kQueryBlock, s.seq) * ScratchColumns(s.seq_kv);
+    score_grad_ = f.Scratch(block);
     if (s.flash) p_ = f.Scratch(block);
     if (s.drops) kept_ = f.Scratch(block);
     if (s.drops && s.flash) dropped_ = f.Scratch(block);
   }
 
-  void Run(const QueryBlock& block) {
-    const int64_t at = s_.ProbabilityRow(block.b, block.h, block.first), ld = s_.flash ? block.keys : s_.seq_kv;
-    const float* p = s_.flash ? Recompute(block) : o_.saved.softmax + at;
+  void Run() {
+    for (int64_t b = 0; b < s_.batch; ++b)
+      for (int64_t h = 0; h < s_.nh; ++h) Head(b, h);
+  }
+
+ private:
+  void Head(int64_t b, int64_t h) {
+    GatherHeads(s_, o_.q, o_.kv, b, h, head_);
+    GatherHead(o_.dctx + s_.ContextAt(b, h, 0), s_.batch * s_.nh * s_.hd, s_.seq, s_.hd, dctx_);
+    if (h % s_.queries_per_kv == 0) {
+      std::fill(grad_.k, grad_.k + s_.seq_kv * s_.hd, 0.0f);
+      std::fill(grad_.v, grad_.v + s_.seq_kv * s_.hd, 0.0f);
+    }
+    ForEachQueryBlock(s_, b, h, [&](const QueryBlock& block) { Block(block); });
+    ScatterHead(grad_.q, s_.seq, s_.hd, o_.dq + b * s_.q_width + s_.QueryOffset(h), s_.batch * s_.q_width);
+    if ((h + 1) % s_.queries_per_kv != 0) return;
+    float* keys = o_.dkv + b * s_.kv_width + s_.KeyOffset(h);
+    ScatterHead(grad_.k, s_.seq_kv, s_.hd, keys, s_.batch * s_.kv_width);
+    ScatterHead(grad_.v, s_.seq_kv, s_.hd, keys + s_.hd, s_.batch * s_.kv_width);
+  }
+
+  void Block(const QueryBlock& block) {
+    const int64_t at = s_.ProbabilityRow(block.b, block.h, block.first);
+    const int64_t ld = s_.flash ? ScratchColumns(block.keys) : s_.seq_kv;
+    const float* p = s_.flash ? Recompute(block, ld) : o_.saved.softmax + at;
     const float* dropped = s_.drops ? Drop(block, p, at, ld) : p;
     ScoreGrad(block, p, ld);
     Products(block, dropped, ld);
   }
 
- private:
-  const float* Recompute(const QueryBlock& block) {
-    BlockScores(f_, s_, block, o_.q, o_.kv, o_.bias, p_, block.keys);
+  const float* Recompute(const QueryBlock& block, int64_t ld) {
+    BlockScores(f_, s_, block, head_, o_.bias, p_, ld);
     for (int64_t r = 0; r < block.rows; ++r) {
-      f_.loops.exp_row(p_ + r * block.keys, o_.saved.softmax[s_.LseAt(block.b, block.h, block.first + r)],
-                       s_.Keys(block.first + r), block.keys);
+      const int64_t i = block.first + r;
+      f_.loops.exp_row(p_ + r * ld, o_.saved.softmax[s_.LseAt(block.b, block.h, i)], s_.Keys(i), ld);
     }
     return p_;
   }
@@ -53,58 +76,44 @@ class BackwardPass {
     for (int64_t r = 0; r < block.rows; ++r) {
       float* kept = kept_ + r * ld;
       if (!s_.flash) {
-        f_.loops.scale(dropout_.keep(), o_.saved.mask + at + r * ld, kept, block.keys);
+        f_.loops.scale(dropout_.keep(), o_.saved.mask + at + r * ld, kept, ld);
         continue;
       }
-      dropout_.Row(block.b, s_.first_head + block.h, block.first + r, kept, block.keys);
-      f_.loops.multiply(p + r * ld, kept, 1.0f, dropped_ + r * ld, block.keys);
+      dropout_.Row(block.b, s_.first_head + block.h, block.first + r, kept, ld);
+      f_.loops.multiply(p + r * ld, kept, 1.0f, dropped_ + r * ld, ld);
     }
     return s_.flash ? dropped_ : o_.saved.dropped + at;
   }
 
-  int64_t ContextAt(const QueryBlock& block, int64_t r) const {
-    return (((block.first + r) * s_.batch + block.b) * s_.nh + block.h) * s_.hd;
-  }
-
   void ScoreGrad(const QueryBlock& block, const float* p, int64_t ld) {
-    const float* values = o_.kv + block.b * s_.kv_width + s_.KeyOffset(block.h) + s_.hd;
-    Gemm(f_, {false, true, block.rows, block.keys, s_.hd, 1.0f, o_.dctx + ContextAt(block, 0), s_.batch * s_.nh * s_.hd,
-              values, s_.batch * s_.kv_width, 0.0f, score_grad_, ld});
+    Gemm(f_, {false, true, block.rows, block.keys, s_.hd, 1.0f, dctx_ + block.first * s_.hd, s_.hd, head_.v, s_.hd, 0.0f,
+              score_grad_, ld});
     for (int64_t r = 0; r < block.rows; ++r) {
-      const int64_t row = ContextAt(block, r), keys = s_.Keys(block.first + r);
-      const float mean = f_.loops.dot(o_.dctx + row, o_.ctx + row, s_.hd);
+      const int64_t i = block.first + r, keys = s_.Keys(i);
+      const float mean = f_.loops.dot(dctx_ + i * s_.hd, o_.ctx + s_.ContextAt(block.b, block.h, i), s_.hd);
       float* grad = score_grad_ + r * ld;
-      f_.loops.score_grad_row(p + r * ld, s_.drops ? kept_ + r * ld : nullptr, mean, grad, keys, block.keys);
+      f_.loops.score_grad_row(p + r * ld, s_.drops ? kept_ + r * ld : nullptr, mean, grad, keys, ld);
       if (o_.bias == nullptr) continue;
-      float* sum = o_.bias->GradRow(block.h, block.first + r);
+      float* sum = o_.bias->GradRow(block.h, i);
       f_.loops.add(sum, grad, sum, keys);
     }
   }
 
   void Products(const QueryBlock& block, const float* dropped, int64_t ld) {
-    const int64_t query_at = (block.first * s_.batch + block.b) * s_.q_width + s_.QueryOffset(block.h);
-    const int64_t key_at = block.b * s_.kv_width + s_.KeyOffset(block.h);
-    const int64_t q_step = s_.batch * s_.q_width, kv_step = s_.batch * s_.kv_width;
-    Gemm(f_, {false, false, block.rows, s_.hd, block.keys, s_.scale, score_grad_, ld, o_.kv + key_at, kv_step, 0.0f,
-              o_.dq + query_at, q_step});
-    Gemm(f_, {true, false, block.keys, s_.hd, block.rows, s_.scale, score_grad_, ld, o_.q + query_at, q_step, 1.0f,
-              o_.dkv + key_at, kv_step});
-    Gemm(f_, {true, false, block.keys, s_.hd, block.rows, 1.0f, dropped, ld, o_.dctx + ContextAt(block, 0),
-              s_.batch * s_.nh * s_.hd, 1.0f, o_.dkv + key_at + s_.hd, kv_step});
+    const int64_t hd = s_.hd, at = block.first * hd;
+    Gemm(f_, {false, false, block.rows, hd, block.keys, s_.scale, score_grad_, ld, head_.k, hd, 0.0f, grad_.q + at, hd});
+    Gemm(f_, {true, false, block.keys, hd, block.rows, s_.scale, score_grad_, ld, head_.q + at, hd, 1.0f, grad_.k, hd});
+    Gemm(f_, {true, false, block.keys, hd, block.rows, 1.0f, dropped, ld, dctx_ + at, hd, 1.0f, grad_.v, hd});
   }
 
   Frame& f_;
   const AttentionShape& s_;
   const BackwardOperands& o_;
   Dropout dropout_;
-  float *score_grad_, *p_ = nullptr, *kept_ = nullptr, *dropped_ = nullptr;  // [rows of a block, keys]
+  HeadRows head_, grad_;
+  float* dctx_;                                                                        // [seq, hd]
+  float *score_grad_ = nullptr, *p_ = nullptr, *kept_ = nullptr, *dropped_ = nullptr;  // of a block
 };
-
-void Backward(Frame& f, const AttentionShape& s, const BackwardOperands& operands) {
-  std::fill(operands.dkv, operands.dkv + s.KeyValues(), 0.0f);
-  BackwardPass pass(f, s, operands);
-  ForEachQueryBlock(s, [&](const QueryBlock& block) { pass.Run(block); });
-}
 
 // Inputs `first`, `first` + 1, ... . Nothing writes to them.
 SavedAttention OpenSaved(Frame& f, const AttentionShape& s, size_t first) {
@@ -123,13 +132,13 @@ void AttentionBackward(Frame& f) {
   const float* qkv = f.In(1, s.Queries());
   float* dqkv = f.Out(0, s.Queries());
   BackwardOperands o{f.In(0, s.Context()), qkv, qkv, f.In(2, s.Context()), OpenSaved(f, s, 3), nullptr, dqkv, dqkv};
-  if (s.buckets == 0) return Backward(f, s, o);
+  if (s.buckets == 0) return BackwardPass(f, s, o).Run();
   const size_t at = o.saved.mask != nullptr ? 6 : 4;
   RelativeBias bias(f, s, f.In(at, s.buckets * s.nh));
   float* dtable = f.InOut(1, at + 1, s.buckets * s.nh);
   bias.StartGrad(f);
   o.bias = &bias;
-  Backward(f, s, o);
+  BackwardPass(f, s, o).Run();
   bias.AddGradTo(dtable);
 }
 
@@ -138,7 +147,8 @@ void CrossAttentionBackward(Frame& f) {
   const float *dctx = f.In(0, s.Context()), *q = f.In(1, s.Queries()), *kv = f.In(2, s.KeyValues());
   const float* ctx = f.In(3, s.Context());
   float *dq = f.Out(0, s.Queries()), *dkv = f.Out(1, s.KeyValues());
-  Backward(f, s, {dctx, q, kv, ctx, OpenSaved(f, s, 4), nullptr, dq, dkv});
+  const BackwardOperands o{dctx, q, kv, ctx, OpenSaved(f, s, 4), nullptr, dq, dkv};
+  BackwardPass(f, s, o).Run();
 }
 
 }  // namespace orrery::cpu

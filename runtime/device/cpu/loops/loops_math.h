@@ -17,14 +17,14 @@ inline uint32_t FloatToBits(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline float Min(float a, float b) { return a < b ? a : b; }
 inline float Max(float a, float b) { return a > b ? a : b; }
 
-// exp(x) = 2^n exp(r), |r| <= ln(2)/2, with the polynomial of Moshier's Cephes expf. Relative error below 2e-7 where the
-// result is a normal number; 0 below -87.3, infinity above 88.3.
-inline float Exp(float x) {
-  constexpr float kLow = -87.3f, kHigh = 88.3f, kRounder = 12582912.0f;  // 1.5 * 2^23
-  float t = x < kLow ? kLow : x;
-  t = t > kHigh ? kHigh : t;
-  const float n = (t * 1.44269504f + kRounder) - kRounder;
-  const float r = (t - n * 0.693359375f) + n * 2.12194440e-4f;
+constexpr float kExpLow = -87.3f, kExpHigh = 88.3f;
+
+// exp(x) = 2^n exp(r), |r| <= ln(2)/2, with the polynomial of Moshier's Cephes expf, for kExpLow <= x <= kExpHigh.
+// Relative error below 2e-7.
+inline float ExpInRange(float x) {
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23
+  const float n = (x * 1.44269504f + kRounder) - kRounder;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -33,12 +33,24 @@ inline float Exp(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   const uint32_t exponent = static_cast<uint32_t>(static_cast<int32_t>(n)) + 127u;
-  const float y = p * BitsToFloat(exponent << 23);
-  const float low = x < kLow ? 0.0f : y;
-  return x > kHigh ? __builtin_inff() : low;
+  return p * BitsToFloat(exponent << 23);
 }
 
-inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+// 0 below kExpLow, infinity above kExpHigh.
+inline float Exp(float x) {
+  const float t = x < kExpLow ? kExpLow : x;
+  const float y = ExpInRange(t > kExpHigh ? kExpHigh : t);
+  const float low = x < kExpLow ? 0.0f : y;
+  return x > kExpHigh ? __builtin_inff() : low;
+}
+
+// exp(x) where x is at most about 0 (up to 88): never below 1e-38, also for minus infinity.
+inline float ExpOfNegative(float x) { return ExpInRange(x < kExpLow ? kExpLow : x); }
+
+inline float Sigmoid(float x) {
+  const float limited = x > 87.0f ? 87.0f : x;
+  return 1.0f / (1.0f + ExpInRange(limited < -87.0f ? 87.0f : -limited));
+}
 
 // Cephes tanhf: odd polynomial near zero, 1 - 2 / (exp(2|x|) + 1) beyond. Relative error below 3e-7.
 inline float Tanh(float x) {

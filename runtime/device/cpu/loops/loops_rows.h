@@ -66,24 +66,26 @@ void LnBwdRow(const float* dy, const float* x, const float* stats, const float* 
   }
 }
 
+// `count` rows at once: fewer passes over the sums.
+template <int count>
+void LnWgradRows(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t h) {
+  ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
+    float gamma = dgamma[c], beta = dbeta[c];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) {
+      gamma += dy[i * h + c] * ((x[i * h + c] - stats[2 * i]) * stats[2 * i + 1]);
+      beta += dy[i * h + c];
+    }
+    dgamma[c] = gamma;
+    dbeta[c] = beta;
+  }
+}
+
 void LnWgrad(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t rows,
              int64_t h) {
   int64_t r = 0;
-  for (; r + 2 <= rows; r += 2) {
-    const float *dy0 = dy + r * h, *dy1 = dy0 + h, *x0 = x + r * h, *x1 = x0 + h;
-    const float mean0 = stats[2 * r], rstd0 = stats[2 * r + 1], mean1 = stats[2 * r + 2], rstd1 = stats[2 * r + 3];
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
-      dgamma[c] += dy0[c] * ((x0[c] - mean0) * rstd0) + dy1[c] * ((x1[c] - mean1) * rstd1);
-      dbeta[c] += dy0[c] + dy1[c];
-    }
-  }
-  for (; r < rows; ++r) {
-    const float *dy0 = dy + r * h, *x0 = x + r * h, mean = stats[2 * r], rstd = stats[2 * r + 1];
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
-      dgamma[c] += dy0[c] * ((x0[c] - mean) * rstd);
-      dbeta[c] += dy0[c];
-    }
-  }
+  for (; r + 4 <= rows; r += 4) LnWgradRows<4>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
+  for (; r < rows; ++r) LnWgradRows<1>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
 }
 
 void RmsRow(const float* x, const float* gamma, float* y, float* stats, int64_t h) {
@@ -124,40 +126,51 @@ float MaxRow(const float* x, int64_t n) {
 float SumExpRow(const float* x, float top, int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += Exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i) sum += ExpOfNegative(x[i] - top);
   return sum;
 }
 
 void XentGradRow(const float* x, float top, float factor, float* dx, int64_t n) {
-  ORRERY_SIMD for (int64_t i = 0; i < n; ++i) dx[i] = Exp(x[i] - top) * factor;
+  ORRERY_SIMD for (int64_t i = 0; i < n; ++i) dx[i] = ExpOfNegative(x[i] - top) * factor;
 }
 
+void ZeroTail(float* p, int64_t from, int64_t to) {
+  for (int64_t j = from; j < to; ++j) p[j] = 0.0f;
+}
+
+// Whole vectors where the row has room: what lies behind the visible keys is computed and then cleared.
+inline int64_t WholeVectors(int64_t n, int64_t width) { return (n + 15) / 16 * 16 <= width ? (n + 15) / 16 * 16 : n; }
+
 float SoftmaxRow(float* p, int64_t n, int64_t width) {
-  const float top = MaxRow(p, n);
+  const int64_t whole = WholeVectors(n, width);
+  for (int64_t j = n; j < whole; ++j) p[j] = -__builtin_inff();
+  const float top = MaxRow(p, whole);
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) {
-    p[j] = Exp(p[j] - top);
+  for (int64_t j = 0; j < whole; ++j) {
+    p[j] = ExpOfNegative(p[j] - top);
     sum += p[j];
   }
   const float inverse = 1.0f / sum;
-  ORRERY_SIMD for (int64_t j = 0; j < n; ++j) p[j] *= inverse;
-  for (int64_t j = n; j < width; ++j) p[j] = 0.0f;
+  ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) p[j] *= inverse;
+  ZeroTail(p, n, width);
   return top + __builtin_logf(sum);
 }
 
 void ExpRow(float* p, float log_sum, int64_t n, int64_t width) {
-  ORRERY_SIMD for (int64_t j = 0; j < n; ++j) p[j] = Exp(p[j] - log_sum);
-  for (int64_t j = n; j < width; ++j) p[j] = 0.0f;
+  const int64_t whole = WholeVectors(n, width);
+  ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) p[j] = Exp(p[j] - log_sum);
+  ZeroTail(p, n, width);
 }
 
 void ScoreGradRow(const float* p, const float* kept, float mean, float* dp, int64_t n, int64_t width) {
+  const int64_t whole = WholeVectors(n, width);
   if (kept != nullptr) {
-    ORRERY_SIMD for (int64_t j = 0; j < n; ++j) dp[j] = p[j] * (kept[j] * dp[j] - mean);
+    ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) dp[j] = p[j] * (kept[j] * dp[j] - mean);
   } else {
-    ORRERY_SIMD for (int64_t j = 0; j < n; ++j) dp[j] = p[j] * (dp[j] - mean);
+    ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) dp[j] = p[j] * (dp[j] - mean);
   }
-  for (int64_t j = n; j < width; ++j) dp[j] = 0.0f;
+  ZeroTail(dp, n, width);
 }
 
 }  // namespace
