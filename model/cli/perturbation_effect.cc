@@ -2,6 +2,8 @@
 // Puts perturbations on a cluster and its ranks, and refuses what does not exist there.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/cli/perturbation_flags.h"
 #include "model/topo/faults.h"
 
@@ -17,10 +19,10 @@ void SlowDown(const std::vector<SlowGpu>& gpus, int64_t ranks, std::vector<doubl
               Diagnostics* diagnostics) {
   if (!gpus.empty()) slowdown->assign(static_cast<std::size_t>(ranks), 1.0);
   for (const SlowGpu& gpu : gpus) {
-    if (gpu.rank < ranks) {
-      (*slowdown)[static_cast<std::size_t>(gpu.rank)] = gpu.factor;
+    if (gpu.last < ranks) {
+      std::fill(slowdown->begin() + gpu.first, slowdown->begin() + gpu.last + 1, gpu.factor);
     } else {
-      diagnostics->Error(gpu.where, fmt::format("there is no rank {} to slow down", gpu.rank),
+      diagnostics->Error(gpu.where, fmt::format("there is no rank {} to slow down", gpu.last),
                          UpTo("rank", ranks));
     }
   }

@@ -39,13 +39,14 @@ std::optional<SlowGpu> ReadSlowGpu(const std::string& item, const Flag& flag,
   const std::size_t colon = std::min(item.find(':'), item.size());
   const std::string_view text = item;
   SlowGpu gpu{.where = flag.where};
-  if (colon < item.size() && ParseInteger(text.substr(0, colon), &gpu.rank) == NumberFault::kNone &&
-      ParseNumber(text.substr(colon + 1), &gpu.factor) == NumberFault::kNone && gpu.rank >= 0 &&
+  if (colon < item.size() && ParseRanks(text.substr(0, colon), &gpu) &&
+      ParseNumber(text.substr(colon + 1), &gpu.factor) == NumberFault::kNone &&
       gpu.factor >= kLeastFactor && gpu.factor <= kMostFactor)
     return gpu;
-  diagnostics->Error(flag.where, fmt::format("{}: '{}' is no rank and factor", flag.name, item),
-                     fmt::format("write RANK:FACTOR with a factor from {} to {}, such as 3:1.5",
-                                 kLeastFactor, kMostFactor));
+  diagnostics->Error(
+      flag.where, fmt::format("{}: '{}' is no rank and factor", flag.name, item),
+      fmt::format("write RANK:FACTOR with a factor from {} to {}, such as 3:1.5 or 8..15:1.2",
+                  kLeastFactor, kMostFactor));
   return std::nullopt;
 }
 
@@ -77,15 +78,28 @@ bool Perturbations::any() const {
 std::string Perturbations::Words() const {
   std::vector<std::string> words;
   if (jitter > 0) words.push_back(fmt::format("jitter {:.3g} % (seed {})", 100 * jitter, seed));
-  for (const SlowGpu& gpu : slow_gpus)
-    words.push_back(fmt::format("rank {} {:.3g} times as slow", gpu.rank, gpu.factor));
+  for (const SlowGpu& gpu : slow_gpus) {
+    const std::string ranks = gpu.first == gpu.last
+                                  ? fmt::format("rank {}", gpu.first)
+                                  : fmt::format("ranks {} to {}", gpu.first, gpu.last);
+    words.push_back(fmt::format("{} {:.3g} times as slow", ranks, gpu.factor));
+  }
   for (const SlowLink& link : slow_links) {
     const std::string count = link.links > 1 ? fmt::format(" ({} links)", link.links) : "";
     words.push_back(fmt::format("{}{} at {:.3g} %", link.name, count, 100 * link.share));
   }
-  for (const DeadNic& nic : dead_nics)
-    words.push_back(fmt::format("n{}.nic{} failed", nic.node, nic.nic));
+  std::vector<std::string> dead;
+  for (const DeadNic& nic : dead_nics) dead.push_back(fmt::format("n{}.nic{}", nic.node, nic.nic));
+  if (!dead.empty()) words.push_back(fmt::format("{} failed", fmt::join(dead, " and ")));
   return fmt::format("{}", fmt::join(words, ", "));
+}
+
+bool ParseRanks(std::string_view text, SlowGpu* gpu) {
+  const std::size_t dots = text.find("..");
+  const bool range = dots != std::string_view::npos;
+  return ParseInteger(text.substr(0, dots), &gpu->first) == NumberFault::kNone &&
+         ParseInteger(range ? text.substr(dots + 2) : text, &gpu->last) == NumberFault::kNone &&
+         gpu->first >= 0 && gpu->first <= gpu->last;
 }
 
 double ReadJitter(const std::string& text, const std::string& subject, const Location& where,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/cli/simulate_flags.h"
@@ -13,8 +14,8 @@
 namespace orrery::cli {
 
 struct SlowGpu {
-  int64_t rank = 0;
-  double factor = 1;  // of its compute times
+  int64_t first = 0, last = 0;  // ranks
+  double factor = 1;            // of its compute times
   Location where;
 };
 
@@ -33,7 +34,6 @@ struct DeadNic {
 
 inline constexpr double kLeastFactor = 0.001, kMostFactor = 1000;
 inline constexpr double kLeastShare = 1e-6;
-inline constexpr int64_t kMostRank = int64_t{1} << 40;
 
 struct Perturbations {
   double jitter = 0;  // standard deviation of compute times, relative
@@ -45,6 +45,9 @@ struct Perturbations {
   bool any() const;
   std::string Words() const;  // "jitter 2 % (seed 1), rank 3 1.5 times as slow"; "" without any
 };
+
+// "3" or "8..15".
+bool ParseRanks(std::string_view text, SlowGpu* gpu);
 
 // The text of one value; what is wrong is recorded with `subject` ("--jitter") in front. A harmless
 // value comes back then.

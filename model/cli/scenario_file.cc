@@ -54,9 +54,12 @@ Perturbations ReadSection(const Node& node) {
   read.seed = static_cast<uint64_t>(node.Integer("seed", 0, int64_t{1} << 62, 1));
   if (node.Has("slow_gpus")) {
     for (const Node& item : node.Items("slow_gpus")) {
-      read.slow_gpus.push_back({item.Integer("rank", 0, kMostRank),
-                                item.Number("factor", kLeastFactor, kMostFactor),
-                                item.where("rank")});
+      SlowGpu gpu{.factor = item.Number("factor", kLeastFactor, kMostFactor),
+                  .where = item.where("rank")};
+      const std::string rank = item.String("rank");
+      if (!rank.empty() && !ParseRanks(rank, &gpu))
+        item.ErrorAt("rank", "'rank': '" + rank + "' is no rank", "write 3, or 8..15 for several");
+      read.slow_gpus.push_back(gpu);
       item.RejectUnknownKeys();
     }
   }

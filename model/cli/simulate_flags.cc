@@ -34,7 +34,7 @@ SimulateFlags::SimulateFlags()
             "standard deviation of compute times, such as 2%; on every rank its own");
   set.Value(&seed, "--seed", "N", "other random numbers for --jitter (default 1)");
   set.Value(&slow_gpu, "--slow-gpu", "RANK:FACTOR,...",
-            "this rank computes FACTOR times as long, such as 3:1.5");
+            "this rank computes FACTOR times as long, such as 3:1.5; 8..15:1.2 means several");
   set.Value(&degraded_link, "--degraded-link", "LINK:SHARE,...",
             "this link keeps SHARE of its rate, such as 'n0.nic0 -> switch:25%'; names as in the "
             "list of busiest links, '*' stands for anything, 'a <-> b' for both directions");

@@ -52,6 +52,23 @@ std::vector<std::string> Directions(std::string_view pattern) {
   return {a + ">" + b, b + ">" + a};
 }
 
+// A GPU keeps those of its nearest NICs that work, in their order; those that have lost all turn to
+// the next nearest, spread evenly.
+std::vector<std::vector<int>> NicsLeft(const Cluster& cluster, const std::vector<char>& works) {
+  std::vector<std::vector<int>> left = NearestNics(cluster.spec.node, works);
+  std::vector<std::vector<int>> kept;
+  for (std::size_t gpu = 0; gpu < left.size(); ++gpu) {
+    kept.push_back(cluster.node_template->NearestNics(static_cast<int>(gpu)));
+    std::erase_if(kept[gpu], [&](int nic) { return !works[static_cast<std::size_t>(nic)]; });
+    if (!kept[gpu].empty()) left[gpu].clear();
+  }
+  TurnApart(&left);
+  for (std::size_t gpu = 0; gpu < left.size(); ++gpu) {
+    if (!kept[gpu].empty()) left[gpu] = std::move(kept[gpu]);
+  }
+  return left;
+}
+
 }  // namespace
 
 NoRoute::NoRoute(int64_t from, int64_t to, int64_t isolated_node, const std::string& action)
@@ -111,8 +128,7 @@ void FailNics(std::span<const NicOfNode> nics, Cluster* cluster) {
     node[static_cast<std::size_t>(at.nic)] = 0;
   }
   auto faults = std::make_shared<NicFaults>();
-  for (const auto& [node, left] : works)
-    faults->nearest.emplace(node, NearestNics(cluster->spec.node, left));
+  for (const auto& [node, left] : works) faults->nearest.emplace(node, NicsLeft(*cluster, left));
   for (Link& link : cluster->links) {
     for (const VertexId end : {link.from, link.to}) {
       const Device& device = cluster->devices[static_cast<std::size_t>(end)];

@@ -49,7 +49,7 @@ struct NicOfNode {
   int64_t node = 0;
   int nic = 0;
 };
-// Both numbers must be in range.
+// All that have failed, in one call. Both numbers must be in range.
 void FailNics(std::span<const NicOfNode> nics, Cluster* cluster);
 
 }  // namespace orrery

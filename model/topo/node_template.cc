@@ -91,6 +91,7 @@ NodeTemplate::NodeTemplate(const NodeSpec& spec)
   AddLinks(spec);
   FindRoutes();
   nearest_nics_ = orrery::NearestNics(spec, std::vector<char>(spec.nics.size(), 1));
+  TurnApart(&nearest_nics_);
 }
 
 std::span<const LinkId> NodeTemplate::Stored(int route) const {
@@ -188,18 +189,20 @@ std::vector<std::vector<int>> NearestNics(const NodeSpec& spec, const std::vecto
       }
     }
   }
-  // GPUs with the same nearest NICs start at different ones, spread evenly.
-  const std::vector<std::vector<int>> unrotated = nics;
+  return nics;
+}
+
+void TurnApart(std::vector<std::vector<int>>* nics) {
+  const std::vector<std::vector<int>> unrotated = *nics;
   for (std::size_t gpu = 0; gpu < unrotated.size(); ++gpu) {
     const auto sharers =
         static_cast<std::size_t>(std::count(unrotated.begin(), unrotated.end(), unrotated[gpu]));
     const auto before = static_cast<std::size_t>(std::count(
         unrotated.begin(), unrotated.begin() + static_cast<std::ptrdiff_t>(gpu), unrotated[gpu]));
     const std::size_t start = before * unrotated[gpu].size() / sharers;
-    std::rotate(nics[gpu].begin(), nics[gpu].begin() + static_cast<std::ptrdiff_t>(start),
-                nics[gpu].end());
+    std::vector<int>& turned = (*nics)[gpu];
+    std::rotate(turned.begin(), turned.begin() + static_cast<std::ptrdiff_t>(start), turned.end());
   }
-  return nics;
 }
 
 }  // namespace orrery

@@ -54,9 +54,11 @@ class NodeTemplate {
   std::vector<std::vector<int>> nearest_nics_;
 };
 
-// By GPU: the nearest of the NICs that work (`works`, by NIC), as in NodeTemplate::NearestNics.
-// Empty lists when none works.
+// By GPU: the nearest of the NICs that work (`works`, by NIC), ascending. Empty lists when none
+// works.
 std::vector<std::vector<int>> NearestNics(const NodeSpec& spec, const std::vector<char>& works);
+// GPUs with equal lists start at different NICs, spread evenly.
+void TurnApart(std::vector<std::vector<int>>* nics);
 
 // How near a NIC is to a GPU: 0 same PCIe switch, 1 same host, 2 across hosts. Also between GPUs.
 int PcieDistance(const PcieGroup& a, const PcieGroup& b);
