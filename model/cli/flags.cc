@@ -91,7 +91,7 @@ void FlagSet::Place(const CommandLine& line, std::size_t first, const Entry& ent
   int seen = 0;
   for (std::size_t i = first; i < line.words().size(); ++i) {
     const std::string& word = line.words()[i];
-    const bool positional = !flag->name.starts_with("--");
+    const bool positional = !flag->name.starts_with('-');
     if (positional ? word != flag->text || seen > 0 : FlagName(word) != flag->name) continue;
     const bool apart = !positional && word == flag->name && !flag->text.empty();
     flag->where = line.where(apart ? i + 1 : i);

@@ -25,7 +25,7 @@ class Option;
 namespace orrery::cli {
 
 struct Flag {
-  std::string name;  // "--nodes", or the metavar of a positional argument
+  std::string name;  // "--nodes", "-b", or the metavar of a positional argument
   std::string text;  // its value; "" for a switch, or when an optional value was left out
   bool given = false;
   Location where;  // of the value, or of the flag when it has none

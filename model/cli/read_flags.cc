@@ -101,7 +101,7 @@ std::optional<std::size_t> ReadName(const Flag& flag, const std::vector<std::str
     if (names[i] == flag.text) return i;
   }
   diagnostics->Error(flag.where,
-                     flag.name.starts_with("--")
+                     flag.name.starts_with('-')
                          ? fmt::format("{}: there is no '{}'", flag.name, flag.text)
                          : fmt::format("there is no '{}'", flag.text),
                      SuggestName(flag.text, names));

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan bench`: its command, and a reader of nccl-tests' logs.
+#include <algorithm>
+
+#include "calib/import/nccl_log.h"
+#include "model/cli/bench_command.h"
+#include "model/cli/commands.h"
+
+namespace orrery {
+namespace {
+
+cli::MeasuredLog ReadLog(const std::string& path) {
+  measured::NcclLog read = measured::ReadNcclLog(ReadSource(path));
+  cli::MeasuredLog log;
+  log.source = read.source;
+  log.garbled = std::move(read.garbled);
+  log.garbled_lines = read.garbled_lines;
+  for (const measured::NcclRun& run : read.runs) {
+    cli::MeasuredSweep sweep{run.collective, run.ranks, run.hosts(), run.line, {}};
+    for (const measured::Measurement& row : run.measurements) {
+      const measured::Timing& timing = row.out_of_place ? *row.out_of_place : *row.in_place;
+      sweep.points.push_back({row.bytes, timing.us, row.line});
+    }
+    log.sweeps.push_back(std::move(sweep));
+  }
+  return log;
+}
+
+cli::Answer Bench(const cli::CommandLine& line) { return cli::RunBench(line, {ReadLog, nullptr}); }
+
+}  // namespace
+}  // namespace orrery
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words = {"plan", "bench"};
+  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
+  return orrery::cli::Main(std::move(words), orrery::Bench);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model's view of a benchmark of collectives: one call at a time on an idle cluster.
+//
+// Latency (launch, hops, pipelining loss) is a timer; then the traffic runs as coupled jobs over
+// routed links of the chosen network backend, divided by the share of the line rate that the
+// profile gives to the algorithm. One rank alone copies its buffer: launch + 2 S / (W x memory
+// efficiency), W the memory bandwidth. `sendrecv` is nccl-tests' ring: every rank sends S to the
+// next one while it receives.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "model/collectives/algorithm.h"
+#include "model/cost/profile.h"
+#include "model/network/network.h"
+#include "model/sim/comm_time.h"
+#include "model/topo/cluster.h"
+
+namespace orrery::cli {
+
+struct BenchTime {
+  Seconds time;
+  std::string_view algorithm;  // "copy" for one rank
+};
+
+class BenchSimulation {
+ public:
+  // All ranks of the cluster take part. Throws InputError: no way between two ranks.
+  BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile fabric, net::Backend backend);
+  BenchSimulation(const BenchSimulation&) = delete;
+  BenchSimulation& operator=(const BenchSimulation&) = delete;
+
+  BenchTime Time(Collective collective, Bytes size);
+
+  const Cluster& cluster() const { return cluster_; }
+  const GpuProfile& gpu() const { return gpu_; }
+  const FabricProfile& fabric() const { return fabric_; }
+  int ranks() const { return static_cast<int>(cluster_.ranks()); }
+
+ private:
+  struct Job {
+    net::PathId path;
+    double bytes;  // per byte of S
+  };
+  using Phases = std::vector<std::vector<Job>>;
+  struct Exchange {  // among some ranks
+    double latency = 0;
+    const Phases* phases = nullptr;
+    std::size_t phase = 0;
+    std::size_t running = 0;
+  };
+
+  Exchange Prepare(Collective collective, const std::vector<int64_t>& members, Bytes size,
+                   std::string_view* algorithm);
+  void StartPhase(Exchange* exchange, Bytes size);
+
+  Cluster cluster_;
+  GpuProfile gpu_;
+  FabricProfile fabric_;
+  StackProfile no_software_;
+  sim::CommTime comm_time_;
+  net::Backend backend_;
+  net::TrafficRouter router_;
+  std::unique_ptr<net::Network> network_;
+  std::map<std::tuple<std::string_view, Collective, int64_t, double, double>, Phases> known_;
+};
+
+}  // namespace orrery::cli

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan bench`: the table, a log beside it, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "calib/import/nccl_log.h"
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::vector<std::string> kTwoNodes = {"bench",       "--simulate", "all_reduce", "--topology",
+                                            "aws-g5-1gpu", "--nodes",    "2"};
+
+Outcome Bench(std::vector<std::string> more, std::vector<std::string> words = kTwoNodes) {
+  words.insert(words.end(), more.begin(), more.end());
+  return RunPlan(words);
+}
+
+std::string Sample(const char* name) {
+  return std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name;
+}
+
+TEST(BenchCommand, PrintsWhatTheReaderOfLogsReads) {
+  for (const char* collective :
+       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "sendrecv"}) {
+    const Outcome outcome = RunPlan({"bench", "--simulate", collective, "-b", "1K", "-e", "1G",
+                                     "--topology", "aws-g5-1gpu", "--nodes", "3"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const measured::NcclLog log =
+        measured::ReadNcclLog(std::make_shared<Source>(Source{"bench", outcome.out}));
+    EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+    ASSERT_EQ(log.runs.size(), 1u);
+    EXPECT_EQ(log.runs[0].ranks, 3);
+    EXPECT_EQ(log.runs[0].hosts(), 3);
+    EXPECT_EQ(log.runs[0].measurements.size(), 21u);
+  }
+}
+
+TEST(BenchCommand, ItsOwnTableHasNoError) {
+  const std::string path = ScratchFolder() + "/own.txt";
+  WriteText(path, Bench({}).out);
+  const Outcome outcome = Bench({"--log", path, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["schema"], "orrery.bench/1");
+  ASSERT_EQ(result["rows"].size(), 25u);
+  for (const json& row : result["rows"]) EXPECT_NEAR(row["error"], 0, 1e-3);  // printed digits
+  ASSERT_EQ(result["errors"].size(), 3u);
+  EXPECT_EQ(result["errors"][0]["points"], 13);
+}
+
+TEST(BenchCommand, PutsALogBeside) {
+  const Outcome outcome = Bench({"--log", Sample("nccl-old-tagged.txt")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("mean |error|"));
+  EXPECT_THAT(outcome.out, HasSubstr("64 KiB to 16 MiB"));
+  EXPECT_THAT(outcome.out, HasSubstr("guesses (priors)"));
+  const json one = json::parse(
+      Bench({"--log", Sample("nccl-old-tagged.txt"), "-b", "64K", "-e", "1M", "--json"}).out);
+  ASSERT_EQ(one["rows"].size(), 1u);
+  EXPECT_EQ(one["rows"][0]["measured_us"], 420.4);
+  EXPECT_EQ(one["rows"][0]["line"], 13);
+}
+
+TEST(BenchCommand, NamesGarbledLines) {
+  std::string text = ReadText(Sample("nccl-old-tagged.txt"));
+  text.replace(text.find("420.4"), 5, "42x.4");
+  const std::string path = ScratchFolder() + "/garbled.txt";
+  WriteText(path, text);
+  const Outcome outcome = Bench({"--log", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("1 garbled line of the log left out"));
+  EXPECT_THAT(outcome.out, HasSubstr("garbled.txt:13:"));
+}
+
+TEST(BenchCommand, BusBandwidthFollowsTheRule) {
+  for (const auto& [collective, factor] : {std::pair{"all_reduce", 1.5},
+                                           {"all_gather", 0.75},
+                                           {"broadcast", 1.0},
+                                           {"sendrecv", 1.0}}) {
+    const Outcome outcome = RunPlan({"bench", "--simulate", collective, "-b", "64M", "-e", "64M",
+                                     "--topology", "aws-g5-1gpu", "--nodes", "4", "--json"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json row = json::parse(outcome.out)["rows"][0];
+    EXPECT_NEAR(row["busbw_gb_s"].get<double>(), factor * row["algbw_gb_s"].get<double>(), 1e-9);
+    EXPECT_NEAR(row["algbw_gb_s"].get<double>() * row["time_us"].get<double>() * 1e3, 1 << 26, 1);
+  }
+}
+
+TEST(BenchCommand, RefusesWithAHint) {
+  const std::string folder = ScratchFolder(), empty = folder + "/empty.txt";
+  WriteText(empty, "mpirun: command not found\n");
+  const std::string old = Sample("nccl-old-tagged.txt");
+  const std::tuple<std::vector<std::string>, const char*, const char*> kWrong[] = {
+      {{"bench", "all_reduce", "--topology", "aws-g5-1gpu"},
+       "needs --simulate",
+       "plan bench --simulate"},
+      {{"bench", "--simulate", "all_reduce"}, "which cluster?", "--topology NAME"},
+      {{"bench", "--simulate", "--topology", "aws-g5-1gpu"}, "which collective?", "all_reduce"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5"}, "aws-g5", "hint:"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "99999"},
+       "4096",
+       ""},
+      {{"bench", "--simulate", "all_to_all", "--topology", "aws-g5-1gpu", "--nodes", "2000"},
+       "too much to route",
+       "at most 1024 ranks"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "2",
+        "--gpus-per-node", "2"},
+       "--gpus-per-node",
+       "hint"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "4", "--log",
+        old},
+       "all_reduce among 4 ranks on 4 nodes",
+       "all_reduce, 2 ranks on 2 hosts"},
+      {{"bench", "--simulate", "broadcast", "--topology", "aws-g5-1gpu", "--nodes", "2", "--log",
+        old},
+       "is broadcast among 2 ranks",
+       "hint:"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--log", empty},
+       "no measurement",
+       "hint:"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--log",
+        folder + "/none"},
+       "none",
+       ""},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "2", "--log",
+        old, "-b", "1G", "-e", "1G"},
+       "no size of the log",
+       "it goes from 8"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "mistral-2x8"},
+       "not known",
+       "--gpu NAME"},
+      {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "-x", "1"},
+       "unknown flag",
+       ""},
+  };
+  for (const auto& [words, message, hint] : kWrong) {
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_THAT(outcome.err, HasSubstr(hint));
+  }
+}
+
+// Two nodes of one A10G over TCP (AWS Batch job): the sweep that the fabric profile is fitted on.
+TEST(BenchCommand, KeepsWithinTheErrorThatTheReadmeStates) {
+  const std::filesystem::path log =
+      std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared/seeds/000_2b233133ef53503d.txt";
+  if (!std::filesystem::exists(log)) GTEST_SKIP() << "../shared/seeds is not here";
+  const json result = json::parse(Bench({"--log", log.string(), "--json"}).out);
+  ASSERT_EQ(result["rows"].size(), 25u);
+  double sum = 0;
+  for (const json& row : result["rows"]) sum += std::abs(row["error"].get<double>());
+  EXPECT_LE(sum / 25, 0.04);
+}
+
+}  // namespace
+}  // namespace orrery
