@@ -46,9 +46,8 @@ std::vector<int64_t> MaskedPositions(const Sample& sample, int64_t count, int64_
   return chosen;
 }
 
-double Value(const Sample& sample, const ir::Op& op, LoadWhat what, int64_t position) {
-  const int64_t own = op.attrs.Int(Attr::kV);
-  const int64_t bound = own > 0 ? own : sample.spec.vocab;
+double Value(const Sample& sample, LoadWhat what, int64_t position) {
+  const int64_t bound = sample.spec.vocab;
   switch (what) {
     case LoadWhat::kTokens:
     case LoadWhat::kDecoderTokens:
@@ -94,7 +93,7 @@ void LoadSynthetic(const DataSpec& spec, const ir::Op& op, const LoadPlace& plac
       masked = MaskedPositions(sample, width, op.attrs.Int(Attr::kV));
     for (int64_t p = 0; p < width; ++p) {
       const auto at = static_cast<std::size_t>(by_sample ? i * width + p : p * batch + i);
-      out[at] = masked.empty() ? Value(sample, op, what, place.first_position + p)
+      out[at] = masked.empty() ? Value(sample, what, place.first_position + p)
                                : static_cast<double>(masked[static_cast<std::size_t>(p)]);
     }
   }

@@ -11,7 +11,7 @@ namespace orrery::train {
 
 struct DataSpec {
   uint64_t seed = 1;
-  int64_t vocab = 0;        // tokens and labels are below it, where the load op gives no bound
+  int64_t vocab = 0;        // tokens and labels are below it
   int64_t token_types = 2;  // segment ids are below it
 };
 

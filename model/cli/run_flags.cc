@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares the flags of `plan run`.
+#include "model/cli/run_flags.h"
+
+#include "model/cli/commands.h"
+
+namespace orrery::cli {
+
+RunFlags::RunFlags()
+    : set("run [PLAN] [flags]",
+          "Really trains: executes a plan on CPU ranks, one thread each. The plan is a text that "
+          "`plan show --ir` printed, or is made from --model and a layout. Ranks are started by "
+          "this command (-n 4), or by mpirun, srun or a batch system around it.",
+          {"plan run --model linear-20-1 --steps 20",
+           "plan run --model gpt2-micro --ranks 2 --seq-len 64 --steps 3 --json run.json",
+           "plan show --model gpt2-micro --topology localhost --pp 2 --dp 4 --ir > plan.txt",
+           "plan run plan.txt -n 8"}) {
+  set.Positional(&plan, "PLAN", "a plan as text", Words::kFile);
+  set.Group("The run");
+  set.Value(&ranks, "--ranks", "N",
+            "ranks, also -n N (default: those of mpirun, else as the plan or layout asks)");
+  set.Value(&comm, "--comm", "KIND",
+            "mpi (processes; default where it is there) or local (threads of one process)",
+            Words::kList, {"mpi", "local"});
+  set.Value(&steps, "--steps", "N", "training steps (default 10)");
+  set.Value(&seed, "--seed", "N", "other initial weights and samples (default 1)");
+  set.Value(&data, "--data", "NAME", "synthetic (tokens drawn at random) or random-set (features)",
+            Words::kList, {"synthetic", "random-set"});
+  set.Value(&timeout, "--timeout", "TIME",
+            "give up when nothing has come from other ranks for so long (default 120s)");
+  set.Value(&lr, "--lr", "RATE", "learning rate (default 1e-3)");
+  set.Value(&weight_decay, "--weight-decay", "RATE", "weight decay (default 0.01)");
+  set.Value(&clip_norm, "--clip-norm", "NORM", "largest gradient norm, 0: no clipping (default 1)");
+  set.Group("The output");
+  set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
+  set.Value(&json, "--json", "[FILE]",
+            "as JSON, schema orrery.run/1, instead of text or into FILE", Words::kFile);
+  set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
+            Words::kFile);
+  job.Declare(&set, false);
+  layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+}
+
+Description DescribeRun() { return RunFlags().set.Describe(); }
+
+}  // namespace orrery::cli

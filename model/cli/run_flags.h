@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `plan run`: known to `plan` for help and completion, used by its own program.
+#pragma once
+
+#include "model/cli/job_flags.h"
+
+namespace orrery::cli {
+
+struct RunFlags {
+  RunFlags();
+
+  Flag plan;
+  JobFlags job;
+  LayoutFlags layout;
+  Flag lr, weight_decay, clip_norm;
+  Flag ranks, comm, steps, seed, data, timeout, log_every, json, trace;
+  FlagSet set;
+};
+
+}  // namespace orrery::cli

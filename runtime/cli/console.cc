@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines for people.
+#include "runtime/cli/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/report/job.h"
+#include "model/units/text.h"
+
+namespace orrery::cli {
+
+std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
+                       double peak_flops_per_s) {
+  std::string text = fmt::format("{}: {} parameters, {} FLOP a step; plan {}\n", job.name,
+                                 report::Scaled(static_cast<double>(job.facts.parameters)),
+                                 report::Scaled(job.facts.flops), job.digest);
+  text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
+                      host, job.over_mpi ? "mpi" : "local threads", job.layout.empty() ? "" : ": ",
+                      job.layout);
+  return text + fmt::format("arena of rank 0 {}, peak of a core {} (matrix products, measured), data {}\n",
+                            Format(Bytes{static_cast<double>(arena_bytes)}),
+                            Format(FlopsPerSecond{peak_flops_per_s}), job.data);
+}
+
+std::string StepLine(const RunJob& job, const launch::StepRecord& record,
+                     double peak_flops_per_s) {
+  const double seconds = record.result.seconds;
+  const auto units = static_cast<double>(job.facts.tokens);
+  return fmt::format(
+      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  ETA {}\n",
+      record.step, job.steps, record.result.loss, record.result.gradient_norm,
+      Format(Seconds{seconds}), report::Scaled(units / seconds),
+      job.facts.has_tokens ? "tokens" : "samples",
+      report::Percent(Mfu(job, seconds, peak_flops_per_s)),
+      Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}));
+}
+
+std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
+                       double peak_flops_per_s) {
+  const StepSeconds seconds = SecondsOf(parts);
+  int64_t largest = 0;
+  for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
+  return fmt::format(
+      "median step {} (min {}, max {}, {} steps counted, {} disturbed by other work), {} {}/s, MFU "
+      "{}, largest arena {}\n",
+      Format(Seconds{seconds.median}), Format(Seconds{seconds.min}), Format(Seconds{seconds.max}),
+      seconds.counted, seconds.disturbed,
+      report::Scaled(static_cast<double>(job.facts.tokens) / seconds.median),
+      job.facts.has_tokens ? "tokens" : "samples",
+      report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
+      Format(Bytes{static_cast<double>(largest)}));
+}
+
+}  // namespace orrery::cli

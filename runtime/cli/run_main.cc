@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan run`.
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "model/cli/commands.h"
+#include "runtime/cli/console.h"
+#include "runtime/cli/observe.h"
+#include "runtime/comm/mpi.h"
+#include "runtime/launch/local_ranks.h"
+#include "runtime/launch/peak.h"
+#include "runtime/train/make_source.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kBehindRun = 2;  // plan run
+
+bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Observer* observer) {
+  train::DataSpec spec;
+  spec.seed = job.seed;
+  spec.vocab = job.facts.vocab;
+  spec.token_types = job.facts.token_types;
+  const auto data = train::MakeSource(job.data, spec, job.facts.samples);
+  launch::TrainOptions options;
+  options.steps = job.steps;
+  options.execute.seed = job.seed;
+  options.execute.deadline_s = job.timeout_s;
+  RankObserver hook(job, endpoint, observer);
+  return launch::TrainRank(job.plan, endpoint, data.get(), options, {&hook});
+}
+
+[[noreturn]] void EndWithFailure(const std::string& why) {
+  fmt::print(stderr, "plan run: error: {}\n", why);
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(ExitCode::kFailure));
+}
+
+bool RunAsThreads(const RunJob& job, Observer* observer) {
+  constexpr double kGrace = 5;  // seconds for the other ranks to notice
+  const std::string failure = launch::RunLocalRanks(
+      job.ranks(), [&](comm::Endpoint* endpoint) { TrainHere(job, endpoint, observer); }, kGrace,
+      EndWithFailure);
+  if (!failure.empty()) EndWithFailure(failure);
+  return true;
+}
+
+#ifdef ORRERY_HAS_MPI
+bool RunAsProcess(const RunJob& job, Observer* observer) {
+  const std::unique_ptr<comm::Endpoint> endpoint = comm::ConnectMpi();
+  return TrainHere(job, endpoint.get(), observer);
+}
+#else
+bool RunAsProcess(const RunJob&, Observer*) { return false; }
+#endif
+
+// The same words again, on every rank.
+ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
+  std::vector<std::string> again = {"/proc/self/exe"};
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
+  if (length > 0) again[0].assign(self, static_cast<std::size_t>(length));
+  again.insert(again.end(), words.begin() + kBehindRun, words.end());
+  std::fflush(nullptr);
+  return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again));
+}
+
+Answer RunCommand(const CommandLine& line) {
+  RunFlags flags;
+  if (flags.set.Parse(line, kBehindRun)) return {ExitCode::kOk, DescribeRun().help};
+  const launch::MpiPlace place = launch::FindMpiPlace();
+  RunJob job;
+  try {
+    job = ReadRunJob(&flags, place);
+  } catch (const InputError&) {
+    if (place.rank == 0) throw;
+    return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
+  }
+  if (job.over_mpi && place.size == 0) return {StartRanks(job, line.words()), ""};
+  Observer observer;
+  observer.quiet = flags.json.given && flags.json.text.empty();
+  observer.trace_file = flags.trace.text;
+  if (place.rank == 0) observer.peak_flops_per_s = launch::MeasurePeak();
+  if (!(job.over_mpi ? RunAsProcess(job, &observer) : RunAsThreads(job, &observer)))
+    return {ExitCode::kFailure, ""};
+  if (place.rank != 0) return {};
+  return Deliver(ExitCode::kOk, RunSummary(job, observer.parts, observer.peak_flops_per_s),
+                 RunJson(job, observer.parts, observer.peak_flops_per_s), flags.json);
+}
+
+}  // namespace
+}  // namespace orrery::cli
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words = {"plan", "run"};
+  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
+  std::replace(words.begin(), words.end(), std::string("-n"), std::string("--ranks"));
+  return orrery::cli::Main(std::move(words), orrery::cli::RunCommand);
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Endpoint and communicators over MPI.
+#include "runtime/comm/mpi.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "runtime/comm/mpi_control.h"
+#include "runtime/comm/mpi_ring.h"
+
+namespace orrery::comm {
+namespace {
+
+constexpr int64_t kMessageBytes = int64_t{1} << 30;  // counts are int
+constexpr auto kEndOfJob = std::chrono::seconds(20);
+
+// Requests of MPI's own.
+class Requests : public Operation {
+ public:
+  std::vector<MPI_Request> list;
+
+  bool Test() override {
+    int done = 0;
+    CheckMpi(MPI_Testall(static_cast<int>(list.size()), list.data(), &done, MPI_STATUSES_IGNORE),
+             "message");
+    return done != 0;
+  }
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+    MPI_Comm_rank(comm, &rank_);
+    MPI_Comm_size(comm, &size_);
+  }
+  ~MpiCommunicator() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized == 0) MPI_Comm_free(&comm_);
+  }
+
+  OperationPtr Start(const Collective& c) override {
+    if (c.kind != CollectiveKind::kBarrier && c.kind != CollectiveKind::kAllToAll)
+      return std::make_unique<RingOperation>(comm_, rank_, size_, c);
+    auto requests = std::make_unique<Requests>();
+    requests->list.resize(1);
+    if (c.kind == CollectiveKind::kBarrier) {
+      CheckMpi(MPI_Ibarrier(comm_, requests->list.data()), "MPI_Ibarrier");
+    } else {
+      const int64_t bytes = c.n * ir::DtypeBytes(c.dtype);
+      if (bytes > kMessageBytes) throw CommError("all_to_all: pieces above 1 GiB");
+      CheckMpi(MPI_Ialltoall(c.in, static_cast<int>(bytes), MPI_BYTE, c.out,
+                             static_cast<int>(bytes), MPI_BYTE, comm_, requests->list.data()),
+               "MPI_Ialltoall");
+    }
+    return requests;
+  }
+
+ private:
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+};
+
+class MpiEndpoint : public Endpoint {
+ public:
+  MpiEndpoint() {
+    int provided = 0;
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+      throw CommError("MPI cannot be initialised");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    CheckMpi(MPI_Comm_dup(MPI_COMM_WORLD, &transfers_), "MPI_Comm_dup");
+    control_.emplace(MPI_COMM_WORLD, rank_, size_);
+    GatherHosts();
+  }
+
+  ~MpiEndpoint() override {
+    if (control_->peer_failed() || failed_) AwaitEnd();
+    MPI_Barrier(transfers_);  // nobody asks any more
+    control_.reset();
+    MPI_Comm_free(&transfers_);
+    MPI_Finalize();
+  }
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  std::string host() const override { return hosts_[static_cast<std::size_t>(rank_)]; }
+
+  CommunicatorPtr Join(int32_t key, const std::vector<int64_t>& members) override {
+    MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    const std::vector<int> ranks(members.begin(), members.end());
+    CheckMpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    CheckMpi(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group),
+             "MPI_Group_incl");
+    MPI_Comm comm = MPI_COMM_NULL;
+    CheckMpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, key, &comm), "MPI_Comm_create_group");
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    return std::make_unique<MpiCommunicator>(comm);
+  }
+
+  OperationPtr Send(int64_t peer, int32_t channel, const void* bytes, int64_t n) override {
+    return Messages(n, [&](int64_t at, int count, MPI_Request* request) {
+      return MPI_Isend(static_cast<const std::byte*>(bytes) + at, count, MPI_BYTE,
+                       static_cast<int>(peer), channel, transfers_, request);
+    });
+  }
+  OperationPtr Receive(int64_t peer, int32_t channel, void* bytes, int64_t n) override {
+    return Messages(n, [&](int64_t at, int count, MPI_Request* request) {
+      return MPI_Irecv(static_cast<std::byte*>(bytes) + at, count, MPI_BYTE,
+                       static_cast<int>(peer), channel, transfers_, request);
+    });
+  }
+
+  void Idle() override {
+    control_->Poll();
+    if (control_->peer_failed()) throw CommError("another rank has failed", true);
+  }
+
+  std::string Silent() override {
+    std::string text;
+    for (const int peer : control_->Silent()) {
+      text += fmt::format("{}rank {} on {}", text.empty() ? "" : ", ", peer,
+                          hosts_[static_cast<std::size_t>(peer)]);
+    }
+    if (control_->peer_failed()) throw CommError("another rank has failed", true);
+    return text;
+  }
+
+  void Abort(const std::string& why) override {
+    failed_ = true;
+    if (!control_->ClaimFailure()) AwaitEnd();
+    fmt::print(stderr, "plan run: error: {}\n", why);
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
+ private:
+  template <class Start>
+  static OperationPtr Messages(int64_t n, Start start) {
+    auto requests = std::make_unique<Requests>();
+    int64_t at = 0;
+    do {
+      const auto count = static_cast<int>(std::min(n - at, kMessageBytes));
+      requests->list.push_back(MPI_REQUEST_NULL);
+      CheckMpi(start(at, count, &requests->list.back()), "point-to-point message");
+      at += count;
+    } while (at < n);
+    return requests;
+  }
+
+  void GatherHosts() {
+    constexpr int kLength = 64;
+    char name[kLength] = "";
+    gethostname(name, kLength - 1);
+    std::vector<char> all(static_cast<std::size_t>(size_) * kLength);
+    CheckMpi(MPI_Allgather(name, kLength, MPI_CHAR, all.data(), kLength, MPI_CHAR, MPI_COMM_WORLD),
+             "MPI_Allgather");
+    for (int r = 0; r < size_; ++r)
+      hosts_.emplace_back(all.data() + static_cast<std::ptrdiff_t>(r) * kLength);
+  }
+
+  // Somebody else reports and ends the job.
+  [[noreturn]] static void AwaitEnd() {
+    std::this_thread::sleep_for(kEndOfJob);
+    std::_Exit(1);
+  }
+
+  int rank_ = 0, size_ = 1;
+  bool failed_ = false;
+  MPI_Comm transfers_ = MPI_COMM_NULL;
+  std::optional<MpiControl> control_;
+  std::vector<std::string> hosts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Endpoint> ConnectMpi() { return std::make_unique<MpiEndpoint>(); }
+
+}  // namespace orrery::comm

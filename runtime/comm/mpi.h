@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes that MPI started.
+#pragma once
+
+#include <memory>
+
+#include "runtime/comm/communicator.h"
+
+namespace orrery::comm {
+
+// Initialises MPI; once per process. The endpoint belongs to the calling thread. Destroying it
+// finalises MPI, unless a rank has failed: then it waits for the end of the job. Abort() prints
+// "plan run: error: ..." on standard error of one rank and ends all of them with exit code 1.
+std::unique_ptr<Endpoint> ConnectMpi();
+
+}  // namespace orrery::comm

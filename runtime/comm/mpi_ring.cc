@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments of a ring collective: which come, where they go, and how they move.
+#include "runtime/comm/mpi_ring.h"
+
+#include <cstring>
+
+namespace orrery::comm {
+namespace {
+
+constexpr int kRingTag = 1;
+
+std::byte* At(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
+const std::byte* At(const void* base, int64_t bytes) {
+  return static_cast<const std::byte*>(base) + bytes;
+}
+
+}  // namespace
+
+void CheckMpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommError(std::string(what) + ": " + text);
+}
+
+RingOperation::RingOperation(MPI_Comm comm, int rank, int size, const Collective& collective)
+    : comm_(comm),
+      rank_(rank),
+      size_(size),
+      next_((rank + 1) % size),
+      previous_((rank + size - 1) % size),
+      c_(collective),
+      width_(ir::DtypeBytes(collective.dtype)),
+      segment_(kSegmentBytes / width_) {
+  switch (c_.kind) {
+    case CollectiveKind::kAllReduce:
+      PlanAllReduce();
+      break;
+    case CollectiveKind::kReduceScatter:
+      PlanReduceScatter();
+      break;
+    case CollectiveKind::kAllGather:
+      PlanAllGather();
+      break;
+    case CollectiveKind::kBroadcast:
+      PlanBroadcast();
+      break;
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBarrier:
+      throw CommError("no ring does this collective");
+  }
+  Test();
+}
+
+// An operation that fails leaves its messages behind: the job ends anyway.
+RingOperation::~RingOperation() {
+  for (Incoming& in : incoming_) {
+    if (in.request != MPI_REQUEST_NULL) MPI_Request_free(&in.request);
+  }
+  for (MPI_Request& request : sending_) {
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+}
+
+int64_t RingOperation::Segments(int64_t n) const { return (n + segment_ - 1) / segment_; }
+
+void RingOperation::AddSends(const std::byte* from, int64_t n) {
+  for (int64_t at = 0; at < n; at += segment_)
+    queued_.push_back({from + at * width_, std::min(segment_, n - at) * width_});
+}
+
+void RingOperation::AddUnits(std::byte* to, const std::byte* addend, int64_t n, bool forward,
+                             int64_t sent_before) {
+  for (int64_t at = 0; at < n; at += segment_) {
+    units_.push_back({to + at * width_, addend == nullptr ? nullptr : addend + at * width_,
+                      std::min(segment_, n - at), forward, sent_before});
+    if (sent_before > 0 && c_.kind == CollectiveKind::kReduceScatter) ++sent_before;
+  }
+}
+
+// Piece c of the sum starts at rank c + 1 and ends at rank c, from where it is handed round.
+void RingOperation::PlanAllReduce() {
+  if (c_.out != c_.in) std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+  if (size_ == 1) return;
+  int64_t sends = 0;
+  const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
+  const auto begin = [&](int p) { return At(c_.out, PieceBegin(c_.n, p, size_) * width_); };
+  const auto length = [&](int p) {
+    return PieceBegin(c_.n, p + 1, size_) - PieceBegin(c_.n, p, size_);
+  };
+  AddSends(begin(piece(1)), length(piece(1)));
+  sends += Segments(length(piece(1)));
+  for (int step = 0; step + 1 < size_; ++step) {
+    const int p = piece(2 + step);
+    AddUnits(begin(p), begin(p), length(p), true, 0);
+    if (step + 2 < size_) sends += Segments(length(p));
+  }
+  for (int step = 0; step + 1 < size_; ++step) {
+    const int p = piece(1 + step);
+    AddUnits(begin(p), nullptr, length(p), step + 2 < size_, sends);
+  }
+}
+
+// Partial sums wait in `partial_` until they are sent; the input stays as it is.
+void RingOperation::PlanReduceScatter() {
+  if (size_ == 1) {
+    std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+    return;
+  }
+  const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
+  const auto input = [&](int p) { return At(c_.in, p * c_.n * width_); };
+  if (size_ > 2) partial_.resize(static_cast<std::size_t>(c_.n * width_));
+  AddSends(input(piece(1)), c_.n);
+  const int64_t segments = Segments(c_.n);
+  for (int step = 0; step + 1 < size_; ++step) {
+    const bool last = step + 2 == size_;
+    AddUnits(last ? At(c_.out, 0) : partial_.data(), input(piece(2 + step)), c_.n, !last,
+             last || step == 0 ? 0 : step * segments + 1);
+  }
+}
+
+void RingOperation::PlanAllGather() {
+  const int64_t bytes = c_.n * width_;
+  if (At(c_.out, rank_ * bytes) != c_.in)
+    std::memmove(At(c_.out, rank_ * bytes), c_.in, static_cast<std::size_t>(bytes));
+  if (size_ == 1) return;
+  AddSends(At(c_.out, rank_ * bytes), c_.n);
+  for (int step = 0; step + 1 < size_; ++step) {
+    const int p = (rank_ - 1 - step + 2 * size_) % size_;
+    AddUnits(At(c_.out, p * bytes), nullptr, c_.n, step + 2 < size_, 0);
+  }
+}
+
+void RingOperation::PlanBroadcast() {
+  if (rank_ == c_.root) {
+    if (c_.out != c_.in) std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+    if (size_ > 1) AddSends(At(c_.out, 0), c_.n);
+  } else {
+    AddUnits(At(c_.out, 0), nullptr, c_.n, next_ != c_.root, 0);
+  }
+}
+
+bool RingOperation::Test() {
+  for (bool moved = true; moved;) {
+    moved = MoveSends();
+    moved |= PostReceives();
+    moved |= TakeArrived();
+  }
+  return taken_ == units_.size() && queued_.empty() && sending_.empty();
+}
+
+bool RingOperation::PostReceives() {
+  bool moved = false;
+  while (posted_ < units_.size() && incoming_.size() < kWindow) {
+    const RingUnit& unit = units_[posted_];
+    Incoming in;
+    std::byte* to = unit.to;
+    if (unit.addend != nullptr) {
+      if (slots_.empty()) {
+        slots_.resize(kWindow * static_cast<std::size_t>(kSegmentBytes));
+        for (std::size_t s = 0; s < kWindow; ++s) free_slots_.push_back(static_cast<int>(s));
+      }
+      in.slot = free_slots_.back();  // as many as receives are posted at most
+      free_slots_.pop_back();
+      to = slots_.data() + in.slot * kSegmentBytes;
+    } else if (sent_ < unit.sent_before) {
+      return moved;
+    }
+    CheckMpi(MPI_Irecv(to, static_cast<int>(unit.n * width_), MPI_BYTE, previous_, kRingTag, comm_,
+                       &in.request),
+             "MPI_Irecv");
+    incoming_.push_back(in);
+    ++posted_;
+    moved = true;
+  }
+  return moved;
+}
+
+bool RingOperation::TakeArrived() {
+  bool moved = false;
+  while (!incoming_.empty()) {
+    Incoming& in = incoming_.front();
+    const RingUnit& unit = units_[taken_];
+    if (in.request != MPI_REQUEST_NULL) {
+      int arrived = 0;
+      CheckMpi(MPI_Test(&in.request, &arrived, MPI_STATUS_IGNORE), "receive");
+      if (arrived == 0) return moved;
+    }
+    if (unit.addend != nullptr) {
+      if (sent_ < unit.sent_before) return moved;
+      Reduce(unit.to, slots_.data() + in.slot * kSegmentBytes, unit.addend, unit.n, c_.dtype,
+             c_.maximum);
+      free_slots_.push_back(in.slot);
+    }
+    if (unit.forward) queued_.push_back({unit.to, unit.n * width_});
+    incoming_.pop_front();
+    ++taken_;
+    moved = true;
+  }
+  return moved;
+}
+
+bool RingOperation::MoveSends() {
+  bool moved = false;
+  while (!sending_.empty()) {
+    int done = 0;
+    CheckMpi(MPI_Test(&sending_.front(), &done, MPI_STATUS_IGNORE), "send");
+    if (done == 0) break;
+    sending_.pop_front();
+    ++sent_;
+    moved = true;
+  }
+  while (!queued_.empty() && sending_.size() < kWindow) {
+    const RingSend& send = queued_.front();
+    sending_.emplace_back();
+    CheckMpi(MPI_Isend(send.from, static_cast<int>(send.bytes), MPI_BYTE, next_, kRingTag, comm_,
+                       &sending_.back()),
+             "MPI_Isend");
+    queued_.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace orrery::comm

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// mpirun as a child process, its error output read line by line.
+#include "runtime/launch/mpirun.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <regex>
+
+namespace orrery::launch {
+namespace {
+
+int64_t Number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? -1 : std::atoll(text);
+}
+
+// Only small words go through: what mpirun's own banners are made of is dropped.
+class ErrorLines {
+ public:
+  void Take(const std::string& line) {
+    static const std::regex killed(
+        R"(process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+))");
+    static const std::regex lost(R"(ORTE has lost communication|orted|daemon)");
+    std::smatch match;
+    if (std::regex_search(line, match, killed)) {
+      killed_ = fmt::format("rank {} on {}: ended by signal {} ({})", match[1].str(),
+                            match[2].str(), match[3].str(), strsignal(std::atoi(match[3].str().c_str())));
+      return;
+    }
+    if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
+      own_ = own_ || line.starts_with("plan run: error");
+      Print(line);
+      return;
+    }
+    const bool banner = line.empty() || line.starts_with("---") || line.starts_with("[");
+    if (!banner) rest_.push_back(line);
+  }
+
+  // After the end: why it failed, unless a rank has said so.
+  void Conclude(int code) {
+    if (code == 0 || own_) return;
+    if (!killed_.empty()) return Print("plan run: error: " + killed_);
+    for (const std::string& line : rest_) Print(line);
+  }
+
+ private:
+  static void Print(const std::string& line) {
+    fmt::print(stderr, "{}\n", line);
+    std::fflush(stderr);
+  }
+
+  bool own_ = false;
+  std::string killed_;
+  std::vector<std::string> rest_;
+};
+
+[[noreturn]] void Become(const std::string& mpirun, int64_t ranks,
+                         const std::vector<std::string>& words, int error_end) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  dup2(error_end, STDERR_FILENO);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  std::vector<std::string> all = {mpirun, "--oversubscribe", "--bind-to", "none",
+                                  "--mca", "mpi_yield_when_idle", "1", "-np",
+                                  std::to_string(ranks), "-x", "OMP_NUM_THREADS"};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(mpirun.c_str(), arguments.data());
+  fmt::print(stderr, "plan run: error: cannot start {}: {}\n", mpirun, std::strerror(errno));
+  _exit(1);
+}
+
+void ReadLines(int end, ErrorLines* lines) {
+  std::string pending;
+  char chunk[4096];
+  for (;;) {
+    const ssize_t got = read(end, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    pending.append(chunk, static_cast<std::size_t>(got));
+    for (std::size_t at; (at = pending.find('\n')) != std::string::npos;) {
+      lines->Take(pending.substr(0, at));
+      pending.erase(0, at + 1);
+    }
+  }
+  if (!pending.empty()) lines->Take(pending);
+}
+
+}  // namespace
+
+MpiPlace FindMpiPlace() {
+  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                                   std::pair("PMI_RANK", "PMI_SIZE"),
+                                   std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
+    if (Number(rank) >= 0 && Number(size) > 0) return {Number(rank), Number(size)};
+  }
+  return {};
+}
+
+std::string FindMpirun() {
+  const char* path = std::getenv("PATH");
+  std::string folders = path == nullptr ? "/usr/bin" : path;
+  for (std::size_t begin = 0; begin <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string candidate = folders.substr(begin, end - begin) + "/mpirun";
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    begin = end + 1;
+  }
+  return "";
+}
+
+int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words) {
+  int ends[2];
+  if (pipe(ends) != 0) return 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    Become(mpirun, ranks, words, ends[1]);
+  }
+  close(ends[1]);
+  ErrorLines lines;
+  ReadLines(ends[0], &lines);
+  close(ends[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  lines.Conclude(code);
+  return code <= 4 ? code : 1;
+}
+
+}  // namespace orrery::launch

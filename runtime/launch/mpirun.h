@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting ranks with mpirun, and knowing that one has been started by it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace orrery::launch {
+
+// What the launcher of this process says through the environment (OpenMPI, PMIx, MPICH); size 0: it
+// was started by hand.
+struct MpiPlace {
+  int64_t rank = 0, size = 0;
+};
+MpiPlace FindMpiPlace();
+
+std::string FindMpirun();  // the path; "" when there is none
+
+// Runs `words` (program first) on `ranks` processes of this machine and waits for them. What they
+// write to standard output passes through; of their error output only what they say themselves, or
+// one message when a rank was killed. The exit code: theirs where it is 0 to 4, else 1.
+int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words);
+
+}  // namespace orrery::launch

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of data sources.
+#include "runtime/train/make_source.h"
+
+namespace orrery::train {
+
+std::vector<std::string> SourceNames() { return {"synthetic", "random-set"}; }
+
+std::unique_ptr<DataSource> MakeSource(const std::string& name, const DataSpec& spec,
+                                       int64_t global_batch) {
+  if (name == "synthetic") return std::make_unique<SyntheticSource>(spec);
+  if (name == "random-set")
+    return std::make_unique<RandomSet>(spec.seed, kRandomSetSamples, global_batch);
+  return nullptr;
+}
+
+}  // namespace orrery::train
