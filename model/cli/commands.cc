@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"predict", "step time, memory and breakdown of one given layout", RunPredict, DescribePredict},
     {"simulate", "one step of one given layout, played op by op; a trace of it", nullptr,
      DescribeSimulate},
+    {"run", "really train a plan on CPU ranks: losses, step times, a trace", nullptr, DescribeRun},
     {"bench", "the table of nccl-tests for a cluster, and beside a measured one", nullptr,
      DescribeBench},
     {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,
