@@ -55,7 +55,7 @@ std::optional<SlowLink> ReadSlowLink(const std::string& item, const Flag& flag,
   const std::size_t colon = item.rfind(':');
   if (colon == std::string::npos || colon == 0) {
     diagnostics->Error(flag.where, fmt::format("{}: '{}' is no link and share", flag.name, item),
-                       "write LINK:SHARE, such as 'n0.nic0 -> switch:25%'");
+                       "write LINK:SHARE, such as 'n0.nic0 -> leaf0:25%'");
     return std::nullopt;
   }
   SlowLink link{.name = item.substr(0, colon), .where = flag.where};

@@ -234,7 +234,8 @@ Answer Simulate(const CommandLine& line) {
   const Strategy strategy = OneStrategy(flags.layout, job);
   report::Simulation simulation = Assessed(job, strategy);
   simulation.network = report::NameIn(kNetworkNames, backend);
-  simulation.scenario = scenario.description;
+  if (!scenario.name.empty())
+    simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
   ir::Plan plan = LowerOrThrow(job, strategy);
   Twin twin(job, plan, backend);
   if (perturbations.any()) {

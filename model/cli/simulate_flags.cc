@@ -7,7 +7,7 @@
 namespace orrery::cli {
 
 SimulateFlags::SimulateFlags()
-    : set("simulate --model NAME [flags]",
+    : set("simulate --model NAME|--scenario NAME [flags]",
           "Plays one training step of one given layout op by op on its cluster: who computes, "
           "waits "
           "and sends when, with all traffic competing for links. Prints the closed form's step "
@@ -26,20 +26,24 @@ SimulateFlags::SimulateFlags()
   set.Switch(&all_ranks, "--all-ranks",
              "execute every rank, also replicas that do the same as another one");
   set.Group("What disturbs it (compared with the undisturbed step)");
-  set.Value(&scenario, "--scenario", "FILE",
-            "job, layout and perturbations from a YAML file, or by its name in scenarios/, such as "
-            "slow-node; flags go before",
-            Words::kFile);
+  set.Value(
+      &scenario, "--scenario", "NAME",
+      "job, layout and perturbations from scenarios/NAME.yaml or a YAML file of your own; what "
+      "flags say as well is taken from them",
+      Words::kFile);
   set.Value(&jitter, "--jitter", "SHARE",
             "standard deviation of compute times, such as 2%; on every rank its own");
   set.Value(&seed, "--seed", "N", "other random numbers for --jitter (default 1)");
-  set.Value(&slow_gpu, "--slow-gpu", "RANK:FACTOR,...",
-            "this rank computes FACTOR times as long, such as 3:1.5; 8..15:1.2 means several");
-  set.Value(&degraded_link, "--degraded-link", "LINK:SHARE,...",
-            "this link keeps SHARE of its rate, such as 'n0.nic0 -> switch:25%'; names as in the "
-            "list of busiest links, '*' stands for anything, 'a <-> b' for both directions");
-  set.Value(&failed_nic, "--failed-nic", "NODE:NIC,...",
-            "this NIC is gone, such as 0:nic3; its GPUs use the nearest one left");
+  set.Value(&slow_gpu, "--slow-gpu", "RANK:FACTOR",
+            "this rank computes FACTOR times as long, such as 3:1.5 or 8..15:1.2; several with "
+            "commas");
+  set.Value(
+      &degraded_link, "--degraded-link", "LINK:SHARE",
+      "this link keeps SHARE of its rate, such as 'n0.nic0 -> leaf0:25%'; names as in the list "
+      "of busiest links, * for anything, <-> for both directions; several with commas");
+  set.Value(&failed_nic, "--failed-nic", "NODE:NIC",
+            "this NIC is gone, such as 0:nic3; its GPUs use the nearest one left; several with "
+            "commas");
   set.Group("The output");
   set.Value(&trace, "--trace", "FILE",
             "the step of every executed rank as a Chrome trace, for Perfetto", Words::kFile);
