@@ -137,10 +137,10 @@ void ForwardBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, con
   const int64_t ld = s.flash ? ScratchColumns(block.keys) : s.seq_kv;
   float* p = s.flash ? scratch.p : saved.softmax + at;
   BlockScores(f, s, block, scratch.head, bias, p, ld);
-  for (int64_t r = 0; r < block.rows; ++r) {
-    const float lse = f.loops.softmax_row(p + r * ld, s.Keys(block.first + r), ld);
-    if (s.flash) saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = lse;
-  }
+  float log_sums[kQueryBlock];
+  f.loops.softmax_rows(p, block.rows, ld, s.Keys(block.first), s.causal, s.flash ? log_sums : nullptr);
+  for (int64_t r = 0; s.flash && r < block.rows; ++r)
+    saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = log_sums[r];
   float* weights = saved.dropped != nullptr ? saved.dropped + at : p;
   float* mask = saved.mask != nullptr ? saved.mask + at : nullptr;
   if (s.drops) DropBlock(f, s, dropout, block, p, ld, mask, scratch.factors, weights);

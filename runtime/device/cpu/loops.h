@@ -77,8 +77,9 @@ struct Loops {
                       float* dx, int64_t h);
   void (*rms_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma, int64_t rows, int64_t h);
 
-  // Softmax of the first n of `width` values in place, the rest becomes 0; returns the log of the sum of exponentials.
-  float (*softmax_row)(float* p, int64_t n, int64_t width);
+  // Softmax of each row's first n = first_n + causal * row (at most `width`) values in place, the rest becomes 0.
+  // log_sums: [rows], the log of each row's sum of exponentials; may be null.
+  void (*softmax_rows)(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal, float* log_sums);
   void (*exp_row)(float* p, float log_sum, int64_t n, int64_t width);  // p = exp(p - log_sum), the rest 0
   // dp = p (kept dp - mean) for the first n, the rest 0; kept may be null (1).
   void (*score_grad_row)(const float* p, const float* kept, float mean, float* dp, int64_t n, int64_t width);

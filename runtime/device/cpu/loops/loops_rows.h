@@ -141,7 +141,11 @@ void ZeroTail(float* p, int64_t from, int64_t to) {
 // Whole vectors where the row has room: what lies behind the visible keys is computed and then cleared.
 inline int64_t WholeVectors(int64_t n, int64_t width) { return (n + 15) / 16 * 16 <= width ? (n + 15) / 16 * 16 : n; }
 
-float SoftmaxRow(float* p, int64_t n, int64_t width) {
+struct RowSum {
+  float top, sum;
+};
+
+RowSum SoftmaxRow(float* p, int64_t n, int64_t width) {
   const int64_t whole = WholeVectors(n, width);
   for (int64_t j = n; j < whole; ++j) p[j] = -__builtin_inff();
   const float top = MaxRow(p, whole);
@@ -154,7 +158,15 @@ float SoftmaxRow(float* p, int64_t n, int64_t width) {
   const float inverse = 1.0f / sum;
   ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) p[j] *= inverse;
   ZeroTail(p, n, width);
-  return top + __builtin_logf(sum);
+  return {top, sum};
+}
+
+void SoftmaxRows(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal, float* log_sums) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t n = first_n + (causal ? r : 0);
+    const RowSum row = SoftmaxRow(p + r * width, n < width ? n : width, width);
+    if (log_sums != nullptr) log_sums[r] = row.top + __builtin_logf(row.sum);
+  }
 }
 
 void ExpRow(float* p, float log_sum, int64_t n, int64_t width) {
