@@ -103,7 +103,10 @@ void FluidNetwork::Settle() {
   for (const PathId seed : seeds_) {
     Traffic& traffic = traffic_[At(seed)];
     traffic.fresh = false;
-    if (traffic.jobs.empty()) traffic.rate = 0;
+    if (traffic.jobs.empty()) {
+      traffic.rate = 0;
+      if (log_ != nullptr) Log(seed, 0);
+    }
     SettleFrom(seed);
   }
   seeds_.clear();
@@ -133,9 +136,22 @@ double FluidNetwork::Retime(PathId path) {
   traffic.served += traffic.rate * (now_ - traffic.since);
   traffic.since = now_;
   traffic.rate = solver_.rate(path);
+  if (log_ != nullptr) Log(path, traffic.rate * static_cast<double>(traffic.jobs.size()));
   const double left = std::max(0.0, traffic.first_end - traffic.served);
   traffic.next_end = now_ + left / traffic.rate;
   return traffic.next_end;
+}
+
+bool FluidNetwork::LogRates(std::vector<RateChange>* log) {
+  log_ = log;
+  return true;
+}
+
+void FluidNetwork::Log(PathId path, double rate) {
+  if (At(path) >= logged_.size()) logged_.resize(traffic_.size(), 0.0);
+  if (logged_[At(path)] == rate) return;
+  logged_[At(path)] = rate;
+  log_->push_back({now_, path, rate});
 }
 
 int32_t FluidNetwork::NewComponent() {

@@ -23,6 +23,7 @@ class FluidNetwork : public Network {
   void After(Seconds delay, Done done) override;
   void Run() override;
   Seconds Now() const override { return Seconds(now_); }
+  bool LogRates(std::vector<RateChange>* log) override;
 
   // Present rate of each job on a path; 0 when it is idle.
   BytesPerSecond Rate(PathId path);
@@ -65,6 +66,7 @@ class FluidNetwork : public Network {
   void Dissolve(int32_t component);
   int32_t NewComponent();
   double Retime(PathId path);
+  void Log(PathId path, double rate);
   bool Step();
 
   MaxMin solver_;
@@ -75,6 +77,8 @@ class FluidNetwork : public Network {
   std::vector<PathId> fresh_;  // busy paths that joined at this instant
   std::vector<PathId> seeds_, members_;
   std::vector<Done> ended_;
+  std::vector<RateChange>* log_ = nullptr;
+  std::vector<double> logged_;  // by path: the rate that the log holds last
   double now_ = 0;
   double instant_end_ = 0;  // events up to here belong to the present instant
   uint64_t started_ = 0;

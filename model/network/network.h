@@ -35,6 +35,13 @@ struct LinkUse {
 
 inline constexpr BytesPerSecond kNoCap{std::numeric_limits<double>::infinity()};
 
+// A path's bytes per second, all its jobs together, from a date on.
+struct RateChange {
+  double time = 0;
+  PathId path = 0;
+  double rate = 0;
+};
+
 class Network {
  public:
   explicit Network(Wires wires);
@@ -59,6 +66,10 @@ class Network {
 
   // The interface in one call: a job over `route`, its rate at most `cap`.
   void Flow(std::span<const LinkId> route, Bytes bytes, BytesPerSecond cap, Done done);
+
+  // From now on appends every change of a path's rate, in order of time; false: cannot tell. `log`
+  // must outlive the simulation.
+  virtual bool LogRates(std::vector<RateChange>*) { return false; }
 
   // Bytes that finished jobs have put on every link, by LinkId.
   std::vector<Bytes> Carried() const;

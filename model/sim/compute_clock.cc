@@ -51,21 +51,22 @@ void ComputeClock::ClassifyExchanges(double overlap_slowdown) {
   }
 }
 
-double ComputeClock::Factor(uint32_t r, int32_t id) const {
-  const auto rank = At(state_.table.ranks[r]);
-  double factor = rank < perturbation_.slowdown.size() ? perturbation_.slowdown[rank] : 1.0;
+double ComputeFactor(const Perturbation& perturbation, int64_t rank_of_plan, int32_t task) {
+  const auto rank = At(rank_of_plan);
+  double factor = rank < perturbation.slowdown.size() ? perturbation.slowdown[rank] : 1.0;
   // A uniform variable on [-sqrt 3, sqrt 3) has the standard deviation 1.
-  if (perturbation_.jitter > 0) {
-    factor *= std::max(0.0, 1.0 + perturbation_.jitter * std::sqrt(3.0) *
-                                      Noise(perturbation_.seed, rank, At(id)));
+  if (perturbation.jitter > 0) {
+    factor *= std::max(0.0, 1.0 + perturbation.jitter * std::sqrt(3.0) *
+                                      Noise(perturbation.seed, rank, At(task)));
   }
   return factor;
 }
 
 void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* stream) {
   const double now = state_.Now();
+  const double factor = ComputeFactor(perturbation_, state_.table.ranks[r], id);
   // Where the host is late, the device idles inside the task: that counts as its time.
-  stream->left = std::max(task.seconds * Factor(r, id), task.earliest - now);
+  stream->left = std::max(task.seconds * factor, task.earliest - now);
   stream->since = now;
   stream->computing = true;
   Book(&state_.ranks[r]);
@@ -105,6 +106,7 @@ void ComputeClock::Book(RankState* rank) {
 
 // The slowest of what is under way counts.
 double ComputeClock::RateOf(uint32_t r) const {
+  if (rates_.size() == 1) return state_.ranks[r].communicating > 0 ? rates_.front() : 1;
   const int32_t* count = under_way_.data() + r * rates_.size();
   for (std::size_t i = 0; i < rates_.size(); ++i) {
     if (count[i] > 0) return rates_[i];
@@ -116,7 +118,7 @@ void ComputeClock::CountExchange(uint32_t r, std::size_t exchange, int change) {
   RankState& rank = state_.ranks[r];
   Book(&rank);
   rank.communicating += change;
-  under_way_[r * rates_.size() + rate_of_[exchange]] += change;
+  if (rates_.size() > 1) under_way_[r * rates_.size() + rate_of_[exchange]] += change;
   const double before = rank.rate;
   rank.rate = RateOf(r);
   if (rank.rate != before && rank.computing > 0) Retime(r, before);

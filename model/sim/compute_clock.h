@@ -7,6 +7,9 @@
 
 namespace orrery::sim {
 
+// How many times as long as usual a compute task takes.
+double ComputeFactor(const Perturbation& perturbation, int64_t rank, int32_t task);
+
 class ComputeClock {
  public:
   // `state` and `perturbation` must outlive it.
@@ -26,7 +29,6 @@ class ComputeClock {
   void AfterDue() { state_.drain(); }
 
   void ClassifyExchanges(double overlap_slowdown);
-  double Factor(uint32_t rank, int32_t id) const;
   double RateOf(uint32_t rank) const;
   // Books the time since the last change of a rank's activity.
   void Book(RankState* rank);

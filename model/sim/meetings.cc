@@ -53,7 +53,12 @@ class TableBuilder {
     }
     for (std::size_t m = 0; m < table_.meetings.size(); ++m) AddExchanges(static_cast<int32_t>(m));
     table_.network = net::MakeNetwork(options_.backend, wires);
-    table_.routes = paths_.Register(table_.network.get(), options_.set_apart);
+    if (options_.log_rates) {
+      table_.rates = std::make_unique<std::vector<net::RateChange>>();
+      table_.rates_logged = table_.network->LogRates(table_.rates.get());
+    }
+    table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
+                                    options_.log_rates ? &table_.path_uses : nullptr);
     if (options_.keep_links) table_.link_shares = paths_.LinkShares();
     return std::move(table_);
   }

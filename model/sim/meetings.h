@@ -58,6 +58,10 @@ struct MeetingTable {
   std::vector<std::vector<net::LinkUse>> link_shares;  // by route, see MeetingOptions::keep_links
   std::vector<int64_t> ranks;                          // executed, ascending
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
+  std::vector<std::vector<net::LinkUse>> path_uses;    // by path, see MeetingOptions::log_rates
+  bool rates_logged = false;                           // the network can tell them
+  // While the step runs; not on the table itself, so that it may be moved.
+  std::unique_ptr<std::vector<net::RateChange>> rates;
   std::unique_ptr<net::Network> network;
   int32_t arrivals = 0;
 };
@@ -69,6 +73,7 @@ struct MeetingOptions {
   // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
   bool whole_weights = false;
   bool keep_links = false;  // fills MeetingTable::link_shares, for LinkBytes()
+  bool log_rates = false;   // the network notes every rate, for LinkTracks() of link_track.h
 };
 
 // `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than

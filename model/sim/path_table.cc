@@ -126,7 +126,8 @@ void PathTable::CheckWires(const Entry& entry, net::Network* network) const {
   if (dead || entry.uses.empty()) network->AddPath(entry.uses, net::kNoCap, entry.what);  // throws
 }
 
-std::vector<Route> PathTable::Register(net::Network* network, bool set_apart) const {
+std::vector<Route> PathTable::Register(net::Network* network, bool set_apart,
+                                       std::vector<std::vector<net::LinkUse>>* path_uses) const {
   std::vector<Route> routes(static_cast<std::size_t>(routes_));
   for (const Entry& entry : entries_) CheckWires(entry, network);
   const std::vector<int32_t> owners = Owners();
@@ -148,8 +149,12 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart) co
         if (!redundant[static_cast<std::size_t>(use.link)]) uses.push_back(use);
       }
       route.phases.resize(static_cast<std::size_t>(entry.phase) + 1);
-      route.phases.back().push_back(
-          {network->AddPath(uses, BytesPerSecond(entry.cap), entry.what), entry.bytes});
+      const net::PathId path = network->AddPath(uses, BytesPerSecond(entry.cap), entry.what);
+      route.phases.back().push_back({path, entry.bytes});
+      // Entries of one path agree on the links left out, too: their twins are on the path.
+      if (path_uses == nullptr) continue;
+      path_uses->resize(std::max(path_uses->size(), static_cast<std::size_t>(path) + 1));
+      (*path_uses)[static_cast<std::size_t>(path)] = entry.uses;
     }
   }
   return routes;

@@ -22,8 +22,10 @@ class PathTable {
   int32_t Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte,
               double floor_per_byte, const std::string& what);
 
-  // Registers the paths that are needed, with the links that matter.
-  std::vector<Route> Register(net::Network* network, bool set_apart) const;
+  // Registers the paths that are needed, with the links that matter; `path_uses`, if not null, gets
+  // all links of each.
+  std::vector<Route> Register(net::Network* network, bool set_apart,
+                              std::vector<std::vector<net::LinkUse>>* path_uses) const;
 
   // By route: what its traffic puts on links (overhead included) per byte of S, all copies.
   std::vector<std::vector<net::LinkUse>> LinkShares() const;

@@ -63,7 +63,7 @@ TEST_F(SimTest, ALateHostDelaysTheDevice) {
   const OpTime time(gpu_, stack_, Precision::kBf16, false);
   const ir::Program& program = plan.programs.front();
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
-    issuing += time.Host(program.blocks[at.block].ops[at.op]);
+    issuing += time.Host(program, program.blocks[at.block].ops[at.op]);
   }
   EXPECT_GT(issuing, fast);
   EXPECT_GT(slow.seconds, issuing);

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is read from a recorded step: memory over time, the critical path, communication by axis.
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "model/ir/layout.h"
+#include "model/sim/axis_time.h"
+#include "model/sim/critical_path.h"
+#include "model/sim/memory_track.h"
+#include "tests/sim/recorded.h"
+
+namespace orrery::sim {
+namespace {
+
+class RecordTest : public RecordedTest {
+ protected:
+  CriticalPath Path() const {
+    return FindCriticalPath(plan_, tasks_, meetings_, timeline_, ops_, perturbation_);
+  }
+  static std::map<std::string, double> ByClass(const CriticalPath& path) {
+    std::map<std::string, double> classes;
+    for (const PathClass& part : path.classes) classes[part.name] = part.seconds;
+    return classes;
+  }
+};
+
+TEST_F(RecordTest, LiveBytesStayWithinTheLayoutAndReturnToTheStepsOwn) {
+  for (const Strategy& strategy : VariedLayouts()) {
+    Record(strategy);
+    for (std::size_t r = 0; r < result_.ranks.size(); r += 3) {
+      const StageMemoryMap map(ops_[StageOf(r)]);
+      const MemoryTrack track = map.Track(timeline_[r]);
+      const ir::Layout& layout = ops_[StageOf(r)].layout();
+      EXPECT_LE(track.peak, layout.arena_bytes) << plan_.title;
+      EXPECT_GT(track.peak, layout.step_bytes / 2) << plan_.title;
+      EXPECT_GT(track.points.size(), 100u);
+      const int64_t of_the_step = track.points.back().bytes;
+      EXPECT_LE(of_the_step, layout.step_bytes);
+      EXPECT_GT(of_the_step, 0.9 * static_cast<double>(layout.step_bytes));
+      double before = -1;
+      for (const MemoryPoint& point : track.points) {
+        EXPECT_GT(point.time, before);
+        EXPECT_LE(point.bytes, track.peak);
+        EXPECT_GE(point.bytes, of_the_step);
+        before = point.time;
+      }
+      EXPECT_LE(before, result_.seconds);
+    }
+  }
+}
+
+TEST_F(RecordTest, OnOneStreamThePeakIsThatOfTheIssueOrder) {
+  work_.global_batch = 4;
+  Record(Layout(1, 1, 1));
+  const MemoryTrack track = StageMemoryMap(ops_.front()).Track(timeline_.front());
+  const ir::Peak peak =
+      ir::LivePeak(plan_, plan_.programs.front(), ops_.front().layout(), false);
+  EXPECT_EQ(track.peak, peak.bytes);
+}
+
+TEST_F(RecordTest, TheCriticalPathIsTheStep) {
+  for (const Strategy& strategy : VariedLayouts()) {
+    Record(strategy);
+    const CriticalPath path = Path();
+    double sum = 0;
+    for (const PathClass& part : path.classes) {
+      EXPECT_GE(part.seconds, 0) << part.name;
+      sum += part.seconds;
+    }
+    EXPECT_NEAR(sum, result_.seconds, 1e-12 * result_.seconds) << plan_.title;
+    double at = 0;
+    for (const PathStretch& stretch : path.stretches) {
+      EXPECT_EQ(stretch.begin, at);
+      EXPECT_GE(stretch.end, stretch.begin);
+      at = stretch.end;
+    }
+    EXPECT_EQ(at, result_.seconds);
+    EXPECT_EQ(ByClass(path).count("waiting"), 0u) << plan_.title;
+  }
+}
+
+TEST_F(RecordTest, OnOneRankThePathIsAllItsCompute) {
+  work_.global_batch = 4;
+  Record(Layout(1, 1, 1));
+  const CriticalPath path = Path();
+  ASSERT_EQ(path.stretches.size(), 1u);
+  EXPECT_EQ(path.classes.front().name, "GEMM");
+  const std::map<std::string, double> classes = ByClass(path);
+  const double compute = classes.at("GEMM") + classes.at("attention") +
+                         classes.at("memory-bound") + classes.at("optimizer");
+  EXPECT_NEAR(compute, result_.times[0].compute, 1e-9 * compute);
+}
+
+TEST_F(RecordTest, ThePathRunsThroughTheSlowRank) {
+  perturbation_.slowdown.assign(16, 1.0);
+  perturbation_.slowdown[5] = 2;
+  Record(Layout(1, 1, 16));
+  double on_slow = 0;
+  for (const PathStretch& stretch : Path().stretches) {
+    if (stretch.rank == 5) on_slow += stretch.seconds();
+  }
+  EXPECT_GT(on_slow, 0.5 * result_.seconds);
+}
+
+TEST_F(RecordTest, ThePathOfAPipelineVisitsItsStages) {
+  Record(Layout(1, 4, 1));
+  const CriticalPath path = Path();
+  std::set<int> stages;
+  for (const PathStretch& stretch : path.stretches) stages.insert(stretch.stage);
+  EXPECT_EQ(stages, (std::set<int>{0, 1, 2, 3}));
+  EXPECT_EQ(path.stretches.front().first, "P[0]");
+  EXPECT_GT(ByClass(path).count("pp latency") + ByClass(path).count("pp traffic"), 0u);
+}
+
+TEST_F(RecordTest, ALateHostIsOnThePath) {
+  work_.global_batch = 4;
+  stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-3);
+  Record(Layout(1, 1, 1));
+  const CriticalPath path = Path();
+  EXPECT_EQ(path.classes.front().name, "host");
+  EXPECT_GT(path.classes.front().seconds, 0.5 * result_.seconds);
+}
+
+TEST_F(RecordTest, AxesShareWhatTheRankCommunicates) {
+  for (const Strategy& strategy : VariedLayouts()) {
+    Record(strategy);
+    const AxisTable table = TimesByAxis(plan_, tasks_, meetings_, timeline_);
+    ASSERT_EQ(table.times.size(), result_.times.size());
+    EXPECT_EQ(std::set<std::string>(table.axes.begin(), table.axes.end()).size(),
+              table.axes.size());
+    for (std::size_t r = 0; r < table.times.size(); ++r) {
+      AxisTime sum;
+      for (const AxisTime& time : table.times[r]) {
+        EXPECT_GE(time.exposed, 0);
+        EXPECT_GE(time.overlapped, 0);
+        sum.exposed += time.exposed;
+        sum.overlapped += time.overlapped;
+      }
+      const double small = 1e-9 * result_.seconds;
+      EXPECT_NEAR(sum.exposed, result_.times[r].exposed, small) << plan_.title;
+      EXPECT_NEAR(sum.overlapped, result_.times[r].overlapped, small) << plan_.title;
+    }
+  }
+}
+
+TEST_F(RecordTest, AxesHaveThePlansNames) {
+  Record(Layout(2, 2, 4));
+  const AxisTable table = TimesByAxis(plan_, tasks_, meetings_, timeline_);
+  const std::set<std::string> axes(table.axes.begin(), table.axes.end());
+  EXPECT_TRUE(axes.contains("tp"));
+  EXPECT_TRUE(axes.contains("pp"));
+  EXPECT_TRUE(axes.contains("dp"));
+}
+
+}  // namespace
+}  // namespace orrery::sim
