@@ -38,7 +38,8 @@ std::string NotSimulated(const Refinement& refinement) {
   };
   std::map<std::string, Ranks> by_reason;
   for (const Refinement::Skipped& skipped : refinement.skipped) {
-    const auto [at, added] = by_reason.try_emplace(skipped.why, Ranks{"", skipped.ops, skipped.ops});
+    const auto [at, added] =
+        by_reason.try_emplace(skipped.why, Ranks{"", skipped.ops, skipped.ops});
     Ranks& ranks = at->second;
     ranks.list += fmt::format("{}{}", added ? "" : ", ", skipped.rank);
     ranks.least = std::min(ranks.least, skipped.ops);
@@ -75,7 +76,8 @@ nlohmann::ordered_json RefinementJson(const Refinement& refinement) {
                                  {"order_changes", refinement.changes}};
   json["skipped"] = nlohmann::ordered_json::array();
   for (const Refinement::Skipped& skipped : refinement.skipped)
-    json["skipped"].push_back({{"closed_form_rank", skipped.rank}, {"effort_ops", skipped.ops}, {"why", skipped.why}});
+    json["skipped"].push_back(
+        {{"closed_form_rank", skipped.rank}, {"effort_ops", skipped.ops}, {"why", skipped.why}});
   return json;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sweeps over one rank's spans: what communication it waits for, and how much of that is contention.
+// Sweeps over one rank's spans: what communication it waits for, how much of it is contention.
 #include "model/search/account.h"
 
 #include <algorithm>
@@ -13,16 +13,16 @@ namespace {
 
 // Rows of the account.
 enum Row { kCompute, kTensor, kData, kPipeline, kWaiting, kRows };
-constexpr std::array<const char*, kRows> kRowNames = {
-    "compute", "tensor-parallel communication", "data-parallel communication",
-    "transfers between stages", "waiting"};
+constexpr std::array<const char*, kRows> kRowNames = {"compute", "tensor-parallel communication",
+                                                      "data-parallel communication",
+                                                      "transfers between stages", "waiting"};
 
 std::size_t At(int64_t index) { return static_cast<std::size_t>(index); }
 
 // Which axes' ranks meet on a line decides where its communication is booked.
 Row RowOf(const ir::Plan& plan, const sim::Line& line) {
-  const uint16_t axes = line.axis >= 0 ? static_cast<uint16_t>(1 << line.axis)
-                                       : plan.groups[At(line.group)].axes;
+  const uint16_t axes =
+      line.axis >= 0 ? static_cast<uint16_t>(1 << line.axis) : plan.groups[At(line.group)].axes;
   const auto along = [&](const char* name) {
     const int axis = plan.mesh.AxisIndex(name);
     return axis >= 0 && (axes >> axis & 1) != 0;
@@ -99,8 +99,7 @@ class Account {
   }
 
   const sim::Meeting& MeetingOf(const sim::Task& task) const {
-    return step_.meetings
-        .meetings[At(step_.meetings.of[At(2 * task.line + task.receives)][rank_])];
+    return step_.meetings.meetings[At(step_.meetings.of[At(2 * task.line + task.receives)][rank_])];
   }
 
   // What exchanges took beyond their time with all links to themselves.
@@ -115,8 +114,7 @@ class Account {
       const auto [at, added] = alone.try_emplace(&exchange, 0.0);
       if (added) at->second = Alone(exchange);
       const sim::TaskSpan& span = step_.timeline[rank_][t];
-      terms_[rows_[At(task.line)]].contention +=
-          std::max(0.0, span.end - span.met - at->second);
+      terms_[rows_[At(task.line)]].contention += std::max(0.0, span.end - span.met - at->second);
     }
   }
 

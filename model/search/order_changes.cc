@@ -47,9 +47,9 @@ std::string Reason(const Candidate& ahead, const std::string& ahead_name, const 
                   MoreOrLess(Extra(a[deciding])), ahead_name);
   const double contention = b[deciding].contention - a[deciding].contention;
   if (contention >= kTells * gain(deciding)) {
-    words += fmt::format("; contention slows it by {} in {}{}",
-                         Format(Seconds(b[deciding].contention)), behind_name,
-                         WhoShares(b[deciding]));
+    words +=
+        fmt::format("; contention slows it by {} in {}{}", Format(Seconds(b[deciding].contention)),
+                    behind_name, WhoShares(b[deciding]));
   }
   return words;
 }
@@ -74,8 +74,7 @@ std::vector<std::string> OrderChanges(const std::vector<Candidate>& ranked, std:
     const std::string what =
         swapped ? fmt::format("{} and {} swapped", name(i), name(overtaken))
                 : fmt::format("{} was {} by the closed form", name(i), ranked[i].closed_rank);
-    changes.push_back(what + ": " +
-                      Reason(ranked[i], name(i), ranked[overtaken], name(overtaken)));
+    changes.push_back(what + ": " + Reason(ranked[i], name(i), ranked[overtaken], name(overtaken)));
   }
   return changes;
 }

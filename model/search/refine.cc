@@ -28,9 +28,10 @@ constexpr double kOpsPerRoute = 20;
 double OpsOf(const ir::Program& program, const std::vector<ir::Item>& items) {
   double ops = 0;
   for (const ir::Item& item : items) {
-    ops += item.block >= 0 ? static_cast<double>(
-                                 program.blocks[static_cast<std::size_t>(item.block)].ops.size())
-                           : item.count * OpsOf(program, item.body);
+    ops +=
+        item.block >= 0
+            ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
+            : item.count * OpsOf(program, item.body);
   }
   return ops;
 }
@@ -45,7 +46,8 @@ sim::AxisMask Replicas(const ir::Mesh& mesh) {
   return static_cast<sim::AxisMask>(mask);
 }
 
-// What a simulation takes, in ops: unfolding each stage, executing its ranks, routing for all ranks.
+// What a simulation takes, in ops: unfolding each stage, executing its ranks, routing for all
+// ranks.
 double EffortOf(const ir::Plan& plan) {
   double executed = 1;
   const sim::AxisMask merged = Replicas(plan.mesh);
@@ -55,8 +57,9 @@ double EffortOf(const ir::Plan& plan) {
   const double per_stage = executed / static_cast<double>(plan.programs.size());
   double ops = 0;
   for (const ir::Program& program : plan.programs) ops += OpsOf(program, program.schedule);
-  return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute * static_cast<double>(plan.mesh.ranks()) *
-                                     static_cast<double>(plan.groups.size());
+  return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute *
+                                                   static_cast<double>(plan.mesh.ranks()) *
+                                                   static_cast<double>(plan.groups.size());
 }
 
 // One simulation to be.
@@ -77,9 +80,8 @@ SimulatedStep Simulate(const Play& play, const StepTime& closed) {
   options.merged = Replicas(play.plan.mesh);
   options.keep_links = true;
   const sim::PlanTasks tasks = sim::MakeTasks(play.plan, op_time);
-  sim::MeetingTable meetings =
-      sim::MakeMeetings(play.plan, tasks, *play.cluster, net::WiresOf(*play.cluster),
-                        sim::CommTime(cost), options);
+  sim::MeetingTable meetings = sim::MakeMeetings(
+      play.plan, tasks, *play.cluster, net::WiresOf(*play.cluster), sim::CommTime(cost), options);
   sim::Timeline timeline;
   const sim::StepResult result =
       sim::Execute(play.plan, tasks, &meetings, cost.gpu->overlap_slowdown, {}, &timeline);
@@ -129,7 +131,8 @@ class Refiner {
       Play play{i, LowerOne(ranked_[i], setting), nullptr, &setting, {}, {}};
       const double effort = EffortOf(play.plan);
       if (effort > left) {
-        Skip(i, effort, fmt::format("all simulations together may take {:.2g}", request_.refine_ops));
+        Skip(i, effort,
+             fmt::format("all simulations together may take {:.2g}", request_.refine_ops));
         continue;
       }
       left -= effort;
@@ -141,8 +144,7 @@ class Refiner {
   const Cluster& ClusterOf(int64_t nodes) {
     const auto at = clusters_.find(nodes);
     if (at != clusters_.end()) return at->second;
-    return clusters_
-        .emplace(nodes, BuildCluster(request_.topology, nodes, request_.gpus_per_node))
+    return clusters_.emplace(nodes, BuildCluster(request_.topology, nodes, request_.gpus_per_node))
         .first->second;
   }
 
@@ -158,8 +160,8 @@ class Refiner {
         }
       }
     };
-    const int wanted =
-        request_.threads > 0 ? request_.threads : static_cast<int>(std::thread::hardware_concurrency());
+    const int wanted = request_.threads > 0 ? request_.threads
+                                            : static_cast<int>(std::thread::hardware_concurrency());
     std::vector<std::thread> pool;
     for (int t = 1; t < std::min(wanted, static_cast<int>(plays_.size())); ++t)
       pool.emplace_back(work);
@@ -175,8 +177,8 @@ class Refiner {
         continue;
       }
       ++refinement_.simulated;
-      refinement_.disagreement =
-          std::max(refinement_.disagreement, std::abs(candidate.time.total / play.step->seconds - 1));
+      refinement_.disagreement = std::max(refinement_.disagreement,
+                                          std::abs(candidate.time.total / play.step->seconds - 1));
       candidate.simulated = std::move(play.step);
     }
     std::sort(refinement_.skipped.begin(), refinement_.skipped.end());

@@ -55,9 +55,11 @@ TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
 }
 
 TEST(Refine, BigJobsAreLeftToTheClosedForm) {
-  const Outcome outcome = RunPlan({"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"});
+  const Outcome outcome =
+      RunPlan({"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("not simulated: "), HasSubstr("the order is the closed form's")));
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("not simulated: "), HasSubstr("the order is the closed form's")));
 }
 
 TEST(Refine, RefusesWhatIsNoCount) {
