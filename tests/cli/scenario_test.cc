@@ -113,7 +113,8 @@ TEST(Scenario, SaysTheSameAsFlags) {
 TEST(Scenario, FlagsGoBefore) {
   const Outcome outcome =
       RunScenario(kScenario, {"--jitter", "1%", "--slow-gpu", "5:2", "--failed-nic", "1:nic2",
-                              "--degraded-link", "n1.nic0 -> leaf0:10%", "--nodes", "4", "--json"});
+                              "--degraded-link", "n1.nic0 -> leaf0:10%", "--nodes", "4",
+                              "--micro-batch", "2", "--json"});
   EXPECT_EQ(
       Perturbation(outcome),
       "jitter 1 % (seed 3), rank 5 2 times as slow, n1.nic0 -> leaf0 at 10 %, n1.nic2 failed");
@@ -137,7 +138,7 @@ TEST(Scenario, NamesThePlaceOfWhatIsWrong) {
       {"gpt2-small", "gpt2-smal", ":2:14", "gpt2-small"},
       {"dgx-h100", "dgx-h10", ":2:36", "dgx-h100"},
       {"nodes: 2", "nodes: 0", ":2:53", "0 is too small"},
-      {"nodes: 2", "node: 2", ":2:46", "did you mean 'nodes'"},
+      {"nodes: 2", "node: 2", ":2:46", "'nodes'"},
       {"micro_batch: 4", "micro_batch: ''", ":3:23", "is empty"},
       {"micro_batch: 4", "tp: 3", ":3:14", "do not divide"},
       {"jitter: 2%", "jitter: lots", ":5:11", "write 2% or 0.02"},
