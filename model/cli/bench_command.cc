@@ -152,8 +152,11 @@ Answer Predict(const BenchFlags& flags, const BenchHooks& hooks) {
   BenchSimulation simulation(std::move(setting.cluster), std::move(setting.gpu),
                              std::move(setting.fabric), setting.backend);
   for (BenchRow& row : result.rows) {
-    const BenchTime time =
-        simulation.Time(result.sweep.collective, Bytes(static_cast<double>(row.size.bytes)));
+    BenchTime time;
+    AtFlag(flags.algorithm, [&] {
+      time = simulation.Time(result.sweep.collective, Bytes(static_cast<double>(row.size.bytes)),
+                             flags.algorithm.text);
+    });
     row.time = time.time;
     row.algorithm = time.algorithm;
   }

@@ -40,6 +40,12 @@ std::vector<std::string> CollectiveNames() {
   return NamesOf<Collective>(NameTable<Collective>(kCollectiveNames));
 }
 
+std::vector<std::string> AlgorithmNames() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : Algorithms()) names.emplace_back(algorithm.name);
+  return names;
+}
+
 int64_t ReadSize(const Flag& flag, int64_t otherwise, Diagnostics* diagnostics) {
   if (!flag.given) return otherwise;
   int64_t bytes = 0;
@@ -129,6 +135,9 @@ BenchFlags::BenchFlags()
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));
+  set.Value(&algorithm, "--algorithm", "NAME",
+            "as the library was told to (NCCL_ALGO); default: the fastest by the model",
+            Words::kList, AlgorithmNames());
   set.Group("The output");
   set.Value(&log, "--log", "FILE", "what nccl-tests printed there: measured beside predicted",
             Words::kFile);
@@ -144,6 +153,7 @@ Sweep ReadSweep(const BenchFlags& flags) {
   sweep.collective = ReadCollective(flags.collective, &diagnostics);
   if (const auto index = ReadName(flags.type, TypeNames(), &diagnostics))
     sweep.type = kTypes[*index];
+  ReadName(flags.algorithm, AlgorithmNames(), &diagnostics);
   sweep.bytes = ReadSizes(flags, &diagnostics);
   diagnostics.ThrowIfAny();
   return sweep;

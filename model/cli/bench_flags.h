@@ -18,7 +18,7 @@ struct BenchFlags {
   BenchFlags();
 
   Flag collective, simulate, begin, end, factor, step, type;
-  Flag topology, nodes, gpus_per_node, gpu, network, log, json;
+  Flag topology, nodes, gpus_per_node, gpu, network, algorithm, log, json;
   FlagSet set;
 };
 

@@ -34,10 +34,11 @@ BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile 
 
 BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
                                                    const std::vector<int64_t>& members, Bytes size,
+                                                   std::string_view only,
                                                    std::string_view* algorithm) {
   // A phase to which no training software adds anything.
   const sim::MessageTime time =
-      comm_time_.Time(collective, ShapeOf(cluster_, members), size.value, ir::Phase::kInput);
+      comm_time_.Time(collective, ShapeOf(cluster_, members), size.value, ir::Phase::kInput, only);
   *algorithm = time.algorithm;
   const auto [at, added] = known_.try_emplace(
       {time.algorithm, collective, members.front(), time.wire_per_byte, time.floor_per_byte});
@@ -70,7 +71,7 @@ void BenchSimulation::StartPhase(Exchange* exchange, Bytes size) {
   }
 }
 
-BenchTime BenchSimulation::Time(Collective collective, Bytes size) {
+BenchTime BenchSimulation::Time(Collective collective, Bytes size, std::string_view algorithm) {
   if (ranks() == 1) {
     const BytesPerSecond rate = gpu_.memory_bandwidth * gpu_.memory_efficiency;
     return {gpu_.collective_launch + 2.0 * size / rate, "copy"};
@@ -80,11 +81,11 @@ BenchTime BenchSimulation::Time(Collective collective, Bytes size) {
   if (collective == Collective::kSendRecv) {
     for (int64_t rank = 0; rank < ranks(); ++rank)
       exchanges.push_back(
-          Prepare(collective, {rank, (rank + 1) % ranks()}, size, &result.algorithm));
+          Prepare(collective, {rank, (rank + 1) % ranks()}, size, algorithm, &result.algorithm));
   } else {
     std::vector<int64_t> members(static_cast<std::size_t>(ranks()));
     std::iota(members.begin(), members.end(), 0);
-    exchanges.push_back(Prepare(collective, members, size, &result.algorithm));
+    exchanges.push_back(Prepare(collective, members, size, algorithm, &result.algorithm));
   }
   const Seconds begin = network_->Now();
   for (Exchange& exchange : exchanges) {

@@ -34,7 +34,8 @@ class BenchSimulation {
   BenchSimulation(const BenchSimulation&) = delete;
   BenchSimulation& operator=(const BenchSimulation&) = delete;
 
-  BenchTime Time(Collective collective, Bytes size);
+  // `algorithm`: a name of Algorithms(), which must be able to run it here; "": the fastest.
+  BenchTime Time(Collective collective, Bytes size, std::string_view algorithm = "");
 
   const Cluster& cluster() const { return cluster_; }
   const GpuProfile& gpu() const { return gpu_; }
@@ -55,7 +56,7 @@ class BenchSimulation {
   };
 
   Exchange Prepare(Collective collective, const std::vector<int64_t>& members, Bytes size,
-                   std::string_view* algorithm);
+                   std::string_view only, std::string_view* algorithm);
   void StartPhase(Exchange* exchange, Bytes size);
 
   Cluster cluster_;

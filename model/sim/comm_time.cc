@@ -2,11 +2,14 @@
 // Splits closed-form lines into latency and traffic.
 #include "model/sim/comm_time.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "model/input/check.h"
+#include "model/input/diagnostics.h"
 
 namespace orrery::sim {
 
@@ -75,7 +78,7 @@ double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape,
 }
 
 MessageTime CommTime::Time(Collective collective, const GroupShape& shape, double bytes,
-                           ir::Phase phase) const {
+                           ir::Phase phase, std::string_view only) const {
   const Use use = UseOf(phase, collective, shape);
   const Network network =
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use.bandwidth);
@@ -100,7 +103,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
     result.floor_per_byte = floor.per_byte;
   };
   for (const Algorithm& algorithm : Algorithms()) {
-    if (!algorithm.chosen_by_default) continue;
+    if (only.empty() ? !algorithm.chosen_by_default : algorithm.name != only) continue;
     const std::optional<AlgorithmCost> cost = algorithm.cost(collective, network);
     if (!cost) continue;
     const std::optional<AlgorithmCost> floor = algorithm.cost(collective, unshared);
@@ -108,6 +111,12 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
     const double flags = shape.nodes() > 1 ? setting_.fabric->low_latency_bandwidth
                                            : setting_.gpu->low_latency_bandwidth;
     if (cost->latency) consider(algorithm, *cost->latency, *floor->latency, flags);
+  }
+  if (best < 0 && !only.empty()) {
+    throw InputError(
+        fmt::format("algorithm '{}' cannot run {} among {} ranks on {} node{}", only,
+                    Name(collective), shape.ranks, shape.nodes(), shape.nodes() == 1 ? "" : "s"),
+        "leave it out: the fastest is taken");
   }
   ORRERY_CHECK(best >= 0, "no algorithm for {} among {} ranks", Name(collective), shape.ranks);
   return result;

@@ -33,8 +33,9 @@ class CommTime {
   explicit CommTime(const CostSetting& setting) : setting_(setting) {}
 
   // `phase` tells which of the software's bandwidth shares apply. S as in algorithm.h; ranks >= 2.
-  MessageTime Time(Collective collective, const GroupShape& shape, double bytes,
-                   ir::Phase phase) const;
+  // `only`: the algorithm to take; "": the fastest. Throws InputError when it cannot do this.
+  MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase,
+                   std::string_view only = "") const;
 
  private:
   struct Use {

@@ -80,6 +80,18 @@ TEST(BenchCommand, NamesGarbledLines) {
   EXPECT_THAT(outcome.out, HasSubstr("garbled.txt:13:"));
 }
 
+TEST(BenchCommand, TakesTheAlgorithmThatIsNamed) {
+  const std::vector<std::string> words = {"bench",   "--simulate", "all_reduce", "--topology",
+                                          "aws-p4d", "--nodes",    "2",          "-b",
+                                          "1G",      "-e",         "1G",         "--json"};
+  const auto row = [&](const char* name) {
+    return json::parse(Bench({"--algorithm", name}, words).out)["rows"][0];
+  };
+  EXPECT_EQ(row("ring")["algorithm"], "ring");
+  EXPECT_EQ(row("tree")["algorithm"], "tree");
+  EXPECT_GT(row("ring")["time_us"], row("tree")["time_us"]);
+}
+
 TEST(BenchCommand, BusBandwidthFollowsTheRule) {
   for (const auto& [collective, factor] : {std::pair{"all_reduce", 1.5},
                                            {"all_gather", 0.75},
@@ -134,6 +146,12 @@ TEST(BenchCommand, RefusesWithAHint) {
         old, "-b", "1G", "-e", "1G"},
        "no size of the log",
        "it goes from 8"},
+      {{"bench", "--simulate", "all_gather", "--topology", "aws-g5-1gpu", "--algorithm", "tree"},
+       "algorithm 'tree' cannot run all_gather among 2 ranks on 2 nodes",
+       "leave it out"},
+      {{"bench", "--simulate", "all_gather", "--topology", "aws-g5-1gpu", "--algorithm", "rnig"},
+       "--algorithm",
+       "did you mean 'ring'"},
       {{"bench", "--simulate", "all_reduce", "--topology", "mistral-2x8"},
        "not known",
        "--gpu NAME"},
