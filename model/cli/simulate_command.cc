@@ -29,6 +29,7 @@ constexpr int64_t kMostMicroBatches = 1'000'000;
 constexpr int64_t kMostOps = 20'000'000;  // of one stage
 constexpr int64_t kMostExecuted = 300'000'000;
 constexpr int64_t kMostCompared = 10'000'000;  // of an undisturbed step with all its replicas
+constexpr double kMostRecorded = 20'000'000;  // ops of all executed ranks
 constexpr int64_t kMostTraced = 20'000'000;    // 4 GB
 
 net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
@@ -98,18 +99,21 @@ class Twin {
 
   double Ops() const { return MostOps(plan_) * static_cast<double>(plan_.mesh.ranks()); }
 
-  void Run(bool with_timeline, report::Simulation* simulation) {
+  // `record`: when each task ran, for Analyse() and WriteTrace(); `rates`: of all links, too.
+  void Run(bool record, bool rates, report::Simulation* simulation) {
     int64_t executed = plan_.mesh.ranks();
     for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
       if ((options_.merged >> a & 1) != 0) executed /= plan_.mesh.axes[a].size;
     }
     RefuseHuge(plan_, executed);
+    record = record && MostOps(plan_) * static_cast<double>(executed) <= kMostRecorded;
+    options_.log_rates = rates;
     const auto begin = std::chrono::steady_clock::now();
     tasks_ = sim::MakeTasks(plan_, op_time_);
     meetings_ = sim::MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_),
                                   sim::CommTime(setting_), options_);
     simulation->result = sim::Execute(plan_, tasks_, &meetings_, setting_.gpu->overlap_slowdown,
-                                      perturbation_, with_timeline ? &timeline_ : nullptr);
+                                      perturbation_, record || rates ? &timeline_ : nullptr);
     simulation->wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     simulation->ranks = plan_.mesh.ranks();
@@ -117,15 +121,37 @@ class Twin {
       simulation->stages.push_back(
           plan_.mesh.Coords(rank)[static_cast<std::size_t>(plan_.mesh.program_axis)]);
     }
-    simulation->links = Busiest(simulation->result.seconds);
+    busiest_ = Busiest(simulation->result.seconds, &simulation->links);
+    if (record) Analyse(simulation);
   }
 
-  void WriteTrace(std::ostream* out) const {
-    report::WriteTrace({&plan_, &tasks_, &meetings_, &timeline_, &op_time_}, out);
+  bool WriteTrace(bool gzip, std::ostream* out) const {
+    report::TraceSource source = Source();
+    if (meetings_.rates_logged) {
+      std::vector<std::vector<sim::LinkPoint>> tracks =
+          sim::LinkTracks(plan_, tasks_, meetings_, timeline_, busiest_,
+                          net::WiresOf(cluster_).capacity);
+      for (std::size_t i = 0; i < busiest_.size(); ++i)
+        source.links.push_back({net::LinkName(cluster_, busiest_[i]), std::move(tracks[i])});
+    }
+    if (gzip) return report::WriteGzipTrace(source, out);
+    report::WriteTrace(source, out);
+    return out->good();
   }
 
  private:
-  std::vector<report::LinkBusy> Busiest(double seconds) const {
+  report::TraceSource Source() const {
+    return {&plan_, &tasks_, &meetings_, &timeline_, &op_time_};
+  }
+
+  void Analyse(report::Simulation* simulation) const {
+    simulation->analysis = report::AnalyseStep(
+        Source(), simulation->result, perturbation_,
+        report::Representatives(simulation->result, simulation->stages),
+        simulation->candidate.strategy.zero == 3);
+  }
+
+  std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
     const std::vector<Bytes> bytes =
         sim::LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
     std::vector<std::pair<double, LinkId>> order;
@@ -136,11 +162,12 @@ class Twin {
     const std::size_t count = std::min(order.size(), kBusiestLinks);
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
                       order.end());
-    std::vector<report::LinkBusy> busiest;
+    std::vector<LinkId> busiest;
     for (std::size_t i = 0; i < count; ++i) {
       const LinkId link = order[i].second;
-      busiest.push_back({net::LinkName(cluster_, link), bytes[static_cast<std::size_t>(link)].value,
-                         -order[i].first});
+      table->push_back({net::LinkName(cluster_, link), bytes[static_cast<std::size_t>(link)].value,
+                        -order[i].first});
+      busiest.push_back(link);
     }
     return busiest;
   }
@@ -154,6 +181,7 @@ class Twin {
   sim::PlanTasks tasks_;
   sim::MeetingTable meetings_;
   sim::Timeline timeline_;
+  std::vector<LinkId> busiest_;
 };
 
 // Under another name first: nobody finds half a trace.
@@ -165,7 +193,8 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
   const std::string aside = flag.text + ".part";
   errno = 0;
   std::ofstream file(aside, std::ios::binary);
-  if (file) twin.WriteTrace(&file);
+  if (file && !twin.WriteTrace(flag.text.ends_with(".gz"), &file))
+    file.setstate(std::ios::failbit);
   file.close();
   std::error_code error(errno, std::generic_category());
   if (file) std::filesystem::rename(aside, flag.text, error);
@@ -189,7 +218,7 @@ double UndisturbedSeconds(const report::Job& job, ir::Plan plan, net::Backend ba
   Twin twin(job, std::move(plan), backend);
   if (twin.Ops() > kMostCompared) twin.MergeReplicas();
   report::Simulation simulation;
-  twin.Run(false, &simulation);
+  twin.Run(false, false, &simulation);
   return simulation.result.seconds;
 }
 
@@ -246,7 +275,7 @@ Answer Simulate(const CommandLine& line) {
     twin.MergeReplicas();
   }
   try {
-    twin.Run(flags.trace.given, &simulation);
+    twin.Run(true, flags.trace.given, &simulation);
   } catch (const NoRoute& gap) {
     return NoStep(simulation, gap, flags.json);
   }

@@ -46,7 +46,9 @@ SimulateFlags::SimulateFlags()
             "commas");
   set.Group("The output");
   set.Value(&trace, "--trace", "FILE",
-            "the step of every executed rank as a Chrome trace, for Perfetto", Words::kFile);
+            "the step of every executed rank as a Chrome trace, for Perfetto; compressed as "
+            "FILE.gz",
+            Words::kFile);
   set.Value(&json, "--json", "[FILE]",
             "as JSON, schema orrery.simulate/1, instead of text or into FILE", Words::kFile);
 }

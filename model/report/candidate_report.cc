@@ -145,7 +145,12 @@ nlohmann::ordered_json CandidateJson(const Candidate& candidate) {
 }
 
 nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction) {
-  nlohmann::ordered_json json = {{"schema", "orrery.predict/1"}, {"engine", "closed"}};
+  return RecordJson(job, prediction, "orrery.predict/1", "closed");
+}
+
+nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
+                                  const std::string& schema, const std::string& engine) {
+  nlohmann::ordered_json json = {{"schema", schema}, {"engine", engine}};
   json.update(JobJson(job));
   json["window"] = Name(prediction.window);
   json["micro_step_time_s"] = prediction.micro_step.total;

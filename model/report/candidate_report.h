@@ -20,6 +20,11 @@ struct Prediction {
 std::string PredictionText(const Job& job, const Prediction& prediction);
 nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction);
 
+// The record that predictions and simulations share, key by key; a simulation has no interval and
+// no micro-step: NaN, which becomes null.
+nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
+                                  const std::string& schema, const std::string& engine);
+
 // Layout, times, throughput, memory and price, keys in SI units.
 nlohmann::ordered_json CandidateJson(const Candidate& candidate);
 

@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/report/candidate_report.h"
@@ -22,17 +23,39 @@ constexpr std::size_t kMostStagesShown = 8;
 
 double Working(const sim::RankTime& time) { return time.compute + time.overlapped; }
 
-// Of each stage the rank that computes longest, the first one of equals: indices into times.
-std::vector<std::size_t> Representatives(const Simulation& simulation) {
-  std::map<int, std::size_t> by_stage;
-  const std::vector<sim::RankTime>& times = simulation.result.times;
-  for (std::size_t r = 0; r < times.size(); ++r) {
-    const auto [at, added] = by_stage.try_emplace(simulation.stages[r], r);
-    if (!added && Working(times[r]) > Working(times[at->second])) at->second = r;
-  }
-  std::vector<std::size_t> ranks;
-  for (const auto& [stage, r] : by_stage) ranks.push_back(r);
-  return ranks;
+constexpr std::size_t kStretchesShown = 5;
+constexpr std::size_t kStretchesInJson = 20;
+constexpr double kLeastOfPath = 5e-4;  // of the step
+constexpr int kPathBarWidth = 22;
+
+std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
+  return Representatives(simulation.result, simulation.stages);
+}
+
+// The candidate with the simulated step in the closed form's place.
+Candidate SimulatedCandidate(const Simulation& simulation) {
+  Candidate candidate = simulation.candidate;
+  const double ratio = candidate.time.total / simulation.result.seconds;
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  StepTime unknown;
+  for (const TimeTerm& term : TimeTerms()) unknown.*term.seconds = kUnknown;
+  unknown.overlapped = unknown.low = unknown.high = kUnknown;
+  unknown.total = simulation.result.seconds;
+  candidate.time = simulation.analysis ? simulation.analysis->time : unknown;
+  candidate.tokens_per_second *= ratio;
+  candidate.mfu *= ratio;
+  if (candidate.price_per_step) candidate.price_per_step->value /= ratio;
+  if (candidate.price_per_billion_tokens) candidate.price_per_billion_tokens->value /= ratio;
+  return candidate;
+}
+
+// A simulation plays whole steps.
+StepTime NoMicroStep() {
+  StepTime time;
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  for (const TimeTerm& term : TimeTerms()) time.*term.seconds = kUnknown;
+  time.total = time.overlapped = time.low = time.high = kUnknown;
+  return time;
 }
 
 std::string SimulatedLine(const char* label, const std::string& text) {
@@ -60,11 +83,15 @@ std::string Times(const Simulation& simulation) {
     beside += fmt::format("; {} of it are fixed costs that the simulation leaves out",
                           Format(Seconds(closed.fixed)));
   }
+  const Candidate simulated = SimulatedCandidate(simulation);
+  text += SimulatedLine("throughput", fmt::format("{} tokens/s, MFU {}",
+                                                  Scaled(simulated.tokens_per_second),
+                                                  Percent(simulated.mfu)));
   return text + SimulatedLine("closed form", beside);
 }
 
 std::string RankTable(const Simulation& simulation) {
-  const std::vector<std::size_t> ranks = Representatives(simulation);
+  const std::vector<std::size_t> ranks = OnePerStage(simulation);
   std::size_t slowest = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (Working(simulation.result.times[ranks[i]]) >
@@ -97,6 +124,86 @@ std::string LinkTable(const Simulation& simulation) {
   return table.Text();
 }
 
+std::string AxisSection(const Simulation& simulation) {
+  const StepAnalysis& analysis = *simulation.analysis;
+  if (analysis.axes.empty()) return "";
+  const double step = simulation.result.seconds;
+  const auto part = [&](double seconds) {
+    return fmt::format("{} ({})", Format(Seconds(seconds)), Percent(seconds / step));
+  };
+  Table table({{"axis"},
+               {"exposed\n(mean)", true},
+               {"beside compute\n(mean)", true},
+               {"exposed\n(worst rank)", true},
+               {"rank", true}});
+  for (const AxisUse& use : analysis.axes) {
+    table.Row({use.axis, part(use.mean.exposed), part(use.mean.overlapped),
+               part(use.worst.exposed), std::to_string(use.worst_rank)});
+  }
+  return "\nCommunication of a GPU by axis of the mesh\n" + table.Text();
+}
+
+std::string StretchWords(const sim::PathStretch& stretch) {
+  return stretch.first == stretch.last ? stretch.first
+                                       : fmt::format("{} to {}", stretch.first, stretch.last);
+}
+
+std::vector<sim::PathStretch> LongestStretches(const sim::CriticalPath& path, std::size_t most) {
+  std::vector<sim::PathStretch> longest = path.stretches;
+  std::ranges::stable_sort(longest, std::greater<>(), &sim::PathStretch::seconds);
+  if (longest.size() > most) longest.resize(most);
+  return longest;
+}
+
+std::string PathSection(const Simulation& simulation) {
+  const sim::CriticalPath& path = simulation.analysis->path;
+  const double step = simulation.result.seconds;
+  Table classes({{""}, {"", true}, {"", true}, {""}});
+  for (const sim::PathClass& part : path.classes) {
+    if (part.seconds < kLeastOfPath * step) continue;
+    classes.Row({part.name, Format(Seconds(part.seconds)), Percent(part.seconds / step),
+                 Bar(part.seconds / step, kPathBarWidth)});
+  }
+  std::string text = "\nCritical path: what the step waited for, from beginning to end\n";
+  text += classes.Text(2, false);
+  if (path.stretches.size() == 1) return text;
+  text += fmt::format("  It changes rank {} times; its longest stays:\n", path.stretches.size() - 1);
+  Table stays({{"rank", true}, {"stage", true}, {"from", true}, {"for", true}, {"blocks"}});
+  for (const sim::PathStretch& stretch : LongestStretches(path, kStretchesShown)) {
+    stays.Row({std::to_string(stretch.rank), std::to_string(stretch.stage),
+               Format(Seconds(stretch.begin)), Format(Seconds(stretch.seconds())),
+               StretchWords(stretch)});
+  }
+  return text + stays.Text();
+}
+
+std::string MemorySection(const Simulation& simulation) {
+  const std::vector<MemoryUse>& memory = simulation.analysis->memory;
+  Table table({{"stage", true},
+               {"rank", true},
+               {"live at the peak", true},
+               {"static layout", true},
+               {"peak at", true}});
+  std::size_t fullest = 0;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    if (memory[i].peak > memory[fullest].peak) fullest = i;
+  }
+  for (const std::size_t i : ShownRows(memory.size(), kMostStagesShown, fullest)) {
+    const MemoryUse& use = memory[i];
+    table.Row({std::to_string(use.stage), std::to_string(use.rank),
+               Format(Bytes(static_cast<double>(use.peak))),
+               Format(Bytes(static_cast<double>(use.arena))), Format(Seconds(use.peak_time))});
+  }
+  return "\nMemory of the plan's tensors over time, on the same GPUs\n" + table.Text();
+}
+
+std::string AnalysisSections(const Simulation& simulation) {
+  if (!simulation.analysis) {
+    return "\nToo many ops to record: no critical path, no axes, no memory over time.\n";
+  }
+  return AxisSection(simulation) + PathSection(simulation) + MemorySection(simulation);
+}
+
 std::string Effort(const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
   std::string ranks = fmt::format("all {} ranks", simulation.ranks);
@@ -122,6 +229,47 @@ nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
           {"end_s", time.end}};
 }
 
+void AddAnalysisJson(const Simulation& simulation, nlohmann::ordered_json* json) {
+  const StepAnalysis& analysis = *simulation.analysis;
+  nlohmann::ordered_json& axes = (*json)["axes"] = nlohmann::ordered_json::array();
+  for (const AxisUse& use : analysis.axes) {
+    axes.push_back({{"axis", use.axis},
+                    {"exposed_mean_s", use.mean.exposed},
+                    {"overlapped_mean_s", use.mean.overlapped},
+                    {"exposed_worst_s", use.worst.exposed},
+                    {"overlapped_worst_s", use.worst.overlapped},
+                    {"worst_rank", use.worst_rank}});
+  }
+  nlohmann::ordered_json classes, stretches = nlohmann::ordered_json::array();
+  for (const sim::PathClass& part : analysis.path.classes) classes[part.name] = part.seconds;
+  for (const sim::PathStretch& stretch : LongestStretches(analysis.path, kStretchesInJson)) {
+    stretches.push_back({{"rank", stretch.rank},
+                         {"stage", stretch.stage},
+                         {"begin_s", stretch.begin},
+                         {"end_s", stretch.end},
+                         {"first", stretch.first},
+                         {"last", stretch.last}});
+  }
+  (*json)["critical_path"] = {{"seconds_by_class", classes},
+                              {"tasks", analysis.path.tasks},
+                              {"rank_changes", analysis.path.stretches.size() - 1},
+                              {"longest_stretches", stretches}};
+}
+
+void AddRankAnalysis(const Simulation& simulation, std::size_t i, nlohmann::ordered_json* rank) {
+  const StepAnalysis& analysis = *simulation.analysis;
+  const MemoryUse& memory = analysis.memory[i];
+  (*rank)["memory_peak_bytes"] = memory.peak;
+  (*rank)["memory_peak_at_s"] = memory.peak_time;
+  (*rank)["memory_layout_bytes"] = memory.arena;
+  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
+  for (std::size_t a = 0; a < analysis.axes.size(); ++a) {
+    const sim::AxisTime& time = analysis.rank_axes[i][a];
+    axes[analysis.axes[a].axis] = {{"exposed_s", time.exposed}, {"overlapped_s", time.overlapped}};
+  }
+  (*rank)["axes"] = axes;
+}
+
 }  // namespace
 
 std::string SimulationText(const Job& job, const Simulation& simulation) {
@@ -134,15 +282,15 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
   if (candidate.memory && !candidate.memory->fits)
     text += SimulatedLine("memory", "DOES NOT FIT: " + candidate.memory->verdict);
   text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
-  text += RankTable(simulation);
+  text += RankTable(simulation) + AnalysisSections(simulation);
   if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
   return text + "\n" + Effort(simulation) + "\nWhat this rests on\n" + ProvenanceText(job);
 }
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
-  nlohmann::ordered_json json = {{"schema", "orrery.simulate/1"}, {"engine", "event"}};
-  json.update(JobJson(job));
+  const Prediction record{SimulatedCandidate(simulation), NoMicroStep(), Window::kStep};
+  nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["network"] = simulation.network;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
@@ -151,8 +299,12 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["closed_form_step_time_s"] = simulation.candidate.time.total;
   json["closed_form_fixed_s"] = simulation.candidate.time.fixed;
   json["ranks"] = nlohmann::ordered_json::array();
-  for (const std::size_t r : Representatives(simulation))
+  for (const std::size_t r : OnePerStage(simulation)) {
     json["ranks"].push_back(RankJson(simulation, r));
+    if (simulation.analysis)
+      AddRankAnalysis(simulation, json["ranks"].size() - 1, &json["ranks"].back());
+  }
+  if (simulation.analysis) AddAnalysisJson(simulation, &json);
   json["links"] = nlohmann::ordered_json::array();
   for (const LinkBusy& link : simulation.links)
     json["links"].push_back({{"link", link.name}, {"bytes", link.bytes}, {"busy", link.busy}});
@@ -162,7 +314,6 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["tasks"] = result.tasks;
   json["wall_s"] = simulation.wall;
   json["closed_form"] = CandidateJson(simulation.candidate);
-  json["provenance"] = ProvenanceJson(job);
   return json;
 }
 

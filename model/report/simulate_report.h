@@ -3,10 +3,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/report/job.h"
+#include "model/report/step_analysis.h"
 #include "model/sim/executor.h"
 
 namespace orrery::report {
@@ -28,6 +30,7 @@ struct Simulation {
   std::string perturbation;     // in words; empty: none
   double undisturbed = 0;       // seconds of the step without it
   std::vector<LinkBusy> links;  // busiest first
+  std::optional<StepAnalysis> analysis;  // of Representatives(); absent: too many ops to record
   double wall = 0;              // seconds that the simulation took
 };
 

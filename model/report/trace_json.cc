@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/cost/op_shape.h"
-#include "model/input/check.h"
 #include "model/ir/text_words.h"
+#include "model/report/gzip_stream.h"
+#include "model/sim/memory_track.h"
+#include "model/sim/task_ops.h"
 
 namespace orrery::report {
 namespace {
@@ -38,37 +39,29 @@ class TraceWriter {
         tasks_(*source.tasks),
         meetings_(*source.meetings),
         timeline_(*source.timeline),
-        op_time_(*source.op_time),
-        out_(*out) {}
+        links_(source.links),
+        out_(*out) {
+    for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
+      ops_.emplace_back(plan_, tasks_, *source.op_time, stage);
+    for (const sim::TaskOps& ops : ops_) memory_.emplace_back(ops);
+  }
 
   void Write() {
     text_ = "{\n\"schemaVersion\": 1,\n\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [";
-    for (const ir::Program& program : plan_.programs) FindStreams(program);
     for (std::size_t r = 0; r < meetings_.ranks.size(); ++r) {
       rank_ = meetings_.ranks[r];
       stage_ = Index(plan_.mesh.Coords(rank_)[Index(plan_.mesh.program_axis)]);
       exchanged_.assign(meetings_.meetings.size(), 0);
       NameRank();
       for (std::size_t s = 0; s < tasks_.streams; ++s) WriteStream(r, s);
+      WriteMemory(r);
     }
+    WriteLinks();
     text_ += "\n]\n}\n";
     Flush();
   }
 
  private:
-  using Instances = std::vector<ir::Instance>;
-
-  // A program's instances, stream by stream in order of issue.
-  void FindStreams(const ir::Program& program) {
-    std::vector<Instances> streams(tasks_.streams);
-    for (ir::Instance& at : ir::Unfold(plan_, program, ir::ComputeLayout(plan_, program))) {
-      const ir::Op& op = program.blocks[Index(at.block)].ops[Index(at.op)];
-      at.waits = {};
-      streams[op.stream].push_back(std::move(at));
-    }
-    streams_.push_back(std::move(streams));
-  }
-
   void NameRank() {
     Metadata("process_name", 0, fmt::format(R"("name": "rank {}")", rank_));
     Metadata("process_labels", 0,
@@ -89,42 +82,58 @@ class TraceWriter {
 
   void WriteStream(std::size_t r, std::size_t s) {
     const sim::StageTasks& stage = tasks_.stages[stage_];
-    std::size_t next = 0;
     for (const int32_t id : stage.on_stream[s]) {
       const sim::Task& task = stage.tasks[Index(id)];
       const sim::TaskSpan& span = timeline_[r][Index(id)];
-      ORRERY_CHECK(next + Index(task.ops) <= streams_[stage_][s].size(), "stage {} stream {}: {}",
-                   stage_, s, next);
-      const ir::Instance* first = &streams_[stage_][s][next];
-      next += Index(task.ops);
       if (task.line >= 0) {
-        WriteCommunication(r, task, span, *first);
+        WriteCommunication(r, task, span, ops_[stage_].Of(id).front());
       } else {
-        WriteCompute(task, span, first);
+        WriteCompute(id, span);
       }
     }
   }
 
-  const ir::Op& OpOf(const ir::Instance& at) const {
-    return plan_.programs[stage_].blocks[Index(at.block)].ops[Index(at.op)];
-  }
+  const ir::Op& OpOf(const ir::Instance& at) const { return ops_[stage_].OpOf(at); }
 
-  void WriteCompute(const sim::Task& task, const sim::TaskSpan& span, const ir::Instance* first) {
-    const ir::Program& program = plan_.programs[stage_];
-    shares_.clear();
-    double total = 0;
-    for (int32_t i = 0; i < task.ops; ++i) {
-      total += op_time_.Device(program, OpOf(first[i]), plan_.micro_batches > 1);
-      shares_.push_back(total);
-    }
+  void WriteCompute(int32_t id, const sim::TaskSpan& span) {
+    const std::span<const ir::Instance> instances = ops_[stage_].Of(id);
     int64_t from = Nanoseconds(span.start);
-    for (int32_t i = 0; i < task.ops; ++i) {
-      const bool last = i + 1 == task.ops;
-      const double share = last ? 1 : total > 0 ? shares_[Index(i)] / total : 0;
-      const int64_t to = Nanoseconds(span.start + (span.end - span.start) * share);
-      Complete(first[i], from, last ? Nanoseconds(span.end) : to, "");
+    for (std::size_t i = 0; i < instances.size(); ++i) {
+      const int64_t to = Nanoseconds(ops_[stage_].End(id, span, i));
+      Complete(instances[i], from, to, "");
       from = to;
     }
+  }
+
+  void WriteMemory(std::size_t r) {
+    const sim::MemoryTrack track = memory_[stage_].Track(timeline_[r]);
+    for (std::size_t i = 0; i < track.points.size(); ++i) {
+      const int64_t ns = Nanoseconds(track.points[i].time);
+      // Of what happens in one nanosecond, the last.
+      if (i + 1 < track.points.size() && Nanoseconds(track.points[i + 1].time) == ns) continue;
+      Counter("memory", ns, fmt::format(R"("live bytes": {})", track.points[i].bytes));
+    }
+  }
+
+  void WriteLinks() {
+    if (links_.empty()) return;
+    rank_ = plan_.mesh.ranks();
+    Metadata("process_name", 0, R"("name": "links")");
+    Metadata("process_sort_index", 0, fmt::format(R"("sort_index": {})", rank_));
+    for (const TracedLink& link : links_) {
+      const std::string name = Escaped(link.name);
+      for (std::size_t i = 0; i < link.points.size(); ++i) {
+        const int64_t ns = Nanoseconds(link.points[i].time);
+        if (i + 1 < link.points.size() && Nanoseconds(link.points[i + 1].time) == ns) continue;
+        Counter(name.substr(1, name.size() - 2), ns,
+                fmt::format(R"("% of bandwidth": {:.2f})", 100 * link.points[i].share));
+      }
+    }
+  }
+
+  void Counter(const std::string& name, int64_t ns, const std::string& arguments) {
+    Event(fmt::format(R"({{"ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}}}})",
+                      name, rank_, Micros(ns), arguments));
   }
 
   void WriteCommunication(std::size_t r, const sim::Task& task, const sim::TaskSpan& span,
@@ -177,11 +186,11 @@ class TraceWriter {
   const sim::PlanTasks& tasks_;
   const sim::MeetingTable& meetings_;
   const sim::Timeline& timeline_;
-  const sim::OpTime& op_time_;
+  const std::vector<TracedLink>& links_;
   std::ostream& out_;
-  std::vector<std::vector<Instances>> streams_;  // by stage and stream
-  std::vector<int64_t> exchanged_;               // by meeting, of one rank
-  std::vector<double> shares_;
+  std::vector<sim::TaskOps> ops_;           // by stage
+  std::vector<sim::StageMemoryMap> memory_;  // by stage
+  std::vector<int64_t> exchanged_;          // by meeting, of one rank
   std::string text_;
   bool first_ = true;
   int64_t rank_ = 0;
@@ -191,5 +200,12 @@ class TraceWriter {
 }  // namespace
 
 void WriteTrace(const TraceSource& source, std::ostream* out) { TraceWriter(source, out).Write(); }
+
+bool WriteGzipTrace(const TraceSource& source, std::ostream* out) {
+  GzipBuffer buffer(out);
+  std::ostream compressed(&buffer);
+  WriteTrace(source, &compressed);
+  return buffer.Finish() && compressed.good();
+}
 
 }  // namespace orrery::report

@@ -2,16 +2,25 @@
 // A simulated step as a Chrome trace in the shape that Kineto (PyTorch's profiler) writes.
 //
 // A process per executed rank, a thread per stream, a complete event per op, flow arrows from sends
-// to receives. Times in microseconds with three decimals: events are rounded to nanoseconds at both
-// ends, so that neighbours never overlap.
+// to receives; counters of live bytes per rank and, in a process of its own behind the ranks, of
+// the use of links. Times in microseconds with three decimals: events are rounded to nanoseconds at
+// both ends, so that neighbours never overlap.
 #pragma once
 
 #include <iosfwd>
+#include <string>
+#include <vector>
 
 #include "model/ir/plan.h"
 #include "model/sim/executor.h"
+#include "model/sim/link_track.h"
 
 namespace orrery::report {
+
+struct TracedLink {
+  std::string name;
+  std::vector<sim::LinkPoint> points;
+};
 
 // What one simulation leaves behind; all from the same plan.
 struct TraceSource {
@@ -20,9 +29,12 @@ struct TraceSource {
   const sim::MeetingTable* meetings = nullptr;
   const sim::Timeline* timeline = nullptr;
   const sim::OpTime* op_time = nullptr;
+  std::vector<TracedLink> links = {};
 };
 
 // Ops that the executor joined into one task share its time in proportion to their device times.
 void WriteTrace(const TraceSource& source, std::ostream* out);
+// The same, compressed; false when `out` has failed.
+bool WriteGzipTrace(const TraceSource& source, std::ostream* out);
 
 }  // namespace orrery::report

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Chrome trace of a simulated step, parsed again.
+#include <zlib.h>
+
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,9 +29,48 @@ class TraceTest : public SimTest {
     meetings_ =
         MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
     result_ = Execute(plan_, tasks_, &meetings_, gpu_.overlap_slowdown, {}, &timeline_);
+    report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &op_time};
+    if (meeting_options_.log_rates) AddLinks(&source);
     std::ostringstream text;
-    report::WriteTrace({&plan_, &tasks_, &meetings_, &timeline_, &op_time}, &text);
+    report::WriteTrace(source, &text);
     document_ = json::parse(text.str());
+    std::ostringstream compressed;
+    EXPECT_TRUE(report::WriteGzipTrace(source, &compressed));
+    EXPECT_EQ(Expanded(compressed.str()), text.str());
+    EXPECT_LT(compressed.str().size(), text.str().size() / 5);
+  }
+
+  void AddLinks(report::TraceSource* source) {
+    ASSERT_TRUE(meetings_.rates_logged);
+    const std::vector<Bytes> bytes = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+    links_.clear();
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i].value > 0) links_.push_back(static_cast<LinkId>(i));
+    }
+    const auto tracks = LinkTracks(plan_, tasks_, meetings_, timeline_, links_,
+                                   net::WiresOf(cluster_).capacity);
+    for (std::size_t i = 0; i < links_.size(); ++i)
+      source->links.push_back({net::LinkName(cluster_, links_[i]), tracks[i]});
+    tracks_ = source->links;
+  }
+
+  static std::string Expanded(const std::string& gzip) {
+    z_stream stream{};
+    EXPECT_EQ(inflateInit2(&stream, 15 + 16), Z_OK);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(gzip.data()));
+    stream.avail_in = static_cast<uInt>(gzip.size());
+    std::string plain;
+    std::vector<char> piece(1 << 16);
+    int status = Z_OK;
+    while (status == Z_OK) {
+      stream.next_out = reinterpret_cast<Bytef*>(piece.data());
+      stream.avail_out = static_cast<uInt>(piece.size());
+      status = inflate(&stream, Z_NO_FLUSH);
+      plain.append(piece.data(), piece.size() - stream.avail_out);
+    }
+    EXPECT_EQ(status, Z_STREAM_END);
+    inflateEnd(&stream);
+    return plain;
   }
 
   static int64_t Nanos(const json& micros) { return std::llround(micros.get<double>() * 1e3); }
@@ -48,6 +90,8 @@ class TraceTest : public SimTest {
   Timeline timeline_;
   StepResult result_;
   json document_;
+  std::vector<LinkId> links_;
+  std::vector<report::TracedLink> tracks_;
 };
 
 TEST_F(TraceTest, SpansOfOneStreamFollowEachOtherAndEndWithTheStep) {
@@ -111,6 +155,52 @@ TEST_F(TraceTest, ArrowsJoinEachSendWithItsReceive) {
     const json& start = starts[end["id"]];
     EXPECT_NE(start["pid"], end["pid"]);
     EXPECT_EQ(start["ts"], end["ts"]);  // both have come: the transfer begins
+    EXPECT_EQ(Nanos(start["ts"]) >= 0 && Nanos(end["ts"]) <= result_.seconds * 1e9 + 1, true);
+  }
+}
+
+TEST_F(TraceTest, MemoryCountersStayWithinTheLayoutAndTheStep) {
+  Trace(Layout(2, 2, 2));
+  std::map<int64_t, int64_t> last;
+  for (const json& event : Events("C")) {
+    const int64_t rank = event["pid"];
+    const ir::Program& program = plan_.programs[plan_.mesh.Coords(rank)[plan_.mesh.program_axis]];
+    const int64_t bytes = event["args"]["live bytes"];
+    EXPECT_GT(bytes, 0);
+    EXPECT_LE(bytes, ir::ComputeLayout(plan_, program).arena_bytes);
+    EXPECT_GE(Nanos(event["ts"]), last[rank]);
+    EXPECT_LE(static_cast<double>(Nanos(event["ts"])), result_.seconds * 1e9 + 1);
+    last[rank] = Nanos(event["ts"]);
+  }
+  EXPECT_EQ(last.size(), result_.ranks.size());
+}
+
+TEST_F(TraceTest, LinkCountersStayWithinBandwidthAndCarryAllBytes) {
+  meeting_options_.keep_links = meeting_options_.log_rates = true;
+  for (const bool merged : {false, true}) {
+    Strategy strategy = Layout(2, 2, 4);
+    strategy.overlap_grad_reduce = true;
+    strategy.zero = 1;
+    meeting_options_.merged = merged ? Replicas(Build(strategy)) : 0;
+    Trace(strategy);
+    ASSERT_GT(tracks_.size(), 10u);
+    const std::vector<Bytes> bytes = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+    for (std::size_t i = 0; i < tracks_.size(); ++i) {
+      double carried = 0, share = 0, since = 0;
+      for (const LinkPoint& point : tracks_[i].points) {
+        carried += share * (point.time - since);
+        EXPECT_GE(point.share, 0) << tracks_[i].name;
+        EXPECT_LE(point.share, 1 + 1e-6) << tracks_[i].name;
+        share = point.share, since = point.time;
+      }
+      EXPECT_EQ(share, 0) << tracks_[i].name;
+      const std::size_t link = static_cast<std::size_t>(links_[i]);
+      const double expected = bytes[link].value / cluster_.links[link].capacity.value;
+      EXPECT_NEAR(carried, expected, 1e-6 * expected) << tracks_[i].name;
+    }
+    const int64_t pid = plan_.mesh.ranks();
+    const std::vector<json> counters = Events("C");
+    EXPECT_TRUE(std::ranges::any_of(counters, [&](const json& c) { return c["pid"] == pid; }));
   }
 }
 
