@@ -55,6 +55,7 @@ struct MicroBatchKey {
   bool flash_attention = true;
   bool fp32_grads = false;
   bool recompute_unread = false;
+  bool scatter_gather = true;  // moves a boundary tensor once per tensor group, not once per rank
   bool operator==(const MicroBatchKey&) const = default;
   auto operator<=>(const MicroBatchKey&) const = default;
 };

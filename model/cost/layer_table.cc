@@ -181,7 +181,8 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.embedding.forward.total += setting.stack->embedding_fixed.value;
   table.head = costing(ops.head);
   table.head.forward.total += setting.stack->head_fixed.value;
-  table.boundary_bytes = ops.boundary_bytes / key.tp;
+  table.boundary_bytes =
+      ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
   CountShard(model, key.tp, &table);
   return table;
 }

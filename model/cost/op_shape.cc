@@ -54,6 +54,7 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
       return LossShape{logits, 2.0};
     case OpKind::kEmbed:
     case OpKind::kAddPos:
+    case OpKind::kSlice:
       return TrafficShape{2.0 * ViewBytes(program, op.out.front())};
     case OpKind::kEmbedBwd:
     case OpKind::kPosBwd:

@@ -18,6 +18,7 @@ MicroBatchKey KeyOf(const Strategy& strategy) {
   key.flash_attention = strategy.flash_attention;
   key.fp32_grads = strategy.fp32_grads;
   key.recompute_unread = strategy.recompute_unread;
+  key.scatter_gather = strategy.scatter_gather;
   return key;
 }
 

@@ -158,6 +158,13 @@ Sizes CollectiveSizes(const Plan& plan, const Program& program, const Op& op) {
   }
 }
 
+// An axis that the mesh lacks has no parts.
+Sizes SliceSizes(const Plan& plan, const Op& op) {
+  const int64_t n = op.attrs.Int(Attr::kElements), axis = op.attrs.Int(Attr::kAxis);
+  const bool known = axis >= 0 && axis < static_cast<int64_t>(plan.mesh.axes.size());
+  return {{n}, {known ? n * plan.mesh.axes[static_cast<size_t>(axis)].size : 0}};
+}
+
 // What the attributes say about every operand.
 Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
   const AttrReader a{op.attrs};
@@ -171,6 +178,8 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
       const int64_t sum = n > 0 ? n : program.views[op.out[0]].elements;
       return {{sum}, {sum, sum}};
     }
+    case OpKind::kSlice:
+      return SliceSizes(plan, op);
     case OpKind::kGatherRows:
     case OpKind::kScatterRows:
     case OpKind::kEmbed:

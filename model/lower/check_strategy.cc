@@ -39,7 +39,9 @@ Result CheckTensor(const ModelSpec& model, const Workload& work, const Strategy&
   if (auto refused = Divides(s.tp, "tp", model.heads, "attention heads")) return refused;
   if (auto refused = Divides(s.tp, "tp", model.kv_heads, "key-value heads")) return refused;
   if (auto refused = Divides(s.tp, "tp", model.ffn, "MLP columns (ffn)")) return refused;
-  return s.sequence_parallel ? Divides(s.tp, "tp", work.seq_len, "positions (seq_len)") : std::nullopt;
+  if (s.sequence_parallel) return Divides(s.tp, "tp", work.seq_len, "positions (seq_len)");
+  if (s.pp == 1 || !s.scatter_gather) return std::nullopt;
+  return Divides(s.tp, "tp", work.seq_len * s.micro_batch * model.hidden, "elements of a tensor between two stages");
 }
 
 Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strategy& s) {

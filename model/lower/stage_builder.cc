@@ -119,11 +119,15 @@ ViewId StageBuilder::ReduceGathered(ViewId full, const std::string& shard_name, 
 ViewId StageBuilder::GatherSequence(ViewId shard, const std::string& full_name, int64_t width) {
   if (!ctx_.sp()) return shard;
   const ViewId full = Act(full_name, ctx_.Rows() * width);
+  GatherTensor(full, shard);
+  return full;
+}
+
+void StageBuilder::GatherTensor(ViewId full, ViewId shard) {
   ir::Op& op = Emit(OpKind::kAllGather, {full}, {shard});
   op.group = kGroupTp;
   op.stream = ctx_.strategy.tp_async ? kTpStream : kCompute;
   op.tag = next_tag_++;
-  return full;
 }
 
 void StageBuilder::Send(ViewId x, int delta, uint8_t stream, int32_t tag) {
@@ -140,6 +144,30 @@ void StageBuilder::Recv(ViewId x, int delta, uint8_t stream, int32_t tag) {
   op.stream = stream;
   op.tag = tag;
   op.phase = ir::Phase::kPipeline;
+}
+
+ViewId StageBuilder::BoundaryPart(ViewId x, int extra_slots) {
+  const ir::View& whole = program_.views[x];
+  return Make(whole.name + ".part", whole.elements / ctx_.strategy.tp, ctx_.activation, ir::BufferClass::kActivation,
+              ir::Life::kMicroBatch, extra_slots);
+}
+
+void StageBuilder::SendBoundary(ViewId x, int delta, uint8_t stream, int32_t tag) {
+  if (!ctx_.scatter_gather()) return Send(x, delta, stream, tag);
+  const ViewId part = BoundaryPart(x, ctx_.strategy.send_slots - 1);
+  ir::Op& op = Emit(OpKind::kSlice, {part}, {x},
+                    {{Attr::kElements, double(program_.views[part].elements)}, {Attr::kAxis, kAxisTp}});
+  op.phase = ir::Phase::kPipeline;
+  Send(part, delta, stream, tag);
+}
+
+// The gather keeps the phase of its block: its constants are those of tensor-parallel collectives, and
+// the pass cannot start before it ends.
+void StageBuilder::RecvBoundary(ViewId x, int delta, uint8_t stream, int32_t tag) {
+  if (!ctx_.scatter_gather()) return Recv(x, delta, stream, tag);
+  const ViewId part = BoundaryPart(x, ctx_.strategy.recv_slots);
+  Recv(part, delta, stream, tag);
+  GatherTensor(x, part);
 }
 
 ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {

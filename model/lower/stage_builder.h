@@ -42,6 +42,7 @@ struct LowerContext {
 
   int64_t batch() const { return strategy.micro_batch; }
   bool sp() const { return strategy.sequence_parallel && strategy.tp > 1; }
+  bool scatter_gather() const { return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp(); }
   int64_t Rows() const { return work.seq_len * strategy.micro_batch; }              // whole sequence
   int64_t ShardRows() const { return sp() ? Rows() / strategy.tp : Rows(); }        // residual stream
   bool sharded() const { return strategy.zero > 0; }
@@ -109,8 +110,13 @@ class StageBuilder {
   ir::ViewId ReduceTensor(ir::ViewId full, const std::string& shard_name, int64_t width);
   ir::ViewId ReduceGathered(ir::ViewId full, const std::string& shard_name, int64_t width);  // without the mark
   ir::ViewId GatherSequence(ir::ViewId shard, const std::string& full_name, int64_t width);  // identity without SP
+  void GatherTensor(ir::ViewId full, ir::ViewId shard);  // all-gather over the tensor group
   void AllReduce(ir::ViewId x, int group, uint8_t stream, int reduce_op = 0, int32_t tag = 0);
   void Send(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  // A tensor that is equal on all tensor ranks: scattered before the transfer and gathered behind it where the
+  // strategy says so. The parts take the slack slots, the whole tensors need none.
+  void SendBoundary(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  void RecvBoundary(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
   const std::string& NameOf(ir::ViewId view) const { return program_.views[view].name; }
   void Recv(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
   void MarkPartial();  // the last op's first output is a partial sum over the tensor axis
@@ -138,6 +144,7 @@ class StageBuilder {
     std::vector<uint8_t> use_phase;
   };
 
+  ir::ViewId BoundaryPart(ir::ViewId x, int extra_slots);
   void DeclareUnitBuffers(int unit);
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);

@@ -46,6 +46,9 @@ struct Strategy {
   bool overlap_param_gather = true;  // ZeRO gathers on their own stream
   bool reduce_in_backward = false;   // ZeRO 0/1: reduction inside the last backward call, not after it
   bool tp_async = false;             // tensor-parallel collectives on their own stream
+  bool scatter_gather = true;        // tp and pp > 1 without sequence parallelism: a tensor rank sends its 1/tp of
+                                     // a boundary tensor; the next stage's tensor group gathers them (Narayanan et
+                                     // al. 2021, section 4.1); else every tensor rank sends the whole tensor
   int bucket_layers = 1;             // layers per flat unit (gradient bucket, ZeRO gather)
   int prefetch = 1;                  // ZeRO 3: uses gathered ahead, 0..2
   bool rings = true;                 // buffers touched by a second stream get their own ring

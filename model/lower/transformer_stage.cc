@@ -51,7 +51,7 @@ class StageEmitter {
     if (chunk.first) {
       EmbeddingForward(stage_, ends_, LoadWhat::kTokens, "", Stream(chunk, chunk.range.first));
     } else {
-      stage_.Recv(Stream(chunk, chunk.range.first), -1, kRecvAct, chunk.virtual_stage);
+      stage_.RecvBoundary(Stream(chunk, chunk.range.first), -1, kRecvAct, chunk.virtual_stage);
     }
     for (const auto& unit : chunk.units) {
       for (const Layer& layer : unit) {
@@ -62,7 +62,7 @@ class StageEmitter {
     }
     if (chunk.last) return;
     stage_.Label(Phase::kForward, Segment::kLayer);
-    stage_.Send(Stream(chunk, End(chunk)), 1, kSendAct, chunk.virtual_stage + 1);
+    stage_.SendBoundary(Stream(chunk, End(chunk)), 1, kSendAct, chunk.virtual_stage + 1);
   }
 
   void Backward(const Chunk& chunk) {
@@ -71,7 +71,7 @@ class StageEmitter {
     if (chunk.last) {
       HeadForwardBackward(stage_, ends_, Stream(chunk, End(chunk)), StreamGrad(chunk, End(chunk)));
     } else {
-      stage_.Recv(StreamGrad(chunk, End(chunk)), 1, kRecvGrad, chunk.virtual_stage + 1);
+      stage_.RecvBoundary(StreamGrad(chunk, End(chunk)), 1, kRecvGrad, chunk.virtual_stage + 1);
     }
     for (auto unit = chunk.units.rbegin(); unit != chunk.units.rend(); ++unit) BackwardUnit(chunk, *unit);
     if (chunk.first) {
@@ -79,7 +79,7 @@ class StageEmitter {
                         WeightGradBlock(chunk), true);
     } else {
       stage_.Label(Phase::kBackward, Segment::kLayer);
-      stage_.Send(StreamGrad(chunk, chunk.range.first), -1, kSendGrad, chunk.virtual_stage);
+      stage_.SendBoundary(StreamGrad(chunk, chunk.range.first), -1, kSendGrad, chunk.virtual_stage);
     }
   }
 
@@ -105,25 +105,24 @@ class StageEmitter {
 
   // Residual stream in front of layer `index`; a chunk's own input and output at its two ends.
   ViewId Stream(const Chunk& chunk, int64_t index) {
-    const int64_t elements = ctx_.ShardRows() * ctx_.model.hidden;
     const bool received = index == chunk.range.first && !chunk.first;
     const bool sent = index == End(chunk) && !chunk.last;
-    if (sent) {
-      return stage_.Make("y" + std::to_string(index), elements, ctx_.activation, ir::BufferClass::kActivation,
-                         Life::kMicroBatch, ctx_.strategy.send_slots - 1);
-    }
-    return stage_.Make("x" + std::to_string(index), elements, ctx_.activation, ir::BufferClass::kActivation,
-                       received ? Life::kMicroBatch : Life::kDerived, received ? ctx_.strategy.recv_slots : 0);
+    return Boundary((sent ? "y" : "x") + std::to_string(index), received, sent);
   }
 
   ViewId StreamGrad(const Chunk& chunk, int64_t index) {
-    const int64_t elements = ctx_.ShardRows() * ctx_.model.hidden;
     const bool received = index == End(chunk) && !chunk.last;
     const bool sent = index == chunk.range.first && !chunk.first;
+    return Boundary((received ? "d.y" : "d.x") + std::to_string(index), received, sent);
+  }
+
+  // What is sent or received itself lives as long as a micro-batch and has slack; so do the parts of a
+  // scattered tensor, and then the tensor is like any other.
+  ViewId Boundary(const std::string& name, bool received, bool sent) {
+    const bool whole = (received || sent) && !ctx_.scatter_gather();
     const int extra = received ? ctx_.strategy.recv_slots : sent ? ctx_.strategy.send_slots - 1 : 0;
-    const std::string name = (received ? "d.y" : "d.x") + std::to_string(index);
-    return stage_.Make(name, elements, ctx_.activation, ir::BufferClass::kActivation,
-                       received || sent ? Life::kMicroBatch : Life::kDerived, extra);
+    return stage_.Make(name, ctx_.ShardRows() * ctx_.model.hidden, ctx_.activation, ir::BufferClass::kActivation,
+                       whole ? Life::kMicroBatch : Life::kDerived, whole ? extra : 0);
   }
 
   StageBuilder& stage_;

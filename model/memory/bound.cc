@@ -132,7 +132,7 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
   return {s.tp, s.pp, s.dp, s.dp_outer, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
           static_cast<int>(s.schedule), s.flash_attention, s.overlap_grad_reduce, s.overlap_param_gather,
           s.reduce_in_backward, s.tp_async, s.bucket_layers, s.prefetch, s.rings, s.recv_slots, s.send_slots,
-          s.frame_pool, s.fp32_grads, s.cp, s.ep};
+          s.frame_pool, s.fp32_grads, s.scatter_gather, s.cp, s.ep};
 }
 
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {

@@ -47,7 +47,7 @@ class MemoryModel {
   double ArenaBound(const Strategy& strategy, int64_t micro_batches);
 
  private:
-  using FormKey = std::array<int, 22>;
+  using FormKey = std::array<int, 23>;
   using SlotKey = std::array<int64_t, 8>;
   static FormKey KeyOf(const Strategy& form_strategy);
 

@@ -163,11 +163,12 @@ std::vector<TypedCall> RowCases() {
 std::vector<TypedCall> ElementwiseCases() {
   std::vector<TypedCall> cases;
   for (const int64_t n : {1, 7, 64, 1003}) {
-    const Attrs attrs{{Attr::kElements, D(n)}};
+    const Attrs attrs{{Attr::kElements, D(n)}}, part{{Attr::kElements, D(n)}, {Attr::kAxis, 1}};
     const Vector x = Random(n, 1, 3), dy = Random(n, 2), wide = Random(2 * n, 3, 3);
     cases.insert(cases.end(), {
         {"zero", {OpKind::kZero, {}, {}, {n}}, "", "f"},
         {"add", {OpKind::kAdd, attrs, {x, dy}, {n}, {{0, 0}}}, "ff", "f"},
+        {"slice", {.kind = OpKind::kSlice, .attrs = part, .in = {wide}, .out_sizes = {n}, .coords = {3, 1}}, "f", "f"},
         {"gelu", {OpKind::kGelu, attrs, {x}, {n}}, "f", "f"},
         {"gelu_bwd", {OpKind::kGeluBwd, attrs, {dy, x}, {n}, {{0, 0}}}, "ff", "f"},
         {"relu", {OpKind::kRelu, attrs, {x}, {n}}, "f", "f"},

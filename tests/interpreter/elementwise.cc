@@ -46,6 +46,15 @@ void Add(const KernelArgs& a) {
   for (int64_t i = 0; i < n; ++i) a.out[0].data[i] = x[i] + y[i];
 }
 
+void TakePart(const KernelArgs& a) {
+  const int64_t n = a.Int(Attr::kElements), first = a.Coord(Attr::kAxis) * n;
+  double* y = a.Out(0, n);
+  a.ExpectInputs(1);
+  if (first + n > a.in[0].n)
+    throw PlanFault("slice: part " + std::to_string(a.Coord(Attr::kAxis)) + " lies outside its input");
+  std::copy(a.in[0].data + first, a.in[0].data + first + n, y);
+}
+
 void BiasResidual(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), batch = a.Int(Attr::kBatch);
   const double *x = a.In(0, rows * h), *y = a.In(1, rows * h);

@@ -33,6 +33,7 @@ Kernel KernelFor(ir::OpKind kind) {
   switch (kind) {
     case kZero: return Zero;
     case kAdd: return Add;
+    case kSlice: return TakePart;
     case kGatherRows: return GatherRows;
     case kScatterRows: return ScatterRows;
     case kEmbed: return Embed;

@@ -71,6 +71,7 @@ void RmsNormWeightGrad(const KernelArgs& a);
 // elementwise.cc
 void Zero(const KernelArgs& a);
 void Add(const KernelArgs& a);
+void TakePart(const KernelArgs& a);
 void BiasResidual(const KernelArgs& a);
 void ColumnSum(const KernelArgs& a);
 void Gelu(const KernelArgs& a);

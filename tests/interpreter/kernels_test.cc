@@ -73,6 +73,17 @@ INSTANTIATE_TEST_SUITE_P(All, Elementwise,
                                          ElementwiseCase{OpKind::kSwiglu, OpKind::kSwigluBwd, false},
                                          ElementwiseCase{OpKind::kTanh, OpKind::kTanhBwd, true}));
 
+TEST(Kernels, SlicesOfAllRanksMakeTheWhole) {
+  const Vector x{1, 2, 3, 4, 5, 6};
+  const Attrs attrs{{Attr::kElements, 2}, {Attr::kAxis, 1}};
+  for (int part = 0; part < 3; ++part) {
+    const Vector y = RunOp({.kind = OpKind::kSlice, .attrs = attrs, .in = {x}, .out_sizes = {2}, .coords = {7, part}})[0];
+    EXPECT_EQ(y, (Vector{x[2 * part], x[2 * part + 1]}));
+  }
+  EXPECT_THROW(RunOp({.kind = OpKind::kSlice, .attrs = attrs, .in = {x}, .out_sizes = {2}, .coords = {0, 3}}), PlanFault);
+  EXPECT_THROW(RunOp({.kind = OpKind::kSlice, .attrs = attrs, .in = {x}, .out_sizes = {3}, .coords = {0, 1}}), PlanFault);
+}
+
 TEST(Kernels, LayerNormGradientsAreTheDerivatives) {
   const int64_t rows = 3, h = 5;
   const Attrs attrs{{Attr::kRows, rows}, {Attr::kH, h}};

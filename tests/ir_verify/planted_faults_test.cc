@@ -107,6 +107,21 @@ void GatherTooLate(Plan& plan) {
 void DropZeroing(Plan& plan) { ASSERT_EQ(Drop(plan, Both(Is(OpKind::kZero), Writes("G.u2"))), 1); }
 
 void DropScatter(Plan& plan) { ASSERT_GT(Drop(plan, Is(OpKind::kReduceScatter)), 0); }
+void DropBoundaryGather(Plan& plan) {
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllGather), Reads("x2.part"))), 1);
+}
+
+// Boundary tensors scattered over the tensor axis (the last one of the mesh).
+void SlicePartialSum(Plan& plan) {
+  const auto tensor = static_cast<uint16_t>(1u << (plan.mesh.axes.size() - 1));
+  ASSERT_EQ(Change(plan, Writes("y2"), [&](Op& op) { op.yields = tensor; }), 1);
+}
+void SliceOverOtherAxis(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kSlice), [](Op& op) { op.attrs.Set(Attr::kAxis, 2); }), 0);
+}
+void SliceOverNoAxis(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kSlice), [](Op& op) { op.attrs.Set(Attr::kAxis, 99); }), 0);
+}
 
 // Coverage.
 void ShortShard(Plan& plan) {
@@ -323,6 +338,14 @@ std::vector<Row> Table() {
       {"backward before forward", dp2, BackwardBeforeForward, {F::kReadBeforeWrite}, {}},
       {"gather dropped", zero3, DropGather, {F::kReadBeforeWrite}, {}},
       {"gather issued too late", zero3, GatherTooLate, {F::kStaleRead}, {}},
+      {"gather of a received tensor dropped",
+       Make(2, 2, 1),
+       DropBoundaryGather,
+       {F::kReadBeforeWrite},
+       {}},
+      {"partial sum sliced and sent", Make(2, 2, 1), SlicePartialSum, {F::kPartialRead}, {}},
+      {"slice over an axis of other size", Make(2, 2, 1), SliceOverOtherAxis, {F::kShape}, {}},
+      {"slice over an axis that is not there", Make(2, 2, 1), SliceOverNoAxis, {F::kShape}, {}},
       {"gradients not zeroed", dp2, DropZeroing, {F::kReadBeforeWrite}, {}},
       {"reduce-scatter dropped", zero2, DropScatter, {F::kReadBeforeWrite}, {}},
       {"optimizer shard one element short", zero1, ShortShard, {F::kCoverage}, {}},

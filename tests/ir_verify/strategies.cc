@@ -26,6 +26,7 @@ Strategy Draw(std::mt19937& random) {
   s.overlap_param_gather = pick({0, 1});
   s.reduce_in_backward = pick({0, 1});
   s.tp_async = pick({0, 1});
+  s.scatter_gather = pick({0, 1});
   s.bucket_layers = pick({1, 2});
   s.prefetch = pick({0, 1, 2});
   s.rings = pick({0, 1});

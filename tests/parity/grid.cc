@@ -15,6 +15,7 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   s.overlap_param_gather = below(2) != 0;
   s.reduce_in_backward = below(2) != 0;
   s.tp_async = below(2) != 0;
+  s.scatter_gather = below(2) != 0;
   s.bucket_layers = 1 + below(2);
   s.prefetch = below(3);
   s.rings = below(2) != 0;

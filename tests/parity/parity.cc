@@ -50,9 +50,9 @@ std::string Describe(const Case& c) {
                                  kScheduleNames[static_cast<int>(s.schedule)], s.vpp, s.micro_batch);
   text += fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), kRecomputeNames[static_cast<int>(s.recompute)],
                       s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
-  text += fmt::format(" | overlap {}{} in-backward {} tp-async {} bucket {} prefetch {} rings {} recv {} send {}",
-                      s.overlap_grad_reduce, s.overlap_param_gather, s.reduce_in_backward, s.tp_async, s.bucket_layers,
-                      s.prefetch, s.rings, s.recv_slots, s.send_slots);
+  text += fmt::format(" | overlap {}{} in-backward {} tp-async {} scatter {} bucket {} prefetch {} rings {} recv {} send {}",
+                      s.overlap_grad_reduce, s.overlap_param_gather, s.reduce_in_backward, s.tp_async,
+                      s.scatter_gather, s.bucket_layers, s.prefetch, s.rings, s.recv_slots, s.send_slots);
   text += fmt::format(" pool {} fp32-grads {} {}{} seed {}", s.frame_pool, s.fp32_grads,
                       kPrecisionNames[static_cast<int>(c.job->work.precision)], c.uniform_dtype ? " uniform" : "",
                       c.order_seed);

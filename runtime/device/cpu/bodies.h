@@ -24,6 +24,7 @@ void RmsNormWeightGrad(Frame& f);
 // elementwise.cc
 void Zero(Frame& f);
 void Add(Frame& f);
+void Slice(Frame& f);
 void ColumnSum(Frame& f);
 void Gelu(Frame& f);
 void GeluBackward(Frame& f);

@@ -36,6 +36,16 @@ void Add(Frame& f) {
   f.loops.add(x, y, f.Out(0, n), n);
 }
 
+void Slice(Frame& f) {
+  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n, whole = f.InSize(0);
+  const Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
+  if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+  if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
+  const auto element = static_cast<size_t>(ir::DtypeBytes(x.dtype));
+  const auto offset = static_cast<size_t>(first) * element;
+  std::memcpy(y.data, static_cast<const char*>(x.data) + offset, static_cast<size_t>(n) * element);
+}
+
 void ColumnSum(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
   const float* dy = f.In(1, rows * h);

@@ -21,6 +21,7 @@ Kernel KernelFor(ir::OpKind kind) {
   switch (kind) {
     case kZero: return Run<Zero>;
     case kAdd: return Run<Add>;
+    case kSlice: return Run<Slice>;
     case kGatherRows: return Run<GatherRows>;
     case kScatterRows: return Run<ScatterRows>;
     case kEmbed: return Run<Embed>;
