@@ -50,6 +50,12 @@ ScratchPool& Pool() {
 
 bool IsFloat(Dtype dtype) { return dtype == Dtype::kF32 || dtype == Dtype::kTf32; }
 
+bool IsComputable(Dtype dtype) { return dtype != Dtype::kF64 && dtype != Dtype::kI32; }
+
+Operand Piece(const Operand& whole, int64_t first, int64_t n) {
+  return {static_cast<char*>(whole.data) + first * ir::DtypeBytes(whole.dtype), n, whole.dtype};
+}
+
 }  // namespace
 
 Frame::Frame(const KernelArgs& a) : args(a), loops(ActiveLoops()), scratch_mark_(Pool().used()) {}
@@ -87,23 +93,23 @@ int64_t Frame::OutSize(size_t i) const { return Checked(args.out, i, -1, "output
 
 float* Frame::Scratch(int64_t n) { return Pool().Take(std::max<int64_t>(n, 1)); }
 
-void Frame::ToFloat(const Operand& from, float* to) const {
-  switch (from.dtype) {
-    case Dtype::kBf16: return loops.from_bf16(static_cast<const uint16_t*>(from.data), to, from.n);
-    case Dtype::kF16: return loops.from_f16(static_cast<const uint16_t*>(from.data), to, from.n);
-    case Dtype::kU8: return loops.from_u8(static_cast<const uint8_t*>(from.data), to, from.n);
+void ConvertToFloat(const Loops& loops, const Operand& x, float* y) {
+  switch (x.dtype) {
+    case Dtype::kBf16: return loops.from_bf16(static_cast<const uint16_t*>(x.data), y, x.n);
+    case Dtype::kF16: return loops.from_f16(static_cast<const uint16_t*>(x.data), y, x.n);
+    case Dtype::kU8: return loops.from_u8(static_cast<const uint8_t*>(x.data), y, x.n);
     case Dtype::kF32:
-    case Dtype::kTf32:
+    case Dtype::kTf32: std::copy_n(static_cast<const float*>(x.data), x.n, y); return;
     case Dtype::kF64:
     case Dtype::kI32: break;
   }
-  Fail("operand of a type that no CPU kernel computes with");
+  throw KernelError("input of a type that no CPU kernel computes with");
 }
 
 void ConvertFromFloat(const Loops& loops, const float* x, const Operand& y) {
   switch (y.dtype) {
     case Dtype::kF32:
-    case Dtype::kTf32: std::copy(x, x + y.n, static_cast<float*>(y.data)); return;
+    case Dtype::kTf32: std::copy_n(x, y.n, static_cast<float*>(y.data)); return;
     case Dtype::kBf16: return loops.to_bf16(x, static_cast<uint16_t*>(y.data), y.n);
     case Dtype::kF16: return loops.to_f16(x, static_cast<uint16_t*>(y.data), y.n);
     case Dtype::kU8: return loops.to_u8(x, static_cast<uint8_t*>(y.data), y.n);
@@ -116,15 +122,16 @@ void ConvertFromFloat(const Loops& loops, const float* x, const Operand& y) {
 const float* Frame::In(size_t i, int64_t n) {
   const Operand& operand = RawIn(i, n);
   if (IsFloat(operand.dtype)) return static_cast<const float*>(operand.data);
+  if (!IsComputable(operand.dtype)) Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
   float* values = Scratch(n);
-  ToFloat(operand, values);
+  ConvertToFloat(loops, operand, values);
   return values;
 }
 
 float* Frame::Out(size_t i, int64_t n) {
   const Operand& operand = RawOut(i, n);
   if (IsFloat(operand.dtype)) return static_cast<float*>(operand.data);
-  if (operand.dtype == Dtype::kF64 || operand.dtype == Dtype::kI32)
+  if (!IsComputable(operand.dtype))
     Fail(fmt::format("output {} is of a type that no CPU kernel computes with", i));
   float* values = Scratch(n);
   pending_.push_back({&operand, values});
@@ -136,8 +143,34 @@ float* Frame::InOut(size_t out, size_t in, int64_t n) {
   if (source.data != RawOut(out, n).data || source.dtype != args.out[out].dtype)
     Fail(fmt::format("input {} and output {} must be one operand", in, out));
   float* values = Out(out, n);
-  if (!IsFloat(source.dtype)) ToFloat(source, values);
+  if (!IsFloat(source.dtype)) ConvertToFloat(loops, source, values);
   return values;
+}
+
+Reader Frame::InPieces(size_t i, int64_t n, int64_t piece) {
+  const Operand& operand = RawIn(i, n);
+  if (!IsComputable(operand.dtype)) Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
+  return {loops, operand, IsFloat(operand.dtype) ? nullptr : Scratch(piece)};
+}
+
+Writer Frame::OutPieces(size_t i, int64_t n, int64_t piece) {
+  const Operand& operand = RawOut(i, n);
+  if (!IsComputable(operand.dtype)) Fail(fmt::format("output {} is of a type that no CPU kernel computes with", i));
+  return {loops, operand, IsFloat(operand.dtype) ? nullptr : Scratch(piece)};
+}
+
+const float* Reader::At(int64_t first, int64_t n) const {
+  if (buffer_ == nullptr) return static_cast<const float*>(operand_.data) + first;
+  ConvertToFloat(loops_, Piece(operand_, first, n), buffer_);
+  return buffer_;
+}
+
+float* Writer::At(int64_t first) const {
+  return buffer_ == nullptr ? static_cast<float*>(operand_.data) + first : buffer_;
+}
+
+void Writer::Done(int64_t first, int64_t n) const {
+  if (buffer_ != nullptr) ConvertFromFloat(loops_, buffer_, Piece(operand_, first, n));
 }
 
 const int32_t* Frame::Indices(size_t i, int64_t n) {

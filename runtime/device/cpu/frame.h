@@ -14,6 +14,31 @@
 
 namespace orrery::cpu {
 
+// An operand taken piece by piece, so that a converted piece stays in the nearest cache. At() gives elements
+// [first, first + n), n at most what the piece was opened with; valid until the next At() of the same operand.
+class Reader {
+ public:
+  Reader(const Loops& loops, const Operand& operand, float* buffer) : loops_(loops), operand_(operand), buffer_(buffer) {}
+  const float* At(int64_t first, int64_t n) const;
+
+ private:
+  const Loops& loops_;
+  const Operand& operand_;
+  float* buffer_;  // null: used where it lies
+};
+// Likewise for an output; Done() stores what At() gave.
+class Writer {
+ public:
+  Writer(const Loops& loops, const Operand& operand, float* buffer) : loops_(loops), operand_(operand), buffer_(buffer) {}
+  float* At(int64_t first) const;
+  void Done(int64_t first, int64_t n) const;
+
+ private:
+  const Loops& loops_;
+  const Operand& operand_;
+  float* buffer_;
+};
+
 class Frame {
  public:
   explicit Frame(const KernelArgs& args);
@@ -38,6 +63,8 @@ class Frame {
   const float* In(size_t i, int64_t n);
   float* Out(size_t i, int64_t n);               // contents undefined; any input may have been this memory
   float* InOut(size_t out, size_t in, int64_t n);  // must be the same memory; holds the old contents
+  Reader InPieces(size_t i, int64_t n, int64_t piece);
+  Writer OutPieces(size_t i, int64_t n, int64_t piece);
   const int32_t* Indices(size_t i, int64_t n);   // i32
   float Scalar(size_t i) { return In(i, InSize(i))[0]; }
   float* Scratch(int64_t n);  // floats, aligned to 64 bytes, until the frame ends
@@ -54,13 +81,13 @@ class Frame {
     const float* values;
   };
   const Operand& Checked(std::span<const Operand> list, size_t i, int64_t n, const char* role) const;
-  void ToFloat(const Operand& from, float* to) const;
 
   std::vector<Pending> pending_;
   size_t scratch_mark_;
 };
 
-// y = x, whatever the types. Sizes must agree.
+// y = x, whatever the types: of as many elements as the operand has.
+void ConvertToFloat(const Loops& loops, const Operand& x, float* y);
 void ConvertFromFloat(const Loops& loops, const float* x, const Operand& y);
 
 }  // namespace orrery::cpu

@@ -36,18 +36,19 @@ double LossScaleInput(Frame& f, size_t index) { return f.Inputs() > index ? f.Sc
 
 void CrossEntropyMax(Frame& f) {
   const Columns cols = LocalColumns(f);
-  const float* x = f.In(0, cols.n());
+  const Reader x = f.InPieces(0, cols.n(), cols.width);
   float* m = f.Out(0, cols.rows);
-  for (int64_t r = 0; r < cols.rows; ++r) m[r] = f.loops.max_row(x + r * cols.width, cols.count);
+  for (int64_t r = 0; r < cols.rows; ++r) m[r] = f.loops.max_row(x.At(r * cols.width, cols.width), cols.count);
 }
 
 void CrossEntropySum(Frame& f) {
   const Columns cols = LocalColumns(f);
-  const float *x = f.In(0, cols.n()), *m = f.In(1, cols.rows);
+  const Reader x = f.InPieces(0, cols.n(), cols.width);
+  const float* m = f.In(1, cols.rows);
   const int32_t* labels = f.Indices(2, cols.rows);
   float* s = f.Out(0, 2 * cols.rows);
   for (int64_t r = 0; r < cols.rows; ++r) {
-    const float* row = x + r * cols.width;
+    const float* row = x.At(r * cols.width, cols.width);
     const int64_t target = TargetColumn(f, cols, labels[r]);
     s[2 * r] = f.loops.sum_exp_row(row, m[r], cols.count);
     s[2 * r + 1] = target >= 0 ? row[target] - m[r] : 0.0f;
@@ -56,18 +57,21 @@ void CrossEntropySum(Frame& f) {
 
 void CrossEntropyGrad(Frame& f) {
   const Columns cols = LocalColumns(f);
-  const float *x = f.In(0, cols.n()), *m = f.In(1, cols.rows), *s = f.In(2, 2 * cols.rows);
+  const Reader x = f.InPieces(0, cols.n(), cols.width);
+  const float *m = f.In(1, cols.rows), *s = f.In(2, 2 * cols.rows);
   const int32_t* labels = f.Indices(3, cols.rows);
   const double scale = f.Get(Attr::kScale), factor = scale * LossScaleInput(f, 5), old = f.Scalar(4);
-  float *dx = f.Out(0, cols.n()), *loss = f.Out(1, 1);
+  const Writer dx = f.OutPieces(0, cols.n(), cols.width);
+  float* loss = f.Out(1, 1);
   double sum = 0;
   for (int64_t r = 0; r < cols.rows; ++r) {
+    const int64_t at = r * cols.width, target = TargetColumn(f, cols, labels[r]);
     sum += std::log(static_cast<double>(s[2 * r])) - static_cast<double>(s[2 * r + 1]);
-    float* row = dx + r * cols.width;
-    f.loops.xent_grad_row(x + r * cols.width, m[r], static_cast<float>(factor / s[2 * r]), row, cols.count);
+    float* row = dx.At(at);
+    f.loops.xent_grad_row(x.At(at, cols.width), m[r], static_cast<float>(factor / s[2 * r]), row, cols.count);
     std::fill(row + cols.count, row + cols.width, 0.0f);
-    const int64_t target = TargetColumn(f, cols, labels[r]);
     if (target >= 0) row[target] -= static_cast<float>(factor);
+    dx.Done(at, cols.width);
   }
   loss[0] = static_cast<float>(old + scale * sum);
 }

@@ -82,22 +82,24 @@ std::vector<Decayed> DecayRuns(const Frame& f, int64_t n) {
 
 // Outputs W (, master). Updates go to `update` (the master where there is one); Finish() copies it to W.
 struct Weights {
+  Frame& f;
   const float* old;
-  float *w, *update;
-  void Finish(int64_t n) const {
-    if (update != w) std::copy(update, update + n, w);
+  float* update;
+  const Operand* copy;  // W beside a master; null: the update is W
+  void Finish() const {
+    if (copy != nullptr) ConvertFromFloat(f.loops, update, *copy);
   }
 };
 
 Weights OpenWeights(Frame& f, int64_t n) {
-  Weights weights{f.In(1, n), f.Out(0, n), nullptr};
-  weights.update = f.Flag(Attr::kMaster) ? f.Out(1, n) : weights.w;
-  return weights;
+  const bool master = f.Flag(Attr::kMaster);
+  const float* old = f.In(1, n);
+  return {f, old, f.Out(master ? 1 : 0, n), master ? &f.RawOut(0, n) : nullptr};
 }
 
 void KeepOld(const Weights& weights, int64_t n) {
   if (weights.update != weights.old) std::copy(weights.old, weights.old + n, weights.update);
-  weights.Finish(n);
+  weights.Finish();
 }
 
 AdamTerms TermsOf(const Frame& f, double factor) {
@@ -133,7 +135,7 @@ void Sgd(Frame& f) {
     f.loops.sgd(g + run.begin, weights.old + run.begin, weights.update + run.begin, static_cast<float>(f.Get(Attr::kLr)),
                 static_cast<float>(c.factor), run.decay, run.end - run.begin);
   }
-  weights.Finish(n);
+  weights.Finish();
 }
 
 void Adam(Frame& f) {
@@ -150,7 +152,7 @@ void Adam(Frame& f) {
     terms.decay = run.decay;
     f.loops.adam(terms, g + at, weights.old + at, weights.update + at, m + at, v + at, run.end - at);
   }
-  weights.Finish(n);
+  weights.Finish();
 }
 
 // You et al. 2020: direction u = Adam direction + decay; its and the weights' squares per parameter.
@@ -193,7 +195,7 @@ void LambApply(Frame& f) {
     f.loops.axpy(static_cast<float>(-f.Get(Attr::kLr) * ratio), u + p.begin, weights.old + p.begin,
                  weights.update + p.begin, p.end - p.begin);
   }
-  weights.Finish(n);
+  weights.Finish();
 }
 
 // The state is the scale and, where the buffer has a second element, the number of good steps in a row.
