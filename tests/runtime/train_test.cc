@@ -1,58 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every strategy on threads against one rank, in single precision.
+// A selection of strategies on threads against one rank, and against the double-precision
+// interpreter.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <cmath>
 
+#include "tests/interpreter/interpreter.h"
 #include "tests/parity/grid.h"
-#include "tests/parity/jobs.h"
-#include "tests/runtime/training.h"
+#include "tests/runtime/single.h"
 
 namespace orrery::runtime_test {
 namespace {
 
-constexpr double kTolerance = 1e-5;  // relative, single precision
-constexpr int64_t kSteps = 20;
-
-// The parity jobs in fp32, with a learning rate at which rounding does not grow over the steps.
-parity::Job Single(parity::Job job) {
-  job.work.precision = Precision::kFp32;
-  job.optimizer.lr = 1e-3;
-  return job;
-}
-
-const Run& OneRankRun(const parity::Job& job) {
-  static std::map<std::string, Run> known;
-  const auto [entry, fresh] = known.try_emplace(job.key);
-  if (fresh) entry->second = Train(LowerFor(job, OneRank(job)), job, kSteps);
-  return entry->second;
-}
-
-void ExpectParity(const parity::Job& job, const Strategy& strategy) {
-  const ir::Plan plan = LowerFor(job, strategy);
-  const Run run = Train(plan, job, kSteps);
-  ASSERT_EQ(run.failure, "");
-  const Deviation deviation = Compare(run, OneRankRun(job));
-  EXPECT_LE(deviation.loss, kTolerance);
-  EXPECT_LE(deviation.norm, 10 * kTolerance);
-  for (std::size_t r = 0; r < run.arenas.size(); ++r) {
-    const auto& program = plan.programs[static_cast<std::size_t>(
-        plan.mesh.Coords(static_cast<int64_t>(r))[static_cast<std::size_t>(plan.mesh.program_axis)])];
-    EXPECT_EQ(run.arenas[r], ir::ComputeLayout(plan, program).arena_bytes);
-  }
-}
+constexpr double kSingle = 1e-5, kHalf = 2e-2;  // relative
 
 class Strategies : public testing::TestWithParam<int> {};
 
 TEST_P(Strategies, TrainLikeOneRank) {
-  const parity::Job job = Single(GetParam() == 3 ? parity::ThreeWayGpt(true) : parity::TinyGpt(true));
-  for (const parity::Case& c : parity::Sample(parity::Grid(job, GetParam(), 7), 8, 11)) {
+  const parity::Job job = InPrecision(
+      GetParam() == 3 ? parity::ThreeWayGpt(true) : parity::TinyGpt(true), Precision::kFp32);
+  for (const parity::Case& c : parity::Sample(parity::Grid(job, GetParam(), 7), 5, 11)) {
     SCOPED_TRACE(parity::Describe(c));
-    ExpectParity(job, c.strategy);
+    ExpectLikeOneRank(job, c.strategy, kSingle);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Strategies, testing::Values(1, 2, 3, 4, 8));
+
+TEST(Families, TrainLikeOneRank) {
+  for (const parity::Job& family :
+       {parity::TinyLlama(), parity::TinyBert(), parity::TinyT5(), parity::TinyMlp()}) {
+    const parity::Job job = InPrecision(family, Precision::kFp32);
+    for (const parity::Case& c : parity::Sample(parity::Grid(job, 4, 3), 2, 5)) {
+      SCOPED_TRACE(parity::Describe(c));
+      ExpectLikeOneRank(job, c.strategy, kSingle);
+    }
+  }
+}
+
+TEST(MixedPrecision, TrainsLikeOneRank) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    const parity::Job job = InPrecision(parity::TinyGpt(true), precision);
+    for (const parity::Case& c : parity::Sample(parity::Grid(job, 4, 3), 2, 9)) {
+      SCOPED_TRACE(parity::Describe(c));
+      ExpectLikeOneRank(job, c.strategy, kHalf);
+    }
+  }
+}
+
+TEST(Optimizers, TrainLikeOneRank) {
+  for (const Optimizer optimizer : {Optimizer::kSgd, Optimizer::kAdam, Optimizer::kLamb}) {
+    parity::Job job = InPrecision(parity::TinyGpt(false), Precision::kFp32);
+    job.work.optimizer = optimizer;
+    for (const parity::Case& c : parity::Sample(parity::Grid(job, 4, 3), 1, 17)) {
+      SCOPED_TRACE(parity::Describe(c));
+      ExpectLikeOneRank(job, c.strategy, kSingle);
+    }
+  }
+}
+
+// The reference semantics in double precision, on the same plan.
+TEST(Interpreter, ComputesTheSameLossesAndNorms) {
+  const parity::Job job = InPrecision(parity::TinyGpt(true), Precision::kFp32);
+  for (const parity::Case& c : parity::Sample(parity::Grid(job, 4, 7), 3, 23)) {
+    SCOPED_TRACE(parity::Describe(c));
+    const ir::Plan plan = LowerFor(job, c.strategy);
+    const Trained run = Train(plan, job, 5);
+    ASSERT_EQ(run.failure, "");
+    interpreter::RunOptions options;
+    options.data.vocab = job.model.vocab;
+    interpreter::Interpreter reference(plan, options);
+    for (const launch::StepRecord& step : run.steps) {
+      const interpreter::StepResult due = reference.Step();
+      EXPECT_NEAR(step.result.loss / due.loss, 1, kSingle);
+      EXPECT_NEAR(step.result.gradient_norm / due.gradient_norm, 1, 10 * kSingle);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace orrery::runtime_test

@@ -13,7 +13,7 @@ namespace {
 
 class Keep : public launch::StepHook {
  public:
-  explicit Keep(Run* run) : run_(run) {}
+  explicit Keep(Trained* run) : run_(run) {}
   void BeforeTraining(exec::Executor* executor) override {
     run_->arenas[static_cast<std::size_t>(executor->image().rank)] = executor->arena_bytes();
   }
@@ -22,7 +22,7 @@ class Keep : public launch::StepHook {
   }
 
  private:
-  Run* run_;
+  Trained* run_;
 };
 
 double Relative(double a, double b) {
@@ -48,9 +48,9 @@ Strategy OneRank(const parity::Job& job) {
   return strategy;
 }
 
-Run Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison,
+Trained Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison,
           const std::vector<launch::StepHook*>& hooks, double deadline_s) {
-  Run run;
+  Trained run;
   run.arenas.resize(static_cast<std::size_t>(plan.mesh.ranks()));
   Keep keep(&run);
   std::vector<launch::StepHook*> all = hooks;
@@ -70,7 +70,7 @@ Run Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool pois
   return run;
 }
 
-Deviation Compare(const Run& a, const Run& b) {
+Deviation Compare(const Trained& a, const Trained& b) {
   Deviation worst;
   if (a.steps.size() != b.steps.size()) return {HUGE_VAL, HUGE_VAL};
   for (std::size_t s = 0; s < a.steps.size(); ++s) {

@@ -10,7 +10,7 @@
 
 namespace orrery::runtime_test {
 
-struct Run {
+struct Trained {
   std::vector<launch::StepRecord> steps;  // of rank 0
   std::vector<int64_t> arenas;            // by rank
   std::string failure;                    // empty: none
@@ -19,13 +19,13 @@ struct Run {
 ir::Plan LowerFor(const parity::Job& job, const Strategy& strategy);
 Strategy OneRank(const parity::Job& job);
 
-Run Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison = true,
+Trained Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison = true,
           const std::vector<launch::StepHook*>& hooks = {}, double deadline_s = 60);
 
 // The largest relative deviation of loss and of gradient norm between two runs.
 struct Deviation {
   double loss = 0, norm = 0;
 };
-Deviation Compare(const Run& a, const Run& b);
+Deviation Compare(const Trained& a, const Trained& b);
 
 }  // namespace orrery::runtime_test

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators: results over threads and over MPI, and what happens when ranks disagree or fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/comm/half.h"
+#include "runtime/comm/local.h"
+#include "runtime/launch/local_ranks.h"
+#include "runtime/launch/mpirun.h"
+#include "tests/runtime/exercise.h"
+
+namespace orrery::runtime_test {
+namespace {
+
+using testing::HasSubstr;
+
+class Ranks : public testing::TestWithParam<int> {};
+
+TEST_P(Ranks, ExchangeRightlyAsThreads) {
+  std::vector<std::string> faults(static_cast<std::size_t>(GetParam()));
+  const std::string failure = launch::RunLocalRanks(GetParam(), [&](comm::Endpoint* endpoint) {
+    faults[static_cast<std::size_t>(endpoint->rank())] = ExerciseEndpoint(endpoint);
+  });
+  EXPECT_EQ(failure, "");
+  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+TEST_P(Ranks, ExchangeRightlyOverMpi) {
+#ifdef ORRERY_HAS_MPI
+  const std::string mpirun = launch::FindMpirun();
+  if (mpirun.empty()) GTEST_SKIP() << "no mpirun on PATH";
+  const std::string program = std::string(ORRERY_BINARY_DIR) + "/bin/runtime_mpi_exercise";
+  EXPECT_EQ(launch::RunMpirun(mpirun, GetParam(), {program}), 0);
+#else
+  GTEST_SKIP() << "built without MPI";
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 3, 5, 8));
+
+TEST(Local, RefusesDifferentCollectivesOfOneGroup) {
+  const std::string failure = launch::RunLocalRanks(2, [](comm::Endpoint* endpoint) {
+    const auto line = endpoint->Join(0, {0, 1});
+    float x = 1;
+    comm::Collective c{comm::CollectiveKind::kAllReduce, &x, &x, 1};
+    c.tag = static_cast<int32_t>(endpoint->rank());
+    comm::Wait(endpoint, line->Start(c).get(), 60, "test");
+  });
+  EXPECT_THAT(failure, HasSubstr("members of a group start different collectives"));
+}
+
+TEST(Local, RefusesMessagesOfDifferentSizes) {
+  const std::string failure = launch::RunLocalRanks(2, [](comm::Endpoint* endpoint) {
+    int64_t x[2] = {};
+    const auto operation = endpoint->rank() == 0 ? endpoint->Send(1, 0, x, 8)
+                                                 : endpoint->Receive(0, 0, x, 16);
+    comm::Wait(endpoint, operation.get(), 60, "test");
+  });
+  EXPECT_THAT(failure, HasSubstr("8 bytes sent from rank 0 where rank 1 expects 16"));
+}
+
+TEST(Local, AFailingRankEndsTheOthers) {
+  const std::string failure = launch::RunLocalRanks(3, [](comm::Endpoint* endpoint) {
+    if (endpoint->rank() == 2) throw std::runtime_error("planted");
+    const auto line = endpoint->Join(0, {0, 1, 2});
+    comm::Wait(endpoint, line->Start({}).get(), 60, "barrier");
+  });
+  EXPECT_THAT(failure, HasSubstr("rank 2 on "));
+  EXPECT_THAT(failure, HasSubstr("planted"));
+}
+
+TEST(Half, RoundsToNearestEven) {
+  EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.0f)), 1.0f);
+  EXPECT_EQ(comm::ToBf16(1.00390625f), comm::ToBf16(1.0f));          // halfway, down to even
+  EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.01171875f)), 1.015625f);  // halfway, up to even
+  EXPECT_TRUE(std::isnan(comm::FromBf16(comm::ToBf16(NAN))));
+  EXPECT_EQ(comm::FromF16(comm::ToF16(0.333251953125f)), 0.333251953125f);
+}
+
+TEST(Half, SumsAreTakenInSinglePrecision) {
+  uint16_t a[] = {comm::ToBf16(1.0f), comm::ToBf16(256.0f)};
+  const uint16_t b[] = {comm::ToBf16(0.0078125f), comm::ToBf16(1.0f)};
+  comm::ReduceInto(a, b, 2, ir::Dtype::kBf16, false);
+  EXPECT_EQ(comm::FromBf16(a[0]), 1.0078125f);
+  EXPECT_EQ(comm::FromBf16(a[1]), 256.0f);  // 257 lies halfway and goes to even
+}
+
+}  // namespace
+}  // namespace orrery::runtime_test

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many strategies on threads against one rank, fp32, 20 steps.
+#include <gtest/gtest.h>
+
+#include "tests/parity/grid.h"
+#include "tests/runtime/single.h"
+
+namespace orrery::runtime_test {
+namespace {
+
+class Grid : public testing::TestWithParam<int> {};
+
+TEST_P(Grid, TrainsLikeOneRank) {
+  for (const bool tied : {false, true}) {
+    const parity::Job job = InPrecision(
+        GetParam() == 3 ? parity::ThreeWayGpt(tied) : parity::TinyGpt(tied), Precision::kFp32);
+    for (const parity::Case& c : parity::Sample(parity::Grid(job, GetParam(), 41), 30, 43)) {
+      SCOPED_TRACE(parity::Describe(c));
+      ExpectLikeOneRank(job, c.strategy, 1e-5);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Grid, testing::Values(1, 2, 3, 4, 8));
+
+}  // namespace
+}  // namespace orrery::runtime_test

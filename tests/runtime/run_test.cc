@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan run` as a user meets it: records, plan texts, wrong counts, and ranks that die or stall.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "runtime/launch/mpirun.h"
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+Outcome Plan(const std::string& text) { return RunPlan(Words(text)); }
+
+bool HasMpi() {
+#ifdef ORRERY_HAS_MPI
+  return !launch::FindMpirun().empty();
+#else
+  return false;
+#endif
+}
+
+std::vector<double> Losses(const std::string& record) {
+  std::vector<double> losses;
+  for (const json& step : json::parse(record)["steps"]) losses.push_back(step["loss"]);
+  return losses;
+}
+
+const char* const kTiny = "run --model linear-20-1 --steps 20 --json";
+
+TEST(PlanRun, RecordHoldsStepsRanksAndFigures) {
+  const Outcome outcome = Plan(std::string(kTiny) + " --comm local --ranks 2 --dp 2 --seed 7");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json record = json::parse(outcome.out);
+  EXPECT_EQ(record["schema"], "orrery.run/1");
+  EXPECT_EQ(record["comm"], "local");
+  EXPECT_EQ(record["seed"], 7);
+  EXPECT_EQ(record["data"], "random-set");
+  EXPECT_EQ(record["samples_per_step"], 32);
+  EXPECT_EQ(record["per_rank"].size(), 2u);
+  ASSERT_EQ(record["steps"].size(), 20u);
+  EXPECT_LT(record["steps"][19]["loss"], record["steps"][0]["loss"]);
+  EXPECT_GT(record["steps"][0]["gradient_norm"], 0);
+  EXPECT_GT(record["step_time_s"]["median"], 0);
+  EXPECT_LE(record["step_time_s"]["min"], record["step_time_s"]["median"]);
+}
+
+TEST(PlanRun, MpiAndThreadsGiveTheSameLosses) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  for (const char* layout : {"--ranks 4 --dp 2 --pp 2", "--ranks 8 --dp 8 --zero 2",
+                             "--ranks 3 --dp 3 --global-batch 24"}) {
+    SCOPED_TRACE(layout);
+    const Outcome threads = Plan(std::string(kTiny) + " --comm local " + layout);
+    const Outcome processes = Plan(std::string(kTiny) + " --comm mpi " + layout);
+    if (threads.code == 2) {  // a model of one layer has no two stages
+      EXPECT_EQ(processes.code, 2);
+      continue;
+    }
+    ASSERT_EQ(threads.code, 0) << threads.err;
+    ASSERT_EQ(processes.code, 0) << processes.err;
+    EXPECT_EQ(Losses(threads.out), Losses(processes.out));  // to the last bit
+  }
+}
+
+TEST(PlanRun, TransformerOverMpiEqualsThreads) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const std::string job =
+      "run --model bert-tiny --seq-len 16 --global-batch 4 --steps 3 --ranks 4 --tp 2 --pp 2 --json ";
+  const Outcome threads = Plan(job + "--comm local"), processes = Plan(job + "--comm mpi");
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  EXPECT_EQ(Losses(threads.out), Losses(processes.out));
+}
+
+TEST(PlanRun, RunsWhatPlanShowPrinted) {
+  const Outcome text = Plan("show --model linear-20-1 --topology localhost --dp 8 --precision fp32 --ir");
+  ASSERT_EQ(text.code, 0) << text.err;
+  const std::string file = ScratchFolder() + "/plan.txt";
+  WriteText(file, text.out);
+  const Outcome outcome = Plan("run " + file + " -n 8 --steps 2 --comm local --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["ranks"], 8);
+  const Outcome wrong = Plan("run " + file + " -n 4 --comm local");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("the plan is for 8 ranks, not 4"));
+}
+
+TEST(PlanRun, RefusesWhatItCannotRun) {
+  EXPECT_EQ(Plan("run").code, 2);
+  EXPECT_EQ(Plan("run /nonexistent/plan.txt").code, 2);
+  EXPECT_EQ(Plan("run --model linear-20-1 --ranks 3 --dp 2").code, 2);
+  EXPECT_EQ(Plan("run --model linear-20-1 --steps 0").code, 2);
+  EXPECT_EQ(Plan("run --model linear-20-1 --lr fast").code, 2);
+  const Outcome foreign = Plan("run --model linear-20-1 --data synthetics");
+  EXPECT_EQ(foreign.code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("synthetic"));
+}
+
+TEST(PlanRun, WritesATraceOfTheLastStep) {
+  const std::string file = ScratchFolder() + "/trace.json";
+  const Outcome outcome = Plan("run --model bert-tiny --seq-len 16 --global-batch 4 --steps 2 --ranks "
+                               "2 --pp 2 --comm local --trace " + file);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json trace = json::parse(ReadText(file));
+  int ops = 0, sends = 0, receives = 0;
+  for (const json& event : trace["traceEvents"]) {
+    ops += event["ph"] == "X" ? 1 : 0;
+    sends += event["ph"] == "s" ? 1 : 0;
+    receives += event["ph"] == "f" ? 1 : 0;
+    if (event["ph"] == "X") {
+      EXPECT_GE(event["dur"], 0);
+    }
+  }
+  EXPECT_GT(ops, 100);
+  EXPECT_EQ(sends, receives);
+  EXPECT_GT(sends, 0);
+}
+
+TEST(PlanRun, ALossThatIsNoNumberEndsIt) {
+  for (const std::string comm : {"local", "mpi"}) {
+    if (comm == "mpi" && !HasMpi()) continue;
+    const Outcome outcome = Plan("run --model linear-20-1 --ranks 2 --dp 2 --clip-norm 0 --lr 1e38 "
+                                 "--steps 50 --comm " + comm);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.err, testing::MatchesRegex(
+                                 "plan run: error: rank 0 on [^\n]*: the loss of step [^\n]*\n"));
+  }
+}
+
+// Processes named plan-run below `parent`, found in /proc.
+std::vector<pid_t> RanksBelow(pid_t parent) {
+  std::map<pid_t, std::vector<pid_t>> children;
+  std::map<pid_t, std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stat(entry.path() / "stat");
+    std::string pid, comm, state;
+    pid_t of = 0;
+    stat >> pid >> comm >> state >> of;
+    children[of].push_back(std::atoi(name.c_str()));
+    names[std::atoi(name.c_str())] = comm;
+  }
+  std::vector<pid_t> below = children[parent], ranks;
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    if (names[below[i]] == "(plan-run)") ranks.push_back(below[i]);
+    const std::vector<pid_t>& more = children[below[i]];
+    below.insert(below.end(), more.begin(), more.end());
+  }
+  return ranks;
+}
+
+// Starts an endless run on four ranks, does something to one of them, and waits for the end.
+Outcome Disturb(int signal) {
+  const std::string err = ScratchFolder() + "/disturbed", out = ScratchFolder() + "/progress";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (std::freopen(err.c_str(), "w", stderr) == nullptr ||
+        std::freopen(out.c_str(), "w", stdout) == nullptr)
+      _exit(127);
+    alarm(100);
+    const std::string program = ProgramPath("plan-run");
+    execl(program.c_str(), program.c_str(), "--model", "linear-20-1", "--ranks", "4", "--dp", "4",
+          "--comm", "mpi", "--timeout", "4s", "--steps", "1000000000", "--log-every", "100",
+          nullptr);
+    _exit(127);
+  }
+  std::vector<pid_t> ranks;
+  for (int tenths = 0; tenths < 600; ++tenths) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ranks = RanksBelow(child);
+    if (ranks.size() == 4 && ReadText(out).find("step  100/") != std::string::npos) break;
+  }
+  if (ranks.size() == 4) kill(ranks[2], signal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank is left behind";
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, "", ReadText(err)};
+}
+
+TEST(PlanRun, AKilledRankEndsItWithOneMessage) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Outcome outcome = Disturb(SIGKILL);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, testing::MatchesRegex(
+                               "plan run: error: rank [0-3] on [^\n]*: ended by signal 9 [^\n]*\n"));
+}
+
+TEST(PlanRun, AStalledRankEndsItWithOneMessage) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Outcome outcome = Disturb(SIGSTOP);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err,
+              testing::MatchesRegex(
+                  "plan run: error: rank [0-3] on [^\n]*: step [0-9]+: waited 4 s for [^\n]*; no "
+                  "answer from rank [0-3] on [^\n]*\n"));
+}
+
+}  // namespace
+}  // namespace orrery
