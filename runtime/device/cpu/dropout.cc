@@ -35,10 +35,12 @@ namespace {
 template <typename F>
 void ForEachRow(Frame& f, const Dropout& dropout, int64_t rows, int64_t h, F use) {
   const int64_t batch = f.Size(Attr::kBatch, 1), first = f.Coord(Attr::kAxis) * rows;
-  float *factors = f.Scratch(h), *mask = f.Out(1, rows * h);
+  const Writer mask = f.OutPieces(1, rows * h, h);
+  float* factors = f.Scratch(h);
   for (int64_t r = 0; r < rows; ++r) {
     dropout.Row(r % batch, (first + r) / batch, factors, h);
-    f.loops.nonzero(factors, mask + r * h, h);
+    f.loops.nonzero(factors, mask.At(r * h), h);
+    mask.Done(r * h, h);
     use(r, factors);
   }
 }
@@ -47,11 +49,13 @@ void ForEachRow(Frame& f, const Dropout& dropout, int64_t rows, int64_t h, F use
 
 void BiasResidual(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
-  const float *x = f.In(0, rows * h), *y = f.In(1, rows * h), *bias = f.Flag(Attr::kBias) ? f.In(2, h) : nullptr;
-  float* z = f.Out(0, rows * h);
+  const Reader x = f.InPieces(0, rows * h, h), y = f.InPieces(1, rows * h, h);
+  const float* bias = f.Flag(Attr::kBias) ? f.In(2, h) : nullptr;
+  const Writer z = f.OutPieces(0, rows * h, h);
   const Dropout dropout(f);
   const auto row = [&](int64_t r, const float* factors) {
-    f.loops.bias_residual(x + r * h, y + r * h, bias, factors, z + r * h, h);
+    f.loops.bias_residual(x.At(r * h, h), y.At(r * h, h), bias, factors, z.At(r * h), h);
+    z.Done(r * h, h);
   };
   if (dropout.active()) {
     ForEachRow(f, dropout, rows, h, row);
@@ -62,10 +66,12 @@ void BiasResidual(Frame& f) {
 
 void DropoutForward(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
-  const float* x = f.In(0, rows * h);
-  float* y = f.Out(0, rows * h);
-  ForEachRow(f, Dropout(f), rows, h,
-             [&](int64_t r, const float* factors) { f.loops.multiply(x + r * h, factors, 1.0f, y + r * h, h); });
+  const Reader x = f.InPieces(0, rows * h, h);
+  const Writer y = f.OutPieces(0, rows * h, h);
+  ForEachRow(f, Dropout(f), rows, h, [&](int64_t r, const float* factors) {
+    f.loops.multiply(x.At(r * h, h), factors, 1.0f, y.At(r * h), h);
+    y.Done(r * h, h);
+  });
 }
 
 void DropoutBackward(Frame& f) {
