@@ -26,8 +26,8 @@ struct GzipBuffer::State {
 };
 
 GzipBuffer::GzipBuffer(std::ostream* out) : out_(*out), state_(std::make_unique<State>()) {
-  const int status = deflateInit2(&state_->stream, kGzipLevel, Z_DEFLATED, kGzipWindow,
-                                  kGzipMemory, Z_DEFAULT_STRATEGY);
+  const int status = deflateInit2(&state_->stream, kGzipLevel, Z_DEFLATED, kGzipWindow, kGzipMemory,
+                                  Z_DEFAULT_STRATEGY);
   ORRERY_CHECK(status == Z_OK, "zlib: {}", status);
 }
 
@@ -51,7 +51,8 @@ bool GzipBuffer::Deflate(const char* data, std::size_t size, bool last) {
 bool GzipBuffer::Finish() { return Deflate(nullptr, 0, true); }
 
 GzipBuffer::int_type GzipBuffer::overflow(int_type character) {
-  if (traits_type::eq_int_type(character, traits_type::eof())) return traits_type::not_eof(character);
+  if (traits_type::eq_int_type(character, traits_type::eof()))
+    return traits_type::not_eof(character);
   const char one = traits_type::to_char_type(character);
   return Deflate(&one, 1, false) ? character : traits_type::eof();
 }

@@ -23,15 +23,15 @@ struct LinkBusy {
 struct Simulation {
   Candidate candidate;  // with the closed form's time
   sim::StepResult result;
-  std::vector<int> stages;      // by executed rank
-  int64_t ranks = 0;            // of the plan
-  std::string network;          // "fluid", "simgrid"
-  std::string scenario;         // what its file says of it; empty: none
-  std::string perturbation;     // in words; empty: none
-  double undisturbed = 0;       // seconds of the step without it
-  std::vector<LinkBusy> links;  // busiest first
+  std::vector<int> stages;               // by executed rank
+  int64_t ranks = 0;                     // of the plan
+  std::string network;                   // "fluid", "simgrid"
+  std::string scenario;                  // what its file says of it; empty: none
+  std::string perturbation;              // in words; empty: none
+  double undisturbed = 0;                // seconds of the step without it
+  std::vector<LinkBusy> links;           // busiest first
   std::optional<StepAnalysis> analysis;  // of Representatives(); absent: too many ops to record
-  double wall = 0;              // seconds that the simulation took
+  double wall = 0;                       // seconds that the simulation took
 };
 
 std::string SimulationText(const Job& job, const Simulation& simulation);

@@ -89,8 +89,8 @@ class Analyst {
 
   void AddMessages(std::size_t r, bool gathers_inside, StepTime* parts) const {
     const sim::MessageTimes times =
-        sim::TimesByMessage(*source_.tasks, *source_.meetings, static_cast<uint32_t>(r),
-                            StageOf(r), (*source_.timeline)[r]);
+        sim::TimesByMessage(*source_.tasks, *source_.meetings, static_cast<uint32_t>(r), StageOf(r),
+                            (*source_.timeline)[r]);
     for (std::size_t line = 0; line < times.size(); ++line) {
       const sim::LineMessages& messages = source_.tasks->lines[line];
       for (std::size_t m = 0; m < times[line].size(); ++m) {
@@ -108,8 +108,8 @@ class Analyst {
       if (tasks[t].line >= 0) continue;
       const auto id = static_cast<int32_t>(t);
       const sim::TaskSpan& span = (*source_.timeline)[r][t];
-      const double host = sim::HostShare(
-          tasks[t], span, sim::ComputeFactor(perturbation_, result_.ranks[r], id));
+      const double host =
+          sim::HostShare(tasks[t], span, sim::ComputeFactor(perturbation_, result_.ranks[r], id));
       parts->host += host * (span.end - span.start);
       parts->optimizer += (1 - host) * OptimizerShare(ops_[stage], id) * (span.end - span.start);
     }

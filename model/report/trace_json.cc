@@ -132,8 +132,9 @@ class TraceWriter {
   }
 
   void Counter(const std::string& name, int64_t ns, const std::string& arguments) {
-    Event(fmt::format(R"({{"ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}}}})",
-                      name, rank_, Micros(ns), arguments));
+    Event(
+        fmt::format(R"({{"ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}}}})",
+                    name, rank_, Micros(ns), arguments));
   }
 
   void WriteCommunication(std::size_t r, const sim::Task& task, const sim::TaskSpan& span,
@@ -188,9 +189,9 @@ class TraceWriter {
   const sim::Timeline& timeline_;
   const std::vector<TracedLink>& links_;
   std::ostream& out_;
-  std::vector<sim::TaskOps> ops_;           // by stage
+  std::vector<sim::TaskOps> ops_;            // by stage
   std::vector<sim::StageMemoryMap> memory_;  // by stage
-  std::vector<int64_t> exchanged_;          // by meeting, of one rank
+  std::vector<int64_t> exchanged_;           // by meeting, of one rank
   std::string text_;
   bool first_ = true;
   int64_t rank_ = 0;

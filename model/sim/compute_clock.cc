@@ -56,8 +56,8 @@ double ComputeFactor(const Perturbation& perturbation, int64_t rank_of_plan, int
   double factor = rank < perturbation.slowdown.size() ? perturbation.slowdown[rank] : 1.0;
   // A uniform variable on [-sqrt 3, sqrt 3) has the standard deviation 1.
   if (perturbation.jitter > 0) {
-    factor *= std::max(0.0, 1.0 + perturbation.jitter * std::sqrt(3.0) *
-                                      Noise(perturbation.seed, rank, At(task)));
+    factor *= std::max(
+        0.0, 1.0 + perturbation.jitter * std::sqrt(3.0) * Noise(perturbation.seed, rank, At(task)));
   }
   return factor;
 }
@@ -97,9 +97,8 @@ void ComputeClock::OnDue(const Due& due) {
 void ComputeClock::Book(RankState* rank) {
   const double now = state_.Now();
   RankTime& time = rank->time;
-  double& account = rank->computing > 0
-                        ? (rank->communicating > 0 ? time.overlapped : time.compute)
-                        : (rank->communicating > 0 ? time.exposed : time.idle);
+  double& account = rank->computing > 0 ? (rank->communicating > 0 ? time.overlapped : time.compute)
+                                        : (rank->communicating > 0 ? time.exposed : time.idle);
   account += now - rank->changed;
   rank->changed = now;
 }

@@ -21,9 +21,9 @@ constexpr std::array<const char*, 7> kPathClassNames = {
 
 // Where tasks come from: predecessors, and their number among the messages of a line.
 struct StageLinks {
-  std::vector<int32_t> before;              // by task: the one before it on its stream, or -1
-  std::vector<std::vector<int32_t>> waits;  // by task: those on other streams
-  std::vector<int32_t> number;              // by task: of its line's messages, in this direction
+  std::vector<int32_t> before;                 // by task: the one before it on its stream, or -1
+  std::vector<std::vector<int32_t>> waits;     // by task: those on other streams
+  std::vector<int32_t> number;                 // by task: of its line's messages, in this direction
   std::vector<std::vector<int32_t>> messages;  // by 2 * line + receives: tasks in order
 };
 
@@ -48,6 +48,12 @@ StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
       links.waits[At(stage.successors[i])].push_back(static_cast<int32_t>(t));
   }
   return links;
+}
+
+// As schedules are written: blocks that begin and end the step belong to no micro-batch.
+std::string WordsOf(const ir::Block& block, const ir::Instance& at) {
+  const bool of_the_step = block.name == "P" || block.name == "E";
+  return of_the_step ? block.name : fmt::format("{}[{}]", block.name, at.micro_batch);
 }
 
 struct Spot {
@@ -96,9 +102,7 @@ class PathWalk {
 
  private:
   const TaskSpan& SpanOf(Spot at) const { return timeline_[at.rank][At(at.task)]; }
-  const Task& TaskOf(Spot at) const {
-    return tasks_.stages[stage_[at.rank]].tasks[At(at.task)];
-  }
+  const Task& TaskOf(Spot at) const { return tasks_.stages[stage_[at.rank]].tasks[At(at.task)]; }
 
   Spot Last() const {
     Spot last;
@@ -115,8 +119,7 @@ class PathWalk {
   void Enter(Spot at) {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const ir::Instance& instance = ops.Of(at.task).front();
-    const std::string words =
-        fmt::format("{}[{}]", ops.program().blocks[At(instance.block)].name, instance.micro_batch);
+    const std::string words = WordsOf(ops.program().blocks[At(instance.block)], instance);
     const int64_t rank = meetings_.ranks[at.rank];
     if (path_.stretches.empty() || path_.stretches.back().rank != rank) {
       if (!path_.stretches.empty()) path_.stretches.back().begin = date_;
@@ -154,8 +157,7 @@ class PathWalk {
       if (found == meetings_.ranks.end() || *found != rank) continue;
       const auto r = static_cast<uint32_t>(found - meetings_.ranks.begin());
       const bool receives = tasks_.lines[At(task.line)].line.axis >= 0 && i == 1;
-      const Spot other = {
-          r, links_[stage_[r]].messages[At(2 * task.line + receives)][At(number)]};
+      const Spot other = {r, links_[stage_[r]].messages[At(2 * task.line + receives)][At(number)]};
       if (SpanOf(other).start > SpanOf(last).start) last = other;
     }
     return last;
@@ -166,14 +168,13 @@ class PathWalk {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const std::span<const ir::Instance> instances = ops.Of(at.task);
     const double whole = std::max(0.0, date_ - span.start);
-    const double host = HostShare(
-        task, span, ComputeFactor(perturbation_, meetings_.ranks[at.rank], at.task));
+    const double host =
+        HostShare(task, span, ComputeFactor(perturbation_, meetings_.ranks[at.rank], at.task));
     std::array<double, kPathClassNames.size()> share{};
     double before = 0;
     for (std::size_t i = 0; i < instances.size(); ++i) {
       const double after = ops.EndShare(at.task, i);
-      share[At(static_cast<int>(ir::Info(ops.OpOf(instances[i]).kind).op_class))] +=
-          after - before;
+      share[At(static_cast<int>(ir::Info(ops.OpOf(instances[i]).kind).op_class))] += after - before;
       before = after;
     }
     for (std::size_t c = 0; c < share.size(); ++c) {

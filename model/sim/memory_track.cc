@@ -34,8 +34,7 @@ std::vector<Issued> InIssueOrder(const TaskOps& ops) {
 
 }  // namespace
 
-StageMemoryMap::StageMemoryMap(const TaskOps& ops)
-    : ops_(ops), arena_(ops.layout().arena_bytes) {
+StageMemoryMap::StageMemoryMap(const TaskOps& ops) : ops_(ops), arena_(ops.layout().arena_bytes) {
   const ir::Program& program = ops.program();
   const ir::Layout& layout = ops.layout();
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
@@ -49,8 +48,7 @@ StageMemoryMap::StageMemoryMap(const TaskOps& ops)
     const uint64_t key = static_cast<uint64_t>(buffer) << 32 | static_cast<uint32_t>(turn);
     const auto [found, added] = life_of.try_emplace(key, lives_.size());
     const Place place{at.task, at.op};
-    if (added)
-      lives_.push_back({ir::BufferBytes(program.buffers[At(buffer)]), place, {}});
+    if (added) lives_.push_back({ir::BufferBytes(program.buffers[At(buffer)]), place, {}});
     std::vector<Place>& last = lives_[found->second].last;
     const uint8_t stream = ops.OpOf(instance).stream;
     const auto same = std::ranges::find_if(last, [&](const Place& other) {

@@ -14,11 +14,10 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 Outcome Plan(const std::string& command, std::vector<std::string> more) {
-  std::vector<std::string> words = {command,    "--model",        "gpt2-small", "--topology",
-                                    "dgx-h100", "--nodes",        "2",          "--pp",
-                                    "2",        "--tp",           "2",          "--micro-batch",
-                                    "4",        "--seq-len",      "512",        "--global-batch",
-                                    "64"};
+  std::vector<std::string> words = {
+      command, "--model",   "gpt2-small", "--topology",     "dgx-h100", "--nodes",
+      "2",     "--pp",      "2",          "--tp",           "2",        "--micro-batch",
+      "4",     "--seq-len", "512",        "--global-batch", "64"};
   words.insert(words.end(), more.begin(), more.end());
   return RunPlan(words);
 }
@@ -82,7 +81,8 @@ TEST(SimulateRecord, ItsAxesAddUpToWhatRanksExpose) {
   EXPECT_FALSE(record["axes"].empty());
   for (const json& rank : record["ranks"]) {
     double exposed = 0;
-    for (const auto& [axis, time] : rank["axes"].items()) exposed += time["exposed_s"].get<double>();
+    for (const auto& [axis, time] : rank["axes"].items())
+      exposed += time["exposed_s"].get<double>();
     EXPECT_NEAR(exposed, rank["exposed_s"].get<double>(), 1e-9);
     EXPECT_LE(rank["memory_peak_bytes"], rank["memory_layout_bytes"]);
     EXPECT_GT(rank["memory_peak_bytes"], 0);

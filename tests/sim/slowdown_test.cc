@@ -31,9 +31,7 @@ class OneRank {
     for (std::size_t i = 0; i < exchanges.size(); ++i) AddExchange(i, exchanges[i], over_network);
   }
 
-  StepResult Run(double usual_slowdown) {
-    return Execute(plan_, tasks_, &table_, usual_slowdown);
-  }
+  StepResult Run(double usual_slowdown) { return Execute(plan_, tasks_, &table_, usual_slowdown); }
 
  private:
   void Add(Task task) {
@@ -72,13 +70,11 @@ TEST(Slowdown, AnExchangeTakesItsShareOfTheComputeBesideIt) {
     for (const double compute : {0.5, 1.0, 3.0, 10.0}) {
       for (const double exchange : {0.25, 1.0, 4.0}) {
         for (const double slowdown : {0.0, 0.1, 0.5, 0.9, 1.0}) {
-          const double expected = (1 - slowdown) * exchange <= compute
-                                      ? compute + slowdown * exchange
-                                      : exchange;
-          const StepResult result =
-              OneRank(compute, {{exchange, slowdown}}, over_network).Run(0.7);
-          EXPECT_NEAR(result.seconds, expected, 1e-9) << compute << " " << exchange << " "
-                                                      << slowdown;
+          const double expected =
+              (1 - slowdown) * exchange <= compute ? compute + slowdown * exchange : exchange;
+          const StepResult result = OneRank(compute, {{exchange, slowdown}}, over_network).Run(0.7);
+          EXPECT_NEAR(result.seconds, expected, 1e-9)
+              << compute << " " << exchange << " " << slowdown;
         }
       }
     }

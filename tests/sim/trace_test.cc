@@ -47,8 +47,8 @@ class TraceTest : public SimTest {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       if (bytes[i].value > 0) links_.push_back(static_cast<LinkId>(i));
     }
-    const auto tracks = LinkTracks(plan_, tasks_, meetings_, timeline_, links_,
-                                   net::WiresOf(cluster_).capacity);
+    const auto tracks =
+        LinkTracks(plan_, tasks_, meetings_, timeline_, links_, net::WiresOf(cluster_).capacity);
     for (std::size_t i = 0; i < links_.size(); ++i)
       source->links.push_back({net::LinkName(cluster_, links_[i]), tracks[i]});
     tracks_ = source->links;
