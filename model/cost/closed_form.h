@@ -99,7 +99,9 @@ LayoutShape MakeLayoutShape(const ModelSpec& model, const Workload& work, const 
 // Not for concurrent use. The profiles and the cluster must outlive it.
 class StepPredictor {
  public:
-  StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting);
+  // `shapes`: where to look for shapes and to leave new ones; null: each predictor makes its own.
+  StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting,
+                ShapeCache* shapes = nullptr);
 
   // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not
   // lowered.
@@ -116,6 +118,7 @@ class StepPredictor {
   Workload work_;
   CostSetting setting_;
   ClosedForm closed_form_;
+  ShapeCache* shapes_;
   std::map<MicroBatchKey, std::variant<LayerTable, Refusal>> tables_;
   std::map<std::array<int, 3>, DataGroup> data_;
   std::map<std::array<int, 2>, PipelineGroup> pipelines_;

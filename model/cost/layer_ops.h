@@ -5,6 +5,7 @@
 // parallelism), so that costs follow the plan IR and not a second description of the model.
 #pragma once
 
+#include <map>
 #include <variant>
 #include <vector>
 
@@ -63,5 +64,8 @@ struct MicroBatchKey {
 // Refusal: the layout cannot be lowered (heads do not divide, ...), or cp does not divide seq_len.
 std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, const Workload& work,
                                                      const MicroBatchKey& key);
+
+// Shapes of one model and workload (whatever its global batch), for those who cost them often.
+using ShapeCache = std::map<MicroBatchKey, std::variant<MicroBatchOps, Refusal>>;
 
 }  // namespace orrery

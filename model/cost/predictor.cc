@@ -79,18 +79,22 @@ LayoutShape MakeLayoutShape(const ModelSpec& model, const Workload& work, const 
 }
 
 StepPredictor::StepPredictor(const ModelSpec& model, const Workload& work,
-                             const CostSetting& setting)
-    : model_(model), work_(work), setting_(setting), closed_form_(setting, work) {}
+                             const CostSetting& setting, ShapeCache* shapes)
+    : model_(model), work_(work), setting_(setting), closed_form_(setting, work), shapes_(shapes) {}
 
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
   auto found = tables_.find(key);
   if (found == tables_.end()) {
-    auto shaped = ShapeMicroBatch(model_, work_, key);
+    ShapeCache own;
+    ShapeCache& shapes = shapes_ != nullptr ? *shapes_ : own;
+    auto shaped = shapes.find(key);
+    if (shaped == shapes.end())
+      shaped = shapes.emplace(key, ShapeMicroBatch(model_, work_, key)).first;
     std::variant<LayerTable, Refusal> entry;
-    if (auto* refusal = std::get_if<Refusal>(&shaped)) {
+    if (const auto* refusal = std::get_if<Refusal>(&shaped->second)) {
       entry = *refusal;
     } else {
-      entry = CostLayers(std::get<MicroBatchOps>(shaped), model_, work_, key, setting_);
+      entry = CostLayers(std::get<MicroBatchOps>(shaped->second), model_, work_, key, setting_);
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }
