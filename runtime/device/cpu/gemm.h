@@ -8,7 +8,9 @@
 
 namespace orrery::cpu {
 
-// C[m,n] = alpha op(A) op(B) + beta C, row-major, single precision; beta 0 never reads C. Bitwise repeatable.
+// C[m,n] = alpha op(A) op(B) + beta C, row-major, single precision; beta 0 never reads C. Bitwise repeatable. With A as
+// stored, a row of C does not depend on the other rows, except that oneDNN 2.6 sums products of fewer than 16 rows in
+// another order.
 // `frame` lends scratch memory.
 void Gemm(Frame& frame, const GemmArgs& g);
 

@@ -26,6 +26,16 @@ void UseOneThread() {
   (void)done;
 }
 
+// Elsewhere oneDNN would emulate them, slower than single precision.
+bool HasBf16Products() {
+#ifdef ORRERY_CPU_X86
+  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
 void CheckStatus(dnnl_status_t status) {
   if (status != dnnl_success) throw KernelError(fmt::format("mm: oneDNN refused the product, status {}", int(status)));
 }
@@ -77,8 +87,7 @@ void Gemm(Frame&, const GemmArgs& g) {
 }
 
 bool Bf16Gemm(const Bf16Product& p) {
-  static const bool fast = __builtin_cpu_supports("avx512bf16") != 0;
-  if (!fast) return false;
+  if (!HasBf16Products()) return false;
   UseOneThread();
   static thread_local ProductCache cache;
   const Shape shape{p.ta, p.tb, p.acc, p.bias != nullptr, p.c_is_bf16, p.m, p.n, p.k};
