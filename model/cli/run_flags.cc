@@ -33,8 +33,8 @@ RunFlags::RunFlags()
   set.Value(&clip_norm, "--clip-norm", "NORM", "largest gradient norm, 0: no clipping (default 1)");
   set.Group("The output");
   set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.run/1, instead of text or into FILE", Words::kFile);
+  set.Value(&json, "--json", "[FILE]", "as JSON, schema orrery.run/1, instead of text or into FILE",
+            Words::kFile);
   set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
             Words::kFile);
   job.Declare(&set, false);

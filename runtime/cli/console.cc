@@ -19,13 +19,13 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
   text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
                       host, job.over_mpi ? "mpi" : "local threads", job.layout.empty() ? "" : ": ",
                       job.layout);
-  return text + fmt::format("arena of rank 0 {}, peak of a core {} (matrix products, measured), data {}\n",
-                            Format(Bytes{static_cast<double>(arena_bytes)}),
-                            Format(FlopsPerSecond{peak_flops_per_s}), job.data);
+  return text +
+         fmt::format("arena of rank 0 {}, peak of a core {} (matrix products, measured), data {}\n",
+                     Format(Bytes{static_cast<double>(arena_bytes)}),
+                     Format(FlopsPerSecond{peak_flops_per_s}), job.data);
 }
 
-std::string StepLine(const RunJob& job, const launch::StepRecord& record,
-                     double peak_flops_per_s) {
+std::string StepLine(const RunJob& job, const launch::StepRecord& record, double peak_flops_per_s) {
   const double seconds = record.result.seconds;
   const auto units = static_cast<double>(job.facts.tokens);
   return fmt::format(

@@ -66,10 +66,8 @@ std::string PartText(const RankPart& part) {
     steps.push_back({s.step, r.loss, r.gradient_norm, r.seconds, r.compute_s, r.communicate_s,
                      r.wait_s, s.switches});
   }
-  return Json{{"rank", part.rank},
-              {"host", part.host},
-              {"arena_bytes", part.arena_bytes},
-              {"steps", steps}}
+  return Json{
+      {"rank", part.rank}, {"host", part.host}, {"arena_bytes", part.arena_bytes}, {"steps", steps}}
       .dump();
 }
 
@@ -78,10 +76,10 @@ RankPart ReadPart(const std::string& text) {
   RankPart part{json["rank"], json["host"], json["arena_bytes"], {}};
   const auto number = [](const Json& value) { return value.is_null() ? 0 : value.get<double>(); };
   for (const Json& s : json["steps"]) {
-    part.steps.push_back({s[0],
-                          {number(s[1]), number(s[2]), number(s[3]), number(s[4]), number(s[5]),
-                           number(s[6])},
-                          s[7]});
+    part.steps.push_back(
+        {s[0],
+         {number(s[1]), number(s[2]), number(s[3]), number(s[4]), number(s[5]), number(s[6])},
+         s[7]});
   }
   return part;
 }

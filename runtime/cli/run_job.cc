@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
+#include "model/input/plain_text.h"
 #include "model/ir/verify.h"
 #include "model/lower/lower.h"
 #include "model/report/names.h"
-#include "model/input/plain_text.h"
 #include "model/topo/catalog.h"
 #include "model/units/text.h"
 #include "runtime/train/make_source.h"
@@ -24,8 +24,8 @@ double ReadNumber(const Flag& flag, double otherwise, double least, Diagnostics*
   if (!flag.given) return otherwise;
   double number = 0;
   if (ParseNumber(flag.text, &number) != NumberFault::kNone || !(number >= least)) {
-    diagnostics->Error(flag.where, fmt::format("{}: '{}' is no number from {} up", flag.name,
-                                               flag.text, least));
+    diagnostics->Error(
+        flag.where, fmt::format("{}: '{}' is no number from {} up", flag.name, flag.text, least));
     return otherwise;
   }
   return number;
@@ -120,8 +120,9 @@ void VerifyPlan(const RunJob& job) {
   std::vector<Diagnostic> list;
   for (std::size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) {
     const ir::Finding& finding = findings[i];
-    list.push_back({{}, fmt::format("{}: stage {} {}: {}: {}", job.name, finding.stage,
-                                    finding.where, ir::FaultName(finding.fault), finding.message),
+    list.push_back({{},
+                    fmt::format("{}: stage {} {}: {}: {}", job.name, finding.stage, finding.where,
+                                ir::FaultName(finding.fault), finding.message),
                     i == 0 ? "the plan cannot be run; print it anew with plan show --ir" : ""});
   }
   throw InputError(std::move(list));

@@ -15,10 +15,10 @@ struct RunJob {
   ir::Plan plan;
   std::string digest;
   launch::PlanFacts facts;
-  std::string name;        // of the model, or of the plan's file
-  std::string layout;      // "tp 2, pp 2"; empty for a plan that was read
+  std::string name;    // of the model, or of the plan's file
+  std::string layout;  // "tp 2, pp 2"; empty for a plan that was read
   bool over_mpi = false;
-  std::string data;        // source of samples
+  std::string data;  // source of samples
   int64_t steps = 10;
   uint64_t seed = 1;
   int64_t log_every = 1;
@@ -27,8 +27,8 @@ struct RunJob {
   int64_t ranks() const { return plan.mesh.ranks(); }
 };
 
-// Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses, and
-// a number of ranks that is not the plan's.
+// Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
+// and a number of ranks that is not the plan's.
 RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place);
 
 }  // namespace orrery::cli

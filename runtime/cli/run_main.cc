@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan run`.
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,7 +52,7 @@ bool RunAsThreads(const RunJob& job, Observer* observer) {
 
 #ifdef ORRERY_HAS_MPI
 bool RunAsProcess(const RunJob& job, Observer* observer) {
-  const std::unique_ptr<comm::Endpoint> endpoint = comm::ConnectMpi();
+  const std::unique_ptr<comm::Endpoint> endpoint = comm::ConnectMpi(job.timeout_s);
   return TrainHere(job, endpoint.get(), observer);
 }
 #else

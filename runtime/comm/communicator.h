@@ -77,16 +77,21 @@ class Endpoint {
   virtual OperationPtr Send(int64_t peer, int32_t channel, const void* bytes, int64_t n) = 0;
   virtual OperationPtr Receive(int64_t peer, int32_t channel, void* bytes, int64_t n) = 0;
 
+  // Done once every rank of the world has called it as often as this one.
+  virtual OperationPtr Barrier() = 0;
+
   // To be called now and then while waiting: answers those who ask whether this rank is alive, and
   // throws CommError when another rank has failed.
   virtual void Idle() = 0;
-  // The ranks that do not answer, as text ("rank 3 on node7"); "" when all do. Takes about a second.
+  // The ranks that do not answer, as text ("rank 3 on node7"); "" when all do. Takes about a
+  // second.
   virtual std::string Silent() = 0;
   // Ends the job on all ranks, with `why` as the one message; returns where the ranks are threads.
   virtual void Abort(const std::string& why) = 0;
 };
 
-// Tests until done, for set-up and measuring. Throws CommError after `deadline_s` seconds.
+// Tests until done, for set-up and measuring. After `deadline_s` seconds throws CommError with the
+// ranks that do not answer.
 void Wait(Endpoint* endpoint, Operation* operation, double deadline_s, const std::string& what);
 
 // dst = dst + src, or the larger of both (NaN stays), element by element.

@@ -25,8 +25,8 @@ ClockOffset AskClock(Endpoint* endpoint, int64_t peer, double deadline_s) {
     Wait(endpoint, endpoint->Send(peer, kAskChannel, &begin, sizeof begin).get(), deadline_s,
          "clocks");
     int64_t theirs = 0;
-    Wait(endpoint, endpoint->Receive(peer, kClockChannel, &theirs, sizeof theirs).get(),
-         deadline_s, "clocks");
+    Wait(endpoint, endpoint->Receive(peer, kClockChannel, &theirs, sizeof theirs).get(), deadline_s,
+         "clocks");
     const int64_t trip = Nanoseconds() - begin;
     if (shortest >= 0 && trip >= shortest) continue;
     shortest = trip;

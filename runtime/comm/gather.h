@@ -10,8 +10,7 @@
 namespace orrery::comm {
 
 // Every rank calls it; rank 0 gets everybody's text by rank, the others an empty list.
-std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text,
-                                    double deadline_s);
+std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text, double deadline_s);
 
 // How far the monotonic clock of a rank is ahead of rank 0's, with the error it may have.
 struct ClockOffset {

@@ -16,8 +16,6 @@ inline uint16_t ToBf16(float value) {
 }
 
 inline float FromF16(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
-inline uint16_t ToF16(float value) {
-  return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
-}
+inline uint16_t ToF16(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
 
 }  // namespace orrery::comm

@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "runtime/comm/local_collectives.h"
@@ -170,6 +171,15 @@ class LocalEndpoint : public Endpoint {
     return Post({peer, rank_, channel}, bytes, n, false);
   }
 
+  OperationPtr Barrier() override {
+    if (!everybody_) {
+      std::vector<int64_t> all(static_cast<std::size_t>(size()));
+      std::iota(all.begin(), all.end(), 0);
+      everybody_ = Join(-1, all);
+    }
+    return everybody_->Start({});
+  }
+
   void Idle() override {
     state_->beats[static_cast<std::size_t>(rank_)].fetch_add(1, std::memory_order_relaxed);
     state_->ThrowIfFailed();
@@ -210,7 +220,8 @@ class LocalEndpoint : public Endpoint {
   }
 
   // The partner that waits already, else null: then `mine` waits.
-  LocalTransferPtr Match(const std::array<int64_t, 3>& key, const LocalTransferPtr& mine, bool sends) {
+  LocalTransferPtr Match(const std::array<int64_t, 3>& key, const LocalTransferPtr& mine,
+                         bool sends) {
     const std::lock_guard lock(state_->mail_mutex);
     LocalWorldState::Mailbox& box = state_->mail[key];
     auto& partners = sends ? box.receives : box.sends;
@@ -225,6 +236,7 @@ class LocalEndpoint : public Endpoint {
 
   State state_;
   int64_t rank_;
+  CommunicatorPtr everybody_;
 };
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -20,6 +22,38 @@ namespace {
 
 constexpr int64_t kMessageBytes = int64_t{1} << 30;  // counts are int
 constexpr auto kEndOfJob = std::chrono::seconds(20);
+
+// MPI's initialisation waits for all ranks without end: this ends it.
+class Alarm {
+ public:
+  explicit Alarm(double deadline_s)
+      : thread_([this, deadline_s] {
+          std::unique_lock lock(mutex_);
+          const auto patience = std::chrono::duration<double>(deadline_s);
+          if (off_.wait_for(lock, patience, [this] { return is_off_; })) return;
+          char host[256] = "";
+          gethostname(host, sizeof host - 1);
+          fmt::print(stderr,
+                     "plan run: error: a rank on {}: not all ranks have started after {:.3g} s\n",
+                     host, deadline_s);
+          std::fflush(stderr);
+          std::_Exit(1);
+        }) {}
+  ~Alarm() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_off_ = true;
+    }
+    off_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable off_;
+  bool is_off_ = false;
+  std::thread thread_;
+};
 
 // Requests of MPI's own.
 class Requests : public Operation {
@@ -115,9 +149,16 @@ class MpiEndpoint : public Endpoint {
   }
   OperationPtr Receive(int64_t peer, int32_t channel, void* bytes, int64_t n) override {
     return Messages(n, [&](int64_t at, int count, MPI_Request* request) {
-      return MPI_Irecv(static_cast<std::byte*>(bytes) + at, count, MPI_BYTE,
-                       static_cast<int>(peer), channel, transfers_, request);
+      return MPI_Irecv(static_cast<std::byte*>(bytes) + at, count, MPI_BYTE, static_cast<int>(peer),
+                       channel, transfers_, request);
     });
+  }
+
+  OperationPtr Barrier() override {
+    auto requests = std::make_unique<Requests>();
+    requests->list.resize(1);
+    CheckMpi(MPI_Ibarrier(transfers_, requests->list.data()), "MPI_Ibarrier");
+    return requests;
   }
 
   void Idle() override {
@@ -183,6 +224,9 @@ class MpiEndpoint : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> ConnectMpi() { return std::make_unique<MpiEndpoint>(); }
+std::unique_ptr<Endpoint> ConnectMpi(double deadline_s) {
+  const Alarm alarm(deadline_s);
+  return std::make_unique<MpiEndpoint>();
+}
 
 }  // namespace orrery::comm

@@ -2,9 +2,9 @@
 // Ring collectives over MPI point-to-point messages, in segments, driven forward by Test().
 //
 // Each rank receives from its predecessor and sends to its successor only. Every segment is passed
-// on as soon as it is there; a few receives are posted ahead. Wire bytes per rank: 2 (g - 1) / g * S
-// for all_reduce, (g - 1) / g * S for all_gather and reduce_scatter of S bytes in all (Patarasuk and
-// Yuan 2009).
+// on as soon as it is there; a few receives are posted ahead. Wire bytes per rank: 2 (g - 1) / g *
+// S for all_reduce, (g - 1) / g * S for all_gather and reduce_scatter of S bytes in all (Patarasuk
+// and Yuan 2009).
 #pragma once
 
 #include <mpi.h>
@@ -23,11 +23,11 @@ void CheckMpi(int code, const char* what);  // throws CommError
 
 // One segment that comes in, in the order of arrival.
 struct RingUnit {
-  std::byte* to = nullptr;          // where it ends up
+  std::byte* to = nullptr;            // where it ends up
   const std::byte* addend = nullptr;  // reduce: to = received + addend; null: received as it is
-  int64_t n = 0;                    // elements
-  bool forward = false;             // goes on to the successor, from `to`
-  int64_t sent_before = 0;          // sends that must be complete before `to` is written
+  int64_t n = 0;                      // elements
+  bool forward = false;               // goes on to the successor, from `to`
+  int64_t sent_before = 0;            // sends that must be complete before `to` is written
 };
 struct RingSend {
   const std::byte* from;

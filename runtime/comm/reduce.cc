@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise sums and maxima of what travels, and waiting for an operation.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <thread>
 
@@ -57,7 +59,11 @@ void Wait(Endpoint* endpoint, Operation* operation, double deadline_s, const std
   while (!operation->Test()) {
     endpoint->Idle();
     std::this_thread::yield();
-    if (Clock::now() > deadline) throw CommError("no answer in time: " + what);
+    if (Clock::now() <= deadline) continue;
+    const std::string silent = endpoint->Silent();
+    throw CommError(fmt::format(
+        "waited {:.3g} s for {}; {}", deadline_s, what,
+        silent.empty() ? "all ranks answer, none of them gets on" : "no answer from " + silent));
   }
 }
 

@@ -52,6 +52,7 @@ Executor::Executor(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSo
   if (options.poison)  // 0xff..: a NaN in every floating type
     std::memset(image_.arena.get(), 0xff, At(image_.layout.arena_bytes));
   Initialise(&image_, options.seed, options.initial_loss_scale);
+  comm::Wait(endpoint, endpoint->Barrier().get(), options.deadline_s, "all ranks to be ready");
   for (const Line& line : image_.lines) lines_.push_back(endpoint->Join(line.key, line.members));
   loss_ = image_.StepView("loss");
   gradient_norm_ = image_.StepView("gnorm");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes one rank's share of a plan: ops, streams, groups and buffers, nothing else is known here.
+// Executes one rank's share of a plan: ops, streams, groups and buffers, nothing else is known
+// here.
 //
 // One thread walks all streams. The head of a stream may start when the waits that byte hazards
 // demand are done. Communication is started as soon as that holds and driven forward between
@@ -20,10 +21,10 @@
 namespace orrery::exec {
 
 struct ExecuteOptions {
-  uint64_t seed = 1;               // of initial parameters and dropout
+  uint64_t seed = 1;  // of initial parameters and dropout
   double initial_loss_scale = 65536;
-  double deadline_s = 120;         // longest wait without anything to do
-  bool poison = false;             // fill the arena with NaN first: finds reads of what nobody wrote
+  double deadline_s = 120;  // longest wait without anything to do
+  bool poison = false;      // fill the arena with NaN first: finds reads of what nobody wrote
 };
 
 // When a task ran: nanoseconds of the monotonic clock. Communication: from its start to the moment
@@ -60,8 +61,8 @@ class Executor {
 
  private:
   struct Stream {
-    int32_t next = 0;       // position in its queue
-    int32_t active = -1;    // task under way
+    int32_t next = 0;     // position in its queue
+    int32_t active = -1;  // task under way
     comm::OperationPtr operation;
   };
 
@@ -90,8 +91,8 @@ class Executor {
   std::vector<Stream> streams_;
   std::vector<uint8_t> done_;  // by task
   std::vector<OpSpan> spans_;
-  std::size_t left_ = 0;       // tasks
-  double scale_used_ = 1;      // loss scale of this step
+  std::size_t left_ = 0;   // tasks
+  double scale_used_ = 1;  // loss scale of this step
   int64_t idle_since_ = 0, compute_ns_ = 0, communicate_ns_ = 0, wait_ns_ = 0;
 };
 

@@ -61,7 +61,8 @@ std::vector<double> ToNumbers(const cpu::Operand& operand) {
     case Dtype::kBf16: {
       const auto* from = static_cast<const uint16_t*>(operand.data);
       for (std::size_t i = 0; i < numbers.size(); ++i) {
-        numbers[i] = operand.dtype == Dtype::kBf16 ? comm::FromBf16(from[i]) : comm::FromF16(from[i]);
+        numbers[i] =
+            operand.dtype == Dtype::kBf16 ? comm::FromBf16(from[i]) : comm::FromF16(from[i]);
       }
       break;
     }
@@ -86,7 +87,8 @@ void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand
       return fill(static_cast<double*>(operand.data), [](double x) { return x; });
     case Dtype::kF32:
     case Dtype::kTf32:
-      return fill(static_cast<float*>(operand.data), [](double x) { return static_cast<float>(x); });
+      return fill(static_cast<float*>(operand.data),
+                  [](double x) { return static_cast<float>(x); });
     case Dtype::kF16:
       return fill(static_cast<uint16_t*>(operand.data),
                   [](double x) { return comm::ToF16(static_cast<float>(x)); });

@@ -141,8 +141,7 @@ class ImageMaker {
       parts = static_cast<int64_t>(members.size());
       part = std::find(members.begin(), members.end(), image_.rank) - members.begin();
     }
-    task->first_sample =
-        (task->micro_batch * parts + part) * op.attrs.Int(ir::Attr::kBatch);
+    task->first_sample = (task->micro_batch * parts + part) * op.attrs.Int(ir::Attr::kBatch);
   }
 
   void SetPeer(Task* task) {
@@ -218,8 +217,8 @@ cpu::Operand RankImage::StepView(const std::string& name) const {
 
 std::string RankImage::Describe(const Task& task) const {
   const auto& views = task.op->out.empty() ? task.op->in : task.op->out;
-  return fmt::format("{}[{}] op {} {} {}", program->blocks[At(task.block)].name,
-                     task.micro_batch, task.index, ir::Info(task.op->kind).name,
+  return fmt::format("{}[{}] op {} {} {}", program->blocks[At(task.block)].name, task.micro_batch,
+                     task.index, ir::Info(task.op->kind).name,
                      views.empty() ? "" : program->views[At(views[0])].name);
 }
 

@@ -23,10 +23,10 @@ struct Task {  // one op instance
   int32_t block = 0, index = 0, micro_batch = 0;
   int32_t out_begin = 0, in_begin = 0, in_end = 0;  // into RankImage::operands
   int32_t wait_begin = 0, wait_end = 0;             // into RankImage::waits
-  int64_t first_sample = 0;  // of the step: load and dropout
-  int32_t line = -1;         // collectives: into RankImage::lines
-  int32_t channel = -1;      // point-to-point
-  int64_t peer = -1;         // likewise: rank
+  int64_t first_sample = 0;                         // of the step: load and dropout
+  int32_t line = -1;                                // collectives: into RankImage::lines
+  int32_t channel = -1;                             // point-to-point
+  int64_t peer = -1;                                // likewise: rank
 };
 
 // A communicator that the rank takes part in.

@@ -53,9 +53,8 @@ class EventWriter {
   void WriteTask(const Task& task, const OpSpan& span) {
     const ir::Op& op = *task.op;
     std::string arguments = fmt::format(
-        R"("phase": "{}", "block": {}, "op": {}, "micro_batch": {})",
-        ir::kPhaseWords[At(op.phase)], JsonText(image_.program->blocks[At(task.block)].name),
-        task.index, task.micro_batch);
+        R"("phase": "{}", "block": {}, "op": {}, "micro_batch": {})", ir::kPhaseWords[At(op.phase)],
+        JsonText(image_.program->blocks[At(task.block)].name), task.index, task.micro_batch);
     if (op.layer >= 0) arguments += fmt::format(R"(, "layer": {})", op.layer);
     if (task.line >= 0 || task.channel >= 0) {
       const cpu::Operand& x = image_.operands[At(task.out_begin)];
@@ -73,7 +72,8 @@ class EventWriter {
   // Sender and receiver count alike: channels are first in, first out.
   void Arrow(const Task& task, const OpSpan& span) {
     const bool receives = task.op->kind == ir::OpKind::kRecv;
-    const int64_t from = receives ? task.peer : image_.rank, to = receives ? image_.rank : task.peer;
+    const int64_t from = receives ? task.peer : image_.rank,
+                  to = receives ? image_.rank : task.peer;
     const int64_t line = (from * image_.plan->mesh.ranks() + to) * 64 + task.channel;
     const int64_t id = line * kMessagesPerChannel + exchanged_[line]++;
     Event(fmt::format(

@@ -31,8 +31,9 @@ class ErrorLines {
     static const std::regex lost(R"(ORTE has lost communication|orted|daemon)");
     std::smatch match;
     if (std::regex_search(line, match, killed)) {
-      killed_ = fmt::format("rank {} on {}: ended by signal {} ({})", match[1].str(),
-                            match[2].str(), match[3].str(), strsignal(std::atoi(match[3].str().c_str())));
+      killed_ =
+          fmt::format("rank {} on {}: ended by signal {} ({})", match[1].str(), match[2].str(),
+                      match[3].str(), strsignal(std::atoi(match[3].str().c_str())));
       return;
     }
     if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
@@ -69,9 +70,17 @@ class ErrorLines {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("OMP_NUM_THREADS", "1", 1);
-  std::vector<std::string> all = {mpirun, "--oversubscribe", "--bind-to", "none",
-                                  "--mca", "mpi_yield_when_idle", "1", "-np",
-                                  std::to_string(ranks), "-x", "OMP_NUM_THREADS"};
+  std::vector<std::string> all = {mpirun,
+                                  "--oversubscribe",
+                                  "--bind-to",
+                                  "none",
+                                  "--mca",
+                                  "mpi_yield_when_idle",
+                                  "1",
+                                  "-np",
+                                  std::to_string(ranks),
+                                  "-x",
+                                  "OMP_NUM_THREADS"};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());
@@ -100,9 +109,9 @@ void ReadLines(int end, ErrorLines* lines) {
 }  // namespace
 
 MpiPlace FindMpiPlace() {
-  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-                                   std::pair("PMI_RANK", "PMI_SIZE"),
-                                   std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
+  for (const auto& [rank, size] :
+       {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        std::pair("PMI_RANK", "PMI_SIZE"), std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
     if (Number(rank) >= 0 && Number(size) > 0) return {Number(rank), Number(size)};
   }
   return {};

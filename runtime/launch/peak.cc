@@ -17,8 +17,8 @@ double MeasurePeak() {
   std::vector<float> a(kSize * kSize, 0.5f), b(kSize * kSize, 0.25f), c(kSize * kSize);
   ir::Op op;
   op.kind = ir::OpKind::kMatmul;
-  op.attrs = {{ir::Attr::kM, kSize}, {ir::Attr::kN, kSize}, {ir::Attr::kK, kSize},
-              {ir::Attr::kTransB, 1}};
+  op.attrs = {
+      {ir::Attr::kM, kSize}, {ir::Attr::kN, kSize}, {ir::Attr::kK, kSize}, {ir::Attr::kTransB, 1}};
   const cpu::Operand in[] = {{a.data(), kSize * kSize}, {b.data(), kSize * kSize}};
   const cpu::Operand out[] = {{c.data(), kSize * kSize}};
   const int coords[] = {0};

@@ -67,7 +67,8 @@ class Reader {
     const auto what = static_cast<LoadWhat>(op.attrs.Int(Attr::kWhat));
     if (!IsInput(what)) return;
     const int64_t parts =
-        op.group < 0 ? 1 : ir::GroupSize(plan_.mesh, plan_.groups[static_cast<std::size_t>(op.group)]);
+        op.group < 0 ? 1
+                     : ir::GroupSize(plan_.mesh, plan_.groups[static_cast<std::size_t>(op.group)]);
     facts_.samples = op.attrs.Int(Attr::kBatch) * parts * plan_.micro_batches;
     if (what == LoadWhat::kFeatures) return;
     facts_.has_tokens = true;

@@ -14,8 +14,8 @@ struct PlanFacts {
   bool has_tokens = false;  // false: features
   int64_t vocab = 0;        // largest vocabulary of a loss
   int64_t token_types = 1;
-  int64_t parameters = 0;   // tied ones once, padding included
-  double flops = 0;         // of one step, all ranks; recomputation does not count
+  int64_t parameters = 0;  // tied ones once, padding included
+  double flops = 0;        // of one step, all ranks; recomputation does not count
 };
 
 PlanFacts FactsOf(const ir::Plan& plan);

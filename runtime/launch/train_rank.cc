@@ -35,9 +35,10 @@ void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* dat
     record.step = executor.steps_done();
     record.switches = InvoluntarySwitches() - switches;
     if (!std::isfinite(record.result.loss)) {
-      throw LossError(fmt::format("the loss of step {} is {}; a lower learning rate or another "
-                                  "precision may help",
-                                  record.step, record.result.loss));
+      throw LossError(
+          fmt::format("the loss of step {} is {}; a lower learning rate or another "
+                      "precision may help",
+                      record.step, record.result.loss));
     }
     for (StepHook* hook : hooks) hook->AfterStep(&executor, record);
   }

@@ -100,8 +100,8 @@ void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
     if (segment.elements * piece.shards != piece.total)
       throw std::invalid_argument("unit segment of " + param.name + " has the wrong size");
     const int64_t begin = std::max(segment.offset, first);
-    const int64_t end = std::min(segment.offset + segment.elements,
-                                 first + static_cast<int64_t>(out.size()));
+    const int64_t end =
+        std::min(segment.offset + segment.elements, first + static_cast<int64_t>(out.size()));
     for (int64_t at = begin; at < end; ++at) {
       out[static_cast<std::size_t>(at - first)] =
           InitialValue(seed, source, piece.Global(at - segment.offset));

@@ -52,8 +52,8 @@ TEST(Local, RefusesDifferentCollectivesOfOneGroup) {
 TEST(Local, RefusesMessagesOfDifferentSizes) {
   const std::string failure = launch::RunLocalRanks(2, [](comm::Endpoint* endpoint) {
     int64_t x[2] = {};
-    const auto operation = endpoint->rank() == 0 ? endpoint->Send(1, 0, x, 8)
-                                                 : endpoint->Receive(0, 0, x, 16);
+    const auto operation =
+        endpoint->rank() == 0 ? endpoint->Send(1, 0, x, 8) : endpoint->Receive(0, 0, x, 16);
     comm::Wait(endpoint, operation.get(), 60, "test");
   });
   EXPECT_THAT(failure, HasSubstr("8 bytes sent from rank 0 where rank 1 expects 16"));
@@ -71,7 +71,7 @@ TEST(Local, AFailingRankEndsTheOthers) {
 
 TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.0f)), 1.0f);
-  EXPECT_EQ(comm::ToBf16(1.00390625f), comm::ToBf16(1.0f));          // halfway, down to even
+  EXPECT_EQ(comm::ToBf16(1.00390625f), comm::ToBf16(1.0f));         // halfway, down to even
   EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.01171875f)), 1.015625f);  // halfway, up to even
   EXPECT_TRUE(std::isnan(comm::FromBf16(comm::ToBf16(NAN))));
   EXPECT_EQ(comm::FromF16(comm::ToF16(0.333251953125f)), 0.333251953125f);

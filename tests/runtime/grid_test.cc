@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many strategies on threads against one rank, fp32, 20 steps.
+#include "tests/parity/grid.h"
+
 #include <gtest/gtest.h>
 
-#include "tests/parity/grid.h"
 #include "tests/runtime/single.h"
 
 namespace orrery::runtime_test {

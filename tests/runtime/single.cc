@@ -28,7 +28,8 @@ void ExpectLikeOneRank(const parity::Job& job, const Strategy& strategy, double 
   EXPECT_LE(deviation.norm, 10 * tolerance);
   for (std::size_t r = 0; r < run.arenas.size(); ++r) {
     const std::vector<int> coords = plan.mesh.Coords(static_cast<int64_t>(r));
-    const auto stage = static_cast<std::size_t>(coords[static_cast<std::size_t>(plan.mesh.program_axis)]);
+    const auto stage =
+        static_cast<std::size_t>(coords[static_cast<std::size_t>(plan.mesh.program_axis)]);
     EXPECT_EQ(run.arenas[r], ir::ComputeLayout(plan, plan.programs[stage]).arena_bytes);
   }
 }

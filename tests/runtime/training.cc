@@ -49,7 +49,7 @@ Strategy OneRank(const parity::Job& job) {
 }
 
 Trained Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison,
-          const std::vector<launch::StepHook*>& hooks, double deadline_s) {
+              const std::vector<launch::StepHook*>& hooks, double deadline_s) {
   Trained run;
   run.arenas.resize(static_cast<std::size_t>(plan.mesh.ranks()));
   Keep keep(&run);

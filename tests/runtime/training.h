@@ -20,7 +20,7 @@ ir::Plan LowerFor(const parity::Job& job, const Strategy& strategy);
 Strategy OneRank(const parity::Job& job);
 
 Trained Train(const ir::Plan& plan, const parity::Job& job, int64_t steps, bool poison = true,
-          const std::vector<launch::StepHook*>& hooks = {}, double deadline_s = 60);
+              const std::vector<launch::StepHook*>& hooks = {}, double deadline_s = 60);
 
 // The largest relative deviation of loss and of gradient norm between two runs.
 struct Deviation {
