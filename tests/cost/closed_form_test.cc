@@ -131,6 +131,21 @@ TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
   EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);
 }
 
+TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
+  Strategy s;
+  s.tp = 8, s.pp = 4, s.dp = 4;
+  const StepTime scattered = Predict(s);
+  s.scatter_gather = false;
+  const StepTime whole = Predict(s);
+  EXPECT_GT(whole.pipeline_exposed, 2 * scattered.pipeline_exposed);
+  EXPECT_LT(whole.pipeline_exposed, 8 * scattered.pipeline_exposed);  // latency stays
+  EXPECT_DOUBLE_EQ(whole.compute, scattered.compute);
+  s.sequence_parallel = true;  // sends shards anyway
+  const StepTime shards = Predict(s);
+  s.scatter_gather = true;
+  EXPECT_EQ(Predict(s).total, shards.total);
+}
+
 TEST_F(ClosedFormTest, AMicrostepIsOneForwardAndBackwardOnly) {
   Strategy s;
   s.dp = 128;

@@ -64,5 +64,11 @@ TEST(Presets, CompletingKeepsDegreesAndSetsKnobs) {
   EXPECT_TRUE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
 }
 
+TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
+  EXPECT_TRUE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
+  EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
+  EXPECT_FALSE(FindFramework("orrery").Complete({}, Precision::kBf16).scatter_gather);
+}
+
 }  // namespace
 }  // namespace orrery
