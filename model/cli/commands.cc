@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"simulate", "one step of one given layout, played op by op; a trace of it", nullptr,
      DescribeSimulate},
     {"run", "really train a plan on CPU ranks: losses, step times, a trace", nullptr, DescribeRun},
+    {"lab", "a cluster in a box: network namespaces with real TCP between them", nullptr, DescribeLab},
     {"bench", "the table of nccl-tests for a cluster, and beside a measured one", nullptr,
      DescribeBench},
     {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,

@@ -49,6 +49,7 @@ ORRERY_COMMAND(Version)
 #undef ORRERY_COMMAND
 Description DescribeSimulate();  // plan-simulate runs it
 Description DescribeRun();       // plan-run runs it
+Description DescribeLab();       // plan-lab runs it
 Description DescribeBench();     // plan-bench runs it
 
 }  // namespace orrery::cli
