@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Selects runs, groups them, predicts them from shared shapes.
+#include "calib/fit/case_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "calib/validate/validate.h"
+#include "model/input/check.h"
+#include "model/topo/catalog.h"
+
+namespace orrery {
+namespace {
+
+// Everything of a model and a workload, but names and batch, that shapes its operations.
+std::string ShapeText(const CaseRow& row) {
+  const ModelSpec& m = row.model;
+  const Workload& w = row.work;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", m.layers, m.decoder_layers,
+                     m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.head_dim, m.vocab,
+                     static_cast<int>(m.family), static_cast<int>(m.norm), m.tied_embeddings,
+                     w.seq_len, w.masked_positions, static_cast<int>(w.precision),
+                     static_cast<int>(w.optimizer));
+}
+
+bool Takes(const std::set<std::string>& names, const std::string& name) {
+  return names.empty() || names.contains(name);
+}
+
+}  // namespace
+
+CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, ProfileStore* store) {
+  for (const CasePrediction& prediction : PredictCases(std::move(rows))) {
+    if (!prediction.time) {
+      ++left_out_[prediction.row.refused.value_or("refused")];
+      continue;
+    }
+    Add(prediction.row, filter, store);
+  }
+  if (observations_.empty()) {
+    std::string reasons;
+    for (const auto& [reason, count] : left_out_) reasons += fmt::format("; {}: {}", count, reason);
+    throw InputError("no row is left to fit" + reasons,
+                     "check --gpu, --fabric, --stack and the job's sources");
+  }
+  NameGroups();
+}
+
+void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* store) {
+  const ClusterSummary* cluster = FindCluster(row);
+  Observation seen;
+  seen.gpu = store->Gpu(cluster->gpu);
+  seen.fabric = store->Fabric(cluster->fabric_profile);
+  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
+  const std::string& stack = store->stack(seen.stack).header.id;
+  if (!Takes(filter.sources, row.source)) {
+    ++left_out_[fmt::format("source {} is not selected", row.source)];
+  } else if (!Takes(filter.gpus, cluster->gpu)) {
+    ++left_out_[fmt::format("ran on the GPU {}", cluster->gpu)];
+  } else if (!Takes(filter.fabrics, cluster->fabric_profile)) {
+    ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
+  } else if (!Takes(filter.stacks, stack)) {
+    ++left_out_[fmt::format("ran on the stack {}", stack)];
+  } else {
+    seen.name = row.name;
+    seen.source = row.source;
+    seen.group = row.nodes == 1 ? "one node" : "many nodes";
+    seen.model = fmt::format("{} layers of {}", row.model.layers, row.model.hidden);
+    seen.topology = row.topology;
+    seen.measured = row.measured_step_s;
+    runs_.push_back({FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});
+    observations_.push_back(std::move(seen));
+  }
+}
+
+const ClusterSummary* CaseSource::FindCluster(const CaseRow& row) {
+  Cluster& cluster = clusters_[{row.topology, row.nodes, row.gpus_per_node}];
+  if (!cluster) {
+    cluster = std::make_unique<ClusterSummary>(
+        Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node));
+  }
+  return cluster.get();
+}
+
+int CaseSource::FindSweep(const CaseRow& row, const ClusterSummary* cluster,
+                          const Observation& profiles) {
+  const std::string key = fmt::format("{} {} {} {} {}", row.topology, row.nodes, row.gpus_per_node,
+                                      profiles.stack, ShapeText(row));
+  const auto [found, fresh] = sweep_of_.emplace(key, static_cast<int>(sweeps_.size()));
+  if (fresh) {
+    sweeps_.push_back({row.model, row.work, cluster, profiles.gpu, profiles.fabric, profiles.stack,
+                       std::make_unique<ShapeCache>()});
+  }
+  Sweep& sweep = sweeps_[found->second];
+  const MicroBatchKey shape = orrery::KeyOf(row.strategy);
+  if (!sweep.shapes->contains(shape))
+    sweep.shapes->emplace(shape, ShapeMicroBatch(row.model, row.work, shape));
+  return found->second;
+}
+
+CostSetting CaseSource::SettingOf(const Sweep& sweep, const ProfileStore& store) const {
+  return {&store.gpu(sweep.gpu), &store.fabric(sweep.fabric), &store.stack(sweep.stack),
+          sweep.cluster};
+}
+
+void CaseSource::Predict(const ProfileStore& store, const std::vector<int>& which,
+                         std::vector<double>* values) const {
+  std::map<std::pair<int, int64_t>, StepPredictor> predictors;
+  values->clear();
+  for (int index : which) {
+    const Run& run = runs_[index];
+    const Sweep& sweep = sweeps_[run.sweep];
+    const auto key = std::make_pair(run.sweep, run.global_batch);
+    auto found = predictors.find(key);
+    if (found == predictors.end()) {
+      Workload work = sweep.work;
+      work.global_batch = run.global_batch;
+      found = predictors
+                  .emplace(std::piecewise_construct, std::forward_as_tuple(key),
+                           std::forward_as_tuple(sweep.model, work, SettingOf(sweep, store),
+                                                 sweep.shapes.get()))
+                  .first;
+    }
+    const auto result = found->second.Predict(run.strategy, run.window);
+    const auto* time = std::get_if<StepTime>(&result);
+    ORRERY_CHECK(time != nullptr, "{} was predicted before", observations_[index].name);
+    values->push_back(time->total);
+  }
+}
+
+// "mosaic a100-sxm4-40gb many nodes" where a source ran on several chips, else "vtrain one node";
+// the number of nodes only where a source has both.
+void CaseSource::NameGroups() {
+  std::map<std::string, std::set<std::string>> chips, sizes, models;
+  const auto chip = [&](const Observation& seen) {
+    const Run& run = runs_[&seen - observations_.data()];
+    return sweeps_[run.sweep].cluster->gpu;
+  };
+  for (const Observation& seen : observations_) {
+    chips[seen.source].insert(chip(seen));
+    sizes[seen.source].insert(seen.group);
+    models[seen.source].insert(seen.model);
+  }
+  for (Observation& seen : observations_) {
+    // One model on many platforms: leaving out a platform is what can be asked of such a source.
+    if (models[seen.source].size() == 1) {
+      const Run& run = runs_[&seen - observations_.data()];
+      seen.model = fmt::format("{} {} precision {}", seen.topology, seen.group,
+                               static_cast<int>(sweeps_[run.sweep].work.precision));
+    }
+  }
+  for (Observation& seen : observations_) {
+    std::string group = seen.source;
+    if (chips[seen.source].size() > 1) group += " " + chip(seen);
+    if (sizes[seen.source].size() > 1) group += " " + seen.group;
+    seen.model = group + ", " + seen.model;
+    seen.group = group;
+  }
+}
+
+}  // namespace orrery

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predicts under many sets of constants.
+#include "calib/fit/fit_model.h"
+
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+namespace orrery {
+namespace {
+
+constexpr double kStep = 1e-3;  // of a logarithm; ceilings and choices in the model are rougher
+
+bool Reaches(const FitParameter& parameter, const Observation& seen) {
+  for (const auto& [layer, index] : parameter.heirs) {
+    const int own = layer == ProfileLayer::kGpu      ? seen.gpu
+                    : layer == ProfileLayer::kFabric ? seen.fabric
+                                                     : seen.stack;
+    if (own == index) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Fitter::Model::Model(const Evidence& evidence, const std::vector<FitParameter>& parameters,
+                     int threads)
+    : evidence_(evidence), parameters_(parameters) {
+  const auto& seen = evidence.observations();
+  scale.assign(seen.size(), 1.0);
+  frozen.assign(parameters.size(), false);
+  left_out.assign(seen.size(), false);
+  stores_.assign(std::max(1, threads), evidence.store());
+  depends_.resize(seen.size());
+  rows_.resize(parameters.size());
+  all_.resize(seen.size());
+  std::iota(all_.begin(), all_.end(), 0);
+  for (std::size_t j = 0; j < parameters.size(); ++j) {
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      if (!Reaches(parameters[j], *seen[i])) continue;
+      depends_[i].push_back(static_cast<int>(j));
+      rows_[j].push_back(static_cast<int>(i));
+    }
+  }
+}
+
+std::vector<int> Fitter::Model::Active(const std::vector<int>& rows) const {
+  std::vector<int> active;
+  for (int row : rows) {
+    if (!left_out[row]) active.push_back(row);
+  }
+  return active;
+}
+
+void Fitter::Model::Apply(const Eigen::VectorXd& x, ProfileStore* store) const {
+  for (std::size_t j = 0; j < parameters_.size(); ++j)
+    parameters_[j].Apply(std::exp(x[static_cast<Eigen::Index>(j)]), store);
+}
+
+std::vector<double> Fitter::Model::Errors(const Eigen::VectorXd& x, const std::vector<int>& which) {
+  Apply(x, &stores_.front());
+  std::vector<double> values = evidence_.Predict(stores_.front(), which);
+  for (std::size_t i = 0; i < which.size(); ++i)
+    values[i] = std::log(values[i] / evidence_.observations()[which[i]]->measured);
+  return values;
+}
+
+void Fitter::Model::Column(const Eigen::VectorXd& x, int j, ProfileStore* store,
+                           Eigen::MatrixXd* out) const {
+  const std::vector<int> rows = Active(rows_[j]);
+  const Variable& variable = parameters_[j].variable;
+  const double high = std::min(x[j] + kStep, variable.upper);
+  const double low = std::max(x[j] - kStep, variable.lower);
+  if (rows.empty() || high <= low) return;
+  parameters_[j].Apply(std::exp(high), store);
+  const std::vector<double> up = evidence_.Predict(*store, rows);
+  parameters_[j].Apply(std::exp(low), store);
+  const std::vector<double> down = evidence_.Predict(*store, rows);
+  parameters_[j].Apply(std::exp(x[j]), store);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    (*out)(rows[i], j) = std::log(up[i] / down[i]) / (high - low);
+}
+
+void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {
+  last_jacobian.setZero(residuals(), x.size());
+  std::atomic<int> next = 0;
+  const auto work = [&](ProfileStore* store) {
+    Apply(x, store);
+    for (int j = next++; j < static_cast<int>(parameters_.size()); j = next++) {
+      if (!frozen[j]) Column(x, j, store, &last_jacobian);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t < stores_.size(); ++t) threads.emplace_back(work, &stores_[t]);
+  work(&stores_.front());
+  for (std::thread& thread : threads) thread.join();
+}
+
+void Fitter::Model::Evaluate(const Eigen::VectorXd& x, Eigen::VectorXd* r,
+                             Eigen::MatrixXd* jacobian) {
+  const std::vector<int> active = Active(all_);
+  const std::vector<double> errors = Errors(x, active);
+  r->setZero(residuals());
+  for (std::size_t i = 0; i < active.size(); ++i) (*r)[active[i]] = errors[i] / scale[active[i]];
+  if (jacobian == nullptr) return;
+  if (kept_jacobian == nullptr) ComputeJacobian(x);
+  *jacobian = kept_jacobian != nullptr ? *kept_jacobian : last_jacobian;
+  for (Eigen::Index i = 0; i < jacobian->rows(); ++i) jacobian->row(i) /= scale[i];
+}
+
+}  // namespace orrery

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of a fit.
+#include "calib/fit/fit_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace orrery {
+namespace {
+
+const char* NameOf(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kFitted:
+      return "fitted";
+    case Verdict::kWeak:
+      return "weak";
+    case Verdict::kKept:
+      return "kept";
+  }
+  return "";
+}
+
+struct Errors {
+  double mean = 0, median = 0, bias = 0, p90 = 0;
+};
+
+Errors Describe(const std::vector<double>& logs) {
+  Errors errors;
+  std::vector<double> sizes;
+  for (double log : logs) {
+    const double error = std::exp(log) - 1.0;
+    errors.mean += std::abs(error) / static_cast<double>(logs.size());
+    errors.bias += error / static_cast<double>(logs.size());
+    sizes.push_back(std::abs(error));
+  }
+  std::sort(sizes.begin(), sizes.end());
+  const std::size_t n = sizes.size();
+  errors.median = 0.5 * (sizes[(n - 1) / 2] + sizes[n / 2]);
+  errors.p90 = sizes[static_cast<std::size_t>(0.9 * static_cast<double>(n - 1))];
+  return errors;
+}
+
+std::string Line(const std::string& name, const std::vector<int>& rows, const FitResult& result,
+                 const std::vector<double>& unseen, const std::map<int, bool>& inside) {
+  const auto pick = [&](const std::vector<double>& all) {
+    std::vector<double> some;
+    for (int row : rows) some.push_back(all[row]);
+    return some;
+  };
+  const Errors fit = Describe(pick(result.error));
+  std::string text = fmt::format("{:<34}{:>5}{:>8.2f}{:>8.2f}{:>+8.2f}", name, rows.size(),
+                                 100 * fit.mean, 100 * fit.median, 100 * fit.bias);
+  if (unseen.empty()) return text + "\n";
+  const Errors left = Describe(pick(unseen));
+  text += fmt::format("  |{:>7.2f}{:>8.2f}{:>+8.2f}{:>7.1f}", 100 * left.mean, 100 * left.median,
+                      100 * left.bias, 100 * left.p90);
+  int known = 0, hits = 0;
+  for (int row : rows) {
+    const auto found = inside.find(row);
+    if (found == inside.end()) continue;
+    ++known;
+    hits += found->second;
+  }
+  return text + (known > 0 ? fmt::format("{:>6.0f}\n", 100.0 * hits / known) : "     -\n");
+}
+
+}  // namespace
+
+std::string RenderConstants(const FitResult& result) {
+  std::string out = fmt::format("{:<54}{:>12}{:>12}{:>8}{:>7}{:>6}  {}\n", "constant", "before",
+                                "after", "spread", "ratio", "rows", "");
+  for (const FittedConstant& constant : result.constants) {
+    const FitParameter& p = constant.parameter;
+    out += fmt::format("{:<54}{:>12}{:>12}{:>8.2g}{:>7.2f}{:>6}  {}{}\n", p.names.front().Text(),
+                       FormatConstant(p.before, p.kind), FormatConstant(constant.after, p.kind),
+                       constant.spread, constant.ratio, constant.points, NameOf(constant.verdict),
+                       constant.bound ? ", at its bound" : "");
+    for (std::size_t i = 1; i < p.names.size(); ++i)
+      out += fmt::format("  = {}\n", p.names[i].Text());
+  }
+  return out +
+         "spread: relative; ratio: of the spread after over the prior's; rows that move with it.\n"
+         "kept: the data do not determine it, the prior stays; weak: mostly its prior.\n";
+}
+
+std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
+                         const std::vector<double>& unseen) {
+  std::map<std::string, std::vector<int>> groups;
+  const auto& seen = evidence.observations();
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    groups[seen[i]->group].push_back(static_cast<int>(i));
+  const std::map<int, bool> inside =
+      unseen.empty() ? std::map<int, bool>{} : Coverage(evidence, holdout, unseen);
+  std::string out = fmt::format("{:<34}{:>5}{:>8}{:>8}{:>8}", "rows (errors in %)", "n", "fit",
+                                "median", "bias");
+  if (!unseen.empty())
+    out += fmt::format("  |{:>7}{:>8}{:>8}{:>7}{:>6}", "unseen", "median", "bias", "p90", "in80");
+  out += "\n";
+  for (const auto& [name, rows] : groups) out += Line(name, rows, result, unseen, inside);
+  if (unseen.empty()) return out;
+  return out + fmt::format(
+                   "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
+                   "out.\nin80: inside the interval that the other groups of its stack give.\n",
+                   orrery::NameOf(holdout));
+}
+
+}  // namespace orrery

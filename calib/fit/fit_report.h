@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fit found, as text: constants before and after, errors seen and unseen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calib/fit/fit.h"
+#include "calib/fit/holdout.h"
+
+namespace orrery {
+
+std::string RenderConstants(const FitResult& result);
+
+// `unseen`: errors with the group left out; empty: not computed.
+std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
+                         const std::vector<double>& unseen);
+
+}  // namespace orrery

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups, refits without them, and the intervals that follow.
+#include "calib/fit/holdout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/input/check.h"
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+constexpr std::pair<const char*, Holdout> kNames[] = {{"none", Holdout::kNone},
+                                                      {"model", Holdout::kModel},
+                                                      {"topology", Holdout::kTopology},
+                                                      {"source", Holdout::kSource}};
+
+const std::string& GroupOf(const Observation& seen, Holdout holdout) {
+  if (holdout == Holdout::kTopology) return seen.topology;
+  return holdout == Holdout::kSource ? seen.source : seen.model;
+}
+
+std::map<std::string, std::vector<int>> Groups(const Evidence& evidence, Holdout holdout) {
+  std::map<std::string, std::vector<int>> groups;
+  for (std::size_t i = 0; i < evidence.observations().size(); ++i)
+    groups[GroupOf(*evidence.observations()[i], holdout)].push_back(static_cast<int>(i));
+  return groups;
+}
+
+double Quantile(const std::vector<double>& sorted, double q) {
+  const double at = q * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace
+
+Holdout ParseHoldout(const std::string& text) {
+  std::vector<std::string> known;
+  for (const auto& [name, holdout] : kNames) {
+    if (text == name) return holdout;
+    known.emplace_back(name);
+  }
+  throw InputError(fmt::format("cannot leave out by '{}'", text), SuggestName(text, known));
+}
+
+const char* NameOf(Holdout holdout) { return kNames[static_cast<int>(holdout)].first; }
+
+std::vector<double> LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
+  std::vector<double> errors(evidence.observations().size());
+  for (const auto& [name, rows] : Groups(evidence, holdout)) {
+    const std::vector<double> left = fitter->LeaveOut(rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) errors[rows[i]] = left[i];
+  }
+  return errors;
+}
+
+Interval IntervalOf(std::vector<double> errors) {
+  for (double& error : errors) error = std::exp(-error);
+  std::sort(errors.begin(), errors.end());
+  return {std::clamp(Quantile(errors, 0.1), 0.01, 1.0), std::max(1.0, Quantile(errors, 0.9)),
+          static_cast<int>(errors.size())};
+}
+
+std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors) {
+  std::map<int, std::vector<double>> by_stack;
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    by_stack[evidence.observations()[i]->stack].push_back(errors[i]);
+  std::map<int, Interval> intervals;
+  for (auto& [stack, values] : by_stack) {
+    if (stack >= 0 && static_cast<int>(values.size()) >= kLeastPoints)
+      intervals[stack] = IntervalOf(std::move(values));
+  }
+  return intervals;
+}
+
+std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout,
+                             const std::vector<double>& errors) {
+  std::map<int, bool> inside;
+  const auto& seen = evidence.observations();
+  for (const auto& [name, rows] : Groups(evidence, holdout)) {
+    std::map<int, std::vector<double>> others;
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (GroupOf(*seen[i], holdout) != name) others[seen[i]->stack].push_back(errors[i]);
+    }
+    std::map<int, Interval> intervals;
+    for (const auto& [stack, values] : others) {
+      if (static_cast<int>(values.size()) >= kLeastPoints) intervals[stack] = IntervalOf(values);
+    }
+    for (int row : rows) {
+      const auto found = intervals.find(seen[row]->stack);
+      if (found == intervals.end()) continue;
+      const double ratio = std::exp(-errors[row]);
+      inside[row] = ratio >= found->second.low && ratio <= found->second.high;
+    }
+  }
+  return inside;
+}
+
+}  // namespace orrery

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Job files and flags.
+#include "calib/fit/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/input/node.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kWidestPrior = 3.0;
+
+std::vector<ConstantName> ReadNames(const Node& entry) {
+  std::vector<ConstantName> names;
+  const auto read = [&](const std::string& text) {
+    try {
+      names.push_back(ParseConstantName(text));
+    } catch (const InputError& error) {
+      entry.ErrorAt("of", error.diagnostics().front().message, error.diagnostics().front().hint);
+    }
+  };
+  const auto of = entry.Find("of");
+  if (of && of->IsSequence()) {
+    for (const Node& element : of->Elements()) read(element.AsString());
+  } else {
+    read(entry.String("of"));
+  }
+  return names;
+}
+
+void ReadRequest(const Node& entry, std::vector<ParameterRequest>* requests) {
+  ParameterRequest request;
+  request.names = ReadNames(entry);
+  const std::string prior = entry.String("prior", "");
+  if (entry.Has("spread")) request.spread = entry.Number("spread", 0.001, kWidestPrior);
+  entry.RejectUnknownKeys();
+  if (request.names.empty()) return;
+  if (!prior.empty()) {
+    const ConstantName& first = request.names.front();
+    try {
+      request.prior = ParseConstant(prior, RangeOf(first).kind, first.Text());
+    } catch (const InputError& error) {
+      entry.ErrorAt("prior", error.diagnostics().front().message, error.diagnostics().front().hint);
+    }
+  }
+  requests->push_back(std::move(request));
+}
+
+// "stack:kernel_gap", "stack/megatron:kernel_gap": the first form means the named profile.
+std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) {
+  if (text.find('/') != std::string::npos) return {ParseConstantName(text)};
+  const std::size_t colon = text.find(':');
+  const std::string folder = text.substr(0, colon);
+  const std::vector<std::string>& ids = folder == "gpu"      ? flags.gpus
+                                        : folder == "fabric" ? flags.fabrics
+                                                             : flags.stacks;
+  const std::string key = colon == std::string::npos ? "" : text.substr(colon + 1);
+  std::vector<ConstantName> names;
+  for (const std::string& id : ids)
+    names.push_back(ParseConstantName(fmt::format("{}/{}:{}", folder, id, key)));
+  if (names.empty()) {
+    (void)ParseConstantName(fmt::format("{}/any:{}", folder, key));
+    throw InputError(fmt::format("--free {} needs a profile", text),
+                     fmt::format("name it with --{}", folder));
+  }
+  return names;
+}
+
+void KnowStack(const std::string& id, FitJob* job, ProfileStore* store) {
+  const std::vector<std::string> ids = ProfileIds("stack");
+  const std::size_t at = id.find('@');
+  if (at == std::string::npos || std::find(ids.begin(), ids.end(), id) != ids.end()) {
+    (void)store->Stack(id);
+    return;
+  }
+  store->AddSite(id, id.substr(0, at));
+  job->sites.push_back(id);
+}
+
+}  // namespace
+
+FitJob ReadFitJob(const SourcePtr& source) {
+  Diagnostics diagnostics;
+  const Node root = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  FitJob job;
+  job.title = root.String("title", "");
+  if (root.Has("sources")) {
+    for (const Node& name : root.Items("sources")) job.filter.sources.insert(name.AsString());
+  }
+  static constexpr std::pair<const char*, Holdout> kHoldouts[] = {{"none", Holdout::kNone},
+                                                                  {"model", Holdout::kModel},
+                                                                  {"topology", Holdout::kTopology},
+                                                                  {"source", Holdout::kSource}};
+  const std::span<const std::pair<const char*, Holdout>> holdouts = kHoldouts;
+  job.holdout = root.Choice("holdout", holdouts, Holdout::kModel);
+  for (const Node& entry : root.Items("parameters")) ReadRequest(entry, &job.requests);
+  root.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+  if (job.requests.empty()) throw InputError(fmt::format("{} frees no constant", source->name));
+  return job;
+}
+
+FitJob JobOf(const FitFlags& flags, ProfileStore* store) {
+  FitJob job;
+  job.filter.sources.insert(flags.sources.begin(), flags.sources.end());
+  std::vector<std::pair<ProfileLayer, std::string>> named;
+  for (const std::string& id : flags.gpus) {
+    (void)store->Gpu(id);
+    job.filter.gpus.insert(id);
+    named.emplace_back(ProfileLayer::kGpu, id);
+  }
+  for (const std::string& id : flags.fabrics) {
+    (void)store->Fabric(id);
+    job.filter.fabrics.insert(id);
+    named.emplace_back(ProfileLayer::kFabric, id);
+  }
+  for (const std::string& id : flags.stacks) {
+    KnowStack(id, &job, store);
+    job.filter.stacks.insert(id);
+    named.emplace_back(ProfileLayer::kStack, id);
+  }
+  if (named.empty())
+    throw InputError("nothing to calibrate", "name profiles with --gpu, --fabric or --stack");
+  for (const std::string& text : flags.free) {
+    for (const ConstantName& name : Named(text, flags))
+      job.requests.push_back({{name}, std::nullopt, std::nullopt});
+  }
+  if (flags.free.empty()) job.requests = DefaultRequests(named, *store);
+  return job;
+}
+
+}  // namespace orrery

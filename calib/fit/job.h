@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one calibration does: rows, constants and their priors, what is left out to test it.
+//
+// A job file:
+//   title: text
+//   sources: [vtrain, mosaic]       # of the rows' first column; absent: all
+//   holdout: model                  # none, model, topology or source
+//   parameters:
+//     - {of: "stack/fsdp:step_fixed", prior: 20ms, spread: 0.6}
+//     - {of: ["gpu/family-ampere:gemm_efficiency_fp16", "gpu/family-ampere:gemm_efficiency_bf16"]}
+// `prior` and `spread` (relative) may be absent: then the profile's own value, and at least 0.3.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calib/fit/case_source.h"
+#include "calib/fit/holdout.h"
+#include "calib/fit/parameters.h"
+
+namespace orrery {
+
+struct FitJob {
+  std::string title;
+  RowFilter filter;
+  Holdout holdout = Holdout::kModel;
+  std::vector<ParameterRequest> requests;
+  std::vector<std::string> sites;  // stack profiles framework@topology to be created
+};
+
+FitJob ReadFitJob(const SourcePtr& source);  // throws InputError
+
+// Flags of the command line.
+struct FitFlags {
+  std::vector<std::string> gpus, fabrics, stacks, sources, free;
+};
+FitJob JobOf(const FitFlags& flags, ProfileStore* store);
+
+}  // namespace orrery

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan calibrate`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <thread>
+
+#include "calib/fit/case_source.h"
+#include "calib/fit/fit.h"
+#include "calib/fit/fit_report.h"
+#include "calib/fit/job.h"
+#include "calib/fit/rewrite.h"
+#include "calib/validate/validate.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kOk = 0, kInputErrorCode = 2;
+
+struct Arguments {
+  std::vector<std::string> files;
+  FitFlags flags;
+  std::string job, holdout, output;
+  bool in_place = false;
+};
+
+std::vector<CaseRow> LoadAll(const std::vector<std::string>& files) {
+  std::vector<CaseRow> rows;
+  for (const std::string& file : files) {
+    std::vector<CaseRow> some = LoadCases(file);
+    std::move(some.begin(), some.end(), std::back_inserter(rows));
+  }
+  return rows;
+}
+
+void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
+          const std::vector<double>& unseen, const Evidence& evidence) {
+  if (arguments.output.empty() && !arguments.in_place) return;
+  const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
+  const std::string source = unseen.empty() ? std::string("the fitted rows")
+                                            : fmt::format("rows predicted with their {} left out",
+                                                          NameOf(job.holdout));
+  const auto paths = WriteProfiles(LinesOf(result, IntervalsOf(evidence, errors), source,
+                                           evidence.store()),
+                                   arguments.output, evidence.store());
+  for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+}
+
+void Run(const Arguments& arguments) {
+  ProfileStore store;
+  FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
+                                     : ReadFitJob(ReadSource(arguments.job));
+  if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
+  const CaseSource cases(LoadAll(arguments.files), job.filter, &store);
+  std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
+  const Evidence evidence({&cases}, store);
+  FitOptions options;
+  options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
+  for (const auto& [reason, count] : cases.left_out())
+    fmt::print("{:>6} rows left out: {}\n", count, reason);
+  Fitter fitter(evidence, std::move(parameters), options);
+  const FitResult result = fitter.Fit();
+  fmt::print("\n{}\n", RenderConstants(result));
+  std::vector<double> unseen;
+  if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
+  fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
+  Save(arguments, result, job, unseen, evidence);
+}
+
+void Declare(CLI::App* app, Arguments* a) {
+  app->name("plan calibrate");
+  app->add_option("RUNS.csv", a->files, "measured runs, in the columns of `plan validate`")
+      ->required();
+  auto* job = app->add_option("--job", a->job, "a job file: rows, constants, priors");
+  for (auto* option :
+       {app->add_option("--gpu", a->flags.gpus, "GPU profile to calibrate; takes its rows only"),
+        app->add_option("--fabric", a->flags.fabrics, "same, of a network"),
+        app->add_option("--stack", a->flags.stacks, "same, of a software: FRAMEWORK[@TOPOLOGY]"),
+        app->add_option("--source", a->flags.sources, "only rows of this source"),
+        app->add_option("--free", a->flags.free,
+                        "constants to fit: stack:KEY, or FOLDER/FILE:KEY; default: all")
+            ->delimiter(',')}) {
+    option->excludes(job);
+  }
+  app->add_option("--holdout", a->holdout,
+                  "what is left out to measure the error: none, model, topology, source");
+  auto* output =
+      app->add_option("-o,--output", a->output, "folder, or one .yaml, for the new profiles");
+  app->add_flag("--in-place", a->in_place, "write into calib/profiles")->excludes(output);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Fits the constants of profiles to measured runs, and prints what the data determine and how "
+      "wrong the\npredictions of unseen runs are. Writes nothing without -o or --in-place.");
+  Arguments arguments;
+  Declare(&app, &arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error, std::cout, std::cerr);
+    return code == 0 ? kOk : kInputErrorCode;
+  }
+  try {
+    Run(arguments);
+  } catch (const InputError& error) {
+    std::cerr << error.what();
+    return kInputErrorCode;
+  }
+  return kOk;
+}
+
+}  // namespace
+}  // namespace orrery
+
+int main(int argc, char** argv) { return orrery::Main(argc, argv); }
