@@ -96,6 +96,8 @@ struct StackProfile {
   Seconds host_backward_op;
   Seconds host_collective;       // more of it, per collective inside a layer
   Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
+  double host_waits = 0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
+                          // (pageable copy) and where a received tensor is used; 0: never
   double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward

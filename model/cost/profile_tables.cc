@@ -62,6 +62,7 @@ const ConstantRow<Stack> kStack[] = {
     {"host_backward_op", &Stack::host_backward_op, 0, 1e-1},
     {"host_collective", &Stack::host_collective, 0, 1e-1},
     {"host_unfused_softmax", &Stack::host_unfused_softmax, 0, 1},
+    {"host_waits", &Stack::host_waits, 0, 1},
     {"host_multi_node", &Stack::host_multi_node, 0, 10},
     {"elementwise_traffic", &Stack::elementwise_traffic, 0.05, 20},
     {"softmax_traffic", &Stack::softmax_traffic, 0.5, 50},

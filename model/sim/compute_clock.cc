@@ -66,7 +66,7 @@ void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* 
   const double now = state_.Now();
   const double factor = ComputeFactor(perturbation_, state_.table.ranks[r], id);
   // Where the host is late, the device idles inside the task: that counts as its time.
-  stream->left = std::max(task.seconds * factor, task.earliest - now);
+  stream->left = std::max(task.seconds * factor, state_.Earliest(r, task) - now);
   stream->since = now;
   stream->computing = true;
   Book(&state_.ranks[r]);

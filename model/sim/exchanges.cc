@@ -14,7 +14,7 @@ std::size_t Exchanges::Current(int32_t m) const {
 }
 
 void Exchanges::Start(uint32_t r, int32_t id, const Task& task) {
-  const double late = task.earliest - state_.Now();
+  const double late = state_.Earliest(r, task) - state_.Now();
   if (late <= 0) return Arrive(r, id);
   state_.network.After(Seconds(late), [this, r, id] {
     Arrive(r, id);

@@ -45,12 +45,33 @@ class Executor {
     if (stream.busy || stream.head >= order.size()) return;
     const int32_t id = order[stream.head];
     if (state_.waits[rank.first_wait + At(id)] > 0) return;
-    stream.busy = true;
     const Task& task = rank.stage->tasks[At(id)];
+    if (task.epoch > rank.epoch && !task.syncs) return;  // not issued: the host waits
+    stream.busy = true;
+    if (task.syncs) OpenEpoch(r, task);
+    Start(r, id, task, &stream);
+    if (task.syncs) TryOthers(r, s);
+  }
+
+  void Start(uint32_t r, int32_t id, const Task& task, StreamState* stream) {
     if (task.line >= 0) return exchanges_.Start(r, id, task);
     state_.Note(r, id, &TaskSpan::start);
-    if (task.seconds <= 0 && task.earliest <= state_.Now()) return state_.ended.push_back({r, id});
-    clock_.Start(r, id, task, &stream);
+    if (task.seconds <= 0 && state_.Earliest(r, task) <= state_.Now())
+      return state_.ended.push_back({r, id});
+    clock_.Start(r, id, task, stream);
+  }
+
+  void OpenEpoch(uint32_t r, const Task& task) {
+    RankState& rank = state_.ranks[r];
+    rank.epoch = task.epoch;
+    state_.epochs[rank.first_epoch + At(task.epoch)] = state_.Now();
+  }
+
+  // What the host issues after its wait.
+  void TryOthers(uint32_t r, uint32_t s) {
+    for (uint32_t other = 0; other < state_.stream_count; ++other) {
+      if (other != s) TryHead(r, other);
+    }
   }
 
   // Lets go whatever waited for the tasks that have ended.

@@ -15,6 +15,7 @@ class OpTime {
   // Device seconds; 0 for communication and input. `accumulates`: gradients are added up over
   // several micro-batches.
   double Device(const ir::Program& program, const ir::Op& op, bool accumulates) const;
+  bool HostWaits() const { return stack_->host_waits > 0.5; }
   double Host(const ir::Program& program, const ir::Op& op) const;
 
  private:

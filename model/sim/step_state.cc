@@ -16,13 +16,16 @@ StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in, Meeting
       streams(table.ranks.size() * tasks_in.streams),
       rendezvous(table.meetings.size()),
       arrivals(At(table.arrivals)) {
-  std::size_t count = 0;
+  std::size_t count = 0, epoch_count = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const auto stage = At(plan.mesh.Coords(table.ranks[r])[At(plan.mesh.program_axis)]);
     ranks[r].stage = &tasks.stages[stage];
     ranks[r].first_wait = count;
     count += ranks[r].stage->tasks.size();
+    ranks[r].first_epoch = epoch_count;
+    epoch_count += At(ranks[r].stage->epochs);
   }
+  epochs.assign(epoch_count, 0.0);
   waits.reserve(count);
   for (const RankState& rank : ranks) {
     for (const Task& task : rank.stage->tasks) waits.push_back(task.waits);

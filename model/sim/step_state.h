@@ -23,7 +23,9 @@ struct StreamState {
 
 struct RankState {
   const StageTasks* stage = nullptr;
-  std::size_t first_wait = 0;  // into StepState::waits
+  std::size_t first_wait = 0;   // into StepState::waits
+  std::size_t first_epoch = 0;  // into StepState::epochs
+  int32_t epoch = 0;            // the last one that is open
   int32_t computing = 0, communicating = 0;
   double rate = 1;     // of compute, device seconds per second
   double changed = 0;  // when one of the two last did
@@ -57,6 +59,10 @@ struct StepState {
   int32_t MeetingOf(uint32_t rank, const Task& task) const {
     return table.of[At(2 * task.line + task.receives)][rank];
   }
+  // The host issues it then; its epoch must be open.
+  double Earliest(uint32_t rank, const Task& task) const {
+    return epochs[ranks[rank].first_epoch + At(task.epoch)] + task.earliest;
+  }
   void Note(uint32_t rank, int32_t task, double TaskSpan::*date) {
     if (timeline != nullptr) (*timeline)[rank][At(task)].*date = Now();
   }
@@ -72,6 +78,7 @@ struct StepState {
   std::vector<RankState> ranks;
   std::vector<StreamState> streams;  // by rank and stream
   std::vector<uint8_t> waits;        // by rank and task: how many it still waits for
+  std::vector<double> epochs;        // by rank and epoch: when it was opened
   std::vector<Rendezvous> rendezvous;
   std::vector<Arrival> arrivals;
   std::vector<Arrival> ended;   // tasks whose streams go on at the next Drain

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "model/cost/op_shape.h"
 #include "model/input/check.h"
@@ -112,24 +113,42 @@ class StageBuilder {
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[static_cast<std::size_t>(i)];
     const ir::Op& op = OpOf(at);
+    const bool syncs = time_.HostWaits() && HostWaitsFor(at, op);
+    if (syncs) {
+      issued_ = 0;
+      ++result_.epochs;
+    }
     issued_ += time_.Host(program_, op);
     const int32_t last = latest_[op.stream];
-    const bool joins = !Communicates(op) && at.waits.empty() && last >= 0 && Joinable(last);
+    const bool joins =
+        !syncs && !Communicates(op) && at.waits.empty() && last >= 0 && Joinable(last);
     if (joins) {
       Task& task = result_.tasks[static_cast<std::size_t>(last)];
       ++task.ops;
       AddCompute(Device(at, op), &task);
     } else {
       AddTask(i, at, op);
+      result_.tasks.back().syncs = syncs;
     }
     const int32_t task = latest_[op.stream];
     task_of_.push_back(task);
     last_instance_[static_cast<std::size_t>(task)] = i;
   }
 
+  // Copies of a micro-batch to the device, and the first use of what another rank has sent.
+  bool HostWaitsFor(const ir::Instance& at, const ir::Op& op) {
+    if (op.kind == OpKind::kLoad) {
+      loaded_.resize(static_cast<std::size_t>(plan_.micro_batches), 0);
+      return std::exchange(loaded_[static_cast<std::size_t>(at.micro_batch)], 1) == 0;
+    }
+    return !Communicates(op) && std::ranges::any_of(at.waits, [&](int32_t wait) {
+      return OpOf(instances_[static_cast<std::size_t>(wait)]).kind == OpKind::kRecv;
+    });
+  }
+
   bool Joinable(int32_t task) const {
     const auto at = static_cast<std::size_t>(task);
-    return result_.tasks[at].line < 0 &&
+    return result_.tasks[at].line < 0 && result_.tasks[at].epoch == result_.epochs - 1 &&
            awaited_[static_cast<std::size_t>(last_instance_[at])] == 0;
   }
 
@@ -143,6 +162,7 @@ class StageBuilder {
     Task task;
     task.first = i;
     task.stream = op.stream;
+    task.epoch = result_.epochs - 1;
     ORRERY_CHECK(at.waits.size() <= std::numeric_limits<uint8_t>::max(), "{} waits",
                  at.waits.size());
     task.waits = static_cast<uint8_t>(at.waits.size());
@@ -179,6 +199,7 @@ class StageBuilder {
   const OpTime& time_;
   Lines& lines_;
   std::vector<ir::Instance> instances_;
+  std::vector<char> loaded_;                 // by micro-batch
   std::vector<char> awaited_;                // by instance: an op on another stream waits for it
   std::vector<int32_t> task_of_;             // by instance
   std::vector<int32_t> last_instance_;       // by task

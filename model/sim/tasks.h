@@ -40,6 +40,8 @@ struct Task {
   double seconds = 0;  // compute on the device
   double earliest =
       0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
+  int32_t epoch = 0;  // `earliest` counts from the host's wait of this number, 0: from the step's start
+  bool syncs = false;  // the host waits until this task can start, then issues on: opens its epoch
   int32_t line = -1;  // communication
   int32_t message = -1;
   int32_t first = 0;  // instance in the stage's unfolded program
@@ -55,6 +57,7 @@ struct StageTasks {
   std::vector<int32_t> successors;              // on other streams
   std::vector<std::vector<int32_t>> on_stream;  // in order
   int64_t ops = 0;
+  int32_t epochs = 1;
 };
 
 struct LineMessages {
