@@ -122,4 +122,32 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
   return result;
 }
 
+Beside CommTime::BesideOf(const Message& message) const {
+  const StackProfile& stack = *setting_.stack;
+  const double usual = setting_.gpu->overlap_slowdown;
+  switch (message.phase) {
+    case ir::Phase::kForward:
+    case ir::Phase::kRecompute:
+    case ir::Phase::kBackward:
+    case ir::Phase::kWeightGrad: {
+      const bool returns = message.phase == ir::Phase::kBackward ||
+                           message.phase == ir::Phase::kWeightGrad;
+      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap};
+      return {0, returns ? stack.tensor_overlap : 0.0};
+    }
+    case ir::Phase::kGradReduce:
+      return {message.whole_step ? stack.data_exposed : usual, 0};
+    case ir::Phase::kParamGather:
+      return {usual, message.whole_step && message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
+    case ir::Phase::kPipeline:
+      return {0, 0};
+    case ir::Phase::kInput:
+    case ir::Phase::kGradNorm:
+    case ir::Phase::kOptimizer:
+    case ir::Phase::kSetup:
+      return {usual, 0};
+  }
+  return {};
+}
+
 }  // namespace orrery::sim

@@ -12,6 +12,7 @@
 #include "model/cost/layer_table.h"
 #include "model/ir/op.h"
 #include "model/network/traffic.h"
+#include "model/sim/message.h"
 
 namespace orrery::sim {
 
@@ -27,6 +28,12 @@ struct MessageTime {
 // that `wire_per_byte` holds for all links alike.
 void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic);
 
+// What communication and the compute beside it do to each other, see meetings.h.
+struct Beside {
+  double slowdown = 0;
+  double hidden = 0;
+};
+
 // `setting` must outlive it.
 class CommTime {
  public:
@@ -36,6 +43,11 @@ class CommTime {
   // `only`: the algorithm to take; "": the fastest. Throws InputError when it cannot do this.
   MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase,
                    std::string_view only = "") const;
+
+  // Shares that the software hides, as the closed form takes them. Collectives inside a layer: part
+  // of them is fused with the products that need them. Reductions and gathers of a whole step:
+  // `data_exposed` of the former is lost to compute, the rest of the latter runs in the next step.
+  Beside BesideOf(const Message& message) const;
 
  private:
   struct Use {

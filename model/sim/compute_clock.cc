@@ -94,7 +94,14 @@ void ComputeClock::OnDue(const Due& due) {
   state_.ended.push_back({r, stage.on_stream[due.subject % state_.stream_count][stream.head]});
 }
 
+void ComputeClock::Ended(uint32_t r) {
+  RankState& rank = state_.ranks[r];
+  if (rank.left == 1) Book(&rank);
+  --rank.left;
+}
+
 void ComputeClock::Book(RankState* rank) {
+  if (rank->left == 0) return;
   const double now = state_.Now();
   RankTime& time = rank->time;
   double& account = rank->computing > 0 ? (rank->communicating > 0 ? time.overlapped : time.compute)

@@ -16,6 +16,8 @@ class ComputeClock {
   ComputeClock(StepState* state, double overlap_slowdown, const Perturbation& perturbation);
 
   void Start(uint32_t rank, int32_t id, const Task& task, StreamState* stream);
+  // A task of the rank has ended.
+  void Ended(uint32_t rank);
   // An exchange, index into MeetingTable::exchanges, begins (+1) or ends (-1) on a rank.
   void CountExchange(uint32_t rank, std::size_t exchange, int change);
 

@@ -193,7 +193,7 @@ class PathWalk {
       if (best.task < 0 || SpanOf(other).end > SpanOf(best).end) best = other;
     }
     const double end = best.task < 0 ? 0 : SpanOf(best).end;
-    Book(TaskOf(at).earliest > end ? "host" : "waiting", end);
+    Book(SpanOf(at).earliest > end ? "host" : "waiting", end);
     return best;
   }
 
@@ -213,7 +213,7 @@ class PathWalk {
 }  // namespace
 
 double HostShare(const Task& task, const TaskSpan& span, double compute_factor) {
-  const double until_issued = task.earliest - span.start;
+  const double until_issued = span.earliest - span.start;
   const double busy = task.seconds * compute_factor;
   return until_issued > busy ? 1 - busy / until_issued : 0;
 }

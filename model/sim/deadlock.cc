@@ -32,6 +32,7 @@ std::string WaitsFor(const StepState& state, uint32_t r, int32_t id) {
   const Task& task = state.TaskOf(r, id);
   const int waits = state.waits[state.ranks[r].first_wait + At(id)];
   if (waits > 0) return fmt::format("waits for {} ops on other streams", waits);
+  if (task.epoch > state.ranks[r].epoch) return "waits for its host, which waits for the device";
   if (task.line < 0) return "computes";
   return "waits for rank " + MissingRanks(state, state.MeetingOf(r, task));
 }

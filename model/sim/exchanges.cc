@@ -64,9 +64,11 @@ void Exchanges::Begin(int32_t m) {
   const Route& route = state_.table.routes[At(exchange.route)];
   state_.rendezvous[At(m)].phase = 0;
   if (route.alone >= 0) {
-    timers_.Add({m}, exchange.latency + route.alone * exchange.bytes);
+    const double awaited = 1.0 - exchange.hidden;
+    timers_.Add({m}, awaited * (exchange.latency + route.alone * exchange.bytes));
   } else {
-    state_.network.After(Seconds(exchange.latency), [this, m] { StartPhase(m); });
+    const double latency = (1.0 - exchange.hidden) * exchange.latency;
+    state_.network.After(Seconds(latency), [this, m] { StartPhase(m); });
   }
 }
 
@@ -75,8 +77,9 @@ void Exchanges::StartPhase(int32_t m) {
   const Exchange& exchange = state_.table.exchanges[Current(m)];
   const auto& jobs = state_.table.routes[At(exchange.route)].phases[At(rendezvous.phase)];
   rendezvous.jobs = static_cast<int32_t>(jobs.size());
+  const double bytes = (1.0 - exchange.hidden) * exchange.bytes;
   for (const Route::Job& job : jobs)
-    state_.network.Start(job.path, Bytes(job.bytes * exchange.bytes), [this, m] { EndJob(m); });
+    state_.network.Start(job.path, Bytes(job.bytes * bytes), [this, m] { EndJob(m); });
 }
 
 void Exchanges::EndJob(int32_t m) {
@@ -90,7 +93,12 @@ void Exchanges::EndJob(int32_t m) {
 
 // Leaves the members' tasks to the next drain.
 void Exchanges::Finish(int32_t m) {
-  CountAll(m, -1);
+  const std::size_t exchange = Current(m);
+  if (state_.table.exchanges[exchange].hidden > 0) {
+    tails_.Start(state_.table.meetings[At(m)], exchange);
+  } else {
+    CountAll(m, -1);
+  }
   End(m);
 }
 

@@ -5,6 +5,7 @@
 #include "model/sim/compute_clock.h"
 #include "model/sim/due_timers.h"
 #include "model/sim/step_state.h"
+#include "model/sim/tails.h"
 
 namespace orrery::sim {
 
@@ -12,7 +13,7 @@ class Exchanges {
  public:
   // Both must outlive it.
   Exchanges(StepState* state, ComputeClock* clock)
-      : state_(*state), clock_(*clock), timers_(&state->network, this) {}
+      : state_(*state), clock_(*clock), tails_(state, clock), timers_(&state->network, this) {}
 
   // A task is the head of its stream: it arrives when the host has issued it.
   void Start(uint32_t rank, int32_t id, const Task& task);
@@ -37,6 +38,7 @@ class Exchanges {
 
   StepState& state_;
   ComputeClock& clock_;
+  Tails tails_;
   DueTimers<Due, Exchanges> timers_;
 };
 

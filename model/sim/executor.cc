@@ -49,6 +49,8 @@ class Executor {
     if (task.epoch > rank.epoch && !task.syncs) return;  // not issued: the host waits
     stream.busy = true;
     if (task.syncs) OpenEpoch(r, task);
+    if (state_.timeline != nullptr)
+      (*state_.timeline)[r][At(id)].earliest = state_.Earliest(r, task);
     Start(r, id, task, &stream);
     if (task.syncs) TryOthers(r, s);
   }
@@ -91,6 +93,7 @@ class Executor {
     stream.busy = false;
     ++done_;
     rank.time.end = state_.Now();
+    clock_.Ended(r);
     state_.Note(r, id, &TaskSpan::end);
     for (uint32_t i = task.successors; i < task.successors_end; ++i) {
       const int32_t next = rank.stage->successors[i];

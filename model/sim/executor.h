@@ -53,7 +53,8 @@ struct StepOptions {
 // When a task ran, in seconds since the step began.
 struct TaskSpan {
   double start = 0;
-  double met = 0;  // communication: the last partner has come
+  double earliest = 0;  // for the host: compute ends no earlier, communication starts no earlier
+  double met = 0;       // communication: the last partner has come
   double end = 0;
 };
 // By index into StepResult::ranks and by task of the rank's stage.

@@ -169,6 +169,9 @@ class TableBuilder {
       if (meeting.members > 1 && exchange.bytes > 0) {
         const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
         exchange.latency = time.latency;
+        const Beside beside = time_.BesideOf(messages[i]);
+        exchange.slowdown = beside.slowdown;
+        exchange.hidden = beside.hidden;
         exchange.route = RouteOf(m, members, messages[i].collective, time);
       }
       table_.exchanges.push_back(exchange);

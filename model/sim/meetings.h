@@ -30,6 +30,8 @@ struct Exchange {  // of one message at one meeting
   // Share of its rate that compute on its members loses while it is under way, 0 to 1. Of several
   // exchanges at a time the largest counts; at 1 compute stands still.
   double slowdown = kUsualSlowdown;
+  // Share that nobody waits for: it is moved when the rest has arrived, beside whatever follows.
+  double hidden = 0;
 };
 
 struct Route {

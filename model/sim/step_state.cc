@@ -21,6 +21,7 @@ StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in, Meeting
     const auto stage = At(plan.mesh.Coords(table.ranks[r])[At(plan.mesh.program_axis)]);
     ranks[r].stage = &tasks.stages[stage];
     ranks[r].first_wait = count;
+    ranks[r].left = ranks[r].stage->tasks.size();
     count += ranks[r].stage->tasks.size();
     ranks[r].first_epoch = epoch_count;
     epoch_count += At(ranks[r].stage->epochs);

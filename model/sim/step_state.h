@@ -26,6 +26,7 @@ struct RankState {
   std::size_t first_wait = 0;   // into StepState::waits
   std::size_t first_epoch = 0;  // into StepState::epochs
   int32_t epoch = 0;            // the last one that is open
+  std::size_t left = 0;         // tasks that have not ended; at 0 its accounts are closed
   int32_t computing = 0, communicating = 0;
   double rate = 1;     // of compute, device seconds per second
   double changed = 0;  // when one of the two last did

@@ -46,19 +46,34 @@ class Lines {
     return {op.group, op.stream, -1, 0};
   }
 
-  Message MessageOf(const ir::Program& program, const ir::Op& op) const {
-    switch (op.kind) {
+  static Message MessageOf(const ir::Program& program, const ir::Op& op) {
+    const ir::ViewId view = LargerSide(op);
+    const ir::BufferClass cls =
+        program.buffers[static_cast<std::size_t>(
+                            program.views[static_cast<std::size_t>(view)].buffer)].cls;
+    const bool one_use =
+        cls == ir::BufferClass::kGradTransient || cls == ir::BufferClass::kGathered;
+    return {CollectiveOf(op.kind), ViewBytes(program, view), op.phase, !one_use, op.stream != 0};
+  }
+
+  static Collective CollectiveOf(OpKind kind) {
+    switch (kind) {
       case OpKind::kSend:
-        return {Collective::kSendRecv, ViewBytes(program, op.in.front()), op.phase};
       case OpKind::kRecv:
-        return {Collective::kSendRecv, ViewBytes(program, op.out.front()), op.phase};
+        return Collective::kSendRecv;
       case OpKind::kAllGather:
-        return {Collective::kAllGather, ViewBytes(program, op.out.front()), op.phase};
+        return Collective::kAllGather;
       case OpKind::kReduceScatter:
-        return {Collective::kReduceScatter, ViewBytes(program, op.in.front()), op.phase};
+        return Collective::kReduceScatter;
       default:
-        return {Collective::kAllReduce, ViewBytes(program, op.out.front()), op.phase};
+        return Collective::kAllReduce;
     }
+  }
+
+  // The whole buffer of a gather or a reduction.
+  static ir::ViewId LargerSide(const ir::Op& op) {
+    return op.kind == OpKind::kSend || op.kind == OpKind::kReduceScatter ? op.in.front()
+                                                                         : op.out.front();
   }
 
   const ir::Plan& plan_;

@@ -14,6 +14,7 @@
 
 #include "model/collectives/algorithm.h"
 #include "model/ir/hazards.h"
+#include "model/sim/message.h"
 #include "model/sim/op_time.h"
 
 namespace orrery::sim {
@@ -26,14 +27,6 @@ struct Line {
   int8_t axis = -1;    // point-to-point
   int8_t delta = 0;    // of the sender
   auto operator<=>(const Line&) const = default;
-};
-
-// What an op sends on its line; partners must agree on it.
-struct Message {
-  Collective collective = Collective::kAllReduce;
-  double bytes = 0;  // S of collectives/algorithm.h
-  ir::Phase phase = ir::Phase::kForward;
-  auto operator<=>(const Message&) const = default;
 };
 
 struct Task {
