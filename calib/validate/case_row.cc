@@ -139,7 +139,7 @@ void ReadStrategy(const RowReader& read, CaseRow* row) {
   s.zero = static_cast<int>(read.Integer("zero", 0, 3, 0));
   s.schedule = s.vpp > 1 ? PipelineSchedule::kInterleaved : PipelineSchedule::k1F1B;
   s.recompute = Choose("recompute", read.Text("recompute"), kRecomputeNames, row);
-  if (!row->refused) s.recompute_unread = FindFramework(row->framework).defaults.recompute_unread;
+  if (!row->refused) s = FindFramework(row->framework).Complete(s, row->work.precision);
   s.flash_attention = read.Flag("flash");
   s.sequence_parallel = read.Flag("seq_parallel") && s.tp > 1;
   const int64_t layers = row->model.layers + row->model.decoder_layers;

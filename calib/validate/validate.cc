@@ -80,6 +80,7 @@ class CasePredictor {
           fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
       return;
     }
+    FollowStack(*setting->cost.stack, &row.strategy);
     prediction->predicted_mem_gib = memory_.Predict(row, *setting->cost.stack);
     if (ReadsAsFlash(row, prediction->predicted_mem_gib, *setting)) {
       row.strategy.flash_attention = true;

@@ -120,7 +120,9 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   if (const std::string refusal = preset.Refuses(strategy); !refusal.empty()) {
     throw InputError(refusal, "--framework orrery offers every combination that can be lowered");
   }
-  return preset.Complete(strategy, job.request.work.precision);
+  strategy = preset.Complete(strategy, job.request.work.precision);
+  FollowStack(job.profiles.stack, &strategy);
+  return strategy;
 }
 
 }  // namespace orrery::cli

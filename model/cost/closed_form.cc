@@ -39,20 +39,23 @@ Overlap RunBeside(double pass, double collective, bool overlapped, double slowdo
 
 // Seconds of one micro-batch, per layer.
 struct LayerPass {
-  double device = 0, tensor = 0, host = 0, gather = 0, hidden = 0, total = 0;
+  double forward = 0, backward = 0;  // of the device, waits for gathers included
+  double host_forward = 0, host_backward = 0;
+  double device = 0, tensor = 0, gather = 0, hidden = 0;
   double step_extra = 0;  // once per step and layer
 };
 
 LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout) {
   const LayerTime& layer = table.layer;
   const double adding = layout.micro_batches > 1 ? layer.accumulate : 0.0;
-  double forward = layer.forward.total;
-  double backward = layer.backward.total + adding;
   LayerPass pass;
+  pass.forward = layer.forward.busy();
+  pass.backward = layer.backward.busy() + adding;
+  pass.host_forward = layer.forward.host;
+  pass.host_backward = layer.backward.host;
   pass.device = layer.forward.device + layer.backward.device + adding;
   pass.tensor = layer.forward.tensor + layer.backward.tensor;
   pass.hidden = layer.forward.tensor_hidden + layer.backward.tensor_hidden;
-  pass.host = forward + backward - pass.device - pass.tensor;
   if (layout.zero >= 2 && layout.data->dp > 1) {
     const DataGroup& data = *layout.data;
     const double gather =
@@ -61,11 +64,11 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
         data.latency + data.layer_scatter.Time(table.layer_parameters * layout.gradient_bytes);
     const bool every_pass = layout.zero == 3;
     const Overlap f =
-        RunBeside(forward, gather, layout.overlap_param_gather, form.overlap_slowdown);
-    const Overlap b = RunBeside(backward, scatter + (every_pass ? gather : 0.0),
+        RunBeside(pass.forward, gather, layout.overlap_param_gather, form.overlap_slowdown);
+    const Overlap b = RunBeside(pass.backward, scatter + (every_pass ? gather : 0.0),
                                 layout.overlap_grad_reduce, form.overlap_slowdown);
     if (every_pass) {
-      forward = f.time;
+      pass.forward = f.time;
       pass.gather += f.exposed;
       pass.hidden += f.hidden;
       pass.step_extra =
@@ -73,29 +76,86 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
     } else {
       pass.step_extra = f.exposed;  // ZeRO 2 gathers once per step
     }
-    backward = b.time;
+    pass.backward = b.time;
     pass.gather += b.exposed;
     pass.hidden += b.hidden;
   }
-  pass.total = forward + backward;
   return pass;
 }
 
-struct Ends {
-  double embedding = 0, head = 0, device = 0, tensor = 0;
+// One micro-batch on one stage: what the device does and what the host issues for it, in this order.
+struct StageWork {
+  double forward = 0, head = 0, backward = 0;
+  double host_forward = 0, host_head = 0, host_backward = 0;
 };
 
-Ends EndsOf(const LayerTable& table, bool accumulate) {
-  Ends ends;
-  const auto time = [&](const LayerTime& t) {
-    const double adding = accumulate ? t.accumulate : 0.0;
-    ends.device += t.forward.device + t.backward.device + adding;
-    ends.tensor += t.forward.tensor + t.backward.tensor;
-    return t.forward.total + t.backward.total + adding;
+StageWork WorkOf(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer,
+                 double layers, bool first, bool last) {
+  const auto adding = [&](const LayerTime& t) {
+    return layout.micro_batches > 1 ? t.accumulate : 0.0;
   };
-  ends.embedding = time(table.embedding);
-  ends.head = time(table.head);
-  return ends;
+  StageWork work{layers * layer.forward, 0, layers * layer.backward, layers * layer.host_forward, 0,
+                 layers * layer.host_backward};
+  if (first) {
+    const LayerTime& t = table.embedding;
+    work.forward += t.forward.busy();
+    work.backward += t.backward.busy() + adding(t);
+    work.host_forward += t.forward.host;
+    work.host_backward += t.backward.host;
+  }
+  if (last) {
+    const LayerTime& t = table.head;
+    work.head = t.forward.busy() + t.backward.busy() + adding(t);
+    work.host_head = t.forward.host + t.backward.host;
+  }
+  return work;
+}
+
+// Device and host side by side. The device works on what the host has issued; the host runs ahead
+// of it, without end or up to its next wait: for a micro-batch to load and, between stages, for
+// what the neighbour sends.
+double Together(const StageWork& w, bool host_waits, bool pipeline) {
+  const double device = w.forward + w.head + w.backward;
+  const double host = w.host_forward + w.host_head + w.host_backward;
+  if (!host_waits) return std::max(device, host);
+  if (pipeline) {
+    return std::max(w.forward, w.host_forward) +
+           std::max({w.head + w.backward, w.host_head + w.backward, w.host_head + w.host_backward});
+  }
+  return std::max({device, w.host_forward + w.head + w.backward,
+                   w.host_forward + w.host_head + w.backward, host});
+}
+
+struct StageTimes {
+  double sum = 0;      // of all stages
+  double busiest = 0;  // the longest
+  double layers = 0;   // of that one
+  bool first = true, last = true;  // it is
+};
+
+StageTimes TimeStages(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
+                      const LayerPass& layer) {
+  const bool pipeline = layout.pp > 1;
+  const auto time = [&](double layers, bool first, bool last) {
+    return Together(WorkOf(table, layout, layer, layers, first, last), form.host_waits, pipeline);
+  };
+  if (!pipeline) {
+    const double all = time(table.layers, true, true);
+    return {all, all, layout.first_layers, true, true};
+  }
+  const double first = time(layout.first_layers, true, false);
+  const double last = time(layout.last_layers, false, true);
+  const double middle = time(layout.middle_layers, false, false);
+  const double between = table.layers - layout.first_layers - layout.last_layers;
+  StageTimes times;
+  times.sum = first + last + between * time(1, false, false);
+  times.busiest = std::max({first, last, middle});
+  times.first = times.busiest == first;
+  times.last = !times.first && times.busiest == last;
+  times.layers = times.first  ? layout.first_layers
+                 : times.last ? layout.last_layers
+                              : layout.middle_layers;
+  return times;
 }
 
 // Part of the bubble that zero-bubble schedules fill with weight gradients.
@@ -135,6 +195,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   const double rate = setting.gpu->memory_bandwidth.value * setting.gpu->memory_efficiency;
   optimizer_traffic = OptimizerTraffic(stack, work.optimizer) / rate;
   overlap_slowdown = setting.gpu->overlap_slowdown;
+  host_waits = stack.host_waits > 0.5;
   data_exposed = stack.data_exposed;
   pipeline_exposed = stack.pipeline_exposed;
   pipeline_latency = stack.pipeline_latency.value;
@@ -153,32 +214,27 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   if (!whole_step) shape.micro_batches = 1;
   const double M = shape.micro_batches;
   const LayerPass layer = PassOfLayer(*this, table, shape);
-  const Ends ends = EndsOf(table, M > 1);
-  const double sum = table.layers * layer.total + ends.embedding + ends.head;
-
-  double busiest_layers = shape.first_layers;
-  double busiest = sum;
-  double ends_share = 1.0;  // of embedding and head, on the busiest stage
-  if (shape.pp > 1) {
-    const double first = shape.first_layers * layer.total + ends.embedding;
-    const double last = shape.last_layers * layer.total + ends.head;
-    const double middle = shape.middle_layers * layer.total;
-    busiest = std::max({first, last, middle});
-    busiest_layers = busiest == last     ? shape.last_layers
-                     : busiest == middle ? shape.middle_layers
-                                         : shape.first_layers;
-    const double at_ends = busiest == last ? ends.head : busiest == middle ? 0.0 : ends.embedding;
-    ends_share = ends.embedding + ends.head > 0 ? at_ends / (ends.embedding + ends.head) : 0.0;
-  }
+  const StageTimes stages = TimeStages(*this, table, shape, layer);
+  const double busiest_layers = stages.layers;
 
   StepTime time;
-  time.compute = M * (busiest_layers * layer.device + ends_share * ends.device);
-  time.tensor_exposed = M * (busiest_layers * layer.tensor + ends_share * ends.tensor);
+  time.compute = busiest_layers * layer.device;
+  time.tensor_exposed = busiest_layers * layer.tensor;
+  const auto add_end = [&](const LayerTime& end) {
+    time.compute +=
+        end.forward.device + end.backward.device + (M > 1 ? end.accumulate : 0.0);
+    time.tensor_exposed += end.forward.tensor + end.backward.tensor;
+  };
+  if (stages.first) add_end(table.embedding);
+  if (stages.last) add_end(table.head);
+  time.compute *= M;
+  time.tensor_exposed *= M;
   time.gather_exposed = M * busiest_layers * layer.gather;
-  time.host = M * busiest - time.compute - time.tensor_exposed - time.gather_exposed;
+  time.host = M * stages.busiest - time.compute - time.tensor_exposed - time.gather_exposed;
   time.overlapped = M * busiest_layers * layer.hidden;
   if (shape.pp > 1) {
-    time.bubble = (sum - busiest) * BubbleShare(table, shape, layer.total);
+    time.bubble = (stages.sum - stages.busiest) *
+                  BubbleShare(table, shape, layer.forward + layer.backward);
     const double message = pipeline_latency + shape.pipeline->send.Time(table.boundary_bytes);
     const double transfers = 2.0 * (shape.pp - 1) * (1.0 + M * shape.vpp / shape.pp) * message;
     time.pipeline_exposed = pipeline_exposed * transfers;

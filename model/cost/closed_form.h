@@ -3,7 +3,8 @@
 //
 //   layer      forward f, backward b (with recomputation) from the layer table; with ZeRO 3 a pass
 //              also waits for its gathers and reductions: SmoothMax(f, c) + kappa min(f, c)
-//   stage      S_i = layers_i (f + b) (+ embedding on the first, + head on the last)
+//   stage      S_i: layers_i (f + b) (+ embedding on the first, + head on the last) of the device, or
+//              what the host issues where that takes longer; the host runs ahead up to its waits
 //   pipeline   M max S + (sum of the other S) / v, plus exposed transfers between stages
 //              2 (p-1) (1 + M v / p) t_p2p x exposed share; zero-bubble puts off weight gradients
 //   data       reduction (ZeRO 0: all-reduce; 1: reduce-scatter + all-gather) x exposed share
@@ -84,6 +85,7 @@ struct ClosedForm {
 
   double optimizer_traffic = 0;  // seconds per parameter
   double overlap_slowdown = 0;
+  bool host_waits = true;
   double data_exposed = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;
   double step_fixed = 0, step_per_layer = 0;

@@ -89,7 +89,6 @@ PassTime Finish(const Sum& sum, double hidden_share, double host_factor) {
   pass.tensor = sum.tensor * (1.0 - hidden_share);
   pass.tensor_hidden = sum.tensor * hidden_share;
   pass.host = sum.host * host_factor;
-  pass.total = SmoothMax(pass.device + pass.tensor, pass.host);
   return pass;
 }
 
@@ -117,8 +116,6 @@ struct SegmentCosting {
     time.backward.tensor += again.tensor;
     time.backward.tensor_hidden += again.tensor_hidden;
     time.backward.host += again.host;
-    time.backward.total =
-        SmoothMax(time.backward.device + time.backward.tensor, time.backward.host);
     time.recompute_device = again.device;
     time.weight_gradient = backward.weight_gradient;
     time.accumulate = cost.Stream(backward.accumulated * stack.accumulation_traffic);
@@ -131,7 +128,6 @@ void Scale(double factor, const PassTime& from, PassTime* to) {
   to->tensor += factor * from.tensor;
   to->tensor_hidden += factor * from.tensor_hidden;
   to->host += factor * from.host;
-  to->total += factor * from.total;
 }
 
 void Scale(double factor, const LayerTime& from, LayerTime* to) {
@@ -178,9 +174,9 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
           costing(kind.ops), &table.layer);
   }
   table.embedding = costing(ops.embedding);
-  table.embedding.forward.total += setting.stack->embedding_fixed.value;
+  table.embedding.forward.device += setting.stack->embedding_fixed.value;
   table.head = costing(ops.head);
-  table.head.forward.total += setting.stack->head_fixed.value;
+  table.head.forward.device += setting.stack->head_fixed.value;
   table.boundary_bytes =
       ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
   CountShard(model, key.tp, &table);

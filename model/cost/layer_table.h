@@ -2,8 +2,7 @@
 // Times of one micro-batch through one layer, the embedding and the head, on one rank.
 //
 // Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form
-// then only adds and multiplies. The host that issues kernels runs beside the device: a pass takes
-// the smooth maximum of both, (x^6 + y^6)^(1/6).
+// then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
 #include "model/collectives/network.h"
@@ -17,8 +16,9 @@ struct PassTime {
   double device = 0;  // kernels, tensor-parallel collectives excluded
   double tensor = 0;  // exposed tensor-parallel collectives
   double tensor_hidden = 0;
-  double host = 0;   // issuing time
-  double total = 0;  // smooth maximum of device + tensor and host
+  double host = 0;  // issuing time
+
+  double busy() const { return device + tensor; }
 };
 
 struct LayerTime {

@@ -216,4 +216,10 @@ StackProfile SelectStackProfile(const std::string& framework, const std::string&
   return LoadStackProfile(stack.without_flash);
 }
 
+void FollowStack(const StackProfile& stack, Strategy* strategy) {
+  if (stack.data_exposed < 1 || strategy->zero >= 2) return;
+  strategy->overlap_grad_reduce = false;
+  strategy->reduce_in_backward = false;
+}
+
 }  // namespace orrery

@@ -137,6 +137,9 @@ struct StackProfile {
   double residual_high = 1;          // 90 % quantile
 };
 
+// Software that exposes its whole gradient reduction begins it when the backward pass is over.
+void FollowStack(const StackProfile& stack, Strategy* strategy);
+
 // Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric,stack}. Throws InputError: an
 // unknown id with the nearest ones; unknown, missing or malformed constants with their places.
 GpuProfile LoadGpuProfile(const std::string& id);

@@ -68,9 +68,11 @@ Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset
       predictor_(request.model, setting.work, setting.cost), memory_(memory) {}
 
 double Evaluator::TimeBound(const LayerTable& table, const Strategy& s, double micro_batches) const {
-  const auto both = [](const LayerTime& time) { return time.forward.total + time.backward.total; };
-  const double pass = both(table.layer);
-  const double sum = table.layers * pass + both(table.embedding) + both(table.head);
+  const auto device = [](const LayerTime& time) { return time.forward.busy() + time.backward.busy(); };
+  const auto host = [](const LayerTime& time) { return time.forward.host + time.backward.host; };
+  const double pass = device(table.layer);
+  const double sum = std::max(table.layers * pass + device(table.embedding) + device(table.head),
+                              table.layers * host(table.layer) + host(table.embedding) + host(table.head));
   double share = 1.0;
   if (s.schedule == PipelineSchedule::kInterleaved) share = 1.0 / s.vpp;
   if (s.schedule == PipelineSchedule::kZeroBubble) {
@@ -121,6 +123,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       s.dp = shard.dp;
       s.dp_outer = shard.dp_outer;
       s = preset_.Complete(s, setting_.work.precision);
+      FollowStack(*setting_.cost.stack, &s);
       const auto found = predictor_.Table(KeyOf(s));
       if (const auto* refusal = std::get_if<Refusal>(&found)) {
         visit.Refuse(*refusal, s, 1);

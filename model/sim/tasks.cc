@@ -128,6 +128,7 @@ class StageBuilder {
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[static_cast<std::size_t>(i)];
     const ir::Op& op = OpOf(at);
+    received_.push_back(op.kind == OpKind::kRecv || (op.stream != 0 && WaitsForReceived(at)));
     const bool syncs = time_.HostWaits() && HostWaitsFor(at, op);
     if (syncs) {
       issued_ = 0;
@@ -156,9 +157,12 @@ class StageBuilder {
       loaded_.resize(static_cast<std::size_t>(plan_.micro_batches), 0);
       return std::exchange(loaded_[static_cast<std::size_t>(at.micro_batch)], 1) == 0;
     }
-    return !Communicates(op) && std::ranges::any_of(at.waits, [&](int32_t wait) {
-      return OpOf(instances_[static_cast<std::size_t>(wait)]).kind == OpKind::kRecv;
-    });
+    return op.stream == 0 && WaitsForReceived(at);
+  }
+
+  bool WaitsForReceived(const ir::Instance& at) const {
+    return std::ranges::any_of(
+        at.waits, [&](int32_t wait) { return received_[static_cast<std::size_t>(wait)] != 0; });
   }
 
   bool Joinable(int32_t task) const {
@@ -214,6 +218,7 @@ class StageBuilder {
   const OpTime& time_;
   Lines& lines_;
   std::vector<ir::Instance> instances_;
+  std::vector<char> received_;               // by instance: a recv, or communication that passes it on
   std::vector<char> loaded_;                 // by micro-batch
   std::vector<char> awaited_;                // by instance: an op on another stream waits for it
   std::vector<int32_t> task_of_;             // by instance
