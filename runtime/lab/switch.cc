@@ -39,7 +39,7 @@ Switch::Switch(const Settings& settings, PortCounters* counters,
 }
 
 Switch::~Switch() {
-  for (; !events_.empty(); events_.pop()) delete events_.top().frame;
+  for (; !arrivals_.empty(); arrivals_.pop()) delete arrivals_.top().frame;
 }
 
 FramePtr Switch::MakeFrame() {
@@ -133,12 +133,12 @@ void Switch::Wake(int at, Nanoseconds when) {
   Link& link = links_[static_cast<std::size_t>(at)];
   if (link.event_set) return;
   link.event_set = true;
-  events_.push({when, order_++, at, nullptr});
+  free_links_.push({when, order_++, at, nullptr});
 }
 
 void Switch::Arrive(FramePtr frame) {
   const Nanoseconds when = frame->tail + latency_;
-  events_.push({when, order_++, -1, frame.release()});
+  arrivals_.push({when, order_++, -1, frame.release()});
 }
 
 void Switch::Drop(FramePtr frame) {
@@ -147,31 +147,49 @@ void Switch::Drop(FramePtr frame) {
 }
 
 void Switch::Advance(Nanoseconds now) {
-  while (!events_.empty() && events_.top().when <= now) {
-    const Event event = events_.top();
-    events_.pop();
-    if (event.frame != nullptr) {
-      FramePtr frame(event.frame);
-      ++counters_[frame->to].frames;
-      counters_[frame->to].bytes += frame->size;
-      deliver_(*frame, event.when);
-      if (spare_.size() < kMostSpare) Recycle(std::move(frame));
-      continue;
-    }
-    Link& link = links_[static_cast<std::size_t>(event.link)];
-    link.event_set = false;
-    if (link.queue.empty()) continue;
-    if (link.busy_until > event.when) {  // small frames have used it meanwhile
-      Wake(event.link, link.busy_until);
+  for (;;) {
+    const bool arrives = !arrivals_.empty() && arrivals_.top().when <= now;
+    const bool frees = !free_links_.empty() && free_links_.top().when <= now;
+    if (!arrives && !frees) return;
+    if (frees && (!arrives || arrivals_.top() > free_links_.top())) {
+      FreeLink();
     } else {
-      Begin(event.link, event.when);
+      Deliver();
     }
   }
 }
 
+void Switch::Deliver() {
+  const Event event = arrivals_.top();
+  arrivals_.pop();
+  FramePtr frame(event.frame);
+  ++counters_[frame->to].frames;
+  counters_[frame->to].bytes += frame->size;
+  deliver_(*frame, event.when);
+  if (spare_.size() < kMostSpare) Recycle(std::move(frame));
+}
+
+void Switch::FreeLink() {
+  const Event event = free_links_.top();
+  free_links_.pop();
+  Link& link = links_[static_cast<std::size_t>(event.link)];
+  link.event_set = false;
+  if (link.queue.empty()) return;
+  if (link.busy_until > event.when) {  // small frames have used it meanwhile
+    Wake(event.link, link.busy_until);
+  } else {
+    Begin(event.link, event.when);
+  }
+}
+
 std::optional<Nanoseconds> Switch::NextEvent() const {
-  if (events_.empty()) return std::nullopt;
-  return events_.top().when;
+  std::optional<Nanoseconds> next;
+  if (!arrivals_.empty()) next = arrivals_.top().when;
+  if (!free_links_.empty()) {
+    const Nanoseconds seen = free_links_.top().when + latency_;
+    next = next ? std::min(*next, seen) : seen;
+  }
+  return next;
 }
 
 }  // namespace orrery::lab

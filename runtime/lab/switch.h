@@ -65,7 +65,9 @@ class Switch {
   void Accept(FramePtr frame, Nanoseconds now);
   // Everything up to `now` happens.
   void Advance(Nanoseconds now);
-  // When something will happen by itself; nullopt: never.
+  // Until when there is nothing to do, unless frames come; nullopt: for ever. Links that become free
+  // by then need no call: what follows from that is seen a latency later at the earliest, and
+  // Advance() reckons with the time at which it happened.
   std::optional<Nanoseconds> NextEvent() const;
 
  private:
@@ -80,8 +82,8 @@ class Switch {
   struct Event {
     Nanoseconds when;
     int64_t order;      // of equal times, the first one first
-    int link;           // becomes free; -1: `frame` arrives
-    Frame* frame;       // owned by the event, see ~Switch
+    int link;           // becomes free, or
+    Frame* frame;       // arrives; owned by the event, see ~Switch
     bool operator>(const Event& o) const {
       return when != o.when ? when > o.when : order > o.order;
     }
@@ -94,6 +96,8 @@ class Switch {
   void Wake(int link, Nanoseconds when);
   void Arrive(FramePtr frame);
   void Drop(FramePtr frame);
+  void Deliver();    // the first of arrivals_
+  void FreeLink();   // the first of free_links_
   static Nanoseconds Duration(const Link& link, const Frame& frame);
 
   Settings settings_;
@@ -101,7 +105,8 @@ class Switch {
   std::function<void(const Frame&, Nanoseconds)> deliver_;
   Nanoseconds latency_;
   std::vector<Link> links_;  // up of each node, down of each node, up and down of each rack
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  using EventQueue = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
+  EventQueue arrivals_, free_links_;
   int64_t order_ = 0;
   std::vector<FramePtr> spare_;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread, one epoll: TAP devices, a timer for the simulated network, signals.
 //
-// All descriptors are level-triggered and the timer is armed anew, in absolute time, after each
-// round: neither a frame nor a wake-up can be lost between two rounds.
+// Devices are level-triggered. The timer is edge-triggered, so that it need not be read, and is armed
+// anew, in absolute time, after each round in which it has fired or has something else to wait for:
+// neither a frame nor a wake-up can be lost between two rounds.
 #include "runtime/lab/switch_loop.h"
 
 #include <sched.h>
@@ -68,7 +69,7 @@ class Loop {
         const int what = ready[i].data.fd;
         if (what == kSignal) return;
         if (what == kTimer) {
-          DrainTimer();
+          armed_.reset();
         } else if (what >= kControl) {
           ForwardControl(what - kControl);
         } else {
@@ -88,7 +89,7 @@ class Loop {
 
   void Watch(int fd, int what) {
     epoll_event event = {};
-    event.events = EPOLLIN;
+    event.events = what == kTimer ? EPOLLIN | EPOLLET : EPOLLIN;
     event.data.fd = what;
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw LabError("epoll fails");
   }
@@ -145,12 +146,6 @@ class Loop {
         if (meant && node != from) Write(ControlTap(node), control_frame_);
       }
     }
-  }
-
-  void DrainTimer() {
-    uint64_t times = 0;
-    armed_.reset();
-    if (read(timer_.get(), &times, sizeof times) < 0) return;  // armed anew meanwhile
   }
 
   void ArmTimer() {
