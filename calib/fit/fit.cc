@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kMostSpread = 0.3;
 constexpr double kFrozen = 1e-6;  // standard deviation of a variable that shall not move
+constexpr int kFirstIterations = 15;
 constexpr int kRefitIterations = 12;
 
 double MedianSize(std::vector<double> values) {
@@ -72,13 +73,13 @@ std::vector<Variable> Fitter::Variables() const {
 
 FitResult Fitter::Fit() {
   const std::vector<double> weights = Weights();
-  const SolverOptions solver{options_.cauchy_scale, 60};
   const auto scale_rows = [&] {
     for (std::size_t i = 0; i < weights.size(); ++i)
       model_->scale[i] = spread_.at(evidence_.observations()[i]->group);
   };
   scale_rows();
-  solution_ = Minimise(model_.get(), Variables(), weights, solver);
+  solution_ = Minimise(model_.get(), Variables(), weights,
+                       {options_.cauchy_scale, kFirstIterations, 1e-3, false});
   std::map<std::string, std::vector<double>> errors;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     errors[evidence_.observations()[i]->group].push_back(
@@ -93,13 +94,12 @@ FitResult Fitter::Fit() {
     spread_[group] = std::clamp(mixed, options_.least_spread, kMostSpread);
   }
   scale_rows();
-  solution_ = Minimise(model_.get(), Variables(), weights, solver);
+  solution_ = Minimise(model_.get(), Variables(), weights, {options_.cauchy_scale});
   for (std::size_t j = 0; j < parameters_.size(); ++j) {
     ratios_[j] = solution_.sigma[static_cast<Eigen::Index>(j)] / parameters_[j].variable.sigma;
     frozen_[j] = ratios_[j] > kKeptRatio;
   }
-  model_->frozen = frozen_;
-  solution_ = Minimise(model_.get(), Variables(), weights, solver);
+  Refit(weights, {options_.cauchy_scale}, &solution_);
   return Describe(solution_);
 }
 
@@ -131,19 +131,23 @@ FitResult Fitter::Describe(const Solution& solution) const {
   return result;
 }
 
+void Fitter::Refit(const std::vector<double>& weights, const SolverOptions& options,
+                   Solution* solution) {
+  Eigen::MatrixXd unscaled = solution_.jacobian;
+  for (Eigen::Index i = 0; i < unscaled.rows(); ++i) unscaled.row(i) *= model_->scale[i];
+  model_->kept_jacobian = &unscaled;
+  *solution = Minimise(model_.get(), Variables(), weights, options);
+  model_->kept_jacobian = nullptr;
+}
+
 std::vector<double> Fitter::LeaveOut(const std::vector<int>& without) {
   std::vector<double> weights = Weights();
   for (int row : without) {
     weights[row] = 0;
     model_->left_out[row] = true;
   }
-  // Near the solution one linearisation of the model serves for all refits.
-  Eigen::MatrixXd unscaled = solution_.jacobian;
-  for (Eigen::Index i = 0; i < unscaled.rows(); ++i) unscaled.row(i) *= model_->scale[i];
-  model_->kept_jacobian = &unscaled;
-  const Solution refit =
-      Minimise(model_.get(), Variables(), weights, {options_.cauchy_scale, kRefitIterations});
-  model_->kept_jacobian = nullptr;
+  Solution refit;
+  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-4, false}, &refit);
   model_->left_out.assign(weights.size(), false);
   return model_->Errors(refit.x, without);
 }

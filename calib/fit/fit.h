@@ -18,7 +18,7 @@
 
 namespace orrery {
 
-inline constexpr double kKeptRatio = 0.9;   // posterior over prior spread: above, the prior stays
+inline constexpr double kKeptRatio = 0.95;   // posterior over prior spread: above, the prior stays
 inline constexpr double kWeakRatio = 0.7;   // above, the value moved but mostly rests on its prior
 inline constexpr double kMovesRow = 0.02;  // relative change of a row per relative change
 
@@ -77,7 +77,8 @@ class Fitter {
   class Model;
   std::vector<double> Weights() const;
   std::vector<Variable> Variables() const;
-  void Freeze(const std::vector<bool>& kept);
+  // Near the solution one linearisation of the model serves for all refits.
+  void Refit(const std::vector<double>& weights, const SolverOptions& options, Solution* solution);
   FitResult Describe(const Solution& solution) const;
 
   const Evidence& evidence_;

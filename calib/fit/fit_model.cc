@@ -10,7 +10,7 @@
 namespace orrery {
 namespace {
 
-constexpr double kStep = 1e-3;  // of a logarithm; ceilings and choices in the model are rougher
+constexpr double kStep = 5e-3;  // of a logarithm: over the kinks where another choice becomes the best
 
 bool Reaches(const FitParameter& parameter, const Observation& seen) {
   for (const auto& [layer, index] : parameter.heirs) {
@@ -29,7 +29,6 @@ Fitter::Model::Model(const Evidence& evidence, const std::vector<FitParameter>& 
     : evidence_(evidence), parameters_(parameters) {
   const auto& seen = evidence.observations();
   scale.assign(seen.size(), 1.0);
-  frozen.assign(parameters.size(), false);
   left_out.assign(seen.size(), false);
   stores_.assign(std::max(1, threads), evidence.store());
   depends_.resize(seen.size());
@@ -70,16 +69,15 @@ void Fitter::Model::Column(const Eigen::VectorXd& x, int j, ProfileStore* store,
                            Eigen::MatrixXd* out) const {
   const std::vector<int> rows = Active(rows_[j]);
   const Variable& variable = parameters_[j].variable;
-  const double high = std::min(x[j] + kStep, variable.upper);
-  const double low = std::max(x[j] - kStep, variable.lower);
-  if (rows.empty() || high <= low) return;
-  parameters_[j].Apply(std::exp(high), store);
-  const std::vector<double> up = evidence_.Predict(*store, rows);
-  parameters_[j].Apply(std::exp(low), store);
-  const std::vector<double> down = evidence_.Predict(*store, rows);
+  const double step = x[j] + kStep < variable.upper ? kStep : -kStep;
+  if (rows.empty()) return;
+  parameters_[j].Apply(std::exp(x[j] + step), store);
+  const std::vector<double> moved = evidence_.Predict(*store, rows);
   parameters_[j].Apply(std::exp(x[j]), store);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    (*out)(rows[i], j) = std::log(up[i] / down[i]) / (high - low);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double error = std::log(moved[i] / evidence_.observations()[rows[i]]->measured);
+    (*out)(rows[i], j) = (error - errors_[rows[i]]) / step;
+  }
 }
 
 void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {
@@ -88,10 +86,14 @@ void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {
   const auto work = [&](ProfileStore* store) {
     Apply(x, store);
     for (int j = next++; j < static_cast<int>(parameters_.size()); j = next++) {
-      if (!frozen[j]) Column(x, j, store, &last_jacobian);
+      Column(x, j, store, &last_jacobian);
     }
   };
   std::vector<std::thread> threads;
+  errors_.assign(all_.size(), 0.0);
+  const std::vector<int> active = Active(all_);
+  const std::vector<double> here = Errors(x, active);
+  for (std::size_t i = 0; i < active.size(); ++i) errors_[active[i]] = here[i];
   for (std::size_t t = 1; t < stores_.size(); ++t) threads.emplace_back(work, &stores_[t]);
   work(&stores_.front());
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residuals of all observations and their derivatives by central differences, on several threads.
+// Residuals of all observations and their derivatives by differences, on several threads.
 #pragma once
 
 #include "calib/fit/fit.h"
@@ -18,7 +18,6 @@ class Fitter::Model : public ResidualModel {
   std::vector<double> Errors(const Eigen::VectorXd& x, const std::vector<int>& which);
 
   std::vector<double> scale;    // of each residual: its group's spread
-  std::vector<bool> frozen;     // variables that no longer move
   std::vector<bool> left_out;   // rows that need no evaluation
   // When set, derivatives are not computed again: these (unscaled) serve instead.
   const Eigen::MatrixXd* kept_jacobian = nullptr;
@@ -36,6 +35,7 @@ class Fitter::Model : public ResidualModel {
   std::vector<std::vector<int>> depends_;     // per row
   std::vector<std::vector<int>> rows_;        // per parameter
   std::vector<int> all_;
+  std::vector<double> errors_;  // at the point of the derivatives
 };
 
 }  // namespace orrery

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,6 +17,7 @@ namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr double kSameValue = 1e-4;
 
 std::string LineText(const ConstantLine& line) {
   std::string text = fmt::format("  {}: {{value: {}", line.key, line.value);
@@ -97,12 +99,15 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
                      const std::string& interval_source, const ProfileStore& store) {
   ProfileLines files;
   for (const FittedConstant& constant : result.constants) {
-    if (constant.verdict == Verdict::kKept) continue;
+    const bool kept = constant.verdict == Verdict::kKept;
     const bool weak = constant.verdict == Verdict::kWeak;
+    // The others rest on this value: a prior that the file did not hold goes there.
+    if (kept && std::abs(constant.after / constant.parameter.before - 1.0) < kSameValue) continue;
     for (const ConstantName& name : constant.parameter.names) {
       ConstantLine line{name.key, FormatConstant(constant.after, constant.parameter.kind),
-                        UnitOf(name, store), constant.spread, weak ? 0 : constant.points, ""};
-      line.source = weak ? "mostly its prior: hardly moved by " + Joined(constant.groups) + " rows"
+                        UnitOf(name, store), constant.spread, kept || weak ? 0 : constant.points, ""};
+      line.source = kept ? "prior of the fit, which the rows do not determine"
+                    : weak ? "mostly its prior: hardly moved by " + Joined(constant.groups) + " rows"
                          : "fitted with a weak prior on " + Joined(constant.groups) + " rows";
       files[{name.layer, name.file}].push_back(std::move(line));
     }

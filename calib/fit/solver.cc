@@ -124,7 +124,7 @@ void SolveInPlace(const std::vector<Variable>& variables, const std::vector<doub
   ceres::Solver::Options solver;
   solver.linear_solver_type = ceres::DENSE_NORMAL_CHOLESKY;
   solver.max_num_iterations = options.iterations;
-  solver.function_tolerance = 1e-5;
+  solver.function_tolerance = options.tolerance;
   solver.parameter_tolerance = 1e-5;
   solver.logging_type = ceres::SILENT;
   ceres::Solver::Summary summary;
@@ -146,8 +146,9 @@ Solution Minimise(ResidualModel* model, const std::vector<Variable>& variables,
   Board board(model, start);
   if (!variables.empty()) SolveInPlace(variables, weights, options, model, &board, &out);
   out.x = board.x;
-  model->Evaluate(board.x, &board.r, &board.jacobian);
+  board.PrepareForEvaluation(options.posterior, true);
   out.residuals = board.r;
+  if (!options.posterior) return out;
   out.jacobian = board.jacobian;
   out.sigma = PosteriorSigma(out, variables, weights, options.cauchy_scale);
   for (std::size_t j = 0; j < variables.size(); ++j) {
