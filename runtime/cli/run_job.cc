@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "model/input/plain_text.h"
 #include "model/ir/verify.h"
@@ -12,7 +13,6 @@
 #include "model/report/names.h"
 #include "model/topo/catalog.h"
 #include "model/units/text.h"
-#include "runtime/train/make_source.h"
 
 namespace orrery::cli {
 namespace {
@@ -128,6 +128,31 @@ void VerifyPlan(const RunJob& job) {
   throw InputError(std::move(list));
 }
 
+// Bytes that this machine could give to new processes; 0: unknown.
+double FreeMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  for (double kib = 0; file >> name >> kib >> unit;) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+// An arena that does not fit would end in a killed process, most likely somebody else's.
+void CheckMemory(const RunJob& job, const launch::MpiPlace& place) {
+  double largest = 0;
+  for (const ir::Program& program : job.plan.programs) {
+    largest =
+        std::max(largest, static_cast<double>(ir::ComputeLayout(job.plan, program).arena_bytes));
+  }
+  const int64_t here = place.size > 0 ? place.on_host : job.ranks();
+  const double needed = largest * static_cast<double>(here), free = FreeMemory();
+  if (free == 0 || needed <= free) return;
+  throw InputError(fmt::format("{} rank{} on this machine need {}, and {} are free", here,
+                               here == 1 ? "" : "s", Format(Bytes{needed}), Format(Bytes{free})),
+                   "a smaller --micro-batch or --seq-len, ZeRO, recompute, or more machines");
+}
+
 void CheckRanks(const RunFlags& flags, int64_t asked, const launch::MpiPlace& place,
                 const RunJob& job) {
   const std::string plan =
@@ -179,7 +204,6 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
   job.seed = static_cast<uint64_t>(
       ReadInteger(flags->seed, 0, int64_t{1} << 62, &diagnostics).value_or(1));
   job.timeout_s = ReadTimeout(flags->timeout, &diagnostics);
-  const auto data = ReadName(flags->data, train::SourceNames(), &diagnostics);
   LowerOptions options;
   options.optimizer.lr = ReadNumber(flags->lr, options.optimizer.lr, 0, &diagnostics);
   options.optimizer.weight_decay =
@@ -200,9 +224,11 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
   job.over_mpi = OverMpi(*flags, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
   VerifyPlan(job);
+  CheckMemory(job, place);
   job.facts = launch::FactsOf(job.plan);
   job.digest = ir::Digest(job.plan);
-  job.data = data ? flags->data.text : job.facts.has_tokens ? "synthetic" : "random-set";
+  ReadDataFlags(*flags, &job);
+  ReadSnapshotFlags(*flags, &job);
   return job;
 }
 

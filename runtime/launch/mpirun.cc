@@ -7,12 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <regex>
 
 namespace orrery::launch {
 namespace {
@@ -26,14 +26,15 @@ int64_t Number(const char* name) {
 class ErrorLines {
  public:
   void Take(const std::string& line) {
-    static const std::regex killed(
-        R"(process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+))");
-    static const std::regex lost(R"(ORTE has lost communication|orted|daemon)");
-    std::smatch match;
-    if (std::regex_search(line, match, killed)) {
-      killed_ =
-          fmt::format("rank {} on {}: ended by signal {} ({})", match[1].str(), match[2].str(),
-                      match[3].str(), strsignal(std::atoi(match[3].str().c_str())));
+    const std::size_t at = line.find("process rank ");
+    int rank = 0, pid = 0, signal = 0;
+    char node[256] = "";
+    if (at != std::string::npos &&
+        std::sscanf(line.c_str() + at,
+                    "process rank %d with PID %d on node %255s exited on signal %d", &rank, &pid,
+                    node, &signal) == 4) {
+      killed_ = fmt::format("rank {} on {}: ended by signal {} ({})", rank, node, signal,
+                            strsignal(signal));
       return;
     }
     if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
@@ -112,7 +113,9 @@ MpiPlace FindMpiPlace() {
   for (const auto& [rank, size] :
        {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         std::pair("PMI_RANK", "PMI_SIZE"), std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
-    if (Number(rank) >= 0 && Number(size) > 0) return {Number(rank), Number(size)};
+    if (Number(rank) < 0 || Number(size) <= 0) continue;
+    const int64_t here = std::max(Number("OMPI_COMM_WORLD_LOCAL_SIZE"), Number("MPI_LOCALNRANKS"));
+    return {Number(rank), Number(size), std::max<int64_t>(here, 1)};
   }
   return {};
 }

@@ -12,6 +12,7 @@ namespace orrery::launch {
 // was started by hand.
 struct MpiPlace {
   int64_t rank = 0, size = 0;
+  int64_t on_host = 1;  // ranks on this machine, as far as is known
 };
 MpiPlace FindMpiPlace();
 

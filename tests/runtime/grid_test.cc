@@ -2,6 +2,7 @@
 // Many strategies on threads against one rank, fp32, 20 steps.
 #include "tests/parity/grid.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/runtime/single.h"
@@ -20,6 +21,8 @@ TEST_P(Grid, TrainsLikeOneRank) {
       ExpectLikeOneRank(job, c.strategy, 1e-5);
     }
   }
+  fmt::print("worst so far: loss {:.1e}, gradient norm {:.1e}\n", worst_deviation.loss,
+             worst_deviation.norm);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Grid, testing::Values(1, 2, 3, 4, 8));

@@ -125,6 +125,13 @@ TEST(PlanRun, RefusesWhatItCannotRun) {
   EXPECT_THAT(foreign.err, HasSubstr("synthetic"));
 }
 
+TEST(PlanRun, RefusesArenasBeyondThisMachine) {
+  const Outcome outcome =
+      Plan("run --model llama2-70b --ranks 8 --tp 8 --seq-len 16 --global-batch 8 --comm local");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("8 ranks on this machine need "));
+}
+
 TEST(PlanRun, WritesATraceOfTheLastStep) {
   const std::string file = ScratchFolder() + "/trace.json";
   const Outcome outcome =
@@ -204,7 +211,7 @@ Outcome Disturb(int signal) {
     _exit(127);
   }
   std::vector<pid_t> ranks;
-  for (int tenths = 0; tenths < 600; ++tenths) {
+  for (int tenths = 0; tenths < 600 && Alive(child); ++tenths) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ranks = RanksBelow(child);
     if (ranks.size() == 4 && ReadText(out).find("step  100/") != std::string::npos) break;

@@ -21,6 +21,9 @@ inline parity::Job InPrecision(parity::Job job, Precision precision) {
 // One rank's run of the job; trained once.
 const Trained& OneRankRun(const parity::Job& job);
 
+// The largest that any case below has shown so far.
+extern Deviation worst_deviation;
+
 // Fails the test where loss or norm deviate by more than the tolerance (relative), or an arena is
 // not as large as the layout says.
 void ExpectLikeOneRank(const parity::Job& job, const Strategy& strategy, double tolerance);
