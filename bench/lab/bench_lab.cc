@@ -31,7 +31,13 @@ int Call(const std::vector<std::string>& words) {
   std::fflush(nullptr);
   pid_t child = 0;
   int status = 1;
-  if (posix_spawn(&child, arguments[0], nullptr, nullptr, arguments.data(), environ) != 0) return 1;
+  // A session of its own: its ranks change the priority of their session.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  const int error = posix_spawn(&child, arguments[0], nullptr, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return 1;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

@@ -60,7 +60,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.local_copy = gpu.local_copy;
   view.intra_hop = gpu.scaleup_hop;
   view.switch_round_trip = gpu.nvls_round_trip;
-  view.inter_hop = fabric.hop;
+  view.inter_hop = fabric.hop + cluster.fabric_latency;
   view.launch = nodes > 1 ? fabric.launch : gpu.collective_launch;
   view.low_latency_bandwidth = nodes > 1 ? fabric.low_latency_bandwidth : gpu.low_latency_bandwidth;
   view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;

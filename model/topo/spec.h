@@ -59,6 +59,7 @@ enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonf
 
 struct FabricSpec {
   FabricKind kind = FabricKind::kNone;  // kNone: a single node without NICs
+  Seconds latency;                      // one way, of a long way; beyond the profile's hop
   // Fat tree and rail-optimised.
   int levels = 2;                 // 2: leaf, spine; 3: leaf, spine, core
   int64_t leaf_ports = 0;         // NIC ports of one leaf switch

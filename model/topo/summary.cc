@@ -71,6 +71,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.pcie_rate = spec.node.pcie_rate;
   s.nics_per_node = static_cast<int>(spec.node.nics.size());
   s.nic_rate = std::min(spec.node.nic_rate, spec.node.pcie_rate);
+  s.fabric_latency = spec.fabric.latency;
   s.oversubscription = Oversubscription(spec.fabric);
   s.leaf_nodes = LeafNodes(spec);
   s.rail_optimised = spec.fabric.kind == FabricKind::kRailOptimised;

@@ -24,6 +24,7 @@ struct ClusterSummary {
   BytesPerSecond pcie_rate;
   int nics_per_node = 0;
   BytesPerSecond nic_rate;        // per direction per NIC, not above what PCIe feeds it with
+  Seconds fabric_latency;         // beyond the hop of the fabric profile
   double oversubscription = 1.0;  // leaf rate from below over uplink rate; 1 = full bisection
   int64_t leaf_nodes = 0;         // up to this many nodes no uplink is needed (rails: same rail)
   bool rail_optimised = false;

@@ -67,7 +67,10 @@ std::vector<std::string> MpirunWords(const State& state, int64_t ranks, const st
       // Nodes share cores, which OpenMPI cannot see: to it they are machines with cores to spare.
       {"mpi_yield_when_idle", "1"},
   };
-  std::vector<std::string> words = {"mpirun", "--oversubscribe", "--bind-to", "none",
+  // In one session: with a scheduling group per session, a rank that yields in a session of its own
+  // yields to nobody.
+  std::vector<std::string> words = {"mpirun", "--leave-session-attached", "--oversubscribe",
+                                    "--bind-to", "none",
                                     "-np", std::to_string(ranks), "-host", hosts};
   for (const auto& [name, value] : settings)
     words.insert(words.end(), {"--mca", name, value});

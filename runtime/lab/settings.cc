@@ -68,9 +68,9 @@ Settings FromJson(const std::string& text) {
 }
 
 std::string TopologyYaml(const Settings& s) {
-  std::string fabric = "{kind: single-switch}";
+  std::string fabric = "kind: single-switch";
   if (s.racks > 1) {
-    fabric = fmt::format("{{kind: fat-tree, levels: 2, leaf_ports: {}, oversubscription: {:g}}}",
+    fabric = fmt::format("kind: fat-tree, levels: 2, leaf_ports: {}, oversubscription: {:g}",
                          s.NodesIn(0), s.oversubscription);
   }
   return fmt::format(
@@ -92,8 +92,9 @@ std::string TopologyYaml(const Settings& s) {
       "    rate: 8GB/s\n"
       "    tree:\n"
       "      - {{host: cpu0, devices: [gpu0, nic0]}}\n"
-      "fabric: {}\n",
-      s.nodes, s.nodes, Describe(s), s.nodes, s.nodes, s.rate.value * 8e-6, fabric);
+      "fabric: {{{}, latency: {:g}us}}\n",
+      s.nodes, s.nodes, Describe(s), s.nodes, s.nodes, s.rate.value * 8e-6, fabric,
+      s.latency.value * 1e6);
 }
 
 }  // namespace orrery::lab
