@@ -20,7 +20,8 @@ std::vector<std::string> Samples() {
   std::vector<std::string> texts;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) +
                                                                "/calib/import/samples")) {
-    texts.push_back(ReadSource(entry.path().string())->text);
+    if (entry.path().filename().string().starts_with("nccl"))
+      texts.push_back(ReadSource(entry.path().string())->text);
   }
   std::sort(texts.begin(), texts.end());
   return texts;

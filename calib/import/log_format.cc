@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells logs apart by what stands in them.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "calib/import/log_lines.h"
+#include "calib/import/training_log.h"
+
+namespace orrery::measured {
+namespace {
+
+constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // bytes of a JSON text
+
+LogFormat FormatOfJson(const SourcePtr& source) {
+  const std::string_view text = std::string_view(source->text).substr(0, kLookedAt);
+  if (Contains(text, "\"orrery.")) return LogFormat::kRecord;
+  if (Contains(text, "\"traceEvents\"") || Contains(text, "\"ph\"")) return LogFormat::kTrace;
+  if (Contains(text, "\"out_of_place\"") || Contains(text, "\"in_place\""))
+    return LogFormat::kNccl;
+  RefuseLog(source, "JSON, but neither a Chrome trace nor a record of this program",
+            "readable are traces with 'traceEvents' and what plan run, simulate and predict write "
+            "with --json");
+}
+
+// What one line speaks for; false: nothing.
+bool FormatOfLine(std::string_view line, LogFormat* format) {
+  const auto is = [&](LogFormat found) { return *format = found, true; };
+  if (Contains(line, "elapsed time per iteration")) return is(LogFormat::kMegatron);
+  if (Contains(line, "algbw") && Contains(line, "busbw")) return is(LogFormat::kNccl);
+  if (Contains(line, "SamplesPerSec=") || Contains(line, "iter time (s)") ||
+      (Contains(line, "time (ms)") && Contains(line, "microstep")))
+    return is(LogFormat::kDeepSpeed);
+  if (FindCounted(line, "iter ") != std::string_view::npos && Contains(line, "loss") &&
+      Contains(line, "time "))
+    return is(LogFormat::kNanoGpt);
+  if (FindCounted(line, "step ") != std::string_view::npos && Contains(line, "loss") &&
+      Contains(line, " ms"))
+    return is(LogFormat::kLlmC);
+  return false;
+}
+
+// The first line with something in it names columns, one with a unit.
+bool StartsAsCsv(const Source& source) {
+  bool decided = false, csv = false;
+  ForEachLine(source, [&](const LogLine& line) {
+    const std::string_view text = Trimmed(line.text);
+    if (decided || text.empty() || text.front() == '#') return;
+    decided = true;
+    csv = Contains(text, ",") && !Contains(text, "|") && !Contains(text, ":") &&
+          (Contains(text, "[") || Contains(text, "time") || Contains(text, "step"));
+  });
+  return csv;
+}
+
+}  // namespace
+
+LogFormat FormatOf(const SourcePtr& source) {
+  const std::size_t first = source->text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos)
+    RefuseLog(source, "the file is empty: no measurement in it", "");
+  const std::string_view rest = std::string_view(source->text).substr(first);
+  if (rest.front() == '{' || rest.starts_with("[{") || rest.starts_with("[\n"))
+    return FormatOfJson(source);
+  std::array<int, 8> votes{};
+  ForEachLine(*source, [&](const LogLine& line) {
+    LogFormat format{};
+    if (FormatOfLine(line.text, &format)) ++votes[static_cast<std::size_t>(format)];
+  });
+  std::size_t most = 0;
+  for (std::size_t i = 1; i < votes.size(); ++i) {
+    if (votes[i] > votes[most]) most = i;
+  }
+  if (votes[most] > 0) return static_cast<LogFormat>(most);
+  if (StartsAsCsv(*source)) return LogFormat::kCsv;
+  RefuseLog(source, "no line of this file is a measurement in a format that is known",
+            "known are the logs of Megatron-LM, DeepSpeed, llm.c, nanoGPT and nccl-tests, CSV with "
+            "units in its header, Chrome traces and this program's own records");
+}
+
+}  // namespace orrery::measured

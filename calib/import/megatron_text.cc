@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the iteration lines of Megatron-LM and Megatron-DeepSpeed, and their timers.
+//
+//   iteration 100/ 500 | consumed samples: 800 | elapsed time per iteration (ms): 537.3 | ...
+// Older versions print "lm loss 7.4" without a colon, newer ones a date in front, throughput per
+// GPU behind the time; Megatron-DeepSpeed has seconds, samples per second and TFLOPs. Timers:
+//   time (ms) | forward-compute: 123.4 | backward-compute: 234.5 |
+//   (min, max) time across ranks (ms):
+//       forward-backward ...............: (498.12, 499.87)
+#include <fmt/format.h>
+
+#include "calib/import/log_lines.h"
+#include "calib/import/training_log.h"
+
+namespace orrery::measured {
+namespace {
+
+constexpr std::string_view kElapsed = "elapsed time per iteration";
+constexpr std::string_view kRangeTitle = "time across ranks (ms)";
+
+// "lm loss: 7.4" or "lm loss 7.4".
+struct Field {
+  std::string_view key, value;
+};
+Field SplitField(std::string_view text) {
+  std::size_t at = text.rfind(':');
+  if (at == std::string_view::npos) at = text.rfind(' ');
+  if (at == std::string_view::npos) return {text, ""};
+  return {Trimmed(text.substr(0, at)), Trimmed(text.substr(at + 1))};
+}
+
+class MegatronReader {
+ public:
+  explicit MegatronReader(const SourcePtr& source) {
+    log_.source = source;
+    log_.format = LogFormat::kMegatron;
+  }
+
+  TrainingLog Read() {
+    ForEachLine(*log_.source, [&](const LogLine& line) { ReadLine(line); });
+    FinishLog(
+        "Megatron-LM prints a line 'iteration N/ M | ... | elapsed time per iteration (ms): T'",
+        &log_);
+    return std::move(log_);
+  }
+
+ private:
+  void ReadLine(const LogLine& line) {
+    if (Contains(line.text, kRangeTitle)) {
+      in_ranges_ = true;
+    } else if (Contains(line.text, "time (ms) |")) {
+      ReadTimers(line);
+    } else if (Contains(line.text, kElapsed) || StartsRow(line.text)) {
+      in_ranges_ = false;
+      ReadRow(line);
+    } else if (in_ranges_) {
+      in_ranges_ = ReadRange(line);
+    }
+  }
+
+  static bool StartsRow(std::string_view text) {
+    const std::size_t at = FindCounted(text, "iteration");
+    if (at == std::string_view::npos) return false;
+    LineCursor cursor(text.substr(at));
+    return cursor.Literal("iteration") && cursor.Whole() && cursor.Literal("/") &&
+           Contains(text, "|");
+  }
+
+  void Garbled(const LogLine& line, std::string_view part, const std::string& why) {
+    const auto offset = part.empty() ? 0 : part.data() - line.text.data();
+    AddGarbled(line.number, line.column + static_cast<int>(offset), why, &log_);
+  }
+
+  void ReadRow(const LogLine& line) {
+    StepSample step;
+    step.line = line.number;
+    const std::vector<std::string_view> fields = SplitAt(line.text, '|');
+    LineCursor cursor(fields[0]);
+    if (cursor.Behind("iteration")) step.step = cursor.Whole().value_or(-1);
+    if (step.step < 0) return Garbled(line, "", "an iteration line without its number");
+    for (std::size_t i = 1; i < fields.size(); ++i) {
+      if (!ReadField(SplitField(fields[i]), &step)) {
+        return Garbled(line, fields[i], fmt::format("'{}' is no time or rate above zero",
+                                                    fields[i].substr(0, 60)));
+      }
+    }
+    if (!step.seconds)
+      return Garbled(line, "", "an iteration line without 'elapsed time per iteration'");
+    log_.steps.push_back(step);
+  }
+
+  // False: the field is one that counts and cannot be read.
+  static bool ReadField(const Field& field, StepSample* step) {
+    const auto [key, value] = field;
+    const auto positive = [&](double unit) { return DurationIn(value, unit); };
+    if (key == "elapsed time per iteration (ms)") return (step->seconds = positive(1e-3)).has_value();
+    if (key == "elapsed time per iteration (s)") return (step->seconds = positive(1)).has_value();
+    if (key == "global batch size") {
+      step->samples = AmountIn(value);
+      return step->samples && *step->samples > 0;
+    }
+    if (key == "lm loss") step->loss = AmountIn(value);  // "nan" is none
+    if (key == "samples per second") step->samples_per_s = AmountIn(value);
+    if (key == "throughput per GPU (TFLOP/s/GPU)" || key == "TFLOPs") {
+      const auto tera = AmountIn(value);
+      if (tera) step->flops_per_gpu = *tera * 1e12;
+    }
+    return true;
+  }
+
+  void ReadTimers(const LogLine& line) {
+    const std::size_t from = line.text.find("time (ms) |") + 11;
+    bool any = false;
+    for (const std::string_view text : SplitAt(line.text.substr(from), '|')) {
+      if (text.empty()) continue;
+      const Field field = SplitField(text);
+      const std::optional<double> ms = AmountIn(field.value);
+      if (!ms || *ms < 0 || *ms > kLongestSeconds * 1e3)
+        return Garbled(line, text, fmt::format("'{}' is no timer", text.substr(0, 60)));
+      log_.terms.push_back({std::string(field.key), *ms * 1e-3, -1, line.number});
+      any = true;
+    }
+    if (!any) Garbled(line, "", "a line of timers without one");
+  }
+
+  // "forward-compute ....: (1.2, 3.4)": the slowest rank. False: the list has ended.
+  bool ReadRange(const LogLine& line) {
+    const std::size_t dots = line.text.find("..");
+    const std::size_t colon = line.text.find(':', dots);
+    if (dots == std::string_view::npos || colon == std::string_view::npos) return false;
+    LineCursor cursor(line.text.substr(colon));
+    std::optional<double> least, most;
+    if (cursor.Literal(":") && cursor.Literal("(")) least = cursor.Number();
+    if (least && cursor.Literal(",")) most = cursor.Number();
+    if (!most || !cursor.Literal(")") || *most < 0 || *most > kLongestSeconds * 1e3) {
+      Garbled(line, "", "a timer without '(least, most)'");
+      return true;
+    }
+    const std::string_view name = SplitAt(line.text.substr(0, dots), ':').back();  // no prefix
+    log_.terms.push_back({std::string(name), *most * 1e-3, -1, line.number});
+    return true;
+  }
+
+  TrainingLog log_;
+  bool in_ranges_ = false;  // below the title of a list of timers
+};
+
+}  // namespace
+
+TrainingLog ReadMegatron(const SourcePtr& source) { return MegatronReader(source).Read(); }
+
+}  // namespace orrery::measured

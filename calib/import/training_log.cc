@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all readers of training logs share, names, and the choice of the reader.
+#include "calib/import/training_log.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "calib/import/log_lines.h"
+
+namespace orrery::measured {
+namespace {
+
+constexpr std::size_t kMostNamed = 100;  // garbled lines that are kept; all are counted
+constexpr std::size_t kMostLogBytes = std::size_t{1} << 30;
+
+constexpr std::pair<const char*, Work> kWorkNames[kWorks] = {
+    {"product", Work::kProduct},           {"attention", Work::kAttention},
+    {"element-wise", Work::kElementwise},  {"optimizer", Work::kOptimizer},
+    {"collective", Work::kCollective},     {"send and receive", Work::kPointToPoint},
+    {"copy", Work::kCopy},                 {"other", Work::kOther}};
+
+constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
+    {"Megatron-LM", LogFormat::kMegatron},
+    {"DeepSpeed", LogFormat::kDeepSpeed},
+    {"llm.c", LogFormat::kLlmC},
+    {"nanoGPT", LogFormat::kNanoGpt},
+    {"CSV", LogFormat::kCsv},
+    {"trace", LogFormat::kTrace},
+    {"record", LogFormat::kRecord},
+    {"nccl-tests", LogFormat::kNccl}};
+
+}  // namespace
+
+std::span<const std::pair<const char*, Work>> WorkNames() { return kWorkNames; }
+const char* Name(Work work) { return kWorkNames[static_cast<int>(work)].first; }
+std::span<const std::pair<const char*, LogFormat>> LogFormatNames() { return kFormatNames; }
+const char* Name(LogFormat format) { return kFormatNames[static_cast<int>(format)].first; }
+
+SourcePtr ReadLogSource(const std::string& path) {
+  const gzFile file = gzopen(path.c_str(), "rb");  // reads plain files as they are
+  if (file == nullptr || gzdirect(file) != 0) {
+    if (file != nullptr) gzclose(file);
+    return ReadSource(path, kMostLogBytes);
+  }
+  Source source{path, ""};
+  std::string chunk(std::size_t{1} << 20, '\0');
+  int count = 0;
+  while ((count = gzread(file, chunk.data(), static_cast<unsigned>(chunk.size()))) > 0 &&
+         source.text.size() <= kMostLogBytes)
+    source.text.append(chunk, 0, static_cast<std::size_t>(count));
+  const bool whole = gzclose(file) == Z_OK && count == 0;
+  if (source.text.size() > kMostLogBytes)
+    throw InputError(fmt::format("{} holds more than 1 GiB", path));
+  if (!whole) throw InputError(fmt::format("{} is cut off or damaged: gzip cannot read it", path));
+  return std::make_shared<Source>(std::move(source));
+}
+
+TrainingLog ReadTrainingLog(const SourcePtr& source) {
+  switch (FormatOf(source)) {
+    case LogFormat::kMegatron:
+      return ReadMegatron(source);
+    case LogFormat::kDeepSpeed:
+      return ReadDeepSpeed(source);
+    case LogFormat::kLlmC:
+      return ReadLlmC(source);
+    case LogFormat::kNanoGpt:
+      return ReadNanoGpt(source);
+    case LogFormat::kCsv:
+      return ReadStepCsv(source);
+    case LogFormat::kTrace:
+      return ReadTrace(source);
+    case LogFormat::kRecord:
+      return ReadRecord(source);
+    case LogFormat::kNccl:
+      break;
+  }
+  RefuseLog(source, "these are times of collectives, by nccl-tests, not of training steps",
+            "plan bench compares them");
+}
+
+std::optional<double> MedianStep(const TrainingLog& log) {
+  std::vector<double> seconds;
+  for (const StepSample& step : log.steps) {
+    if (step.seconds) seconds.push_back(*step.seconds);
+  }
+  if (seconds.empty()) return std::nullopt;
+  if (seconds.size() > 1) seconds.erase(seconds.begin());
+  std::sort(seconds.begin(), seconds.end());
+  const std::size_t half = seconds.size() / 2;
+  return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+}
+
+void RefuseLog(const SourcePtr& source, const std::string& why, const std::string& hint) {
+  std::vector<Diagnostic> one(1);
+  one[0].where.source = source;
+  one[0].message = why;
+  one[0].hint = hint;
+  throw InputError(std::move(one));
+}
+
+void AddGarbled(int line, int column, const std::string& why, TrainingLog* log) {
+  ++log->garbled_lines;
+  if (log->garbled.size() < kMostNamed)
+    log->garbled.push_back({{log->source, line, column}, why, ""});
+}
+
+void FinishLog(const std::string& hint, TrainingLog* log) {
+  if (!log->steps.empty() || !log->terms.empty() || !log->spans.empty()) return;
+  const int64_t garbled = log->garbled_lines;
+  Diagnostics diagnostics;
+  diagnostics.Error({log->source, 0, 0},
+                    garbled == 0 ? std::string("there is no measurement in this file")
+                                 : fmt::format("no measurement could be read, {} line{} garbled",
+                                               garbled, garbled == 1 ? " is" : "s are"),
+                    hint);
+  for (const Diagnostic& one : log->garbled) diagnostics.Error(one.where, one.message, one.hint);
+  diagnostics.ThrowIfAny();
+}
+
+}  // namespace orrery::measured

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the logs and traces of training programs measured, in one shape.
+//
+// Text logs (one parser each): Megatron-LM, DeepSpeed, llm.c, nanoGPT, CSV with units in its header.
+// JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's records.
+// A line that looks like a measurement and is none is counted and named; a file without a single
+// measurement is an InputError. Rows may stand among other output and behind prefixes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/input/diagnostics.h"
+
+namespace orrery::measured {
+
+// A line on a step, or on the mean of several; at least one of the figures is there.
+struct StepSample {
+  int64_t step = -1;              // as the log counts; -1: it does not
+  std::optional<double> seconds;  // of one optimizer step
+  std::optional<double> samples_per_s, tokens_per_s;
+  std::optional<double> samples;        // of one step: the global batch
+  std::optional<double> loss;           // absent: not printed, or no number
+  std::optional<double> mfu;            // 0 to 1, by the program's own convention
+  std::optional<double> flops_per_gpu;  // FLOP/s, likewise
+  std::optional<double> peak_bytes;     // of the allocator
+  int line = 0;
+};
+
+// A named part of a step as the program's timers saw it.
+struct TermSample {
+  std::string name;  // "forward_microstep"
+  double seconds = 0;
+  int64_t rank = -1;  // -1: not said
+  int line = 0;
+};
+
+// What a kernel or an operation works at.
+enum class Work {
+  kProduct,
+  kAttention,
+  kElementwise,
+  kOptimizer,
+  kCollective,
+  kPointToPoint,
+  kCopy,
+  kOther
+};
+inline constexpr int kWorks = 8;
+std::span<const std::pair<const char*, Work>> WorkNames();  // "product", in the order of the enum
+const char* Name(Work work);
+
+// One operation of a trace.
+struct SpanSample {
+  std::string name;
+  Work work = Work::kOther;
+  int64_t rank = 0;
+  std::string stream;  // "stream 0 compute", or the thread's number
+  std::string phase;   // "fwd"; "": the trace does not say
+  double begin = 0;    // seconds on the trace's clock
+  double seconds = 0;
+  int line = 0;
+};
+
+enum class LogFormat {
+  kMegatron,
+  kDeepSpeed,
+  kLlmC,
+  kNanoGpt,
+  kCsv,
+  kTrace,   // of PyTorch's profiler or of this project
+  kRecord,  // --json of plan run, simulate, predict
+  kNccl,    // nccl-tests; read with ReadNcclLog
+};
+std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
+const char* Name(LogFormat format);
+
+struct TrainingLog {
+  SourcePtr source;
+  LogFormat format = LogFormat::kCsv;
+  bool own = false;    // written by this project
+  std::string digest;  // of the plan; "": not said
+  std::vector<StepSample> steps;
+  std::vector<TermSample> terms;
+  std::vector<SpanSample> spans;
+  std::vector<Diagnostic> garbled;  // the first hundred of them
+  int64_t garbled_lines = 0;
+};
+
+// By content, never by name. Throws InputError: nothing that is known.
+LogFormat FormatOf(const SourcePtr& source);
+
+// A file, also one that gzip compressed.
+SourcePtr ReadLogSource(const std::string& path);
+
+// Reads any of them but kNccl, which is refused with a hint. Throws InputError.
+TrainingLog ReadTrainingLog(const SourcePtr& source);
+
+TrainingLog ReadMegatron(const SourcePtr& source);
+TrainingLog ReadDeepSpeed(const SourcePtr& source);
+TrainingLog ReadLlmC(const SourcePtr& source);
+TrainingLog ReadNanoGpt(const SourcePtr& source);
+TrainingLog ReadStepCsv(const SourcePtr& source);
+TrainingLog ReadTrace(const SourcePtr& source);
+TrainingLog ReadRecord(const SourcePtr& source);
+
+// Median seconds of a step; several steps: without the first, which warms up. Absent: none timed.
+std::optional<double> MedianStep(const TrainingLog& log);
+
+// Shared by the readers.
+[[noreturn]] void RefuseLog(const SourcePtr& source, const std::string& why,
+                            const std::string& hint);
+void AddGarbled(int line, int column, const std::string& why, TrainingLog* log);
+void FinishLog(const std::string& hint, TrainingLog* log);  // throws when nothing was measured
+
+}  // namespace orrery::measured

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logs and traces of training programs: one sample of each, and what is wrong in the wild.
+#include "calib/import/training_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "calib/import/kernel_names.h"
+
+namespace orrery::measured {
+namespace {
+
+using testing::HasSubstr;
+
+SourcePtr Told(const std::string& text) {
+  return std::make_shared<Source>(Source{"train.log", text});
+}
+
+TrainingLog SampleLog(const std::string& name) {
+  return ReadTrainingLog(
+      ReadLogSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name));
+}
+
+std::string Refusal(const std::string& text) {
+  try {
+    ReadTrainingLog(Told(text));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::map<std::string, double> TermsOf(const TrainingLog& log) {
+  std::map<std::string, double> terms;
+  for (const TermSample& term : log.terms) terms[term.name] = term.seconds;
+  return terms;
+}
+
+TEST(Megatron, ReadsTheOlderLines) {
+  const TrainingLog log = SampleLog("megatron-old.txt");
+  EXPECT_EQ(log.format, LogFormat::kMegatron);
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 3u);
+  EXPECT_EQ(log.steps[0].step, 100);
+  EXPECT_DOUBLE_EQ(*log.steps[0].seconds, 0.6402);
+  EXPECT_DOUBLE_EQ(*log.steps[1].loss, 8.3001);
+  EXPECT_FALSE(log.steps[2].loss);
+  EXPECT_EQ(log.steps[2].line, 6);
+  EXPECT_DOUBLE_EQ(TermsOf(log).at("backward-compute"), 0.4021);
+  EXPECT_NEAR(*MedianStep(log), 0.63915, 1e-12);
+}
+
+TEST(Megatron, ReadsTheNewerLinesAndTimerRanges) {
+  const TrainingLog log = SampleLog("megatron-new.txt");
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 3u);
+  EXPECT_EQ(*log.steps[1].samples, 512);
+  EXPECT_DOUBLE_EQ(*log.steps[1].flops_per_gpu, 320.2e12);
+  EXPECT_EQ(log.terms.size(), 3u);
+  EXPECT_DOUBLE_EQ(TermsOf(log).at("all-grads-sync"), 12.07e-3);
+}
+
+TEST(Megatron, SecondsPerIterationAndSamplesPerSecond) {
+  const TrainingLog log = ReadTrainingLog(
+      Told(" iteration 7/ 9 | consumed samples: 7 | elapsed time per iteration (s): 73.47 | lm "
+           "loss: 2.1 | samples per second: 27.876 | TFLOPs: 155.1 |\n"));
+  EXPECT_DOUBLE_EQ(*log.steps[0].seconds, 73.47);
+  EXPECT_DOUBLE_EQ(*log.steps[0].samples_per_s, 27.876);
+  EXPECT_DOUBLE_EQ(*log.steps[0].flops_per_gpu, 155.1e12);
+}
+
+TEST(Megatron, NamesGarbledLines) {
+  const TrainingLog log = ReadTrainingLog(
+      Told(" iteration 1/ 9 | elapsed time per iteration (ms): 10.5 | lm loss: 2 |\n"
+           " iteration 2/ 9 | elapsed time per iteration (ms): 1o.5 | lm loss: 2 |\n"
+           " iteration 3/ 9 | lm loss: 2 |\n"
+           " iterat on 4/ 9 | elapsed time per iteration (ms): 10.5 |\n"
+           "time (ms) | forward: | backward: 3\n"));
+  EXPECT_EQ(log.steps.size(), 1u);
+  ASSERT_EQ(log.garbled_lines, 4);
+  EXPECT_THAT(Render(log.garbled, false), HasSubstr("train.log:2:19: error: 'elapsed time per"));
+  EXPECT_EQ(log.garbled[3].where.line, 5);
+}
+
+TEST(DeepSpeed, ReadsOlderLinesAmongProgressBars) {
+  const TrainingLog log = SampleLog("deepspeed-old.txt");
+  EXPECT_EQ(log.format, LogFormat::kDeepSpeed);
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 2u);
+  EXPECT_EQ(log.steps[1].step, 20);
+  EXPECT_DOUBLE_EQ(*log.steps[1].samples_per_s, 318.25);
+  EXPECT_DOUBLE_EQ(*log.steps[1].peak_bytes, 12.25 * 1073741824);
+  EXPECT_FALSE(log.steps[1].seconds);
+  EXPECT_EQ(log.terms.size(), 10u);
+  EXPECT_DOUBLE_EQ(TermsOf(log).at("backward_allreduce_microstep"), 4.05e-3);
+  EXPECT_EQ(log.terms[0].rank, 0);
+}
+
+TEST(DeepSpeed, ReadsNewerLinesAndThePipelineEngine) {
+  const TrainingLog log = SampleLog("deepspeed-new.txt");
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 3u);
+  EXPECT_DOUBLE_EQ(*log.steps[0].samples_per_s, 17.64);  // of these steps, not of the whole run
+  EXPECT_EQ(log.steps[1].step, 20);
+  EXPECT_DOUBLE_EQ(*log.steps[2].seconds, 1.234);
+  EXPECT_EQ(log.steps[2].step, 30);
+  EXPECT_DOUBLE_EQ(TermsOf(log).at("fwd_microstep"), 0.1102);
+}
+
+TEST(DeepSpeed, TwoRecordsInOneLineAreTwo) {
+  const std::string one = "[timer.py:191:stop] 0/10, SamplesPerSec=6.5, MaxMemAllocated=1GB";
+  EXPECT_EQ(ReadDeepSpeed(Told(one + one)).steps.size(), 2u);
+  const TrainingLog cut = ReadDeepSpeed(Told(one + "\n[timer.py:1:stop] 0/20, MemAllocated=1GB"));
+  EXPECT_EQ(cut.garbled_lines, 1);
+  EXPECT_EQ(cut.garbled[0].where.line, 2);
+}
+
+TEST(LlmC, ReadsItsThreePrograms) {
+  const TrainingLog log = SampleLog("llmc.txt");
+  EXPECT_EQ(log.format, LogFormat::kLlmC);
+  ASSERT_EQ(log.steps.size(), 3u);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 1.7814);
+  EXPECT_DOUBLE_EQ(*log.steps[1].mfu, 0.579);
+  EXPECT_DOUBLE_EQ(*log.steps[1].tokens_per_s, 294310);
+  EXPECT_DOUBLE_EQ(*log.steps[2].loss, 10.800112);
+  const TrainingLog others = SampleLog("llmc-fp32.txt");
+  ASSERT_EQ(others.steps.size(), 3u);
+  EXPECT_DOUBLE_EQ(*others.steps[0].tokens_per_s, 50769);
+  EXPECT_DOUBLE_EQ(*others.steps[2].seconds, 2.311302);
+  EXPECT_EQ(log.garbled_lines + others.garbled_lines, 0);
+}
+
+TEST(NanoGpt, ReadsIterationsAndLeavesEvaluationsOut) {
+  const TrainingLog log = SampleLog("nanogpt.txt");
+  EXPECT_EQ(log.format, LogFormat::kNanoGpt);
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  ASSERT_EQ(log.steps.size(), 4u);
+  EXPECT_FALSE(log.steps[0].mfu);
+  EXPECT_NEAR(*log.steps[2].seconds, 0.2453, 1e-12);
+  EXPECT_NEAR(*MedianStep(log), 0.2457, 1e-12);
+}
+
+TEST(StepCsv, TakesUnitsFromItsHeader) {
+  const TrainingLog log = SampleLog("steps.csv");
+  EXPECT_EQ(log.format, LogFormat::kCsv);
+  ASSERT_EQ(log.steps.size(), 3u);
+  EXPECT_DOUBLE_EQ(*log.steps[1].seconds, 0.4017);
+  EXPECT_DOUBLE_EQ(*log.steps[1].mfu, 0.39);
+  EXPECT_DOUBLE_EQ(*log.steps[1].peak_bytes, 31.5 * 1073741824);
+  EXPECT_EQ(log.terms.size(), 6u);
+  const TrainingLog garbled = ReadStepCsv(Told("step,time [s]\n1,2\n2,x\n3\n4,-1\n5,\n"));
+  EXPECT_EQ(garbled.steps.size(), 1u);
+  EXPECT_EQ(garbled.garbled_lines, 4);
+  EXPECT_THAT(Refusal("step,step_time,loss\n1,2,3\n"), HasSubstr("has no unit of time"));
+  EXPECT_THAT(Refusal("step,loss\n1,2\n"), HasSubstr("no column is a time"));
+}
+
+TEST(Traces, ReadsKernelsByClassAndProfilerSteps) {
+  const TrainingLog log = SampleLog("kineto.json");
+  EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+  EXPECT_FALSE(log.own);
+  ASSERT_EQ(log.steps.size(), 2u);
+  EXPECT_EQ(log.steps[0].step, 5);
+  EXPECT_NEAR(*log.steps[0].seconds, 900.5e-6, 1e-15);
+  ASSERT_EQ(log.spans.size(), 6u);
+  const Work kinds[] = {Work::kProduct,    Work::kAttention, Work::kElementwise,
+                        Work::kCollective, Work::kCopy,      Work::kOptimizer};
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(log.spans[i].work, kinds[i]) << log.spans[i].name;
+  EXPECT_EQ(log.spans[0].line, 10);
+  EXPECT_EQ(log.spans[0].rank, 3);
+  EXPECT_EQ(log.spans[3].stream, "20");
+  EXPECT_NEAR(log.spans[0].seconds, 300e-6, 1e-15);
+}
+
+const std::string kOwn =
+    R"({"schemaVersion": 1, "digest": "abc", "traceEvents": [
+{"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "args": {"name": "stream 0 compute"}},
+{"ph": "X", "cat": "kernel", "name": "mm", "pid": 1, "tid": 0, "ts": 10, "dur": 5, "args": {"phase": "forward"}},
+{"ph": "X", "cat": "kernel", "name": "all_reduce", "pid": 1, "tid": 1, "ts": 20, "dur": 4.5, "args": {"phase": "grad_reduce"}})";
+
+TEST(Traces, ReadsItsOwn) {
+  const TrainingLog log = ReadTrainingLog(Told(kOwn + "]}"));
+  EXPECT_TRUE(log.own);
+  EXPECT_EQ(log.digest, "abc");
+  ASSERT_EQ(log.spans.size(), 2u);
+  EXPECT_EQ(log.spans[0].stream, "stream 0 compute");
+  EXPECT_EQ(log.spans[0].phase, "forward");
+  EXPECT_EQ(log.spans[1].work, Work::kCollective);
+  EXPECT_NEAR(*MedianStep(log), 14.5e-6, 1e-15);
+}
+
+TEST(Traces, ABrokenEndAndBrokenEventsAreNamed) {
+  const TrainingLog cut = ReadTrainingLog(Told(kOwn + ",\n{\"ph\": \"X\", \"na"));
+  EXPECT_EQ(cut.spans.size(), 2u);
+  EXPECT_EQ(cut.digest, "abc");
+  ASSERT_EQ(cut.garbled_lines, 1);
+  EXPECT_EQ(cut.garbled[0].where.line, 5);
+  const TrainingLog odd = ReadTrainingLog(
+      Told(kOwn + ",\n{\"name\": \"mm\"}, 7,\n{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": "
+                  "\"mm\", \"ts\": \"x\", \"dur\": 1}]}"));
+  EXPECT_EQ(odd.garbled_lines, 3);
+  EXPECT_EQ(odd.spans.size(), 2u);
+}
+
+TEST(Records, AreReadByTheirSchema) {
+  const TrainingLog run = ReadTrainingLog(Told(
+      R"({"schema": "orrery.run/1", "digest": "d1", "samples_per_step": 8, "tokens_per_step": 64,
+"per_rank": [{"rank": 0, "compute_s": 0.5}],
+"steps": [{"step": 1, "seconds": 2.0, "loss": 3}, {"step": 2, "seconds": 1.0, "loss": null},
+{"step": 3}]})"));
+  EXPECT_EQ(run.digest, "d1");
+  ASSERT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(*run.steps[1].tokens_per_s, 64);
+  EXPECT_EQ(run.garbled_lines, 1);
+  EXPECT_EQ(run.garbled[0].where.line, 4);
+  EXPECT_EQ(TermsOf(run).at("compute"), 0.5);
+  const TrainingLog predicted = ReadTrainingLog(Told(
+      R"({"schema": "orrery.simulate/1", "prediction": {"step_time_s": 1.5, "global_batch": 8,
+"breakdown": {"compute_s": 1.25, "bubble_s": 0.25}}})"));
+  EXPECT_EQ(*MedianStep(predicted), 1.5);
+  EXPECT_EQ(TermsOf(predicted).at("bubble"), 0.25);
+  EXPECT_THAT(Refusal(R"({"schema": "orrery.search/1"})"), HasSubstr("orrery.search/1"));
+}
+
+TEST(Formats, EverySampleIsToldApartAndReadWhole) {
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) +
+                                                               "/calib/import/samples")) {
+    const SourcePtr source = ReadLogSource(entry.path().string());
+    const LogFormat format = FormatOf(source);
+    const bool nccl = entry.path().filename().string().starts_with("nccl");
+    EXPECT_EQ(format == LogFormat::kNccl, nccl) << entry.path();
+    if (nccl) {
+      EXPECT_THROW(ReadTrainingLog(source), InputError);
+      continue;
+    }
+    const TrainingLog log = ReadTrainingLog(source);
+    EXPECT_EQ(log.garbled_lines, 0) << Render(log.garbled, false);
+    EXPECT_FALSE(log.steps.empty()) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 9);
+}
+
+TEST(Formats, WhatNobodyKnowsIsAnErrorWithAHint) {
+  for (const char* text : {"", "\n \n", "hello\n", "a,b\n1,2\n", "{\"a\": 1}", "<html>step 3</html>",
+                           "NCCL WARN out of memory\n"}) {
+    EXPECT_THAT(Refusal(text), HasSubstr("train.log")) << text;
+  }
+  EXPECT_THAT(Refusal("hello\n"), HasSubstr("known are the logs of Megatron-LM"));
+  EXPECT_THAT(Refusal("{\"traceEvents\": []}"), HasSubstr("no measurement"));
+  EXPECT_THAT(Refusal("iter 3: loss 2, time abc ms\n"), HasSubstr("1 line is garbled"));
+}
+
+TEST(KernelNames, OpsOfPlansAreKnown) {
+  Work work = Work::kOther;
+  EXPECT_TRUE(WorkOfOp("attn_bwd", &work));
+  EXPECT_EQ(work, Work::kAttention);
+  EXPECT_FALSE(WorkOfOp("attn_bwdx", &work));
+  EXPECT_EQ(WorkOfKernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"), Work::kPointToPoint);
+  EXPECT_EQ(WorkOfKernel("something new"), Work::kOther);
+}
+
+TEST(RealLogs, OfTheSeedDocuments) {
+  const std::filesystem::path seeds =
+      std::filesystem::path(ORRERY_SOURCE_DIR) / ".." / "shared" / "seeds";
+  if (!std::filesystem::exists(seeds)) GTEST_SKIP() << "../shared/seeds is not here";
+  const TrainingLog habana =
+      ReadTrainingLog(ReadLogSource((seeds / "001_bcc2b871e06c59be.txt").string()));
+  EXPECT_EQ(habana.format, LogFormat::kDeepSpeed);
+  EXPECT_EQ(habana.garbled_lines, 0) << Render(habana.garbled, false);
+  EXPECT_EQ(habana.steps.size(), 82u);
+  EXPECT_NEAR(*habana.steps[0].samples_per_s, 6195.98, 0.01);
+  const TrainingLog megatron =
+      ReadTrainingLog(ReadLogSource((seeds / "003_fff2cfb7cc82223d.txt").string()));
+  EXPECT_EQ(megatron.format, LogFormat::kMegatron);
+  ASSERT_EQ(megatron.steps.size(), 1u);
+  EXPECT_NEAR(*megatron.steps[0].seconds, 0.5373, 1e-12);
+  EXPECT_EQ(*megatron.steps[0].samples, 8);
+}
+
+}  // namespace
+}  // namespace orrery::measured

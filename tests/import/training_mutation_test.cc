@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Property: whatever a training log holds, reading it ends with measurements or with an InputError,
+// every figure that comes out is one, and no row disappears.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "calib/import/training_log.h"
+
+namespace orrery::measured {
+namespace {
+
+using Dice = std::mt19937_64;
+
+std::size_t Roll(Dice& dice, std::size_t bound) { return bound == 0 ? 0 : dice() % bound; }
+
+std::vector<std::string> SeedLogs() {
+  std::vector<std::string> texts = {
+      R"({"schema": "orrery.run/1", "digest": "d", "tokens_per_step": 64, "per_rank": [{"rank": 0, "wait_s": 0.5}],
+"steps": [{"step": 1, "seconds": 2.0, "loss": 3}, {"step": 2, "seconds": 1.0}]})",
+      R"({"schema": "orrery.simulate/1", "prediction": {"step_time_s": 1.5, "breakdown": {"bubble_s": 1e-3}}})",
+      R"([{"ph": "X", "cat": "kernel", "name": "mm", "pid": 1, "tid": 0, "ts": 1, "dur": 5, "args": {"phase": "forward"}}])"};
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) +
+                                                               "/calib/import/samples")) {
+    if (!entry.path().filename().string().starts_with("nccl"))
+      texts.push_back(ReadSource(entry.path().string())->text);
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
+
+std::string Damaged(Dice& dice, const std::vector<std::string>& seeds) {
+  std::string text = seeds[Roll(dice, seeds.size())];
+  const std::string& other = seeds[Roll(dice, seeds.size())];
+  for (std::size_t rounds = 1 + Roll(dice, 4); rounds > 0; --rounds) {
+    const std::size_t at = Roll(dice, text.size() + 1);
+    switch (Roll(dice, 7)) {
+      case 0:
+        text.resize(at);
+        break;
+      case 1:
+        if (at < text.size()) text[at] ^= static_cast<char>(1u << Roll(dice, 8));
+        break;
+      case 2:
+        text = text.substr(0, at) + other.substr(Roll(dice, other.size()));
+        break;
+      case 3:
+        text.erase(at, Roll(dice, 20));
+        break;
+      case 4:
+        text.insert(at, std::string(Roll(dice, 60), "9e-. #:[{\"|\n\r,"[Roll(dice, 14)]));
+        break;
+      case 5:
+        text.insert(at, other.substr(Roll(dice, other.size()), Roll(dice, 200)));
+        break;
+      default:
+        text.insert(at, "1e308");
+        break;
+    }
+  }
+  return text;
+}
+
+void ExpectSane(const TrainingLog& log) {
+  ASSERT_FALSE(log.steps.empty() && log.terms.empty() && log.spans.empty());
+  ASSERT_GE(log.garbled_lines, static_cast<int64_t>(log.garbled.size()));
+  for (const StepSample& step : log.steps) {
+    ASSERT_TRUE(step.seconds || step.samples_per_s || step.tokens_per_s);
+    const double seconds = step.seconds.value_or(1);
+    ASSERT_TRUE(seconds > 0 && std::isfinite(seconds));
+    ASSERT_GE(step.line, 1);
+  }
+  for (const TermSample& term : log.terms)
+    ASSERT_TRUE(term.seconds >= 0 && std::isfinite(term.seconds));
+  for (const SpanSample& span : log.spans)
+    ASSERT_TRUE(span.seconds >= 0 && std::isfinite(span.seconds) && std::isfinite(span.begin));
+}
+
+TEST(TrainingMutations, ReadersNeverCrash) {
+  const std::vector<std::string> seeds = SeedLogs();
+  const char* wanted = std::getenv("ORRERY_MUTATIONS");
+  const std::size_t cases = wanted ? std::strtoull(wanted, nullptr, 10) : 6000;
+  const char* seed = std::getenv("ORRERY_MUTATION_SEED");
+  std::size_t read = 0, refused = 0;
+  for (std::size_t i = 0; i < cases; ++i) {
+    Dice dice((seed ? std::strtoull(seed, nullptr, 10) : 20250117) * 1000003 + i);
+    const auto source = std::make_shared<Source>(Source{"mutated", Damaged(dice, seeds)});
+    SCOPED_TRACE(i);
+    try {
+      ExpectSane(ReadTrainingLog(source));
+      ++read;
+    } catch (const InputError& error) {
+      ++refused;
+      ASSERT_NE(std::string(error.what()).find("error:"), std::string::npos);
+    }
+  }
+  EXPECT_GT(read, cases / 4);
+  EXPECT_GT(refused, cases / 200);
+}
+
+// One character of one row of a text sample becomes another one: still a measurement, or counted.
+TEST(TrainingMutations, NoRowDisappears) {
+  Dice dice(11);
+  for (const char* name : {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt",
+                           "deepspeed-new.txt", "llmc.txt", "nanogpt.txt", "steps.csv"}) {
+    const std::string text = ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" +
+                                        name)->text;
+    const TrainingLog whole = ReadTrainingLog(std::make_shared<Source>(Source{"whole", text}));
+    std::vector<std::size_t> starts = {0};
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') starts.push_back(i + 1);
+    }
+    const auto reader = [&](const SourcePtr& source) {
+      switch (whole.format) {
+        case LogFormat::kMegatron:
+          return ReadMegatron(source);
+        case LogFormat::kDeepSpeed:
+          return ReadDeepSpeed(source);
+        case LogFormat::kLlmC:
+          return ReadLlmC(source);
+        case LogFormat::kNanoGpt:
+          return ReadNanoGpt(source);
+        default:
+          return ReadStepCsv(source);
+      }
+    };
+    for (int n = 0; n < 400; ++n) {
+      const auto line =
+          static_cast<std::size_t>(whole.steps[Roll(dice, whole.steps.size())].line);
+      const std::size_t begin = starts[line - 1], end = starts[line] - 1;
+      std::string changed = text;
+      changed[begin + Roll(dice, end - begin)] = "0123456789.-xe+#"[Roll(dice, 16)];
+      const TrainingLog log = reader(std::make_shared<Source>(Source{"changed", changed}));
+      if (changed[begin] == '#') continue;  // a comment now
+      EXPECT_GE(log.steps.size() + static_cast<std::size_t>(log.garbled_lines), whole.steps.size())
+          << changed.substr(begin, end - begin);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::measured
