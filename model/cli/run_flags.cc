@@ -24,13 +24,26 @@ RunFlags::RunFlags()
             Words::kList, {"mpi", "local"});
   set.Value(&steps, "--steps", "N", "training steps (default 10)");
   set.Value(&seed, "--seed", "N", "other initial weights and samples (default 1)");
-  set.Value(&data, "--data", "NAME", "synthetic (tokens drawn at random) or random-set (features)",
-            Words::kList, {"synthetic", "random-set"});
+  set.Value(&data, "--data", "FILE",
+            "text (a byte a token), tokens (.bin, .u16, .u32), or the name of a source: corpus (a "
+            "small text that comes with this), synthetic (tokens drawn at random; default), "
+            "random-set (features)",
+            Words::kFile);
+  set.Value(&mask_token, "--mask-token", "N",
+            "what hides a token of masked language modelling (default 103 for BERT's vocabulary, "
+            "256 for text that has room for it, else the last token)");
   set.Value(&timeout, "--timeout", "TIME",
             "give up when nothing has come from other ranks for so long (default 120s)");
   set.Value(&lr, "--lr", "RATE", "learning rate (default 1e-3)");
   set.Value(&weight_decay, "--weight-decay", "RATE", "weight decay (default 0.01)");
   set.Value(&clip_norm, "--clip-norm", "NORM", "largest gradient norm, 0: no clipping (default 1)");
+  set.Group("Snapshots");
+  set.Value(&save, "--save", "DIR", "write snapshots into DIR (default: that of --resume)",
+            Words::kFile);
+  set.Value(&save_every, "--save-every", "N", "after every N-th step (default: after the last)");
+  set.Value(&resume, "--resume", "DIR",
+            "go on from the newest whole snapshot in DIR, on any number of ranks and any layout",
+            Words::kFile);
   set.Group("The output");
   set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
   set.Value(&json, "--json", "[FILE]", "as JSON, schema orrery.run/1, instead of text or into FILE",

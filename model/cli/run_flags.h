@@ -13,7 +13,8 @@ struct RunFlags {
   JobFlags job;
   LayoutFlags layout;
   Flag lr, weight_decay, clip_norm;
-  Flag ranks, comm, steps, seed, data, timeout, log_every, json, trace;
+  Flag ranks, comm, steps, seed, data, mask_token, timeout, log_every, json, trace;
+  Flag save, save_every, resume;
   FlagSet set;
 };
 

@@ -8,6 +8,7 @@
 #include "model/ir/plan.h"
 #include "runtime/launch/mpirun.h"
 #include "runtime/launch/plan_facts.h"
+#include "runtime/train/make_source.h"
 
 namespace orrery::cli {
 
@@ -18,7 +19,11 @@ struct RunJob {
   std::string name;    // of the model, or of the plan's file
   std::string layout;  // "tp 2, pp 2"; empty for a plan that was read
   bool over_mpi = false;
-  std::string data;  // source of samples
+  std::string data;       // source of samples: its name, or the file's
+  std::string data_from;  // the name again, or the file's path
+  int64_t mask_token = -1;
+  std::string save, resume;  // folders of snapshots; empty: none
+  int64_t save_every = 0;    // steps; 0: at the end
   int64_t steps = 10;
   uint64_t seed = 1;
   int64_t log_every = 1;
@@ -26,6 +31,14 @@ struct RunJob {
 
   int64_t ranks() const { return plan.mesh.ranks(); }
 };
+
+// What TrainHere opens the data with.
+train::DataSpec DataSpecOf(const RunJob& job);
+
+// Reads --data and --mask-token, and the token file itself; --save, --save-every and --resume, and
+// whether the folders hold what they should. Throws InputError. (run_input.cc)
+void ReadDataFlags(const RunFlags& flags, RunJob* job);
+void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
 
 // Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
 // and a number of ranks that is not the plan's.

@@ -15,24 +15,38 @@
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/peak.h"
 #include "runtime/train/make_source.h"
+#include "runtime/train/snapshot/hook.h"
 
 namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kBehindRun = 2;  // plan run
 
+snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
+  snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
+                                job.data, job.facts.samples, job.timeout_s};
+  options.note = [](const std::string& text) {
+    fmt::print(stderr, "plan run: {}\n", text);
+    std::fflush(stderr);
+  };
+  if (quiet) return options;
+  options.progress = [](const std::string& text) {
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  };
+  return options;
+}
+
 bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Observer* observer) {
-  train::DataSpec spec;
-  spec.seed = job.seed;
-  spec.vocab = job.facts.vocab;
-  spec.token_types = job.facts.token_types;
-  const auto data = train::MakeSource(job.data, spec, job.facts.samples);
+  const auto data = train::MakeSource(job.data_from, DataSpecOf(job), train::ShapeOf(job.plan),
+                                      job.facts.samples);
   launch::TrainOptions options;
   options.steps = job.steps;
   options.execute.seed = job.seed;
   options.execute.deadline_s = job.timeout_s;
   RankObserver hook(job, endpoint, observer);
-  return launch::TrainRank(job.plan, endpoint, data.get(), options, {&hook});
+  snapshot::SnapshotHook snapshots(SnapshotOptions(job, observer->quiet), endpoint, data.get());
+  return launch::TrainRank(job.plan, endpoint, data.get(), options, {&hook, &snapshots});
 }
 
 [[noreturn]] void EndWithFailure(const std::string& why) {

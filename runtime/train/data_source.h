@@ -33,6 +33,11 @@ class DataSource {
   virtual void Load(const ir::Op& op, const LoadPlace& place, std::span<double> out) = 0;
   // Will be called with the step that comes next; a source may begin to read ahead.
   virtual void Prefetch(int64_t step) { (void)step; }
+  // Training goes on behind `steps_done` steps, which have read `samples_done` samples: with
+  // another batch than now, maybe. Called before any load.
+  virtual void Resume(int64_t steps_done, int64_t samples_done) {
+    (void)steps_done, (void)samples_done;
+  }
 };
 
 }  // namespace orrery::train

@@ -105,7 +105,8 @@ void RandomSet::Load(const ir::Op& op, const LoadPlace& place, std::span<double>
     throw DataError("the random set holds features and targets, and the model wants tokens");
   const int64_t width = WidthOf(op, out.size());
   for (int64_t i = 0; i < op.attrs.Int(Attr::kBatch); ++i) {
-    const int64_t sample = ((place.step - 1) * global_batch_ + place.first_sample + i) % samples_;
+    const int64_t sample =
+        (before_ + (place.step - 1) * global_batch_ + place.first_sample + i) % samples_;
     for (int64_t p = 0; p < width; ++p) {
       out[static_cast<std::size_t>(i * width + p)] =
           UniformOf(HashOf({seed_, static_cast<uint64_t>(what), static_cast<uint64_t>(sample),

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing aside, flushing, renaming.
+#include "runtime/train/snapshot/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+namespace orrery::snapshot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBuffer = std::size_t{1} << 20;
+
+std::string Hex(XXH128_hash_t hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+[[noreturn]] void CannotRead(const std::string& path) {
+  throw SnapshotError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+}
+
+class Input {
+ public:
+  explicit Input(const std::string& path)
+      : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_ < 0) CannotRead(path);
+  }
+  ~Input() { close(file_); }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  // As much as there is, up to `bytes`.
+  std::size_t Read(std::byte* to, std::size_t bytes, int64_t at) const {
+    std::size_t done = 0;
+    while (done < bytes) {
+      const ssize_t n = pread(file_, to + done, bytes - done,
+                              static_cast<off_t>(at + static_cast<int64_t>(done)));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) CannotRead(path_);
+      if (n == 0) break;
+      done += static_cast<std::size_t>(n);
+    }
+    return done;
+  }
+
+ private:
+  const std::string& path_;
+  int file_;
+};
+
+}  // namespace
+
+WholeFile::WholeFile(std::string path)
+    : path_(std::move(path)), part_(path_ + ".part"), hash_(XXH3_createState()) {
+  XXH3_128bits_reset(hash_);
+  buffer_.reserve(kBuffer);
+  file_ = open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file_ >= 0) return;
+  XXH3_freeState(hash_);
+  Fail();
+}
+
+WholeFile::~WholeFile() {
+  if (file_ >= 0) {
+    close(file_);
+    unlink(part_.c_str());
+  }
+  XXH3_freeState(hash_);
+}
+
+void WholeFile::Fail() const {
+  throw SnapshotError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)));
+}
+
+void WholeFile::Write(const void* from, std::size_t bytes) {
+  XXH3_128bits_update(hash_, from, bytes);
+  bytes_ += static_cast<int64_t>(bytes);
+  const auto* at = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    const std::size_t n = std::min(bytes, kBuffer - buffer_.size());
+    buffer_.insert(buffer_.end(), at, at + n);
+    if (buffer_.size() == kBuffer) Flush();
+    at += n;
+    bytes -= n;
+  }
+}
+
+void WholeFile::PadTo(int64_t multiple) {
+  const std::vector<std::byte> zeros(
+      static_cast<std::size_t>((multiple - bytes_ % multiple) % multiple));
+  Write(zeros.data(), zeros.size());
+}
+
+void WholeFile::Flush() {
+  std::size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t n = write(file_, buffer_.data() + done, buffer_.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) Fail();
+    done += static_cast<std::size_t>(n);
+  }
+  buffer_.clear();
+}
+
+void WholeFile::Commit() {
+  Flush();
+  if (fsync(file_) != 0) Fail();
+  const int closed = close(std::exchange(file_, -1));
+  if (closed != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    unlink(part_.c_str());
+    errno = error;
+    Fail();
+  }
+  SyncFolder(fs::path(path_).parent_path());
+}
+
+std::string WholeFile::Hash() const { return Hex(XXH3_128bits_digest(hash_)); }
+
+std::string HashOf(const std::string& text) { return Hex(XXH3_128bits(text.data(), text.size())); }
+
+std::string HashOfFile(const std::string& path) {
+  const Input file(path);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
+                                                                      XXH3_freeState);
+  XXH3_128bits_reset(hash.get());
+  std::vector<std::byte> buffer(kBuffer);
+  int64_t at = 0;
+  for (;;) {
+    const std::size_t n = file.Read(buffer.data(), buffer.size(), at);
+    if (n == 0) return Hex(XXH3_128bits_digest(hash.get()));
+    XXH3_128bits_update(hash.get(), buffer.data(), n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
+std::string ReadWhole(const std::string& path) {
+  const Input file(path);
+  std::string text;
+  std::vector<std::byte> buffer(kBuffer);
+  for (;;) {
+    const std::size_t n =
+        file.Read(buffer.data(), buffer.size(), static_cast<int64_t>(text.size()));
+    if (n == 0) return text;
+    text.append(reinterpret_cast<const char*>(buffer.data()), n);
+  }
+}
+
+void ReadPart(const std::string& path, int64_t at, std::vector<std::byte>* out) {
+  const Input file(path);
+  if (file.Read(out->data(), out->size(), at) == out->size()) return;
+  throw SnapshotError(fmt::format("'{}' ends within the bytes from {} on", path, at));
+}
+
+void MakeFolder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
+  if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (error) throw SnapshotError(fmt::format("cannot write into '{}': {}", path, error.message()));
+}
+
+void SyncFolder(const std::string& path) {
+  const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);  // EINVAL: no such need
+  const int error = errno;
+  if (folder >= 0) close(folder);
+  if (!good) throw SnapshotError(fmt::format("cannot write '{}': {}", path, std::strerror(error)));
+}
+
+std::string StepFolder(int64_t step) { return fmt::format("step-{:08}", step); }
+
+std::vector<int64_t> StepsIn(const std::string& folder) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (!name.starts_with("step-")) continue;
+    const int64_t step = std::atoll(name.c_str() + 5);
+    std::error_code ignored;
+    if (name == StepFolder(step) && fs::exists(it->path() / kManifestName, ignored))
+      steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+void RemoveStep(const std::string& folder, int64_t step) {
+  const fs::path path = fs::path(folder) / StepFolder(step);
+  std::error_code ignored;  // what cannot be removed does no harm
+  fs::remove(path / kManifestName, ignored);
+  fs::remove_all(path, ignored);
+}
+
+void Prune(const std::string& folder, std::size_t keep) {
+  const std::vector<int64_t> steps = StepsIn(folder);
+  for (std::size_t i = keep; i < steps.size(); ++i) RemoveStep(folder, steps[i]);
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    const int64_t step = name.starts_with("step-") ? std::atoll(name.c_str() + 5) : -1;
+    const bool unfinished = step >= 0 && name == StepFolder(step) &&
+                            std::find(steps.begin(), steps.end(), step) == steps.end();
+    if (unfinished) RemoveStep(folder, step);
+  }
+}
+
+}  // namespace orrery::snapshot

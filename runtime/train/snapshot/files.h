@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that are either there as a whole or not at all, and the folders that hold them.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace orrery::snapshot {
+
+// A snapshot that cannot be written or read; says which file and why.
+struct SnapshotError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Written as PATH.part; Commit() flushes it to the disk, renames it and flushes its folder. Without
+// a commit nothing is left.
+class WholeFile {
+ public:
+  explicit WholeFile(std::string path);  // throws SnapshotError, as do Write and Commit
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
+
+  void Write(const void* from, std::size_t bytes);
+  void PadTo(int64_t multiple);
+  void Commit();
+  int64_t bytes() const { return bytes_; }
+  std::string Hash() const;  // XXH3-128 of what was written, 32 hex digits
+
+ private:
+  void Flush();
+  [[noreturn]] void Fail() const;
+
+  std::string path_, part_;
+  int file_ = -1;
+  int64_t bytes_ = 0;
+  std::vector<std::byte> buffer_;
+  XXH3_state_t* hash_;
+};
+
+std::string HashOf(const std::string& text);      // likewise
+std::string HashOfFile(const std::string& path);  // throws SnapshotError
+std::string ReadWhole(const std::string& path);   // throws SnapshotError
+// Bytes [at, at + out.size()) of a file; throws SnapshotError.
+void ReadPart(const std::string& path, int64_t at, std::vector<std::byte>* out);
+
+void MakeFolder(const std::string& path);  // and those above it; throws SnapshotError
+void SyncFolder(const std::string& path);
+
+// Snapshots lie in DIR/step-00000040; a folder without a manifest is none.
+inline constexpr char kManifestName[] = "manifest";
+inline constexpr char kLatestName[] = "LATEST";
+std::string StepFolder(int64_t step);
+std::vector<int64_t> StepsIn(const std::string& folder);  // that have a manifest, newest first
+// Leaves the newest `keep` snapshots. Manifests go first: what is half removed is no snapshot.
+void Prune(const std::string& folder, std::size_t keep);
+void RemoveStep(const std::string& folder, int64_t step);
+
+}  // namespace orrery::snapshot

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Snapshots in the training loop: resumes before it, saves every so many steps and at its end.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "runtime/launch/train_rank.h"
+
+namespace orrery::snapshot {
+
+struct HookOptions {
+  std::string save;    // folder; empty: nothing is saved
+  int64_t every = 0;   // steps; 0: only at the end
+  std::string resume;  // folder; empty: from the beginning
+  uint64_t seed = 1;
+  std::string data;              // name of the source
+  int64_t samples_per_step = 0;  // all ranks
+  double deadline_s = 120;
+  std::function<void(const std::string&)> note;      // rank 0: what somebody should know
+  std::function<void(const std::string&)> progress;  // rank 0: what went well
+};
+
+class SnapshotHook : public launch::StepHook {
+ public:
+  SnapshotHook(HookOptions options, comm::Endpoint* endpoint, train::DataSource* data)
+      : options_(std::move(options)), endpoint_(endpoint), data_(data) {}
+  void BeforeTraining(exec::Executor* executor) override;
+  void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override;
+  void AfterTraining(exec::Executor* executor) override;
+
+ private:
+  void SaveNow(exec::Executor* executor);
+
+  HookOptions options_;
+  comm::Endpoint* endpoint_;
+  train::DataSource* data_;
+  int64_t resumed_step_ = 0, resumed_samples_ = 0, saved_step_ = -1;
+};
+
+}  // namespace orrery::snapshot

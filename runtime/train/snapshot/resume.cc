@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds a snapshot that can be used, on all ranks the same, and reads it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "runtime/comm/gather.h"
+#include "runtime/exec/index.h"
+#include "runtime/train/snapshot/manifest.h"
+#include "runtime/train/snapshot/snapshot.h"
+
+namespace orrery::snapshot {
+namespace {
+
+using exec::At;
+
+constexpr int32_t kSizeChannel = 32006, kTextChannel = 32007;
+
+// Rank 0's text to all.
+std::string Tell(comm::Endpoint* endpoint, std::string text, double deadline_s) {
+  auto size = static_cast<int64_t>(text.size());
+  const std::string what = "a snapshot to be chosen";
+  if (endpoint->rank() != 0) {
+    comm::Wait(endpoint, endpoint->Receive(0, kSizeChannel, &size, sizeof size).get(), deadline_s,
+               what);
+    text.resize(At(size));
+    comm::Wait(endpoint, endpoint->Receive(0, kTextChannel, text.data(), size).get(), deadline_s,
+               what);
+    return text;
+  }
+  for (int64_t peer = 1; peer < endpoint->size(); ++peer) {
+    comm::Wait(endpoint, endpoint->Send(peer, kSizeChannel, &size, sizeof size).get(), deadline_s,
+               what);
+    comm::Wait(endpoint, endpoint->Send(peer, kTextChannel, text.data(), size).get(), deadline_s,
+               what);
+  }
+  return text;
+}
+
+struct Source {  // slices of one state of one parameter
+  const Slice* slice;
+  const ShardFile* shard;
+};
+
+class Reader {
+ public:
+  Reader(exec::Executor* executor, std::string folder)
+      : image_(executor->mutable_image()), folder_(std::move(folder)) {}
+
+  const Manifest& manifest() const { return manifest_; }
+
+  // Why this rank cannot use it; empty: it can. Of the shard files it reads each P-th.
+  std::string Refusal(const ResumeOptions& options, int64_t rank, int64_t ranks) {
+    try {
+      manifest_ = ReadManifest(ReadWhole(folder_ + "/" + kManifestName));
+      const std::string other = Difference(manifest_.model, ModelOf(*image_->plan));
+      if (!other.empty()) return "it is of another model: " + other;
+      if (manifest_.seed != options.seed) {
+        return fmt::format("it was made with --seed {}, and this run has {}", manifest_.seed,
+                           options.seed);
+      }
+      Index();
+      if (std::string missing = Missing(); !missing.empty()) return missing;
+      for (std::size_t s = At(rank); s < manifest_.shards.size(); s += At(ranks))
+        CheckShard(manifest_.shards[s]);
+      return "";
+    } catch (const SnapshotError& error) {
+      return error.what();
+    }
+  }
+
+  void Load() {
+    for (const Held& held : StateOf(*image_)) LoadPiece(held);
+    const cpu::Operand scale = LossScaleOf(*image_);
+    if (scale.data != nullptr && static_cast<int64_t>(manifest_.loss_scale.size()) == scale.n)
+      exec::FromNumbers(manifest_.loss_scale, scale);
+  }
+
+ private:
+  void CheckShard(const ShardFile& shard) const {
+    const std::string path = folder_ + "/" + shard.name;
+    std::error_code error;
+    const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
+    if (error) throw SnapshotError(fmt::format("{} is missing", shard.name));
+    if (bytes != shard.bytes) {
+      throw SnapshotError(
+          fmt::format("{} is torn: {} bytes instead of {}", shard.name, bytes, shard.bytes));
+    }
+    if (HashOfFile(path) != shard.hash)
+      throw SnapshotError(fmt::format("{} is torn: its hash differs", shard.name));
+  }
+
+  void Index() {
+    for (const ShardFile& shard : manifest_.shards) {
+      for (const Slice& slice : shard.slices)
+        sources_[{slice.state, slice.param}].push_back({&slice, &shard});
+    }
+  }
+
+  const ir::Param& ParamOf(const Held& held) const { return image_->plan->params[At(held.param)]; }
+
+  // Without padding, which is zero in every layout and of another length in each.
+  std::vector<Run> RunsOfHeld(const Held& held) const {
+    const ir::Param& param = ParamOf(held);
+    std::vector<Run> runs =
+        RunsOf(CutOf(param.shape, held.shard_dim, held.shards, held.shard), held.begin, held.end);
+    for (Run& run : runs) run.n = std::clamp<int64_t>(RealElements(param) - run.global, 0, run.n);
+    std::erase_if(runs, [](const Run& run) { return run.n == 0; });
+    return runs;
+  }
+
+  // Calls visit(source, overlaps) for all slices that hold some of a piece.
+  template <class Visit>
+  void ForEachSource(const Held& held, Visit visit) const {
+    const auto found = sources_.find({held.state, ParamOf(held).name});
+    if (found == sources_.end()) return;
+    const std::vector<Run> to = RunsOfHeld(held);
+    for (const Source& source : found->second) {
+      const Slice& slice = *source.slice;
+      const auto overlaps = Overlaps(RunsOf(slice.cut(), slice.begin, slice.end), to);
+      if (!overlaps.empty()) visit(source, overlaps);
+    }
+  }
+
+  // All must be there, and nothing that this plan has no use for.
+  std::string Missing() const {
+    std::set<std::string> states;
+    for (const Held& held : StateOf(*image_)) {
+      states.insert(held.state);
+      int64_t there = 0, wanted = 0;
+      for (const Run& run : RunsOfHeld(held)) wanted += run.n;
+      ForEachSource(held, [&](const Source&, const std::vector<Overlap>& overlaps) {
+        for (const Overlap& overlap : overlaps) there += overlap.n;
+      });
+      if (there < wanted) {
+        return fmt::format("it lacks {} of the {} elements of {} ({}) that rank {} needs",
+                           wanted - there, wanted, ParamOf(held).name, held.state, image_->rank);
+      }
+    }
+    for (const auto& [key, sources] : sources_) {
+      if (states.count(key.first) == 0) return "it is of another optimizer: it keeps " + key.first;
+    }
+    return "";
+  }
+
+  void LoadPiece(const Held& held) const {
+    ForEachSource(held, [&](const Source& source, const std::vector<Overlap>& overlaps) {
+      const Slice& slice = *source.slice;
+      const int64_t width = ir::DtypeBytes(slice.dtype);
+      std::vector<std::byte> bytes(At((slice.end - slice.begin) * width));
+      ReadPart(folder_ + "/" + source.shard->name, slice.at, &bytes);
+      for (const Overlap& o : overlaps) {
+        Copy({bytes.data() + (o.from - slice.begin) * width, o.n, slice.dtype},
+             {static_cast<std::byte*>(held.data.data) +
+                  (o.to - held.begin) * ir::DtypeBytes(held.data.dtype),
+              o.n, held.data.dtype});
+      }
+    });
+  }
+
+  static void Copy(const cpu::Operand& from, const cpu::Operand& to) {
+    if (from.dtype == to.dtype) {
+      std::memcpy(to.data, from.data, At(from.n * ir::DtypeBytes(from.dtype)));
+    } else {
+      exec::FromNumbers(exec::ToNumbers(from), to);
+    }
+  }
+
+  exec::RankImage* image_;
+  std::string folder_;
+  Manifest manifest_;
+  std::map<std::pair<std::string, std::string>, std::vector<Source>> sources_;
+};
+
+// Rank 0's, so that all look at the same ones.
+std::vector<int64_t> Candidates(comm::Endpoint* endpoint, const ResumeOptions& options) {
+  std::string text;
+  if (endpoint->rank() == 0) {
+    for (const int64_t step : StepsIn(options.folder)) text += std::to_string(step) + " ";
+  }
+  std::istringstream in(Tell(endpoint, text, options.deadline_s));
+  return {std::istream_iterator<int64_t>(in), {}};
+}
+
+// What all ranks together find: empty, or the first refusal.
+std::string Agree(comm::Endpoint* endpoint, const std::string& mine, double deadline_s) {
+  const auto all = comm::GatherText(endpoint, mine, deadline_s);
+  const auto first = std::find_if(all.begin(), all.end(), [](const auto& t) { return !t.empty(); });
+  return Tell(endpoint, first == all.end() ? "" : *first, deadline_s);
+}
+
+}  // namespace
+
+Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeOptions& options) {
+  const auto note = [&](const std::string& text) {
+    if (endpoint->rank() == 0 && options.note) options.note(text);
+  };
+  for (const int64_t step : Candidates(endpoint, options)) {
+    const std::string folder = options.folder + "/" + StepFolder(step);
+    Reader reader(executor, folder);
+    const std::string refusal = Agree(
+        endpoint, reader.Refusal(options, endpoint->rank(), endpoint->size()), options.deadline_s);
+    if (!refusal.empty()) {
+      note(fmt::format("snapshot {} is not used: {}", folder, refusal));
+      continue;
+    }
+    reader.Load();
+    const Manifest& manifest = reader.manifest();
+    executor->set_steps_done(manifest.step);
+    if (manifest.data != options.data)
+      note(fmt::format("data were {} so far and are {} from here on", manifest.data, options.data));
+    return {manifest.step, manifest.samples};
+  }
+  throw SnapshotError(fmt::format("there is no snapshot to resume from in '{}'", options.folder));
+}
+
+}  // namespace orrery::snapshot
