@@ -25,24 +25,29 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
                      Format(FlopsPerSecond{peak_flops_per_s}), job.data);
 }
 
+constexpr double kInputBound = 0.05;  // share of a step from which on input is worth a word
+
 std::string StepLine(const RunJob& job, const launch::StepRecord& record, double peak_flops_per_s) {
   const double seconds = record.result.seconds;
   const auto units = static_cast<double>(job.facts.tokens);
+  const double input = record.result.load_s;
   return fmt::format(
-      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  ETA {}\n",
+      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  ETA {}{}\n",
       record.step, job.steps, record.result.loss, record.result.gradient_norm,
       Format(Seconds{seconds}), report::Scaled(units / seconds),
       job.facts.has_tokens ? "tokens" : "samples",
       report::Percent(Mfu(job, seconds, peak_flops_per_s)),
-      Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}));
+      Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}),
+      input > kInputBound * seconds ? "  input " + Format(Seconds{input}) : "");
 }
 
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                        double peak_flops_per_s) {
   const StepSeconds seconds = SecondsOf(parts);
+  if (seconds.counted == 0) return "no step is left to do\n";
   int64_t largest = 0;
   for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
-  return fmt::format(
+  std::string text = fmt::format(
       "median step {} (min {}, max {}, {} steps counted, {} disturbed by other work), {} {}/s, MFU "
       "{}, largest arena {}\n",
       Format(Seconds{seconds.median}), Format(Seconds{seconds.min}), Format(Seconds{seconds.max}),
@@ -51,6 +56,10 @@ std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
       job.facts.has_tokens ? "tokens" : "samples",
       report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
       Format(Bytes{static_cast<double>(largest)}));
+  if (const double share = InputShare(parts); share > kInputBound)
+    text +=
+        fmt::format("input-bound: {} of a step goes into reading data\n", report::Percent(share));
+  return text;
 }
 
 }  // namespace orrery::cli

@@ -30,22 +30,30 @@ double Slowest(const std::vector<RankPart>& parts, std::size_t step) {
   return seconds;
 }
 
+double SlowestLoad(const std::vector<RankPart>& parts, std::size_t step) {
+  double seconds = 0;
+  for (const RankPart& part : parts) seconds = std::max(seconds, part.steps[step].result.load_s);
+  return seconds;
+}
+
 Json StepJson(const std::vector<RankPart>& parts, std::size_t s) {
   const launch::StepRecord& record = parts[0].steps[s];
   return {{"step", record.step},
           {"loss", record.result.loss},
           {"gradient_norm", record.result.gradient_norm},
           {"seconds", Slowest(parts, s)},
+          {"load_s", SlowestLoad(parts, s)},
           {"disturbed", Disturbed(parts, s)}};
 }
 
 Json RankJson(const RankPart& part) {
-  std::vector<double> compute, communicate, wait, shares;
+  std::vector<double> compute, communicate, wait, load, shares;
   for (const launch::StepRecord& step : part.steps) {
     const exec::StepResult& r = step.result;
     compute.push_back(r.compute_s);
     communicate.push_back(r.communicate_s);
     wait.push_back(r.wait_s);
+    load.push_back(r.load_s);
     shares.push_back((r.compute_s + r.communicate_s + r.wait_s) / r.seconds);
   }
   return {{"rank", part.rank},
@@ -54,6 +62,7 @@ Json RankJson(const RankPart& part) {
           {"compute_s", Median(compute)},
           {"communicate_s", Median(communicate)},
           {"wait_s", Median(wait)},
+          {"load_s", Median(load)},
           {"op_share", Median(shares)}};
 }
 
@@ -64,7 +73,7 @@ std::string PartText(const RankPart& part) {
   for (const launch::StepRecord& s : part.steps) {
     const exec::StepResult& r = s.result;
     steps.push_back({s.step, r.loss, r.gradient_norm, r.seconds, r.compute_s, r.communicate_s,
-                     r.wait_s, s.switches});
+                     r.wait_s, s.switches, r.load_s});
   }
   return Json{
       {"rank", part.rank}, {"host", part.host}, {"arena_bytes", part.arena_bytes}, {"steps", steps}}
@@ -76,10 +85,10 @@ RankPart ReadPart(const std::string& text) {
   RankPart part{json["rank"], json["host"], json["arena_bytes"], {}};
   const auto number = [](const Json& value) { return value.is_null() ? 0 : value.get<double>(); };
   for (const Json& s : json["steps"]) {
-    part.steps.push_back(
-        {s[0],
-         {number(s[1]), number(s[2]), number(s[3]), number(s[4]), number(s[5]), number(s[6])},
-         s[7]});
+    part.steps.push_back({s[0],
+                          {number(s[1]), number(s[2]), number(s[3]), number(s[4]), number(s[5]),
+                           number(s[6]), number(s[8])},
+                          s[7]});
   }
   return part;
 }
@@ -101,6 +110,13 @@ StepSeconds SecondsOf(const std::vector<RankPart>& parts) {
   seconds.median = Median(counted);
   seconds.counted = static_cast<int64_t>(counted.size());
   return seconds;
+}
+
+double InputShare(const std::vector<RankPart>& parts) {
+  std::vector<double> shares;
+  for (std::size_t s = 0; s < parts[0].steps.size(); ++s)
+    shares.push_back(SlowestLoad(parts, s) / Slowest(parts, s));
+  return Median(shares);
 }
 
 double Mfu(const RunJob& job, double seconds, double peak_flops_per_s) {

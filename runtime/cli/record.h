@@ -29,6 +29,9 @@ struct StepSeconds {
 };
 StepSeconds SecondsOf(const std::vector<RankPart>& parts);
 
+// The median step's share that its slowest rank spends in loads, waiting for input.
+double InputShare(const std::vector<RankPart>& parts);
+
 // Share of the peak that the plan's FLOPs come to (recomputation does not count), all ranks:
 // flops / (seconds * ranks * peak).
 double Mfu(const RunJob& job, double seconds, double peak_flops_per_s);

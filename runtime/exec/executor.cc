@@ -93,7 +93,7 @@ void Executor::BeginStep() {
   for (Stream& stream : streams_) stream = Stream{};
   left_ = image_.tasks.size();
   scale_used_ = ReadScalar(loss_scale_, 1);
-  idle_since_ = compute_ns_ = communicate_ns_ = wait_ns_ = 0;
+  idle_since_ = compute_ns_ = communicate_ns_ = wait_ns_ = load_ns_ = 0;
 }
 
 bool Executor::Ready(const Task& task) const {
@@ -182,6 +182,7 @@ void Executor::RunCompute(int32_t id) {
   const int64_t end = Now();
   spans_[At(id)].begin = begin;
   compute_ns_ += end - begin;
+  if (task.kernel == nullptr) load_ns_ += end - begin;
   Finish(&streams_[task.op->stream], id, end);
 }
 
@@ -231,6 +232,7 @@ StepResult Executor::Result(int64_t begin, int64_t end) const {
   result.compute_s = static_cast<double>(compute_ns_) * 1e-9;
   result.communicate_s = static_cast<double>(communicate_ns_) * 1e-9;
   result.wait_s = static_cast<double>(wait_ns_) * 1e-9;
+  result.load_s = static_cast<double>(load_ns_) * 1e-9;
   return result;
 }
 

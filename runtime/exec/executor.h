@@ -40,6 +40,7 @@ struct StepResult {
   double compute_s = 0;      // inside kernels and loads
   double communicate_s = 0;  // starting communication and driving it forward
   double wait_s = 0;         // nothing to run
+  double load_s = 0;         // inside loads, waiting for input included: a part of compute_s
 };
 
 class Executor {
@@ -93,7 +94,7 @@ class Executor {
   std::vector<OpSpan> spans_;
   std::size_t left_ = 0;   // tasks
   double scale_used_ = 1;  // loss scale of this step
-  int64_t idle_since_ = 0, compute_ns_ = 0, communicate_ns_ = 0, wait_ns_ = 0;
+  int64_t idle_since_ = 0, compute_ns_ = 0, communicate_ns_ = 0, wait_ns_ = 0, load_ns_ = 0;
 };
 
 }  // namespace orrery::exec
