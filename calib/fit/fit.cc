@@ -14,7 +14,7 @@ namespace {
 constexpr double kMostSpread = 0.3;
 constexpr double kFrozen = 1e-6;  // standard deviation of a variable that shall not move
 constexpr int kFirstIterations = 15;
-constexpr int kRefitIterations = 12;
+constexpr int kRefitIterations = 6;
 
 double MedianSize(std::vector<double> values) {
   for (double& value : values) value = std::abs(value);
@@ -147,7 +147,7 @@ std::vector<double> Fitter::LeaveOut(const std::vector<int>& without) {
     model_->left_out[row] = true;
   }
   Solution refit;
-  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-4, false}, &refit);
+  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-7, false}, &refit);
   model_->left_out.assign(weights.size(), false);
   return model_->Errors(refit.x, without);
 }

@@ -10,7 +10,14 @@
 namespace orrery {
 namespace {
 
-constexpr double kStep = 5e-3;  // of a logarithm: over the kinks where another choice becomes the best
+constexpr double kStep = 2e-3;  // of a logarithm
+constexpr double kJump = 0.5;   // difference of slopes that no smooth change explains
+
+// The mean of both sides; beside a jump of the model, the side without it.
+double Slope(double up, double down) {
+  if (std::abs(up - down) < kJump) return 0.5 * (up + down);
+  return std::abs(up) < std::abs(down) ? up : down;
+}
 
 bool Reaches(const FitParameter& parameter, const Observation& seen) {
   for (const auto& [layer, index] : parameter.heirs) {
@@ -69,15 +76,20 @@ void Fitter::Model::Column(const Eigen::VectorXd& x, int j, ProfileStore* store,
                            Eigen::MatrixXd* out) const {
   const std::vector<int> rows = Active(rows_[j]);
   const Variable& variable = parameters_[j].variable;
-  const double step = x[j] + kStep < variable.upper ? kStep : -kStep;
   if (rows.empty()) return;
-  parameters_[j].Apply(std::exp(x[j] + step), store);
-  const std::vector<double> moved = evidence_.Predict(*store, rows);
+  const auto slopes = [&](double step) {
+    parameters_[j].Apply(std::exp(x[j] + step), store);
+    std::vector<double> values = evidence_.Predict(*store, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const double error = std::log(values[i] / evidence_.observations()[rows[i]]->measured);
+      values[i] = (error - errors_[rows[i]]) / step;
+    }
+    return values;
+  };
+  const std::vector<double> up = slopes(x[j] + kStep < variable.upper ? kStep : -2 * kStep);
+  const std::vector<double> down = slopes(x[j] - kStep > variable.lower ? -kStep : 2 * kStep);
   parameters_[j].Apply(std::exp(x[j]), store);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double error = std::log(moved[i] / evidence_.observations()[rows[i]]->measured);
-    (*out)(rows[i], j) = (error - errors_[rows[i]]) / step;
-  }
+  for (std::size_t i = 0; i < rows.size(); ++i) (*out)(rows[i], j) = Slope(up[i], down[i]);
 }
 
 void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {

@@ -30,7 +30,7 @@ class ResidualModel {
 struct SolverOptions {
   double cauchy_scale = 2.0;  // in units of the residual
   int iterations = 30;
-  double tolerance = 1e-5;  // relative change of the sum
+  double tolerance = 1e-6;  // relative change of the sum
   bool posterior = true;    // also the Jacobian at the solution and `sigma`
 };
 
