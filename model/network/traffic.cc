@@ -29,29 +29,74 @@ Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
   return nodes;
 }
 
-// As many channels as spread the traffic over the NICs of the members; inside one node, as many as
-// it has edge-disjoint rings.
+// As many channels as spread the traffic over the NICs of the members.
 int ChannelCount(const Cluster& cluster, const Nodes& nodes) {
+  if (nodes.size() == 1) return 1;
   const int local = static_cast<int>(nodes.front().size());
-  if (nodes.size() == 1) return std::max(1, cluster.summary.PackedRings(local));
   const int per_gpu =
       std::max(1, cluster.summary.nics_per_node / std::max(1, cluster.gpus_per_node));
   return std::min(kMostChannels, local * per_gpu);
 }
 
-// A ring's way through one node: all its members, from a start that turns with the channel.
-std::vector<int64_t> Walk(const std::vector<int64_t>& local, std::size_t node, int channel) {
+std::vector<int> GpusOf(const Cluster& cluster, const std::vector<int64_t>& local) {
+  std::vector<int> gpus;
+  for (const int64_t rank : local) gpus.push_back(static_cast<int>(rank % cluster.gpus_per_node));
+  return gpus;
+}
+
+std::vector<int64_t> Follow(const Order& order, const std::vector<int64_t>& local) {
+  std::vector<int64_t> walk;
+  for (const int place : order) walk.push_back(local[static_cast<std::size_t>(place)]);
+  return walk;
+}
+
+// A channel's way through one node, from a member that turns with the channel, to all others.
+std::vector<int64_t> Walk(const std::vector<int64_t>& local, bool backwards, int channel,
+                          int channels, RoutingState* state) {
   std::vector<int64_t> walk(local);
-  const auto start = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(channel) % walk.size());
-  std::ranges::rotate(walk, walk.begin() + start);
-  if (node % 2 == 1) std::ranges::reverse(walk);
+  const NodeSpec& node = state->cluster.spec.node;
+  const std::vector<Order>* chains = nullptr;
+  if (!node.mesh.empty() && local.size() > 1)
+    chains = &state->mesh.Chains(node, GpusOf(state->cluster, local), channels);
+  if (chains != nullptr && !chains->empty()) {
+    walk = Follow((*chains)[static_cast<std::size_t>(channel)], local);
+  } else {
+    const auto start = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(channel) % walk.size());
+    std::ranges::rotate(walk, walk.begin() + start);
+  }
+  if (backwards) std::ranges::reverse(walk);
   return walk;
 }
 
 // `root`: a chain that begins there, without the edge that would close the ring; -1: a whole ring.
-TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, LinkCounter* counter,
-                   int64_t root = -1) {
+Channel AlongRing(const std::vector<int64_t>& ring, int64_t root, int turn, double share,
+                  LinkCounter* counter) {
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    const int64_t next = ring[(i + 1) % ring.size()];
+    if (next != root) counter->AddEdge(ring[i], next, turn);
+  }
+  return {counter->Take(), share};
+}
+
+// All rings that the point-to-point links of one node hold side by side, with equal shares.
+TrafficPhase MeshRingsOf(const std::vector<int64_t>& local, double share, RoutingState* state,
+                         int64_t root) {
   TrafficPhase phase;
+  const std::vector<Order>& rings =
+      state->mesh.Rings(state->cluster.spec.node, GpusOf(state->cluster, local));
+  for (const Order& ring : rings) {
+    phase.push_back(AlongRing(Follow(ring, local), root, 0,
+                              share / static_cast<double>(rings.size()), &state->counter));
+  }
+  return phase;
+}
+
+TrafficPhase Rings(const Nodes& nodes, double share, RoutingState* state, int64_t root = -1) {
+  const Cluster& cluster = state->cluster;
+  TrafficPhase phase;
+  if (nodes.size() == 1 && !cluster.spec.node.mesh.empty())
+    phase = MeshRingsOf(nodes.front(), share, state, root);
+  if (!phase.empty()) return phase;
   const int channels = ChannelCount(cluster, nodes);
   const int local = static_cast<int>(nodes.front().size());
   std::vector<int64_t> ring;
@@ -59,14 +104,10 @@ TrafficPhase Rings(const Cluster& cluster, const Nodes& nodes, double share, Lin
     const int turn = nodes.size() > 1 ? c / local : c;  // a GPU's further NICs come after all GPUs
     ring.clear();
     for (std::size_t n = 0; n < nodes.size(); ++n) {
-      const std::vector<int64_t> walk = Walk(nodes[n], n, c);
+      const std::vector<int64_t> walk = Walk(nodes[n], n % 2 == 1, c, channels, state);
       ring.insert(ring.end(), walk.begin(), walk.end());
     }
-    for (std::size_t i = 0; i < ring.size(); ++i) {
-      const int64_t next = ring[(i + 1) % ring.size()];
-      if (next != root) counter->AddEdge(ring[i], next, turn);
-    }
-    phase.push_back({counter->Take(), share / channels});
+    phase.push_back(AlongRing(ring, root, turn, share / channels, &state->counter));
   }
   return phase;
 }
@@ -85,10 +126,10 @@ int64_t TreeParent(int64_t p, int64_t n) {
 
 // `in_switch`: the switch of a node adds up, so that each of its GPUs sends and receives everything
 // once, as the edges of a ring through it do; without it a chain sends down what it sent up.
-TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, bool in_switch,
-                   LinkCounter* counter) {
+TrafficPhase Trees(const Nodes& nodes, bool in_switch, RoutingState* state) {
   TrafficPhase phase;
-  const int channels = ChannelCount(cluster, nodes);
+  LinkCounter* counter = &state->counter;
+  const int channels = ChannelCount(state->cluster, nodes);
   const auto count = static_cast<int64_t>(nodes.size());
   for (int c = 0; c < channels; ++c) {
     const int turn = c / static_cast<int>(nodes.front().size());
@@ -98,7 +139,8 @@ TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, bool in_switch,
         counter->AddEdge(b, a, turn);
       };
       for (int64_t n = 0; n < count; ++n) {
-        const std::vector<int64_t> chain = Walk(nodes[static_cast<std::size_t>(n)], 0, c);
+        const std::vector<int64_t> chain =
+            Walk(nodes[static_cast<std::size_t>(n)], false, c, channels, state);
         for (std::size_t i = 1; i < chain.size() && !in_switch; ++i) both(chain[i - 1], chain[i]);
         for (std::size_t i = 0; in_switch && i < chain.size(); ++i) {
           const int64_t next = chain[(i + 1) % chain.size()];
@@ -107,7 +149,7 @@ TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, bool in_switch,
         const int64_t parent = TreeParent((n + shift) % count + 1, count);
         if (parent == 0) continue;
         const auto above = static_cast<std::size_t>((parent - 1 - shift + count) % count);
-        both(chain.front(), Walk(nodes[above], 0, c).front());
+        both(chain.front(), Walk(nodes[above], false, c, channels, state).front());
       }
       phase.push_back({counter->Take(), 0.5 / channels});
     }
@@ -115,31 +157,29 @@ TrafficPhase Trees(const Cluster& cluster, const Nodes& nodes, bool in_switch,
   return phase;
 }
 
-TrafficPhase InsideNodes(const Cluster& cluster, const Nodes& nodes, double share,
-                         LinkCounter* counter) {
+TrafficPhase InsideNodes(const Nodes& nodes, double share, RoutingState* state) {
   TrafficPhase phase;
   for (const std::vector<int64_t>& local : nodes) {
-    if (local.size() > 1) phase = Append(std::move(phase), Rings(cluster, {local}, share, counter));
+    if (local.size() > 1) phase = Append(std::move(phase), Rings({local}, share, state));
   }
   return phase;
 }
 
-Traffic Hierarchical(Collective collective, const Cluster& cluster, const Nodes& nodes,
-                     LinkCounter* counter) {
+Traffic Hierarchical(Collective collective, const Nodes& nodes, RoutingState* state) {
   const std::size_t local = nodes.front().size();
   for (const auto& node : nodes) {
     if (node.size() != local)
       throw InputError("hierarchical collectives want equally many members on every node");
   }
   const double one_lap = WireFactor(Collective::kAllGather, static_cast<int>(local));
-  const TrafficPhase inside = InsideNodes(cluster, nodes, one_lap, counter);
+  const TrafficPhase inside = InsideNodes(nodes, one_lap, state);
   TrafficPhase between;
   for (std::size_t i = 0; i < local; ++i) {
     Nodes column;
     for (const auto& node : nodes) column.push_back({node[i]});
     const double share =
         WireFactor(collective, static_cast<int>(nodes.size())) / static_cast<double>(local);
-    between = Append(std::move(between), Rings(cluster, column, share, counter));
+    between = Append(std::move(between), Rings(column, share, state));
   }
   if (collective == Collective::kAllGather) return {between, inside};
   if (collective == Collective::kReduceScatter) return {inside, between};
@@ -176,24 +216,23 @@ bool IsReduction(Collective collective) {
 Traffic TrafficRouter::Route(std::string_view algorithm, Collective collective,
                              std::span<const int64_t> members) {
   ORRERY_CHECK(members.size() >= 2, "{} members", members.size());
-  const Nodes nodes = ByNode(cluster_, members);
+  const Nodes nodes = ByNode(state_.cluster, members);
   if ((algorithm == "ring" || algorithm == "nvls") && IsReduction(collective)) {
-    return {Rings(cluster_, nodes, WireFactor(collective, static_cast<int>(members.size())),
-                  &counter_)};
+    return {Rings(nodes, WireFactor(collective, static_cast<int>(members.size())), &state_)};
   }
   if (algorithm == "ring" && collective == Collective::kBroadcast)
-    return {Rings(cluster_, nodes, 1.0, &counter_, members.front())};
+    return {Rings(nodes, 1.0, &state_, members.front())};
   if ((algorithm == "tree" || algorithm == "nvls-tree") && collective == Collective::kAllReduce &&
       nodes.size() > 1) {
-    return {Trees(cluster_, nodes, algorithm == "nvls-tree", &counter_)};
+    return {Trees(nodes, algorithm == "nvls-tree", &state_)};
   }
   if (algorithm == "hierarchical" && IsReduction(collective) && nodes.size() > 1) {
-    return Hierarchical(collective, cluster_, nodes, &counter_);
+    return Hierarchical(collective, nodes, &state_);
   }
   if (algorithm == "direct" && collective == Collective::kAllToAll)
-    return {Direct(members, &counter_)};
+    return {Direct(members, &state_.counter)};
   if (algorithm == "send-recv" && collective == Collective::kSendRecv)
-    return {SendRecv(cluster_, members, &counter_)};
+    return {SendRecv(state_.cluster, members, &state_.counter)};
   throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} nodes", algorithm,
                                Name(collective), members.size(), nodes.size()));
 }

@@ -5,12 +5,13 @@
 // cross it, each edge carries `share` bytes per byte of S (the size that nccl-tests prints).
 // Channels turn through the GPUs of a node, so that they leave it through different NICs.
 //
+// In a node of point-to-point links they follow its packed rings instead (mesh_rings.h).
+//
 //   ring          every rank to the next, 2(n-1)/n S (all-reduce) or (n-1)/n S per edge; odd nodes
 //                 are walked backwards, so that a ring stays on one rail between two nodes
 //                 broadcast: the ring without the edge into the root, S per edge
 //   tree          two trees over nodes with chains inside, S/2 up and S/2 down each edge; the
-//   second
-//                 tree is the first one shifted by a node, so that leaves become interior nodes
+//                 second tree is the first one shifted by a node, so that leaves become interior nodes
 //                 (Sanders, Speck, Traeff 2009)
 //   hierarchical  inside the nodes, then one ring per local rank between them, then inside again
 //   direct        all-to-all: S/n from every rank to every other one
@@ -25,6 +26,7 @@
 
 #include "model/collectives/algorithm.h"
 #include "model/network/link_counter.h"
+#include "model/network/mesh_rings.h"
 #include "model/network/network.h"
 
 namespace orrery::net {
@@ -36,10 +38,19 @@ struct Channel {
 using TrafficPhase = std::vector<Channel>;  // run together
 using Traffic = std::vector<TrafficPhase>;  // run one after the other
 
+// A cluster and what routing on it works with.
+struct RoutingState {
+  explicit RoutingState(const Cluster& where) : cluster(where), counter(where) {}
+
+  const Cluster& cluster;
+  LinkCounter counter;
+  MeshRings mesh;
+};
+
 // Routes collectives on one cluster, which must outlive it.
 class TrafficRouter {
  public:
-  explicit TrafficRouter(const Cluster& cluster) : cluster_(cluster), counter_(cluster) {}
+  explicit TrafficRouter(const Cluster& cluster) : state_(cluster) {}
 
   // `members`: ranks in ascending order (send-recv: sender, receiver), two or more. Throws
   // InputError for an algorithm that is not in the list above or cannot do this collective on these
@@ -48,8 +59,7 @@ class TrafficRouter {
                 std::span<const int64_t> members);
 
  private:
-  const Cluster& cluster_;
-  LinkCounter counter_;
+  RoutingState state_;
 };
 
 // One collective.

@@ -210,23 +210,8 @@ class TableBuilder {
       Couple(router_.Route(time.algorithm, collective, image), &traffic);
     }
     if (!options_.whole_weights && options_.backend != net::Backend::kSimGrid)
-      WeighInside(time, &traffic);
+      WeighInside(time, cluster_, &traffic);
     return at->second = paths_.Add(m, traffic, time.wire_per_byte, time.floor_per_byte, what);
-  }
-
-  // Between nodes, the line loses what links inside a node do not.
-  void WeighInside(const MessageTime& time, net::Traffic* traffic) const {
-    for (net::TrafficPhase& phase : *traffic) {
-      for (net::Channel& channel : phase) {
-        for (net::LinkUse& use : channel.uses) {
-          const LinkKind kind = cluster_.links[At(use.link)].kind;
-          if (kind == LinkKind::kScaleUp) use.weight *= time.wire_inside / time.wire_per_byte;
-          if (time.wire_inside == time.wire_per_byte) continue;
-          if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink)
-            use.weight /= time.wire_per_byte;
-        }
-      }
-    }
   }
 
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
@@ -244,15 +229,20 @@ class TableBuilder {
     return shifts;
   }
 
-  // Copies run in step with the executed one: one job per channel.
+  // Copies run in step with the executed one: one job per channel. On a mesh they may have other
+  // rings than it has, with other shares; then those run beside it.
   static void Couple(const net::Traffic& copy, net::Traffic* traffic) {
     ORRERY_CHECK(copy.size() == traffic->size(), "{} phases, copy has {}", traffic->size(),
                  copy.size());
     for (std::size_t phase = 0; phase < copy.size(); ++phase) {
+      net::TrafficPhase& own = (*traffic)[phase];
       for (std::size_t c = 0; c < copy[phase].size(); ++c) {
-        net::Channel& channel = (*traffic)[phase][c % (*traffic)[phase].size()];
-        channel.uses.insert(channel.uses.end(), copy[phase][c].uses.begin(),
-                            copy[phase][c].uses.end());
+        const net::Channel& channel = copy[phase][c];
+        if (c < own.size() && own[c].share == channel.share) {
+          own[c].uses.insert(own[c].uses.end(), channel.uses.begin(), channel.uses.end());
+        } else {
+          own.push_back(channel);
+        }
       }
     }
   }

@@ -21,7 +21,7 @@ class RingPacker {
     bound_ = RingsStillPossible();
   }
 
-  int Pack() {
+  std::vector<std::vector<int>> Pack() {
     if (bound_ > 0) Extend(1u);
     return best_;
   }
@@ -38,7 +38,8 @@ class RingPacker {
     return possible;
   }
 
-  bool Finished() { return best_ == bound_ || ++steps_ > kStepBudget; }
+  int Best() const { return static_cast<int>(best_.size()); }
+  bool Finished() { return Best() == bound_ || ++steps_ > kStepBudget; }
 
   // Extends the current path by every free link; `visited` is a bit set.
   void Extend(unsigned visited) {
@@ -68,8 +69,8 @@ class RingPacker {
     if (free_[last * n_] == 0) return;
     --free_[last * n_];
     rings_.push_back(path_);
-    best_ = std::max(best_, static_cast<int>(rings_.size()));
-    if (static_cast<int>(rings_.size()) + RingsStillPossible() > best_) {
+    if (rings_.size() > best_.size()) best_ = rings_;
+    if (static_cast<int>(rings_.size()) + RingsStillPossible() > Best()) {
       std::vector<int> saved = {0};
       saved.swap(path_);
       Extend(1u);
@@ -82,17 +83,20 @@ class RingPacker {
   int n_;
   std::vector<int> free_;  // links left from row to column
   std::vector<int> path_;
-  std::vector<std::vector<int>> rings_;
+  std::vector<std::vector<int>> rings_, best_;
   int bound_ = 0;
-  int best_ = 0;
   int steps_ = 0;
 };
 
 }  // namespace
 
-int PackedRings(const std::vector<MeshLink>& mesh, int n) {
-  if (n < 2 || n > 32) return 0;
+std::vector<std::vector<int>> FindRings(const std::vector<MeshLink>& mesh, int n) {
+  if (n < 2 || n > 32) return {};
   return RingPacker(mesh, n).Pack();
+}
+
+int PackedRings(const std::vector<MeshLink>& mesh, int n) {
+  return static_cast<int>(FindRings(mesh, n).size());
 }
 
 }  // namespace orrery

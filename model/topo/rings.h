@@ -14,4 +14,7 @@ namespace orrery {
 // eight or more GPUs), then a lower bound. n = 1 has no ring.
 int PackedRings(const std::vector<MeshLink>& mesh, int n);
 
+// Such cycles themselves, each from GPU 0 on.
+std::vector<std::vector<int>> FindRings(const std::vector<MeshLink>& mesh, int n);
+
 }  // namespace orrery
