@@ -34,6 +34,10 @@ constexpr std::pair<const char*, Family> kCsvFamilies[] = {{"gpt", Family::kDeco
                                                            {"llama", Family::kDecoder},
                                                            {"bert", Family::kEncoder},
                                                            {"t5", Family::kEncoderDecoder}};
+constexpr std::pair<const char*, MemoryKind> kMemoryNames[] = {
+    {"", MemoryKind::kNotSaid},
+    {"allocator", MemoryKind::kAllocator},
+    {"nvidia-smi", MemoryKind::kDevice}};
 constexpr std::pair<const char*, bool> kFrameworks[] = {
     {"megatron", true}, {"deepspeed", true}, {"fsdp", true}, {"ddp", true}, {"orrery", true}};
 
@@ -189,6 +193,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   if (!measured && !row.refused) row.refused = "no measured step time";
   row.measured_step_s = measured.value_or(0.0);
   row.measured_mem_gib = read.Number("measured_mem_gib", 0, 1e6);
+  row.memory_kind = Choose("memory_by", read.Text("memory_by"), kMemoryNames, &row);
   return row;
 }
 

@@ -13,6 +13,10 @@
 
 namespace orrery {
 
+// Who printed a row's memory: the framework's allocator (peak of what it handed out), or the device
+// (with the context, communication buffers and what the allocator keeps).
+enum class MemoryKind { kNotSaid, kAllocator, kDevice };
+
 struct CaseRow {
   std::string name;    // "mosaic-139"
   std::string source;  // the name's first word: "mosaic"
@@ -26,12 +30,14 @@ struct CaseRow {
   Window window = Window::kStep;
   double measured_step_s = 0;
   std::optional<double> measured_mem_gib;
+  MemoryKind memory_kind = MemoryKind::kNotSaid;
   bool flash_assumed = false;          // the source does not say how attention is computed
   std::vector<std::string> notes;      // how the row was read where it does not say
   std::optional<std::string> refused;  // the row cannot be run, and why
 };
 
-// Columns that a file must have; `assumed` (what the source does not print) may be absent.
+// Columns that a file must have; `assumed` (what the source does not print) and `memory_by`
+// (allocator, nvidia-smi) may be absent.
 const std::vector<std::string>& CaseColumns();
 
 // Reads all rows; malformed cells go to the table's diagnostics. What a column names but this

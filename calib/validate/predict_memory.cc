@@ -41,12 +41,15 @@ std::optional<double> Arena(const CaseRow& row) {
 
 }  // namespace
 
-std::optional<double> MemoryPredictor::Predict(const CaseRow& row, const StackProfile& stack) {
+std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const StackProfile& stack) {
   const std::string key = PlanKey(row);
   auto found = arenas_.find(key);
   if (found == arenas_.end()) found = arenas_.emplace(key, Arena(row)).first;
   if (!found->second) return std::nullopt;
-  return (*found->second * (1.0 + stack.memory_fragmentation) + stack.memory_context.value) / kGib;
+  const double arena = *found->second;
+  return PredictedMemory{
+      arena / kGib,
+      (arena * (1.0 + stack.memory_fragmentation) + stack.memory_context.value) / kGib};
 }
 
 }  // namespace orrery

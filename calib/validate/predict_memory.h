@@ -11,10 +11,15 @@
 
 namespace orrery {
 
+struct PredictedMemory {
+  double allocator_gib = 0;  // the plan's arena
+  double device_gib = 0;     // and fragmentation, context, communication buffers
+};
+
 class MemoryPredictor {
  public:
-  // GiB on the fullest rank; nullopt when the strategy cannot be lowered (context parallelism).
-  std::optional<double> Predict(const CaseRow& row, const StackProfile& stack);
+  // On the fullest rank; nullopt when the strategy cannot be lowered (context parallelism).
+  std::optional<PredictedMemory> Predict(const CaseRow& row, const StackProfile& stack);
 
  private:
   std::map<std::string, std::optional<double>> arenas_;  // bytes, by everything that shapes a plan

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables and the JSON of a validation.
+// The tables of a validation.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "calib/validate/memory_errors.h"
+#include "calib/validate/ranking.h"
 #include "calib/validate/validate.h"
 
 namespace orrery {
@@ -41,8 +42,61 @@ std::string Section(const char* title, const Groups& groups) {
   return out + "\n";
 }
 
-// One node and many nodes apart where a source has both.
-Groups BySource(const std::vector<CasePrediction>& cases) {
+std::string RankingSection(const Groups& groups) {
+  std::string rows;
+  for (const auto& [name, members] : groups) {
+    const RankingSummary r = SummariseRanking(FindSweeps(members));
+    if (r.sweeps == 0) continue;
+    rows += fmt::format("{:<30}{:>7}{:>6}{:>8.3f}{:>8.1f}{:>8.1f}{:>8.0f}  {}\n", name, r.sweeps,
+                        r.rows, r.tau, 100 * r.regret, 100 * r.worst_regret,
+                        100.0 * r.best_found / r.sweeps, r.worst_case);
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+             "Order within sweeps (same model, cluster and batch, {} layouts or more): mean of "
+             "Kendall's tau;\nregret: % that the layout chosen is slower than the best measured "
+             "one; best: % of sweeps where\nit is the best.\n\n",
+             kLeastSwept) +
+         fmt::format("{:<30}{:>7}{:>6}{:>8}{:>8}{:>8}{:>8}  worst choice\n", "source", "sweeps",
+                     "rows", "tau", "regret", "worst", "best") +
+         rows + "\n";
+}
+
+std::string MemoryCells(const MemoryErrors& e) {
+  if (e.rows == 0) return fmt::format("{:>6}{:>8}{:>8}{:>8}", "-", "", "", "");
+  return fmt::format("{:>6}{:>8.1f}{:>+8.1f}{:>+8.0f}", e.rows, 100 * e.mean, 100 * e.bias,
+                     100 * e.worst);
+}
+
+std::string MemorySection(const Groups& groups) {
+  std::string rows;
+  for (const auto& [name, members] : groups) {
+    const MemoryErrors allocator = SummariseMemory(members, MemoryKind::kAllocator),
+                       device = SummariseMemory(members, MemoryKind::kDevice);
+    if (allocator.rows + device.rows == 0) continue;
+    rows += fmt::format("{:<30}{}  {}\n", name, MemoryCells(allocator), MemoryCells(device));
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+             "Memory, errors in %. Rows that do not say who printed it (column memory_by) are in "
+             "both halves.\n\n{:<30}{:>30}  {:>30}\n",
+             "", "allocator's peak", "device, as nvidia-smi") +
+         fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source", "rows",
+                     "mean", "bias", "worst") +
+         rows + "\n";
+}
+
+std::string Tally(const char* title, const std::map<std::string, int>& counts) {
+  if (counts.empty()) return "";
+  std::string out = fmt::format("{}\n", title);
+  for (const auto& [text, count] : counts) out += fmt::format("{:>6}  {}\n", count, text);
+  return out + "\n";
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<const CasePrediction*>> BySource(
+    const std::vector<CasePrediction>& cases) {
   Groups all = GroupBy(cases, [](const CaseRow& row) { return row.source; });
   Groups groups;
   for (auto& [name, members] : all) {
@@ -56,14 +110,24 @@ Groups BySource(const std::vector<CasePrediction>& cases) {
   return groups;
 }
 
-std::string Tally(const char* title, const std::map<std::string, int>& counts) {
-  if (counts.empty()) return "";
-  std::string out = fmt::format("{}\n", title);
-  for (const auto& [text, count] : counts) out += fmt::format("{:>6}  {}\n", count, text);
-  return out + "\n";
+MemoryErrors SummariseMemory(const std::vector<const CasePrediction*>& cases, MemoryKind kind) {
+  MemoryErrors errors;
+  for (const CasePrediction* c : cases) {
+    const auto& predicted =
+        kind == MemoryKind::kAllocator ? c->predicted_allocator_gib : c->predicted_mem_gib;
+    const bool wanted = c->row.memory_kind == kind || c->row.memory_kind == MemoryKind::kNotSaid;
+    if (!wanted || !predicted || !c->row.measured_mem_gib || *c->row.measured_mem_gib <= 0) continue;
+    const double error = *predicted / *c->row.measured_mem_gib - 1;
+    ++errors.rows;
+    errors.mean += std::abs(error);
+    errors.bias += error;
+    if (std::abs(error) >= std::abs(errors.worst)) errors.worst = error;
+  }
+  if (errors.rows == 0) return errors;
+  errors.mean /= errors.rows;
+  errors.bias /= errors.rows;
+  return errors;
 }
-
-}  // namespace
 
 ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases) {
   ErrorSummary summary;
@@ -99,7 +163,8 @@ std::string RenderValidation(const std::vector<CasePrediction>& cases) {
       "Step time, predicted against measured. Errors in %: mean and median of |error|, bias, "
       "worst;\n"
       "in80: measured inside the 80 % interval.\n\n";
-  out += Section("source", BySource(cases));
+  const Groups sources = BySource(cases);
+  out += Section("source", sources);
   out += Section("topology", GroupBy(cases, [](const CaseRow& row) { return row.topology; }));
   std::map<std::string, int> refusals, notes;
   std::vector<const CasePrediction*> all;
@@ -109,31 +174,10 @@ std::string RenderValidation(const std::vector<CasePrediction>& cases) {
     for (const std::string& note : c.row.notes) ++notes[note];
   }
   out += Section("overall", {{"all", all}});
+  out += RankingSection(sources) + MemorySection(sources);
   out += Tally("refused rows", refusals);
   out += Tally("how rows were read", notes);
   return out;
-}
-
-std::string ValidationJson(const std::vector<CasePrediction>& cases) {
-  using Json = nlohmann::ordered_json;
-  Json rows = Json::array();
-  for (const CasePrediction& c : cases) {
-    Json row;
-    row["case"] = c.row.name;
-    row["measured_step_s"] = c.row.measured_step_s;
-    row["predicted_step_s"] = c.time ? Json(c.time->total) : Json(nullptr);
-    row["interval_s"] = c.time ? Json::array({c.time->low, c.time->high}) : Json(nullptr);
-    row["measured_mem_gib"] =
-        c.row.measured_mem_gib ? Json(*c.row.measured_mem_gib) : Json(nullptr);
-    row["predicted_mem_gib"] = c.predicted_mem_gib ? Json(*c.predicted_mem_gib) : Json(nullptr);
-    row["refused"] = c.row.refused ? Json(*c.row.refused) : Json(nullptr);
-    rows.push_back(std::move(row));
-  }
-  Json out;
-  out["schema"] = "orrery.validate/1";
-  out["cases"] = std::move(rows);
-  // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace orrery

@@ -81,7 +81,10 @@ class CasePredictor {
       return;
     }
     FollowStack(*setting->cost.stack, &row.strategy);
-    prediction->predicted_mem_gib = memory_.Predict(row, *setting->cost.stack);
+    if (const auto memory = memory_.Predict(row, *setting->cost.stack)) {
+      prediction->predicted_mem_gib = memory->device_gib;
+      prediction->predicted_allocator_gib = memory->allocator_gib;
+    }
     if (ReadsAsFlash(row, prediction->predicted_mem_gib, *setting)) {
       row.strategy.flash_attention = true;
       row.notes.emplace_back(
@@ -186,7 +189,7 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engin
   std::vector<CasePrediction> predictions;
   predictions.reserve(rows.size());
   for (CaseRow& row : rows) {
-    predictions.push_back({std::move(row), std::nullopt, std::nullopt});
+    predictions.push_back({std::move(row), std::nullopt, std::nullopt, std::nullopt});
     predictor.Predict(&predictions.back());
   }
   return predictions;

@@ -2,7 +2,7 @@
 // `plan validate FILE.csv`: predicts every published run of a file and compares.
 #pragma once
 
-#include <cstdio>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +14,8 @@ namespace orrery {
 struct CasePrediction {
   CaseRow row;
   std::optional<StepTime> time;  // absent: row.refused says why
-  std::optional<double> predicted_mem_gib;
+  std::optional<double> predicted_mem_gib;        // of the device, as nvidia-smi shows it
+  std::optional<double> predicted_allocator_gib;  // peak that the allocator handed out
 };
 
 // Signed errors are predicted / measured - 1.
@@ -28,6 +29,11 @@ struct ErrorSummary {
 };
 ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases);
 
+// By source; a source with rows of one node and of several is there thrice: "a", "a, one node",
+// "a, several nodes".
+std::map<std::string, std::vector<const CasePrediction*>> BySource(
+    const std::vector<CasePrediction>& cases);
+
 enum class Engine { kClosed, kEvent };
 
 // Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
@@ -36,10 +42,10 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engin
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);
 
-// The table per source, per topology and overall, notes and refusals.
+// The tables per source and topology: errors, order within sweeps, memory; notes and refusals.
 std::string RenderValidation(const std::vector<CasePrediction>& cases);
 
-// {"schema": "orrery.validate/1", "cases": [...]}, SI units in key names.
+// {"schema": "orrery.validate/1", "cases": [...], "sources": [...]}, SI units in key names.
 std::string ValidationJson(const std::vector<CasePrediction>& cases);
 
 }  // namespace orrery

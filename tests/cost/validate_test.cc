@@ -9,6 +9,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "calib/validate/memory_errors.h"
+#include "calib/validate/ranking.h"
 #include "model/input/diagnostics.h"
 
 namespace orrery {
@@ -136,6 +138,60 @@ TEST(Validation, SummarisesErrors) {
   EXPECT_NEAR(s.inside, 2.0 / 3, 1e-12);
 }
 
+CasePrediction Judged(const std::string& name, int tp, double predicted, double measured) {
+  CasePrediction c;
+  c.row.name = name;
+  c.row.source = name.substr(0, name.find('-'));
+  c.row.strategy.tp = tp;
+  c.row.measured_step_s = measured;
+  c.time = StepTime{};
+  c.time->total = predicted;
+  return c;
+}
+
+TEST(Ranking, TauComparesOrders) {
+  EXPECT_DOUBLE_EQ(KendallTau({1, 2, 3, 4}, {10, 20, 30, 40}), 1);
+  EXPECT_DOUBLE_EQ(KendallTau({4, 3, 2, 1}, {10, 20, 30, 40}), -1);
+  EXPECT_DOUBLE_EQ(KendallTau({1, 2, 4, 3}, {10, 20, 30, 40}), 4.0 / 6);
+  EXPECT_DOUBLE_EQ(KendallTau({1, 1, 1}, {1, 2, 3}), 0);
+  EXPECT_NEAR(KendallTau({1, 1, 2}, {1, 2, 3}), 2 / std::sqrt(2.0 * 3), 1e-15);  // a tie
+}
+
+TEST(Ranking, RegretIsWhatTheChosenLayoutLoses) {
+  std::vector<CasePrediction> cases = {
+      Judged("a-1", 1, 1.0, 1.1), Judged("a-2", 2, 1.2, 1.0), Judged("a-3", 4, 2.0, 2.0),
+      Judged("a-4", 8, 0.1, 0.1), Judged("b-1", 1, 1.0, 1.0), Judged("b-2", 2, 1.0, 1.0)};
+  cases[3].row.work.global_batch = 99;  // another batch: not of the sweep
+  const auto sources = BySource(cases);
+  const std::vector<Sweep> sweeps = FindSweeps(sources.at("a"));
+  ASSERT_EQ(sweeps.size(), 1u);
+  EXPECT_NEAR(sweeps[0].regret, 0.1, 1e-12);
+  EXPECT_NEAR(sweeps[0].tau, 1.0 / 3, 1e-12);
+  EXPECT_EQ(sweeps[0].chosen, "a-1");
+  EXPECT_EQ(sweeps[0].best, "a-2");
+  EXPECT_THAT(RenderValidation(cases),
+              HasSubstr("a                                   1     3   0.333    10.0"));
+  EXPECT_TRUE(FindSweeps(sources.at("b")).empty());  // two rows are no sweep
+  for (CasePrediction& c : cases) c.time->total = 1;
+  EXPECT_TRUE(FindSweeps(BySource(cases).at("a")).empty());  // nor are repeats of one layout
+}
+
+TEST(Memory, ErrorsAreApartByWhoPrintedTheFigure) {
+  std::vector<CasePrediction> cases = {Judged("a-1", 1, 1, 1), Judged("a-2", 2, 1, 1),
+                                       Judged("a-3", 4, 1, 1)};
+  for (CasePrediction& c : cases) {
+    c.row.measured_mem_gib = 10;
+    c.predicted_allocator_gib = 9;
+    c.predicted_mem_gib = 12;
+  }
+  cases[0].row.memory_kind = MemoryKind::kAllocator;
+  cases[1].row.memory_kind = MemoryKind::kDevice;
+  const auto members = BySource(cases).at("a");
+  EXPECT_EQ(SummariseMemory(members, MemoryKind::kAllocator).rows, 2);
+  EXPECT_NEAR(SummariseMemory(members, MemoryKind::kAllocator).bias, -0.1, 1e-12);
+  EXPECT_NEAR(SummariseMemory(members, MemoryKind::kDevice).mean, 0.2, 1e-12);
+}
+
 // The bars of this project on the published development rows.
 TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   const auto path =
@@ -154,6 +210,10 @@ TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   EXPECT_LE(error("vtrain", 2).mean, 0.12);
   EXPECT_LE(error("mosaic", 0).mean, 0.06);
   EXPECT_LE(error("dle", 0).mean, 0.10);
+  const RankingSummary ranking = SummariseRanking(FindSweeps(BySource(cases).at("vtrain, one node")));
+  EXPECT_GE(ranking.sweeps, 100);
+  EXPECT_GE(ranking.tau, 0.80);  // aimed at: 0.90
+  EXPECT_LE(ranking.regret, 0.03);  // aimed at: 1.8 %
   for (const auto& c : cases) EXPECT_TRUE(c.time) << c.row.name << ": " << *c.row.refused;
 }
 
