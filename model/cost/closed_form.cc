@@ -175,17 +175,30 @@ double FullestParameters(const LayerTable& table, const LayoutShape& layout) {
   return std::max({first, last, layout.middle_layers * p});
 }
 
+// Of the gradients of so many parameters; ZeRO 2 and 3 reduce inside the passes.
 double Reduction(const LayoutShape& layout, double parameters) {
   const DataGroup& data = *layout.data;
   const double gradient = parameters * layout.gradient_bytes;
   double time = 0;
   if (layout.zero == 0) time = data.all_reduce.Time(gradient);
-  if (layout.zero == 1) {
-    time =
-        data.reduce_scatter.Time(gradient) + data.all_gather.Time(parameters * layout.weight_bytes);
-  }
+  if (layout.zero == 1) time = data.reduce_scatter.Time(gradient);
   if (data.dp_outer > 1 && layout.zero > 0) time += data.outer_all_reduce.Time(gradient / data.dp);
   return time;
+}
+
+double WeightGather(const LayoutShape& layout, double parameters) {
+  if (layout.zero != 1) return 0;
+  return layout.data->all_gather.Time(parameters * layout.weight_bytes);
+}
+
+// What is not hidden of a reduction beside the last backward pass: the share that slows it down,
+// the embedding's gradients, which are ready at its very end, and what is longer than the pass.
+double ExposedReduction(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
+                        double reduction, double backward) {
+  if (!layout.overlap_grad_reduce) return reduction;
+  const double last = std::min(reduction, Reduction(layout, table.embedding_parameters));
+  const double beside = last + form.data_exposed * (reduction - last);
+  return std::min(reduction, std::max(beside, reduction - backward));
 }
 
 }  // namespace
@@ -243,9 +256,11 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   if (whole_step) {
     const double parameters = FullestParameters(table, shape);
     const double reduction = Reduction(shape, parameters);
-    const double exposed = shape.overlap_grad_reduce ? data_exposed : 1.0;
-    time.data_exposed = exposed * reduction;
-    time.overlapped += (1.0 - exposed) * reduction;
+    const double gather = WeightGather(shape, parameters);
+    time.data_exposed =
+        ExposedReduction(*this, table, shape, reduction, busiest_layers * layer.backward) +
+        (shape.overlap_param_gather ? data_exposed : 1.0) * gather;
+    time.overlapped += reduction + gather - time.data_exposed;
     time.gather_exposed += busiest_layers * layer.step_extra;
     const double shards = shape.zero > 0 ? shape.data->dp : 1.0;
     time.optimizer = optimizer_traffic * parameters / shards;

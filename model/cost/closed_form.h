@@ -7,7 +7,9 @@
 //              what the host issues where that takes longer; the host runs ahead up to its waits
 //   pipeline   M max S + (sum of the other S) / v, plus exposed transfers between stages
 //              2 (p-1) (1 + M v / p) t_p2p x exposed share; zero-bubble puts off weight gradients
-//   data       reduction (ZeRO 0: all-reduce; 1: reduce-scatter + all-gather) x exposed share
+//   data       reduction r (ZeRO 0: all-reduce; 1: reduce-scatter) beside the last backward pass B:
+//              max(l + x (r - l), r - B), l: that of the embedding, ready last; gather (ZeRO 1) x
+//              x: exposed share of the software
 //   optimizer  bytes per parameter x parameters of the fullest stage / shards / bandwidth
 //   fixed      per step, per layer, per doubling of the nodes
 // Symbols as in the step-time study: M micro-batches, p stages, v chunks per stage. More bandwidth,

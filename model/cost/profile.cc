@@ -220,6 +220,7 @@ void FollowStack(const StackProfile& stack, Strategy* strategy) {
   if (stack.data_exposed < 1 || strategy->zero >= 2) return;
   strategy->overlap_grad_reduce = false;
   strategy->reduce_in_backward = false;
+  strategy->overlap_param_gather = false;
 }
 
 }  // namespace orrery

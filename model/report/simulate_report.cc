@@ -27,16 +27,24 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
+// With what software spends on a step outside its ops, as the closed form counts it.
+double WholeStep(const Simulation& simulation, double played) {
+  return played + simulation.candidate.time.fixed;
+}
+
 // The candidate with the simulated step in the closed form's place.
 Candidate SimulatedCandidate(const Simulation& simulation) {
   Candidate candidate = simulation.candidate;
-  const double ratio = candidate.time.total / simulation.result.seconds;
+  const double fixed = candidate.time.fixed;
+  const double seconds = WholeStep(simulation, simulation.result.seconds);
+  const double ratio = candidate.time.total / seconds;
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   StepTime unknown;
   for (const TimeTerm& term : TimeTerms()) unknown.*term.seconds = kUnknown;
   unknown.overlapped = unknown.low = unknown.high = kUnknown;
-  unknown.total = simulation.result.seconds;
   candidate.time = simulation.analysis ? simulation.analysis->time : unknown;
+  candidate.time.fixed = fixed;
+  candidate.time.total = seconds;
   candidate.tokens_per_second *= ratio;
   candidate.mfu *= ratio;
   if (candidate.price_per_step) candidate.price_per_step->value /= ratio;
@@ -59,25 +67,25 @@ std::string SimulatedLine(const char* label, const std::string& text) {
 
 std::string Disturbance(const Simulation& simulation) {
   if (simulation.perturbation.empty()) return "";
-  const double more = 100 * (simulation.result.seconds / simulation.undisturbed - 1);
+  const double before = WholeStep(simulation, simulation.undisturbed);
+  const double more = 100 * (WholeStep(simulation, simulation.result.seconds) / before - 1);
   return SimulatedLine("disturbed by", simulation.perturbation) +
          SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
-                                            Format(Seconds(simulation.undisturbed))));
+                                            Format(Seconds(before))));
 }
 
 std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
-  const double seconds = simulation.result.seconds;
-  std::string text = SimulatedLine(
-      "step", fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network));
+  const double seconds = WholeStep(simulation, simulation.result.seconds);
+  std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
+  if (closed.fixed > 0)
+    step += fmt::format("; {} of it are fixed costs outside the ops", Format(Seconds(closed.fixed)));
+  std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
   const double difference = closed.total / seconds - 1;
-  std::string beside = fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
-                                   Percent(std::abs(difference)), difference < 0 ? "less" : "more");
-  if (closed.fixed > 0) {
-    beside += fmt::format("; {} of it are fixed costs that the simulation leaves out",
-                          Format(Seconds(closed.fixed)));
-  }
+  const std::string beside =
+      fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
+                  Percent(std::abs(difference)), difference < 0 ? "less" : "more");
   const Candidate simulated = SimulatedCandidate(simulation);
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
@@ -176,8 +184,10 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["network"] = simulation.network;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
-  if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;
-  json["step_time_s"] = result.seconds;
+  if (!simulation.perturbation.empty()) 
+    json["undisturbed_step_time_s"] = WholeStep(simulation, simulation.undisturbed);
+  json["step_time_s"] = WholeStep(simulation, result.seconds);
+  json["played_s"] = result.seconds;
   json["closed_form_step_time_s"] = simulation.candidate.time.total;
   json["closed_form_fixed_s"] = simulation.candidate.time.fixed;
   json["ranks"] = nlohmann::ordered_json::array();

@@ -138,7 +138,8 @@ Beside CommTime::BesideOf(const Message& message) const {
     case ir::Phase::kGradReduce:
       return {message.whole_step ? stack.data_exposed : usual, 0};
     case ir::Phase::kParamGather:
-      return {usual, message.whole_step && message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
+      if (!message.whole_step) return {usual, 0};
+      return {stack.data_exposed, message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
     case ir::Phase::kPipeline:
       return {0, 0};
     case ir::Phase::kInput:

@@ -28,7 +28,7 @@ struct RankTime {
 };
 
 struct StepResult {
-  double seconds = 0;           // until the last rank has ended, without Options::fixed
+  double seconds = 0;           // until the last rank has ended
   std::vector<int64_t> ranks;   // executed
   std::vector<RankTime> times;  // of them
   int64_t ops = 0;              // executed plan ops, all ranks
