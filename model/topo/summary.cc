@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "model/input/diagnostics.h"
+#include "model/topo/node_template.h"
 
 namespace orrery {
 namespace {
@@ -34,6 +37,19 @@ double Oversubscription(const FabricSpec& fabric) {
                                static_cast<double>(fabric.global_links));
   }
   return 1;
+}
+
+// GPUs send through their nearest NICs only: those of idle GPUs are idle, too.
+int NicsInUse(const NodeSpec& node, int gpus) {
+  if (gpus == node.gpus) return static_cast<int>(node.nics.size());
+  std::set<int> nics;
+  const std::vector<std::vector<int>> nearest =
+      NearestNics(node, std::vector<char>(node.nics.size(), 1));
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const std::vector<int>& own = nearest[static_cast<std::size_t>(gpu)];
+    nics.insert(own.begin(), own.end());
+  }
+  return static_cast<int>(nics.size());
 }
 
 }  // namespace
@@ -69,7 +85,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.scaleup_per_gpu = ScaleUpPerGpu(spec.node);
   s.per_link = spec.node.per_link;
   s.pcie_rate = spec.node.pcie_rate;
-  s.nics_per_node = static_cast<int>(spec.node.nics.size());
+  s.nics_per_node = NicsInUse(spec.node, s.gpus_per_node);
   s.nic_rate = std::min(spec.node.nic_rate, spec.node.pcie_rate);
   s.fabric_latency = spec.fabric.latency;
   s.oversubscription = Oversubscription(spec.fabric);

@@ -32,6 +32,18 @@ TEST(Rings, OfSmallMeshesByHand) {
 
 TEST(Rings, NvSwitchHasNone) { EXPECT_EQ(Summarise(LoadTopology("aws-p4d"), 1).PackedRings(8), 0); }
 
+TEST(NicsInUse, AreThoseNearestToAGpuInUse) {
+  const auto nics = [](const std::string& topology, int gpus) {
+    return Summarise(LoadTopology(topology), 2, gpus).nics_per_node;
+  };
+  EXPECT_EQ(nics("olivia-gh200", 1), 1);
+  EXPECT_EQ(nics("olivia-gh200", 4), 4);
+  EXPECT_EQ(nics("jean-zay-v100", 1), 2);  // two on its PCIe switch
+  EXPECT_EQ(nics("jean-zay-v100", 3), 4);
+  EXPECT_EQ(nics("dgx1-v100", 2), 1);  // two GPUs share one
+  EXPECT_EQ(nics("dgx1-v100", 0), 4);
+}
+
 TEST(CubeMesh, HasSixLinksPerGpu) {
   const TopologySpec spec = LoadTopology("dgx1-v100");
   std::vector<int> links(8, 0);
