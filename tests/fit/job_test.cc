@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs: what may be asked, and how wrong questions are answered.
+#include "calib/fit/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+using testing::HasSubstr;
+
+FitJob Job(const std::string& text) {
+  return ReadFitJob(std::make_shared<Source>(Source{"job.yaml", text}));
+}
+
+template <class Call>
+std::string MessageOf(Call call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(FitJob, TheJobOfTheRepositoryNamesKnownConstants) {
+  const FitJob job = ReadFitJob(
+      ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/jobs/published-runs.yaml"));
+  EXPECT_GT(job.requests.size(), 50U);
+  for (const ParameterRequest& request : job.requests) {
+    EXPECT_TRUE(request.prior.has_value()) << request.names.front().Text();
+    EXPECT_TRUE(request.spread.has_value()) << request.names.front().Text();
+  }
+}
+
+TEST(FitJob, MistakesAreNamedWithTheirPlace) {
+  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixd\"}\n"); }),
+              testing::AllOf(HasSubstr("job.yaml:2"), HasSubstr("step_fixed")));
+  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixed\", prior: 20}\n"); }),
+              HasSubstr("job.yaml:2"));
+  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"disk/a:b\"}\n"); }), HasSubstr("disk"));
+  EXPECT_THAT(MessageOf([] { Job("parameters: []\n"); }), HasSubstr("no constant"));
+}
+
+TEST(FitJob, FlagsNameProfilesAndConstants) {
+  ProfileStore store;
+  FitFlags flags;
+  EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--stack"));
+  flags.stacks = {"megatron@my-cluster"};
+  flags.free = {"stack:kernel_gap"};
+  const FitJob job = JobOf(flags, &store);
+  ASSERT_EQ(job.requests.size(), 1U);
+  EXPECT_EQ(job.requests[0].names[0].Text(), "stack/megatron@my-cluster:kernel_gap");
+  EXPECT_EQ(job.sites, std::vector<std::string>{"megatron@my-cluster"});
+  flags.free = {"stack:kernel_gapp"};
+  EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("kernel_gap"));
+  flags.free = {"gpu:gemm_efficiency_fp16"};
+  EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--gpu"));
+}
+
+TEST(FitJob, DefaultsLeaveOutFiguresOfTheVendor) {
+  ProfileStore store;
+  FitFlags flags;
+  flags.gpus = {"a100-sxm4-80gb"};
+  for (const ParameterRequest& request : JobOf(flags, &store).requests) {
+    EXPECT_FALSE(request.names[0].key.starts_with("peak_"));
+    EXPECT_NE(request.names[0].key, "memory_bandwidth");
+    EXPECT_EQ(request.names[0].file, "a100-sxm4-80gb");
+  }
+}
+
+}  // namespace
+}  // namespace orrery
