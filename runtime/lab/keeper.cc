@@ -23,6 +23,8 @@ namespace orrery::lab {
 namespace {
 
 constexpr int kReport = 3;  // descriptor to say "ready" or what is wrong
+// The lock, until the lab can be found by its state: a `down` after a killed `up` waits so long.
+constexpr int kLock = 4;
 constexpr char kReady = '\n';
 
 // Blocks the signals that end a program, and tells whether one has come meanwhile.
@@ -95,21 +97,23 @@ void Report(const std::string& text) {
   if (write(kReport, text.data(), text.size()) < 0) _exit(1);  // nobody waits any more
 }
 
-// Away from the caller's terminal, files and folder. `report` becomes kReport.
-void Detach(int report) {
+// Away from the caller's terminal, files and folder. `report` and `lock` become kReport and kLock.
+void Detach(int report, int lock) {
   setsid();
   if (chdir("/") != 0) _exit(1);
   const int nothing = open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
-  if (report != kReport) dup2(report, kReport);
-  fcntl(kReport, F_SETFD, FD_CLOEXEC);
-  close_range(kReport + 1, ~0U, 0);
+  const int high_report = fcntl(report, F_DUPFD, kLock + 1);
+  const int high_lock = fcntl(lock, F_DUPFD, kLock + 1);
+  dup2(high_report, kReport);
+  dup2(high_lock, kLock);
+  close_range(kLock + 1, ~0U, 0);
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_NAME, "lab-switch");
 }
 
-[[noreturn]] void Keep(State state, int report) {
-  Detach(report);
+[[noreturn]] void Keep(State state, int report, int lock) {
+  Detach(report, lock);
   try {
     const World world = Build(state.settings);
     PortCounters* counters = SharedCounters(state.settings);
@@ -119,6 +123,7 @@ void Detach(int report) {
     WriteState(state);
     Report(std::string(1, kReady));
     close(kReport);
+    close(kLock);
     RunSwitch(state.settings, world.wiring, counters);
   } catch (const LabError& error) {
     Report(fmt::format("{}{}{}", error.what(), kReady, error.hint));
@@ -147,12 +152,12 @@ void MakeFolder(const Settings& settings) {
   std::ofstream(TopologyFile(settings)) << TopologyYaml(settings);
 }
 
-void StartKeeper(const State& state) {
+void StartKeeper(const State& state, const Lock& lock) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw LabError("no pipe");
   const pid_t child = fork();
   if (child < 0) throw LabError(fmt::format("cannot start a process: {}", std::strerror(errno)));
-  if (child == 0) Keep(state, ends[1]);
+  if (child == 0) Keep(state, ends[1], lock.descriptor());
   close(ends[1]);
   const std::string said = Await(ends[0]);
   close(ends[0]);
@@ -183,7 +188,7 @@ State BringUp(const Settings& settings, bool* already) {
   state.id = NewId();
   try {
     MakeFolder(settings);
-    StartKeeper(state);
+    StartKeeper(state, lock);
     if (Undisturbed::Interrupted()) throw LabError("interrupted");
   } catch (...) {
     Remove(settings.name);

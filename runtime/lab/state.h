@@ -41,6 +41,7 @@ std::vector<std::string> LabNames();
 class Lock {
  public:
   Lock();
+  int descriptor() const { return folder_.get(); }  // a copy holds the lock, too
 
  private:
   Descriptor folder_;

@@ -153,8 +153,8 @@ TEST_F(RealLab, CrashOfTheSwitchIsCleanedUp) {
 }
 
 TEST_F(RealLab, InterruptedUpLeavesNothingThatDownDoesNotFind) {
-  for (int delay = 0; delay < 40; delay += 2) {
-    const int number = delay % 4 == 0 ? SIGINT : SIGKILL;
+  for (int delay = 0; delay < 40; delay += 3) {
+    const int number = delay % 2 == 0 ? SIGINT : SIGKILL;
     const pid_t child = Start({"up", "--nodes", "8"});
     std::this_thread::sleep_for(milliseconds(delay));
     kill(child, number);
