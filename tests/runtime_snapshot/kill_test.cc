@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that are killed at random moments and resumed, again and again, end as if nothing had
+// happened. ORRERY_KILLS sets how often (20).
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "runtime/launch/mpirun.h"
+#include "runtime/train/snapshot/files.h"
+#include "tests/cli/run_plan.h"
+#include "tests/runtime_data/testing.h"
+
+namespace orrery::snapshot {
+namespace {
+
+using nlohmann::json;
+using train::Folder;
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+pid_t Start(const std::string& arguments, const std::string& output) {
+  std::vector<std::string> words = Words(arguments);
+  words.insert(words.begin(), ProgramPath("plan-run"));
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+  alarm(120);
+  execv(pointers[0], pointers.data());
+  _exit(127);
+}
+
+// The ranks that mpirun has started below a process.
+std::vector<pid_t> RanksBelow(pid_t parent) {
+  std::multimap<pid_t, std::pair<pid_t, std::string>> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    std::ifstream stat(entry.path() / "stat");
+    std::string pid, name, state;
+    pid_t of = 0;
+    if (process > 0 && stat >> pid >> name >> state >> of) children.insert({of, {process, name}});
+  }
+  std::vector<pid_t> below = {parent}, ranks;
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const auto [begin, end] = children.equal_range(below[i]);
+    for (auto it = begin; it != end; ++it) {
+      below.push_back(it->second.first);
+      if (it->second.second == "(plan-run)") ranks.push_back(it->second.first);
+    }
+  }
+  return ranks;
+}
+
+class Killer {
+ public:
+  Killer(const Folder& folder, std::string job, bool over_mpi)
+      : where_(folder / "s"), output_(folder / "output"), job_(std::move(job)), mpi_(over_mpi) {}
+
+  // One run that ends by SIGKILL; most of them while they save.
+  void KillOnce() {
+    const pid_t child = Start(job_ + " --steps 1000000 --save-every 1 --save " + where_ +
+                                  (StepsIn(where_).empty() ? "" : " --resume " + where_),
+                              output_);
+    const bool anywhere = !mpi_ && random_() % 4 == 0;
+    if (!anywhere) AwaitSaving(child);
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (anywhere ? 300000 : 30000)));
+    pid_t victim = child;
+    if (mpi_) {
+      const std::vector<pid_t> ranks = RanksBelow(child);
+      ASSERT_FALSE(ranks.empty()) << ReadText(output_);
+      victim = ranks[random_() % ranks.size()];
+    }
+    kill(victim, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(mpi_ ? WIFEXITED(status) && WEXITSTATUS(status) == 1
+                     : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        << ReadText(output_);
+    refused_ += ReadText(output_).find("is not used") != std::string::npos ? 1 : 0;
+  }
+
+  // Against a run that nobody has killed: each loss and every byte of the last snapshot.
+  void ExpectNothingHappened(const std::string& untouched) {
+    const int64_t step = StepsIn(where_).empty() ? 0 : StepsIn(where_).front();
+    const std::string to = job_ + " --json --steps " + std::to_string(step + 5);
+    const Outcome whole = RunPlan(Words("run " + to + " --save " + untouched));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    const Outcome rest = RunPlan(Words("run " + to + " --save " + where_ + " --resume " + where_));
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(rest.err, "");
+    const json all = json::parse(whole.out)["steps"], last = json::parse(rest.out)["steps"];
+    ASSERT_EQ(last.size(), 5u);
+    for (std::size_t i = 0; i < last.size(); ++i)
+      EXPECT_EQ(last[i]["loss"], all[static_cast<std::size_t>(step) + i]["loss"]);
+    for (const char* file : {"/rank-00000.shard", "/rank-00001.shard", "/manifest"}) {
+      const std::string name = "/" + StepFolder(step + 5) + file;
+      EXPECT_EQ(ReadWhole(where_ + name), ReadWhole(untouched + name)) << name;
+    }
+    EXPECT_EQ(refused_, 0) << "a snapshot was torn: its manifest came before its shards";
+    EXPECT_EQ(StepsIn(where_).size(), 2u);
+    testing::Test::RecordProperty("steps", static_cast<int>(step));
+  }
+
+ private:
+  void AwaitSaving(pid_t child) const {
+    const auto until = Clock::now() + std::chrono::seconds(60);
+    while (Clock::now() < until && ReadText(output_).find("saved ") == std::string::npos) {
+      if (waitpid(child, nullptr, WNOHANG | WNOWAIT) == child) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  const std::string where_, output_, job_;
+  const bool mpi_;
+  std::mt19937 random_{12345};
+  int refused_ = 0;
+};
+
+int Kills() {
+  const char* text = std::getenv("ORRERY_KILLS");
+  return text == nullptr ? 20 : std::max(1, std::atoi(text));
+}
+
+TEST(Killed, ThreadsAtAnyMoment) {
+  const Folder folder;
+  Killer killer(folder, "--model linear-20-1 --comm local --ranks 2 --dp 2", false);
+  for (int i = 0; i < Kills() * 4 / 5; ++i) killer.KillOnce();
+  killer.ExpectNothingHappened(folder / "untouched");
+}
+
+TEST(Killed, AnyMpiRankAtAnyMoment) {
+#ifdef ORRERY_HAS_MPI
+  if (launch::FindMpirun().empty()) GTEST_SKIP() << "no mpirun";
+  const Folder folder;
+  Killer killer(folder, "--model linear-20-1 --comm mpi --ranks 2 --dp 2", true);
+  for (int i = 0; i < (Kills() + 4) / 5; ++i) killer.KillOnce();
+  killer.ExpectNothingHappened(folder / "untouched");
+#else
+  GTEST_SKIP() << "built without MPI";
+#endif
+}
+
+}  // namespace
+}  // namespace orrery::snapshot

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data and snapshots as a user meets them on the command line.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/train/snapshot/files.h"
+#include "tests/cli/run_plan.h"
+#include "tests/runtime_data/testing.h"
+
+namespace orrery::snapshot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using train::Folder;
+
+Outcome Plan(const std::string& text) {
+  std::istringstream in(text);
+  return RunPlan({std::istream_iterator<std::string>(in), {}});
+}
+
+std::string TinyGpt(const Folder& folder) {
+  WriteText(folder / "tiny.yaml",
+            "name: tiny\nfamily: decoder\nlayers: 2\nhidden: 16\nffn: 32\nheads: 2\nvocab: 256\n"
+            "max_positions: 32\nnorm: layer-norm\nactivation: gelu\npositions: learned\n"
+            "tied_embeddings: true\n");
+  return "run --model " + (folder / "tiny.yaml") + " --seq-len 16 --global-batch 8 --comm local ";
+}
+
+std::vector<double> Losses(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<double> losses;
+  if (outcome.code != 0) return losses;
+  for (const json& step : json::parse(outcome.out)["steps"]) {
+    losses.push_back(step["loss"]);
+    EXPECT_GT(step["load_s"], 0);
+  }
+  return losses;
+}
+
+TEST(PlanRunData, CorpusIsLearntAndResumedInAnotherLayout) {
+  const Folder folder;
+  const std::string job = TinyGpt(folder) + "--data corpus --lr 1e-2 --json ";
+  const auto whole = Losses(Plan(job + "--steps 30"));
+  ASSERT_EQ(whole.size(), 30u);
+  EXPECT_LT(whole.back(), 0.85 * whole.front());
+  const std::string where = folder / "s";
+  EXPECT_EQ(Losses(Plan(job + "--steps 20 --ranks 2 --dp 2 --save " + where)).size(), 20u);
+  const auto rest = Losses(Plan(job + "--steps 30 --ranks 4 --tp 2 --pp 2 --resume " + where));
+  ASSERT_EQ(rest.size(), 10u);
+  for (std::size_t i = 0; i < rest.size(); ++i)
+    EXPECT_NEAR(rest[i], whole[20 + i], 1e-5 * whole[20 + i]);
+}
+
+TEST(PlanRunData, BrokenFilesEndWithTwoAndNameTheByte) {
+  const Folder folder;
+  const std::string job = TinyGpt(folder) + "--steps 1 --data ";
+  auto tokens = train::Counting<uint16_t>(1000, 200);
+  tokens[500] = 300;
+  train::WriteBytes(folder / "large.bin", train::BytesOf(tokens));
+  train::WriteBytes(folder / "odd.u16", "123");
+  train::WriteBytes(folder / "short.txt", "too short");
+  const std::pair<const char*, const char*> cases[] = {
+      {"large.bin", "large.bin: token 300 at byte 1000 is beyond the vocabulary of 256"},
+      {"odd.u16", "odd.u16: ends within a token of 2 bytes, at byte 2"},
+      {"short.txt", "short.txt: ends at byte 9 after 9 tokens, and one sample takes 17"},
+      {"none.txt", "there is no file and no source"}};
+  for (const auto& [name, message] : cases) {
+    const Outcome outcome = Plan(job + (folder / name));
+    EXPECT_EQ(outcome.code, 2) << name;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+  const Outcome features = Plan("run --model linear-20-1 --data " + (folder / "short.txt"));
+  EXPECT_EQ(features.code, 2);
+  EXPECT_THAT(features.err, HasSubstr("the model wants features"));
+}
+
+TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local --steps 2 ";
+  const std::string where = folder / "s";
+  EXPECT_EQ(Plan(job + "--resume " + where).code, 2);
+  EXPECT_EQ(Plan(job + "--save-every 2").code, 2);
+  ASSERT_EQ(Plan(job + "--save " + where).code, 0);
+  const Outcome again = Plan(job + "--save " + where);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("holds snapshots already"));
+  const Outcome done = Plan(job + "--resume " + where);
+  EXPECT_EQ(done.code, 0);
+  EXPECT_THAT(done.out, HasSubstr("no step is left to do"));
+}
+
+TEST(PlanRunSnapshots, FoldersThatCannotBeWrittenEndWithOne) {
+  const Folder folder;
+  train::WriteBytes(folder / "file", "");
+  const Outcome outcome =
+      Plan("run --model linear-20-1 --comm local --steps 2 --save " + (folder / "file/s"));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write into '"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("step    1")));
+}
+
+// A limit on the size of files stands for a full disk: the write fails halfway through.
+TEST(PlanRunSnapshots, AFullDiskEndsWithOneAndLeavesTheOldSnapshot) {
+  const Folder folder;
+  const std::string job = TinyGpt(folder), where = folder / "s";
+  ASSERT_EQ(Plan(job + "--ranks 2 --dp 2 --steps 2 --save " + where).code, 0);
+  const auto size = fs::file_size(where + "/step-00000002/rank-00000.shard");
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{size / 2, size / 2};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const Outcome outcome =
+        Plan(job + "--ranks 2 --dp 2 --steps 3 --resume " + where + " --save-every 1");
+    const bool right = outcome.code == 1 &&
+                       outcome.err.find("cannot write '") != std::string::npos &&
+                       outcome.err.find("rank-0000") != std::string::npos;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(StepsIn(where), std::vector<int64_t>{2});
+  for (const auto& entry : fs::recursive_directory_iterator(where))
+    EXPECT_NE(entry.path().extension(), ".part") << entry.path();
+  EXPECT_EQ(Losses(Plan(job + "--ranks 2 --dp 2 --steps 4 --json --resume " + where)).size(), 2u);
+}
+
+}  // namespace
+}  // namespace orrery::snapshot
