@@ -14,7 +14,7 @@ namespace {
 constexpr double kMostSpread = 0.3;
 constexpr double kFrozen = 1e-6;  // standard deviation of a variable that shall not move
 constexpr int kFirstIterations = 15;
-constexpr int kRefitIterations = 6;
+constexpr int kRefitIterations = 30;
 
 double MedianSize(std::vector<double> values) {
   for (double& value : values) value = std::abs(value);
@@ -100,6 +100,7 @@ FitResult Fitter::Fit() {
     frozen_[j] = ratios_[j] > kKeptRatio;
   }
   Refit(weights, {options_.cauchy_scale}, &solution_);
+  model_->Evaluate(solution_.x, &solution_.residuals, nullptr);
   return Describe(solution_);
 }
 
@@ -133,11 +134,10 @@ FitResult Fitter::Describe(const Solution& solution) const {
 
 void Fitter::Refit(const std::vector<double>& weights, const SolverOptions& options,
                    Solution* solution) {
-  Eigen::MatrixXd unscaled = solution_.jacobian;
-  for (Eigen::Index i = 0; i < unscaled.rows(); ++i) unscaled.row(i) *= model_->scale[i];
-  model_->kept_jacobian = &unscaled;
+  const Solution around = solution_;
+  model_->linear = &around;
   *solution = Minimise(model_.get(), Variables(), weights, options);
-  model_->kept_jacobian = nullptr;
+  model_->linear = nullptr;
 }
 
 std::vector<double> Fitter::LeaveOut(const std::vector<int>& without) {
@@ -147,7 +147,7 @@ std::vector<double> Fitter::LeaveOut(const std::vector<int>& without) {
     model_->left_out[row] = true;
   }
   Solution refit;
-  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-7, false}, &refit);
+  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-9, false}, &refit);
   model_->left_out.assign(weights.size(), false);
   return model_->Errors(refit.x, without);
 }

@@ -77,7 +77,7 @@ class Fitter {
   class Model;
   std::vector<double> Weights() const;
   std::vector<Variable> Variables() const;
-  // Near the solution one linearisation of the model serves for all refits.
+  // Near the solution a linear model serves for all refits.
   void Refit(const std::vector<double>& weights, const SolverOptions& options, Solution* solution);
   FitResult Describe(const Solution& solution) const;
 

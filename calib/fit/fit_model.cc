@@ -113,13 +113,18 @@ void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {
 
 void Fitter::Model::Evaluate(const Eigen::VectorXd& x, Eigen::VectorXd* r,
                              Eigen::MatrixXd* jacobian) {
+  if (linear != nullptr) {
+    *r = linear->residuals + linear->jacobian * (x - linear->x);
+    if (jacobian != nullptr) *jacobian = linear->jacobian;
+    return;
+  }
   const std::vector<int> active = Active(all_);
   const std::vector<double> errors = Errors(x, active);
   r->setZero(residuals());
   for (std::size_t i = 0; i < active.size(); ++i) (*r)[active[i]] = errors[i] / scale[active[i]];
   if (jacobian == nullptr) return;
-  if (kept_jacobian == nullptr) ComputeJacobian(x);
-  *jacobian = kept_jacobian != nullptr ? *kept_jacobian : last_jacobian;
+  ComputeJacobian(x);
+  *jacobian = last_jacobian;
   for (Eigen::Index i = 0; i < jacobian->rows(); ++i) jacobian->row(i) /= scale[i];
 }
 

@@ -19,8 +19,8 @@ class Fitter::Model : public ResidualModel {
 
   std::vector<double> scale;    // of each residual: its group's spread
   std::vector<bool> left_out;   // rows that need no evaluation
-  // When set, derivatives are not computed again: these (unscaled) serve instead.
-  const Eigen::MatrixXd* kept_jacobian = nullptr;
+  // When set, residuals are linear around this solution: nothing is predicted.
+  const Solution* linear = nullptr;
   Eigen::MatrixXd last_jacobian;  // unscaled
 
  private:
