@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
      DescribeList},
     {"validate", "how far predictions are from a CSV of published runs", nullptr, nullptr},
     {"calibrate", "fit the constants of profiles to measured runs", nullptr, nullptr},
+    {"compare", "which term of a prediction is off, beside a measured run", nullptr, nullptr},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
     {"version", "the version of this program", RunVersion, DescribeVersion},

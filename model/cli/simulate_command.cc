@@ -117,6 +117,7 @@ class Twin {
     simulation->wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     simulation->ranks = plan_.mesh.ranks();
+    simulation->digest = ir::Digest(plan_);
     for (const int64_t rank : simulation->result.ranks) {
       simulation->stages.push_back(
           plan_.mesh.Coords(rank)[static_cast<std::size_t>(plan_.mesh.program_axis)]);

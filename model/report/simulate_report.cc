@@ -181,6 +181,7 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   const sim::StepResult& result = simulation.result;
   const Prediction record{SimulatedCandidate(simulation), NoMicroStep(), Window::kStep};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
+  json["digest"] = simulation.digest;
   json["network"] = simulation.network;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;

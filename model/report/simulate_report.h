@@ -25,6 +25,7 @@ struct Simulation {
   sim::StepResult result;
   std::vector<int> stages;               // by executed rank
   int64_t ranks = 0;                     // of the plan
+  std::string digest;                    // of the plan
   std::string network;                   // "fluid", "simgrid"
   std::string scenario;                  // what its file says of it; empty: none
   std::string perturbation;              // in words; empty: none

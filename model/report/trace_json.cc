@@ -47,7 +47,10 @@ class TraceWriter {
   }
 
   void Write() {
-    text_ = "{\n\"schemaVersion\": 1,\n\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [";
+    text_ = fmt::format(
+        "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
+        "\"traceEvents\": [",
+        ir::Digest(plan_));
     for (std::size_t r = 0; r < meetings_.ranks.size(); ++r) {
       rank_ = meetings_.ranks[r];
       stage_ = Index(plan_.mesh.Coords(rank_)[Index(plan_.mesh.program_axis)]);

@@ -15,7 +15,7 @@
 namespace orrery::cli {
 namespace {
 
-void WriteTraceFile(const std::string& path, const std::vector<std::string>& events,
+void WriteTraceFile(const std::string& path, const std::string& digest, const std::vector<std::string>& events,
                     const std::vector<comm::ClockOffset>& clocks) {
   const std::string aside = path + ".part";
   std::FILE* file = std::fopen(aside.c_str(), "w");
@@ -24,9 +24,9 @@ void WriteTraceFile(const std::string& path, const std::vector<std::string>& eve
   double error = 0;
   for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
   fmt::print(file,
-             "{{\n\"schemaVersion\": 1,\n\"displayTimeUnit\": \"ms\",\n\"clock_error_us\": "
-             "{:.3f},\n\"traceEvents\": [",
-             error * 1e6);
+             "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
+             "\"clock_error_us\": {:.3f},\n\"traceEvents\": [",
+             digest, error * 1e6);
   for (std::size_t r = 0; r < events.size(); ++r)
     fmt::print(file, "{}{}", r == 0 ? "\n" : ",\n", events[r]);
   fmt::print(file, "\n]\n}}\n");
@@ -84,7 +84,7 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
   }
   const auto events =
       comm::GatherText(endpoint_, exec::TraceEvents(executor, origin), job_.timeout_s);
-  if (part_.rank == 0) WriteTraceFile(observer_->trace_file, events, clocks);
+  if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
 }
 
 }  // namespace orrery::cli

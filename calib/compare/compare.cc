@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds up spans on both sides and takes differences.
+#include "calib/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace orrery::compare {
+namespace {
+
+using measured::RefuseLog;
+using measured::SpanSample;
+using measured::TrainingLog;
+
+using Key = std::array<std::string, 3>;  // work, phase, stream
+using Sums = std::map<Key, double>;
+
+constexpr double kRoundingError = 1e-9;  // seconds; traces count in nanoseconds
+
+struct Ranks {
+  std::set<int64_t> ranks;
+  double scale = 1;  // one over ranks times steps
+};
+
+// A trace of this project holds one step, one of a profiler those that it annotates.
+Ranks RanksOf(const TrainingLog& log) {
+  Ranks ranks;
+  for (const SpanSample& span : log.spans) ranks.ranks.insert(span.rank);
+  const double steps = log.own ? 1 : std::max<double>(1, static_cast<double>(log.steps.size()));
+  if (!ranks.ranks.empty()) ranks.scale = 1 / (steps * static_cast<double>(ranks.ranks.size()));
+  return ranks;
+}
+
+template <class KeyOfSpan>
+Sums AddUp(const TrainingLog& log, const KeyOfSpan& key) {
+  const double scale = RanksOf(log).scale;
+  Sums sums;
+  for (const SpanSample& span : log.spans) sums[key(span)] += span.seconds * scale;
+  return sums;
+}
+
+// Seconds per rank and step in which a rank runs nothing on any stream.
+double Idle(const TrainingLog& log, double step) {
+  const Ranks ranks = RanksOf(log);
+  std::map<int64_t, std::vector<std::pair<double, double>>> busy;
+  for (const SpanSample& span : log.spans)
+    busy[span.rank].push_back({span.begin, span.begin + span.seconds});
+  double seconds = 0;
+  for (auto& [rank, spans] : busy) {
+    std::sort(spans.begin(), spans.end());
+    double until = spans.front().first;
+    for (const auto& [begin, end] : spans) {
+      seconds += std::max(0.0, end - std::max(begin, until));
+      until = std::max(until, end);
+    }
+  }
+  const double idle = step - seconds * ranks.scale;
+  return idle > kRoundingError ? idle : 0;
+}
+
+std::vector<Term> Differences(const Sums& predicted, const Sums& measured) {
+  std::map<Key, Term> terms;
+  const auto at = [&](const Key& key) -> Term& {
+    Term& term = terms[key];
+    term.work = key[0];
+    term.phase = key[1];
+    term.stream = key[2];
+    return term;
+  };
+  for (const auto& [key, seconds] : predicted) at(key).predicted = seconds;
+  for (const auto& [key, seconds] : measured) at(key).measured = seconds;
+  double total = 0;
+  std::vector<Term> list;
+  for (const auto& [key, term] : terms) {
+    total += std::abs(term.difference());
+    list.push_back(term);
+  }
+  for (Term& term : list) term.share = total > 0 ? std::abs(term.difference()) / total : 0;
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Term& a, const Term& b) { return a.share > b.share; });
+  return list;
+}
+
+bool HasPhases(const TrainingLog& log) {
+  return std::any_of(log.spans.begin(), log.spans.end(),
+                     [](const SpanSample& span) { return !span.phase.empty(); });
+}
+
+bool ShareStreams(const TrainingLog& a, const TrainingLog& b) {
+  std::set<std::string> streams;
+  for (const SpanSample& span : a.spans) streams.insert(span.stream);
+  return std::any_of(b.spans.begin(), b.spans.end(),
+                     [&](const SpanSample& span) { return streams.contains(span.stream); });
+}
+
+void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  const auto differences = [&](const auto& key, bool idle) {
+    Sums p = AddUp(predicted, key), m = AddUp(measured, key);
+    if (idle) {
+      p[{"idle", "", ""}] = Idle(predicted, c->predicted_step);
+      m[{"idle", "", ""}] = Idle(measured, c->measured_step);
+    }
+    return Differences(p, m);
+  };
+  c->by_work =
+      differences([](const SpanSample& s) { return Key{measured::Name(s.work), "", ""}; }, true);
+  if (ShareStreams(predicted, measured))
+    c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
+  if (!HasPhases(predicted) || !HasPhases(measured)) return;
+  c->by_phase = differences([](const SpanSample& s) { return Key{"", s.phase, ""}; }, false);
+  c->by_work_and_phase = differences(
+      [](const SpanSample& s) { return Key{measured::Name(s.work), s.phase, ""}; }, true);
+}
+
+// Parts that both records name alike.
+void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  const auto means = [](const TrainingLog& log) {
+    std::map<std::string, std::pair<double, int>> parts;
+    for (const measured::TermSample& term : log.terms) {
+      parts[term.name].first += term.seconds;
+      ++parts[term.name].second;
+    }
+    return parts;
+  };
+  const auto p = means(predicted), m = means(measured);
+  Sums left, right;
+  for (const auto& [name, sum] : p) {
+    const auto other = m.find(name);
+    if (other == m.end()) continue;
+    left[{name, "", ""}] = sum.first / sum.second;
+    right[{name, "", ""}] = other->second.first / other->second.second;
+  }
+  c->by_part = Differences(left, right);
+}
+
+double StepOf(const TrainingLog& log) {
+  const std::optional<double> step = MedianStep(log);
+  if (!step)
+    RefuseLog(log.source, "there is no step time in this file",
+              "throughput alone does not say how long a step lasts");
+  return *step;
+}
+
+void CheckPlans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  if (!predicted.own)
+    RefuseLog(predicted.source, "the first file is no prediction of this program",
+              "plan simulate ... --json FILE or --trace FILE writes one; the measured file is the "
+              "second");
+  c->on_trust = !measured.own;
+  if (c->on_trust) return;
+  for (const TrainingLog* log : {&predicted, &measured}) {
+    if (log->digest.empty())
+      RefuseLog(log->source, "the file does not say which plan it is of",
+                "write it again with plan simulate or plan run: both put the plan's digest in");
+  }
+  if (predicted.digest != measured.digest) {
+    RefuseLog(measured.source,
+              fmt::format("another plan: {} is of plan {}, {} of plan {}", predicted.source->name,
+                          predicted.digest, measured.source->name, measured.digest),
+              "give both commands the same job and layout; plan show prints a plan's digest");
+  }
+  c->digest = predicted.digest;
+}
+
+}  // namespace
+
+namespace {
+
+// The first one that works at `work`, which is the one with the largest difference; "": at anything
+// but nothing.
+const Term* Largest(const std::vector<Term>& table, const std::string& work) {
+  for (const Term& term : table) {
+    if (work.empty() ? term.work != "idle" && term.share > 0 : term.work == work) return &term;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Term* Comparison::CulpritWork() const {
+  const std::vector<Term>& table = by_work.empty() ? by_part : by_work;
+  const Term* largest = Largest(table, "");
+  return largest != nullptr || table.empty() ? largest : &table.front();
+}
+
+const Term* Comparison::Culprit() const {
+  const Term* work = CulpritWork();
+  if (work == nullptr) return nullptr;
+  const Term* phase = Largest(by_work_and_phase, work->work);
+  return phase == nullptr ? work : phase;
+}
+
+Comparison Compare(const TrainingLog& predicted, const TrainingLog& measured) {
+  Comparison c;
+  CheckPlans(predicted, measured, &c);
+  c.predicted_file = predicted.source->name;
+  c.measured_file = measured.source->name;
+  c.predicted_step = StepOf(predicted);
+  c.measured_step = StepOf(measured);
+  c.measured_steps = measured.steps.size();
+  c.garbled_lines = predicted.garbled_lines + measured.garbled_lines;
+  if (!predicted.spans.empty() && !measured.spans.empty())
+    CompareSpans(predicted, measured, &c);
+  else
+    CompareParts(predicted, measured, &c);
+  return c;
+}
+
+}  // namespace orrery::compare

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A predicted step beside a measured one, term by term.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calib/import/training_log.h"
+
+namespace orrery::compare {
+
+// Seconds per rank and step. Absent on one side: that file does not have the term.
+struct Term {
+  std::string work;   // of measured::WorkNames(), "idle", or the name of a record's part
+  std::string phase;  // "": all of them
+  std::string stream;
+  double predicted = 0, measured = 0;
+  double share = 0;  // of the sum of all |differences| of its table
+  double difference() const { return measured - predicted; }
+};
+
+struct Comparison {
+  std::string predicted_file, measured_file;
+  std::string digest;                 // of both; "": the measured log has none
+  bool on_trust = false;              // the measured log does not name its plan
+  double predicted_step = 0, measured_step = 0;  // seconds
+  std::size_t measured_steps = 0;                // behind the median
+  int64_t garbled_lines = 0;                     // of both files
+  std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
+  std::vector<Term> by_work_and_phase;
+  std::vector<Term> by_part;  // parts with the same name in both records
+  double error() const { return predicted_step / measured_step - 1; }
+  // The kind of work (or part) that differs most, idle time only when nothing else does, and of it
+  // the phase that differs most where phases are known; null: there is no table.
+  const Term* CulpritWork() const;
+  const Term* Culprit() const;
+};
+
+// Throws InputError: `predicted` is not this project's, different plans (both digests are named),
+// no step time on one side.
+Comparison Compare(const measured::TrainingLog& predicted, const measured::TrainingLog& measured);
+
+std::string ComparisonText(const Comparison& comparison);
+std::string ComparisonJson(const Comparison& comparison);
+
+}  // namespace orrery::compare

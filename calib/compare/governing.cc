@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table from kinds of work and phases to constants; formulas in model/cost/op_cost.h and
+// closed_form.h.
+#include "calib/compare/governing.h"
+
+#include <set>
+
+namespace orrery::compare {
+namespace {
+
+struct Rule {
+  const char* work;
+  const char* phase;  // "": any
+  std::vector<std::string> constants;
+};
+
+// The first row that fits decides.
+const std::vector<Rule>& Rules() {
+  static const std::vector<Rule> kRules = {
+      {"product", "",
+       {"gemm_efficiency_bf16", "gemm_efficiency_fp16", "gemm_efficiency_tf32",
+        "gemm_efficiency_fp32", "gemm_k_overhead", "wave_quantisation", "cache_gain",
+        "kernel_gap"}},
+      {"attention", "backward",
+       {"flash_backward", "flash_efficiency", "flash_use", "softmax_backward", "softmax_traffic"}},
+      {"attention", "",
+       {"flash_efficiency", "flash_use", "softmax_traffic", "full_precision_traffic"}},
+      {"element-wise", "",
+       {"memory_efficiency", "elementwise_traffic", "loss_traffic", "accumulation_traffic",
+        "cache_gain", "kernel_gap"}},
+      {"optimizer", "", {"adam_traffic", "lamb_traffic", "sgd_traffic", "memory_efficiency"}},
+      {"collective", "grad_reduce",
+       {"data_nic_use", "data_scaleup_use", "data_exposed", "nic_ring_efficiency",
+        "ring_efficiency", "overlap_slowdown", "hop", "launch"}},
+      {"collective", "param_gather",
+       {"gather_nic_use", "gather_scaleup_use", "gather_latency", "gather_latency_growth",
+        "nic_ring_efficiency", "ring_efficiency"}},
+      {"collective", "grad_norm", {"collective_launch", "launch", "hop", "scaleup_hop"}},
+      {"collective", "optimizer", {"data_nic_use", "data_scaleup_use", "nic_ring_efficiency"}},
+      {"collective", "",
+       {"scaleup_use", "tensor_latency", "tensor_latency_per_rank", "ring_efficiency",
+        "nic_ring_efficiency", "collective_launch", "low_latency_bandwidth", "hop", "launch"}},
+      {"send and receive", "",
+       {"pipeline_nic_use", "pipeline_latency", "point_to_point_efficiency", "pipeline_exposed"}},
+      {"copy", "", {"step_fixed"}},
+      {"idle", "",
+       {"host_forward_op", "host_backward_op", "host_collective", "host_waits", "kernel_gap",
+        "step_fixed"}},
+  };
+  return kRules;
+}
+
+}  // namespace
+
+std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase) {
+  for (const Rule& rule : Rules()) {
+    if (work == rule.work && (*rule.phase == '\0' || phase == rule.phase)) return rule.constants;
+  }
+  return {};
+}
+
+std::vector<std::string> AllGoverning() {
+  std::set<std::string> names;
+  for (const Rule& rule : Rules()) names.insert(rule.constants.begin(), rule.constants.end());
+  return {names.begin(), names.end()};
+}
+
+}  // namespace orrery::compare

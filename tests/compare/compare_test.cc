@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// A predicted step beside a measured one: the term that was changed is the one that is named.
+#include "calib/compare/compare.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "calib/compare/governing.h"
+#include "model/cost/profile.h"
+
+namespace orrery::compare {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+SourcePtr Named(const std::string& name, const std::string& text) {
+  return std::make_shared<Source>(Source{name, text});
+}
+
+struct Play {
+  const char* op;
+  const char* phase;
+  int stream;
+  double us;
+};
+
+constexpr Play kStep[] = {{"mm", "forward", 0, 400},       {"attn", "forward", 0, 100},
+                          {"ln", "forward", 0, 50},        {"mm", "backward", 0, 800},
+                          {"attn_bwd", "backward", 0, 250}, {"all_reduce", "grad_reduce", 1, 300},
+                          {"adam", "optimizer", 0, 60}};
+
+// Two ranks that play the step one operation after another; those of `op` and `phase` take `factor`
+// times as long.
+std::string Trace(const std::string& digest, const std::string& op = "",
+                  const std::string& phase = "", double factor = 1) {
+  std::string events;
+  for (int rank = 0; rank < 2; ++rank) {
+    double now = 5;
+    for (const Play& play : kStep) {
+      const double us = play.us * (play.op == op && play.phase == phase ? factor : 1);
+      events += fmt::format(
+          R"({}{{"ph": "X", "cat": "kernel", "name": "{}", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{"phase": "{}"}}}})",
+          events.empty() ? "" : ",\n", play.op, rank, play.stream, now, us, play.phase);
+      now += us;
+    }
+  }
+  const std::string named = digest.empty() ? "" : fmt::format(R"("digest": "{}", )", digest);
+  return "{" + named + "\"traceEvents\": [" + events + "]}";
+}
+
+Comparison Beside(const std::string& predicted, const std::string& measured) {
+  return Compare(measured::ReadTrainingLog(Named("predicted.json", predicted)),
+                 measured::ReadTrainingLog(Named("measured.json", measured)));
+}
+
+std::string ErrorOf(const std::string& predicted, const std::string& measured) {
+  try {
+    Beside(predicted, measured);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Compare, EqualStepsDifferInNothing) {
+  const Comparison c = Beside(Trace("d"), Trace("d"));
+  EXPECT_NEAR(c.error(), 0, 1e-12);
+  EXPECT_NEAR(c.predicted_step, 1960e-6, 1e-12);
+  EXPECT_THAT(ComparisonText(c), HasSubstr("No term differs."));
+}
+
+TEST(Compare, TheTermThatWasScaledIsNamedAsTheCulprit) {
+  for (const Play& play : kStep) {
+    const Comparison c = Beside(Trace("d"), Trace("d", play.op, play.phase, 1.2));
+    ASSERT_NE(c.Culprit(), nullptr);
+    EXPECT_EQ(c.Culprit()->phase, play.phase) << play.op;
+    EXPECT_NEAR(c.Culprit()->difference(), 0.2 * play.us * 1e-6, 1e-12) << play.op;
+    EXPECT_NEAR(c.Culprit()->share, 1, 1e-9) << play.op;
+    EXPECT_NEAR(c.measured_step - c.predicted_step, 0.2 * play.us * 1e-6, 1e-12);
+    EXPECT_LT(c.error(), 0);
+  }
+}
+
+TEST(Compare, TablesAddUpAndNameConstants) {
+  const Comparison c = Beside(Trace("d"), Trace("d", "mm", "backward", 1.2));
+  ASSERT_EQ(c.by_stream.size(), 2u);
+  EXPECT_NEAR(c.by_stream[0].predicted, 1660e-6, 1e-12);
+  EXPECT_NEAR(c.by_stream[1].predicted, 300e-6, 1e-12);
+  double phases = 0;
+  for (const Term& term : c.by_phase) phases += term.measured;
+  EXPECT_NEAR(phases, c.measured_step, 1e-12);
+  EXPECT_EQ(c.by_work[0].work, "product");
+  const std::string text = ComparisonText(c);
+  EXPECT_THAT(text, HasSubstr("7.5 % too short"));
+  EXPECT_THAT(text, HasSubstr("Largest term: product, 1.20 ms predicted, 1.36 ms measured"));
+  EXPECT_THAT(text, HasSubstr("most of it in phase backward: 800 us predicted, 960 us"));
+  EXPECT_THAT(text, HasSubstr("gemm_efficiency_bf16"));
+  const auto json = nlohmann::json::parse(ComparisonJson(c));
+  EXPECT_EQ(json["schema"], "orrery.compare/1");
+  EXPECT_EQ(json["largest"]["work"], "product");
+  EXPECT_THAT(json["largest"]["constants"], Contains("gemm_k_overhead"));
+}
+
+TEST(Compare, WaitingIsIdleTime) {
+  std::string late = Trace("d");
+  const std::size_t last = late.rfind("\"dur\": 60");
+  late.replace(late.rfind("\"ts\": 1905", last), 10, "\"ts\": 2905");  // one rank updates 1 ms later
+  const Comparison c = Beside(Trace("d"), late);
+  for (const Term& term : c.by_work) {
+    const bool idle = term.work == "idle";
+    EXPECT_NEAR(term.difference(), idle ? 1e-3 : 0, 1e-9) << term.work;
+  }
+  EXPECT_EQ(c.by_work[0].work, "idle");
+}
+
+TEST(Compare, AnotherPlanIsAnErrorThatNamesBoth) {
+  const std::string error = ErrorOf(Trace("aaaa"), Trace("bbbb"));
+  EXPECT_THAT(error, HasSubstr("predicted.json is of plan aaaa, measured.json of plan bbbb"));
+  EXPECT_THAT(ErrorOf(Trace("aaaa"), Trace("")), HasSubstr("does not say which plan"));
+  EXPECT_THAT(ErrorOf(Trace(""), Trace("aaaa")), HasSubstr("does not say which plan"));
+}
+
+constexpr const char* kMegatron =
+    " iteration 1/ 9 | elapsed time per iteration (ms): 2.450 | lm loss: 2 |\n";
+
+TEST(Compare, LogsOfOtherProgramsAreTakenOnTrust) {
+  const Comparison c = Beside(Trace("d"), kMegatron);
+  EXPECT_TRUE(c.on_trust);
+  EXPECT_NEAR(c.error(), 1.96 / 2.45 - 1, 1e-9);
+  EXPECT_EQ(c.Culprit(), nullptr);
+  EXPECT_THAT(ComparisonText(c), HasSubstr("on trust"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("give traces"));
+  EXPECT_THAT(ErrorOf(kMegatron, Trace("d")), HasSubstr("no prediction of this program"));
+  EXPECT_THAT(ErrorOf(Trace("d"), "nothing\n"), HasSubstr("known are the logs"));
+}
+
+TEST(Compare, RecordsCompareStepsAndPartsOfTheSameName) {
+  const std::string predicted =
+      R"({"schema": "orrery.simulate/1", "digest": "d", "prediction": {"step_time_s": 1.0,
+"breakdown": {"compute_s": 0.75, "bubble_s": 0.25}}})";
+  const std::string measured =
+      R"({"schema": "orrery.run/1", "digest": "d", "steps": [{"step": 1, "seconds": 9},
+{"step": 2, "seconds": 1.25}], "per_rank": [{"rank": 0, "compute_s": 1.0}, {"rank": 1, "compute_s": 0.9}]})";
+  const Comparison c = Beside(predicted, measured);
+  EXPECT_NEAR(c.error(), -0.2, 1e-12);
+  ASSERT_EQ(c.by_part.size(), 1u);
+  EXPECT_NEAR(c.by_part[0].difference(), 0.2, 1e-12);
+}
+
+TEST(Governing, EveryConstantStandsInTheProfiles) {
+  const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
+  const FabricProfile fabric = LoadFabricProfile("infiniband");
+  const StackProfile stack = LoadStackProfile("megatron");
+  EXPECT_GT(AllGoverning().size(), 20u);
+  for (const std::string& name : AllGoverning()) {
+    EXPECT_TRUE(gpu.header.constants.contains(name) || fabric.header.constants.contains(name) ||
+                stack.header.constants.contains(name))
+        << name;
+  }
+  for (const auto& [name, work] : measured::WorkNames()) {
+    EXPECT_EQ(GoverningConstants(name, "").empty(), work == measured::Work::kOther) << name;
+  }
+}
+
+}  // namespace
+}  // namespace orrery::compare
