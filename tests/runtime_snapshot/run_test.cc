@@ -40,7 +40,8 @@ std::vector<double> Losses(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::vector<double> losses;
   if (outcome.code != 0) return losses;
-  for (const json& step : json::parse(outcome.out)["steps"]) {
+  const json record = json::parse(outcome.out);
+  for (const json& step : record["steps"]) {
     losses.push_back(step["loss"]);
     EXPECT_GT(step["load_s"], 0);
   }

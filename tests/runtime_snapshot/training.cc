@@ -37,7 +37,8 @@ HookOptions Resuming(const std::string& folder) {
   return options;
 }
 
-Trained Train(const parity::Job& job, const Strategy& strategy, int64_t steps, HookOptions options) {
+Trained Train(const parity::Job& job, const Strategy& strategy, int64_t steps,
+              HookOptions options) {
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
   Trained run;
   Keep keep(&run);
