@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program behind `plan bench`: its command, and a reader of nccl-tests' logs.
+// The program behind `plan bench`: its command, a reader of nccl-tests' logs, and ranks that
+// measure.
 #include <algorithm>
 
 #include "calib/import/nccl_log.h"
 #include "model/cli/bench_command.h"
 #include "model/cli/commands.h"
+#include "runtime/bench/measure_command.h"
 
 namespace orrery {
 namespace {
@@ -26,7 +28,12 @@ cli::MeasuredLog ReadLog(const std::string& path) {
   return log;
 }
 
-cli::Answer Bench(const cli::CommandLine& line) { return cli::RunBench(line, {ReadLog, nullptr}); }
+cli::Answer Bench(const cli::CommandLine& line) {
+  const auto measure = [&](const cli::BenchFlags& flags) {
+    return bench::MeasureCollective(flags, line.words());
+  };
+  return cli::RunBench(line, {ReadLog, measure});
+}
 
 }  // namespace
 }  // namespace orrery
@@ -34,5 +41,6 @@ cli::Answer Bench(const cli::CommandLine& line) { return cli::RunBench(line, {Re
 int main(int argc, char** argv) {
   std::vector<std::string> words = {"plan", "bench"};
   words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
+  std::replace(words.begin(), words.end(), std::string("-g"), std::string("--ranks"));
   return orrery::cli::Main(std::move(words), orrery::Bench);
 }

@@ -166,6 +166,12 @@ Answer Predict(const BenchFlags& flags, const BenchHooks& hooks) {
 
 }  // namespace
 
+std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective) {
+  Setting setting = ReadSetting(flags, collective);
+  return std::make_unique<BenchSimulation>(std::move(setting.cluster), std::move(setting.gpu),
+                                           std::move(setting.fabric), setting.backend);
+}
+
 Answer RunBench(const CommandLine& line, const BenchHooks& hooks) {
   BenchFlags flags;
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeBench().help};

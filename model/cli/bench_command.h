@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "model/cli/answer.h"
 #include "model/cli/bench_flags.h"
+#include "model/cli/bench_sweep.h"
 #include "model/cli/command_line.h"
 
 namespace orrery::cli {
@@ -38,6 +40,9 @@ struct BenchHooks {
   // `plan bench` without --simulate; empty: this program cannot measure.
   std::function<Answer(const BenchFlags& flags)> measure;
 };
+
+// The cluster of the flags, ready to predict. Throws InputError.
+std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective);
 
 Answer RunBench(const CommandLine& line, const BenchHooks& hooks);
 

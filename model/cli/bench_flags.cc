@@ -110,11 +110,15 @@ std::vector<int64_t> ReadSizes(const BenchFlags& flags, Diagnostics* diagnostics
 }  // namespace
 
 BenchFlags::BenchFlags()
-    : set("bench --simulate COLLECTIVE --topology NAME [flags]",
-          "The table that nccl-tests would print for a collective on a cluster, predicted: the "
-          "traffic over its routed links, with latency and protocols from the profiles. With --log "
-          "beside the figures that nccl-tests printed there.",
-          {"plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
+    : set("bench [--simulate] COLLECTIVE [flags]",
+          "Times a collective among CPU ranks over the communicator that `plan run` trains with, "
+          "checks its results, and prints the table of nccl-tests; ranks are started by this "
+          "command, or by mpirun around it. With --simulate the table that nccl-tests would print "
+          "on a cluster, predicted: the traffic over its routed links, with latency and protocols "
+          "from the profiles; with --log beside the figures that nccl-tests printed there.",
+          {"plan bench all_reduce --ranks 2 -b 1K -e 16M -f 4",
+           "plan bench all_gather --ranks 4 -e 1M --predict",
+           "plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
            "plan bench --simulate all_gather -b 1M -e 64M -i 1M --topology dgx-h100 --nodes 4",
            "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2 --log run.txt"}) {
   set.Group("The collective and its sizes, as nccl-tests names them");
@@ -125,6 +129,20 @@ BenchFlags::BenchFlags()
   set.Value(&factor, "-f", "N", "factor between sizes (default 2)");
   set.Value(&step, "-i", "SIZE", "instead: a constant step between sizes");
   set.Value(&type, "-d", "TYPE", "type of an element (default float)", Words::kList, TypeNames());
+  set.Group("Measuring");
+  set.Value(&ranks, "--ranks", "N",
+            "ranks, also -g N (default: those of mpirun, else one per core of this machine)");
+  set.Value(&comm, "--comm", "KIND",
+            "mpi (processes; default where it is there) or local (threads of one process)",
+            Words::kList, {"mpi", "local"});
+  set.Value(&iterations, "-n", "N", "calls that are timed, of each size (default 20)");
+  set.Value(&warmup, "-w", "N", "calls before them (default 5)");
+  set.Value(&check, "-c", "N", "calls whose results are checked, 0: none (default 1)");
+  set.Value(&operation, "-o", "OP", "sum (default) or max", Words::kList, {"sum", "max"});
+  set.Value(&timeout, "--timeout", "TIME",
+            "give up when nothing has come from other ranks for so long (default 120s)");
+  set.Switch(&predict, "--predict",
+             "the model's time beside each measured one, on --topology (default localhost)");
   set.Group("The cluster");
   set.Switch(&simulate, "--simulate", "predict with the model instead of measuring");
   set.Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies`, or a YAML file",
@@ -196,6 +214,11 @@ FittedSize FitSize(Collective collective, int64_t bytes, int ranks, const Elemen
   const int64_t whole = std::max<int64_t>(1, 16 / type.bytes);
   const int64_t part = count / ranks / whole * whole;
   return {part * ranks * type.bytes, part};
+}
+
+std::string NcclProgram(Collective collective) {
+  return collective == Collective::kAllToAll ? "alltoall_perf"
+                                             : fmt::format("{}_perf", Name(collective));
 }
 
 const char* ReductionOf(Collective collective) {

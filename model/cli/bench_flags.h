@@ -18,6 +18,7 @@ struct BenchFlags {
   BenchFlags();
 
   Flag collective, simulate, begin, end, factor, step, type;
+  Flag iterations, warmup, check, operation, ranks, comm, timeout, predict;  // of measuring
   Flag topology, nodes, gpus_per_node, gpu, network, algorithm, log, json;
   FlagSet set;
 };
@@ -47,6 +48,9 @@ struct FittedSize {
   int64_t count = 0;
 };
 FittedSize FitSize(Collective collective, int64_t bytes, int ranks, const ElementType& type);
+
+// The program of nccl-tests: "all_reduce_perf", "alltoall_perf".
+std::string NcclProgram(Collective collective);
 
 // "sum" or "none", and the root, as nccl-tests prints them.
 const char* ReductionOf(Collective collective);

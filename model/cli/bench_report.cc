@@ -247,9 +247,9 @@ std::string FloatText(double value, int width) {
 std::string BenchText(const BenchSimulation& simulation, const BenchResult& result) {
   if (result.measured != nullptr) return ComparisonText(simulation, result);
   std::string text = fmt::format(
-      "# Collective test starting: {}_perf\n"
+      "# Collective test starting: {}\n"
       "# Predicted by plan bench --simulate, nothing was run: network {}\n# {}\n#\n",
-      Name(result.sweep.collective), result.network, Machine(simulation));
+      NcclProgram(result.sweep.collective), result.network, Machine(simulation));
   text += DeviceLines(simulation) + NcclTable(simulation, result);
   text += fmt::format("# Algorithm: {}\n", AlgorithmText(result.rows));
   return text + OriginText(simulation, "# ");

@@ -50,6 +50,11 @@ RunFlags::RunFlags()
             Words::kFile);
   set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
             Words::kFile);
+  set.Value(&tensorboard, "--tensorboard", "DIR",
+            "write an event file into DIR: loss, gradient norm, throughput, MFU, step time",
+            Words::kFile);
+  set.Switch(&profile, "--profile",
+             "what a step's time goes into: kernels and communication, by phase and kind of op");
   job.Declare(&set, false);
   layout.Declare(&set, "The layout (what is not given is 1, none or off)");
 }

@@ -15,6 +15,7 @@ struct RunFlags {
   Flag lr, weight_decay, clip_norm;
   Flag ranks, comm, steps, seed, data, mask_token, timeout, log_every, json, trace;
   Flag save, save_every, resume;
+  Flag tensorboard, profile;
   FlagSet set;
 };
 

@@ -8,6 +8,7 @@
 
 #include "model/report/job.h"
 #include "model/units/text.h"
+#include "runtime/launch/host_memory.h"
 
 namespace orrery::cli {
 
@@ -32,11 +33,13 @@ std::string StepLine(const RunJob& job, const launch::StepRecord& record, double
   const auto units = static_cast<double>(job.facts.tokens);
   const double input = record.result.load_s;
   return fmt::format(
-      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  ETA {}{}\n",
+      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  mem {:>8}  "
+      "ETA {}{}\n",
       record.step, job.steps, record.result.loss, record.result.gradient_norm,
       Format(Seconds{seconds}), report::Scaled(units / seconds),
       job.facts.has_tokens ? "tokens" : "samples",
       report::Percent(Mfu(job, seconds, peak_flops_per_s)),
+      Format(Bytes{launch::PeakResidentMemory()}),
       Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}),
       input > kInputBound * seconds ? "  input " + Format(Seconds{input}) : "");
 }

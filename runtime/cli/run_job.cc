@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "model/input/plain_text.h"
 #include "model/ir/verify.h"
@@ -13,6 +12,8 @@
 #include "model/report/names.h"
 #include "model/topo/catalog.h"
 #include "model/units/text.h"
+#include "runtime/cli/rank_flags.h"
+#include "runtime/launch/host_memory.h"
 
 namespace orrery::cli {
 namespace {
@@ -29,14 +30,6 @@ double ReadNumber(const Flag& flag, double otherwise, double least, Diagnostics*
     return otherwise;
   }
   return number;
-}
-
-double ReadTimeout(const Flag& flag, Diagnostics* diagnostics) {
-  if (!flag.given) return 120;
-  TextError error;
-  const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
-  if (!time) diagnostics->Error(flag.where, "--timeout: " + error.message, error.hint);
-  return time ? std::max(time->value, 0.01) : 120;
 }
 
 // Plans a layout for this machine: in fp32 and with this project's own presets unless said
@@ -128,16 +121,6 @@ void VerifyPlan(const RunJob& job) {
   throw InputError(std::move(list));
 }
 
-// Bytes that this machine could give to new processes; 0: unknown.
-double FreeMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  for (double kib = 0; file >> name >> kib >> unit;) {
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
-}
-
 // An arena that does not fit would end in a killed process, most likely somebody else's.
 void CheckMemory(const RunJob& job, const launch::MpiPlace& place) {
   double largest = 0;
@@ -146,7 +129,7 @@ void CheckMemory(const RunJob& job, const launch::MpiPlace& place) {
         std::max(largest, static_cast<double>(ir::ComputeLayout(job.plan, program).arena_bytes));
   }
   const int64_t here = place.size > 0 ? place.on_host : job.ranks();
-  const double needed = largest * static_cast<double>(here), free = FreeMemory();
+  const double needed = largest * static_cast<double>(here), free = launch::FreeMemory();
   if (free == 0 || needed <= free) return;
   throw InputError(fmt::format("{} rank{} on this machine need {}, and {} are free", here,
                                here == 1 ? "" : "s", Format(Bytes{needed}), Format(Bytes{free})),
@@ -166,31 +149,6 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::MpiPlace& pl
     throw InputError({{flags.ranks.where, fmt::format("{}, not {}", plan, asked),
                        fmt::format("-n {}, or leave it out", job.ranks())}});
   }
-}
-
-bool OverMpi(const RunFlags& flags, const launch::MpiPlace& place, int64_t ranks,
-             Diagnostics* diagnostics) {
-#ifdef ORRERY_HAS_MPI
-  constexpr bool kBuilt = true;
-#else
-  constexpr bool kBuilt = false;
-#endif
-  const auto kind = ReadName(flags.comm, {"mpi", "local"}, diagnostics);
-  if (!kind) {
-    if (place.size > 0) return kBuilt;
-    return kBuilt && ranks > 1 && !launch::FindMpirun().empty();
-  }
-  if (*kind == 0 && !kBuilt) {
-    diagnostics->Error(flags.comm.where, "this build has no MPI",
-                       "install libopenmpi-dev and build again, or --comm local");
-  } else if (*kind == 0 && place.size == 0 && launch::FindMpirun().empty()) {
-    diagnostics->Error(flags.comm.where, "there is no mpirun on PATH",
-                       "install openmpi-bin, or --comm local");
-  } else if (*kind == 1 && place.size > 1) {
-    diagnostics->Error(flags.comm.where, "mpirun has started processes, and local is one process",
-                       "leave --comm out, or run it without mpirun");
-  }
-  return *kind == 0;
 }
 
 }  // namespace
@@ -221,7 +179,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
     Planner(flags, options, clip).Plan(asked > 0 ? asked : place.size, &job);
   }
   CheckRanks(*flags, asked, place, job);
-  job.over_mpi = OverMpi(*flags, place, job.ranks(), &diagnostics);
+  job.over_mpi = OverMpi(flags->comm, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
   VerifyPlan(job);
   CheckMemory(job, place);
@@ -229,6 +187,8 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
   job.digest = ir::Digest(job.plan);
   ReadDataFlags(*flags, &job);
   ReadSnapshotFlags(*flags, &job);
+  job.tensorboard = flags->tensorboard.text;
+  job.profile = flags->profile.given;
   return job;
 }
 

@@ -24,6 +24,8 @@ struct RunJob {
   int64_t mask_token = -1;
   std::string save, resume;  // folders of snapshots; empty: none
   int64_t save_every = 0;    // steps; 0: at the end
+  std::string tensorboard;   // folder of event files; empty: none
+  bool profile = false;
   int64_t steps = 10;
   uint64_t seed = 1;
   int64_t log_every = 1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan run`.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,7 +9,9 @@
 
 #include "model/cli/commands.h"
 #include "runtime/cli/console.h"
+#include "runtime/cli/event_hook.h"
 #include "runtime/cli/observe.h"
+#include "runtime/cli/profile.h"
 #include "runtime/comm/mpi.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/peak.h"
@@ -37,7 +38,14 @@ snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   return options;
 }
 
-bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Observer* observer) {
+// What rank 0 ends up with.
+struct Outcome {
+  Observer observer;
+  StepProfile profile;
+};
+
+bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
+  Observer* observer = &outcome->observer;
   const auto data = train::MakeSource(job.data_from, DataSpecOf(job), train::ShapeOf(job.plan),
                                       job.facts.samples);
   launch::TrainOptions options;
@@ -46,7 +54,10 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Observer* observer) 
   options.execute.deadline_s = job.timeout_s;
   RankObserver hook(job, endpoint, observer);
   snapshot::SnapshotHook snapshots(SnapshotOptions(job, observer->quiet), endpoint, data.get());
-  return launch::TrainRank(job.plan, endpoint, data.get(), options, {&hook, &snapshots});
+  EventHook events(job, endpoint, observer->peak_flops_per_s);
+  ProfileHook profile(job.profile, endpoint, job.timeout_s, &outcome->profile);
+  return launch::TrainRank(job.plan, endpoint, data.get(), options,
+                           {&hook, &events, &profile, &snapshots});
 }
 
 [[noreturn]] void EndWithFailure(const std::string& why) {
@@ -55,30 +66,27 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Observer* observer) 
   std::_Exit(static_cast<int>(ExitCode::kFailure));
 }
 
-bool RunAsThreads(const RunJob& job, Observer* observer) {
+bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
   const std::string failure = launch::RunLocalRanks(
-      job.ranks(), [&](comm::Endpoint* endpoint) { TrainHere(job, endpoint, observer); }, kGrace,
+      job.ranks(), [&](comm::Endpoint* endpoint) { TrainHere(job, endpoint, outcome); }, kGrace,
       EndWithFailure);
   if (!failure.empty()) EndWithFailure(failure);
   return true;
 }
 
 #ifdef ORRERY_HAS_MPI
-bool RunAsProcess(const RunJob& job, Observer* observer) {
+bool RunAsProcess(const RunJob& job, Outcome* outcome) {
   const std::unique_ptr<comm::Endpoint> endpoint = comm::ConnectMpi(job.timeout_s);
-  return TrainHere(job, endpoint.get(), observer);
+  return TrainHere(job, endpoint.get(), outcome);
 }
 #else
-bool RunAsProcess(const RunJob&, Observer*) { return false; }
+bool RunAsProcess(const RunJob&, Outcome*) { return false; }
 #endif
 
 // The same words again, on every rank.
 ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
-  std::vector<std::string> again = {"/proc/self/exe"};
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
-  if (length > 0) again[0].assign(self, static_cast<std::size_t>(length));
+  std::vector<std::string> again = {launch::OwnProgram()};
   again.insert(again.end(), words.begin() + kBehindRun, words.end());
   std::fflush(nullptr);
   return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again));
@@ -96,15 +104,20 @@ Answer RunCommand(const CommandLine& line) {
     return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
   }
   if (job.over_mpi && place.size == 0) return {StartRanks(job, line.words()), ""};
-  Observer observer;
+  Outcome outcome;
+  Observer& observer = outcome.observer;
   observer.quiet = flags.json.given && flags.json.text.empty();
   observer.trace_file = flags.trace.text;
   if (place.rank == 0) observer.peak_flops_per_s = launch::MeasurePeak();
-  if (!(job.over_mpi ? RunAsProcess(job, &observer) : RunAsThreads(job, &observer)))
+  if (!(job.over_mpi ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
     return {ExitCode::kFailure, ""};
   if (place.rank != 0) return {};
-  return Deliver(ExitCode::kOk, RunSummary(job, observer.parts, observer.peak_flops_per_s),
-                 RunJson(job, observer.parts, observer.peak_flops_per_s), flags.json);
+  auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
+  if (job.profile) record["profile"] = ProfileJson(outcome.profile);
+  return Deliver(
+      ExitCode::kOk,
+      RunSummary(job, observer.parts, observer.peak_flops_per_s) + ProfileText(outcome.profile),
+      record, flags.json);
 }
 
 }  // namespace

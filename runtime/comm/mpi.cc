@@ -26,16 +26,16 @@ constexpr auto kEndOfJob = std::chrono::seconds(20);
 // MPI's initialisation waits for all ranks without end: this ends it.
 class Alarm {
  public:
-  explicit Alarm(double deadline_s)
-      : thread_([this, deadline_s] {
+  Alarm(double deadline_s, const std::string& speaker)
+      : thread_([this, deadline_s, speaker] {
           std::unique_lock lock(mutex_);
           const auto patience = std::chrono::duration<double>(deadline_s);
           if (off_.wait_for(lock, patience, [this] { return is_off_; })) return;
           char host[256] = "";
           gethostname(host, sizeof host - 1);
           fmt::print(stderr,
-                     "plan run: error: a rank on {}: not all ranks have started after {:.3g} s\n",
-                     host, deadline_s);
+                     "{}: error: a rank on {}: not all ranks have started after {:.3g} s\n",
+                     speaker, host, deadline_s);
           std::fflush(stderr);
           std::_Exit(1);
         }) {}
@@ -104,7 +104,7 @@ class MpiCommunicator : public Communicator {
 
 class MpiEndpoint : public Endpoint {
  public:
-  MpiEndpoint() {
+  explicit MpiEndpoint(const std::string& speaker) : speaker_(speaker) {
     int provided = 0;
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
       throw CommError("MPI cannot be initialised");
@@ -179,7 +179,7 @@ class MpiEndpoint : public Endpoint {
   void Abort(const std::string& why) override {
     failed_ = true;
     if (!control_->ClaimFailure()) AwaitEnd();
-    fmt::print(stderr, "plan run: error: {}\n", why);
+    fmt::print(stderr, "{}: error: {}\n", speaker_, why);
     std::fflush(stderr);
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
@@ -215,6 +215,7 @@ class MpiEndpoint : public Endpoint {
     std::_Exit(1);
   }
 
+  std::string speaker_;
   int rank_ = 0, size_ = 1;
   bool failed_ = false;
   MPI_Comm transfers_ = MPI_COMM_NULL;
@@ -224,9 +225,9 @@ class MpiEndpoint : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> ConnectMpi(double deadline_s) {
-  const Alarm alarm(deadline_s);
-  return std::make_unique<MpiEndpoint>();
+std::unique_ptr<Endpoint> ConnectMpi(double deadline_s, const std::string& speaker) {
+  const Alarm alarm(deadline_s, speaker);
+  return std::make_unique<MpiEndpoint>(speaker);
 }
 
 }  // namespace orrery::comm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runtime/comm/communicator.h"
 
@@ -10,8 +11,9 @@ namespace orrery::comm {
 
 // Initialises MPI; once per process. The endpoint belongs to the calling thread. Destroying it
 // finalises MPI, unless a rank has failed: then it waits for the end of the job. Abort() prints
-// "plan run: error: ..." on standard error of one rank and ends all of them with exit code 1. When
+// "SPEAKER: error: ..." on standard error of one rank and ends all of them with exit code 1. When
 // not all ranks have come after `deadline_s` seconds, the process says so and exits with 1.
-std::unique_ptr<Endpoint> ConnectMpi(double deadline_s = 120);
+std::unique_ptr<Endpoint> ConnectMpi(double deadline_s = 120,
+                                     const std::string& speaker = "plan run");
 
 }  // namespace orrery::comm

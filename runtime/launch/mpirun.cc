@@ -25,6 +25,8 @@ int64_t Number(const char* name) {
 // Only small words go through: what mpirun's own banners are made of is dropped.
 class ErrorLines {
  public:
+  explicit ErrorLines(std::string speaker) : speaker_(std::move(speaker)) {}
+
   void Take(const std::string& line) {
     const std::size_t at = line.find("process rank ");
     int rank = 0, pid = 0, signal = 0;
@@ -38,7 +40,7 @@ class ErrorLines {
       return;
     }
     if (line.starts_with("plan") || line.starts_with("command line:") || line.starts_with("  ")) {
-      own_ = own_ || line.starts_with("plan run: error");
+      own_ = own_ || line.starts_with(speaker_ + ": error");
       Print(line);
       return;
     }
@@ -49,7 +51,7 @@ class ErrorLines {
   // After the end: why it failed, unless a rank has said so.
   void Conclude(int code) {
     if (code == 0 || own_) return;
-    if (!killed_.empty()) return Print("plan run: error: " + killed_);
+    if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
   }
 
@@ -59,13 +61,15 @@ class ErrorLines {
     std::fflush(stderr);
   }
 
+  std::string speaker_;
   bool own_ = false;
   std::string killed_;
   std::vector<std::string> rest_;
 };
 
 [[noreturn]] void Become(const std::string& mpirun, int64_t ranks,
-                         const std::vector<std::string>& words, int error_end) {
+                         const std::vector<std::string>& words, const std::string& speaker,
+                         int error_end) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(error_end, STDERR_FILENO);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -87,7 +91,7 @@ class ErrorLines {
   for (std::string& word : all) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execv(mpirun.c_str(), arguments.data());
-  fmt::print(stderr, "plan run: error: cannot start {}: {}\n", mpirun, std::strerror(errno));
+  fmt::print(stderr, "{}: error: cannot start {}: {}\n", speaker, mpirun, std::strerror(errno));
   _exit(1);
 }
 
@@ -132,16 +136,23 @@ std::string FindMpirun() {
   return "";
 }
 
-int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words) {
+std::string OwnProgram() {
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
+  return length > 0 ? std::string(self, static_cast<std::size_t>(length)) : "/proc/self/exe";
+}
+
+int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
+              const std::string& speaker) {
   int ends[2];
   if (pipe(ends) != 0) return 1;
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    Become(mpirun, ranks, words, ends[1]);
+    Become(mpirun, ranks, words, speaker, ends[1]);
   }
   close(ends[1]);
-  ErrorLines lines;
+  ErrorLines lines(speaker);
   ReadLines(ends[0], &lines);
   close(ends[0]);
   int status = 0;

@@ -20,7 +20,10 @@ std::string FindMpirun();  // the path; "" when there is none
 
 // Runs `words` (program first) on `ranks` processes of this machine and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
-// one message when a rank was killed. The exit code: theirs where it is 0 to 4, else 1.
-int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words);
+// one message when a rank was killed, spoken by `speaker`. The exit code: theirs where it is 0 to
+// 4, else 1.
+int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
+              const std::string& speaker = "plan run");
+std::string OwnProgram();  // the path of this process's program, to start it again
 
 }  // namespace orrery::launch
