@@ -107,14 +107,20 @@ void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Com
     }
     return Differences(p, m);
   };
-  c->by_work =
-      differences([](const SpanSample& s) { return Key{measured::Name(s.work), "", ""}; }, true);
+  c->by_work = differences(
+      [](const SpanSample& s) {
+        return Key{measured::Name(s.work), "", ""};
+      },
+      true);
   if (ShareStreams(predicted, measured))
     c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
   if (!HasPhases(predicted) || !HasPhases(measured)) return;
   c->by_phase = differences([](const SpanSample& s) { return Key{"", s.phase, ""}; }, false);
   c->by_work_and_phase = differences(
-      [](const SpanSample& s) { return Key{measured::Name(s.work), s.phase, ""}; }, true);
+      [](const SpanSample& s) {
+        return Key{measured::Name(s.work), s.phase, ""};
+      },
+      true);
 }
 
 // Parts that both records name alike.

@@ -22,11 +22,11 @@ struct Term {
 
 struct Comparison {
   std::string predicted_file, measured_file;
-  std::string digest;                 // of both; "": the measured log has none
-  bool on_trust = false;              // the measured log does not name its plan
-  double predicted_step = 0, measured_step = 0;  // seconds
-  std::size_t measured_steps = 0;                // behind the median
-  int64_t garbled_lines = 0;                     // of both files
+  std::string digest;                              // of both; "": the measured log has none
+  bool on_trust = false;                           // the measured log does not name its plan
+  double predicted_step = 0, measured_step = 0;    // seconds
+  std::size_t measured_steps = 0;                  // behind the median
+  int64_t garbled_lines = 0;                       // of both files
   std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
   std::vector<Term> by_work_and_phase;
   std::vector<Term> by_part;  // parts with the same name in both records

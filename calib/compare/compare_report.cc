@@ -36,13 +36,13 @@ std::string Constants(const Term& term, std::size_t most) {
 
 std::string TableOf(const char* title, const std::vector<Term>& terms, bool governed) {
   if (terms.empty()) return "";
-  std::string text = fmt::format("\n{:<30}{:>12}{:>12}{:>12}{:>8}{}\n", title, "predicted",
-                                 "measured", "difference", "share", governed ? "  governed by" : "");
+  std::string text =
+      fmt::format("\n{:<30}{:>12}{:>12}{:>12}{:>8}{}\n", title, "predicted", "measured",
+                  "difference", "share", governed ? "  governed by" : "");
   for (std::size_t i = 0; i < std::min(kRowsShown, terms.size()); ++i) {
     const Term& term = terms[i];
-    text += fmt::format("  {:<28}{:>12}{:>12}{:>12}{:>6.0f} %", NameOf(term),
-                        Time(term.predicted), Time(term.measured), Time(term.difference()),
-                        100 * term.share);
+    text += fmt::format("  {:<28}{:>12}{:>12}{:>12}{:>6.0f} %", NameOf(term), Time(term.predicted),
+                        Time(term.measured), Time(term.difference()), 100 * term.share);
     const std::string names = governed ? Constants(term, kConstantsShown) : "";
     text += names.empty() ? "\n" : "  " + names + "\n";
   }
@@ -63,9 +63,9 @@ std::string Headline(const Comparison& c) {
            "and plan run).\n";
   }
   if (culprit->share == 0) return text + "No term differs.\n";
-  text += fmt::format("Largest term: {}, {} predicted, {} measured, {:.0f} % of all differences",
-                      NameOf(*work), Time(work->predicted), Time(work->measured),
-                      100 * work->share);
+  text +=
+      fmt::format("Largest term: {}, {} predicted, {} measured, {:.0f} % of all differences",
+                  NameOf(*work), Time(work->predicted), Time(work->measured), 100 * work->share);
   if (culprit != work) {
     text += fmt::format(";\nmost of it in phase {}: {} predicted, {} measured", culprit->phase,
                         Time(culprit->predicted), Time(culprit->measured));
@@ -96,13 +96,12 @@ nlohmann::ordered_json TermsJson(const std::vector<Term>& terms) {
 }  // namespace
 
 std::string ComparisonText(const Comparison& c) {
-  std::string text = fmt::format("predicted  {}\nmeasured   {}, {} step{}\n", c.predicted_file,
-                                 c.measured_file, c.measured_steps,
-                                 c.measured_steps == 1 ? "" : "s, median without the first");
+  std::string text =
+      fmt::format("predicted  {}\nmeasured   {}, {} step{}\n", c.predicted_file, c.measured_file,
+                  c.measured_steps, c.measured_steps == 1 ? "" : "s, median without the first");
   text += c.on_trust ? "plan       the measured log names none: the same is taken on trust\n"
                      : fmt::format("plan       {}\n", c.digest);
-  if (c.garbled_lines > 0)
-    text += fmt::format("garbled    {} lines, left out\n", c.garbled_lines);
+  if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines, left out\n", c.garbled_lines);
   text += "\n" + Headline(c);
   text += TableOf("kind of work", c.by_work, true);
   text += TableOf("kind of work and phase", c.by_work_and_phase, true);
@@ -116,16 +115,12 @@ std::string ComparisonText(const Comparison& c) {
 }
 
 std::string ComparisonJson(const Comparison& c) {
-  nlohmann::ordered_json json = {{"schema", "orrery.compare/1"},
-                                 {"predicted", c.predicted_file},
-                                 {"measured", c.measured_file},
-                                 {"digest", c.digest},
-                                 {"plan_on_trust", c.on_trust},
-                                 {"predicted_step_s", c.predicted_step},
-                                 {"measured_step_s", c.measured_step},
-                                 {"error", c.error()},
-                                 {"measured_steps", c.measured_steps},
-                                 {"garbled_lines", c.garbled_lines}};
+  nlohmann::ordered_json json = {
+      {"schema", "orrery.compare/1"},       {"predicted", c.predicted_file},
+      {"measured", c.measured_file},        {"digest", c.digest},
+      {"plan_on_trust", c.on_trust},        {"predicted_step_s", c.predicted_step},
+      {"measured_step_s", c.measured_step}, {"error", c.error()},
+      {"measured_steps", c.measured_steps}, {"garbled_lines", c.garbled_lines}};
   const Term* culprit = c.Culprit();
   json["largest"] = culprit == nullptr ? nlohmann::ordered_json() : TermsJson({*culprit})[0];
   json["by_work"] = TermsJson(c.by_work);

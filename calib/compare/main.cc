@@ -20,7 +20,8 @@ measured::TrainingLog ReadNamed(const std::string& path) {
 }
 
 void Run(const std::string& predicted, const std::string& measured, const std::string& json) {
-  const compare::Comparison comparison = compare::Compare(ReadNamed(predicted), ReadNamed(measured));
+  const compare::Comparison comparison =
+      compare::Compare(ReadNamed(predicted), ReadNamed(measured));
   if (!json.empty()) {
     std::ofstream file(json, std::ios::binary);
     file << ComparisonJson(comparison);

@@ -5,7 +5,7 @@
 //   [timer.py:215:stop] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=17.5,
 //     CurrSamplesPerSec=17.6, MemAllocated=..., MaxMemAllocated=...           (newer; one line)
 //   [engine.py] steps: 10 loss: 7.3 iter time (s): 1.234 samples/sec: 51.8    (its pipelines)
-//   rank=0 time (ms) | forward_microstep: 12.30 | backward_microstep: 24.10   (wall_clock_breakdown)
+//   rank=0 time (ms) | forward_microstep: 12.30 | backward_microstep: 24.10 (wall_clock_breakdown)
 #include <fmt/format.h>
 
 #include "calib/import/log_lines.h"
@@ -26,9 +26,10 @@ class DeepSpeedReader {
 
   TrainingLog Read() {
     ForEachLine(*log_.source, [&](const LogLine& line) { ReadLine(line); });
-    FinishLog("DeepSpeed prints 'SamplesPerSec=' every steps_per_print steps, and its timers with "
-              "wall_clock_breakdown: true",
-              &log_);
+    FinishLog(
+        "DeepSpeed prints 'SamplesPerSec=' every steps_per_print steps, and its timers with "
+        "wall_clock_breakdown: true",
+        &log_);
     return std::move(log_);
   }
 

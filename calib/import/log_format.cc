@@ -16,8 +16,7 @@ LogFormat FormatOfJson(const SourcePtr& source) {
   const std::string_view text = std::string_view(source->text).substr(0, kLookedAt);
   if (Contains(text, "\"orrery.")) return LogFormat::kRecord;
   if (Contains(text, "\"traceEvents\"") || Contains(text, "\"ph\"")) return LogFormat::kTrace;
-  if (Contains(text, "\"out_of_place\"") || Contains(text, "\"in_place\""))
-    return LogFormat::kNccl;
+  if (Contains(text, "\"out_of_place\"") || Contains(text, "\"in_place\"")) return LogFormat::kNccl;
   RefuseLog(source, "JSON, but neither a Chrome trace nor a record of this program",
             "readable are traces with 'traceEvents' and what plan run, simulate and predict write "
             "with --json");
@@ -57,8 +56,7 @@ bool StartsAsCsv(const Source& source) {
 
 LogFormat FormatOf(const SourcePtr& source) {
   const std::size_t first = source->text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos)
-    RefuseLog(source, "the file is empty: no measurement in it", "");
+  if (first == std::string::npos) RefuseLog(source, "the file is empty: no measurement in it", "");
   const std::string_view rest = std::string_view(source->text).substr(first);
   if (rest.front() == '{' || rest.starts_with("[{") || rest.starts_with("[\n"))
     return FormatOfJson(source);

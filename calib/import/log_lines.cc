@@ -107,8 +107,8 @@ std::string_view LineCursor::NumberText() const {
   std::size_t end = at_;
   while (end < text_.size()) {
     const char c = text_[end];
-    const bool sign = (c == '+' || c == '-') &&
-                      (end == at_ || text_[end - 1] == 'e' || text_[end - 1] == 'E');
+    const bool sign =
+        (c == '+' || c == '-') && (end == at_ || text_[end - 1] == 'e' || text_[end - 1] == 'E');
     const bool exponent = (c == 'e' || c == 'E') && end > at_;
     if (!IsDigitChar(c) && c != '.' && !sign && !exponent) break;
     ++end;

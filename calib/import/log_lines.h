@@ -41,8 +41,8 @@ class LineCursor {
  public:
   explicit LineCursor(std::string_view text) : text_(text) {}
   bool Literal(std::string_view word);
-  bool Behind(std::string_view word);     // moves behind the next place where `word` stands
-  std::optional<double> Number();         // not followed by a letter of a number
+  bool Behind(std::string_view word);  // moves behind the next place where `word` stands
+  std::optional<double> Number();      // not followed by a letter of a number
   std::optional<int64_t> Whole();
   std::string_view Rest() const { return text_.substr(at_); }
   std::size_t at() const { return at_; }

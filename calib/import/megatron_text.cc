@@ -80,8 +80,8 @@ class MegatronReader {
     if (step.step < 0) return Garbled(line, "", "an iteration line without its number");
     for (std::size_t i = 1; i < fields.size(); ++i) {
       if (!ReadField(SplitField(fields[i]), &step)) {
-        return Garbled(line, fields[i], fmt::format("'{}' is no time or rate above zero",
-                                                    fields[i].substr(0, 60)));
+        return Garbled(line, fields[i],
+                       fmt::format("'{}' is no time or rate above zero", fields[i].substr(0, 60)));
       }
     }
     if (!step.seconds)
@@ -93,7 +93,8 @@ class MegatronReader {
   static bool ReadField(const Field& field, StepSample* step) {
     const auto [key, value] = field;
     const auto positive = [&](double unit) { return DurationIn(value, unit); };
-    if (key == "elapsed time per iteration (ms)") return (step->seconds = positive(1e-3)).has_value();
+    if (key == "elapsed time per iteration (ms)")
+      return (step->seconds = positive(1e-3)).has_value();
     if (key == "elapsed time per iteration (s)") return (step->seconds = positive(1)).has_value();
     if (key == "global batch size") {
       step->samples = AmountIn(value);

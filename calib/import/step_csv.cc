@@ -37,15 +37,14 @@ Column ColumnIn(std::string_view cell) {
 }
 
 bool IsStepTime(const std::string& name) {
-  static const std::set<std::string> kNames = {"step_time", "time", "elapsed", "iteration_time",
-                                               "step time", "iteration time"};
+  static const std::set<std::string> kNames = {"step_time",      "time",      "elapsed",
+                                               "iteration_time", "step time", "iteration time"};
   return kNames.contains(name);
 }
 
 double BytesPerUnit(const std::string& unit) {
   constexpr std::pair<const char*, double> kUnits[] = {
-      {"B", 1},           {"MB", 1e6},         {"GB", 1e9},
-      {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+      {"B", 1}, {"MB", 1e6}, {"GB", 1e9}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
   for (const auto& [name, bytes] : kUnits) {
     if (unit == name) return bytes;
   }
@@ -96,20 +95,18 @@ class CsvReader {
   void ReadRow(const LogLine& line) {
     const std::vector<std::string_view> cells = SplitAt(line.text, ',');
     if (cells.size() != columns_.size()) {
-      return AddGarbled(line.number, line.column,
-                        fmt::format("{} cells where the header names {}", cells.size(),
-                                    columns_.size()),
-                        &log_);
+      return AddGarbled(
+          line.number, line.column,
+          fmt::format("{} cells where the header names {}", cells.size(), columns_.size()), &log_);
     }
     StepSample step;
     step.line = line.number;
     std::vector<TermSample> terms;
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (cells[i].empty() || ReadCell(columns_[i], cells[i], &step, &terms)) continue;
-      return AddGarbled(line.number,
-                        line.column + static_cast<int>(cells[i].data() - line.text.data()),
-                        fmt::format("'{}' is no {}", cells[i].substr(0, 40), columns_[i].name),
-                        &log_);
+      return AddGarbled(
+          line.number, line.column + static_cast<int>(cells[i].data() - line.text.data()),
+          fmt::format("'{}' is no {}", cells[i].substr(0, 40), columns_[i].name), &log_);
     }
     const bool measured = step.seconds || step.samples_per_s || step.tokens_per_s;
     if (!measured && terms.empty())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads Chrome traces: those of PyTorch's profiler (Kineto) and of this project.
 //
-// Taken are complete events ("ph": "X"): kernels and copies of devices as spans, "ProfilerStep#N" as
-// steps. In this project's traces every operation is an event of the category "kernel" with its
+// Taken are complete events ("ph": "X"): kernels and copies of devices as spans, "ProfilerStep#N"
+// as steps. In this project's traces every operation is an event of the category "kernel" with its
 // phase; a step lasts from the first to the last of them. Events leave memory as soon as they are
 // read. A trace that ends in the middle (a killed process) keeps what it has and counts as garbled.
 #include <fmt/format.h>
@@ -149,8 +149,7 @@ class TraceReader {
   void NoteName(const Json& event) {
     if (TextIn(Member(event, "name")) != "thread_name") return;
     const std::string name = TextIn(Member(Member(event, "args"), "name"));
-    if (!name.empty())
-      names_[{RankIn(Member(event, "pid")), TextIn(Member(event, "tid"))}] = name;
+    if (!name.empty()) names_[{RankIn(Member(event, "pid")), TextIn(Member(event, "tid"))}] = name;
   }
 
   void Finish(const Json& root) {

@@ -16,20 +16,23 @@ constexpr std::size_t kMostNamed = 100;  // garbled lines that are kept; all are
 constexpr std::size_t kMostLogBytes = std::size_t{1} << 30;
 
 constexpr std::pair<const char*, Work> kWorkNames[kWorks] = {
-    {"product", Work::kProduct},           {"attention", Work::kAttention},
-    {"element-wise", Work::kElementwise},  {"optimizer", Work::kOptimizer},
-    {"collective", Work::kCollective},     {"send and receive", Work::kPointToPoint},
-    {"copy", Work::kCopy},                 {"other", Work::kOther}};
+    {"product", Work::kProduct},
+    {"attention", Work::kAttention},
+    {"element-wise", Work::kElementwise},
+    {"optimizer", Work::kOptimizer},
+    {"collective", Work::kCollective},
+    {"send and receive", Work::kPointToPoint},
+    {"copy", Work::kCopy},
+    {"other", Work::kOther}};
 
-constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
-    {"Megatron-LM", LogFormat::kMegatron},
-    {"DeepSpeed", LogFormat::kDeepSpeed},
-    {"llm.c", LogFormat::kLlmC},
-    {"nanoGPT", LogFormat::kNanoGpt},
-    {"CSV", LogFormat::kCsv},
-    {"trace", LogFormat::kTrace},
-    {"record", LogFormat::kRecord},
-    {"nccl-tests", LogFormat::kNccl}};
+constexpr std::pair<const char*, LogFormat> kFormatNames[] = {{"Megatron-LM", LogFormat::kMegatron},
+                                                              {"DeepSpeed", LogFormat::kDeepSpeed},
+                                                              {"llm.c", LogFormat::kLlmC},
+                                                              {"nanoGPT", LogFormat::kNanoGpt},
+                                                              {"CSV", LogFormat::kCsv},
+                                                              {"trace", LogFormat::kTrace},
+                                                              {"record", LogFormat::kRecord},
+                                                              {"nccl-tests", LogFormat::kNccl}};
 
 }  // namespace
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the logs and traces of training programs measured, in one shape.
 //
-// Text logs (one parser each): Megatron-LM, DeepSpeed, llm.c, nanoGPT, CSV with units in its header.
-// JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's records.
-// A line that looks like a measurement and is none is counted and named; a file without a single
-// measurement is an InputError. Rows may stand among other output and behind prefixes.
+// Text logs (one parser each): Megatron-LM, DeepSpeed, llm.c, nanoGPT, CSV with units in its
+// header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
+// records. A line that looks like a measurement and is none is counted and named; a file without a
+// single measurement is an InputError. Rows may stand among other output and behind prefixes.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ namespace orrery {
 namespace {
 
 // What the rows of one sweep share. Recomputation and fused attention belong to the layout.
-using SweepKey = std::tuple<std::string, std::string, std::string, int64_t, int,
-                            std::array<int64_t, 15>>;
+using SweepKey =
+    std::tuple<std::string, std::string, std::string, int64_t, int, std::array<int64_t, 15>>;
 
 SweepKey SweepOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
@@ -73,7 +73,8 @@ std::vector<Sweep> FindSweeps(const std::vector<const CasePrediction*>& cases) {
       return c->time->total == sweep.rows.front()->time->total;
     };
     if (sweep.rows.size() < kLeastSwept) continue;
-    if (std::all_of(sweep.rows.begin(), sweep.rows.end(), equal)) continue;  // repeats of one layout
+    if (std::all_of(sweep.rows.begin(), sweep.rows.end(), equal))
+      continue;  // repeats of one layout
     Judge(&sweep);
     sweeps.push_back(std::move(sweep));
   }

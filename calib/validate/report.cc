@@ -81,8 +81,8 @@ std::string MemorySection(const Groups& groups) {
              "Memory, errors in %. Rows that do not say who printed it (column memory_by) are in "
              "both halves.\n\n{:<30}{:>30}  {:>30}\n",
              "", "allocator's peak", "device, as nvidia-smi") +
-         fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source", "rows",
-                     "mean", "bias", "worst") +
+         fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source",
+                     "rows", "mean", "bias", "worst") +
          rows + "\n";
 }
 
@@ -116,7 +116,8 @@ MemoryErrors SummariseMemory(const std::vector<const CasePrediction*>& cases, Me
     const auto& predicted =
         kind == MemoryKind::kAllocator ? c->predicted_allocator_gib : c->predicted_mem_gib;
     const bool wanted = c->row.memory_kind == kind || c->row.memory_kind == MemoryKind::kNotSaid;
-    if (!wanted || !predicted || !c->row.measured_mem_gib || *c->row.measured_mem_gib <= 0) continue;
+    if (!wanted || !predicted || !c->row.measured_mem_gib || *c->row.measured_mem_gib <= 0)
+      continue;
     const double error = *predicted / *c->row.measured_mem_gib - 1;
     ++errors.rows;
     errors.mean += std::abs(error);

@@ -37,16 +37,21 @@ Json CaseJson(const CasePrediction& c) {
 
 Json MemoryErrorsJson(const MemoryErrors& errors) {
   if (errors.rows == 0) return nullptr;
-  return {{"rows", errors.rows}, {"mean", errors.mean}, {"bias", errors.bias},
-          {"worst", errors.worst}};
+  return {
+      {"rows", errors.rows}, {"mean", errors.mean}, {"bias", errors.bias}, {"worst", errors.worst}};
 }
 
 Json SourceJson(const std::string& name, const std::vector<const CasePrediction*>& members) {
   const ErrorSummary errors = Summarise(members);
   const RankingSummary ranking = SummariseRanking(FindSweeps(members));
-  Json json = {{"source", name},          {"rows", errors.rows},     {"predicted", errors.predicted},
-               {"mean", errors.mean},     {"median", errors.median}, {"bias", errors.bias},
-               {"worst", errors.worst},   {"worst_case", errors.worst_case},
+  Json json = {{"source", name},
+               {"rows", errors.rows},
+               {"predicted", errors.predicted},
+               {"mean", errors.mean},
+               {"median", errors.median},
+               {"bias", errors.bias},
+               {"worst", errors.worst},
+               {"worst_case", errors.worst_case},
                {"inside_80", errors.inside}};
   json["sweeps"] = ranking.sweeps;
   json["tau"] = ranking.sweeps > 0 ? Json(ranking.tau) : Json(nullptr);
@@ -59,7 +64,8 @@ Json SourceJson(const std::string& name, const std::vector<const CasePrediction*
 }  // namespace
 
 std::string ValidationJson(const std::vector<CasePrediction>& cases) {
-  Json out = {{"schema", "orrery.validate/1"}, {"cases", Json::array()}, {"sources", Json::array()}};
+  Json out = {
+      {"schema", "orrery.validate/1"}, {"cases", Json::array()}, {"sources", Json::array()}};
   for (const CasePrediction& c : cases) out["cases"].push_back(CaseJson(c));
   for (const auto& [name, members] : BySource(cases))
     out["sources"].push_back(SourceJson(name, members));

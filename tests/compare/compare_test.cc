@@ -28,8 +28,8 @@ struct Play {
   double us;
 };
 
-constexpr Play kStep[] = {{"mm", "forward", 0, 400},       {"attn", "forward", 0, 100},
-                          {"ln", "forward", 0, 50},        {"mm", "backward", 0, 800},
+constexpr Play kStep[] = {{"mm", "forward", 0, 400},        {"attn", "forward", 0, 100},
+                          {"ln", "forward", 0, 50},         {"mm", "backward", 0, 800},
                           {"attn_bwd", "backward", 0, 250}, {"all_reduce", "grad_reduce", 1, 300},
                           {"adam", "optimizer", 0, 60}};
 
@@ -108,7 +108,8 @@ TEST(Compare, TablesAddUpAndNameConstants) {
 TEST(Compare, WaitingIsIdleTime) {
   std::string late = Trace("d");
   const std::size_t last = late.rfind("\"dur\": 60");
-  late.replace(late.rfind("\"ts\": 1905", last), 10, "\"ts\": 2905");  // one rank updates 1 ms later
+  late.replace(late.rfind("\"ts\": 1905", last), 10,
+               "\"ts\": 2905");  // one rank updates 1 ms later
   const Comparison c = Beside(Trace("d"), late);
   for (const Term& term : c.by_work) {
     const bool idle = term.work == "idle";

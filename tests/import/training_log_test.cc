@@ -246,8 +246,8 @@ TEST(Formats, EverySampleIsToldApartAndReadWhole) {
 }
 
 TEST(Formats, WhatNobodyKnowsIsAnErrorWithAHint) {
-  for (const char* text : {"", "\n \n", "hello\n", "a,b\n1,2\n", "{\"a\": 1}", "<html>step 3</html>",
-                           "NCCL WARN out of memory\n"}) {
+  for (const char* text : {"", "\n \n", "hello\n", "a,b\n1,2\n", "{\"a\": 1}",
+                           "<html>step 3</html>", "NCCL WARN out of memory\n"}) {
     EXPECT_THAT(Refusal(text), HasSubstr("train.log")) << text;
   }
   EXPECT_THAT(Refusal("hello\n"), HasSubstr("known are the logs of Megatron-LM"));

@@ -107,8 +107,8 @@ TEST(TrainingMutations, NoRowDisappears) {
   Dice dice(11);
   for (const char* name : {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt",
                            "deepspeed-new.txt", "llmc.txt", "nanogpt.txt", "steps.csv"}) {
-    const std::string text = ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" +
-                                        name)->text;
+    const std::string text =
+        ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name)->text;
     const TrainingLog whole = ReadTrainingLog(std::make_shared<Source>(Source{"whole", text}));
     std::vector<std::size_t> starts = {0};
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -129,8 +129,7 @@ TEST(TrainingMutations, NoRowDisappears) {
       }
     };
     for (int n = 0; n < 400; ++n) {
-      const auto line =
-          static_cast<std::size_t>(whole.steps[Roll(dice, whole.steps.size())].line);
+      const auto line = static_cast<std::size_t>(whole.steps[Roll(dice, whole.steps.size())].line);
       const std::size_t begin = starts[line - 1], end = starts[line] - 1;
       std::string changed = text;
       changed[begin + Roll(dice, end - begin)] = "0123456789.-xe+#"[Roll(dice, 16)];
