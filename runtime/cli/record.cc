@@ -151,6 +151,7 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
            {{"min", seconds.min},
             {"median", seconds.median},
             {"max", seconds.max},
+            {"spread", seconds.median > 0 ? (seconds.max - seconds.min) / seconds.median : 0},
             {"steps", seconds.counted},
             {"disturbed", seconds.disturbed}}},
           {"tokens_per_s", static_cast<double>(job.facts.tokens) / seconds.median},

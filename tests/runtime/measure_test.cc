@@ -114,7 +114,7 @@ TEST(Measure, RefusesWithAHint) {
       {"all_reduce --log x.txt", "--log belongs to --simulate"},
       {"all_reduce --comm local --ranks 3 --predict --topology aws-g5-1gpu --nodes 2",
        "has 2 ranks here, and 3 are measured"},
-      {"all_reduce --comm local --ranks 99 -e 1K --predict", "gpus-per-node"},
+      {"all_reduce --comm local --ranks 99 -e 1K --predict", "99 GPUs per node"},
   };
   for (const auto& [words, message] : kWrong) {
     const Outcome outcome = Bench(words);
