@@ -138,12 +138,12 @@ void ReadStrategy(const RowReader& read, CaseRow* row) {
   s.pp = degree("pp");
   s.vpp = s.pp > 1 ? degree("vpp") : 1;
   s.dp = degree("dp");
-  s.cp = degree("cp");
   s.micro_batch = static_cast<int>(read.Integer("micro_batch", 1, 1 << 30, 1));
   s.zero = static_cast<int>(read.Integer("zero", 0, 3, 0));
   s.schedule = s.vpp > 1 ? PipelineSchedule::kInterleaved : PipelineSchedule::k1F1B;
   s.recompute = Choose("recompute", read.Text("recompute"), kRecomputeNames, row);
   if (!row->refused) s = FindFramework(row->framework).Complete(s, row->work.precision);
+  s.cp = degree("cp");
   s.flash_attention = read.Flag("flash");
   s.sequence_parallel = read.Flag("seq_parallel") && s.tp > 1;
   const int64_t layers = row->model.layers + row->model.decoder_layers;
