@@ -175,20 +175,27 @@ double FullestParameters(const LayerTable& table, const LayoutShape& layout) {
   return std::max({first, last, layout.middle_layers * p});
 }
 
+// Of so many bytes, in as many equal messages as the software's buckets make of them.
+double Bucketed(const PreparedCollective& collective, double bytes, double bucket) {
+  const double messages = std::max(1.0, std::ceil(bytes / bucket));
+  return messages * collective.Time(bytes / messages);
+}
+
 // Of the gradients of so many parameters; ZeRO 2 and 3 reduce inside the passes.
-double Reduction(const LayoutShape& layout, double parameters) {
+double Reduction(const ClosedForm& form, const LayoutShape& layout, double parameters) {
   const DataGroup& data = *layout.data;
   const double gradient = parameters * layout.gradient_bytes;
   double time = 0;
-  if (layout.zero == 0) time = data.all_reduce.Time(gradient);
-  if (layout.zero == 1) time = data.reduce_scatter.Time(gradient);
-  if (data.dp_outer > 1 && layout.zero > 0) time += data.outer_all_reduce.Time(gradient / data.dp);
+  if (layout.zero == 0) time = Bucketed(data.all_reduce, gradient, form.bucket);
+  if (layout.zero == 1) time = Bucketed(data.reduce_scatter, gradient, form.bucket);
+  if (data.dp_outer > 1 && layout.zero > 0)
+    time += Bucketed(data.outer_all_reduce, gradient / data.dp, form.bucket);
   return time;
 }
 
-double WeightGather(const LayoutShape& layout, double parameters) {
+double WeightGather(const ClosedForm& form, const LayoutShape& layout, double parameters) {
   if (layout.zero != 1) return 0;
-  return layout.data->all_gather.Time(parameters * layout.weight_bytes);
+  return Bucketed(layout.data->all_gather, parameters * layout.weight_bytes, form.bucket);
 }
 
 // What is not hidden of a reduction beside the last backward pass: the share that slows it down,
@@ -196,7 +203,7 @@ double WeightGather(const LayoutShape& layout, double parameters) {
 double ExposedReduction(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
                         double reduction, double backward) {
   if (!layout.overlap_grad_reduce) return reduction;
-  const double last = std::min(reduction, Reduction(layout, table.embedding_parameters));
+  const double last = std::min(reduction, Reduction(form, layout, table.embedding_parameters));
   const double beside = last + form.data_exposed * (reduction - last);
   return std::min(reduction, std::max(beside, reduction - backward));
 }
@@ -209,6 +216,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   optimizer_traffic = OptimizerTraffic(stack, work.optimizer) / rate;
   overlap_slowdown = setting.gpu->overlap_slowdown;
   host_waits = stack.host_waits > 0.5;
+  bucket = stack.bucket.value;
   data_exposed = stack.data_exposed;
   pipeline_exposed = stack.pipeline_exposed;
   pipeline_latency = stack.pipeline_latency.value;
@@ -255,8 +263,8 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   }
   if (whole_step) {
     const double parameters = FullestParameters(table, shape);
-    const double reduction = Reduction(shape, parameters);
-    const double gather = WeightGather(shape, parameters);
+    const double reduction = Reduction(*this, shape, parameters);
+    const double gather = WeightGather(*this, shape, parameters);
     time.data_exposed =
         ExposedReduction(*this, table, shape, reduction, busiest_layers * layer.backward) +
         (shape.overlap_param_gather ? data_exposed : 1.0) * gather;

@@ -88,6 +88,7 @@ struct ClosedForm {
   double optimizer_traffic = 0;  // seconds per parameter
   double overlap_slowdown = 0;
   bool host_waits = true;
+  double bucket = 1;  // bytes
   double data_exposed = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;
   double step_fixed = 0, step_per_layer = 0;

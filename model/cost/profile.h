@@ -122,6 +122,7 @@ struct StackProfile {
   double scaleup_use = 1;       // scale-up bandwidth in training over the benchmark's
   double data_scaleup_use = 1;  // same, data-parallel reduction
   double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
+  Bytes bucket;                 // gradients and weights are sent together up to so many bytes
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
   Seconds gather_latency;       // per ZeRO-3 gather of one layer
   double gather_latency_growth = 0;  // relative, per doubling of the number of nodes

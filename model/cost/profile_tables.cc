@@ -87,6 +87,7 @@ const ConstantRow<Stack> kStack[] = {
     {"scaleup_use", &Stack::scaleup_use, 0.01, 2},
     {"data_scaleup_use", &Stack::data_scaleup_use, 0.01, 2},
     {"data_nic_use", &Stack::data_nic_use, 0.01, 2},
+    {"bucket", &Stack::bucket, 1, 1e15},
     {"data_exposed", &Stack::data_exposed, 0, 1},
     {"gather_latency", &Stack::gather_latency, 0, 1},
     {"gather_latency_growth", &Stack::gather_latency_growth, 0, 10},

@@ -48,6 +48,11 @@ class CommTime {
   // of them is fused with the products that need them. Reductions and gathers of a whole step:
   // `data_exposed` of the former is lost to compute, the rest of the latter runs in the next step.
   Beside BesideOf(const Message& message) const;
+  // Bytes up to which the software sends messages of a phase together, 0: each alone.
+  double Bucket(ir::Phase phase) const {
+    const bool replicas = phase == ir::Phase::kGradReduce || phase == ir::Phase::kParamGather;
+    return replicas ? setting_.stack->bucket.value : 0;
+  }
 
  private:
   struct Use {

@@ -178,10 +178,39 @@ class TableBuilder {
     }
   }
 
+  // Software sends what belongs to a whole step together, up to a bucket: each part takes its share
+  // of the bucket's latency.
+  MessageTime InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
+    double bytes = message.bytes;
+    if (message.whole_step)
+      bytes = std::max(bytes, std::min(time_.Bucket(message.phase), StepBytes(line, message)));
+    MessageTime time = time_.Time(message.collective, shape, bytes, message.phase);
+    time.latency *= message.bytes / bytes;
+    return time;
+  }
+
+  // What messages of a kind carry over a line in a step, on the stage that sends most.
+  double StepBytes(int32_t line, const Message& kind) const {
+    double most = 0;
+    const std::vector<Message>& messages = tasks_.lines[At(line)].messages;
+    for (const StageTasks& stage : tasks_.stages) {
+      double sum = 0;
+      for (const Task& task : stage.tasks) {
+        if (task.line != line) continue;
+        const Message& message = messages[At(task.message)];
+        if (message.collective == kind.collective && message.phase == kind.phase &&
+            message.whole_step)
+          sum += message.bytes;
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+
   const MessageTime& TimeOf(int32_t line, std::size_t i, const Message& message,
                             const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
-    if (added) at->second = time_.Time(message.collective, shape, message.bytes, message.phase);
+    if (added) at->second = InItsBucket(line, message, shape);
     return at->second;
   }
 

@@ -33,6 +33,7 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   // The closed form gives a reduction inside the passes the bandwidth of a gather.
   stack_.gather_nic_use = stack_.data_nic_use, stack_.gather_scaleup_use = stack_.data_scaleup_use;
   stack_.gather_latency = Seconds(0);
+  stack_.bucket = Bytes(1e12);
   UseRanks(strategy.ranks());
   const StepTime closed = ClosedForm(strategy);
   const StepResult simulated = Simulate(strategy);
