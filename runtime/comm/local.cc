@@ -211,8 +211,10 @@ class LocalEndpoint : public Endpoint {
         throw CommError(fmt::format("{} bytes sent from rank {} where rank {} expects {}",
                                     sends ? n : other->n, key[0], key[1], sends ? other->n : n));
       }
-      std::memcpy(sends ? other->bytes : bytes, sends ? bytes : other->bytes,
-                  static_cast<std::size_t>(n));
+      if (n > 0) {
+        std::memcpy(sends ? other->bytes : bytes, sends ? bytes : other->bytes,
+                    static_cast<std::size_t>(n));
+      }
       mine->done.store(true, std::memory_order_release);
       other->done.store(true, std::memory_order_release);
     }

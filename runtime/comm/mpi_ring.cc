@@ -13,6 +13,9 @@ std::byte* At(void* base, int64_t bytes) { return static_cast<std::byte*>(base) 
 const std::byte* At(const void* base, int64_t bytes) {
   return static_cast<const std::byte*>(base) + bytes;
 }
+void Move(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+}
 
 }  // namespace
 
@@ -81,7 +84,7 @@ void RingOperation::AddUnits(std::byte* to, const std::byte* addend, int64_t n, 
 
 // Piece c of the sum starts at rank c + 1 and ends at rank c, from where it is handed round.
 void RingOperation::PlanAllReduce() {
-  if (c_.out != c_.in) std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+  Move(c_.out, c_.in, c_.n * width_);
   if (size_ == 1) return;
   int64_t sends = 0;
   const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
@@ -105,7 +108,7 @@ void RingOperation::PlanAllReduce() {
 // Partial sums wait in `partial_` until they are sent; the input stays as it is.
 void RingOperation::PlanReduceScatter() {
   if (size_ == 1) {
-    std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+    Move(c_.out, c_.in, c_.n * width_);
     return;
   }
   const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
@@ -122,8 +125,7 @@ void RingOperation::PlanReduceScatter() {
 
 void RingOperation::PlanAllGather() {
   const int64_t bytes = c_.n * width_;
-  if (At(c_.out, rank_ * bytes) != c_.in)
-    std::memmove(At(c_.out, rank_ * bytes), c_.in, static_cast<std::size_t>(bytes));
+  Move(At(c_.out, rank_ * bytes), c_.in, bytes);
   if (size_ == 1) return;
   AddSends(At(c_.out, rank_ * bytes), c_.n);
   for (int step = 0; step + 1 < size_; ++step) {
@@ -134,7 +136,7 @@ void RingOperation::PlanAllGather() {
 
 void RingOperation::PlanBroadcast() {
   if (rank_ == c_.root) {
-    if (c_.out != c_.in) std::memmove(c_.out, c_.in, static_cast<std::size_t>(c_.n * width_));
+    Move(c_.out, c_.in, c_.n * width_);
     if (size_ > 1) AddSends(At(c_.out, 0), c_.n);
   } else {
     AddUnits(At(c_.out, 0), nullptr, c_.n, next_ != c_.root, 0);
