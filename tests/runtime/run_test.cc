@@ -36,7 +36,8 @@ bool HasMpi() {
 
 std::vector<double> Losses(const std::string& record) {
   std::vector<double> losses;
-  for (const json& step : json::parse(record)["steps"]) losses.push_back(step["loss"]);
+  const json document = json::parse(record);
+  for (const json& step : document["steps"]) losses.push_back(step["loss"]);
   return losses;
 }
 

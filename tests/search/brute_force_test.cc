@@ -63,6 +63,7 @@ class BruteForce {
   BruteForce(const SearchRequest& request, const Profiles& profiles)
       : request_(request), preset_(FindFramework(request.framework)), limits_(LimitsOf(profiles.gpu, profiles.stack)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
+        stack_(profiles.stack),
         predictor_(request.model, request.work, {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}) {}
 
   std::vector<Exact> All() {
@@ -106,7 +107,8 @@ class BruteForce {
   void Batches(Strategy s) {
     if (!preset_.uneven_chunks && s.vpp > 1 && request_.model.layers % (s.vpp * s.pp) != 0) return;
     for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
-      const Strategy full = preset_.Complete(s, request_.work.precision);
+      Strategy full = preset_.Complete(s, request_.work.precision);
+      FollowStack(stack_, &full);
       if (!preset_.Refuses(full).empty()) continue;
       if (CheckStrategy(request_.model, request_.work, full)) continue;
       const auto lowered = Lower(request_.model, request_.work, full);
@@ -119,6 +121,7 @@ class BruteForce {
   const FrameworkPreset& preset_;
   const MemoryLimits limits_;
   const ClusterSummary cluster_;
+  const StackProfile& stack_;
   StepPredictor predictor_;
   std::vector<Exact> all_;
 };
