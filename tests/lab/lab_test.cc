@@ -171,7 +171,7 @@ TEST_F(RealLab, InterruptedUpLeavesNothingThatDownDoesNotFind) {
 TEST_F(RealLab, MpirunStartsRanksOnAllNodes) {
   if (RunShell("command -v mpirun").code != 0) GTEST_SKIP() << "no mpirun";
   const State state = Up("lab", {"--nodes", "3"});
-  const Outcome names = RunShell("$PLAN lab run -n 6 -- hostname | sort | tr '\\n' ' '");
+  const Outcome names = RunShell("\"$PLAN\" lab run -n 6 -- hostname | sort | tr '\\n' ' '");
   EXPECT_EQ(names.out, "lab-0 lab-0 lab-1 lab-1 lab-2 lab-2 ");
   EXPECT_EQ(Lab({"run", "--", "/bin/sh", "-c", "exit 3"}).code, 3);
   const pid_t child = Start({"run", "--", "sleep", "1000"});
