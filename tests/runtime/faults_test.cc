@@ -43,8 +43,7 @@ TEST(Faults, AStalledRankIsNamedWithinTheDeadline) {
   OnRankOne hook([] { std::this_thread::sleep_for(std::chrono::seconds(8)); });
   const Trained run = TrainWith(&hook, 2);
   EXPECT_THAT(run.failure, HasSubstr("step 3: waited 2 s for "));
-  EXPECT_THAT(run.failure, HasSubstr("no answer from "));
-  EXPECT_THAT(run.failure, HasSubstr("rank 1 on "));
+  EXPECT_THAT(run.failure, HasSubstr("no answer from rank 1 on "));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
