@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads timed operations of a device: the CSV that calib/measure and `plan bench gemm` write.
+//
+// RFC 4180, columns by name (calib/measure/README.md). Required: kind, op, dtype, seconds. A row
+// that is malformed is an error with its line; columns that are unknown are skipped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/input/csv.h"
+
+namespace orrery::measured {
+
+enum class KernelKind : uint8_t { kGemm, kAttention, kMemory, kOptimizer, kLaunch };
+const char* Name(KernelKind kind);  // "gemm", as in the file
+
+struct KernelSample {
+  KernelKind kind = KernelKind::kGemm;
+  std::string op;         // "nt", "forward", "layer_norm"
+  std::string dtype;      // "bf16", "fp16", "tf32", "fp32"
+  std::string epilogue;   // "none" or "" where it does not apply
+  std::string algorithm;  // "flash"; "" not said
+  int64_t m = 0, n = 0, k = 0, batch = 1;  // 0: does not apply
+  int64_t heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
+  bool causal = false;
+  double bytes = 0, flops = 0;      // 0: not said
+  double seconds = 0;               // median of one call
+  double low_s = 0, high_s = 0;     // 10th and 90th percentile; 0: not said
+  int64_t calls = 0;
+  std::string device, driver, library, date;
+  double sm_mhz = 0;
+  Location where;
+};
+
+// Throws InputError with all that is wrong: a gemm without m, n, k, a time that is none.
+std::vector<KernelSample> ReadKernelCsv(const SourcePtr& source);
+
+// The columns in the order in which this project writes them.
+const std::vector<std::string>& KernelColumns();
+
+}  // namespace orrery::measured
