@@ -8,17 +8,23 @@ endif()
 
 add_library(orrery_flags INTERFACE)
 target_include_directories(orrery_flags INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(orrery_flags INTERFACE -Wall -Wextra -Wshadow -Wswitch -Wno-missing-field-initializers)
+# Options of the C++ compiler; nvcc passes on only what -Xcompiler names.
+function(orrery_cxx_options)
+  foreach(option ${ARGN})
+    target_compile_options(orrery_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${option}>)
+  endforeach()
+endfunction()
+orrery_cxx_options(-Wall -Wextra -Wshadow -Wswitch -Wno-missing-field-initializers)
 # GCC 12 warns wrongly about "text" + std::string (its bug 105651).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(orrery_flags INTERFACE -Wno-restrict)
+  orrery_cxx_options(-Wno-restrict)
 endif()
 if(ORRERY_WERROR)
-  target_compile_options(orrery_flags INTERFACE -Werror)
+  orrery_cxx_options(-Werror)
+  target_compile_options(orrery_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
 endif()
 if(ORRERY_SANITIZE)
-  target_compile_options(orrery_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer)
+  orrery_cxx_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(orrery_flags INTERFACE -fsanitize=address,undefined)
 endif()
 

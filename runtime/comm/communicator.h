@@ -4,7 +4,9 @@
 //
 // One communicator per (group, stream); its members start the same operations in the same order. A
 // channel is first in, first out per (sender, receiver). Buffers belong to an operation from its
-// start until Test() has returned true. An endpoint is used by one thread. Sums of bf16 and f16 are
+// start until Test() has returned true. Endpoints of devices work on device memory: Test() is true
+// once the operation is enqueued on its stream, which then orders everything. What has failed there
+// is thrown by Idle(). An endpoint is used by one thread. Sums of bf16 and f16 are
 // taken in f32 and rounded once per member; all implementations add in ring order (the sum of piece
 // c of g starts with member c + 1 and ends with member c), so that they agree to the last bit.
 #pragma once
@@ -44,6 +46,7 @@ struct Collective {
   bool maximum = false;  // instead of the sum
   int root = 0;          // index into the members
   int32_t tag = 0;       // identity of the call site; `local` compares it
+  void* stream = nullptr;  // device memory: the stream (cudaStream_t) that it is enqueued on
 };
 
 // Something under way.
@@ -76,6 +79,8 @@ class Endpoint {
   // 0 <= channel < 2^15. Both sides must name the same number of bytes.
   virtual OperationPtr Send(int64_t peer, int32_t channel, const void* bytes, int64_t n) = 0;
   virtual OperationPtr Receive(int64_t peer, int32_t channel, void* bytes, int64_t n) = 0;
+  // Endpoints of devices: the stream (cudaStream_t) that Send and Receive enqueue on from now on.
+  virtual void SetStream(void* stream) { (void)stream; }
 
   // Done once every rank of the world has called it as often as this one.
   virtual OperationPtr Barrier() = 0;
