@@ -18,18 +18,26 @@ namespace {
 std::string ShapeText(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Workload& w = row.work;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", m.layers, m.decoder_layers,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}{}{}{}{}{} {} {} {}", m.layers, m.decoder_layers,
                      m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.head_dim, m.vocab,
                      static_cast<int>(m.family), static_cast<int>(m.norm), m.tied_embeddings,
                      w.seq_len, w.masked_positions, static_cast<int>(w.precision),
-                     static_cast<int>(w.optimizer));
+                     static_cast<int>(w.optimizer), m.linear_bias, m.qkv_bias, m.post_norm, m.pooler,
+                     m.embedding_norm, m.head_transform, m.head_bias, m.token_types,
+                     static_cast<int>(m.positions), static_cast<int>(m.activation));
 }
 
-bool Takes(const std::set<std::string>& names, const std::string& name) {
+bool IsAmong(const std::set<std::string>& names, const std::string& name) {
   return names.empty() || names.contains(name);
 }
 
 }  // namespace
+
+bool RowFilter::Takes(const std::string& source, const std::string& gpu, const std::string& fabric,
+                      const std::string& stack) const {
+  return IsAmong(sources, source) && IsAmong(gpus, gpu) &&
+         IsAmong(fabrics, fabric) && IsAmong(stacks, stack);
+}
 
 CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, ProfileStore* store) {
   for (const CasePrediction& prediction : PredictCases(std::move(rows))) {
@@ -55,13 +63,13 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   seen.fabric = store->Fabric(cluster->fabric_profile);
   seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
   const std::string& stack = store->stack(seen.stack).header.id;
-  if (!Takes(filter.sources, row.source)) {
+  if (!IsAmong(filter.sources, row.source)) {
     ++left_out_[fmt::format("source {} is not selected", row.source)];
-  } else if (!Takes(filter.gpus, cluster->gpu)) {
+  } else if (!IsAmong(filter.gpus, cluster->gpu)) {
     ++left_out_[fmt::format("ran on the GPU {}", cluster->gpu)];
-  } else if (!Takes(filter.fabrics, cluster->fabric_profile)) {
+  } else if (!IsAmong(filter.fabrics, cluster->fabric_profile)) {
     ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
-  } else if (!Takes(filter.stacks, stack)) {
+  } else if (!IsAmong(filter.stacks, stack)) {
     ++left_out_[fmt::format("ran on the stack {}", stack)];
   } else {
     seen.name = row.name;

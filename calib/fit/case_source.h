@@ -18,6 +18,8 @@ namespace orrery {
 // Rows that a fit takes. Empty sets take all.
 struct RowFilter {
   std::set<std::string> sources, gpus, fabrics, stacks;
+  bool Takes(const std::string& source, const std::string& gpu, const std::string& fabric,
+             const std::string& stack) const;
 };
 
 class CaseSource : public MeasurementSource {

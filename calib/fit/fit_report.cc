@@ -107,4 +107,23 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
                    orrery::NameOf(holdout));
 }
 
+std::string RenderKept(const MeasurementSource& kept, const FitResult& result, ProfileStore store) {
+  for (const FittedConstant& constant : result.constants)
+    constant.parameter.Apply(constant.after, &store);
+  std::vector<int> all(kept.observations().size());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<double> values;
+  kept.Predict(store, all, &values);
+  std::string out = fmt::format("{:<34}{:>12}{:>12}{:>9}\n", "predicted, not fitted", "measured",
+                                "predicted", "error");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Observation& seen = kept.observations()[i];
+    out += fmt::format("{:<34}{:>12}{:>12}{:>+7.1f} %\n", seen.name,
+                       FormatConstant(seen.measured, ConstantKind::kSeconds),
+                       FormatConstant(values[i], ConstantKind::kSeconds),
+                       100 * (values[i] / seen.measured - 1));
+  }
+  return out;
+}
+
 }  // namespace orrery

@@ -16,4 +16,7 @@ std::string RenderConstants(const FitResult& result);
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const std::vector<double>& unseen);
 
+// Rows that the fit did not see, predicted with its constants.
+std::string RenderKept(const MeasurementSource& kept, const FitResult& result, ProfileStore store);
+
 }  // namespace orrery

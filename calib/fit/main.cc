@@ -9,9 +9,10 @@
 #include "calib/fit/case_source.h"
 #include "calib/fit/fit.h"
 #include "calib/fit/fit_report.h"
+#include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/rewrite.h"
-#include "calib/validate/validate.h"
+#include "calib/fit/work_source.h"
 
 namespace orrery {
 namespace {
@@ -24,15 +25,6 @@ struct Arguments {
   std::string job, holdout, output;
   bool in_place = false;
 };
-
-std::vector<CaseRow> LoadAll(const std::vector<std::string>& files) {
-  std::vector<CaseRow> rows;
-  for (const std::string& file : files) {
-    std::vector<CaseRow> some = LoadCases(file);
-    std::move(some.begin(), some.end(), std::back_inserter(rows));
-  }
-  return rows;
-}
 
 void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
           const std::vector<double>& unseen, const Evidence& evidence) {
@@ -52,11 +44,21 @@ void Run(const Arguments& arguments) {
   FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
                                      : ReadFitJob(ReadSource(arguments.job));
   if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
-  const CaseSource cases(LoadAll(arguments.files), job.filter, &store);
+  FitInputs inputs = LoadInputs(arguments.files);
+  std::vector<const LoggedRun*> traced;
+  for (const LoggedRun& run : inputs.runs) {
+    if (!run.predict) traced.push_back(&run);
+  }
+  const CaseSource cases(std::move(inputs.rows), job.filter, &store);
+  const WorkSource kernels(traced, job.filter, &store);
+  std::unique_ptr<CaseSource> kept;
+  if (!inputs.predicted.empty())
+    kept = std::make_unique<CaseSource>(std::move(inputs.predicted), RowFilter{}, &store);
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
-  const Evidence evidence({&cases}, store);
+  const Evidence evidence({&cases, &kernels}, store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  fmt::print("{}", RenderLogs(inputs.runs));
   fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
   for (const auto& [reason, count] : cases.left_out())
     fmt::print("{:>6} rows left out: {}\n", count, reason);
@@ -66,12 +68,15 @@ void Run(const Arguments& arguments) {
   std::vector<double> unseen;
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
+  if (kept) fmt::print("\n{}", RenderKept(*kept, result, store));
   Save(arguments, result, job, unseen, evidence);
 }
 
 void Declare(CLI::App* app, Arguments* a) {
   app->name("plan calibrate");
-  app->add_option("RUNS.csv", a->files, "measured runs, in the columns of `plan validate`")
+  app->add_option("RUNS", a->files,
+                  "measured runs: a CSV in the columns of `plan validate`, a sheet of logged runs "
+                  "(.yaml), or a log or trace with its sheet LOG.yaml beside it")
       ->required();
   auto* job = app->add_option("--job", a->job, "a job file: rows, constants, priors");
   for (auto* option :
@@ -93,7 +98,7 @@ void Declare(CLI::App* app, Arguments* a) {
 
 int Main(int argc, char** argv) {
   CLI::App app(
-      "Fits the constants of profiles to measured runs, and prints what the data determine and how "
+      "Fits the constants of profiles to measured runs or their logs, and prints what the data determine and how "
       "wrong the\npredictions of unseen runs are. Writes nothing without -o or --in-place.");
   Arguments arguments;
   Declare(&app, &arguments);

@@ -72,6 +72,7 @@ class DeepSpeedReader {
     StepSample step;
     step.line = line.number;
     step.samples_per_s = Behind(line.text, "CurrSamplesPerSec=");
+    step.running_mean = !step.samples_per_s;
     if (!step.samples_per_s) step.samples_per_s = Behind(line.text, "SamplesPerSec=");
     if (!step.samples_per_s || *step.samples_per_s <= 0)
       return Garbled(line, "a throughput line without 'SamplesPerSec='");

@@ -23,6 +23,7 @@ struct StepSample {
   int64_t step = -1;              // as the log counts; -1: it does not
   std::optional<double> seconds;  // of one optimizer step
   std::optional<double> samples_per_s, tokens_per_s;
+  bool running_mean = false;            // samples_per_s: of all steps so far, not of this one
   std::optional<double> samples;        // of one step: the global batch
   std::optional<double> loss;           // absent: not printed, or no number
   std::optional<double> mfu;            // 0 to 1, by the program's own convention

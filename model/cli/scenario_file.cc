@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "model/arch/data_root.h"
-#include "model/input/node.h"
+#include "model/cli/section_flags.h"
 #include "model/topo/catalog.h"
 #include "model/topo/read_parts.h"
 
@@ -21,29 +21,6 @@ std::string PathOf(const std::string& name_or_path) {
   if (!std::binary_search(names.begin(), names.end(), name_or_path))
     throw InputError("no scenario '" + name_or_path + "'", SuggestName(name_or_path, names));
   return (fs::path(DataRoot()) / "scenarios" / (name_or_path + ".yaml")).string();
-}
-
-// "--global-batch" stands as `global_batch` in a file.
-std::string KeyOf(const Flag& flag) {
-  std::string key = flag.name.substr(2);
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
-void FillFlags(const Node& root, const char* section, const std::vector<Flag*>& flags) {
-  const auto node = root.Find(section);
-  if (!node) return;
-  for (Flag* flag : flags) {
-    const std::string key = KeyOf(*flag);
-    if (!node->Has(key)) continue;
-    std::string text = node->String(key);
-    if (text.empty()) node->ErrorAt(key, "'" + key + "' is empty");
-    if (flag->given) continue;
-    flag->text = std::move(text);
-    flag->given = true;
-    flag->where = node->where(key);
-  }
-  node->RejectUnknownKeys();
 }
 
 Perturbations ReadSection(const Node& node) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells the kinds of files apart and loads them.
+#include "calib/fit/inputs.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iterator>
+
+#include "calib/validate/validate.h"
+#include "model/input/diagnostics.h"
+#include "model/units/text.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostGarbled = 3;  // lines named per log
+
+bool IsSheet(const std::string& file) { return file.ends_with(".yaml") || file.ends_with(".yml"); }
+
+void TakeSheet(const std::string& path, FitInputs* inputs) {
+  for (LoggedRun& run : ReadRunSheet(path)) {
+    (run.predict ? inputs->predicted : inputs->rows).push_back(run.row);
+    inputs->runs.push_back(std::move(run));
+  }
+}
+
+}  // namespace
+
+FitInputs LoadInputs(const std::vector<std::string>& files) {
+  FitInputs inputs;
+  for (const std::string& file : files) {
+    if (IsSheet(file)) {
+      TakeSheet(file, &inputs);
+    } else if (fs::exists(file + ".yaml")) {
+      TakeSheet(file + ".yaml", &inputs);
+    } else if (file.ends_with(".csv")) {
+      std::vector<CaseRow> rows = LoadCases(file);
+      std::move(rows.begin(), rows.end(), std::back_inserter(inputs.rows));
+    } else {
+      throw InputError(fmt::format("nothing says which model and layout {} is of", file),
+                       fmt::format("describe the run in {}.yaml: calib/fit/run_sheet.h", file));
+    }
+  }
+  return inputs;
+}
+
+std::string RenderLogs(const std::vector<LoggedRun>& runs) {
+  std::string text;
+  for (const LoggedRun& run : runs) {
+    text += fmt::format("{}: {} per {} ({})\n", run.row.name,
+                        Format(Seconds(run.row.measured_step_s)),
+                        run.row.window == Window::kMicrostep ? "micro-step" : "step", run.how);
+    if (run.read.garbled_lines == 0) continue;
+    text += fmt::format("  {} garbled line{}\n", run.read.garbled_lines,
+                        run.read.garbled_lines == 1 ? "" : "s");
+    for (std::size_t i = 0; i < std::min(kMostGarbled, run.read.garbled.size()); ++i)
+      text += fmt::format("  {}:{}: {}\n", run.log, run.read.garbled[i].where.line,
+                          run.read.garbled[i].message);
+  }
+  return text;
+}
+
+}  // namespace orrery

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Medians and running means of logs.
+#include "calib/fit/log_measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace orrery {
+namespace {
+
+using measured::StepSample;
+using measured::TrainingLog;
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return 0.5 * (values[(n - 1) / 2] + values[n / 2]);
+}
+
+std::vector<StepSample> Chosen(const TrainingLog& log, const LogWindow& window) {
+  std::vector<StepSample> steps;
+  for (const StepSample& step : log.steps) {
+    if (window.steps && (step.step < window.steps->first || step.step > window.steps->second))
+      continue;
+    steps.push_back(step);
+  }
+  if (!window.steps && steps.size() > 1) steps.erase(steps.begin());
+  return steps;
+}
+
+std::optional<double> SecondsOf(const StepSample& step, const LogWindow& window) {
+  if (step.seconds && !window.micro_step) return step.seconds;
+  if (step.samples_per_s && *step.samples_per_s > 0) return window.samples / *step.samples_per_s;
+  if (step.tokens_per_s && *step.tokens_per_s > 0) return window.tokens / *step.tokens_per_s;
+  return std::nullopt;
+}
+
+// The sum of the medians of both timers.
+std::optional<LogMeasurement> FromTimers(const TrainingLog& log) {
+  std::vector<double> forward, backward;
+  for (const measured::TermSample& term : log.terms) {
+    if (term.name == "forward_microstep") forward.push_back(term.seconds);
+    if (term.name == "backward_microstep") backward.push_back(term.seconds);
+  }
+  if (forward.empty() || backward.empty()) return std::nullopt;
+  return LogMeasurement{Median(forward) + Median(backward), static_cast<int64_t>(forward.size()),
+                        fmt::format("medians of {} forward and backward timers", forward.size())};
+}
+
+}  // namespace
+
+LogMeasurement MeasureLog(const TrainingLog& log, const LogWindow& window) {
+  std::vector<double> seconds;
+  std::optional<LogMeasurement> running;
+  for (const StepSample& step : Chosen(log, window)) {
+    const std::optional<double> one = SecondsOf(step, window);
+    if (!one) continue;
+    seconds.push_back(*one);
+    if (step.running_mean)
+      running = LogMeasurement{*one, static_cast<int64_t>(seconds.size()),
+                               fmt::format("mean up to step {}", step.step)};
+  }
+  if (window.micro_step) {
+    if (const auto timers = FromTimers(log)) return *timers;
+  }
+  if (running) return *running;
+  if (seconds.empty())
+    measured::RefuseLog(log.source,
+                        fmt::format("no time or rate of a {} in the steps that are asked for",
+                                    window.micro_step ? "micro-step" : "step"),
+                        "see `steps` and `window` of its run");
+  return {Median(seconds), static_cast<int64_t>(seconds.size()),
+          fmt::format("median of {} lines", seconds.size())};
+}
+
+std::map<measured::Work, double> WorkOf(const TrainingLog& log) {
+  std::set<int64_t> ranks;
+  for (const measured::SpanSample& span : log.spans) ranks.insert(span.rank);
+  // A trace of this project holds one step, one of a profiler those that it annotates.
+  const double steps = log.own ? 1 : std::max<double>(1, static_cast<double>(log.steps.size()));
+  std::map<measured::Work, double> sums;
+  for (const measured::SpanSample& span : log.spans)
+    sums[span.work] += span.seconds / steps / static_cast<double>(ranks.size());
+  return sums;
+}
+
+}  // namespace orrery

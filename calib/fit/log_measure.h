@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a log prints to seconds of one window of a step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "calib/import/training_log.h"
+
+namespace orrery {
+
+struct LogWindow {
+  bool micro_step = false;
+  double samples = 0;  // sequences in the window, over all ranks
+  double tokens = 0;
+  std::optional<std::pair<int64_t, int64_t>> steps;  // as the log counts; absent: all but the first
+};
+
+struct LogMeasurement {
+  double seconds = 0;
+  int64_t rows = 0;  // lines of the log that it rests on
+  std::string how;   // "median of 20 steps"
+};
+
+// Times as printed, else rates: their median; of a mean that runs since the start its last value.
+// A micro-step also from the timers forward_microstep and backward_microstep. Throws InputError: the
+// log has nothing of this window.
+LogMeasurement MeasureLog(const measured::TrainingLog& log, const LogWindow& window);
+
+// Seconds per rank and step of each kind of work; empty: the log is no trace with operations.
+std::map<measured::Work, double> WorkOf(const measured::TrainingLog& log);
+
+}  // namespace orrery

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs whose logs a fit takes: which log, which model, cluster and layout it was.
+//
+//   description: text                   # of the whole sheet
+//   runs:
+//     - name: bert-large-8
+//       log: bert-large-8.txt           # beside this file; any format of calib/import; default: the
+//                                         sheet's own name without .yaml
+//       window: microstep               # step (default), or microstep: forward and backward of one micro-batch
+//       steps: 1..80                    # of the log; default: all but the first
+//       use: predict                    # fit (default), or predict: kept out of the fit, compared with it
+//       job: {model: bert-large, nodes: 1}        # keys are the flags of `plan predict`, `_` for `-`
+//       layout: {zero: 1, micro_batch: 32}        # likewise
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calib/import/training_log.h"
+#include "calib/validate/case_row.h"
+
+namespace orrery {
+
+struct LoggedRun {
+  CaseRow row;       // measured_step_s: of its log
+  std::string log;   // path
+  std::optional<std::pair<int64_t, int64_t>> steps;
+  bool predict = false;
+  measured::TrainingLog read;
+  std::string how;   // "mean of steps 1 to 80, DeepSpeed"
+};
+
+// Reads a sheet and all its logs. Throws InputError with everything that is wrong.
+std::vector<LoggedRun> ReadRunSheet(const std::string& path);
+
+}  // namespace orrery
