@@ -80,7 +80,10 @@ int64_t MaskedOf(int64_t seq_len) {
   return (15 * seq_len + 99) / 100;
 }
 
+// GPT-2 and GPT-3 tie the output layer to the embedding; decoders that share keys and values between heads are
+// of a later generation, which does not (Nemotron, Megatron's own test recipes).
 void ApplyFamily(const std::string& family, ModelSpec* model) {
+  if (family == "gpt" && model->kv_heads < model->heads) model->tied_embeddings = false;
   if (family == "llama") {
     model->norm = Norm::kRmsNorm;
     model->positions = Positions::kRotary;
@@ -139,11 +142,15 @@ void ReadStrategy(const RowReader& read, CaseRow* row) {
   s.vpp = s.pp > 1 ? degree("vpp") : 1;
   s.dp = degree("dp");
   s.micro_batch = static_cast<int>(read.Integer("micro_batch", 1, 1 << 30, 1));
+  s.cp = degree("cp");
   s.zero = static_cast<int>(read.Integer("zero", 0, 3, 0));
   s.schedule = s.vpp > 1 ? PipelineSchedule::kInterleaved : PipelineSchedule::k1F1B;
   s.recompute = Choose("recompute", read.Text("recompute"), kRecomputeNames, row);
-  if (!row->refused) s = FindFramework(row->framework).Complete(s, row->work.precision);
-  s.cp = degree("cp");
+  if (!row->refused) {
+    const FrameworkPreset& preset = FindFramework(row->framework);
+    s = preset.Complete(s, row->work.precision);
+    row->work.dropout = preset.DropoutOf(row->model);
+  }
   s.flash_attention = read.Flag("flash");
   s.sequence_parallel = read.Flag("seq_parallel") && s.tp > 1;
   const int64_t layers = row->model.layers + row->model.decoder_layers;

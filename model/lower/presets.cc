@@ -3,10 +3,11 @@
 //
 // Sources: Megatron-LM arguments.py (gradients of bf16 runs are accumulated in fp32; the distributed optimizer is
 // ZeRO 1; layers must divide by pp x vpp unless the ends are counted; scatter-gather of tensors in the pipeline is
-// on unless asked off); DeepSpeed's PipelineEngine (with tensor parallelism it partitions activations and gradients
+// on unless asked off; --hidden-dropout and --attention-dropout are 0.1 unless asked otherwise); DeepSpeed's PipelineEngine (with tensor parallelism it partitions activations and gradients
 // between stages: pipe_partitioned and grad_partitioned are on by default), DeepSpeed documentation of
 // zero_optimization (pipelines work with stages 0 and 1) and its BF16_Optimizer (fp32 accumulation without
-// ZeRO); PyTorch documentation of DistributedDataParallel and FullyShardedDataParallel (SHARD_GRAD_OP,
+// ZeRO); Devlin et al. 2018, appendix A.2 (BERT trains with dropout 0.1, and so do its recipes for apex DDP and
+// DeepSpeed); PyTorch documentation of DistributedDataParallel and FullyShardedDataParallel (SHARD_GRAD_OP,
 // FULL_SHARD, HYBRID_SHARD).
 #include "model/lower/presets.h"
 
@@ -44,14 +45,15 @@ const std::vector<FrameworkPreset>& Table() {
                .description = "Megatron-LM: tensor, sequence and (interleaved) pipeline parallelism, distributed optimizer",
                .tensor = true, .sequence = true, .zero = {0, 1}, .zero_with_pipeline = 1,
                .schedules = {k1F1B, kInterleaved}, .recompute = any, .fp32_grads = Fp32Grads::kBf16,
-               .defaults = Knobs(true, true, 1)};
+               .defaults = Knobs(true, true, 1), .dropout = 0.1};
     rows[2] = {.name = "deepspeed",
                .description = "DeepSpeed: ZeRO 0 to 3, pipelines with ZeRO 0 and 1, tensor parallelism through Megatron",
                .tensor = true, .zero = {0, 1, 2, 3}, .zero_with_pipeline = 1, .schedules = {k1F1B}, .recompute = whole,
-               .fp32_grads = Fp32Grads::kBf16Zero0, .defaults = Knobs(true, false, 1)};
+               .fp32_grads = Fp32Grads::kBf16Zero0, .defaults = Knobs(true, false, 1), .dropout = 0.1};
     rows[3] = {.name = "ddp",
                .description = "PyTorch DistributedDataParallel: replicas only, gradients reduced in buckets during backward",
-               .zero = {0}, .recompute = whole, .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, true, 1)};
+               .zero = {0}, .recompute = whole, .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, true, 1),
+               .dropout = 0.1};
     rows[4] = {.name = "fsdp",
                .description = "PyTorch FullyShardedDataParallel: ZeRO 2 and 3, sharded over all ranks or inside a node",
                .hybrid = true, .zero = {2, 3}, .recompute = whole, .fp32_grads = Fp32Grads::kNever,
@@ -90,6 +92,8 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.pp = chosen.pp;
   s.dp = chosen.dp;
   s.dp_outer = chosen.dp_outer;
+  s.cp = chosen.cp;
+  s.ep = chosen.ep;
   s.vpp = chosen.vpp;
   s.micro_batch = chosen.micro_batch;
   s.schedule = chosen.schedule;

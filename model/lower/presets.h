@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/arch/model_spec.h"
 #include "model/lower/strategy.h"
 
 namespace orrery {
@@ -30,10 +31,14 @@ struct FrameworkPreset {
   std::vector<Recompute> recompute;
   Fp32Grads fp32_grads = Fp32Grads::kNever;
   Strategy defaults;                // knobs; degrees are all 1
+  double dropout = 0;               // of runs whose settings do not name any
 
   bool pipeline() const { return !schedules.empty(); }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
   Strategy Complete(Strategy degrees, Precision precision) const;
+  // Dropout of a published run that does not print it: the framework's own default, and none for models with gated
+  // layers, whose recipes train without (Llama and its kin).
+  double DropoutOf(const ModelSpec& model) const { return model.gated ? 0 : dropout; }
   // Empty, or the sentence that says what the framework cannot do.
   std::string Refuses(const Strategy& strategy) const;
 };

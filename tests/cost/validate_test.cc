@@ -77,6 +77,16 @@ TEST(CaseRows, HybridShardingStaysInsideTheNode) {
   EXPECT_EQ(strategy.dp_outer, 8);
 }
 
+TEST(CaseRows, DropoutIsTheFrameworksAndSharedKeysMeanASeparateOutputLayer) {
+  const CaseRow gpt = Read(Row()).front();
+  EXPECT_EQ(gpt.work.dropout, 0.1);
+  EXPECT_TRUE(gpt.model.tied_embeddings);
+  EXPECT_EQ(Read(Row("selene", "fsdp", "24", "bf16", "3")).front().work.dropout, 0);
+  std::string grouped = Row();
+  grouped.replace(grouped.find(",24,24,51200"), 12, ",24,8,51200");
+  EXPECT_FALSE(Read(grouped).front().model.tied_embeddings);
+}
+
 TEST(CaseRows, Fp32WithAShardedOptimizerUnderMegatronIsReadAsFp32Gradients) {
   const CaseRow row = Read(Row("selene", "megatron", "24", "fp32", "1")).front();
   EXPECT_EQ(row.work.precision, Precision::kBf16);

@@ -64,6 +64,26 @@ TEST(Presets, CompletingKeepsDegreesAndSetsKnobs) {
   EXPECT_TRUE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
 }
 
+TEST(Presets, CompletingKeepsContextAndExpertParallelism) {
+  Strategy s;
+  s.cp = 2;
+  s.ep = 4;
+  for (const FrameworkPreset& preset : FrameworkPresets()) {
+    const Strategy complete = preset.Complete(s, Precision::kBf16);
+    EXPECT_EQ(complete.cp, 2) << preset.name;
+    EXPECT_EQ(complete.ep, 4) << preset.name;
+    EXPECT_EQ(complete.ranks(), s.ranks()) << preset.name;
+  }
+}
+
+TEST(Presets, DropoutIsTheFrameworksOwnExceptForGatedModels) {
+  ModelSpec gpt, llama;
+  llama.gated = true;
+  EXPECT_EQ(FindFramework("megatron").DropoutOf(gpt), 0.1);
+  EXPECT_EQ(FindFramework("megatron").DropoutOf(llama), 0);
+  EXPECT_EQ(FindFramework("fsdp").DropoutOf(gpt), 0);
+}
+
 TEST(Presets, PipelineFrameworksScatterWhatTheySend) {
   EXPECT_TRUE(FindFramework("megatron").Complete({}, Precision::kBf16).scatter_gather);
   EXPECT_TRUE(FindFramework("deepspeed").Complete({}, Precision::kBf16).scatter_gather);
