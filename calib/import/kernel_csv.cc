@@ -49,8 +49,7 @@ class KernelRow {
     if (known == std::end(kKinds)) {
       std::vector<std::string> names;
       for (const auto& [name, unused] : kKinds) names.emplace_back(name);
-      Complain("kind", fmt::format("'{}' is no kind of operation", kind),
-               SuggestName(kind, names));
+      Complain("kind", fmt::format("'{}' is no kind of operation", kind), SuggestName(kind, names));
     } else {
       sample_.kind = known->second;
     }
@@ -123,17 +122,16 @@ const char* Name(KernelKind kind) { return kKinds[static_cast<std::size_t>(kind)
 
 const std::vector<std::string>& KernelColumns() {
   static const std::vector<std::string> kColumns = {
-      "date",     "script", "device", "driver",   "library",   "sm_mhz", "kind",
-      "op",       "m",      "n",      "k",        "batch",     "heads",  "kv_heads",
-      "seq_q",    "seq_kv", "head_dim", "causal", "dtype",     "epilogue", "algorithm",
-      "bytes",    "flops",  "seconds", "low_s",   "high_s",    "calls",  "note"};
+      "date",  "script", "device",   "driver", "library", "sm_mhz",   "kind",
+      "op",    "m",      "n",        "k",      "batch",   "heads",    "kv_heads",
+      "seq_q", "seq_kv", "head_dim", "causal", "dtype",   "epilogue", "algorithm",
+      "bytes", "flops",  "seconds",  "low_s",  "high_s",  "calls",    "note"};
   return kColumns;
 }
 
 std::vector<KernelSample> ReadKernelCsv(const SourcePtr& source) {
   Diagnostics diagnostics;
-  const CsvTable table =
-      CsvTable::Parse(source, {"kind", "op", "dtype", "seconds"}, &diagnostics);
+  const CsvTable table = CsvTable::Parse(source, {"kind", "op", "dtype", "seconds"}, &diagnostics);
   diagnostics.ThrowIfAny();
   std::vector<KernelSample> samples;
   samples.reserve(table.rows());

@@ -18,16 +18,16 @@ const char* Name(KernelKind kind);  // "gemm", as in the file
 
 struct KernelSample {
   KernelKind kind = KernelKind::kGemm;
-  std::string op;         // "nt", "forward", "layer_norm"
-  std::string dtype;      // "bf16", "fp16", "tf32", "fp32"
-  std::string epilogue;   // "none" or "" where it does not apply
-  std::string algorithm;  // "flash"; "" not said
+  std::string op;                          // "nt", "forward", "layer_norm"
+  std::string dtype;                       // "bf16", "fp16", "tf32", "fp32"
+  std::string epilogue;                    // "none" or "" where it does not apply
+  std::string algorithm;                   // "flash"; "" not said
   int64_t m = 0, n = 0, k = 0, batch = 1;  // 0: does not apply
   int64_t heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
   bool causal = false;
-  double bytes = 0, flops = 0;      // 0: not said
-  double seconds = 0;               // median of one call
-  double low_s = 0, high_s = 0;     // 10th and 90th percentile; 0: not said
+  double bytes = 0, flops = 0;   // 0: not said
+  double seconds = 0;            // median of one call
+  double low_s = 0, high_s = 0;  // 10th and 90th percentile; 0: not said
   int64_t calls = 0;
   std::string device, driver, library, date;
   double sm_mhz = 0;

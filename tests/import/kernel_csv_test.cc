@@ -45,8 +45,9 @@ TEST(KernelCsv, ReadsTheSample) {
 }
 
 TEST(KernelCsv, ColumnsInAnyOrderAndKvHeadsFollowHeads) {
-  const auto rows = ReadKernelCsv(Text(
-      "seconds,dtype,op,kind,heads,batch,seq_q,head_dim\n0.001,fp32,forward,attention,8,2,64,32\n"));
+  const auto rows =
+      ReadKernelCsv(Text("seconds,dtype,op,kind,heads,batch,seq_q,head_dim\n0.001,fp32,forward,"
+                         "attention,8,2,64,32\n"));
   EXPECT_EQ(rows[0].kv_heads, 8);
   EXPECT_EQ(rows[0].seq_kv, 64);
   EXPECT_FALSE(rows[0].causal);
