@@ -7,6 +7,7 @@
 #include "model/cli/bench_command.h"
 #include "model/cli/commands.h"
 #include "runtime/bench/measure_command.h"
+#include "runtime/machine/machine_command.h"
 
 namespace orrery {
 namespace {
@@ -30,6 +31,7 @@ cli::MeasuredLog ReadLog(const std::string& path) {
 
 cli::Answer Bench(const cli::CommandLine& line) {
   const auto measure = [&](const cli::BenchFlags& flags) {
+    if (flags.calibrate.given) return machine::Calibrate(flags);
     return bench::MeasureCollective(flags, line.words());
   };
   return cli::RunBench(line, {ReadLog, measure});

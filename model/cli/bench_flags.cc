@@ -118,6 +118,7 @@ BenchFlags::BenchFlags()
           "from the profiles; with --log beside the figures that nccl-tests printed there.",
           {"plan bench all_reduce --ranks 2 -b 1K -e 16M -f 4",
            "plan bench all_gather --ranks 4 -e 1M --predict",
+           "plan bench --calibrate machine",
            "plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
            "plan bench --simulate all_gather -b 1M -e 64M -i 1M --topology dgx-h100 --nodes 4",
            "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2 --log run.txt"}) {
@@ -143,6 +144,10 @@ BenchFlags::BenchFlags()
             "give up when nothing has come from other ranks for so long (default 120s)");
   set.Switch(&predict, "--predict",
              "the model's time beside each measured one, on --topology (default localhost)");
+  set.Value(&calibrate, "--calibrate", "DIR",
+            "instead of a collective: measure this machine's kernels and collectives (a minute) and "
+            "write DIR/machine.yaml, a topology for `plan run`, `plan simulate` and --predict",
+            Words::kFile);
   set.Group("The cluster");
   set.Switch(&simulate, "--simulate", "predict with the model instead of measuring");
   set.Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies`, or a YAML file",

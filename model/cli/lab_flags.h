@@ -16,7 +16,7 @@ struct LabFlags {
 
   Flag action, node;
   Flag name;
-  Flag nodes, rate, latency, racks, oversubscription, queue, fifo;
+  Flag nodes, rate, latency, racks, oversubscription, queue, fifo, machine;
   Flag ranks;
   FlagSet set;
 };

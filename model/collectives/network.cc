@@ -64,6 +64,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.launch = nodes > 1 ? fabric.launch : gpu.collective_launch;
   view.low_latency_bandwidth = nodes > 1 ? fabric.low_latency_bandwidth : gpu.low_latency_bandwidth;
   view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;
+  if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   if (nodes > 1) {
     const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);

@@ -46,6 +46,7 @@ struct Network {
   double low_latency_bandwidth = 1.0;
   double low_latency_hop = 1.0;
   double pipelining = 0.0;
+  const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
 };
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,

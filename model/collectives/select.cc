@@ -19,6 +19,9 @@ void PreparedCollective::Add(const Candidate& candidate) {
 
 double PreparedCollective::Time(double bytes) const {
   if (count_ == 0 || bytes <= 0) return 0.0;
+  if (measured_ != nullptr) {
+    if (const auto time = measured_->MeasuredCollective(Name(collective_), ranks_, bytes)) return *time;
+  }
   const double root = std::sqrt(bytes);
   double best = candidates_[0].line.At(bytes, root);
   for (int i = 1; i < count_; ++i) {
@@ -44,6 +47,9 @@ PreparedCollective Prepare(Collective collective, const Network& network,
                            const std::string& algorithm) {
   PreparedCollective prepared;
   if (network.shape.ranks < 2) return prepared;
+  if (algorithm.empty()) prepared.measured_ = network.measured;
+  prepared.collective_ = collective;
+  prepared.ranks_ = network.shape.ranks;
   std::vector<std::string> names;
   for (const Algorithm& candidate : Algorithms()) {
     names.emplace_back(candidate.name);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "model/collectives/algorithm.h"
+#include "model/cost/profile.h"
 
 namespace orrery {
 
@@ -36,6 +37,9 @@ class PreparedCollective {
   static constexpr int kMost = 14;
   std::array<Candidate, kMost> candidates_;
   int count_ = 0;
+  const GpuProfile* measured_ = nullptr;  // see Network; it must outlive this
+  Collective collective_ = Collective::kAllReduce;
+  int ranks_ = 1;
 };
 
 // `algorithm`: "" for the fastest; else a name of Algorithms(), which must support the collective

@@ -23,6 +23,20 @@ double OptimizerTraffic(const StackProfile& stack, Optimizer optimizer) {
   ORRERY_CHECK(false, "optimizer {}", static_cast<int>(optimizer));
 }
 
+// Seconds per parameter; of a measured kernel those of large tensors.
+double OptimizerTime(const CostSetting& setting, const Workload& work) {
+  constexpr double kElements = 1 << 20, kBytes = 28;  // weight, gradient, two moments; three of them written
+  const StackProfile& stack = *setting.stack;
+  const KernelTable& measured = setting.gpu->kernels[static_cast<std::size_t>(work.precision)];
+  const bool adam = work.optimizer == Optimizer::kAdam || work.optimizer == Optimizer::kAdamW;
+  if (adam && work.precision == Precision::kFp32) {
+    if (const auto time = measured.Seconds("adam", {kElements * kBytes, 1, 1, 1}))
+      return *time / kElements;
+  }
+  const double rate = setting.gpu->memory_bandwidth.value * setting.gpu->memory_efficiency;
+  return OptimizerTraffic(stack, work.optimizer) / rate;
+}
+
 // One layer's pass with a collective beside it.
 struct Overlap {
   double time = 0;     // of the pass, collective included
@@ -212,8 +226,8 @@ double ExposedReduction(const ClosedForm& form, const LayerTable& table, const L
 
 ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   const StackProfile& stack = *setting.stack;
-  const double rate = setting.gpu->memory_bandwidth.value * setting.gpu->memory_efficiency;
-  optimizer_traffic = OptimizerTraffic(stack, work.optimizer) / rate;
+  optimizer_traffic = OptimizerTime(setting, work);
+  crowding = setting.cluster->Crowding();
   overlap_slowdown = setting.gpu->overlap_slowdown;
   host_waits = stack.host_waits > 0.5;
   bucket = stack.bucket.value;
@@ -273,6 +287,11 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
     const double shards = shape.zero > 0 ? shape.data->dp : 1.0;
     time.optimizer = optimizer_traffic * parameters / shards;
     time.fixed = step_fixed + step_per_layer * table.layers;
+  }
+  if (crowding > 1) {
+    // Ranks that share cores: what one of them waits for in a bubble, others use.
+    const double kernels = time.compute + time.optimizer;
+    time.compute += std::max(0.0, (crowding - 1) * kernels - time.bubble);
   }
   time.total = time.compute + time.host + time.tensor_exposed + time.gather_exposed +
                time.data_exposed + time.pipeline_exposed + time.bubble + time.optimizer +

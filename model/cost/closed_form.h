@@ -12,6 +12,7 @@
 //              x: exposed share of the software
 //   optimizer  bytes per parameter x parameters of the fullest stage / shards / bandwidth
 //   fixed      per step, per layer, per doubling of the nodes
+//   crowding   r ranks per processor core: compute + max(0, (r - 1) (compute + optimizer) - bubble)
 // Symbols as in the step-time study: M micro-batches, p stages, v chunks per stage. More bandwidth,
 // more FLOP/s or less latency never makes a step longer.
 #pragma once
@@ -92,6 +93,7 @@ struct ClosedForm {
   double data_exposed = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;
   double step_fixed = 0, step_per_layer = 0;
+  double crowding = 1;  // ranks per core, at least 1
   double residual_low = 1, residual_high = 1;
 };
 

@@ -24,7 +24,9 @@ constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
 }  // namespace
 
 OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision)
-    : gpu_(&gpu), stack_(&stack) {
+    : gpu_(&gpu),
+      stack_(&stack),
+      measured_(&gpu.kernels[static_cast<std::size_t>(precision)]) {
   peak_ = gpu.Peak(precision).value;
   ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
                static_cast<int>(precision));
@@ -40,6 +42,7 @@ double OpCost::CacheFactor(double bytes) const {
 }
 
 double OpCost::Gemm(const GemmShape& s) const {
+  if (const auto measured = measured_->Seconds("mm", {s.m, s.n, s.k, 1})) return s.batch * *measured;
   const double units = gpu_->multiprocessors;
   const double q = gpu_->wave_quantisation;
   double best = std::numeric_limits<double>::infinity();
@@ -58,7 +61,17 @@ double OpCost::Gemm(const GemmShape& s) const {
   return std::max(best, bytes / stream_rate_) + gap_;
 }
 
+const char* AttentionShape::kernel() const {
+  constexpr const char* kNames[2][2][2] = {
+      {{"attn", "attn_bwd"}, {"attn_flash", "attn_flash_bwd"}},
+      {{"attn_causal", "attn_causal_bwd"}, {"attn_causal_flash", "attn_causal_flash_bwd"}}};
+  return kNames[causal ? 1 : 0][flash ? 1 : 0][backward ? 1 : 0];
+}
+
 double OpCost::Attention(const AttentionShape& s) const {
+  if (const auto measured =
+          measured_->Seconds(s.kernel(), {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim}))
+    return *measured;
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
   if (s.flash) {
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);
@@ -76,12 +89,14 @@ double OpCost::Attention(const AttentionShape& s) const {
 }
 
 double OpCost::Traffic(const TrafficShape& s) const {
+  if (const auto measured = Measured(s.kernel, s.bytes)) return *measured;
   return promotion_ * stack_->elementwise_traffic * s.bytes /
              (stream_rate_ * CacheFactor(s.bytes)) +
          gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {
+  if (const auto measured = Measured(s.kernel, s.logits)) return *measured;
   return 0.25 * s.passes * stack_->loss_traffic * s.logits / stream_rate_;
 }
 

@@ -10,11 +10,13 @@
 //   attention, materialised: two batched products (four backward) + passes over the b a s s scores;
 //   attention, fused: FLOPs over (F x flash efficiency), half of them when causal;
 //   element-wise: operand bytes x traffic / (W ew (1 + gain exp(-size / reach)));
-//   loss: bytes per logit of the software's own implementation.
+//   loss: bytes per logit of the software's own implementation;
+//   kernels that the profile holds measured times of (kernel_table.h) take those instead.
 // F peak of the precision, e gemm_efficiency, W memory bandwidth, ew memory_efficiency, U
 // multiprocessors. Valid for dense transformer shapes; every kernel pays the gap once.
 #pragma once
 
+#include <optional>
 #include <variant>
 
 #include "model/cost/profile.h"
@@ -34,15 +36,19 @@ struct AttentionShape {
   bool causal = true;
   bool flash = true;
   bool backward = false;
+
+  const char* kernel() const;  // its name among measured kernels
 };
 
 struct TrafficShape {
   double bytes = 0;  // sum of the operands
+  const char* kernel = "";
 };
 
 struct LossShape {
   double logits = 0;
   double passes = 0;  // of the four over the logits: max, sum, gradient (read and write)
+  const char* kernel = "";
 };
 
 // What a chip and a software do to shapes: profiles and precision, with the derived rates.
@@ -56,6 +62,10 @@ class OpCost {
   double Traffic(const TrafficShape& shape) const;
   double Loss(const LossShape& shape) const;
 
+  // Of a measured kernel with one extent; nullopt: it was not measured.
+  std::optional<double> Measured(const char* kernel, double extent) const {
+    return measured_->Seconds(kernel, {extent, 1, 1, 1});
+  }
   // Seconds that `bytes` of plain streaming take.
   double Stream(double bytes) const { return bytes / stream_rate_; }
   // Extra host time of a materialised attention: the fused softmax kernels of Megatron want
@@ -69,6 +79,7 @@ class OpCost {
 
   const GpuProfile* gpu_;
   const StackProfile* stack_;
+  const KernelTable* measured_;
   double peak_ = 0;         // FLOP/s of the precision
   double gemm_rate_ = 0;    // FLOP/s at best
   double stream_rate_ = 0;  // bytes/s at best

@@ -45,23 +45,50 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, do
 }
 
 MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
+  const char* kernel = ir::Info(op.kind).name;
   const double logits = op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl);
   switch (op.kind) {
     case OpKind::kXentMax:
     case OpKind::kXentSum:
-      return LossShape{logits, 1.0};
+      return LossShape{logits, 1.0, kernel};
     case OpKind::kXentGrad:
-      return LossShape{logits, 2.0};
+      return LossShape{logits, 2.0, kernel};
     case OpKind::kEmbed:
     case OpKind::kAddPos:
     case OpKind::kSlice:
-      return TrafficShape{2.0 * ViewBytes(program, op.out.front())};
+      return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
     case OpKind::kEmbedBwd:
     case OpKind::kPosBwd:
-      return TrafficShape{3.0 * ViewBytes(program, op.in.back())};
+      return TrafficShape{3.0 * ViewBytes(program, op.in.back()), kernel};
     default:
-      return TrafficShape{OperandBytes(program, op)};
+      return TrafficShape{OperandBytes(program, op), kernel};
   }
+}
+
+std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const ir::Op& op) {
+  switch (ir::Info(op.kind).op_class) {
+    case ir::OpClass::kMatmul: {
+      const GemmShape s = MatmulShape(program, op);
+      return MeasuredShape{"mm", {s.m, s.n, s.k, 1}};
+    }
+    case ir::OpClass::kAttention: {
+      const AttentionShape s = AttentionShapeOf(program, op);
+      return MeasuredShape{s.kernel(), {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim}};
+    }
+    case ir::OpClass::kMemory: {
+      const MemoryShape shape = MemoryShapeOf(program, op);
+      if (const auto* loss = std::get_if<LossShape>(&shape))
+        return MeasuredShape{loss->kernel, {loss->logits, 1, 1, 1}};
+      return MeasuredShape{ir::Info(op.kind).name, {std::get<TrafficShape>(shape).bytes, 1, 1, 1}};
+    }
+    case ir::OpClass::kOptimizer:
+      return MeasuredShape{ir::Info(op.kind).name, {OperandBytes(program, op), 1, 1, 1}};
+    case ir::OpClass::kCollective:
+    case ir::OpClass::kPointToPoint:
+    case ir::OpClass::kInput:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 // Shapes of a plan's ops as OpCost takes them: read off attributes and operand views, nothing stored.
 #pragma once
 
+#include <optional>
 #include <variant>
 
 #include "model/cost/op_cost.h"
@@ -20,5 +21,13 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, do
 // Row look-ups move the rows they touch, not the whole table: read and write, or read, read and write.
 using MemoryShape = std::variant<TrafficShape, LossShape>;
 MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op);
+
+// Under what an op's time stands in a table of measured kernels; nullopt: communication and input.
+struct MeasuredShape {
+  std::string kernel;
+  KernelTable::Shape shape;
+  auto operator<=>(const MeasuredShape&) const = default;
+};
+std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const ir::Op& op);
 
 }  // namespace orrery

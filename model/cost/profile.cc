@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 
 #include "model/arch/data_root.h"
@@ -35,6 +37,7 @@ std::vector<std::string> AllIds(const std::string& folder) {
 }
 
 SourcePtr LoadFile(const std::string& folder, const std::string& id) {
+  if (id.find('/') != std::string::npos) return ReadSource(id, kMaxProfileBytes);
   const std::vector<std::string> ids = AllIds(folder);
   if (std::find(ids.begin(), ids.end(), id) == ids.end()) {
     throw InputError(fmt::format("no {} profile named '{}'", folder, id), SuggestName(id, ids));
@@ -104,7 +107,60 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
 void ReadExtra(const Node& root, StackProfile* profile) {
   ReadText(root, "without_flash", &profile->without_flash);
 }
-void ReadExtra(const Node&, GpuProfile*) {}
+
+// `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.
+void ReadKernel(const Node& rows, const std::string& kernel, KernelTable* table) {
+  constexpr double kMostExtent = 1e15, kMicrosecond = 1e-6;
+  for (const Node& row : rows.Elements()) {
+    const std::vector<Node> numbers = row.Elements();
+    KernelTable::Shape shape = {1, 1, 1, 1};
+    if (numbers.size() < 2 || numbers.size() > shape.size() + 1) {
+      row.Error("a measured kernel is one to four extents and its microseconds",
+                "such as [128, 256, 256, 151.2] for a product");
+      continue;
+    }
+    for (std::size_t i = 0; i + 1 < numbers.size(); ++i)
+      shape[i] = numbers[i].AsNumber(1, kMostExtent);
+    table->Add(kernel, shape, numbers.back().AsNumber(1e-4, 1e12) * kMicrosecond);
+  }
+}
+
+// `all_reduce: [[ranks, bytes, us], ...]`
+void ReadCollective(const Node& rows, const std::string& collective, GpuProfile* profile) {
+  constexpr double kMostBytes = 1e15, kMicrosecond = 1e-6;
+  constexpr int64_t kMostRanks = 1 << 20;
+  for (const Node& row : rows.Elements()) {
+    const std::vector<Node> numbers = row.Elements();
+    if (numbers.size() != 3) {
+      row.Error("a measured collective is its ranks, bytes and microseconds", "such as [2, 1024, 5.1]");
+      continue;
+    }
+    const auto ranks = static_cast<int>(numbers[0].AsInteger(2, kMostRanks));
+    profile->collectives[ranks].Add(collective, {numbers[1].AsNumber(1, kMostBytes), 1, 1, 1},
+                                    numbers[2].AsNumber(1e-4, 1e12) * kMicrosecond);
+  }
+}
+
+void ReadExtra(const Node& root, GpuProfile* profile) {
+  if (const std::optional<Node> collectives = root.Find("collectives")) {
+    for (const std::string& name : collectives->Keys())
+      ReadCollective(collectives->Child(name), name, profile);
+  }
+  constexpr std::array<std::pair<const char*, Precision>, kPrecisions> kNames = {
+      {{"fp32", Precision::kFp32},
+       {"tf32", Precision::kTf32},
+       {"fp16", Precision::kFp16},
+       {"bf16", Precision::kBf16}}};
+  const std::optional<Node> kernels = root.Find("kernels");
+  if (!kernels) return;
+  for (const auto& [name, precision] : kNames) {
+    const std::optional<Node> table = kernels->Find(name);
+    if (!table) continue;
+    for (const std::string& kernel : table->Keys())
+      ReadKernel(table->Child(kernel), kernel, &profile->kernels[static_cast<std::size_t>(precision)]);
+  }
+  kernels->RejectUnknownKeys();
+}
 void ReadExtra(const Node&, FabricProfile*) {}
 
 template <class Profile>
@@ -184,6 +240,23 @@ double GpuProfile::GemmEfficiency(Precision precision) const {
       return gemm_efficiency_bf16;
   }
   ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+
+std::optional<double> GpuProfile::MeasuredCollective(std::string_view collective, int ranks,
+                                                     double bytes) const {
+  std::optional<double> below, above;
+  int ranks_below = 0, ranks_above = 0;
+  for (const auto& [measured, table] : collectives) {
+    const std::optional<double> time = table.Seconds(collective, {bytes, 1, 1, 1});
+    if (!time) continue;
+    if (measured <= ranks) below = time, ranks_below = measured;
+    if (measured >= ranks && !above) above = time, ranks_above = measured;
+  }
+  if (!below || !above) return below ? below : above;
+  if (ranks_above == ranks_below) return below;
+  const double share = std::log(static_cast<double>(ranks) / ranks_below) /
+                       std::log(static_cast<double>(ranks_above) / ranks_below);
+  return *below * std::pow(*above / *below, share);
 }
 
 GpuProfile ReadGpuProfile(const std::string& id, ProfileSource load) {

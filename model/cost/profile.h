@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/cost/kernel_table.h"
 #include "model/input/diagnostics.h"
 #include "model/lower/strategy.h"
 #include "model/units/quantity.h"
@@ -65,9 +66,17 @@ struct GpuProfile {
   double low_latency_hop = 0;
   double pipelining = 0;      // inside a node: loss = pipelining x sqrt(hop x S / B)
   BytesPerSecond local_copy;  // one rank's own pass over the data in a ring; 0: not visible
+  // Measured kernels, by precision: where there is one, it counts, and not the formulas above.
+  std::array<KernelTable, kPrecisions> kernels;
+  // Measured collectives inside a node, by ranks; likewise.
+  std::map<int, KernelTable> collectives;
 
   FlopsPerSecond Peak(Precision precision) const;
   double GemmEfficiency(Precision precision) const;
+  // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in
+  // log(time) over log(ranks), beyond them as at the nearest. nullopt: not measured.
+  std::optional<double> MeasuredCollective(std::string_view collective, int ranks,
+                                           double bytes) const;
 };
 
 // A network between nodes, and the way into it.
@@ -141,8 +150,9 @@ struct StackProfile {
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.
 void FollowStack(const StackProfile& stack, Strategy* strategy);
 
-// Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric,stack}. Throws InputError: an
-// unknown id with the nearest ones; unknown, missing or malformed constants with their places.
+// Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric,stack}, or the file that is named
+// by its path (with a '/'). Throws InputError: an unknown id with the nearest ones; unknown, missing or
+// malformed constants with their places.
 GpuProfile LoadGpuProfile(const std::string& id);
 FabricProfile LoadFabricProfile(const std::string& id);
 StackProfile LoadStackProfile(const std::string& id);

@@ -85,7 +85,10 @@ Profiles LoadProfiles(const SearchRequest& request) {
   Profiles profiles;
   profiles.gpu = LoadGpuProfile(request.topology.gpu);
   profiles.fabric = LoadFabricProfile(request.topology.fabric_profile);
-  profiles.stack = SelectStackProfile(preset.name, request.topology.name, request.flash_attention);
+  const auto here = request.topology.software.find(preset.name);
+  profiles.stack = here != request.topology.software.end()
+                       ? LoadStackProfile(here->second)
+                       : SelectStackProfile(preset.name, request.topology.name, request.flash_attention);
   return profiles;
 }
 

@@ -70,13 +70,13 @@ void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* 
   stream->since = now;
   stream->computing = true;
   Book(&state_.ranks[r]);
-  ++state_.ranks[r].computing;
+  if (++state_.ranks[r].computing == 1) CountBusy(+1);
   ScheduleEnd(r, task.stream, stream);
 }
 
 // Compute that stands still ends at no date yet.
 void ComputeClock::ScheduleEnd(uint32_t r, std::size_t s, StreamState* stream) {
-  const double rate = state_.ranks[r].rate;
+  const double rate = state_.ranks[r].rate * share_;
   ++stream->version;
   if (rate <= 0 && stream->left > 0) return;
   timers_.Add({static_cast<uint32_t>(r * state_.stream_count + s), stream->version},
@@ -89,7 +89,7 @@ void ComputeClock::OnDue(const Due& due) {
   const auto r = static_cast<uint32_t>(due.subject / state_.stream_count);
   stream.computing = false;
   Book(&state_.ranks[r]);
-  --state_.ranks[r].computing;
+  if (--state_.ranks[r].computing == 0) CountBusy(-1);
   const StageTasks& stage = *state_.ranks[r].stage;
   state_.ended.push_back({r, stage.on_stream[due.subject % state_.stream_count][stream.head]});
 }
@@ -127,7 +127,25 @@ void ComputeClock::CountExchange(uint32_t r, std::size_t exchange, int change) {
   if (rates_.size() > 1) under_way_[r * rates_.size() + rate_of_[exchange]] += change;
   const double before = rank.rate;
   rank.rate = RateOf(r);
-  if (rank.rate != before && rank.computing > 0) Retime(r, before);
+  if (rank.rate != before && rank.computing > 0) Retime(r, before * share_);
+}
+
+double ComputeClock::Share() const {
+  const double cores = state_.table.cores;
+  return cores > 0 && busy_ > cores ? cores / busy_ : 1;
+}
+
+// All ranks that compute go on at another rate when they share the cores with more or fewer others.
+void ComputeClock::CountBusy(int change) {
+  if (state_.table.cores <= 0) return;
+  busy_ += change;
+  const double before = share_, after = Share();
+  if (before == after) return;
+  share_ = after;
+  for (std::size_t r = 0; r < state_.ranks.size(); ++r) {
+    if (state_.ranks[r].computing > 0)
+      Retime(static_cast<uint32_t>(r), before * state_.ranks[r].rate);
+  }
 }
 
 // Compute that runs goes on at another rate.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long compute tasks take, and the account of each rank's time.
+//
+// Where ranks share cores (MeetingTable::cores), n of them that compute at the same time run at
+// min(1, cores / n) of their rate each.
 #pragma once
 
 #include "model/sim/due_timers.h"
@@ -36,12 +39,16 @@ class ComputeClock {
   void Book(RankState* rank);
   void ScheduleEnd(uint32_t rank, std::size_t s, StreamState* stream);
   void Retime(uint32_t rank, double before);
+  double Share() const;
+  void CountBusy(int change);  // ranks that compute
 
   StepState& state_;
   const Perturbation& perturbation_;
   std::vector<double> rates_;       // of compute beside an exchange: all that differ, ascending
   std::vector<uint16_t> rate_of_;   // by exchange, into rates_
   std::vector<int32_t> under_way_;  // exchanges, by rank and rate
+  double busy_ = 0;   // ranks that compute
+  double share_ = 1;  // of a core that each of them has
   DueTimers<Due, ComputeClock> timers_;
 };
 

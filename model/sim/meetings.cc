@@ -46,6 +46,9 @@ class TableBuilder {
   MeetingTable Build(const net::Wires& wires) {
     CheckMesh();
     FindRanks();
+    table_.cores = static_cast<double>(cluster_.summary.cores) *
+                   static_cast<double>(table_.ranks.size()) /
+                   static_cast<double>(plan_.mesh.ranks());
     MarkUses();
     table_.of.assign(2 * tasks_.lines.size(), std::vector<int32_t>(table_.ranks.size(), -1));
     for (std::size_t line = 0; line < tasks_.lines.size(); ++line) {

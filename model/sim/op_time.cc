@@ -62,6 +62,8 @@ double OpTime::Around(const ir::Op& op) const {
 }
 
 double OpTime::Optimizer(const ir::Program& program, const ir::Op& op) const {
+  if (const auto measured = cost_.Measured(ir::Info(op.kind).name, OperandBytes(program, op)))
+    return *measured;
   const double elements = op.attrs.Get(Attr::kElements);
   switch (op.kind) {
     case OpKind::kSgd:

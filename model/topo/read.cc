@@ -2,6 +2,7 @@
 // Reads a topology file: names, counts, profiles, price; node and fabric are read elsewhere.
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include "model/input/node.h"
@@ -11,7 +12,8 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t kMostNodes = 65'536;
+constexpr int64_t kMostNodes = 65'536, kMostCores = 65'536;
+namespace fs = std::filesystem;
 
 constexpr std::array<std::pair<const char*, char>, 3> kEvidence = {
     {{"A", 'A'}, {"B", 'B'}, {"C", 'C'}}};
@@ -27,8 +29,15 @@ std::string ReadId(const Node& node, const std::string& key) {
   return id;
 }
 
-// An id that must be a file of calib/profiles/<folder>.
+// An id that must be a file of calib/profiles/<folder>, or a path, relative to the topology file.
 std::string ReadProfileId(const Node& node, const std::string& key, const char* folder) {
+  if (const std::string text = node.String(key); LooksLikePath(text)) {
+    const fs::path path = fs::path(node.where().source->name).parent_path() / text;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error))
+      node.ErrorAt(key, "no profile '" + path.string() + "'", "paths start from the topology's folder");
+    return fs::absolute(path, error).lexically_normal().string();
+  }
   const std::string id = ReadId(node, key);
   if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
   const std::vector<std::string> known = YamlNames(std::string("calib/profiles/") + folder);
@@ -46,6 +55,13 @@ void ReadCounts(const Node& root, TopologySpec* spec) {
     root.ErrorAt("nodes", "more nodes than max_nodes, which is " + std::to_string(spec->max_nodes),
                  "raise max_nodes or lower nodes");
   }
+}
+
+void ReadSoftware(const Node& root, TopologySpec* spec) {
+  const auto software = root.Find("software");
+  if (!software) return;
+  for (const std::string& framework : software->Keys())
+    spec->software[framework] = ReadProfileId(*software, framework, "stack");
 }
 
 void ReadPrice(const Node& root, TopologySpec* spec) {
@@ -68,6 +84,8 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   spec.evidence = root.Choice("evidence", std::span<const std::pair<const char*, char>>(kEvidence));
   spec.gpu = ReadProfileId(root, "gpu", "gpu");
   spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
+  spec.cores = root.Integer("cores", 1, kMostCores, 0);
+  ReadSoftware(root, &spec);
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));

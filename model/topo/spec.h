@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,8 +80,12 @@ struct TopologySpec {
   std::string description;
   std::string source;
   char evidence = 'C';  // A: several primary sources agree, B: one source, C: assumed in part
-  std::string gpu;      // id of calib/profiles/gpu, or kUnknownGpu
+  std::string gpu;      // id of calib/profiles/gpu, path of a profile, or kUnknownGpu
   std::string fabric_profile;  // id of calib/profiles/fabric
+  // Ranks are processes on so many cores of one machine, whatever node they are on, and share them;
+  // 0: every rank has a processor of its own.
+  int64_t cores = 0;
+  std::map<std::string, std::string> software;  // framework: stack profile to take instead of its own
   int64_t nodes = 1;           // when nobody says how many
   int64_t max_nodes = 1;
   NodeSpec node;

@@ -94,6 +94,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.node_price = spec.node_price;
   s.price_source = spec.price_source;
   s.packed_rings = spec.node.packed_rings;
+  s.cores = spec.cores;
   return s;
 }
 

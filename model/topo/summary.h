@@ -31,8 +31,14 @@ struct ClusterSummary {
   std::optional<DollarsPerHour> node_price;
   std::string price_source;
   std::vector<int> packed_rings;
+  int64_t cores = 0;  // that all ranks share; 0: each has its own
 
   int64_t ranks() const { return nodes * gpus_per_node; }
+  // Ranks per core where they share cores, at least 1.
+  double Crowding() const {
+    return cores > 0 && ranks() > cores ? static_cast<double>(ranks()) / static_cast<double>(cores)
+                                        : 1.0;
+  }
   BytesPerSecond node_rate() const { return nic_rate * nics_per_node; }
   // Edge-disjoint directed rings over GPUs 0..n-1 of one node on point-to-point links; 0 when there
   // is none, also for every other kind of link.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "model/cli/bench_command.h"
+#include "model/topo/catalog.h"
 #include "model/units/text.h"
 #include "runtime/bench/measure_report.h"
 #include "runtime/cli/rank_flags.h"
@@ -101,8 +102,9 @@ void PredictTimes(const cli::BenchFlags& flags, BenchJob* job) {
   };
   if (!here.topology.given) {
     set(&here.topology, "localhost");
-    if (!here.gpus_per_node.given) set(&here.gpus_per_node, std::to_string(job->what.ranks));
   }
+  if (!here.gpus_per_node.given && LoadTopology(here.topology.text).max_nodes == 1)
+    set(&here.gpus_per_node, std::to_string(job->what.ranks));
   const auto simulation = cli::MakeSimulation(here, job->what.sweep.collective);
   if (simulation->ranks() != job->what.ranks) {
     throw InputError(

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -21,6 +22,7 @@ namespace orrery::comm {
 namespace {
 
 constexpr int64_t kMessageBytes = int64_t{1} << 30;  // counts are int
+constexpr int64_t kMostPieces = 256;
 constexpr auto kEndOfJob = std::chrono::seconds(20);
 
 // MPI's initialisation waits for all ranks without end: this ends it.
@@ -70,7 +72,8 @@ class Requests : public Operation {
 
 class MpiCommunicator : public Communicator {
  public:
-  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+  MpiCommunicator(MPI_Comm comm, int64_t segment_bytes)
+      : comm_(comm), segment_bytes_(segment_bytes) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &size_);
   }
@@ -82,7 +85,7 @@ class MpiCommunicator : public Communicator {
 
   OperationPtr Start(const Collective& c) override {
     if (c.kind != CollectiveKind::kBarrier && c.kind != CollectiveKind::kAllToAll)
-      return std::make_unique<RingOperation>(comm_, rank_, size_, c);
+      return std::make_unique<RingOperation>(comm_, rank_, size_, segment_bytes_, c);
     auto requests = std::make_unique<Requests>();
     requests->list.resize(1);
     if (c.kind == CollectiveKind::kBarrier) {
@@ -99,6 +102,7 @@ class MpiCommunicator : public Communicator {
 
  private:
   MPI_Comm comm_;
+  int64_t segment_bytes_;
   int rank_ = 0, size_ = 1;
 };
 
@@ -138,7 +142,11 @@ class MpiEndpoint : public Endpoint {
     CheckMpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, key, &comm), "MPI_Comm_create_group");
     MPI_Group_free(&group);
     MPI_Group_free(&world);
-    return std::make_unique<MpiCommunicator>(comm);
+    const std::string& first = hosts_[static_cast<std::size_t>(members.front())];
+    const bool together = std::all_of(members.begin(), members.end(), [&](int64_t member) {
+      return hosts_[static_cast<std::size_t>(member)] == first;
+    });
+    return std::make_unique<MpiCommunicator>(comm, together ? kHostSegmentBytes : kSegmentBytes);
   }
 
   OperationPtr Send(int64_t peer, int32_t channel, const void* bytes, int64_t n) override {
@@ -186,11 +194,14 @@ class MpiEndpoint : public Endpoint {
 
  private:
   template <class Start>
+  // In pieces as long as a ring's segments, unless they became too many: above its eager limit the
+  // library asks before it sends, and over TCP the answer queues behind what goes the other way.
   static OperationPtr Messages(int64_t n, Start start) {
+    const int64_t piece = std::min(std::max(kSegmentBytes, n / kMostPieces + 1), kMessageBytes);
     auto requests = std::make_unique<Requests>();
     int64_t at = 0;
     do {
-      const auto count = static_cast<int>(std::min(n - at, kMessageBytes));
+      const auto count = static_cast<int>(std::min(n - at, piece));
       requests->list.push_back(MPI_REQUEST_NULL);
       CheckMpi(start(at, count, &requests->list.back()), "point-to-point message");
       at += count;

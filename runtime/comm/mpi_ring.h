@@ -17,6 +17,7 @@
 namespace orrery::comm {
 
 inline constexpr int64_t kSegmentBytes = int64_t{128} << 10;
+inline constexpr int64_t kHostSegmentBytes = int64_t{256} << 10;  // where all members share memory
 inline constexpr std::size_t kWindow = 4;  // receives posted, and sends under way
 
 void CheckMpi(int code, const char* what);  // throws CommError
@@ -36,7 +37,8 @@ struct RingSend {
 
 class RingOperation : public Operation {
  public:
-  RingOperation(MPI_Comm comm, int rank, int size, const Collective& collective);
+  RingOperation(MPI_Comm comm, int rank, int size, int64_t segment_bytes,
+                const Collective& collective);
   ~RingOperation() override;
   bool Test() override;
 

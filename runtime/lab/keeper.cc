@@ -71,7 +71,7 @@ World Build(const Settings& settings) {
   World world;
   for (int node = 0; node < settings.nodes; ++node) {
     world.namespaces.push_back(EnterNewNamespace());
-    world.wiring.data.push_back(MakeTap("eth0", MacOf(false, node), DataAddress(node)));
+    world.wiring.data.push_back(MakeTap("eth0", MacOf(false, node), DataAddress(node), true));
     world.wiring.control.push_back(MakeTap("ctl0", MacOf(true, node), ControlAddress(node)));
     AddNeighbours(settings, node, true);
   }

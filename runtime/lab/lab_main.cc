@@ -12,6 +12,7 @@
 #include "runtime/lab/error.h"
 #include "runtime/lab/keeper.h"
 #include "runtime/lab/launch.h"
+#include "runtime/lab/measure.h"
 #include "runtime/lab/read_settings.h"
 #include "runtime/lab/status.h"
 
@@ -103,6 +104,7 @@ Answer Act(const cli::LabFlags& flags, const std::vector<std::string>& command, 
   if (action == "up") return Up(flags);
   if (action == "down") return Down(name);
   if (action == "status") return {ExitCode::kOk, StatusText(flags.name.given ? name : "")};
+  if (action == "measure") return {ExitCode::kOk, MeasureLab(RunningLab(name), Self())};
   if (action == "run") RunRanks(flags, name, command);
   Enter(flags, name, command);
 }

@@ -115,15 +115,18 @@ void EnterNamespace(const std::string& path) {
   }
 }
 
-Descriptor MakeTap(const std::string& name, const MacAddress& mac, const std::string& address) {
+Descriptor MakeTap(const std::string& name, const MacAddress& mac, const std::string& address,
+                   bool trains) {
   Descriptor tap = OpenTun();
   ifreq request = {};
-  request.ifr_flags = IFF_TAP | IFF_NO_PI;
+  request.ifr_flags = static_cast<short>(IFF_TAP | IFF_NO_PI | (trains ? IFF_VNET_HDR : 0));
   name.copy(request.ifr_name, IFNAMSIZ - 1);
   if (ioctl(tap.get(), TUNSETIFF, &request) != 0) {
     throw LabError(fmt::format("a TAP device is refused: {}", std::strerror(errno)),
                    "run it as root, or with the capability NET_ADMIN");
   }
+  // A kernel that cannot do it goes on frame by frame.
+  if (trains) (void)ioctl(tap.get(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4);
   Interface device(name);
   SetHardware(mac, &device.request().ifr_hwaddr);
   device.Call(SIOCSIFHWADDR, "hardware address");

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <thread>
 
 #include "model/input/plain_text.h"
+#include "model/topo/catalog.h"
 #include "model/units/text.h"
 
 namespace orrery::lab {
@@ -51,7 +53,7 @@ void RejectForeign(const cli::LabFlags& flags, const std::string& action, bool h
     }
   };
   for (const cli::Flag* flag : {&flags.nodes, &flags.rate, &flags.latency, &flags.racks,
-                                &flags.oversubscription, &flags.queue, &flags.fifo}) {
+                                &flags.oversubscription, &flags.queue, &flags.fifo, &flags.machine}) {
     reject(*flag, "up");
   }
   reject(flags.ranks, "run");
@@ -71,7 +73,7 @@ std::string ReadAction(const cli::LabFlags& flags, bool has_command) {
     cli::ReadName(flags.action, cli::LabActions(), &diagnostics);
     action = flags.action.text;
   } else {
-    diagnostics.Error(flags.action.where, "what is to be done?", "up, run, status, down or enter");
+    diagnostics.Error(flags.action.where, "what is to be done?", "up, run, measure, status, down or enter");
   }
   if (diagnostics.ok()) RejectForeign(flags, action, has_command, &diagnostics);
   diagnostics.ThrowIfAny();
@@ -104,6 +106,8 @@ Settings ReadSettings(const cli::LabFlags& flags) {
                         "10kB to 1GiB", &diagnostics);
   s.oversubscription = ReadRatio(flags.oversubscription, &diagnostics);
   s.fifo = flags.fifo.given;
+  s.cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  if (flags.machine.given) cli::AtFlag(flags.machine, [&] { s.cpu = LoadTopology(flags.machine.text).gpu; });
   if (diagnostics.ok() && s.nodes % s.racks != 0) {
     diagnostics.Error(flags.racks.where, fmt::format("{} nodes do not fill {} racks evenly", s.nodes, s.racks),
                       "--racks divides --nodes");

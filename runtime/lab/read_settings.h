@@ -9,7 +9,7 @@
 
 namespace orrery::lab {
 
-// up, run, status, down or enter; refuses flags that belong to another action.
+// up, run, measure, status, down or enter; refuses flags that belong to another action.
 std::string ReadAction(const cli::LabFlags& flags, bool has_command);
 std::string ReadLabName(const cli::LabFlags& flags);
 Settings ReadSettings(const cli::LabFlags& flags);

@@ -49,6 +49,8 @@ std::string ToJson(const Settings& s) {
                                        {"racks", s.racks},
                                        {"oversubscription", s.oversubscription},
                                        {"fifo", s.fifo},
+                                       {"cpu", s.cpu},
+                                       {"cores", s.cores},
                                        {"queue_bytes", s.queue.value}};
   return json.dump(2);
 }
@@ -63,6 +65,8 @@ Settings FromJson(const std::string& text) {
   s.racks = json.at("racks");
   s.oversubscription = json.at("oversubscription");
   s.fifo = json.at("fifo");
+  s.cpu = json.at("cpu");
+  s.cores = json.at("cores");
   s.queue.value = json.at("queue_bytes");
   return s;
 }
@@ -80,8 +84,10 @@ std::string TopologyYaml(const Settings& s) {
       "description: \"{} network namespaces of one machine: {}\"\n"
       "source: \"the settings of plan lab up\"\n"
       "evidence: B\n"
-      "gpu: localhost-cpu\n"
-      "fabric_profile: lab\n"
+      "gpu: {}\n"
+      "fabric_profile: {}\n"
+      "software: {{orrery: orrery-cpu}}\n"
+      "cores: {}\n"
       "nodes: {}\n"
       "max_nodes: {}\n"
       "node:\n"
@@ -93,7 +99,7 @@ std::string TopologyYaml(const Settings& s) {
       "    tree:\n"
       "      - {{host: cpu0, devices: [gpu0, nic0]}}\n"
       "fabric: {{{}, latency: {:g}us}}\n",
-      s.nodes, s.nodes, Describe(s), s.nodes, s.nodes, s.rate.value * 8e-6, fabric,
+      s.nodes, s.nodes, Describe(s), s.cpu, s.fabric, s.cores, s.nodes, s.nodes, s.rate.value * 8e-6, fabric,
       s.latency.value * 1e6);
 }
 

@@ -26,6 +26,9 @@ struct Settings {
   int racks = 1;                  // nodes are spread over them evenly, in order
   double oversubscription = 1;    // rates of a rack's nodes over the rate of its trunk
   bool fifo = false;              // true: small frames queue behind bulk data
+  std::string cpu = "localhost-cpu";  // profile of a core: an id, or the path of a file
+  std::string fabric = "lab";     // profile of the network, likewise
+  int64_t cores = 1;              // of this machine, which all nodes share
   Bytes queue{4.0 * (1 << 20)};   // longest queue in front of a trunk or a node; the rest is dropped
 
   bool operator==(const Settings&) const = default;

@@ -9,7 +9,7 @@
 namespace orrery::lab {
 namespace {
 
-constexpr std::size_t kMostSpare = 4096;  // frames, 36 MB
+constexpr std::size_t kMostSpare = 512;  // frames, 34 MB
 
 }  // namespace
 
@@ -67,7 +67,7 @@ int Switch::LinkAt(const Frame& frame) const {
 }
 
 Nanoseconds Switch::Duration(const Link& link, const Frame& frame) {
-  return std::llround(static_cast<double>(frame.size + kFrameOverhead) * link.ns_per_byte);
+  return std::llround(static_cast<double>(frame.on_wire()) * link.ns_per_byte);
 }
 
 void Switch::Accept(FramePtr frame, Nanoseconds now) {
@@ -163,7 +163,7 @@ void Switch::Deliver() {
   const Event event = arrivals_.top();
   arrivals_.pop();
   FramePtr frame(event.frame);
-  ++counters_[frame->to].frames;
+  counters_[frame->to].frames += frame->segments;
   counters_[frame->to].bytes += frame->size;
   deliver_(*frame, event.when);
   if (spare_.size() < kMostSpare) Recycle(std::move(frame));

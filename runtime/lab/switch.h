@@ -28,16 +28,23 @@ namespace orrery::lab {
 
 inline constexpr int64_t kSmallFrame = 128;                    // bytes, at most
 inline constexpr int64_t kSenderQueue = int64_t{64} << 20;     // bytes
-inline constexpr int64_t kLargestFrame = kMtu + kFrameHeader;  // bytes
+inline constexpr int64_t kLargestFrame = (int64_t{1} << 16) + kFrameHeader;  // bytes: 64 KiB of IP
 
 using Nanoseconds = int64_t;
 
 struct Frame {
   std::array<std::byte, kLargestFrame> bytes;
   int64_t size = 0;
+  // A train of frames that the sender's network card would cut (TCP segmentation offload): so many
+  // frames, each with a copy of the first one's headers. They cross a link as one.
+  int64_t segments = 1;
+  int64_t headers = 0;    // bytes in front of the payload; told apart only where segments > 1
+  std::array<std::byte, 10> offload = {};  // what the device says of it (virtio_net_hdr)
   int from = 0, to = 0;   // nodes
   int hop = 0;            // links already crossed
   Nanoseconds tail = 0;   // when its last byte has crossed them
+
+  int64_t on_wire() const { return size + (segments - 1) * headers + segments * kFrameOverhead; }
 };
 using FramePtr = std::unique_ptr<Frame>;
 

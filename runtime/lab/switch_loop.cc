@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,22 @@ int Destination(const std::byte* frame, uint8_t net) {
   return std::to_integer<int>(frame[kNodeByte]) - 1;
 }
 
+// virtio_net_hdr of the kernel's interface, whose own header is no C++.
+struct OffloadHeader {
+  uint8_t flags, gso_type;  // gso_type 0: one frame
+  uint16_t hdr_len, gso_size, csum_start, csum_offset;
+};
+
+// Ethernet, IPv4 and TCP headers of a train's first frame.
+int64_t HeadersOf(const Frame& frame) {
+  constexpr std::size_t kTcpLength = 12;  // where it stands in the TCP header
+  const auto words = [&](std::size_t at, int shift) {
+    return at < frame.bytes.size() ? (std::to_integer<int64_t>(frame.bytes[at]) >> shift & 0xf) * 4 : 0;
+  };
+  const int64_t ip = words(kFrameHeader, 0);
+  return kFrameHeader + ip + words(static_cast<std::size_t>(kFrameHeader + ip) + kTcpLength, 4);
+}
+
 bool IsBroadcast(const std::byte* frame) { return (std::to_integer<int>(frame[0]) & 1) != 0; }
 
 class Loop {
@@ -47,7 +64,7 @@ class Loop {
   Loop(const Settings& settings, const Wiring& wiring, PortCounters* counters)
       : wiring_(wiring),
         switch_(settings, counters,
-                [this](const Frame& frame, Nanoseconds) { Write(DataTap(frame.to), frame); }),
+                [this](const Frame& frame, Nanoseconds) { Deliver(DataTap(frame.to), frame); }),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
         nodes_(settings.nodes) {
@@ -94,9 +111,33 @@ class Loop {
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw LabError("epoll fails");
   }
 
+  // A full receiver loses the frame, as a real one would.
   static void Write(int tap, const Frame& frame) {
-    // A full receiver loses the frame, as a real one would.
     if (write(tap, frame.bytes.data(), static_cast<std::size_t>(frame.size)) < 0) return;
+  }
+
+  static void Deliver(int tap, const Frame& frame) {
+    const iovec parts[] = {{const_cast<std::byte*>(frame.offload.data()), frame.offload.size()},
+                           {const_cast<std::byte*>(frame.bytes.data()),
+                            static_cast<std::size_t>(frame.size)}};
+    if (writev(tap, parts, 2) < 0) return;
+  }
+
+  // From a device that speaks of offloads: perhaps a train of frames.
+  static bool ReadTrain(int tap, Frame* frame) {
+    const iovec parts[] = {{frame->offload.data(), frame->offload.size()},
+                           {frame->bytes.data(), frame->bytes.size()}};
+    frame->size = readv(tap, parts, 2) - static_cast<ssize_t>(frame->offload.size());
+    if (frame->size < kFrameHeader) return false;
+    OffloadHeader header;
+    static_assert(sizeof header == sizeof frame->offload);
+    std::memcpy(&header, frame->offload.data(), sizeof header);
+    frame->segments = 1;
+    frame->headers = HeadersOf(*frame);
+    if (header.gso_type == 0 || header.gso_size == 0) return true;
+    const int64_t payload = frame->size - frame->headers;
+    frame->segments = std::max<int64_t>(1, (payload + header.gso_size - 1) / header.gso_size);
+    return true;
   }
 
   bool Read(int tap, Frame* frame) {
@@ -108,7 +149,7 @@ class Loop {
   void TakeFrames(int node) {
     for (int i = 0; i < kMostPerRound; ++i) {
       FramePtr frame = switch_.MakeFrame();
-      if (!Read(DataTap(node), frame.get())) {
+      if (!ReadTrain(DataTap(node), frame.get())) {
         switch_.Recycle(std::move(frame));
         return;
       }
