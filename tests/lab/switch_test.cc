@@ -52,6 +52,20 @@ class Lab {
   Switch net;
 };
 
+TEST(Switch, TrainTakesTheTimeOfItsFrames) {
+  Lab lab(Nodes(2));
+  FramePtr frame = lab.net.MakeFrame();
+  frame->from = 0, frame->to = 1;
+  frame->headers = 66;
+  frame->segments = 3;
+  frame->size = 66 + 3 * (kBulk - 66);
+  lab.net.Accept(std::move(frame), 0);
+  lab.Finish();
+  ASSERT_EQ(lab.arrivals.size(), 1U);
+  EXPECT_EQ(lab.arrivals[0].when, 3 * kBulkTime + kLatency);
+  EXPECT_EQ(lab.counters[1].frames, 3);
+}
+
 TEST(Switch, LoneFrameTakesLatencyAndItsTimeAtTheRate) {
   Lab lab(Nodes(2));
   lab.Send(0, 1, kBulk, 5 * kUs);

@@ -78,6 +78,10 @@ class Killer {
   Killer(const Folder& folder, std::string job, bool over_mpi)
       : where_(folder / "s"), output_(folder / "output"), job_(std::move(job)), mpi_(over_mpi) {}
 
+  void Kill(int times) {
+    for (int i = 0; i < times; ++i) KillOnce();
+  }
+
   // One run that ends by SIGKILL; most of them while they save.
   void KillOnce() {
     const pid_t child = Start(job_ + " --steps 1000000 --save-every 1 --save " + where_ +
@@ -114,10 +118,14 @@ class Killer {
     ASSERT_EQ(last.size(), 5u);
     for (std::size_t i = 0; i < last.size(); ++i)
       EXPECT_EQ(last[i]["loss"], all[static_cast<std::size_t>(step) + i]["loss"]);
-    for (const char* file : {"/rank-00000.shard", "/rank-00001.shard", "/manifest"}) {
-      const std::string name = "/" + StepFolder(step + 5) + file;
+    int files = 0;
+    const std::string newest = "/" + StepFolder(step + 5);
+    for (const auto& entry : std::filesystem::directory_iterator(untouched + newest)) {
+      const std::string name = newest + "/" + entry.path().filename().string();
       EXPECT_EQ(ReadWhole(where_ + name), ReadWhole(untouched + name)) << name;
+      ++files;
     }
+    EXPECT_GE(files, 3);  // shards of two ranks and a manifest at least
     EXPECT_EQ(refused_, 0) << "a snapshot was torn: its manifest came before its shards";
     EXPECT_EQ(StepsIn(where_).size(), 2u);
     testing::Test::RecordProperty("steps", static_cast<int>(step));
@@ -145,11 +153,42 @@ int Kills() {
   return text == nullptr ? 20 : std::max(1, std::atoi(text));
 }
 
+// A job of four ranks.
+std::string Gpt(const Folder& folder, const std::string& layout) {
+  const std::string file = folder / "gpt.yaml";
+  train::WriteBytes(file,
+                    "name: small\nfamily: decoder\nlayers: 2\nhidden: 16\nffn: 64\nheads: 4\nvocab: 50\n"
+                    "max_positions: 8\nnorm: layer-norm\nactivation: gelu\npositions: learned\n"
+                    "tied_embeddings: true\n");
+  return "--model " + file + " --seq-len 8 --global-batch 8 --micro-batch 2 --ranks 4 " + layout;
+}
+
 TEST(Killed, ThreadsAtAnyMoment) {
   const Folder folder;
   Killer killer(folder, "--model linear-20-1 --comm local --ranks 2 --dp 2", false);
-  for (int i = 0; i < Kills() * 4 / 5; ++i) killer.KillOnce();
+  killer.Kill(Kills() * 2 / 5);
   killer.ExpectNothingHappened(folder / "untouched");
+}
+
+TEST(Killed, ThreadsOfPipelinesAtAnyMoment) {
+  for (const std::string layout : {"--tp 2 --pp 2", "--pp 2 --dp 2 --zero 3"}) {
+    const Folder folder;
+    Killer killer(folder, Gpt(folder, layout + " --comm local"), false);
+    killer.Kill(Kills() / 5);
+    killer.ExpectNothingHappened(folder / "untouched");
+  }
+}
+
+TEST(Killed, AnyMpiRankOfTensorParallelZeroAtAnyMoment) {
+#ifdef ORRERY_HAS_MPI
+  if (launch::FindMpirun().empty()) GTEST_SKIP() << "no mpirun";
+  const Folder folder;
+  Killer killer(folder, Gpt(folder, "--tp 2 --dp 2 --zero 1 --comm mpi"), true);
+  killer.Kill((Kills() + 9) / 10);
+  killer.ExpectNothingHappened(folder / "untouched");
+#else
+  GTEST_SKIP() << "built without MPI";
+#endif
 }
 
 TEST(Killed, AnyMpiRankAtAnyMoment) {
@@ -157,7 +196,7 @@ TEST(Killed, AnyMpiRankAtAnyMoment) {
   if (launch::FindMpirun().empty()) GTEST_SKIP() << "no mpirun";
   const Folder folder;
   Killer killer(folder, "--model linear-20-1 --comm mpi --ranks 2 --dp 2", true);
-  for (int i = 0; i < (Kills() + 4) / 5; ++i) killer.KillOnce();
+  killer.Kill((Kills() + 9) / 10);
   killer.ExpectNothingHappened(folder / "untouched");
 #else
   GTEST_SKIP() << "built without MPI";
