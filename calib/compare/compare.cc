@@ -27,11 +27,11 @@ struct Ranks {
   double scale = 1;  // one over ranks times steps
 };
 
-// A trace of this project holds one step, one of a profiler those that it annotates.
+// A trace holds the steps that it annotates, or else one.
 Ranks RanksOf(const TrainingLog& log) {
   Ranks ranks;
   for (const SpanSample& span : log.spans) ranks.ranks.insert(span.rank);
-  const double steps = log.own ? 1 : std::max<double>(1, static_cast<double>(log.steps.size()));
+  const double steps = std::max<double>(1, static_cast<double>(log.steps.size()));
   if (!ranks.ranks.empty()) ranks.scale = 1 / (steps * static_cast<double>(ranks.ranks.size()));
   return ranks;
 }

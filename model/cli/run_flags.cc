@@ -50,6 +50,7 @@ RunFlags::RunFlags()
             Words::kFile);
   set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
             Words::kFile);
+  set.Value(&trace_steps, "--trace-steps", "N", "the last N steps in it (default 1)");
   set.Value(&tensorboard, "--tensorboard", "DIR",
             "write an event file into DIR: loss, gradient norm, throughput, MFU, step time",
             Words::kFile);

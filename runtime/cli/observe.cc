@@ -10,7 +10,6 @@
 
 #include "runtime/cli/console.h"
 #include "runtime/comm/gather.h"
-#include "runtime/exec/trace_events.h"
 
 namespace orrery::cli {
 namespace {
@@ -50,8 +49,10 @@ void RankObserver::BeforeTraining(exec::Executor* executor) {
   std::fflush(stdout);
 }
 
-void RankObserver::AfterStep(exec::Executor*, const launch::StepRecord& record) {
+void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
   part_.steps.push_back(record);
+  if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps)
+    traced_.push_back({record.step, executor->spans()});
   const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
   if (part_.rank != 0 || observer_->quiet || !due) return;
   fmt::print("{}", StepLine(job_, record, observer_->peak_flops_per_s));
@@ -63,13 +64,13 @@ void RankObserver::AfterTraining(exec::Executor* executor) {
   if (part_.rank == 0) {
     for (const std::string& text : texts) observer_->parts.push_back(ReadPart(text));
   }
-  if (!observer_->trace_file.empty()) GatherTrace(*executor);
+  if (!observer_->trace_file.empty() && !traced_.empty()) GatherTrace(*executor);
 }
 
-// All times since rank 0's step began, on rank 0's clock.
+// All times since rank 0's first traced step began, on rank 0's clock.
 void RankObserver::GatherTrace(const exec::Executor& executor) {
   const auto clocks = comm::CompareClocks(endpoint_, job_.timeout_s);
-  int64_t origin = exec::StepBegin(executor);
+  int64_t origin = exec::StepBegin(traced_.front());
   constexpr int32_t kOriginChannel = 32005;
   if (part_.rank == 0) {
     for (int64_t peer = 1; peer < endpoint_->size(); ++peer) {
@@ -83,7 +84,7 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
          job_.timeout_s, "trace");
   }
   const auto events =
-      comm::GatherText(endpoint_, exec::TraceEvents(executor, origin), job_.timeout_s);
+      comm::GatherText(endpoint_, exec::TraceEvents(executor.image(), traced_, origin), job_.timeout_s);
   if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/cli/record.h"
+#include "runtime/exec/trace_events.h"
 
 namespace orrery::cli {
 
@@ -13,13 +14,14 @@ namespace orrery::cli {
 struct Observer {
   bool quiet = false;
   std::string trace_file;
+  int64_t trace_steps = 1;  // the last ones
   double peak_flops_per_s = 0;
   std::vector<RankPart> parts;  // by rank, after the run
 };
 
 class RankObserver : public launch::StepHook {
  public:
-  // Rank 0 alone touches `observer` but for `trace_file`.
+  // Rank 0 alone touches `observer` but for what says how to trace.
   RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer* observer);
   void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override;
@@ -32,6 +34,7 @@ class RankObserver : public launch::StepHook {
   comm::Endpoint* endpoint_;
   Observer* observer_;
   RankPart part_;
+  std::vector<exec::TracedStep> traced_;
 };
 
 }  // namespace orrery::cli

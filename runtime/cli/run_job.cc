@@ -18,7 +18,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr int64_t kMostRunRanks = 4096;
+constexpr int64_t kMostRunRanks = 4096, kMostTracedSteps = 1000;
 constexpr std::size_t kShownFindings = 5;
 
 double ReadNumber(const Flag& flag, double otherwise, double least, Diagnostics* diagnostics) {
@@ -158,6 +158,9 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
   RunJob job;
   const int64_t asked = ReadInteger(flags->ranks, 1, kMostRunRanks, &diagnostics).value_or(0);
   job.steps = ReadInteger(flags->steps, 1, int64_t{1} << 40, &diagnostics).value_or(10);
+  job.trace_steps = ReadInteger(flags->trace_steps, 1, kMostTracedSteps, &diagnostics).value_or(1);
+  if (flags->trace_steps.given && !flags->trace.given)
+    diagnostics.Error(flags->trace_steps.where, "--trace-steps needs --trace FILE", "");
   job.log_every = ReadInteger(flags->log_every, 1, int64_t{1} << 40, &diagnostics).value_or(1);
   job.seed = static_cast<uint64_t>(
       ReadInteger(flags->seed, 0, int64_t{1} << 62, &diagnostics).value_or(1));

@@ -29,6 +29,7 @@ struct RunJob {
   int64_t steps = 10;
   uint64_t seed = 1;
   int64_t log_every = 1;
+  int64_t trace_steps = 1;  // the last ones
   double timeout_s = 120;
 
   int64_t ranks() const { return plan.mesh.ranks(); }

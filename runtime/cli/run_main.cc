@@ -108,6 +108,7 @@ Answer RunCommand(const CommandLine& line) {
   Observer& observer = outcome.observer;
   observer.quiet = flags.json.given && flags.json.text.empty();
   observer.trace_file = flags.trace.text;
+  observer.trace_steps = job.trace_steps;
   if (place.rank == 0) observer.peak_flops_per_s = launch::MeasurePeak();
   if (!(job.over_mpi ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
     return {ExitCode::kFailure, ""};

@@ -17,17 +17,19 @@ int64_t Nanoseconds() {
       .count();
 }
 
-ClockOffset AskClock(Endpoint* endpoint, int64_t peer, double deadline_s) {
+using Clock = std::function<int64_t()>;
+
+ClockOffset AskClock(Endpoint* endpoint, int64_t peer, double deadline_s, const Clock& clock) {
   ClockOffset best;
   int64_t shortest = -1;
   for (int round = 0; round < kRounds; ++round) {
-    const int64_t begin = Nanoseconds();
+    const int64_t begin = clock();
     Wait(endpoint, endpoint->Send(peer, kAskChannel, &begin, sizeof begin).get(), deadline_s,
          "clocks");
     int64_t theirs = 0;
     Wait(endpoint, endpoint->Receive(peer, kClockChannel, &theirs, sizeof theirs).get(), deadline_s,
          "clocks");
-    const int64_t trip = Nanoseconds() - begin;
+    const int64_t trip = clock() - begin;
     if (shortest >= 0 && trip >= shortest) continue;
     shortest = trip;
     best = {static_cast<double>(theirs - begin - trip / 2) * 1e-9,
@@ -36,12 +38,12 @@ ClockOffset AskClock(Endpoint* endpoint, int64_t peer, double deadline_s) {
   return best;
 }
 
-void TellClock(Endpoint* endpoint, double deadline_s) {
+void TellClock(Endpoint* endpoint, double deadline_s, const Clock& clock) {
   for (int round = 0; round < kRounds; ++round) {
     int64_t asked = 0;
     Wait(endpoint, endpoint->Receive(0, kAskChannel, &asked, sizeof asked).get(), deadline_s,
          "clocks");
-    const int64_t now = Nanoseconds();
+    const int64_t now = clock();
     Wait(endpoint, endpoint->Send(0, kClockChannel, &now, sizeof now).get(), deadline_s, "clocks");
   }
 }
@@ -68,14 +70,19 @@ std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text,
 }
 
 std::vector<ClockOffset> CompareClocks(Endpoint* endpoint, double deadline_s) {
-  const std::vector<std::string> hosts = GatherText(endpoint, endpoint->host(), deadline_s);
+  return CompareClocks(endpoint, deadline_s, Nanoseconds, endpoint->host());
+}
+
+std::vector<ClockOffset> CompareClocks(Endpoint* endpoint, double deadline_s, const Clock& clock,
+                                       const std::string& host) {
+  const std::vector<std::string> hosts = GatherText(endpoint, host, deadline_s);
   if (endpoint->rank() != 0) {
-    TellClock(endpoint, deadline_s);
+    TellClock(endpoint, deadline_s, clock);
     return {};
   }
   std::vector<ClockOffset> offsets(1);
   for (int64_t peer = 1; peer < endpoint->size(); ++peer) {
-    const ClockOffset offset = AskClock(endpoint, peer, deadline_s);
+    const ClockOffset offset = AskClock(endpoint, peer, deadline_s, clock);
     offsets.push_back(hosts[static_cast<std::size_t>(peer)] == hosts[0] ? ClockOffset{} : offset);
   }
   return offsets;

@@ -2,6 +2,7 @@
 // Text from all ranks to rank 0, and clocks laid side by side: for records and traces.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,10 @@ struct ClockOffset {
 // Every rank calls it; rank 0 gets one offset per rank. Half the shortest round trip of 16 bounds
 // the error (Cristian 1989). Ranks on rank 0's host share its clock.
 std::vector<ClockOffset> CompareClocks(Endpoint* endpoint, double deadline_s);
+
+// Likewise with clocks (nanoseconds) and names of hosts that the caller says.
+std::vector<ClockOffset> CompareClocks(Endpoint* endpoint, double deadline_s,
+                                       const std::function<int64_t()>& clock,
+                                       const std::string& host);
 
 }  // namespace orrery::comm

@@ -25,19 +25,20 @@ constexpr int64_t kMessageBytes = int64_t{1} << 30;  // counts are int
 constexpr int64_t kMostPieces = 256;
 constexpr auto kEndOfJob = std::chrono::seconds(20);
 
-// MPI's initialisation waits for all ranks without end: this ends it.
+// MPI's initialisation and the making of groups wait for all ranks without end: this ends them.
 class Alarm {
  public:
-  Alarm(double deadline_s, const std::string& speaker)
-      : thread_([this, deadline_s, speaker] {
+  // `what` has not come about, says a rank on this host.
+  Alarm(double deadline_s, const std::string& speaker, const std::string& what)
+      : thread_([this, deadline_s, speaker, what] {
           std::unique_lock lock(mutex_);
           const auto patience = std::chrono::duration<double>(deadline_s);
           if (off_.wait_for(lock, patience, [this] { return is_off_; })) return;
           char host[256] = "";
           gethostname(host, sizeof host - 1);
           fmt::print(stderr,
-                     "{}: error: a rank on {}: not all ranks have started after {:.3g} s\n",
-                     speaker, host, deadline_s);
+                     "{}: error: a rank on {}: {} after {:.3g} s\n",
+                     speaker, host, what, deadline_s);
           std::fflush(stderr);
           std::_Exit(1);
         }) {}
@@ -108,7 +109,8 @@ class MpiCommunicator : public Communicator {
 
 class MpiEndpoint : public Endpoint {
  public:
-  explicit MpiEndpoint(const std::string& speaker) : speaker_(speaker) {
+  MpiEndpoint(double deadline_s, const std::string& speaker)
+      : deadline_s_(deadline_s), speaker_(speaker) {
     int provided = 0;
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
       throw CommError("MPI cannot be initialised");
@@ -133,6 +135,8 @@ class MpiEndpoint : public Endpoint {
   std::string host() const override { return hosts_[static_cast<std::size_t>(rank_)]; }
 
   CommunicatorPtr Join(int32_t key, const std::vector<int64_t>& members) override {
+    const Alarm alarm(deadline_s_, speaker_,
+                      fmt::format("not all of the {} members of a group have joined it", members.size()));
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
     const std::vector<int> ranks(members.begin(), members.end());
     CheckMpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
@@ -226,6 +230,7 @@ class MpiEndpoint : public Endpoint {
     std::_Exit(1);
   }
 
+  double deadline_s_;
   std::string speaker_;
   int rank_ = 0, size_ = 1;
   bool failed_ = false;
@@ -237,8 +242,8 @@ class MpiEndpoint : public Endpoint {
 }  // namespace
 
 std::unique_ptr<Endpoint> ConnectMpi(double deadline_s, const std::string& speaker) {
-  const Alarm alarm(deadline_s, speaker);
-  return std::make_unique<MpiEndpoint>(speaker);
+  const Alarm alarm(deadline_s, speaker, "not all ranks have started");
+  return std::make_unique<MpiEndpoint>(deadline_s, speaker);
 }
 
 }  // namespace orrery::comm

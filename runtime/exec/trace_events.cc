@@ -23,12 +23,15 @@ std::string JsonText(const std::string& text) { return nlohmann::json(text).dump
 
 class EventWriter {
  public:
-  EventWriter(const Executor& executor, int64_t origin)
-      : image_(executor.image()), spans_(executor.spans()), origin_(origin) {}
+  EventWriter(const RankImage& image, int64_t origin) : image_(image), origin_(origin) {}
 
-  std::string Write() {
+  std::string Write(const std::vector<TracedStep>& steps) {
     NameRank();
-    for (std::size_t t = 0; t < image_.tasks.size(); ++t) WriteTask(image_.tasks[t], spans_[t]);
+    for (const TracedStep& step : steps) {
+      if (steps.size() > 1 && image_.rank == 0) MarkStep(step);
+      for (std::size_t t = 0; t < image_.tasks.size(); ++t)
+        WriteTask(image_.tasks[t], step.spans[t]);
+    }
     return std::move(text_);
   }
 
@@ -48,6 +51,15 @@ class EventWriter {
     Event(
         fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "ts": 0, "args": {{{}}}}})",
                     what, image_.rank, stream, arguments));
+  }
+
+  void MarkStep(const TracedStep& step) {
+    int64_t end = 0;
+    for (const OpSpan& span : step.spans) end = std::max(end, span.end);
+    const int64_t begin = StepBegin(step);
+    Event(fmt::format(
+        R"({{"ph": "X", "cat": "step", "name": "ProfilerStep#{}", "pid": {}, "tid": -1, "ts": {}, "dur": {}}})",
+        step.step, image_.rank, Micros(begin - origin_), Micros(end - begin)));
   }
 
   void WriteTask(const Task& task, const OpSpan& span) {
@@ -88,7 +100,6 @@ class EventWriter {
   }
 
   const RankImage& image_;
-  const std::vector<OpSpan>& spans_;
   int64_t origin_;
   std::map<int64_t, int64_t> exchanged_;
   std::string text_;
@@ -96,13 +107,14 @@ class EventWriter {
 
 }  // namespace
 
-std::string TraceEvents(const Executor& executor, int64_t origin_ns) {
-  return EventWriter(executor, origin_ns).Write();
+std::string TraceEvents(const RankImage& image, const std::vector<TracedStep>& steps,
+                        int64_t origin_ns) {
+  return EventWriter(image, origin_ns).Write(steps);
 }
 
-int64_t StepBegin(const Executor& executor) {
+int64_t StepBegin(const TracedStep& step) {
   int64_t begin = 0;
-  for (const OpSpan& span : executor.spans())
+  for (const OpSpan& span : step.spans)
     begin = begin == 0 ? span.begin : std::min(begin, span.begin);
   return begin;
 }

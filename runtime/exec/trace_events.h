@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's last step as Chrome trace events, in the shape of the simulated trace
+// One rank's last steps as Chrome trace events, in the shape of the simulated trace
 // (model/report/trace_json.h): a process per rank, a thread per stream, an event per op.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/exec/executor.h"
 
 namespace orrery::exec {
 
-// Events separated by ",\n". Times are microseconds since `origin_ns` on this rank's clock.
-std::string TraceEvents(const Executor& executor, int64_t origin_ns);
+struct TracedStep {
+  int64_t step = 0;
+  std::vector<OpSpan> spans;  // by task
+};
 
-// Beginning of the last step on this rank's clock.
-int64_t StepBegin(const Executor& executor);
+// Events separated by ",\n". Times are microseconds since `origin_ns` on this rank's clock. Of several
+// steps, rank 0 marks each as `ProfilerStep#N`, the way of PyTorch's profiler.
+std::string TraceEvents(const RankImage& image, const std::vector<TracedStep>& steps,
+                        int64_t origin_ns);
+
+// Beginning of a step on this rank's clock.
+int64_t StepBegin(const TracedStep& step);
 
 }  // namespace orrery::exec

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
+#include "runtime/comm/gather.h"
 #include "runtime/comm/half.h"
 #include "runtime/comm/local.h"
 #include "runtime/launch/local_ranks.h"
@@ -37,6 +40,43 @@ TEST_P(Ranks, ExchangeRightlyOverMpi) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 3, 5, 8));
+
+int64_t Steady() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Rank r's clock is r times 0.75 s ahead; ranks 0 and 1 say that they are on one host.
+TEST(Clocks, OffsetsBetweenHostsAreFoundWithinTheirError) {
+  std::vector<comm::ClockOffset> offsets;
+  const std::string failure = launch::RunLocalRanks(4, [&](comm::Endpoint* endpoint) {
+    const int64_t rank = endpoint->rank();
+    const auto found = comm::CompareClocks(
+        endpoint, 60, [rank] { return Steady() + rank * 750'000'000; },
+        rank < 2 ? "one" : "host" + std::to_string(rank));
+    if (rank == 0) offsets = found;
+  });
+  EXPECT_EQ(failure, "");
+  ASSERT_EQ(offsets.size(), 4U);
+  EXPECT_EQ(offsets[1].ahead_s, 0);
+  for (std::size_t rank = 2; rank < 4; ++rank) {
+    EXPECT_GT(offsets[rank].error_s, 0);
+    EXPECT_LT(offsets[rank].error_s, 0.1);
+    EXPECT_NEAR(offsets[rank].ahead_s, 0.75 * static_cast<double>(rank), offsets[rank].error_s + 1e-9);
+  }
+}
+
+#ifdef ORRERY_HAS_MPI
+TEST(Mpi, AGroupThatARankDoesNotJoinEndsAtTheDeadline) {
+  const std::string mpirun = launch::FindMpirun();
+  if (mpirun.empty()) GTEST_SKIP() << "no mpirun on PATH";
+  const std::string program = std::string(ORRERY_BINARY_DIR) + "/bin/runtime_mpi_exercise";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(launch::RunMpirun(mpirun, 2, {program, "absent"}), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+#endif
 
 TEST(Local, RefusesDifferentCollectivesOfOneGroup) {
   const std::string failure = launch::RunLocalRanks(2, [](comm::Endpoint* endpoint) {

@@ -8,7 +8,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "runtime/launch/mpirun.h"
@@ -151,6 +153,28 @@ TEST(PlanRun, WritesATraceOfTheLastStep) {
   EXPECT_GT(ops, 100);
   EXPECT_EQ(sends, receives);
   EXPECT_GT(sends, 0);
+}
+
+TEST(PlanRun, TracesAsManyStepsAsAsked) {
+  const std::string file = ScratchFolder() + "/steps.json";
+  const Outcome outcome = Plan(TinyGpt() + "--steps 5 --ranks 2 --pp 2 --comm local --trace-steps 3 --trace " + file);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::map<std::string, std::pair<double, double>> steps;
+  std::set<std::pair<std::string, int64_t>> arrows;
+  const json trace = json::parse(ReadText(file));
+  for (const json& event : trace["traceEvents"]) {
+    const std::string name = event["name"];
+    if (name.starts_with("ProfilerStep#")) steps[name] = {event["ts"], event["dur"]};
+    if (event["ph"] == "s") EXPECT_TRUE(arrows.insert({"s", event["id"]}).second);
+  }
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_EQ(steps.begin()->first, "ProfilerStep#3");
+  double end = 0;
+  for (const auto& [name, span] : steps) {
+    EXPECT_GE(span.first, end);
+    end = span.first + span.second;
+  }
+  EXPECT_EQ(Plan(TinyGpt() + "--steps 1 --trace-steps 3").code, 2);
 }
 
 TEST(PlanRun, ALossThatIsNoNumberEndsIt) {
