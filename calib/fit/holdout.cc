@@ -68,8 +68,10 @@ Interval IntervalOf(std::vector<double> errors) {
 
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors) {
   std::map<int, std::vector<double>> by_stack;
-  for (std::size_t i = 0; i < errors.size(); ++i)
-    by_stack[evidence.observations()[i]->stack].push_back(errors[i]);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    if (seen.step_time) by_stack[seen.stack].push_back(errors[i]);
+  }
   std::map<int, Interval> intervals;
   for (auto& [stack, values] : by_stack) {
     if (stack >= 0 && static_cast<int>(values.size()) >= kLeastPoints)
@@ -85,7 +87,7 @@ std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout,
   for (const auto& [name, rows] : Groups(evidence, holdout)) {
     std::map<int, std::vector<double>> others;
     for (std::size_t i = 0; i < errors.size(); ++i) {
-      if (GroupOf(*seen[i], holdout) != name) others[seen[i]->stack].push_back(errors[i]);
+      if (seen[i]->step_time && GroupOf(*seen[i], holdout) != name) others[seen[i]->stack].push_back(errors[i]);
     }
     std::map<int, Interval> intervals;
     for (const auto& [stack, values] : others) {
@@ -93,7 +95,7 @@ std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout,
     }
     for (int row : rows) {
       const auto found = intervals.find(seen[row]->stack);
-      if (found == intervals.end()) continue;
+      if (found == intervals.end() || !seen[row]->step_time) continue;
       const double ratio = std::exp(-errors[row]);
       inside[row] = ratio >= found->second.low && ratio <= found->second.high;
     }

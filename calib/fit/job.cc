@@ -97,6 +97,10 @@ FitJob ReadFitJob(const SourcePtr& source) {
                                                                   {"source", Holdout::kSource}};
   const std::span<const std::pair<const char*, Holdout>> holdouts = kHoldouts;
   job.holdout = root.Choice("holdout", holdouts, Holdout::kModel);
+  if (root.Has("memory_by")) {
+    const Node by = root.Child("memory_by");
+    for (const std::string& name : by.Keys()) job.memory_by[name] = by.Choice(name, MemoryPrinters());
+  }
   for (const Node& entry : root.Items("parameters")) ReadRequest(entry, &job.requests);
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();

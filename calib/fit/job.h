@@ -5,6 +5,7 @@
 //   title: text
 //   sources: [vtrain, mosaic]       # of the rows' first column; absent: all
 //   holdout: model                  # none, model, topology or source
+//   memory_by: {bloom: nvidia-smi}  # who printed the memory of a source's rows, where these do not say
 //   parameters:
 //     - {of: "stack/fsdp:step_fixed", prior: 20ms, spread: 0.6}
 //     - {of: ["gpu/family-ampere:gemm_efficiency_fp16", "gpu/family-ampere:gemm_efficiency_bf16"]}
@@ -16,6 +17,7 @@
 
 #include "calib/fit/case_source.h"
 #include "calib/fit/holdout.h"
+#include "calib/fit/memory_source.h"
 #include "calib/fit/parameters.h"
 
 namespace orrery {
@@ -25,6 +27,7 @@ struct FitJob {
   RowFilter filter;
   Holdout holdout = Holdout::kModel;
   std::vector<ParameterRequest> requests;
+  MemoryKinds memory_by;
   std::vector<std::string> sites;  // stack profiles framework@topology to be created
 };
 

@@ -39,6 +39,10 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
 }
 
+void PrintLeftOut(const std::map<std::string, int>& rows) {
+  for (const auto& [reason, count] : rows) fmt::print("{:>6} rows left out: {}\n", count, reason);
+}
+
 void Run(const Arguments& arguments) {
   ProfileStore store;
   FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
@@ -49,19 +53,24 @@ void Run(const Arguments& arguments) {
   for (const LoggedRun& run : inputs.runs) {
     if (!run.predict) traced.push_back(&run);
   }
-  const CaseSource cases(std::move(inputs.rows), job.filter, &store);
+  const Needs needs = NeedsOf(job.requests);
+  const MemorySource memory(needs.memory ? inputs.rows : std::vector<CaseRow>{}, job.memory_by, job.filter, &store);
+  std::unique_ptr<CaseSource> cases;
+  if (needs.time) cases = std::make_unique<CaseSource>(std::move(inputs.rows), job.filter, &store);
   const WorkSource kernels(traced, job.filter, &store);
   std::unique_ptr<CaseSource> kept;
   if (!inputs.predicted.empty())
     kept = std::make_unique<CaseSource>(std::move(inputs.predicted), RowFilter{}, &store);
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
-  const Evidence evidence({&cases, &kernels}, store);
+  std::vector<const MeasurementSource*> sources{&kernels, &memory};
+  if (cases) sources.insert(sources.begin(), cases.get());
+  const Evidence evidence(sources, store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
   fmt::print("{}", RenderLogs(inputs.runs));
   fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
-  for (const auto& [reason, count] : cases.left_out())
-    fmt::print("{:>6} rows left out: {}\n", count, reason);
+  if (cases) PrintLeftOut(cases->left_out());
+  PrintLeftOut(memory.left_out());
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
   fmt::print("\n{}\n", RenderConstants(result));

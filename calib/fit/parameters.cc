@@ -16,9 +16,10 @@ constexpr double kWidest = 8.0;  // standard deviations of the prior that a valu
 
 // Not calibrated on step times.
 bool IsOutside(const std::string& key) {
-  static const char* const kOutside[] = {"peak_",        "memory_context",      "memory_nearly_full",
-                                         "residual_",    "memory_fragmentation", "memory_bandwidth",
-                                         "multiprocessors", "l2_cache", "host_waits"};
+  static const char* const kOutside[] = {
+      "peak_",          "memory_context",     "memory_buffers", "memory_communicator", "memory_fragmentation",
+      "memory_loss",    "memory_gradient",    "residual_",      "memory_nearly_full",  "memory_bandwidth",
+      "multiprocessors", "l2_cache",          "host_waits"};
   if (key == "memory") return true;
   return std::any_of(std::begin(kOutside), std::end(kOutside),
                      [&](const char* start) { return key.starts_with(start); });

@@ -18,7 +18,8 @@ struct Observation {
   std::string group;     // "vtrain one node": rows that share weight, spread and error line
   std::string model;     // what is left out together, per way of leaving out
   std::string topology;
-  double measured = 0;   // seconds
+  double measured = 0;   // seconds, or bytes
+  bool step_time = true;  // counts for the interval around predicted step times
   int gpu = -1, fabric = -1, stack = -1;  // in the ProfileStore; -1: independent of it
 };
 

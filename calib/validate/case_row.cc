@@ -206,6 +206,10 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
 
 }  // namespace
 
+std::span<const std::pair<const char*, MemoryKind>> MemoryPrinters() {
+  return std::span(kMemoryNames).subspan(1);
+}
+
 const std::vector<std::string>& CaseColumns() {
   static const std::vector<std::string> kColumns = {"case",
                                                     "topology",

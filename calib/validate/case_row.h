@@ -3,7 +3,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/arch/model_spec.h"
@@ -16,6 +18,7 @@ namespace orrery {
 // Who printed a row's memory: the framework's allocator (peak of what it handed out), or the device
 // (with the context, communication buffers and what the allocator keeps).
 enum class MemoryKind { kNotSaid, kAllocator, kDevice };
+std::span<const std::pair<const char*, MemoryKind>> MemoryPrinters();  // "allocator", "nvidia-smi"
 
 struct CaseRow {
   std::string name;    // "mosaic-139"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowers the row's plan and lays it out, stage by stage.
+// Lowers the row's plan with few micro-batches and asks every stage.
 #include "calib/validate/predict_memory.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "model/ir/layout.h"
 #include "model/lower/lower.h"
 
 namespace orrery {
@@ -14,42 +13,67 @@ namespace {
 
 constexpr double kGib = 1073741824.0;
 
-// Data parallelism without sharding changes nothing in one rank's memory but the micro-batch count.
+int64_t InFlight(const CaseRow& row) {
+  return std::min<int64_t>(MicroBatches(row.work, row.strategy), int64_t{4} * row.strategy.pp * row.strategy.vpp);
+}
+
 std::string PlanKey(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Strategy& s = row.strategy;
-  const int64_t in_flight = std::min<int64_t>(MicroBatches(row.work, s), int64_t{4} * s.pp * s.vpp);
-  return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}",
+  return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {}",
                      static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads,
                      m.kv_heads, m.vocab, static_cast<int>(m.norm), row.work.seq_len,
                      static_cast<int>(row.work.precision), static_cast<int>(row.work.optimizer),
-                     s.tp, s.pp, s.vpp, s.zero > 0 ? s.dp : 1, s.zero > 0 ? s.dp_outer : 1,
+                     s.tp, s.pp, s.vpp, s.dp, s.dp_outer,
                      s.micro_batch, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
-                     s.flash_attention, in_flight * 2 + s.fp32_grads);
+                     s.flash_attention, InFlight(row) * 4 + s.fp32_grads * 2 + s.reduce_in_backward,
+                     row.gpus_per_node, m.tied_embeddings, row.work.dropout);
 }
 
-std::optional<double> Arena(const CaseRow& row) {
-  const LowerResult lowered = Lower(row.model, row.work, row.strategy);
+// A schedule repeats itself after a few rounds: further micro-batches take no further memory.
+Workload FewMicroBatches(const CaseRow& row) {
+  Workload work = row.work;
+  work.global_batch = InFlight(row) * row.strategy.micro_batch * row.strategy.data_parallel();
+  return work;
+}
+
+std::optional<RunDemand> DemandOf(const CaseRow& row) {
+  const Strategy& s = row.strategy;
+  const LowerResult lowered = Lower(row.model, FewMicroBatches(row), s);
   if (std::holds_alternative<Refusal>(lowered)) return std::nullopt;
-  const ir::Plan& plan = std::get<ir::Plan>(lowered);
-  int64_t most = 0;
-  for (const ir::Program& program : plan.programs) {
-    most = std::max(most, ir::ComputeLayout(plan, program).arena_bytes);
-  }
-  return static_cast<double>(most);
+  const int64_t ranks_per_stage = std::max<int64_t>(1, s.ranks() / s.pp);
+  RunDemand demand;
+  demand.stages = DemandsOf(std::get<ir::Plan>(lowered));
+  demand.first_node_stages = static_cast<int>(
+      std::clamp<int64_t>((row.gpus_per_node + ranks_per_stage - 1) / ranks_per_stage, 1, s.pp));
+  demand.communicators = Communicators(s);
+  return demand;
 }
 
 }  // namespace
 
-std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const StackProfile& stack) {
+PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack) {
+  Bytes fullest, on_first_node;
+  for (std::size_t stage = 0; stage < demand.stages.size(); ++stage) {
+    const Bytes peak = AllocatorPeak(demand.stages[stage], stack);
+    fullest = std::max(fullest, peak);
+    if (stage < static_cast<std::size_t>(demand.first_node_stages)) on_first_node = std::max(on_first_node, peak);
+  }
+  return {fullest.value / kGib, DeviceMemory(on_first_node, demand.communicators, gpu, stack).value / kGib};
+}
+
+const RunDemand* MemoryPredictor::Demand(const CaseRow& row) {
   const std::string key = PlanKey(row);
-  auto found = arenas_.find(key);
-  if (found == arenas_.end()) found = arenas_.emplace(key, Arena(row)).first;
-  if (!found->second) return std::nullopt;
-  const double arena = *found->second;
-  return PredictedMemory{
-      arena / kGib,
-      (arena * (1.0 + stack.memory_fragmentation) + stack.memory_context.value) / kGib};
+  auto found = demands_.find(key);
+  if (found == demands_.end()) found = demands_.emplace(key, DemandOf(row)).first;
+  return found->second ? &*found->second : nullptr;
+}
+
+std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const GpuProfile& gpu,
+                                                        const StackProfile& stack) {
+  const RunDemand* demand = Demand(row);
+  if (demand == nullptr) return std::nullopt;
+  return MemoryOf(*demand, gpu, stack);
 }
 
 }  // namespace orrery

@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peak device memory of a published run: the lowered plan's arena and the software's overhead.
+// Peak memory of a published run: what its plan demands and the software's terms on top.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "calib/validate/case_row.h"
 #include "model/cost/profile.h"
+#include "model/memory/software_memory.h"
 
 namespace orrery {
 
 struct PredictedMemory {
-  double allocator_gib = 0;  // the plan's arena
-  double device_gib = 0;     // and fragmentation, context, communication buffers
+  double allocator_gib = 0;  // of the fullest rank
+  double device_gib = 0;     // of the fullest rank on the job's first node, where nvidia-smi is read
 };
+
+// What one run demands of its GPUs, whatever the constants.
+struct RunDemand {
+  std::vector<StageDemand> stages;
+  int first_node_stages = 1;  // stages with ranks on the first node: ranks count data before pipeline
+  int communicators = 0;
+};
+PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack);
 
 class MemoryPredictor {
  public:
-  // On the fullest rank; nullopt when the strategy cannot be lowered (context parallelism).
-  std::optional<PredictedMemory> Predict(const CaseRow& row, const StackProfile& stack);
+  // Null when the strategy cannot be lowered; the pointer stays valid.
+  const RunDemand* Demand(const CaseRow& row);
+  std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu, const StackProfile& stack);
 
  private:
-  std::map<std::string, std::optional<double>> arenas_;  // bytes, by everything that shapes a plan
+  std::map<std::string, std::optional<RunDemand>> demands_;  // by everything that shapes a plan
 };
 
 }  // namespace orrery

@@ -80,12 +80,14 @@ class CasePredictor {
           fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
       return;
     }
+    const Strategy as_read = row.strategy;
     FollowStack(*setting->cost.stack, &row.strategy);
-    if (const auto memory = memory_.Predict(row, *setting->cost.stack)) {
+    if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.stack)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
     }
     if (ReadsAsFlash(row, prediction->predicted_mem_gib, *setting)) {
+      row.strategy = as_read;
       row.strategy.flash_attention = true;
       row.notes.emplace_back(
           "attention is not printed and would not fit if materialised: read as flash");

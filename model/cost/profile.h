@@ -49,6 +49,7 @@ struct GpuProfile {
   double wave_quantisation = 0;     // 0: tiles are divisible, 1: whole waves only [q]
   double multiprocessors = 1;       // that hold one tile each [U]
   Bytes memory;
+  Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
   Bytes l2_cache;
@@ -140,8 +141,11 @@ struct StackProfile {
   Seconds pipeline_latency;          // per send or receive between stages
   double pipeline_nic_use = 1;       // NIC bandwidth of those over the benchmark's
   double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
-  Bytes memory_context;              // device memory of the context and of communication buffers
-  double memory_fragmentation = 0;   // allocator's own share on top of the plan's arena
+  Bytes memory_buffers;              // device memory of buckets and of the workspaces of libraries
+  Bytes memory_communicator;         // device memory of one communicator's buffers
+  double memory_fragmentation = 0;   // held by the caching allocator on top of the peak that it handed out
+  double memory_loss = 0;            // bytes per logit of the loss beyond half-precision logits turned in place
+  double memory_gradient_copy = 0;   // bytes per parameter of half-precision gradients beside those in fp32
   double memory_nearly_full = 1;     // share of the capacity above which allocators retry and runs slow down
   double residual_low = 1;           // 10 % quantile of measured over predicted step time
   double residual_high = 1;          // 90 % quantile

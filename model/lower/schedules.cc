@@ -47,9 +47,7 @@ void Interleaved(ListBuilder& list, int stages, int stage, int micro_batches) {
   const auto chunk = [&](int k) { return k % round / stages; };
   const auto forward = [&](int k) { list.Add(list.blocks.Forward(chunk(k)), micro_batch(k)); };
   const auto backward = [&](int k) { list.Add(list.blocks.Backward(chunks - 1 - chunk(k)), micro_batch(k)); };
-  int warm_up = 2 * (stages - stage - 1) + (chunks - 1) * stages;
-  if (micro_batches == stages) warm_up = total;
-  warm_up = std::min(warm_up, total);
+  const int warm_up = std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, total);
   for (int k = 0; k < warm_up; ++k) forward(k);
   for (int k = warm_up; k < total; ++k) {
     forward(k);

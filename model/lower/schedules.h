@@ -23,7 +23,9 @@ struct BlockNumbers {
 
 // The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
 //   GPipe: all forward, all backward (Huang et al. 2019). 1F1B: PipeDream-flush (Narayanan et al. 2021).
-//   Interleaved: Narayanan et al. 2021, section 2.2; needs micro_batches to be a multiple of the stages.
+//   Interleaved: Narayanan et al. 2021, section 2.2; needs micro_batches to be a multiple of the stages. Forward calls
+//   run ahead by 2 (stages - stage - 1) + (chunks - 1) stages, also where there are as many micro-batches as stages
+//   (Megatron Core since 2024; before, such steps ran all forward passes first).
 //   Zero-bubble H1: Qi et al. 2024; 1F1B order with the weight gradient of m after the backward of m + stage.
 std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches);
 

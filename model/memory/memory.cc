@@ -105,7 +105,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack) {
-  return {gpu.memory, stack.memory_context, stack.memory_fragmentation};
+  return {gpu.memory, gpu.memory_context + stack.memory_buffers + stack.memory_communicator, stack.memory_fragmentation};
 }
 
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan asks of a GPU's memory: exact from the plan's layout, per class, with the moment of the peak.
 //
-//   total = arena x (1 + memory_fragmentation) + memory_context
+//   total = arena x (1 + memory_fragmentation) + context
 //
-// arena: the static layout of model/ir, to the byte; fragmentation and context belong to the stack profile.
+// arena: the static layout of model/ir, to the byte; context: what the chip's driver, the software's buffers and one
+// communicator take. What programs print for a run of theirs: software_memory.h.
 #pragma once
 
 #include <array>
@@ -58,7 +59,7 @@ struct MemoryReport {
   std::vector<StageMemory> stages;
   int fullest = 0;         // stage with the largest arena
   Bytes arena, live;       // of the fullest stage
-  Bytes context;           // the framework's own: CUDA context, communication buffers
+  Bytes context;           // the framework's own: context, workspaces, communication buffers
   Bytes fragmentation;     // the allocator's own share
   Bytes total;             // arena + context + fragmentation
   Bytes capacity;          // of the GPU

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/validate/memory_errors.h"
+#include "calib/validate/predict_memory.h"
 #include "calib/validate/ranking.h"
 #include "model/input/diagnostics.h"
 
@@ -225,6 +226,24 @@ TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   EXPECT_GE(ranking.tau, 0.80);  // aimed at: 0.90
   EXPECT_LE(ranking.regret, 0.03);  // aimed at: 1.8 %
   for (const auto& c : cases) EXPECT_TRUE(c.time) << c.row.name << ": " << *c.row.refused;
+  const auto sources = BySource(cases);
+  EXPECT_LE(SummariseMemory(sources.at("mcoreci"), MemoryKind::kAllocator).mean, 0.015);
+  EXPECT_LE(SummariseMemory(sources.at("bloom"), MemoryKind::kDevice).mean, 0.04);
+}
+
+// nvidia-smi is read on the first node: stages that lie on others do not count.
+TEST(Memory, DeviceFiguresAreTheFirstNodes) {
+  RunDemand demand;
+  demand.stages.resize(2);
+  demand.stages[0].live = 1e9;
+  demand.stages[1].live = 3e9;
+  GpuProfile gpu;
+  StackProfile stack;
+  demand.first_node_stages = 1;
+  EXPECT_NEAR(MemoryOf(demand, gpu, stack).device_gib * 1073741824.0, 1e9, 1);
+  EXPECT_NEAR(MemoryOf(demand, gpu, stack).allocator_gib * 1073741824.0, 3e9, 1);
+  demand.first_node_stages = 2;
+  EXPECT_NEAR(MemoryOf(demand, gpu, stack).device_gib * 1073741824.0, 3e9, 1);
 }
 
 TEST(EventEngine, SimulatesWholeStepsAndRefusesOtherWindows) {

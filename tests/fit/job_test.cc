@@ -38,6 +38,18 @@ TEST(FitJob, TheJobOfTheRepositoryNamesKnownConstants) {
   }
 }
 
+TEST(FitJob, TheJobOfMemorySaysWhoPrintedIt) {
+  const FitJob job = ReadFitJob(
+      ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/jobs/published-memory.yaml"));
+  EXPECT_EQ(job.memory_by.at("bloom"), MemoryKind::kDevice);
+  EXPECT_EQ(job.memory_by.at("mcoreci"), MemoryKind::kAllocator);
+  EXPECT_FALSE(NeedsOf(job.requests).time);
+  EXPECT_THAT(MessageOf([] {
+                Job("memory_by: {a: nvidia}\nparameters:\n  - {of: \"stack/fsdp:step_fixed\"}\n");
+              }),
+              testing::AllOf(HasSubstr("job.yaml:1"), HasSubstr("nvidia-smi")));
+}
+
 TEST(FitJob, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixd\"}\n"); }),
               testing::AllOf(HasSubstr("job.yaml:2"), HasSubstr("step_fixed")));

@@ -46,9 +46,7 @@ std::vector<Call> Interleaved(int stages, int chunks, int stage, int micro_batch
   const int total = micro_batches * chunks;
   auto micro_batch = [&](int k) { return k / group * stages + k % stages; };
   auto chunk = [&](int k) { return k % group / stages; };
-  const int warm_up = micro_batches == stages
-                          ? total
-                          : std::min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages);
+  const int warm_up = std::min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages);
   std::vector<Call> calls;
   int next = 0;
   for (; next < warm_up; ++next) calls.push_back({b.F(chunk(next)), micro_batch(next), 0});

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a software takes for a plan: live bytes, the loss, copies of gradients, the device's figure.
+#include "model/memory/software_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "model/ir/layout.h"
+#include "model/lower/lower.h"
+
+namespace orrery {
+namespace {
+
+constexpr int64_t kHidden = 256, kSeq = 128, kVocab = 1024, kBatch = 2;
+
+struct Job {
+  ModelSpec model;
+  Workload work;
+  Strategy strategy;
+
+  ir::Plan Lowered() const { return std::get<ir::Plan>(Lower(model, work, strategy)); }
+  std::vector<StageDemand> Demands() const { return DemandsOf(Lowered()); }
+};
+
+Job Gpt(int layers) {
+  Job job;
+  job.model.layers = layers;
+  job.model.hidden = kHidden;
+  job.model.ffn = 4 * kHidden;
+  job.model.heads = job.model.kv_heads = 8;
+  job.model.head_dim = kHidden / 8;
+  job.model.vocab = kVocab;
+  job.model.max_positions = kSeq;
+  job.work.seq_len = kSeq;
+  job.work.global_batch = 4 * kBatch;
+  job.work.precision = Precision::kFp16;
+  job.strategy.micro_batch = kBatch;
+  return job;
+}
+
+TEST(SoftwareMemory, LiveBytesAreThePlansPeak) {
+  Job job = Gpt(4);
+  job.strategy.pp = 2;
+  const ir::Plan plan = job.Lowered();
+  const auto demands = DemandsOf(plan);
+  ASSERT_EQ(demands.size(), 2U);
+  for (const ir::Program& program : plan.programs) {
+    const ir::Peak peak = ir::LivePeak(plan, program, ir::ComputeLayout(plan, program), false);
+    EXPECT_EQ(demands[program.stage].live, static_cast<double>(peak.bytes)) << program.stage;
+  }
+}
+
+// Korthikanti et al. 2022, table 2: 34 s b h bytes of activations per layer with dropout and without the scores.
+TEST(SoftwareMemory, ALayerHolds34BytesPerTokenAndChannelWithDropout) {
+  const auto per_layer = [](double dropout) {
+    Job three = Gpt(3), four = Gpt(4);
+    three.work.dropout = four.work.dropout = dropout;
+    const double parameters = 12.0 * kHidden * kHidden + 13.0 * kHidden;
+    return four.Demands()[0].live - three.Demands()[0].live - 16 * parameters;
+  };
+  const double unit = 1.0 * kSeq * kBatch * kHidden;
+  EXPECT_NEAR(per_layer(0.1) / unit, 34, 0.2);
+  EXPECT_NEAR(per_layer(0.0) / unit, 32, 0.2);  // two masks of a byte less
+}
+
+TEST(SoftwareMemory, OnlyTheLastStageHasLogitsAndOnlyInHalfPrecision) {
+  Job job = Gpt(4);
+  job.strategy.pp = 2;
+  const auto demands = job.Demands();
+  EXPECT_EQ(demands[0].logits, 0);
+  EXPECT_EQ(demands[0].live_at_loss, 0);
+  EXPECT_EQ(demands[1].logits, static_cast<double>(kSeq * kBatch * kVocab));
+  EXPECT_GT(demands[1].live_at_loss, 0);
+  job.work.precision = Precision::kFp32;
+  EXPECT_EQ(job.Demands()[1].logits, 0);
+}
+
+TEST(SoftwareMemory, TheLossCountsAtItsOwnMoment) {
+  StackProfile stack;
+  StageDemand demand;
+  demand.live = 100;
+  demand.live_at_loss = 80;
+  demand.logits = 10;
+  stack.memory_loss = 1;
+  EXPECT_EQ(AllocatorPeak(demand, stack).value, 100);
+  stack.memory_loss = 4;
+  EXPECT_EQ(AllocatorPeak(demand, stack).value, 120);
+}
+
+TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
+  Job job = Gpt(2);
+  job.work.precision = Precision::kBf16;
+  StackProfile stack;
+  stack.memory_gradient_copy = 2;
+  EXPECT_EQ(job.Demands()[0].half_weights, 0);
+  job.strategy.fp32_grads = true;
+  const StageDemand demand = job.Demands()[0];
+  const double parameters = 2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
+  EXPECT_EQ(demand.half_weights, parameters);
+  EXPECT_EQ(AllocatorPeak(demand, stack).value, demand.live + 2 * parameters);
+}
+
+TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
+  Job job = Gpt(2);
+  job.strategy.dp = 2;
+  job.strategy.zero = 1;
+  job.work.global_batch *= 2;
+  job.strategy.reduce_in_backward = true;
+  const ir::Plan plan = job.Lowered();
+  const ir::Program& program = plan.programs[0];
+  int64_t shards = 0;
+  for (const ir::Buffer& buffer : program.buffers) {
+    const bool shard = buffer.cls == ir::BufferClass::kGrad && buffer.unit_shard_axis >= 0;
+    if (shard && buffer.life == ir::Life::kStep) shards += buffer.elements * ir::DtypeBytes(buffer.dtype);
+  }
+  EXPECT_GT(shards, 0);
+  const ir::Peak peak = ir::LivePeak(plan, program, ir::ComputeLayout(plan, program), false);
+  EXPECT_EQ(DemandsOf(plan)[0].live, static_cast<double>(peak.bytes - shards));
+}
+
+TEST(SoftwareMemory, TheDeviceShowsContextBuffersAndCommunicatorsToo) {
+  GpuProfile gpu;
+  StackProfile stack;
+  gpu.memory_context = Bytes(1000.0);
+  stack.memory_buffers = Bytes(300.0);
+  stack.memory_communicator = Bytes(20.0);
+  stack.memory_fragmentation = 0.1;
+  Strategy strategy;
+  EXPECT_EQ(Communicators(strategy), 0);
+  strategy.tp = 2;
+  strategy.dp_outer = 4;
+  EXPECT_EQ(Communicators(strategy), 2);
+  EXPECT_DOUBLE_EQ(DeviceMemory(Bytes(2000.0), 2, gpu, stack).value, 2200 + 1000 + 300 + 40);
+}
+
+}  // namespace
+}  // namespace orrery
