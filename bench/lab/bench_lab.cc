@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ring all-reduce over a lab of 2 and of 4 nodes at 200 Mbit/s and 100 us against
 // 2 (p - 1) alpha + 2 (p - 1) / p S / B, alpha by ping-pong, B the payload rate of TCP. Arguments are
-// those of `plan lab up`, such as --fifo.
+// those of `plan lab up`, such as --fifo; or --steps: training steps beside their simulation.
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/lab/ring_times.h"
+#include "bench/lab/train_steps.h"
 #include "runtime/lab/netns.h"
 #include "runtime/lab/state.h"
 
@@ -62,6 +63,10 @@ int MeasureAll(const std::vector<std::string>& settings) {
   if (!refusal.empty()) {
     fmt::print(stderr, "bench_lab: {}\n  hint: {}\n", refusal, hint);
     return 1;
+  }
+  if (settings == std::vector<std::string>{"--steps"}) {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    return CompareSteps(self.parent_path().parent_path() / "bin", kLabName, Call);
   }
   for (const int nodes : {2, 4})
     if (const int code = MeasureNodes(nodes, settings); code != 0) return code;
