@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
                                         "broadcast",  "all_to_all", "sendrecv"};
-constexpr int kPasses = 2;
+constexpr int kPasses = 3;
 constexpr double kMicrosecond = 1e-6;
 
 using Key = std::pair<int64_t, int64_t>;  // ranks, bytes
@@ -55,7 +55,7 @@ void RunPass(const std::string& collective, int64_t ranks, Passes* passes) {
   const Silence silence;
   const int code = launch::RunMpirun(
       launch::FindMpirun(), ranks,
-      {launch::OwnProgram(), collective, "-b", "256", "-e", "16M", "-f", "4", "-n", "12", "-w", "3",
+      {launch::OwnProgram(), collective, "-b", "256", "-e", "16M", "-f", "4", "-n", "8", "-w", "2",
        "-c", "0", "--json", file.string()},
       "plan bench");
   if (code != 0) throw std::runtime_error(fmt::format("{} on {} ranks failed", collective, ranks));

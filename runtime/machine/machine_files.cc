@@ -56,7 +56,7 @@ std::string CollectiveRows(const std::vector<CollectiveTime>& times) {
   if (spreads.empty()) return "";
   std::nth_element(spreads.begin(), spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2),
                    spreads.end());
-  return fmt::format("# Ranks, bytes, microseconds; the slower of two passes took {:.0f} % longer, in the median.\n"
+  return fmt::format("# Ranks, bytes, microseconds; the slowest of three passes took {:.0f} % longer, in the median.\n"
                      "collectives:\n",
                      100 * spreads[spreads.size() / 2]) +
          text;
