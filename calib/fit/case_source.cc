@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "calib/validate/validate.h"
+#include "model/cost/layer_factors.h"
 #include "model/input/check.h"
 #include "model/topo/catalog.h"
 
@@ -78,6 +79,7 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
     seen.model = fmt::format("{} layers of {}", row.model.layers, row.model.hidden);
     seen.topology = row.topology;
     seen.measured = row.measured_step_s;
+    seen.shape = LayerShapeText(cluster->gpu, row.model, row.work, orrery::KeyOf(row.strategy));
     runs_.push_back({FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});
     observations_.push_back(std::move(seen));
   }
@@ -162,8 +164,8 @@ void CaseSource::NameGroups() {
   for (Observation& seen : observations_) {
     std::string group = seen.source;
     if (chips[seen.source].size() > 1) group += " " + chip(seen);
+    seen.model = group + ", " + seen.model;  // on one node and on many
     if (sizes[seen.source].size() > 1) group += " " + seen.group;
-    seen.model = group + ", " + seen.model;
     seen.group = group;
   }
 }

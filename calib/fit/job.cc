@@ -101,6 +101,7 @@ FitJob ReadFitJob(const SourcePtr& source) {
     const Node by = root.Child("memory_by");
     for (const std::string& name : by.Keys()) job.memory_by[name] = by.Choice(name, MemoryPrinters());
   }
+  if (root.Has("layer_spread")) job.layer_spread = root.Number("layer_spread", 0, 1);
   for (const Node& entry : root.Items("parameters")) ReadRequest(entry, &job.requests);
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();

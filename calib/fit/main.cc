@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <thread>
 
 #include "calib/fit/case_source.h"
@@ -11,6 +14,7 @@
 #include "calib/fit/fit_report.h"
 #include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
+#include "calib/fit/layer_parameters.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/work_source.h"
 
@@ -22,7 +26,7 @@ constexpr int kOk = 0, kInputErrorCode = 2;
 struct Arguments {
   std::vector<std::string> files;
   FitFlags flags;
-  std::string job, holdout, output;
+  std::string job, holdout, output, residuals;
   bool in_place = false;
 };
 
@@ -37,6 +41,23 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
                                            evidence.store()),
                                    arguments.output, evidence.store());
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+  if (arguments.output.ends_with(".yaml")) return;
+  for (const std::string& path : WriteLayerFiles(result, arguments.output))
+    fmt::print("wrote {}\n", path);
+}
+
+void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
+                    const std::vector<double>& unseen) {
+  std::ofstream file(path);
+  file << "case,group,model,measured,fitted_ratio,unseen_ratio\n";
+  for (std::size_t i = 0; i < result.error.size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    file << fmt::format("{},{},\"{}\",{:.6g},{:.5f},{}\n", seen.name, seen.group, seen.model,
+                        seen.measured, std::exp(result.error[i]),
+                        unseen.empty() ? "" : fmt::format("{:.5f}", std::exp(unseen[i])));
+  }
+  file.close();
+  if (!file) throw InputError(fmt::format("cannot write {}", path));
 }
 
 void PrintLeftOut(const std::map<std::string, int>& rows) {
@@ -64,6 +85,11 @@ void Run(const Arguments& arguments) {
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
   std::vector<const MeasurementSource*> sources{&kernels, &memory};
   if (cases) sources.insert(sources.begin(), cases.get());
+  if (cases && job.layer_spread > 0) {
+    std::vector<FitParameter> layers =
+        LayerParameters(cases->observations(), job.layer_spread, store);
+    std::move(layers.begin(), layers.end(), std::back_inserter(parameters));
+  }
   const Evidence evidence(sources, store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
@@ -73,11 +99,12 @@ void Run(const Arguments& arguments) {
   PrintLeftOut(memory.left_out());
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
-  fmt::print("\n{}\n", RenderConstants(result));
+  fmt::print("\n{}\n{}", RenderConstants(result), RenderLayers(result));
   std::vector<double> unseen;
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
   if (kept) fmt::print("\n{}", RenderKept(*kept, result, store));
+  if (!arguments.residuals.empty()) WriteResiduals(arguments.residuals, evidence, result, unseen);
   Save(arguments, result, job, unseen, evidence);
 }
 
@@ -102,6 +129,8 @@ void Declare(CLI::App* app, Arguments* a) {
                   "what is left out to measure the error: none, model, topology, source");
   auto* output =
       app->add_option("-o,--output", a->output, "folder, or one .yaml, for the new profiles");
+  app->add_option("--residuals", a->residuals,
+                  "CSV: predicted over measured of every row, fitted and left out");
   app->add_flag("--in-place", a->in_place, "write into calib/profiles")->excludes(output);
 }
 

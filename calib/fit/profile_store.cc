@@ -30,6 +30,12 @@ const ConstantRow<Profile>& RowOf(std::span<const ConstantRow<Profile>> table,
   return *found;
 }
 
+bool IsLayer(const std::string& key) { return key.starts_with(kLayerPrefix); }
+
+std::string ShapeIn(const std::string& key) {
+  return key.substr(std::char_traits<char>::length(kLayerPrefix));
+}
+
 struct Getter {
   template <class Profile>
   static double Read(const Profile& profile, double Profile::*member) {
@@ -179,13 +185,16 @@ std::vector<int> ProfileStore::Heirs(const ConstantName& name) const {
 double ProfileStore::Get(ProfileLayer layer, int index, const std::string& key) const {
   if (layer == ProfileLayer::kGpu) return GetIn(gpus_[index], GpuConstants(), key);
   if (layer == ProfileLayer::kFabric) return GetIn(fabrics_[index], FabricConstants(), key);
-  return GetIn(stacks_[index], StackConstants(), key);
+  if (!IsLayer(key)) return GetIn(stacks_[index], StackConstants(), key);
+  const auto found = stacks_[index].layer_factors.find(ShapeIn(key));
+  return found == stacks_[index].layer_factors.end() ? 1.0 : found->second;
 }
 
 void ProfileStore::Set(ProfileLayer layer, int index, const std::string& key, double value) {
   if (layer == ProfileLayer::kGpu) return SetIn(&gpus_[index], GpuConstants(), key, value);
   if (layer == ProfileLayer::kFabric) return SetIn(&fabrics_[index], FabricConstants(), key, value);
-  SetIn(&stacks_[index], StackConstants(), key, value);
+  if (!IsLayer(key)) return SetIn(&stacks_[index], StackConstants(), key, value);
+  stacks_[index].layer_factors[ShapeIn(key)] = value;
 }
 
 double ProfileStore::Value(const ConstantName& name) const {

@@ -20,6 +20,7 @@ struct Observation {
   std::string topology;
   double measured = 0;   // seconds, or bytes
   bool step_time = true;  // counts for the interval around predicted step times
+  std::string shape;     // of the layer that it ran; "": unknown
   int gpu = -1, fabric = -1, stack = -1;  // in the ProfileStore; -1: independent of it
 };
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "model/cost/closed_form.h"
+#include "model/cost/layer_factors.h"
 #include "model/input/diagnostics.h"
 #include "model/sim/executor.h"
 #include "model/topo/cluster.h"
@@ -21,9 +23,11 @@ double OpsOf(const ir::Program& program) {
   return ops;
 }
 
-sim::StepOptions Options(const ir::Plan& plan, const CaseRow& row) {
+sim::StepOptions Options(const ir::Plan& plan, const CaseRow& row, const CostSetting& setting) {
   sim::StepOptions options;
   options.precision = row.work.precision;
+  options.layer_factor =
+      LayerFactor(*setting.gpu, *setting.stack, row.model, row.work, KeyOf(row.strategy));
   for (const char* name : {"dp", "dpo"}) {
     const int axis = plan.mesh.AxisIndex(name);
     if (axis >= 0) {
@@ -47,7 +51,7 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
   try {
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
     const sim::StepResult step =
-        sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting, Options(plan, row));
+        sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting, Options(plan, row, setting));
     StepTime time = closed;
     time.total = step.seconds + closed.fixed;
     time.low = closed.low / closed.total * time.total;

@@ -14,6 +14,8 @@
 #include "model/cli/commands.h"
 #include "model/cli/perturbation_flags.h"
 #include "model/cli/scenario_file.h"
+#include "model/cost/closed_form.h"
+#include "model/cost/layer_factors.h"
 #include "model/lower/lower.h"
 #include "model/report/names.h"
 #include "model/report/simulate_report.h"
@@ -75,12 +77,14 @@ void RefuseHuge(const ir::Plan& plan, int64_t executed) {
 // One simulation with all that it needs and leaves behind.
 class Twin {
  public:
-  Twin(const report::Job& job, ir::Plan plan, net::Backend backend)
+  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy, net::Backend backend)
       : plan_(std::move(plan)),
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
         op_time_(job.profiles.gpu, job.profiles.stack, job.request.work.precision,
-                 job.cluster.nodes > 1) {
+                 job.cluster.nodes > 1,
+                 LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
+                             job.request.work, KeyOf(strategy))) {
     options_.backend = backend;
     options_.keep_links = true;
   }
@@ -215,8 +219,9 @@ ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
 
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
 // by one, as the disturbed ones are, while that is quick.
-double UndisturbedSeconds(const report::Job& job, ir::Plan plan, net::Backend backend) {
-  Twin twin(job, std::move(plan), backend);
+double UndisturbedSeconds(const report::Job& job, ir::Plan plan, const Strategy& strategy,
+                          net::Backend backend) {
+  Twin twin(job, std::move(plan), strategy, backend);
   if (twin.Ops() > kMostCompared) twin.MergeReplicas();
   report::Simulation simulation;
   twin.Run(false, false, &simulation);
@@ -267,11 +272,11 @@ Answer Simulate(const CommandLine& line) {
   if (!scenario.name.empty())
     simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
   ir::Plan plan = LowerOrThrow(job, strategy);
-  Twin twin(job, plan, backend);
+  Twin twin(job, plan, strategy, backend);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);
     simulation.perturbation = perturbations.Words();
-    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), backend);
+    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, backend);
   } else if (!flags.all_ranks.given) {
     twin.MergeReplicas();
   }

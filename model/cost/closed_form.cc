@@ -212,14 +212,30 @@ double WeightGather(const ClosedForm& form, const LayoutShape& layout, double pa
   return Bucketed(layout.data->all_gather, parameters * layout.weight_bytes, form.bucket);
 }
 
-// What is not hidden of a reduction beside the last backward pass: the share that slows it down,
-// the embedding's gradients, which are ready at its very end, and what is longer than the pass.
+// What is longer than the passes beside it. With interleaved chunks the passes of all but the last
+// micro-batches of a round are still to come when the first chunk has its gradients (or until the
+// last one wants its weights); one chunk in vpp has its own pass only.
+double Beyond(const LayoutShape& layout, double collective, double pass) {
+  const double chunks = layout.vpp;
+  const double round = chunks > 1 ? std::min<double>(layout.micro_batches, layout.pp) : 1.0;
+  const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
+  return std::max({0.0, collective - beside, (collective - pass) / chunks});
+}
+
+// What is not hidden of a reduction beside the last backward passes: the share that slows them
+// down, the embedding's gradients, which are ready at their very end, and what is longer.
 double ExposedReduction(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
                         double reduction, double backward) {
   if (!layout.overlap_grad_reduce) return reduction;
   const double last = std::min(reduction, Reduction(form, layout, table.embedding_parameters));
   const double beside = last + form.data_exposed * (reduction - last);
-  return std::min(reduction, std::max(beside, reduction - backward));
+  return std::min(reduction, std::max(beside, Beyond(layout, reduction, backward)));
+}
+
+double ExposedGather(const ClosedForm& form, const LayoutShape& layout, double gather,
+                     double forward) {
+  if (!layout.overlap_param_gather) return gather;
+  return std::max(form.data_exposed * gather, Beyond(layout, gather, forward));
 }
 
 }  // namespace
@@ -281,7 +297,7 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
     const double gather = WeightGather(*this, shape, parameters);
     time.data_exposed =
         ExposedReduction(*this, table, shape, reduction, busiest_layers * layer.backward) +
-        (shape.overlap_param_gather ? data_exposed : 1.0) * gather;
+        ExposedGather(*this, shape, gather, busiest_layers * layer.forward);
     time.overlapped += reduction + gather - time.data_exposed;
     time.gather_exposed += busiest_layers * layer.step_extra;
     const double shards = shape.zero > 0 ? shape.data->dp : 1.0;

@@ -6,6 +6,7 @@
 
 #include "model/arch/parameters.h"
 #include "model/collectives/select.h"
+#include "model/cost/layer_factors.h"
 
 namespace orrery {
 namespace {
@@ -138,6 +139,16 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->accumulate += factor * from.accumulate;
 }
 
+// A measured layer: what its kernels and their issuing take, not its collectives.
+void ScaleOwnWork(double factor, LayerTime* layer) {
+  for (PassTime* pass : {&layer->forward, &layer->backward}) {
+    pass->device *= factor;
+    pass->host *= factor;
+  }
+  layer->recompute_device *= factor;
+  layer->weight_gradient *= factor;
+}
+
 void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
@@ -173,6 +184,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
     Scale(kind.scale * kind.count / table.layers,
           costing(kind.ops), &table.layer);
   }
+  ScaleOwnWork(LayerFactor(*setting.gpu, *setting.stack, model, work, key), &table.layer);
   table.embedding = costing(ops.embedding);
   table.embedding.forward.device += setting.stack->embedding_fixed.value;
   table.head = costing(ops.head);

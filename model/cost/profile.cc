@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int kMaxInheritance = 8;
 constexpr std::size_t kMaxProfileBytes = 1 << 20;
+constexpr double kLeastFactor = 0.2, kMostFactor = 5.0;  // of a measured layer
 
 std::string Folder(const std::string& folder) {
   return (fs::path(DataRoot()) / "calib" / "profiles" / folder).string();
@@ -43,6 +44,13 @@ SourcePtr LoadFile(const std::string& folder, const std::string& id) {
     throw InputError(fmt::format("no {} profile named '{}'", folder, id), SuggestName(id, ids));
   }
   return ReadSource((fs::path(Folder(folder)) / (id + ".yaml")).string(), kMaxProfileBytes);
+}
+
+std::map<std::string, double> LoadLayerFactors(const std::string& stack) {
+  const fs::path path = fs::path(Folder("layer")) / (stack + ".yaml");
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  return ReadLayerFactors(ReadSource(path.string(), kMaxProfileBytes));
 }
 
 // The text keys that a profile may have besides its constants.
@@ -269,9 +277,33 @@ StackProfile ReadStackProfile(const std::string& id, ProfileSource load) {
   return Read<StackProfile>("stack", id, load, StackConstants());
 }
 
+std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
+  Diagnostics diagnostics;
+  const Node root = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  (void)root.String("title", "");
+  std::map<std::string, double> factors;
+  for (const Node& entry : root.Items("layers")) {
+    const std::string shape = entry.String("shape");
+    if (!factors.emplace(shape, entry.Number("time", kLeastFactor, kMostFactor)).second)
+      entry.ErrorAt("shape", "this shape is named twice");
+    (void)entry.Number("spread", 0, 100);
+    (void)entry.Integer("points", 1, 1000000000);
+    (void)entry.String("source");
+    entry.RejectUnknownKeys();
+  }
+  root.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+  return factors;
+}
+
 GpuProfile LoadGpuProfile(const std::string& id) { return ReadGpuProfile(id, LoadFile); }
 FabricProfile LoadFabricProfile(const std::string& id) { return ReadFabricProfile(id, LoadFile); }
-StackProfile LoadStackProfile(const std::string& id) { return ReadStackProfile(id, LoadFile); }
+StackProfile LoadStackProfile(const std::string& id) {
+  StackProfile stack = ReadStackProfile(id, LoadFile);
+  stack.layer_factors = LoadLayerFactors(id);
+  return stack;
+}
 
 std::vector<std::string> ProfileIds(const std::string& folder) {
   std::vector<std::string> ids = AllIds(folder);

@@ -149,6 +149,7 @@ struct StackProfile {
   double memory_nearly_full = 1;     // share of the capacity above which allocators retry and runs slow down
   double residual_low = 1;           // 10 % quantile of measured over predicted step time
   double residual_high = 1;          // 90 % quantile
+  std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
 };
 
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.
@@ -169,6 +170,9 @@ std::vector<std::string> ProfileIds(const std::string& folder);
 // calibrated, else `<framework>`; without flash attention the profile that it names for that case.
 StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
                                 bool flash_attention);
+
+// Measured layers of one stack profile (calib/profiles/layer, see layer_factors.h): factor by shape.
+std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError
 
 // Readers on given text, for tests: `load` returns the source of an inherited id.
 using ProfileSource = SourcePtr (*)(const std::string& folder, const std::string& id);

@@ -10,6 +10,8 @@
 #include <map>
 #include <thread>
 
+#include "model/cost/closed_form.h"
+#include "model/cost/layer_factors.h"
 #include "model/input/check.h"
 #include "model/lower/lower.h"
 #include "model/search/account.h"
@@ -68,6 +70,7 @@ struct Play {
   ir::Plan plan;
   const Cluster* cluster = nullptr;
   const Setting* setting = nullptr;
+  double layer_factor = 1;
   std::optional<SimulatedStep> step;
   std::string refusal;
 };
@@ -75,7 +78,7 @@ struct Play {
 SimulatedStep Simulate(const Play& play, const StepTime& closed) {
   const CostSetting& cost = play.setting->cost;
   const sim::OpTime op_time(*cost.gpu, *cost.stack, play.setting->work.precision,
-                            play.cluster->nodes > 1);
+                            play.cluster->nodes > 1, play.layer_factor);
   sim::MeetingOptions options;
   options.merged = Replicas(play.plan.mesh);
   options.keep_links = true;
@@ -119,6 +122,11 @@ class Refiner {
     return std::move(*plan);
   }
 
+  double FactorOf(const Candidate& candidate, const Setting& setting) const {
+    return LayerFactor(*setting.cost.gpu, *setting.cost.stack, request_.model, setting.work,
+                       KeyOf(candidate.strategy));
+  }
+
   void Skip(std::size_t index, double effort, const std::string& why) {
     refinement_.skipped.push_back({static_cast<int>(index) + 1, effort, why});
   }
@@ -128,7 +136,8 @@ class Refiner {
     double left = request_.refine_ops;
     for (std::size_t i = 0; i < static_cast<std::size_t>(refinement_.asked); ++i) {
       const Setting& setting = runner_.SettingOf(ranked_[i]);
-      Play play{i, LowerOne(ranked_[i], setting), nullptr, &setting, {}, {}};
+      Play play{i, LowerOne(ranked_[i], setting), nullptr, &setting, FactorOf(ranked_[i], setting),
+                {}, {}};
       const double effort = EffortOf(play.plan);
       if (effort > left) {
         Skip(i, effort,

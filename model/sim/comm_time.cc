@@ -163,21 +163,21 @@ Beside CommTime::BesideOf(const Message& message) const {
     case ir::Phase::kWeightGrad: {
       const bool returns = message.phase == ir::Phase::kBackward ||
                            message.phase == ir::Phase::kWeightGrad;
-      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap};
-      return {0, returns ? stack.tensor_overlap : 0.0};
+      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap, 0};
+      return {0, returns ? stack.tensor_overlap : 0.0, 0};
     }
     case ir::Phase::kGradReduce:
-      return {message.whole_step ? stack.data_exposed : usual, 0};
+      return {message.whole_step ? stack.data_exposed : usual, 0, 0};
     case ir::Phase::kParamGather:
-      if (!message.whole_step) return {usual, 0};
-      return {stack.data_exposed, message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
+      if (!message.whole_step) return {usual, 0, 0};
+      return {stack.data_exposed, 0, message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
     case ir::Phase::kPipeline:
-      return {0, 0};
+      return {0, 0, 0};
     case ir::Phase::kInput:
     case ir::Phase::kGradNorm:
     case ir::Phase::kOptimizer:
     case ir::Phase::kSetup:
-      return {usual, 0};
+      return {usual, 0, 0};
   }
   return {};
 }

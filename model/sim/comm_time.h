@@ -32,6 +32,7 @@ void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* 
 struct Beside {
   double slowdown = 0;
   double hidden = 0;
+  double deferred = 0;  // share of its bytes and latency that runs in the next step
 };
 
 // `setting` must outlive it.

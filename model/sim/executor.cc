@@ -137,7 +137,8 @@ StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* m
 
 StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
                         const CostSetting& setting, const StepOptions& options) {
-  const OpTime op_time(*setting.gpu, *setting.stack, options.precision, cluster.nodes > 1);
+  const OpTime op_time(*setting.gpu, *setting.stack, options.precision, cluster.nodes > 1,
+                       options.layer_factor);
   const CommTime comm_time(setting);
   const PlanTasks tasks = MakeTasks(plan, op_time);
   MeetingTable meetings = MakeMeetings(plan, tasks, cluster, wires, comm_time, options.meetings);

@@ -47,6 +47,7 @@ struct Perturbation {
 struct StepOptions {
   MeetingOptions meetings;
   Precision precision = Precision::kBf16;
+  double layer_factor = 1;  // model/cost/layer_factors.h
   Perturbation perturbation;
 };
 

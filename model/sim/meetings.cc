@@ -171,8 +171,9 @@ class TableBuilder {
       exchange.bytes = messages[i].bytes;
       if (meeting.members > 1 && exchange.bytes > 0) {
         const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
-        exchange.latency = time.latency;
         const Beside beside = time_.BesideOf(messages[i]);
+        exchange.latency = (1.0 - beside.deferred) * time.latency;
+        exchange.bytes *= 1.0 - beside.deferred;
         exchange.slowdown = beside.slowdown;
         exchange.hidden = beside.hidden;
         exchange.route = RouteOf(m, members, messages[i].collective, time);

@@ -10,19 +10,20 @@ using ir::Attr;
 using ir::OpKind;
 
 OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision,
-               bool several_nodes)
+               bool several_nodes, double layer_factor)
     : cost_(gpu, stack, precision),
       stack_(&stack),
-      host_factor_(several_nodes ? 1.0 + stack.host_multi_node : 1.0) {}
+      host_factor_(several_nodes ? 1.0 + stack.host_multi_node : 1.0),
+      layer_factor_(layer_factor) {}
 
 double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumulates) const {
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul:
       return Matmul(program, op, accumulates);
     case ir::OpClass::kAttention:
-      return cost_.Attention(AttentionShapeOf(program, op));
+      return Scale(op) * cost_.Attention(AttentionShapeOf(program, op));
     case ir::OpClass::kMemory:
-      return Memory(program, op);
+      return Scale(op) * Memory(program, op);
     case ir::OpClass::kOptimizer:
       return Optimizer(program, op);
     case ir::OpClass::kCollective:
@@ -35,7 +36,7 @@ double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumul
 
 double OpTime::Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const {
   const GemmShape shape = MatmulShape(program, op);
-  const double time = cost_.Gemm(shape);
+  const double time = Scale(op) * cost_.Gemm(shape);
   const bool adds = accumulates && op.attrs.Get(Attr::kAcc) != 0;
   return adds ? time + cost_.Stream(shape.m * shape.n * stack_->accumulation_traffic) : time;
 }
@@ -85,17 +86,17 @@ double OpTime::Host(const ir::Program& program, const ir::Op& op) const {
   if (op_class == ir::OpClass::kInput) return 0;
   const bool whole = op.kind == OpKind::kAllReduce;
   if (op_class == ir::OpClass::kCollective)
-    return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_;
+    return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_ * Scale(op);
   const double unfused = op_class == ir::OpClass::kAttention
                              ? cost_.UnfusedSoftmaxHost(AttentionShapeOf(program, op))
                              : 0.0;
   switch (op.phase) {
     case ir::Phase::kForward:
     case ir::Phase::kRecompute:
-      return (stack_->host_forward_op.value + unfused) * host_factor_;
+      return (stack_->host_forward_op.value + unfused) * host_factor_ * Scale(op);
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad:
-      return (stack_->host_backward_op.value + unfused) * host_factor_;
+      return (stack_->host_backward_op.value + unfused) * host_factor_ * Scale(op);
     case ir::Phase::kInput:
     case ir::Phase::kParamGather:
     case ir::Phase::kGradReduce:

@@ -9,8 +9,10 @@ namespace orrery::sim {
 
 class OpTime {
  public:
-  // `several_nodes` lengthens host time (stragglers). The profiles must outlive this.
-  OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, bool several_nodes);
+  // `several_nodes` lengthens host time (stragglers); `layer_factor` all times of layers
+  // (model/cost/layer_factors.h). The profiles must outlive this.
+  OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, bool several_nodes,
+         double layer_factor = 1.0);
 
   // Device seconds; 0 for communication and input. `accumulates`: gradients are added up over
   // several micro-batches.
@@ -19,6 +21,9 @@ class OpTime {
   double Host(const ir::Program& program, const ir::Op& op) const;
 
  private:
+  double Scale(const ir::Op& op) const {
+    return op.segment == ir::Segment::kLayer ? layer_factor_ : 1.0;
+  }
   double Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const;
   double Memory(const ir::Program& program, const ir::Op& op) const;
   double Around(const ir::Op& op) const;
@@ -27,6 +32,7 @@ class OpTime {
   OpCost cost_;
   const StackProfile* stack_;
   double host_factor_;
+  double layer_factor_;
 };
 
 }  // namespace orrery::sim

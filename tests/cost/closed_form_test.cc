@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/arch/catalogue.h"
+#include "model/cost/layer_factors.h"
 #include "model/topo/catalog.h"
 
 namespace orrery {
@@ -129,6 +130,38 @@ TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
   Strategy zero_bubble = s;
   zero_bubble.schedule = PipelineSchedule::kZeroBubble;
   EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);
+}
+
+TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses) {
+  stack_.data_exposed = 0;
+  cluster_.nic_rate *= 1.0 / 16;  // a reduction longer than one micro-batch's backward pass
+  Strategy s;
+  s.pp = 4, s.dp = 32, s.micro_batch = 1, s.zero = 1;
+  const StepTime plain = Predict(s);
+  s.vpp = 3, s.schedule = PipelineSchedule::kInterleaved;
+  const StepTime interleaved = Predict(s);
+  ASSERT_GT(plain.data_exposed, 0);
+  EXPECT_LT(interleaved.data_exposed, plain.data_exposed);
+  // The last chunk has its own pass only: of what the whole stage exposed, it keeps its share.
+  EXPECT_GE(interleaved.data_exposed, 0.9 * plain.data_exposed / 3);
+}
+
+TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
+  Strategy s;
+  s.tp = 4, s.dp = 32, s.micro_batch = 4;
+  stack_.host_forward_op = stack_.host_backward_op = stack_.host_collective = Seconds(0);
+  const StepTime before = Predict(s);
+  const std::string shape = LayerShapeText(gpu_.header.id, model_, work_, KeyOf(s));
+  EXPECT_NE(shape.find("hidden 1536"), std::string::npos) << shape;
+  stack_.layer_factors[shape] = 1.5;
+  const StepTime after = Predict(s);
+  EXPECT_EQ(after.tensor_exposed, before.tensor_exposed);
+  EXPECT_GT(after.compute, 1.3 * before.compute);
+  EXPECT_LT(after.compute, 1.5 * before.compute);  // embedding and head stay
+  s.micro_batch = 2;                               // another shape
+  const StepTime other = Predict(s);
+  stack_.layer_factors.clear();
+  EXPECT_EQ(other.total, Predict(s).total);
 }
 
 TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
