@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -160,6 +161,30 @@ TEST(StackSelection, PrefersTheSiteThenTheGeneration) {
   EXPECT_EQ(SelectStackProfile("megatron", "selene", true).header.id, "megatron");
   EXPECT_EQ(SelectStackProfile("fsdp", "fms-a100", false).header.id, "fsdp");
   EXPECT_THROW(SelectStackProfile("megatorn", "selene", true), InputError);
+}
+
+// A profile file of its own, named by its path.
+std::string ErrorOfCpu(const std::string& text) {
+  const std::string path = testing::TempDir() + "/cpu.yaml";
+  std::ofstream(path) << "title: test\ninherits: localhost-cpu\nconstants: {}\n" << text;
+  return ErrorOf([&] { LoadGpuProfile(path); });
+}
+
+TEST(Profiles, MeasuredTablesAreReadOrRefusedAtTheirPlace) {
+  EXPECT_EQ(ErrorOfCpu("kernels: {fp32: {mm: [[8, 8, 8, 1.5]], gelu: [[64, 0.1], [128, 0.2]]}}\n"
+                       "collectives: {all_reduce: [[2, 1024, 5.5]]}\n"),
+            "");
+  EXPECT_THAT(ErrorOfCpu("kernels: {fp33: {mm: [[8, 8, 8, 1.5]]}}\n"), HasSubstr("fp33"));
+  EXPECT_THAT(ErrorOfCpu("kernels: {fp32: {mm: [[1.5]]}}\n"), HasSubstr("cpu.yaml:4"));
+  EXPECT_THAT(ErrorOfCpu("kernels: {fp32: {mm: [[1, 2, 3, 4, 5, 6]]}}\n"), HasSubstr("one to four extents"));
+  for (const std::string wrong :
+       {"kernels: 3\n", "kernels: {fp32: 3}\n", "kernels: {fp32: {mm: 3}}\n",
+        "kernels: {fp32: {mm: [3]}}\n", "kernels: {fp32: {mm: [[0, 1]]}}\n",
+        "kernels: {fp32: {mm: [[8, -1]]}}\n", "kernels: {fp32: {mm: [[8, x]]}}\n",
+        "kernels: {fp32: {mm: [[[8], 1]]}}\n", "collectives: {all_reduce: [[1, 8, 1]]}\n",
+        "collectives: {all_reduce: [[2, 8]]}\n", "collectives: {all_reduce: 3}\n", "collectives: 3\n"}) {
+    EXPECT_THAT(ErrorOfCpu(wrong), HasSubstr("cpu.yaml:4")) << wrong;
+  }
 }
 
 }  // namespace
