@@ -17,6 +17,7 @@
 #include "calib/fit/layer_parameters.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/work_source.h"
+#include "calib/sweeps/sweep_command.h"
 
 namespace orrery {
 namespace {
@@ -158,4 +159,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace orrery
 
-int main(int argc, char** argv) { return orrery::Main(argc, argv); }
+int main(int argc, char** argv) {
+  if (orrery::NamesSweeps(argc, argv)) return orrery::CalibrateSweeps(argc, argv);
+  return orrery::Main(argc, argv);
+}

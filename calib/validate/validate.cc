@@ -10,6 +10,7 @@
 
 #include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
+#include "model/cost/measured_collectives.h"
 #include "model/input/diagnostics.h"
 #include "model/topo/catalog.h"
 #include "model/topo/summary.h"
@@ -162,7 +163,11 @@ class CasePredictor {
     setting->cost.gpu = gpus_.Get(
         cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
     setting->cost.fabric = fabrics_.Get(
-        cluster.fabric_profile, [&] { return LoadFabricProfile(cluster.fabric_profile); }, &reason);
+        cluster.fabric_profile + " " + cluster.collectives + " " + cluster.gpu,
+        [&] {
+          return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu);
+        },
+        &reason);
     const bool flash = row.strategy.flash_attention;
     const std::string stack = fmt::format("{} {} {}", row.framework, row.topology, flash);
     setting->cost.stack = stacks_.Get(

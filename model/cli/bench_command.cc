@@ -11,6 +11,7 @@
 #include "model/cli/bench_sweep.h"
 #include "model/cli/commands.h"
 #include "model/cli/simulate_flags.h"
+#include "model/cost/measured_collectives.h"
 #include "model/report/names.h"
 #include "model/topo/catalog.h"
 
@@ -43,6 +44,7 @@ TopologySpec ReadTopologyFlag(const BenchFlags& flags) {
   TopologySpec spec;
   AtFlag(flags.topology, [&] { spec = LoadTopology(flags.topology.text); });
   if (flags.gpu.given) spec.gpu = flags.gpu.text;
+  if (flags.collectives.given) spec.collectives = flags.collectives.text;
   if (spec.gpu == kUnknownGpu)
     Refuse(flags.gpu, fmt::format("the GPU of {} is not known", spec.name), "--gpu NAME names one");
   return spec;
@@ -74,7 +76,10 @@ Setting ReadSetting(const BenchFlags& flags, Collective collective) {
   setting.cluster =
       BuildCluster(spec, nodes.value_or(spec.nodes), static_cast<int>(gpus.value_or(0)));
   AtFlag(flags.gpu, [&] { setting.gpu = LoadGpuProfile(spec.gpu); });
-  setting.fabric = LoadFabricProfile(setting.cluster.summary.fabric_profile);
+  AtFlag(flags.collectives, [&] {
+    setting.fabric = LoadFabricProfile(setting.cluster.summary.fabric_profile,
+                                       setting.cluster.summary.collectives, spec.gpu);
+  });
   return setting;
 }
 
@@ -159,6 +164,7 @@ Answer Predict(const BenchFlags& flags, const BenchHooks& hooks) {
     });
     row.time = time.time;
     row.algorithm = time.algorithm;
+    row.follows = time.measured;
   }
   return Deliver(ExitCode::kOk, BenchText(simulation, result), BenchJson(simulation, result),
                  flags.json);

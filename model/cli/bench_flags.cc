@@ -155,6 +155,9 @@ BenchFlags::BenchFlags()
   set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the topology says)");
   set.Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs in use on each node (default: all)");
   set.Value(&gpu, "--gpu", "NAME", "another GPU in these nodes");
+  set.Value(&collectives, "--collectives", "FILE",
+            "times measured on this machine, from `plan calibrate`, instead of the profiles'",
+            Words::kFile);
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));

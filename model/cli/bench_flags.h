@@ -19,7 +19,7 @@ struct BenchFlags {
 
   Flag collective, simulate, begin, end, factor, step, type;
   Flag iterations, warmup, check, operation, ranks, comm, timeout, predict, calibrate;  // of measuring
-  Flag topology, nodes, gpus_per_node, gpu, network, algorithm, log, json;
+  Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, json;
   FlagSet set;
 };
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/cost/measured_collectives.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
 #include "model/units/text.h"
@@ -68,8 +69,29 @@ std::vector<Origin> Origins(const BenchSimulation& simulation) {
   return origins;
 }
 
-std::string OriginText(const BenchSimulation& simulation, const char* mark) {
+// The sweep that the times follow, or how far to trust them without one.
+std::string TrustText(const BenchSimulation& simulation, const BenchResult& result) {
+  if (simulation.ranks() == 1 || result.rows.empty()) return "";
+  if (const auto& follows = result.rows.back().follows) {
+    return fmt::format("Times follow {} ({}; {})", follows->origin, Words(follows->rule),
+                       simulation.fabric().measured->path);
+  }
+  // What small messages take follows from these.
+  const bool crosses = simulation.cluster().nodes > 1;
+  const auto& known = crosses ? simulation.fabric().header.constants
+                              : simulation.gpu().header.constants;
+  const auto latency = known.find(crosses ? "hop" : "collective_launch");
+  if (latency == known.end() || !IsGuess(latency->second)) return "";
+  return "No sweep of this group: a guess, up to a factor of two below 64 KiB; --collectives takes "
+         "one";
+}
+
+std::string OriginText(const BenchSimulation& simulation, const BenchResult& result,
+                       const char* mark) {
   std::string text;
+  const std::string trust = TrustText(simulation, result);
+  if (!trust.empty()) text += mark + trust + "\n";
+  if (!result.rows.empty() && result.rows.back().follows) return text;
   for (const Origin& origin : Origins(simulation)) {
     std::string line =
         fmt::format("{} profile {}: {} of {} constants are measured or vendor data", origin.role,
@@ -214,7 +236,7 @@ std::string ComparisonText(const BenchSimulation& simulation, const BenchResult&
   std::string text = fmt::format("{} on {}, predicted over {} against {}:{}\n\n",
                                  Name(result.sweep.collective), Machine(simulation), result.network,
                                  result.log->source->name, result.measured->line);
-  text += ComparisonTable(result) + "\n" + LogNotes(result) + OriginText(simulation, "  ");
+  text += ComparisonTable(result) + "\n" + LogNotes(result) + OriginText(simulation, result, "  ");
   return text;
 }
 
@@ -225,6 +247,8 @@ Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const
                {"algbw_gb_s", row.algbw()},
                {"busbw_gb_s", result.busbw(row, simulation.ranks())},
                {"algorithm", row.algorithm}};
+  if (row.follows)
+    json["follows"] = {{"sweep", row.follows->origin}, {"rule", Words(row.follows->rule)}};
   if (row.measured_us) {
     json["measured_us"] = *row.measured_us;
     json["error"] = row.error();
@@ -252,7 +276,7 @@ std::string BenchText(const BenchSimulation& simulation, const BenchResult& resu
       NcclProgram(result.sweep.collective), result.network, Machine(simulation));
   text += DeviceLines(simulation) + NcclTable(simulation, result);
   text += fmt::format("# Algorithm: {}\n", AlgorithmText(result.rows));
-  return text + OriginText(simulation, "# ");
+  return text + OriginText(simulation, result, "# ");
 }
 
 nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchResult& result) {

@@ -16,6 +16,7 @@ struct BenchRow {
   FittedSize size;
   Seconds time;
   std::string_view algorithm;
+  std::shared_ptr<const MeasuredTime> follows;  // the sweep behind `time`; null: the profiles
   std::optional<double> measured_us;
   int line = 0;  // of the log
 

@@ -34,12 +34,12 @@ BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile 
 
 BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
                                                    const std::vector<int64_t>& members, Bytes size,
-                                                   std::string_view only,
-                                                   std::string_view* algorithm) {
+                                                   std::string_view only, BenchTime* result) {
   // A phase to which no training software adds anything.
   const sim::MessageTime time =
       comm_time_.Time(collective, ShapeOf(cluster_, members), size.value, ir::Phase::kInput, only);
-  *algorithm = time.algorithm;
+  result->algorithm = time.algorithm;
+  result->measured = time.measured;
   const auto [at, added] = known_.try_emplace(
       {time.algorithm, collective, members.front(), time.wire_per_byte, time.floor_per_byte});
   if (added) {
@@ -81,11 +81,11 @@ BenchTime BenchSimulation::Time(Collective collective, Bytes size, std::string_v
   if (collective == Collective::kSendRecv) {
     for (int64_t rank = 0; rank < ranks(); ++rank)
       exchanges.push_back(
-          Prepare(collective, {rank, (rank + 1) % ranks()}, size, algorithm, &result.algorithm));
+          Prepare(collective, {rank, (rank + 1) % ranks()}, size, algorithm, &result));
   } else {
     std::vector<int64_t> members(static_cast<std::size_t>(ranks()));
     std::iota(members.begin(), members.end(), 0);
-    exchanges.push_back(Prepare(collective, members, size, algorithm, &result.algorithm));
+    exchanges.push_back(Prepare(collective, members, size, algorithm, &result));
   }
   const Seconds begin = network_->Now();
   for (Exchange& exchange : exchanges) {

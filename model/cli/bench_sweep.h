@@ -25,6 +25,7 @@ namespace orrery::cli {
 struct BenchTime {
   Seconds time;
   std::string_view algorithm;  // "copy" for one rank
+  std::shared_ptr<const MeasuredTime> measured;  // the sweep that it follows; null: the profiles
 };
 
 class BenchSimulation {
@@ -56,7 +57,7 @@ class BenchSimulation {
   };
 
   Exchange Prepare(Collective collective, const std::vector<int64_t>& members, Bytes size,
-                   std::string_view only, std::string_view* algorithm);
+                   std::string_view only, BenchTime* result);
   void StartPhase(Exchange* exchange, Bytes size);
 
   Cluster cluster_;

@@ -112,6 +112,7 @@ class JobMaker {
     }
     AtFlag(flags_.topology, [&] { request_.topology = LoadTopology(name); });
     if (flags_.gpu.given) request_.topology.gpu = flags_.gpu.text;
+    if (flags_.collectives.given) request_.topology.collectives = flags_.collectives.text;
     if (!flags_.nodes.given) {
       request_.nodes = {request_.topology.nodes};
       Own(fmt::format("{} node{}", request_.nodes[0], request_.nodes[0] == 1 ? "" : "s"), "--nodes",
@@ -219,7 +220,7 @@ class JobMaker {
       Own(fmt::format("framework {}", request_.framework), "--framework", why);
     }
     job_.request = request_;
-    job_.profiles = LoadProfiles(job_.request);
+    AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
   }
 
   template <class E, std::size_t N>
@@ -252,7 +253,7 @@ class JobMaker {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &seq_len, &precision,
+  for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision,
                            &optimizer, &framework, &attention, &memory_limit, &node_price}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
@@ -260,9 +261,9 @@ std::string JobFlags::Arguments() const {
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,     &topology,  &nodes,     &gpus_per_node, &gpu,          &global_batch,
-          &seq_len,   &precision, &optimizer, &framework,     &attention,    &memory_limit,
-          &node_price};
+  return {&model,       &topology,     &nodes,        &gpus_per_node, &gpu,
+          &collectives, &global_batch, &seq_len,      &precision,     &optimizer,
+          &framework,   &attention,    &memory_limit, &node_price};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -293,6 +294,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&gpu, "--gpu", "NAME",
                "another GPU than the topology's; `plan list gpus` shows the names", Words::kList,
                ProfileIds("gpu"));
+  flags->Value(&collectives, "--collectives", "FILE",
+               "collective times measured on this machine, from `plan calibrate`", Words::kFile);
   flags->Value(&memory_limit, "--memory-limit", "SIZE",
                "memory per GPU, such as 60GiB (default: the GPU's)");
   flags->Value(&node_price, "--node-price", "PRICE",

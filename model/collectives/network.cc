@@ -53,6 +53,10 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   Network view;
   view.shape = shape;
   const int nodes = shape.nodes();
+  view.sweeps = fabric.measured;
+  view.use = use;
+  if (cluster.intra == IntraLink::kCubeMesh || cluster.intra == IntraLink::kFullMesh)
+    view.rings = cluster.PackedRings(shape.ranks_per_node);
   view.intra = IntraRing(cluster, gpu, fabric, shape.ranks_per_node) * use.scaleup;
   if (cluster.intra == IntraLink::kNvSwitch) {
     view.in_switch = cluster.scaleup_per_gpu * (gpu.nvls_efficiency * use.scaleup);

@@ -47,6 +47,9 @@ struct Network {
   double low_latency_hop = 1.0;
   double pipelining = 0.0;
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
+  std::shared_ptr<const MeasuredCollectives> sweeps;  // of this machine; null: none
+  int rings = 1;     // that the links among the ranks of one node hold; 0: none
+  BandwidthUse use;  // what the rates above were multiplied with
 };
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,

@@ -19,6 +19,7 @@ void PreparedCollective::Add(const Candidate& candidate) {
 
 double PreparedCollective::Time(double bytes) const {
   if (count_ == 0 || bytes <= 0) return 0.0;
+  if (sweep_) return sweep_->curve.Time(bytes);
   if (measured_ != nullptr) {
     if (const auto time = measured_->MeasuredCollective(Name(collective_), ranks_, bytes)) return *time;
   }
@@ -39,6 +40,7 @@ std::string PreparedCollective::Choice(double bytes) const {
     if (candidates_[i].line.At(bytes, root) < candidates_[best].line.At(bytes, root)) best = i;
   }
   const Candidate& choice = candidates_[best];
+  if (sweep_) return fmt::format("{} ({})", choice.algorithm, Words(sweep_->rule));
   return choice.latency_protocol ? fmt::format("{} (latency protocol)", choice.algorithm)
                                  : choice.algorithm;
 }
@@ -66,6 +68,7 @@ PreparedCollective Prepare(Collective collective, const Network& network,
                                  algorithm, Name(collective), network.shape.ranks),
                      SuggestName(algorithm, names));
   }
+  prepared.sweep_ = FindMeasuredTime(collective, network, algorithm);
   return prepared;
 }
 

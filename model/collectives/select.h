@@ -2,14 +2,17 @@
 // Chooses algorithm and protocol: the fastest by closed form (the default of Network constants), or
 // the one that the caller names.
 //
-// A PreparedCollective holds the candidate lines of one collective on one group, so that the time
-// of a size is a handful of multiplications: search evaluates millions of them.
+// A PreparedCollective holds the candidate lines of one collective on one group, so that the time of
+// a size is a handful of multiplications: search evaluates millions of them. Sweeps of the machine
+// itself (measured.h), where the network carries some for this group, replace the lines' times.
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 
 #include "model/collectives/algorithm.h"
+#include "model/collectives/measured.h"
 #include "model/cost/profile.h"
 
 namespace orrery {
@@ -40,6 +43,7 @@ class PreparedCollective {
   const GpuProfile* measured_ = nullptr;  // see Network; it must outlive this
   Collective collective_ = Collective::kAllReduce;
   int ranks_ = 1;
+  std::shared_ptr<const MeasuredTime> sweep_;  // instead of all of these; null: none
 };
 
 // `algorithm`: "" for the fastest; else a name of Algorithms(), which must support the collective

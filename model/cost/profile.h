@@ -9,6 +9,7 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "model/units/quantity.h"
 
 namespace orrery {
+
+struct MeasuredCollectives;  // measured_collectives.h
 
 // Where one constant comes from.
 struct Provenance {
@@ -95,6 +98,9 @@ struct FabricProfile {
   double low_latency_hop = 0;
   double pipelining = 0;       // between nodes: loss = pipelining x sqrt(hop x S / B)
   double pcie_efficiency = 0;  // bus bandwidth over the PCIe rate when no scale-up link exists
+  // Sweeps of the machine itself, where there are some: they replace the constants above and those
+  // of the chip for the groups that they know. Null: none. Not part of the file.
+  std::shared_ptr<const MeasuredCollectives> measured;
 };
 
 // A training software and its generation.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "model/cost/measured_collectives.h"
 #include "model/search/explain.h"
 #include "model/search/refine.h"
 
@@ -84,7 +85,8 @@ Profiles LoadProfiles(const SearchRequest& request) {
   }
   Profiles profiles;
   profiles.gpu = LoadGpuProfile(request.topology.gpu);
-  profiles.fabric = LoadFabricProfile(request.topology.fabric_profile);
+  profiles.fabric = LoadFabricProfile(request.topology.fabric_profile,
+                                      request.topology.collectives, request.topology.gpu);
   const auto here = request.topology.software.find(preset.name);
   profiles.stack = here != request.topology.software.end()
                        ? LoadStackProfile(here->second)

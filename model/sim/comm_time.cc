@@ -27,6 +27,20 @@ void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* 
   }
 }
 
+namespace {
+
+// Makes a message alone take what was measured: `wire` seconds of S / b are the closed form's.
+void FollowMeasured(double bytes, double wire, double extra, MessageTime* time) {
+  if (time->measured == nullptr || bytes <= 0 || wire <= 0) return;
+  const SweepCurve::Parts parts = time->measured->curve.Split(bytes);
+  time->latency = extra + parts.latency;
+  time->wire_per_byte *= parts.wire / wire;
+  time->wire_inside *= parts.wire / wire;
+  time->floor_per_byte *= parts.wire / wire;
+}
+
+}  // namespace
+
 CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
                               const GroupShape& shape) const {
   const StackProfile& stack = *setting_.stack;
@@ -114,9 +128,10 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
   const Network unshared =
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, alone, use.bandwidth);
   const double root = std::sqrt(bytes);
-  double best = -1;
+  double best = -1, wire = 0;
   MessageTime result;
-  if (only.empty() && network.measured != nullptr) {
+  result.measured = FindMeasuredTime(collective, network, std::string(only));
+  if (only.empty() && result.measured == nullptr && network.measured != nullptr) {
     if (const auto time = network.measured->MeasuredCollective(Name(collective), shape.ranks, bytes))
       return Timed(collective, use.latency + *time);
   }
@@ -132,6 +147,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
                              ? 1.0 / (setting_.gpu->ring_efficiency * use.bandwidth.scaleup)
                              : result.wire_per_byte;
     result.floor_per_byte = floor.per_byte;
+    wire = bytes * line.per_byte;
   };
   for (const Algorithm& algorithm : Algorithms()) {
     if (only.empty() ? !algorithm.chosen_by_default : algorithm.name != only) continue;
@@ -150,6 +166,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
         "leave it out: the fastest is taken");
   }
   ORRERY_CHECK(best >= 0, "no algorithm for {} among {} ranks", Name(collective), shape.ranks);
+  FollowMeasured(bytes, wire, use.latency, &result);
   return result;
 }
 

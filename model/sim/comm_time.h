@@ -4,11 +4,14 @@
 // The algorithm and protocol are those that the closed form chooses. Of its time
 // a + g sqrt(S) + S / b, the first two go into a timer before the traffic; the traffic itself is
 // routed, and its size is divided by the share of the line rate that the algorithm reaches alone.
+// Where a sweep of the machine was measured, both follow from it: alone, the message takes that time.
 #pragma once
 
+#include <memory>
 #include <string_view>
 
 #include "model/collectives/algorithm.h"
+#include "model/collectives/measured.h"
 #include "model/cost/layer_table.h"
 #include "model/ir/op.h"
 #include "model/network/traffic.h"
@@ -22,6 +25,7 @@ struct MessageTime {
   double wire_per_byte = 1;   // bytes that the line carries per byte of S that the algorithm moves
   double wire_inside = 1;     // same, on scale-up links
   double floor_per_byte = 0;  // seconds per byte of S: faster it never goes, whatever the links
+  std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
 };
 
 // Between nodes, the line loses what links inside a node do not: lowers the weights of those, so

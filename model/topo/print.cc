@@ -105,6 +105,7 @@ std::string Header(const TopologySpec& spec, int64_t nodes) {
                                      BothUnits(node.nic_rate), BothUnits(summary.node_rate())));
   }
   text += Line("fabric", fmt::format("{}; profile {}", FabricText(spec), spec.fabric_profile));
+  if (!spec.collectives.empty()) text += Line("measured", "collectives " + spec.collectives);
   if (nodes > 1) {
     text += Line("bisection",
                  fmt::format("{} between {} and {} nodes", BothUnits(Bisection(spec, nodes)),

@@ -84,6 +84,7 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   spec.evidence = root.Choice("evidence", std::span<const std::pair<const char*, char>>(kEvidence));
   spec.gpu = ReadProfileId(root, "gpu", "gpu");
   spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
+  spec.collectives = root.String("collectives", "");
   spec.cores = root.Integer("cores", 1, kMostCores, 0);
   ReadSoftware(root, &spec);
   ReadCounts(root, &spec);

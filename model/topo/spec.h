@@ -82,6 +82,7 @@ struct TopologySpec {
   char evidence = 'C';  // A: several primary sources agree, B: one source, C: assumed in part
   std::string gpu;      // id of calib/profiles/gpu, path of a profile, or kUnknownGpu
   std::string fabric_profile;  // id of calib/profiles/fabric
+  std::string collectives;     // measured there: id of calib/profiles/collectives, or a file
   // Ranks are processes on so many cores of one machine, whatever node they are on, and share them;
   // 0: every rank has a processor of its own.
   int64_t cores = 0;

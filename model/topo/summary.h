@@ -16,6 +16,7 @@ struct ClusterSummary {
   std::string name;
   std::string gpu;  // kUnknownGpu: refuse to plan until the user names one
   std::string fabric_profile;
+  std::string collectives;  // as TopologySpec
   int64_t nodes = 0;
   int gpus_per_node = 0;  // in use
   IntraLink intra = IntraLink::kNone;

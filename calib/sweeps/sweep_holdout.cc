@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leaves parts of sweeps out and predicts them.
+#include "calib/sweeps/sweep_holdout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/collectives/measured.h"
+#include "model/cost/measured_collectives.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
+constexpr double kFourSizes[] = {8, 128 * kKiB, 2 * kMiB, 64 * kMiB};
+constexpr std::pair<const char*, SweepHoldout> kHoldoutNames[] = {
+    {"none", SweepHoldout::kNone},
+    {"point", SweepHoldout::kPoint},
+    {"collective", SweepHoldout::kCollective},
+    {"ranks", SweepHoldout::kRanks},
+    {"four-points", SweepHoldout::kFourPoints}};
+
+HeldOutSweep Predicted(const MeasuredRuns& sweep, const std::string& from,
+                       const SweepCurve& curve) {
+  HeldOutSweep out{sweep.name + from, sweep.nodes, {}};
+  for (const SweepPoint& point : sweep.points)
+    out.points.push_back({point.bytes, std::log(curve.Time(point.bytes) / point.seconds)});
+  return out;
+}
+
+std::optional<HeldOutSweep> WithoutMeasurement(const MeasuredRuns& sweep,
+                                               const TopologySpec* topology) {
+  HeldOutSweep out{sweep.name, sweep.nodes, {}};
+  for (const SweepPoint& point : sweep.points) {
+    const auto time = ModelTime(sweep, topology, point.bytes);
+    if (!time) return std::nullopt;
+    out.points.push_back({point.bytes, std::log(*time / point.seconds)});
+  }
+  return out;
+}
+
+std::optional<HeldOutSweep> WithoutEachPoint(const MeasuredRuns& sweep,
+                                             const TopologySpec* topology) {
+  if (sweep.points.front().bytes == sweep.points.back().bytes) return std::nullopt;
+  HeldOutSweep out{sweep.name, sweep.nodes, {}};
+  const std::vector<double> errors = LeavePointsOut(sweep.points, PriorOf(sweep, topology), {});
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    out.points.push_back({sweep.points[i].bytes, errors[i]});
+  return out;
+}
+
+std::optional<HeldOutSweep> FromFourPoints(const MeasuredRuns& sweep,
+                                           const TopologySpec* topology) {
+  std::vector<SweepPoint> four;
+  MeasuredRuns others = sweep;
+  others.points.clear();
+  for (const SweepPoint& point : sweep.points) {
+    const bool kept = std::ranges::find(kFourSizes, point.bytes) != std::end(kFourSizes);
+    (kept ? four : others.points).push_back(point);
+  }
+  if (four.size() != std::size(kFourSizes) || others.points.empty()) return std::nullopt;
+  return Predicted(others, "", FitCurve(four, PriorOf(sweep, topology)).curve);
+}
+
+void FromOtherCollectives(const MeasuredRuns& sweep, const std::vector<MeasuredRuns>& sweeps,
+                          const MachineTopologies& topologies, std::vector<HeldOutSweep>* out) {
+  const TopologySpec* topology = topologies.Find(sweep.machine);
+  const std::string algorithm = AlgorithmOf(sweep, topology);
+  if (algorithm != "ring" || sweep.ranks < 2) return;
+  for (const MeasuredRuns& other : sweeps) {
+    if (other.machine != sweep.machine || other.collective == sweep.collective ||
+        other.ranks != sweep.ranks || other.nodes != sweep.nodes ||
+        AlgorithmOf(other, topology) != algorithm)
+      continue;
+    const SweepCurve curve = FitCurve(other.points, PriorOf(other, topology)).curve;
+    out->push_back(
+        Predicted(sweep, fmt::format(" from {}", other.collective),
+                  ForCollective(curve, other.collective, sweep.collective, sweep.ranks)));
+  }
+}
+
+std::optional<HeldOutSweep> FromOtherRanks(const MeasuredRuns& sweep,
+                                           const std::vector<MeasuredRuns>& sweeps,
+                                           const MachineTopologies& topologies) {
+  const TopologySpec* topology = topologies.Find(sweep.machine);
+  const auto fits = [&](const MeasuredRuns& one) {
+    return one.collective == "all_reduce" && one.nodes == 1 && one.ranks > 1 &&
+           one.machine == sweep.machine && RingsOf(topology, one.ranks) > 0 &&
+           AlgorithmOf(one, topology) == "ring";
+  };
+  if (!fits(sweep)) return std::nullopt;
+  std::vector<NodeSweep> others;
+  for (const MeasuredRuns& other : sweeps) {
+    if (fits(other) && other.ranks != sweep.ranks)
+      others.push_back({other.ranks, RingsOf(topology, other.ranks), other.points});
+  }
+  if (others.empty()) return std::nullopt;
+  NodeRingForm form = FitNodeForm(others).form;
+  form.residuals = ResidualsNear(form, others, sweep.ranks);
+  return Predicted(sweep, fmt::format(" from {} other numbers of ranks", others.size()),
+                   form.CurveOf(sweep.ranks, RingsOf(topology, sweep.ranks)));
+}
+
+std::string Cells(const BandErrors& errors) {
+  std::string text;
+  for (const BandError& band : errors.bands) {
+    const auto mean = band.mean();
+    text += mean ? fmt::format("{:>9.1f} ({:>3})", 100 * *mean, band.points)
+                 : fmt::format("{:>15}", "-");
+  }
+  return text;
+}
+
+}  // namespace
+
+SweepHoldout ParseSweepHoldout(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& [name, holdout] : kHoldoutNames) {
+    if (text == name) return holdout;
+    names.emplace_back(name);
+  }
+  throw InputError(fmt::format("--holdout {}: cannot be left out of sweeps", text),
+                   SuggestName(text, names));
+}
+
+const char* NameOf(SweepHoldout holdout) {
+  for (const auto& [name, value] : kHoldoutNames) {
+    if (value == holdout) return name;
+  }
+  return "";
+}
+
+std::string WhatIsLeftOut(SweepHoldout holdout) {
+  switch (holdout) {
+    case SweepHoldout::kNone:
+      return "nothing was measured: closed form with class constants, a guess";
+    case SweepHoldout::kPoint:
+      return "one size at a time left out, predicted from the rest of its sweep";
+    case SweepHoldout::kCollective:
+      return "a sweep left out, predicted from another collective of the same algorithm there";
+    case SweepHoldout::kRanks:
+      return "a sweep left out, predicted from other numbers of ranks of that node";
+    case SweepHoldout::kFourPoints:
+      return "all sizes left out but 8 B, 128 KiB, 2 MiB and 64 MiB";
+  }
+  return "";
+}
+
+std::vector<HeldOutSweep> HoldOut(SweepHoldout holdout, const std::vector<MeasuredRuns>& sweeps,
+                                  const MachineTopologies& topologies) {
+  std::vector<HeldOutSweep> out;
+  for (const MeasuredRuns& sweep : sweeps) {
+    const TopologySpec* topology = topologies.Find(sweep.machine);
+    std::optional<HeldOutSweep> one;
+    switch (holdout) {
+      case SweepHoldout::kNone:
+        one = WithoutMeasurement(sweep, topology);
+        break;
+      case SweepHoldout::kPoint:
+        one = WithoutEachPoint(sweep, topology);
+        break;
+      case SweepHoldout::kCollective:
+        FromOtherCollectives(sweep, sweeps, topologies, &out);
+        break;
+      case SweepHoldout::kRanks:
+        one = FromOtherRanks(sweep, sweeps, topologies);
+        break;
+      case SweepHoldout::kFourPoints:
+        one = FromFourPoints(sweep, topology);
+        break;
+    }
+    if (one) out.push_back(std::move(*one));
+  }
+  return out;
+}
+
+std::optional<double> BandError::mean() const {
+  if (points == 0) return std::nullopt;
+  return sum / points;
+}
+
+void BandErrors::Add(const HeldOutPoint& point) {
+  BandError& band = bands[SizeBand(point.bytes)];
+  band.sum += std::abs(std::exp(point.error) - 1);
+  ++band.points;
+}
+
+std::string RenderHoldOut(SweepHoldout holdout, const std::vector<HeldOutSweep>& sweeps) {
+  std::string text = fmt::format("{}; mean |error| in % (points)\n{:<64}{:>15}{:>15}{:>15}\n",
+                                 WhatIsLeftOut(holdout), "sweep", SizeBandName(0), SizeBandName(1),
+                                 SizeBandName(2));
+  BandErrors all, one_node, several;
+  for (const HeldOutSweep& sweep : sweeps) {
+    BandErrors errors;
+    for (const HeldOutPoint& point : sweep.points) {
+      errors.Add(point);
+      all.Add(point);
+      (sweep.nodes == 1 ? one_node : several).Add(point);
+    }
+    text += fmt::format("{:<64}{}\n", sweep.name, Cells(errors));
+  }
+  if (sweeps.empty()) return text + "no sweep to which this applies\n";
+  text += fmt::format("{:<64}{}\n", "one node", Cells(one_node));
+  text += fmt::format("{:<64}{}\n", "several nodes", Cells(several));
+  return text + fmt::format("{:<64}{}\n", "all points", Cells(all));
+}
+
+}  // namespace orrery
