@@ -3,6 +3,7 @@
 #include "calib/import/kernel_csv.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -116,6 +117,17 @@ class KernelRow {
   KernelSample sample_;
 };
 
+// 0: an empty cell.
+std::string Whole(int64_t value) { return value == 0 ? "" : std::to_string(value); }
+std::string Amount(double value) { return value == 0 ? "" : fmt::format("{}", value); }
+
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
 }  // namespace
 
 const char* Name(KernelKind kind) { return kKinds[static_cast<std::size_t>(kind)].first; }
@@ -141,6 +153,25 @@ std::vector<KernelSample> ReadKernelCsv(const SourcePtr& source) {
     diagnostics.Error({source, 0, 0}, "no timed operation in it", "a row per operation");
   diagnostics.ThrowIfAny();
   return samples;
+}
+
+std::string KernelCsv(const std::vector<KernelSample>& samples, const std::string& script) {
+  std::string text = fmt::format("{}\n", fmt::join(KernelColumns(), ","));
+  for (const KernelSample& s : samples) {
+    const bool attention = s.kind == KernelKind::kAttention;
+    const bool batched = attention || s.kind == KernelKind::kGemm;
+    text += fmt::format("{},{},{},{},{},{},{},{},", s.date, script, Quoted(s.device), s.driver,
+                        Quoted(s.library), Amount(s.sm_mhz), Name(s.kind), s.op);
+    text += fmt::format("{},{},{},{},", Whole(s.m), Whole(s.n), Whole(s.k),
+                        Whole(batched ? s.batch : 0));
+    text +=
+        fmt::format("{},{},{},{},{},{},", Whole(s.heads), Whole(s.kv_heads), Whole(s.seq_q),
+                    Whole(s.seq_kv), Whole(s.head_dim), attention ? (s.causal ? "1" : "0") : "");
+    text += fmt::format("{},{},{},{},{},{},{},{},{},\n", s.dtype, s.epilogue, s.algorithm,
+                        Amount(s.bytes), Amount(s.flops), Amount(s.seconds), Amount(s.low_s),
+                        Amount(s.high_s), Whole(s.calls));
+  }
+  return text;
 }
 
 }  // namespace orrery::measured

@@ -37,6 +37,9 @@ struct KernelSample {
 // Throws InputError with all that is wrong: a gemm without m, n, k, a time that is none.
 std::vector<KernelSample> ReadKernelCsv(const SourcePtr& source);
 
+// A file of these rows, which ReadKernelCsv reads back. `script` names what measured.
+std::string KernelCsv(const std::vector<KernelSample>& samples, const std::string& script);
+
 // The columns in the order in which this project writes them.
 const std::vector<std::string>& KernelColumns();
 

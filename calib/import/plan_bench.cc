@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "calib/import/nccl_log.h"
+#include "calib/measure/bench_command.h"
 #include "model/cli/bench_command.h"
 #include "model/cli/commands.h"
 #include "runtime/bench/measure_command.h"
@@ -30,6 +31,7 @@ cli::MeasuredLog ReadLog(const std::string& path) {
 }
 
 cli::Answer Bench(const cli::CommandLine& line) {
+  if (BenchesKernels(line)) return BenchKernels(line);
   const auto measure = [&](const cli::BenchFlags& flags) {
     if (flags.calibrate.given) return machine::Calibrate(flags);
     return bench::MeasureCollective(flags, line.words());

@@ -18,15 +18,14 @@ namespace {
 using ir::Attr;
 using ir::OpKind;
 
-constexpr int64_t kTokens = 8192;
 constexpr double kLargestWhole = 20e9;  // parameters of a model on one rank
 constexpr int kTensorRanks = 8;
 
-ir::Plan PlanOf(const LoadedModel& model) {
+ir::Plan PlanOf(const LoadedModel& model, int64_t tokens) {
   Workload work;
   work.seq_len = model.defaults.seq_len.value_or(model.spec.max_positions);
   Strategy strategy;
-  strategy.micro_batch = static_cast<int>(std::max<int64_t>(1, kTokens / work.seq_len));
+  strategy.micro_batch = static_cast<int>(std::max<int64_t>(1, tokens / work.seq_len));
   if (static_cast<double>(CountParameters(model.spec).total) > kLargestWhole)
     strategy.tp = kTensorRanks;
   work.global_batch = strategy.micro_batch;
@@ -95,9 +94,10 @@ void AddBlock(const ir::Block& block, std::map<DeviceShape, int64_t>* calls) {
 
 }  // namespace
 
-std::vector<ModelShape> ShapesOf(const LoadedModel& model, const std::string& name) {
+std::vector<ModelShape> ShapesOf(const LoadedModel& model, const std::string& name,
+                                 int64_t tokens) {
   std::map<DeviceShape, int64_t> calls;
-  for (const ir::Program& program : PlanOf(model).programs) {
+  for (const ir::Program& program : PlanOf(model, tokens).programs) {
     for (const ir::Block& block : program.blocks) AddBlock(block, &calls);
   }
   std::vector<ModelShape> shapes;

@@ -31,8 +31,11 @@ struct ModelShape {
   int64_t calls = 0;                // per micro-batch, most of any model
 };
 
-// `calls` of one model's shapes. Throws InputError when the model cannot be lowered.
-std::vector<ModelShape> ShapesOf(const LoadedModel& model, const std::string& name);
+inline constexpr int64_t kShapeTokens = 8192;
+// `calls` of one model's shapes, with sequences of about `tokens` in all. Throws InputError when
+// the model cannot be lowered.
+std::vector<ModelShape> ShapesOf(const LoadedModel& model, const std::string& name,
+                                 int64_t tokens = kShapeTokens);
 // All models of the catalogue; equal shapes once.
 std::vector<ModelShape> CatalogueShapes();
 // CSV with the columns of calib/measure/shapes.csv.

@@ -24,7 +24,7 @@ std::string ErrorOf(const std::string& text) {
 
 TEST(KernelCsv, ReadsTheSample) {
   const auto rows =
-      ReadKernelCsv(ReadSource(ORRERY_SOURCE_DIR "/calib/import/samples/kernels.csv"));
+      ReadKernelCsv(ReadSource(ORRERY_SOURCE_DIR "/calib/measure/samples/kernels.csv"));
   ASSERT_EQ(rows.size(), 5u);
   EXPECT_EQ(rows[0].kind, KernelKind::kGemm);
   EXPECT_EQ(rows[0].op, "nt");
@@ -66,10 +66,26 @@ TEST(KernelCsv, SaysWhatIsWrongWithItsLine) {
   EXPECT_THAT(ErrorOf("kind,op,dtype,m\n"), HasSubstr("seconds"));
 }
 
+TEST(KernelCsv, ReadsBackWhatItWrites) {
+  auto rows = ReadKernelCsv(ReadSource(ORRERY_SOURCE_DIR "/calib/measure/samples/kernels.csv"));
+  rows[0].device = "GPU, \"made\" up";
+  const auto again = ReadKernelCsv(Text(KernelCsv(rows, "plan bench")));
+  ASSERT_EQ(again.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(again[i].kind, rows[i].kind);
+    EXPECT_EQ(again[i].device, rows[i].device);
+    EXPECT_EQ(again[i].n, rows[i].n);
+    EXPECT_EQ(again[i].head_dim, rows[i].head_dim);
+    EXPECT_EQ(again[i].causal, rows[i].causal);
+    EXPECT_EQ(again[i].seconds, rows[i].seconds);
+    EXPECT_EQ(again[i].bytes, rows[i].bytes);
+  }
+}
+
 TEST(KernelCsv, WritesTheColumnsThatItReads) {
   std::string head;
   for (const std::string& column : KernelColumns()) head += (head.empty() ? "" : ",") + column;
-  const SourcePtr sample = ReadSource(ORRERY_SOURCE_DIR "/calib/import/samples/kernels.csv");
+  const SourcePtr sample = ReadSource(ORRERY_SOURCE_DIR "/calib/measure/samples/kernels.csv");
   EXPECT_EQ(sample->text.substr(0, sample->text.find('\n')), head);
 }
 

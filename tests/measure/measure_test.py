@@ -36,7 +36,7 @@ def quietly(call, *args):
 
 class Files(unittest.TestCase):
     def test_columns_are_those_that_the_readers_know(self):
-        with open(os.path.join(ROOT, "calib/import/samples/kernels.csv"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "calib/measure/samples/kernels.csv"), encoding="utf-8") as file:
             self.assertEqual(next(csv.reader(file)), table.KERNEL_COLUMNS)
         with open(os.path.join(ROOT, "calib/validate/case_row.cc"), encoding="utf-8") as file:
             needed = re.findall(r'"(\w+)"', file.read().split("kColumns = {")[1].split("}")[0])
