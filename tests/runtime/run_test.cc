@@ -165,7 +165,9 @@ TEST(PlanRun, TracesAsManyStepsAsAsked) {
   for (const json& event : trace["traceEvents"]) {
     const std::string name = event["name"];
     if (name.starts_with("ProfilerStep#")) steps[name] = {event["ts"], event["dur"]};
-    if (event["ph"] == "s") EXPECT_TRUE(arrows.insert({"s", event["id"]}).second);
+    if (event["ph"] == "s") {
+      EXPECT_TRUE(arrows.insert({"s", event["id"]}).second);
+    }
   }
   ASSERT_EQ(steps.size(), 3U);
   EXPECT_EQ(steps.begin()->first, "ProfilerStep#3");
