@@ -145,6 +145,21 @@ TEST(Section, IsReadAsItWasFitted) {
   EXPECT_EQ(read.Find("all_gather", "", 8, 1), nullptr);
 }
 
+TEST(Section, ShippedFilesAreReadAndTheirTimesGrow) {
+  const fs::path folder = fs::path(ORRERY_SOURCE_DIR) / "calib/profiles/collectives";
+  int read = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto section = LoadMeasuredCollectives(entry.path().string(), "");
+    ASSERT_FALSE(section->groups.empty()) << entry.path();
+    for (const GroupCurve& group : section->groups) {
+      EXPECT_LT(group.curve.Time(group.least_bytes), group.curve.Time(group.most_bytes));
+      EXPECT_FALSE(group.source.empty());
+      ++read;
+    }
+  }
+  EXPECT_GT(read, 10);
+}
+
 TEST(Section, BrokenFilesNameTheirPlaces) {
   const auto read = [](const std::string& text) {
     return ReadMeasuredCollectives(std::make_shared<Source>(Source{"broken.yaml", text}));
