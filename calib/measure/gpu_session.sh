@@ -14,7 +14,8 @@ usage='usage: calib/measure/gpu_session.sh COMMAND [FOLDER]
 
 Results go to $OUT (default: build-gpu/out), eight files at most.'
 root=$(dirname -- "$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")")
-pack=$root/build-gpu
+carried=$root/build-gpu  # what travels: one archive
+pack=$carried
 out=${OUT:-$pack/out}
 
 programs='plan plan-run plan-bench'
@@ -45,12 +46,18 @@ pack_all() {
     grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*|libcuda|libcudart|libcublas[^/]*|libcudnn[^/]*|libnccl|libnvrtc[^/]*)\.so' |
     while read -r library; do cp -L "$library" "$pack/lib/"; done
   rm -f "$pack/loads"
-  say "packed $(du -sh "$pack" | cut -f1) into build-gpu: $(cd "$pack/bin" && echo ./*)"
+  tar -czf "$carried/pack.tgz.part" -C "$pack" bin lib && rm -rf "${pack:?}/bin" "${pack:?}/lib" &&
+    mv "$carried/pack.tgz.part" "$carried/pack.tgz"
+  say "packed $(du -sh "$pack" | cut -f1) into build-gpu/pack.tgz:$wanted"
 }
 
 # Where this project's programs find libraries: packed ones, then CUDA's, then those that PyTorch brings.
 prepare_there() {
   mkdir -p "$out"
+  if [ -f "$carried/pack.tgz" ]; then
+    pack=${TMPDIR:-/tmp}/orrery-gpu
+    mkdir -p "$pack" && tar -xzf "$carried/pack.tgz" -C "$pack"
+  fi
   exec 3>>"$out/session.log"
   torch_libraries=$(python3 - 2>/dev/null <<'PYTHON'
 import glob, os, site, sys
@@ -128,8 +135,7 @@ show() {
     'sh calib/measure/gpu_session.sh first                 # there; copy $OUT to calib/data/DATE/ before the next' \
     'sh calib/measure/gpu_session.sh second' \
     'sh calib/measure/gpu_session.sh third' \
-    'plan validate calib/data/DATE/steps.csv               # here: the twin against whole steps' \
-    'plan calibrate calib/data/DATE/kernels.csv --gpu h200-sxm-141gb -o out'
+    'plan validate calib/data/DATE/steps.csv               # here: the twin against whole steps'
 }
 
 case "${1:-}" in
