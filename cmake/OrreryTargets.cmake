@@ -48,14 +48,17 @@ function(orrery_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
 endfunction()
 
-# orrery_test(NAME [LABEL unit|slow] SOURCES ... DEPS ...): one GoogleTest binary, registered as one
-# CTest entry. It finds the source tree in ORRERY_SOURCE_DIR.
+# orrery_test(NAME [LABEL unit|slow] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest binary,
+# registered as one CTest entry. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the
+# sources, those whose local names clash with others', kept out of unity builds.
 function(orrery_test name)
-  cmake_parse_arguments(A "" "LABEL" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(A "" "LABEL" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
+  set_source_files_properties(${A_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PRIVATE orrery_flags GTest::gtest_main GTest::gmock ${A_DEPS})
   target_compile_definitions(${name} PRIVATE ORRERY_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT A_LABEL)
     set(A_LABEL unit)

@@ -14,7 +14,7 @@
 namespace orrery {
 namespace {
 
-constexpr double kPlanted = 0.8;
+constexpr double kFastLayer = 0.8;
 
 // The sample's runs, each at its own depth and at half of it.
 std::vector<CaseRow> RowsOfTwoDepths() {
@@ -32,7 +32,7 @@ std::vector<CaseRow> RowsOfTwoDepths() {
 
 struct Made {
   std::vector<CaseRow> rows;
-  std::string shape;  // whose layers take kPlanted times the formulas
+  std::string shape;  // whose layers take kFastLayer times the formulas
 };
 
 Made RowsMadeWithOneFastShape() {
@@ -41,7 +41,7 @@ Made RowsMadeWithOneFastShape() {
   const CaseSource source(made.rows, {}, &store);
   const Observation& chosen = source.observations().front();
   made.shape = chosen.shape;
-  store.Set(ProfileLayer::kStack, chosen.stack, kLayerPrefix + chosen.shape, kPlanted);
+  store.Set(ProfileLayer::kStack, chosen.stack, kLayerPrefix + chosen.shape, kFastLayer);
   std::vector<int> all;
   for (std::size_t i = 0; i < made.rows.size(); ++i) all.push_back(static_cast<int>(i));
   std::vector<double> times;
@@ -60,7 +60,7 @@ TEST(MeasuredLayers, AreRecoveredAndCarryOverToAnotherDepth) {
   ASSERT_GE(result.constants.size(), 2U);
   for (const FittedConstant& layer : result.constants) {
     const bool planted = layer.parameter.shape == made.shape;
-    EXPECT_NEAR(layer.after, planted ? kPlanted : 1.0, 0.02) << layer.parameter.shape;
+    EXPECT_NEAR(layer.after, planted ? kFastLayer : 1.0, 0.02) << layer.parameter.shape;
   }
   for (double error : LeaveGroupsOut(evidence, Holdout::kModel, &fitter))
     EXPECT_NEAR(error, 0, 0.02);
@@ -68,7 +68,7 @@ TEST(MeasuredLayers, AreRecoveredAndCarryOverToAnotherDepth) {
   ASSERT_EQ(files.size(), 1U);
   const auto factors =
       ReadLayerFactors(std::make_shared<Source>(Source{"layer.yaml", files.begin()->second}));
-  EXPECT_NEAR(factors.at(made.shape), kPlanted, 0.02);
+  EXPECT_NEAR(factors.at(made.shape), kFastLayer, 0.02);
 }
 
 TEST(MeasuredLayers, NeedTwoModelsOfOneShape) {
