@@ -119,7 +119,7 @@ TypedCall Rounded(TypedCall typed, Dtype storage) {
 
 std::vector<Vector> RunReference(const TypedCall& typed) { return RunOp(typed.call); }
 
-std::vector<Vector> RunCpu(const TypedCall& typed, Dtype storage) {
+std::vector<Vector> RunTyped(const TypedCall& typed, Dtype storage, const RunPacked& run) {
   const OpCall& call = typed.call;
   ir::Op op;
   op.kind = call.kind;
@@ -133,10 +133,14 @@ std::vector<Vector> RunCpu(const TypedCall& typed, Dtype storage) {
   for (Stored& s : out) outs.push_back({s.bytes.data(), s.n, s.dtype});
   for (Stored& s : in) ins.push_back({s.bytes.data(), s.n, s.dtype});
   for (const auto& [o, i] : call.shared) ins[i] = outs[o];
-  cpu::KernelFor(op.kind)({op, outs, ins, call.coords, call.step, call.unit, call.params, 1, call.first_sample});
+  run({op, outs, ins, call.coords, call.step, call.unit, call.params, 1, call.first_sample});
   std::vector<Vector> results;
   for (const Stored& s : out) results.push_back(Unpack(s));
   return results;
+}
+
+std::vector<Vector> RunCpu(const TypedCall& typed, Dtype storage) {
+  return RunTyped(typed, storage, cpu::KernelFor(typed.call.kind));
 }
 
 double RelativeError(const Vector& a, const Vector& b) {

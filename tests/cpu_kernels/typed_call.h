@@ -2,10 +2,12 @@
 // Test support: one op call with storage types, run by the reference in double and by the CPU kernels.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "model/ir/plan.h"
+#include "runtime/device/cpu/kernels.h"
 #include "tests/interpreter/op_runner.h"
 
 namespace orrery {
@@ -33,6 +35,9 @@ std::vector<TypedCall> AllCases();
 TypedCall Rounded(TypedCall typed, ir::Dtype storage);
 std::vector<Vector> RunReference(const TypedCall& typed);
 std::vector<Vector> RunCpu(const TypedCall& typed, ir::Dtype storage);
+// Likewise by anything that runs an op on packed operands in host memory.
+using RunPacked = std::function<void(const cpu::KernelArgs&)>;
+std::vector<Vector> RunTyped(const TypedCall& typed, ir::Dtype storage, const RunPacked& run);
 
 // Largest |a - b| over the largest |b|; infinity where sizes or NaN differ.
 double RelativeError(const Vector& a, const Vector& b);

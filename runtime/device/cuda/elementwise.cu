@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise ops: eight elements per thread.
+#include "runtime/device/cuda/ops.h"
+
+namespace orrery::cuda {
+namespace {
+
+using ir::Attr;
+
+constexpr int kThreads = 256;
+
+// Hendrycks and Gimpel 2016, tanh form: x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+constexpr float kGeluSlope = 2.0f * 0.797884560802865f, kGeluCubic = 0.044715f;
+
+__device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+struct GeluOf {
+  __device__ float operator()(float x) const { return x * Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * x * x)); }
+};
+struct ReluOf {
+  __device__ float operator()(float x) const { return x <= 0.0f ? 0.0f : x; }
+};
+struct TanhOf {
+  __device__ float operator()(float x) const { return tanhf(x); }
+};
+
+struct Sum {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+struct GeluSlopeOf {
+  __device__ float operator()(float dy, float x) const {
+    const float square = x * x, s = Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * square));
+    return dy * (s + x * s * (1.0f - s) * (kGeluSlope * (1.0f + 3.0f * kGeluCubic * square)));
+  }
+};
+struct ReluSlopeOf {  // NaN passes
+  __device__ float operator()(float dy, float x) const { return x <= 0.0f ? 0.0f : x > 0.0f ? dy : x; }
+};
+struct TanhSlopeOf {
+  __device__ float operator()(float dy, float y) const { return dy * (1.0f - y * y); }
+};
+
+// The eight elements of this thread: first one and count.
+struct Share {
+  int64_t first;
+  int count;
+};
+__device__ inline Share ShareOf(int64_t n) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWide;
+  return {first, first < n ? Least(kWide, n - first) : 0};
+}
+
+template <typename F>
+__global__ void MapKernel(Ref x, Ref y, int64_t n, bool wide, F f) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  float v[kWide];
+  LoadSome(x, s.first, s.count, wide, v);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) v[k] = f(v[k]);
+  StoreSome(y, s.first, s.count, wide, v);
+}
+
+template <typename F>
+__global__ void MapTwoKernel(Ref x, Ref y, Ref z, int64_t n, bool wide, F f) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  float a[kWide], b[kWide];
+  LoadSome(x, s.first, s.count, wide, a);
+  LoadSome(y, s.first, s.count, wide, b);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) a[k] = f(a[k], b[k]);
+  StoreSome(z, s.first, s.count, wide, a);
+}
+
+// Pairs (gate, up): sixteen elements to eight, and back.
+__global__ void SwigluKernel(Ref x, Ref y, int64_t n, bool wide) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  float v[2 * kWide], out[kWide];
+  LoadSome(x, 2 * s.first, Least(kWide, 2 * s.count), wide, v);
+  LoadSome(x, 2 * s.first + kWide, s.count > kWide / 2 ? 2 * s.count - kWide : 0, wide, v + kWide);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) out[k] = v[2 * k] * Sigmoid(v[2 * k]) * v[2 * k + 1];
+  StoreSome(y, s.first, s.count, wide, out);
+}
+
+__global__ void SwigluBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  const int low = Least(kWide, 2 * s.count), high = s.count > kWide / 2 ? 2 * s.count - kWide : 0;
+  float v[2 * kWide], grad[kWide];
+  LoadSome(dy, s.first, s.count, wide, grad);
+  LoadSome(x, 2 * s.first, low, wide, v);
+  LoadSome(x, 2 * s.first + kWide, high, wide, v + kWide);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) {
+    const float gate = v[2 * k], up = v[2 * k + 1], sigmoid = Sigmoid(gate);
+    v[2 * k] = grad[k] * up * sigmoid * (1.0f + gate * (1.0f - sigmoid));
+    v[2 * k + 1] = grad[k] * gate * sigmoid;
+  }
+  StoreSome(dx, 2 * s.first, low, wide, v);
+  StoreSome(dx, 2 * s.first + kWide, high, wide, v + kWide);
+}
+
+__global__ void CopyKernel(const uint8_t* from, uint8_t* to, int64_t bytes, bool wide) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
+  if (wide && at + 16 <= bytes) {
+    *reinterpret_cast<Quad*>(to + at) = *reinterpret_cast<const Quad*>(from + at);
+    return;
+  }
+  for (int64_t i = at; i < at + 16 && i < bytes; ++i) to[i] = from[i];
+}
+
+__global__ void ZeroKernel(uint8_t* to, int64_t bytes, bool wide) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
+  if (wide && at + 16 <= bytes) {
+    *reinterpret_cast<Quad*>(to + at) = Quad{{0, 0, 0, 0}};
+    return;
+  }
+  for (int64_t i = at; i < at + 16 && i < bytes; ++i) to[i] = 0;
+}
+
+bool IsQuad(const void* x, const void* y) {
+  return reinterpret_cast<uintptr_t>(x) % 16 == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0;
+}
+
+template <typename F>
+void Map(OpFrame& f, F body) {
+  const int64_t n = f.Size(Attr::kElements);
+  const Ref x = f.In(0, n), y = f.Out(0, n);
+  Launch(f.queue, MapKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}), body);
+}
+
+template <typename F>
+void MapTwo(OpFrame& f, int64_t n, F body) {
+  const Ref x = f.In(0, n), y = f.In(1, n), z = f.Out(0, n);
+  Launch(f.queue, MapTwoKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, z, n, IsWide({x, y, z}), body);
+}
+
+}  // namespace
+
+void Zero(OpFrame& f) {
+  const cpu::Operand& x = f.RawOut(0, f.OutSize(0));
+  const int64_t bytes = x.n * ir::DtypeBytes(x.dtype);
+  Launch(f.queue, ZeroKernel, Blocks(bytes, kThreads * 16), kThreads, 0, static_cast<uint8_t*>(x.data), bytes,
+         IsQuad(x.data, x.data));
+}
+
+void Slice(OpFrame& f) {
+  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n, whole = f.InSize(0);
+  const cpu::Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
+  if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+  if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
+  const int64_t width = ir::DtypeBytes(x.dtype);
+  const uint8_t* from = static_cast<const uint8_t*>(x.data) + first * width;
+  Launch(f.queue, CopyKernel, Blocks(n * width, kThreads * 16), kThreads, 0, from, static_cast<uint8_t*>(y.data),
+         n * width, IsQuad(from, y.data));
+}
+
+void Add(OpFrame& f) { MapTwo(f, f.OutSize(0), Sum()); }
+void Gelu(OpFrame& f) { Map(f, GeluOf()); }
+void GeluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), GeluSlopeOf()); }
+void Relu(OpFrame& f) { Map(f, ReluOf()); }
+void ReluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), ReluSlopeOf()); }
+void Tanh(OpFrame& f) { Map(f, TanhOf()); }
+void TanhBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), TanhSlopeOf()); }
+
+void Swiglu(OpFrame& f) {
+  const int64_t n = f.Size(Attr::kElements);
+  const Ref x = f.In(0, 2 * n), y = f.Out(0, n);
+  Launch(f.queue, SwigluKernel, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}));
+}
+
+void SwigluBackward(OpFrame& f) {
+  const int64_t n = f.Size(Attr::kElements);
+  const Ref dy = f.In(0, n), x = f.In(1, 2 * n), dx = f.Out(0, 2 * n);
+  Launch(f.queue, SwigluBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n, IsWide({dy, x, dx}));
+}
+
+}  // namespace orrery::cuda
