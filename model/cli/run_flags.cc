@@ -8,7 +8,7 @@ namespace orrery::cli {
 
 RunFlags::RunFlags()
     : set("run [PLAN] [flags]",
-          "Really trains: executes a plan on CPU ranks, one thread each. The plan is a text that "
+          "Really trains: executes a plan on CPU ranks, one thread each, or on GPUs. The plan is a text that "
           "`plan show --ir` printed, or is made from --model and a layout. Ranks are started by "
           "this command (-n 4), or by mpirun, srun or a batch system around it.",
           {"plan run --model linear-20-1 --steps 20",
@@ -22,6 +22,9 @@ RunFlags::RunFlags()
   set.Value(&comm, "--comm", "KIND",
             "mpi (processes; default where it is there) or local (threads of one process)",
             Words::kList, {"mpi", "local"});
+  set.Value(&device, "--device", "KIND",
+            "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
+            {"cpu", "cuda"});
   set.Value(&steps, "--steps", "N", "training steps (default 10)");
   set.Value(&seed, "--seed", "N", "other initial weights and samples (default 1)");
   set.Value(&data, "--data", "FILE",

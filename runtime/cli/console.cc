@@ -20,10 +20,16 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
   text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
                       host, job.over_mpi ? "mpi" : "local threads", job.layout.empty() ? "" : ": ",
                       job.layout);
-  return text +
-         fmt::format("arena of rank 0 {}, peak of a core {} (matrix products, measured), data {}\n",
-                     Format(Bytes{static_cast<double>(arena_bytes)}),
-                     Format(FlopsPerSecond{peak_flops_per_s}), job.data);
+  std::string yardstick = "of a core " + Format(FlopsPerSecond{peak_flops_per_s}) +
+                          " (matrix products, measured)";
+  if (job.on_cuda) {
+    yardstick = fmt::format("of a {} {}", job.gpu,
+                            peak_flops_per_s > 0
+                                ? Format(FlopsPerSecond{peak_flops_per_s}) + " (bf16, data sheet)"
+                                : "unknown");
+  }
+  return text + fmt::format("arena of rank 0 {}, peak {}, data {}\n",
+                            Format(Bytes{static_cast<double>(arena_bytes)}), yardstick, job.data);
 }
 
 constexpr double kInputBound = 0.05;  // share of a step from which on input is worth a word

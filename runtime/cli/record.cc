@@ -120,6 +120,7 @@ double InputShare(const std::vector<RankPart>& parts) {
 }
 
 double Mfu(const RunJob& job, double seconds, double peak_flops_per_s) {
+  if (!(peak_flops_per_s > 0)) return 0;  // unknown
   return job.facts.flops / (seconds * static_cast<double>(job.ranks()) * peak_flops_per_s);
 }
 

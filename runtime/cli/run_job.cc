@@ -121,14 +121,16 @@ void VerifyPlan(const RunJob& job) {
   throw InputError(std::move(list));
 }
 
-// An arena that does not fit would end in a killed process, most likely somebody else's.
-void CheckMemory(const RunJob& job, const launch::MpiPlace& place) {
+double LargestArena(const ir::Plan& plan) {
   double largest = 0;
-  for (const ir::Program& program : job.plan.programs) {
-    largest =
-        std::max(largest, static_cast<double>(ir::ComputeLayout(job.plan, program).arena_bytes));
+  for (const ir::Program& program : plan.programs) {
+    largest = std::max(largest, static_cast<double>(ir::ComputeLayout(plan, program).arena_bytes));
   }
-  const int64_t here = place.size > 0 ? place.on_host : job.ranks();
+  return largest;
+}
+
+// An arena that does not fit would end in a killed process, most likely somebody else's.
+void CheckMemory(double largest, int64_t here) {
   const double needed = largest * static_cast<double>(here), free = launch::FreeMemory();
   if (free == 0 || needed <= free) return;
   throw InputError(fmt::format("{} rank{} on this machine need {}, and {} are free", here,
@@ -185,7 +187,10 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
   job.over_mpi = OverMpi(flags->comm, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
   VerifyPlan(job);
-  CheckMemory(job, place);
+  const int64_t here = place.size > 0 ? place.on_host : job.ranks();
+  const double arena = LargestArena(job.plan);
+  ReadDeviceFlag(*flags, here, arena, &job);
+  if (!job.on_cuda) CheckMemory(arena, here);
   job.facts = launch::FactsOf(job.plan);
   job.digest = ir::Digest(job.plan);
   ReadDataFlags(*flags, &job);

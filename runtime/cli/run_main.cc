@@ -9,6 +9,7 @@
 
 #include "model/cli/commands.h"
 #include "runtime/cli/console.h"
+#include "runtime/cli/device.h"
 #include "runtime/cli/event_hook.h"
 #include "runtime/cli/observe.h"
 #include "runtime/cli/profile.h"
@@ -52,6 +53,9 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   options.steps = job.steps;
   options.execute.seed = job.seed;
   options.execute.deadline_s = job.timeout_s;
+  options.execute.marks = job.profile || !outcome->observer.trace_file.empty();
+  const auto accelerator = OpenAccelerator(job, endpoint->rank());
+  options.execute.accelerator = accelerator.get();
   RankObserver hook(job, endpoint, observer);
   snapshot::SnapshotHook snapshots(SnapshotOptions(job, observer->quiet), endpoint, data.get());
   EventHook events(job, endpoint, observer->peak_flops_per_s);
@@ -109,7 +113,8 @@ Answer RunCommand(const CommandLine& line) {
   observer.quiet = flags.json.given && flags.json.text.empty();
   observer.trace_file = flags.trace.text;
   observer.trace_steps = job.trace_steps;
-  if (place.rank == 0) observer.peak_flops_per_s = launch::MeasurePeak();
+  if (place.rank == 0)
+    observer.peak_flops_per_s = job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
   if (!(job.over_mpi ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
     return {ExitCode::kFailure, ""};
   if (place.rank != 0) return {};

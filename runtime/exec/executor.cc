@@ -45,15 +45,16 @@ Collective CollectiveOf(const Task& task, const cpu::Operand& out, const cpu::Op
 
 Executor::Executor(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* data,
                    const ExecuteOptions& options)
-    : image_(MakeRankImage(plan, endpoint->rank())),
+    // Poison, 0xff..: a NaN in every floating type.
+    : image_(MakeRankImage(plan, endpoint->rank(), options.accelerator, options.poison ? 0xff : 0)),
       endpoint_(endpoint),
+      accelerator_(options.accelerator),
       data_(data),
       options_(options) {
-  if (options.poison)  // 0xff..: a NaN in every floating type
-    std::memset(image_.arena.get(), 0xff, At(image_.layout.arena_bytes));
   Initialise(&image_, options.seed, options.initial_loss_scale);
+  Push();
   comm::Wait(endpoint, endpoint->Barrier().get(), options.deadline_s, "all ranks to be ready");
-  for (const Line& line : image_.lines) lines_.push_back(endpoint->Join(line.key, line.members));
+  for (const Line& line : image_.lines) lines_.push_back(endpoint_->Join(line.key, line.members));
   loss_ = image_.StepView("loss");
   gradient_norm_ = image_.StepView("gnorm");
   for (const Task& task : image_.tasks) {
@@ -83,6 +84,10 @@ StepResult Executor::Step() {
       Idle(before);
     }
   }
+  if (accelerator_ != nullptr) {
+    FinishOnDevice();
+    if (options_.marks) ReadMarks(begin);
+  }
   return Result(begin, Now());
 }
 
@@ -93,6 +98,8 @@ void Executor::BeginStep() {
   for (Stream& stream : streams_) stream = Stream{};
   left_ = image_.tasks.size();
   scale_used_ = ReadScalar(loss_scale_, 1);
+  if (accelerator_ != nullptr && options_.marks)
+    accelerator_->Mark(2 * static_cast<int>(image_.tasks.size()), 0);
   idle_since_ = compute_ns_ = communicate_ns_ = wait_ns_ = load_ns_ = 0;
 }
 
@@ -126,9 +133,17 @@ bool Executor::MoveStream(std::size_t s) {
 void Executor::StartCommunication(Stream* stream, int32_t id) {
   const Task& task = image_.tasks[At(id)];
   spans_[At(id)].begin = Now();
+  void* on = nullptr;
+  if (accelerator_ != nullptr) {
+    AwaitOthers(task);
+    on = accelerator_->StreamHandle(task.op->stream);
+    endpoint_->SetStream(on);
+  }
   if (task.line >= 0) {
-    stream->operation = lines_[At(task.line)]->Start(CollectiveOf(
-        task, image_.operands[At(task.out_begin)], image_.operands[At(task.in_begin)]));
+    Collective collective = CollectiveOf(task, image_.operands[At(task.out_begin)],
+                                         image_.operands[At(task.in_begin)]);
+    collective.stream = on;
+    stream->operation = lines_[At(task.line)]->Start(collective);
   } else {
     const bool sends = task.op->kind == OpKind::kSend;
     const cpu::Operand& x = image_.operands[At(sends ? task.in_begin : task.out_begin)];
@@ -136,11 +151,17 @@ void Executor::StartCommunication(Stream* stream, int32_t id) {
     stream->operation = sends ? endpoint_->Send(task.peer, task.channel, x.data, bytes)
                               : endpoint_->Receive(task.peer, task.channel, x.data, bytes);
   }
+  if (accelerator_ != nullptr) endpoint_->SetStream(nullptr);  // what others send lies on the host
   stream->active = id;
 }
 
 void Executor::Finish(Stream* stream, int32_t id, int64_t now) {
   spans_[At(id)].end = now;
+  if (accelerator_ != nullptr) {
+    const Task& task = image_.tasks[At(id)];
+    if (options_.marks) accelerator_->Mark(2 * id + 1, task.op->stream);
+    if (task.event >= 0) accelerator_->Record(task.event, task.op->stream);
+  }
   done_[At(id)] = 1;
   --left_;
   ++stream->next;
@@ -165,19 +186,21 @@ int32_t Executor::NextCompute() const {
 void Executor::RunCompute(int32_t id) {
   const Task& task = image_.tasks[At(id)];
   const int64_t begin = Now();
+  if (accelerator_ != nullptr) AwaitOthers(task);
   if (task.kernel == nullptr) {
     Load(task);
   } else {
     const cpu::Operand* all = image_.operands.data();
-    task.kernel({*task.op,
-                 {all + task.out_begin, all + task.in_begin},
-                 {all + task.in_begin, all + task.in_end},
-                 image_.coords,
-                 step_,
-                 task.unit,
-                 image_.plan->params,
-                 options_.seed,
-                 task.first_sample});
+    const cpu::KernelArgs args{*task.op,
+                               {all + task.out_begin, all + task.in_begin},
+                               {all + task.in_begin, all + task.in_end},
+                               image_.coords,
+                               step_,
+                               task.unit,
+                               image_.plan->params,
+                               options_.seed,
+                               task.first_sample};
+    accelerator_ == nullptr ? task.kernel(args) : accelerator_->Run(args, task.op->stream);
   }
   const int64_t end = Now();
   spans_[At(id)].begin = begin;
@@ -193,7 +216,56 @@ void Executor::Load(const Task& task) {
     place.first_position = image_.coords.at(At(axis)) * task.op->attrs.Int(Attr::kSeq);
   samples_.resize(At(out.n));
   data_->Load(*task.op, place, samples_);
-  FromNumbers(samples_, out);
+  if (accelerator_ == nullptr) return FromNumbers(samples_, out);
+  staged_.resize(At(out.n * ir::DtypeBytes(out.dtype)));
+  FromNumbers(samples_, {staged_.data(), out.n, out.dtype});
+  accelerator_->Upload(out.data, staged_.data(), static_cast<int64_t>(staged_.size()),
+                       task.op->stream);
+}
+
+// What is enqueued next on the task's stream starts after those that it waits for.
+void Executor::AwaitOthers(const Task& task) {
+  const auto id = static_cast<int>(&task - image_.tasks.data());
+  for (int32_t w = task.wait_begin; w < task.wait_end; ++w) {
+    const Task& other = image_.tasks[At(image_.waits[At(w)])];
+    accelerator_->Await(other.event, task.op->stream);
+  }
+  if (options_.marks) accelerator_->Mark(2 * id, task.op->stream);
+}
+
+// All is enqueued; the device and the other ranks may still fail.
+void Executor::FinishOnDevice() {
+  idle_since_ = 0;
+  const int64_t begin = Now();
+  while (!accelerator_->Finished()) {
+    Idle(Now());
+  }
+  wait_ns_ = 0;
+  compute_ns_ += Now() - begin;
+}
+
+// Marks on the host's clock: the first one was passed when the step began.
+void Executor::ReadMarks(int64_t begin) {
+  const int64_t origin = begin - accelerator_->MarkTime(2 * static_cast<int>(spans_.size()));
+  for (std::size_t t = 0; t < spans_.size(); ++t) {
+    spans_[t] = {origin + accelerator_->MarkTime(2 * static_cast<int>(t)),
+                 origin + accelerator_->MarkTime(2 * static_cast<int>(t) + 1)};
+  }
+}
+
+void Executor::Fetch() {
+  if (accelerator_ != nullptr)
+    accelerator_->Download(image_.arena.get(), image_.base, image_.layout.step_bytes);
+}
+
+void Executor::Push() {
+  if (accelerator_ == nullptr) return;
+  constexpr int64_t kPiece = int64_t{64} << 20;  // what waits in pinned memory
+  for (int64_t at = 0; at < image_.layout.step_bytes; at += kPiece) {
+    const int64_t bytes = std::min(kPiece, image_.layout.step_bytes - at);
+    accelerator_->Upload(image_.base + at, image_.arena.get() + at, bytes, 0);
+    accelerator_->Synchronize();
+  }
 }
 
 void Executor::Idle(int64_t now) {
@@ -221,7 +293,11 @@ void Executor::Overdue() {
 }
 
 double Executor::ReadScalar(const cpu::Operand& view, double absent) const {
-  return view.data == nullptr ? absent : ToNumbers({view.data, 1, view.dtype}).front();
+  if (view.data == nullptr) return absent;
+  if (accelerator_ == nullptr) return ToNumbers({view.data, 1, view.dtype}).front();
+  uint64_t bits = 0;
+  accelerator_->Download(&bits, view.data, ir::DtypeBytes(view.dtype));
+  return ToNumbers({&bits, 1, view.dtype}).front();
 }
 
 StepResult Executor::Result(int64_t begin, int64_t end) const {

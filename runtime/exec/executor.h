@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/device/accelerator.h"
 #include "runtime/exec/rank_image.h"
 #include "runtime/train/data_source.h"
 
@@ -25,6 +26,10 @@ struct ExecuteOptions {
   double initial_loss_scale = 65536;
   double deadline_s = 120;  // longest wait without anything to do
   bool poison = false;      // fill the arena with NaN first: finds reads of what nobody wrote
+  // Null: kernels run on the calling thread. Else the endpoint moves device memory where it is given
+  // a stream.
+  device::Accelerator* accelerator = nullptr;
+  bool marks = true;  // devices: take the spans of ops
 };
 
 // When a task ran: nanoseconds of the monotonic clock. Communication: from its start to the moment
@@ -60,6 +65,10 @@ class Executor {
   const std::vector<OpSpan>& spans() const { return spans_; }  // of the last step, by task
   int64_t arena_bytes() const { return image_.layout.arena_bytes; }
 
+  // Devices: bring image().arena up to date with what outlives a step, and the other way round.
+  void Fetch();
+  void Push();
+
  private:
   struct Stream {
     int32_t next = 0;     // position in its queue
@@ -77,16 +86,21 @@ class Executor {
   void Load(const Task& task);
   void Idle(int64_t now);
   [[noreturn]] void Overdue();
+  void AwaitOthers(const Task& task);
+  void FinishOnDevice();
+  void ReadMarks(int64_t begin);
   double ReadScalar(const cpu::Operand& view, double absent) const;
   StepResult Result(int64_t begin, int64_t end) const;
 
   RankImage image_;
   comm::Endpoint* endpoint_;
+  device::Accelerator* accelerator_;
   train::DataSource* data_;
   ExecuteOptions options_;
   std::vector<comm::CommunicatorPtr> lines_;  // by RankImage::lines
   cpu::Operand loss_, gradient_norm_, loss_scale_;
   std::vector<double> samples_;
+  std::vector<std::byte> staged_;
 
   int64_t step_ = 0;
   std::vector<Stream> streams_;

@@ -64,7 +64,8 @@ class Numbering {
 
 class ImageMaker {
  public:
-  ImageMaker(const ir::Plan& plan, int64_t rank) : plan_(plan), numbering_(plan) {
+  ImageMaker(const ir::Plan& plan, int64_t rank, device::Accelerator* accelerator, int fill)
+      : plan_(plan), numbering_(plan), accelerator_(accelerator), fill_(fill) {
     image_.plan = &plan;
     image_.rank = rank;
     image_.coords = plan.mesh.Coords(rank);
@@ -75,21 +76,51 @@ class ImageMaker {
   }
 
   RankImage Make() {
-    Allocate();
-    for (const ir::Instance& instance : ir::Unfold(plan_, *image_.program, image_.layout))
-      Add(instance);
+    const std::vector<ir::Instance> instances =
+        ir::Unfold(plan_, *image_.program, image_.layout);
+    Allocate(instances);
+    for (const ir::Instance& instance : instances) Add(instance);
     FindLines();
+    NumberEvents();
     return std::move(image_);
   }
 
  private:
-  void Allocate() {
+  void Allocate(const std::vector<ir::Instance>& instances) {
     const auto alignment = At(std::max<int64_t>(plan_.alignment, 4096));
-    const auto bytes = At(std::max<int64_t>(image_.layout.arena_bytes, 1));
+    const int64_t held =
+        accelerator_ == nullptr ? image_.layout.arena_bytes : image_.layout.step_bytes;
+    const auto bytes = At(std::max<int64_t>(held, 1));
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
-    std::memset(memory, 0, bytes);
+    std::memset(memory, fill_, bytes);
     image_.arena.reset(static_cast<std::byte*>(memory));
+    image_.base = image_.arena.get();
+    if (accelerator_ != nullptr) image_.base = accelerator_->Start(NeedsOf(instances));
+  }
+
+  device::Needs NeedsOf(const std::vector<ir::Instance>& instances) const {
+    device::Needs needs;
+    needs.arena_bytes = image_.layout.arena_bytes;
+    needs.alignment = std::max<int64_t>(plan_.alignment, 256);
+    needs.fill = fill_;
+    needs.computes.resize(plan_.streams.size());
+    for (const ir::Instance& instance : instances) {
+      const ir::Op& op = image_.program->blocks.at(At(instance.block)).ops.at(At(instance.op));
+      if (!IsTransfer(op.kind) && !IsCollective(op.kind)) needs.computes.at(op.stream) = 1;
+      needs.events += static_cast<int>(instance.waits.size());
+    }
+    needs.events = std::min(needs.events, static_cast<int>(instances.size()));
+    needs.marks = 2 * static_cast<int>(instances.size()) + 1;
+    return needs;
+  }
+
+  void NumberEvents() {
+    std::vector<uint8_t> awaited(image_.tasks.size());
+    for (const int32_t task : image_.waits) awaited[At(task)] = 1;
+    int32_t events = 0;
+    for (std::size_t t = 0; t < awaited.size(); ++t)
+      if (awaited[t] != 0) image_.tasks[t].event = events++;
   }
 
   void Add(const ir::Instance& instance) {
@@ -188,6 +219,8 @@ class ImageMaker {
 
   const ir::Plan& plan_;
   const Numbering numbering_;
+  device::Accelerator* accelerator_;
+  int fill_;
   RankImage image_;
 };
 
@@ -203,7 +236,13 @@ cpu::Operand RankImage::Resolve(ir::ViewId id, int32_t micro_batch) const {
   if (view.offset < 0 || view.offset + view.elements > buffer.elements || begin < 0 ||
       begin + view.elements * width > layout.arena_bytes)
     throw std::runtime_error(fmt::format("view {} reaches beyond its buffer", view.name));
-  return {arena.get() + begin, view.elements, buffer.dtype};
+  return {base + begin, view.elements, buffer.dtype};
+}
+
+cpu::Operand RankImage::OnHost(cpu::Operand operand) const {
+  if (operand.data != nullptr)
+    operand.data = arena.get() + (static_cast<std::byte*>(operand.data) - base);
+  return operand;
 }
 
 cpu::Operand RankImage::StepView(const std::string& name) const {
@@ -222,8 +261,9 @@ std::string RankImage::Describe(const Task& task) const {
                      views.empty() ? "" : program->views[At(views[0])].name);
 }
 
-RankImage MakeRankImage(const ir::Plan& plan, int64_t rank) {
-  return ImageMaker(plan, rank).Make();
+RankImage MakeRankImage(const ir::Plan& plan, int64_t rank, device::Accelerator* accelerator,
+                        int fill) {
+  return ImageMaker(plan, rank, accelerator, fill).Make();
 }
 
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "model/ir/hazards.h"
 #include "model/ir/layout.h"
 #include "model/ir/plan.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/accelerator.h"
 
 namespace orrery::exec {
 
@@ -27,6 +27,7 @@ struct Task {  // one op instance
   int32_t line = -1;                                // collectives: into RankImage::lines
   int32_t channel = -1;                             // point-to-point
   int64_t peer = -1;                                // likewise: rank
+  int32_t event = -1;                               // by number: other streams wait for this task
 };
 
 // A communicator that the rank takes part in.
@@ -48,7 +49,10 @@ struct RankImage {
   int64_t rank = 0;
   std::vector<int> coords;
   ir::Layout layout;
-  Arena arena;  // layout.arena_bytes, aligned to the plan's alignment
+  // On the host: all of it, layout.arena_bytes, aligned to the plan's alignment. On a device: a copy of what outlives a
+  // step, layout.step_bytes, that Executor::Fetch and Push bring up to date.
+  Arena arena;
+  std::byte* base = nullptr;  // where operands lie: arena.get(), or the device's arena
 
   std::vector<Task> tasks;  // in issue order
   std::vector<cpu::Operand> operands;
@@ -56,15 +60,17 @@ struct RankImage {
   std::vector<std::vector<int32_t>> queues;  // by stream, first in, first out
   std::vector<Line> lines;                   // in rising order of key
 
+  cpu::Operand OnHost(cpu::Operand operand) const;  // of a whole-step view, in `arena`
   cpu::Operand Resolve(ir::ViewId view, int32_t micro_batch) const;
   // A whole-step view by name; data null: there is none.
   cpu::Operand StepView(const std::string& name) const;
   std::string Describe(const Task& task) const;  // "B0[3] op 17 matmul -> l3.dqkv"
 };
 
-// The plan must outlive the image. Throws std::bad_alloc when the arena cannot be had, and
-// std::runtime_error when the plan contradicts itself.
-RankImage MakeRankImage(const ir::Plan& plan, int64_t rank);
+// The plan must outlive the image. `accelerator`: the arena is there. Throws std::bad_alloc when the
+// arena cannot be had, and std::runtime_error when the plan contradicts itself.
+RankImage MakeRankImage(const ir::Plan& plan, int64_t rank,
+                        device::Accelerator* accelerator = nullptr, int fill = 0);
 
 // Whole-step views as numbers, for initialisation, tests and snapshots.
 std::vector<double> ToNumbers(const cpu::Operand& operand);

@@ -48,17 +48,14 @@ INSTANTIATE_TEST_SUITE_P(All, CudaParity,
 
 // A result that depends on the order in which threads run misses a barrier.
 TEST(CudaRaces, TheOrderOfThreadsChangesNoBit) {
-  for (const Dtype storage : {Dtype::kF32, Dtype::kBf16}) {
-    for (const TypedCall& original : Calls()) {
-      const TypedCall typed = Rounded(original, storage);
-      emulation::SetOrder(Order::kForward);
-      const std::vector<Vector> forward = RunEmulated(typed, storage);
-      for (const Order order : {Order::kBackward, Order::kShuffled}) {
-        emulation::SetOrder(order);
-        const std::vector<Vector> found = RunEmulated(typed, storage);
-        for (size_t o = 0; o < found.size(); ++o)
-          EXPECT_EQ(interpreter::LargestDifference(found[o], forward[o]), 0) << typed.name << " output " << o;
-      }
+  for (const TypedCall& typed : Calls()) {
+    emulation::SetOrder(Order::kForward);
+    const std::vector<Vector> forward = RunEmulated(typed, Dtype::kF32);
+    for (const Order order : {Order::kBackward, Order::kShuffled}) {
+      emulation::SetOrder(order);
+      const std::vector<Vector> found = RunEmulated(typed, Dtype::kF32);
+      for (size_t o = 0; o < found.size(); ++o)
+        EXPECT_EQ(interpreter::LargestDifference(found[o], forward[o]), 0) << typed.name << " output " << o;
     }
   }
   emulation::SetOrder(Order::kForward);

@@ -54,9 +54,9 @@ __device__ inline float Factor(const AttentionOperands& o, const Row& r, int64_t
 }
 
 __global__ void ForwardKernel(AttentionOperands o) {
-  ORRERY_SHARED(float, p);  // [seq_kv]
-  __shared__ float slots[kSlots];
+  ORRERY_SHARED(float, p);  // [seq_kv], and slots of reductions: the limit is that of dynamic memory alone
   const Heads& s = o.s;
+  float* slots = p + s.seq_kv;
   const Row r = RowOfBlock(s.nh, s.seq);
   const int64_t keys = s.Keys(r.i);
   float top = -INFINITY;
@@ -192,7 +192,7 @@ size_t Floats(int64_t n) { return sizeof(float) * static_cast<size_t>(n); }
 }  // namespace
 
 void PlainForward(OpFrame& f, const AttentionOperands& o) {
-  Launch(f.queue, ForwardKernel, Blocks(o.s.Rows(), 1), kThreads, Floats(o.s.seq_kv), o);
+  Launch(f.queue, ForwardKernel, Blocks(o.s.Rows(), 1), kThreads, Floats(o.s.seq_kv + kSlots), o);
 }
 
 void RowDeltas(OpFrame& f, const AttentionOperands& o, float* delta) {

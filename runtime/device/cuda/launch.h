@@ -31,6 +31,8 @@ struct Queue {
   void* stream = nullptr;           // cudaStream_t
   void* scratch = nullptr;          // of this stream alone, aligned to 256 bytes
   int64_t scratch_bytes = 0;
+  void* workspace = nullptr;        // likewise, for the vendor's products
+  int64_t workspace_bytes = 0;
   int* fault = nullptr;             // a word in which kernels report what cannot be (Fault)
   Products* products = nullptr;     // the vendor's matrix products; null: own kernels
 };

@@ -7,7 +7,7 @@ namespace orrery::cuda {
 
 using ir::Attr;
 
-void Matmul(OpFrame& f) {
+Product ProductOf(const OpFrame& f) {
   Product p;
   p.ta = f.Flag(Attr::kTransA);
   p.tb = f.Flag(Attr::kTransB);
@@ -21,6 +21,12 @@ void Matmul(OpFrame& f) {
   if (f.Flag(Attr::kAcc)) p.old = f.In(bias ? 3 : 2, p.m * p.n);
   p.c = f.Out(0, p.m * p.n);
   p.fast_f32 = f.args.in[0].dtype == ir::Dtype::kTf32 || f.args.in[1].dtype == ir::Dtype::kTf32;
+  return p;
+}
+
+void Matmul(OpFrame& f) {
+  const Product p = ProductOf(f);
+  if (p.m == 0 || p.n == 0) return;
   if (f.queue.products != nullptr && f.queue.products->Multiply(f.queue, p)) return;
   MultiplyPlainly(f.queue, p);
 }

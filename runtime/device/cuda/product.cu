@@ -44,7 +44,16 @@ __global__ void ProductKernel(Product p) {
   }
 }
 
+__global__ void AddBiasKernel(Ref c, Ref bias, int64_t elements, int64_t n) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < elements) Store(c, i, Load(c, i) + Load(bias, i % n));
+}
+
 }  // namespace
+
+void AddBias(const Queue& queue, Ref c, Ref bias, int64_t m, int64_t n) {
+  Launch(queue, AddBiasKernel, Blocks(m * n, kThreads), kThreads, 0, c, bias, m * n, n);
+}
 
 void MultiplyPlainly(const Queue& queue, const Product& p) {
   Launch(queue, ProductKernel, dim3(Blocks(p.m, kTile), Blocks(p.n, kTile)), kThreads, 0, p);

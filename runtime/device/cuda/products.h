@@ -27,6 +27,12 @@ class Products {
   virtual bool Multiply(const Queue& queue, const Product& product) = 0;
 };
 
+class OpFrame;
+Product ProductOf(const OpFrame& f);  // of a matmul op (matmul.cc)
+
+// c[m, n] += bias[n] (product.cu)
+void AddBias(const Queue& queue, Ref c, Ref bias, int64_t m, int64_t n);
+
 // The own kernel: any types and sizes, slow. Neither `activated` nor `gelu_input`. (product.cu)
 void MultiplyPlainly(const Queue& queue, const Product& product);
 

@@ -211,6 +211,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
       continue;
     }
     reader.Load();
+    executor->Push();
     const Manifest& manifest = reader.manifest();
     executor->set_steps_done(manifest.step);
     if (manifest.data != options.data)

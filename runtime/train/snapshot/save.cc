@@ -60,6 +60,7 @@ void WriteText(const std::string& path, const std::string& text) {
 }  // namespace
 
 int64_t Save(exec::Executor* executor, comm::Endpoint* endpoint, const SaveOptions& options) {
+  executor->Fetch();
   const exec::RankImage& image = executor->image();
   const int64_t step = executor->steps_done();
   const std::string folder = options.folder + "/" + StepFolder(step);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is wrong with the GPUs that were found, in words.
+#include <fmt/format.h>
+
+#include "runtime/device/cuda/probe.h"
+
+namespace orrery::cuda {
+namespace {
+
+std::string Version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+Verdict JudgeModels(const std::vector<Gpu>& gpus, int architecture) {
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const Gpu& gpu = gpus[i];
+    if (10 * gpu.major + gpu.minor < architecture) {
+      return {fmt::format("GPU {} ({}) has compute capability {}.{}, and this build is for {}.{} and newer", i, gpu.name,
+                          gpu.major, gpu.minor, architecture / 10, architecture % 10),
+              fmt::format("build with -DORRERY_CUDA_ARCHITECTURE={}{}", gpu.major, gpu.minor)};
+    }
+    if (gpu.name != gpus[0].name) {
+      return {fmt::format("GPU 0 is a {} and GPU {} a {}: ranks of different speed wait for each other", gpus[0].name, i,
+                          gpu.name),
+              "choose equal ones with CUDA_VISIBLE_DEVICES"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Verdict Judge(const Findings& found, int architecture) {
+  if (found.driver == 0) return {"there is no NVIDIA driver here", "run on a machine with a GPU, or leave --device out"};
+  // Minor versions of CUDA are compatible with each other.
+  if (found.driver / 1000 < found.runtime / 1000) {
+    return {fmt::format("the NVIDIA driver takes CUDA up to {}, and this program needs {}", Version(found.driver),
+                        Version(found.runtime)),
+            "install a newer driver, or build with an older CUDA"};
+  }
+  if (!found.error.empty()) return {"CUDA cannot be used: " + found.error, "nvidia-smi may tell more"};
+  if (found.gpus.empty()) return {"there is no GPU here", "CUDA_VISIBLE_DEVICES may hide them"};
+  return JudgeModels(found.gpus, architecture);
+}
+
+// NVIDIA's data sheet of H100 SXM and H200: 989.4 TFLOP/s with 132 multiprocessors.
+double PeakOf(const Gpu& gpu) { return gpu.major == 9 && gpu.minor == 0 ? 989.4e12 * gpu.processors / 132 : 0; }
+
+}  // namespace orrery::cuda

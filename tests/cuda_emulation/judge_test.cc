@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said about a machine's GPUs, and about this one's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/device/cuda/probe.h"
+
+namespace orrery::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+const Gpu kHopper{"NVIDIA H200", 9, 0, 132}, kAmpere{"NVIDIA A100", 8, 0, 108}, kBlackwell{"NVIDIA B200", 10, 0, 148};
+
+std::string Refusal(const Findings& found) { return Judge(found, 90).refusal; }
+
+TEST(Judge, WhatIsFitIsTaken) {
+  EXPECT_EQ(Refusal({{kHopper, kHopper}, 13000, 13000, ""}), "");
+  EXPECT_EQ(Refusal({{kHopper}, 13010, 13000, ""}), "");
+  EXPECT_EQ(Refusal({{kBlackwell}, 13000, 13010, ""}), "");
+}
+
+TEST(Judge, EachFaultHasItsWords) {
+  EXPECT_THAT(Refusal({{}, 0, 13000, ""}), HasSubstr("no NVIDIA driver"));
+  EXPECT_THAT(Refusal({{}, 12040, 13000, ""}), HasSubstr("CUDA up to 12.4, and this program needs 13.0"));
+  EXPECT_THAT(Refusal({{}, 13000, 13000, ""}), HasSubstr("no GPU"));
+  EXPECT_THAT(Refusal({{kAmpere}, 13000, 13000, ""}), HasSubstr("NVIDIA A100) has compute capability 8.0"));
+  EXPECT_THAT(Refusal({{kHopper, kBlackwell}, 13000, 13000, ""}), HasSubstr("GPU 1 a NVIDIA B200"));
+  EXPECT_THAT(Refusal({{}, 13000, 13000, "out of order"}), HasSubstr("out of order"));
+  EXPECT_FALSE(Judge({{kHopper, kAmpere}, 13000, 13000, ""}, 90).hint.empty());
+}
+
+TEST(Judge, ThePeakIsTheDataSheets) {
+  EXPECT_DOUBLE_EQ(PeakOf(kHopper), 989.4e12);
+  EXPECT_EQ(PeakOf(kBlackwell), 0);
+}
+
+}  // namespace
+}  // namespace orrery::cuda
