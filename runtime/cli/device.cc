@@ -10,6 +10,9 @@
 #include "model/units/text.h"
 
 #ifdef ORRERY_HAS_CUDA
+#include "runtime/comm/cuda_queue.h"
+#include "runtime/comm/device_local.h"
+#include "runtime/comm/nccl.h"
 #include "runtime/device/cuda/device.h"
 #include "runtime/device/cuda/probe.h"
 #endif
@@ -23,18 +26,19 @@ namespace {
 
 #ifdef ORRERY_HAS_CUDA
 
-// Ranks that share a GPU, at most.
-int64_t Sharing(int64_t ranks, std::size_t gpus) {
-  return (ranks + static_cast<int64_t>(gpus) - 1) / static_cast<int64_t>(gpus);
-}
-
-void CheckGpus(const Flag& flag, int64_t ranks_here, double arena_bytes, RunJob* job) {
+void CheckGpus(const RunFlags& flags, int64_t ranks_here, double arena_bytes, RunJob* job) {
+  const Flag& flag = flags.device;
   const cuda::Verdict verdict = cuda::Judge(cuda::Probe(false), ORRERY_CUDA_ARCHITECTURE);
   if (!verdict.refusal.empty()) Refuse(flag, verdict.refusal, verdict.hint);
   const std::vector<cuda::Gpu> gpus = cuda::Probe(true).gpus;
   job->gpu = gpus[0].name;
   job->gpu_peak = cuda::PeakOf(gpus[0]);
-  const int64_t sharing = Sharing(ranks_here, gpus.size());
+  if (job->over_mpi && ranks_here > static_cast<int64_t>(gpus.size())) {
+    Refuse(flag, fmt::format("{} processes for {} GPU{}: NCCL takes one each", ranks_here, gpus.size(),
+                             gpus.size() == 1 ? "" : "s"),
+           "--comm local: threads that share the first GPU");
+  }
+  const int64_t sharing = job->over_mpi ? 1 : ranks_here;
   for (const cuda::Gpu& gpu : gpus) {
     const double needed = arena_bytes * static_cast<double>(sharing);
     if (needed <= static_cast<double>(gpu.free_bytes)) continue;
@@ -49,8 +53,8 @@ void CheckGpus(const Flag& flag, int64_t ranks_here, double arena_bytes, RunJob*
 
 #else
 
-void CheckGpus(const Flag& flag, int64_t, double, RunJob*) {
-  Refuse(flag, "this build has no CUDA", "configure with -DORRERY_CUDA=ON where nvcc and cuBLASLt are");
+void CheckGpus(const RunFlags& flags, int64_t, double, RunJob*) {
+  Refuse(flags.device, "this build has no CUDA", "configure with -DORRERY_CUDA=ON where nvcc and cuBLASLt are");
 }
 
 #endif
@@ -64,16 +68,35 @@ void ReadDeviceFlag(const RunFlags& flags, int64_t ranks_here, double arena_byte
     throw InputError({{flags.device.where, fmt::format("--device: there is no device '{}'", kind),
                        "cpu or cuda"}});
   }
-  if (job->ranks() > 1)
-    Refuse(flags.device, fmt::format("the plan is for {} ranks, and one is what GPUs train so far", job->ranks()),
-           "--ranks 1, or leave --device out");
-  CheckGpus(flags.device, ranks_here, arena_bytes, job);
+  CheckGpus(flags, ranks_here, arena_bytes, job);
   job->on_cuda = true;
 }
 
 #ifdef ORRERY_HAS_CUDA
+
+struct GpuThreads::World {
+  comm::DeviceWorld world{comm::MakeCudaQueue(0)};
+};
+
+GpuThreads::GpuThreads(const RunJob& job) {
+  if (job.on_cuda && job.ranks() > 1) world_ = std::make_unique<World>();
+}
+
+std::unique_ptr<comm::Endpoint> GpuThreads::Connect(comm::Endpoint* control) {
+  return world_ == nullptr ? nullptr : world_->world.Connect(control);
+}
+
+std::unique_ptr<comm::Endpoint> OverNccl(const RunJob& job, std::unique_ptr<comm::Endpoint> control) {
+  if (!job.on_cuda || job.ranks() == 1) return control;
+  comm::NcclOptions options;
+  options.deadline_s = job.timeout_s;
+  return comm::ConnectNccl(comm::nccl::Load(), std::move(control), options);
+}
+
+// Threads share the first GPU; processes take those of their machine in turn.
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t rank) {
   if (!job.on_cuda) return nullptr;
+  if (!job.over_mpi) return cuda::OpenDevice(0);
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
@@ -83,8 +106,19 @@ std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t 
   const auto gpus = static_cast<int64_t>(cuda::Probe(false).gpus.size());
   return cuda::OpenDevice(static_cast<int>(rank % std::max<int64_t>(gpus, 1)));
 }
+
 #else
+
+struct GpuThreads::World {};
+GpuThreads::GpuThreads(const RunJob&) {}
+std::unique_ptr<comm::Endpoint> GpuThreads::Connect(comm::Endpoint*) { return nullptr; }
+std::unique_ptr<comm::Endpoint> OverNccl(const RunJob&, std::unique_ptr<comm::Endpoint> control) {
+  return control;
+}
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob&, int64_t) { return nullptr; }
+
 #endif
+
+GpuThreads::~GpuThreads() = default;
 
 }  // namespace orrery::cli

@@ -72,16 +72,22 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
 
 bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
+  GpuThreads gpu(job);
   const std::string failure = launch::RunLocalRanks(
-      job.ranks(), [&](comm::Endpoint* endpoint) { TrainHere(job, endpoint, outcome); }, kGrace,
-      EndWithFailure);
+      job.ranks(),
+      [&](comm::Endpoint* endpoint) {
+        const std::unique_ptr<comm::Endpoint> on_gpu = gpu.Connect(endpoint);
+        TrainHere(job, on_gpu != nullptr ? on_gpu.get() : endpoint, outcome);
+      },
+      kGrace, EndWithFailure);
   if (!failure.empty()) EndWithFailure(failure);
   return true;
 }
 
 #ifdef ORRERY_HAS_MPI
 bool RunAsProcess(const RunJob& job, Outcome* outcome) {
-  const std::unique_ptr<comm::Endpoint> endpoint = comm::ConnectMpi(job.timeout_s);
+  const std::unique_ptr<comm::Endpoint> endpoint =
+      OverNccl(job, comm::ConnectMpi(job.timeout_s));
   return TrainHere(job, endpoint.get(), outcome);
 }
 #else
