@@ -69,7 +69,9 @@ bool DelayedQueue::Drain(void* stream) {
       const std::lock_guard lock(mutex_);
       if (streams_[stream].empty()) return true;
     }
-    if (!RunOne()) return false;
+    if (RunOne()) continue;
+    const std::lock_guard lock(mutex_);
+    return streams_[stream].empty();  // another thread may have run the rest
   }
 }
 
