@@ -135,16 +135,16 @@ void ReadKernel(const Node& rows, const std::string& kernel, KernelTable* table)
 
 // `all_reduce: [[ranks, bytes, us], ...]`
 void ReadCollective(const Node& rows, const std::string& collective, GpuProfile* profile) {
-  constexpr double kMostBytes = 1e15, kMicrosecond = 1e-6;
-  constexpr int64_t kMostRanks = 1 << 20;
+  constexpr double kMostMessage = 1e15, kMicrosecond = 1e-6;
+  constexpr int64_t kMostMembers = 1 << 20;
   for (const Node& row : rows.Elements()) {
     const std::vector<Node> numbers = row.Elements();
     if (numbers.size() != 3) {
       row.Error("a measured collective is its ranks, bytes and microseconds", "such as [2, 1024, 5.1]");
       continue;
     }
-    const auto ranks = static_cast<int>(numbers[0].AsInteger(2, kMostRanks));
-    profile->collectives[ranks].Add(collective, {numbers[1].AsNumber(1, kMostBytes), 1, 1, 1},
+    const auto ranks = static_cast<int>(numbers[0].AsInteger(2, kMostMembers));
+    profile->collectives[ranks].Add(collective, {numbers[1].AsNumber(1, kMostMessage), 1, 1, 1},
                                     numbers[2].AsNumber(1e-4, 1e12) * kMicrosecond);
   }
 }

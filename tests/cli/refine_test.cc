@@ -35,20 +35,20 @@ TEST(Refine, SaysTheSameTwice) {
 }
 
 TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
-  const auto json = nlohmann::json::parse(Plan({"--json", "--refine", "3"}).out);
-  EXPECT_EQ(json["refinement"]["asked"], 3);
-  EXPECT_EQ(json["refinement"]["simulated"], 3);
-  EXPECT_TRUE(json["refinement"]["order_changes"].is_array());
+  const auto document = nlohmann::json::parse(Plan({"--json", "--refine", "3"}).out);
+  EXPECT_EQ(document["refinement"]["asked"], 3);
+  EXPECT_EQ(document["refinement"]["simulated"], 3);
+  EXPECT_TRUE(document["refinement"]["order_changes"].is_array());
   double largest = 0;
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto& one = json["ranked"][i];
+    const auto& one = document["ranked"][i];
     const double closed = one["step_time_s"], simulated = one["simulated"]["step_time_s"];
     largest = std::max(largest, std::abs(closed / simulated - 1));
     EXPECT_LE(one["closed_form_rank"], 3);
     EXPECT_EQ(one["simulated"]["terms"].size(), 5u);
   }
-  EXPECT_DOUBLE_EQ(largest, json["refinement"]["disagreement"]);
-  EXPECT_TRUE(json["ranked"][3]["simulated"].is_null());
+  EXPECT_DOUBLE_EQ(largest, document["refinement"]["disagreement"]);
+  EXPECT_TRUE(document["ranked"][3]["simulated"].is_null());
   const auto plain = nlohmann::json::parse(Plan({"--json", "--refine", "0"}).out);
   EXPECT_FALSE(plain.contains("refinement"));
   EXPECT_FALSE(plain["ranked"][0].contains("simulated"));

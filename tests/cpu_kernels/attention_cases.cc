@@ -26,19 +26,19 @@ constexpr Heads kSelf[] = {
     {"dropout", 2, 13, 2, 2, 8, false, 0, 0, 0.3}, {"all", 3, 71, 4, 2, 6, true, 16, 1, 0.2},
 };
 
-double D(int64_t n) { return static_cast<double>(n); }
+double Real(int64_t n) { return static_cast<double>(n); }
 
 Attrs AttrsOf(const Heads& c, bool flash, int64_t seq_kv) {
-  Attrs attrs{{Attr::kBatch, D(c.batch)}, {Attr::kSeq, D(c.seq)},       {Attr::kNh, D(c.nh)},  {Attr::kHd, D(c.hd)},
+  Attrs attrs{{Attr::kBatch, Real(c.batch)}, {Attr::kSeq, Real(c.seq)},       {Attr::kNh, Real(c.nh)},  {Attr::kHd, Real(c.hd)},
               {Attr::kFlash, flash},      {Attr::kScale, c.scale},      {Attr::kRate, c.rate}, {Attr::kSite, 3},
               {Attr::kAxis, 0}};
   if (seq_kv > 0) {
-    attrs.Set(Attr::kSeqKv, D(seq_kv));
+    attrs.Set(Attr::kSeqKv, Real(seq_kv));
     return attrs;
   }
-  attrs.Set(Attr::kKv, D(c.kv));
+  attrs.Set(Attr::kKv, Real(c.kv));
   attrs.Set(Attr::kCausal, c.causal);
-  attrs.Set(Attr::kBuckets, D(c.buckets));
+  attrs.Set(Attr::kBuckets, Real(c.buckets));
   return attrs;
 }
 
@@ -97,8 +97,8 @@ void AddCross(const Heads& c, int64_t seq_kv, bool flash, std::vector<TypedCall>
 void AddRope(std::vector<TypedCall>& cases) {
   const int64_t batch = 2, rows = 22, nh = 4, kv = 2, hd = 6, n = rows * (nh + 2 * kv) * hd;
   for (const bool inverse : {false, true}) {
-    const Attrs attrs{{Attr::kRows, D(rows)}, {Attr::kBatch, D(batch)}, {Attr::kNh, D(nh)}, {Attr::kKv, D(kv)},
-                      {Attr::kHd, D(hd)},     {Attr::kInverse, inverse}};
+    const Attrs attrs{{Attr::kRows, Real(rows)}, {Attr::kBatch, Real(batch)}, {Attr::kNh, Real(nh)}, {Attr::kKv, Real(kv)},
+                      {Attr::kHd, Real(hd)},     {Attr::kInverse, inverse}};
     cases.push_back({"rope", {OpKind::kRope, attrs, {Random(n, 1)}, {n}}, "f", "f"});
     cases.push_back({"rope_in_place", {OpKind::kRope, attrs, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
   }

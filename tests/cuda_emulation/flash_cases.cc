@@ -24,19 +24,19 @@ constexpr Case kCases[] = {
     {"cross_64", 2, 20, 90, 2, 2, 64, false, 0, 0.5}, {"cross_128", 1, 70, 37, 1, 1, 128, false, 0.1},
 };
 
-double D(int64_t n) { return static_cast<double>(n); }
+double AsReal(int64_t n) { return static_cast<double>(n); }
 
 TypedCall ForwardCall(const Case& c) {
-  Attrs attrs{{Attr::kBatch, D(c.batch)}, {Attr::kSeq, D(c.seq)}, {Attr::kNh, D(c.nh)},     {Attr::kHd, D(c.hd)},
+  Attrs attrs{{Attr::kBatch, AsReal(c.batch)}, {Attr::kSeq, AsReal(c.seq)}, {Attr::kNh, AsReal(c.nh)},     {Attr::kHd, AsReal(c.hd)},
               {Attr::kFlash, 1},          {Attr::kRate, c.rate},  {Attr::kScale, c.scale}, {Attr::kSite, 3},
               {Attr::kAxis, 0}};
   const int64_t rows = c.seq * c.batch, context = rows * c.nh * c.hd;
   OpCall call;
   if (c.seq_kv > 0) {
-    attrs.Set(Attr::kSeqKv, D(c.seq_kv));
+    attrs.Set(Attr::kSeqKv, AsReal(c.seq_kv));
     call = {OpKind::kCrossAttn, attrs, {Random(context, 1), Random(c.seq_kv * c.batch * 2 * c.nh * c.hd, 2)}};
   } else {
-    attrs.Set(Attr::kKv, D(c.kv));
+    attrs.Set(Attr::kKv, AsReal(c.kv));
     attrs.Set(Attr::kCausal, c.causal);
     call = {OpKind::kAttn, attrs, {Random(rows * (c.nh + 2 * c.kv) * c.hd, 1)}};
   }
