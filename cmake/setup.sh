@@ -16,9 +16,10 @@ fail_with_log() {
   exit 1
 }
 
-# packages all|required: the names in debian-packages.txt that are not installed.
+# missing_packages check|build|required: the names in debian-packages.txt that are not installed.
 missing_packages() {
-  names=$(awk -v all="$1" '/^[^#]/ && (all == "all" || $2 != "optional") { print $1 }' \
+  names=$(awk -v which="$1" '
+    /^[^#]/ && (which == "check" || $2 == "" || (which == "build" && $2 == "optional")) { print $1 }' \
     "$root/cmake/debian-packages.txt")
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $names 2>/dev/null |
     awk '$2 == "installed" { print $1 }')
@@ -47,9 +48,11 @@ install_failure() {
   printf '%s\n' "${cause:-$(tail -n 1 "$log")}"
 }
 
+# install_packages [check]: what is needed to build; with "check" also what only tests need.
 install_packages() {
+  which=${1:-build}
   [ -z "${ORRERY_NO_INSTALL:-}" ] && command -v dpkg-query >/dev/null || return 0
-  missing=$(missing_packages all)
+  missing=$(missing_packages "$which")
   [ -n "$missing" ] || return 0
   say "installing $missing"
   : >"$log"
@@ -58,7 +61,7 @@ install_packages() {
   # One package that this Debian lacks must not keep the others away.
   required=$(missing_packages required)
   if [ -z "$required" ] || apt_install $required; then
-    say "cannot install $(missing_packages all); going on without"
+    say "cannot install $(missing_packages "$which"); going on without"
     return 0
   fi
   say "cannot install the packages ($(install_failure)). Please run:"

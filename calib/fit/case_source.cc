@@ -80,7 +80,10 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
     seen.topology = row.topology;
     seen.measured = row.measured_step_s;
     seen.shape = LayerShapeText(cluster->gpu, row.model, row.work, orrery::KeyOf(row.strategy));
+    seen.at = SituationOf(row.model, row.work, row.strategy, row.nodes);
     runs_.push_back({FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});
+    seen.sweep = fmt::format("{} {} {} {}", row.source, runs_.back().sweep, row.work.global_batch,
+                             static_cast<int>(row.strategy.recompute));
     observations_.push_back(std::move(seen));
   }
 }

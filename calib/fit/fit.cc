@@ -101,7 +101,16 @@ FitResult Fitter::Fit() {
   }
   Refit(weights, {options_.cauchy_scale}, &solution_);
   model_->Evaluate(solution_.x, &solution_.residuals, nullptr);
-  return Describe(solution_);
+  FitResult result = Describe(solution_);
+  result.covariance = Covariance(solution_, weights);
+  return result;
+}
+
+Eigen::MatrixXd Fitter::Covariance(const Solution& solution,
+                                   const std::vector<double>& weights) const {
+  std::vector<Variable> variables;
+  for (const FitParameter& parameter : parameters_) variables.push_back(parameter.variable);
+  return PosteriorCovariance(solution, variables, weights, options_.cauchy_scale);
 }
 
 FitResult Fitter::Describe(const Solution& solution) const {
@@ -140,16 +149,26 @@ void Fitter::Refit(const std::vector<double>& weights, const SolverOptions& opti
   model_->linear = nullptr;
 }
 
-std::vector<double> Fitter::LeaveOut(const std::vector<int>& without) {
+Unseen Fitter::LeaveOut(const std::vector<int>& without) {
   std::vector<double> weights = Weights();
   for (int row : without) {
     weights[row] = 0;
     model_->left_out[row] = true;
   }
   Solution refit;
-  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-9, false}, &refit);
+  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-9}, &refit);
   model_->left_out.assign(weights.size(), false);
-  return model_->Errors(refit.x, without);
+  Unseen unseen;
+  unseen.error = model_->Errors(refit.x, without);
+  const Eigen::MatrixXd covariance = Covariance(refit, weights);
+  for (int row : without) {
+    Eigen::VectorXd slope = solution_.jacobian.row(row).transpose() * model_->scale[row];
+    for (std::size_t j = 0; j < parameters_.size(); ++j) {
+      if (!parameters_[j].shape.empty()) slope[static_cast<Eigen::Index>(j)] = 0;  // in the residuals
+    }
+    unseen.variance.push_back(slope.dot(covariance * slope));
+  }
+  return unseen;
 }
 
 }  // namespace orrery

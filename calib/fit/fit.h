@@ -7,6 +7,7 @@
 // kKeptRatio of its prior's was not determined by the data and keeps its value.
 #pragma once
 
+#include <Eigen/Dense>
 #include <map>
 #include <memory>
 #include <string>
@@ -63,6 +64,13 @@ struct FitResult {
   std::vector<FittedConstant> constants;
   std::vector<double> error;             // log(predicted / measured), per observation
   std::map<std::string, double> spread;  // per group
+  Eigen::MatrixXd covariance;            // of the logarithms of the constants, kept ones by their priors
+};
+
+// Rows predicted by a fit that had not seen them.
+struct Unseen {
+  std::vector<double> error;     // log(predicted / measured); empty: nothing was left out
+  std::vector<double> variance;  // of the prediction's logarithm, by the constants' covariance
 };
 
 class Fitter {
@@ -70,8 +78,8 @@ class Fitter {
   Fitter(const Evidence& evidence, std::vector<FitParameter> parameters, FitOptions options);
   ~Fitter();
   FitResult Fit();
-  // After Fit(): errors of the rows at `without` when they are left out.
-  std::vector<double> LeaveOut(const std::vector<int>& without);
+  // After Fit(): the rows at `without` when they are left out.
+  Unseen LeaveOut(const std::vector<int>& without);
 
  private:
   class Model;
@@ -80,6 +88,7 @@ class Fitter {
   // Near the solution a linear model serves for all refits.
   void Refit(const std::vector<double>& weights, const SolverOptions& options, Solution* solution);
   FitResult Describe(const Solution& solution) const;
+  Eigen::MatrixXd Covariance(const Solution& solution, const std::vector<double>& weights) const;
 
   const Evidence& evidence_;
   std::vector<FitParameter> parameters_;

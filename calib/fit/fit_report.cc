@@ -11,6 +11,8 @@
 namespace orrery {
 namespace {
 
+constexpr int kLeastCovered = 20;
+
 const char* NameOf(Verdict verdict) {
   switch (verdict) {
     case Verdict::kFitted:
@@ -67,6 +69,23 @@ std::string Line(const std::string& name, const std::vector<int>& rows, const Fi
   return text + (known > 0 ? fmt::format("{:>6.0f}\n", 100.0 * hits / known) : "     -\n");
 }
 
+// Sources with few rows say little about a share of 80 %.
+std::string CoverageLine(const Evidence& evidence, const std::map<int, bool>& inside) {
+  std::map<std::string, std::pair<int, int>> sources;  // inside, rows
+  for (const auto& [row, hit] : inside) {
+    auto& [hits, rows] = sources[evidence.observations()[row]->source];
+    hits += hit;
+    ++rows;
+  }
+  std::string out;
+  for (const auto& [source, count] : sources) {
+    if (count.second < kLeastCovered) continue;
+    out += fmt::format("{}{} {:.0f} % of {}", out.empty() ? "inside the 80 % interval: " : ", ", source,
+                       100.0 * count.first / count.second, count.second);
+  }
+  return out.empty() ? "" : out + "\n";
+}
+
 }  // namespace
 
 std::string RenderConstants(const FitResult& result) {
@@ -102,13 +121,14 @@ std::string RenderLayers(const FitResult& result) {
 }
 
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
-                         const std::vector<double>& unseen) {
+                         const Unseen& left_out) {
+  const std::vector<double>& unseen = left_out.error;
   std::map<std::string, std::vector<int>> groups;
   const auto& seen = evidence.observations();
   for (std::size_t i = 0; i < seen.size(); ++i)
     groups[seen[i]->group].push_back(static_cast<int>(i));
   const std::map<int, bool> inside =
-      unseen.empty() ? std::map<int, bool>{} : Coverage(evidence, holdout, unseen);
+      unseen.empty() ? std::map<int, bool>{} : Coverage(evidence, holdout, left_out);
   std::string out = fmt::format("{:<34}{:>5}{:>8}{:>8}{:>8}", "rows (errors in %)", "n", "fit",
                                 "median", "bias");
   if (!unseen.empty())
@@ -116,7 +136,7 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
   out += "\n";
   for (const auto& [name, rows] : groups) out += Line(name, rows, result, unseen, inside);
   if (unseen.empty()) return out;
-  return out + fmt::format(
+  return out + CoverageLine(evidence, inside) + fmt::format(
                    "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
                    "out.\nin80: inside the interval that the other groups of its stack give.\n",
                    orrery::NameOf(holdout));

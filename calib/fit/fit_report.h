@@ -17,7 +17,7 @@ std::string RenderLayers(const FitResult& result);
 
 // `unseen`: errors with the group left out; empty: not computed.
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
-                         const std::vector<double>& unseen);
+                         const Unseen& unseen);
 
 // Rows that the fit did not see, predicted with its constants.
 std::string RenderKept(const MeasurementSource& kept, const FitResult& result, ProfileStore store);

@@ -18,18 +18,6 @@ constexpr std::pair<const char*, Holdout> kNames[] = {{"none", Holdout::kNone},
                                                       {"topology", Holdout::kTopology},
                                                       {"source", Holdout::kSource}};
 
-const std::string& GroupOf(const Observation& seen, Holdout holdout) {
-  if (holdout == Holdout::kTopology) return seen.topology;
-  return holdout == Holdout::kSource ? seen.source : seen.model;
-}
-
-std::map<std::string, std::vector<int>> Groups(const Evidence& evidence, Holdout holdout) {
-  std::map<std::string, std::vector<int>> groups;
-  for (std::size_t i = 0; i < evidence.observations().size(); ++i)
-    groups[GroupOf(*evidence.observations()[i], holdout)].push_back(static_cast<int>(i));
-  return groups;
-}
-
 double Quantile(const std::vector<double>& sorted, double q) {
   const double at = q * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<std::size_t>(at);
@@ -38,6 +26,18 @@ double Quantile(const std::vector<double>& sorted, double q) {
 }
 
 }  // namespace
+
+const std::string& GroupOf(const Observation& seen, Holdout holdout) {
+  if (holdout == Holdout::kTopology) return seen.topology;
+  return holdout == Holdout::kSource ? seen.source : seen.model;
+}
+
+std::map<std::string, std::vector<int>> GroupsOf(const Evidence& evidence, Holdout holdout) {
+  std::map<std::string, std::vector<int>> groups;
+  for (std::size_t i = 0; i < evidence.observations().size(); ++i)
+    groups[GroupOf(*evidence.observations()[i], holdout)].push_back(static_cast<int>(i));
+  return groups;
+}
 
 Holdout ParseHoldout(const std::string& text) {
   std::vector<std::string> known;
@@ -50,13 +50,18 @@ Holdout ParseHoldout(const std::string& text) {
 
 const char* NameOf(Holdout holdout) { return kNames[static_cast<int>(holdout)].first; }
 
-std::vector<double> LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
-  std::vector<double> errors(evidence.observations().size());
-  for (const auto& [name, rows] : Groups(evidence, holdout)) {
-    const std::vector<double> left = fitter->LeaveOut(rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) errors[rows[i]] = left[i];
+Unseen LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
+  Unseen all;
+  all.error.resize(evidence.observations().size());
+  all.variance.resize(all.error.size());
+  for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
+    const Unseen left = fitter->LeaveOut(rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      all.error[rows[i]] = left.error[i];
+      all.variance[rows[i]] = left.variance[i];
+    }
   }
-  return errors;
+  return all;
 }
 
 Interval IntervalOf(std::vector<double> errors) {
@@ -78,29 +83,6 @@ std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<
       intervals[stack] = IntervalOf(std::move(values));
   }
   return intervals;
-}
-
-std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout,
-                             const std::vector<double>& errors) {
-  std::map<int, bool> inside;
-  const auto& seen = evidence.observations();
-  for (const auto& [name, rows] : Groups(evidence, holdout)) {
-    std::map<int, std::vector<double>> others;
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      if (seen[i]->step_time && GroupOf(*seen[i], holdout) != name) others[seen[i]->stack].push_back(errors[i]);
-    }
-    std::map<int, Interval> intervals;
-    for (const auto& [stack, values] : others) {
-      if (static_cast<int>(values.size()) >= kLeastPoints) intervals[stack] = IntervalOf(values);
-    }
-    for (int row : rows) {
-      const auto found = intervals.find(seen[row]->stack);
-      if (found == intervals.end() || !seen[row]->step_time) continue;
-      const double ratio = std::exp(-errors[row]);
-      inside[row] = ratio >= found->second.low && ratio <= found->second.high;
-    }
-  }
-  return inside;
 }
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "calib/fit/fit.h"
+#include "model/cost/trust.h"
 
 namespace orrery {
 
@@ -14,8 +15,12 @@ enum class Holdout { kNone, kModel, kTopology, kSource };
 Holdout ParseHoldout(const std::string& text);  // throws InputError
 const char* NameOf(Holdout holdout);
 
-// log(predicted / measured) of every observation, each predicted without its group.
-std::vector<double> LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter);
+// What is left out together with a row.
+const std::string& GroupOf(const Observation& seen, Holdout holdout);
+std::map<std::string, std::vector<int>> GroupsOf(const Evidence& evidence, Holdout holdout);
+
+// Every observation, each predicted without its group.
+Unseen LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter);
 
 // The 10 % and 90 % quantiles of measured over predicted, around 1.
 struct Interval {
@@ -28,9 +33,21 @@ Interval IntervalOf(std::vector<double> errors);
 inline constexpr int kLeastPoints = 10;
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors);
 
-// Whether each row lies inside the interval that the other groups of its stack give. Rows of stacks
-// with too few other rows are left out (absent).
-std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout,
-                             const std::vector<double>& errors);
+// What the rows `which`, left out by groups, say of the trust in predictions like theirs: s, z and
+// ranges of model/cost/trust.h. A group of n rows counts as sqrt(n).
+StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                   const std::vector<int>& which);
+
+// Whether each row lies inside the interval that the other groups of its stack give; of stacks with
+// fewer than kLeastPoints other rows, those of all stacks.
+std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Unseen& unseen);
+
+// All stacks with kLeastPoints rows or more, the constants' covariance, and all rows together: these
+// stand for software without runs of its own, so that `foreign`, left out by source, speaks there.
+Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                const Unseen& foreign, const FitResult& result);
+
+// `fresh` over `old`: its constants and stacks replace those of the same name.
+Trust Merged(const Trust& old, const Trust& fresh);
 
 }  // namespace orrery

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 
@@ -27,6 +28,13 @@ void TakeSheet(const std::string& path, FitInputs* inputs) {
   }
 }
 
+// By the header alone.
+bool HoldsKernels(const std::string& file) {
+  const std::string text = ReadSource(file)->text;
+  const std::string header = "," + text.substr(0, text.find('\n')) + ",";
+  return header.find(",kind,") != std::string::npos && header.find(",seconds,") != std::string::npos;
+}
+
 }  // namespace
 
 FitInputs LoadInputs(const std::vector<std::string>& files) {
@@ -36,6 +44,9 @@ FitInputs LoadInputs(const std::vector<std::string>& files) {
       TakeSheet(file, &inputs);
     } else if (fs::exists(file + ".yaml")) {
       TakeSheet(file + ".yaml", &inputs);
+    } else if (file.ends_with(".csv") && HoldsKernels(file)) {
+      auto kernels = measured::ReadKernelCsv(ReadSource(file));
+      std::move(kernels.begin(), kernels.end(), std::back_inserter(inputs.kernels));
     } else if (file.ends_with(".csv")) {
       std::vector<CaseRow> rows = LoadCases(file);
       std::move(rows.begin(), rows.end(), std::back_inserter(inputs.rows));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "calib/fit/run_sheet.h"
+#include "calib/import/kernel_csv.h"
 
 namespace orrery {
 
@@ -13,9 +14,11 @@ struct FitInputs {
   std::vector<CaseRow> rows;       // to be fitted, logged ones included
   std::vector<CaseRow> predicted;  // to be compared only
   std::vector<LoggedRun> runs;
+  std::vector<measured::KernelSample> kernels;
 };
 
-// X.yaml: a sheet. X with X.yaml beside it: that sheet. Else a CSV of `plan validate`.
+// X.yaml: a sheet. X with X.yaml beside it: that sheet. A CSV of timed kernels, by its columns kind
+// and seconds; else a CSV of `plan validate`.
 // Throws InputError.
 FitInputs LoadInputs(const std::vector<std::string>& files);
 

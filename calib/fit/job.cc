@@ -88,6 +88,7 @@ FitJob ReadFitJob(const SourcePtr& source) {
   diagnostics.ThrowIfAny();
   FitJob job;
   job.title = root.String("title", "");
+  job.kernels_of = root.String("kernels_of", "");
   if (root.Has("sources")) {
     for (const Node& name : root.Items("sources")) job.filter.sources.insert(name.AsString());
   }
@@ -134,6 +135,7 @@ FitJob JobOf(const FitFlags& flags, ProfileStore* store) {
     for (const ConstantName& name : Named(text, flags))
       job.requests.push_back({{name}, std::nullopt, std::nullopt});
   }
+  if (flags.gpus.size() == 1) job.kernels_of = flags.gpus.front();
   if (flags.free.empty()) job.requests = DefaultRequests(named, *store);
   return job;
 }

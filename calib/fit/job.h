@@ -4,6 +4,7 @@
 // A job file:
 //   title: text
 //   sources: [vtrain, mosaic]       # of the rows' first column; absent: all
+//   kernels_of: h200-sxm-141gb       # where there are timed kernels: the GPU that ran them
 //   holdout: model                  # none, model, topology or source
 //   memory_by: {bloom: nvidia-smi}  # who printed the memory of a source's rows, where these do not say
 //   parameters:
@@ -29,6 +30,7 @@ struct FitJob {
   std::vector<ParameterRequest> requests;
   MemoryKinds memory_by;
   double layer_spread = 0;  // prior spread of measured layers; 0: no layer is measured
+  std::string kernels_of;          // profile of the GPU that timed kernels ran on; "": not said
   std::vector<std::string> sites;  // stack profiles framework@topology to be created
 };
 

@@ -14,7 +14,9 @@
 #include "calib/fit/fit_report.h"
 #include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
+#include "calib/fit/kernel_source.h"
 #include "calib/fit/layer_parameters.h"
+#include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/work_source.h"
 #include "calib/sweeps/sweep_command.h"
@@ -31,8 +33,49 @@ struct Arguments {
   bool in_place = false;
 };
 
+// All kinds of measurements of one fit.
+struct Sources {
+  Sources(const FitInputs& inputs, const FitJob& job, ProfileStore* store) {
+    std::vector<const LoggedRun*> traced;
+    for (const LoggedRun& run : inputs.runs) {
+      if (!run.predict) traced.push_back(&run);
+    }
+    const Needs needs = NeedsOf(job.requests);
+    if (needs.time && (!inputs.rows.empty() || inputs.kernels.empty())) {
+      cases = std::make_unique<CaseSource>(inputs.rows, job.filter, store);
+      left_out.insert(cases->left_out().begin(), cases->left_out().end());
+    }
+    memory = std::make_unique<MemorySource>(needs.memory ? inputs.rows : std::vector<CaseRow>{},
+                                            job.memory_by, job.filter, store);
+    left_out.insert(memory->left_out().begin(), memory->left_out().end());
+    works = std::make_unique<WorkSource>(traced, job.filter, store);
+    if (!inputs.kernels.empty()) {
+      if (job.kernels_of.empty())
+        throw InputError("which GPU ran the timed kernels?", "--gpu ID, or kernels_of in the job");
+      kernels = std::make_unique<KernelSource>(inputs.kernels, job.kernels_of, store);
+      left_out.insert(kernels->left_out().begin(), kernels->left_out().end());
+    }
+    if (!inputs.predicted.empty())
+      kept = std::make_unique<CaseSource>(inputs.predicted, RowFilter{}, store);
+  }
+
+  std::vector<const MeasurementSource*> All() const {
+    std::vector<const MeasurementSource*> all = {works.get(), memory.get()};
+    if (cases) all.push_back(cases.get());
+    if (kernels) all.push_back(kernels.get());
+    return all;
+  }
+
+  std::unique_ptr<CaseSource> cases, kept;
+  std::unique_ptr<WorkSource> works;
+  std::unique_ptr<MemorySource> memory;
+  std::unique_ptr<KernelSource> kernels;
+  std::map<std::string, int> left_out;
+};
+
 void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
-          const std::vector<double>& unseen, const Evidence& evidence) {
+          const Unseen& left_out, const Evidence& evidence, Fitter* fitter) {
+  const std::vector<double>& unseen = left_out.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
   const std::string source = unseen.empty() ? std::string("the fitted rows")
@@ -45,6 +88,10 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
   if (arguments.output.ends_with(".yaml")) return;
   for (const std::string& path : WriteLayerFiles(result, arguments.output))
     fmt::print("wrote {}\n", path);
+  Unseen foreign;
+  if (!unseen.empty()) foreign = LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+  const Trust trust = MakeTrust(evidence, job.holdout, left_out, foreign, result);
+  fmt::print("wrote {}\n", WriteTrust(Merged(LoadTrust(), trust), arguments.output));
 }
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
@@ -71,42 +118,30 @@ void Run(const Arguments& arguments) {
                                      : ReadFitJob(ReadSource(arguments.job));
   if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
   FitInputs inputs = LoadInputs(arguments.files);
-  std::vector<const LoggedRun*> traced;
-  for (const LoggedRun& run : inputs.runs) {
-    if (!run.predict) traced.push_back(&run);
-  }
-  const Needs needs = NeedsOf(job.requests);
-  const MemorySource memory(needs.memory ? inputs.rows : std::vector<CaseRow>{}, job.memory_by, job.filter, &store);
-  std::unique_ptr<CaseSource> cases;
-  if (needs.time) cases = std::make_unique<CaseSource>(std::move(inputs.rows), job.filter, &store);
-  const WorkSource kernels(traced, job.filter, &store);
-  std::unique_ptr<CaseSource> kept;
-  if (!inputs.predicted.empty())
-    kept = std::make_unique<CaseSource>(std::move(inputs.predicted), RowFilter{}, &store);
+  fmt::print("{}", RenderLogs(inputs.runs));
+  const Sources sources(inputs, job, &store);
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
-  std::vector<const MeasurementSource*> sources{&kernels, &memory};
-  if (cases) sources.insert(sources.begin(), cases.get());
-  if (cases && job.layer_spread > 0) {
+  if (sources.cases && job.layer_spread > 0) {
     std::vector<FitParameter> layers =
-        LayerParameters(cases->observations(), job.layer_spread, store);
+        LayerParameters(sources.cases->observations(), job.layer_spread, store);
     std::move(layers.begin(), layers.end(), std::back_inserter(parameters));
   }
-  const Evidence evidence(sources, store);
+  const Evidence evidence(sources.All(), store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
-  fmt::print("{}", RenderLogs(inputs.runs));
   fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
-  if (cases) PrintLeftOut(cases->left_out());
-  PrintLeftOut(memory.left_out());
+  PrintLeftOut(sources.left_out);
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
   fmt::print("\n{}\n{}", RenderConstants(result), RenderLayers(result));
-  std::vector<double> unseen;
+  Unseen unseen;
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
-  if (kept) fmt::print("\n{}", RenderKept(*kept, result, store));
-  if (!arguments.residuals.empty()) WriteResiduals(arguments.residuals, evidence, result, unseen);
-  Save(arguments, result, job, unseen, evidence);
+  fmt::print("{}", RenderShapes(evidence, unseen.error.empty() ? result.error : unseen.error));
+  if (sources.kept) fmt::print("\n{}", RenderKept(*sources.kept, result, store));
+  if (!arguments.residuals.empty())
+    WriteResiduals(arguments.residuals, evidence, result, unseen.error);
+  Save(arguments, result, job, unseen, evidence, &fitter);
 }
 
 void Declare(CLI::App* app, Arguments* a) {

@@ -150,4 +150,11 @@ std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::str
   return paths;
 }
 
+std::string WriteTrust(const Trust& trust, const std::string& folder) {
+  const fs::path home = folder.empty() ? fs::path(DataRoot()) / "calib" / "profiles" : fs::path(folder);
+  const std::string path = (home / "trust.json").string();
+  WriteText(path, TrustText(trust));
+  return path;
+}
+
 }  // namespace orrery

@@ -38,4 +38,7 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
 std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::string& folder,
                                        const ProfileStore& store);
 
+// Writes trust.json there likewise; returns its path.
+std::string WriteTrust(const Trust& trust, const std::string& folder);
+
 }  // namespace orrery

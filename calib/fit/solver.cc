@@ -93,23 +93,6 @@ void AddData(const std::vector<double>& weights, double scale, ResidualModel* mo
   }
 }
 
-// Inverse of the information of data and prior, at the weights of the robust loss.
-Eigen::VectorXd PosteriorSigma(const Solution& s, const std::vector<Variable>& variables,
-                               const std::vector<double>& weights, double scale) {
-  const Eigen::Index n = s.x.size();
-  Eigen::MatrixXd information = Eigen::MatrixXd::Zero(n, n);
-  for (Eigen::Index i = 0; i < s.residuals.size(); ++i) {
-    if (weights[i] <= 0) continue;
-    const double r = s.residuals[i] / scale;
-    const double weight = weights[i] / (1.0 + r * r);
-    information.selfadjointView<Eigen::Lower>().rankUpdate(s.jacobian.row(i).transpose(), weight);
-  }
-  for (Eigen::Index j = 0; j < n; ++j)
-    information(j, j) += 1.0 / (variables[j].sigma * variables[j].sigma);
-  const Eigen::MatrixXd full = information.selfadjointView<Eigen::Lower>();
-  return full.ldlt().solve(Eigen::MatrixXd::Identity(n, n)).diagonal().cwiseMax(0.0).cwiseSqrt();
-}
-
 void SolveInPlace(const std::vector<Variable>& variables, const std::vector<double>& weights,
                   const SolverOptions& options, ResidualModel* model, Board* board, Solution* out) {
   ceres::Problem problem(ProblemOptions(board));
@@ -136,6 +119,22 @@ void SolveInPlace(const std::vector<Variable>& variables, const std::vector<doub
 
 }  // namespace
 
+Eigen::MatrixXd PosteriorCovariance(const Solution& s, const std::vector<Variable>& variables,
+                                    const std::vector<double>& weights, double cauchy_scale) {
+  const Eigen::Index n = s.x.size();
+  Eigen::MatrixXd information = Eigen::MatrixXd::Zero(n, n);
+  for (Eigen::Index i = 0; i < s.residuals.size(); ++i) {
+    if (weights[i] <= 0) continue;
+    const double r = s.residuals[i] / cauchy_scale;
+    const double weight = weights[i] / (1.0 + r * r);
+    information.selfadjointView<Eigen::Lower>().rankUpdate(s.jacobian.row(i).transpose(), weight);
+  }
+  for (Eigen::Index j = 0; j < n; ++j)
+    information(j, j) += 1.0 / (variables[j].sigma * variables[j].sigma);
+  const Eigen::MatrixXd full = information.selfadjointView<Eigen::Lower>();
+  return full.ldlt().solve(Eigen::MatrixXd::Identity(n, n));
+}
+
 Solution Minimise(ResidualModel* model, const std::vector<Variable>& variables,
                   const std::vector<double>& weights, const SolverOptions& options) {
   Solution out;
@@ -150,7 +149,10 @@ Solution Minimise(ResidualModel* model, const std::vector<Variable>& variables,
   out.residuals = board.r;
   if (!options.posterior) return out;
   out.jacobian = board.jacobian;
-  out.sigma = PosteriorSigma(out, variables, weights, options.cauchy_scale);
+  out.sigma = PosteriorCovariance(out, variables, weights, options.cauchy_scale)
+                  .diagonal()
+                  .cwiseMax(0.0)
+                  .cwiseSqrt();
   for (std::size_t j = 0; j < variables.size(); ++j) {
     const double x = out.x[static_cast<Eigen::Index>(j)];
     out.bound.push_back(x - variables[j].lower < kAtBound || variables[j].upper - x < kAtBound);

@@ -44,6 +44,10 @@ struct Solution {
   int iterations = 0;
 };
 
+// Inverse of the information of the data, at the weights of the robust loss, and of the priors.
+Eigen::MatrixXd PosteriorCovariance(const Solution& solution, const std::vector<Variable>& variables,
+                                    const std::vector<double>& weights, double cauchy_scale);
+
 // `weights`: one per residual; 0 leaves it out.
 Solution Minimise(ResidualModel* model, const std::vector<Variable>& variables,
                   const std::vector<double>& weights, const SolverOptions& options);

@@ -5,10 +5,12 @@
 // further MeasurementSource; its observations name the profiles that they depend on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "calib/fit/profile_store.h"
+#include "model/cost/situation.h"
 
 namespace orrery {
 
@@ -21,6 +23,8 @@ struct Observation {
   double measured = 0;   // seconds, or bytes
   bool step_time = true;  // counts for the interval around predicted step times
   std::string shape;     // of the layer that it ran; "": unknown
+  std::string sweep;     // rows of one model, cluster and batch, whose layouts are compared; "": none
+  std::optional<Situation> at;
   int gpu = -1, fabric = -1, stack = -1;  // in the ProfileStore; -1: independent of it
 };
 

@@ -90,6 +90,7 @@ void WorkSource::Add(const LoggedRun& logged, const RowFilter& filter, ProfileSt
   seen.group = row.source + " kernels";
   seen.model = seen.group + ", " + row.name;
   seen.topology = row.topology;
+  seen.step_time = false;
   const bool flash = row.strategy.flash_attention;
   Sums sums = WorkOf(logged.read);
   if (!flash) {

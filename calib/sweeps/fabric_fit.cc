@@ -100,7 +100,7 @@ FabricFit FitFabric(const Evidence& evidence, const CollectiveSource& source,
   Fitter fitter(evidence, std::move(parameters), {});
   FabricFit fit;
   fit.result = fitter.Fit();
-  fit.left_out = LeaveGroupsOut(evidence, Holdout::kModel, &fitter);
+  fit.left_out = LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error;
   for (const Observation& seen : source.observations())
     fit.bytes.push_back(std::strtod(seen.model.c_str(), nullptr));
   return fit;

@@ -11,6 +11,7 @@
 #include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
 #include "model/cost/measured_collectives.h"
+#include "model/cost/trust.h"
 #include "model/input/diagnostics.h"
 #include "model/topo/catalog.h"
 #include "model/topo/summary.h"
@@ -103,6 +104,7 @@ class CasePredictor {
       return;
     }
     prediction->time = std::get<StepTime>(result);
+    AddConfidence(prediction, *setting);
     if (engine_ == Engine::kEvent) Simulate(prediction, *setting);
   }
 
@@ -112,6 +114,21 @@ class CasePredictor {
     ClusterSummary cluster;
     CostSetting cost;
   };
+
+  void AddConfidence(CasePrediction* prediction, const Setting& setting) {
+    const CaseRow& row = prediction->row;
+    ShapeCache& shapes = shapes_[KeyOf(row)];
+    const auto predict = [&](const CostSetting& cost) {
+      StepPredictor predictor(row.model, row.work, cost, &shapes);
+      return std::get<StepTime>(predictor.Predict(row.strategy, row.window)).total;
+    };
+    Confidence confidence =
+        ConfidenceOf(trust_, setting.cost, SituationOf(row.model, row.work, row.strategy, row.nodes),
+                     prediction->time->total, predict);
+    prediction->time->low = confidence.low;
+    prediction->time->high = confidence.high;
+    prediction->outside = std::move(confidence.outside);
+  }
 
   void Simulate(CasePrediction* prediction, const Setting& setting) {
     CaseRow& row = prediction->row;
@@ -178,6 +195,8 @@ class CasePredictor {
   }
 
   Engine engine_;
+  Trust trust_ = LoadTrust();
+  std::map<PredictorKey, ShapeCache> shapes_;
   Cache<TopologySpec> topologies_;
   Cache<GpuProfile> gpus_;
   Cache<FabricProfile> fabrics_;
@@ -196,7 +215,7 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engin
   std::vector<CasePrediction> predictions;
   predictions.reserve(rows.size());
   for (CaseRow& row : rows) {
-    predictions.push_back({std::move(row), std::nullopt, std::nullopt, std::nullopt});
+    predictions.push_back({std::move(row), std::nullopt, {}, std::nullopt, std::nullopt});
     predictor.Predict(&predictions.back());
   }
   return predictions;

@@ -72,8 +72,11 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const auto assessed = Assess(job.request, job.profiles, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&assessed))
     throw InputError(refusal->reason, refusal->hint);
-  const report::Prediction prediction{std::get<Candidate>(assessed), MicroStep(job, strategy),
-                                      window};
+  report::Prediction prediction{std::get<Candidate>(assessed), MicroStep(job, strategy), window};
+  // As far off, relatively, as the step.
+  const StepTime& step = prediction.candidate.time;
+  prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);
+  prediction.micro_step.high = prediction.micro_step.total * (step.high / step.total);
   const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
   return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
                  report::PredictionText(job, prediction), report::PredictionJson(job, prediction),

@@ -42,6 +42,13 @@ std::string Price(const Job& job, const Candidate& candidate) {
                      ThreeDigits(candidate.price_per_billion_tokens->value), source);
 }
 
+// What the calibration does not cover; the interval is wider for it.
+std::string OutsideLines(const Candidate& candidate) {
+  std::string text;
+  for (const std::string& what : candidate.outside) text += Line(text.empty() ? "not calibrated" : "", what);
+  return text;
+}
+
 std::string TimeSection(const Job& job, const Prediction& prediction) {
   const Candidate& candidate = prediction.candidate;
   std::string text;
@@ -63,6 +70,7 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
                  : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
     text += Line("micro-step", micro);
   }
+  text += OutsideLines(candidate);
   text += Line("MFU", MfuFormula(job, candidate));
   text += Line("", "peak: " + PeakSource(job));
   if (candidate.price_per_step) text += Line("price", Price(job, candidate));
@@ -130,6 +138,7 @@ nlohmann::ordered_json CandidateJson(const Candidate& candidate) {
   json["micro_batches"] = candidate.micro_batches;
   json["step_time_s"] = candidate.time.total;
   json["step_time_interval_s"] = {candidate.time.low, candidate.time.high};
+  json["outside_calibration"] = candidate.outside;
   json["breakdown"] = TimeJson(candidate.time);
   json["tokens_per_s"] = candidate.tokens_per_second;
   json["samples_per_s"] = SamplesPerSecond(candidate);

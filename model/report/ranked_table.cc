@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/report/memory_report.h"
 #include "model/report/names.h"
 #include "model/report/table.h"
@@ -78,6 +80,11 @@ const Field kFields[] = {
      "-"},
 };
 
+bool HasTie(const std::vector<Candidate>& candidates) {
+  return std::any_of(candidates.begin(), candidates.end(),
+                     [](const Candidate& candidate) { return candidate.tie_with_first; });
+}
+
 }  // namespace
 
 std::string RankedTable(const Job& job, const std::vector<Candidate>& candidates) {
@@ -85,7 +92,8 @@ std::string RankedTable(const Job& job, const std::vector<Candidate>& candidates
   for (const Field& field : kFields) columns.push_back(field.column);
   Table table(std::move(columns));
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    std::vector<std::string> cells = {std::to_string(i + 1)};
+    const bool tied = i == 0 ? HasTie(candidates) : candidates[i].tie_with_first;
+    std::vector<std::string> cells = {fmt::format("{}{}", tied ? "= " : "", i + 1)};
     for (const Field& field : kFields) cells.push_back(field.cell(candidates[i]));
     table.Row(std::move(cells));
   }

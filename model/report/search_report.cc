@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/report/candidate_report.h"
@@ -60,6 +61,14 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
            2));
 }
 
+std::string Outside(const SearchResult& result) {
+  std::string text;
+  for (const std::string& what : result.ranked[0].outside)
+    text += (text.empty() ? "" : "; ") + what;
+  if (text.empty()) return "";
+  return fmt::format("  {}\n", Fold(fmt::format("Not calibrated, so that the interval of 1 is wider: {}.", text), 2));
+}
+
 std::string Ranking(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
@@ -77,7 +86,7 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                                        "and price follow the closed form.",
                                        2));
   }
-  return text + NearlyFull(job, result) + RefinementText(result);
+  return text + Outside(result) + NearlyFull(job, result) + RefinementText(result);
 }
 
 std::string Ties(const SearchResult& result) {
@@ -87,8 +96,15 @@ std::string Ties(const SearchResult& result) {
       ties += fmt::format("{}{}", ties.empty() ? "" : ", ", i + 1);
   }
   if (ties.empty()) return "";
+  const Candidate& first = result.ranked[0];
+  if (first.difference_pairs == 0)
+    return Bullet(fmt::format("A tie (=) with {}: the 80 % intervals overlap, so that these plans are "
+                              "not ranked.",
+                              ties));
   return Bullet(fmt::format(
-      "Within the uncertainty of the prediction, {} may be as fast: the intervals overlap.", ties));
+      "A tie (=) with {}: four in five differences between layouts are known to within {:.0f} %, as "
+      "{} pairs of published runs show, so that these plans are not ranked.",
+      ties, 100 * std::expm1(first.difference), first.difference_pairs));
 }
 
 std::string Why(const SearchResult& result) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "model/cost/measured_collectives.h"
+#include "model/cost/trust.h"
 #include "model/search/explain.h"
 #include "model/search/refine.h"
 
@@ -67,12 +69,40 @@ void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles&
   result->near_misses = runner.NearMisses(&fastest, kNearMisses);
 }
 
+// Of `one`: by simulation where both were simulated.
+double SecondsOf(const Candidate& one, const Candidate& other) {
+  return one.simulated && other.simulated ? one.simulated->seconds : one.time.total;
+}
+
+// Layouts of one model and cluster share most of the errors: their difference is judged by those of
+// published layouts of one sweep. Across clusters and batches the whole intervals count.
 void MarkTies(SearchResult* result) {
   for (std::size_t i = 1; i < result->ranked.size(); ++i) {
-    const StepTime& first = result->ranked.front().time;
-    Candidate& candidate = result->ranked[i];
-    candidate.tie_with_first = candidate.time.low <= first.high && first.low <= candidate.time.high;
+    const Candidate& first = result->ranked.front();
+    Candidate& other = result->ranked[i];
+    const bool alike = first.nodes == other.nodes && first.global_batch == other.global_batch;
+    other.tie_with_first =
+        alike && other.difference > 0
+            ? std::abs(std::log(SecondsOf(other, first) / SecondsOf(first, other))) < other.difference
+            : other.time.low <= first.time.high && first.time.low <= other.time.high;
   }
+}
+
+void AddConfidence(const SearchRequest& request, const Setting& setting, const Trust& trust, Candidate* candidate) {
+  ShapeCache shapes;
+  const Strategy& strategy = candidate->strategy;
+  const auto predict = [&](const CostSetting& cost) {
+    StepPredictor predictor(request.model, setting.work, cost, &shapes);
+    return std::get<StepTime>(predictor.Predict(strategy)).total;
+  };
+  Confidence confidence =
+      ConfidenceOf(trust, setting.cost, SituationOf(request.model, setting.work, strategy, setting.nodes),
+                   candidate->time.total, predict);
+  candidate->time.low = confidence.low;
+  candidate->time.high = confidence.high;
+  candidate->outside = std::move(confidence.outside);
+  candidate->difference = confidence.difference;
+  candidate->difference_pairs = confidence.pairs;
 }
 
 }  // namespace
@@ -108,6 +138,9 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   SearchResult result;
   Runner runner(request, profiles);
   RankCandidates(runner, std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine))), &result);
+  const Trust trust = LoadTrust();
+  for (Candidate& candidate : result.ranked)
+    AddConfidence(request, runner.SettingOf(candidate), trust, &candidate);
   RefineRanked(runner, request, &result);
   MarkTies(&result);
   if (const auto unlimited = runner.BestOf(&JobResult::unlimited)) {
@@ -133,7 +166,11 @@ std::variant<Candidate, Refusal> Assess(const SearchRequest& request, const Prof
                                         const Strategy& strategy) {
   SearchRequest free = request;
   free.fixed = {};
-  return Runner(free, profiles).Assess(strategy);
+  Runner runner(free, profiles);
+  auto assessed = runner.Assess(strategy);
+  if (auto* candidate = std::get_if<Candidate>(&assessed))
+    AddConfidence(free, runner.SettingOf(*candidate), LoadTrust(), candidate);
+  return assessed;
 }
 
 }  // namespace orrery

@@ -94,7 +94,10 @@ struct Candidate {
   Bytes memory_bound;           // lower bound of the total, framework overhead included
   std::optional<MemoryReport> memory;           // exact; set for every printed candidate
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
-  bool tie_with_first = false;  // the intervals of both step times overlap
+  std::vector<std::string> outside;  // in what the calibration does not cover it; set for printed ones
+  double difference = 0;        // 80 % of differences between layouts are known to this (logarithm); 0: unknown
+  int difference_pairs = 0;     // published pairs behind it
+  bool tie_with_first = false;  // 80 % intervals: of their difference, if known, else of both step times
   int verify_findings = 0;      // of ir::Verify on the lowered plan; 0 unless this program has a fault
   std::optional<SimulatedStep> simulated;
   int closed_rank = 0;          // place by the closed form, from 1; 0: nothing was refined

@@ -62,7 +62,7 @@ TEST(MeasuredLayers, AreRecoveredAndCarryOverToAnotherDepth) {
     const bool planted = layer.parameter.shape == made.shape;
     EXPECT_NEAR(layer.after, planted ? kFastLayer : 1.0, 0.02) << layer.parameter.shape;
   }
-  for (double error : LeaveGroupsOut(evidence, Holdout::kModel, &fitter))
+  for (double error : LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error)
     EXPECT_NEAR(error, 0, 0.02);
   const auto files = LayerFiles(result);
   ASSERT_EQ(files.size(), 1U);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timed products, attentions and streaming kernels of one chip as measurements.
+//
+// Predicted as model/cost/op_cost.h does, without the gaps and habits of a training software. What is
+// left out together is a weight's shape (n, k) of products, heads and head size of attention, the
+// operation of streaming kernels: the error of shapes that nobody has measured.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "calib/fit/fit.h"
+#include "calib/import/kernel_csv.h"
+#include "model/cost/op_cost.h"
+
+namespace orrery {
+
+// Shorter calls mostly time their launch.
+inline constexpr double kShortestKernel = 5e-6;
+
+class KernelSource : public MeasurementSource {
+ public:
+  // `gpu`: the profile of the chip that ran them. What it does not compute, launches, optimizers and
+  // short calls are counted by reason. Throws InputError when nothing remains.
+  KernelSource(const std::vector<measured::KernelSample>& samples, const std::string& gpu,
+               ProfileStore* store);
+
+  const std::vector<Observation>& observations() const override { return observations_; }
+  void Predict(const ProfileStore& store, const std::vector<int>& which,
+               std::vector<double>* values) const override;
+  const std::map<std::string, int>& left_out() const { return left_out_; }
+
+ private:
+  struct Kernel {
+    Precision precision = Precision::kBf16;
+    std::variant<GemmShape, AttentionShape, TrafficShape> shape;
+  };
+  // A reason when the sample says nothing about a constant.
+  std::string Add(const measured::KernelSample& sample, const GpuProfile& gpu, Observation seen);
+
+  std::vector<Kernel> kernels_;  // beside observations_
+  std::vector<Observation> observations_;
+  std::map<std::string, int> left_out_;
+};
+
+// Measured over predicted by what is left out together, shrunk to 1 the less was measured of it:
+// exp(mean log * n / (n + s^2 / t^2)), s the spread within, t between. Longest deviation first.
+std::string RenderShapes(const Evidence& evidence, const std::vector<double>& errors);
+
+}  // namespace orrery

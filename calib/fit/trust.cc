@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// From left-out errors and covariances to trust in predictions (model/cost/trust.h).
+#include "model/cost/trust.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "calib/fit/holdout.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kLeastSpreadOfErrors = 0.01;
+constexpr double kNormal = 1.48;  // median of |error| to a normal distribution's standard deviation
+
+struct Weighted {
+  double value = 0, weight = 0;
+};
+
+// Weighted quantile, linear between the middles of the weights.
+double QuantileOf(std::vector<Weighted> values, double q) {
+  std::sort(values.begin(), values.end(),
+            [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+  double sum = 0;
+  for (const Weighted& one : values) sum += one.weight;
+  double before = 0, last_at = 0, last = values.front().value;
+  for (const Weighted& one : values) {
+    const double at = (before + 0.5 * one.weight) / sum;
+    if (at >= q) {
+      if (at <= last_at) return one.value;
+      const double share = std::clamp((q - last_at) / (at - last_at), 0.0, 1.0);
+      return last + share * (one.value - last);
+    }
+    before += one.weight;
+    last_at = at;
+    last = one.value;
+  }
+  return last;
+}
+
+double MedianSize(const std::vector<int>& which, const std::vector<double>& errors) {
+  std::vector<Weighted> sizes;
+  for (int row : which) sizes.push_back({std::abs(errors[row]), 1});
+  return QuantileOf(std::move(sizes), 0.5);
+}
+
+void Widen(const Situation& at, bool first, StackTrust* trust) {
+  for (int i = 0; i < kFeatures; ++i) {
+    auto& [low, high] = trust->range[i];
+    low = first ? at[i] : std::min(low, at[i]);
+    high = first ? at[i] : std::max(high, at[i]);
+  }
+}
+
+double Outside(const StackTrust& trust, const Situation& at) {
+  double doublings = 0;
+  for (int i = 0; i < kFeatures; ++i) {
+    const auto [low, high] = trust.range[i];
+    if (at[i] < low) doublings += std::log2(low / at[i]);
+    if (at[i] > high) doublings += std::log2(at[i] / high);
+  }
+  return std::min(doublings, kMostDoublings);
+}
+
+// The 80 % quantile of |difference of errors| between rows of one sweep.
+void TakeDifferences(const Evidence& evidence, const Unseen& unseen, const std::vector<int>& which,
+                     StackTrust* trust) {
+  std::map<std::string, std::vector<int>> sweeps;
+  for (int row : which) {
+    const std::string& sweep = evidence.observations()[row]->sweep;
+    if (!sweep.empty()) sweeps[sweep].push_back(row);
+  }
+  std::vector<Weighted> sizes;
+  for (const auto& [name, rows] : sweeps) {
+    for (std::size_t a = 0; a < rows.size(); ++a) {
+      for (std::size_t b = 0; b < a; ++b)
+        sizes.push_back({std::abs(unseen.error[rows[a]] - unseen.error[rows[b]]), 1});
+    }
+  }
+  trust->pairs = static_cast<int>(sizes.size()) >= kLeastPoints ? static_cast<int>(sizes.size()) : 0;
+  if (trust->pairs > 0) trust->difference = QuantileOf(std::move(sizes), 0.8);
+}
+
+bool OnSeveralNodes(const Observation& seen) { return seen.at && (*seen.at)[kAtNodes] > 1; }
+
+// Runs only: kernels say nothing about the error of a step.
+std::map<int, std::vector<int>> RunsByStack(const Evidence& evidence) {
+  std::map<int, std::vector<int>> rows;
+  for (std::size_t i = 0; i < evidence.observations().size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    if (seen.at) rows[seen.stack].push_back(static_cast<int>(i));
+  }
+  return rows;
+}
+
+}  // namespace
+
+StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                   const std::vector<int>& which) {
+  StackTrust trust;
+  trust.rows = static_cast<int>(which.size());
+  trust.spread = std::max(kLeastSpreadOfErrors, kNormal * MedianSize(which, unseen.error));
+  std::map<std::string, int> sizes;
+  for (int row : which) ++sizes[GroupOf(*evidence.observations()[row], holdout)];
+  std::vector<Weighted> z;
+  bool first = true;
+  for (int row : which) {
+    const Observation& seen = *evidence.observations()[row];
+    const double f = std::sqrt(trust.spread * trust.spread + unseen.variance[row]);
+    z.push_back({-unseen.error[row] / f, 1 / std::sqrt(sizes[GroupOf(seen, holdout)])});
+    if (!seen.at) continue;
+    Widen(*seen.at, first, &trust);
+    first = false;
+  }
+  trust.low = QuantileOf(z, 0.1);
+  trust.high = QuantileOf(z, 0.9);
+  return trust;
+}
+
+std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Unseen& unseen) {
+  const auto& seen = evidence.observations();
+  std::map<int, bool> inside;
+  for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
+    std::map<std::pair<int, bool>, StackTrust> trusts;
+    for (int row : rows) {
+      const bool several = OnSeveralNodes(*seen[row]);
+      const std::pair<int, bool> stack{seen[row]->stack, several};
+      if (!trusts.contains(stack)) {
+        std::vector<int> alike, others, all;
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          if (GroupOf(*seen[i], holdout) == name || seen[i]->at.has_value() != seen[row]->at.has_value())
+            continue;
+          all.push_back(static_cast<int>(i));
+          if (seen[i]->stack != stack.first) continue;
+          others.push_back(static_cast<int>(i));
+          if (OnSeveralNodes(*seen[i]) == several) alike.push_back(static_cast<int>(i));
+        }
+        const std::size_t enough = kLeastPoints;
+        const bool split = alike.size() >= enough && others.size() - alike.size() >= enough;
+        const std::vector<int> range = others;
+        if (split) others = alike;
+        if (static_cast<int>(others.size()) < kLeastPoints) others = all;
+        if (static_cast<int>(others.size()) < kLeastPoints) continue;
+        trusts[stack] = TrustOf(evidence, holdout, unseen, others);
+        if (split) trusts[stack].range = TrustOf(evidence, holdout, unseen, range).range;
+      }
+      const StackTrust& trust = trusts.at(stack);
+      const double wide = seen[row]->at ? 1 + kPerDoubling * Outside(trust, *seen[row]->at) : 1;
+      const double f = wide * std::sqrt(trust.spread * trust.spread + unseen.variance[row]);
+      const double log = -unseen.error[row];
+      inside[row] = log >= std::min(0.0, trust.low * f) && log <= std::max(0.0, trust.high * f);
+    }
+  }
+  return inside;
+}
+
+Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                const Unseen& foreign, const FitResult& result) {
+  Trust trust;
+  // Factors of measured layers are marginal: the residuals hold what they leave open.
+  std::vector<Eigen::Index> kept;
+  for (std::size_t i = 0; i < result.constants.size(); ++i) {
+    const FitParameter& parameter = result.constants[i].parameter;
+    if (!parameter.shape.empty()) continue;
+    kept.push_back(static_cast<Eigen::Index>(i));
+    auto& names = trust.constants.emplace_back();
+    for (const ConstantName& name : parameter.names) names.push_back(name.Text());
+  }
+  for (const Eigen::Index i : kept) {
+    for (const Eigen::Index j : kept) trust.covariance.push_back(result.covariance(i, j));
+  }
+  if (unseen.error.empty()) return trust;
+  const auto add = [&](const std::string& stack, const std::vector<int>& rows, RunScale scale,
+                       const std::vector<int>& chosen) {
+    StackTrust one = stack.empty() ? TrustOf(evidence, Holdout::kSource, foreign, chosen)
+                                   : TrustOf(evidence, holdout, unseen, chosen);
+    one.stack = stack;
+    one.scale = scale;
+    one.range = TrustOf(evidence, holdout, unseen, rows).range;
+    TakeDifferences(evidence, unseen, rows, &one);
+    for (int row : rows) {
+      const Observation& seen = *evidence.observations()[row];
+      if (seen.gpu >= 0) one.gpus.insert(evidence.store().gpu(seen.gpu).header.id);
+      if (seen.fabric >= 0) one.fabrics.insert(evidence.store().fabric(seen.fabric).header.id);
+    }
+    trust.stacks.push_back(std::move(one));
+  };
+  std::vector<int> all;
+  for (const auto& [stack, rows] : RunsByStack(evidence)) {
+    all.insert(all.end(), rows.begin(), rows.end());
+    if (stack < 0 || static_cast<int>(rows.size()) < kLeastPoints) continue;
+    const std::string& id = evidence.store().stack(stack).header.id;
+    std::vector<int> one, several;
+    for (int row : rows) (OnSeveralNodes(*evidence.observations()[row]) ? several : one).push_back(row);
+    if (static_cast<int>(std::min(one.size(), several.size())) < kLeastPoints) {
+      add(id, rows, RunScale::kAny, rows);
+    } else {
+      add(id, rows, RunScale::kOneNode, one);
+      add(id, rows, RunScale::kSeveralNodes, several);
+    }
+  }
+  if (static_cast<int>(all.size()) >= kLeastPoints) add("", all, RunScale::kAny, all);
+  return trust;
+}
+
+Trust Merged(const Trust& old, const Trust& fresh) {
+  std::set<std::string> replaced;
+  for (const auto& names : fresh.constants) replaced.insert(names.begin(), names.end());
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < old.constants.size(); ++i) {
+    const auto& names = old.constants[i];
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return replaced.contains(name); }))
+      kept.push_back(i);
+  }
+  Trust merged = fresh;
+  const std::size_t a = fresh.constants.size(), n = a + kept.size();
+  merged.covariance.assign(n * n, 0.0);
+  for (std::size_t i = 0; i < a; ++i) {
+    for (std::size_t j = 0; j < a; ++j)
+      merged.covariance[i * n + j] = fresh.covariance[i * a + j];
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    merged.constants.push_back(old.constants[kept[i]]);
+    for (std::size_t j = 0; j < kept.size(); ++j)
+      merged.covariance[(a + i) * n + a + j] =
+          old.covariance[kept[i] * old.constants.size() + kept[j]];
+  }
+  // All rows together: the larger collection speaks.
+  for (const StackTrust& stack : old.stacks) {
+    const auto same = std::find_if(merged.stacks.begin(), merged.stacks.end(),
+                                   [&](const StackTrust& one) { return one.stack == stack.stack; });
+    if (same == merged.stacks.end()) {
+      merged.stacks.push_back(stack);
+    } else if (stack.stack.empty() && stack.rows > same->rows) {
+      *same = stack;
+    }
+  }
+  return merged;
+}
+
+}  // namespace orrery
