@@ -81,8 +81,12 @@ TEST(TcpNodes, ClassConstantsFittedThroughTheClosedFormAreWithinSixPercent) {
   EXPECT_LT(MeanOf(fit.left_out), 0.06);
   for (const FittedConstant& constant : fit.result.constants) {
     const std::string& key = constant.parameter.names.front().key;
-    if (key == "nic_ring_efficiency") EXPECT_NEAR(constant.after, 0.255, 0.015);
-    if (key == "large_ring_loss") EXPECT_EQ(constant.verdict, Verdict::kKept);
+    if (key == "nic_ring_efficiency") {
+      EXPECT_NEAR(constant.after, 0.255, 0.015);
+    }
+    if (key == "large_ring_loss") {
+      EXPECT_EQ(constant.verdict, Verdict::kKept);
+    }
   }
   EXPECT_THROW(CollectiveSource({TcpSweep()}, MachineTopologies({"aws-p4d"}), "tcp-aws-g5", &store),
                InputError);
