@@ -24,6 +24,11 @@ constexpr Algorithm kAlgorithms[] = {
 
 std::span<const Algorithm> Algorithms() { return kAlgorithms; }
 
+bool IsCandidate(const Algorithm& algorithm, std::string_view only, const BandwidthUse& use) {
+  if (only.empty()) only = use.algorithm;
+  return only.empty() ? algorithm.chosen_by_default : algorithm.name == only;
+}
+
 const char* Name(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:

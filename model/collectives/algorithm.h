@@ -61,6 +61,9 @@ struct Algorithm {
   std::optional<AlgorithmCost> (*cost)(Collective collective, const Network& network);
 };
 std::span<const Algorithm> Algorithms();
+// Whether a choice of the fastest looks at it: `only` a name that the caller asks for, else the one
+// that the software of `use` runs, else those that are chosen by default.
+bool IsCandidate(const Algorithm& algorithm, std::string_view only, const BandwidthUse& use);
 
 std::optional<AlgorithmCost> RingCost(Collective collective, const Network& network);
 std::optional<AlgorithmCost> DoubleBinaryTreeCost(Collective collective, const Network& network);

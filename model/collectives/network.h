@@ -6,6 +6,8 @@
 // data-parallel groups side by side).
 #pragma once
 
+#include <string_view>
+
 #include "model/cost/profile.h"
 #include "model/topo/summary.h"
 #include "model/units/quantity.h"
@@ -27,6 +29,7 @@ GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node);
 struct BandwidthUse {
   double scaleup = 1.0;
   double nic = 1.0;
+  std::string_view algorithm;  // the only one that the software runs; "": the fastest
 };
 
 // Rates per direction; a zero rate means that the path does not exist.

@@ -55,9 +55,7 @@ PreparedCollective Prepare(Collective collective, const Network& network,
   std::vector<std::string> names;
   for (const Algorithm& candidate : Algorithms()) {
     names.emplace_back(candidate.name);
-    const bool wanted =
-        algorithm.empty() ? candidate.chosen_by_default : algorithm == candidate.name;
-    if (!wanted) continue;
+    if (!IsCandidate(candidate, algorithm, network.use)) continue;
     const std::optional<AlgorithmCost> cost = candidate.cost(collective, network);
     if (!cost) continue;
     prepared.Add({cost->bandwidth, candidate.name, false});

@@ -42,7 +42,7 @@ TensorCost MakeTensorCost(int tp, const CostSetting& s) {
   if (tp == 1) return cost;
   const GroupShape shape = ShapeOfAxis(tp, 1, s.cluster->gpus_per_node);
   const Network network =
-      ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0});
+      ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0, s.stack->algorithm});
   cost.all_reduce = Prepare(Collective::kAllReduce, network);
   cost.all_gather = Prepare(Collective::kAllGather, network);
   cost.reduce_scatter = Prepare(Collective::kReduceScatter, network);

@@ -30,8 +30,8 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   const auto view = [&](int ranks, int inside, const BandwidthUse& use) {
     return ViewNetwork(*s.cluster, *s.gpu, *s.fabric, ShapeOfAxis(ranks, inside, local), use);
   };
-  const BandwidthUse reduction{s.stack->data_scaleup_use, s.stack->data_nic_use};
-  const BandwidthUse layer{s.stack->gather_scaleup_use, s.stack->gather_nic_use};
+  const BandwidthUse reduction{s.stack->data_scaleup_use, s.stack->data_nic_use, s.stack->algorithm};
+  const BandwidthUse layer{s.stack->gather_scaleup_use, s.stack->gather_nic_use, s.stack->algorithm};
   group.all_reduce = Prepare(Collective::kAllReduce, view(dp * dp_outer, inner, reduction));
   group.reduce_scatter = Prepare(Collective::kReduceScatter, view(dp, inner, reduction));
   group.all_gather = Prepare(Collective::kAllGather, view(dp, inner, reduction));

@@ -114,6 +114,7 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
 // Text keys beyond the header's that only stacks have.
 void ReadExtra(const Node& root, StackProfile* profile) {
   ReadText(root, "without_flash", &profile->without_flash);
+  ReadText(root, "algorithm", &profile->algorithm);
 }
 
 // `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.

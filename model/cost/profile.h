@@ -107,6 +107,7 @@ struct FabricProfile {
 struct StackProfile {
   ProfileHeader header;
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
+  std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
   Seconds kernel_gap;         // idle time of the device between two kernels
   Seconds host_forward_op;    // time of the issuing thread per op
   Seconds host_backward_op;

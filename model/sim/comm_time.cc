@@ -51,14 +51,14 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
     case ir::Phase::kRecompute: {
       const double extra =
           stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
-      return {{stack.scaleup_use, 1.0}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
+      return {{stack.scaleup_use, 1.0, stack.algorithm}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
     case ir::Phase::kParamGather:
-      return {{stack.gather_scaleup_use, stack.gather_nic_use},
+      return {{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm},
               stack.gather_latency.value *
                   (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
     case ir::Phase::kGradReduce:
-      return {{stack.data_scaleup_use, stack.data_nic_use}, 0.0};
+      return {{stack.data_scaleup_use, stack.data_nic_use, stack.algorithm}, 0.0};
     case ir::Phase::kPipeline:
       return {{1.0, stack.pipeline_nic_use}, stack.pipeline_latency.value};
     case ir::Phase::kInput:
@@ -150,7 +150,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
     wire = bytes * line.per_byte;
   };
   for (const Algorithm& algorithm : Algorithms()) {
-    if (only.empty() ? !algorithm.chosen_by_default : algorithm.name != only) continue;
+    if (!IsCandidate(algorithm, only, use.bandwidth)) continue;
     const std::optional<AlgorithmCost> cost = algorithm.cost(collective, network);
     if (!cost) continue;
     const std::optional<AlgorithmCost> floor = algorithm.cost(collective, unshared);

@@ -9,6 +9,7 @@
 
 #include "model/arch/catalogue.h"
 #include "model/cost/layer_factors.h"
+#include "model/input/diagnostics.h"
 #include "model/topo/catalog.h"
 
 namespace orrery {
@@ -144,6 +145,20 @@ TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses
   EXPECT_LT(interleaved.data_exposed, plain.data_exposed);
   // The last chunk has its own pass only: of what the whole stage exposed, it keeps its share.
   EXPECT_GE(interleaved.data_exposed, 0.9 * plain.data_exposed / 3);
+}
+
+TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
+  UseNodes(16);
+  model_.hidden = 64, model_.ffn = 256, model_.layers = 2, model_.heads = model_.kv_heads = 1;
+  model_.vocab = 512;  // gradients so small that a tree over 128 ranks is the faster one
+  Strategy s;
+  s.dp = 128, s.micro_batch = 4;
+  stack_.bucket = Bytes(64e3), stack_.data_exposed = 1, s.overlap_grad_reduce = false;
+  const double fastest = Predict(s).data_exposed;
+  stack_.algorithm = "ring";
+  EXPECT_GT(Predict(s).data_exposed, 1.1 * fastest);
+  stack_.algorithm = "rign";
+  EXPECT_THROW(Predict(s), InputError);
 }
 
 TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
