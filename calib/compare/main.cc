@@ -7,11 +7,10 @@
 #include <iostream>
 
 #include "calib/compare/compare.h"
+#include "calib/program.h"
 
 namespace orrery {
 namespace {
-
-constexpr int kOk = 0, kInputErrorCode = 2;
 
 measured::TrainingLog ReadNamed(const std::string& path) {
   measured::TrainingLog log = measured::ReadTrainingLog(measured::ReadLogSource(path));
@@ -45,19 +44,7 @@ int Main(int argc, char** argv) {
                  "trace or record of plan run, or a log or trace of another program")
       ->required();
   app.add_option("--json", json, "also write the comparison to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error, std::cout, std::cerr);
-    return code == 0 ? kOk : kInputErrorCode;
-  }
-  try {
-    Run(predicted, measured, json);
-  } catch (const InputError& error) {
-    std::cerr << error.what();
-    return kInputErrorCode;
-  }
-  return kOk;
+  return RunProgram(&app, argc, argv, [&] { Run(predicted, measured, json); });
 }
 
 }  // namespace

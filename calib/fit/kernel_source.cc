@@ -8,6 +8,8 @@
 #include <cmath>
 #include <optional>
 
+#include "model/lower/names.h"
+
 namespace orrery {
 namespace {
 
@@ -18,10 +20,9 @@ constexpr std::size_t kMostShapes = 20;
 constexpr double kLeastBetween = 0.01;  // spread between shapes, at least
 
 std::optional<Precision> PrecisionOf(const std::string& dtype) {
-  if (dtype == "bf16") return Precision::kBf16;
-  if (dtype == "fp16") return Precision::kFp16;
-  if (dtype == "tf32") return Precision::kTf32;
-  if (dtype == "fp32") return Precision::kFp32;
+  for (const auto& [name, precision] : kPrecisionNames) {
+    if (dtype == name) return precision;
+  }
   return std::nullopt;
 }
 

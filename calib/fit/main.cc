@@ -19,12 +19,11 @@
 #include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/work_source.h"
+#include "calib/program.h"
 #include "calib/sweeps/sweep_command.h"
 
 namespace orrery {
 namespace {
-
-constexpr int kOk = 0, kInputErrorCode = 2;
 
 struct Arguments {
   std::vector<std::string> files;
@@ -176,19 +175,7 @@ int Main(int argc, char** argv) {
       "wrong the\npredictions of unseen runs are. Writes nothing without -o or --in-place.");
   Arguments arguments;
   Declare(&app, &arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error, std::cout, std::cerr);
-    return code == 0 ? kOk : kInputErrorCode;
-  }
-  try {
-    Run(arguments);
-  } catch (const InputError& error) {
-    std::cerr << error.what();
-    return kInputErrorCode;
-  }
-  return kOk;
+  return RunProgram(&app, argc, argv, [&] { Run(arguments); });
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 
 #include "calib/fit/fit_report.h"
 #include "calib/fit/rewrite.h"
+#include "calib/program.h"
 #include "calib/sweeps/fabric_fit.h"
 #include "calib/sweeps/section.h"
 #include "calib/sweeps/sweep_holdout.h"
@@ -18,7 +18,6 @@
 namespace orrery {
 namespace {
 
-constexpr int kDone = 0, kBadInput = 2;
 constexpr std::size_t kShownGarbled = 10;
 
 struct SweepArguments {
@@ -203,18 +202,7 @@ int CalibrateSweeps(int argc, char** argv) {
       "determine and\nhow wrong left-out points are. Writes nothing without -o.");
   SweepArguments arguments;
   DeclareSweeps(&app, &arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? kDone : kBadInput;
-  }
-  try {
-    RunSweeps(arguments);
-  } catch (const InputError& error) {
-    std::cerr << error.what();
-    return kBadInput;
-  }
-  return kDone;
+  return RunProgram(&app, argc, argv, [&] { RunSweeps(arguments); });
 }
 
 }  // namespace orrery

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/input/diagnostics.h"
+#include "model/lower/names.h"
 #include "model/lower/presets.h"
 
 namespace orrery {
@@ -18,16 +19,6 @@ constexpr int64_t kMostRanks = 1'000'000;
 constexpr int64_t kMostBatch = int64_t{1} << 40;
 constexpr double kLongestStep = 1e7;  // seconds
 
-constexpr std::pair<const char*, Precision> kPrecisionNames[] = {{"fp32", Precision::kFp32},
-                                                                 {"tf32", Precision::kTf32},
-                                                                 {"fp16", Precision::kFp16},
-                                                                 {"bf16", Precision::kBf16}};
-constexpr std::pair<const char*, Recompute> kRecomputeNames[] = {
-    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
-constexpr std::pair<const char*, Optimizer> kOptimizerNames[] = {{"sgd", Optimizer::kSgd},
-                                                                 {"adam", Optimizer::kAdam},
-                                                                 {"adamw", Optimizer::kAdamW},
-                                                                 {"lamb", Optimizer::kLamb}};
 constexpr std::pair<const char*, Window> kWindowNames[] = {{"step", Window::kStep},
                                                            {"microstep", Window::kMicrostep}};
 constexpr std::pair<const char*, Family> kCsvFamilies[] = {{"gpt", Family::kDecoder},

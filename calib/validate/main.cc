@@ -6,13 +6,12 @@
 #include <fstream>
 #include <iostream>
 
+#include "calib/program.h"
 #include "calib/validate/validate.h"
 #include "model/input/diagnostics.h"
 
 namespace orrery {
 namespace {
-
-constexpr int kOk = 0, kInputErrorCode = 2;
 
 void WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -39,19 +38,7 @@ int Main(int argc, char** argv) {
   app.add_option("FILE.csv", csv, "published runs, one per row")->required();
   app.add_option("--json", json, "also write every case to this file");
   app.add_option("--engine", engine, "closed (closed form, the default) or event (simulated, slower)");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error, std::cout, std::cerr);
-    return code == 0 ? kOk : kInputErrorCode;
-  }
-  try {
-    Run(csv, json, engine);
-  } catch (const InputError& error) {
-    std::cerr << error.what();
-    return kInputErrorCode;
-  }
-  return kOk;
+  return RunProgram(&app, argc, argv, [&] { Run(csv, json, engine); });
 }
 
 }  // namespace

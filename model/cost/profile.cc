@@ -13,6 +13,7 @@
 #include "model/cost/profile_tables.h"
 #include "model/input/check.h"
 #include "model/input/node.h"
+#include "model/lower/names.h"
 
 namespace orrery {
 namespace {
@@ -155,14 +156,9 @@ void ReadExtra(const Node& root, GpuProfile* profile) {
     for (const std::string& name : collectives->Keys())
       ReadCollective(collectives->Child(name), name, profile);
   }
-  constexpr std::array<std::pair<const char*, Precision>, kPrecisions> kNames = {
-      {{"fp32", Precision::kFp32},
-       {"tf32", Precision::kTf32},
-       {"fp16", Precision::kFp16},
-       {"bf16", Precision::kBf16}}};
   const std::optional<Node> kernels = root.Find("kernels");
   if (!kernels) return;
-  for (const auto& [name, precision] : kNames) {
+  for (const auto& [name, precision] : kPrecisionNames) {
     const std::optional<Node> table = kernels->Find(name);
     if (!table) continue;
     for (const std::string& kernel : table->Keys())

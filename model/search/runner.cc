@@ -11,6 +11,7 @@
 #include "model/arch/parameters.h"
 #include "model/input/check.h"
 #include "model/ir/verify.h"
+#include "model/lower/names.h"
 #include "model/units/text.h"
 
 namespace orrery {
@@ -72,11 +73,9 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
 }
 
 void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
-  static constexpr std::pair<const char*, Precision> kNames[] = {
-      {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"fp16", Precision::kFp16}, {"bf16", Precision::kBf16}};
   if (gpu.Peak(request.work.precision).value > 0) return;
   std::string wrong, right;
-  for (const auto& [name, precision] : kNames) {
+  for (const auto& [name, precision] : kPrecisionNames) {
     if (precision == request.work.precision) wrong = name;
     if (gpu.Peak(precision).value > 0) right += fmt::format("{}{}", right.empty() ? "" : ", ", name);
   }

@@ -10,25 +10,13 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "model/lower/names.h"
+
 namespace orrery::machine {
 namespace {
 
 constexpr const char* kSource = "plan bench --calibrate on this machine, all cores busy";
 constexpr double kMicroseconds = 1e6;
-
-const char* NameOf(Precision precision) {
-  switch (precision) {
-    case Precision::kFp32:
-      return "fp32";
-    case Precision::kTf32:
-      return "tf32";
-    case Precision::kFp16:
-      return "fp16";
-    case Precision::kBf16:
-      return "bf16";
-  }
-  return "fp32";
-}
 
 std::string KernelRows(const std::vector<KernelTime>& kernels) {
   std::string text, last;
@@ -124,7 +112,7 @@ std::string ProfileText(const Measured& m) {
              "kernels:\n"
              "  {}:\n",
              LeftOutText(m.kernels.left_out), peak, m.memory_bytes / static_cast<double>(m.cores) * 1e-9,
-             NameOf(m.precision)) +
+             NameIn(kPrecisionNames, m.precision)) +
          KernelRows(m.kernels.kernels) + CollectiveRows(m.collectives);
 }
 
