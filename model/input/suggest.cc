@@ -39,8 +39,10 @@ std::vector<std::string> NearestNames(std::string_view wrong,
   for (const std::string& name : candidates) {
     if (name.size() > kLongestName) continue;
     std::size_t distance = HalfEdits(wrong, name);
-    // A name that goes on where the user stopped ("bert" for "bert-large") is near as well.
-    if (wrong.size() >= 3 && name.starts_with(wrong))
+    // A name that goes on where the user stopped ("bert" for "bert-large") is near as well, and
+    // one that stops where the user went on ("selene-a100" for "selene").
+    if ((wrong.size() >= 3 && name.starts_with(wrong)) ||
+        (name.size() >= 4 && wrong.starts_with(name)))
       distance = std::min(distance, Tolerance(wrong));
     if (distance <= Tolerance(wrong) && distance < 2 * std::max(wrong.size(), name.size())) {
       near.emplace_back(distance, name);

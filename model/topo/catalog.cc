@@ -34,7 +34,9 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
   if (!LooksLikePath(name_or_path)) {
     const std::vector<std::string> names = TopologyNames();
     if (!std::binary_search(names.begin(), names.end(), name_or_path)) {
-      throw InputError("no topology '" + name_or_path + "'", SuggestName(name_or_path, names));
+      const std::string near = SuggestName(name_or_path, names);
+      throw InputError("no topology '" + name_or_path + "'",
+                       near.empty() ? "`plan list topologies` shows all of them" : near);
     }
     path = (fs::path(DataRoot()) / "topologies" / (name_or_path + ".yaml")).string();
   }

@@ -21,6 +21,12 @@ TEST(NearestNames, FindsSlipsBestFirst) {
   EXPECT_THAT(NearestNames("bert", kModels), ElementsAre("bert-tiny", "bert-large", "bert-1.5b"));
 }
 
+TEST(NearestNames, FindsWhereTheUserStoppedEarlyOrWentOn) {
+  EXPECT_THAT(NearestNames("gpt2-x", {"gpt2-xl-long-name", "bert"}),
+              ElementsAre("gpt2-xl-long-name"));
+  EXPECT_THAT(NearestNames("selene-a100-80gb", {"selene", "s-1"}), ElementsAre("selene"));
+}
+
 TEST(NearestNames, DoesNotGuessWildly) {
   EXPECT_THAT(NearestNames("llama", kModels), IsEmpty());
   EXPECT_THAT(NearestNames("", kModels), IsEmpty());
