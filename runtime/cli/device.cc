@@ -74,6 +74,22 @@ void ReadDeviceFlag(const RunFlags& flags, int64_t ranks_here, double arena_byte
 
 #ifdef ORRERY_HAS_CUDA
 
+namespace {
+
+// Threads share the first GPU; processes take those of their machine in turn.
+int GpuOf(int64_t rank) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    rank = std::atoi(text);
+    break;
+  }
+  const auto gpus = static_cast<int64_t>(cuda::Probe(false).gpus.size());
+  return static_cast<int>(rank % std::max<int64_t>(gpus, 1));
+}
+
+}  // namespace
+
 struct GpuThreads::World {
   comm::DeviceWorld world{comm::MakeCudaQueue(0)};
 };
@@ -90,21 +106,13 @@ std::unique_ptr<comm::Endpoint> OverNccl(const RunJob& job, std::unique_ptr<comm
   if (!job.on_cuda || job.ranks() == 1) return control;
   comm::NcclOptions options;
   options.deadline_s = job.timeout_s;
+  options.queue = comm::MakeCudaQueue(GpuOf(control->rank()));
   return comm::ConnectNccl(comm::nccl::Load(), std::move(control), options);
 }
 
-// Threads share the first GPU; processes take those of their machine in turn.
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t rank) {
   if (!job.on_cuda) return nullptr;
-  if (!job.over_mpi) return cuda::OpenDevice(0);
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
-    const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    rank = std::atoi(text);
-    break;
-  }
-  const auto gpus = static_cast<int64_t>(cuda::Probe(false).gpus.size());
-  return cuda::OpenDevice(static_cast<int>(rank % std::max<int64_t>(gpus, 1)));
+  return cuda::OpenDevice(job.over_mpi ? GpuOf(rank) : 0);
 }
 
 #else

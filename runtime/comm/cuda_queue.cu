@@ -41,6 +41,13 @@ class CudaQueue : public DeviceQueue {
     cuda::Check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
                 "waiting for an event");
   }
+  void* MakeStream() override {
+    Use();
+    cudaStream_t stream = nullptr;
+    cuda::Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    return stream;
+  }
+  void FreeStream(void* stream) override { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
   void Copy(void* to, const void* from, int64_t bytes, void* stream) override {
     Use();
     cuda::Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,

@@ -18,6 +18,8 @@ class DeviceQueue {
   virtual void FreeEvent(void* event) = 0;
   virtual void Record(void* event, void* stream) = 0;
   virtual void Await(void* event, void* stream) = 0;
+  virtual void* MakeStream() = 0;
+  virtual void FreeStream(void* stream) = 0;
 
   virtual void Copy(void* to, const void* from, int64_t bytes, void* stream) = 0;
   // to = from[0] + from[1] + ..., element by element from left to right, rounded after each; or the

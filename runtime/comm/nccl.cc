@@ -4,15 +4,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <future>
-#include <list>
 #include <map>
-#include <set>
 #include <thread>
 #include <tuple>
 
 #include "runtime/comm/nccl_link.h"
+#include "runtime/comm/nccl_transfers.h"
 
 namespace orrery::comm {
 namespace {
@@ -65,19 +63,27 @@ int Call(const nccl::Api& api, const Collective& c, nccl::Handle comm, int size)
 
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(nccl::ApiPtr api, NcclLinkPtr link, CommunicatorPtr host)
-      : api_(std::move(api)), link_(std::move(link)), host_(std::move(host)) {}
+  NcclCommunicator(nccl::ApiPtr api, Endpoint* endpoint, double deadline_s, NcclLinkPtr link,
+                   CommunicatorPtr host)
+      : api_(std::move(api)),
+        endpoint_(endpoint),
+        deadline_s_(deadline_s),
+        link_(std::move(link)),
+        host_(std::move(host)) {}
 
   OperationPtr Start(const Collective& c) override {
     if (c.stream == nullptr) return host_->Start(c);
     if (c.kind == CollectiveKind::kBarrier) throw CommError("NCCL has no barrier on a stream");
-    while (!link_->Settled()) std::this_thread::yield();  // the call before this one
+    Enqueued before(link_);  // the call before this one
+    if (!before.Test()) Wait(endpoint_, &before, deadline_s_, link_->what());
     link_->Group([&](nccl::Handle comm) { return Call(*api_, c, comm, link_->size()); });
     return std::make_unique<Enqueued>(link_);
   }
 
  private:
   nccl::ApiPtr api_;
+  Endpoint* endpoint_;
+  double deadline_s_;
   NcclLinkPtr link_;
   CommunicatorPtr host_;
 };
@@ -85,7 +91,10 @@ class NcclCommunicator : public Communicator {
 class NcclEndpoint : public Endpoint {
  public:
   NcclEndpoint(nccl::ApiPtr api, std::unique_ptr<Endpoint> control, const NcclOptions& options)
-      : api_(std::move(api)), control_(std::move(control)), options_(options) {}
+      : api_(std::move(api)),
+        control_(std::move(control)),
+        options_(options),
+        transfers_(api_, options.queue) {}
 
   int64_t rank() const override { return control_->rank(); }
   int64_t size() const override { return control_->size(); }
@@ -104,7 +113,8 @@ class NcclEndpoint : public Endpoint {
       AbortAll();
       throw;
     }
-    return std::make_unique<NcclCommunicator>(api_, link, std::move(host));
+    return std::make_unique<NcclCommunicator>(api_, this, options_.deadline_s, link,
+                                              std::move(host));
   }
 
   OperationPtr Send(int64_t peer, int32_t channel, const void* bytes, int64_t n) override {
@@ -120,9 +130,7 @@ class NcclEndpoint : public Endpoint {
     try {
       control_->Idle();
       for (const NcclLinkPtr& link : Links()) link->Check();
-      std::set<void*> streams;
-      for (const TransferPtr& transfer : posted_) streams.insert(transfer->stream);
-      for (void* stream : streams) Flush(stream);
+      transfers_.DriveAll();
     } catch (const CommError&) {
       AbortAll();
       throw;
@@ -134,48 +142,7 @@ class NcclEndpoint : public Endpoint {
     control_->Abort(why);
   }
 
-  struct Transfer {
-    NcclLinkPtr link;
-    bool sends = false, enqueued = false;
-    void* bytes = nullptr;
-    int64_t n = 0;
-    void* stream = nullptr;
-  };
-  using TransferPtr = std::shared_ptr<Transfer>;
-
-  // Enqueues what is posted to the stream and set up, as one group.
-  void Flush(void* stream) {
-    std::vector<TransferPtr> ready;
-    std::map<NcclLink*, bool> settled;  // asked once: what comes later must not overtake
-    for (auto at = posted_.begin(); at != posted_.end();) {
-      const TransferPtr& transfer = *at;
-      NcclLink* link = transfer->link.get();
-      if (transfer->stream == stream && !settled.contains(link)) settled[link] = link->Settled();
-      if (transfer->stream == stream && settled[link]) {
-        ready.push_back(transfer);
-        at = posted_.erase(at);
-      } else {
-        ++at;
-      }
-    }
-    if (ready.empty()) return;
-    Enqueue(ready);
-  }
-
  private:
-  class Posted : public Operation {
-   public:
-    Posted(NcclEndpoint* endpoint, TransferPtr transfer)
-        : endpoint_(endpoint), transfer_(std::move(transfer)) {}
-    bool Test() override {
-      if (!transfer_->enqueued) endpoint_->Flush(transfer_->stream);
-      return transfer_->enqueued && transfer_->link->Settled();
-    }
-
-   private:
-    NcclEndpoint* endpoint_;
-    TransferPtr transfer_;
-  };
   class Nothing : public Operation {
    public:
     bool Test() override { return true; }
@@ -200,34 +167,10 @@ class NcclEndpoint : public Endpoint {
 
   OperationPtr Post(bool sends, int64_t peer, int32_t channel, void* bytes, int64_t n) {
     const int64_t from = sends ? rank() : peer, to = sends ? peer : rank();
-    NcclLinkPtr& link = transfers_[{from, to, channel}];
+    NcclLinkPtr& link = transfer_links_[{from, to, channel}];
     if (!link) link = MakeLink(from == to ? Members{from} : Members{from, to}, channel);
     if (n == 0) return std::make_unique<Nothing>();
-    auto transfer = std::make_shared<Transfer>();
-    *transfer = {link, sends, false, bytes, n, stream_};
-    posted_.push_back(transfer);
-    return std::make_unique<Posted>(this, transfer);
-  }
-
-  // Groups nest: each communicator's own group stands inside one around all.
-  void Enqueue(const std::vector<TransferPtr>& ready) {
-    if (const int result = api_->GroupStart(); result != nccl::kSuccess)
-      throw CommError(fmt::format("NCCL: {}", api_->GetErrorString(result)));
-    for (const TransferPtr& t : ready) {
-      t->link->Group([&](nccl::Handle comm) {
-        const int type = nccl::TypeOf(ir::Dtype::kU8);
-        const auto n = static_cast<size_t>(t->n);
-        const int receiver = t->link->size() - 1;  // 0: this rank itself
-        return t->sends ? api_->Send(t->bytes, n, type, receiver, comm, t->stream)
-                        : api_->Recv(t->bytes, n, type, 0, comm, t->stream);
-      });
-      t->enqueued = true;
-    }
-    const int result = api_->GroupEnd();
-    if (result != nccl::kSuccess && result != nccl::kInProgress)
-      throw CommError(
-          fmt::format("{}: {}", ready.front()->link->what(), api_->GetErrorString(result)));
-    for (const TransferPtr& t : ready) t->link->AwaitSettling();
+    return transfers_.Post({link, sends, bytes, n}, stream_);
   }
 
   // In a thread of its own: what hangs there must not hang this one.
@@ -254,8 +197,8 @@ class NcclEndpoint : public Endpoint {
   void* stream_ = nullptr;
   bool aborted_ = false;
   std::vector<std::weak_ptr<NcclLink>> links_;
-  std::map<std::tuple<int64_t, int64_t, int32_t>, NcclLinkPtr> transfers_;
-  std::list<TransferPtr> posted_;
+  std::map<std::tuple<int64_t, int64_t, int32_t>, NcclLinkPtr> transfer_links_;
+  NcclTransfers transfers_;
 };
 
 }  // namespace

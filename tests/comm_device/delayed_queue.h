@@ -26,6 +26,8 @@ class DelayedQueue : public comm::DeviceQueue {
   void FreeEvent(void* event) override;
   void Record(void* event, void* stream) override;
   void Await(void* event, void* stream) override;
+  void* MakeStream() override { return new char; }
+  void FreeStream(void* stream) override { delete static_cast<char*>(stream); }
   void Copy(void* to, const void* from, int64_t bytes, void* stream) override;
   void Sum(void* to, std::span<const void* const> from, int64_t n, ir::Dtype dtype, bool maximum,
            void* stream) override;

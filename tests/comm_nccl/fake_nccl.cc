@@ -4,7 +4,7 @@
 //
 // Like the real one, what is enqueued on a stream runs in that stream's order and an operation runs
 // when all its partners stand at the head of their streams: an order that would hang on GPUs hangs
-// here. Communicators become ready when all members have come; a call is "in progress" for two
+// here. A group becomes one launch per communicator: on one stream, one after the other. Communicators become ready when all members have come; a call is "in progress" for two
 // polls.
 #include "tests/comm_nccl/fake_nccl.h"
 
@@ -30,7 +30,7 @@ enum class Kind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kSend, kRe
 struct Ring {  // communicators with one id
   int size = 0;
   std::vector<struct FakeComm*> members;
-  int joined = 0;
+  int joined = 0, delay = 0;
 };
 struct FakeComm {
   std::shared_ptr<Ring> ring;
@@ -46,12 +46,23 @@ struct Op {
   int type, op, peer, sequence;
   bool done = false;
 };
-using Launch = std::vector<Op>;
+using Mark = std::shared_ptr<bool>;  // true: passed
+struct Launch {
+  std::vector<Op> ops;
+  Mark records, awaits;
+
+  bool Over() const {
+    if (awaits && !*awaits) return false;
+    return std::all_of(ops.begin(), ops.end(), [](const Op& op) { return op.done; });
+  }
+};
 
 std::mutex mutex;
 std::map<std::string, std::shared_ptr<Ring>> rings;
 std::map<void*, std::deque<Launch>> streams;
+std::map<void*, Mark> events;  // by event: its last recording
 std::vector<FakeComm*> comms;
+std::vector<int> delays;  // polls of the communicators of the n-th id
 int version = 22809, ids = 0, next_error = kSuccess;
 bool hangs = false;
 FakeCounts counts{};
@@ -127,7 +138,7 @@ bool Round() {
   std::map<std::tuple<Ring*, int, int>, std::pair<Op*, Op*>> transfers;  // the first of each side
   for (auto& [stream, queue] : streams) {
     if (queue.empty()) continue;
-    for (Op& op : queue.front()) {
+    for (Op& op : queue.front().ops) {
       if (op.done) continue;
       Ring* ring = op.comm->ring.get();
       if (op.kind == Kind::kSend) {
@@ -148,19 +159,27 @@ bool Round() {
     pair.first->done = pair.second->done = moved = true;
   }
   for (auto& [stream, queue] : streams) {
-    while (!queue.empty() && std::all_of(queue.front().begin(), queue.front().end(),
-                                         [](const Op& op) { return op.done; }))
+    while (!queue.empty() && queue.front().Over()) {
+      if (queue.front().records) *queue.front().records = true;
       queue.pop_front();
+      moved = true;
+    }
   }
   return moved;
 }
 
 void EndGroup() {
-  std::map<void*, Launch> launches;
-  for (auto& [stream, op] : gathered) launches[stream].push_back(op);
+  std::vector<std::pair<void*, Launch>> launches;  // by stream and communicator
+  for (auto& [stream, op] : gathered) {
+    auto at = std::find_if(launches.begin(), launches.end(), [&](const auto& entry) {
+      return entry.first == stream && entry.second.ops[0].comm == op.comm;
+    });
+    if (at == launches.end()) at = launches.insert(launches.end(), {stream, {}});
+    at->second.ops.push_back(op);
+  }
+  counts.largest_group = std::max(counts.largest_group, static_cast<int>(gathered.size()));
   for (auto& [stream, launch] : launches) {
-    counts.largest_group = std::max(counts.largest_group, static_cast<int>(launch.size()));
-    for (Op& op : launch) op.comm->busy = kPollsBusy;
+    for (Op& op : launch.ops) op.comm->busy = kPollsBusy;
     streams[stream].push_back(std::move(launch));
   }
   if (!gathered.empty()) ++counts.groups;
@@ -185,7 +204,7 @@ int Enqueue(Op op, void* stream) {
 void Forget(FakeComm* comm) {
   for (auto& [stream, queue] : streams) {
     for (Launch& launch : queue) {
-      std::erase_if(launch, [&](const Op& op) { return op.comm == comm; });
+      std::erase_if(launch.ops, [&](const Op& op) { return op.comm == comm; });
     }
   }
   while (Round()) {
@@ -201,6 +220,8 @@ void Reset() {
   const std::lock_guard lock(mutex);
   rings.clear();
   streams.clear();
+  events.clear();
+  delays = {};
   version = 22809;
   next_error = kSuccess;
   hangs = false;
@@ -234,6 +255,15 @@ FakeControls fake_nccl_controls() {
           [] {
             const std::lock_guard lock(mutex);
             return counts;
+          },
+          [](const int* polls, int n) { delays.assign(polls, polls + n); },
+          [](void* event, void* stream) {
+            const std::lock_guard lock(mutex);
+            streams[stream].push_back({{}, events[event] = std::make_shared<bool>(false), {}});
+          },
+          [](void* event, void* stream) {
+            const std::lock_guard lock(mutex);
+            if (events.contains(event)) streams[stream].push_back({{}, {}, events[event]});
           }};
 }
 
@@ -250,9 +280,12 @@ int ncclCommInitRankConfig(FakeComm** comm, int size, FakeId id, int rank, void*
   std::memcpy(&blocking, static_cast<char*>(config) + 16, sizeof blocking);
   if (blocking != 0) return kInvalidArgument;  // would hang a rank for good
   std::shared_ptr<Ring>& ring = rings[id.internal];
-  if (!ring)
-    ring = std::make_shared<Ring>(), ring->size = size,
+  if (!ring) {
+    ring = std::make_shared<Ring>();
+    ring->size = size;
     ring->members.resize(static_cast<size_t>(size));
+    if (rings.size() <= delays.size()) ring->delay = delays[rings.size() - 1];
+  }
   if (ring->size != size || rank >= size || ring->members[static_cast<size_t>(rank)] != nullptr)
     return kInvalidArgument;
   *comm = new FakeComm{ring, rank, 0, kSuccess, 0, ""};
@@ -267,6 +300,7 @@ int ncclCommGetAsyncError(FakeComm* comm, int* error) {
   *error = comm->error;
   if (comm->error != kSuccess) return kSuccess;
   if (hangs || comm->ring->joined < comm->ring->size) return *error = kInProgress, kSuccess;
+  if (comm->ring->delay > 0) return --comm->ring->delay, *error = kInProgress, kSuccess;
   if (comm->busy > 0) --comm->busy, *error = kInProgress;
   return kSuccess;
 }

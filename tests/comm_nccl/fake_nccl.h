@@ -14,4 +14,8 @@ struct FakeControls {
   void (*fail_next)(int error);                  // result of the next enqueueing call
   int (*drain)(void* stream);                    // 1: nothing is left on the stream
   FakeCounts (*counts)();
+  // Set-ups take so many polls more, in the order in which communicators are begun.
+  void (*delay_setups)(const int* polls, int n);
+  void (*record)(void* event, void* stream);
+  void (*await)(void* event, void* stream);
 };

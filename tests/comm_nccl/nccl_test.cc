@@ -10,6 +10,7 @@
 #include <nccl.h>
 #endif
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 
@@ -104,6 +105,27 @@ class Streamed : public Borrowed {
   char streams_[3] = {};
 };
 
+// Streams and events of the pretended device.
+class FakeQueue : public DeviceQueue {
+ public:
+  void* MakeEvent() override { return new char; }
+  void FreeEvent(void* event) override { delete static_cast<char*>(event); }
+  void Record(void* event, void* stream) override { Fake().record(event, stream); }
+  void Await(void* event, void* stream) override { Fake().await(event, stream); }
+  void* MakeStream() override { return new char; }
+  void FreeStream(void* stream) override { delete static_cast<char*>(stream); }
+  void Copy(void*, const void*, int64_t, void*) override { ADD_FAILURE() << "NCCL copies"; }
+  void Sum(void*, std::span<const void* const>, int64_t, ir::Dtype, bool, void*) override {
+    ADD_FAILURE() << "NCCL sums";
+  }
+};
+
+NcclOptions WithQueue() {
+  NcclOptions options;
+  options.queue = std::make_shared<FakeQueue>();
+  return options;
+}
+
 std::string RunRanks(int64_t ranks, const std::function<void(Endpoint*)>& body,
                      const NcclOptions& options = {}) {
   const nccl::ApiPtr api = nccl::Load(ORRERY_FAKE_NCCL);
@@ -152,21 +174,86 @@ class Nccl : public testing::Test {
   void SetUp() override { Fake().reset(); }
 };
 
-// On one stream, receiving first: apart from one another they would wait for ever.
-TEST_F(Nccl, TransfersOfOneStreamAreAGroup) {
-  const std::string failure = RunRanks(3, [](Endpoint* endpoint) {
-    char stream = 0;
-    const int64_t rank = endpoint->rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
-    int64_t mine = 10 + rank, theirs = -1;
+void SendRound(Endpoint* endpoint, int rounds) {
+  char stream = 0;
+  const int64_t rank = endpoint->rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
+  for (int round = 0; round < rounds; ++round) {
+    int64_t mine = 100 * round + rank, theirs = -1;
     endpoint->SetStream(&stream);
     const auto in = endpoint->Receive(before, 4, &theirs, sizeof theirs);
     const auto out = endpoint->Send(next, 4, &mine, sizeof mine);
     while (!in->Test() || !out->Test()) endpoint->Idle();
     while (Fake().drain(&stream) == 0) endpoint->Idle();
-    EXPECT_EQ(theirs, 10 + before);
+    EXPECT_EQ(theirs, 100 * round + before);
+  }
+}
+
+// On one stream, receiving first: one after the other they would wait for ever, whichever link is
+// ready first.
+TEST_F(Nccl, TransfersOfOneStreamRunAtTheSameTime) {
+  int delays[] = {0, 40, 80};
+  do {
+    Fake().reset();
+    Fake().delay_setups(delays, 3);
+    EXPECT_EQ(RunRanks(3, [](Endpoint* endpoint) { SendRound(endpoint, 3); }, WithQueue()), "");
+    EXPECT_EQ(Fake().counts().largest_group, 2);
+    EXPECT_EQ(Fake().counts().groups, 9);
+  } while (std::next_permutation(std::begin(delays), std::end(delays)));
+}
+
+// What stands behind a batch waits for all of it, and it for what stands before.
+TEST_F(Nccl, ABatchKeepsItsPlaceInTheStream) {
+  const std::string failure = RunRanks(
+      3,
+      [](Endpoint* endpoint) {
+        char stream = 0;
+        const auto line = endpoint->Join(0, {0, 1, 2});
+        const int64_t rank = endpoint->rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
+        double x = 1 + static_cast<double>(rank), theirs = -1;
+        Collective sum{CollectiveKind::kAllReduce, &x, &x, 1, ir::Dtype::kF64};
+        sum.stream = &stream;
+        const auto first = line->Start(sum);  // x = 6
+        while (!first->Test()) endpoint->Idle();
+        endpoint->SetStream(&stream);
+        const auto in = endpoint->Receive(before, 4, &theirs, sizeof theirs);
+        const auto out = endpoint->Send(next, 4, &x, sizeof x);
+        while (!in->Test() || !out->Test()) endpoint->Idle();
+        Collective again{CollectiveKind::kAllReduce, &theirs, &theirs, 1, ir::Dtype::kF64};
+        again.stream = &stream;
+        const auto last = line->Start(again);  // theirs = 18
+        while (!last->Test()) endpoint->Idle();
+        while (Fake().drain(&stream) == 0) endpoint->Idle();
+        EXPECT_EQ(x, 6);
+        EXPECT_EQ(theirs, 18);
+      },
+      WithQueue());
+  EXPECT_EQ(failure, "");
+}
+
+// A transfer that is posted after a Test() waits for none of the earlier ones' links and they not
+// for its: rank 1 takes the second only when it has the first.
+TEST_F(Nccl, LaterTransfersDoNotHoldBackEarlierOnes) {
+  const std::string failure = RunRanks(2, [](Endpoint* endpoint) {
+    char stream = 0;
+    int64_t values[2] = {7, 8};
+    endpoint->SetStream(&stream);
+    OperationPtr operations[2];
+    for (int i = 0; i < 2; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      operations[at] = endpoint->rank() == 0 ? endpoint->Send(1, i, &values[at], 8)
+                                             : endpoint->Receive(0, i, &values[at], 8);
+      bool done = operations[at]->Test();
+      while (!done && endpoint->rank() == 1) done = operations[at]->Test();
+    }
+    while (!operations[0]->Test() || !operations[1]->Test()) endpoint->Idle();
+    while (Fake().drain(&stream) == 0) endpoint->Idle();
   });
   EXPECT_EQ(failure, "");
-  EXPECT_EQ(Fake().counts().largest_group, 2);
+}
+
+TEST_F(Nccl, SeveralLinksOnOneStreamNeedTheDevicesStreams) {
+  const std::string failure = RunRanks(3, [](Endpoint* endpoint) { SendRound(endpoint, 1); });
+  EXPECT_THAT(failure, HasSubstr("several messages at once on one stream"));
 }
 
 // Two streams whose partners take them in the other order: no order between streams is imposed.
