@@ -2,6 +2,7 @@
 // A predicted step beside a measured one, term by term.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,6 @@ struct Comparison {
 Comparison Compare(const measured::TrainingLog& predicted, const measured::TrainingLog& measured);
 
 std::string ComparisonText(const Comparison& comparison);
-std::string ComparisonJson(const Comparison& comparison);
+nlohmann::ordered_json ComparisonJson(const Comparison& comparison);
 
 }  // namespace orrery::compare

@@ -114,7 +114,7 @@ std::string ComparisonText(const Comparison& c) {
          "any stream.\n";
 }
 
-std::string ComparisonJson(const Comparison& c) {
+nlohmann::ordered_json ComparisonJson(const Comparison& c) {
   nlohmann::ordered_json json = {
       {"schema", "orrery.compare/1"},       {"predicted", c.predicted_file},
       {"measured", c.measured_file},        {"digest", c.digest},
@@ -128,7 +128,7 @@ std::string ComparisonJson(const Comparison& c) {
   json["by_phase"] = TermsJson(c.by_phase);
   json["by_stream"] = TermsJson(c.by_stream);
   json["by_part"] = TermsJson(c.by_part);
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json;
 }
 
 }  // namespace orrery::compare

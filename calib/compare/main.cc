@@ -2,52 +2,38 @@
 // The program behind `plan compare`.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <fstream>
-#include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "calib/compare/compare.h"
-#include "calib/program.h"
+#include "model/cli/commands.h"
+#include "model/cli/fidelity_flags.h"
 
-namespace orrery {
+namespace orrery::cli {
 namespace {
 
-measured::TrainingLog ReadNamed(const std::string& path) {
-  measured::TrainingLog log = measured::ReadTrainingLog(measured::ReadLogSource(path));
-  if (log.garbled_lines > 0) std::cerr << Render(log.garbled, false);
+constexpr std::size_t kBehindCompare = 2;  // plan compare
+
+measured::TrainingLog ReadNamed(const Flag& file) {
+  measured::TrainingLog log;
+  AtFlag(file, [&] { log = measured::ReadTrainingLog(measured::ReadLogSource(file.text)); });
+  if (log.garbled_lines > 0) fmt::print(stderr, "{}", Render(log.garbled, ColourOnErrors()));
   return log;
 }
 
-void Run(const std::string& predicted, const std::string& measured, const std::string& json) {
-  const compare::Comparison comparison =
-      compare::Compare(ReadNamed(predicted), ReadNamed(measured));
-  if (!json.empty()) {
-    std::ofstream file(json, std::ios::binary);
-    file << ComparisonJson(comparison);
-    file.close();
-    if (!file) throw InputError(fmt::format("cannot write {}", json));
-  }
-  std::cout << ComparisonText(comparison);
-}
-
-int Main(int argc, char** argv) {
-  CLI::App app(
-      "Compares a predicted step with a measured one: which kind of work, phase and stream is off, "
-      "by how much, and which profile constants govern it.\n\nExamples\n"
-      "  plan simulate --model gpt2-micro --topology localhost --dp 2 --trace predicted.json\n"
-      "  plan run --model gpt2-micro --topology localhost --dp 2 --trace measured.json\n"
-      "  plan compare predicted.json measured.json");
-  app.name("plan compare");
-  std::string predicted, measured, json;
-  app.add_option("PREDICTED", predicted, "trace or record of plan simulate")->required();
-  app.add_option("MEASURED", measured,
-                 "trace or record of plan run, or a log or trace of another program")
-      ->required();
-  app.add_option("--json", json, "also write the comparison to this file");
-  return RunProgram(&app, argc, argv, [&] { Run(predicted, measured, json); });
+Answer CompareCommand(const CommandLine& line) {
+  CompareFlags flags;
+  if (flags.set.Parse(line, kBehindCompare)) return {ExitCode::kOk, DescribeCompare().help};
+  if (!flags.measured.given)
+    throw InputError(
+        {{flags.measured.where, "two files are needed", "plan compare PREDICTED MEASURED"}});
+  const measured::TrainingLog predicted = ReadNamed(flags.predicted);
+  const compare::Comparison comparison = compare::Compare(predicted, ReadNamed(flags.measured));
+  return Deliver(ExitCode::kOk, ComparisonText(comparison), ComparisonJson(comparison), flags.json);
 }
 
 }  // namespace
-}  // namespace orrery
+}  // namespace orrery::cli
 
-int main(int argc, char** argv) { return orrery::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return orrery::cli::ProgramMain("compare", argc, argv, orrery::cli::CompareCommand);
+}

@@ -2,10 +2,8 @@
 // The program behind `plan calibrate`.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <thread>
 
@@ -19,8 +17,8 @@
 #include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/work_source.h"
-#include "calib/program.h"
 #include "calib/sweeps/sweep_command.h"
+#include "model/cli/commands.h"
 
 namespace orrery {
 namespace {
@@ -143,45 +141,68 @@ void Run(const Arguments& arguments) {
   Save(arguments, result, job, unseen, evidence, &fitter);
 }
 
-void Declare(CLI::App* app, Arguments* a) {
-  app->name("plan calibrate");
-  app->add_option("RUNS", a->files,
-                  "measured runs: a CSV in the columns of `plan validate`, a sheet of logged runs "
-                  "(.yaml), or a log or trace with its sheet LOG.yaml beside it")
-      ->required();
-  auto* job = app->add_option("--job", a->job, "a job file: rows, constants, priors");
-  for (auto* option :
-       {app->add_option("--gpu", a->flags.gpus, "GPU profile to calibrate; takes its rows only"),
-        app->add_option("--fabric", a->flags.fabrics, "same, of a network"),
-        app->add_option("--stack", a->flags.stacks, "same, of a software: FRAMEWORK[@TOPOLOGY]"),
-        app->add_option("--source", a->flags.sources, "only rows of this source"),
-        app->add_option("--free", a->flags.free,
-                        "constants to fit: stack:KEY, or FOLDER/FILE:KEY; default: all")
-            ->delimiter(',')}) {
-    option->excludes(job);
-  }
-  app->add_option("--holdout", a->holdout,
-                  "what is left out to measure the error: none, model, topology, source");
-  auto* output =
-      app->add_option("-o,--output", a->output, "folder, or one .yaml, for the new profiles");
-  app->add_option("--residuals", a->residuals,
-                  "CSV: predicted over measured of every row, fitted and left out");
-  app->add_flag("--in-place", a->in_place, "write into calib/profiles")->excludes(output);
+std::vector<std::string> TextsOf(const std::vector<cli::Flag>& flags) {
+  std::vector<std::string> texts;
+  for (const cli::Flag& flag : flags) texts.push_back(flag.text);
+  return texts;
 }
 
-int Main(int argc, char** argv) {
-  CLI::App app(
-      "Fits the constants of profiles to measured runs or their logs, and prints what the data determine and how "
-      "wrong the\npredictions of unseen runs are. Writes nothing without -o or --in-place.");
-  Arguments arguments;
-  Declare(&app, &arguments);
-  return RunProgram(&app, argc, argv, [&] { Run(arguments); });
+// A job says all that these say, and sweeps alone know of the machines that they ran on.
+void RejectFlags(const cli::CalibrateFlags& flags) {
+  Diagnostics diagnostics;
+  const auto reject = [&](const cli::Flag& flag, const char* why) {
+    diagnostics.Error(flag.where, fmt::format("{} {}", flag.name, why), "leave one of them out");
+  };
+  std::vector<cli::Flag> chosen, swept = flags.topologies;
+  for (const auto* several : {&flags.gpus, &flags.fabrics, &flags.stacks, &flags.sources, &flags.free})
+    chosen.insert(chosen.end(), several->begin(), several->end());
+  for (const cli::Flag* flag : {&flags.machine, &flags.ranks, &flags.nodes, &flags.algorithm}) {
+    if (flag->given) swept.push_back(*flag);
+  }
+  if (flags.job.given && !chosen.empty()) reject(chosen.front(), "and --job exclude each other");
+  if (flags.output.given && flags.in_place.given)
+    reject(flags.in_place, "and -o exclude each other");
+  if (!swept.empty())
+    diagnostics.Error(swept.front().where,
+                      fmt::format("{} is for sweeps of collectives", swept.front().name),
+                      "training runs name their cluster themselves");
+  diagnostics.ThrowIfAny();
+}
+
+Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
+  RejectFlags(flags);
+  Arguments a;
+  a.files = TextsOf(flags.files);
+  a.flags = {TextsOf(flags.gpus), TextsOf(flags.fabrics), TextsOf(flags.stacks),
+             TextsOf(flags.sources), TextsOf(flags.free)};
+  a.job = flags.job.text;
+  a.holdout = flags.holdout.text;
+  a.output = flags.output.text;
+  a.residuals = flags.residuals.text;
+  a.in_place = flags.in_place.given;
+  return a;
+}
+
+cli::Answer CalibrateCommand(const cli::CommandLine& line) {
+  constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
+  cli::CalibrateFlags flags;
+  if (flags.set.Parse(line, kBehindCalibrate))
+    return {cli::ExitCode::kOk, cli::DescribeCalibrate().help};
+  if (flags.files.empty())
+    throw InputError({{line.where(line.words().size()), "which measurements?",
+                       "plan calibrate FILE..., such as a CSV of runs or a log"}});
+  if (NamesSweeps(flags)) {
+    CalibrateSweeps(flags);
+  } else {
+    Run(ArgumentsOf(flags));
+  }
+  return {};
 }
 
 }  // namespace
 }  // namespace orrery
 
 int main(int argc, char** argv) {
-  if (orrery::NamesSweeps(argc, argv)) return orrery::CalibrateSweeps(argc, argv);
-  return orrery::Main(argc, argv);
+  return orrery::cli::ProgramMain("calibrate", argc, argv, orrery::CalibrateCommand,
+                                  {{"-o", "--output"}});
 }

@@ -43,8 +43,5 @@ cli::Answer Bench(const cli::CommandLine& line) {
 }  // namespace orrery
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = {"plan", "bench"};
-  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
-  std::replace(words.begin(), words.end(), std::string("-g"), std::string("--ranks"));
-  return orrery::cli::Main(std::move(words), orrery::Bench);
+  return orrery::cli::ProgramMain("bench", argc, argv, orrery::Bench, {{"-g", "--ranks"}});
 }

@@ -4,13 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "calib/fit/fit_report.h"
 #include "calib/fit/rewrite.h"
-#include "calib/program.h"
 #include "calib/sweeps/fabric_fit.h"
 #include "calib/sweeps/section.h"
 #include "calib/sweeps/sweep_holdout.h"
@@ -154,55 +153,64 @@ void RunSweeps(const SweepArguments& arguments) {
   SaveMachines(machines, arguments.output);
 }
 
-void DeclareSweeps(CLI::App* app, SweepArguments* a) {
-  app->name("plan calibrate");
-  app->add_option("SWEEPS", a->files,
-                  "logs of nccl-tests (text or JSON), or CSV with the columns table, hardware, "
-                  "nodes, gpus, network, collective, bytes, time_us_out_of_place, time_us_in_place")
-      ->required();
-  app->add_option("--topology", a->topologies,
-                  "where they ran: NAME, or TEXT=NAME for machines with TEXT in their name");
-  app->add_option("--machine", a->machine, "only machines with this in their name");
-  app->add_option("--ranks", a->ranks, "of sweeps that do not say it")
-      ->check(CLI::Range(2, 1 << 24));
-  app->add_option("--nodes", a->nodes, "of sweeps that do not say it")
-      ->check(CLI::Range(1, 1 << 24));
-  app->add_option("--algorithm", a->algorithm,
-                  "that sweeps ran which do not say it: ring, tree, ...");
-  app->add_option("--fabric", a->fabric,
-                  "fit the class constants of this fabric profile, through the closed form");
-  app->add_option("--holdout", a->holdout,
-                  "only say how wrong predictions are of what is left out: point, collective, "
-                  "ranks, four-points, none (nothing measured)");
-  auto* output = app->add_option("-o,--output", a->output,
-                                 "one .yaml for a machine (--collectives takes it), or a folder");
-  app->add_flag("--in-place", a->in_place, "with --fabric: write into calib/profiles")
-      ->excludes(output);
+std::vector<std::string> TextsOf(const std::vector<cli::Flag>& flags) {
+  std::vector<std::string> texts;
+  for (const cli::Flag& flag : flags) texts.push_back(flag.text);
+  return texts;
+}
+
+// Flags that say something about training runs only.
+void RejectRunFlags(const cli::CalibrateFlags& flags) {
+  Diagnostics diagnostics;
+  const auto reject = [&](const cli::Flag& flag) {
+    diagnostics.Error(flag.where,
+                      fmt::format("{} says nothing about sweeps of collectives", flag.name),
+                      "plan calibrate --help lists the flags of sweeps");
+  };
+  for (const cli::Flag* flag : {&flags.job, &flags.residuals}) {
+    if (flag->given) reject(*flag);
+  }
+  for (const auto* several : {&flags.gpus, &flags.stacks, &flags.sources, &flags.free}) {
+    if (!several->empty()) reject(several->front());
+  }
+  diagnostics.ThrowIfAny();
+}
+
+SweepArguments ArgumentsOf(const cli::CalibrateFlags& flags) {
+  constexpr int64_t kMost = 1 << 24;
+  Diagnostics diagnostics;
+  SweepArguments arguments;
+  arguments.files = TextsOf(flags.files);
+  arguments.topologies = TextsOf(flags.topologies);
+  arguments.holdout = flags.holdout.text;
+  arguments.output = flags.output.text;
+  arguments.machine = flags.machine.text;
+  arguments.algorithm = flags.algorithm.text;
+  if (!flags.fabrics.empty()) arguments.fabric = flags.fabrics[0].text;
+  if (flags.fabrics.size() > 1)
+    diagnostics.Error(flags.fabrics[1].where, "sweeps are fitted for one fabric at a time", "");
+  arguments.ranks = static_cast<int>(ReadInteger(flags.ranks, 2, kMost, &diagnostics).value_or(0));
+  arguments.nodes = static_cast<int>(ReadInteger(flags.nodes, 1, kMost, &diagnostics).value_or(0));
+  arguments.in_place = flags.in_place.given;
+  diagnostics.ThrowIfAny();
+  return arguments;
 }
 
 }  // namespace
 
-bool NamesSweeps(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const std::string before = argv[i - 1];
-    if (word.starts_with("-") || before == "-o" || before == "--output" || before == "--job")
-      continue;
+bool NamesSweeps(const cli::CalibrateFlags& flags) {
+  return std::ranges::any_of(flags.files, [](const cli::Flag& file) {
     try {
-      if (IsSweepFile(word)) return true;
+      return IsSweepFile(file.text);
     } catch (const InputError&) {  // whoever takes the file says what is wrong with it
+      return false;
     }
-  }
-  return false;
+  });
 }
 
-int CalibrateSweeps(int argc, char** argv) {
-  CLI::App app(
-      "Fits curves of time over size to measured sweeps of collectives, and prints what the points "
-      "determine and\nhow wrong left-out points are. Writes nothing without -o.");
-  SweepArguments arguments;
-  DeclareSweeps(&app, &arguments);
-  return RunProgram(&app, argc, argv, [&] { RunSweeps(arguments); });
+void CalibrateSweeps(const cli::CalibrateFlags& flags) {
+  RejectRunFlags(flags);
+  RunSweeps(ArgumentsOf(flags));
 }
 
 }  // namespace orrery

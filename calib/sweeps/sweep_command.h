@@ -2,11 +2,13 @@
 // `plan calibrate` for sweeps of collectives.
 #pragma once
 
+#include "model/cli/fidelity_flags.h"
+
 namespace orrery {
 
-// Whether an argument names a file with collective times.
-bool NamesSweeps(int argc, char** argv);
-// Exit code of the program.
-int CalibrateSweeps(int argc, char** argv);
+// Whether one of the files holds collective times.
+bool NamesSweeps(const cli::CalibrateFlags& flags);
+// Fits, prints and writes. Throws InputError.
+void CalibrateSweeps(const cli::CalibrateFlags& flags);
 
 }  // namespace orrery

@@ -2,6 +2,7 @@
 // `plan validate FILE.csv`: predicts every published run of a file and compares.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +48,6 @@ std::vector<CaseRow> LoadCases(const std::string& path);
 std::string RenderValidation(const std::vector<CasePrediction>& cases);
 
 // {"schema": "orrery.validate/1", "cases": [...], "sources": [...]}, SI units in key names.
-std::string ValidationJson(const std::vector<CasePrediction>& cases);
+nlohmann::ordered_json ValidationJson(const std::vector<CasePrediction>& cases);
 
 }  // namespace orrery

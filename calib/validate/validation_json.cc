@@ -63,14 +63,13 @@ Json SourceJson(const std::string& name, const std::vector<const CasePrediction*
 
 }  // namespace
 
-std::string ValidationJson(const std::vector<CasePrediction>& cases) {
+Json ValidationJson(const std::vector<CasePrediction>& cases) {
   Json out = {
       {"schema", "orrery.validate/1"}, {"cases", Json::array()}, {"sources", Json::array()}};
   for (const CasePrediction& c : cases) out["cases"].push_back(CaseJson(c));
   for (const auto& [name, members] : BySource(cases))
     out["sources"].push_back(SourceJson(name, members));
-  // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
-  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out;
 }
 
 }  // namespace orrery

@@ -18,7 +18,8 @@ namespace orrery::cli {
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag) {
   if (!flag.given) return {code, std::move(text)};
-  const std::string document = json.dump(2) + "\n";
+  // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
+  const std::string document = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (flag.text.empty()) return {code, document};
   errno = 0;
   std::ofstream file(flag.text, std::ios::binary);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -28,9 +29,10 @@ constexpr Command kCommands[] = {
     {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
     {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList,
      DescribeList},
-    {"validate", "how far predictions are from a CSV of published runs", nullptr, nullptr},
-    {"calibrate", "fit the constants of profiles to measured runs", nullptr, nullptr},
-    {"compare", "which term of a prediction is off, beside a measured run", nullptr, nullptr},
+    {"validate", "how far predictions are from a CSV of measured runs", nullptr, DescribeValidate},
+    {"calibrate", "fit the constants of profiles to measurements", nullptr, DescribeCalibrate},
+    {"compare", "which term of a prediction is off, beside a measured run", nullptr,
+     DescribeCompare},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
     {"version", "the version of this program", RunVersion, DescribeVersion},
@@ -109,6 +111,16 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line))
     fmt::print(stderr, "plan: {}\n", error.what());
     return static_cast<int>(ExitCode::kFailure);
   }
+}
+
+int ProgramMain(const char* command, int argc, char** argv, Answer (*run)(const CommandLine& line),
+                std::initializer_list<std::pair<const char*, const char*>> short_forms) {
+  std::vector<std::string> words = {"plan", command};
+  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
+  const auto own = std::find(words.begin(), words.end(), "--");
+  for (const auto& [letter, name] : short_forms)
+    std::replace(words.begin(), own, std::string(letter), std::string(name));
+  return Main(std::move(words), run);
 }
 
 }  // namespace orrery::cli

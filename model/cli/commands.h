@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/cli/answer.h"
@@ -18,7 +20,7 @@ struct Command {
   const char* summary;  // one line
   Answer (*run)(const CommandLine& line,
                 std::size_t first);  // null: a program of its own, plan-NAME
-  Description (*describe)();         // null likewise
+  Description (*describe)();
 };
 
 std::span<const Command> Commands();
@@ -34,6 +36,10 @@ std::string PathBeside(const std::string& name);  // "" when there is none
 Answer Run(const CommandLine& line);
 // Run() with errors on standard error and the answer on standard output. The exit code.
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line) = Run);
+// Main() of the program plan-`command`, whose own words follow behind "plan command". Short forms
+// ({"-n", "--ranks"}) are written out, up to a "--".
+int ProgramMain(const char* command, int argc, char** argv, Answer (*run)(const CommandLine& line),
+                std::initializer_list<std::pair<const char*, const char*>> short_forms = {});
 
 #define ORRERY_COMMAND(Name)                                    \
   Answer Run##Name(const CommandLine& line, std::size_t first); \
@@ -47,9 +53,12 @@ ORRERY_COMMAND(Completion)
 ORRERY_COMMAND(Help)
 ORRERY_COMMAND(Version)
 #undef ORRERY_COMMAND
-Description DescribeSimulate();  // plan-simulate runs it
-Description DescribeRun();       // plan-run runs it
-Description DescribeLab();       // plan-lab runs it
-Description DescribeBench();     // plan-bench runs it
+Description DescribeSimulate();   // plan-simulate runs it
+Description DescribeRun();        // plan-run runs it
+Description DescribeLab();        // plan-lab runs it
+Description DescribeBench();      // plan-bench runs it
+Description DescribeValidate();   // plan-validate runs it
+Description DescribeCalibrate();  // plan-calibrate runs it
+Description DescribeCompare();    // plan-compare runs it
 
 }  // namespace orrery::cli

@@ -27,11 +27,13 @@ FlagSet::FlagSet(std::string usage, std::string purpose, std::vector<std::string
 }
 FlagSet::~FlagSet() = default;
 
-void FlagSet::Add(Flag* flag, CLI::Option* option, FlagInfo info) {
-  flag->name = info.name;
+void FlagSet::Add(Entry entry, FlagInfo info) {
+  if (entry.flag != nullptr) {
+    entry.flag->name = info.name;
+    entry.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
   info.group = group_;
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  entries_.push_back({flag, option});
+  entries_.push_back(entry);
   infos_.push_back(std::move(info));
 }
 
@@ -39,17 +41,32 @@ void FlagSet::Value(Flag* flag, const char* name, const char* value, std::string
                     std::vector<std::string> list) {
   CLI::Option* option = app_->add_option(name, flag->text);
   if (value[0] == '[') option->expected(0, 1);
-  Add(flag, option, {name, value, std::move(help), "", words, std::move(list), false});
+  Add({flag, nullptr, option}, {name, value, std::move(help), "", words, std::move(list), false});
 }
 
 void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
-  Add(flag, app_->add_flag(name), {name, "", std::move(help), "", Words::kAny, {}, false});
+  Add({flag, nullptr, app_->add_flag(name)},
+      {name, "", std::move(help), "", Words::kAny, {}, false});
 }
 
 void FlagSet::Positional(Flag* flag, const char* name, std::string help, Words words,
                          std::vector<std::string> list) {
   CLI::Option* option = app_->add_option(name, flag->text);
-  Add(flag, option, {name, "", std::move(help), "", words, std::move(list), true});
+  Add({flag, nullptr, option}, {name, "", std::move(help), "", words, std::move(list), true});
+}
+
+void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* value,
+                     std::string help, Words words) {
+  CLI::Option* option =
+      app_->add_option(name)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Add({nullptr, flags, option}, {name, value, std::move(help), "", words, {}, false});
+}
+
+void FlagSet::Positionals(std::vector<Flag>* flags, const char* name, std::string help,
+                          Words words) {
+  CLI::Option* option =
+      app_->add_option(name)->expected(-1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Add({nullptr, flags, option}, {name, "", std::move(help), "", words, {}, true});
 }
 
 std::vector<std::string> FlagSet::Names() const {
@@ -102,6 +119,30 @@ void FlagSet::Place(const CommandLine& line, std::size_t first, const Entry& ent
   }
 }
 
+void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const {
+  const FlagInfo& info = infos_[entry];
+  std::size_t at = first;
+  for (const std::string& result : entries_[entry].option->results()) {
+    const auto holds = [&](const std::string& word) {
+      return word == result || (!info.positional && word == info.name + "=" + result);
+    };
+    while (at < line.words().size() && !holds(line.words()[at])) ++at;
+    std::string_view rest = result;
+    for (bool more = true; more;) {
+      const std::size_t comma = info.positional ? rest.npos : rest.find(',');
+      const std::string text(rest.substr(0, comma));
+      const Location where = line.where(at);
+      if (text.empty() || IsFlag(text))
+        throw InputError(
+            {{where, fmt::format("{} needs a value ({})", info.name, info.value), ""}});
+      entries_[entry].several->push_back({info.name, text, true, where});
+      more = comma != rest.npos;
+      if (more) rest.remove_prefix(comma + 1);
+    }
+    ++at;
+  }
+}
+
 bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
   std::vector<std::string> reversed(line.words().rbegin(), line.words().rend());
   reversed.resize(line.words().size() - first);
@@ -118,6 +159,10 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
     throw InputError({{line.where(first), error.what(), ""}});
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].several != nullptr) {
+      PlaceAll(line, first, i);
+      continue;
+    }
     Place(line, first, entries_[i]);
     const Flag& flag = *entries_[i].flag;
     if (flag.given && infos_[i].value != "" &&

@@ -62,6 +62,10 @@ class FlagSet {
   void Switch(Flag* flag, const char* name, std::string help);
   void Positional(Flag* flag, const char* name, std::string help, Words words = Words::kAny,
                   std::vector<std::string> list = {});
+  // May be given several times, or with several values between commas.
+  void Values(std::vector<Flag>* flags, const char* name, const char* value, std::string help,
+              Words words = Words::kAny);
+  void Positionals(std::vector<Flag>* flags, const char* name, std::string help, Words words);
 
   // Parses the words from number `first` on. True: --help was asked for. Throws InputError.
   bool Parse(const CommandLine& line, std::size_t first);
@@ -69,20 +73,22 @@ class FlagSet {
 
  private:
   struct Entry {
-    Flag* flag;
+    Flag* flag;                  // null: several
+    std::vector<Flag>* several;  // null: one
     CLI::Option* option;
   };
-  void Add(Flag* flag, CLI::Option* option, FlagInfo info);
+  void Add(Entry entry, FlagInfo info);
   std::string Help() const;
   void RejectUnknown(const CommandLine& line, std::size_t first) const;
   void Place(const CommandLine& line, std::size_t first, const Entry& entry) const;
+  void PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const;
   std::vector<std::string> Names() const;
 
   std::string usage_, purpose_, group_ = "Flags";
   std::vector<std::string> examples_;
   std::unique_ptr<CLI::App> app_;
   std::vector<FlagInfo> infos_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // one for each of infos_
 };
 
 // nullopt: the flag was not given, or its value is wrong (then recorded). "1e9" is a whole number.

@@ -43,8 +43,7 @@ Answer RunHelp(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeHelp().help};
   if (!flags.command.given) return {ExitCode::kOk, Overview()};
   const std::string& name = flags.command.text;
-  if (const Command* command = FindCommand(name);
-      command != nullptr && command->describe != nullptr) {
+  if (const Command* command = FindCommand(name); command != nullptr) {
     return {ExitCode::kOk, command->describe().help};
   }
   ExecBeside(name, {"plan-" + name, "--help"});

@@ -296,7 +296,5 @@ Answer Simulate(const CommandLine& line) {
 }  // namespace orrery::cli
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = {"plan", "simulate"};
-  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
-  return orrery::cli::Main(std::move(words), orrery::cli::Simulate);
+  return orrery::cli::ProgramMain("simulate", argc, argv, orrery::cli::Simulate);
 }

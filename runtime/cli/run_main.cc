@@ -136,8 +136,6 @@ Answer RunCommand(const CommandLine& line) {
 }  // namespace orrery::cli
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = {"plan", "run"};
-  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
-  std::replace(words.begin(), words.end(), std::string("-n"), std::string("--ranks"));
-  return orrery::cli::Main(std::move(words), orrery::cli::RunCommand);
+  return orrery::cli::ProgramMain("run", argc, argv, orrery::cli::RunCommand,
+                                  {{"-n", "--ranks"}});
 }

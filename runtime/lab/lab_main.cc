@@ -129,9 +129,6 @@ Answer LabCommand(const cli::CommandLine& line) {
 }  // namespace orrery::lab
 
 int main(int argc, char** argv) {
-  std::vector<std::string> words = {"plan", "lab"};
-  words.insert(words.end(), argv + std::min(argc, 1), argv + argc);
-  const auto own = std::find(words.begin(), words.end(), "--");
-  std::replace(words.begin(), own, std::string("-n"), std::string("--ranks"));
-  return orrery::cli::Main(std::move(words), orrery::lab::LabCommand);
+  return orrery::cli::ProgramMain("lab", argc, argv, orrery::lab::LabCommand,
+                                  {{"-n", "--ranks"}});
 }

@@ -99,7 +99,7 @@ TEST(Compare, TablesAddUpAndNameConstants) {
   EXPECT_THAT(text, HasSubstr("Largest term: product, 1.20 ms predicted, 1.36 ms measured"));
   EXPECT_THAT(text, HasSubstr("most of it in phase backward: 800 us predicted, 960 us"));
   EXPECT_THAT(text, HasSubstr("gemm_efficiency_bf16"));
-  const auto json = nlohmann::json::parse(ComparisonJson(c));
+  const auto json = ComparisonJson(c);
   EXPECT_EQ(json["schema"], "orrery.compare/1");
   EXPECT_EQ(json["largest"]["work"], "product");
   EXPECT_THAT(json["largest"]["constants"], Contains("gemm_k_overhead"));

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags that take several values, and what `plan calibrate` says of flags that do not go together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "model/cli/fidelity_flags.h"
+#include "tests/cli/run_plan.h"
+
+namespace orrery::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> TextsOf(const std::vector<Flag>& flags) {
+  std::vector<std::string> texts;
+  for (const Flag& flag : flags) texts.push_back(flag.text);
+  return texts;
+}
+
+TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
+  CalibrateFlags flags;
+  const CommandLine line({"plan", "calibrate", "a.csv", "--gpu", "x,y", "b.csv", "--gpu=z",
+                          "--stack", "s", "c,d.csv"});
+  ASSERT_FALSE(flags.set.Parse(line, 2));
+  EXPECT_THAT(TextsOf(flags.files), ElementsAre("a.csv", "b.csv", "c,d.csv"));
+  EXPECT_THAT(TextsOf(flags.gpus), ElementsAre("x", "y", "z"));
+  EXPECT_THAT(TextsOf(flags.stacks), ElementsAre("s"));
+  EXPECT_EQ(flags.gpus[2].where.column, line.where(6).column);
+  EXPECT_EQ(flags.files[1].where.column, line.where(5).column);
+}
+
+TEST(SeveralValues, NoneOfThemIsEmpty) {
+  for (const char* value : {"x,,y", ",", "--stack"}) {
+    CalibrateFlags flags;
+    EXPECT_THROW(flags.set.Parse(CommandLine({"plan", "calibrate", "a", "--gpu", value, "s"}), 2),
+                 InputError)
+        << value;
+  }
+}
+
+class CalibrateCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(std::string(ORRERY_BINARY_DIR) + "/bin/plan-calibrate"))
+      GTEST_SKIP() << "plan-calibrate is not built: Ceres is missing";
+  }
+  const std::string runs_ = std::string(ORRERY_SOURCE_DIR) + "/calib/fit/samples/runs.csv";
+};
+
+TEST_F(CalibrateCommand, SaysWhichFlagsDoNotGoTogether) {
+  const auto error = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"calibrate", runs_});
+    const Outcome outcome = RunPlan(flags);
+    EXPECT_EQ(outcome.code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(error({"--job", "j.yaml", "--gpu", "a100"}), HasSubstr("--gpu and --job exclude"));
+  EXPECT_THAT(error({"-o", "out", "--in-place"}), HasSubstr("--in-place and -o exclude"));
+  EXPECT_THAT(error({"--ranks", "8"}), HasSubstr("--ranks is for sweeps"));
+  EXPECT_THAT(error({"--gpus", "8"}), HasSubstr("did you mean '--gpu'"));
+  EXPECT_THAT(RunPlan({"calibrate"}).err, HasSubstr("which measurements?"));
+}
+
+}  // namespace
+}  // namespace orrery::cli
