@@ -142,7 +142,7 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
   auto found = forms_.find(key);
   if (found == forms_.end()) {
     lock.unlock();  // lowering takes long; a second thread may do the same work, with the same result
-    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model_, work_, small);
+    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model_, work_, small, gradient_copy_);
     lock.lock();
     found = forms_.emplace(key, std::move(forms)).first;
   }

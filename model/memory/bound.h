@@ -38,7 +38,9 @@ class BoundTerms {
 // concurrent use.
 class MemoryModel {
  public:
-  MemoryModel(const ModelSpec& model, const Workload& work) : model_(model), work_(work) {}
+  // `gradient_copy`: the software's, counted as part of the arena (software_memory.h).
+  MemoryModel(const ModelSpec& model, const Workload& work, double gradient_copy = 0)
+      : model_(model), work_(work), gradient_copy_(gradient_copy) {}
 
   // Null: such a strategy cannot be lowered. Pointers stay valid.
   const PlanForms* Forms(const Strategy& strategy);
@@ -53,6 +55,7 @@ class MemoryModel {
 
   ModelSpec model_;
   Workload work_;
+  double gradient_copy_;
   std::mutex mutex_;  // guards both maps; their elements never change or move
   std::map<FormKey, std::variant<PlanForms, Refusal>> forms_;
   std::map<SlotKey, std::vector<StageSlots>> slots_;

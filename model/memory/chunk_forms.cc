@@ -6,6 +6,7 @@
 
 #include "model/input/check.h"
 #include "model/ir/usage.h"
+#include "model/memory/software_memory.h"
 
 namespace orrery {
 namespace {
@@ -14,11 +15,12 @@ constexpr int kSmallDp = 2;
 
 class FormReader {
  public:
-  FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack)
-      : program_(program), dp_(dp), slack_(slack), usage_(ir::AnalyseUsage(program)) {}
+  FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack, double gradient_copy)
+      : program_(program), dp_(dp), slack_(slack), gradient_copy_(gradient_copy), usage_(ir::AnalyseUsage(program)) {}
 
   ChunkForm Read() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
+    if (gradient_copy_ > 0) GradientCopies();
     for (std::size_t block = 0; block < usage_.by_block.size(); ++block) Scratch(static_cast<int>(block));
     return std::move(form_);
   }
@@ -36,6 +38,13 @@ class FormReader {
     }
     if (buffer.cls == ir::BufferClass::kActivation) return {bytes, 0, 0};
     return {0, bytes, 0};
+  }
+
+  void GradientCopies() {
+    for (const ir::BufferId id : CopiedGradients(program_)) {
+      const auto bytes = static_cast<double>(ir::DtypeBytes(program_.buffers[id].dtype));
+      form_.step += SizeOf(id) * (gradient_copy_ / bytes);
+    }
   }
 
   bool CallScope(ir::BufferId id) const {
@@ -98,6 +107,7 @@ class FormReader {
   const ir::Program& program_;
   const int dp_;
   const std::array<int, kSlackGroups> slack_;
+  const double gradient_copy_;
   const ir::Usage usage_;
   ChunkForm form_;
 };
@@ -141,10 +151,10 @@ Workload SmallWork(const Workload& work, const Strategy& s) {
 
 std::array<int, kSlackGroups> Slack(const Strategy& s) { return {0, s.recv_slots, s.send_slots - 1}; }
 
-std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s) {
+std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s, double gradient_copy) {
   std::vector<ChunkForm> stages;
   for (const ir::Program& program : plan.programs) {
-    stages.push_back(FormReader(program, s.dp, Slack(s)).Read());
+    stages.push_back(FormReader(program, s.dp, Slack(s), gradient_copy).Read());
   }
   return stages;
 }
@@ -168,21 +178,22 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   return s;
 }
 
-std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& s) {
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& s,
+                                               double gradient_copy) {
   PlanForms forms;
   forms.slack = Slack(s);
   const Workload small = SmallWork(work, s);
   if (NeedsStageForms(model)) {
     auto lowered = Lower(model, small, s);
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
-    forms.stages = ReadStages(std::get<ir::Plan>(lowered), s);
+    forms.stages = ReadStages(std::get<ir::Plan>(lowered), s, gradient_copy);
     return forms;
   }
   std::array<std::vector<ChunkForm>, 3> by_layers;
   for (int layers = 1; layers <= 3; ++layers) {
     auto lowered = Lower(WithLayers(model, int64_t{layers} * s.pp), small, s);
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
-    by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s);
+    by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s, gradient_copy);
   }
   const int first_place = s.pp > 1 ? static_cast<int>(ChunkPlace::kFirst) : static_cast<int>(ChunkPlace::kOnly);
   for (int stage = 0; stage < s.pp; ++stage) {

@@ -27,7 +27,7 @@ using FrameForms = std::array<std::array<SizeForm, kFrameKinds>, kSlackGroups>;
 
 // One chunk with a given number of layers.
 struct ChunkForm {
-  SizeForm step;                 // weights, gradients, optimizer state
+  SizeForm step;                 // weights, gradients and their copies, optimizer state
   FrameForms frames{};           // one micro-batch each
   std::vector<MaxForm> rings;    // by ring slot
   MaxForm scratch;               // of the blocks that run per micro-batch
@@ -59,7 +59,9 @@ bool NeedsStageForms(const ModelSpec& model);
 // The strategy that stands for all with the same forms: degrees, micro-batch and schedule reduced.
 Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy);
 
+// `gradient_copy`: bytes that the software keeps per parameter in half precision whose gradients are in fp32.
 // Refusal: such a strategy cannot be lowered.
-std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& form_strategy);
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& form_strategy,
+                                               double gradient_copy);
 
 }  // namespace orrery

@@ -11,6 +11,7 @@
 #include "model/ir/layout.h"
 #include "model/ir/usage.h"
 #include "model/memory/moment.h"
+#include "model/memory/software_memory.h"
 #include "model/units/text.h"
 
 namespace orrery {
@@ -55,7 +56,15 @@ std::vector<LiveTensor> LargestTensors(const ir::Program& program, const ir::Pea
   return tensors;
 }
 
-StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout) {
+// What the software keeps beside the plan's own tensors.
+void AddCopies(const StageDemand& demand, const MemoryLimits& limits, StageMemory* memory) {
+  const Bytes at_loss(demand.live_at_loss + limits.loss * demand.logits);
+  memory->loss_copies = std::max(Bytes(0.0), at_loss - memory->arena);
+  memory->gradient_copies = Bytes(limits.gradient_copy * demand.half_weights);
+}
+
+StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
+                         const MemoryLimits& limits) {
   const ir::Peak peak = ir::LivePeak(plan, program, layout, true);
   StageMemory memory;
   memory.stage = program.stage;
@@ -68,28 +77,43 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
   }
   memory.moment = DescribeMoment(program, layout, std::max(peak.call, 0), std::max(peak.op, 0));
   memory.largest = LargestTensors(program, peak);
+  AddCopies(DemandOf(plan, program, layout), limits, &memory);
   return memory;
 }
 
-std::string FitsVerdict(const MemoryReport& report) {
-  return fmt::format("fits: {} of {} on stage {}, {} left; peak at {}", Format(report.total), Format(report.capacity),
-                     report.peak().stage, Format(report.capacity - report.total), report.peak().moment.words);
+std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
+  std::string words =
+      fmt::format("fits: {} of {} on stage {}, {} left; peak at {}", Format(report.total), Format(report.capacity),
+                  report.peak().stage, Format(report.capacity - report.total), report.peak().moment.words);
+  if (report.nearly_full) {
+    words += fmt::format("; nearly full: above {:.0f} % software retries, slows down or fails", 100 * nearly_full);
+  }
+  return words;
 }
 
-// Names the first op that cannot get its bytes; a plan whose live bytes fit but whose arena does not says so.
+// Of a plan whose live tensors fit by themselves: what comes on top of them.
+std::string OnTopVerdict(const StageMemory& stage) {
+  std::string text = fmt::format("{} live at {}, but the plan's arena with its gaps takes {}", Format(stage.live),
+                                 stage.moment.words, Format(stage.arena));
+  if (stage.loss_copies.value > 0) text += fmt::format(", copies of the logits {} more", Format(stage.loss_copies));
+  if (stage.gradient_copies.value > 0) text += fmt::format(", copies of gradients {}", Format(stage.gradient_copies));
+  return text;
+}
+
+// Names the first op that cannot get its bytes, or what does not fit on top of the tensors.
 std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
                             const MemoryLimits& limits, const MemoryReport& report) {
-  const double budget = (limits.capacity - limits.context).value / (1.0 + limits.fragmentation);
+  const StageMemory& stage = report.peak();
+  const double budget =
+      (limits.capacity - report.context).value / (1.0 + limits.fragmentation) - stage.gradient_copies.value;
   const auto overflow = FirstOverflow(plan, program, layout, static_cast<int64_t>(std::max(0.0, budget)));
-  const auto overhead = [&](Bytes live) {
-    const Bytes bytes = limits.context + live * limits.fragmentation;
+  const auto overhead = [&](Bytes allocated) {
+    const Bytes bytes = report.context + allocated * limits.fragmentation;
     return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes)) : std::string();
   };
   if (!overflow) {
-    return fmt::format("out of memory on stage {}: {} live at {}, but the plan's arena with its slack takes {}; "
-                       "capacity {}{}",
-                       program.stage, Format(report.peak().live), report.peak().moment.words, Format(report.arena),
-                       Format(report.capacity), overhead(report.arena));
+    return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage, OnTopVerdict(stage),
+                       Format(report.capacity), overhead(stage.allocated()));
   }
   const Bytes live(static_cast<double>(overflow->live));
   const PeakMoment& moment = overflow->moment;
@@ -105,25 +129,28 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack) {
-  return {gpu.memory, gpu.memory_context + stack.memory_buffers + stack.memory_communicator, stack.memory_fragmentation};
+  return {gpu.memory, gpu.memory_context + stack.memory_buffers, stack.memory_fragmentation, stack.memory_communicator,
+          stack.memory_loss, stack.memory_gradient_copy, stack.memory_nearly_full};
 }
 
-MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits) {
+MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {
   MemoryReport report;
   std::vector<ir::Layout> layouts;
   for (const ir::Program& program : plan.programs) {
     layouts.push_back(ir::ComputeLayout(plan, program));
-    report.stages.push_back(MeasureStage(plan, program, layouts.back()));
-    if (report.stages.back().arena > report.stages[report.fullest].arena) report.fullest = program.stage;
+    report.stages.push_back(MeasureStage(plan, program, layouts.back(), limits));
+    if (report.stages.back().allocated() > report.peak().allocated()) report.fullest = program.stage;
   }
   report.arena = report.peak().arena;
   report.live = report.peak().live;
-  report.context = limits.context;
-  report.fragmentation = report.arena * limits.fragmentation;
-  report.total = limits.Total(report.arena);
+  const Bytes allocated = report.peak().allocated();
+  report.context = limits.Context(communicators);
+  report.fragmentation = allocated * limits.fragmentation;
+  report.total = limits.Total(allocated, communicators);
   report.capacity = limits.capacity;
-  report.fits = limits.Fits(report.arena);
-  report.verdict = report.fits ? FitsVerdict(report)
+  report.fits = limits.Fits(allocated, communicators);
+  report.nearly_full = report.fits && report.total > limits.capacity * limits.nearly_full;
+  report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)
                                : OverflowVerdict(plan, plan.programs[report.fullest], layouts[report.fullest], limits,
                                                  report);
   return report;

@@ -19,12 +19,8 @@ bool IsHalf(ir::Dtype dtype) { return ir::DtypeBytes(dtype) == 2; }
 
 double HalfWeights(const ir::Program& program) {
   double weights = 0;
-  bool full_gradients = false;
-  for (const ir::Buffer& buffer : program.buffers) {
-    if (buffer.cls == ir::BufferClass::kGrad) full_gradients = full_gradients || !IsHalf(buffer.dtype);
-    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype)) weights += static_cast<double>(buffer.elements);
-  }
-  return full_gradients ? weights : 0;
+  for (const ir::BufferId id : CopiedGradients(program)) weights += static_cast<double>(program.buffers[id].elements);
+  return weights;
 }
 
 // ZeRO 1 scatters the reduced gradients inside their own buffer (Megatron's distributed optimizer, DeepSpeed); the plan
@@ -46,8 +42,8 @@ int64_t SharedGradients(const ir::Program& program) {
 // Walks a stage's calls in issue order, as LivePeak does, and notes the fullest op and the fullest op of the loss.
 class LiveWalk {
  public:
-  LiveWalk(const ir::Plan& plan, const ir::Program& program)
-      : program_(program), layout_(ir::ComputeLayout(plan, program)), usage_(ir::AnalyseUsage(program)),
+  LiveWalk(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout)
+      : program_(program), layout_(layout), usage_(ir::AnalyseUsage(program)),
         spans_(ir::FrameSpans(plan, program, layout_, usage_)) {}
 
   StageDemand Run() {
@@ -93,7 +89,7 @@ class LiveWalk {
   }
 
   const ir::Program& program_;
-  const ir::Layout layout_;
+  const ir::Layout& layout_;
   const ir::Usage usage_;
   const std::vector<ir::CallSpan> spans_;
   std::vector<int64_t> born_, freed_;
@@ -101,9 +97,26 @@ class LiveWalk {
 
 }  // namespace
 
+std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
+  std::vector<ir::BufferId> weights;
+  bool full_gradients = false;
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const ir::Buffer& buffer = program.buffers[b];
+    if (buffer.cls == ir::BufferClass::kGrad) full_gradients = full_gradients || !IsHalf(buffer.dtype);
+    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype)) weights.push_back(static_cast<ir::BufferId>(b));
+  }
+  return full_gradients ? weights : std::vector<ir::BufferId>();
+}
+
+StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout) {
+  return LiveWalk(plan, program, layout).Run();
+}
+
 std::vector<StageDemand> DemandsOf(const ir::Plan& plan) {
   std::vector<StageDemand> demands;
-  for (const ir::Program& program : plan.programs) demands.push_back(LiveWalk(plan, program).Run());
+  for (const ir::Program& program : plan.programs) {
+    demands.push_back(DemandOf(plan, program, ir::ComputeLayout(plan, program)));
+  }
   return demands;
 }
 

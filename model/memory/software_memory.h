@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "model/cost/profile.h"
+#include "model/ir/layout.h"
 #include "model/ir/plan.h"
 #include "model/units/quantity.h"
 
@@ -30,6 +31,9 @@ struct StageDemand {
   double logits = 0;         // elements of half-precision logits that the loss reads
   double half_weights = 0;   // parameters in half precision whose gradients are accumulated in fp32
 };
+// The weights in half precision whose gradients are in fp32.
+std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);
+StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout);
 std::vector<StageDemand> DemandsOf(const ir::Plan& plan);  // by stage
 
 Bytes AllocatorPeak(const StageDemand& demand, const StackProfile& stack);

@@ -110,8 +110,10 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
   if (candidate.memory) {
     text +=
         fmt::format("\nMemory of the fullest GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
-                    candidate.memory->fits ? "fits" : "DOES NOT FIT");
+                    FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
+    text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
+                                               job.profiles.stack.memory_nearly_full), 2));
     text += MemoryText(*candidate.memory);
   }
   return text + "\nWhat this rests on\n" + ProvenanceText(job);

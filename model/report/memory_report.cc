@@ -30,6 +30,8 @@ std::string ClassTable(const MemoryReport& memory) {
     row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
   }
   row("gaps in the static layout", peak.slack);
+  row("copies of the logits that the software's loss makes", peak.loss_copies);
+  row("copies of gradients in half precision", peak.gradient_copies);
   row("context and communication buffers of the software", memory.context);
   row("fragmentation by the software's allocator", memory.fragmentation);
   row("total", memory.total);
@@ -71,6 +73,22 @@ std::string MemoryOfCapacity(const MemoryReport& memory) {
                      100 * (memory.total / memory.capacity));
 }
 
+std::string FitWords(const MemoryReport& memory) {
+  if (!memory.fits) return "DOES NOT FIT";
+  return memory.nearly_full ? "fits, but nearly full" : "fits";
+}
+
+std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {
+  std::string text = fmt::format(
+      "Counted: the plan's static layout, to the byte, and what {} takes beside it, by its profile.", framework);
+  if (memory.nearly_full) {
+    text += fmt::format(" Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
+                        "\"fits\" nor the time is reliable here: try it.",
+                        100 * nearly_full);
+  }
+  return text;
+}
+
 std::string MemoryText(const MemoryReport& memory) {
   std::string text = ClassTable(memory);
   text += fmt::format("  {:<16}{}\n", "fullest moment", Fold(memory.peak().moment.words, 18));
@@ -82,10 +100,13 @@ std::string MemoryText(const MemoryReport& memory) {
 nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
   nlohmann::ordered_json json = {
       {"fits", memory.fits},
+      {"nearly_full", memory.nearly_full},
       {"total_bytes", memory.total.value},
       {"capacity_bytes", memory.capacity.value},
       {"arena_bytes", memory.arena.value},
       {"live_peak_bytes", memory.live.value},
+      {"loss_copies_bytes", memory.peak().loss_copies.value},
+      {"gradient_copies_bytes", memory.peak().gradient_copies.value},
       {"context_bytes", memory.context.value},
       {"fragmentation_bytes", memory.fragmentation.value},
       {"fullest_stage", memory.fullest},

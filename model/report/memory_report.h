@@ -15,5 +15,9 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory);
 
 // "17.1 GiB of 29.8 GiB (57 %)"
 std::string MemoryOfCapacity(const MemoryReport& memory);
+// "fits", "fits, but nearly full", "DOES NOT FIT"
+std::string FitWords(const MemoryReport& memory);
+// What the verdict counts, and what nearly full means; `framework`: the software's name.
+std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full);
 
 }  // namespace orrery::report

@@ -49,14 +49,14 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
   std::string rows;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const auto& memory = result.ranked[i].memory;
-    if (!memory || memory->total < memory->capacity * limit) continue;
+    if (!memory || !memory->nearly_full) continue;
     rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
   }
   if (rows.empty()) return "";
   return fmt::format(
       "  {}\n",
-      Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory frameworks slow down or "
-                       "fail; try them before relying on them.",
+      Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory software retries, slows down or fails, "
+                       "so that neither \"fits\" nor the time is reliable there: try it.",
                        rows, 100 * limit),
            2));
 }

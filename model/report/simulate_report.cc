@@ -169,8 +169,11 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
       fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
   if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
-  if (candidate.memory && !candidate.memory->fits)
-    text += SimulatedLine("memory", "DOES NOT FIT: " + candidate.memory->verdict);
+  if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full)) {
+    const std::string verdict = candidate.memory->fits ? candidate.memory->verdict
+                                                       : "DOES NOT FIT: " + candidate.memory->verdict;
+    text += SimulatedLine("memory", verdict);
+  }
   text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
   text += RankTable(simulation) + AnalysisSections(simulation);
   if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);

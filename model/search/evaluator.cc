@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/input/check.h"
+#include "model/memory/software_memory.h"
 
 namespace orrery {
 namespace {
@@ -91,7 +92,7 @@ void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTabl
   const Entry entry{{value, arena, visit.index, sequence}, strategy, time.total, 0, arena};
   if (visit.options.after && !(entry.rank > *visit.options.after)) return;
   KeepBetter(result.unlimited, entry);
-  const double total = limits_.Total(Bytes(arena)).value;
+  const double total = limits_.Total(Bytes(arena), Communicators(strategy)).value;
   if (total > limits_.capacity.value) {
     if (total <= kNearMiss * limits_.capacity.value) KeepBetter(result.near_miss, entry);
     return;
@@ -151,12 +152,13 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
     s.dp_outer = shard.dp_outer;
     shape.data = visit.data[i];
     const double arena = terms->At(shard.zero > 0 ? shard.dp : 1);
-    const bool over = limits_.Total(Bytes(arena)) > limits_.capacity;
+    const Bytes total = limits_.Total(Bytes(arena), Communicators(s));
+    const bool over = total > limits_.capacity;
     counts.over_memory += over;
     if (!visit.result.smallest || arena < visit.result.smallest->arena) {
       visit.result.smallest = Entry{{0, arena, visit.index, sequence}, s, 0, 0, arena};
     }
-    const bool near = over && limits_.Total(Bytes(arena)).value <= kNearMiss * limits_.capacity.value;
+    const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
     const auto improves = [&](const std::optional<Entry>& kept) { return !kept || value_bound < kept->rank.value; };
     if (over && visit.options.prune && !improves(visit.result.unlimited) &&
         !(near && improves(visit.result.near_miss))) {

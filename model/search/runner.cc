@@ -12,6 +12,7 @@
 #include "model/input/check.h"
 #include "model/ir/verify.h"
 #include "model/lower/names.h"
+#include "model/memory/software_memory.h"
 #include "model/units/text.h"
 
 namespace orrery {
@@ -87,7 +88,7 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request), profiles_(profiles), preset_(FindFramework(request.framework)),
-      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work) {
+      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work, limits_.gradient_copy) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
   CheckArithmetic(request, profiles.gpu);
   CheckFixed(request, preset_);
@@ -306,7 +307,7 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
   candidate.global_batch = setting.work.global_batch;
   candidate.micro_batches = MicroBatches(setting.work, entry.strategy);
   candidate.time = std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy));
-  candidate.memory_bound = limits_.Total(Bytes(entry.arena));
+  candidate.memory_bound = limits_.Total(Bytes(entry.arena), Communicators(entry.strategy));
   const double sequences = static_cast<double>(setting.work.global_batch);
   const double tokens = sequences * static_cast<double>(setting.work.seq_len);
   candidate.tokens_per_second = tokens / candidate.time.total;
@@ -322,7 +323,7 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
   const LowerResult lowered = Lower(request_.model, setting.work, entry.strategy);
   const auto* plan = std::get_if<ir::Plan>(&lowered);
   ORRERY_CHECK(plan != nullptr, "{} is refused: {}", DescribeLayout(entry.strategy), std::get<Refusal>(lowered).reason);
-  candidate.memory = ReportMemory(*plan, limits_);
+  candidate.memory = ReportMemory(*plan, limits_, Communicators(entry.strategy));
   ir::VerifyOptions options;
   options.window = request_.window;
   candidate.verify_findings = static_cast<int>(ir::Verify(*plan, options).size());
@@ -361,7 +362,7 @@ std::string Runner::MemoryExample() const {
   if (!entry) entry = BestOf(&JobResult::smallest);
   if (!entry) return "";
   const Job& job = jobs_[entry->rank.job];
-  return fmt::format("asks at least {} of {} ({})", Format(limits_.Total(Bytes(entry->arena))),
+  return fmt::format("asks at least {} of {} ({})", Format(limits_.Total(Bytes(entry->arena), Communicators(entry->strategy))),
                      Format(limits_.capacity), DescribeLayout(entry->strategy, job.micro_batches));
 }
 

@@ -81,7 +81,9 @@ TEST_P(Bound, IsNeverAboveTheExactArenaAndClose) {
   work.precision = job.precision;
   work.optimizer = job.optimizer;
   work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
-  MemoryModel bounds(model, work);
+  MemoryModel bounds(model, work), copies(model, work, 2);
+  MemoryLimits copying;
+  copying.gradient_copy = 2;
   Drawer drawer(7);
   double sum = 0, worst = 1;
   const int cases = std::getenv("ORRERY_BOUND_CASES") ? std::atoi(std::getenv("ORRERY_BOUND_CASES")) : 60;
@@ -95,6 +97,11 @@ TEST_P(Bound, IsNeverAboveTheExactArenaAndClose) {
                                std::to_string(static_cast<int>(s.schedule)) + " sp " +
                                std::to_string(s.sequence_parallel) + " flash " + std::to_string(s.flash_attention);
     EXPECT_LE(bound, exact) << layout;
+    // With copies of gradients, which the software and not the plan keeps.
+    const MemoryReport report = ReportMemory(std::get<ir::Plan>(lowered), copying, 0);
+    const double with_copies = copies.ArenaBound(s, MicroBatches(work, s));
+    EXPECT_LE(with_copies, report.total.value) << layout;
+    EXPECT_GE(with_copies, 0.7 * report.total.value) << layout;
     EXPECT_GE(bound, 0.7 * exact) << layout;
     sum += bound / exact;
     worst = std::min(worst, bound / exact);

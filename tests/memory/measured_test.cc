@@ -5,6 +5,7 @@
 #include "model/arch/catalogue.h"
 #include "model/lower/presets.h"
 #include "model/memory/memory.h"
+#include "model/memory/software_memory.h"
 #include "model/lower/lower.h"
 
 namespace orrery {
@@ -24,7 +25,8 @@ MemoryReport Predict(const MeasuredRun& run) {
   const Strategy strategy = FindFramework(run.framework).Complete(run.strategy, run.work.precision);
   const LowerResult lowered = Lower(model.spec, run.work, strategy);
   const StackProfile stack = SelectStackProfile(run.framework, run.topology, strategy.flash_attention);
-  return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), stack));
+  return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), stack),
+                      Communicators(strategy));
 }
 
 MeasuredRun MegatronOnV100(int micro_batch) {

@@ -7,6 +7,7 @@
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
 #include "model/lower/lower.h"
+#include "model/memory/software_memory.h"
 
 namespace orrery {
 namespace {
@@ -34,7 +35,7 @@ Case MegatronRun(int micro_batch) {
 }
 
 MemoryReport Report(const Case& c, const MemoryLimits& limits) {
-  return ReportMemory(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy)), limits);
+  return ReportMemory(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy)), limits, Communicators(c.strategy));
 }
 
 TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
@@ -93,6 +94,59 @@ TEST(MemoryReport, TheFirstOverflowComesNoLaterThanThePeak) {
   }
   const MemoryReport exact = Report(c, {whole.arena, Bytes(0.0), 0});
   EXPECT_TRUE(exact.fits) << exact.verdict;
+}
+
+// The published terms of a framework, on the arena: communicators, copies of the logits and of half gradients.
+TEST(MemoryReport, TheTotalCountsWhatTheSoftwareTakesBesideThePlan) {
+  Case c = MegatronRun(2);
+  c.work.precision = Precision::kBf16;
+  c.strategy.fp32_grads = true;
+  const MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.1, Bytes(2e8), 400, 2};  // a loss that takes the peak
+  const ir::Plan plan = std::get<ir::Plan>(Lower(c.model, c.work, c.strategy));
+  const StageDemand demand = DemandsOf(plan).front();
+  ASSERT_GT(demand.logits, 0);
+  ASSERT_GT(demand.half_weights, 0);
+  const double at_loss = demand.live_at_loss + 400 * demand.logits;
+  ASSERT_GT(at_loss, ExactArena(plan).value);
+  const MemoryReport report = ReportMemory(plan, limits, 3);
+  EXPECT_DOUBLE_EQ(report.total.value, (at_loss + 2 * demand.half_weights) * 1.1 + 1e9 + 3 * 2e8);
+  StackProfile stack;
+  stack.memory_loss = 400;
+  stack.memory_gradient_copy = 2;
+  EXPECT_DOUBLE_EQ(report.peak().allocated().value, AllocatorPeak(demand, stack).value);
+  EXPECT_EQ(report.fits, report.total <= report.capacity);
+}
+
+TEST(MemoryReport, CopiesAloneCanTakeAPlanOverTheCapacity) {
+  Case c = MegatronRun(2);
+  c.work.precision = Precision::kBf16;
+  c.strategy.fp32_grads = true;
+  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), 0.1};
+  limits.capacity = Report(c, limits).total * 1.01;
+  EXPECT_TRUE(Report(c, limits).fits);
+  limits.gradient_copy = 2;
+  const MemoryReport copied = Report(c, limits);
+  EXPECT_FALSE(copied.fits);
+  EXPECT_EQ(copied.verdict.rfind("out of memory on stage 0", 0), 0u) << copied.verdict;
+  limits.gradient_copy = 0;
+  limits.loss = 400;
+  const MemoryReport lost = Report(c, limits);
+  EXPECT_FALSE(lost.fits);
+  EXPECT_NE(lost.verdict.find("copies of the logits"), std::string::npos) << lost.verdict;
+}
+
+TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
+  const Case c = MegatronRun(2);
+  MemoryLimits limits{Bytes(100 * kGiB), Bytes(1e9), 0.05, Bytes(0.0), 0, 0, 0.92};
+  const Bytes total = Report(c, limits).total;
+  limits.capacity = total * (1 / 0.91);
+  EXPECT_FALSE(Report(c, limits).nearly_full);
+  limits.capacity = total * (1 / 0.93);
+  const MemoryReport close = Report(c, limits);
+  EXPECT_TRUE(close.fits && close.nearly_full);
+  EXPECT_NE(close.verdict.find("nearly full: above 92 %"), std::string::npos) << close.verdict;
+  limits.capacity = total * 0.99;
+  EXPECT_FALSE(Report(c, limits).nearly_full);
 }
 
 TEST(MemoryReport, ZeroOneSplitsTheOptimizerState) {

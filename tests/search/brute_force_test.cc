@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/arch/catalogue.h"
+#include "model/memory/software_memory.h"
 #include "model/search/explain.h"
 #include "model/topo/catalog.h"
 
@@ -112,7 +113,7 @@ class BruteForce {
       if (!preset_.Refuses(full).empty()) continue;
       if (CheckStrategy(request_.model, request_.work, full)) continue;
       const auto lowered = Lower(request_.model, request_.work, full);
-      const double memory = limits_.Total(ExactArena(std::get<ir::Plan>(lowered))).value;
+      const double memory = ReportMemory(std::get<ir::Plan>(lowered), limits_, Communicators(full)).total.value;
       all_.push_back({full, std::get<StepTime>(predictor_.Predict(full)).total, memory});
     }
   }
@@ -130,7 +131,7 @@ class BruteForce {
 class Bounds {
  public:
   Bounds(const SearchRequest& request, const Profiles& profiles)
-      : request_(request), preset_(FindFramework(request.framework)), memory_(request.model, request.work),
+      : request_(request), preset_(FindFramework(request.framework)), memory_(request.model, request.work, profiles.stack.memory_gradient_copy),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
         setting_{request.nodes[0], cluster_, request.work,
                  {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}, std::nullopt},
@@ -162,7 +163,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
     const Entry entry = bounds.Of(exact.strategy);
     EXPECT_DOUBLE_EQ(entry.seconds, exact.seconds);
     EXPECT_LE(entry.seconds_bound, exact.seconds * (1 + 1e-12)) << DescribeLayout(exact.strategy);
-    EXPECT_LE(limits.Total(Bytes(entry.arena)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
+    EXPECT_LE(limits.Total(Bytes(entry.arena), Communicators(exact.strategy)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
   }
   std::sort(memory.begin(), memory.end());
   request.memory_limit =
