@@ -12,6 +12,7 @@
 
 #include "runtime/comm/mpi.h"
 #include "runtime/launch/mpirun.h"
+#include "runtime/launch/place.h"
 
 namespace orrery {
 namespace {
@@ -90,7 +91,7 @@ int Contests() {
 
 int main() {
   using namespace orrery;
-  if (launch::FindMpiPlace().size == 0)
+  if (launch::FindPlace().size == 0)
     return launch::RunMpirun(launch::FindMpirun(), kRingRanks, {launch::OwnProgram()}, "bench_ring");
   return Contests();
 }

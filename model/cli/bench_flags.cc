@@ -134,8 +134,9 @@ BenchFlags::BenchFlags()
   set.Value(&ranks, "--ranks", "N",
             "ranks, also -g N (default: those of mpirun, else one per core of this machine)");
   set.Value(&comm, "--comm", "KIND",
-            "mpi (processes; default where it is there) or local (threads of one process)",
-            Words::kList, {"mpi", "local"});
+            "mpi (processes; default where it is there), local (threads of one process) or tcp "
+            "(processes started by something else; default where MASTER_ADDR is set)",
+            Words::kList, {"mpi", "local", "tcp"});
   set.Value(&iterations, "-n", "N", "calls that are timed, of each size (default 20)");
   set.Value(&warmup, "-w", "N", "calls before them (default 5)");
   set.Value(&check, "-c", "N", "calls whose results are checked, 0: none (default 1)");

@@ -10,7 +10,8 @@ RunFlags::RunFlags()
     : set("run [PLAN] [flags]",
           "Really trains: executes a plan on CPU ranks, one thread each, or on GPUs. The plan is a text that "
           "`plan show --ir` printed, or is made from --model and a layout. Ranks are started by "
-          "this command (-n 4), or by mpirun, srun or a batch system around it.",
+          "this command (-n 4), by mpirun, srun or a batch system around it, or by torchrun and "
+          "whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
           {"plan run --model linear-20-1 --steps 20",
            "plan run --model gpt2-micro --ranks 2 --seq-len 64 --steps 3 --json run.json",
            "plan show --model gpt2-micro --topology localhost --pp 2 --dp 4 --ir > plan.txt",
@@ -20,8 +21,9 @@ RunFlags::RunFlags()
   set.Value(&ranks, "--ranks", "N",
             "ranks, also -n N (default: those of mpirun, else as the plan or layout asks)");
   set.Value(&comm, "--comm", "KIND",
-            "mpi (processes; default where it is there) or local (threads of one process)",
-            Words::kList, {"mpi", "local"});
+            "mpi (processes; default where it is there), local (threads of one process) or tcp "
+            "(processes started by something else; default where MASTER_ADDR is set)",
+            Words::kList, {"mpi", "local", "tcp"});
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});

@@ -18,7 +18,6 @@
 #include "runtime/bench/measure_report.h"
 #include "runtime/cli/rank_flags.h"
 #include "runtime/comm/gather.h"
-#include "runtime/comm/mpi.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/mpirun.h"
@@ -38,7 +37,7 @@ constexpr std::pair<std::string_view, ir::Dtype> kDtypes[] = {
 
 struct BenchJob {
   Measuring what;
-  launch::MpiPlace place;
+  launch::Place place;
   bool quiet = false;  // no lines as they come
   std::vector<cli::FittedSize> sizes;
   std::vector<double> predicted_us;  // by size; empty: none
@@ -76,13 +75,13 @@ void RefuseForeignFlags(const cli::BenchFlags& flags, Diagnostics* diagnostics) 
   }
 }
 
-int64_t RanksOf(const cli::BenchFlags& flags, const launch::MpiPlace& place,
+int64_t RanksOf(const cli::BenchFlags& flags, const launch::Place& place,
                 Diagnostics* diagnostics) {
   const auto asked = cli::ReadInteger(flags.ranks, 1, kMostRanks, diagnostics);
   if (asked && place.size > 0 && *asked != place.size) {
     diagnostics->Error(flags.ranks.where,
                        fmt::format("{} ranks, and {} were started", *asked, place.size),
-                       "leave --ranks out under mpirun");
+                       "leave --ranks out where ranks are started by something else");
   }
   if (asked) return *asked;
   if (place.size > 0) return place.size;
@@ -141,7 +140,7 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
   BenchJob job;
   Measuring& what = job.what;
   what.sweep = cli::ReadSweep(flags);
-  job.place = launch::FindMpiPlace();
+  job.place = launch::FindPlace();
   Diagnostics diagnostics;
   RefuseForeignFlags(flags, &diagnostics);
   ReadType(flags, &what, &diagnostics);
@@ -154,7 +153,7 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
   what.options.deadline_s = cli::ReadTimeout(flags.timeout, &diagnostics);
   what.maximum = cli::ReadName(flags.operation, {"sum", "max"}, &diagnostics).value_or(0) == 1;
   what.ranks = RanksOf(flags, job.place, &diagnostics);
-  what.over_mpi = cli::OverMpi(flags.comm, job.place, what.ranks, &diagnostics);
+  what.comm = cli::ReadComm(flags.comm, job.place, what.ranks, &diagnostics);
   diagnostics.ThrowIfAny();
   what.size_step = flags.step.given     ? flags.step.text + "(bytes)"
                    : flags.factor.given ? flags.factor.text + "(factor)"
@@ -209,10 +208,11 @@ void MeasureRank(const BenchJob& job, comm::Endpoint* endpoint, Outcome* outcome
   std::_Exit(static_cast<int>(cli::ExitCode::kFailure));
 }
 
-#ifdef ORRERY_HAS_MPI
 // False: this or another rank has failed, and it was said.
 bool MeasureProcess(const BenchJob& job, Outcome* outcome) {
-  const auto endpoint = comm::ConnectMpi(job.what.options.deadline_s, kSpeaker);
+  const auto endpoint =
+      cli::ConnectProcess(job.what.comm, job.place, job.what.options.deadline_s, kSpeaker);
+  if (endpoint == nullptr) return false;
   const auto report = [&](const std::string& why) {
     endpoint->Abort(fmt::format("rank {} on {}: {}", endpoint->rank(), endpoint->host(), why));
   };
@@ -228,9 +228,6 @@ bool MeasureProcess(const BenchJob& job, Outcome* outcome) {
   }
   return false;
 }
-#else
-bool MeasureProcess(const BenchJob&, Outcome*) { return false; }
-#endif
 
 void MeasureThreads(const BenchJob& job, Outcome* outcome) {
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
@@ -243,7 +240,7 @@ void MeasureThreads(const BenchJob& job, Outcome* outcome) {
 }  // namespace
 
 cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<std::string>& words) {
-  const launch::MpiPlace place = launch::FindMpiPlace();
+  const launch::Place place = launch::FindPlace();
   BenchJob job;
   try {
     job = ReadBenchJob(flags);
@@ -251,7 +248,7 @@ cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<st
     if (place.rank == 0) throw;
     return {cli::ExitCode::kInputError, ""};  // rank 0 says what is wrong
   }
-  if (job.what.over_mpi && place.size == 0) {
+  if (job.what.comm == cli::Comm::kMpi && place.size == 0) {
     std::vector<std::string> again = {launch::OwnProgram()};
     again.insert(again.end(), words.begin() + kAfterBench, words.end());
     std::fflush(nullptr);
@@ -259,7 +256,7 @@ cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<st
     return {static_cast<cli::ExitCode>(code), ""};
   }
   Outcome outcome;
-  if (!job.what.over_mpi) {
+  if (job.what.comm == cli::Comm::kLocal) {
     MeasureThreads(job, &outcome);
   } else if (!MeasureProcess(job, &outcome)) {
     return {cli::ExitCode::kFailure, ""};

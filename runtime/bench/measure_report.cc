@@ -85,7 +85,7 @@ std::string HeadingText(const Measuring& what, const std::vector<MeasuredRank>& 
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     text +=
         fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] CPU\n", rank,
-                    ranks[rank].process, ranks[rank].host, rank, what.over_mpi ? "mpi" : "thread");
+                    ranks[rank].process, ranks[rank].host, rank, what.comm == cli::Comm::kLocal ? "thread" : cli::CommName(what.comm));
   }
   return text + "#\n" + TitleLines(what);
 }
@@ -133,7 +133,7 @@ Json MeasuredJson(const Measuring& what, const std::vector<MeasuredRank>& ranks,
                {"type", what.sweep.type.name},
                {"redop", what.redop()},
                {"root", cli::RootOf(what.sweep.collective)},
-               {"comm", what.over_mpi ? "mpi" : "local"},
+               {"comm", cli::CommName(what.comm)},
                {"ranks", what.ranks},
                {"iterations", what.options.iterations},
                {"warmup", what.options.warmup},

@@ -9,6 +9,7 @@
 
 #include "model/cli/bench_flags.h"
 #include "runtime/bench/time_collective.h"
+#include "runtime/cli/rank_flags.h"
 
 namespace orrery::bench {
 
@@ -22,7 +23,7 @@ struct Measuring {
   TimingOptions options;
   ir::Dtype dtype = ir::Dtype::kF32;
   bool maximum = false;
-  bool over_mpi = false;
+  cli::Comm comm = cli::Comm::kLocal;
   int64_t ranks = 1;
   std::string size_step;  // "2(factor)" or "1024(bytes)"
   std::string topology;   // of the predictions; "": there are none

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "model/units/text.h"
 
@@ -33,12 +32,12 @@ void CheckGpus(const RunFlags& flags, int64_t ranks_here, double arena_bytes, Ru
   const std::vector<cuda::Gpu> gpus = cuda::Probe(true).gpus;
   job->gpu = gpus[0].name;
   job->gpu_peak = cuda::PeakOf(gpus[0]);
-  if (job->over_mpi && ranks_here > static_cast<int64_t>(gpus.size())) {
+  if (job->comm != Comm::kLocal && ranks_here > static_cast<int64_t>(gpus.size())) {
     Refuse(flag, fmt::format("{} processes for {} GPU{}: NCCL takes one each", ranks_here, gpus.size(),
                              gpus.size() == 1 ? "" : "s"),
            "--comm local: threads that share the first GPU");
   }
-  const int64_t sharing = job->over_mpi ? 1 : ranks_here;
+  const int64_t sharing = job->comm != Comm::kLocal ? 1 : ranks_here;
   for (const cuda::Gpu& gpu : gpus) {
     const double needed = arena_bytes * static_cast<double>(sharing);
     if (needed <= static_cast<double>(gpu.free_bytes)) continue;
@@ -77,13 +76,8 @@ void ReadDeviceFlag(const RunFlags& flags, int64_t ranks_here, double arena_byte
 namespace {
 
 // Threads share the first GPU; processes take those of their machine in turn.
-int GpuOf(int64_t rank) {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
-    const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    rank = std::atoi(text);
-    break;
-  }
+int GpuOf(const RunJob& job, int64_t rank) {
+  if (job.place.local_rank >= 0) rank = job.place.local_rank;
   const auto gpus = static_cast<int64_t>(cuda::Probe(false).gpus.size());
   return static_cast<int>(rank % std::max<int64_t>(gpus, 1));
 }
@@ -106,13 +100,13 @@ std::unique_ptr<comm::Endpoint> OverNccl(const RunJob& job, std::unique_ptr<comm
   if (!job.on_cuda || job.ranks() == 1) return control;
   comm::NcclOptions options;
   options.deadline_s = job.timeout_s;
-  options.queue = comm::MakeCudaQueue(GpuOf(control->rank()));
+  options.queue = comm::MakeCudaQueue(GpuOf(job, control->rank()));
   return comm::ConnectNccl(comm::nccl::Load(), std::move(control), options);
 }
 
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t rank) {
   if (!job.on_cuda) return nullptr;
-  return cuda::OpenDevice(job.over_mpi ? GpuOf(rank) : 0);
+  return cuda::OpenDevice(job.comm == Comm::kLocal ? 0 : GpuOf(job, rank));
 }
 
 #else

@@ -10,8 +10,8 @@
 
 namespace orrery::cli {
 
-// Null: kernels run on the rank's thread. Processes of a machine take its GPUs in turn, by the local rank that a
-// launcher set (OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK, SLURM_LOCALID), else by their own. Throws cpu::KernelError.
+// Null: kernels run on the rank's thread. Processes of a machine take its GPUs in turn, by the local rank that the
+// launcher says, else by their own. Throws cpu::KernelError.
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t rank);
 
 // Ranks as threads that train on the first GPU together: collectives by kernels that read each other's memory.

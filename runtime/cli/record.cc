@@ -139,7 +139,7 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
           {"layout", job.layout},
           {"digest", job.digest},
           {"device", "cpu"},
-          {"comm", job.over_mpi ? "mpi" : "local"},
+          {"comm", CommName(job.comm)},
           {"ranks", job.ranks()},
           {"seed", job.seed},
           {"data", job.data},

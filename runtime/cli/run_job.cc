@@ -138,13 +138,14 @@ void CheckMemory(double largest, int64_t here) {
                    "a smaller --micro-batch or --seq-len, ZeRO, recompute, or more machines");
 }
 
-void CheckRanks(const RunFlags& flags, int64_t asked, const launch::MpiPlace& place,
+void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place,
                 const RunJob& job) {
   const std::string plan =
       fmt::format("the plan is for {} rank{}", job.ranks(), job.ranks() == 1 ? "" : "s");
   if (place.size > 0 && place.size != job.ranks()) {
     throw InputError(fmt::format("{}, and {} were started", plan, place.size),
-                     fmt::format("start {} (mpirun -n {}), or plan for {}", job.ranks(),
+                     fmt::format("start {} ({}{}), or plan for {}", job.ranks(),
+                                 place.launcher == launch::Launcher::kTcp ? "WORLD_SIZE=" : "mpirun -n ",
                                  job.ranks(), place.size));
   }
   if (asked > 0 && asked != job.ranks()) {
@@ -155,7 +156,7 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::MpiPlace& pl
 
 }  // namespace
 
-RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
+RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   Diagnostics diagnostics;
   RunJob job;
   const int64_t asked = ReadInteger(flags->ranks, 1, kMostRunRanks, &diagnostics).value_or(0);
@@ -184,7 +185,8 @@ RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place) {
     Planner(flags, options, clip).Plan(asked > 0 ? asked : place.size, &job);
   }
   CheckRanks(*flags, asked, place, job);
-  job.over_mpi = OverMpi(flags->comm, place, job.ranks(), &diagnostics);
+  job.place = place;
+  job.comm = ReadComm(flags->comm, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
   VerifyPlan(job);
   const int64_t here = place.size > 0 ? place.on_host : job.ranks();

@@ -6,7 +6,8 @@
 
 #include "model/cli/run_flags.h"
 #include "model/ir/plan.h"
-#include "runtime/launch/mpirun.h"
+#include "runtime/cli/rank_flags.h"
+#include "runtime/launch/place.h"
 #include "runtime/launch/plan_facts.h"
 #include "runtime/train/make_source.h"
 
@@ -18,7 +19,8 @@ struct RunJob {
   launch::PlanFacts facts;
   std::string name;    // of the model, or of the plan's file
   std::string layout;  // "tp 2, pp 2"; empty for a plan that was read
-  bool over_mpi = false;
+  Comm comm = Comm::kLocal;
+  launch::Place place;
   bool on_cuda = false;   // ranks train on GPUs
   std::string gpu;        // their name
   double gpu_peak = 0;    // FLOP/s by data sheet; 0: unknown
@@ -52,6 +54,6 @@ void ReadDeviceFlag(const RunFlags& flags, int64_t ranks_here, double arena_byte
 
 // Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
 // and a number of ranks that is not the plan's.
-RunJob ReadRunJob(RunFlags* flags, const launch::MpiPlace& place);
+RunJob ReadRunJob(RunFlags* flags, const launch::Place& place);
 
 }  // namespace orrery::cli

@@ -13,8 +13,8 @@
 #include "runtime/cli/event_hook.h"
 #include "runtime/cli/observe.h"
 #include "runtime/cli/profile.h"
-#include "runtime/comm/mpi.h"
 #include "runtime/launch/local_ranks.h"
+#include "runtime/launch/mpirun.h"
 #include "runtime/launch/peak.h"
 #include "runtime/train/make_source.h"
 #include "runtime/train/snapshot/hook.h"
@@ -23,6 +23,7 @@ namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kBehindRun = 2;  // plan run
+constexpr const char* kSpeaker = "plan run";
 
 snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
@@ -84,15 +85,12 @@ bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   return true;
 }
 
-#ifdef ORRERY_HAS_MPI
 bool RunAsProcess(const RunJob& job, Outcome* outcome) {
-  const std::unique_ptr<comm::Endpoint> endpoint =
-      OverNccl(job, comm::ConnectMpi(job.timeout_s));
+  auto host = ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
+  if (host == nullptr) return false;
+  const std::unique_ptr<comm::Endpoint> endpoint = OverNccl(job, std::move(host));
   return TrainHere(job, endpoint.get(), outcome);
 }
-#else
-bool RunAsProcess(const RunJob&, Outcome*) { return false; }
-#endif
 
 // The same words again, on every rank.
 ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
@@ -105,7 +103,7 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
 Answer RunCommand(const CommandLine& line) {
   RunFlags flags;
   if (flags.set.Parse(line, kBehindRun)) return {ExitCode::kOk, DescribeRun().help};
-  const launch::MpiPlace place = launch::FindMpiPlace();
+  const launch::Place place = launch::FindPlace();
   RunJob job;
   try {
     job = ReadRunJob(&flags, place);
@@ -113,7 +111,7 @@ Answer RunCommand(const CommandLine& line) {
     if (place.rank == 0) throw;
     return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
   }
-  if (job.over_mpi && place.size == 0) return {StartRanks(job, line.words()), ""};
+  if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
   Outcome outcome;
   Observer& observer = outcome.observer;
   observer.quiet = flags.json.given && flags.json.text.empty();
@@ -121,7 +119,7 @@ Answer RunCommand(const CommandLine& line) {
   observer.trace_steps = job.trace_steps;
   if (place.rank == 0)
     observer.peak_flops_per_s = job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
-  if (!(job.over_mpi ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
+  if (!(job.comm != Comm::kLocal ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
     return {ExitCode::kFailure, ""};
   if (place.rank != 0) return {};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);

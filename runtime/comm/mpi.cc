@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "runtime/comm/mpi_control.h"
-#include "runtime/comm/mpi_ring.h"
+#include "runtime/comm/ring.h"
 
 namespace orrery::comm {
 namespace {
@@ -71,12 +71,63 @@ class Requests : public Operation {
   }
 };
 
+// Round a communicator.
+class MpiRing : public RingTransport {
+ public:
+  MpiRing(MPI_Comm comm, int rank, int size)
+      : comm_(comm), next_((rank + 1) % size), previous_((rank + size - 1) % size) {}
+
+  RingRequest Send(const void* bytes, int64_t n) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    CheckMpi(MPI_Isend(bytes, static_cast<int>(n), MPI_BYTE, next_, kRingTag, comm_, &request),
+             "MPI_Isend");
+    return Pack(request);
+  }
+  RingRequest Receive(void* bytes, int64_t n) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    CheckMpi(MPI_Irecv(bytes, static_cast<int>(n), MPI_BYTE, previous_, kRingTag, comm_, &request),
+             "MPI_Irecv");
+    return Pack(request);
+  }
+  bool Done(RingRequest* packed) override {
+    MPI_Request request = Unpack(*packed);
+    int done = 0;
+    CheckMpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "message of a ring");
+    *packed = Pack(request);
+    return done != 0;
+  }
+  void Drop(RingRequest* packed) override {
+    MPI_Request request = Unpack(*packed);
+    MPI_Request_free(&request);
+    packed->open = false;
+  }
+
+ private:
+  static constexpr int kRingTag = 1;
+  static RingRequest Pack(MPI_Request request) {  // a pointer or a number, as the library has it
+    RingRequest packed;
+    static_assert(sizeof packed.bits >= sizeof request);
+    std::memcpy(&packed.bits, &request, sizeof request);
+    packed.open = request != MPI_REQUEST_NULL;
+    return packed;
+  }
+  static MPI_Request Unpack(const RingRequest& packed) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::memcpy(&request, &packed.bits, sizeof request);
+    return request;
+  }
+
+  MPI_Comm comm_;
+  int next_, previous_;
+};
+
 class MpiCommunicator : public Communicator {
  public:
   MpiCommunicator(MPI_Comm comm, int64_t segment_bytes)
       : comm_(comm), segment_bytes_(segment_bytes) {
     MPI_Comm_rank(comm, &rank_);
     MPI_Comm_size(comm, &size_);
+    ring_.emplace(comm, rank_, size_);
   }
   ~MpiCommunicator() override {
     int finalized = 0;
@@ -86,7 +137,7 @@ class MpiCommunicator : public Communicator {
 
   OperationPtr Start(const Collective& c) override {
     if (c.kind != CollectiveKind::kBarrier && c.kind != CollectiveKind::kAllToAll)
-      return std::make_unique<RingOperation>(comm_, rank_, size_, segment_bytes_, c);
+      return std::make_unique<RingOperation>(&*ring_, rank_, size_, segment_bytes_, c);
     auto requests = std::make_unique<Requests>();
     requests->list.resize(1);
     if (c.kind == CollectiveKind::kBarrier) {
@@ -105,6 +156,7 @@ class MpiCommunicator : public Communicator {
   MPI_Comm comm_;
   int64_t segment_bytes_;
   int rank_ = 0, size_ = 1;
+  std::optional<MpiRing> ring_;
 };
 
 class MpiEndpoint : public Endpoint {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/comm/mpi_ring.h"
+#include "runtime/comm/communicator.h"
 
 namespace orrery::comm {
 namespace {
@@ -15,6 +15,14 @@ constexpr auto kAnswerTime = std::chrono::milliseconds(1000);
 constexpr auto kClaimTime = std::chrono::milliseconds(300);
 
 }  // namespace
+
+void CheckMpi(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommError(std::string(what) + ": " + text);
+}
 
 MpiControl::MpiControl(MPI_Comm world, int rank, int size)
     : rank_(rank), size_(size), answered_(static_cast<std::size_t>(size)) {

@@ -11,6 +11,8 @@
 
 namespace orrery::comm {
 
+void CheckMpi(int code, const char* what);  // throws CommError
+
 class MpiControl {
  public:
   MpiControl(MPI_Comm world, int rank, int size);

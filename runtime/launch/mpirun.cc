@@ -17,11 +17,6 @@
 namespace orrery::launch {
 namespace {
 
-int64_t Number(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? -1 : std::atoll(text);
-}
-
 // Only small words go through: what mpirun's own banners are made of is dropped.
 class ErrorLines {
  public:
@@ -112,17 +107,6 @@ void ReadLines(int end, ErrorLines* lines) {
 }
 
 }  // namespace
-
-MpiPlace FindMpiPlace() {
-  for (const auto& [rank, size] :
-       {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        std::pair("PMI_RANK", "PMI_SIZE"), std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
-    if (Number(rank) < 0 || Number(size) <= 0) continue;
-    const int64_t here = std::max(Number("OMPI_COMM_WORLD_LOCAL_SIZE"), Number("MPI_LOCALNRANKS"));
-    return {Number(rank), Number(size), std::max<int64_t>(here, 1)};
-  }
-  return {};
-}
 
 std::string FindMpirun() {
   const char* path = std::getenv("PATH");

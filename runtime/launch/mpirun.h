@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting ranks with mpirun, and knowing that one has been started by it.
+// Starting ranks with mpirun.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,6 @@
 #include <vector>
 
 namespace orrery::launch {
-
-// What the launcher of this process says through the environment (OpenMPI, PMIx, MPICH); size 0: it
-// was started by hand.
-struct MpiPlace {
-  int64_t rank = 0, size = 0;
-  int64_t on_host = 1;  // ranks on this machine, as far as is known
-};
-MpiPlace FindMpiPlace();
 
 std::string FindMpirun();  // the path; "" when there is none
 

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The segments of a ring collective: which come, where they go, and how they move.
-#include "runtime/comm/mpi_ring.h"
+#include "runtime/comm/ring.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace orrery::comm {
 namespace {
 
-constexpr int kRingTag = 1;
-
-std::byte* At(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
-const std::byte* At(const void* base, int64_t bytes) {
+std::byte* ByteAt(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
+const std::byte* ByteAt(const void* base, int64_t bytes) {
   return static_cast<const std::byte*>(base) + bytes;
 }
 // Buffers of operations that are over: fresh memory costs a third of a ring of 1 MiB in page faults.
@@ -43,21 +42,12 @@ void Move(void* to, const void* from, int64_t bytes) {
 
 }  // namespace
 
-void CheckMpi(int code, const char* what) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw CommError(std::string(what) + ": " + text);
-}
-
-RingOperation::RingOperation(MPI_Comm comm, int rank, int size, int64_t segment_bytes,
+RingOperation::RingOperation(RingTransport* transport, int rank, int size, int64_t segment_bytes,
                              const Collective& collective)
-    : comm_(comm),
+    : transport_(transport),
       rank_(rank),
       size_(size),
       next_((rank + 1) % size),
-      previous_((rank + size - 1) % size),
       c_(collective),
       width_(ir::DtypeBytes(collective.dtype)),
       segment_(segment_bytes / width_) {
@@ -84,12 +74,12 @@ RingOperation::RingOperation(MPI_Comm comm, int rank, int size, int64_t segment_
 // An operation that fails leaves its messages behind: the job ends anyway.
 RingOperation::~RingOperation() {
   for (Incoming& in : incoming_) {
-    if (in.request != MPI_REQUEST_NULL) MPI_Request_free(&in.request);
+    if (in.request.open) transport_->Drop(&in.request);
   }
   bool idle = incoming_.empty();
-  for (MPI_Request& request : sending_) {
-    idle &= request == MPI_REQUEST_NULL;
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  for (RingRequest& request : sending_) {
+    idle &= !request.open;
+    if (request.open) transport_->Drop(&request);
   }
   if (!idle) return;
   spare_buffers.Give(std::move(slots_));
@@ -120,8 +110,8 @@ void RingOperation::PlanAllReduce() {
   }
   int64_t sends = 0;
   const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
-  const auto begin = [&](int p) { return At(c_.out, PieceBegin(c_.n, p, size_) * width_); };
-  const auto input = [&](int p) { return At(c_.in, PieceBegin(c_.n, p, size_) * width_); };
+  const auto begin = [&](int p) { return ByteAt(c_.out, PieceBegin(c_.n, p, size_) * width_); };
+  const auto input = [&](int p) { return ByteAt(c_.in, PieceBegin(c_.n, p, size_) * width_); };
   const auto length = [&](int p) {
     return PieceBegin(c_.n, p + 1, size_) - PieceBegin(c_.n, p, size_);
   };
@@ -145,34 +135,34 @@ void RingOperation::PlanReduceScatter() {
     return;
   }
   const auto piece = [&](int back) { return (rank_ - back % size_ + size_) % size_; };
-  const auto input = [&](int p) { return At(c_.in, p * c_.n * width_); };
+  const auto input = [&](int p) { return ByteAt(c_.in, p * c_.n * width_); };
   if (size_ > 2) partial_ = spare_buffers.Take(c_.n * width_);
   AddSends(input(piece(1)), c_.n);
   const int64_t segments = Segments(c_.n);
   for (int step = 0; step + 1 < size_; ++step) {
     const bool last = step + 2 == size_;
-    AddUnits(last ? At(c_.out, 0) : partial_.data(), input(piece(2 + step)), c_.n, !last,
+    AddUnits(last ? ByteAt(c_.out, 0) : partial_.data(), input(piece(2 + step)), c_.n, !last,
              last || step == 0 ? 0 : step * segments + 1);
   }
 }
 
 void RingOperation::PlanAllGather() {
   const int64_t bytes = c_.n * width_;
-  Move(At(c_.out, rank_ * bytes), c_.in, bytes);
+  Move(ByteAt(c_.out, rank_ * bytes), c_.in, bytes);
   if (size_ == 1) return;
-  AddSends(At(c_.out, rank_ * bytes), c_.n);
+  AddSends(ByteAt(c_.out, rank_ * bytes), c_.n);
   for (int step = 0; step + 1 < size_; ++step) {
     const int p = (rank_ - 1 - step + 2 * size_) % size_;
-    AddUnits(At(c_.out, p * bytes), nullptr, c_.n, step + 2 < size_, 0);
+    AddUnits(ByteAt(c_.out, p * bytes), nullptr, c_.n, step + 2 < size_, 0);
   }
 }
 
 void RingOperation::PlanBroadcast() {
   if (rank_ == c_.root) {
     Move(c_.out, c_.in, c_.n * width_);
-    if (size_ > 1) AddSends(At(c_.out, 0), c_.n);
+    if (size_ > 1) AddSends(ByteAt(c_.out, 0), c_.n);
   } else {
-    AddUnits(At(c_.out, 0), nullptr, c_.n, next_ != c_.root, 0);
+    AddUnits(ByteAt(c_.out, 0), nullptr, c_.n, next_ != c_.root, 0);
   }
 }
 
@@ -202,9 +192,7 @@ bool RingOperation::PostReceives() {
     } else if (sent_ < unit.sent_before) {
       return moved;
     }
-    CheckMpi(MPI_Irecv(to, static_cast<int>(unit.n * width_), MPI_BYTE, previous_, kRingTag, comm_,
-                       &in.request),
-             "MPI_Irecv");
+    in.request = transport_->Receive(to, unit.n * width_);
     incoming_.push_back(in);
     ++posted_;
     moved = true;
@@ -217,11 +205,7 @@ bool RingOperation::TakeArrived() {
   while (!incoming_.empty()) {
     Incoming& in = incoming_.front();
     const RingUnit& unit = units_[taken_];
-    if (in.request != MPI_REQUEST_NULL) {
-      int arrived = 0;
-      CheckMpi(MPI_Test(&in.request, &arrived, MPI_STATUS_IGNORE), "receive");
-      if (arrived == 0) return moved;
-    }
+    if (in.request.open && !transport_->Done(&in.request)) return moved;
     if (unit.addend != nullptr) {
       if (sent_ < unit.sent_before) return moved;
       Reduce(unit.to, slots_.data() + in.slot * segment_ * width_, unit.addend, unit.n, c_.dtype,
@@ -239,19 +223,14 @@ bool RingOperation::TakeArrived() {
 bool RingOperation::MoveSends() {
   bool moved = false;
   while (!sending_.empty()) {
-    int done = 0;
-    CheckMpi(MPI_Test(&sending_.front(), &done, MPI_STATUS_IGNORE), "send");
-    if (done == 0) break;
+    if (!transport_->Done(&sending_.front())) break;
     sending_.pop_front();
     ++sent_;
     moved = true;
   }
   while (!queued_.empty() && sending_.size() < kWindow) {
     const RingSend& send = queued_.front();
-    sending_.emplace_back();
-    CheckMpi(MPI_Isend(send.from, static_cast<int>(send.bytes), MPI_BYTE, next_, kRingTag, comm_,
-                       &sending_.back()),
-             "MPI_Isend");
+    sending_.push_back(transport_->Send(send.from, send.bytes));
     queued_.pop_front();
     moved = true;
   }

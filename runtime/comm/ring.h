@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ring collectives over MPI point-to-point messages, in segments, driven forward by Test().
+// Ring collectives over point-to-point messages, in segments, driven forward by Test().
 //
 // Each rank receives from its predecessor and sends to its successor only. Every segment is passed
 // on as soon as it is there; a few receives are posted ahead. Wire bytes per rank: 2 (g - 1) / g *
 // S for all_reduce, (g - 1) / g * S for all_gather and reduce_scatter of S bytes in all (Patarasuk
 // and Yuan 2009).
 #pragma once
-
-#include <mpi.h>
 
 #include <deque>
 #include <vector>
@@ -20,7 +18,21 @@ inline constexpr int64_t kSegmentBytes = int64_t{128} << 10;
 inline constexpr int64_t kHostSegmentBytes = int64_t{256} << 10;  // where all members share memory
 inline constexpr std::size_t kWindow = 4;  // receives posted, and sends under way
 
-void CheckMpi(int code, const char* what);  // throws CommError
+// A message under way, as its transport knows it.
+struct RingRequest {
+  std::uintptr_t bits = 0;
+  bool open = false;
+};
+
+// First in, first out, in both directions. Outlives the operations that use it.
+class RingTransport {
+ public:
+  virtual ~RingTransport() = default;
+  virtual RingRequest Send(const void* bytes, int64_t n) = 0;  // to the successor
+  virtual RingRequest Receive(void* bytes, int64_t n) = 0;     // from the predecessor
+  virtual bool Done(RingRequest* request) = 0;                 // true: no longer open
+  virtual void Drop(RingRequest* request) = 0;
+};
 
 // One segment that comes in, in the order of arrival.
 struct RingUnit {
@@ -37,14 +49,14 @@ struct RingSend {
 
 class RingOperation : public Operation {
  public:
-  RingOperation(MPI_Comm comm, int rank, int size, int64_t segment_bytes,
+  RingOperation(RingTransport* transport, int rank, int size, int64_t segment_bytes,
                 const Collective& collective);
   ~RingOperation() override;
   bool Test() override;
 
  private:
   struct Incoming {
-    MPI_Request request = MPI_REQUEST_NULL;
+    RingRequest request;
     int slot = -1;  // -1: straight into its place
   };
 
@@ -61,8 +73,8 @@ class RingOperation : public Operation {
   bool TakeArrived();
   bool MoveSends();
 
-  MPI_Comm comm_;
-  int rank_, size_, next_, previous_;
+  RingTransport* transport_;
+  int rank_, size_, next_;
   Collective c_;
   int64_t width_, segment_;  // bytes of an element, elements of a segment
 
@@ -70,7 +82,7 @@ class RingOperation : public Operation {
   std::size_t posted_ = 0, taken_ = 0;
   std::deque<Incoming> incoming_;
   std::deque<RingSend> queued_;
-  std::deque<MPI_Request> sending_;
+  std::deque<RingRequest> sending_;
   int64_t sent_ = 0;
   std::vector<std::byte> slots_, partial_;
   std::vector<int> free_slots_;

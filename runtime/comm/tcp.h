@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
+// torchrun and many batch systems set them: an endpoint over TCP connections of all pairs.
+//
+// Nothing is encrypted and nobody is asked who he is: for networks that are trusted.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/comm/communicator.h"
+
+namespace orrery::comm {
+
+struct TcpPlace {
+  int64_t rank = 0, size = 1;
+  std::string address;  // of rank 0
+  int port = 0;
+};
+
+// The endpoint belongs to the calling thread. Destroying it waits a few seconds for the others to
+// have read what was sent, unless a rank has failed. Abort() prints "SPEAKER: error: ..." on
+// standard error of one rank and ends all of them with exit code 1. A rank that is gone is thrown
+// by Idle(). Throws InputError and CommError (tcp_meeting.h).
+std::unique_ptr<Endpoint> ConnectTcp(const TcpPlace& place, double deadline_s = 120,
+                                     const std::string& speaker = "plan run");
+
+}  // namespace orrery::comm
