@@ -182,14 +182,23 @@ class JobMaker {
 
   void SetPrecision(const std::string& by_model) {
     const GpuProfile& gpu = job_.profiles.gpu;
+    const auto computes = [&](Precision precision) { return gpu.Peak(precision).value > 0; };
+    const std::optional<Precision> wanted =
+        by_model.empty() ? std::nullopt
+                         : std::optional(Named<Precision>(report::kPrecisionNames, by_model));
     if (precision_) {
       request_.work.precision = *precision_;
-    } else if (!by_model.empty()) {
-      request_.work.precision = Named<Precision>(report::kPrecisionNames, by_model);
+    } else if (wanted && computes(*wanted)) {
+      request_.work.precision = *wanted;
       FromModel(fmt::format("precision {}", by_model), "--precision");
     } else {
-      request_.work.precision = gpu.peak_bf16.value > 0 ? Precision::kBf16 : Precision::kFp16;
-      Own(fmt::format("precision {}", report::Name(request_.work.precision)), "--precision");
+      request_.work.precision = computes(Precision::kBf16)   ? Precision::kBf16
+                                : computes(Precision::kFp16) ? Precision::kFp16
+                                                             : Precision::kFp32;
+      Own(fmt::format("precision {}", report::Name(request_.work.precision)), "--precision",
+          wanted ? fmt::format("{} does not compute in the model file's {}", gpu.header.id,
+                               by_model)
+                 : "");
     }
     if (gpu.Peak(request_.work.precision).value > 0) return;
     std::string can;

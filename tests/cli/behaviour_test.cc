@@ -175,6 +175,20 @@ TEST(List, NamesEveryEntryOfEveryCatalogue) {
   }
 }
 
+// A default never asks for what the GPU cannot do; a flag that does is an error.
+TEST(Precision, FollowsTheGpuUnlessAsked) {
+  const std::vector<std::string> job = {"predict",   "--model", "gpt2-xl", "--topology",
+                                        "dgx1-v100", "--nodes", "1",       "--global-batch",
+                                        "64",        "--tp",    "1"};
+  const Outcome own = RunPlan(job);
+  EXPECT_THAT(own.out, HasSubstr("precision fp16, v100-sxm2-32gb does not compute")) << own.err;
+  std::vector<std::string> asked = job;
+  asked.insert(asked.end(), {"--precision", "bf16"});
+  const Outcome refused = RunPlan(asked);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("does not compute in bf16"));
+}
+
 TEST(Validate, RunsTheProgramBesideThisOne) {
   const Outcome outcome = RunPlan({"validate", "--help"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
