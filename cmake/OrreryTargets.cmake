@@ -50,7 +50,8 @@ endfunction()
 
 # orrery_test(NAME [LABEL unit|slow] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest binary,
 # registered as one CTest entry. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the
-# sources, those whose local names clash with others', kept out of unity builds.
+# sources, those whose local names clash with others', kept out of unity builds. A test's own code is
+# compiled with -Og, in half the time of -O2; what it tests is compiled as ever.
 function(orrery_test name)
   cmake_parse_arguments(A "" "LABEL" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
@@ -58,6 +59,7 @@ function(orrery_test name)
   target_link_libraries(${name} PRIVATE orrery_flags GTest::gtest_main GTest::gmock ${A_DEPS})
   target_compile_definitions(${name} PRIVATE ORRERY_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              ORRERY_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-Og>)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT A_LABEL)
