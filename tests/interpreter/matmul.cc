@@ -18,9 +18,16 @@ const double* Transposed(const double* x, int64_t rows, int64_t cols, std::vecto
   return storage.data();
 }
 
-// y += factor x; the two never overlap.
-void AddScaled(double* __restrict y, const double* __restrict x, double factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) y[j] += factor * x[j];
+// y[n] += x[k] b[k,n], summed in order of k; b does not overlap y. Four rows of b for one pass over y.
+void AddRows(double* __restrict y, const double* x, const double* __restrict b, int64_t k, int64_t n) {
+  int64_t p = 0;
+  for (; p + 4 <= k; p += 4, b += 4 * n) {
+    const double x0 = x[p], x1 = x[p + 1], x2 = x[p + 2], x3 = x[p + 3];
+    for (int64_t j = 0; j < n; ++j)
+      y[j] = (((y[j] + x0 * b[j]) + x1 * b[n + j]) + x2 * b[2 * n + j]) + x3 * b[3 * n + j];
+  }
+  for (; p < k; ++p, b += n)
+    for (int64_t j = 0; j < n; ++j) y[j] += x[p] * b[j];
 }
 
 }  // namespace
@@ -40,7 +47,7 @@ void Matmul(const KernelArgs& args) {
   row.resize(n);
   for (int64_t i = 0; i < m; ++i) {
     std::fill(row.begin(), row.end(), 0.0);
-    for (int64_t p = 0; p < k; ++p) AddScaled(row.data(), b + p * n, a[i * k + p], n);
+    AddRows(row.data(), a + i * k, b, k, n);
     for (int64_t j = 0; j < n; ++j) c[i * n + j] = row[j] + (bias ? added[j] : 0.0) + (acc ? old[i * n + j] : 0.0);
   }
 }
