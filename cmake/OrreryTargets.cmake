@@ -45,15 +45,16 @@ function(orrery_program name)
   if(name MATCHES "^bench_")
     set(folder bench)
   endif()
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}
+                        UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
 endfunction()
 
-# orrery_test(NAME [LABEL unit|slow] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest binary,
-# registered as one CTest entry. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the
+# orrery_test(NAME [LABEL unit|slow] [COST seconds] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest
+# binary, registered as one CTest entry. COST: of the longest, so that a first run starts with them. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the
 # sources, those whose local names clash with others', kept out of unity builds. A test's own code is
 # compiled with -Og, in half the time of -O2; what it tests is compiled as ever.
 function(orrery_test name)
-  cmake_parse_arguments(A "" "LABEL" "SOURCES;ALONE;DEPS" ${ARGN})
+  cmake_parse_arguments(A "" "LABEL;COST" "SOURCES;ALONE;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   set_source_files_properties(${A_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${name} PRIVATE orrery_flags GTest::gtest_main GTest::gmock ${A_DEPS})
@@ -66,4 +67,7 @@ function(orrery_test name)
     set(A_LABEL unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL})
+  if(A_COST)
+    set_tests_properties(${name} PROPERTIES COST ${A_COST})
+  endif()
 endfunction()
