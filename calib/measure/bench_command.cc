@@ -12,6 +12,7 @@
 #include <set>
 
 #include "calib/measure/bench_cases.h"
+#include "runtime/cli/device.h"
 
 namespace orrery {
 namespace {
@@ -44,7 +45,8 @@ struct KernelFlags {
     set.Value(&tokens, "--tokens", "N", "of a micro-batch, at least one sequence (default 1024)");
     set.Value(&dtype, "--dtype", "TYPE", "fp32 (default), bf16 or fp16", cli::Words::kList,
               {"fp32", "bf16", "fp16"});
-    set.Value(&device, "--device", "KIND", "cpu (default)", cli::Words::kList, {"cpu"});
+    set.Value(&device, "--device", "KIND", "cpu (default) or cuda: the first GPU",
+              cli::Words::kList, {"cpu", "cuda"});
     set.Value(&seconds, "--each", "MILLISECONDS", "spent on each kernel (default 200)");
     set.Value(&total, "--total", "SECONDS", "begin no kernel after this time (default 120)");
     set.Value(&output, "--output", "FILE", "also as CSV", cli::Words::kFile);
@@ -69,7 +71,6 @@ KernelJob ReadJob(const KernelFlags& flags) {
       cli::ReadInteger(flags.tokens, 1, kMostTokens, &diagnostics).value_or(kDefaultTokens);
   job.dtype =
       cli::ReadChoice<ir::Dtype>(flags.dtype, kDtypes, &diagnostics).value_or(ir::Dtype::kF32);
-  (void)cli::ReadName(flags.device, {"cpu"}, &diagnostics);
   job.seconds = 1e-3 * static_cast<double>(
                            cli::ReadInteger(flags.seconds, 1, 60000, &diagnostics).value_or(200));
   job.total_s =
@@ -132,6 +133,13 @@ std::string Today() {
       fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
 }
 
+std::unique_ptr<bench::KernelDevice> OpenDevice(const cli::Flag& flag, int64_t bytes) {
+  cli::RankJob one;
+  cli::ReadDeviceFlag(flag, 1, static_cast<double>(bytes), &one);
+  return one.on_cuda ? bench::MakeKernelDevice(cli::OpenAccelerator(one, 0), bytes)
+                     : bench::MakeCpuDevice(bytes);
+}
+
 void WriteCsv(const std::string& path, const std::vector<KernelSample>& rows) {
   std::ofstream file(path);
   file << measured::KernelCsv(rows, "plan bench");
@@ -154,8 +162,9 @@ cli::Answer BenchKernels(const cli::CommandLine& line) {
   std::vector<BenchCase> cases = CasesOf(job);
   int64_t bytes = 0;
   for (const BenchCase& one : cases) bytes = std::max(bytes, bench::ArenaBytes(one.run));
-  const auto device = bench::MakeCpuDevice(bytes);
+  const auto device = OpenDevice(flags.device, bytes);
   fmt::print("{}", Heading(job, device->Name()));
+  const std::string driver = flags.device.text == "cuda" ? cli::DriverText() : "";
   std::vector<KernelSample> rows;
   const auto until = Clock::now() + std::chrono::duration<double>(job.total_s);
   for (BenchCase& one : cases) {
@@ -168,6 +177,7 @@ cli::Answer BenchKernels(const cli::CommandLine& line) {
     row.calls = time.calls;
     row.device = device->Name();
     row.library = "orrery";
+    row.driver = driver;
     row.date = Today();
     rows.push_back(row);
     fmt::print("{}", RowText(row));

@@ -111,7 +111,7 @@ std::vector<int64_t> ReadSizes(const BenchFlags& flags, Diagnostics* diagnostics
 
 BenchFlags::BenchFlags()
     : set("bench [--simulate] COLLECTIVE [flags]",
-          "Times a collective among CPU ranks over the communicator that `plan run` trains with, "
+          "Times a collective among CPU ranks, or GPUs (--device cuda), over the communicator that `plan run` trains with, "
           "checks its results, and prints the table of nccl-tests; ranks are started by this "
           "command, or by mpirun around it. With --simulate the table that nccl-tests would print "
           "on a cluster, predicted: the traffic over its routed links, with latency and protocols "
@@ -132,11 +132,14 @@ BenchFlags::BenchFlags()
   set.Value(&type, "-d", "TYPE", "type of an element (default float)", Words::kList, TypeNames());
   set.Group("Measuring");
   set.Value(&ranks, "--ranks", "N",
-            "ranks, also -g N (default: those of mpirun, else one per core of this machine)");
+            "ranks, also -g N (default: those of mpirun, else one per core, or GPU, of this machine)");
   set.Value(&comm, "--comm", "KIND",
             "mpi (processes; default where it is there), local (threads of one process) or tcp "
             "(processes started by something else; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
+  set.Value(&device, "--device", "KIND",
+            "cpu (default) or cuda: over NCCL, or among threads that share the first GPU (--comm local)",
+            Words::kList, {"cpu", "cuda"});
   set.Value(&iterations, "-n", "N", "calls that are timed, of each size (default 20)");
   set.Value(&warmup, "-w", "N", "calls before them (default 5)");
   set.Value(&check, "-c", "N", "calls whose results are checked, 0: none (default 1)");

@@ -16,7 +16,7 @@
 #include "model/topo/catalog.h"
 #include "model/units/text.h"
 #include "runtime/bench/measure_report.h"
-#include "runtime/cli/rank_flags.h"
+#include "runtime/cli/device.h"
 #include "runtime/comm/gather.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/launch/local_ranks.h"
@@ -35,9 +35,9 @@ constexpr std::pair<std::string_view, ir::Dtype> kDtypes[] = {
     {"double", ir::Dtype::kF64}, {"int32", ir::Dtype::kI32}, {"uint8", ir::Dtype::kU8},
 };
 
-struct BenchJob {
+struct BenchJob : cli::RankJob {
   Measuring what;
-  launch::Place place;
+  int64_t buffer_bytes = 0;  // of a rank, largest
   bool quiet = false;  // no lines as they come
   std::vector<cli::FittedSize> sizes;
   std::vector<double> predicted_us;  // by size; empty: none
@@ -85,6 +85,7 @@ int64_t RanksOf(const cli::BenchFlags& flags, const launch::Place& place,
   }
   if (asked) return *asked;
   if (place.size > 0) return place.size;
+  if (flags.device.text == "cuda") return std::max<int64_t>(1, cli::GpusHere());
   return std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
@@ -123,13 +124,12 @@ void PredictTimes(const cli::BenchFlags& flags, BenchJob* job) {
 }
 
 // Input and output of the largest size, of all ranks here.
-void CheckSizes(const BenchJob& job) {
-  const int64_t here = job.place.size > 0 ? job.place.on_host : job.what.ranks;
-  const double largest = static_cast<double>(
-      std::max_element(job.sizes.begin(), job.sizes.end(), [](const auto& a, const auto& b) {
-        return a.bytes < b.bytes;
-      })->bytes);
-  const double needed = 2 * largest * static_cast<double>(here), free = launch::FreeMemory();
+void CheckSizes(const cli::BenchFlags& flags, BenchJob* job) {
+  const int64_t here = job->place.size > 0 ? job->place.on_host : job->what.ranks;
+  cli::ReadDeviceFlag(flags.device, here, static_cast<double>(job->buffer_bytes), job);
+  job->what.device = job->on_cuda ? job->gpu : "CPU";
+  if (job->on_cuda) return;
+  const double needed = static_cast<double>(job->buffer_bytes * here), free = launch::FreeMemory();
   if (free == 0 || needed <= free) return;
   throw InputError(fmt::format("{} rank{} on this machine need {}, and {} are free", here,
                                here == 1 ? "" : "s", Format(Bytes{needed}), Format(Bytes{free})),
@@ -150,10 +150,10 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
   what.options.iterations = calls(flags.iterations, 1, what.options.iterations);
   what.options.warmup = calls(flags.warmup, 0, what.options.warmup);
   what.options.checks = calls(flags.check, 0, what.options.checks);
-  what.options.deadline_s = cli::ReadTimeout(flags.timeout, &diagnostics);
+  what.options.deadline_s = job.timeout_s = cli::ReadTimeout(flags.timeout, &diagnostics);
   what.maximum = cli::ReadName(flags.operation, {"sum", "max"}, &diagnostics).value_or(0) == 1;
   what.ranks = RanksOf(flags, job.place, &diagnostics);
-  what.comm = cli::ReadComm(flags.comm, job.place, what.ranks, &diagnostics);
+  what.comm = job.comm = cli::ReadComm(flags.comm, job.place, what.ranks, &diagnostics);
   diagnostics.ThrowIfAny();
   what.size_step = flags.step.given     ? flags.step.text + "(bytes)"
                    : flags.factor.given ? flags.factor.text + "(factor)"
@@ -162,7 +162,11 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
     job.sizes.push_back(
         cli::FitSize(what.sweep.collective, bytes, static_cast<int>(what.ranks), what.sweep.type));
   }
-  CheckSizes(job);
+  for (const cli::FittedSize& size : job.sizes) {
+    const Pattern pattern{what.sweep.collective, what.dtype, what.maximum, what.ranks, size.count};
+    job.buffer_bytes = std::max(job.buffer_bytes, BufferBytes(pattern));
+  }
+  CheckSizes(flags, &job);
   job.quiet = flags.json.given && flags.json.text.empty();
   if (flags.predict.given && job.place.rank == 0) PredictTimes(flags, &job);
   return job;
@@ -190,7 +194,10 @@ void MeasureRank(const BenchJob& job, comm::Endpoint* endpoint, Outcome* outcome
   const std::vector<MeasuredRank> ranks = WhoTakesPart(job, endpoint);
   if (speaks) outcome->ranks = ranks;
   if (speaks) Say(job, HeadingText(job.what, ranks));
-  CollectiveTimer timer(endpoint, job.what.options);
+  const auto accelerator = cli::OpenAccelerator(job, endpoint->rank());
+  const auto queue = cli::OpenQueue(job, endpoint->rank());
+  CollectiveTimer timer(endpoint, job.what.options,
+                        {accelerator.get(), queue.get(), job.buffer_bytes});
   for (std::size_t i = 0; i < job.sizes.size(); ++i) {
     const Pattern pattern{job.what.sweep.collective, job.what.dtype, job.what.maximum,
                           job.what.ranks, job.sizes[i].count};
@@ -210,9 +217,9 @@ void MeasureRank(const BenchJob& job, comm::Endpoint* endpoint, Outcome* outcome
 
 // False: this or another rank has failed, and it was said.
 bool MeasureProcess(const BenchJob& job, Outcome* outcome) {
-  const auto endpoint =
-      cli::ConnectProcess(job.what.comm, job.place, job.what.options.deadline_s, kSpeaker);
-  if (endpoint == nullptr) return false;
+  auto host = cli::ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
+  if (host == nullptr) return false;
+  const std::unique_ptr<comm::Endpoint> endpoint = cli::OverNccl(job, std::move(host), kSpeaker);
   const auto report = [&](const std::string& why) {
     endpoint->Abort(fmt::format("rank {} on {}: {}", endpoint->rank(), endpoint->host(), why));
   };
@@ -231,8 +238,13 @@ bool MeasureProcess(const BenchJob& job, Outcome* outcome) {
 
 void MeasureThreads(const BenchJob& job, Outcome* outcome) {
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
+  cli::GpuThreads gpu(job);
   const std::string failure = launch::RunLocalRanks(
-      job.what.ranks, [&](comm::Endpoint* endpoint) { MeasureRank(job, endpoint, outcome); },
+      job.what.ranks,
+      [&](comm::Endpoint* endpoint) {
+        const std::unique_ptr<comm::Endpoint> on_gpu = gpu.Connect(endpoint);
+        MeasureRank(job, on_gpu != nullptr ? on_gpu.get() : endpoint, outcome);
+      },
       kGrace, EndWith);
   if (!failure.empty()) EndWith(failure);
 }

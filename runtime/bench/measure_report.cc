@@ -84,8 +84,9 @@ std::string HeadingText(const Measuring& what, const std::vector<MeasuredRank>& 
       what.size_step, what.options.warmup, what.options.iterations, what.options.checks);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     text +=
-        fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] CPU\n", rank,
-                    ranks[rank].process, ranks[rank].host, rank, what.comm == cli::Comm::kLocal ? "thread" : cli::CommName(what.comm));
+        fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] {}\n", rank,
+                    ranks[rank].process, ranks[rank].host, rank, what.comm == cli::Comm::kLocal ? "thread" : cli::CommName(what.comm),
+                    what.device);
   }
   return text + "#\n" + TitleLines(what);
 }
@@ -134,6 +135,7 @@ Json MeasuredJson(const Measuring& what, const std::vector<MeasuredRank>& ranks,
                {"redop", what.redop()},
                {"root", cli::RootOf(what.sweep.collective)},
                {"comm", cli::CommName(what.comm)},
+               {"device", what.device},
                {"ranks", what.ranks},
                {"iterations", what.options.iterations},
                {"warmup", what.options.warmup},

@@ -25,6 +25,7 @@ struct Measuring {
   bool maximum = false;
   cli::Comm comm = cli::Comm::kLocal;
   int64_t ranks = 1;
+  std::string device = "CPU";  // or the GPU's name
   std::string size_step;  // "2(factor)" or "1024(bytes)"
   std::string topology;   // of the predictions; "": there are none
 

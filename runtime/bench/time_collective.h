@@ -3,11 +3,13 @@
 // after another, their mean over calls and ranks; apart from that, calls whose results are checked.
 //
 // In place, input and output overlap as nccl-tests has it. An exchange (all_to_all, sendrecv) in
-// place goes through a copy of the input, which counts.
+// place goes through a copy of the input, which counts. On a device calls are enqueued one behind
+// the other and timed by its marks: launches hide behind what runs, as in nccl-tests.
 #pragma once
 
 #include <vector>
 
+#include "runtime/bench/call_memory.h"
 #include "runtime/bench/patterns.h"
 #include "runtime/comm/communicator.h"
 
@@ -27,10 +29,14 @@ struct CallTime {
   SideTime out_of_place, in_place;
 };
 
+// Bytes that a rank's buffers of a pattern take at most.
+int64_t BufferBytes(const Pattern& pattern);
+
 class CollectiveTimer {
  public:
   // All ranks of the endpoint's world construct theirs at the same time.
-  CollectiveTimer(comm::Endpoint* endpoint, const TimingOptions& options);
+  CollectiveTimer(comm::Endpoint* endpoint, const TimingOptions& options,
+                  const CallDevice& device = {});
   // `pattern.ranks` is the world's size. Collective. Throws comm::CommError, std::bad_alloc.
   CallTime Measure(const Pattern& pattern);
 
@@ -39,10 +45,13 @@ class CollectiveTimer {
   void Call(const Pattern& pattern, const Buffers& buffers);
   SideTime MeasureSide(const Pattern& pattern, bool in_place);
   void Await(comm::Operation* operation, const Pattern& pattern);
+  void AwaitDevice(const Pattern& pattern);
+  int64_t CountOnce(const Pattern& pattern, const Buffers& buffers);
   double MeanOverRanks(double value);
 
   comm::Endpoint* endpoint_;
   TimingOptions options_;
+  std::unique_ptr<CallMemory> memory_;
   comm::CommunicatorPtr all_;
 };
 

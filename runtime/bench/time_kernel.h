@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/ir/op.h"
-#include "runtime/device/cpu/kernels.h"
+#include "runtime/device/accelerator.h"
 
 namespace orrery::bench {
 
@@ -44,6 +44,9 @@ class KernelDevice {
   virtual double Time(const cpu::KernelArgs& args, int64_t calls) = 0;
 };
 std::unique_ptr<KernelDevice> MakeCpuDevice(int64_t arena_bytes);
+// Times by the device's marks: calls follow one another without the host between them.
+std::unique_ptr<KernelDevice> MakeKernelDevice(std::unique_ptr<device::Accelerator> accelerator,
+                                               int64_t arena_bytes);
 
 // About `seconds` of it, after a first call. Throws cpu::KernelError, std::bad_alloc.
 KernelTime TimeKernel(const KernelCase& one, KernelDevice* device, double seconds);

@@ -1,25 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device of a rank that `plan run --device` asks for.
+// The device of a rank that `--device` asks for, and how ranks on GPUs talk.
 #pragma once
 
 #include <memory>
+#include <string>
 
-#include "runtime/cli/run_job.h"
+#include "model/cli/flags.h"
+#include "runtime/cli/rank_flags.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/device_queue.h"
 #include "runtime/device/accelerator.h"
 
 namespace orrery::cli {
 
-// Null: kernels run on the rank's thread. Processes of a machine take its GPUs in turn, by the local rank that the
-// launcher says, else by their own. Throws cpu::KernelError.
-std::unique_ptr<device::Accelerator> OpenAccelerator(const RunJob& job, int64_t rank);
+struct RankJob {
+  Comm comm = Comm::kLocal;
+  launch::Place place;
+  bool on_cuda = false;  // ranks compute on GPUs
+  std::string gpu;       // their name
+  double gpu_peak = 0;   // FLOP/s by data sheet; 0: unknown
+  double timeout_s = 120;
+};
 
-// Ranks as threads that train on the first GPU together: collectives by kernels that read each other's memory.
+// Reads --device, and whether this build and this machine's GPUs can do it: `ranks_here` ranks of
+// `bytes` each. `job->comm` is known. Throws InputError.
+void ReadDeviceFlag(const Flag& flag, int64_t ranks_here, double bytes, RankJob* job);
+
+// Null: kernels run on the rank's thread. Threads share the first GPU; processes take those of their
+// machine in turn, by the local rank that the launcher says, else by their own. Throws
+// cpu::KernelError.
+std::unique_ptr<device::Accelerator> OpenAccelerator(const RankJob& job, int64_t rank);
+// Streams, events and copies of the same GPU; null likewise.
+std::shared_ptr<comm::DeviceQueue> OpenQueue(const RankJob& job, int64_t rank);
+
+// Ranks as threads that share the first GPU: collectives by kernels that read each other's memory.
 class GpuThreads {
  public:
-  explicit GpuThreads(const RunJob& job);
+  explicit GpuThreads(const RankJob& job);
   ~GpuThreads();
-  // Null: the job does not train on a GPU, or is one rank.
+  // Null: the job is not on a GPU.
   std::unique_ptr<comm::Endpoint> Connect(comm::Endpoint* control);
 
  private:
@@ -27,7 +46,14 @@ class GpuThreads {
   std::unique_ptr<World> world_;
 };
 
-// Processes with a GPU each: `control` itself where the job does not need NCCL. Throws CommError.
-std::unique_ptr<comm::Endpoint> OverNccl(const RunJob& job, std::unique_ptr<comm::Endpoint> control);
+// Processes with a GPU each: `control` itself where the job is not on GPUs. Rank 0 says on standard
+// error which NCCL it is and what the environment tells it. Throws InputError, CommError.
+std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<comm::Endpoint> control,
+                                         const std::string& speaker);
+
+int64_t GpusHere();  // 0: none, or a build without CUDA
+
+// What CUDA's driver calls itself, "580.82.07"; "" where there is none.
+std::string DriverText();
 
 }  // namespace orrery::cli

@@ -191,7 +191,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   VerifyPlan(job);
   const int64_t here = place.size > 0 ? place.on_host : job.ranks();
   const double arena = LargestArena(job.plan);
-  ReadDeviceFlag(*flags, here, arena, &job);
+  ReadDeviceFlag(flags->device, here, arena, &job);
   if (!job.on_cuda) CheckMemory(arena, here);
   job.facts = launch::FactsOf(job.plan);
   job.digest = ir::Digest(job.plan);

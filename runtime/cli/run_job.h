@@ -6,24 +6,19 @@
 
 #include "model/cli/run_flags.h"
 #include "model/ir/plan.h"
-#include "runtime/cli/rank_flags.h"
+#include "runtime/cli/device.h"
 #include "runtime/launch/place.h"
 #include "runtime/launch/plan_facts.h"
 #include "runtime/train/make_source.h"
 
 namespace orrery::cli {
 
-struct RunJob {
+struct RunJob : RankJob {
   ir::Plan plan;
   std::string digest;
   launch::PlanFacts facts;
   std::string name;    // of the model, or of the plan's file
   std::string layout;  // "tp 2, pp 2"; empty for a plan that was read
-  Comm comm = Comm::kLocal;
-  launch::Place place;
-  bool on_cuda = false;   // ranks train on GPUs
-  std::string gpu;        // their name
-  double gpu_peak = 0;    // FLOP/s by data sheet; 0: unknown
   std::string data;       // source of samples: its name, or the file's
   std::string data_from;  // the name again, or the file's path
   int64_t mask_token = -1;
@@ -35,7 +30,6 @@ struct RunJob {
   uint64_t seed = 1;
   int64_t log_every = 1;
   int64_t trace_steps = 1;  // the last ones
-  double timeout_s = 120;
 
   int64_t ranks() const { return plan.mesh.ranks(); }
 };
@@ -47,10 +41,6 @@ train::DataSpec DataSpecOf(const RunJob& job);
 // whether the folders hold what they should. Throws InputError. (run_input.cc)
 void ReadDataFlags(const RunFlags& flags, RunJob* job);
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
-
-// Reads --device, and whether this build and this machine's GPUs can train the plan: `ranks_here` of
-// its ranks, `arena_bytes` each. Throws InputError. (device.cc)
-void ReadDeviceFlag(const RunFlags& flags, int64_t ranks_here, double arena_bytes, RunJob* job);
 
 // Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
 // and a number of ranks that is not the plan's.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/cli/commands.h"
 #include "runtime/cli/console.h"
@@ -73,11 +74,12 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
 
 bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
-  GpuThreads gpu(job);
+  std::optional<GpuThreads> gpu;
+  if (job.ranks() > 1) gpu.emplace(job);
   const std::string failure = launch::RunLocalRanks(
       job.ranks(),
       [&](comm::Endpoint* endpoint) {
-        const std::unique_ptr<comm::Endpoint> on_gpu = gpu.Connect(endpoint);
+        const std::unique_ptr<comm::Endpoint> on_gpu = gpu ? gpu->Connect(endpoint) : nullptr;
         TrainHere(job, on_gpu != nullptr ? on_gpu.get() : endpoint, outcome);
       },
       kGrace, EndWithFailure);
@@ -88,8 +90,8 @@ bool RunAsThreads(const RunJob& job, Outcome* outcome) {
 bool RunAsProcess(const RunJob& job, Outcome* outcome) {
   auto host = ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
   if (host == nullptr) return false;
-  const std::unique_ptr<comm::Endpoint> endpoint = OverNccl(job, std::move(host));
-  return TrainHere(job, endpoint.get(), outcome);
+  if (job.ranks() > 1) host = OverNccl(job, std::move(host), kSpeaker);
+  return TrainHere(job, host.get(), outcome);
 }
 
 // The same words again, on every rank.

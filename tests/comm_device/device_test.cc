@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "runtime/bench/time_collective.h"
 #include "runtime/comm/device_local.h"
 #include "runtime/comm/half.h"
 #include "runtime/comm/local_collectives.h"
@@ -13,6 +14,7 @@
 #include "runtime/launch/local_ranks.h"
 #include "tests/comm_device/delayed_queue.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/host_accelerator.h"
 
 namespace orrery::runtime_test {
 namespace {
@@ -209,6 +211,36 @@ TEST(DeviceLocal, RefusesWhatDoesNotFitTogether) {
         (void)comm::MakePeerSum(nullptr, many, 1, ir::Dtype::kF32, false);
       },
       comm::CommError);
+}
+
+// What `plan bench --comm local` does on a GPU: every collective, both sides.
+TEST(Shared, RanksAreTimedAndChecked) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    auto owned = std::make_unique<DelayedQueue>(7);
+    DelayedQueue* device = owned.get();
+    comm::DeviceWorld world(std::move(owned));
+    const std::string failure = launch::RunLocalRanks(ranks, [&](comm::Endpoint* control) {
+      const auto endpoint = world.Connect(control);
+      HostAccelerator accelerator([&](void* stream) { return device->Drain(stream); });
+      constexpr int64_t kCount = 500;
+      bench::CollectiveTimer timer(
+          endpoint.get(), {3, 1, 2, 30},
+          {&accelerator, device,
+           bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32, false, ranks, kCount})});
+      for (const auto collective :
+           {orrery::Collective::kAllReduce, orrery::Collective::kAllGather,
+            orrery::Collective::kReduceScatter, orrery::Collective::kBroadcast,
+            orrery::Collective::kAllToAll, orrery::Collective::kSendRecv}) {
+        for (const int64_t count : {kCount, int64_t{3}, int64_t{0}}) {
+          const bench::CallTime time =
+              timer.Measure({collective, ir::Dtype::kF32, false, ranks, count});
+          EXPECT_EQ(time.out_of_place.wrong, 0) << Name(collective) << ' ' << count;
+          EXPECT_EQ(time.in_place.wrong, 0) << Name(collective) << ' ' << count;
+        }
+      }
+    });
+    EXPECT_EQ(failure, "");
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,6 +51,7 @@ using Mark = std::shared_ptr<bool>;  // true: passed
 struct Launch {
   std::vector<Op> ops;
   Mark records, awaits;
+  std::function<void()> copies = {};
 
   bool Over() const {
     if (awaits && !*awaits) return false;
@@ -161,6 +163,7 @@ bool Round() {
   for (auto& [stream, queue] : streams) {
     while (!queue.empty() && queue.front().Over()) {
       if (queue.front().records) *queue.front().records = true;
+      if (queue.front().copies) queue.front().copies();
       queue.pop_front();
       moved = true;
     }
@@ -259,11 +262,15 @@ FakeControls fake_nccl_controls() {
           [](const int* polls, int n) { delays.assign(polls, polls + n); },
           [](void* event, void* stream) {
             const std::lock_guard lock(mutex);
-            streams[stream].push_back({{}, events[event] = std::make_shared<bool>(false), {}});
+            streams[stream].push_back({{}, events[event] = std::make_shared<bool>(false), {}, {}});
           },
           [](void* event, void* stream) {
             const std::lock_guard lock(mutex);
-            if (events.contains(event)) streams[stream].push_back({{}, {}, events[event]});
+            if (events.contains(event)) streams[stream].push_back({{}, {}, events[event], {}});
+          },
+          [](void* to, const void* from, size_t n, void* stream) {
+            const std::lock_guard lock(mutex);
+            streams[stream].push_back({{}, {}, {}, [=] { std::memcpy(to, from, n); }});
           }};
 }
 

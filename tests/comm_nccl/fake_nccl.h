@@ -2,6 +2,8 @@
 // What a test can do to the pretended NCCL. Functions are looked up in the loaded library.
 #pragma once
 
+#include <cstddef>
+
 struct FakeCounts {
   int inits, destroys, aborts, groups, largest_group, calls_while_busy;
 };
@@ -18,4 +20,5 @@ struct FakeControls {
   void (*delay_setups)(const int* polls, int n);
   void (*record)(void* event, void* stream);
   void (*await)(void* event, void* stream);
+  void (*copy)(void* to, const void* from, size_t n, void* stream);
 };

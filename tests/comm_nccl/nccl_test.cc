@@ -15,9 +15,11 @@
 #include <cstddef>
 
 #include "model/input/diagnostics.h"
+#include "runtime/bench/time_collective.h"
 #include "runtime/launch/local_ranks.h"
 #include "tests/comm_nccl/fake_nccl.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/host_accelerator.h"
 
 namespace orrery::comm {
 namespace {
@@ -114,7 +116,9 @@ class FakeQueue : public DeviceQueue {
   void Await(void* event, void* stream) override { Fake().await(event, stream); }
   void* MakeStream() override { return new char; }
   void FreeStream(void* stream) override { delete static_cast<char*>(stream); }
-  void Copy(void*, const void*, int64_t, void*) override { ADD_FAILURE() << "NCCL copies"; }
+  void Copy(void* to, const void* from, int64_t bytes, void* stream) override {
+    Fake().copy(to, from, static_cast<std::size_t>(bytes), stream);
+  }
   void Sum(void*, std::span<const void* const>, int64_t, ir::Dtype, bool, void*) override {
     ADD_FAILURE() << "NCCL sums";
   }
@@ -356,6 +360,37 @@ TEST_F(Nccl, AFailedPeerAbortsWhatWaitsOnTheDevice) {
     }
   });
   EXPECT_THAT(failure, HasSubstr("made up"));
+}
+
+// What `plan bench` does on GPUs: every collective, both sides, on a stream of its own.
+TEST_P(NcclRanks, AreTimedAndChecked) {
+  const int ranks = GetParam();
+  const std::string failure = RunRanks(
+      ranks,
+      [&](Endpoint* endpoint) {
+        runtime_test::HostAccelerator device([](void* s) { return Fake().drain(s) != 0; });
+        FakeQueue queue;
+        constexpr int64_t kCount = 1000;
+        bench::CollectiveTimer timer(
+            endpoint, {3, 1, 2, 30},
+            {&device, &queue, bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32,
+                                                  false, ranks, kCount})});
+        for (const auto collective :
+             {orrery::Collective::kAllReduce, orrery::Collective::kAllGather,
+              orrery::Collective::kReduceScatter, orrery::Collective::kBroadcast,
+              orrery::Collective::kAllToAll, orrery::Collective::kSendRecv}) {
+          for (const int64_t count : {kCount, int64_t{3}, int64_t{0}}) {
+            const bench::CallTime time =
+                timer.Measure({collective, ir::Dtype::kF32, false, ranks, count});
+            EXPECT_EQ(time.out_of_place.wrong, 0) << Name(collective) << ' ' << count;
+            EXPECT_EQ(time.in_place.wrong, 0) << Name(collective) << ' ' << count;
+            EXPECT_GT(time.out_of_place.us, 0);
+          }
+        }
+      },
+      WithQueue());
+  EXPECT_EQ(failure, "");
+  EXPECT_EQ(Fake().counts().calls_while_busy, 0);
 }
 
 std::string LoadError(const std::string& path) {

@@ -2,6 +2,7 @@
 // Streams as queues of actions, executed in a random order that keeps what CUDA promises.
 #include "tests/cuda_emulation/emulated_device.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -16,6 +17,11 @@ namespace orrery {
 namespace {
 
 constexpr int64_t kScratch = int64_t{1} << 22;
+
+int64_t Nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 float GeluOf(float x) {
   return static_cast<float>(x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))));
@@ -125,9 +131,12 @@ class EmulatedDevice : public device::Accelerator {
   }
 
   void Mark(int mark, int stream) override {
-    streams_[At(stream)].pairs->Behind([this, mark] {
-      if (times_.size() <= At(mark)) times_.resize(At(mark) + 1);
-      times_[At(mark)] = ++clock_;
+    Add(stream, [this, mark, stream] {
+      streams_[At(stream)].pairs->Behind([this, mark] {
+        if (times_.size() <= At(mark)) times_.resize(At(mark) + 1);
+        times_[At(mark)] = clock_ = std::max(clock_ + 1, Nanoseconds());
+      });
+      return true;
     });
   }
   int64_t MarkTime(int mark) override { return times_.at(At(mark)); }

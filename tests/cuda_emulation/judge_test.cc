@@ -30,6 +30,23 @@ TEST(Judge, EachFaultHasItsWords) {
   EXPECT_FALSE(Judge({{kHopper, kAmpere}, 13000, 13000, ""}, 90).hint.empty());
 }
 
+TEST(Judge, RanksNeedRoomOnTheirGpus) {
+  Gpu small = kHopper, large = kHopper;
+  small.free_bytes = int64_t{10} << 30;
+  small.total_bytes = large.free_bytes = large.total_bytes = int64_t{100} << 30;
+  const double eight = 8.0 * (1 << 30);
+  EXPECT_EQ(JudgeRanks({small}, 1, true, eight).refusal, "");
+  EXPECT_EQ(JudgeRanks({small}, 2, true, eight).refusal,
+            "2 ranks on GPU 0 need 16.0 GiB, and 10.0 GiB of 100 GiB are free on the NVIDIA H200");
+  EXPECT_EQ(JudgeRanks({large, small}, 2, true, eight).refusal, "");  // all on the first
+  EXPECT_EQ(JudgeRanks({large, small}, 2, false, eight).refusal, "");
+  EXPECT_THAT(JudgeRanks({large, small}, 2, false, 2 * eight).refusal, HasSubstr("1 rank on GPU 1 needs 16.0 GiB"));
+  EXPECT_EQ(JudgeRanks({large, small}, 1, false, 2 * eight).refusal, "");  // the second has no rank
+  const Verdict many = JudgeRanks({large}, 2, false, eight);
+  EXPECT_EQ(many.refusal, "2 processes for 1 GPU: NCCL takes one each");
+  EXPECT_THAT(many.hint, HasSubstr("--comm local"));
+}
+
 TEST(Judge, ThePeakIsTheDataSheets) {
   EXPECT_DOUBLE_EQ(PeakOf(kHopper), 989.4e12);
   EXPECT_EQ(PeakOf(kBlackwell), 0);

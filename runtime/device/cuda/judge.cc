@@ -2,6 +2,7 @@
 // What is wrong with the GPUs that were found, in words.
 #include <fmt/format.h>
 
+#include "model/units/text.h"
 #include "runtime/device/cuda/probe.h"
 
 namespace orrery::cuda {
@@ -39,6 +40,26 @@ Verdict Judge(const Findings& found, int architecture) {
   if (!found.error.empty()) return {"CUDA cannot be used: " + found.error, "nvidia-smi may tell more"};
   if (found.gpus.empty()) return {"there is no GPU here", "CUDA_VISIBLE_DEVICES may hide them"};
   return JudgeModels(found.gpus, architecture);
+}
+
+Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes) {
+  const auto count = static_cast<int64_t>(gpus.size());
+  if (!shared && ranks > count) {
+    return {fmt::format("{} processes for {} GPU{}: NCCL takes one each", ranks, count, count == 1 ? "" : "s"),
+            "--comm local: threads that share the first GPU"};
+  }
+  const int64_t sharing = shared ? ranks : 1;
+  const double needed = bytes * static_cast<double>(sharing);
+  for (int64_t i = 0; i < (shared ? 1 : ranks); ++i) {
+    const Gpu& gpu = gpus[static_cast<size_t>(i)];
+    if (needed <= static_cast<double>(gpu.free_bytes)) continue;
+    return {fmt::format("{} rank{} on GPU {} need{} {}, and {} of {} are free on the {}", sharing,
+                        sharing == 1 ? "" : "s", i, sharing == 1 ? "s" : "", Format(Bytes{needed}),
+                        Format(Bytes{static_cast<double>(gpu.free_bytes)}),
+                        Format(Bytes{static_cast<double>(gpu.total_bytes)}), gpu.name),
+            "smaller tensors (--micro-batch, --seq-len, -e), ZeRO, recompute, or more GPUs"};
+  }
+  return {};
 }
 
 // NVIDIA's data sheet of H100 SXM and H200: 989.4 TFLOP/s with 132 multiprocessors.

@@ -30,6 +30,9 @@ Findings Probe(bool memory);
 // No driver, one that is too old, no GPU, one that is older than the build, GPUs of several models. `architecture`: 90.
 Verdict Judge(const Findings& findings, int architecture);
 
+// Whether `ranks` ranks of `bytes` each have room: all on the first GPU (`shared`), or one on each.
+Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes);
+
 // FLOP/s of dense bf16 products by data sheet; 0: unknown.
 double PeakOf(const Gpu& gpu);
 
