@@ -62,7 +62,7 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   Observation seen;
   seen.gpu = store->Gpu(cluster->gpu);
   seen.fabric = store->Fabric(cluster->fabric_profile);
-  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
+  seen.stack = store->SelectStack(row.software, row.topology, row.strategy.flash_attention);
   const std::string& stack = store->stack(seen.stack).header.id;
   if (!IsAmong(filter.sources, row.source)) {
     ++left_out_[fmt::format("source {} is not selected", row.source)];
@@ -141,6 +141,25 @@ void CaseSource::Predict(const ProfileStore& store, const std::vector<int>& whic
     ORRERY_CHECK(time != nullptr, "{} was predicted before", observations_[index].name);
     values->push_back(time->total);
   }
+}
+
+std::vector<Confidence> CaseSource::Confidences(const ProfileStore& store,
+                                                const Trust& trust) const {
+  std::vector<Confidence> confidences;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const Run& run = runs_[i];
+    const Sweep& sweep = sweeps_[run.sweep];
+    Workload work = sweep.work;
+    work.global_batch = run.global_batch;
+    const auto predict = [&](const CostSetting& setting) {
+      StepPredictor predictor(sweep.model, work, setting, sweep.shapes.get());
+      return std::get<StepTime>(predictor.Predict(run.strategy, run.window)).total;
+    };
+    const CostSetting setting = SettingOf(sweep, store);
+    confidences.push_back(
+        ConfidenceOf(trust, setting, *observations_[i].at, predict(setting), predict));
+  }
+  return confidences;
 }
 
 // "mosaic a100-sxm4-40gb many nodes" where a source ran on several chips, else "vtrain one node";

@@ -11,6 +11,7 @@
 #include "calib/fit/source.h"
 #include "calib/validate/case_row.h"
 #include "model/cost/closed_form.h"
+#include "model/cost/trust.h"
 #include "model/topo/summary.h"
 
 namespace orrery {
@@ -31,6 +32,8 @@ class CaseSource : public MeasurementSource {
   const std::vector<Observation>& observations() const override { return observations_; }
   void Predict(const ProfileStore& store, const std::vector<int>& which,
                std::vector<double>* values) const override;
+  // The 80 % interval of each observation's prediction.
+  std::vector<Confidence> Confidences(const ProfileStore& store, const Trust& trust) const;
   const std::map<std::string, int>& left_out() const { return left_out_; }
 
  private:

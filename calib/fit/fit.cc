@@ -63,12 +63,18 @@ std::vector<Variable> Fitter::Variables() const {
     Variable variable = parameters_[j].variable;
     if (solution_.x.size() > 0) variable.start = solution_.x[static_cast<Eigen::Index>(j)];
     if (frozen_[j]) {
-      variable.start = std::clamp(variable.prior, variable.lower, variable.upper);
+      if (variable.around < 0) variable.start = std::clamp(variable.prior, variable.lower, variable.upper);
       variable.sigma = kFrozen;
     }
     variables.push_back(variable);
   }
   return variables;
+}
+
+double Fitter::PriorSpread(std::size_t j) const {
+  const Variable& variable = parameters_[j].variable;
+  if (variable.around < 0) return variable.sigma;
+  return std::hypot(variable.sigma, PriorSpread(static_cast<std::size_t>(variable.around)));
 }
 
 FitResult Fitter::Fit() {
@@ -96,7 +102,7 @@ FitResult Fitter::Fit() {
   scale_rows();
   solution_ = Minimise(model_.get(), Variables(), weights, {options_.cauchy_scale});
   for (std::size_t j = 0; j < parameters_.size(); ++j) {
-    ratios_[j] = solution_.sigma[static_cast<Eigen::Index>(j)] / parameters_[j].variable.sigma;
+    ratios_[j] = solution_.sigma[static_cast<Eigen::Index>(j)] / PriorSpread(j);
     frozen_[j] = ratios_[j] > kKeptRatio;
   }
   Refit(weights, {options_.cauchy_scale}, &solution_);
@@ -126,8 +132,9 @@ FitResult Fitter::Describe(const Solution& solution) const {
     constant.verdict = frozen_[j]            ? Verdict::kKept
                        : ratios_[j] > kWeakRatio ? Verdict::kWeak
                                             : Verdict::kFitted;
-    constant.after = frozen_[j] ? parameters_[j].prior : std::exp(solution.x[column]);
-    constant.spread = frozen_[j] ? parameters_[j].variable.sigma : solution.sigma[column];
+    const bool at_prior = frozen_[j] && parameters_[j].variable.around < 0;
+    constant.after = at_prior ? parameters_[j].prior : std::exp(solution.x[column]);
+    constant.spread = frozen_[j] ? PriorSpread(j) : solution.sigma[column];
     constant.bound = !frozen_[j] && solution.bound[j];
     std::map<std::string, double> information;
     for (std::size_t i = 0; i < seen.size(); ++i) {

@@ -85,6 +85,7 @@ class Fitter {
   class Model;
   std::vector<double> Weights() const;
   std::vector<Variable> Variables() const;
+  double PriorSpread(std::size_t j) const;  // of the constant, its centre's own included
   // Near the solution a linear model serves for all refits.
   void Refit(const std::vector<double>& weights, const SolverOptions& options, Solution* solution);
   FitResult Describe(const Solution& solution) const;

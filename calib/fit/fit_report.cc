@@ -142,21 +142,26 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
                    orrery::NameOf(holdout));
 }
 
-std::string RenderKept(const MeasurementSource& kept, const FitResult& result, ProfileStore store) {
+std::string RenderKept(const CaseSource& kept, const FitResult& result, const Trust& trust,
+                       ProfileStore store) {
   for (const FittedConstant& constant : result.constants)
     constant.parameter.Apply(constant.after, &store);
   std::vector<int> all(kept.observations().size());
   std::iota(all.begin(), all.end(), 0);
   std::vector<double> values;
   kept.Predict(store, all, &values);
-  std::string out = fmt::format("{:<34}{:>12}{:>12}{:>9}\n", "predicted, not fitted", "measured",
-                                "predicted", "error");
+  const std::vector<Confidence> confidences = kept.Confidences(store, trust);
+  const auto text = [](double seconds) { return FormatConstant(seconds, ConstantKind::kSeconds); };
+  std::string out = fmt::format("{:<34}{:>12}{:>12}{:>9}{:>24}\n", "predicted, not fitted", "measured",
+                                "predicted", "error", "80 % interval");
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Observation& seen = kept.observations()[i];
-    out += fmt::format("{:<34}{:>12}{:>12}{:>+7.1f} %\n", seen.name,
-                       FormatConstant(seen.measured, ConstantKind::kSeconds),
-                       FormatConstant(values[i], ConstantKind::kSeconds),
-                       100 * (values[i] / seen.measured - 1));
+    const Confidence& in = confidences[i];
+    const bool inside = seen.measured >= in.low && seen.measured <= in.high;
+    out += fmt::format("{:<34}{:>12}{:>12}{:>+7.1f} %{:>24}{}\n", seen.name, text(seen.measured),
+                       text(values[i]), 100 * (values[i] / seen.measured - 1),
+                       fmt::format("{} to {}", text(in.low), text(in.high)), inside ? "" : ", outside");
+    for (const std::string& note : in.outside) out += fmt::format("  {}\n", note);
   }
   return out;
 }

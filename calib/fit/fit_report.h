@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "calib/fit/case_source.h"
 #include "calib/fit/fit.h"
 #include "calib/fit/holdout.h"
 
@@ -19,7 +20,8 @@ std::string RenderLayers(const FitResult& result);
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const Unseen& unseen);
 
-// Rows that the fit did not see, predicted with its constants.
-std::string RenderKept(const MeasurementSource& kept, const FitResult& result, ProfileStore store);
+// Rows that the fit did not see, predicted with its constants; intervals as `trust` has them.
+std::string RenderKept(const CaseSource& kept, const FitResult& result, const Trust& trust,
+                       ProfileStore store);
 
 }  // namespace orrery

@@ -41,7 +41,8 @@ void ReadRequest(const Node& entry, std::vector<ParameterRequest>* requests) {
   if (!prior.empty()) {
     const ConstantName& first = request.names.front();
     try {
-      request.prior = ParseConstant(prior, RangeOf(first).kind, first.Text());
+      if (prior.find('/') != std::string::npos) request.around = ParseConstantName(prior);
+      else request.prior = ParseConstant(prior, RangeOf(first).kind, first.Text());
     } catch (const InputError& error) {
       entry.ErrorAt("prior", error.diagnostics().front().message, error.diagnostics().front().hint);
     }

@@ -10,6 +10,9 @@
 //   parameters:
 //     - {of: "stack/fsdp:step_fixed", prior: 20ms, spread: 0.6}
 //     - {of: ["gpu/family-ampere:gemm_efficiency_fp16", "gpu/family-ampere:gemm_efficiency_bf16"]}
+//     - {of: "stack/fsdp@site:step_fixed", prior: "stack/fsdp:step_fixed", spread: 0.5}
+// A prior that names a constant freed above it is that constant's value: sites are drawn around their
+// family, which stands in their middle, and a site without data of its own follows it.
 // `prior` and `spread` (relative) may be absent: then the profile's own value, and at least 0.3.
 #pragma once
 

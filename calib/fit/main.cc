@@ -70,6 +70,14 @@ struct Sources {
   std::map<std::string, int> left_out;
 };
 
+// What was trusted before, and what this fit adds to it.
+Trust TrustAfter(const Evidence& evidence, Holdout holdout, const Unseen& left_out,
+                 const FitResult& result, Fitter* fitter) {
+  Unseen foreign;
+  if (!left_out.error.empty()) foreign = LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+  return Merged(LoadTrust(), MakeTrust(evidence, holdout, left_out, foreign, result));
+}
+
 void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
           const Unseen& left_out, const Evidence& evidence, Fitter* fitter) {
   const std::vector<double>& unseen = left_out.error;
@@ -85,10 +93,8 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
   if (arguments.output.ends_with(".yaml")) return;
   for (const std::string& path : WriteLayerFiles(result, arguments.output))
     fmt::print("wrote {}\n", path);
-  Unseen foreign;
-  if (!unseen.empty()) foreign = LeaveGroupsOut(evidence, Holdout::kSource, fitter);
-  const Trust trust = MakeTrust(evidence, job.holdout, left_out, foreign, result);
-  fmt::print("wrote {}\n", WriteTrust(Merged(LoadTrust(), trust), arguments.output));
+  fmt::print("wrote {}\n",
+             WriteTrust(TrustAfter(evidence, job.holdout, left_out, result, fitter), arguments.output));
 }
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
@@ -135,7 +141,10 @@ void Run(const Arguments& arguments) {
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
   fmt::print("{}", RenderShapes(evidence, unseen.error.empty() ? result.error : unseen.error));
-  if (sources.kept) fmt::print("\n{}", RenderKept(*sources.kept, result, store));
+  if (sources.kept) {
+    const Trust trust = TrustAfter(evidence, job.holdout, unseen, result, &fitter);
+    fmt::print("\n{}", RenderKept(*sources.kept, result, trust, store));
+  }
   if (!arguments.residuals.empty())
     WriteResiduals(arguments.residuals, evidence, result, unseen.error);
   Save(arguments, result, job, unseen, evidence, &fitter);

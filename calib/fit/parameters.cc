@@ -50,18 +50,23 @@ void FindHeirs(const ProfileStore& store, FitParameter* parameter) {
   }
 }
 
-FitParameter MakeParameter(const ParameterRequest& request, const ProfileStore& store) {
+// `centre`: other constants are drawn around it, so that it may be without rows of its own.
+FitParameter MakeParameter(const ParameterRequest& request, bool centre, const ProfileStore& store) {
   FitParameter parameter;
   parameter.names = request.names;
   const ConstantName& first = request.names.front();
   const ConstantRange range = RangeOf(first);
   parameter.kind = range.kind;
   FindHeirs(store, &parameter);
-  if (parameter.heirs.empty())
+  if (parameter.heirs.empty() && !centre)
     throw InputError(fmt::format("{}: no row uses a profile that takes it from there", first.Text()),
                      "name the file that sets it for the profiles of the rows");
-  parameter.before = store.Get(parameter.heirs.front().first, parameter.heirs.front().second,
-                               parameter.heir_keys.front());
+  if (parameter.heirs.empty()) {
+    parameter.before = request.prior.value_or(0.0);
+  } else {
+    parameter.before = store.Get(parameter.heirs.front().first, parameter.heirs.front().second,
+                                 parameter.heir_keys.front());
+  }
   parameter.prior = request.prior.value_or(parameter.before);
   if (parameter.prior <= 0)
     throw InputError(fmt::format("{} is {}: only constants above zero can be fitted", first.Text(),
@@ -76,6 +81,25 @@ FitParameter MakeParameter(const ParameterRequest& request, const ProfileStore& 
       std::log(parameter.before > 0 ? parameter.before : parameter.prior);
   SetBounds(range, &parameter);
   return parameter;
+}
+
+// Links constants to those around which they are drawn: the centre moves with them.
+void LinkCentres(const std::vector<ParameterRequest>& requests, std::vector<FitParameter>* parameters) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].around) continue;
+    const ConstantName& centre = *requests[i].around;
+    const auto names = [&](const FitParameter& p) { return p.names.front() == centre; };
+    const auto found = std::find_if(parameters->begin(), parameters->begin() + static_cast<std::ptrdiff_t>(i), names);
+    if (found == parameters->begin() + static_cast<std::ptrdiff_t>(i))
+      throw InputError(fmt::format("{} is drawn around {}, which no request above frees",
+                                   requests[i].names.front().Text(), centre.Text()),
+                       "free the family's constant first");
+    FitParameter& parameter = (*parameters)[i];
+    parameter.variable.around = static_cast<int>(found - parameters->begin());
+    parameter.prior = found->prior;
+    parameter.variable.prior = found->variable.prior;
+    SetBounds(RangeOf(parameter.names.front()), &parameter);
+  }
 }
 
 }  // namespace
@@ -96,8 +120,14 @@ std::vector<FitParameter> MakeParameters(const std::vector<ParameterRequest>& re
     }
   }
   std::vector<FitParameter> parameters;
+  std::set<ConstantName> centres;
+  for (const ParameterRequest& request : requests) {
+    if (request.around) centres.insert(*request.around);
+  }
   for (const ParameterRequest& request : requests)
-    parameters.push_back(MakeParameter(request, *store));
+    parameters.push_back(
+        MakeParameter(request, centres.contains(request.names.front()), *store));
+  LinkCentres(requests, &parameters);
   return parameters;
 }
 

@@ -17,6 +17,7 @@ struct ParameterRequest {
   std::vector<ConstantName> names;  // constants that share one value; the first speaks for all
   std::optional<double> prior;      // SI; absent: the present value
   std::optional<double> spread;     // relative; absent: from the profile, at least kLeastSpread
+  std::optional<ConstantName> around;  // instead of `prior`: another requested constant, as a family's
 };
 
 // Logarithms of the value: relative spreads, and no constant changes its sign.

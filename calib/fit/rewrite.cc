@@ -107,7 +107,9 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
     for (const ConstantName& name : constant.parameter.names) {
       ConstantLine line{name.key, FormatConstant(constant.after, constant.parameter.kind),
                         UnitOf(name, store), constant.spread, kept || weak ? 0 : constant.points, ""};
+      const bool centre = constant.groups.empty();  // rows move it through its sites only
       line.source = kept ? "prior of the fit, which the rows do not determine"
+                    : centre ? "between its prior and the sites that are drawn around it"
                     : weak ? "mostly its prior: hardly moved by " + Joined(constant.groups) + " rows"
                          : "fitted with a weak prior on " + Joined(constant.groups) + " rows";
       files[{name.layer, name.file}].push_back(std::move(line));

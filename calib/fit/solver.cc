@@ -73,6 +73,22 @@ class PriorResidual : public ceres::SizedCostFunction<1, 1> {
   Variable variable_;
 };
 
+// Of a variable that is drawn around another one.
+class AroundResidual : public ceres::SizedCostFunction<1, 1, 1> {
+ public:
+  explicit AroundResidual(double sigma) : sigma_(sigma) {}
+  bool Evaluate(double const* const* x, double* residuals, double** jacobians) const override {
+    residuals[0] = (x[0][0] - x[1][0]) / sigma_;
+    for (int i = 0; jacobians != nullptr && i < 2; ++i) {
+      if (jacobians[i] != nullptr) jacobians[i][0] = (i == 0 ? 1.0 : -1.0) / sigma_;
+    }
+    return true;
+  }
+
+ private:
+  double sigma_;
+};
+
 ceres::Problem::Options ProblemOptions(Board* board) {
   ceres::Problem::Options options;
   options.evaluation_callback = board;
@@ -99,7 +115,12 @@ void SolveInPlace(const std::vector<Variable>& variables, const std::vector<doub
   for (std::size_t j = 0; j < variables.size(); ++j) {
     const Variable& variable = variables[j];
     double* block = &board->x[static_cast<Eigen::Index>(j)];
-    problem.AddResidualBlock(new PriorResidual(variable), nullptr, block);
+    if (variable.around < 0) {
+      problem.AddResidualBlock(new PriorResidual(variable), nullptr, block);
+    } else {
+      problem.AddResidualBlock(new AroundResidual(variable.sigma), nullptr, block,
+                               &board->x[variable.around]);
+    }
     problem.SetParameterLowerBound(block, 0, variable.lower);
     problem.SetParameterUpperBound(block, 0, variable.upper);
   }
@@ -129,8 +150,14 @@ Eigen::MatrixXd PosteriorCovariance(const Solution& s, const std::vector<Variabl
     const double weight = weights[i] / (1.0 + r * r);
     information.selfadjointView<Eigen::Lower>().rankUpdate(s.jacobian.row(i).transpose(), weight);
   }
-  for (Eigen::Index j = 0; j < n; ++j)
-    information(j, j) += 1.0 / (variables[j].sigma * variables[j].sigma);
+  for (Eigen::Index j = 0; j < n; ++j) {
+    const double weight = 1.0 / (variables[j].sigma * variables[j].sigma);
+    information(j, j) += weight;
+    const Eigen::Index centre = variables[j].around;
+    if (centre < 0) continue;
+    information(centre, centre) += weight;
+    information(std::max(j, centre), std::min(j, centre)) -= weight;
+  }
   const Eigen::MatrixXd full = information.selfadjointView<Eigen::Lower>();
   return full.ldlt().solve(Eigen::MatrixXd::Identity(n, n));
 }

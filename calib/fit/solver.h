@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Robust least squares with bounds and priors, and what the data say about each variable.
 //
-// Minimises  sum_i w_i rho(r_i(x)^2)/2 + sum_j ((x_j - prior_j) / sigma_j)^2 / 2  over box bounds
-// (Ceres, Levenberg-Marquardt), rho of Cauchy: rho(s) = c^2 log(1 + s/c^2). Residuals and their
-// Jacobian are computed for all variables at once by the caller.
+// Minimises  sum_i w_i rho(r_i(x)^2)/2 + sum_j ((x_j - m_j) / sigma_j)^2 / 2  over box bounds
+// (Ceres, Levenberg-Marquardt), rho of Cauchy: rho(s) = c^2 log(1 + s/c^2); m_j is prior_j, or x of
+// the variable around which x_j is drawn. Residuals and their Jacobian are computed for all variables
+// at once by the caller.
 #pragma once
 
 #include <Eigen/Dense>
@@ -15,6 +16,7 @@ struct Variable {
   double start = 0;
   double prior = 0, sigma = 1;
   double lower = 0, upper = 0;
+  int around = -1;  // index of the variable that is the centre of this one's prior; -1: `prior` is
 };
 
 class ResidualModel {

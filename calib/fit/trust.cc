@@ -226,12 +226,21 @@ Trust Merged(const Trust& old, const Trust& fresh) {
       merged.covariance[(a + i) * n + a + j] =
           old.covariance[kept[i] * old.constants.size() + kept[j]];
   }
+  // Software that was fitted again without a run of its own (the family of sites) is trusted as any without runs.
+  const auto stale = [&](const StackTrust& stack) {
+    const std::string start = "stack/" + stack.stack + ":";
+    return !fresh.stacks.empty() && !stack.stack.empty() &&
+           std::any_of(replaced.begin(), replaced.end(),
+                       [&](const std::string& name) { return name.starts_with(start); });
+  };
   // All rows together: the larger collection speaks.
+  const std::size_t present = merged.stacks.size();
   for (const StackTrust& stack : old.stacks) {
-    const auto same = std::find_if(merged.stacks.begin(), merged.stacks.end(),
+    const auto end = merged.stacks.begin() + static_cast<std::ptrdiff_t>(present);
+    const auto same = std::find_if(merged.stacks.begin(), end,
                                    [&](const StackTrust& one) { return one.stack == stack.stack; });
-    if (same == merged.stacks.end()) {
-      merged.stacks.push_back(stack);
+    if (same == end) {
+      if (!stale(stack)) merged.stacks.push_back(stack);
     } else if (stack.stack.empty() && stack.rows > same->rows) {
       *same = stack;
     }

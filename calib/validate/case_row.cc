@@ -171,6 +171,14 @@ void ReadGradients(CaseRow* row) {
   row->notes.emplace_back("fp32 with ZeRO under megatron read as bf16 with fp32 gradients");
 }
 
+// One column names data parallelism of PyTorch and of TensorFlow; where the row comes from tells them apart.
+void ReadSoftware(const RowReader& read, CaseRow* row) {
+  row->software = row->framework;
+  if (row->framework != "ddp" || read.Text("source").find("TensorFlow") == std::string::npos) return;
+  row->software = "tensorflow";
+  row->notes.emplace_back("ddp of a TensorFlow program read as Horovod");
+}
+
 CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   const RowReader read(table, index);
   CaseRow row;
@@ -185,6 +193,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadModel(read, &row);
   ReadStrategy(read, &row);
   ReadGradients(&row);
+  ReadSoftware(read, &row);
   row.flash_assumed = read.Text("assumed").find("flash") != std::string::npos;
   row.window = Choose("window", read.Text("window"), kWindowNames, &row);
   const auto measured = read.Number("measured_step_s", 1e-9, kLongestStep);

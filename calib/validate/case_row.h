@@ -25,6 +25,7 @@ struct CaseRow {
   std::string source;  // the name's first word: "mosaic"
   std::string topology;
   std::string framework;
+  std::string software;  // whose profile it takes: the framework, or what the source says of it
   int64_t nodes = 0;
   int gpus_per_node = 0;
   ModelSpec model;
@@ -39,8 +40,8 @@ struct CaseRow {
   std::optional<std::string> refused;  // the row cannot be run, and why
 };
 
-// Columns that a file must have; `assumed` (what the source does not print) and `memory_by`
-// (allocator, nvidia-smi) may be absent.
+// Columns that a file must have; `assumed` (what the source does not print), `memory_by`
+// (allocator, nvidia-smi) and `source` (where the row was published) may be absent.
 const std::vector<std::string>& CaseColumns();
 
 // Reads all rows; malformed cells go to the table's diagnostics. What a column names but this

@@ -55,7 +55,7 @@ using PredictorKey =
 PredictorKey KeyOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
   return {row.topology,
-          row.framework,
+          row.software,
           row.nodes,
           row.gpus_per_node,
           row.strategy.flash_attention,
@@ -150,7 +150,7 @@ class CasePredictor {
   }
 
   const Setting* FindSetting(const CaseRow& row, std::string* reason) {
-    const auto key = std::make_tuple(row.topology, row.framework, row.nodes, row.gpus_per_node,
+    const auto key = std::make_tuple(row.topology, row.software, row.nodes, row.gpus_per_node,
                                      row.strategy.flash_attention);
     auto found = settings_.find(key);
     if (found == settings_.end()) {
@@ -186,9 +186,9 @@ class CasePredictor {
         },
         &reason);
     const bool flash = row.strategy.flash_attention;
-    const std::string stack = fmt::format("{} {} {}", row.framework, row.topology, flash);
+    const std::string stack = fmt::format("{} {} {}", row.software, row.topology, flash);
     setting->cost.stack = stacks_.Get(
-        stack, [&] { return SelectStackProfile(row.framework, row.topology, flash); }, &reason);
+        stack, [&] { return SelectStackProfile(row.software, row.topology, flash); }, &reason);
     if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.stack)
       return {nullptr, reason};
     return {std::move(setting), ""};

@@ -55,6 +55,22 @@ TEST(CaseRows, ARowBecomesModelWorkloadAndStrategy) {
   EXPECT_FALSE(row.measured_mem_gib);
 }
 
+TEST(CaseRows, TheSourceTellsTensorFlowFromPyTorch) {
+  const CaseRow plain = Read(Row("dgx1-v100", "ddp")).front();
+  EXPECT_EQ(plain.software, "ddp");
+  Diagnostics diagnostics;
+  std::string header = kHeader, line = Row("dgx1-v100", "ddp");
+  header.insert(header.size() - 1, ",source");
+  line.insert(line.size() - 1, ",examples TensorFlow/BERT/README.md L1");
+  const auto source = std::make_shared<Source>(Source{"cases.csv", header + line});
+  const std::vector<CaseRow> rows =
+      ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
+  diagnostics.ThrowIfAny();
+  EXPECT_EQ(rows.front().software, "tensorflow");
+  EXPECT_EQ(rows.front().framework, "ddp");
+  EXPECT_THAT(rows.front().notes, testing::Contains(HasSubstr("Horovod")));
+}
+
 TEST(CaseRows, UnknownNamesRefuseTheRowWithTheNearestOnes) {
   EXPECT_THAT(*Read(Row("selene", "megatorn")).front().refused, HasSubstr("megatron"));
   EXPECT_THAT(*Read(Row("selene", "megatron", "24", "fp61")).front().refused, HasSubstr("fp16"));

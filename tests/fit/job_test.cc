@@ -33,7 +33,7 @@ TEST(FitJob, TheJobOfTheRepositoryNamesKnownConstants) {
       ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/jobs/published-runs.yaml"));
   EXPECT_GT(job.requests.size(), 50U);
   for (const ParameterRequest& request : job.requests) {
-    EXPECT_TRUE(request.prior.has_value()) << request.names.front().Text();
+    EXPECT_TRUE(request.prior.has_value() || request.around.has_value()) << request.names.front().Text();
     EXPECT_TRUE(request.spread.has_value()) << request.names.front().Text();
   }
 }
@@ -57,6 +57,25 @@ TEST(FitJob, MistakesAreNamedWithTheirPlace) {
               HasSubstr("job.yaml:2"));
   EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"disk/a:b\"}\n"); }), HasSubstr("disk"));
   EXPECT_THAT(MessageOf([] { Job("parameters: []\n"); }), HasSubstr("no constant"));
+}
+
+TEST(FitJob, APriorMayBeTheFamilysConstant) {
+  const std::string family = "  - {of: \"stack/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
+  const std::string site =
+      "  - {of: \"stack/megatron@vtrain-a100:kernel_gap\", prior: \"stack/megatron-classic:kernel_gap\"}\n";
+  const FitJob job = Job("parameters:\n" + family + site);
+  ProfileStore store;
+  (void)store.SelectStack("megatron", "vtrain-a100", false);
+  const std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
+  EXPECT_EQ(parameters[1].variable.around, 0);
+  EXPECT_DOUBLE_EQ(parameters[1].prior, 4e-6);
+  EXPECT_TRUE(parameters[0].heirs.empty());  // no row but the site's: it serves as a centre
+  EXPECT_THAT(MessageOf([&] {
+                ProfileStore other;
+                (void)other.SelectStack("megatron", "vtrain-a100", false);
+                MakeParameters(Job("parameters:\n" + site).requests, &other);
+              }),
+              HasSubstr("no request above frees"));
 }
 
 TEST(FitJob, FlagsNameProfilesAndConstants) {

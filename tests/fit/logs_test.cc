@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "calib/fit/fit.h"
+#include "calib/fit/fit_report.h"
 #include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/log_measure.h"
@@ -136,6 +137,15 @@ TEST(Logs, OneRunOnGaudiPredictsAnotherModel) {
   kept.Predict(store, {0, 1}, &values);
   EXPECT_LT(std::abs(values[0] / kept.observations()[0].measured - 1), 0.08);
   EXPECT_LT(std::abs(values[1] / kept.observations()[1].measured - 1), 0.15);
+  const std::vector<Confidence> confidences = kept.Confidences(store, LoadTrust());
+  ASSERT_EQ(confidences.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_LT(confidences[i].low, values[i]);
+    EXPECT_GT(confidences[i].high, values[i]);
+    EXPECT_LT(confidences[i].high, 3 * values[i]);
+  }
+  const std::string text = RenderKept(kept, result, LoadTrust(), store);
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("80 % interval"), HasSubstr(" to ")));
 }
 
 // The kinds of work add up to the compute of the closed form, gaps and fixed times aside.
