@@ -141,7 +141,8 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
   values->clear();
   for (int index : which) {
     const Kernel& kernel = kernels_[index];
-    const OpCost cost(store.gpu(observations_[index].gpu), bare, kernel.precision);
+    const OpCost cost =
+        OpCost(store.gpu(observations_[index].gpu), bare, kernel.precision).WithoutFactors();
     if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape)) {
       values->push_back(cost.Gemm(*gemm));
     } else if (const auto* attention = std::get_if<AttentionShape>(&kernel.shape)) {
@@ -150,6 +151,15 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
       values->push_back(cost.Traffic(std::get<TrafficShape>(kernel.shape)));
     }
   }
+}
+
+std::optional<KernelSource::Place> KernelSource::PlaceOf(int observation) const {
+  const Kernel& kernel = kernels_[static_cast<std::size_t>(observation)];
+  if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape))
+    return Place{kernel.precision, "mm", {gemm->m, gemm->n, gemm->k, gemm->batch}};
+  if (const auto* s = std::get_if<AttentionShape>(&kernel.shape))
+    return Place{kernel.precision, s->kernel(), {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};
+  return std::nullopt;
 }
 
 std::string RenderShapes(const Evidence& evidence, const std::vector<double>& errors) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timed products, attentions and streaming kernels of one chip as measurements.
 //
-// Predicted as model/cost/op_cost.h does, without the gaps and habits of a training software. What is
+// Predicted by the formulas of model/cost/op_cost.h, without the gaps and habits of a training
+// software and without what earlier measurements left of them. What is
 // left out together is a weight's shape (n, k) of products, heads and head size of attention, the
 // operation of streaming kernels: the error of shapes that nobody has measured.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,14 @@ class KernelSource : public MeasurementSource {
   void Predict(const ProfileStore& store, const std::vector<int>& which,
                std::vector<double>* values) const override;
   const std::map<std::string, int>& left_out() const { return left_out_; }
+
+  // Where an observation stands among measured shapes; nullopt: streaming kernels.
+  struct Place {
+    Precision precision = Precision::kBf16;
+    std::string kernel;
+    KernelFactors::Shape shape{};
+  };
+  std::optional<Place> PlaceOf(int observation) const;
 
  private:
   struct Kernel {

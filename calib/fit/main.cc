@@ -16,6 +16,7 @@
 #include "calib/fit/layer_parameters.h"
 #include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
+#include "calib/fit/shape_table.h"
 #include "calib/fit/work_source.h"
 #include "calib/sweeps/sweep_command.h"
 #include "model/cli/commands.h"
@@ -78,8 +79,20 @@ Trust TrustAfter(const Evidence& evidence, Holdout holdout, const Unseen& left_o
   return Merged(LoadTrust(), MakeTrust(evidence, holdout, left_out, foreign, result));
 }
 
+// Of timed kernels, which are the last observations.
+std::vector<ShapeTable> TablesOf(const Sources& sources, const FitResult& result,
+                                 const Unseen& unseen) {
+  if (!sources.kernels) return {};
+  const auto count = static_cast<std::ptrdiff_t>(sources.kernels->observations().size());
+  const auto last = [&](const std::vector<double>& errors) {
+    return errors.empty() ? errors : std::vector<double>(errors.end() - count, errors.end());
+  };
+  return FitShapeTables(*sources.kernels, last(result.error), last(unseen.error));
+}
+
 void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
-          const Unseen& left_out, const Evidence& evidence, Fitter* fitter) {
+          const Unseen& left_out, const std::vector<ShapeTable>& tables, const Evidence& evidence,
+          Fitter* fitter) {
   const std::vector<double>& unseen = left_out.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
@@ -90,6 +103,8 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
                                            evidence.store()),
                                    arguments.output, evidence.store());
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+  const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
+  if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;
   for (const std::string& path : WriteLayerFiles(result, arguments.output))
     fmt::print("wrote {}\n", path);
@@ -141,13 +156,15 @@ void Run(const Arguments& arguments) {
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
   fmt::print("{}", RenderShapes(evidence, unseen.error.empty() ? result.error : unseen.error));
+  const std::vector<ShapeTable> tables = TablesOf(sources, result, unseen);
+  fmt::print("{}", RenderShapeTables(tables));
   if (sources.kept) {
     const Trust trust = TrustAfter(evidence, job.holdout, unseen, result, &fitter);
     fmt::print("\n{}", RenderKept(*sources.kept, result, trust, store));
   }
   if (!arguments.residuals.empty())
     WriteResiduals(arguments.residuals, evidence, result, unseen.error);
-  Save(arguments, result, job, unseen, evidence, &fitter);
+  Save(arguments, result, job, unseen, tables, evidence, &fitter);
 }
 
 std::vector<std::string> TextsOf(const std::vector<cli::Flag>& flags) {

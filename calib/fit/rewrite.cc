@@ -70,13 +70,20 @@ std::string RewriteProfile(const std::string& name, const std::string& text,
   if (head == out.end())
     throw InputError(fmt::format("{} has no line 'constants:' to write below", name));
   *head = "constants:";
+  // Behind the last constant: other keys of the profile may follow.
+  const auto position = std::find_if(head + 1, out.end(), [](const std::string& line) {
+    return !line.empty() && line[0] != ' ' && line[0] != '#';
+  });
+  auto end = static_cast<std::size_t>(position - out.begin());
   for (const ConstantLine& line : lines) {
     const std::string start = "  " + line.key + ":";
-    const auto found = std::find_if(out.begin(), out.end(), [&](const std::string& old) {
+    const auto last = out.begin() + static_cast<std::ptrdiff_t>(end);
+    const auto found = std::find_if(out.begin(), last, [&](const std::string& old) {
       return old.starts_with(start);
     });
-    if (found == out.end()) {
-      out.push_back(LineText(line));
+    if (found == last) {
+      out.insert(last, LineText(line));
+      ++end;
     } else if (found->find('}') == std::string::npos) {
       throw InputError(fmt::format("{}: {} takes several lines", name, line.key),
                        "write each constant on one line");

@@ -26,7 +26,8 @@ constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
 OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision)
     : gpu_(&gpu),
       stack_(&stack),
-      measured_(&gpu.kernels[static_cast<std::size_t>(precision)]) {
+      measured_(&gpu.kernels[static_cast<std::size_t>(precision)]),
+      factors_(&gpu.factors[static_cast<std::size_t>(precision)]) {
   peak_ = gpu.Peak(precision).value;
   ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
                static_cast<int>(precision));
@@ -35,6 +36,13 @@ OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision preci
   gap_ = stack.kernel_gap.value;
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
   promotion_ = half ? 1.0 : stack.full_precision_traffic;
+}
+
+OpCost OpCost::WithoutFactors() const {
+  static const KernelFactors kNone;
+  OpCost plain = *this;
+  plain.factors_ = &kNone;
+  return plain;
 }
 
 double OpCost::CacheFactor(double bytes) const {
@@ -58,7 +66,9 @@ double OpCost::Gemm(const GemmShape& s) const {
     }
   }
   const double bytes = (s.m * s.k + s.k * s.n + s.m * s.n) * s.batch * s.element_bytes;
-  return std::max(best, bytes / stream_rate_) + gap_;
+  return std::max(best, bytes / stream_rate_) *
+             factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) +
+         gap_;
 }
 
 const char* AttentionShape::kernel() const {
@@ -69,9 +79,12 @@ const char* AttentionShape::kernel() const {
 }
 
 double OpCost::Attention(const AttentionShape& s) const {
-  if (const auto measured =
-          measured_->Seconds(s.kernel(), {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim}))
-    return *measured;
+  const KernelTable::Shape shape = {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim};
+  if (const auto measured = measured_->Seconds(s.kernel(), shape)) return *measured;
+  return AttentionFormula(s) * factors_->Factor(s.kernel(), shape);
+}
+
+double OpCost::AttentionFormula(const AttentionShape& s) const {
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
   if (s.flash) {
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);

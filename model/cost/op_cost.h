@@ -11,6 +11,8 @@
 //   attention, fused: FLOPs over (F x flash efficiency), half of them when causal;
 //   element-wise: operand bytes x traffic / (W ew (1 + gain exp(-size / reach)));
 //   loss: bytes per logit of the software's own implementation;
+//   products and attention times exp(r), what measured shapes of the chip left of the formulas
+//   (kernel_factors.h), where its profile holds some;
 //   kernels that the profile holds measured times of (kernel_table.h) take those instead.
 // F peak of the precision, e gemm_efficiency, W memory bandwidth, ew memory_efficiency, U
 // multiprocessors. Valid for dense transformer shapes; every kernel pays the gap once.
@@ -55,6 +57,8 @@ struct LossShape {
 class OpCost {
  public:
   OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision);
+  // Formulas alone: without what measured shapes left of them.
+  OpCost WithoutFactors() const;
 
   // Seconds on the device.
   double Gemm(const GemmShape& shape) const;
@@ -76,10 +80,12 @@ class OpCost {
 
  private:
   double CacheFactor(double bytes) const;
+  double AttentionFormula(const AttentionShape& shape) const;
 
   const GpuProfile* gpu_;
   const StackProfile* stack_;
   const KernelTable* measured_;
+  const KernelFactors* factors_;
   double peak_ = 0;         // FLOP/s of the precision
   double gemm_rate_ = 0;    // FLOP/s at best
   double stream_rate_ = 0;  // bytes/s at best

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "model/arch/data_root.h"
+#include "model/cost/kernel_factors_file.h"
 #include "model/cost/profile_tables.h"
 #include "model/input/check.h"
 #include "model/input/node.h"
@@ -156,6 +157,8 @@ void ReadExtra(const Node& root, GpuProfile* profile) {
     for (const std::string& name : collectives->Keys())
       ReadCollective(collectives->Child(name), name, profile);
   }
+  if (const std::optional<Node> factors = root.Find("kernel_factors"))
+    ReadKernelFactors(*factors, profile);
   const std::optional<Node> kernels = root.Find("kernels");
   if (!kernels) return;
   for (const auto& [name, precision] : kPrecisionNames) {

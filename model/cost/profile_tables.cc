@@ -40,6 +40,7 @@ const ConstantRow<Gpu> kGpu[] = {
     {"low_latency_bandwidth", &Gpu::low_latency_bandwidth, 0.001, 1},
     {"low_latency_hop", &Gpu::low_latency_hop, 0.01, 1},
     {"pipelining", &Gpu::pipelining, 0, 10},
+    {"chain_pipelining", &Gpu::chain_pipelining, 0, 10, kOptional},
     {"local_copy", &Gpu::local_copy, 0, 1e14, kOptional},
 };
 
@@ -54,6 +55,7 @@ const ConstantRow<Fabric> kFabric[] = {
     {"low_latency_bandwidth", &Fabric::low_latency_bandwidth, 0.001, 1},
     {"low_latency_hop", &Fabric::low_latency_hop, 0.01, 1},
     {"pipelining", &Fabric::pipelining, 0, 10},
+    {"chain_pipelining", &Fabric::chain_pipelining, 0, 10, kOptional},
     {"pcie_efficiency", &Fabric::pcie_efficiency, 0.01, 1},
 };
 
