@@ -38,6 +38,10 @@ int RingsOf(const TopologySpec* topology, int ranks);
 std::optional<double> ModelTime(const MeasuredRuns& sweep, const TopologySpec* topology,
                                 double bytes);
 
+// Pipelining loss of chains over that of all-reduces, by the profiles of the topology; without one, of
+// InfiniBand between nodes and of A100 inside one.
+double ChainPipelining(const TopologySpec* topology, int nodes);
+
 // What is expected of a sweep before it is measured: the closed form where there is a topology,
 // else GenericPrior with the line rate that the machine's text prints ("8x400Gbps").
 CurvePrior PriorOf(const MeasuredRuns& sweep, const TopologySpec* topology);

@@ -129,6 +129,13 @@ std::optional<double> ModelTime(const MeasuredRuns& sweep, const TopologySpec* t
   return model->Time(bytes);
 }
 
+double ChainPipelining(const TopologySpec* topology, int nodes) {
+  if (nodes > 1)
+    return LoadFabricProfile(topology == nullptr ? "infiniband" : topology->fabric_profile)
+        .chain_pipelining;
+  return LoadGpuProfile(topology == nullptr ? "a100-sxm4-80gb" : topology->gpu).chain_pipelining;
+}
+
 CurvePrior PriorOf(const MeasuredRuns& sweep, const TopologySpec* topology) {
   if (const auto model = PrepareModel(sweep, topology)) return StructuralPrior(sweep, *model);
   CurvePrior prior = GenericPrior(sweep.nodes);

@@ -8,7 +8,9 @@
 #include <cmath>
 
 #include "model/collectives/measured.h"
+#include "model/collectives/network.h"
 #include "model/cost/measured_collectives.h"
+#include "model/topo/summary.h"
 
 namespace orrery {
 namespace {
@@ -20,6 +22,7 @@ constexpr std::pair<const char*, SweepHoldout> kHoldoutNames[] = {
     {"point", SweepHoldout::kPoint},
     {"collective", SweepHoldout::kCollective},
     {"ranks", SweepHoldout::kRanks},
+    {"nodes", SweepHoldout::kNodes},
     {"four-points", SweepHoldout::kFourPoints}};
 
 HeldOutSweep Predicted(const MeasuredRuns& sweep, const std::string& from,
@@ -77,7 +80,8 @@ void FromOtherCollectives(const MeasuredRuns& sweep, const std::vector<MeasuredR
     const SweepCurve curve = FitCurve(other.points, PriorOf(other, topology)).curve;
     out->push_back(
         Predicted(sweep, fmt::format(" from {}", other.collective),
-                  ForCollective(curve, other.collective, sweep.collective, sweep.ranks)));
+                  ForCollective(curve, other.collective, sweep.collective, sweep.ranks,
+                                ChainPipelining(topology, sweep.nodes))));
   }
 }
 
@@ -101,6 +105,38 @@ std::optional<HeldOutSweep> FromOtherRanks(const MeasuredRuns& sweep,
   form.residuals = ResidualsNear(form, others, sweep.ranks);
   return Predicted(sweep, fmt::format(" from {} other numbers of ranks", others.size()),
                    form.CurveOf(sweep.ranks, RingsOf(topology, sweep.ranks)));
+}
+
+GroupCurve GroupOf(const MeasuredRuns& runs, const TopologySpec* topology) {
+  GroupCurve group;
+  group.collective = runs.collective;
+  group.algorithm = runs.algorithm;
+  group.ranks = runs.ranks;
+  group.nodes = runs.nodes;
+  group.curve = FitCurve(runs.points, PriorOf(runs, topology)).curve;
+  group.least_bytes = runs.points.front().bytes;
+  group.most_bytes = runs.points.back().bytes;
+  return group;
+}
+
+// By the rules of the twin itself, among all sweeps of the machine on other numbers of nodes.
+void FromOtherNodes(const MeasuredRuns& sweep, const std::vector<MeasuredRuns>& sweeps,
+                    const TopologySpec* topology, std::vector<HeldOutSweep>* out) {
+  const auto collective = CollectiveNamed(sweep.collective);
+  if (topology == nullptr || !collective || sweep.nodes < 2 || sweep.ranks % sweep.nodes != 0) return;
+  auto others = std::make_shared<MeasuredCollectives>();
+  for (const MeasuredRuns& other : sweeps) {
+    if (other.machine == sweep.machine && other.nodes != sweep.nodes && other.nodes > 1)
+      others->groups.push_back(GroupOf(other, topology));
+  }
+  const ClusterSummary cluster = Summarise(*topology, sweep.nodes, sweep.ranks_per_node());
+  FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
+  fabric.measured = others;
+  const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu), fabric,
+                                      GroupShape{sweep.ranks, sweep.ranks_per_node(), 1});
+  const auto found = FindMeasuredTime(*collective, network, sweep.algorithm);
+  if (found == nullptr) return;
+  out->push_back(Predicted(sweep, " from " + found->origin, found->curve));
 }
 
 std::string Cells(const BandErrors& errors) {
@@ -142,6 +178,8 @@ std::string WhatIsLeftOut(SweepHoldout holdout) {
       return "a sweep left out, predicted from another collective of the same algorithm there";
     case SweepHoldout::kRanks:
       return "a sweep left out, predicted from other numbers of ranks of that node";
+    case SweepHoldout::kNodes:
+      return "a number of nodes left out, predicted from others of that machine";
     case SweepHoldout::kFourPoints:
       return "all sizes left out but 8 B, 128 KiB, 2 MiB and 64 MiB";
   }
@@ -166,6 +204,9 @@ std::vector<HeldOutSweep> HoldOut(SweepHoldout holdout, const std::vector<Measur
         break;
       case SweepHoldout::kRanks:
         one = FromOtherRanks(sweep, sweeps, topologies);
+        break;
+      case SweepHoldout::kNodes:
+        FromOtherNodes(sweep, sweeps, topology, &out);
         break;
       case SweepHoldout::kFourPoints:
         one = FromFourPoints(sweep, topology);

@@ -15,6 +15,7 @@ enum class SweepHoldout {
   kPoint,       // one size of the sweep
   kCollective,  // the sweep, from another collective of the same algorithm on the machine
   kRanks,       // the sweep, from other numbers of ranks of the node
+  kNodes,       // the sweep, from other numbers of nodes of the machine (needs its topology)
   kFourPoints,  // all of the sweep but 8 B, 128 KiB, 2 MiB and 64 MiB
 };
 SweepHoldout ParseSweepHoldout(const std::string& text);  // throws InputError

@@ -55,7 +55,7 @@ CalibrateFlags::CalibrateFlags()
   set.Switch(&in_place, "--in-place", "write into calib/profiles instead");
   set.Value(&holdout, "--holdout", "WHAT",
             "what is left out to measure the error: none, model, topology or source; of sweeps "
-            "point, collective, ranks, four-points, or none (nothing measured)");
+            "point, collective, ranks, nodes, four-points, or none (nothing measured)");
   set.Group("Runs and kernels");
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);

@@ -7,41 +7,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/collectives/measured_nodes.h"
 #include "model/cost/measured_collectives.h"
 
 namespace orrery {
 namespace {
 
 constexpr double kProbeBytes = 64.0 * 1024 * 1024;  // where algorithms are told apart
-// Pipelining losses in units of sqrt(hop / bandwidth): fourteen published sweeps.
-constexpr double kAllReduceLoss = 2.1, kChainLoss = 0.9;
-
-std::optional<Collective> CollectiveOf(const std::string& name) {
-  for (int i = 0; i < kCollectives; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (name == Name(collective)) return collective;
-  }
-  if (name == "reduce") return Collective::kBroadcast;  // the same chain, backwards
-  return std::nullopt;
-}
-
-// The algorithm that the closed form prefers for large messages.
-std::string LikelyAlgorithm(Collective collective, const Network& network) {
-  std::string best;
-  double least = INFINITY;
-  for (const Algorithm& algorithm : Algorithms()) {
-    if (!algorithm.chosen_by_default) continue;
-    const std::optional<AlgorithmCost> cost = algorithm.cost(collective, network);
-    if (!cost) continue;
-    const double time = cost->bandwidth.At(kProbeBytes, std::sqrt(kProbeBytes));
-    if (time < least) least = time, best = algorithm.name;
-  }
-  return best;
-}
 
 std::string AlgorithmOf(const GroupCurve& group, const Network& network) {
   if (!group.algorithm.empty()) return group.algorithm;
-  const auto collective = CollectiveOf(group.collective);
+  const auto collective = CollectiveNamed(group.collective);
   return collective ? LikelyAlgorithm(*collective, network) : "";
 }
 
@@ -80,7 +56,8 @@ std::optional<MeasuredTime> OfOtherCollective(Collective collective, const Netwo
     if (away < nearest) nearest = away, best = &group;
   }
   if (best == nullptr) return std::nullopt;
-  return MeasuredTime{ForCollective(best->curve, best->collective, Name(collective), ranks),
+  return MeasuredTime{ForCollective(best->curve, best->collective, Name(collective), ranks,
+                                    network.chain_pipelining),
                       MeasuredRule::kOtherCollective, OriginOf(*best)};
 }
 
@@ -120,23 +97,46 @@ std::optional<MeasuredTime> OfOtherRanks(Collective collective, const Network& n
   const int ranks = network.shape.ranks;
   SweepCurve curve = form.form.CurveOf(ranks, network.rings);
   curve.residuals = BetweenRanks(*network.sweeps, ranks, network.rings);
-  return MeasuredTime{ForCollective(curve, "all_reduce", Name(collective), ranks),
+  return MeasuredTime{ForCollective(curve, "all_reduce", Name(collective), ranks,
+                                    network.chain_pipelining),
                       MeasuredRule::kOtherRanks,
                       OriginOf("all_reduce", fmt::format("{}", fmt::join(form.ranks, ", ")), 1)};
 }
 
 }  // namespace
 
+std::optional<Collective> CollectiveNamed(const std::string& name) {
+  for (int i = 0; i < kCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (name == Name(collective)) return collective;
+  }
+  if (name == "reduce") return Collective::kBroadcast;  // the same chain, backwards
+  return std::nullopt;
+}
+
+std::string LikelyAlgorithm(Collective collective, const Network& network) {
+  std::string best;
+  double least = INFINITY;
+  for (const Algorithm& algorithm : Algorithms()) {
+    if (!IsCandidate(algorithm, "", network.use)) continue;
+    const std::optional<AlgorithmCost> cost = algorithm.cost(collective, network);
+    if (!cost) continue;
+    const double time = cost->bandwidth.At(kProbeBytes, std::sqrt(kProbeBytes));
+    if (time < least) least = time, best = algorithm.name;
+  }
+  return best;
+}
+
 double WireFactor(const std::string& collective, int ranks) {
-  const auto known = CollectiveOf(collective);
+  const auto known = CollectiveNamed(collective);
   return known ? WireFactor(*known, ranks) : 0.0;
 }
 
 SweepCurve ForCollective(const SweepCurve& curve, const std::string& from, const std::string& to,
-                         int ranks) {
+                         int ranks, double chain_pipelining) {
   SweepCurve other = curve.ForVolume(WireFactor(to, ranks) / WireFactor(from, ranks));
-  const auto loss = [](const std::string& name) {
-    return name == "all_reduce" ? kAllReduceLoss : kChainLoss;
+  const auto loss = [&](const std::string& name) {
+    return name == "all_reduce" ? 1.0 : chain_pipelining;
   };
   other.per_root_byte *= loss(to) / loss(from);
   return other;
@@ -146,11 +146,12 @@ std::shared_ptr<const MeasuredTime> FindMeasuredTime(Collective collective, cons
                                                      const std::string& algorithm) {
   if (network.sweeps == nullptr || network.shape.ranks < 2) return nullptr;
   const bool crosses = network.shape.nodes() > 1;
+  if (collective == Collective::kSendRecv) return OfMessages(network);
   if (crosses && network.shape.sharing > 1) return nullptr;
   std::optional<MeasuredTime> found = OfSameGroup(Name(collective), network, algorithm);
   if (!found) found = OfOtherCollective(collective, network, algorithm);
   if (!found) found = OfOtherRanks(collective, network, algorithm);
-  if (!found) return nullptr;
+  if (!found) return OfOtherNodes(collective, network, algorithm);
   const double share = crosses ? network.use.nic : network.use.scaleup;
   if (share != 1) found->curve = found->curve.AtShare(share);
   return std::make_shared<const MeasuredTime>(std::move(*found));
@@ -164,6 +165,8 @@ const char* Words(MeasuredRule rule) {
       return "by wire volume";
     case MeasuredRule::kOtherRanks:
       return "by ranks";
+    case MeasuredRule::kOtherNodes:
+      return "by nodes";
   }
   return "";
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/cost/measured_collectives.h"
+
 namespace orrery {
 namespace {
 
@@ -38,6 +40,22 @@ double LargeRingFactor(const ClusterSummary& cluster, const FabricProfile& fabri
   return factor;
 }
 
+std::map<std::pair<int, int>, std::shared_ptr<const Network>> SweptGroups(
+    const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric) {
+  FabricProfile plain = fabric;
+  plain.measured = nullptr;
+  std::map<std::pair<int, int>, std::shared_ptr<const Network>> groups;
+  for (const GroupCurve& curve : fabric.measured->groups) {
+    const int per_node = curve.ranks / curve.nodes;
+    if (curve.ranks % curve.nodes != 0 || per_node > cluster.gpus_per_node) continue;
+    auto& group = groups[{curve.ranks, curve.nodes}];
+    if (group) continue;
+    group = std::make_shared<const Network>(
+        ViewNetwork(cluster, gpu, plain, GroupShape{curve.ranks, per_node, 1}));
+  }
+  return groups;
+}
+
 }  // namespace
 
 GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
@@ -70,6 +88,9 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
+  view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
+  view.nics = cluster.nics_per_node;
+  if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) {
     const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);
     view.inter_ring =

@@ -6,7 +6,10 @@
 // data-parallel groups side by side).
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "model/cost/profile.h"
 #include "model/topo/summary.h"
@@ -49,8 +52,12 @@ struct Network {
   double low_latency_bandwidth = 1.0;
   double low_latency_hop = 1.0;
   double pipelining = 0.0;
+  double chain_pipelining = 1.0;  // of chains, over that of an all-reduce
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
   std::shared_ptr<const MeasuredCollectives> sweeps;  // of this machine; null: none
+  // Whole groups of that machine that sweeps ran on, as class constants see them: by ranks, nodes.
+  std::map<std::pair<int, int>, std::shared_ptr<const Network>> swept;
+  int nics = 1;      // of a node
   int rings = 1;     // that the links among the ranks of one node hold; 0: none
   BandwidthUse use;  // what the rates above were multiplied with
 };

@@ -70,7 +70,7 @@ struct GpuProfile {
   double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
   double pipelining = 0;      // inside a node: loss = pipelining x sqrt(hop x S / B)
-  double chain_pipelining = 0;  // the same, chains (broadcast, reduce); 0: as pipelining
+  double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   BytesPerSecond local_copy;  // one rank's own pass over the data in a ring; 0: not visible
   // Measured kernels, by precision: where there is one, it counts, and not the formulas above.
   std::array<KernelTable, kPrecisions> kernels;
@@ -101,7 +101,7 @@ struct FabricProfile {
   double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
   double low_latency_hop = 0;
   double pipelining = 0;       // between nodes: loss = pipelining x sqrt(hop x S / B)
-  double chain_pipelining = 0;  // the same, chains (broadcast, reduce); 0: as pipelining
+  double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   double pcie_efficiency = 0;  // bus bandwidth over the PCIe rate when no scale-up link exists
   // Sweeps of the machine itself, where there are some: they replace the constants above and those
   // of the chip for the groups that they know. Null: none. Not part of the file.

@@ -45,6 +45,10 @@ struct Twin {
                         const BandwidthUse& use = {}) const {
     return Prepare(collective, ViewNetwork(cluster, gpu, fabric, {ranks, per_node, sharing}, use));
   }
+  // All ranks of all nodes.
+  Network Whole() const {
+    return ViewNetwork(cluster, gpu, fabric, {8 * static_cast<int>(cluster.nodes), 8, 1});
+  }
   ClusterSummary cluster;
   GpuProfile gpu;
   FabricProfile fabric;
@@ -97,6 +101,76 @@ TEST(MeasuredTwin, SharedNicsAndOtherNodesKeepTheClosedForm) {
             without.Of(Collective::kAllReduce, 2, 1, 8).Time(1e9));
   EXPECT_EQ(with.Of(Collective::kAllReduce, 32, 8).Time(1e9),
             without.Of(Collective::kAllReduce, 32, 8).Time(1e9));
+}
+
+// A machine that takes 1.3 times as long as class constants say, on 2, 4 and 16 nodes.
+std::shared_ptr<const MeasuredCollectives> SlowerThanItsClass(const char* algorithm) {
+  std::vector<MeasuredRuns> runs;
+  for (const int nodes : {2, 4, 16}) {
+    const Twin twin("together-b200", nodes, 8, nullptr);
+    for (const Collective collective : {Collective::kAllReduce, Collective::kSendRecv}) {
+      const bool message = collective == Collective::kSendRecv;
+      const PreparedCollective model =
+          Prepare(collective, ViewNetwork(twin.cluster, twin.gpu, twin.fabric, {8 * nodes, 8, 1}),
+                  message ? "" : algorithm);
+      MeasuredRuns one = MadeRuns(Name(collective), 8 * nodes, nodes, PointsOf(KnownCurve(), 0, 1));
+      for (SweepPoint& point : one.points) point.seconds = 1.3 * model.Time(point.bytes);
+      if (!message) one.algorithm = algorithm;
+      runs.push_back(one);
+    }
+  }
+  return Measured(runs, "together-b200");
+}
+
+TEST(MeasuredTwin, OtherNumbersOfNodesByTheClosedForm) {
+  const auto measured = SlowerThanItsClass("ring");
+  for (const int nodes : {3, 8, 32}) {
+    const Twin with("together-b200", nodes, 8, measured), without("together-b200", nodes, 8, nullptr);
+    for (const double bytes : {1e4, 1e6, 1e8, 4e9}) {
+      const auto ratio = [&](Collective collective, int ranks, int per_node, int sharing) {
+        const auto time = [&](const Twin& twin) {
+          return Prepare(collective,
+                         ViewNetwork(twin.cluster, twin.gpu, twin.fabric, {ranks, per_node, sharing}),
+                         collective == Collective::kSendRecv ? "" : "ring")
+              .Time(bytes);
+        };
+        return time(with) / time(without);
+      };
+      EXPECT_NEAR(ratio(Collective::kAllReduce, 8 * nodes, 8, 1), 1.3, 0.08) << nodes << " " << bytes;
+      EXPECT_NEAR(ratio(Collective::kAllGather, 8 * nodes, 8, 1), 1.3, 0.08) << nodes << " " << bytes;
+      // Groups side by side share their node's NICs.
+      EXPECT_EQ(ratio(Collective::kAllReduce, nodes, 1, 8), 1.0);
+    }
+  }
+  EXPECT_EQ(Prepare(Collective::kAllReduce, Twin("together-b200", 8, 8, measured).Whole(), "ring").Choice(1e9),
+            "ring (by nodes)");
+}
+
+TEST(MeasuredTwin, MessagesBetweenStagesFollowSendrecv) {
+  const auto measured = SlowerThanItsClass("ring");
+  const Twin with("together-b200", 8, 8, measured), without("together-b200", 8, 8, nullptr);
+  for (const double bytes : {1e5, 1e7, 1e9}) {
+    // Each of eight pipelines has a NIC of its own.
+    EXPECT_NEAR(with.Of(Collective::kSendRecv, 4, 1, 8).Time(bytes) /
+                    without.Of(Collective::kSendRecv, 4, 1, 8).Time(bytes),
+                1.3, 0.08);
+    // Within a node nothing was measured.
+    EXPECT_EQ(with.Of(Collective::kSendRecv, 4, 4).Time(bytes),
+              without.Of(Collective::kSendRecv, 4, 4).Time(bytes));
+  }
+  const BandwidthUse half{1, 0.5};
+  EXPECT_NEAR(with.Of(Collective::kSendRecv, 4, 1, 8, half).Time(1e9) /
+                  with.Of(Collective::kSendRecv, 4, 1, 8).Time(1e9),
+              2, 0.05);
+}
+
+TEST(MeasuredTwin, AnAlgorithmThatNobodyNamesStaysOnItsNodes) {
+  const auto unnamed = std::make_shared<MeasuredCollectives>(*SlowerThanItsClass("ring"));
+  for (GroupCurve& group : unnamed->groups) group.algorithm.clear();
+  std::erase_if(unnamed->groups, [](const GroupCurve& group) { return group.nodes > 2; });
+  const Twin with("together-b200", 8, 8, unnamed), without("together-b200", 8, 8, nullptr);
+  EXPECT_EQ(with.Of(Collective::kAllReduce, 64, 8).Time(1e9),
+            without.Of(Collective::kAllReduce, 64, 8).Time(1e9));
 }
 
 TEST(MeasuredTwin, SimulationAloneTakesTheMeasuredTime) {
