@@ -7,6 +7,7 @@
 #include "model/cost/closed_form.h"
 #include "model/cost/layer_factors.h"
 #include "model/input/diagnostics.h"
+#include "model/ir/hazards.h"
 #include "model/sim/executor.h"
 #include "model/topo/cluster.h"
 
@@ -14,14 +15,6 @@ namespace orrery {
 namespace {
 
 constexpr double kMostOps = 2e7;  // of one stage: the unfolded program stays below a gigabyte
-
-double OpsOf(const ir::Program& program) {
-  double ops = 0;
-  for (const ir::Call& call : ir::Expand(program.schedule)) {
-    ops += static_cast<double>(program.blocks[static_cast<std::size_t>(call.block)].ops.size());
-  }
-  return ops;
-}
 
 sim::StepOptions Options(const ir::Plan& plan, const CaseRow& row, const CostSetting& setting) {
   sim::StepOptions options;
@@ -46,7 +39,7 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
   if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
   const ir::Plan& plan = std::get<ir::Plan>(lowered);
   for (const ir::Program& program : plan.programs) {
-    if (OpsOf(program) > kMostOps) return Refusal{"too many ops to simulate", "use --engine closed"};
+    if (ir::ScheduledOps(program) > kMostOps) return Refusal{"too many ops to simulate", "use --engine closed"};
   }
   try {
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);

@@ -145,26 +145,12 @@ std::string NcclTable(const BenchSimulation& simulation, const BenchResult& resu
       "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place     "
       "                  in-place\n",
       "", "", "", "", "");
-  for (const bool units : {false, true}) {
-    text += units ? fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "(B)", "(elements)", "",
-                                "", "")
-                  : fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type",
-                                "redop", "root");
-    for (int side = 0; side < 2; ++side) {
-      text += units
-                  ? fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "")
-                  : fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "time", "algbw", "busbw", "#wrong");
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
+  text += ColumnTitles(false);
   double sum = 0;
   for (const BenchRow& row : result.rows) {
     const double busbw = result.busbw(row, simulation.ranks());
     sum += busbw;
-    text += fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size.bytes, row.size.count,
-                        result.sweep.type.name, ReductionOf(result.sweep.collective),
-                        RootOf(result.sweep.collective));
+    text += RowStart(result.sweep, row.size, ReductionOf(result.sweep.collective));
     // The model knows no difference between the two.
     for (int side = 0; side < 2; ++side) {
       text += fmt::format("  {}  {}  {}     N/A", FloatText(row.us(), 7), FloatText(row.algbw(), 6),
@@ -258,6 +244,32 @@ Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const
 }
 
 }  // namespace
+
+std::string ColumnTitles(bool predicted) {
+  std::string text;
+  for (const bool units : {false, true}) {
+    text += units ? fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "(B)", "(elements)", "",
+                                "", "")
+                  : fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type",
+                                "redop", "root");
+    for (int side = 0; side < 2; ++side) {
+      text += units
+                  ? fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "")
+                  : fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "time", "algbw", "busbw", "#wrong");
+    }
+    if (predicted)
+      text += units ? fmt::format("  {:>9}  {:>9}", "(us)", "(%)")
+                    : fmt::format("  {:>9}  {:>9}", "predicted", "deviation");
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string RowStart(const Sweep& sweep, const FittedSize& size, const std::string& redop) {
+  return fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", size.bytes, size.count, sweep.type.name,
+                     redop, RootOf(sweep.collective));
+}
 
 std::string FloatText(double value, int width) {
   int digits = 0;  // before the point

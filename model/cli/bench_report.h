@@ -41,6 +41,10 @@ struct BenchResult {
 std::string BenchText(const BenchSimulation& simulation, const BenchResult& result);
 nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchResult& result);
 
+// The two lines of column titles from "size" on, and the columns before the times of a row.
+std::string ColumnTitles(bool predicted);
+std::string RowStart(const Sweep& sweep, const FittedSize& size, const std::string& redop);
+
 // A number in `width` characters as nccl-tests writes it: two decimals, fewer when it is large.
 std::string FloatText(double value, int width);
 

@@ -16,6 +16,7 @@
 #include "model/cli/scenario_file.h"
 #include "model/cost/closed_form.h"
 #include "model/cost/layer_factors.h"
+#include "model/ir/hazards.h"
 #include "model/lower/lower.h"
 #include "model/report/names.h"
 #include "model/report/simulate_report.h"
@@ -44,23 +45,11 @@ net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
   return backend;
 }
 
-// Ops that a schedule issues, at most; nothing is unfolded for it.
-double OpsOf(const ir::Program& program, const std::vector<ir::Item>& items) {
-  double ops = 0;
-  for (const ir::Item& item : items) {
-    ops +=
-        item.block >= 0
-            ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
-            : item.count * OpsOf(program, item.body);
-  }
-  return ops;
-}
-
 // Of the stage with most.
 double MostOps(const ir::Plan& plan) {
   double most = 0;
   for (const ir::Program& program : plan.programs)
-    most = std::max(most, OpsOf(program, program.schedule));
+    most = std::max(most, ir::ScheduledOps(program));
   return most;
 }
 

@@ -127,4 +127,19 @@ std::vector<Instance> Unfold(const Plan& plan, const Program& program, const Lay
   return Unfolder(plan, program, layout).Run();
 }
 
+namespace {
+
+double OpsOfItems(const Program& program, const std::vector<Item>& items) {
+  double ops = 0;
+  for (const Item& item : items) {
+    ops += item.block >= 0 ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
+                           : item.count * OpsOfItems(program, item.body);
+  }
+  return ops;
+}
+
+}  // namespace
+
+double ScheduledOps(const Program& program) { return OpsOfItems(program, program.schedule); }
+
 }  // namespace orrery::ir

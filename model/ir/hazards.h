@@ -17,4 +17,7 @@ struct Instance {
 // Instances in issue order; ops whose `when` flag the call lacks are left out.
 std::vector<Instance> Unfold(const Plan& plan, const Program& program, const Layout& layout);
 
+// Ops that the schedule issues, at most; nothing is unfolded for it.
+double ScheduledOps(const Program& program);
+
 }  // namespace orrery::ir

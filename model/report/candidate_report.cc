@@ -104,6 +104,8 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
   std::string text = JobHeader(job);
   text +=
       fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  if (candidate.memory && !candidate.memory->fits)
+    text += Line("DOES NOT FIT", "it would fail for lack of memory (below); the times are as if it had enough");
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
   text += Breakdown(step ? candidate.time : prediction.micro_step);

@@ -13,6 +13,7 @@
 #include "model/cost/closed_form.h"
 #include "model/cost/layer_factors.h"
 #include "model/input/check.h"
+#include "model/ir/hazards.h"
 #include "model/lower/lower.h"
 #include "model/search/account.h"
 
@@ -26,17 +27,6 @@ constexpr double kSameTime = 1e-6;
 // 0.14 us of one core each.
 constexpr double kOpsPerUnfolded = 2;
 constexpr double kOpsPerRoute = 20;
-
-double OpsOf(const ir::Program& program, const std::vector<ir::Item>& items) {
-  double ops = 0;
-  for (const ir::Item& item : items) {
-    ops +=
-        item.block >= 0
-            ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
-            : item.count * OpsOf(program, item.body);
-  }
-  return ops;
-}
 
 // Replicas of the data do the same at the same time.
 sim::AxisMask Replicas(const ir::Mesh& mesh) {
@@ -58,7 +48,7 @@ double EffortOf(const ir::Plan& plan) {
   }
   const double per_stage = executed / static_cast<double>(plan.programs.size());
   double ops = 0;
-  for (const ir::Program& program : plan.programs) ops += OpsOf(program, program.schedule);
+  for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
   return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute *
                                                    static_cast<double>(plan.mesh.ranks()) *
                                                    static_cast<double>(plan.groups.size());

@@ -73,6 +73,17 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   if (!refusal.empty()) throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
 }
 
+// "tp 3 does not divide", "tp 8 x pp 3 do not divide": what the user fixed of the degrees.
+std::string FixedDegrees(const FixedAxes& fixed) {
+  std::string text;
+  int count = 0;
+  for (const auto& [name, value] : {std::pair{"tp", fixed.tp}, {"pp", fixed.pp}, {"dp", fixed.dp}, {"dp-outer", fixed.dp_outer}}) {
+    if (!value) continue;
+    text += fmt::format("{}{} {}", count++ > 0 ? " x " : "", name, *value);
+  }
+  return text + (count == 1 ? " does not divide" : " do not divide");
+}
+
 void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
   if (gpu.Peak(request.work.precision).value > 0) return;
   std::string wrong, right;
@@ -121,8 +132,8 @@ void Runner::MakeJobs() {
     const Setting& setting = *settings_[i];
     const std::vector<Job> degrees = space.Degrees(setting.cluster.ranks(), setting.cluster.gpus_per_node);
     if (degrees.empty()) {
-      throw InputError(fmt::format("the fixed degrees do not divide the {} GPUs of {} nodes", setting.cluster.ranks(),
-                                   setting.nodes),
+      throw InputError(fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),
+                                   setting.cluster.ranks(), setting.nodes, setting.nodes == 1 ? "" : "s"),
                        "tp x pp x dp must be the number of GPUs");
     }
     for (const Job& degree : degrees) {

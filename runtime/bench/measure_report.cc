@@ -31,25 +31,8 @@ std::string SideText(const Measuring& what, const MeasuredRow& row, const SideTi
 }
 
 std::string TitleLines(const Measuring& what) {
-  const bool predicts = !what.topology.empty();
-  std::string text = fmt::format("#{:55}{:>20}{:>33}\n", "", "out-of-place", "in-place");
-  for (const bool units : {false, true}) {
-    text += units ? fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "(B)", "(elements)", "",
-                                "", "")
-                  : fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type",
-                                "redop", "root");
-    for (int side = 0; side < 2; ++side) {
-      text += units
-                  ? fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "")
-                  : fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "time", "algbw", "busbw", "#wrong");
-    }
-    if (predicts)
-      text += units ? fmt::format("  {:>9}  {:>9}", "(us)", "(%)")
-                    : fmt::format("  {:>9}  {:>9}", "predicted", "deviation");
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
-  return text;
+  return fmt::format("#{:55}{:>20}{:>33}\n", "", "out-of-place", "in-place") +
+         cli::ColumnTitles(!what.topology.empty());
 }
 
 Json SideJson(const Measuring& what, const MeasuredRow& row, const SideTime& side) {
@@ -92,9 +75,7 @@ std::string HeadingText(const Measuring& what, const std::vector<MeasuredRank>& 
 }
 
 std::string RowText(const Measuring& what, const MeasuredRow& row) {
-  std::string text =
-      fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.size.bytes, row.size.count,
-                  what.sweep.type.name, what.redop(), cli::RootOf(what.sweep.collective));
+  std::string text = cli::RowStart(what.sweep, row.size, what.redop());
   text += SideText(what, row, row.time.out_of_place) + SideText(what, row, row.time.in_place);
   if (row.predicted_us)
     text += fmt::format("  {}  {:>+9.1f}", cli::FloatText(*row.predicted_us, 9), 100 * row.error());
