@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "calib/sweeps/sibling.h"
+
 namespace orrery {
 namespace {
 
@@ -16,15 +18,23 @@ bool OfOneNodeRing(const MeasuredRuns& runs, const TopologySpec* topology) {
          AlgorithmOf(runs, topology) == "ring";
 }
 
-FittedGroup FitGroup(const MeasuredRuns& runs, const TopologySpec* topology) {
+FittedGroup FitGroup(const MeasuredRuns& runs, const std::vector<MeasuredRuns>& all,
+                     const MachineTopologies& topologies) {
   FittedGroup group;
   group.runs = runs;
-  const CurvePrior prior = PriorOf(runs, topology);
+  const CurvePrior prior = PriorOf(runs, topologies.Find(runs.machine));
   group.protocols = ChooseProtocols(runs.points, prior);
   const CurveOptions options{group.protocols, true};
   group.fit = FitCurve(runs.points, prior, options);
   if (runs.points.size() >= kLeastForLeftOut)
     group.left_out = LeavePointsOut(runs.points, prior, options);
+  const auto base = CurveOfSiblings(runs, all, topologies);
+  if (!base || group.left_out.empty()) return group;
+  std::vector<double> on_base = LeavePointsOutOnBase(runs.points, *base);
+  if (!IsBetter(group.left_out, on_base)) return group;
+  group.fit = FitOnBase(runs.points, *base);
+  group.left_out = std::move(on_base);
+  group.protocols = 1;
   return group;
 }
 
@@ -74,13 +84,14 @@ std::vector<MeasuredRuns> PoolSweeps(const std::vector<MeasuredRuns>& sweeps) {
 std::vector<FittedMachine> FitMachines(const std::vector<MeasuredRuns>& sweeps,
                                        const MachineTopologies& topologies) {
   std::vector<FittedMachine> machines;
-  for (const MeasuredRuns& runs : PoolSweeps(sweeps)) {
+  const std::vector<MeasuredRuns> pooled = PoolSweeps(sweeps);
+  for (const MeasuredRuns& runs : pooled) {
     auto machine = std::ranges::find(machines, runs.machine, &FittedMachine::machine);
     if (machine == machines.end()) {
       machines.push_back({runs.machine, topologies.Find(runs.machine), {}, {}, {}, {}});
       machine = machines.end() - 1;
     }
-    machine->groups.push_back(FitGroup(runs, machine->topology));
+    machine->groups.push_back(FitGroup(runs, pooled, topologies));
   }
   for (FittedMachine& machine : machines) FitOverRanks(&machine);
   return machines;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "calib/sweeps/sibling.h"
 #include "model/collectives/measured.h"
 #include "model/collectives/network.h"
 #include "model/cost/measured_collectives.h"
@@ -45,10 +46,16 @@ std::optional<HeldOutSweep> WithoutMeasurement(const MeasuredRuns& sweep,
 }
 
 std::optional<HeldOutSweep> WithoutEachPoint(const MeasuredRuns& sweep,
-                                             const TopologySpec* topology) {
+                                             const std::vector<MeasuredRuns>& sweeps,
+                                             const MachineTopologies& topologies) {
   if (sweep.points.front().bytes == sweep.points.back().bytes) return std::nullopt;
   HeldOutSweep out{sweep.name, sweep.nodes, {}};
-  const std::vector<double> errors = LeavePointsOut(sweep.points, PriorOf(sweep, topology), {});
+  std::vector<double> errors =
+      LeavePointsOut(sweep.points, PriorOf(sweep, topologies.Find(sweep.machine)), {});
+  if (const auto base = CurveOfSiblings(sweep, sweeps, topologies)) {
+    const std::vector<double> on_base = LeavePointsOutOnBase(sweep.points, *base);
+    if (IsBetter(errors, on_base)) errors = on_base, out.name += " with other ranks";
+  }
   for (std::size_t i = 0; i < errors.size(); ++i)
     out.points.push_back({sweep.points[i].bytes, errors[i]});
   return out;
@@ -88,23 +95,9 @@ void FromOtherCollectives(const MeasuredRuns& sweep, const std::vector<MeasuredR
 std::optional<HeldOutSweep> FromOtherRanks(const MeasuredRuns& sweep,
                                            const std::vector<MeasuredRuns>& sweeps,
                                            const MachineTopologies& topologies) {
-  const TopologySpec* topology = topologies.Find(sweep.machine);
-  const auto fits = [&](const MeasuredRuns& one) {
-    return one.collective == "all_reduce" && one.nodes == 1 && one.ranks > 1 &&
-           one.machine == sweep.machine && RingsOf(topology, one.ranks) > 0 &&
-           AlgorithmOf(one, topology) == "ring";
-  };
-  if (!fits(sweep)) return std::nullopt;
-  std::vector<NodeSweep> others;
-  for (const MeasuredRuns& other : sweeps) {
-    if (fits(other) && other.ranks != sweep.ranks)
-      others.push_back({other.ranks, RingsOf(topology, other.ranks), other.points});
-  }
-  if (others.empty()) return std::nullopt;
-  NodeRingForm form = FitNodeForm(others).form;
-  form.residuals = ResidualsNear(form, others, sweep.ranks);
-  return Predicted(sweep, fmt::format(" from {} other numbers of ranks", others.size()),
-                   form.CurveOf(sweep.ranks, RingsOf(topology, sweep.ranks)));
+  const auto curve = CurveOfSiblings(sweep, sweeps, topologies);
+  if (!curve) return std::nullopt;
+  return Predicted(sweep, " from other numbers of ranks", *curve);
 }
 
 GroupCurve GroupOf(const MeasuredRuns& runs, const TopologySpec* topology) {
@@ -119,15 +112,26 @@ GroupCurve GroupOf(const MeasuredRuns& runs, const TopologySpec* topology) {
   return group;
 }
 
+// Of sweeps over several nodes, in their order.
+std::vector<GroupCurve> FitGroups(const std::vector<MeasuredRuns>& sweeps,
+                                  const MachineTopologies& topologies) {
+  std::vector<GroupCurve> groups;
+  for (const MeasuredRuns& sweep : sweeps)
+    groups.push_back(sweep.nodes > 1 ? GroupOf(sweep, topologies.Find(sweep.machine)) : GroupCurve{});
+  return groups;
+}
+
 // By the rules of the twin itself, among all sweeps of the machine on other numbers of nodes.
 void FromOtherNodes(const MeasuredRuns& sweep, const std::vector<MeasuredRuns>& sweeps,
-                    const TopologySpec* topology, std::vector<HeldOutSweep>* out) {
+                    const std::vector<GroupCurve>& fitted, const TopologySpec* topology,
+                    std::vector<HeldOutSweep>* out) {
   const auto collective = CollectiveNamed(sweep.collective);
   if (topology == nullptr || !collective || sweep.nodes < 2 || sweep.ranks % sweep.nodes != 0) return;
   auto others = std::make_shared<MeasuredCollectives>();
-  for (const MeasuredRuns& other : sweeps) {
+  for (std::size_t i = 0; i < sweeps.size(); ++i) {
+    const MeasuredRuns& other = sweeps[i];
     if (other.machine == sweep.machine && other.nodes != sweep.nodes && other.nodes > 1)
-      others->groups.push_back(GroupOf(other, topology));
+      others->groups.push_back(fitted[i]);
   }
   const ClusterSummary cluster = Summarise(*topology, sweep.nodes, sweep.ranks_per_node());
   FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
@@ -189,6 +193,8 @@ std::string WhatIsLeftOut(SweepHoldout holdout) {
 std::vector<HeldOutSweep> HoldOut(SweepHoldout holdout, const std::vector<MeasuredRuns>& sweeps,
                                   const MachineTopologies& topologies) {
   std::vector<HeldOutSweep> out;
+  std::vector<GroupCurve> fitted;
+  if (holdout == SweepHoldout::kNodes) fitted = FitGroups(sweeps, topologies);
   for (const MeasuredRuns& sweep : sweeps) {
     const TopologySpec* topology = topologies.Find(sweep.machine);
     std::optional<HeldOutSweep> one;
@@ -197,7 +203,7 @@ std::vector<HeldOutSweep> HoldOut(SweepHoldout holdout, const std::vector<Measur
         one = WithoutMeasurement(sweep, topology);
         break;
       case SweepHoldout::kPoint:
-        one = WithoutEachPoint(sweep, topology);
+        one = WithoutEachPoint(sweep, sweeps, topologies);
         break;
       case SweepHoldout::kCollective:
         FromOtherCollectives(sweep, sweeps, topologies, &out);
@@ -206,7 +212,7 @@ std::vector<HeldOutSweep> HoldOut(SweepHoldout holdout, const std::vector<Measur
         one = FromOtherRanks(sweep, sweeps, topologies);
         break;
       case SweepHoldout::kNodes:
-        FromOtherNodes(sweep, sweeps, topology, &out);
+        FromOtherNodes(sweep, sweeps, fitted, topology, &out);
         break;
       case SweepHoldout::kFourPoints:
         one = FromFourPoints(sweep, topology);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "calib/sweeps/fabric_fit.h"
+#include "calib/sweeps/sibling.h"
 #include "calib/sweeps/sweep_holdout.h"
 #include "tests/sweeps/made.h"
 
@@ -27,7 +28,11 @@ const std::vector<std::string> kTopologies = {"A100 single node, NVLink=vtrain-a
                                               "H100-80GB HBM3 (DGX=dgx-h100",
                                               "p4d.24xlarge=aws-p4d",
                                               "p4de.24xlarge=aws-p4de",
-                                              "p5.48xlarge=aws-p5"};
+                                              "p5.48xlarge=aws-p5",
+                                              "H100-80GB HBM3 per node=dgx-h100",
+                                              "B200 per node=together-b200",
+                                              "GH200=olivia-gh200",
+                                              "p3dn=aws-p3dn"};
 
 void ExpectWithin(SweepHoldout holdout, const Bars& bars) {
   if (!std::filesystem::exists(SharedSweeps())) GTEST_SKIP() << SharedSweeps() << " is not here";
@@ -44,8 +49,37 @@ void ExpectWithin(SweepHoldout holdout, const Bars& bars) {
   }
 }
 
-// To 16 MiB: 5.4 % measured; three sweeps of 512 ranks scatter by 5 to 34 %.
-TEST(PublishedSweeps, LeftOutPoints) { ExpectWithin(SweepHoldout::kPoint, {0.03, 0.06, 0.03}); }
+// To 16 MiB: 4.98 % measured; three sweeps of 512 ranks scatter by 5 to 34 % (4.2 without them).
+TEST(PublishedSweeps, LeftOutPoints) { ExpectWithin(SweepHoldout::kPoint, {0.03, 0.05, 0.03}); }
+
+// Five sweeps of one node: steps of one are those of the others.
+TEST(Siblings, GiveASweepItsSteps) {
+  NodeRingForm node;
+  node.offset = 20e-6, node.per_step = 3e-6, node.bandwidth = 230e9, node.copy = 560e9;
+  std::vector<MeasuredRuns> runs;
+  for (const int ranks : {2, 4, 5, 6, 8}) {
+    std::vector<SweepPoint> points = PointsOf(node.CurveOf(ranks, 1), 0.003, static_cast<unsigned>(ranks));
+    // The library changes its protocol at 4 MiB, late: what lies before takes up to 1.5 times as long.
+    for (SweepPoint& point : points)
+      if (point.bytes >= 1 << 20 && point.bytes < 1 << 22) point.seconds *= 1.5;
+    std::erase_if(points, [](const SweepPoint& point) { return point.bytes < 1 << 20; });
+    runs.push_back(MadeRuns("all_reduce", ranks, 1, std::move(points)));
+  }
+  const MachineTopologies topology({"vtrain-a100"});
+  const MeasuredRuns& sweep = runs[2];
+  const auto base = CurveOfSiblings(sweep, runs, topology);
+  ASSERT_TRUE(base.has_value());
+  const auto with = LeavePointsOutOnBase(sweep.points, *base);
+  const auto without = LeavePointsOut(sweep.points, PriorOf(sweep, topology.Find("")), {});
+  EXPECT_TRUE(IsBetter(without, with));
+  // On both sides of the step.
+  EXPECT_LT(std::max(std::abs(with[1]), std::abs(with[2])), 0.05);
+  EXPECT_GT(std::max(std::abs(without[1]), std::abs(without[2])), 0.1);
+  EXPECT_FALSE(IsBetter(with, without));
+  EXPECT_FALSE(CurveOfSiblings(MadeRuns("all_gather", 5, 1, sweep.points), runs, topology));
+  for (const SweepPoint& point : sweep.points)
+    EXPECT_NEAR(FitOnBase(sweep.points, *base).curve.Time(point.bytes) / point.seconds, 1, 0.02);
+}
 TEST(PublishedSweeps, OtherCollectives) {
   ExpectWithin(SweepHoldout::kCollective, {0.05, 0.15, 0.05});
 }
