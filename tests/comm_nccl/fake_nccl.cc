@@ -74,6 +74,10 @@ thread_local std::vector<std::pair<void*, Op>> gathered;
 
 size_t Width(int type) { return type <= 1 ? 1 : type == 8 ? 8 : type == 6 || type == 9 ? 2 : 4; }
 
+void Copy(char* to, const char* from, size_t n) {
+  if (n > 0) std::memcpy(to, from, n);
+}
+
 template <class T>
 void Fold(char* to, const char* from, size_t n, int op) {
   for (size_t i = 0; i < n; ++i) {
@@ -102,13 +106,13 @@ void Perform(const std::vector<Op*>& parts) {
   for (size_t r = 0; r < g; ++r) {
     char* out = parts[r]->out;
     if (a.kind == Kind::kBroadcast)
-      std::memcpy(out, inputs[static_cast<size_t>(a.peer)].data(), bytes);
+      Copy(out, inputs[static_cast<size_t>(a.peer)].data(), bytes);
     if (a.kind == Kind::kAllGather) {
-      for (size_t k = 0; k < g; ++k) std::memcpy(out + k * bytes, inputs[k].data(), bytes);
+      for (size_t k = 0; k < g; ++k) Copy(out + k * bytes, inputs[k].data(), bytes);
     }
     if (a.kind == Kind::kAllReduce || a.kind == Kind::kReduceScatter) {
       const size_t at = a.kind == Kind::kReduceScatter ? r * bytes : 0;
-      std::memcpy(out, inputs[0].data() + at, bytes);
+      Copy(out, inputs[0].data() + at, bytes);
       for (size_t k = 1; k < g; ++k) FoldAny(out, inputs[k].data() + at, a.n, a.type, a.op);
     }
     parts[r]->done = true;
@@ -157,7 +161,7 @@ bool Round() {
   bool moved = Collect(&collectives);
   for (auto& [key, pair] : transfers) {
     if (pair.first == nullptr || pair.second == nullptr) continue;
-    std::memcpy(pair.second->out, pair.first->in, pair.second->n * Width(pair.second->type));
+    Copy(pair.second->out, pair.first->in, pair.second->n * Width(pair.second->type));
     pair.first->done = pair.second->done = moved = true;
   }
   for (auto& [stream, queue] : streams) {
@@ -270,7 +274,7 @@ FakeControls fake_nccl_controls() {
           },
           [](void* to, const void* from, size_t n, void* stream) {
             const std::lock_guard lock(mutex);
-            streams[stream].push_back({{}, {}, {}, [=] { std::memcpy(to, from, n); }});
+            streams[stream].push_back({{}, {}, {}, [=] { Copy(static_cast<char*>(to), static_cast<const char*>(from), n); }});
           }};
 }
 
