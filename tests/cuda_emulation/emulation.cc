@@ -16,7 +16,7 @@
 
 namespace orrery::emulation {
 
-thread_local const Place* current = nullptr;
+constinit thread_local const Place* current = nullptr;
 
 namespace {
 
