@@ -220,6 +220,7 @@ bool MeasureProcess(const BenchJob& job, Outcome* outcome) {
   auto host = cli::ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
   if (host == nullptr) return false;
   const std::unique_ptr<comm::Endpoint> endpoint = cli::OverNccl(job, std::move(host), kSpeaker);
+  if (endpoint == nullptr) return false;
   const auto report = [&](const std::string& why) {
     endpoint->Abort(fmt::format("rank {} on {}: {}", endpoint->rank(), endpoint->host(), why));
   };

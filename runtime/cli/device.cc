@@ -14,6 +14,7 @@
 #ifdef ORRERY_HAS_CUDA
 #include "runtime/comm/cuda_queue.h"
 #include "runtime/comm/device_local.h"
+#include "runtime/comm/gather.h"
 #include "runtime/comm/nccl.h"
 #include "runtime/device/cuda/device.h"
 #include "runtime/device/cuda/probe.h"
@@ -42,6 +43,15 @@ int GpuOf(const RankJob& job, int64_t rank) {
   if (job.comm == Comm::kLocal) return 0;
   if (job.place.local_rank >= 0) rank = job.place.local_rank;
   return static_cast<int>(rank % std::max<int64_t>(GpusHere(), 1));
+}
+
+// Machines of one run may have different GPUs. Rank 0 ends the run then.
+void RefuseMixed(const RankJob& job, comm::Endpoint* control) {
+  const std::string place = fmt::format("rank {} on {}", control->rank(), control->host());
+  const auto places = comm::GatherText(control, place, job.timeout_s);
+  const auto gpus = comm::GatherText(control, job.gpu, job.timeout_s);
+  const std::string why = cuda::MixedModels(gpus, places);
+  if (!why.empty()) control->Abort(why);
 }
 
 #else
@@ -85,6 +95,13 @@ std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<com
   options.deadline_s = job.timeout_s;
   options.queue = OpenQueue(job, control->rank());
   const comm::nccl::ApiPtr api = comm::nccl::Load();
+  try {
+    RefuseMixed(job, control.get());
+  } catch (const comm::CommError& error) {
+    if (!error.peer_failed)
+      control->Abort(fmt::format("rank {} on {}: {}", control->rank(), control->host(), error.what()));
+    return nullptr;
+  }
   if (control->rank() == 0) fmt::print(stderr, "{}: {}\n", speaker, comm::nccl::Describe(*api));
   return comm::ConnectNccl(api, std::move(control), options);
 }

@@ -46,8 +46,9 @@ class GpuThreads {
   std::unique_ptr<World> world_;
 };
 
-// Processes with a GPU each: `control` itself where the job is not on GPUs. Rank 0 says on standard
-// error which NCCL it is and what the environment tells it. Throws InputError, CommError.
+// Processes with a GPU each: `control` itself where the job is not on GPUs, null where a rank has
+// failed, which was said: also where machines have different GPUs. Rank 0 says on standard
+// error which NCCL it is and what the environment tells it. Throws InputError.
 std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<comm::Endpoint> control,
                                          const std::string& speaker);
 

@@ -91,7 +91,7 @@ bool RunAsProcess(const RunJob& job, Outcome* outcome) {
   auto host = ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
   if (host == nullptr) return false;
   if (job.ranks() > 1) host = OverNccl(job, std::move(host), kSpeaker);
-  return TrainHere(job, host.get(), outcome);
+  return host != nullptr && TrainHere(job, host.get(), outcome);
 }
 
 // The same words again, on every rank.

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace orrery::launch {
 namespace {
@@ -62,32 +63,31 @@ class ErrorLines {
   std::vector<std::string> rest_;
 };
 
-[[noreturn]] void Become(const std::string& mpirun, int64_t ranks,
-                         const std::vector<std::string>& words, const std::string& speaker,
-                         int error_end) {
+[[noreturn]] void Become(std::vector<std::string> all, const std::string& speaker, int error_end) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(error_end, STDERR_FILENO);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("OMP_NUM_THREADS", "1", 1);
-  std::vector<std::string> all = {mpirun,
-                                  "--oversubscribe",
-                                  "--bind-to",
-                                  "none",
-                                  "--mca",
-                                  "mpi_yield_when_idle",
-                                  "1",
-                                  "-np",
-                                  std::to_string(ranks),
-                                  "-x",
-                                  "OMP_NUM_THREADS"};
-  all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  execv(mpirun.c_str(), arguments.data());
-  fmt::print(stderr, "{}: error: cannot start {}: {}\n", speaker, mpirun, std::strerror(errno));
+  execv(arguments[0], arguments.data());
+  fmt::print(stderr, "{}: error: cannot start {}: {}\n", speaker, all[0], std::strerror(errno));
   _exit(1);
+}
+
+// Names of variables that ranks on other machines need as well.
+std::vector<std::string> Forwarded() {
+  std::vector<std::string> names;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const char* prefix : {"NCCL_", "ORRERY_", "MASTER_"}) {
+      if (text.starts_with(prefix)) names.emplace_back(text.substr(0, text.find('=')));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void ReadLines(int end, ErrorLines* lines) {
@@ -126,6 +126,16 @@ std::string OwnProgram() {
   return length > 0 ? std::string(self, static_cast<std::size_t>(length)) : "/proc/self/exe";
 }
 
+std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
+                                     const std::vector<std::string>& words) {
+  std::vector<std::string> all = {mpirun, "--oversubscribe", "--bind-to", "none",
+                                  "--mca", "mpi_yield_when_idle", "1", "-np",
+                                  std::to_string(ranks), "-x", "OMP_NUM_THREADS"};
+  for (const std::string& name : Forwarded()) all.insert(all.end(), {"-x", name});
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
               const std::string& speaker) {
   int ends[2];
@@ -133,7 +143,7 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    Become(mpirun, ranks, words, speaker, ends[1]);
+    Become(MpirunWords(mpirun, ranks, words), speaker, ends[1]);
   }
   close(ends[1]);
   ErrorLines lines(speaker);

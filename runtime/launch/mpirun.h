@@ -10,6 +10,11 @@ namespace orrery::launch {
 
 std::string FindMpirun();  // the path; "" when there is none
 
+// The command line for it. Variables that begin with NCCL_, ORRERY_ or MASTER_ go with it (-x), for
+// ranks on other machines.
+std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
+                                     const std::vector<std::string>& words);
+
 // Runs `words` (program first) on `ranks` processes of this machine and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
 // one message when a rank was killed, spoken by `speaker`. The exit code: theirs where it is 0 to

@@ -47,6 +47,22 @@ TEST(Judge, RanksNeedRoomOnTheirGpus) {
   EXPECT_THAT(many.hint, HasSubstr("--comm local"));
 }
 
+TEST(Judge, RanksOfSeveralMachinesAreOfOneModel) {
+  const std::vector<std::string> places = {"rank 0 on a", "rank 1 on a", "rank 2 on b"};
+  EXPECT_EQ(MixedModels({"H200", "H200", "H200"}, places), "");
+  EXPECT_EQ(MixedModels({"H200", "H200", "A100"}, places),
+            "rank 0 on a has a H200 and rank 2 on b a A100: ranks of different speed wait for each other");
+}
+
+TEST(Judge, LackOfMemorySaysWhatForAndWhatThereWas) {
+  Gpu gpu = kHopper;
+  gpu.free_bytes = int64_t{10} << 30;
+  gpu.total_bytes = int64_t{100} << 30;
+  EXPECT_EQ(NoRoom(gpu, int64_t{16} << 30, int64_t{64} << 20),
+            "out of memory: the plan's arena takes 16.0 GiB and kernels' scratch memory 64.0 MiB, and 10.0 GiB of 100 "
+            "GiB are free on the NVIDIA H200");
+}
+
 TEST(Judge, ThePeakIsTheDataSheets) {
   EXPECT_DOUBLE_EQ(PeakOf(kHopper), 989.4e12);
   EXPECT_EQ(PeakOf(kBlackwell), 0);

@@ -8,6 +8,7 @@
 
 #include "runtime/device/cuda/ops.h"
 #include "runtime/device/cuda/pairs.h"
+#include "runtime/device/cuda/probe.h"
 #include "runtime/device/cuda/products_lt.h"
 #include "runtime/device/cuda/staging.h"
 #include "runtime/device/cuda/status.h"
@@ -45,7 +46,7 @@ class CudaDevice : public device::Accelerator {
     for (const uint8_t computes : needs.computes) behind += computes != 0 ? kScratchBytes + kWorkspaceBytes : 0;
     const int64_t arena = round(needs.arena_bytes);
     bytes_ = arena + behind + 512;
-    Check(cudaMalloc(reinterpret_cast<void**>(&memory_), static_cast<size_t>(bytes_)), "allocating the arena");
+    Allocate(arena);
     Check(cudaMemset(memory_, needs.fill, static_cast<size_t>(arena)), "filling the arena");
     std::byte* next = memory_ + arena;
     fault_ = reinterpret_cast<int*>(next);
@@ -151,6 +152,18 @@ class CudaDevice : public device::Accelerator {
     };
     make(needs.events, cudaEventDisableTiming, &events_);
     make(needs.marks, cudaEventDefault, &marks_);
+  }
+
+  void Allocate(int64_t arena) {
+    const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&memory_), static_cast<size_t>(bytes_));
+    if (status != cudaErrorMemoryAllocation) return Check(status, "allocating the arena");
+    cudaGetLastError();  // said below
+    size_t free = 0, total = 0;
+    Check(cudaMemGetInfo(&free, &total), "asking a GPU for its memory");
+    Gpu gpu{name_};
+    gpu.free_bytes = static_cast<int64_t>(free);
+    gpu.total_bytes = static_cast<int64_t>(total);
+    throw cpu::KernelError(NoRoom(gpu, arena, bytes_ - arena));
   }
 
   // Nothing is under way: staging memory is free again, and what kernels could not throw is.

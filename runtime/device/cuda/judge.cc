@@ -62,6 +62,21 @@ Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, dou
   return {};
 }
 
+std::string MixedModels(const std::vector<std::string>& gpus, const std::vector<std::string>& places) {
+  for (size_t i = 1; i < gpus.size(); ++i) {
+    if (gpus[i] == gpus[0]) continue;
+    return fmt::format("{} has a {} and {} a {}: ranks of different speed wait for each other", places[0], gpus[0],
+                       places[i], gpus[i]);
+  }
+  return "";
+}
+
+std::string NoRoom(const Gpu& gpu, int64_t arena_bytes, int64_t scratch_bytes) {
+  const auto text = [](int64_t bytes) { return Format(Bytes{static_cast<double>(bytes)}); };
+  return fmt::format("out of memory: the plan's arena takes {} and kernels' scratch memory {}, and {} of {} are free on the {}",
+                     text(arena_bytes), text(scratch_bytes), text(gpu.free_bytes), text(gpu.total_bytes), gpu.name);
+}
+
 // NVIDIA's data sheet of H100 SXM and H200: 989.4 TFLOP/s with 132 multiprocessors.
 double PeakOf(const Gpu& gpu) { return gpu.major == 9 && gpu.minor == 0 ? 989.4e12 * gpu.processors / 132 : 0; }
 

@@ -33,6 +33,12 @@ Verdict Judge(const Findings& findings, int architecture);
 // Whether `ranks` ranks of `bytes` each have room: all on the first GPU (`shared`), or one on each.
 Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes);
 
+// By rank, on however many machines: the GPU, and where it is ("rank 3 on node7"). "": all are of one model.
+std::string MixedModels(const std::vector<std::string>& gpus, const std::vector<std::string>& places);
+
+// What is said when the device has not got what a rank asks for.
+std::string NoRoom(const Gpu& gpu, int64_t arena_bytes, int64_t scratch_bytes);
+
 // FLOP/s of dense bf16 products by data sheet; 0: unknown.
 double PeakOf(const Gpu& gpu);
 
