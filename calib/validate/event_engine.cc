@@ -46,7 +46,7 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
     const sim::StepResult step =
         sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting, Options(plan, row, setting));
     StepTime time = closed;
-    time.total = step.seconds + closed.fixed;
+    time.total = WholeStep(step.seconds, closed);
     time.low = closed.low / closed.total * time.total;
     time.high = closed.high / closed.total * time.total;
     return time;

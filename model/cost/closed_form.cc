@@ -61,7 +61,7 @@ struct LayerPass {
 
 LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout) {
   const LayerTime& layer = table.layer;
-  const double adding = layout.micro_batches > 1 ? layer.accumulate : 0.0;
+  const double adding = layout.accumulates ? layer.accumulate : 0.0;
   LayerPass pass;
   pass.forward = layer.forward.busy();
   pass.backward = layer.backward.busy() + adding;
@@ -106,7 +106,7 @@ struct StageWork {
 StageWork WorkOf(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer,
                  double layers, bool first, bool last) {
   const auto adding = [&](const LayerTime& t) {
-    return layout.micro_batches > 1 ? t.accumulate : 0.0;
+    return layout.accumulates ? t.accumulate : 0.0;
   };
   StageWork work{layers * layer.forward, 0, layers * layer.backward, layers * layer.host_forward, 0,
                  layers * layer.host_backward};
@@ -273,7 +273,7 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   time.tensor_exposed = busiest_layers * layer.tensor;
   const auto add_end = [&](const LayerTime& end) {
     time.compute +=
-        end.forward.device + end.backward.device + (M > 1 ? end.accumulate : 0.0);
+        end.forward.device + end.backward.device + (shape.accumulates ? end.accumulate : 0.0);
     time.tensor_exposed += end.forward.tensor + end.backward.tensor;
   };
   if (stages.first) add_end(table.embedding);

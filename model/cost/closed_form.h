@@ -52,6 +52,7 @@ struct LayoutShape {
   int vpp = 1;
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   double micro_batches = 1;
+  bool accumulates = false;  // gradients of several micro-batches add up; seen in one of them alone too
   int zero = 0;
   bool overlap_grad_reduce = true;
   bool overlap_param_gather = true;
@@ -78,6 +79,10 @@ struct StepTime {
   double overlapped = 0;     // communication that runs beside compute; not part of the total
   double low = 0, high = 0;  // 80 % interval, from the residuals of the software's calibration
 };
+
+// Seconds of a step whose ops were played: what software spends outside of them (loading, logging, its
+// tail) is the closed form's.
+inline double WholeStep(double played, const StepTime& closed) { return played + closed.fixed; }
 
 // Seconds and rates that do not depend on the strategy.
 struct ClosedForm {

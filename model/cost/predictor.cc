@@ -58,6 +58,7 @@ LayoutShape MakeLayoutShape(const ModelSpec& model, const Workload& work, const 
   shape.vpp = strategy.vpp;
   shape.schedule = strategy.vpp > 1 ? PipelineSchedule::kInterleaved : strategy.schedule;
   shape.micro_batches = static_cast<double>(MicroBatches(work, strategy));
+  shape.accumulates = shape.micro_batches > 1;
   shape.zero = strategy.zero;
   shape.overlap_grad_reduce = strategy.overlap_grad_reduce;
   shape.overlap_param_gather = strategy.overlap_param_gather;

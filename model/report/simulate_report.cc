@@ -27,16 +27,11 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
-// With what software spends on a step outside its ops, as the closed form counts it.
-double WholeStep(const Simulation& simulation, double played) {
-  return played + simulation.candidate.time.fixed;
-}
-
 // The candidate with the simulated step in the closed form's place.
 Candidate SimulatedCandidate(const Simulation& simulation) {
   Candidate candidate = simulation.candidate;
   const double fixed = candidate.time.fixed;
-  const double seconds = WholeStep(simulation, simulation.result.seconds);
+  const double seconds = WholeStep(simulation.result.seconds, simulation.candidate.time);
   const double ratio = candidate.time.total / seconds;
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   StepTime unknown;
@@ -67,8 +62,8 @@ std::string SimulatedLine(const char* label, const std::string& text) {
 
 std::string Disturbance(const Simulation& simulation) {
   if (simulation.perturbation.empty()) return "";
-  const double before = WholeStep(simulation, simulation.undisturbed);
-  const double more = 100 * (WholeStep(simulation, simulation.result.seconds) / before - 1);
+  const double before = WholeStep(simulation.undisturbed, simulation.candidate.time);
+  const double more = 100 * (WholeStep(simulation.result.seconds, simulation.candidate.time) / before - 1);
   return SimulatedLine("disturbed by", simulation.perturbation) +
          SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
                                             Format(Seconds(before))));
@@ -76,7 +71,7 @@ std::string Disturbance(const Simulation& simulation) {
 
 std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
-  const double seconds = WholeStep(simulation, simulation.result.seconds);
+  const double seconds = WholeStep(simulation.result.seconds, simulation.candidate.time);
   std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
   if (closed.fixed > 0)
     step += fmt::format("; {} of it are fixed costs outside the ops", Format(Seconds(closed.fixed)));
@@ -189,8 +184,8 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
   if (!simulation.perturbation.empty()) 
-    json["undisturbed_step_time_s"] = WholeStep(simulation, simulation.undisturbed);
-  json["step_time_s"] = WholeStep(simulation, result.seconds);
+    json["undisturbed_step_time_s"] = WholeStep(simulation.undisturbed, simulation.candidate.time);
+  json["step_time_s"] = WholeStep(result.seconds, simulation.candidate.time);
   json["played_s"] = result.seconds;
   json["closed_form_step_time_s"] = simulation.candidate.time.total;
   json["closed_form_fixed_s"] = simulation.candidate.time.fixed;

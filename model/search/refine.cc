@@ -79,7 +79,7 @@ SimulatedStep Simulate(const Play& play, const StepTime& closed) {
   const sim::StepResult result =
       sim::Execute(play.plan, tasks, &meetings, cost.gpu->overlap_slowdown, {}, &timeline);
   SimulatedStep step;
-  step.seconds = result.seconds + closed.fixed;  // which the executor leaves out
+  step.seconds = WholeStep(result.seconds, closed);
   step.ops = result.ops;
   step.terms = AccountStep({play.plan, *play.cluster, tasks, meetings, timeline, result}, closed);
   return step;

@@ -202,6 +202,19 @@ TEST_F(ClosedFormTest, AMicrostepIsOneForwardAndBackwardOnly) {
   EXPECT_EQ(micro.data_exposed + micro.optimizer + micro.fixed, 0.0);
 }
 
+TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
+  Strategy s;
+  s.dp = 128;
+  stack_.accumulation_traffic = 8;
+  const StepTime step = Predict(s), one_of_four = Predict(s, Window::kMicrostep);
+  EXPECT_NEAR(one_of_four.compute, step.compute / 4, 1e-9 * step.compute);
+  s.micro_batch = 4;
+  EXPECT_EQ(Predict(s, Window::kMicrostep).compute, Predict(s).compute);
+  s.micro_batch = 1;
+  stack_.accumulation_traffic = 0;
+  EXPECT_LT(Predict(s, Window::kMicrostep).compute, one_of_four.compute);
+}
+
 TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {
   Strategy s;
   s.dp = 128;
