@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faults in reductions and in slices of boundary tensors.
+#include "tests/ir_verify/planted_faults.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/ir_verify/planting.h"
+
+namespace orrery::ir {
+namespace {
+
+Strategy SequenceParallel() {
+  Strategy s = Degrees(2, 1, 1);
+  s.sequence_parallel = true;
+  return s;
+}
+Strategy ReducedInBackward() {
+  Strategy s = Degrees(1, 1, 2);
+  s.reduce_in_backward = true;
+  return s;
+}
+
+// Partial sums.
+void DropTailReduction(Plan& plan) { ASSERT_GT(Drop(plan, Writes("G.u1/rep")), 0); }
+void DropBucketReduction(Plan& plan) {
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("G.u1"))), 1);
+}
+void DropTiedSum(Plan& plan) { ASSERT_EQ(Drop(plan, InGroup(plan, "emb")), 2); }
+void LoseCallFlag(Plan& plan) {
+  EditCalls(plan.programs[0], [](std::vector<Call>& calls) {
+    for (Call& call : calls) call.flags = 0;
+  });
+}
+void LosePredicate(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kAllReduce), [](Op& op) { op.when = 0; }), 0);
+}
+void ReduceOverWrongGroup(Plan& plan) {
+  ASSERT_EQ(
+      Change(plan, Both(Is(OpKind::kAllReduce), Writes("G.u1")), [](Op& op) { op.group = 0; }), 1);
+}
+void ReduceBucketTwice(Plan& plan) {
+  Block& end = BlockOf(plan.programs[0], "E");
+  const size_t at = Find(plan.programs[0], end, Both(Is(OpKind::kAllReduce), Writes("G.u1")));
+  const Op twin = end.ops[at];
+  end.ops.insert(end.ops.begin() + static_cast<std::ptrdiff_t>(at), twin);
+}
+void DropRowParallelReduction(Plan& plan) {
+  ASSERT_EQ(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("l1.mlp.out"))), 1);
+}
+void ReduceActivationTwice(Plan& plan) {
+  Block& forward = BlockOf(plan.programs[0], "F0");
+  const size_t at =
+      Find(plan.programs[0], forward, Both(Is(OpKind::kAllReduce), Writes("l1.mlp.out")));
+  const Op twin = forward.ops[at];
+  forward.ops.insert(forward.ops.begin() + static_cast<std::ptrdiff_t>(at), twin);
+}
+void SumTheMaximum(Plan& plan) {
+  ASSERT_EQ(Change(plan, Both(Is(OpKind::kAllReduce), Writes("head.max")),
+                   [](Op& op) { op.attrs.Set(Attr::kReduceOp, 0); }),
+            1);
+}
+void DropNormReduction(Plan& plan) {
+  ASSERT_GT(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("gnorm"))), 0);
+}
+void DropLossReduction(Plan& plan) {
+  ASSERT_GT(Drop(plan, Both(Is(OpKind::kAllReduce), Writes("loss"))), 0);
+}
+void DropReplicaSum(Plan& plan) {
+  ASSERT_EQ(Drop(plan, Both(InGroup(plan, "dpo"), Writes("Gs.u2"))), 1);
+}
+
+// Boundary tensors scattered over the tensor axis (the last one of the mesh).
+void SlicePartialSum(Plan& plan) {
+  const auto tensor = static_cast<uint16_t>(1u << (plan.mesh.axes.size() - 1));
+  ASSERT_EQ(Change(plan, Writes("y2"), [&](Op& op) { op.yields = tensor; }), 1);
+}
+void SliceOverOtherAxis(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kSlice), [](Op& op) { op.attrs.Set(Attr::kAxis, 2); }), 0);
+}
+void SliceOverNoAxis(Plan& plan) {
+  ASSERT_GT(Change(plan, Is(OpKind::kSlice), [](Op& op) { op.attrs.Set(Attr::kAxis, 99); }), 0);
+}
+
+}  // namespace
+
+std::vector<PlantedFault> SumFaults() {
+  using F = Fault;
+  const Strategy dp2 = Degrees(1, 1, 2), pp2 = Degrees(1, 2, 1), tp2 = Degrees(2, 1, 1), zero1 = Degrees(1, 1, 2, 1);
+  Strategy hybrid = Degrees(1, 1, 2, 2);
+  hybrid.dp_outer = 2;
+  return {
+      {"sequence parallel: reduction of the replicated gradients dropped",
+       SequenceParallel(),
+       DropTailReduction,
+       {F::kPartialGradient},
+       {}},
+      {"bucket never reduced", dp2, DropBucketReduction, {F::kPartialGradient}, {}},
+      {"sum of tied embeddings dropped", pp2, DropTiedSum, {F::kPartialGradient}, {}},
+      {"call of the predicated reduction loses its flag",
+       ReducedInBackward(),
+       LoseCallFlag,
+       {F::kPartialGradient},
+       {}},
+      {"predicated reduction runs on every call",
+       ReducedInBackward(),
+       LosePredicate,
+       {F::kPartialGradient},
+       {}},
+      {"bucket reduced over the wrong group",
+       Degrees(2, 1, 2),
+       ReduceOverWrongGroup,
+       {F::kPartialGradient, F::kDoubleReduce},
+       {}},
+      {"hybrid sharding: sum over the replicas dropped",
+       hybrid,
+       DropReplicaSum,
+       {F::kPartialGradient},
+       {}},
+      {"bucket reduced twice", dp2, ReduceBucketTwice, {F::kDoubleReduce}, {}},
+      {"row-parallel forward reduction dropped",
+       tp2,
+       DropRowParallelReduction,
+       {F::kPartialRead},
+       {}},
+      {"activation reduced twice", tp2, ReduceActivationTwice, {F::kDoubleReduce}, {}},
+      {"maximum of the logits summed", tp2, SumTheMaximum, {F::kPartialRead}, {}},
+      {"reduction of the gradient norm dropped", zero1, DropNormReduction, {F::kPartialRead}, {}},
+      {"reduction of the loss dropped", dp2, DropLossReduction, {F::kPartialRead}, {}},
+      {"partial sum sliced and sent", Degrees(2, 2, 1), SlicePartialSum, {F::kPartialRead}, {}},
+      {"slice over an axis of other size", Degrees(2, 2, 1), SliceOverOtherAxis, {F::kShape}, {}},
+      {"slice over an axis that is not there", Degrees(2, 2, 1), SliceOverNoAxis, {F::kShape}, {}},
+  };
+}
+
+}  // namespace orrery::ir
