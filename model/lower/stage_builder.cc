@@ -172,6 +172,7 @@ void StageBuilder::RecvBoundary(ViewId x, int delta, uint8_t stream, int32_t tag
 
 ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (blocks_[b].pending_add) blocks_[b].ops.push_back(std::move(*blocks_[b].pending_add));
     InsertGathers(blocks_[b]);
     program_.blocks[b].ops = std::move(blocks_[b].ops);
   }

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -141,6 +142,7 @@ class StageBuilder {
     std::vector<ir::Op> ops;
     std::vector<Use> uses;
     std::map<int, ir::ViewId> open_grads;    // unit -> transient gradient
+    std::optional<ir::Op> pending_add;       // of a reduction that the next unit's backward pass hides
     std::vector<uint8_t> use_phase;
   };
 
@@ -149,6 +151,7 @@ class StageBuilder {
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
   void ReduceUnit(int unit, uint8_t when);
+  void AddReduced(ir::ViewId shard, ir::ViewId reduced, int64_t elements);
   void InsertGathers(BlockState& state);
   int RingIndex(const std::string& name, int slots);
   void EmitGradNorm();

@@ -209,10 +209,22 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     op.group = kGroupDp;
     op.stream = stream;
     op.tag = next_tag_++;
-    Emit(OpKind::kAdd, {unit.grad_shard}, {unit.grad_shard, reduced}, {{Attr::kElements, double(unit.shard)}});
+    AddReduced(unit.grad_shard, reduced, unit.shard);
     state.open_grads.erase(index);
   }
   phase_ = before;
+}
+
+// Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
+// wait for what runs beside it.
+void StageBuilder::AddReduced(ViewId shard, ViewId reduced, int64_t elements) {
+  BlockState& state = blocks_[block_];
+  Emit(OpKind::kAdd, {shard}, {shard, reduced}, {{Attr::kElements, double(elements)}});
+  if (!ctx_.strategy.overlap_grad_reduce) return;
+  ir::Op add = std::move(state.ops.back());
+  state.ops.pop_back();
+  if (state.pending_add) state.ops.push_back(std::move(*state.pending_add));
+  state.pending_add = std::move(add);
 }
 
 void StageBuilder::ReduceUnit(int index, uint8_t when) {

@@ -41,8 +41,8 @@ void FollowMeasured(double bytes, double wire, double extra, MessageTime* time) 
 
 }  // namespace
 
-CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
-                              const GroupShape& shape) const {
+CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const GroupShape& shape,
+                              bool whole_step) const {
   const StackProfile& stack = *setting_.stack;
   switch (phase) {
     case ir::Phase::kForward:
@@ -53,12 +53,13 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective,
           stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
       return {{stack.scaleup_use, 1.0, stack.algorithm}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
+    case ir::Phase::kGradReduce:
+      if (whole_step) return {{stack.data_scaleup_use, stack.data_nic_use, stack.algorithm}, 0.0};
+      [[fallthrough]];  // of one layer, like its gathers
     case ir::Phase::kParamGather:
       return {{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm},
               stack.gather_latency.value *
                   (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
-    case ir::Phase::kGradReduce:
-      return {{stack.data_scaleup_use, stack.data_nic_use, stack.algorithm}, 0.0};
     case ir::Phase::kPipeline:
       return {{1.0, stack.pipeline_nic_use}, stack.pipeline_latency.value};
     case ir::Phase::kInput:
@@ -119,8 +120,8 @@ MessageTime Timed(Collective collective, double seconds) {
 }  // namespace
 
 MessageTime CommTime::Time(Collective collective, const GroupShape& shape, double bytes,
-                           ir::Phase phase, std::string_view only) const {
-  const Use use = UseOf(phase, collective, shape);
+                           ir::Phase phase, std::string_view only, bool whole_step) const {
+  const Use use = UseOf(phase, collective, shape, whole_step);
   const Network network =
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use.bandwidth);
   GroupShape alone = shape;

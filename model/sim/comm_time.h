@@ -46,8 +46,9 @@ class CommTime {
 
   // `phase` tells which of the software's bandwidth shares apply. S as in algorithm.h; ranks >= 2.
   // `only`: the algorithm to take; "": the fastest. Throws InputError when it cannot do this.
+  // `whole_step`: as in Message; reductions of single layers have the shares of their gathers.
   MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase,
-                   std::string_view only = "") const;
+                   std::string_view only = "", bool whole_step = true) const;
 
   // Shares that the software hides, as the closed form takes them. Collectives inside a layer: part
   // of them is fused with the products that need them. Reductions and gathers of a whole step:
@@ -64,7 +65,7 @@ class CommTime {
     BandwidthUse bandwidth;
     double latency = 0;
   };
-  Use UseOf(ir::Phase phase, Collective collective, const GroupShape& shape) const;
+  Use UseOf(ir::Phase phase, Collective collective, const GroupShape& shape, bool whole_step) const;
   double LineShare(std::string_view algorithm, const GroupShape& shape,
                    const BandwidthUse& use) const;
 

@@ -188,7 +188,7 @@ class TableBuilder {
     double bytes = message.bytes;
     if (message.whole_step)
       bytes = std::max(bytes, std::min(time_.Bucket(message.phase), StepBytes(line, message)));
-    MessageTime time = time_.Time(message.collective, shape, bytes, message.phase);
+    MessageTime time = time_.Time(message.collective, shape, bytes, message.phase, "", message.whole_step);
     time.latency *= message.bytes / bytes;
     return time;
   }
