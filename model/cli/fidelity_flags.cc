@@ -59,11 +59,11 @@ CalibrateFlags::CalibrateFlags()
   set.Group("Runs and kernels");
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);
-  set.Values(&gpus, "--gpu", "NAME", "GPU profile to calibrate, by its rows only");
-  set.Values(&stacks, "--stack", "NAME", "same, of a software: FRAMEWORK[@TOPOLOGY]");
-  set.Values(&fabrics, "--fabric", "NAME",
+  set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, by its rows only");
+  set.Values(&stacks, "--stack", "NAME,...", "same, of a software: FRAMEWORK[@TOPOLOGY]");
+  set.Values(&fabrics, "--fabric", "NAME,...",
              "same, of a network; of sweeps: its class constants, through the closed form");
-  set.Values(&sources, "--source", "NAME", "only rows of this source");
+  set.Values(&sources, "--source", "NAME,...", "only rows of this source");
   set.Values(&free, "--free", "KEY,...",
              "constants to fit: stack:KEY, or FOLDER/FILE:KEY (default: all)");
   set.Value(&residuals, "--residuals", "FILE",

@@ -129,7 +129,7 @@ void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t e
     while (at < line.words().size() && !holds(line.words()[at])) ++at;
     std::string_view rest = result;
     for (bool more = true; more;) {
-      const std::size_t comma = info.positional ? rest.npos : rest.find(',');
+      const std::size_t comma = info.value.ends_with(",...") ? rest.find(',') : rest.npos;
       const std::string text(rest.substr(0, comma));
       const Location where = line.where(at);
       if (text.empty() || IsFlag(text))

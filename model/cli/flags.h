@@ -62,7 +62,7 @@ class FlagSet {
   void Switch(Flag* flag, const char* name, std::string help);
   void Positional(Flag* flag, const char* name, std::string help, Words words = Words::kAny,
                   std::vector<std::string> list = {});
-  // May be given several times, or with several values between commas.
+  // May be given several times; a `value` like "NAME,..." with several between commas, too.
   void Values(std::vector<Flag>* flags, const char* name, const char* value, std::string help,
               Words words = Words::kAny);
   void Positionals(std::vector<Flag>* flags, const char* name, std::string help, Words words);

@@ -23,11 +23,13 @@ std::vector<std::string> TextsOf(const std::vector<Flag>& flags) {
 TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
   CalibrateFlags flags;
   const CommandLine line({"plan", "calibrate", "a.csv", "--gpu", "x,y", "b.csv", "--gpu=z",
-                          "--stack", "s", "c,d.csv"});
+                          "--stack", "s", "c,d.csv", "--topology", "8 GPUs, 2 nodes=dgx-h100",
+                          "--topology", "selene"});
   ASSERT_FALSE(flags.set.Parse(line, 2));
   EXPECT_THAT(TextsOf(flags.files), ElementsAre("a.csv", "b.csv", "c,d.csv"));
   EXPECT_THAT(TextsOf(flags.gpus), ElementsAre("x", "y", "z"));
   EXPECT_THAT(TextsOf(flags.stacks), ElementsAre("s"));
+  EXPECT_THAT(TextsOf(flags.topologies), ElementsAre("8 GPUs, 2 nodes=dgx-h100", "selene"));
   EXPECT_EQ(flags.gpus[2].where.column, line.where(6).column);
   EXPECT_EQ(flags.files[1].where.column, line.where(5).column);
 }
