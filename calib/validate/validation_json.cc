@@ -13,6 +13,15 @@ using Json = nlohmann::ordered_json;
 
 Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+// Seconds of the step by what they are spent on; they add up to the prediction of the closed form.
+Json PartsJson(const StepTime& t) {
+  return {{"compute", t.compute},   {"host", t.host},
+          {"tensor", t.tensor_exposed}, {"gather", t.gather_exposed},
+          {"data", t.data_exposed}, {"pipeline", t.pipeline_exposed},
+          {"bubble", t.bubble},     {"optimizer", t.optimizer},
+          {"fixed", t.fixed}};
+}
+
 Json CaseJson(const CasePrediction& c) {
   const CaseRow& row = c.row;
   const Strategy& s = row.strategy;
@@ -29,6 +38,7 @@ Json CaseJson(const CasePrediction& c) {
           {"measured_step_s", row.measured_step_s},
           {"predicted_step_s", c.time ? Json(c.time->total) : Json(nullptr)},
           {"interval_s", c.time ? Json::array({c.time->low, c.time->high}) : Json(nullptr)},
+          {"parts_s", c.time ? PartsJson(*c.time) : Json(nullptr)},
           {"measured_mem_gib", OrNull(row.measured_mem_gib)},
           {"predicted_mem_gib", OrNull(c.predicted_mem_gib)},
           {"predicted_allocator_gib", OrNull(c.predicted_allocator_gib)},

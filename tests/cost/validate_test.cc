@@ -137,6 +137,9 @@ TEST(Validation, CountsRefusedRowsAndWritesTheJson) {
   EXPECT_GT(json["cases"][0]["predicted_step_s"], 0.0);
   EXPECT_EQ(json["cases"][0]["interval_s"].size(), 2u);
   EXPECT_TRUE(json["cases"][0]["measured_mem_gib"].is_null());
+  double parts = 0;
+  for (const auto& [name, seconds] : json["cases"][0]["parts_s"].items()) parts += seconds.get<double>();
+  EXPECT_NEAR(parts, json["cases"][0]["predicted_step_s"], 1e-6);
   EXPECT_TRUE(json["cases"][1]["predicted_step_s"].is_null());
   EXPECT_TRUE(json["cases"][1]["refused"].is_string());
 }
