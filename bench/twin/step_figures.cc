@@ -70,7 +70,7 @@ void Run(const Case& which) {
   for (int round = 0; round < which.rounds; ++round) {
     const Stopwatch tasks_watch;
     const sim::PlanTasks tasks =
-        sim::MakeTasks(plan, sim::OpTime(gpu, stack, Precision::kBf16, true));
+        sim::MakeTasks(plan, sim::OpTime(gpu, stack, Precision::kBf16, cluster.nodes));
     tasks_cpu = std::min(tasks_cpu, tasks_watch.Cpu());
     const Stopwatch meetings_watch;
     sim::MeetingTable meetings = sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster),

@@ -26,7 +26,7 @@ inline constexpr double kMovesRow = 0.02;  // relative change of a row per relat
 struct FitOptions {
   double first_spread = 0.05;   // of every group, before the first fit
   double least_spread = 0.015;  // what the model is never trusted beyond
-  double cauchy_scale = 2.0;
+  double cauchy_scale = 1.4;
   double full_rows = 40;        // n0
   int threads = 2;
 };

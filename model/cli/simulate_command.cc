@@ -71,7 +71,7 @@ class Twin {
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
         op_time_(job.profiles.gpu, job.profiles.stack, job.request.work.precision,
-                 job.cluster.nodes > 1,
+                 job.cluster.nodes,
                  LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
                              job.request.work, KeyOf(strategy))) {
     options_.backend = backend;

@@ -228,7 +228,9 @@ double ExposedReduction(const ClosedForm& form, const LayerTable& table, const L
                         double reduction, double backward) {
   if (!layout.overlap_grad_reduce) return reduction;
   const double last = std::min(reduction, Reduction(form, layout, table.embedding_parameters));
-  const double beside = last + form.data_exposed * (reduction - last);
+  const bool replicas = layout.pp == 1 && layout.zero == 0;
+  const double share = replicas ? form.data_exposed_replicas : form.data_exposed;
+  const double beside = last + share * (reduction - last);
   return std::min(reduction, std::max(beside, Beyond(layout, reduction, backward)));
 }
 
@@ -248,6 +250,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   host_waits = stack.host_waits > 0.5;
   bucket = stack.bucket.value;
   data_exposed = stack.data_exposed;
+  data_exposed_replicas = ExposedReductionShare(stack, 1, 0);
   pipeline_exposed = stack.pipeline_exposed;
   pipeline_latency = stack.pipeline_latency.value;
   const double doublings =

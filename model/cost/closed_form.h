@@ -95,7 +95,7 @@ struct ClosedForm {
   double overlap_slowdown = 0;
   bool host_waits = true;
   double bucket = 1;  // bytes
-  double data_exposed = 1;
+  double data_exposed = 1, data_exposed_replicas = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;
   double step_fixed = 0, step_per_layer = 0;
   double crowding = 1;  // ranks per core, at least 1

@@ -2,6 +2,7 @@
 // Adds up op times per layer and pass.
 #include "model/cost/layer_table.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/arch/parameters.h"
@@ -149,6 +150,13 @@ void ScaleOwnWork(double factor, LayerTime* layer) {
   layer->weight_gradient *= factor;
 }
 
+// What kernels take where the slowest of so many nodes sets the pace.
+void Straggle(double factor, LayerTime* time) {
+  for (double* seconds : {&time->forward.device, &time->backward.device, &time->recompute_device,
+                          &time->weight_gradient, &time->accumulate})
+    *seconds *= factor;
+}
+
 void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
@@ -160,6 +168,10 @@ void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
 }
 
 }  // namespace
+
+double StragglerFactor(const StackProfile& stack, int64_t nodes) {
+  return 1.0 + stack.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
+}
 
 double SmoothMax(double x, double y) {
   const double high = x > y ? x : y;
@@ -189,6 +201,8 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.embedding.forward.device += setting.stack->embedding_fixed.value;
   table.head = costing(ops.head);
   table.head.forward.device += setting.stack->head_fixed.value;
+  const double pace = StragglerFactor(*setting.stack, setting.cluster->nodes);
+  for (LayerTime* time : {&table.layer, &table.embedding, &table.head}) Straggle(pace, time);
   table.boundary_bytes =
       ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
   CountShard(model, key.tp, &table);

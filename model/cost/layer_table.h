@@ -48,6 +48,9 @@ struct CostSetting {
   const ClusterSummary* cluster = nullptr;
 };
 
+// Growth of kernel times on so many nodes.
+double StragglerFactor(const StackProfile& stack, int64_t nodes);
+
 // x and y at once when neither hides the other completely.
 double SmoothMax(double x, double y);
 

@@ -121,6 +121,8 @@ struct StackProfile {
   double host_waits = 0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
                           // (pageable copy) and where a received tensor is used; 0: never
   double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
+  double straggling = 0;  // relative growth of kernel times per doubling of the number of nodes: what
+                          // all of them finish together lasts as long as on the slowest one
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward
   double softmax_backward = 1;        // of the backward pass over the forward one
@@ -146,6 +148,8 @@ struct StackProfile {
   double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
+  double data_exposed_replicas = 1;  // same, of whole replicas (no pipeline, no ZeRO), where software that
+                                     // else reduces at the end offers a reduction beside the backward pass
   Seconds gather_latency;       // per ZeRO-3 gather of one layer
   double gather_latency_growth = 0;  // relative, per doubling of the number of nodes
   double gather_scaleup_use = 1;     // scale-up bandwidth of layer gathers over the benchmark's
@@ -163,6 +167,9 @@ struct StackProfile {
   double residual_high = 1;          // 90 % quantile
   std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
 };
+
+// Part of the gradient reduction that stays visible with `pp` stages and that ZeRO stage.
+double ExposedReductionShare(const StackProfile& stack, int pp, int zero);
 
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.
 void FollowStack(const StackProfile& stack, Strategy* strategy);

@@ -68,7 +68,7 @@ struct Play {
 SimulatedStep Simulate(const Play& play, const StepTime& closed) {
   const CostSetting& cost = play.setting->cost;
   const sim::OpTime op_time(*cost.gpu, *cost.stack, play.setting->work.precision,
-                            play.cluster->nodes > 1, play.layer_factor);
+                            play.cluster->nodes, play.layer_factor);
   sim::MeetingOptions options;
   options.merged = Replicas(play.plan.mesh);
   options.keep_links = true;

@@ -185,7 +185,7 @@ Beside CommTime::BesideOf(const Message& message) const {
       return {0, returns ? stack.tensor_overlap : 0.0, 0};
     }
     case ir::Phase::kGradReduce:
-      return {message.whole_step ? stack.data_exposed : usual, 0, 0};
+      return {message.whole_step ? std::min(stack.data_exposed, stack.data_exposed_replicas) : usual, 0, 0};
     case ir::Phase::kParamGather:
       if (!message.whole_step) return {usual, 0, 0};
       return {stack.data_exposed, 0, message.asynchronous ? 1.0 - stack.data_exposed : 0.0};

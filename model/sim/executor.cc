@@ -137,7 +137,7 @@ StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* m
 
 StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
                         const CostSetting& setting, const StepOptions& options) {
-  const OpTime op_time(*setting.gpu, *setting.stack, options.precision, cluster.nodes > 1,
+  const OpTime op_time(*setting.gpu, *setting.stack, options.precision, cluster.nodes,
                        options.layer_factor);
   const CommTime comm_time(setting);
   const PlanTasks tasks = MakeTasks(plan, op_time);

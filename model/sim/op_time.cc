@@ -2,6 +2,7 @@
 // Reads an op's shape off the plan and asks OpCost.
 #include "model/sim/op_time.h"
 
+#include "model/cost/layer_table.h"
 #include "model/cost/op_shape.h"
 
 namespace orrery::sim {
@@ -10,13 +11,19 @@ using ir::Attr;
 using ir::OpKind;
 
 OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision,
-               bool several_nodes, double layer_factor)
+               int64_t nodes, double layer_factor)
     : cost_(gpu, stack, precision),
       stack_(&stack),
-      host_factor_(several_nodes ? 1.0 + stack.host_multi_node : 1.0),
+      host_factor_(nodes > 1 ? 1.0 + stack.host_multi_node : 1.0),
+      pace_(StragglerFactor(stack, nodes)),
       layer_factor_(layer_factor) {}
 
 double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumulates) const {
+  if (ir::Info(op.kind).op_class == ir::OpClass::kOptimizer) return Optimizer(program, op);
+  return pace_ * OfLayers(program, op, accumulates);
+}
+
+double OpTime::OfLayers(const ir::Program& program, const ir::Op& op, bool accumulates) const {
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul:
       return Matmul(program, op, accumulates);
@@ -25,7 +32,6 @@ double OpTime::Device(const ir::Program& program, const ir::Op& op, bool accumul
     case ir::OpClass::kMemory:
       return Scale(op) * Memory(program, op);
     case ir::OpClass::kOptimizer:
-      return Optimizer(program, op);
     case ir::OpClass::kCollective:
     case ir::OpClass::kPointToPoint:
     case ir::OpClass::kInput:

@@ -9,9 +9,9 @@ namespace orrery::sim {
 
 class OpTime {
  public:
-  // `several_nodes` lengthens host time (stragglers); `layer_factor` all times of layers
+  // Several `nodes` lengthen kernels and host time (stragglers); `layer_factor` all times of layers
   // (model/cost/layer_factors.h). The profiles must outlive this.
-  OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, bool several_nodes,
+  OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, int64_t nodes,
          double layer_factor = 1.0);
 
   // Device seconds; 0 for communication and input. `accumulates`: gradients are added up over
@@ -24,6 +24,7 @@ class OpTime {
   double Scale(const ir::Op& op) const {
     return op.segment == ir::Segment::kLayer ? layer_factor_ : 1.0;
   }
+  double OfLayers(const ir::Program& program, const ir::Op& op, bool accumulates) const;
   double Matmul(const ir::Program& program, const ir::Op& op, bool accumulates) const;
   double Memory(const ir::Program& program, const ir::Op& op) const;
   double Around(const ir::Op& op) const;
@@ -31,7 +32,7 @@ class OpTime {
 
   OpCost cost_;
   const StackProfile* stack_;
-  double host_factor_;
+  double host_factor_, pace_;
   double layer_factor_;
 };
 

@@ -147,6 +147,43 @@ TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses
   EXPECT_GE(interleaved.data_exposed, 0.9 * plain.data_exposed / 3);
 }
 
+TEST_F(ClosedFormTest, KernelsOfManyNodesWaitForTheSlowest) {
+  Strategy s;
+  s.tp = 8, s.dp = 16, s.micro_batch = 4;
+  stack_.straggling = 0;
+  const StepTime even = Predict(s);
+  stack_.straggling = 0.01;  // per doubling: 4 % on 16 nodes
+  const StepTime uneven = Predict(s);
+  EXPECT_NEAR(uneven.compute, 1.04 * even.compute, 1e-9 * even.compute);
+  EXPECT_EQ(uneven.optimizer, even.optimizer);
+  UseNodes(1);
+  s.dp = 1;
+  const double alone = Predict(s).compute;
+  stack_.straggling = 0;
+  EXPECT_EQ(Predict(s).compute, alone);
+}
+
+TEST_F(ClosedFormTest, ReplicasMayReduceBesideTheBackwardPassWherePipelinesDoNot) {
+  stack_.data_exposed = 1, stack_.data_exposed_replicas = 0.25;
+  Strategy replicas;
+  replicas.dp = 128, replicas.micro_batch = 4;
+  FollowStack(stack_, &replicas);
+  EXPECT_TRUE(replicas.overlap_grad_reduce);
+  Strategy pipeline = replicas, sharded = replicas;
+  pipeline.pp = 4, pipeline.dp = 32, sharded.zero = 1;
+  FollowStack(stack_, &pipeline), FollowStack(stack_, &sharded);
+  EXPECT_FALSE(pipeline.overlap_grad_reduce);
+  EXPECT_FALSE(sharded.overlap_grad_reduce);
+  const StepTime beside = Predict(replicas);
+  stack_.data_exposed_replicas = 1;
+  replicas.overlap_grad_reduce = true;
+  FollowStack(stack_, &replicas);
+  EXPECT_FALSE(replicas.overlap_grad_reduce);
+  const StepTime after = Predict(replicas);
+  EXPECT_LT(beside.data_exposed, 0.5 * after.data_exposed);
+  EXPECT_GE(beside.data_exposed, 0.25 * after.data_exposed);
+}
+
 TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   UseNodes(16);
   model_.hidden = 64, model_.ffn = 256, model_.layers = 2, model_.heads = model_.kv_heads = 1;

@@ -29,7 +29,7 @@ TEST_F(SimTest, OneRankTakesTheSumOfItsOps) {
   const Strategy strategy = Layout(1, 1, 1);
   UseRanks(1);
   const ir::Plan plan = Build(strategy);
-  const OpTime time(gpu_, stack_, Precision::kBf16, false);
+  const OpTime time(gpu_, stack_, Precision::kBf16, 1);
   const ir::Program& program = plan.programs.front();
   double expected = 0;
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
@@ -60,7 +60,7 @@ TEST_F(SimTest, ALateHostDelaysTheDevice) {
   stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-3);
   const StepResult slow = Simulate(plan);
   double issuing = 0;
-  const OpTime time(gpu_, stack_, Precision::kBf16, false);
+  const OpTime time(gpu_, stack_, Precision::kBf16, 1);
   const ir::Program& program = plan.programs.front();
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
     issuing += time.Host(program, program.blocks[at.block].ops[at.op]);

@@ -18,7 +18,7 @@ class RecordedTest : public SimTest {
   }
   void Record(ir::Plan plan) {
     plan_ = std::move(plan);
-    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes > 1);
+    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes);
     tasks_ = MakeTasks(plan_, op_time);
     const CommTime comm_time(Setting());
     meetings_ =

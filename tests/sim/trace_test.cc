@@ -23,7 +23,7 @@ class TraceTest : public SimTest {
   void Trace(const Strategy& strategy) {
     UseRanks(strategy.ranks());
     plan_ = Build(strategy);
-    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes > 1);
+    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes);
     tasks_ = MakeTasks(plan_, op_time);
     const CommTime comm_time(Setting());
     meetings_ =
