@@ -27,6 +27,10 @@ RunFlags::RunFlags()
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});
+  set.Value(&cuda_graphs, "--cuda-graphs", "KIND",
+            "on: kernels that repeat are launched as CUDA graphs, except with --trace and --profile "
+            "(default off: this has never run on a GPU)",
+            Words::kList, {"on", "off"});
   set.Value(&steps, "--steps", "N", "training steps (default 10)");
   set.Value(&seed, "--seed", "N", "other initial weights and samples (default 1)");
   set.Value(&data, "--data", "FILE",

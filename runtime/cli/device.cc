@@ -74,6 +74,15 @@ void ReadDeviceFlag(const Flag& flag, int64_t ranks_here, double bytes, RankJob*
   job->on_cuda = true;
 }
 
+void ReadGraphsFlag(const Flag& flag, bool times_ops, RankJob* job) {
+  if (!flag.given || flag.text == "off") return;
+  if (flag.text != "on")
+    throw InputError({{flag.where, fmt::format("--cuda-graphs: '{}' is neither on nor off", flag.text), "on or off"}});
+  if (!job->on_cuda)
+    throw InputError({{flag.where, "--cuda-graphs on: ranks compute on the CPU", "add --device cuda"}});
+  job->graphs = !times_ops;
+}
+
 #ifdef ORRERY_HAS_CUDA
 
 struct GpuThreads::World {
@@ -109,7 +118,7 @@ std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<com
 int64_t GpusHere() { return static_cast<int64_t>(cuda::Probe(false).gpus.size()); }
 
 std::unique_ptr<device::Accelerator> OpenAccelerator(const RankJob& job, int64_t rank) {
-  return job.on_cuda ? cuda::OpenDevice(GpuOf(job, rank)) : nullptr;
+  return job.on_cuda ? cuda::OpenDevice(GpuOf(job, rank), job.graphs) : nullptr;
 }
 
 std::shared_ptr<comm::DeviceQueue> OpenQueue(const RankJob& job, int64_t rank) {

@@ -17,6 +17,7 @@ struct RankJob {
   Comm comm = Comm::kLocal;
   launch::Place place;
   bool on_cuda = false;  // ranks compute on GPUs
+  bool graphs = false;   // and launch CUDA graphs
   std::string gpu;       // their name
   double gpu_peak = 0;   // FLOP/s by data sheet; 0: unknown
   double timeout_s = 120;
@@ -25,6 +26,9 @@ struct RankJob {
 // Reads --device, and whether this build and this machine's GPUs can do it: `ranks_here` ranks of
 // `bytes` each. `job->comm` is known. Throws InputError.
 void ReadDeviceFlag(const Flag& flag, int64_t ranks_here, double bytes, RankJob* job);
+
+// Reads --cuda-graphs, behind --device; `times_ops`: each op is timed, which graphs cannot. Throws InputError.
+void ReadGraphsFlag(const Flag& flag, bool times_ops, RankJob* job);
 
 // Null: kernels run on the rank's thread. Threads share the first GPU; processes take those of their
 // machine in turn, by the local rank that the launcher says, else by their own. Throws

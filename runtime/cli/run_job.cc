@@ -192,6 +192,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   const int64_t here = place.size > 0 ? place.on_host : job.ranks();
   const double arena = LargestArena(job.plan);
   ReadDeviceFlag(flags->device, here, arena, &job);
+  ReadGraphsFlag(flags->cuda_graphs, flags->trace.given || flags->profile.given, &job);
   if (!job.on_cuda) CheckMemory(arena, here);
   job.facts = launch::FactsOf(job.plan);
   job.digest = ir::Digest(job.plan);

@@ -9,8 +9,8 @@
 #include <functional>
 #include <random>
 
+#include "runtime/device/cuda/graphs.h"
 #include "runtime/device/cuda/ops.h"
-#include "runtime/device/cuda/pairs.h"
 #include "runtime/device/cuda/products.h"
 
 namespace orrery {
@@ -39,22 +39,53 @@ class EmulatedProducts : public cuda::Products {
     cuda::MultiplyPlainly(queue, p);
     const bool fused = !p.activated.absent() || !p.gelu_input.absent();
     if (counts_ != nullptr && fused) ++counts_->fused;
-    for (int64_t i = 0; fused && i < p.m * p.n; ++i) {
-      const float c = cuda::Load(p.c, i);
-      if (!p.activated.absent()) cuda::Store(p.activated, i, GeluOf(c));
-      if (!p.gelu_input.absent()) cuda::Store(p.c, i, c * GeluSlopeOf(cuda::Load(p.gelu_input, i)));
-    }
+    if (fused) emulation::Perform([p] { Activate(p); });
     return true;
   }
 
  private:
+  static void Activate(const cuda::Product& p) {
+    for (int64_t i = 0; i < p.m * p.n; ++i) {
+      const float c = cuda::Load(p.c, i);
+      if (!p.activated.absent()) cuda::Store(p.activated, i, GeluOf(c));
+      if (!p.gelu_input.absent()) cuda::Store(p.c, i, c * GeluSlopeOf(cuda::Load(p.gelu_input, i)));
+    }
+  }
+
   EmulatedCounts* counts_;
+};
+
+// Graphs are launches with the arguments that they were recorded with.
+class EmulatedCapture : public cuda::Capture {
+ public:
+  EmulatedCapture(int64_t* step, bool refuses, EmulatedCounts* counts)
+      : step_(step), refuses_(refuses), counts_(counts) {}
+  void SetStep(int64_t step) override { *step_ = step; }
+  void Begin() override { emulation::StartRecording(); }
+  int End() override {
+    if (refuses_) throw cpu::KernelError("no graphs here");
+    graphs_.push_back(emulation::StopRecording());
+    ++counts_->captures;
+    return static_cast<int>(graphs_.size()) - 1;
+  }
+  void Abandon() override { emulation::StopRecording(); }
+  void Launch(int graph) override {
+    for (const auto& action : graphs_.at(static_cast<size_t>(graph))) action();
+    ++counts_->launches;
+  }
+  void Refused(const std::string&) override { ++counts_->refusals; }
+
+ private:
+  int64_t* step_;
+  const bool refuses_;
+  EmulatedCounts* counts_;
+  std::vector<emulation::Recording> graphs_;
 };
 
 class EmulatedDevice : public device::Accelerator {
  public:
-  EmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts)
-      : later_(later), counts_(counts), products_(counts), random_(seed) {}
+  EmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts, Graphs graphs)
+      : later_(later), graphs_(graphs), counts_(counts), products_(counts), random_(seed) {}
   ~EmulatedDevice() override { std::free(arena_); }
 
   std::string Name() const override { return "emulated"; }
@@ -70,17 +101,24 @@ class EmulatedDevice : public device::Accelerator {
       s.queue.scratch_bytes = kScratch;
       s.queue.fault = &fault_;
       s.queue.products = &products_;
-      s.pairs = std::make_unique<cuda::OpPairs>(s.queue);
+      if (graphs_ != Graphs::kOff) {
+        s.queue.step = &s.step;
+        s.capture = std::make_unique<EmulatedCapture>(&s.step, graphs_ == Graphs::kRefused, counts_);
+      }
+      s.ops = std::make_unique<cuda::OpStream>(s.queue, s.capture.get());
     }
     return arena_;
   }
-  void* StreamHandle(int stream) override { return &streams_[At(stream)]; }
+  void* StreamHandle(int stream) override {
+    if (!later_) streams_[At(stream)].ops->Flush();
+    return &streams_[At(stream)];
+  }
   int64_t Bytes() const override { return bytes_; }
 
   void Upload(void* to, const void* from, int64_t bytes, int stream) override {
     std::vector<std::byte> staged(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
     Add(stream, [this, to, stream, staged = std::move(staged)] {
-      streams_[At(stream)].pairs->Flush();
+      streams_[At(stream)].ops->Flush();
       std::memcpy(to, staged.data(), staged.size());
       return true;
     });
@@ -93,14 +131,14 @@ class EmulatedDevice : public device::Accelerator {
   void Run(const cpu::KernelArgs& args, int stream) override {
     if (counts_ != nullptr) ++counts_->ops;
     Add(stream, [this, args, stream] {
-      streams_[At(stream)].pairs->Run(args);
+      streams_[At(stream)].ops->Run(args);
       return true;
     });
   }
   void Record(int event, int stream) override {
     known_.insert(known_.end(), event);
     Add(stream, [this, event, stream] {
-      streams_[At(stream)].pairs->Flush();
+      streams_[At(stream)].ops->Flush();
       recorded_[At(event)] = true;
       return true;
     });
@@ -110,7 +148,7 @@ class EmulatedDevice : public device::Accelerator {
       throw cpu::KernelError("an event is awaited before it is recorded");
     Add(stream, [this, event, stream] {
       if (!recorded_[At(event)]) return false;
-      streams_[At(stream)].pairs->Flush();
+      streams_[At(stream)].ops->Flush();
       return true;
     });
   }
@@ -123,7 +161,7 @@ class EmulatedDevice : public device::Accelerator {
     }
     for (Stream& s : streams_) {
       if (!s.actions.empty()) throw cpu::KernelError("streams wait for each other");
-      s.pairs->Flush();
+      s.ops->Flush();
     }
     recorded_.assign(recorded_.size(), false);
     known_.clear();
@@ -132,7 +170,7 @@ class EmulatedDevice : public device::Accelerator {
 
   void Mark(int mark, int stream) override {
     Add(stream, [this, mark, stream] {
-      streams_[At(stream)].pairs->Behind([this, mark] {
+      streams_[At(stream)].ops->Behind([this, mark] {
         if (times_.size() <= At(mark)) times_.resize(At(mark) + 1);
         times_[At(mark)] = clock_ = std::max(clock_ + 1, Nanoseconds());
       });
@@ -146,7 +184,9 @@ class EmulatedDevice : public device::Accelerator {
     std::deque<std::function<bool()>> actions;  // false: not yet
     std::vector<double> scratch;
     cuda::Queue queue;
-    std::unique_ptr<cuda::OpPairs> pairs;
+    int64_t step = 0;
+    std::unique_ptr<cuda::Capture> capture;
+    std::unique_ptr<cuda::OpStream> ops;
   };
   static size_t At(int i) { return static_cast<size_t>(i); }
 
@@ -173,6 +213,7 @@ class EmulatedDevice : public device::Accelerator {
   }
 
   const bool later_;
+  const Graphs graphs_;
   EmulatedCounts* counts_;
   EmulatedProducts products_;
   std::mt19937_64 random_;
@@ -187,8 +228,9 @@ class EmulatedDevice : public device::Accelerator {
 
 }  // namespace
 
-std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts) {
-  return std::make_unique<EmulatedDevice>(later, seed, counts);
+std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts,
+                                                        Graphs graphs) {
+  return std::make_unique<EmulatedDevice>(later, seed, counts, graphs);
 }
 
 }  // namespace orrery

@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace orrery::emulation {
@@ -172,7 +174,15 @@ Machine& TheMachine() {
   return *machine;
 }
 
+thread_local std::optional<Recording> recording;
+
 }  // namespace
+
+void Perform(std::function<void()> action) {
+  recording ? recording->push_back(std::move(action)) : action();
+}
+void StartRecording() { recording.emplace(); }
+Recording StopRecording() { return *std::exchange(recording, std::nullopt); }
 
 void SetOrder(Order order) { TheMachine().order = order; }
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {

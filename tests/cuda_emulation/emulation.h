@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -39,6 +40,12 @@ extern constinit thread_local const Place* current;  // needs no wrapper, which 
 
 enum class Order { kForward, kBackward, kShuffled };
 void SetOrder(Order order);  // of the threads of a block, for this host thread
+
+// What a stream does, in order. While the host thread records, it is kept instead: kernels with the arguments of now.
+using Recording = std::vector<std::function<void()>>;
+void Perform(std::function<void()> action);
+void StartRecording();
+Recording StopRecording();
 
 // Runs `body` once per thread of the grid.
 void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);

@@ -32,6 +32,20 @@ TEST(DeviceCuda, WithoutAGpuIsAWrongInput) {
   }
 }
 
+TEST(CudaGraphs, NeedAGpuAndOnOrOff) {
+  const std::vector<std::string> words = {"run", "--model", "linear-20-1", "--steps", "1", "--comm", "local"};
+  const auto with = [&](const char* value) {
+    auto all = words;
+    all.insert(all.end(), {"--cuda-graphs", value});
+    return RunPlan(all);
+  };
+  EXPECT_EQ(with("on").code, 2);
+  EXPECT_THAT(with("on").err, HasSubstr("add --device cuda"));
+  EXPECT_EQ(with("maybe").code, 2);
+  EXPECT_THAT(with("maybe").err, HasSubstr("neither on nor off"));
+  EXPECT_EQ(with("off").code, 0) << with("off").err;
+}
+
 TEST(Mpirun, VariablesOfNcclGoWithTheRanks) {
   setenv("NCCL_SOCKET_IFNAME", "eth7", 1);
   setenv("ORRERY_NCCL_LIBRARY", "/opt/nccl.so", 1);

@@ -6,8 +6,8 @@
 
 #include <cstring>
 
+#include "runtime/device/cuda/capture.h"
 #include "runtime/device/cuda/ops.h"
-#include "runtime/device/cuda/pairs.h"
 #include "runtime/device/cuda/probe.h"
 #include "runtime/device/cuda/products_lt.h"
 #include "runtime/device/cuda/staging.h"
@@ -18,10 +18,12 @@ namespace {
 
 // Of each stream that computes: kernels' scratch memory, and the workspace that the vendor advises for Hopper.
 constexpr int64_t kScratchBytes = int64_t{32} << 20, kWorkspaceBytes = int64_t{32} << 20;
+constexpr int64_t kStepBytes = 512;  // the step's number, in memory of its own
+constexpr int64_t kBehindStream = kScratchBytes + kWorkspaceBytes + kStepBytes;
 
 class CudaDevice : public device::Accelerator {
  public:
-  explicit CudaDevice(int index) : index_(index) {
+  CudaDevice(int index, bool graphs) : index_(index), graphs_(graphs) {
     Check(cudaSetDevice(index), "choosing a GPU");
     cudaDeviceProp properties{};
     Check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
@@ -31,6 +33,8 @@ class CudaDevice : public device::Accelerator {
   ~CudaDevice() override {
     cudaSetDevice(index_);
     cudaDeviceSynchronize();
+    streams_.clear();
+    captures_.clear();
     products_.reset();
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
     for (const cudaEvent_t mark : marks_) cudaEventDestroy(mark);
@@ -43,7 +47,7 @@ class CudaDevice : public device::Accelerator {
   std::byte* Start(const device::Needs& needs) override {
     const auto round = [](int64_t n) { return (n + 511) / 512 * 512; };
     int64_t behind = 0;
-    for (const uint8_t computes : needs.computes) behind += computes != 0 ? kScratchBytes + kWorkspaceBytes : 0;
+    for (const uint8_t computes : needs.computes) behind += computes != 0 ? kBehindStream : 0;
     const int64_t arena = round(needs.arena_bytes);
     bytes_ = arena + behind + 512;
     Allocate(arena);
@@ -60,13 +64,13 @@ class CudaDevice : public device::Accelerator {
   }
 
   void* StreamHandle(int stream) override {
-    pairs_[At(stream)].Flush();
+    streams_[At(stream)].Flush();
     return queues_[At(stream)].stream;
   }
   int64_t Bytes() const override { return bytes_; }
 
   void Upload(void* to, const void* from, int64_t bytes, int stream) override {
-    pairs_[At(stream)].Flush();
+    streams_[At(stream)].Flush();
     staging_.Copy(from, bytes, [&](const void* staged, int64_t offset, int64_t n) {
       Check(cudaMemcpyAsync(static_cast<std::byte*>(to) + offset, staged, static_cast<size_t>(n), cudaMemcpyHostToDevice,
                             Stream(stream)),
@@ -79,19 +83,19 @@ class CudaDevice : public device::Accelerator {
     Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copying from the GPU");
   }
 
-  void Run(const cpu::KernelArgs& args, int stream) override { pairs_[At(stream)].Run(args); }
+  void Run(const cpu::KernelArgs& args, int stream) override { streams_[At(stream)].Run(args); }
 
   void Record(int event, int stream) override {
-    pairs_[At(stream)].Flush();
+    streams_[At(stream)].Flush();
     Check(cudaEventRecord(events_[At(event)], Stream(stream)), "recording an event");
   }
   void Await(int event, int stream) override {
-    pairs_[At(stream)].Flush();
+    streams_[At(stream)].Flush();
     Check(cudaStreamWaitEvent(Stream(stream), events_[At(event)], 0), "waiting for an event");
   }
 
   bool Finished() override {
-    for (OpPairs& pairs : pairs_) pairs.Flush();
+    for (OpStream& stream : streams_) stream.Flush();
     for (const Queue& queue : queues_) {
       const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(queue.stream));
       if (status == cudaErrorNotReady) return false;
@@ -103,14 +107,14 @@ class CudaDevice : public device::Accelerator {
 
   void Synchronize() override {
     for (size_t s = 0; s < queues_.size(); ++s) {
-      pairs_[s].Flush();
+      streams_[s].Flush();
       Check(cudaStreamSynchronize(static_cast<cudaStream_t>(queues_[s].stream)), "waiting for the GPU");
     }
     Settle();
   }
 
   void Mark(int mark, int stream) override {
-    pairs_[At(stream)].Behind([this, mark, stream] {
+    streams_[At(stream)].Behind([this, mark, stream] {
       Check(cudaEventRecord(marks_[At(mark)], Stream(stream)), "recording a mark");
     });
     if (first_mark_ < 0) first_mark_ = mark;
@@ -138,11 +142,15 @@ class CudaDevice : public device::Accelerator {
         queue.scratch_bytes = kScratchBytes;
         queue.workspace = next + kScratchBytes;
         queue.workspace_bytes = kWorkspaceBytes;
-        next += kScratchBytes + kWorkspaceBytes;
+        if (graphs_) queue.step = reinterpret_cast<int64_t*>(next + kScratchBytes + kWorkspaceBytes);
+        next += kBehindStream;
       }
       queues_.push_back(queue);
     }
-    for (const Queue& queue : queues_) pairs_.emplace_back(queue);
+    for (const Queue& queue : queues_) {
+      if (queue.step != nullptr) captures_.push_back(MakeCapture(queue, &staging_, &refused_));
+      streams_.emplace_back(queue, queue.step != nullptr ? captures_.back().get() : nullptr);
+    }
   }
 
   void MakeEvents(const device::Needs& needs) {
@@ -177,12 +185,14 @@ class CudaDevice : public device::Accelerator {
   }
 
   int index_;
+  bool graphs_, refused_ = false;
   std::string name_;
   std::byte* memory_ = nullptr;
   int64_t bytes_ = 0;
   int* fault_ = nullptr;
-  std::vector<Queue> queues_;  // as large as it gets before the first pair refers to it
-  std::vector<OpPairs> pairs_;
+  std::vector<Queue> queues_;  // as large as it gets before the first stream refers to it
+  std::vector<std::unique_ptr<Capture>> captures_;
+  std::vector<OpStream> streams_;
   std::vector<cudaEvent_t> events_, marks_;
   std::unique_ptr<Products> products_;
   Staging staging_;
@@ -191,6 +201,8 @@ class CudaDevice : public device::Accelerator {
 
 }  // namespace
 
-std::unique_ptr<device::Accelerator> OpenDevice(int index) { return std::make_unique<CudaDevice>(index); }
+std::unique_ptr<device::Accelerator> OpenDevice(int index, bool graphs) {
+  return std::make_unique<CudaDevice>(index, graphs);
+}
 
 }  // namespace orrery::cuda

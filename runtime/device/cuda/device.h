@@ -9,6 +9,8 @@
 namespace orrery::cuda {
 
 // Number `index` among the GPUs that this process sees. Used by the thread that opens it. Throws cpu::KernelError.
-std::unique_ptr<device::Accelerator> OpenDevice(int index);
+// `graphs`: ops that repeat are launched as CUDA graphs (graphs.h); ops that it was given must then stay as they are for
+// as long as the device is.
+std::unique_ptr<device::Accelerator> OpenDevice(int index, bool graphs = false);
 
 }  // namespace orrery::cuda

@@ -8,8 +8,11 @@
 namespace orrery::cuda {
 
 struct Draw {
-  uint64_t site = 0, first_sample = 0, threshold = 0;  // threshold 0: nothing is dropped
-  float keep = 1;                                      // 1 / (1 - rate)
+  uint64_t seed = 0, site = 0, first_sample = 0;  // seed: its hash
+  uint64_t threshold = 0;          // 0: nothing is dropped
+  int64_t step = 0;                // where there is no `step_at`
+  const int64_t* step_at = nullptr;
+  float keep = 1;                  // 1 / (1 - rate)
 
   // Hash of the sample; HashMore adds position, or head and query.
   __device__ uint64_t Sample(int64_t sample) const {
@@ -20,16 +23,24 @@ struct Draw {
   }
 
  private:
-  // HashOf({site, ...}) begins with an empty hash.
-  __device__ uint64_t site_hash() const { return ir::HashMore(0, site); }
+  // HashOf({ir::DropoutSite(...), ...}) begins with an empty hash.
+  __device__ uint64_t site_hash() const {
+    const int64_t now = step_at == nullptr ? step : *step_at;
+    return ir::HashMore(0, ir::HashMore(ir::HashMore(seed, static_cast<uint64_t>(now)), site));
+  }
 };
 
 // Throws KernelError unless 0 <= rate < 1.
 inline Draw DrawOf(const OpFrame& f) {
   const double rate = f.Get(ir::Attr::kRate);
   if (!(rate >= 0 && rate < 1)) f.Fail("the dropout rate must lie in [0, 1)");
-  return {ir::DropoutSite(f.args.seed, f.args.step, f.Int(ir::Attr::kSite)), static_cast<uint64_t>(f.args.first_sample),
-          ir::DropThreshold(rate), static_cast<float>(1 / (1 - rate))};
+  return {ir::HashOf({f.args.seed}),
+          static_cast<uint64_t>(f.Int(ir::Attr::kSite)),
+          static_cast<uint64_t>(f.args.first_sample),
+          ir::DropThreshold(rate),
+          f.args.step,
+          f.queue.step,
+          static_cast<float>(1 / (1 - rate))};
 }
 
 }  // namespace orrery::cuda

@@ -33,6 +33,7 @@ struct Queue {
   int64_t scratch_bytes = 0;
   void* workspace = nullptr;        // likewise, for the vendor's products
   int64_t workspace_bytes = 0;
+  int64_t* step = nullptr;          // where kernels find the step's number; null: they are given it
   int* fault = nullptr;             // a word in which kernels report what cannot be (Fault)
   Products* products = nullptr;     // the vendor's matrix products; null: own kernels
 };
@@ -63,7 +64,9 @@ void Launch(const Queue& queue, void (*kernel)(P...), dim3 grid, int threads, si
   AllowShared(kernel, shared);
 #ifdef ORRERY_CUDA_EMULATION
   (void)queue;
-  emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)), shared, [&] { kernel(static_cast<P>(args)...); });
+  emulation::Perform([=] {
+    emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)), shared, [&] { kernel(static_cast<P>(args)...); });
+  });
 #else
   kernel<<<grid, static_cast<unsigned>(threads), shared, static_cast<cudaStream_t>(queue.stream)>>>(
       static_cast<P>(args)...);
