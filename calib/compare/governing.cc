@@ -35,7 +35,7 @@ const std::vector<Rule>& Rules() {
       {"optimizer", "", {"adam_traffic", "lamb_traffic", "sgd_traffic", "memory_efficiency"}},
       {"collective",
        "grad_reduce",
-       {"data_nic_use", "data_scaleup_use", "data_exposed", "nic_ring_efficiency",
+       {"data_nic_use", "data_nic_apart", "data_scaleup_use", "data_exposed", "nic_ring_efficiency",
         "ring_efficiency", "overlap_slowdown", "hop", "launch"}},
       {"collective",
        "param_gather",

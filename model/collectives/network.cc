@@ -66,6 +66,11 @@ GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
   return shape;
 }
 
+bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape) {
+  if (shape.nodes() < 2 || shape.ranks_per_node < 2) return false;
+  return cluster.gpus_per_node / shape.ranks_per_node >= cluster.switch_gpus;
+}
+
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
   Network view;

@@ -28,6 +28,11 @@ struct GroupShape {
 // The shape of a mesh axis: `inner` ranks lie inside one step along it (all faster-varying axes).
 GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node);
 
+// A ring enters and leaves each of its nodes by two ranks. Whether these are never on one PCIe switch,
+// so that no NIC is near to both: each NIC then carries one direction, unless the traffic crosses to
+// it inside the node (NCCL's PXN, since 2.12). Ranks are strided evenly over the node.
+bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape);
+
 // Share of the benchmark bandwidth that a training job gets (StackProfile).
 struct BandwidthUse {
   double scaleup = 1.0;

@@ -30,14 +30,18 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   const auto view = [&](int ranks, int inside, const BandwidthUse& use) {
     return ViewNetwork(*s.cluster, *s.gpu, *s.fabric, ShapeOfAxis(ranks, inside, local), use);
   };
-  const BandwidthUse reduction{s.stack->data_scaleup_use, s.stack->data_nic_use, s.stack->algorithm};
+  const auto reduction = [&](int ranks, int inside) {
+    const bool apart = EndsApart(*s.cluster, ShapeOfAxis(ranks, inside, local));
+    return view(ranks, inside, {s.stack->data_scaleup_use, ReductionNicUse(*s.stack, apart),
+                                s.stack->algorithm});
+  };
   const BandwidthUse layer{s.stack->gather_scaleup_use, s.stack->gather_nic_use, s.stack->algorithm};
-  group.all_reduce = Prepare(Collective::kAllReduce, view(dp * dp_outer, inner, reduction));
-  group.reduce_scatter = Prepare(Collective::kReduceScatter, view(dp, inner, reduction));
-  group.all_gather = Prepare(Collective::kAllGather, view(dp, inner, reduction));
+  group.all_reduce = Prepare(Collective::kAllReduce, reduction(dp * dp_outer, inner));
+  group.reduce_scatter = Prepare(Collective::kReduceScatter, reduction(dp, inner));
+  group.all_gather = Prepare(Collective::kAllGather, reduction(dp, inner));
   group.layer_gather = Prepare(Collective::kAllGather, view(dp, inner, layer));
   group.layer_scatter = Prepare(Collective::kReduceScatter, view(dp, inner, layer));
-  group.outer_all_reduce = Prepare(Collective::kAllReduce, view(dp_outer, inner * dp, reduction));
+  group.outer_all_reduce = Prepare(Collective::kAllReduce, reduction(dp_outer, inner * dp));
   const int nodes = ShapeOfAxis(dp, inner, local).nodes();
   group.latency =
       s.stack->gather_latency.value * (1.0 + s.stack->gather_latency_growth * std::log2(nodes));

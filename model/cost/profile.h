@@ -146,6 +146,7 @@ struct StackProfile {
   double scaleup_use = 1;       // scale-up bandwidth in training over the benchmark's
   double data_scaleup_use = 1;  // same, data-parallel reduction
   double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
+  double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
   double data_exposed_replicas = 1;  // same, of whole replicas (no pipeline, no ZeRO), where software that
@@ -169,6 +170,10 @@ struct StackProfile {
 };
 
 // Part of the gradient reduction that stays visible with `pp` stages and that ZeRO stage.
+// NIC bandwidth of the data-parallel reduction over the benchmark's.
+inline double ReductionNicUse(const StackProfile& stack, bool ends_apart) {
+  return stack.data_nic_use * (ends_apart ? stack.data_nic_apart : 1.0);
+}
 double ExposedReductionShare(const StackProfile& stack, int pp, int zero);
 
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.

@@ -54,7 +54,10 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const Grou
       return {{stack.scaleup_use, 1.0, stack.algorithm}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
     case ir::Phase::kGradReduce:
-      if (whole_step) return {{stack.data_scaleup_use, stack.data_nic_use, stack.algorithm}, 0.0};
+      if (whole_step) {
+        const double nic = ReductionNicUse(stack, EndsApart(*setting_.cluster, shape));
+        return {{stack.data_scaleup_use, nic, stack.algorithm}, 0.0};
+      }
       [[fallthrough]];  // of one layer, like its gathers
     case ir::Phase::kParamGather:
       return {{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm},

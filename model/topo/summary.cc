@@ -52,6 +52,15 @@ int NicsInUse(const NodeSpec& node, int gpus) {
   return static_cast<int>(nics.size());
 }
 
+int GpusOnASwitch(const NodeSpec& node, int gpus) {
+  int most = 1;
+  for (const PcieGroup& group : node.pcie) {
+    const auto used = std::ranges::count_if(group.gpus, [&](int gpu) { return gpu < gpus; });
+    most = std::max(most, static_cast<int>(used));
+  }
+  return most;
+}
+
 }  // namespace
 
 int ClusterSummary::PackedRings(int n) const {
@@ -87,6 +96,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.per_link = spec.node.per_link;
   s.pcie_rate = spec.node.pcie_rate;
   s.nics_per_node = NicsInUse(spec.node, s.gpus_per_node);
+  s.switch_gpus = GpusOnASwitch(spec.node, s.gpus_per_node);
   s.nic_rate = std::min(spec.node.nic_rate, spec.node.pcie_rate);
   s.fabric_latency = spec.fabric.latency;
   s.oversubscription = Oversubscription(spec.fabric);

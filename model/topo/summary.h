@@ -24,6 +24,7 @@ struct ClusterSummary {
   BytesPerSecond per_link;         // one scale-up link
   BytesPerSecond pcie_rate;
   int nics_per_node = 0;          // nearest to a GPU in use
+  int switch_gpus = 1;            // most GPUs in use that share a PCIe switch, and so its NICs
   BytesPerSecond nic_rate;        // per direction per NIC, not above what PCIe feeds it with
   Seconds fabric_latency;         // beyond the hop of the fabric profile
   double oversubscription = 1.0;  // leaf rate from below over uplink rate; 1 = full bisection

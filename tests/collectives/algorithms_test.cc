@@ -7,6 +7,7 @@
 
 #include "model/collectives/select.h"
 #include "model/input/diagnostics.h"
+#include "model/topo/catalog.h"
 
 namespace orrery {
 namespace {
@@ -175,6 +176,23 @@ TEST(BusBandwidth, FollowsTheBenchmarksRule) {
   EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kAllReduce, 8, Bytes(1e9), Seconds(1)).value, 1.75e9);
   EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kAllGather, 8, Bytes(1e9), Seconds(1)).value, 0.875e9);
   EXPECT_DOUBLE_EQ(BusBandwidth(Collective::kSendRecv, 8, Bytes(1e9), Seconds(1)).value, 1e9);
+}
+
+// vtrain-a100: eight GPUs and four NICs on four PCIe switches.
+TEST(EndsApart, WhereNoTwoRanksOfANodeShareASwitch) {
+  const ClusterSummary cluster = Summarise(LoadTopology("vtrain-a100"), 8);
+  ASSERT_EQ(cluster.switch_gpus, 2);
+  const auto apart = [&](int ranks, int inner) {
+    return EndsApart(cluster, ShapeOfAxis(ranks, inner, cluster.gpus_per_node));
+  };
+  EXPECT_FALSE(apart(64, 1));  // all eight GPUs of each node
+  EXPECT_TRUE(apart(32, 2));   // every second
+  EXPECT_TRUE(apart(16, 4));   // GPUs 0 and 4
+  EXPECT_FALSE(apart(8, 8));   // one GPU is both ends
+  EXPECT_FALSE(apart(4, 2));   // inside one node
+  const ClusterSummary few = Summarise(LoadTopology("vtrain-a100"), 8, 1);
+  EXPECT_EQ(few.switch_gpus, 1);
+  EXPECT_FALSE(EndsApart(few, ShapeOfAxis(8, 1, 1)));
 }
 
 TEST(ShapeOfAxis, SharesTheNicsAmongTheGroupsOfANode) {

@@ -163,6 +163,23 @@ TEST_F(ClosedFormTest, KernelsOfManyNodesWaitForTheSlowest) {
   EXPECT_EQ(Predict(s).compute, alone);
 }
 
+TEST_F(ClosedFormTest, RingsWithEndsApartGetLessOfTheNics) {
+  stack_.data_exposed = 1, stack_.data_nic_apart = 1;
+  const auto reduction = [&](int tp) {
+    Strategy s;
+    s.tp = tp, s.dp = 128 / tp, s.micro_batch = 4;
+    return Predict(s).data_exposed;
+  };
+  const double one = reduction(1), two = reduction(2), eight = reduction(8);
+  stack_.data_nic_apart = 0.5;
+  const double apart = reduction(2);
+  EXPECT_GT(apart, 1.5 * two);
+  EXPECT_EQ(reduction(1), one);
+  EXPECT_EQ(reduction(8), eight);
+  stack_.data_nic_apart = 1, stack_.data_nic_use *= 0.5;
+  EXPECT_EQ(apart, reduction(2));
+}
+
 TEST_F(ClosedFormTest, ReplicasMayReduceBesideTheBackwardPassWherePipelinesDoNot) {
   stack_.data_exposed = 1, stack_.data_exposed_replicas = 0.25;
   Strategy replicas;
