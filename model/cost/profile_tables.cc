@@ -91,7 +91,7 @@ const ConstantRow<Stack> kStack[] = {
     {"scaleup_use", &Stack::scaleup_use, 0.01, 2},
     {"data_scaleup_use", &Stack::data_scaleup_use, 0.01, 2},
     {"data_nic_use", &Stack::data_nic_use, 0.01, 2},
-    {"data_nic_apart", &Stack::data_nic_apart, 0.01, 1, kOptional},
+    {"data_nic_apart", &Stack::data_nic_apart, 0.01, 1},
     {"bucket", &Stack::bucket, 1, 1e15},
     {"data_exposed", &Stack::data_exposed, 0, 1},
     {"data_exposed_replicas", &Stack::data_exposed_replicas, 0, 1, kOptional},
