@@ -23,8 +23,8 @@ constexpr const char* kNoMpi = "unset OMPI_COMM_WORLD_RANK PMI_RANK PMIX_RANK; "
 Outcome RunRanks(int ranks, const std::string& arguments, const std::string& meanwhile = "") {
   const int port = comm::PortOf(comm::Listen(0, true));
   return RunShell(fmt::format(
-      "{}export WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={}; cd {}; "
-      "for r in $(seq 0 {}); do RANK=$r LOCAL_RANK=$r $PLAN {} >out.$r 2>err.$r & p[$r]=$!; done; "
+      "{}export WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={}; cd '{}'; "
+      "for r in $(seq 0 {}); do RANK=$r LOCAL_RANK=$r \"$PLAN\" {} >out.$r 2>err.$r & p[$r]=$!; done; "
       "{}\nfor r in $(seq 0 {}); do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, ranks, port, ScratchFolder(), ranks - 1, arguments, meanwhile, ranks - 1));
 }
@@ -39,7 +39,7 @@ std::vector<double> Losses(const std::string& record) {
 
 TEST(PlanRunOverTcp, LossesAreThoseOfThreads) {
   const std::string job = "run --model linear-20-1 --steps 20 --dp 3 --global-batch 24 --json";
-  const Outcome threads = RunShell("$PLAN " + job + " --comm local");
+  const Outcome threads = RunShell("\"$PLAN\" " + job + " --comm local");
   ASSERT_EQ(threads.code, 0);
   const Outcome processes = RunRanks(3, job);
   EXPECT_EQ(processes.out, "code 0 0\ncode 1 0\ncode 2 0\n") << Written("err.0");
@@ -55,9 +55,9 @@ TEST(PlanRunOverTcp, LayoutsOfAllKinds) {
             "name: tiny\nfamily: decoder\nlayers: 4\nhidden: 32\nffn: 128\nheads: 4\nvocab: 61\n"
             "max_positions: 32\nnorm: layer-norm\nactivation: gelu\npositions: learned\n"
             "tied_embeddings: true\n");
-  const std::string job = "run --model " + model +
-                          " --seq-len 16 --global-batch 8 --steps 2 --tp 2 --pp 2 --zero 0 --json";
-  const Outcome threads = RunShell("$PLAN " + job + " --comm local");
+  const std::string job = "run --model '" + model +
+                          "' --seq-len 16 --global-batch 8 --steps 2 --tp 2 --pp 2 --zero 0 --json";
+  const Outcome threads = RunShell("\"$PLAN\" " + job + " --comm local");
   ASSERT_EQ(threads.code, 0);
   EXPECT_EQ(RunRanks(4, job).out, "code 0 0\ncode 1 0\ncode 2 0\ncode 3 0\n") << Written("err.0");
   EXPECT_EQ(Losses(Written("out.0")), Losses(threads.out));
@@ -66,7 +66,7 @@ TEST(PlanRunOverTcp, LayoutsOfAllKinds) {
 TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
   const Outcome outcome =
       RunRanks(3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 20s",
-               "while ! grep -q step out.0; do sleep 0.05; done; kill -9 ${p[1]}");
+               "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -9 ${p[1]}");
   EXPECT_EQ(outcome.out, "code 0 1\ncode 1 137\ncode 2 1\n");
   const std::string said = Written("err.0") + Written("err.2");
   EXPECT_THAT(said, HasSubstr("plan run: error: rank "));
@@ -78,8 +78,8 @@ TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
 TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
   const int port = comm::PortOf(comm::Listen(0, true));
   const Outcome outcome = RunShell(fmt::format(
-      "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd {}; "
-      "for r in 0 2; do RANK=$r $PLAN run --model linear-20-1 --dp 3 --global-batch 24 --timeout 1s "
+      "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd '{}'; "
+      "for r in 0 2; do RANK=$r \"$PLAN\" run --model linear-20-1 --dp 3 --global-batch 24 --timeout 1s "
       ">out.$r 2>err.$r & p[$r]=$!; done; for r in 0 2; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, port, ScratchFolder()));
   EXPECT_EQ(outcome.out, "code 0 1\ncode 2 1\n");
