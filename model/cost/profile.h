@@ -169,11 +169,11 @@ struct StackProfile {
   std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
 };
 
-// Part of the gradient reduction that stays visible with `pp` stages and that ZeRO stage.
 // NIC bandwidth of the data-parallel reduction over the benchmark's.
 inline double ReductionNicUse(const StackProfile& stack, bool ends_apart) {
   return stack.data_nic_use * (ends_apart ? stack.data_nic_apart : 1.0);
 }
+// Part of the gradient reduction that stays visible with `pp` stages and that ZeRO stage.
 double ExposedReductionShare(const StackProfile& stack, int pp, int zero);
 
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.
