@@ -167,12 +167,6 @@ void Run(const Arguments& arguments) {
   Save(arguments, result, job, unseen, tables, evidence, &fitter);
 }
 
-std::vector<std::string> TextsOf(const std::vector<cli::Flag>& flags) {
-  std::vector<std::string> texts;
-  for (const cli::Flag& flag : flags) texts.push_back(flag.text);
-  return texts;
-}
-
 // A job says all that these say, and sweeps alone know of the machines that they ran on.
 void RejectFlags(const cli::CalibrateFlags& flags) {
   Diagnostics diagnostics;
@@ -198,9 +192,9 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
 Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
   RejectFlags(flags);
   Arguments a;
-  a.files = TextsOf(flags.files);
-  a.flags = {TextsOf(flags.gpus), TextsOf(flags.fabrics), TextsOf(flags.stacks),
-             TextsOf(flags.sources), TextsOf(flags.free)};
+  a.files = cli::TextsOf(flags.files);
+  a.flags = {cli::TextsOf(flags.gpus), cli::TextsOf(flags.fabrics), cli::TextsOf(flags.stacks),
+             cli::TextsOf(flags.sources), cli::TextsOf(flags.free)};
   a.job = flags.job.text;
   a.holdout = flags.holdout.text;
   a.output = flags.output.text;

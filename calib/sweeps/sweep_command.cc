@@ -153,12 +153,6 @@ void RunSweeps(const SweepArguments& arguments) {
   SaveMachines(machines, arguments.output);
 }
 
-std::vector<std::string> TextsOf(const std::vector<cli::Flag>& flags) {
-  std::vector<std::string> texts;
-  for (const cli::Flag& flag : flags) texts.push_back(flag.text);
-  return texts;
-}
-
 // Flags that say something about training runs only.
 void RejectRunFlags(const cli::CalibrateFlags& flags) {
   Diagnostics diagnostics;
@@ -180,8 +174,8 @@ SweepArguments ArgumentsOf(const cli::CalibrateFlags& flags) {
   constexpr int64_t kMost = 1 << 24;
   Diagnostics diagnostics;
   SweepArguments arguments;
-  arguments.files = TextsOf(flags.files);
-  arguments.topologies = TextsOf(flags.topologies);
+  arguments.files = cli::TextsOf(flags.files);
+  arguments.topologies = cli::TextsOf(flags.topologies);
   arguments.holdout = flags.holdout.text;
   arguments.output = flags.output.text;
   arguments.machine = flags.machine.text;

@@ -17,6 +17,12 @@ std::string FlagName(const std::string& word) { return word.substr(0, word.find(
 
 }  // namespace
 
+std::vector<std::string> TextsOf(const std::vector<Flag>& flags) {
+  std::vector<std::string> texts;
+  for (const Flag& flag : flags) texts.push_back(flag.text);
+  return texts;
+}
+
 FlagSet::FlagSet(std::string usage, std::string purpose, std::vector<std::string> examples)
     : usage_(std::move(usage)),
       purpose_(std::move(purpose)),

@@ -31,6 +31,8 @@ struct Flag {
   Location where;  // of the value, or of the flag when it has none
 };
 
+std::vector<std::string> TextsOf(const std::vector<Flag>& flags);
+
 // What may stand behind a flag, for completion and for messages.
 enum class Words { kAny, kList, kModel, kTopology, kFramework, kFile };
 

@@ -14,12 +14,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::string> TextsOf(const std::vector<Flag>& flags) {
-  std::vector<std::string> texts;
-  for (const Flag& flag : flags) texts.push_back(flag.text);
-  return texts;
-}
-
 TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
   CalibrateFlags flags;
   const CommandLine line({"plan", "calibrate", "a.csv", "--gpu", "x,y", "b.csv", "--gpu=z",

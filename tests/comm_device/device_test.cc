@@ -15,6 +15,7 @@
 #include "tests/comm_device/delayed_queue.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/host_accelerator.h"
+#include "tests/runtime/timed.h"
 
 namespace orrery::runtime_test {
 namespace {
@@ -227,17 +228,7 @@ TEST(Shared, RanksAreTimedAndChecked) {
           endpoint.get(), {3, 1, 2, 30},
           {&accelerator, device,
            bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32, false, ranks, kCount})});
-      for (const auto collective :
-           {orrery::Collective::kAllReduce, orrery::Collective::kAllGather,
-            orrery::Collective::kReduceScatter, orrery::Collective::kBroadcast,
-            orrery::Collective::kAllToAll, orrery::Collective::kSendRecv}) {
-        for (const int64_t count : {kCount, int64_t{3}, int64_t{0}}) {
-          const bench::CallTime time =
-              timer.Measure({collective, ir::Dtype::kF32, false, ranks, count});
-          EXPECT_EQ(time.out_of_place.wrong, 0) << Name(collective) << ' ' << count;
-          EXPECT_EQ(time.in_place.wrong, 0) << Name(collective) << ' ' << count;
-        }
-      }
+      runtime_test::ExpectTimed(&timer, ranks, kCount);
     });
     EXPECT_EQ(failure, "");
   }

@@ -1,39 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endpoint over NCCL against a pretended NCCL: results, groups, errors, aborts; and that names
-// and numbers are those of the installed header.
+// The endpoint over NCCL against a pretended NCCL: results, groups, errors, aborts.
 #include "runtime/comm/nccl.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#ifdef ORRERY_NCCL_HEADER
-#include <nccl.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 
-#include "model/input/diagnostics.h"
 #include "runtime/bench/time_collective.h"
 #include "runtime/launch/local_ranks.h"
-#include "tests/comm_nccl/fake_nccl.h"
+#include "tests/comm_nccl/fake.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/host_accelerator.h"
+#include "tests/runtime/timed.h"
 
 namespace orrery::comm {
 namespace {
 
 using testing::HasSubstr;
-
-const FakeControls& Fake() {
-  static const FakeControls controls = [] {
-    void* library = dlopen(ORRERY_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
-    using Get = FakeControls (*)();
-    return reinterpret_cast<Get>(dlsym(library, "fake_nccl_controls"))();
-  }();
-  return controls;
-}
 
 // An endpoint that another owner keeps.
 class Borrowed : public Endpoint {
@@ -375,79 +360,11 @@ TEST_P(NcclRanks, AreTimedAndChecked) {
             endpoint, {3, 1, 2, 30},
             {&device, &queue, bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32,
                                                   false, ranks, kCount})});
-        for (const auto collective :
-             {orrery::Collective::kAllReduce, orrery::Collective::kAllGather,
-              orrery::Collective::kReduceScatter, orrery::Collective::kBroadcast,
-              orrery::Collective::kAllToAll, orrery::Collective::kSendRecv}) {
-          for (const int64_t count : {kCount, int64_t{3}, int64_t{0}}) {
-            const bench::CallTime time =
-                timer.Measure({collective, ir::Dtype::kF32, false, ranks, count});
-            EXPECT_EQ(time.out_of_place.wrong, 0) << Name(collective) << ' ' << count;
-            EXPECT_EQ(time.in_place.wrong, 0) << Name(collective) << ' ' << count;
-            EXPECT_GT(time.out_of_place.us, 0);
-          }
-        }
+        runtime_test::ExpectTimed(&timer, ranks, kCount);
       },
       WithQueue());
   EXPECT_EQ(failure, "");
   EXPECT_EQ(Fake().counts().calls_while_busy, 0);
-}
-
-std::string LoadError(const std::string& path) {
-  try {
-    nccl::Load(path);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-TEST_F(Nccl, AbsentForeignAndOldLibrariesAreNamed) {
-  EXPECT_THAT(LoadError("/nonexistent/libnccl.so.2"), HasSubstr("NCCL cannot be loaded"));
-  EXPECT_THAT(LoadError("/nonexistent/libnccl.so.2"), HasSubstr("ORRERY_NCCL_LIBRARY"));
-  EXPECT_THAT(LoadError("libc.so.6"), HasSubstr("no ncclGetVersion"));
-  Fake().set_version(21705);
-  EXPECT_THAT(LoadError(ORRERY_FAKE_NCCL), HasSubstr("NCCL 2.17.5, too old"));
-}
-
-TEST_F(Nccl, ShowsWhatTheEnvironmentTellsNccl) {
-  setenv("NCCL_SOCKET_IFNAME", "eth7", 1);
-  const std::string text = nccl::Describe(*nccl::Load(ORRERY_FAKE_NCCL));
-  unsetenv("NCCL_SOCKET_IFNAME");
-  EXPECT_THAT(text, HasSubstr("NCCL 2.28.9"));
-  EXPECT_THAT(text, HasSubstr("NCCL_SOCKET_IFNAME=eth7"));
-}
-
-TEST(NcclHeader, NamesAndNumbersAreThoseOfTheHeader) {
-#ifdef ORRERY_NCCL_HEADER
-  EXPECT_EQ(nccl::kInProgress, ncclInProgress);
-  EXPECT_EQ(nccl::kRemoteError, ncclRemoteError);
-  EXPECT_EQ(nccl::kMaximum, ncclMax);
-  EXPECT_EQ(sizeof(nccl::UniqueId), sizeof(ncclUniqueId));
-  EXPECT_EQ(offsetof(nccl::Config, blocking), offsetof(ncclConfig_t, blocking));
-  EXPECT_EQ(offsetof(nccl::Config, version), offsetof(ncclConfig_t, version));
-  const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
-  EXPECT_EQ(nccl::Config{}.magic, theirs.magic);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kBf16), ncclBfloat16);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kF16), ncclFloat16);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kF32), ncclFloat32);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kF64), ncclFloat64);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kI32), ncclInt32);
-  EXPECT_EQ(nccl::TypeOf(ir::Dtype::kU8), ncclUint8);
-#else
-  GTEST_SKIP() << "nccl.h is not installed";
-#endif
-}
-
-// The real library is there where CUDA is; it makes ids without a GPU only in some versions.
-TEST(NcclLibrary, InstalledOneHasEveryFunction) {
-  try {
-    const nccl::ApiPtr api = nccl::Load(ORRERY_NCCL_LIBRARY_PATH);
-    EXPECT_GE(api->version, nccl::kOldestVersion);
-    EXPECT_STRNE(api->GetErrorString(nccl::kRemoteError), "");
-  } catch (const InputError& error) {
-    GTEST_SKIP() << error.what();
-  }
 }
 
 }  // namespace
