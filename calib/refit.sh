@@ -3,12 +3,17 @@
 # Refits the profiles from published runs: calib/refit.sh RUNS.csv [ARGUMENT...], for example
 # calib/refit.sh runs.csv --in-place. Without -o DIR or --in-place it only reports. First the constants of
 # step times, then those of memory; with -o DIR the latter go to DIR/memory, each profile with its own constants only.
+# The chip's rate of Gaudi is in logs only: the first of the three fits, into the profiles or DIR/logs.
 # $PLAN_CALIBRATE: the program, when it is not build/bin/plan-calibrate.
 root=$(dirname -- "$(dirname -- "$(readlink -f -- "$0")")")
 [ $# -ge 1 ] || { echo "usage: calib/refit.sh RUNS.csv [-o DIR | --in-place]" >&2; exit 2; }
 runs=$1
 shift
 program=${PLAN_CALIBRATE:-$root/build/bin/plan-calibrate}
+logs=$root/calib/fit/samples/dl1/runs.yaml
+[ "$1" = -o ] && out=$2 && set -- -o "$out/logs"
+"$program" "$logs" --job "$root/calib/fit/jobs/dl1.yaml" "$@" || exit
+[ "$1" = -o ] && set -- -o "$out"
 "$program" "$runs" --job "$root/calib/fit/jobs/published-runs.yaml" "$@" || exit
-[ "$1" = -o ] && set -- -o "$2/memory"
+[ "$1" = -o ] && set -- -o "$out/memory"
 exec "$program" "$runs" --job "$root/calib/fit/jobs/published-memory.yaml" "$@"

@@ -63,7 +63,7 @@ std::string RenderLogs(const std::vector<LoggedRun>& runs) {
   for (const LoggedRun& run : runs) {
     text += fmt::format("{}: {} per {} ({})\n", run.row.name,
                         Format(Seconds(run.row.measured_step_s)),
-                        run.row.window == Window::kMicrostep ? "micro-step" : "step", run.how);
+                        run.row.window == Window::kStep ? "step" : "micro-step", run.how);
     if (run.read.garbled_lines == 0) continue;
     text += fmt::format("  {} garbled line{}\n", run.read.garbled_lines,
                         run.read.garbled_lines == 1 ? "" : "s");

@@ -38,6 +38,29 @@ std::optional<double> SecondsOf(const StepSample& step, const LogWindow& window)
   return std::nullopt;
 }
 
+// The last line before the window whose mean runs since the start.
+const StepSample* RunningBefore(const TrainingLog& log, const LogWindow& window) {
+  const StepSample* before = nullptr;
+  for (const StepSample& step : log.steps) {
+    if (window.steps && step.running_mean && step.step > 0 && step.step < window.steps->first)
+      before = &step;
+  }
+  return before;
+}
+
+// Of a mean since the start: its last value, or what the steps after the line `before` add to it.
+LogMeasurement FromRunningMean(const StepSample& last, const StepSample* before,
+                               const LogWindow& window, int64_t rows) {
+  const double mean = *SecondsOf(last, window);
+  if (before == nullptr) return {mean, rows, fmt::format("mean up to step {}", last.step)};
+  const auto sum = [&](const StepSample& step) {
+    return static_cast<double>(step.step) * *SecondsOf(step, window);
+  };
+  const double steps = static_cast<double>(last.step - before->step);
+  return {(sum(last) - sum(*before)) / steps, rows + 1,
+          fmt::format("mean of steps {} to {}", before->step + 1, last.step)};
+}
+
 // The sum of the medians of both timers.
 std::optional<LogMeasurement> FromTimers(const TrainingLog& log) {
   std::vector<double> forward, backward;
@@ -54,19 +77,20 @@ std::optional<LogMeasurement> FromTimers(const TrainingLog& log) {
 
 LogMeasurement MeasureLog(const TrainingLog& log, const LogWindow& window) {
   std::vector<double> seconds;
-  std::optional<LogMeasurement> running;
+  std::optional<StepSample> running;
   for (const StepSample& step : Chosen(log, window)) {
     const std::optional<double> one = SecondsOf(step, window);
     if (!one) continue;
     seconds.push_back(*one);
-    if (step.running_mean)
-      running = LogMeasurement{*one, static_cast<int64_t>(seconds.size()),
-                               fmt::format("mean up to step {}", step.step)};
+    if (step.running_mean) running = step;
   }
   if (window.micro_step) {
     if (const auto timers = FromTimers(log)) return *timers;
   }
-  if (running) return *running;
+  if (running) {
+    return FromRunningMean(*running, RunningBefore(log, window), window,
+                           static_cast<int64_t>(seconds.size()));
+  }
   if (seconds.empty())
     measured::RefuseLog(log.source,
                         fmt::format("no time or rate of a {} in the steps that are asked for",

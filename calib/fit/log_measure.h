@@ -25,7 +25,8 @@ struct LogMeasurement {
   std::string how;   // "median of 20 steps"
 };
 
-// Times as printed, else rates: their median; of a mean that runs since the start its last value.
+// Times as printed, else rates: their median; of a mean that runs since the start its last value or,
+// if the window leaves out the line that the log begins with, the mean between first and last line.
 // A micro-step also from the timers forward_microstep and backward_microstep. Throws InputError: the
 // log has nothing of this window.
 LogMeasurement MeasureLog(const measured::TrainingLog& log, const LogWindow& window);

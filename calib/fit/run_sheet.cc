@@ -67,7 +67,7 @@ void ReadLog(LoggedRun* run) {
   run->read = measured::ReadTrainingLog(measured::ReadLogSource(run->log));
   CaseRow& row = run->row;
   LogWindow window;
-  window.micro_step = row.window == Window::kMicrostep;
+  window.micro_step = row.window != Window::kStep;
   window.samples = static_cast<double>(window.micro_step ? row.strategy.micro_batch *
                                                                row.strategy.data_parallel()
                                                          : row.work.global_batch);

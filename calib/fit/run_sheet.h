@@ -6,7 +6,9 @@
 //     - name: bert-large-8
 //       log: bert-large-8.txt           # beside this file; any format of calib/import; default: the
 //                                         sheet's own name without .yaml
-//       window: microstep               # step (default), or microstep: forward and backward of one micro-batch
+//       window: microstep               # step (default), or microstep: forward and backward of one micro-batch;
+//                                         # sustained: microstep of software whose timer does not wait for the
+//                                         # device, taken where it has to: the steps at the end of its log
 //       steps: 1..80                    # of the log; default: all but the first
 //       use: predict                    # fit (default), or predict: kept out of the fit, compared with it
 //       job: {model: bert-large, nodes: 1}        # keys are the flags of `plan predict`, `_` for `-`

@@ -20,7 +20,8 @@ constexpr int64_t kMostBatch = int64_t{1} << 40;
 constexpr double kLongestStep = 1e7;  // seconds
 
 constexpr std::pair<const char*, Window> kWindowNames[] = {{"step", Window::kStep},
-                                                           {"microstep", Window::kMicrostep}};
+                                                           {"microstep", Window::kMicrostep},
+                                                           {"sustained", Window::kSustained}};
 constexpr std::pair<const char*, Family> kCsvFamilies[] = {{"gpt", Family::kDecoder},
                                                            {"llama", Family::kDecoder},
                                                            {"bert", Family::kEncoder},
@@ -71,6 +72,10 @@ int64_t MaskedOf(int64_t seq_len) {
   return (15 * seq_len + 99) / 100;
 }
 
+// Larger ones than BERT-Large train only with their norms before attention and MLP (Shoeybi et al. 2019,
+// section 5.3; Habana's BERT-1.5B).
+bool IsBeyondBertLarge(const ModelSpec& model) { return model.layers > 24 || model.hidden > 1024; }
+
 // GPT-2 and GPT-3 tie the output layer to the embedding; decoders that share keys and values between heads are
 // of a later generation, which does not (Nemotron, Megatron's own test recipes).
 void ApplyFamily(const std::string& family, ModelSpec* model) {
@@ -81,7 +86,8 @@ void ApplyFamily(const std::string& family, ModelSpec* model) {
     model->linear_bias = model->qkv_bias = false;
     model->tied_embeddings = false;
   } else if (family == "bert") {
-    model->post_norm = model->pooler = model->embedding_norm = true;
+    model->pooler = true;
+    model->post_norm = model->embedding_norm = !IsBeyondBertLarge(*model);
     model->token_types = 2;
   } else if (family == "t5") {
     model->norm = Norm::kRmsNorm;

@@ -84,6 +84,7 @@ class CasePredictor {
     }
     const Strategy as_read = row.strategy;
     FollowStack(*setting->cost.stack, &row.strategy);
+    FollowStack(*setting->cost.stack, &row.work);
     if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.stack)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;

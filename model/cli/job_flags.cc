@@ -148,9 +148,15 @@ class JobMaker {
     const bool half =
         request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
     request_.flash_attention = attention_.value_or(half);
-    if (!attention_ && request_.model.family != Family::kMlp) {
-      Own(half ? "flash attention" : "standard attention", "--attention");
-    }
+  }
+
+  // Software may have no fused attention; then a job does not assume one.
+  void SetAttention() {
+    const bool none = job_.profiles.stack.attention == "standard";
+    if (attention_ || request_.model.family == Family::kMlp) return;
+    if (none) job_.request.flash_attention = false;
+    Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
+        none ? "the software has no other" : "");
   }
 
   void SetLengths(const TrainingDefaults& defaults) {
@@ -214,11 +220,11 @@ class JobMaker {
 
   // A software that was calibrated on this very cluster; else one that offers every axis.
   void SetSoftware() {
+    std::string why;
     if (flags_.framework.given) {
       request_.framework = flags_.framework.text;
     } else {
       const std::vector<std::string> stacks = ProfileIds("stack");
-      std::string why;
       request_.framework = request_.model.family == Family::kMlp ? "ddp" : "megatron";
       for (const std::string& name : FrameworkNames()) {
         const std::string site = name + "@" + request_.topology.name;
@@ -226,10 +232,13 @@ class JobMaker {
         request_.framework = name;
         why = "calibrated on this cluster";
       }
-      Own(fmt::format("framework {}", request_.framework), "--framework", why);
     }
     job_.request = request_;
     AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
+    FollowStack(job_.profiles.stack, &job_.request.work);
+    SetAttention();
+    if (!flags_.framework.given)
+      Own(fmt::format("framework {}", request_.framework), "--framework", why);
   }
 
   template <class E, std::size_t N>

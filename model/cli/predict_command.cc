@@ -29,7 +29,8 @@ struct PredictFlags {
     layout.Declare(&set, "The layout (what is not given is 1, none or off)");
     set.Group("The prediction");
     set.Value(&window, "--window", "WHAT",
-              "what is timed: step (with the optimizer) or microstep (one micro-batch)",
+              "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
+              "timer prints it) or sustained (one micro-batch in the long run)",
               Words::kList, NamesOf<Window>(report::kWindowNames));
     set.Value(&engine, "--engine", "NAME", "closed (closed form)", Words::kList, {"closed"});
     set.Value(&json, "--json", "[FILE]",
@@ -48,11 +49,11 @@ void CheckEngine(const Flag& flag) {
   diagnostics.ThrowIfAny();
 }
 
-StepTime MicroStep(const report::Job& job, const Strategy& strategy) {
+StepTime MicroStep(const report::Job& job, const Strategy& strategy, Window window) {
   const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack,
                             &job.cluster};
   StepPredictor predictor(job.request.model, job.request.work, setting);
-  return std::get<StepTime>(predictor.Predict(strategy, Window::kMicrostep));
+  return std::get<StepTime>(predictor.Predict(strategy, window));
 }
 
 }  // namespace
@@ -72,7 +73,11 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const auto assessed = Assess(job.request, job.profiles, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&assessed))
     throw InputError(refusal->reason, refusal->hint);
-  report::Prediction prediction{std::get<Candidate>(assessed), MicroStep(job, strategy), window};
+  const StepTime printed = MicroStep(job, strategy, Window::kMicrostep);
+  const StepTime sustained = MicroStep(job, strategy, Window::kSustained);
+  report::Prediction prediction{std::get<Candidate>(assessed),
+                                window == Window::kMicrostep ? printed : sustained, window,
+                                sustained.total, printed.total};
   // As far off, relatively, as the step.
   const StepTime& step = prediction.candidate.time;
   prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);

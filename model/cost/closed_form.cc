@@ -140,6 +140,17 @@ double Together(const StageWork& w, bool host_waits, bool pipeline) {
                    w.host_forward + w.host_head + w.backward, host});
 }
 
+// What the host issues for one micro-batch on the stage where that takes longest.
+double IssueTime(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer) {
+  const auto host = [&](double layers, bool first, bool last) {
+    const StageWork work = WorkOf(table, layout, layer, layers, first, last);
+    return work.host_forward + work.host_head + work.host_backward;
+  };
+  if (layout.pp == 1) return host(table.layers, true, true);
+  return std::max({host(layout.first_layers, true, false), host(layout.last_layers, false, true),
+                   host(layout.middle_layers, false, false)});
+}
+
 struct StageTimes {
   double sum = 0;      // of all stages
   double busiest = 0;  // the longest
@@ -248,6 +259,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   crowding = setting.cluster->Crowding();
   overlap_slowdown = setting.gpu->overlap_slowdown;
   host_waits = stack.host_waits > 0.5;
+  timer_waits = stack.timer_waits > 0.5;
   bucket = stack.bucket.value;
   data_exposed = stack.data_exposed;
   data_exposed_replicas = ExposedReductionShare(stack, 1, 0);
@@ -268,6 +280,13 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   if (!whole_step) shape.micro_batches = 1;
   const double M = shape.micro_batches;
   const LayerPass layer = PassOfLayer(*this, table, shape);
+  if (window == Window::kMicrostep && !timer_waits) {
+    StepTime printed;
+    printed.host = printed.total = IssueTime(table, shape, layer);
+    printed.low = printed.total * residual_low;
+    printed.high = printed.total * residual_high;
+    return printed;
+  }
   const StageTimes stages = TimeStages(*this, table, shape, layer);
   const double busiest_layers = stages.layers;
 

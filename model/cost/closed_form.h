@@ -12,6 +12,7 @@
 //              x: exposed share of the software
 //   optimizer  bytes per parameter x parameters of the fullest stage / shards / bandwidth
 //   fixed      per step, per layer, per doubling of the nodes
+//   micro-step as printed where the timer does not wait for the device: what the host issues
 //   crowding   r ranks per processor core: compute + max(0, (r - 1) (compute + optimizer) - bubble)
 // Symbols as in the step-time study: M micro-batches, p stages, v chunks per stage. More bandwidth,
 // more FLOP/s or less latency never makes a step longer.
@@ -29,7 +30,9 @@ namespace orrery {
 
 enum class Window {
   kStep,       // one optimizer step
-  kMicrostep,  // forward and backward of one micro-batch: no reduction, no optimizer
+  kMicrostep,  // forward and backward of one micro-batch, as the software's timer prints it: no
+               // reduction, no optimizer
+  kSustained,  // the same in the long run; differs where that timer does not wait for the device
 };
 
 // Collectives of the data-parallel axes, prepared once per (dp, dp_outer, inner ranks).
@@ -93,7 +96,7 @@ struct ClosedForm {
 
   double optimizer_traffic = 0;  // seconds per parameter
   double overlap_slowdown = 0;
-  bool host_waits = true;
+  bool host_waits = true, timer_waits = true;
   double bucket = 1;  // bytes
   double data_exposed = 1, data_exposed_replicas = 1;
   double pipeline_exposed = 0, pipeline_latency = 0;

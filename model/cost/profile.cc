@@ -117,6 +117,7 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
 void ReadExtra(const Node& root, StackProfile* profile) {
   ReadText(root, "without_flash", &profile->without_flash);
   ReadText(root, "algorithm", &profile->algorithm);
+  ReadText(root, "attention", &profile->attention);
 }
 
 // `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.
@@ -331,6 +332,10 @@ void FollowStack(const StackProfile& stack, Strategy* strategy) {
   strategy->overlap_grad_reduce = false;
   strategy->reduce_in_backward = false;
   strategy->overlap_param_gather = false;
+}
+
+void FollowStack(const StackProfile& stack, Workload* work) {
+  if (stack.mlm_all_positions > 0.5) work->masked_positions = 0;
 }
 
 }  // namespace orrery

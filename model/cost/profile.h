@@ -113,6 +113,7 @@ struct StackProfile {
   ProfileHeader header;
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
+  std::string attention;      // "standard": it has no fused attention, so that jobs do not assume one
   Seconds kernel_gap;         // idle time of the device between two kernels
   Seconds host_forward_op;    // time of the issuing thread per op
   Seconds host_backward_op;
@@ -120,6 +121,10 @@ struct StackProfile {
   Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
   double host_waits = 0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
                           // (pageable copy) and where a received tensor is used; 0: never
+  double timer_waits = 1;  // 0: the timer of a micro-step does not wait for the device, so that it prints
+                           // what the issuing thread takes as long as that runs ahead
+  double mlm_all_positions = 0;  // 1: encoders compute the vocabulary layer at every position, not only at
+                                 // the masked ones
   double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
   double straggling = 0;  // relative growth of kernel times per doubling of the number of nodes: what
                           // all of them finish together lasts as long as on the slowest one
@@ -178,6 +183,8 @@ double ExposedReductionShare(const StackProfile& stack, int pp, int zero);
 
 // Software that exposes its whole gradient reduction begins it when the backward pass is over.
 void FollowStack(const StackProfile& stack, Strategy* strategy);
+// Positions of the vocabulary layer: see mlm_all_positions.
+void FollowStack(const StackProfile& stack, Workload* work);
 
 // Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric,stack}, or the file that is named
 // by its path (with a '/'). Throws InputError: an unknown id with the nearest ones; unknown, missing or

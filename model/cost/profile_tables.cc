@@ -66,6 +66,8 @@ const ConstantRow<Stack> kStack[] = {
     {"host_collective", &Stack::host_collective, 0, 1e-1},
     {"host_unfused_softmax", &Stack::host_unfused_softmax, 0, 1},
     {"host_waits", &Stack::host_waits, 0, 1},
+    {"timer_waits", &Stack::timer_waits, 0, 1, kOptional},
+    {"mlm_all_positions", &Stack::mlm_all_positions, 0, 1, kOptional},
     {"host_multi_node", &Stack::host_multi_node, 0, 10},
     {"straggling", &Stack::straggling, 0, 0.2, kOptional},
     {"elementwise_traffic", &Stack::elementwise_traffic, 0.05, 20},

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/parameters.h"
@@ -49,14 +50,24 @@ std::string OutsideLines(const Candidate& candidate) {
   return text;
 }
 
+// For software whose timer of micro-steps does not wait for the device.
+std::string TimerLine(const Prediction& prediction) {
+  const double printed = prediction.printed_s, sustained = prediction.sustained_s;
+  if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
+  return Line("", fmt::format("the software's timer does not wait for the device: it prints {} while "
+                              "its queue fills, {} in the long run",
+                              Format(Seconds(printed)), Format(Seconds(sustained))));
+}
+
 std::string TimeSection(const Job& job, const Prediction& prediction) {
   const Candidate& candidate = prediction.candidate;
   std::string text;
-  if (prediction.window == Window::kMicrostep) {
+  if (prediction.window != Window::kStep) {
     text += Line("micro-step",
                  TimeWithInterval(prediction.micro_step) + "; 80 % of runs lie in that range");
     text += Line("throughput", fmt::format("{} samples/s during micro-steps",
                                            Scaled(MicroStepSamples(prediction))));
+    text += TimerLine(prediction);
   }
   text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");
   text += Line("throughput",
@@ -68,7 +79,7 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
     micro += candidate.strategy.pp > 1
                  ? ", alone in the pipeline"
                  : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
-    text += Line("micro-step", micro);
+    text += Line("micro-step", micro) + TimerLine(prediction);
   }
   text += OutsideLines(candidate);
   text += Line("MFU", MfuFormula(job, candidate));
@@ -170,6 +181,8 @@ nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
   json["micro_step_time_interval_s"] = {prediction.micro_step.low, prediction.micro_step.high};
   json["micro_step_breakdown"] = TimeJson(prediction.micro_step);
   json["micro_step_samples_per_s"] = MicroStepSamples(prediction);
+  json["micro_step_printed_s"] = prediction.printed_s;
+  json["micro_step_sustained_s"] = prediction.sustained_s;
   json["prediction"] = CandidateJson(prediction.candidate);
   json["mfu_formula"] = MfuFormula(job, prediction.candidate);
   json["provenance"] = ProvenanceJson(job);

@@ -27,6 +27,7 @@ inline constexpr NameRow<Objective> kObjectiveNames[] = {
 inline constexpr NameRow<Window> kWindowNames[] = {
     {"step", Window::kStep},
     {"microstep", Window::kMicrostep},
+    {"sustained", Window::kSustained},
 };
 inline constexpr NameRow<bool> kAttentionNames[] = {
     {"flash", true},

@@ -177,7 +177,9 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
-  const Prediction record{SimulatedCandidate(simulation), NoMicroStep(), Window::kStep};
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  const Prediction record{SimulatedCandidate(simulation), NoMicroStep(), Window::kStep, kUnknown,
+                          kUnknown};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["digest"] = simulation.digest;
   json["network"] = simulation.network;

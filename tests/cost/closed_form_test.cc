@@ -269,6 +269,25 @@ TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
   EXPECT_LT(Predict(s, Window::kMicrostep).compute, one_of_four.compute);
 }
 
+// A timer that does not wait for the device prints what the host issues, however slow the device is.
+TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
+  Strategy s;
+  s.dp = 128;
+  stack_.host_waits = 0;
+  stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-6);
+  const double sustained = Predict(s, Window::kSustained).total;
+  EXPECT_EQ(Predict(s, Window::kMicrostep).total, sustained);
+  stack_.timer_waits = 0;
+  const StepTime printed = Predict(s, Window::kMicrostep);
+  EXPECT_LT(printed.total, sustained / 10);
+  EXPECT_EQ(printed.host, printed.total);
+  EXPECT_EQ(Predict(s, Window::kSustained).total, sustained);
+  stack_.host_forward_op = stack_.host_backward_op = Seconds(1);  // the device waits for the host
+  EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 1e-9);
+  s.pp = 4, s.dp = 32;
+  EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
+}
+
 TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {
   Strategy s;
   s.dp = 128;

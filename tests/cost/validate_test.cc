@@ -104,6 +104,20 @@ TEST(CaseRows, DropoutIsTheFrameworksAndSharedKeysMeanASeparateOutputLayer) {
   EXPECT_FALSE(Read(grouped).front().model.tied_embeddings);
 }
 
+TEST(CaseRows, BertsLargerThanBertLargeHaveTheirNormsFirst) {
+  const auto bert = [](const std::string& shape) {
+    return Read("a-1,aws-dl1,1,8,deepspeed,bert," + shape +
+                ",30522,128,1,1,1,8,1,1,dp,8,12288,bf16,none,0,lamb,0,microstep,0.2,,\n")
+        .front();
+  };
+  EXPECT_TRUE(bert("24,1024,4096,0,16,16").model.post_norm);
+  EXPECT_FALSE(bert("48,1600,6400,0,25,25").model.post_norm);
+  CaseRow row = bert("24,1024,4096,0,16,16");
+  EXPECT_EQ(row.work.masked_positions, 20);
+  row = PredictCases({row}).front().row;  // what this site's software computes
+  EXPECT_EQ(row.work.masked_positions, 0);
+}
+
 TEST(CaseRows, Fp32WithAShardedOptimizerUnderMegatronIsReadAsFp32Gradients) {
   const CaseRow row = Read(Row("selene", "megatron", "24", "fp32", "1")).front();
   EXPECT_EQ(row.work.precision, Precision::kBf16);

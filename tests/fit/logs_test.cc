@@ -78,6 +78,9 @@ TEST(LogMeasure, AMeanSinceTheStartIsReadAtItsLastStep) {
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.2, 1e-12);
   window.steps.reset();
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.5, 1e-12);
+  // Steps 11 to 30 are what the mean gains after step 10: (30 x 0.5 - 10 x 0.25) / 20 s.
+  window.steps = {11, 30};
+  EXPECT_NEAR(MeasureLog(log, window).seconds, 0.625, 1e-12);
 }
 
 TEST(LogMeasure, AMicroStepMayComeFromTimers) {
@@ -114,14 +117,16 @@ TEST(RunSheet, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(MessageOf("runs: []\n"), HasSubstr("names no run"));
 }
 
-// S5 fitted; S6 and S7 predicted. S7 is 15 % slower per card although nothing is sent in its window:
-// no term of the model covers that, so that its bar is the error as it stands.
-TEST(Logs, OneRunOnGaudiPredictsAnotherModel) {
+// What the timers print, and what they would print if they waited for the device: samples/dl1. S7's
+// issuing thread is 16 % slower than S5's although nothing is sent in its window; hosts of several
+// nodes are 5 % slower elsewhere. No term of the model covers the rest: its bar is the error as it is.
+TEST(Logs, TwoRunsOnGaudiPredictOtherModels) {
   const std::string root = ORRERY_SOURCE_DIR;
   FitInputs inputs = LoadInputs({root + "/calib/fit/samples/dl1/runs.yaml"});
-  ASSERT_EQ(inputs.rows.size(), 1U);
-  ASSERT_EQ(inputs.predicted.size(), 2U);
+  ASSERT_EQ(inputs.rows.size(), 2U);
+  ASSERT_EQ(inputs.predicted.size(), 4U);
   EXPECT_NEAR(inputs.rows[0].measured_step_s, 0.1027, 1e-4);
+  EXPECT_NEAR(inputs.rows[1].measured_step_s, 0.197, 1e-3);
   ProfileStore store;
   const FitJob job = ReadFitJob(ReadSource(root + "/calib/fit/jobs/dl1.yaml"));
   const CaseSource cases(inputs.rows, job.filter, &store);
@@ -130,16 +135,19 @@ TEST(Logs, OneRunOnGaudiPredictsAnotherModel) {
   const Evidence evidence({&cases}, store);
   Fitter fitter(evidence, parameters, {});
   const FitResult result = fitter.Fit();
-  EXPECT_LT(std::abs(result.error[0]), 0.02);
+  for (const double error : result.error) EXPECT_LT(std::abs(error), 0.02);
   for (const FittedConstant& constant : result.constants)
     constant.parameter.Apply(constant.after, &store);
   std::vector<double> values;
-  kept.Predict(store, {0, 1}, &values);
-  EXPECT_LT(std::abs(values[0] / kept.observations()[0].measured - 1), 0.12);
-  EXPECT_LT(std::abs(values[1] / kept.observations()[1].measured - 1), 0.15);
+  kept.Predict(store, {0, 1, 2, 3}, &values);
+  constexpr double kLimits[] = {0.08, 0.12, 0.2, 0.08};  // S6, S7, BERT-tiny printed and sustained
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_LT(std::abs(values[i] / kept.observations()[i].measured - 1), kLimits[i])
+        << kept.observations()[i].name;
+  }
   const std::vector<Confidence> confidences = kept.Confidences(store, LoadTrust());
-  ASSERT_EQ(confidences.size(), 2U);
-  for (std::size_t i = 0; i < 2; ++i) {
+  ASSERT_EQ(confidences.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_LT(confidences[i].low, values[i]);
     EXPECT_GT(confidences[i].high, values[i]);
     EXPECT_LT(confidences[i].high, 3 * values[i]);
