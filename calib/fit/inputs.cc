@@ -64,6 +64,12 @@ std::string RenderLogs(const std::vector<LoggedRun>& runs) {
     text += fmt::format("{}: {} per {} ({})\n", run.row.name,
                         Format(Seconds(run.row.measured_step_s)),
                         run.row.window == Window::kStep ? "step" : "micro-step", run.how);
+    if (run.change) {
+      text += fmt::format("  its log changes: {} up to step {}, {} from there on; `steps` of its sheet "
+                          "says which of them count\n",
+                          Format(Seconds(run.change->before)), run.change->step - 1,
+                          Format(Seconds(run.change->after)));
+    }
     if (run.read.garbled_lines == 0) continue;
     text += fmt::format("  {} garbled line{}\n", run.read.garbled_lines,
                         run.read.garbled_lines == 1 ? "" : "s");

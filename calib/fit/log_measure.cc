@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace orrery {
@@ -61,6 +63,37 @@ LogMeasurement FromRunningMean(const StepSample& last, const StepSample* before,
           fmt::format("mean of steps {} to {}", before->step + 1, last.step)};
 }
 
+// One line's steps, or those since the line before it of a mean that runs since the start.
+struct LinePoint {
+  int64_t step = 0;  // the first of them
+  double seconds = 0;
+};
+
+std::vector<LinePoint> PointsOf(const TrainingLog& log, const LogWindow& window) {
+  std::vector<LinePoint> points;
+  const StepSample* before = nullptr;
+  for (const StepSample& step : log.steps) {
+    if (!SecondsOf(step, window)) continue;
+    if (!step.running_mean) {
+      points.push_back({step.step, *SecondsOf(step, window)});
+    } else if (step.step > (before == nullptr ? 0 : before->step)) {
+      points.push_back({before == nullptr ? 1 : before->step + 1,
+                        FromRunningMean(step, before, window, 1).seconds});
+      before = &step;
+    }
+  }
+  return points;
+}
+
+struct Half {
+  double mean = 0, squares = 0, lines = 0;
+  Half(std::span<const LinePoint> points) : lines(static_cast<double>(points.size())) {
+    for (const LinePoint& point : points) mean += point.seconds / lines;
+    for (const LinePoint& point : points)
+      squares += (point.seconds - mean) * (point.seconds - mean);
+  }
+};
+
 // The sum of the medians of both timers.
 std::optional<LogMeasurement> FromTimers(const TrainingLog& log) {
   std::vector<double> forward, backward;
@@ -98,6 +131,30 @@ LogMeasurement MeasureLog(const TrainingLog& log, const LogWindow& window) {
                         "see `steps` and `window` of its run");
   return {Median(seconds), static_cast<int64_t>(seconds.size()),
           fmt::format("median of {} lines", seconds.size())};
+}
+
+std::optional<LogChange> ChangeOf(const TrainingLog& log, const LogWindow& window) {
+  constexpr std::size_t kLeastLines = 2;  // of a half
+  constexpr double kLeastChange = 0.25, kErrors = 3;
+  const std::vector<LinePoint> points = PointsOf(log, window);
+  const std::span<const LinePoint> all(points);
+  std::optional<LogChange> change;
+  double least = 0;
+  for (std::size_t split = kLeastLines; split + kLeastLines <= all.size(); ++split) {
+    const Half before(all.first(split)), after(all.subspan(split));
+    const double squares = before.squares + after.squares;
+    if (split > kLeastLines && squares >= least) continue;
+    least = squares;
+    change.reset();
+    const double difference = std::abs(after.mean - before.mean);
+    const double variance = squares / (before.lines + after.lines - 2);
+    if (difference >= kLeastChange * std::min(before.mean, after.mean) &&
+        difference * difference >
+            kErrors * kErrors * variance * (1 / before.lines + 1 / after.lines)) {
+      change = LogChange{points[split].step, before.mean, after.mean};
+    }
+  }
+  return change;
 }
 
 std::map<measured::Work, double> WorkOf(const TrainingLog& log) {

@@ -31,6 +31,16 @@ struct LogMeasurement {
 // log has nothing of this window.
 LogMeasurement MeasureLog(const measured::TrainingLog& log, const LogWindow& window);
 
+// Where the time of a window changes for good: mean seconds of the steps before `step` and from it on.
+struct LogChange {
+  int64_t step = 0;
+  double before = 0, after = 0;
+};
+
+// The split of the whole log that leaves the smallest squares. Absent: the halves differ by less than a
+// quarter or than three times the error of their difference, or the log has fewer than four lines.
+std::optional<LogChange> ChangeOf(const measured::TrainingLog& log, const LogWindow& window);
+
 // Seconds per rank and step of each kind of work; empty: the log is no trace with operations.
 std::map<measured::Work, double> WorkOf(const measured::TrainingLog& log);
 

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <filesystem>
 
-#include "calib/fit/log_measure.h"
 #include "model/cli/job_flags.h"
 #include "model/cli/section_flags.h"
 #include "model/input/node.h"
@@ -75,6 +74,7 @@ void ReadLog(LoggedRun* run) {
   window.steps = run->steps;
   const LogMeasurement measurement = MeasureLog(run->read, window);
   row.measured_step_s = measurement.seconds;
+  run->change = ChangeOf(run->read, window);
   run->how = fmt::format("{}: {}", measured::Name(run->read.format), measurement.how);
 }
 

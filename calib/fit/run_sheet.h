@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "calib/fit/log_measure.h"
 #include "calib/import/training_log.h"
 #include "calib/validate/case_row.h"
 
@@ -32,6 +33,7 @@ struct LoggedRun {
   bool predict = false;
   measured::TrainingLog read;
   std::string how;   // "mean of steps 1 to 80, DeepSpeed"
+  std::optional<LogChange> change;  // of the whole log
 };
 
 // Reads a sheet and all its logs. Throws InputError with everything that is wrong.

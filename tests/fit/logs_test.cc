@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logs and traces as measurements: windows, sheets, and a chip fitted on one log.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,6 +84,22 @@ TEST(LogMeasure, AMeanSinceTheStartIsReadAtItsLastStep) {
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.625, 1e-12);
 }
 
+TEST(LogMeasure, AChangeInTheMiddleOfALogIsFound) {
+  std::string steady = "step,step_time [s]\n", broken = steady;
+  for (int step = 1; step <= 20; ++step) {
+    const double jitter = step % 2 == 0 ? 0.02 : -0.02;
+    steady += fmt::format("{},{}\n", step, 1 + jitter);
+    broken += fmt::format("{},{}\n", step, (step < 14 ? 1.0 : 1.5) + jitter);
+  }
+  EXPECT_FALSE(ChangeOf(Log(steady), {}));
+  const std::optional<LogChange> change = ChangeOf(Log(broken), {});
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->step, 14);
+  EXPECT_NEAR(change->before, 1, 0.01);
+  EXPECT_NEAR(change->after, 1.5, 0.01);
+  EXPECT_FALSE(ChangeOf(Log("step,step_time [s]\n1,9\n2,1\n3,1\n"), {}));
+}
+
 TEST(LogMeasure, AMicroStepMayComeFromTimers) {
   const auto log = Log(
       "[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
@@ -125,6 +142,7 @@ TEST(Logs, TwoRunsOnGaudiPredictOtherModels) {
   FitInputs inputs = LoadInputs({root + "/calib/fit/samples/dl1/runs.yaml"});
   ASSERT_EQ(inputs.rows.size(), 2U);
   ASSERT_EQ(inputs.predicted.size(), 4U);
+  EXPECT_THAT(RenderLogs(inputs.runs), HasSubstr("up to step 90, 197 ms"));  // its queue is full
   EXPECT_NEAR(inputs.rows[0].measured_step_s, 0.1027, 1e-4);
   EXPECT_NEAR(inputs.rows[1].measured_step_s, 0.197, 1e-3);
   ProfileStore store;
