@@ -13,7 +13,9 @@ namespace {
 
 constexpr double kGib = 1073741824.0;
 
+// With GPipe all micro-batches are.
 int64_t InFlight(const CaseRow& row) {
+  if (row.strategy.schedule == PipelineSchedule::kGpipe) return MicroBatches(row.work, row.strategy);
   return std::min<int64_t>(MicroBatches(row.work, row.strategy), int64_t{4} * row.strategy.pp * row.strategy.vpp);
 }
 
@@ -53,13 +55,14 @@ std::optional<RunDemand> DemandOf(const CaseRow& row) {
 }  // namespace
 
 PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack) {
+  const MemoryLimits limits = LimitsOf(gpu, stack);
   Bytes fullest, on_first_node;
   for (std::size_t stage = 0; stage < demand.stages.size(); ++stage) {
-    const Bytes peak = AllocatorPeak(demand.stages[stage], stack);
+    const Bytes peak = PeakOf(demand.stages[stage], limits.allocation).allocated();
     fullest = std::max(fullest, peak);
     if (stage < static_cast<std::size_t>(demand.first_node_stages)) on_first_node = std::max(on_first_node, peak);
   }
-  return {fullest.value / kGib, DeviceMemory(on_first_node, demand.communicators, gpu, stack).value / kGib};
+  return {fullest.value / kGib, limits.Total(on_first_node, demand.communicators).value / kGib};
 }
 
 const RunDemand* MemoryPredictor::Demand(const CaseRow& row) {

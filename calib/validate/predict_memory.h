@@ -9,7 +9,7 @@
 
 #include "calib/validate/case_row.h"
 #include "model/cost/profile.h"
-#include "model/memory/software_memory.h"
+#include "model/memory/memory.h"
 
 namespace orrery {
 

@@ -118,6 +118,12 @@ void ReadExtra(const Node& root, StackProfile* profile) {
   ReadText(root, "without_flash", &profile->without_flash);
   ReadText(root, "algorithm", &profile->algorithm);
   ReadText(root, "attention", &profile->attention);
+  if (!root.Has("allocates")) return;
+  const std::string words = root.String("allocates");
+  if (words != "layout" && words != "tensors") {
+    root.ErrorAt("allocates", "software allocates 'layout' (the plan's, in one piece) or 'tensors' (one by one)");
+  }
+  profile->static_layout = words == "layout";
 }
 
 // `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.

@@ -114,6 +114,7 @@ struct StackProfile {
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
   std::string attention;      // "standard": it has no fused attention, so that jobs do not assume one
+  bool static_layout = false; // `allocates: layout`: the plan's layout in one piece; else tensor by tensor
   Seconds kernel_gap;         // idle time of the device between two kernels
   Seconds host_forward_op;    // time of the issuing thread per op
   Seconds host_backward_op;

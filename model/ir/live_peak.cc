@@ -153,6 +153,10 @@ Peak LivePeak(const Plan& plan, const Program& program, const Layout& layout, bo
   return peak;
 }
 
+void ListLive(const Plan& plan, const Program& program, const Layout& layout, Peak* peak) {
+  LiveWalk(plan, program, layout).ListLive(peak);
+}
+
 std::vector<int64_t> BytesByClass(const Program& program, const Peak& peak) {
   std::vector<int64_t> bytes(static_cast<size_t>(BufferClass::kScalar) + 1, 0);
   for (const LiveBuffer& live : peak.live) {

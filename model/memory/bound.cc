@@ -16,22 +16,31 @@ struct StageView {
     return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].base;
   }
   const ChunkForm* PerLayer(int place) const { return forms.by_stage() ? nullptr : &forms.chunks[place].per_layer; }
-  const ChunkForm& Transient(int place) const {
-    return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].Transient(slots.most_layers[place]);
+  const ChunkForm& Transient(int place, double layers) const {
+    return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].Transient(layers);
   }
+  const ChunkForm& Transient(int place) const { return Transient(place, slots.most_layers[place]); }
 };
 
 SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
-  SizeForm sum, largest;
-  for (const FrameCount& count : moment) {
-    const SizeForm& base = view.Base(count.place).frames[group][count.kind];
-    sum += base * count.frames;
+  SizeForm sum;
+  for (const FrameCount& count : moment.frames) {
+    sum += view.Base(count.place).frames[group][count.kind] * count.frames;
     if (const ChunkForm* per_layer = view.PerLayer(count.place)) {
       sum += per_layer->frames[group][count.kind] * count.layers;
     }
+  }
+  return sum;
+}
+
+// Slots beyond those in use, of the group's largest frame.
+SizeForm Slack(const StageView& view, int group, const Moment& moment) {
+  SizeForm largest;
+  for (const FrameCount& count : moment.frames) {
+    const SizeForm& base = view.Base(count.place).frames[group][count.kind];
     if (base.sample > largest.sample) largest = base;
   }
-  return sum + largest * view.slots.slack[group];
+  return largest * view.slots.slack[group];
 }
 
 SizeForm Frames(const StageView& view, double micro_batch) {
@@ -39,7 +48,7 @@ SizeForm Frames(const StageView& view, double micro_batch) {
   for (int group = 0; group < kSlackGroups; ++group) {
     SizeForm most;
     for (const Moment& moment : view.slots.moments) {
-      const SizeForm sum = FramesAt(view, group, moment);
+      const SizeForm sum = FramesAt(view, group, moment) + Slack(view, group, moment);
       if (sum.At(micro_batch, 1) > most.At(micro_batch, 1)) most = sum;
     }
     frames += most;
@@ -106,18 +115,41 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
   points_.push_back(point);
 }
 
-// While micro-batches run, or at the end of the step: the layout lays the two over each other.
+// While micro-batches run: the layout keeps room for the fullest moment of every part.
+void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch) {
+  const StageView view{forms, slots};
+  const SizeForm running = Step(view) + Frames(view, micro_batch) + Rings(view, micro_batch);
+  for (int place = 0; place < kPlaces; ++place) {
+    if (slots.chunks[place] == 0) continue;
+    for (const SizeForm& scratch : view.Transient(place).scratch.forms()) Add(running + scratch, micro_batch);
+  }
+}
+
+// Call by call: what is in flight then, and the ops of that call.
+void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch) {
+  const StageView view{forms, slots};
+  const SizeForm step = Step(view);
+  for (const Moment& moment : slots.moments) {
+    SizeForm held = step;
+    for (int group = 0; group < kSlackGroups; ++group) held += FramesAt(view, group, moment);
+    const double further = std::max(0.0, moment.layers - 3);
+    for (const OpForm& op : view.Transient(moment.place, moment.layers).ops[moment.call]) {
+      Add(held + op.bytes + op.per_layer * further, micro_batch);
+    }
+  }
+}
+
+// ... or at the end of the step, over which the layout lays the same bytes.
 BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch) {
   points_.reserve(8);
   for (const StageSlots& stage_slots : slots) {
-    const StageView view{forms, stage_slots};
-    const SizeForm step = Step(view);
-    const SizeForm running = step + Frames(view, micro_batch) + Rings(view, micro_batch);
-    for (int place = 0; place < kPlaces; ++place) {
-      if (stage_slots.chunks[place] == 0) continue;
-      for (const SizeForm& scratch : view.Transient(place).scratch.forms()) Add(running + scratch, micro_batch);
+    if (forms.static_layout) {
+      AddLayout(forms, stage_slots, micro_batch);
+    } else {
+      AddCalls(forms, stage_slots, micro_batch);
     }
-    Add(step + End(view), micro_batch);
+    const StageView view{forms, stage_slots};
+    Add(Step(view) + End(view), micro_batch);
   }
 }
 
@@ -142,7 +174,7 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
   auto found = forms_.find(key);
   if (found == forms_.end()) {
     lock.unlock();  // lowering takes long; a second thread may do the same work, with the same result
-    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model_, work_, small, gradient_copy_);
+    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model_, work_, small, allocation_);
     lock.lock();
     found = forms_.emplace(key, std::move(forms)).first;
   }
@@ -164,7 +196,7 @@ const std::vector<StageSlots>& MemoryModel::Slots(const Strategy& s, int64_t mic
   return found->second;
 }
 
-double MemoryModel::ArenaBound(const Strategy& strategy, int64_t micro_batches) {
+double MemoryModel::AllocatedBound(const Strategy& strategy, int64_t micro_batches) {
   const PlanForms* forms = Forms(strategy);
   if (forms == nullptr) return 0;
   const double dp = strategy.zero > 0 ? strategy.dp : 1;

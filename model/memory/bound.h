@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lower bound of a strategy's arena in a few multiplications, for searches over millions of them.
+// A lower bound of what a strategy allocates in a few multiplications, for searches over millions of them.
 //
 //   arena(stage) >= step + max(frames x slots + rings + max over blocks of scratch, scratch of the step's end)
+//   live(stage)  >= step + max(over calls: frames in flight + the call's fullest op, scratch of the step's end)
 //
-// with every term a SizeForm read from small lowered plans (chunk_forms.h) and slot counts read from the
-// schedule (schedule_slots.h). Left out, hence a bound: alignment, unit padding, what packing loses, and
-// the difference between frames of one pool. Measured against the exact arena in tests/memory.
+// the first for software with a static layout, the second for all other, its copies included (software_memory.h).
+// Every term is a SizeForm read from small lowered plans (chunk_forms.h) and counts are read from the schedule
+// (schedule_slots.h). Left out, hence a bound: alignment, unit padding, what packing loses, and the difference between
+// frames of one pool; calls that are not the fullest of their kind. Measured against the exact figure in tests/memory.
 #pragma once
 
 #include <array>
@@ -30,6 +32,8 @@ class BoundTerms {
     double fixed, shard;
   };
   void Add(const SizeForm& form, double micro_batch);
+  void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch);
+  void AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch);
 
   std::vector<Point> points_;  // over stages and moments; only those that some dp can select
 };
@@ -38,15 +42,14 @@ class BoundTerms {
 // concurrent use.
 class MemoryModel {
  public:
-  // `gradient_copy`: the software's, counted as part of the arena (software_memory.h).
-  MemoryModel(const ModelSpec& model, const Workload& work, double gradient_copy = 0)
-      : model_(model), work_(work), gradient_copy_(gradient_copy) {}
+  MemoryModel(const ModelSpec& model, const Workload& work, const Allocation& allocation)
+      : model_(model), work_(work), allocation_(allocation) {}
 
   // Null: such a strategy cannot be lowered. Pointers stay valid.
   const PlanForms* Forms(const Strategy& strategy);
   const std::vector<StageSlots>& Slots(const Strategy& strategy, int64_t micro_batches);
-  // Lower bound of the largest stage's arena, in bytes. The strategy must be legal for the batch.
-  double ArenaBound(const Strategy& strategy, int64_t micro_batches);
+  // Lower bound of PeakOf(...).allocated() of the fullest stage, in bytes. The strategy must be legal for the batch.
+  double AllocatedBound(const Strategy& strategy, int64_t micro_batches);
 
  private:
   using FormKey = std::array<int, 23>;
@@ -55,7 +58,7 @@ class MemoryModel {
 
   ModelSpec model_;
   Workload work_;
-  double gradient_copy_;
+  const Allocation allocation_;
   std::mutex mutex_;  // guards both maps; their elements never change or move
   std::map<FormKey, std::variant<PlanForms, Refusal>> forms_;
   std::map<SlotKey, std::vector<StageSlots>> slots_;

@@ -6,7 +6,6 @@
 
 #include "model/input/check.h"
 #include "model/ir/usage.h"
-#include "model/memory/software_memory.h"
 
 namespace orrery {
 namespace {
@@ -15,13 +14,21 @@ constexpr int kSmallDp = 2;
 
 class FormReader {
  public:
-  FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack, double gradient_copy)
-      : program_(program), dp_(dp), slack_(slack), gradient_copy_(gradient_copy), usage_(ir::AnalyseUsage(program)) {}
+  FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack,
+             const Allocation& allocation)
+      : program_(program), dp_(dp), slack_(slack), allocation_(allocation), usage_(ir::AnalyseUsage(program)) {}
 
   ChunkForm Read() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
-    if (gradient_copy_ > 0) GradientCopies();
-    for (std::size_t block = 0; block < usage_.by_block.size(); ++block) Scratch(static_cast<int>(block));
+    if (allocation_.gradient_copy > 0) GradientCopies();
+    const int blocks = static_cast<int>(usage_.by_block.size());
+    if (allocation_.static_layout) {
+      for (int block = 0; block < blocks; ++block) Scratch(block);
+      return std::move(form_);
+    }
+    for (const ir::BufferId id : SharedGradients(program_)) form_.step -= SizeOf(id);
+    for (int block = 1; block + 1 < blocks; ++block) Ops(block);
+    Scratch(blocks - 1);
     return std::move(form_);
   }
 
@@ -43,7 +50,7 @@ class FormReader {
   void GradientCopies() {
     for (const ir::BufferId id : CopiedGradients(program_)) {
       const auto bytes = static_cast<double>(ir::DtypeBytes(program_.buffers[id].dtype));
-      form_.step += SizeOf(id) * (gradient_copy_ / bytes);
+      form_.step += SizeOf(id) * (allocation_.gradient_copy / bytes);
     }
   }
 
@@ -58,13 +65,14 @@ class FormReader {
   void Place(ir::BufferId id) {
     const ir::Buffer& buffer = program_.buffers[id];
     if (buffer.life == ir::Life::kStep) {
-      form_.step += SizeOf(id);
+      const bool of_stage = buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
+      if (!of_stage) form_.step += SizeOf(id);
       return;
     }
     const auto& blocks = usage_.blocks_of[id];
     if (blocks.empty()) return;
     if (CallScope(id)) {
-      if (buffer.ring >= 0) AddRing(id);
+      if (buffer.ring >= 0 && allocation_.static_layout) AddRing(id);
       return;
     }
     static constexpr FrameKind kKinds[3][3] = {{FrameKind::kFF, FrameKind::kFB, FrameKind::kFW},
@@ -104,10 +112,39 @@ class FormReader {
     if (end) form_.end = most;
   }
 
+  // Op by op of a forward, backward or weight-gradient block. The frames that a call takes or returns count as held
+  // all through it elsewhere (schedule_slots.h), so that their bytes go off before their first and after their last op.
+  void Ops(int block) {
+    const std::vector<ir::Op>& ops = program_.blocks[block].ops;
+    std::vector<SizeForm> change(ops.size() + 1);
+    for (const ir::Touch& touch : usage_.by_block[block]) {
+      if (program_.buffers[touch.buffer].life == ir::Life::kStep) continue;
+      const SizeForm size = SizeOf(touch.buffer);
+      const auto& blocks = usage_.blocks_of[touch.buffer];
+      const bool own = CallScope(touch.buffer);
+      if (!own && blocks.front() == block) change[0] -= size;
+      if (blocks.front() == block) change[touch.first_op] += size;
+      if (blocks.back() == block) change[touch.last_op + 1] -= size;
+    }
+    SizeForm alive;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      alive += change[i];
+      const int name = static_cast<int>(ops[i].kind) * 16 + static_cast<int>(ops[i].segment);
+      form_.ops[Part(block)].push_back({alive + LossCopies(ops[i]), {}, name});
+    }
+  }
+
+  SizeForm LossCopies(const ir::Op& op) const {
+    if (!ReadsLogits(op.kind)) return {};
+    const ir::Buffer& logits = program_.buffers[program_.views[op.in.front()].buffer];
+    if (ir::DtypeBytes(logits.dtype) != 2) return {};
+    return {allocation_.loss * static_cast<double>(logits.elements), 0, 0};
+  }
+
   const ir::Program& program_;
   const int dp_;
   const std::array<int, kSlackGroups> slack_;
-  const double gradient_copy_;
+  const Allocation allocation_;
   const ir::Usage usage_;
   ChunkForm form_;
 };
@@ -119,6 +156,42 @@ void EachForm(ChunkForm& a, const ChunkForm& b, const Op& op) {
   for (int g = 0; g < kSlackGroups; ++g) {
     for (int k = 0; k < kFrameKinds; ++k) op(a.frames[g][k], b.frames[g][k]);
   }
+}
+
+bool Covers(const OpForm& a, const OpForm& b) { return a.bytes.Covers(b.bytes) && a.per_layer.Covers(b.per_layer); }
+
+// Keeps the ops that some argument can make the fullest.
+void Prune(std::vector<OpForm>& ops) {
+  std::vector<OpForm> kept;
+  kept.reserve(ops.size());
+  for (const OpForm& op : ops) {
+    if (std::any_of(kept.begin(), kept.end(), [&](const OpForm& known) { return Covers(known, op); })) continue;
+    std::erase_if(kept, [&](const OpForm& known) { return Covers(op, known); });
+    kept.push_back(op);
+  }
+  ops = std::move(kept);
+}
+
+void Prune(ChunkForm& form) {
+  for (std::vector<OpForm>& ops : form.ops) Prune(ops);
+}
+
+// The ops of three layers that stand as far from the call's first or last op as with two layers, and with any more.
+std::vector<OpForm> Grown(const std::vector<OpForm>& two, const std::vector<OpForm>& three) {
+  std::vector<OpForm> grown;
+  const auto add = [&](const OpForm& before, OpForm op) {
+    op.per_layer = Min(op.bytes - before.bytes, {});
+    grown.push_back(op);
+  };
+  const std::size_t count = std::min(two.size(), three.size());
+  for (std::size_t i = 0; i < count && two[i].op == three[i].op; ++i) add(two[i], three[i]);
+  for (std::size_t i = 1; i <= count; ++i) {
+    const OpForm& before = two[two.size() - i];
+    const OpForm& op = three[three.size() - i];
+    if (before.op != op.op) break;
+    add(before, op);
+  }
+  return grown;
 }
 
 // Growth from two to three layers; the base never exceeds what any of the three plans asks.
@@ -133,6 +206,8 @@ ChunkForms Interpolate(std::array<ChunkForm, 3> small) {
   };
   forms.base = minus_layers(small[1], 2);
   EachForm(forms.base, minus_layers(small[0], 1), [](SizeForm& a, const SizeForm& b) { a = Min(a, b); });
+  for (int call = 0; call < kCallKinds; ++call) small[2].ops[call] = Grown(small[1].ops[call], small[2].ops[call]);
+  for (ChunkForm& form : small) Prune(form);
   forms.small = std::move(small);
   return forms;
 }
@@ -151,10 +226,10 @@ Workload SmallWork(const Workload& work, const Strategy& s) {
 
 std::array<int, kSlackGroups> Slack(const Strategy& s) { return {0, s.recv_slots, s.send_slots - 1}; }
 
-std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s, double gradient_copy) {
+std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s, const Allocation& allocation) {
   std::vector<ChunkForm> stages;
   for (const ir::Program& program : plan.programs) {
-    stages.push_back(FormReader(program, s.dp, Slack(s), gradient_copy).Read());
+    stages.push_back(FormReader(program, s.dp, Slack(s), allocation).Read());
   }
   return stages;
 }
@@ -179,21 +254,23 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
 }
 
 std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& s,
-                                               double gradient_copy) {
+                                               const Allocation& allocation) {
   PlanForms forms;
+  forms.static_layout = allocation.static_layout;
   forms.slack = Slack(s);
   const Workload small = SmallWork(work, s);
   if (NeedsStageForms(model)) {
     auto lowered = Lower(model, small, s);
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
-    forms.stages = ReadStages(std::get<ir::Plan>(lowered), s, gradient_copy);
+    forms.stages = ReadStages(std::get<ir::Plan>(lowered), s, allocation);
+    for (ChunkForm& form : forms.stages) Prune(form);
     return forms;
   }
   std::array<std::vector<ChunkForm>, 3> by_layers;
   for (int layers = 1; layers <= 3; ++layers) {
     auto lowered = Lower(WithLayers(model, int64_t{layers} * s.pp), small, s);
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
-    by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s, gradient_copy);
+    by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s, allocation);
   }
   const int first_place = s.pp > 1 ? static_cast<int>(ChunkPlace::kFirst) : static_cast<int>(ChunkPlace::kOnly);
   for (int stage = 0; stage < s.pp; ++stage) {

@@ -5,6 +5,10 @@
 // classified as the layout does (step, frame, ring, scratch). From two to three layers step and frame
 // bytes grow by the same amount as from n to n + 1. Alignment is left out, so that every figure is a lower
 // bound of the layout's.
+//
+// For software that allocates tensor by tensor the ops of a call are read one by one instead of rings and scratch:
+// what is alive beside the call's whole frames, less the part of them that is not yet or no longer alive. From three
+// layers on an op keeps its distance from the call's first or last op.
 #pragma once
 
 #include <array>
@@ -15,6 +19,7 @@
 
 #include "model/lower/lower.h"
 #include "model/memory/size_form.h"
+#include "model/memory/software_memory.h"
 
 namespace orrery {
 
@@ -25,6 +30,14 @@ inline constexpr int kSlackGroups = 3;  // frames without slack slots, received 
 
 using FrameForms = std::array<std::array<SizeForm, kFrameKinds>, kSlackGroups>;
 
+inline constexpr int kCallKinds = 3;    // forward, backward, weight gradient
+
+// One op of a call: bytes beside the frames, and what each layer beyond those of the form adds (never more than 0).
+struct OpForm {
+  SizeForm bytes, per_layer;
+  int op = 0;                    // of its kind and segment, to find it in a plan with another number of layers
+};
+
 // One chunk with a given number of layers.
 struct ChunkForm {
   SizeForm step;                 // weights, gradients and their copies, optimizer state
@@ -32,13 +45,14 @@ struct ChunkForm {
   std::vector<MaxForm> rings;    // by ring slot
   MaxForm scratch;               // of the blocks that run per micro-batch
   SizeForm end;                  // scratch of the block that ends the step
+  std::array<std::vector<OpForm>, kCallKinds> ops;  // without a static layout; in the end those that can be fullest
 };
 
 // What `layers` of a chunk need, for any number of layers.
 struct ChunkForms {
-  ChunkForm base;                // at zero layers: rings and scratch unused
+  ChunkForm base;                // at zero layers: rings, scratch and ops unused
   ChunkForm per_layer;
-  std::array<ChunkForm, 3> small;  // rings and scratch with 1, 2, 3 layers or more
+  std::array<ChunkForm, 3> small;  // rings, scratch and ops with 1, 2, 3 layers or more
 
   const ChunkForm& Transient(double layers) const { return small[layers >= 3 ? 2 : layers >= 2 ? 1 : 0]; }
 };
@@ -47,6 +61,7 @@ struct ChunkForms {
 enum class ChunkPlace { kOnly, kFirst, kMiddle, kLast };
 
 struct PlanForms {
+  bool static_layout = false;
   std::array<int, kSlackGroups> slack{};   // extra slots of each group
   std::array<ChunkForms, 4> chunks;        // by ChunkPlace
   std::vector<ChunkForm> stages;           // instead of chunks: models whose layers differ, one per stage
@@ -59,9 +74,8 @@ bool NeedsStageForms(const ModelSpec& model);
 // The strategy that stands for all with the same forms: degrees, micro-batch and schedule reduced.
 Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy);
 
-// `gradient_copy`: bytes that the software keeps per parameter in half precision whose gradients are in fp32.
 // Refusal: such a strategy cannot be lowered.
 std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& form_strategy,
-                                               double gradient_copy);
+                                               const Allocation& allocation);
 
 }  // namespace orrery

@@ -9,9 +9,7 @@
 #include <map>
 
 #include "model/ir/layout.h"
-#include "model/ir/usage.h"
 #include "model/memory/moment.h"
-#include "model/memory/software_memory.h"
 #include "model/units/text.h"
 
 namespace orrery {
@@ -56,28 +54,35 @@ std::vector<LiveTensor> LargestTensors(const ir::Program& program, const ir::Pea
   return tensors;
 }
 
-// What the software keeps beside the plan's own tensors.
-void AddCopies(const StageDemand& demand, const MemoryLimits& limits, StageMemory* memory) {
-  const Bytes at_loss(demand.live_at_loss + limits.loss * demand.logits);
-  memory->loss_copies = std::max(Bytes(0.0), at_loss - memory->arena);
-  memory->gradient_copies = Bytes(limits.gradient_copy * demand.half_weights);
+// The plan's tensors that hold bytes of their own in this software at that moment.
+ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout, StepPlace at,
+                const Allocation& allocation) {
+  ir::Peak peak;
+  peak.call = at.call;
+  peak.op = at.op;
+  ir::ListLive(plan, program, layout, &peak);
+  if (allocation.static_layout) return peak;
+  const std::vector<ir::BufferId> shared = SharedGradients(program);
+  std::erase_if(peak.live, [&](const ir::LiveBuffer& live) {
+    return std::binary_search(shared.begin(), shared.end(), live.buffer);
+  });
+  return peak;
 }
 
 StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
                          const MemoryLimits& limits) {
-  const ir::Peak peak = ir::LivePeak(plan, program, layout, true);
   StageMemory memory;
   memory.stage = program.stage;
   memory.arena = Bytes(static_cast<double>(layout.arena_bytes));
-  memory.live = Bytes(static_cast<double>(peak.bytes));
-  memory.slack = memory.arena - memory.live;
+  memory.need = PeakOf(DemandOf(plan, program, layout), limits.allocation);
+  const StepPlace at = memory.need.at;
+  const ir::Peak peak = LiveAt(plan, program, layout, at, limits.allocation);
   for (const ir::LiveBuffer& live : peak.live) {
     const auto cls = static_cast<std::size_t>(ClassOf(program.buffers[live.buffer].cls));
     memory.by_class[cls] += Bytes(static_cast<double>(live.bytes));
   }
-  memory.moment = DescribeMoment(program, layout, std::max(peak.call, 0), std::max(peak.op, 0));
+  memory.moment = DescribeMoment(program, layout, at.call, at.op);
   memory.largest = LargestTensors(program, peak);
-  AddCopies(DemandOf(plan, program, layout), limits, &memory);
   return memory;
 }
 
@@ -93,10 +98,11 @@ std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
 
 // Of a plan whose live tensors fit by themselves: what comes on top of them.
 std::string OnTopVerdict(const StageMemory& stage) {
-  std::string text = fmt::format("{} live at {}, but the plan's arena with its gaps takes {}", Format(stage.live),
-                                 stage.moment.words, Format(stage.arena));
-  if (stage.loss_copies.value > 0) text += fmt::format(", copies of the logits {} more", Format(stage.loss_copies));
-  if (stage.gradient_copies.value > 0) text += fmt::format(", copies of gradients {}", Format(stage.gradient_copies));
+  const StagePeak& peak = stage.need;
+  std::string text = fmt::format("{} live at {}", Format(peak.live), stage.moment.words);
+  if (peak.gaps.value > 0) text += fmt::format(", but the plan's arena with its gaps takes {}", Format(stage.arena));
+  if (peak.loss_copies.value > 0) text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
+  if (peak.gradient_copies.value > 0) text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
   return text;
 }
 
@@ -105,8 +111,9 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
                             const MemoryLimits& limits, const MemoryReport& report) {
   const StageMemory& stage = report.peak();
   const double budget =
-      (limits.capacity - report.context).value / (1.0 + limits.fragmentation) - stage.gradient_copies.value;
-  const auto overflow = FirstOverflow(plan, program, layout, static_cast<int64_t>(std::max(0.0, budget)));
+      (limits.capacity - report.context).value / (1.0 + limits.fragmentation) - stage.need.gradient_copies.value;
+  const auto overflow =
+      FirstOverflow(plan, program, layout, limits.allocation, static_cast<int64_t>(std::max(0.0, budget)));
   const auto overhead = [&](Bytes allocated) {
     const Bytes bytes = report.context + allocated * limits.fragmentation;
     return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes)) : std::string();
@@ -130,7 +137,7 @@ const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<in
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack) {
   return {gpu.memory, gpu.memory_context + stack.memory_buffers, stack.memory_fragmentation, stack.memory_communicator,
-          stack.memory_loss, stack.memory_gradient_copy, stack.memory_nearly_full};
+          AllocationOf(stack), stack.memory_nearly_full};
 }
 
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {
@@ -142,7 +149,7 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int 
     if (report.stages.back().allocated() > report.peak().allocated()) report.fullest = program.stage;
   }
   report.arena = report.peak().arena;
-  report.live = report.peak().live;
+  report.live = report.peak().need.live;
   const Bytes allocated = report.peak().allocated();
   report.context = limits.Context(communicators);
   report.fragmentation = allocated * limits.fragmentation;
@@ -154,14 +161,6 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int 
                                : OverflowVerdict(plan, plan.programs[report.fullest], layouts[report.fullest], limits,
                                                  report);
   return report;
-}
-
-Bytes ExactArena(const ir::Plan& plan) {
-  int64_t most = 0;
-  for (const ir::Program& program : plan.programs) {
-    most = std::max(most, ir::ComputeLayout(plan, program).arena_bytes);
-  }
-  return Bytes(static_cast<double>(most));
 }
 
 }  // namespace orrery

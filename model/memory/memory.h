@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan asks of a GPU's memory: exact from the plan's layout, per class, with the moment of the peak.
 //
-//   total = (max(arena, live at the loss + copies of the logits) + gradient copies) x (1 + memory_fragmentation) + context
+//   total = allocated x (1 + memory_fragmentation) + context
 //
-// arena: the static layout of model/ir, to the byte; copies: what the software keeps beside the plan's tensors
-// (software_memory.h has the terms); context: the chip's driver, the software's buffers and its communicators. A
-// software that allocates tensor by tensor may get by with less than the arena, by its gaps: what programs print for
-// a run of theirs is in software_memory.h.
+// allocated: what the software has allocated at its fullest moment, by software_memory.h; context: the chip's driver,
+// the software's buffers and its communicators.
 #pragma once
 
 #include <array>
@@ -16,6 +14,7 @@
 
 #include "model/cost/profile.h"
 #include "model/ir/plan.h"
+#include "model/memory/software_memory.h"
 #include "model/units/quantity.h"
 
 namespace orrery {
@@ -49,22 +48,19 @@ struct PeakMoment {
 
 struct StageMemory {
   int stage = 0;
-  Bytes arena;             // static allocation
-  Bytes live;              // peak of live bytes, <= arena
-  std::array<Bytes, kMemoryClasses> by_class;  // of the live peak
-  Bytes slack;             // arena - live
-  Bytes loss_copies;       // by how much the copies that the loss makes go beyond the arena
-  Bytes gradient_copies;   // gradients in half precision that the software keeps beside those in fp32
-  PeakMoment moment;
+  Bytes arena;             // static layout
+  StagePeak need;          // what the software allocates
+  std::array<Bytes, kMemoryClasses> by_class;  // of need.live
+  PeakMoment moment;       // of the peak
   std::vector<LiveTensor> largest;  // up to ten, largest first
 
-  Bytes allocated() const { return arena + loss_copies + gradient_copies; }
+  Bytes allocated() const { return need.allocated(); }
 };
 
 struct MemoryReport {
   std::vector<StageMemory> stages;
   int fullest = 0;         // stage that allocates most
-  Bytes arena, live;       // of the fullest stage
+  Bytes arena, live;       // of the fullest stage; live: at its peak
   Bytes context;           // the framework's own: context, workspaces, communication buffers
   Bytes fragmentation;     // the allocator's own share
   Bytes total;             // allocated + context + fragmentation
@@ -82,8 +78,7 @@ struct MemoryLimits {
   Bytes context;             // with the software's buffers, without communicators
   double fragmentation = 0;  // of what is allocated
   Bytes communicator;        // each
-  double loss = 0;           // bytes per logit, see software_memory.h
-  double gradient_copy = 0;  // bytes per parameter in half precision whose gradients are in fp32
+  Allocation allocation;
   double nearly_full = 1;    // share of the capacity above which software retries, slows down or fails
 
   Bytes Context(int communicators) const { return context + communicator * static_cast<double>(communicators); }
@@ -94,9 +89,7 @@ struct MemoryLimits {
 };
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack);
 
-// Every stage in full; `communicators`: Communicators(strategy) of software_memory.h.
+// Every stage in full; `communicators`: Communicators(strategy).
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators);
-// The largest arena over the stages alone (cheaper).
-Bytes ExactArena(const ir::Plan& plan);
 
 }  // namespace orrery

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "model/ir/usage.h"
+#include "model/memory/live_walk.h"
 
 namespace orrery {
 namespace {
@@ -41,49 +42,12 @@ std::string Words(const ir::Op& op, bool in_step, int micro_batch) {
 
 bool Unconditional(const ir::Op& op, const ir::Call& call) { return op.when == 0 || (op.when & call.flags) == op.when; }
 
-// Live bytes op by op. Buffers that a skipped op names still live: the layout keeps their bytes.
-class Walk {
- public:
-  Walk(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout)
-      : program_(program), layout_(layout), usage_(ir::AnalyseUsage(program)),
-        spans_(ir::FrameSpans(plan, program, layout, usage_)) {}
-
-  std::optional<Overflow> Find(int64_t budget) const {
-    int64_t alive = 0;
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (layout_.scope[b] == ir::Layout::Scope::kStep) alive += ir::BufferBytes(program_.buffers[b]);
-    }
-    for (size_t c = 0; c < layout_.calls.size(); ++c) {
-      const auto call = static_cast<int32_t>(c);
-      const int32_t block = layout_.calls[c].block;
-      std::vector<int64_t> born(program_.blocks[block].ops.size() + 1, 0), freed(born.size(), 0);
-      for (const ir::Touch& touch : usage_.by_block[block]) Count(touch, call, born, freed);
-      for (size_t op = 0; op + 1 < born.size(); ++op) {
-        if (alive + born[op] > budget) {
-          return Overflow{alive, DescribeMoment(program_, layout_, call, static_cast<int32_t>(op))};
-        }
-        alive += born[op] - freed[op];
-      }
-    }
-    return std::nullopt;
-  }
-
- private:
-  void Count(const ir::Touch& touch, int32_t call, std::vector<int64_t>& born, std::vector<int64_t>& freed) const {
-    const ir::Layout::Scope scope = layout_.scope[touch.buffer];
-    if (scope == ir::Layout::Scope::kStep) return;
-    const int64_t bytes = ir::BufferBytes(program_.buffers[touch.buffer]);
-    const int32_t frame = layout_.frame_of[touch.buffer];
-    const int32_t m = layout_.calls[call].micro_batch;
-    if (frame < 0 || spans_[frame].first[m] == call) born[touch.first_op] += bytes;
-    if (frame < 0 || spans_[frame].last[m] == call) freed[touch.last_op] += bytes;
-  }
-
-  const ir::Program& program_;
-  const ir::Layout& layout_;
-  const ir::Usage usage_;
-  const std::vector<ir::CallSpan> spans_;
-};
+// Copies of the logits that exist while the op runs.
+double LossCopies(const ir::Program& program, const ir::Op& op, const Allocation& allocation) {
+  if (!ReadsLogits(op.kind)) return 0;
+  const ir::Buffer& logits = program.buffers[program.views[op.in.front()].buffer];
+  return ir::DtypeBytes(logits.dtype) == 2 ? allocation.loss * static_cast<double>(logits.elements) : 0;
+}
 
 }  // namespace
 
@@ -119,8 +83,24 @@ PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, 
 }
 
 std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
-                                      int64_t budget) {
-  return Walk(plan, program, layout).Find(budget);
+                                      const Allocation& allocation, int64_t budget) {
+  int64_t shared = 0;
+  if (!allocation.static_layout) {
+    for (const ir::BufferId id : SharedGradients(program)) shared += ir::BufferBytes(program.buffers[id]);
+  }
+  std::optional<Overflow> found;
+  LiveWalk(plan, program, layout).Run(shared, [&](StepPlace place, int64_t before, int64_t during) {
+    const ir::Op& op = program.blocks[layout.calls[place.call].block].ops[place.op];
+    const double copies = LossCopies(program, op, allocation);
+    if (static_cast<double>(during) + copies <= static_cast<double>(budget)) return true;
+    found = Overflow{before, DescribeMoment(program, layout, place.call, place.op)};
+    if (copies > found->moment.asked.value) {
+      found->moment.asked = Bytes(copies);
+      found->moment.asked_tensor = "copies of the logits";
+    }
+    return false;
+  });
+  return found;
 }
 
 }  // namespace orrery

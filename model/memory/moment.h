@@ -16,8 +16,8 @@ struct Overflow {
   int64_t live = 0;   // bytes alive before the op
   PeakMoment moment;
 };
-// In issue order, the first op that takes the live bytes above `budget`.
+// In issue order, the first op that takes the live bytes, with the copies that the software's loss makes, above `budget`.
 std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
-                                      int64_t budget);
+                                      const Allocation& allocation, int64_t budget);
 
 }  // namespace orrery

@@ -16,23 +16,24 @@ ChunkPlace PlaceOf(int virtual_stage, int virtual_stages) {
   return virtual_stage + 1 == virtual_stages ? ChunkPlace::kLast : ChunkPlace::kMiddle;
 }
 
-// The fullest forward, backward and weight-gradient call, by what forward keeps and by what waits for W.
-constexpr int kMoments = 6;
+// By place of the chunk: the fullest forward, backward and weight-gradient call, by what forward keeps and by what
+// waits for W.
+constexpr int kMoments = 2 * kCallKinds * kPlaces;
 
 struct Alive {
   double frames = 0, layers = 0;
 };
 using AliveTable = std::array<std::array<Alive, kFrameKinds>, kPlaces>;
 
-Moment NonZero(const AliveTable& table) {
-  Moment moment;
+std::vector<FrameCount> NonZero(const AliveTable& table) {
+  std::vector<FrameCount> frames;
   for (int place = 0; place < kPlaces; ++place) {
     for (int kind = 0; kind < kFrameKinds; ++kind) {
       const Alive& alive = table[place][kind];
-      if (alive.frames > 0) moment.push_back({place, kind, alive.frames, alive.layers});
+      if (alive.frames > 0) frames.push_back({place, kind, alive.frames, alive.layers});
     }
   }
-  return moment;
+  return frames;
 }
 
 class SlotWalk {
@@ -99,32 +100,36 @@ class SlotWalk {
 
   // The current moment, with the call's own frame, if it is the fullest of its kind of call.
   void Keep(int call, const ChunkAt& chunk, FrameKind own) {
-    KeepBest(call, {kept_, waiting_}, chunk, own);
-    if (numbers_.split_backward) KeepBest(call + 3, {waiting_, kept_}, chunk, own);
+    KeepBest(call, {kept_, waiting_}, chunk, own, 0);
+    if (numbers_.split_backward) KeepBest(call, {waiting_, kept_}, chunk, own, 1);
   }
 
-  void KeepBest(int moment, std::pair<double, double> score, const ChunkAt& chunk, FrameKind own) {
-    if (score <= best_[moment]) return;
-    best_[moment] = score;
+  void KeepBest(int call, std::pair<double, double> score, const ChunkAt& chunk, FrameKind own, int order) {
+    Fullest& fullest = fullest_[(chunk.place * kCallKinds + call) * 2 + order];
+    if (score <= fullest.score) return;
+    fullest.score = score;
     Change(chunk, own, 1);
-    fullest_[moment] = alive_;
+    fullest.moment = {NonZero(alive_), call, chunk.place, chunk.layers};
     Change(chunk, own, -1);
   }
 
   StageSlots Finish() {
-    for (const AliveTable& table : fullest_) {
-      Moment moment = NonZero(table);
-      if (!moment.empty()) slots_.moments.push_back(std::move(moment));
+    for (Fullest& fullest : fullest_) {
+      if (!fullest.moment.frames.empty()) slots_.moments.push_back(std::move(fullest.moment));
     }
     return std::move(slots_);
   }
 
+  struct Fullest {
+    Moment moment;
+    std::pair<double, double> score{};
+  };
+
   const BlockNumbers numbers_;
   std::vector<ChunkAt> chunks_;
   AliveTable alive_{};
-  std::array<AliveTable, kMoments> fullest_{};
+  std::array<Fullest, kMoments> fullest_{};
   double kept_ = 0, waiting_ = 0;  // frames times layers
-  std::array<std::pair<double, double>, kMoments> best_{};
   StageSlots slots_;
 };
 
@@ -132,7 +137,7 @@ class SlotWalk {
 void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
   double most = 0;
   for (const Moment& moment : slots->moments) {
-    for (const FrameCount& count : moment) most = std::max(most, count.frames);
+    for (const FrameCount& count : moment.frames) most = std::max(most, count.frames);
   }
   const double room = std::max(0.0, static_cast<double>(micro_batches) - most);
   const std::array<int, kSlackGroups> wanted{0, s.recv_slots, s.send_slots - 1};

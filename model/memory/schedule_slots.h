@@ -20,7 +20,12 @@ struct FrameCount {
   int place = 0, kind = 0;
   double frames = 0, layers = 0;
 };
-using Moment = std::vector<FrameCount>;
+struct Moment {
+  std::vector<FrameCount> frames;
+  int call = 0;        // kind of the call that runs: forward, backward, weight gradient
+  int place = 0;       // of its chunk
+  double layers = 0;   // of its chunk
+};
 
 struct StageSlots {
   int stage = 0;

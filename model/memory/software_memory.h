@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a training software takes of a GPU for a plan: the peak of its allocator, and the figure that the driver shows.
+// The one place that decides it: `plan` (search, verdict, tables, JSON) and `plan validate` ask PeakOf and MemoryLimits.
 //
-//   allocator = max over stages of max(live, live at the loss + memory_loss x logits) + memory_gradient_copy x parameters
+//   allocator = max over stages of base + memory_gradient_copy x parameters
+//   base      = max(live, live at the loss + memory_loss x logits), or, of software with a static layout, the arena
 //   device    = allocator x (1 + memory_fragmentation) + context of the GPU + memory_buffers
 //               + memory_communicator x communicators
 //
-// live: bytes of the plan's tensors alive at one moment. These programs allocate tensor by tensor, so that neither the
-// slack nor the alignment of a static arena counts. The terms, each a constant of a profile:
+// live: bytes of the plan's tensors alive at one moment. Most programs allocate tensor by tensor, so that neither the
+// slack nor the alignment of a static arena counts; this project's own runtime allocates the arena, to the byte
+// (`allocates: layout` in its profile). The terms, each a constant of a profile:
 //   memory_loss           the plan turns logits into their gradient in place; Megatron's vocab-parallel cross entropy
 //                         and torch's read a copy in fp32 (4 bytes) and write the exponentials elsewhere (4 more)
 //   memory_gradient_copy  gradients in half precision kept beside those that are accumulated in fp32 (DeepSpeed's
@@ -20,26 +23,52 @@
 #include "model/cost/profile.h"
 #include "model/ir/layout.h"
 #include "model/ir/plan.h"
+#include "model/memory/live_walk.h"
 #include "model/units/quantity.h"
 
 namespace orrery {
 
+// How a software allocates a plan's tensors and what it keeps beside them.
+struct Allocation {
+  bool static_layout = false;
+  double loss = 0;           // bytes per logit
+  double gradient_copy = 0;  // bytes per parameter in half precision whose gradients are in fp32
+};
+Allocation AllocationOf(const StackProfile& stack);
+
 // One stage's demand, before the constants of a software.
 struct StageDemand {
-  double live = 0;           // peak of live bytes
-  double live_at_loss = 0;   // peak of live bytes over the ops of the loss; 0: the stage has no loss
+  double live = 0;           // peak of live bytes, without `shared`
+  double live_at_loss = 0;   // same over the ops of the loss; 0: the stage has no loss
   double logits = 0;         // elements of half-precision logits that the loss reads
   double half_weights = 0;   // parameters in half precision whose gradients are accumulated in fp32
+  double shared = 0;         // bytes of SharedGradients()
+  double arena = 0;          // of the static layout
+  StepPlace fullest, loss;   // where `live` and `live_at_loss` are reached
 };
 // The weights in half precision whose gradients are in fp32.
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);
+// ZeRO 1 scatters the reduced gradients inside their own buffer (Megatron's distributed optimizer, DeepSpeed); the plan
+// gives the shard bytes of its own beside the whole: these buffers.
+std::vector<ir::BufferId> SharedGradients(const ir::Program& program);
+// True for the ops that read the logits while copies of them exist.
+bool ReadsLogits(ir::OpKind kind);
 StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout);
 std::vector<StageDemand> DemandsOf(const ir::Plan& plan);  // by stage
 
-Bytes AllocatorPeak(const StageDemand& demand, const StackProfile& stack);
+// What the software has allocated at its fullest moment.
+struct StagePeak {
+  Bytes live;             // the plan's tensors at that moment
+  Bytes gaps;             // of the static layout
+  Bytes loss_copies;      // copies of the logits
+  Bytes gradient_copies;  // gradients in half precision beside those in fp32
+  StepPlace at;
+
+  Bytes allocated() const { return live + gaps + loss_copies + gradient_copies; }
+};
+StagePeak PeakOf(const StageDemand& demand, const Allocation& allocation);
 
 // Groups of more than one rank that a rank talks in: tensor, pipeline, data (inner and outer), context, expert.
 int Communicators(const Strategy& strategy);
-Bytes DeviceMemory(Bytes allocator, int communicators, const GpuProfile& gpu, const StackProfile& stack);
 
 }  // namespace orrery

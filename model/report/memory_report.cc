@@ -29,9 +29,9 @@ std::string ClassTable(const MemoryReport& memory) {
   for (int c = 0; c < kMemoryClasses; ++c) {
     row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
   }
-  row("gaps in the static layout", peak.slack);
-  row("copies of the logits that the software's loss makes", peak.loss_copies);
-  row("copies of gradients in half precision", peak.gradient_copies);
+  row("gaps in the static layout", peak.need.gaps);
+  row("copies of the logits that the software's loss makes", peak.need.loss_copies);
+  row("copies of gradients in half precision", peak.need.gradient_copies);
   row("context and communication buffers of the software", memory.context);
   row("fragmentation by the software's allocator", memory.fragmentation);
   row("total", memory.total);
@@ -51,12 +51,12 @@ std::string Largest(const StageMemory& stage) {
 }
 
 std::string StageTable(const MemoryReport& memory) {
-  Table table({{"stage", true}, {"layout", true}, {"live at the peak", true}, {"peak at"}});
+  Table table({{"stage", true}, {"allocated", true}, {"live at the peak", true}, {"peak at"}});
   const std::vector<std::size_t> shown =
       ShownRows(memory.stages.size(), kMostStages, static_cast<std::size_t>(memory.fullest));
   for (const std::size_t s : shown) {
     const StageMemory& stage = memory.stages[s];
-    table.Row({std::to_string(s), Format(stage.arena), Format(stage.live), stage.moment.words});
+    table.Row({std::to_string(s), Format(stage.allocated()), Format(stage.need.live), stage.moment.words});
   }
   std::string text = table.Text();
   if (shown.size() < memory.stages.size()) {
@@ -80,7 +80,10 @@ std::string FitWords(const MemoryReport& memory) {
 
 std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {
   std::string text = fmt::format(
-      "Counted: the plan's static layout, to the byte, and what {} takes beside it, by its profile.", framework);
+      "Counted: {}, to the byte, and what {} takes beside them, by its profile.",
+      memory.peak().need.gaps.value > 0 ? "the plan's tensors in their static layout"
+                                        : "the plan's tensors alive at the peak",
+      framework);
   if (memory.nearly_full) {
     text += fmt::format(" Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
                         "\"fits\" nor the time is reliable here: try it.",
@@ -103,10 +106,11 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"nearly_full", memory.nearly_full},
       {"total_bytes", memory.total.value},
       {"capacity_bytes", memory.capacity.value},
+      {"allocated_bytes", memory.peak().allocated().value},
       {"arena_bytes", memory.arena.value},
       {"live_peak_bytes", memory.live.value},
-      {"loss_copies_bytes", memory.peak().loss_copies.value},
-      {"gradient_copies_bytes", memory.peak().gradient_copies.value},
+      {"loss_copies_bytes", memory.peak().need.loss_copies.value},
+      {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},
       {"context_bytes", memory.context.value},
       {"fragmentation_bytes", memory.fragmentation.value},
       {"fullest_stage", memory.fullest},
@@ -125,8 +129,9 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
           {{"name", tensor.name}, {"bytes", tensor.bytes.value}, {"micro_batches", tensor.copies}});
     }
     json["stages"].push_back({{"stage", stage.stage},
+                              {"allocated_bytes", stage.allocated().value},
                               {"arena_bytes", stage.arena.value},
-                              {"live_peak_bytes", stage.live.value},
+                              {"live_peak_bytes", stage.need.live.value},
                               {"live_at_peak", classes},
                               {"peak_moment", stage.moment.words},
                               {"peak_block", stage.moment.block},

@@ -84,15 +84,15 @@ double Evaluator::TimeBound(const LayerTable& table, const Strategy& s, double m
 }
 
 void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table, const LayoutShape& shape,
-                         double arena, int64_t sequence) {
+                         double allocated, int64_t sequence) {
   JobResult& result = visit.result;
   const StepTime time = predictor_.closed_form().Evaluate(table, shape);
   ++result.counts.evaluated;
   const double value = ObjectiveValue(request_.objective, time.total, setting_);
-  const Entry entry{{value, arena, visit.index, sequence}, strategy, time.total, 0, arena};
+  const Entry entry{{value, allocated, visit.index, sequence}, strategy, time.total, 0, allocated};
   if (visit.options.after && !(entry.rank > *visit.options.after)) return;
   KeepBetter(result.unlimited, entry);
-  const double total = limits_.Total(Bytes(arena), Communicators(strategy)).value;
+  const double total = limits_.Total(Bytes(allocated), Communicators(strategy)).value;
   if (total > limits_.capacity.value) {
     if (total <= kNearMiss * limits_.capacity.value) KeepBetter(result.near_miss, entry);
     return;
@@ -151,12 +151,12 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
     s.dp = shard.dp;
     s.dp_outer = shard.dp_outer;
     shape.data = visit.data[i];
-    const double arena = terms->At(shard.zero > 0 ? shard.dp : 1);
-    const Bytes total = limits_.Total(Bytes(arena), Communicators(s));
+    const double allocated = terms->At(shard.zero > 0 ? shard.dp : 1);
+    const Bytes total = limits_.Total(Bytes(allocated), Communicators(s));
     const bool over = total > limits_.capacity;
     counts.over_memory += over;
-    if (!visit.result.smallest || arena < visit.result.smallest->arena) {
-      visit.result.smallest = Entry{{0, arena, visit.index, sequence}, s, 0, 0, arena};
+    if (!visit.result.smallest || allocated < visit.result.smallest->allocated) {
+      visit.result.smallest = Entry{{0, allocated, visit.index, sequence}, s, 0, 0, allocated};
     }
     const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
     const auto improves = [&](const std::optional<Entry>& kept) { return !kept || value_bound < kept->rank.value; };
@@ -164,7 +164,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
         !(near && improves(visit.result.near_miss))) {
       continue;
     }
-    Consider(visit, s, *table, shape, arena, sequence);
+    Consider(visit, s, *table, shape, allocated, sequence);
   }
 }
 
@@ -213,8 +213,8 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
   const int64_t micro_batches = MicroBatches(setting_.work, strategy);
   const auto table = predictor_.Table(KeyOf(strategy));
   entry.seconds_bound = TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
-  entry.arena = memory_.ArenaBound(strategy, micro_batches);
-  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.arena, 0, 0};
+  entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
+  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.allocated, 0, 0};
   return entry;
 }
 

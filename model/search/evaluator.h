@@ -38,7 +38,7 @@ struct Entry {
   Strategy strategy;
   double seconds = 0;
   double seconds_bound = 0;       // lower bound of seconds; set by One() only
-  double arena = 0;               // lower bound, bytes
+  double allocated = 0;           // lower bound, bytes
 };
 
 struct Tally {
@@ -81,8 +81,8 @@ class Evaluator {
   struct Visit;   // one job under way
 
   void RunGroup(Visit& visit, const Group& group);
-  void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table, const LayoutShape& shape, double arena,
-                int64_t sequence);
+  void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table, const LayoutShape& shape,
+                double allocated, int64_t sequence);
   double TimeBound(const LayerTable& table, const Strategy& strategy, double micro_batches) const;
 
   const SearchRequest& request_;

@@ -99,7 +99,7 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request), profiles_(profiles), preset_(FindFramework(request.framework)),
-      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work, limits_.gradient_copy) {
+      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work, limits_.allocation) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
   CheckArithmetic(request, profiles.gpu);
   CheckFixed(request, preset_);
@@ -318,7 +318,7 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
   candidate.global_batch = setting.work.global_batch;
   candidate.micro_batches = MicroBatches(setting.work, entry.strategy);
   candidate.time = std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy));
-  candidate.memory_bound = limits_.Total(Bytes(entry.arena), Communicators(entry.strategy));
+  candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
   const double sequences = static_cast<double>(setting.work.global_batch);
   const double tokens = sequences * static_cast<double>(setting.work.seq_len);
   candidate.tokens_per_second = tokens / candidate.time.total;
@@ -373,8 +373,9 @@ std::string Runner::MemoryExample() const {
   if (!entry) entry = BestOf(&JobResult::smallest);
   if (!entry) return "";
   const Job& job = jobs_[entry->rank.job];
-  return fmt::format("asks at least {} of {} ({})", Format(limits_.Total(Bytes(entry->arena), Communicators(entry->strategy))),
-                     Format(limits_.capacity), DescribeLayout(entry->strategy, job.micro_batches));
+  const Bytes total = limits_.Total(Bytes(entry->allocated), Communicators(entry->strategy));
+  return fmt::format("asks at least {} of {} ({})", Format(total), Format(limits_.capacity),
+                     DescribeLayout(entry->strategy, job.micro_batches));
 }
 
 }  // namespace orrery

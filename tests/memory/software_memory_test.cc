@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a software takes for a plan: live bytes, the loss, copies of gradients, the device's figure.
-#include "model/memory/software_memory.h"
+#include "model/memory/memory.h"
 
 #include <gtest/gtest.h>
 
@@ -20,6 +20,10 @@ struct Job {
   ir::Plan Lowered() const { return std::get<ir::Plan>(Lower(model, work, strategy)); }
   std::vector<StageDemand> Demands() const { return DemandsOf(Lowered()); }
 };
+
+double Allocated(const StageDemand& demand, const StackProfile& stack) {
+  return PeakOf(demand, AllocationOf(stack)).allocated().value;
+}
 
 Job Gpt(int layers) {
   Job job;
@@ -81,9 +85,31 @@ TEST(SoftwareMemory, TheLossCountsAtItsOwnMoment) {
   demand.live_at_loss = 80;
   demand.logits = 10;
   stack.memory_loss = 1;
-  EXPECT_EQ(AllocatorPeak(demand, stack).value, 100);
+  demand.loss.call = 2;
+  demand.fullest.call = 3;
+  EXPECT_EQ(Allocated(demand, stack), 100);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).at.call, 3);
   stack.memory_loss = 4;
-  EXPECT_EQ(AllocatorPeak(demand, stack).value, 120);
+  EXPECT_EQ(Allocated(demand, stack), 120);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).at.call, 2);
+}
+
+// The arena, to the byte: of a software that allocates it, and of no other.
+TEST(SoftwareMemory, TheArenaCountsWhereItIsAllocated) {
+  StackProfile stack;
+  StageDemand demand;
+  demand.live = 100;
+  demand.live_at_loss = 80;
+  demand.shared = 10;
+  demand.arena = 130;
+  EXPECT_EQ(Allocated(demand, stack), 100);
+  stack.static_layout = true;
+  EXPECT_EQ(Allocated(demand, stack), 130);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).live.value, 110);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).gaps.value, 20);
+  EXPECT_TRUE(LoadStackProfile("orrery").static_layout);
+  EXPECT_TRUE(LoadStackProfile("orrery-cpu").static_layout);
+  EXPECT_FALSE(LoadStackProfile("megatron").static_layout);
 }
 
 TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
@@ -96,7 +122,7 @@ TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
   const StageDemand demand = job.Demands()[0];
   const double parameters = 2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
   EXPECT_EQ(demand.half_weights, parameters);
-  EXPECT_EQ(AllocatorPeak(demand, stack).value, demand.live + 2 * parameters);
+  EXPECT_EQ(Allocated(demand, stack), demand.live + 2 * parameters);
 }
 
 TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
@@ -129,7 +155,7 @@ TEST(SoftwareMemory, TheDeviceShowsContextBuffersAndCommunicatorsToo) {
   strategy.tp = 2;
   strategy.dp_outer = 4;
   EXPECT_EQ(Communicators(strategy), 2);
-  EXPECT_DOUBLE_EQ(DeviceMemory(Bytes(2000.0), 2, gpu, stack).value, 2200 + 1000 + 300 + 40);
+  EXPECT_DOUBLE_EQ(LimitsOf(gpu, stack).Total(Bytes(2000.0), 2).value, 2200 + 1000 + 300 + 40);
 }
 
 }  // namespace

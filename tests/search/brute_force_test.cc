@@ -131,7 +131,8 @@ class BruteForce {
 class Bounds {
  public:
   Bounds(const SearchRequest& request, const Profiles& profiles)
-      : request_(request), preset_(FindFramework(request.framework)), memory_(request.model, request.work, profiles.stack.memory_gradient_copy),
+      : request_(request), preset_(FindFramework(request.framework)),
+        memory_(request.model, request.work, AllocationOf(profiles.stack)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
         setting_{request.nodes[0], cluster_, request.work,
                  {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}, std::nullopt},
@@ -163,7 +164,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
     const Entry entry = bounds.Of(exact.strategy);
     EXPECT_DOUBLE_EQ(entry.seconds, exact.seconds);
     EXPECT_LE(entry.seconds_bound, exact.seconds * (1 + 1e-12)) << DescribeLayout(exact.strategy);
-    EXPECT_LE(limits.Total(Bytes(entry.arena), Communicators(exact.strategy)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
+    EXPECT_LE(limits.Total(Bytes(entry.allocated), Communicators(exact.strategy)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
   }
   std::sort(memory.begin(), memory.end());
   request.memory_limit =
