@@ -69,6 +69,9 @@ struct FittedMachine {
 std::vector<FittedMachine> FitMachines(const std::vector<MeasuredRuns>& sweeps,
                                        const MachineTopologies& topologies);
 
+// "ring": what every sweep ran that does not say it; "p4d=ring": those on machines with "p4d" in their name.
+void NameAlgorithm(const std::string& text, std::vector<MeasuredRuns>* sweeps);
+
 // Sweeps of one machine, collective, algorithm, ranks and nodes as one. Unknown ranks stay apart.
 std::vector<MeasuredRuns> PoolSweeps(const std::vector<MeasuredRuns>& sweeps);
 

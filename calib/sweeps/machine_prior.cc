@@ -103,6 +103,15 @@ double LineRateIn(const std::string& text) {
   return best;
 }
 
+void NameAlgorithm(const std::string& text, std::vector<MeasuredRuns>* sweeps) {
+  const std::size_t equals = text.rfind('=');
+  const std::string part = equals == std::string::npos ? "" : text.substr(0, equals);
+  const std::string name = equals == std::string::npos ? text : text.substr(equals + 1);
+  for (MeasuredRuns& sweep : *sweeps) {
+    if (sweep.algorithm.empty() && sweep.machine.find(part) != std::string::npos) sweep.algorithm = name;
+  }
+}
+
 std::string AlgorithmOf(const MeasuredRuns& sweep, const TopologySpec* topology) {
   if (!sweep.algorithm.empty()) return sweep.algorithm;
   if (const auto model = PrepareModel(sweep, topology)) {

@@ -41,8 +41,8 @@ void Complete(const SweepArguments& arguments, std::vector<MeasuredRuns>* sweeps
   for (MeasuredRuns& sweep : *sweeps) {
     if (sweep.ranks == 0) sweep.ranks = arguments.ranks;
     if (sweep.nodes == 0) sweep.nodes = arguments.nodes;
-    if (sweep.algorithm.empty()) sweep.algorithm = arguments.algorithm;
   }
+  NameAlgorithm(arguments.algorithm, sweeps);
   std::erase_if(*sweeps, [&](const MeasuredRuns& sweep) {
     return sweep.machine.find(arguments.machine) == std::string::npos;
   });

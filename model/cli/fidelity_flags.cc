@@ -74,7 +74,8 @@ CalibrateFlags::CalibrateFlags()
   set.Value(&machine, "--machine", "TEXT", "only machines with this in their name");
   set.Value(&ranks, "--ranks", "N", "of sweeps that do not say it");
   set.Value(&nodes, "--nodes", "N", "of sweeps that do not say it");
-  set.Value(&algorithm, "--algorithm", "NAME", "of sweeps that do not say it: ring, tree, ...");
+  set.Value(&algorithm, "--algorithm", "[TEXT=]NAME",
+            "of sweeps that do not say it: ring, tree, ...; with TEXT of machines whose name holds it");
 }
 
 Description DescribeValidate() { return ValidateFlags().set.Describe(); }

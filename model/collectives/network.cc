@@ -10,7 +10,7 @@ namespace orrery {
 namespace {
 
 // Bus bandwidth of rings over `n` ranks of one node. On point-to-point links: packed Hamiltonian
-// cycles times the rate of a link; where no cycle exists the path goes over PCIe.
+// cycles times the rate of a link; where no cycle exists data pass through a GPU in between, or over PCIe.
 BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu,
                          const FabricProfile& fabric, int n) {
   const BytesPerSecond pcie = cluster.pcie_rate * fabric.pcie_efficiency;
@@ -24,7 +24,7 @@ BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu,
     case IntraLink::kFullMesh:
       break;
   }
-  const int rings = cluster.PackedRings(n);
+  const int rings = std::max(cluster.PackedRings(n), cluster.RelayedRings(n));
   return rings > 0 ? cluster.per_link * (rings * gpu.ring_efficiency) : pcie;
 }
 

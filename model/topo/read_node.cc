@@ -95,7 +95,11 @@ class NodeReader {
     }
     map.RejectUnknownKeys();
     if (!map.diagnostics()->ok() || spec_.mesh.empty()) return;
-    for (int n = 0; n <= spec_.gpus; ++n) spec_.packed_rings.push_back(PackedRings(spec_.mesh, n));
+    for (int n = 0; n <= spec_.gpus; ++n) {
+      const int rings = PackedRings(spec_.mesh, n);
+      spec_.packed_rings.push_back(rings);
+      spec_.relayed_rings.push_back(rings > 0 ? 0 : RelayedRings(spec_.mesh, n));
+    }
   }
 
   void ReadFullMesh(const Node& map) {

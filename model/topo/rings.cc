@@ -12,7 +12,8 @@ constexpr int kStepBudget = 400'000;
 
 class RingPacker {
  public:
-  RingPacker(const std::vector<MeshLink>& mesh, int n) : n_(n), free_(n * n, 0), path_{0} {
+  RingPacker(const std::vector<MeshLink>& mesh, int n, bool relays)
+      : n_(n), relays_(relays), free_(n * n, 0), path_{0} {
     for (const MeshLink& link : mesh) {
       if (link.a >= n || link.b >= n) continue;
       free_[link.a * n + link.b] += link.count;
@@ -47,13 +48,31 @@ class RingPacker {
     const int last = path_.back();
     if (static_cast<int>(path_.size()) == n_) return Close(last);
     for (int next = 1; next < n_; ++next) {
-      if (visited >> next & 1u || free_[last * n_ + next] == 0) continue;
-      if (OrderedBeforePrevious(next)) continue;
-      --free_[last * n_ + next];
-      path_.push_back(next);
-      Extend(visited | 1u << next);
-      path_.pop_back();
-      ++free_[last * n_ + next];
+      if (visited >> next & 1u || OrderedBeforePrevious(next)) continue;
+      EachWay(last, next, [&] {
+        path_.push_back(next);
+        Extend(visited | 1u << next);
+        path_.pop_back();
+      });
+    }
+  }
+
+  // Takes the links of every way from `a` to `b` in turn: a link of their own, else through a third GPU.
+  template <class Then>
+  void EachWay(int a, int b, const Then& then) {
+    int& direct = free_[a * n_ + b];
+    if (direct > 0) {
+      --direct;
+      then();
+      ++direct;
+      return;
+    }
+    for (int by = 0; relays_ && by < n_; ++by) {
+      int &in = free_[a * n_ + by], &out = free_[by * n_ + b];
+      if (by == a || by == b || in == 0 || out == 0) continue;
+      --in, --out;
+      then();
+      ++in, ++out;
     }
   }
 
@@ -66,8 +85,10 @@ class RingPacker {
   }
 
   void Close(int last) {
-    if (free_[last * n_] == 0) return;
-    --free_[last * n_];
+    EachWay(last, 0, [&] { Complete(); });
+  }
+
+  void Complete() {
     rings_.push_back(path_);
     if (rings_.size() > best_.size()) best_ = rings_;
     if (static_cast<int>(rings_.size()) + RingsStillPossible() > Best()) {
@@ -77,10 +98,10 @@ class RingPacker {
       saved.swap(path_);
     }
     rings_.pop_back();
-    ++free_[last * n_];
   }
 
   int n_;
+  bool relays_;
   std::vector<int> free_;  // links left from row to column
   std::vector<int> path_;
   std::vector<std::vector<int>> rings_, best_;
@@ -92,11 +113,16 @@ class RingPacker {
 
 std::vector<std::vector<int>> FindRings(const std::vector<MeshLink>& mesh, int n) {
   if (n < 2 || n > 32) return {};
-  return RingPacker(mesh, n).Pack();
+  return RingPacker(mesh, n, false).Pack();
 }
 
 int PackedRings(const std::vector<MeshLink>& mesh, int n) {
   return static_cast<int>(FindRings(mesh, n).size());
+}
+
+int RelayedRings(const std::vector<MeshLink>& mesh, int n) {
+  if (n < 2 || n > 32) return 0;
+  return static_cast<int>(RingPacker(mesh, n, true).Pack().size());
 }
 
 }  // namespace orrery

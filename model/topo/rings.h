@@ -14,6 +14,10 @@ namespace orrery {
 // eight or more GPUs), then a lower bound. n = 1 has no ring.
 int PackedRings(const std::vector<MeshLink>& mesh, int n);
 
+// Same where GPUs without a link to each other may pass data on through a third GPU of the group, which takes a link
+// into it and a link out of it: 2 on five GPUs of the cube mesh, which has no cycle of its own.
+int RelayedRings(const std::vector<MeshLink>& mesh, int n);
+
 // Such cycles themselves, each from GPU 0 on.
 std::vector<std::vector<int>> FindRings(const std::vector<MeshLink>& mesh, int n);
 

@@ -47,6 +47,7 @@ struct NodeSpec {
   BytesPerSecond per_link;        // one scale-up link
   std::vector<MeshLink> mesh;     // kCubeMesh as written, kFullMesh all pairs
   std::vector<int> packed_rings;  // [n]: see PackedRings() in rings.h; empty without a mesh
+  std::vector<int> relayed_rings;  // [n]: see RelayedRings(), where packed_rings has none
   BytesPerSecond pcie_rate;       // every PCIe link of the node
   BytesPerSecond between_hosts;   // host to host; 0 with one host
   std::vector<std::string> hosts;

@@ -61,12 +61,15 @@ int GpusOnASwitch(const NodeSpec& node, int gpus) {
   return most;
 }
 
+int RingsAt(const std::vector<int>& rings, int n) {
+  return n < 0 || static_cast<std::size_t>(n) >= rings.size() ? 0 : rings[static_cast<std::size_t>(n)];
+}
+
 }  // namespace
 
-int ClusterSummary::PackedRings(int n) const {
-  if (n < 0 || static_cast<std::size_t>(n) >= packed_rings.size()) return 0;
-  return packed_rings[static_cast<std::size_t>(n)];
-}
+int ClusterSummary::PackedRings(int n) const { return RingsAt(packed_rings, n); }
+
+int ClusterSummary::RelayedRings(int n) const { return RingsAt(relayed_rings, n); }
 
 void CheckCounts(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   if (nodes < 1 || nodes > spec.max_nodes) {
@@ -105,6 +108,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.node_price = spec.node_price;
   s.price_source = spec.price_source;
   s.packed_rings = spec.node.packed_rings;
+  s.relayed_rings = spec.node.relayed_rings;
   s.cores = spec.cores;
   return s;
 }

@@ -32,7 +32,7 @@ struct ClusterSummary {
   bool rail_optimised = false;
   std::optional<DollarsPerHour> node_price;
   std::string price_source;
-  std::vector<int> packed_rings;
+  std::vector<int> packed_rings, relayed_rings;
   int64_t cores = 0;  // that all ranks share; 0: each has its own
 
   int64_t ranks() const { return nodes * gpus_per_node; }
@@ -45,6 +45,8 @@ struct ClusterSummary {
   // Edge-disjoint directed rings over GPUs 0..n-1 of one node on point-to-point links; 0 when there
   // is none, also for every other kind of link.
   int PackedRings(int n) const;
+  // Where there is none: rings that pass through GPUs of the group between two others.
+  int RelayedRings(int n) const;
 };
 
 // `gpus_per_node` 0: all. Out of range counts are an InputError that names the limit.

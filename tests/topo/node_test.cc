@@ -20,6 +20,7 @@ TEST(Rings, PackIntoTheHybridCubeMeshAsMeasured) {
   const int expected[] = {0, 0, 1, 2, 4, 0, 2, 4, 6};  // by number of GPUs
   for (int n = 0; n <= 8; ++n) EXPECT_EQ(node.PackedRings(n), expected[n]) << n << " GPUs";
   EXPECT_EQ(node.PackedRings(9), 0);
+  for (int n = 0; n <= 9; ++n) EXPECT_EQ(node.RelayedRings(n), n == 5 ? 2 : 0) << n << " GPUs";
 }
 
 TEST(Rings, OfSmallMeshesByHand) {
@@ -28,6 +29,9 @@ TEST(Rings, OfSmallMeshesByHand) {
   EXPECT_EQ(PackedRings({{0, 1, 1}, {1, 2, 1}, {0, 2, 1}}, 3), 2);  // a triangle, both ways round
   EXPECT_EQ(PackedRings({{0, 1, 2}, {0, 2, 2}, {0, 3, 2}, {1, 2, 2}, {1, 3, 2}, {2, 3, 2}}, 4), 6);
   EXPECT_EQ(PackedRings({{0, 1, 1}}, 1), 0);
+  EXPECT_EQ(RelayedRings({{0, 1, 1}, {1, 2, 1}}, 3), 1);             // there, and back through 1
+  EXPECT_EQ(RelayedRings({{0, 1, 1}, {2, 3, 1}}, 4), 0);             // two parts
+  EXPECT_EQ(RelayedRings({{0, 1, 1}, {1, 2, 1}, {0, 2, 1}}, 3), 2);  // no need to
 }
 
 TEST(Rings, NvSwitchHasNone) { EXPECT_EQ(Summarise(LoadTopology("aws-p4d"), 1).PackedRings(8), 0); }
