@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <variant>
 #include <vector>
 
-#include "model/lower/lower.h"
+#include "bench/runtime/small_gpt.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/peak.h"
 #include "runtime/launch/plan_facts.h"
@@ -22,28 +21,10 @@ namespace {
 constexpr int64_t kExecutorSteps = 12;
 
 ir::Plan GptPlan(int replicas, int batch) {
-  ModelSpec model;
-  model.name = "gpt-4x256";
-  model.layers = 4;
-  model.hidden = 256;
-  model.ffn = 1024;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 64;
-  model.vocab = 4096;
-  model.max_positions = 128;
-  Workload work;
-  work.seq_len = 128;
-  work.global_batch = batch * replicas;
-  work.precision = Precision::kFp32;
   Strategy strategy;
   strategy.dp = replicas;
   strategy.micro_batch = batch;
-  LowerResult lowered = Lower(model, work, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&lowered)) {
-    fmt::print(stderr, "refused: {}\n", refusal->reason);
-    std::exit(1);
-  }
-  return std::get<ir::Plan>(std::move(lowered));
+  return SmallGptPlan(Precision::kFp32, strategy);
 }
 
 // Rank 0's steps.

@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "model/lower/lower.h"
+#include "bench/runtime/small_gpt.h"
 #include "runtime/comm/local.h"
 #include "runtime/device/cpu/gemm.h"
 #include "runtime/device/cpu/kernels.h"
@@ -54,33 +52,11 @@ class Product {
   double best_ = 0;
 };
 
-ModelSpec SmallGpt() {
-  ModelSpec model;
-  model.name = "gpt-4x256";
-  model.layers = 4;
-  model.hidden = 256;
-  model.ffn = 1024;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 64;
-  model.vocab = 4096;
-  model.max_positions = 128;
-  return model;
-}
-
 ir::Plan MakePlan(Precision precision, bool flash) {
-  Workload work;
-  work.seq_len = 128;
-  work.global_batch = 8;
-  work.precision = precision;
   Strategy strategy;
   strategy.micro_batch = 8;
   strategy.flash_attention = flash;
-  LowerResult result = Lower(SmallGpt(), work, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&result)) {
-    fmt::print(stderr, "refused: {}\n", refusal->reason);
-    std::exit(1);
-  }
-  return std::get<ir::Plan>(std::move(result));
+  return SmallGptPlan(precision, strategy);
 }
 
 // Products apart by what they compute; everything else by op kind.

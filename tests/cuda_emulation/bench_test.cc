@@ -3,50 +3,18 @@
 // `plan calibrate` reads.
 #include <gtest/gtest.h>
 
-#include "calib/measure/bench_cases.h"
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/measure/small_cases.h"
 
 namespace orrery {
 namespace {
-
-DeviceShape Product(const char* op, const char* epilogue) {
-  DeviceShape shape;
-  shape.op = op;
-  shape.epilogue = epilogue;
-  shape.m = 16;
-  shape.n = 24;
-  shape.k = 8;
-  return shape;
-}
-
-DeviceShape Attention(const char* op) {
-  DeviceShape shape;
-  shape.attention = true;
-  shape.op = op;
-  shape.batch = 1;
-  shape.heads = 2;
-  shape.kv_heads = 1;
-  shape.seq_q = shape.seq_kv = 16;
-  shape.head_dim = 8;
-  shape.causal = true;
-  return shape;
-}
-
-std::vector<BenchCase> AllCases(ir::Dtype dtype) {
-  std::vector<BenchCase> cases = MemoryCases(4, 32, dtype);
-  for (const char* op : {"nn", "nt", "tn"}) {
-    for (const char* epilogue : {"none", "bias", "accumulate"}) cases.push_back(ProductCase(Product(op, epilogue), dtype));
-  }
-  for (const char* op : {"forward", "backward"}) cases.push_back(AttentionCase(Attention(op), dtype));
-  return cases;
-}
 
 class OnDevice : public testing::TestWithParam<bool> {};
 
 TEST_P(OnDevice, EveryCaseIsTimed) {
   for (const ir::Dtype dtype : {ir::Dtype::kF32, ir::Dtype::kBf16}) {
     std::vector<measured::KernelSample> rows;
-    for (BenchCase& one : AllCases(dtype)) {
+    for (BenchCase& one : SmallCases(dtype)) {
       const int64_t bytes = bench::ArenaBytes(one.run);
       EmulatedCounts counts;
       const auto device = bench::MakeKernelDevice(OpenEmulatedDevice(GetParam(), 3, &counts), bytes);

@@ -81,13 +81,7 @@ __global__ void __launch_bounds__(kFlashThreads) KeyValueKernel(const __grid_con
   const int64_t key0 = first + 16 * WarpIndex() + LaneIndex() / 4;
   if (walks > 0) start(0);
   for (int64_t w = 0; w < walks; ++w) {
-    if (w + 1 < walks) {
-      start(w + 1);
-      AwaitCopies<1>();
-    } else {
-      AwaitCopies<0>();
-    }
-    __syncthreads();
+    StartNextAndAwait(w, walks, start);
     const uint16_t *queries = walked + (w % 2) * 2 * tile, *dctx = queries + tile;
     const float *lse = rows + (w % 2) * 2 * step, *deltas = lse + step;
     const int64_t i0 = (first_tile + w % tiles) * step;
@@ -157,13 +151,7 @@ __global__ void __launch_bounds__(kFlashThreads) QueryKernel(const __grid_consta
     if (drops) draws[r] = ir::HashMore(HeadDraws(o.draw, s, b, h), static_cast<uint64_t>(i));
   }
   for (int64_t t = 0; t < tiles; ++t) {
-    if (t + 1 < tiles) {
-      start(t + 1);
-      AwaitCopies<1>();
-    } else {
-      AwaitCopies<0>();
-    }
-    __syncthreads();
+    StartNextAndAwait(t, tiles, start);
     const uint16_t *keys = walked + (t % 2) * 2 * tile, *values = keys + tile;
     float p[step / 8][4] = {}, grad[step / 8][4] = {};
     MultiplyByRows<hd, step>(p, queries, 16 * WarpIndex(), keys);

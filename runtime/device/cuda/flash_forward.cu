@@ -172,13 +172,7 @@ __global__ void __launch_bounds__(kFlashThreads) FlashForwardKernel(const __grid
   start(0);
   ForwardWarp<hd, drops> warp(o, b, h, first + 16 * WarpIndex());
   for (int64_t t = 0; t < tiles; ++t) {
-    if (t + 1 < tiles) {
-      start(t + 1);
-      AwaitCopies<1>();
-    } else {
-      AwaitCopies<0>();
-    }
-    __syncthreads();
+    StartNextAndAwait(t, tiles, start);
     const uint16_t* keys = shared + (t % 2) * 2 * Tiles::kTile;
     warp.Step(keys, keys + Tiles::kTile, t * Tiles::kKeys);
     __syncthreads();

@@ -91,6 +91,18 @@ __device__ inline void AwaitCopies() {
 
 #endif
 
+// For a walk over `count` tiles in two buffers: begins to copy the next one, if there is one, and waits for tile `at`.
+template <class Start>
+__device__ inline void StartNextAndAwait(int64_t at, int64_t count, const Start& start) {
+  if (at + 1 < count) {
+    start(at + 1);
+    AwaitCopies<1>();
+  } else {
+    AwaitCopies<0>();
+  }
+  __syncthreads();
+}
+
 // Matrices 0..3: upper left, lower left, upper right, lower right of 16 x 16: the left operand of a product.
 __device__ inline void LoadLeft(uint32_t (&a)[4], const uint16_t* tile, int stride, int row, int column) {
   const int lane = LaneIndex();
