@@ -23,7 +23,9 @@ std::span<const std::pair<const char*, MemoryKind>> MemoryPrinters();  // "alloc
 struct CaseRow {
   std::string name;    // "mosaic-139"
   std::string source;  // the name's first word: "mosaic"
+  std::string place;   // "runs.csv:12"
   std::string topology;
+  std::string gpu;     // "": the topology's
   std::string framework;
   std::string software;  // whose profile it takes: the framework, or what the source says of it
   int64_t nodes = 0;
@@ -35,17 +37,23 @@ struct CaseRow {
   double measured_step_s = 0;
   std::optional<double> measured_mem_gib;
   MemoryKind memory_kind = MemoryKind::kNotSaid;
-  bool flash_assumed = false;          // the source does not say how attention is computed
+  bool flash_assumed = false;   // the source does not say how attention is computed: materialised, if it fits
+  bool fp32_printed = false;    // read as bf16 with fp32 gradients
+  bool recompute_open = false;  // the cell is empty: as little as fits
   std::vector<std::string> notes;      // how the row was read where it does not say
   std::optional<std::string> refused;  // the row cannot be run, and why
 };
 
-// Columns that a file must have; `assumed` (what the source does not print), `memory_by`
-// (allocator, nvidia-smi) and `source` (where the row was published) may be absent.
+// Columns that a file must have.
 const std::vector<std::string>& CaseColumns();
+// Columns that it may have: what is absent, as what is empty, is assumed where a note can say what, and refuses the
+// row where nothing can be said. `assumed`: what the source does not print; `memory_by`: allocator, nvidia-smi;
+// `source`: where the row was published; `gpu`: instead of the topology's; `head_dim`: where heads x head_dim is not
+// hidden.
+const std::vector<std::string>& OptionalCaseColumns();
 
-// Reads all rows; malformed cells go to the table's diagnostics. What a column names but this
-// project does not know (a family, a framework) refuses the row with the nearest names.
+// Reads all rows. A cell that cannot be read refuses its row; names that are not this project's are mapped to what
+// they mean, with a note (case_names.h).
 std::vector<CaseRow> ReadCases(const CsvTable& table);
 
 }  // namespace orrery

@@ -15,21 +15,25 @@ constexpr double kGib = 1073741824.0;
 
 // With GPipe all micro-batches are.
 int64_t InFlight(const CaseRow& row) {
-  if (row.strategy.schedule == PipelineSchedule::kGpipe) return MicroBatches(row.work, row.strategy);
-  return std::min<int64_t>(MicroBatches(row.work, row.strategy), int64_t{4} * row.strategy.pp * row.strategy.vpp);
+  const Strategy& s = row.strategy;
+  const int64_t samples = s.data_parallel() * s.micro_batch;
+  const int64_t needed = std::max<int64_t>(1, (row.work.global_batch + samples - 1) / samples);
+  if (s.schedule == PipelineSchedule::kGpipe) return needed;
+  const int64_t in_flight = std::min<int64_t>(needed, int64_t{4} * s.pp * s.vpp);
+  return s.vpp > 1 ? (in_flight + s.pp - 1) / s.pp * s.pp : in_flight;  // whole rounds
 }
 
 std::string PlanKey(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Strategy& s = row.strategy;
-  return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {}",
+  return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {} {} {} {}",
                      static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads,
                      m.kv_heads, m.vocab, static_cast<int>(m.norm), row.work.seq_len,
                      static_cast<int>(row.work.precision), static_cast<int>(row.work.optimizer),
                      s.tp, s.pp, s.vpp, s.dp, s.dp_outer,
                      s.micro_batch, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
                      s.flash_attention, InFlight(row) * 4 + s.fp32_grads * 2 + s.reduce_in_backward,
-                     row.gpus_per_node, m.tied_embeddings, row.work.dropout);
+                     row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types, s.cp);
 }
 
 // A schedule repeats itself after a few rounds: further micro-batches take no further memory.
@@ -39,7 +43,20 @@ Workload FewMicroBatches(const CaseRow& row) {
   return work;
 }
 
+// Context-parallel ranks hold their part of a sequence, and shard what data-parallel ones do.
+CaseRow WithoutContext(const CaseRow& row) {
+  CaseRow plain = row;
+  const int cp = row.strategy.cp;
+  plain.strategy.cp = 1;
+  plain.strategy.dp = row.strategy.dp * cp;
+  plain.work.seq_len = std::max<int64_t>(1, row.work.seq_len / cp);
+  plain.work.global_batch = row.work.global_batch * cp;
+  plain.work.masked_positions = std::min(row.work.masked_positions, plain.work.seq_len);
+  return plain;
+}
+
 std::optional<RunDemand> DemandOf(const CaseRow& row) {
+  if (row.strategy.cp > 1) return DemandOf(WithoutContext(row));
   const Strategy& s = row.strategy;
   const LowerResult lowered = Lower(row.model, FewMicroBatches(row), s);
   if (std::holds_alternative<Refusal>(lowered)) return std::nullopt;

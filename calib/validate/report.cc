@@ -86,11 +86,50 @@ std::string MemorySection(const Groups& groups) {
          rows + "\n";
 }
 
-std::string Tally(const char* title, const std::map<std::string, int>& counts) {
+using Counts = std::map<std::string, int>;
+
+std::string Tally(const char* title, const Counts& counts) {
   if (counts.empty()) return "";
   std::string out = fmt::format("{}\n", title);
   for (const auto& [text, count] : counts) out += fmt::format("{:>6}  {}\n", count, text);
   return out + "\n";
+}
+
+// Reasons with the rows that they hold for.
+std::string RefusedSection(const std::vector<CasePrediction>& cases) {
+  constexpr std::size_t kMostNamed = 5;
+  std::map<std::string, std::vector<const CaseRow*>> reasons;
+  for (const CasePrediction& c : cases) {
+    if (c.row.refused) reasons[*c.row.refused].push_back(&c.row);
+  }
+  if (reasons.empty()) return "";
+  std::string out = "refused rows\n";
+  for (const auto& [reason, rows] : reasons) {
+    out += fmt::format("{:>6}  {}\n", rows.size(), reason);
+    for (std::size_t i = 0; i < std::min(rows.size(), kMostNamed); ++i)
+      out += fmt::format("        {} {}\n", rows[i]->place, rows[i]->name);
+    if (rows.size() > kMostNamed) out += fmt::format("        ... and {} more\n", rows.size() - kMostNamed);
+  }
+  return out + "\n";
+}
+
+// What of the rows the calibration does not cover; their intervals are wider for it.
+std::string OutsideSection(const std::vector<CasePrediction>& cases) {
+  Counts outside;
+  for (const CasePrediction& c : cases) {
+    for (const std::string& reason : c.outside) ++outside[reason];
+  }
+  return Tally("outside of what was calibrated", outside);
+}
+
+// A published run fitted in memory: where the prediction says otherwise, it or the row is wrong.
+std::string UnfitSection(const std::vector<CasePrediction>& cases) {
+  Counts unfit;
+  for (const CasePrediction& c : cases) {
+    if (c.gpu_gib && c.predicted_mem_gib && *c.predicted_mem_gib > 1.1 * *c.gpu_gib)
+      ++unfit[fmt::format("{}: more than {:.0f} GiB of a GPU", c.row.topology, *c.gpu_gib)];
+  }
+  return Tally("predicted to need at least a tenth more memory than there is", unfit);
 }
 
 }  // namespace
@@ -167,16 +206,15 @@ std::string RenderValidation(const std::vector<CasePrediction>& cases) {
   const Groups sources = BySource(cases);
   out += Section("source", sources);
   out += Section("topology", GroupBy(cases, [](const CaseRow& row) { return row.topology; }));
-  std::map<std::string, int> refusals, notes;
+  Counts notes;
   std::vector<const CasePrediction*> all;
   for (const CasePrediction& c : cases) {
     all.push_back(&c);
-    if (c.row.refused) ++refusals[*c.row.refused];
     for (const std::string& note : c.row.notes) ++notes[note];
   }
   out += Section("overall", {{"all", all}});
   out += RankingSection(sources) + MemorySection(sources);
-  out += Tally("refused rows", refusals);
+  out += RefusedSection(cases) + OutsideSection(cases) + UnfitSection(cases);
   out += Tally("how rows were read", notes);
   return out;
 }

@@ -4,20 +4,33 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>
 
+#include "calib/validate/case_names.h"
 #include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
+#include "calib/validate/uneven_steps.h"
 #include "model/cost/measured_collectives.h"
 #include "model/cost/trust.h"
 #include "model/input/diagnostics.h"
+#include "model/lower/names.h"
 #include "model/topo/catalog.h"
 #include "model/topo/summary.h"
 
 namespace orrery {
 namespace {
+
+constexpr double kGibibyte = 1073741824.0;
+
+// The first fault with its hint.
+std::string ReasonOf(const InputError& error) {
+  if (error.diagnostics().empty()) return error.what();
+  const Diagnostic& first = error.diagnostics().front();
+  return first.hint.empty() ? first.message : fmt::format("{}: {}", first.message, first.hint);
+}
 
 // Profiles and topologies by name; an unknown one is remembered as its message.
 template <class T>
@@ -31,8 +44,7 @@ class Cache {
       try {
         entry.value = std::make_unique<T>(load());
       } catch (const InputError& error) {
-        entry.reason =
-            error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
+        entry.reason = ReasonOf(error);
       }
       found = entries_.emplace(name, std::move(entry)).first;
     }
@@ -50,18 +62,20 @@ class Cache {
 
 // Rows that share a predictor: equal model, workload but for the batch, cluster and software.
 using PredictorKey =
-    std::tuple<std::string, std::string, int64_t, int, bool, std::array<int64_t, 12>>;
+    std::tuple<std::string, std::string, std::string, int64_t, int, bool, std::array<int64_t, 14>>;
 
 PredictorKey KeyOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
   return {row.topology,
+          row.gpu,
           row.software,
           row.nodes,
           row.gpus_per_node,
           row.strategy.flash_attention,
           {m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
            static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), row.work.seq_len,
-           static_cast<int64_t>(row.work.precision), static_cast<int64_t>(row.work.optimizer)}};
+           static_cast<int64_t>(row.work.precision), static_cast<int64_t>(row.work.optimizer),
+           m.head_dim, m.token_types}};
 }
 
 class CasePredictor {
@@ -77,14 +91,12 @@ class CasePredictor {
       row.refused = reason;
       return;
     }
-    if (setting->cost.gpu->Peak(row.work.precision).value <= 0) {
-      row.refused =
-          fmt::format("{} has no arithmetic of this precision", setting->cost.gpu->header.id);
-      return;
-    }
+    if (!TakePrecision(*setting->cost.gpu, &row)) return;
     const Strategy as_read = row.strategy;
     FollowStack(*setting->cost.stack, &row.strategy);
     FollowStack(*setting->cost.stack, &row.work);
+    if (row.recompute_open) ChooseRecompute(*setting, &row);
+    prediction->gpu_gib = setting->cost.gpu->memory.value / kGibibyte;
     if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.stack)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
@@ -97,9 +109,11 @@ class CasePredictor {
       Predict(prediction);
       return;
     }
-    auto& step = steps_[{KeyOf(row), row.work.global_batch}];
-    if (!step) step = std::make_unique<StepPredictor>(row.model, row.work, setting->cost);
-    const auto result = step->Predict(row.strategy, row.window);
+    const auto result = PredictSteps(&row, [&](const Workload& work, const Strategy& strategy, Window window) {
+      auto& step = steps_[{KeyOf(row), work.global_batch}];
+      if (!step) step = std::make_unique<StepPredictor>(row.model, work, setting->cost);
+      return step->Predict(strategy, window);
+    });
     if (const auto* refusal = std::get_if<Refusal>(&result)) {
       row.refused = refusal->reason;
       return;
@@ -111,30 +125,34 @@ class CasePredictor {
 
  private:
   struct Setting {
-    const TopologySpec* topology = nullptr;
+    TopologySpec topology;
+    int64_t described_nodes = 0;
     ClusterSummary cluster;
     CostSetting cost;
   };
 
   void AddConfidence(CasePrediction* prediction, const Setting& setting) {
     const CaseRow& row = prediction->row;
+    const WholeSteps whole = RoundUp(row);
     ShapeCache& shapes = shapes_[KeyOf(row)];
     const auto predict = [&](const CostSetting& cost) {
-      StepPredictor predictor(row.model, row.work, cost, &shapes);
-      return std::get<StepTime>(predictor.Predict(row.strategy, row.window)).total;
+      StepPredictor predictor(row.model, whole.work, cost, &shapes);
+      return std::get<StepTime>(predictor.Predict(whole.strategy, row.window)).total;
     };
+    const double total = whole.same ? prediction->time->total : predict(setting.cost);
+    const double scale = prediction->time->total / total;
     Confidence confidence =
-        ConfidenceOf(trust_, setting.cost, SituationOf(row.model, row.work, row.strategy, row.nodes),
-                     prediction->time->total, predict);
-    prediction->time->low = confidence.low;
-    prediction->time->high = confidence.high;
+        ConfidenceOf(trust_, setting.cost, SituationOf(row.model, whole.work, whole.strategy, row.nodes),
+                     total, predict);
+    prediction->time->low = confidence.low * scale;
+    prediction->time->high = confidence.high * scale;
     prediction->outside = std::move(confidence.outside);
   }
 
   void Simulate(CasePrediction* prediction, const Setting& setting) {
     CaseRow& row = prediction->row;
     const auto simulated =
-        SimulateCase(row, *setting.topology, setting.cost, *prediction->time);
+        SimulateCase(row, setting.topology, setting.cost, *prediction->time);
     if (const auto* refusal = std::get_if<Refusal>(&simulated)) {
       row.refused = refusal->reason;
       prediction->time.reset();
@@ -147,18 +165,65 @@ class CasePredictor {
   static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
                            const Setting& setting) {
     const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
-    return open && *gib * 1073741824.0 > setting.cost.gpu->memory.value;
+    return open && *gib * kGibibyte > setting.cost.gpu->memory.value;
   }
 
-  const Setting* FindSetting(const CaseRow& row, std::string* reason) {
-    const auto key = std::make_tuple(row.topology, row.software, row.nodes, row.gpus_per_node,
+  // As little recomputation as fits, where a row does not say.
+  void ChooseRecompute(const Setting& setting, CaseRow* row) {
+    const CostSetting& cost = setting.cost;
+    for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      row->strategy.recompute = kind;
+      const auto memory = memory_.Predict(*row, *cost.gpu, *cost.stack);
+      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->memory.value) break;
+    }
+    row->recompute_open = false;
+    row->notes.push_back(fmt::format("recompute not printed: {}, the least that fits",
+                                     NameIn(kRecomputeNames, row->strategy.recompute)));
+  }
+
+  // A chip without the row's arithmetic runs the next of its kind.
+  static bool TakePrecision(const GpuProfile& gpu, CaseRow* row) {
+    const Precision printed = row->work.precision;
+    if (gpu.Peak(printed).value > 0) return true;
+    const bool half = printed == Precision::kBf16;
+    const Precision next = row->fp32_printed || !half ? Precision::kFp32 : Precision::kFp16;
+    if (gpu.Peak(next).value <= 0) {
+      row->refused = fmt::format("{} has no arithmetic in {}", gpu.header.id, NameIn(kPrecisionNames, printed));
+      return false;
+    }
+    row->work.precision = next;
+    row->strategy.fp32_grads = false;
+    row->notes.push_back(fmt::format("{} has no arithmetic in {}: read as {}", gpu.header.id,
+                                     NameIn(kPrecisionNames, printed), NameIn(kPrecisionNames, next)));
+    return true;
+  }
+
+  const Setting* FindSetting(CaseRow& row, std::string* reason) {
+    if (const auto alias = TopologyAlias(row.topology)) {
+      row.notes.push_back(fmt::format("topology '{}' read as {}", row.topology, *alias));
+      row.topology = *alias;
+    }
+    const auto key = std::make_tuple(row.topology, row.gpu, row.software, row.nodes, row.gpus_per_node,
                                      row.strategy.flash_attention);
     auto found = settings_.find(key);
     if (found == settings_.end()) {
       found = settings_.emplace(key, MakeSetting(row)).first;
     }
-    if (!found->second.first) *reason = found->second.second;
+    if (!found->second.first) {
+      *reason = found->second.second;
+    } else if (row.nodes > found->second.first->described_nodes) {
+      const std::string note = fmt::format("more nodes than {} describes: a larger one of its kind", row.topology);
+      if (std::ranges::count(row.notes, note) == 0) row.notes.push_back(note);
+    }
     return found->second.first.get();
+  }
+
+  // The topology with the row's own GPU, and as many nodes as the row needs.
+  static TopologySpec Fit(const CaseRow& row, const TopologySpec& described) {
+    TopologySpec spec = described;
+    if (!row.gpu.empty()) spec.gpu = row.gpu;
+    if (spec.nodes > 1) spec.max_nodes = std::max(spec.max_nodes, row.nodes);
+    return spec;
   }
 
   std::pair<std::unique_ptr<Setting>, std::string> MakeSetting(const CaseRow& row) {
@@ -167,16 +232,16 @@ class CasePredictor {
         row.topology, [&] { return LoadTopology(row.topology); }, &reason);
     if (spec == nullptr) return {nullptr, reason};
     auto setting = std::make_unique<Setting>();
-    setting->topology = spec;
+    setting->topology = Fit(row, *spec);
+    setting->described_nodes = spec->max_nodes;
     try {
-      setting->cluster = Summarise(*spec, row.nodes, row.gpus_per_node);
+      setting->cluster = Summarise(setting->topology, row.nodes, row.gpus_per_node);
     } catch (const InputError& error) {
-      return {nullptr,
-              error.diagnostics().empty() ? error.what() : error.diagnostics().front().message};
+      return {nullptr, ReasonOf(error)};
     }
     const ClusterSummary& cluster = setting->cluster;
     if (cluster.gpu == kUnknownGpu)
-      return {nullptr, fmt::format("topology {} does not name its GPU", row.topology)};
+      return {nullptr, fmt::format("topology {} does not name its GPU: name it in a column gpu", row.topology)};
     setting->cost.cluster = &setting->cluster;
     setting->cost.gpu = gpus_.Get(
         cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
@@ -202,7 +267,7 @@ class CasePredictor {
   Cache<GpuProfile> gpus_;
   Cache<FabricProfile> fabrics_;
   Cache<StackProfile> stacks_;
-  std::map<std::tuple<std::string, std::string, int64_t, int, bool>,
+  std::map<std::tuple<std::string, std::string, std::string, int64_t, int, bool>,
            std::pair<std::unique_ptr<Setting>, std::string>>
       settings_;
   std::map<std::pair<PredictorKey, int64_t>, std::unique_ptr<StepPredictor>> steps_;
@@ -216,20 +281,10 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engin
   std::vector<CasePrediction> predictions;
   predictions.reserve(rows.size());
   for (CaseRow& row : rows) {
-    predictions.push_back({std::move(row), std::nullopt, {}, std::nullopt, std::nullopt});
+    predictions.emplace_back().row = std::move(row);
     predictor.Predict(&predictions.back());
   }
   return predictions;
-}
-
-std::vector<CaseRow> LoadCases(const std::string& path) {
-  Diagnostics diagnostics;
-  const CsvTable table = CsvTable::Parse(ReadSource(path), CaseColumns(), &diagnostics);
-  diagnostics.ThrowIfAny();
-  std::vector<CaseRow> rows = ReadCases(table);
-  diagnostics.ThrowIfAny();
-  if (rows.empty()) throw InputError(fmt::format("{} has no rows", path));
-  return rows;
 }
 
 }  // namespace orrery

@@ -17,6 +17,7 @@ struct CasePrediction {
   std::optional<StepTime> time;  // absent: row.refused says why
   std::vector<std::string> outside;  // what the calibration does not cover
   std::optional<double> predicted_mem_gib;        // of the device, as nvidia-smi shows it
+  std::optional<double> gpu_gib;                  // that a GPU has
   std::optional<double> predicted_allocator_gib;  // peak that the allocator handed out
 };
 

@@ -26,6 +26,7 @@ Json CaseJson(const CasePrediction& c) {
   const CaseRow& row = c.row;
   const Strategy& s = row.strategy;
   return {{"case", row.name},
+          {"place", row.place},
           {"source", row.source},
           {"topology", row.topology},
           {"nodes", row.nodes},
@@ -42,6 +43,8 @@ Json CaseJson(const CasePrediction& c) {
           {"measured_mem_gib", OrNull(row.measured_mem_gib)},
           {"predicted_mem_gib", OrNull(c.predicted_mem_gib)},
           {"predicted_allocator_gib", OrNull(c.predicted_allocator_gib)},
+          {"notes", row.notes},
+          {"outside", c.outside},
           {"refused", row.refused ? Json(*row.refused) : Json(nullptr)}};
 }
 

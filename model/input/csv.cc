@@ -145,6 +145,10 @@ void CheckHeader(const SourcePtr& source, const std::vector<Field>& header,
     }
   }
   if (count == 0) return;
+  for (const char other : {';', '\t'}) {
+    if (header.size() == 1 && header[0].text.find(other) != std::string::npos)
+      hint = fmt::format("columns are separated by commas, not by {}", other == ';' ? "semicolons" : "tabs");
+  }
   diagnostics->Error({source, header[0].line, header[0].column},
                      fmt::format("missing column{} {}", count > 1 ? "s" : "", missing), hint);
 }
@@ -170,8 +174,12 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
                          "the first line names the columns");
     return table;
   }
+  for (Field& field : record) field.text = std::string(Trim(field.text));
   CheckHeader(table.source_, record, required, diagnostics);
-  for (const Field& field : record) table.header_.push_back(field.text);
+  for (const Field& field : record) {
+    table.header_.push_back(field.text);
+    table.header_at_.push_back({table.source_, field.line, field.column});
+  }
   while (scanner.Next(&record)) {
     if (record.size() != table.header_.size()) {
       diagnostics->Error(
@@ -197,6 +205,11 @@ const CsvTable::Cell* CsvTable::At(std::size_t row, const std::string& column) c
   ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
   const std::optional<std::size_t> index = IndexOf(column);
   return index ? &cells_[row][*index] : nullptr;
+}
+
+Location CsvTable::header(const std::string& column) const {
+  const std::optional<std::size_t> index = IndexOf(column);
+  return index ? header_at_[*index] : Location{source_, 1, 0};
 }
 
 bool CsvTable::HasColumn(const std::string& column) const { return IndexOf(column).has_value(); }

@@ -19,6 +19,8 @@ class CsvTable {
                         Diagnostics* diagnostics);
 
   std::size_t rows() const { return cells_.size(); }
+  const std::vector<std::string>& columns() const { return header_; }
+  Location header(const std::string& column) const;  // where it is named; the first line without it
   bool HasColumn(const std::string& column) const;
   Location where(std::size_t row, const std::string& column) const;
 
@@ -45,6 +47,7 @@ class CsvTable {
   SourcePtr source_;
   Diagnostics* diagnostics_ = nullptr;
   std::vector<std::string> header_;
+  std::vector<Location> header_at_;
   std::vector<std::vector<Cell>> cells_;
 };
 

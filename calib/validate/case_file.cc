@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file of published runs to rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "calib/validate/validate.h"
+#include "model/input/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+// A column that nobody reads and whose name is close to one that is missing is a slip, not another column.
+void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
+  constexpr std::size_t kLongEnough = 5;  // letters; "ep" is no slip of "cp"
+  std::vector<std::string> missing;
+  for (const std::string& name : OptionalCaseColumns()) {
+    if (name.size() >= kLongEnough && !table.HasColumn(name)) missing.push_back(name);
+  }
+  const std::vector<std::string>&needed = CaseColumns(), &known = OptionalCaseColumns();
+  for (const std::string& name : table.columns()) {
+    if (std::ranges::count(needed, name) + std::ranges::count(known, name) > 0 || name.size() < kLongEnough) continue;
+    for (const std::string& near : NearestNames(name, missing, 1))
+      diagnostics->Error(table.header(name), fmt::format("unknown column '{}'", name),
+                         fmt::format("did you mean '{}'?", near));
+  }
+}
+
+}  // namespace
+
+std::vector<CaseRow> LoadCases(const std::string& path) {
+  Diagnostics diagnostics;
+  const CsvTable table = CsvTable::Parse(ReadSource(path), CaseColumns(), &diagnostics);
+  CheckSpelling(table, &diagnostics);
+  diagnostics.ThrowIfAny();
+  std::vector<CaseRow> rows = ReadCases(table);
+  if (rows.empty()) throw InputError(fmt::format("{} has no rows", path));
+  return rows;
+}
+
+}  // namespace orrery

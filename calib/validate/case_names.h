@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the words of a CSV of published runs mean: families, software, precisions and the like as people write them.
+//
+// Case, blanks, dashes and underscores never matter. A word that is not this project's own comes with a note that
+// says how it was read; one that means nothing here has a refusal instead.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "model/cost/closed_form.h"
+#include "model/lower/strategy.h"
+
+namespace orrery {
+
+template <class T>
+struct Meaning {
+  std::optional<T> value;
+  std::string note;     // how it was read, when that is not obvious; with no value: why not
+};
+
+enum class CsvFamily { kGpt, kLlama, kBert, kT5, kVit };
+
+// A row's framework: whose rules lay it out, and whose constants price it.
+struct Software {
+  std::string preset;   // a row of FrameworkPresets()
+  std::string profile;  // calib/profiles/stack
+};
+
+// What of the layout tells an unnamed framework.
+struct LayoutHint {
+  bool model_parallel = false;  // tp, pp or cp above 1
+  int zero = 0;
+};
+
+// "": no cell, or one of the ways to say that nothing is known (NaN, None, unknown, ?).
+std::string KnownText(const std::string& cell);
+
+Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated);
+Meaning<Software> SoftwareOf(const std::string& text, const LayoutHint& hint);
+Meaning<Precision> PrecisionOf(const std::string& text);
+Meaning<Optimizer> OptimizerOf(const std::string& text);
+// No value and no note: not printed.
+Meaning<Recompute> RecomputeOf(const std::string& text);
+Meaning<bool> FlashOf(const std::string& text);
+Meaning<bool> YesOrNo(const std::string& text);
+Meaning<Window> WindowOf(const std::string& text);
+// The stage of "3", "ZeRO-1", "FULL_SHARD", "distributed optimizer".
+Meaning<int> ZeroOf(const std::string& text);
+// A catalogued cluster by another of its names, such as that of a cloud's instance; no note: not one of these.
+std::optional<std::string> TopologyAlias(const std::string& text);
+
+}  // namespace orrery

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of published runs as other people write them: what is left out, named otherwise or uneven.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "calib/validate/validate.h"
+#include "model/input/diagnostics.h"
+#include "model/lower/presets.h"
+
+namespace orrery {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using Cells = std::map<std::string, std::string>;
+
+// A 7B decoder on 8 nodes of 8 A100.
+Cells Printed(const Cells& changed = {}) {
+  Cells cells = {{"case", "a-1"},       {"topology", "selene"}, {"nodes", "8"},       {"gpus_per_node", "8"},
+                 {"framework", "fsdp"}, {"family", "gpt"},      {"layers", "32"},     {"hidden", "4096"},
+                 {"ffn", "16384"},      {"gated", "0"},         {"heads", "32"},      {"kv_heads", "32"},
+                 {"vocab", "51200"},    {"seq_len", "2048"},    {"tp", "1"},          {"pp", "1"},
+                 {"dp", "64"},          {"cp", "1"},            {"zero", "3"},        {"zero_group", "dp"},
+                 {"micro_batch", "4"},  {"global_batch", "512"}, {"precision", "bf16"}, {"recompute", "none"},
+                 {"flash", "1"},        {"optimizer", "adam"},  {"measured_step_s", "5"}};
+  for (const auto& [column, text] : changed) cells[column] = text;
+  return cells;
+}
+
+CaseRow Read(const Cells& cells) {
+  std::string header, line;
+  for (const auto& [column, text] : cells) {
+    header += (header.empty() ? "" : ",") + column;
+    line += (line.empty() ? "" : ",") + text;
+  }
+  Diagnostics diagnostics;
+  const auto source = std::make_shared<Source>(Source{"runs.csv", header + "\n" + line + "\n"});
+  const auto rows = ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
+  diagnostics.ThrowIfAny();
+  return rows.front();
+}
+
+CasePrediction Predict(const Cells& cells) { return PredictCases({Read(cells)}).front(); }
+
+double Seconds(const Cells& cells) {
+  const CasePrediction p = Predict(cells);
+  EXPECT_TRUE(p.time) << p.row.refused.value_or("");
+  return p.time ? p.time->total : 0;
+}
+
+TEST(CaseNames, OtherWordsAreReadWithANote) {
+  const std::map<std::string, std::string> frameworks = {
+      {"torchtitan", "fsdp"}, {"LLM-Foundry", "fsdp"}, {"NeMo", "megatron"}, {"nanotron", "megatron"},
+      {"gpt-neox", "megatron"}, {"megatron-deepspeed", "megatron"}, {"fairseq", "ddp"}};
+  for (const auto& [name, known] : frameworks) {
+    const CaseRow row = Read(Printed({{"framework", name}, {"zero", "0"}}));
+    EXPECT_EQ(row.framework, known) << name;
+    EXPECT_THAT(row.notes, Contains(HasSubstr("framework '" + name + "' read as " + known)));
+  }
+  EXPECT_EQ(Read(Printed({{"precision", "amp_bf16"}})).work.precision, Precision::kBf16);
+  EXPECT_EQ(Read(Printed({{"optimizer", "decoupled_adamw"}})).work.optimizer, Optimizer::kAdamW);
+  EXPECT_EQ(Read(Printed({{"recompute", "full (8 layers)"}})).strategy.recompute, Recompute::kFull);
+  EXPECT_EQ(Read(Printed({{"zero", "FULL_SHARD"}})).strategy.zero, 3);
+  EXPECT_EQ(Read(Printed({{"family", "Qwen2.5"}})).model.norm, Norm::kRmsNorm);
+  EXPECT_TRUE(Read(Printed({{"precision", "BF16"}, {"gated", "no"}})).notes.empty()) << "case needs no note";
+}
+
+TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {
+  EXPECT_EQ(Read(Printed({{"framework", "xyz"}})).framework, "fsdp");
+  EXPECT_EQ(Read(Printed({{"framework", "xyz"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).framework, "megatron");
+  EXPECT_THAT(Read(Printed({{"framework", "xyz"}})).notes, Contains(HasSubstr("such layouts")));
+}
+
+TEST(CaseNames, WhatIsNoDenseTransformerIsRefusedByName) {
+  EXPECT_THAT(*Read(Printed({{"family", "Mixtral"}})).refused, HasSubstr("experts"));
+  EXPECT_THAT(*Read(Printed({{"ep", "8"}})).refused, HasSubstr("expert parallelism"));
+  EXPECT_THAT(*Read(Printed({{"family", "resnet"}})).refused, HasSubstr("resnet"));
+  EXPECT_THAT(*Read(Printed({{"precision", "fp8"}})).refused, HasSubstr("8-bit"));
+}
+
+TEST(CaseLayout, WhatIsNotPrintedFollowsFromTheGpus) {
+  EXPECT_EQ(Read(Printed({{"dp", ""}, {"tp", "2"}})).strategy.dp, 32);
+  EXPECT_EQ(Read(Printed({{"nodes", ""}})).nodes, 8);
+  EXPECT_EQ(Read(Printed({{"gpus_per_node", "8.0"}, {"dp", "64.0"}})).gpus_per_node, 8);
+  const CaseRow cp = Read(Printed({{"cp", "2"}}));  // dp x cp printed as dp
+  EXPECT_EQ(cp.strategy.dp, 32);
+  EXPECT_THAT(cp.notes, Contains(HasSubstr("context-parallel")));
+  EXPECT_THAT(*Read(Printed({{"dp", "48"}})).refused, HasSubstr("48 ranks, but 8 nodes x 8 GPUs are 64"));
+  EXPECT_THAT(*Read(Printed({{"hidden", ""}})).refused, HasSubstr("'hidden' is empty"));
+}
+
+TEST(CaseLayout, ZeroGroupsAreANodeOrANumberOfRanks) {
+  const CaseRow groups = Read(Printed({{"zero_group", "16"}}));
+  EXPECT_EQ(groups.strategy.dp, 16);
+  EXPECT_EQ(groups.strategy.dp_outer, 4);
+  EXPECT_EQ(Read(Printed({{"zero_group", "node"}})).strategy.dp, 8);
+  EXPECT_EQ(Read(Printed({{"zero_group", ""}})).strategy.dp, 64);
+  EXPECT_THAT(*Read(Printed({{"zero_group", "7"}})).refused, HasSubstr("do not divide dp 64"));
+}
+
+TEST(CaseLayout, FewKeyValueHeadsAreCopiedAndTooManyRefused) {
+  EXPECT_EQ(Read(Printed({{"kv_heads", "2"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).model.kv_heads, 8);
+  EXPECT_THAT(*Read(Printed({{"kv_heads", "64"}})).refused, HasSubstr("key-value heads"));
+}
+
+TEST(UnevenSteps, LieBetweenTheWholeOnesBelowAndAbove) {
+  const auto at = [](int micro, int batch) {
+    return Seconds(Printed({{"micro_batch", std::to_string(micro)}, {"global_batch", std::to_string(64 * batch)}}));
+  };
+  double last = at(4, 8);
+  for (int batch = 9; batch <= 12; ++batch) {  // the last micro-batch of 1, 2, 3, 4 sequences
+    const double now = at(4, batch);
+    EXPECT_GT(now, last) << batch;
+    last = now;
+  }
+  EXPECT_NEAR(at(8, 4), at(4, 4), 1e-9) << "a micro-batch is no larger than the batch";
+  const CasePrediction uneven = Predict(Printed({{"micro_batch", "3"}}));
+  EXPECT_THAT(uneven.row.notes, Contains(HasSubstr("last micro-batch")));
+  EXPECT_LT(uneven.time->low, uneven.time->total);
+  EXPECT_GT(uneven.time->high, uneven.time->total);
+  EXPECT_TRUE(uneven.predicted_mem_gib);
+}
+
+TEST(UnevenSteps, RoundsOfAnInterleavedPipelineNeedNotBeFull) {
+  const auto at = [](int micro_batches) {
+    return Seconds(Printed({{"framework", "megatron"}, {"zero", "1"}, {"pp", "4"}, {"vpp", "2"}, {"dp", "16"},
+                        {"global_batch", std::to_string(64 * micro_batches)}}));
+  };
+  EXPECT_GT(at(10), at(8));
+  EXPECT_LT(at(10), at(12));
+}
+
+TEST(Predictions, StateWhatAChipOrAClusterLacks) {
+  const CasePrediction volta = Predict(Printed({{"topology", "dgx1-v100"}}));
+  EXPECT_EQ(volta.row.work.precision, Precision::kFp16);
+  EXPECT_THAT(volta.row.notes, Contains(HasSubstr("no arithmetic in bf16: read as fp16")));
+  const CasePrediction printed =
+      Predict(Printed({{"topology", "dgx1-v100"}, {"framework", "megatron"}, {"precision", "fp32"}, {"zero", "1"}}));
+  EXPECT_EQ(printed.row.work.precision, Precision::kFp32) << "ZeRO in fp32 is not read as bf16 where there is none";
+  const CasePrediction larger = Predict(Printed({{"nodes", "1024"}, {"dp", "8192"}, {"global_batch", "65536"}}));
+  EXPECT_TRUE(larger.time);
+  EXPECT_THAT(larger.row.notes, Contains(HasSubstr("more nodes than selene")));
+  const CasePrediction named = Predict(Printed({{"topology", "p4de.24xlarge"}}));
+  EXPECT_EQ(named.row.topology, "aws-p4de");
+  EXPECT_TRUE(Predict(Printed({{"topology", "mistral-2x8"}, {"nodes", "2"}, {"dp", "16"}, {"gpu", "a100-sxm4-80gb"}})).time);
+}
+
+TEST(Predictions, RecomputationThatNobodyPrintedIsTheLeastThatFits) {
+  const CasePrediction small = Predict(Printed({{"recompute", ""}}));
+  EXPECT_EQ(small.row.strategy.recompute, Recompute::kNone);
+  const CasePrediction large = Predict(Printed({{"recompute", "unknown"}, {"micro_batch", "32"}, {"global_batch", "2048"}}));
+  EXPECT_EQ(large.row.strategy.recompute, Recompute::kFull);
+  EXPECT_THAT(large.row.notes, Contains(HasSubstr("recompute not printed: full")));
+}
+
+TEST(Predictions, ContextParallelRowsHaveTheirMemory) {
+  const Cells one = Printed({{"framework", "megatron"}, {"zero", "1"}, {"seq_len", "16384"}, {"micro_batch", "1"}});
+  Cells four = one;
+  four["cp"] = "4";
+  four["dp"] = "16";
+  EXPECT_LT(*Predict(four).predicted_mem_gib, *Predict(one).predicted_mem_gib);
+}
+
+}  // namespace
+}  // namespace orrery
