@@ -67,6 +67,16 @@ struct Network {
   BandwidthUse use;  // what the rates above were multiplied with
 };
 
+// Bus bandwidth of a ring over all GPUs of a node; 0 where it has one.
+BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+                           const BandwidthUse& use = {});
+
+// What a ring of the group moves over what one on the links inside a node does, at most 1. Compute beside a
+// collective loses processors and memory bandwidth to the bytes that it moves: where a slow network feeds it less,
+// it takes less.
+double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
+                    const GroupShape& shape, const BandwidthUse& use = {});
+
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape,
                     const BandwidthUse& use = {});

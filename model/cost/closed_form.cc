@@ -44,10 +44,11 @@ struct Overlap {
   double hidden = 0;   // part of the collective that compute hides
 };
 
-Overlap RunBeside(double pass, double collective, bool overlapped, double slowdown) {
+// `moving`: seconds of the collective that compute is slower for.
+Overlap RunBeside(double pass, double collective, bool overlapped, double slowdown, double moving) {
   if (collective <= 0) return {pass, 0, 0};
   if (!overlapped) return {pass + collective, collective, 0};
-  const double time = SmoothMax(pass, collective) + slowdown * std::min(pass, collective);
+  const double time = SmoothMax(pass, collective) + slowdown * std::min({pass, collective, moving});
   return {time, time - pass, std::max(0.0, collective - (time - pass))};
 }
 
@@ -77,10 +78,16 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
     const double scatter =
         data.latency + data.layer_scatter.Time(table.layer_parameters * layout.gradient_bytes);
     const bool every_pass = layout.zero == 3;
-    const Overlap f =
-        RunBeside(pass.forward, gather, layout.overlap_param_gather, form.overlap_slowdown);
+    const auto moving = [&](double seconds, double bytes) {
+      return std::max(0.0, seconds - bytes * data.slower_per_byte);
+    };
+    const double gather_moves = moving(gather, table.layer_parameters * layout.weight_bytes);
+    const double scatter_moves = moving(scatter, table.layer_parameters * layout.gradient_bytes);
+    const Overlap f = RunBeside(pass.forward, gather, layout.overlap_param_gather,
+                                form.overlap_slowdown, gather_moves);
     const Overlap b = RunBeside(pass.backward, scatter + (every_pass ? gather : 0.0),
-                                layout.overlap_grad_reduce, form.overlap_slowdown);
+                                layout.overlap_grad_reduce, form.overlap_slowdown,
+                                scatter_moves + (every_pass ? gather_moves : 0.0));
     if (every_pass) {
       pass.forward = f.time;
       pass.gather += f.exposed;

@@ -2,7 +2,9 @@
 // Step time of a strategy in closed form: a few dozen multiplications once the layer tables exist.
 //
 //   layer      forward f, backward b (with recomputation) from the layer table; with ZeRO 3 a pass
-//              also waits for its gathers and reductions: SmoothMax(f, c) + kappa min(f, c)
+//              also waits for its gathers and reductions: SmoothMax(f, c) + kappa min(f, c, w), w: c
+//              without what a slower network than the links inside a node adds, for compute loses
+//              processors and memory bandwidth to bytes that move, not to waiting for them
 //   stage      S_i: layers_i (f + b) (+ embedding on the first, + head on the last) of the device, or
 //              what the host issues where that takes longer; the host runs ahead up to its waits
 //   pipeline   M max S + (sum of the other S) / v, plus exposed transfers between stages
@@ -42,6 +44,7 @@ struct DataGroup {
   PreparedCollective outer_all_reduce;                        // between hybrid-sharding groups
   double dp = 1, dp_outer = 1;
   double latency = 0;  // extra seconds per layer gather
+  double slower_per_byte = 0;  // seconds per byte that a network slower than a node's links adds to a layer gather
 };
 
 // Transfers between neighbouring stages, prepared once per (pp, inner ranks).

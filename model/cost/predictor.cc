@@ -43,6 +43,9 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   group.layer_scatter = Prepare(Collective::kReduceScatter, view(dp, inner, layer));
   group.outer_all_reduce = Prepare(Collective::kAllReduce, reduction(dp_outer, inner * dp));
   const int nodes = ShapeOfAxis(dp, inner, local).nodes();
+  const double inside = ScaleUpRing(*s.cluster, *s.gpu, *s.fabric, layer).value;
+  const double between = view(dp, inner, layer).inter_ring.value;
+  if (nodes > 1 && inside > between) group.slower_per_byte = (1.0 - 1.0 / dp) * (1.0 / between - 1.0 / inside);
   group.latency =
       s.stack->gather_latency.value * (1.0 + s.stack->gather_latency_growth * std::log2(nodes));
   return group;

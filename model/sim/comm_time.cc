@@ -174,9 +174,11 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
   return result;
 }
 
-Beside CommTime::BesideOf(const Message& message) const {
+Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const {
   const StackProfile& stack = *setting_.stack;
-  const double usual = setting_.gpu->overlap_slowdown;
+  const BandwidthUse layer{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
+  const double usual = setting_.gpu->overlap_slowdown *
+                       TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, layer);
   switch (message.phase) {
     case ir::Phase::kForward:
     case ir::Phase::kRecompute:

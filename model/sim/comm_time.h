@@ -53,7 +53,7 @@ class CommTime {
   // Shares that the software hides, as the closed form takes them. Collectives inside a layer: part
   // of them is fused with the products that need them. Reductions and gathers of a whole step:
   // `data_exposed` of the former is lost to compute, the rest of the latter runs in the next step.
-  Beside BesideOf(const Message& message) const;
+  Beside BesideOf(const Message& message, const GroupShape& shape) const;
   // Bytes up to which the software sends messages of a phase together, 0: each alone.
   double Bucket(ir::Phase phase) const {
     const bool replicas = phase == ir::Phase::kGradReduce || phase == ir::Phase::kParamGather;

@@ -171,7 +171,7 @@ class TableBuilder {
       exchange.bytes = messages[i].bytes;
       if (meeting.members > 1 && exchange.bytes > 0) {
         const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
-        const Beside beside = time_.BesideOf(messages[i]);
+        const Beside beside = time_.BesideOf(messages[i], shape);
         exchange.latency = (1.0 - beside.deferred) * time.latency;
         exchange.bytes *= 1.0 - beside.deferred;
         exchange.slowdown = beside.slowdown;

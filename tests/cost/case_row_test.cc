@@ -156,6 +156,20 @@ TEST(Predictions, RecomputationThatNobodyPrintedIsTheLeastThatFits) {
   EXPECT_THAT(large.row.notes, Contains(HasSubstr("recompute not printed: full")));
 }
 
+// Gathers of 13B parameters take less than the compute beside them on either network: the slower one costs what is
+// not hidden, not a share of all the seconds that it takes.
+TEST(Predictions, ASlowNetworkThatComputeHidesCostsLittle) {
+  const auto at = [](const char* topology, const char* nodes, const char* dp, const char* batch) {
+    return Seconds(Printed({{"topology", topology}, {"nodes", nodes}, {"dp", dp}, {"global_batch", batch},
+                            {"layers", "40"}, {"hidden", "5120"}, {"ffn", "13824"}, {"gated", "1"}, {"heads", "40"},
+                            {"kv_heads", "40"}, {"seq_len", "4096"}, {"micro_batch", "2"}}));
+  };
+  const double slow = at("fms-a100", "16", "128", "256"), fast = at("mosaic-a100-80", "16", "128", "256");
+  EXPECT_GT(slow, fast);
+  EXPECT_LT(slow, 1.15 * fast);
+  EXPECT_LT(slow, 1.25 * at("fms-a100", "1", "8", "16"));
+}
+
 TEST(Predictions, ContextParallelRowsHaveTheirMemory) {
   const Cells one = Printed({{"framework", "megatron"}, {"zero", "1"}, {"seq_len", "16384"}, {"micro_batch", "1"}});
   Cells four = one;
