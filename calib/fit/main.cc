@@ -18,6 +18,7 @@
 #include "calib/fit/rewrite.h"
 #include "calib/fit/shape_table.h"
 #include "calib/fit/work_source.h"
+#include "calib/import/training_log.h"
 #include "calib/sweeps/sweep_command.h"
 #include "model/cli/commands.h"
 
@@ -184,8 +185,8 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
     reject(flags.in_place, "and -o exclude each other");
   if (!swept.empty())
     diagnostics.Error(swept.front().where,
-                      fmt::format("{} is for sweeps of collectives", swept.front().name),
-                      "training runs name their cluster themselves");
+                      fmt::format("{} is for sweeps of collectives, and no file here is one", swept.front().name),
+                      "a sweep is a log of nccl-tests with its column titles, or a CSV; calib/sweeps/README.md");
   diagnostics.ThrowIfAny();
 }
 
@@ -203,6 +204,16 @@ Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
   return a;
 }
 
+// What is no text at all is said before anything is asked about it.
+void CheckReadable(const std::vector<cli::Flag>& files) {
+  for (const cli::Flag& file : files) {
+    cli::AtFlag(file, [&] {
+      if (measured::ReadLogSource(file.text)->text.empty())
+        throw InputError(fmt::format("'{}' is empty: no measurement in it", file.text));
+    });
+  }
+}
+
 cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
   cli::CalibrateFlags flags;
@@ -211,6 +222,7 @@ cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   if (flags.files.empty())
     throw InputError({{line.where(line.words().size()), "which measurements?",
                        "plan calibrate FILE..., such as a CSV of runs or a log"}});
+  CheckReadable(flags.files);
   if (NamesSweeps(flags)) {
     CalibrateSweeps(flags);
   } else {

@@ -5,19 +5,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "calib/import/nccl_log.h"
+#include "calib/import/training_log.h"
 #include "model/input/csv.h"
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kMostKept = 100;
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr double kLargestMessage = 1e15, kLongestUs = 1e12;
 constexpr int64_t kMostRanks = 1 << 24;
 
@@ -37,9 +38,21 @@ std::string CollectiveName(std::string text) {
   return other == kOther.end() ? text : other->second;
 }
 
-void Garbled(const Location& where, const std::string& message, SweepFiles* files) {
+// The collective that a log's name speaks of, "2node_16gpu_allreduce.txt", where none of its lines does; "": none.
+std::string CollectiveInName(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  static const std::array<const char*, 9> kWords = {"all_reduce",     "allreduce",     "all_gather",
+                                                    "allgather",      "reduce_scatter", "reducescatter",
+                                                    "alltoall",       "broadcast",     "sendrecv"};
+  for (const char* word : kWords) {
+    if (name.find(word) != std::string::npos) return CollectiveName(word);
+  }
+  return "";
+}
+
+void Garbled(const Location& where, const std::string& message, const std::string& hint, SweepFiles* files) {
   ++files->garbled_rows;
-  if (files->garbled.size() < kMostKept) files->garbled.push_back({where, message, ""});
+  if (files->garbled.size() < kMostKept) files->garbled.push_back({where, message, hint});
 }
 
 // A number of ranks or nodes; 0 where the source itself is not sure ("64 or 96").
@@ -57,14 +70,14 @@ double SecondsOf(const CsvTable& csv, std::size_t row, double* bytes, SweepFiles
   for (const char* column : {"time_us_out_of_place", "time_us_in_place"}) {
     const std::optional<double> us = csv.Number(row, column, 0, kLongestUs);
     if (!us && !csv.Text(row, column).empty()) {
-      Garbled(csv.where(row, column), fmt::format("'{}' is no time", csv.Text(row, column)), files);
+      Garbled(csv.where(row, column), fmt::format("'{}' is no time", csv.Text(row, column)), "", files);
       return 0;
     }
     if (us && *us > 0 && (best == 0 || *us < best)) best = *us;
   }
   const std::optional<double> size = csv.Number(row, "bytes", 0, kLargestMessage);
   if (!size) {
-    Garbled(csv.where(row, "bytes"), fmt::format("'{}' is no size", csv.Text(row, "bytes")), files);
+    Garbled(csv.where(row, "bytes"), fmt::format("'{}' is no size", csv.Text(row, "bytes")), "", files);
     return 0;
   }
   *bytes = *size;
@@ -94,7 +107,7 @@ void CountBrokenRows(Diagnostics* cells, SweepFiles* files) {
   } catch (const InputError& error) {
     for (const Diagnostic& one : error.diagnostics()) {
       if (one.where.line <= 1) throw;
-      Garbled(one.where, one.message, files);
+      Garbled(one.where, one.message, one.hint, files);
     }
   }
 }
@@ -116,7 +129,7 @@ void ReadCsv(const SourcePtr& source, SweepFiles* files) {
     MeasuredRuns head = HeadOf(csv, row, source->name);
     if (!Collectives().contains(head.collective)) {
       Garbled(csv.where(row, "collective"), fmt::format("no collective '{}'", head.collective),
-              files);
+              "", files);
       continue;
     }
     const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", head.name, head.collective,
@@ -136,7 +149,12 @@ void ReadLog(const SourcePtr& source, SweepFiles* files) {
     MeasuredRuns sweep;
     sweep.name =
         fmt::format("{}:{}", std::filesystem::path(source->name).filename().string(), run.line);
-    sweep.collective = run.collective;
+    sweep.collective = run.collective.empty() ? CollectiveInName(source->name) : run.collective;
+    if (sweep.collective.empty()) {
+      Garbled({source, run.line, 0}, "nothing says which collective this table is of",
+              "name the file after it, like all_reduce.txt", files);
+      continue;
+    }
     sweep.machine = run.devices.empty() ? sweep.name : run.devices.front().name;
     sweep.ranks = run.ranks;
     sweep.nodes = run.hosts();
@@ -178,7 +196,7 @@ void Append(SweepFiles from, SweepFiles* to) {
 bool IsSweepFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
-  const SourcePtr source = ReadSource(path, kMostBytes);
+  const SourcePtr source = measured::ReadLogSource(path);
   return HasSweepColumns(source->text) || HasLogTitles(source->text);
 }
 
@@ -203,7 +221,7 @@ SweepFiles ReadSweepSource(const SourcePtr& source) {
 
 SweepFiles ReadSweeps(const std::vector<std::string>& paths) {
   SweepFiles all;
-  for (const std::string& path : paths) Append(ReadSweepSource(ReadSource(path, kMostBytes)), &all);
+  for (const std::string& path : paths) Append(ReadSweepSource(measured::ReadLogSource(path)), &all);
   return all;
 }
 

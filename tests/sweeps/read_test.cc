@@ -66,6 +66,20 @@ TEST(ReadSweeps, NothingMeasuredIsAnError) {
   EXPECT_THROW(ReadSweepSource(Text("# out-of-place algbw busbw\nnothing\n")), InputError);
 }
 
+TEST(ReadSweeps, ALogThatNamesNoCollectiveIsOfTheOneInItsName) {
+  const std::string log =
+      "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
+      "        8388608       2097152   float     sum   1000.0    8.39   15.73  1e-07    990.0    8.47   15.89  1e-07\n";
+  const auto named = std::make_shared<Source>(Source{"2node_16gpu_allreduce.txt", log});
+  EXPECT_EQ(ReadSweepSource(named).sweeps.at(0).collective, "all_reduce");
+  try {
+    ReadSweepSource(std::make_shared<Source>(Source{"log.txt", log}));
+    FAIL() << "a table of an unknown collective";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("name the file after it"));
+  }
+}
+
 TEST(ReadSweeps, MutatedTextNeverCrashes) {
   std::ifstream in(fs::path(ORRERY_SOURCE_DIR) / "calib/sweeps/samples/aws-g5-tcp.csv");
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
