@@ -26,8 +26,9 @@ CompareFlags::CompareFlags()
     : set("compare PREDICTED MEASURED [flags]",
           "Compares a predicted step with a measured one: which kind of work, phase and stream is "
           "off, by how much, and which constants of profiles govern it.",
-          {"plan simulate --model gpt2-micro --topology localhost --dp 2 --trace predicted.json",
-           "plan run --model gpt2-micro --topology localhost --dp 2 --trace measured.json",
+          {"plan simulate --model gpt2-micro --topology localhost --gpus-per-node 2 --precision fp32 "
+           "--framework orrery --trace predicted.json",
+           "plan run --model gpt2-micro --ranks 2 --trace measured.json",
            "plan compare predicted.json measured.json"}) {
   set.Positional(&predicted, "PREDICTED", "trace or record of `plan simulate`", Words::kFile);
   set.Positional(&measured, "MEASURED",

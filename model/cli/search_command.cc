@@ -26,7 +26,7 @@ struct SearchFlags {
       "will be, "
       "what fills the memory, what would not fit and why.",
       {"plan --nodes 32 --model bert-1.5b",
-       "plan --nodes 8,16,32 --model llama2-70b --topology dgx-h100 --objective tokens-per-dollar",
+       "plan --nodes 8,16,32 --model llama2-70b --topology aws-p5 --objective tokens-per-dollar",
        "plan --model gpt3-175b --nodes 128 --global-batch 512..2048 --top 10",
        "plan --model ./config.json --topology aws-p4d --nodes 4 --global-batch 512 --tp 8 --json "
        "plan.json"}};
