@@ -130,8 +130,7 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
   const StageView view{forms, slots};
   const SizeForm step = Step(view);
   for (const Moment& moment : slots.moments) {
-    SizeForm held = step;
-    for (int group = 0; group < kSlackGroups; ++group) held += FramesAt(view, group, moment);
+    const SizeForm held = step + FramesAt(view, 0, moment);
     const double further = std::max(0.0, moment.layers - 3);
     for (const OpForm& op : view.Transient(moment.place, moment.layers).ops[moment.call]) {
       Add(held + op.bytes + op.per_layer * further, micro_batch);

@@ -81,7 +81,8 @@ class FormReader {
     const FrameKind kind = kKinds[Part(blocks.front())][Part(blocks.back())];
     const auto group = std::find(slack_.begin(), slack_.end(), buffer.extra_slots) - slack_.begin();
     ORRERY_CHECK(group < kSlackGroups, "buffer {} has {} extra slots", buffer.name, buffer.extra_slots);
-    form_.frames[group][static_cast<int>(kind)] += SizeOf(id);
+    // Slack is room in a layout; live bytes do not know it.
+    form_.frames[allocation_.static_layout ? group : 0][static_cast<int>(kind)] += SizeOf(id);
   }
 
   void AddRing(ir::BufferId id) {
