@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/comm/half.h"
+#include "runtime/half.h"
 
 namespace orrery::bench {
 namespace {
@@ -49,9 +49,9 @@ void Put(ir::Dtype dtype, int value, std::byte* at) {
     case ir::Dtype::kTf32:
       return PutAs(at, static_cast<float>(value));
     case ir::Dtype::kF16:
-      return PutAs(at, comm::ToF16(static_cast<float>(value)));
+      return PutAs(at, ToF16(static_cast<float>(value)));
     case ir::Dtype::kBf16:
-      return PutAs(at, comm::ToBf16(static_cast<float>(value)));
+      return PutAs(at, ToBf16(static_cast<float>(value)));
     case ir::Dtype::kI32:
       return PutAs(at, static_cast<int32_t>(value));
     case ir::Dtype::kU8:
@@ -67,9 +67,9 @@ double Get(ir::Dtype dtype, const std::byte* at) {
     case ir::Dtype::kTf32:
       return GetAs<float>(at);
     case ir::Dtype::kF16:
-      return comm::FromF16(GetAs<uint16_t>(at));
+      return FromF16(GetAs<uint16_t>(at));
     case ir::Dtype::kBf16:
-      return comm::FromBf16(GetAs<uint16_t>(at));
+      return FromBf16(GetAs<uint16_t>(at));
     case ir::Dtype::kI32:
       return GetAs<int32_t>(at);
     case ir::Dtype::kU8:

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include "runtime/comm/half.h"
+#include "runtime/half.h"
 
 namespace orrery::bench {
 namespace {
@@ -57,7 +57,7 @@ std::vector<std::byte> RandomNumbers(int64_t n, ir::Dtype dtype, uint64_t seed) 
   for (int64_t i = 0; i < n; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     const float x = static_cast<float>(state >> 40) * 0x1p-23f - 1.0f;
-    const uint16_t half = dtype == ir::Dtype::kBf16 ? comm::ToBf16(x) : comm::ToF16(x);
+    const uint16_t half = dtype == ir::Dtype::kBf16 ? ToBf16(x) : ToF16(x);
     const void* from = width == 2 ? static_cast<const void*>(&half) : &x;
     if (width == 2 || width == 4)
       std::memcpy(bytes.data() + i * width, from, static_cast<std::size_t>(width));

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "runtime/comm/half.h"
+#include "runtime/half.h"
 
 namespace orrery::comm {
 

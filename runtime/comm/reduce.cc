@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "runtime/comm/communicator.h"
-#include "runtime/comm/half.h"
+#include "runtime/half.h"
 
 namespace orrery::comm {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "runtime/comm/half.h"
 #include "runtime/exec/index.h"
 #include "runtime/exec/rank_image.h"
+#include "runtime/half.h"
 #include "runtime/train/initial.h"
 
 namespace orrery::exec {
@@ -62,7 +62,7 @@ std::vector<double> ToNumbers(const cpu::Operand& operand) {
       const auto* from = static_cast<const uint16_t*>(operand.data);
       for (std::size_t i = 0; i < numbers.size(); ++i) {
         numbers[i] =
-            operand.dtype == Dtype::kBf16 ? comm::FromBf16(from[i]) : comm::FromF16(from[i]);
+            operand.dtype == Dtype::kBf16 ? FromBf16(from[i]) : FromF16(from[i]);
       }
       break;
     }
@@ -91,10 +91,10 @@ void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand
                   [](double x) { return static_cast<float>(x); });
     case Dtype::kF16:
       return fill(static_cast<uint16_t*>(operand.data),
-                  [](double x) { return comm::ToF16(static_cast<float>(x)); });
+                  [](double x) { return ToF16(static_cast<float>(x)); });
     case Dtype::kBf16:
       return fill(static_cast<uint16_t*>(operand.data),
-                  [](double x) { return comm::ToBf16(static_cast<float>(x)); });
+                  [](double x) { return ToBf16(static_cast<float>(x)); });
     case Dtype::kI32:
       return fill(static_cast<int32_t*>(operand.data),
                   [](double x) { return static_cast<int32_t>(x); });

@@ -9,8 +9,8 @@
 #include <random>
 
 #include "runtime/comm/device_local.h"
-#include "runtime/comm/half.h"
 #include "runtime/comm/local_collectives.h"
+#include "runtime/half.h"
 #include "runtime/launch/local_ranks.h"
 
 namespace orrery::comm {

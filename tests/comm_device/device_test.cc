@@ -8,9 +8,9 @@
 
 #include "runtime/bench/time_collective.h"
 #include "runtime/comm/device_local.h"
-#include "runtime/comm/half.h"
 #include "runtime/comm/local_collectives.h"
 #include "runtime/comm/peer_sums.h"
+#include "runtime/half.h"
 #include "runtime/launch/local_ranks.h"
 #include "tests/comm_device/delayed_queue.h"
 #include "tests/runtime/exercise.h"
@@ -125,8 +125,8 @@ std::vector<std::byte> RandomBytes(std::mt19937_64* random, ir::Dtype dtype, int
     const auto put = [&](auto value) {
       std::memcpy(bytes.data() + i * ir::DtypeBytes(dtype), &value, sizeof value);
     };
-    if (dtype == ir::Dtype::kBf16) put(comm::ToBf16(x));
-    if (dtype == ir::Dtype::kF16) put(comm::ToF16(x));
+    if (dtype == ir::Dtype::kBf16) put(ToBf16(x));
+    if (dtype == ir::Dtype::kF16) put(ToF16(x));
     if (dtype == ir::Dtype::kF32) put(x);
     if (dtype == ir::Dtype::kF64) put(static_cast<double>(x));
     if (dtype == ir::Dtype::kI32) put(static_cast<int32_t>(x * 100));

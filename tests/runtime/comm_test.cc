@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "runtime/comm/gather.h"
-#include "runtime/comm/half.h"
 #include "runtime/comm/local.h"
+#include "runtime/half.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/mpirun.h"
 #include "tests/runtime/exercise.h"
@@ -110,19 +110,19 @@ TEST(Local, AFailingRankEndsTheOthers) {
 }
 
 TEST(Half, RoundsToNearestEven) {
-  EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.0f)), 1.0f);
-  EXPECT_EQ(comm::ToBf16(1.00390625f), comm::ToBf16(1.0f));         // halfway, down to even
-  EXPECT_EQ(comm::FromBf16(comm::ToBf16(1.01171875f)), 1.015625f);  // halfway, up to even
-  EXPECT_TRUE(std::isnan(comm::FromBf16(comm::ToBf16(NAN))));
-  EXPECT_EQ(comm::FromF16(comm::ToF16(0.333251953125f)), 0.333251953125f);
+  EXPECT_EQ(FromBf16(ToBf16(1.0f)), 1.0f);
+  EXPECT_EQ(ToBf16(1.00390625f), ToBf16(1.0f));         // halfway, down to even
+  EXPECT_EQ(FromBf16(ToBf16(1.01171875f)), 1.015625f);  // halfway, up to even
+  EXPECT_TRUE(std::isnan(FromBf16(ToBf16(NAN))));
+  EXPECT_EQ(FromF16(ToF16(0.333251953125f)), 0.333251953125f);
 }
 
 TEST(Half, SumsAreTakenInSinglePrecision) {
-  uint16_t a[] = {comm::ToBf16(1.0f), comm::ToBf16(256.0f)};
-  const uint16_t b[] = {comm::ToBf16(0.0078125f), comm::ToBf16(1.0f)};
+  uint16_t a[] = {ToBf16(1.0f), ToBf16(256.0f)};
+  const uint16_t b[] = {ToBf16(0.0078125f), ToBf16(1.0f)};
   comm::ReduceInto(a, b, 2, ir::Dtype::kBf16, false);
-  EXPECT_EQ(comm::FromBf16(a[0]), 1.0078125f);
-  EXPECT_EQ(comm::FromBf16(a[1]), 256.0f);  // 257 lies halfway and goes to even
+  EXPECT_EQ(FromBf16(a[0]), 1.0078125f);
+  EXPECT_EQ(FromBf16(a[1]), 256.0f);  // 257 lies halfway and goes to even
 }
 
 }  // namespace

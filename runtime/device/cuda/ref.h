@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "runtime/half.h"
+
 namespace orrery::cuda {
 
 enum class Type : int32_t { kF32, kBf16, kF16, kU8 };
@@ -45,18 +47,6 @@ __device__ inline uint32_t FloatToBits(float x) {
 
 __device__ inline bool IsFinite(float x) { return (FloatToBits(x) & 0x7f800000u) != 0x7f800000u; }
 
-__device__ inline float FromBf16(uint16_t bits) { return BitsToFloat(static_cast<uint32_t>(bits) << 16); }
-__device__ inline uint16_t ToBf16(float x) {
-#ifdef __CUDA_ARCH__
-  uint16_t y;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
-  return y;
-#else
-  const uint32_t bits = FloatToBits(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-#endif
-}
 // Two at once, the first in the lower half.
 __device__ inline uint32_t PackBf16(float low, float high) {
 #ifdef __CUDA_ARCH__
@@ -66,28 +56,6 @@ __device__ inline uint32_t PackBf16(float low, float high) {
 #else
   return static_cast<uint32_t>(ToBf16(low)) | static_cast<uint32_t>(ToBf16(high)) << 16;
 #endif
-}
-
-__device__ inline float FromF16(uint16_t bits) {
-#ifdef __CUDA_ARCH__
-  float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
-  return y;
-#else
-  _Float16 half;
-  std::memcpy(&half, &bits, sizeof(bits));
-  return static_cast<float>(half);
-#endif
-}
-__device__ inline uint16_t ToF16(float x) {
-  uint16_t y;
-#ifdef __CUDA_ARCH__
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
-#else
-  const auto half = static_cast<_Float16>(x);
-  std::memcpy(&y, &half, sizeof(y));
-#endif
-  return y;
 }
 
 __device__ inline float Load(Ref x, int64_t i) {

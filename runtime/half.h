@@ -12,16 +12,22 @@
 #define ORRERY_ANYWHERE
 #endif
 
-namespace orrery::comm {
+namespace orrery {
 
 ORRERY_ANYWHERE inline float FromBf16(uint16_t bits) {
   return __builtin_bit_cast(float, uint32_t{bits} << 16);
 }
 
 ORRERY_ANYWHERE inline uint16_t ToBf16(float value) {
+#ifdef __CUDA_ARCH__
+  uint16_t narrow;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow) : "f"(value));
+  return narrow;
+#else
   const auto bits = __builtin_bit_cast(uint32_t, value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // NaN
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;  // NaN, as that instruction writes it
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
 }
 
 ORRERY_ANYWHERE inline float FromF16(uint16_t bits) {
@@ -43,4 +49,4 @@ ORRERY_ANYWHERE inline uint16_t ToF16(float value) {
 #endif
 }
 
-}  // namespace orrery::comm
+}  // namespace orrery
