@@ -288,12 +288,8 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   const double M = shape.micro_batches;
   const LayerPass layer = PassOfLayer(*this, table, shape);
   if (window == Window::kMicrostep && !timer_waits) {
-    // The queue holds some 25 micro-steps and printed windows are of about 50 (logs of dl1): where the device is far
-    // behind, it sets the pace from then on.
-    constexpr double kWaitedFor = 0.5;
-    const double sustained = Evaluate(table, layout, Window::kSustained).total;
     StepTime printed;
-    printed.host = printed.total = std::max(IssueTime(table, shape, layer), kWaitedFor * sustained / shape.pp);
+    printed.host = printed.total = IssueTime(table, shape, layer);
     printed.low = printed.total * residual_low;
     printed.high = printed.total * residual_high;
     return printed;

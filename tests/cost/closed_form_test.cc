@@ -279,7 +279,7 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_EQ(Predict(s, Window::kMicrostep).total, sustained);
   stack_.timer_waits = 0;
   const StepTime printed = Predict(s, Window::kMicrostep);
-  EXPECT_NEAR(printed.total, sustained / 2, 1e-9 * sustained) << "a queue that is full sets the pace";
+  EXPECT_LT(printed.total, sustained / 10);
   EXPECT_EQ(printed.host, printed.total);
   EXPECT_EQ(Predict(s, Window::kSustained).total, sustained);
   stack_.host_forward_op = stack_.host_backward_op = Seconds(1);  // the device waits for the host
