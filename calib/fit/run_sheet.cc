@@ -28,7 +28,8 @@ struct SheetFlags {
   // Those of a job that a measured run can differ in.
   std::vector<cli::Flag*> Job() {
     return {&job.model,     &job.topology,  &job.nodes,     &job.gpus_per_node, &job.global_batch,
-            &job.seq_len,   &job.precision, &job.optimizer, &job.framework,     &job.attention};
+            &job.seq_len,   &job.precision, &job.optimizer, &job.framework,     &job.attention,
+            &job.dropout};
   }
 };
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "model/input/plain_text.h"
+#include "model/lower/presets.h"
 #include "model/report/names.h"
 #include "model/topo/catalog.h"
 #include "model/units/text.h"
@@ -87,10 +89,19 @@ class JobMaker {
     precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
     optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
     attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
+    dropout_ = ReadRate(flags_.dropout);
     ReadName(flags_.framework, FrameworkNames(), &diagnostics_);
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
     diagnostics_.ThrowIfAny();
+  }
+
+  std::optional<double> ReadRate(const Flag& flag) {
+    if (!flag.given) return std::nullopt;
+    double rate = 0;
+    if (ParseNumber(flag.text, &rate) == NumberFault::kNone && rate >= 0 && rate < 1) return rate;
+    diagnostics_.Error(flag.where, fmt::format("{}: '{}' is no rate from 0 to below 1", flag.name, flag.text));
+    return std::nullopt;
   }
 
   void LoadModelFile() {
@@ -157,6 +168,17 @@ class JobMaker {
     if (none) job_.request.flash_attention = false;
     Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
         none ? "the software has no other" : "");
+  }
+
+  // Published runs, which the profiles rest on, are read likewise.
+  void SetDropout() {
+    double& rate = job_.request.work.dropout;
+    if (dropout_) {
+      rate = *dropout_;
+    } else if (request_.model.family != Family::kMlp) {
+      rate = FindFramework(request_.framework).DropoutOf(request_.model);
+      if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "the framework's own");
+    }
   }
 
   void SetLengths(const TrainingDefaults& defaults) {
@@ -237,6 +259,7 @@ class JobMaker {
     AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
     FollowStack(job_.profiles.stack, &job_.request.work);
     SetAttention();
+    SetDropout();
     if (!flags_.framework.given)
       Own(fmt::format("framework {}", request_.framework), "--framework", why);
   }
@@ -265,6 +288,7 @@ class JobMaker {
   std::optional<Precision> precision_;
   std::optional<Optimizer> optimizer_;
   std::optional<bool> attention_;
+  std::optional<double> dropout_;
 };
 
 }  // namespace
@@ -272,7 +296,7 @@ class JobMaker {
 std::string JobFlags::Arguments() const {
   std::string text;
   for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision,
-                           &optimizer, &framework, &attention, &memory_limit, &node_price}) {
+                           &optimizer, &framework, &attention, &dropout, &memory_limit, &node_price}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   return text;
@@ -281,7 +305,7 @@ std::string JobFlags::Arguments() const {
 std::vector<Flag*> JobFlags::All() {
   return {&model,       &topology,     &nodes,        &gpus_per_node, &gpu,
           &collectives, &global_batch, &seq_len,      &precision,     &optimizer,
-          &framework,   &attention,    &memory_limit, &node_price};
+          &framework,   &attention,    &dropout,      &memory_limit,  &node_price};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -301,6 +325,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&attention, "--attention", "KIND",
                "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard",
                Words::kList, NamesOf<bool>(report::kAttentionNames));
+  flags->Value(&dropout, "--dropout", "RATE",
+               "of embeddings, sublayers and attention, 0 to below 1 (default: the framework's)");
   flags->Value(&framework, "--framework", "NAME",
                "training software; `plan list frameworks` shows the names", Words::kFramework);
   flags->Group("The cluster");

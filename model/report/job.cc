@@ -98,6 +98,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"masked_positions", work.masked_positions},
                       {"precision", Name(work.precision)},
                       {"optimizer", Name(work.optimizer)},
+                      {"dropout", work.dropout},
                       {"attention", job.request.flash_attention ? "flash" : "standard"},
                       {"framework", job.request.framework}};
   json["profiles"] = {{"gpu", job.profiles.gpu.header.id},
