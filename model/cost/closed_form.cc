@@ -246,8 +246,7 @@ double ExposedReduction(const ClosedForm& form, const LayerTable& table, const L
                         double reduction, double backward) {
   if (!layout.overlap_grad_reduce) return reduction;
   const double last = std::min(reduction, Reduction(form, layout, table.embedding_parameters));
-  const bool replicas = layout.pp == 1 && layout.zero == 0;
-  const double share = replicas ? form.data_exposed_replicas : form.data_exposed;
+  const double share = VisibleShare(form.visible_reduction, layout.whole_replicas);
   const double beside = last + share * (reduction - last);
   return std::min(reduction, std::max(beside, Beyond(layout, reduction, backward)));
 }
@@ -269,7 +268,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
   timer_waits = stack.timer_waits > 0.5;
   bucket = stack.bucket.value;
   data_exposed = stack.data_exposed;
-  data_exposed_replicas = ExposedReductionShare(stack, 1, 0);
+  visible_reduction = VisibleReductionOf(stack);
   pipeline_exposed = stack.pipeline_exposed;
   pipeline_latency = stack.pipeline_latency.value;
   const double doublings =

@@ -60,6 +60,7 @@ struct LayoutShape {
   double micro_batches = 1;
   bool accumulates = false;  // gradients of several micro-batches add up; seen in one of them alone too
   int zero = 0;
+  bool whole_replicas = true;  // HoldsWholeReplicas()
   bool overlap_grad_reduce = true;
   bool overlap_param_gather = true;
   double gradient_bytes = 2;  // per element
@@ -101,7 +102,8 @@ struct ClosedForm {
   double overlap_slowdown = 0;
   bool host_waits = true, timer_waits = true;
   double bucket = 1;  // bytes
-  double data_exposed = 1, data_exposed_replicas = 1;
+  double data_exposed = 1;
+  VisibleReduction visible_reduction;
   double pipeline_exposed = 0, pipeline_latency = 0;
   double step_fixed = 0, step_per_layer = 0;
   double crowding = 1;  // ranks per core, at least 1

@@ -67,6 +67,7 @@ LayoutShape MakeLayoutShape(const ModelSpec& model, const Workload& work, const 
   shape.micro_batches = static_cast<double>(MicroBatches(work, strategy));
   shape.accumulates = shape.micro_batches > 1;
   shape.zero = strategy.zero;
+  shape.whole_replicas = HoldsWholeReplicas(strategy);
   shape.overlap_grad_reduce = strategy.overlap_grad_reduce;
   shape.overlap_param_gather = strategy.overlap_param_gather;
   const bool half = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;

@@ -328,16 +328,8 @@ StackProfile SelectStackProfile(const std::string& framework, const std::string&
   return LoadStackProfile(stack.without_flash);
 }
 
-double ExposedReductionShare(const StackProfile& stack, int pp, int zero) {
-  const bool replicas = pp == 1 && zero == 0;
-  return replicas ? std::min(stack.data_exposed, stack.data_exposed_replicas) : stack.data_exposed;
-}
-
 void FollowStack(const StackProfile& stack, Strategy* strategy) {
-  if (ExposedReductionShare(stack, strategy->pp, strategy->zero) < 1 || strategy->zero >= 2) return;
-  strategy->overlap_grad_reduce = false;
-  strategy->reduce_in_backward = false;
-  strategy->overlap_param_gather = false;
+  FollowSoftware(VisibleReductionOf(stack), strategy);
 }
 
 void FollowStack(const StackProfile& stack, Workload* work) {

@@ -17,7 +17,7 @@
 #include "model/cost/kernel_factors.h"
 #include "model/cost/kernel_table.h"
 #include "model/input/diagnostics.h"
-#include "model/lower/strategy.h"
+#include "model/lower/overlap.h"
 #include "model/units/quantity.h"
 
 namespace orrery {
@@ -155,7 +155,7 @@ struct StackProfile {
   double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
-  double data_exposed_replicas = 1;  // same, of whole replicas (no pipeline, no ZeRO), where software that
+  double data_exposed_replicas = 1;  // same, of whole replicas (model/lower/overlap.h), where software that
                                      // else reduces at the end offers a reduction beside the backward pass
   Seconds gather_latency;       // per ZeRO-3 gather of one layer
   double gather_latency_growth = 0;  // relative, per doubling of the number of nodes
@@ -179,10 +179,11 @@ struct StackProfile {
 inline double ReductionNicUse(const StackProfile& stack, bool ends_apart) {
   return stack.data_nic_use * (ends_apart ? stack.data_nic_apart : 1.0);
 }
-// Part of the gradient reduction that stays visible with `pp` stages and that ZeRO stage.
-double ExposedReductionShare(const StackProfile& stack, int pp, int zero);
+inline VisibleReduction VisibleReductionOf(const StackProfile& stack) {
+  return {stack.data_exposed, stack.data_exposed_replicas};
+}
 
-// Software that exposes its whole gradient reduction begins it when the backward pass is over.
+// FollowSoftware() of model/lower/overlap.h with this software's constants.
 void FollowStack(const StackProfile& stack, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.
 void FollowStack(const StackProfile& stack, Workload* work);

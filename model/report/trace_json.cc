@@ -143,13 +143,15 @@ class TraceWriter {
   void WriteCommunication(std::size_t r, const sim::Task& task, const sim::TaskSpan& span,
                           const ir::Instance& at) {
     const sim::LineMessages& line = tasks_.lines[Index(task.line)];
+    const sim::Message& message = line.messages[Index(task.message)];
     const int32_t meeting = meetings_.of[Index(2 * task.line + task.receives)][r];
     std::string arguments = fmt::format(R"(, "bytes": {:.0f}, "partner_wait_us": {})",
-                                        line.messages[Index(task.message)].bytes,
+                                        message.share * message.bytes,
                                         Micros(Nanoseconds(span.met) - Nanoseconds(span.start)));
     if (line.line.group >= 0)
       arguments += ", \"group\": " + Escaped(plan_.groups[Index(line.line.group)].name);
     Complete(at, Nanoseconds(span.start), Nanoseconds(span.end), arguments);
+    if (message.share < 1) arguments += fmt::format(R"(, "share": {:.3f})", message.share);
     if (line.line.axis >= 0) Arrow(task, Nanoseconds(span.met), meeting);
   }
 

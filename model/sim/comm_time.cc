@@ -54,12 +54,11 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const Grou
       return {{stack.scaleup_use, 1.0, stack.algorithm}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
     case ir::Phase::kGradReduce:
+    case ir::Phase::kParamGather:
       if (whole_step) {
         const double nic = ReductionNicUse(stack, EndsApart(*setting_.cluster, shape));
         return {{stack.data_scaleup_use, nic, stack.algorithm}, 0.0};
       }
-      [[fallthrough]];  // of one layer, like its gathers
-    case ir::Phase::kParamGather:
       return {{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm},
               stack.gather_latency.value *
                   (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
@@ -176,6 +175,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
 
 Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const {
   const StackProfile& stack = *setting_.stack;
+  if (message.part != Part::kWhole) return {message.part == Part::kAwaited ? 1.0 : 0.0, 0};
   const BandwidthUse layer{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
   const double usual = setting_.gpu->overlap_slowdown *
                        TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, layer);
@@ -186,21 +186,18 @@ Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const
     case ir::Phase::kWeightGrad: {
       const bool returns = message.phase == ir::Phase::kBackward ||
                            message.phase == ir::Phase::kWeightGrad;
-      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap, 0};
-      return {0, returns ? stack.tensor_overlap : 0.0, 0};
+      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap};
+      return {0, returns ? stack.tensor_overlap : 0.0};
     }
-    case ir::Phase::kGradReduce:
-      return {message.whole_step ? std::min(stack.data_exposed, stack.data_exposed_replicas) : usual, 0, 0};
-    case ir::Phase::kParamGather:
-      if (!message.whole_step) return {usual, 0, 0};
-      return {stack.data_exposed, 0, message.asynchronous ? 1.0 - stack.data_exposed : 0.0};
     case ir::Phase::kPipeline:
-      return {0, 0, 0};
+      return {0, 0};
+    case ir::Phase::kGradReduce:
+    case ir::Phase::kParamGather:
     case ir::Phase::kInput:
     case ir::Phase::kGradNorm:
     case ir::Phase::kOptimizer:
     case ir::Phase::kSetup:
-      return {usual, 0, 0};
+      return {usual, 0};
   }
   return {};
 }

@@ -36,7 +36,6 @@ void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* 
 struct Beside {
   double slowdown = 0;
   double hidden = 0;
-  double deferred = 0;  // share of its bytes and latency that runs in the next step
 };
 
 // `setting` must outlive it.
@@ -46,18 +45,22 @@ class CommTime {
 
   // `phase` tells which of the software's bandwidth shares apply. S as in algorithm.h; ranks >= 2.
   // `only`: the algorithm to take; "": the fastest. Throws InputError when it cannot do this.
-  // `whole_step`: as in Message; reductions of single layers have the shares of their gathers.
+  // `whole_step`: as in Message. Gathers of a whole step have the shares of its reduction: Megatron and
+  // DeepSpeed send both in the same buckets over the same communicator, and the profiles' constants of
+  // gathers are those of layers that are gathered, and reduced, inside a pass.
   MessageTime Time(Collective collective, const GroupShape& shape, double bytes, ir::Phase phase,
                    std::string_view only = "", bool whole_step = true) const;
 
   // Shares that the software hides, as the closed form takes them. Collectives inside a layer: part
-  // of them is fused with the products that need them. Reductions and gathers of a whole step:
-  // `data_exposed` of the former is lost to compute, the rest of the latter runs in the next step.
+  // of them is fused with the products that need them. Messages in two parts: compute stands still while
+  // one is awaited, the other costs it nothing.
   Beside BesideOf(const Message& message, const GroupShape& shape) const;
-  // Bytes up to which the software sends messages of a phase together, 0: each alone.
+  // Bytes up to which the software sends messages of a phase together, 0: each alone. Norms that
+  // optimizers of whole tensors (LAMB) exchange also travel together.
   double Bucket(ir::Phase phase) const {
-    const bool replicas = phase == ir::Phase::kGradReduce || phase == ir::Phase::kParamGather;
-    return replicas ? setting_.stack->bucket.value : 0;
+    const bool together = phase == ir::Phase::kGradReduce || phase == ir::Phase::kParamGather ||
+                          phase == ir::Phase::kOptimizer;
+    return together ? setting_.stack->bucket.value : 0;
   }
 
  private:

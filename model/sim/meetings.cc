@@ -169,11 +169,11 @@ class TableBuilder {
     for (std::size_t i = 0; i < messages.size(); ++i) {
       Exchange exchange;
       exchange.bytes = messages[i].bytes;
-      if (meeting.members > 1 && exchange.bytes > 0) {
+      if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
         const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
         const Beside beside = time_.BesideOf(messages[i], shape);
-        exchange.latency = (1.0 - beside.deferred) * time.latency;
-        exchange.bytes *= 1.0 - beside.deferred;
+        exchange.latency = messages[i].share * time.latency;
+        exchange.bytes *= messages[i].share;
         exchange.slowdown = beside.slowdown;
         exchange.hidden = beside.hidden;
         exchange.route = RouteOf(m, members, messages[i].collective, time);
@@ -200,7 +200,7 @@ class TableBuilder {
     for (const StageTasks& stage : tasks_.stages) {
       double sum = 0;
       for (const Task& task : stage.tasks) {
-        if (task.line != line) continue;
+        if (task.line != line || task.other_part()) continue;
         const Message& message = messages[At(task.message)];
         if (message.collective == kind.collective && message.phase == kind.phase &&
             message.whole_step)

@@ -18,9 +18,11 @@ struct Issued {
   int32_t call, op_in_block, task, op;
 };
 
+// Ops stand where they are issued, whenever parts of their messages run.
 std::vector<Issued> InIssueOrder(const TaskOps& ops) {
   std::vector<Issued> order;
   for (std::size_t t = 0; t < ops.tasks(); ++t) {
+    if (ops.OtherPart(static_cast<int32_t>(t))) continue;
     const auto task = static_cast<int32_t>(t);
     const std::span<const ir::Instance> instances = ops.Of(task);
     for (std::size_t i = 0; i < instances.size(); ++i)

@@ -4,6 +4,8 @@
 
 #include "model/cost/op_cost.h"
 #include "model/ir/plan.h"
+#include "model/lower/overlap.h"
+#include "model/sim/split.h"
 
 namespace orrery::sim {
 
@@ -18,6 +20,11 @@ class OpTime {
   // several micro-batches.
   double Device(const ir::Program& program, const ir::Op& op, bool accumulates) const;
   bool HostWaits() const { return stack_->host_waits > 0.5; }
+  // Shares of reductions and gathers of a whole step that the software waits for.
+  AwaitedShares Awaited(const ir::Plan& plan) const {
+    return {VisibleShare(VisibleReductionOf(*stack_), HoldsWholeReplicas(plan)),
+            stack_->data_exposed};
+  }
   double Host(const ir::Program& program, const ir::Op& op) const;
 
  private:

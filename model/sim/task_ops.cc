@@ -14,14 +14,20 @@ TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const OpTime& tim
                  std::size_t stage)
     : program_(plan.programs[stage]), layout_(ir::ComputeLayout(plan, program_)) {
   std::vector<std::vector<ir::Instance>> streams(tasks.streams);
-  for (ir::Instance& at : ir::Unfold(plan, program_, layout_)) {
-    at.waits = {};
-    streams[OpOf(at).stream].push_back(std::move(at));
+  std::vector<ir::Instance> senders;  // of other parts, in order of their tasks
+  const std::vector<Task>& own = tasks.stages[stage].tasks;
+  std::vector<ir::Instance> unfolded = ir::Unfold(plan, program_, layout_);
+  for (ir::Instance& at : unfolded) at.waits = {};
+  for (const Task& task : own) {
+    if (task.other_part()) senders.push_back(unfolded[At(task.first)]);
   }
-  const StageTasks& own = tasks.stages[stage];
+  for (ir::Instance& at : unfolded) streams[OpOf(at).stream].push_back(std::move(at));
   std::vector<std::size_t> next(tasks.streams, 0);
-  for (const Task& task : own.tasks) {
+  std::size_t next_sender = 0;
+  for (const Task& task : own) {
     first_.push_back(instances_.size());
+    other_part_.push_back(task.other_part());
+    if (task.other_part()) instances_.push_back(senders[next_sender++]);
     std::vector<ir::Instance>& stream = streams[task.stream];
     for (int32_t i = 0; i < task.ops; ++i) {
       ORRERY_CHECK(next[task.stream] < stream.size(), "stage {} stream {}", stage, task.stream);

@@ -21,9 +21,10 @@ class TaskOps {
 
   const ir::Program& program() const { return program_; }
   const ir::Layout& layout() const { return layout_; }
-  std::size_t tasks() const { return first_.size() - 1; }
+  std::size_t tasks() const { return other_part_.size(); }
+  bool OtherPart(int32_t task) const { return other_part_[static_cast<std::size_t>(task)] != 0; }
 
-  // In order of issue.
+  // In order of issue. Of the other part of a message: the op that sends it.
   std::span<const ir::Instance> Of(int32_t task) const;
   const ir::Op& OpOf(const ir::Instance& at) const;
   // Of the i-th op of a task: when it ends, as a share of the task's time; 1 for the last one. Ops
@@ -41,6 +42,7 @@ class TaskOps {
   std::vector<ir::Instance> instances_;  // by task
   std::vector<std::size_t> first_;       // by task, into instances_; one more at the end
   std::vector<double> end_share_;        // by instance
+  std::vector<char> other_part_;            // by task
 };
 
 }  // namespace orrery::sim

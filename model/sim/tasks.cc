@@ -8,8 +8,10 @@
 #include <limits>
 #include <utility>
 
-#include "model/cost/op_shape.h"
 #include "model/input/check.h"
+#include "model/sim/index.h"
+#include "model/sim/lines.h"
+#include "model/sim/split.h"
 
 namespace orrery::sim {
 namespace {
@@ -20,66 +22,6 @@ bool Communicates(const ir::Op& op) {
   const ir::OpClass op_class = ir::Info(op.kind).op_class;
   return op_class == ir::OpClass::kCollective || op_class == ir::OpClass::kPointToPoint;
 }
-
-// Numbers lines and messages over all stages.
-class Lines {
- public:
-  Lines(const ir::Plan& plan, std::vector<LineMessages>* lines) : plan_(plan), lines_(*lines) {}
-
-  void Number(const ir::Program& program, const ir::Op& op, Task* task) {
-    const Line line = LineOf(op);
-    const auto [at, added] = line_numbers_.try_emplace(line, static_cast<int32_t>(lines_.size()));
-    if (added) lines_.push_back({line, {}});
-    task->line = at->second;
-    task->receives = op.kind == OpKind::kRecv;
-    std::vector<Message>& messages = lines_[static_cast<std::size_t>(task->line)].messages;
-    const Message message = MessageOf(program, op);
-    const auto found = std::ranges::find(messages, message);
-    task->message = static_cast<int32_t>(found - messages.begin());
-    if (found == messages.end()) messages.push_back(message);
-  }
-
- private:
-  Line LineOf(const ir::Op& op) const {
-    if (op.kind == OpKind::kSend) return {-1, 0, op.peer.axis, op.peer.delta};
-    if (op.kind == OpKind::kRecv) return {-1, 0, op.peer.axis, static_cast<int8_t>(-op.peer.delta)};
-    return {op.group, op.stream, -1, 0};
-  }
-
-  static Message MessageOf(const ir::Program& program, const ir::Op& op) {
-    const ir::ViewId view = LargerSide(op);
-    const ir::BufferClass cls =
-        program.buffers[static_cast<std::size_t>(
-                            program.views[static_cast<std::size_t>(view)].buffer)].cls;
-    const bool one_use =
-        cls == ir::BufferClass::kGradTransient || cls == ir::BufferClass::kGathered;
-    return {CollectiveOf(op.kind), ViewBytes(program, view), op.phase, !one_use, op.stream != 0};
-  }
-
-  static Collective CollectiveOf(OpKind kind) {
-    switch (kind) {
-      case OpKind::kSend:
-      case OpKind::kRecv:
-        return Collective::kSendRecv;
-      case OpKind::kAllGather:
-        return Collective::kAllGather;
-      case OpKind::kReduceScatter:
-        return Collective::kReduceScatter;
-      default:
-        return Collective::kAllReduce;
-    }
-  }
-
-  // The whole buffer of a gather or a reduction.
-  static ir::ViewId LargerSide(const ir::Op& op) {
-    return op.kind == OpKind::kSend || op.kind == OpKind::kReduceScatter ? op.in.front()
-                                                                         : op.out.front();
-  }
-
-  const ir::Plan& plan_;
-  std::vector<LineMessages>& lines_;
-  std::map<Line, int32_t> line_numbers_;
-};
 
 class StageBuilder {
  public:
@@ -97,7 +39,9 @@ class StageBuilder {
     result_.on_stream.resize(streams);
     latest_.assign(streams, -1);
     task_of_.reserve(instances_.size());
+    SplitMessages();
     for (std::size_t i = 0; i < instances_.size(); ++i) AddInstance(static_cast<int32_t>(i));
+    AddAwaitedReductions(std::numeric_limits<int32_t>::max());
     LinkSuccessors();
     result_.ops = static_cast<int64_t>(instances_.size());
     return std::move(result_);
@@ -105,29 +49,81 @@ class StageBuilder {
 
  private:
   const ir::Op& OpOf(const ir::Instance& at) const {
-    return program_.blocks[static_cast<std::size_t>(at.block)].ops[static_cast<std::size_t>(at.op)];
+    return program_.blocks[At(at.block)].ops[At(at.op)];
   }
 
   void MarkAwaited() {
     awaited_.assign(instances_.size(), 0);
     for (const ir::Instance& instance : instances_) {
-      for (const int32_t wait : instance.waits) awaited_[static_cast<std::size_t>(wait)] = 1;
+      for (const int32_t wait : instance.waits) awaited_[At(wait)] = 1;
     }
+  }
+
+  // What the step before has left of its gathers goes first on its stream; what is awaited of
+  // reductions goes last.
+  void SplitMessages() {
+    split_ = FindSplitOps(plan_, program_, instances_, time_.Awaited(plan_));
+    if (split_.gathers.empty() && split_.reductions.empty()) return;
+    own_part_.assign(instances_.size(), {1.0, Part::kWhole});
+    other_waits_.assign(instances_.size(), 0);
+    last_part_.assign(instances_.size(), -1);
+    for (const SplitOp& gather : split_.gathers) {
+      own_part_[At(gather.instance)] = {gather.awaited, Part::kAwaited};
+      if (gather.awaited >= 1) continue;
+      const int32_t task = AddOtherPart(gather.instance, {1.0 - gather.awaited, Part::kBeside});
+      if (gather.reader < 0) continue;
+      ++other_waits_[At(gather.reader)];
+      readers_.push_back({task, gather.reader});
+    }
+    for (const SplitOp& reduction : split_.reductions) {
+      own_part_[At(reduction.instance)] = {1.0 - reduction.awaited, Part::kBeside};
+    }
+    if (!split_.reductions.empty()) awaited_[At(split_.last_pass)] = 1;
+  }
+
+  int32_t AddOtherPart(int32_t instance, std::pair<double, Part> part) {
+    const ir::Op& op = OpOf(instances_[At(instance)]);
+    Task task;
+    task.first = instance;
+    task.ops = 0;
+    task.stream = op.stream;
+    lines_.Number(program_, op, part.first, part.second, &task);
+    Append(task, instance);
+    return latest_[op.stream];
+  }
+
+  // Before instance `until` of their stream, in order.
+  void AddAwaitedReductions(int32_t until) {
+    for (; next_reduction_ < split_.reductions.size(); ++next_reduction_) {
+      const SplitOp& reduction = split_.reductions[next_reduction_];
+      if (reduction.instance >= until) return;
+      if (reduction.awaited <= 0) continue;
+      const int32_t task = AddOtherPart(reduction.instance, {reduction.awaited, Part::kAwaited});
+      result_.tasks[At(task)].waits = 1;  // for the last pass
+      last_part_[At(reduction.instance)] = task;
+    }
+  }
+
+  std::pair<double, Part> OwnPart(int32_t i) const {
+    if (own_part_.empty()) return {1.0, Part::kWhole};
+    return own_part_[At(i)];
   }
 
   // Equal for all calls of a block: shapes do not depend on the micro-batch.
   double Device(const ir::Instance& at, const ir::Op& op) {
-    std::vector<double>& known = device_[static_cast<std::size_t>(at.block)];
+    std::vector<double>& known = device_[At(at.block)];
     if (known.empty())
-      known.assign(program_.blocks[static_cast<std::size_t>(at.block)].ops.size(), -1);
-    double& seconds = known[static_cast<std::size_t>(at.op)];
+      known.assign(program_.blocks[At(at.block)].ops.size(), -1);
+    double& seconds = known[At(at.op)];
     if (seconds < 0) seconds = time_.Device(program_, op, plan_.micro_batches > 1);
     return seconds;
   }
 
   void AddInstance(int32_t i) {
-    const ir::Instance& at = instances_[static_cast<std::size_t>(i)];
+    const ir::Instance& at = instances_[At(i)];
     const ir::Op& op = OpOf(at);
+    const bool reduces = op.phase == ir::Phase::kGradReduce && op.stream != 0;
+    if (reduces && OwnPart(i).second == Part::kWhole) AddAwaitedReductions(i);
     received_.push_back(op.kind == OpKind::kRecv || (op.stream != 0 && WaitsForReceived(at)));
     const bool syncs = time_.HostWaits() && HostWaitsFor(at, op);
     if (syncs) {
@@ -137,9 +133,9 @@ class StageBuilder {
     issued_ += time_.Host(program_, op);
     const int32_t last = latest_[op.stream];
     const bool joins =
-        !syncs && !Communicates(op) && at.waits.empty() && last >= 0 && Joinable(last);
+        !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 && Joinable(last);
     if (joins) {
-      Task& task = result_.tasks[static_cast<std::size_t>(last)];
+      Task& task = result_.tasks[At(last)];
       ++task.ops;
       AddCompute(Device(at, op), &task);
     } else {
@@ -148,27 +144,31 @@ class StageBuilder {
     }
     const int32_t task = latest_[op.stream];
     task_of_.push_back(task);
-    last_instance_[static_cast<std::size_t>(task)] = i;
+    last_instance_[At(task)] = i;
   }
 
   // Copies of a micro-batch to the device, and the first use of what another rank has sent.
   bool HostWaitsFor(const ir::Instance& at, const ir::Op& op) {
     if (op.kind == OpKind::kLoad) {
-      loaded_.resize(static_cast<std::size_t>(plan_.micro_batches), 0);
-      return std::exchange(loaded_[static_cast<std::size_t>(at.micro_batch)], 1) == 0;
+      loaded_.resize(At(plan_.micro_batches), 0);
+      return std::exchange(loaded_[At(at.micro_batch)], 1) == 0;
     }
     return op.stream == 0 && WaitsForReceived(at);
   }
 
   bool WaitsForReceived(const ir::Instance& at) const {
     return std::ranges::any_of(
-        at.waits, [&](int32_t wait) { return received_[static_cast<std::size_t>(wait)] != 0; });
+        at.waits, [&](int32_t wait) { return received_[At(wait)] != 0; });
   }
 
   bool Joinable(int32_t task) const {
-    const auto at = static_cast<std::size_t>(task);
+    const auto at = At(task);
     return result_.tasks[at].line < 0 && result_.tasks[at].epoch == result_.epochs - 1 &&
-           awaited_[static_cast<std::size_t>(last_instance_[at])] == 0;
+           awaited_[At(last_instance_[at])] == 0;
+  }
+
+  std::size_t Waits(int32_t i, const ir::Instance& at) const {
+    return at.waits.size() + (other_waits_.empty() ? 0 : other_waits_[At(i)]);
   }
 
   // An op starts when the one before it has ended and the host has issued it.
@@ -182,29 +182,48 @@ class StageBuilder {
     task.first = i;
     task.stream = op.stream;
     task.epoch = result_.epochs - 1;
-    ORRERY_CHECK(at.waits.size() <= std::numeric_limits<uint8_t>::max(), "{} waits",
-                 at.waits.size());
-    task.waits = static_cast<uint8_t>(at.waits.size());
+    const std::size_t waits = Waits(i, at);
+    ORRERY_CHECK(waits <= std::numeric_limits<uint8_t>::max(), "{} waits", waits);
+    task.waits = static_cast<uint8_t>(waits);
     if (Communicates(op)) {
-      lines_.Number(program_, op, &task);
+      const auto [share, part] = OwnPart(i);
+      lines_.Number(program_, op, share, part, &task);
       task.earliest = issued_;
     } else {
       AddCompute(Device(at, op), &task);
     }
+    Append(task, i);
+  }
+
+  // Who waits for an op waits for all parts of its message.
+  int32_t LastTaskOf(int32_t i) const {
+    const auto at = At(i);
+    return last_part_.empty() || last_part_[at] < 0 ? task_of_[at] : last_part_[at];
+  }
+
+  void Append(const Task& task, int32_t instance) {
     const auto id = static_cast<int32_t>(result_.tasks.size());
-    latest_[op.stream] = id;
-    result_.on_stream[op.stream].push_back(id);
+    latest_[task.stream] = id;
+    result_.on_stream[task.stream].push_back(id);
     result_.tasks.push_back(task);
-    last_instance_.push_back(i);
+    last_instance_.push_back(instance);
   }
 
   void LinkSuccessors() {
     std::vector<std::vector<int32_t>> after(result_.tasks.size());
     for (std::size_t i = 0; i < instances_.size(); ++i) {
+      const bool after_passes = static_cast<int32_t>(i) > split_.last_pass;
       for (const int32_t wait : instances_[i].waits) {
-        after[static_cast<std::size_t>(task_of_[static_cast<std::size_t>(wait)])].push_back(
-            task_of_[i]);
+        const int32_t task = after_passes ? LastTaskOf(wait) : task_of_[At(wait)];
+        after[At(task)].push_back(task_of_[i]);
       }
+    }
+    for (const auto& [gather, reader] : readers_)
+      after[At(gather)].push_back(task_of_[At(reader)]);
+    for (const SplitOp& reduction : split_.reductions) {
+      if (reduction.awaited <= 0) continue;
+      const int32_t pass = task_of_[At(split_.last_pass)];
+      after[At(pass)].push_back(LastTaskOf(reduction.instance));
     }
     for (std::size_t t = 0; t < after.size(); ++t) {
       result_.tasks[t].successors = static_cast<uint32_t>(result_.successors.size());
@@ -218,6 +237,12 @@ class StageBuilder {
   const OpTime& time_;
   Lines& lines_;
   std::vector<ir::Instance> instances_;
+  SplitOps split_;
+  std::size_t next_reduction_ = 0;           // whose awaited part has no task yet
+  std::vector<std::pair<double, Part>> own_part_;      // by instance; empty: all whole, likewise below
+  std::vector<uint8_t> other_waits_;                   // by instance: for carried gathers
+  std::vector<int32_t> last_part_;                     // by instance: task of its awaited part, or -1
+  std::vector<std::pair<int32_t, int32_t>> readers_;   // carried task, instance that waits for it
   std::vector<char> received_;               // by instance: a recv, or communication that passes it on
   std::vector<char> loaded_;                 // by micro-batch
   std::vector<char> awaited_;                // by instance: an op on another stream waits for it
@@ -245,7 +270,7 @@ std::size_t StreamCount(const ir::Plan& plan) {
 PlanTasks MakeTasks(const ir::Plan& plan, const OpTime& time) {
   PlanTasks result;
   result.streams = StreamCount(plan);
-  Lines lines(plan, &result.lines);
+  Lines lines(&result.lines);
   for (const ir::Program& program : plan.programs) {
     result.stages.push_back(StageBuilder(plan, program, time, &lines).Build(result.streams));
   }
@@ -256,11 +281,12 @@ std::string Describe(const ir::Plan& plan, std::size_t stage, const Task& task) 
   const ir::Program& program = plan.programs[stage];
   const std::vector<ir::Instance> instances =
       ir::Unfold(plan, program, ir::ComputeLayout(plan, program));
-  const ir::Instance& at = instances[static_cast<std::size_t>(task.first)];
-  const ir::Block& block = program.blocks[static_cast<std::size_t>(at.block)];
-  const ir::Op& op = block.ops[static_cast<std::size_t>(at.op)];
+  const ir::Instance& at = instances[At(task.first)];
+  const ir::Block& block = program.blocks[At(at.block)];
+  const ir::Op& op = block.ops[At(at.op)];
   return fmt::format("stage {}, {}: {}[{}] op {} {}", program.stage, plan.streams[op.stream],
-                     block.name, at.micro_batch, at.op, ir::Info(op.kind).name);
+                     block.name, at.micro_batch, at.op, ir::Info(op.kind).name) +
+         (task.other_part() ? ", in part" : "");
 }
 
 }  // namespace orrery::sim

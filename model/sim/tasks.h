@@ -38,11 +38,13 @@ struct Task {
   int32_t line = -1;  // communication
   int32_t message = -1;
   int32_t first = 0;  // instance in the stage's unfolded program
-  int32_t ops = 1;
+  int32_t ops = 1;     // 0: the other part of the message that `first` sends (split.h)
   uint32_t successors = 0, successors_end = 0;  // into StageTasks::successors
   uint8_t stream = 0;
   uint8_t waits = 0;
   bool receives = false;
+
+  bool other_part() const { return ops == 0; }
 };
 
 struct StageTasks {
