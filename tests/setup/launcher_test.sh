@@ -153,6 +153,7 @@ out=$("$repo/check" 2>/dev/null)
 expect "check" 0 $?
 expect_text "check keeps ctest's closing lines" "100% tests passed" "$out"
 expect_text "check closes with a summary" "check: all tests passed" "$out"
+expect_text "the sample of a grid that runs whole is left out" "-LE sample" "$(tail -n 1 "$work/calls.ctest")"
 "$repo/check" --unit >/dev/null 2>&1
 expect_text "quick tests only" "-L unit" "$(tail -n 1 "$work/calls.ctest")"
 touch "$work/red"
