@@ -15,6 +15,7 @@ constexpr double kMostSpread = 0.3;
 constexpr double kFrozen = 1e-6;  // standard deviation of a variable that shall not move
 constexpr int kFirstIterations = 15;
 constexpr int kRefitIterations = 30;
+constexpr int kSiteRounds = 3;  // without a source its software's constants go far
 
 double MedianSize(std::vector<double> values) {
   for (double& value : values) value = std::abs(value);
@@ -36,6 +37,19 @@ std::vector<std::string> Informative(const std::map<std::string, double>& inform
 }
 
 }  // namespace
+
+std::map<int, double> SiteSpreads(const std::vector<FitParameter>& parameters) {
+  std::map<int, std::pair<double, int>> sums;  // of squares
+  for (const FitParameter& parameter : parameters) {
+    if (parameter.variable.around < 0) continue;
+    auto& [sum, count] = sums[parameter.variable.around];
+    sum += parameter.variable.sigma * parameter.variable.sigma;
+    ++count;
+  }
+  std::map<int, double> spreads;
+  for (const auto& [centre, sum] : sums) spreads[centre] = std::sqrt(sum.first / sum.second);
+  return spreads;
+}
 
 Fitter::Fitter(const Evidence& evidence, std::vector<FitParameter> parameters, FitOptions options)
     : evidence_(evidence), parameters_(std::move(parameters)), options_(options) {
@@ -105,7 +119,8 @@ FitResult Fitter::Fit() {
     ratios_[j] = solution_.sigma[static_cast<Eigen::Index>(j)] / PriorSpread(j);
     frozen_[j] = ratios_[j] > kKeptRatio;
   }
-  Refit(weights, {options_.cauchy_scale}, &solution_);
+  const Solution around = solution_;
+  Refit(weights, {options_.cauchy_scale}, around, &solution_);
   model_->Evaluate(solution_.x, &solution_.residuals, nullptr);
   FitResult result = Describe(solution_);
   result.covariance = Covariance(solution_, weights);
@@ -149,21 +164,32 @@ FitResult Fitter::Describe(const Solution& solution) const {
 }
 
 void Fitter::Refit(const std::vector<double>& weights, const SolverOptions& options,
-                   Solution* solution) {
-  const Solution around = solution_;
+                   const Solution& around, Solution* solution) {
   model_->linear = &around;
   *solution = Minimise(model_.get(), Variables(), weights, options);
   model_->linear = nullptr;
 }
 
-Unseen Fitter::LeaveOut(const std::vector<int>& without) {
+double Fitter::SiteVariance(const Eigen::VectorXd& slope) const {
+  double variance = 0;
+  for (const auto& [centre, spread] : SiteSpreads(parameters_))
+    variance += slope[centre] * slope[centre] * spread * spread;
+  return variance;
+}
+
+Unseen Fitter::LeaveOut(const std::vector<int>& without, bool site) {
   std::vector<double> weights = Weights();
   for (int row : without) {
     weights[row] = 0;
     model_->left_out[row] = true;
   }
-  Solution refit;
-  Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-9}, &refit);
+  Solution around = solution_, refit;
+  for (int round = 1;; ++round) {
+    Refit(weights, {options_.cauchy_scale, kRefitIterations, 1e-9}, around, &refit);
+    if (round >= (site ? kSiteRounds : 1)) break;
+    around.x = refit.x;
+    model_->Evaluate(around.x, &around.residuals, &around.jacobian);
+  }
   model_->left_out.assign(weights.size(), false);
   Unseen unseen;
   unseen.error = model_->Errors(refit.x, without);
@@ -173,7 +199,7 @@ Unseen Fitter::LeaveOut(const std::vector<int>& without) {
     for (std::size_t j = 0; j < parameters_.size(); ++j) {
       if (!parameters_[j].shape.empty()) slope[static_cast<Eigen::Index>(j)] = 0;  // in the residuals
     }
-    unseen.variance.push_back(slope.dot(covariance * slope));
+    unseen.variance.push_back(slope.dot(covariance * slope) + (site ? SiteVariance(slope) : 0));
   }
   return unseen;
 }

@@ -67,6 +67,9 @@ struct FitResult {
   Eigen::MatrixXd covariance;            // of the logarithms of the constants, kept ones by their priors
 };
 
+// How far the sites that are drawn around a constant lie from it, by index of that constant.
+std::map<int, double> SiteSpreads(const std::vector<FitParameter>& parameters);
+
 // Rows predicted by a fit that had not seen them.
 struct Unseen {
   std::vector<double> error;     // log(predicted / measured); empty: nothing was left out
@@ -78,16 +81,21 @@ class Fitter {
   Fitter(const Evidence& evidence, std::vector<FitParameter> parameters, FitOptions options);
   ~Fitter();
   FitResult Fit();
-  // After Fit(): the rows at `without` when they are left out.
-  Unseen LeaveOut(const std::vector<int>& without);
+  // After Fit(): the rows at `without` when they are left out. `site`: they are all that is known of
+  // theirs, so that constants go far (the model is made linear anew on the way) and where a row takes
+  // a family's constant, its site may lie as far from it as others do.
+  Unseen LeaveOut(const std::vector<int>& without, bool site = false);
 
  private:
   class Model;
   std::vector<double> Weights() const;
   std::vector<Variable> Variables() const;
+  // Of the site of a row with these slopes around the constants of its family.
+  double SiteVariance(const Eigen::VectorXd& slope) const;
   double PriorSpread(std::size_t j) const;  // of the constant, its centre's own included
-  // Near the solution a linear model serves for all refits.
-  void Refit(const std::vector<double>& weights, const SolverOptions& options, Solution* solution);
+  // By a model that is linear around `around`.
+  void Refit(const std::vector<double>& weights, const SolverOptions& options,
+             const Solution& around, Solution* solution);
   FitResult Describe(const Solution& solution) const;
   Eigen::MatrixXd Covariance(const Solution& solution, const std::vector<double>& weights) const;
 

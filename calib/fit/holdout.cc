@@ -55,7 +55,7 @@ Unseen LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter)
   all.error.resize(evidence.observations().size());
   all.variance.resize(all.error.size());
   for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
-    const Unseen left = fitter->LeaveOut(rows);
+    const Unseen left = fitter->LeaveOut(rows, holdout == Holdout::kSource);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       all.error[rows[i]] = left.error[i];
       all.variance[rows[i]] = left.variance[i];

@@ -34,12 +34,12 @@ inline constexpr int kLeastPoints = 10;
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors);
 
 // What the rows `which`, left out by groups, say of the trust in predictions like theirs: s, z and
-// ranges of model/cost/trust.h. A group of n rows counts as sqrt(n).
+// ranges of model/cost/trust.h. A group of n rows counts as sqrt(n), a source at most as ten, on both sides alike.
 StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                    const std::vector<int>& which);
 
 // Whether each row lies inside the interval that the other groups of its stack give; of stacks with
-// fewer than kLeastPoints other rows, those of all stacks.
+// fewer than kLeastPoints other rows, and where sources are left out, those of all stacks.
 std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Unseen& unseen);
 
 // All stacks with kLeastPoints rows or more, the constants' covariance, and all rows together: these

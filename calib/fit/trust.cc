@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "calib/fit/holdout.h"
 
@@ -38,10 +39,18 @@ double QuantileOf(std::vector<Weighted> values, double q) {
   return last;
 }
 
-double MedianSize(const std::vector<int>& which, const std::vector<double>& errors) {
-  std::vector<Weighted> sizes;
-  for (int row : which) sizes.push_back({std::abs(errors[row]), 1});
-  return QuantileOf(std::move(sizes), 0.5);
+constexpr double kRowsOfSource = 10;  // a source left out as a whole is one more cluster, however many rows
+
+// Weight of each row of `which`, by the size of what was left out with it.
+std::vector<double> WeightsOf(const Evidence& evidence, Holdout holdout, const std::vector<int>& which) {
+  std::map<std::string, int> sizes;
+  for (int row : which) ++sizes[GroupOf(*evidence.observations()[row], holdout)];
+  std::vector<double> weights;
+  for (int row : which) {
+    const double n = sizes.at(GroupOf(*evidence.observations()[row], holdout));
+    weights.push_back(holdout == Holdout::kSource ? std::min(1.0, kRowsOfSource / n) : 1 / std::sqrt(n));
+  }
+  return weights;
 }
 
 void Widen(const Situation& at, bool first, StackTrust* trust) {
@@ -97,54 +106,68 @@ std::map<int, std::vector<int>> RunsByStack(const Evidence& evidence) {
 
 StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                    const std::vector<int>& which) {
+  const bool site = holdout == Holdout::kSource;
+  const std::vector<double> weights = WeightsOf(evidence, holdout, which);
   StackTrust trust;
   trust.rows = static_cast<int>(which.size());
-  trust.spread = std::max(kLeastSpreadOfErrors, kNormal * MedianSize(which, unseen.error));
-  std::map<std::string, int> sizes;
-  for (int row : which) ++sizes[GroupOf(*evidence.observations()[row], holdout)];
-  std::vector<Weighted> z;
-  bool first = true;
-  for (int row : which) {
-    const Observation& seen = *evidence.observations()[row];
+  std::vector<Weighted> sizes, z;
+  for (std::size_t i = 0; i < which.size(); ++i)
+    sizes.push_back({std::abs(unseen.error[which[i]]), site ? weights[i] : 1});
+  trust.spread = std::max(kLeastSpreadOfErrors, kNormal * QuantileOf(sizes, 0.5));
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    const int row = which[i];
     const double f = std::sqrt(trust.spread * trust.spread + unseen.variance[row]);
-    z.push_back({-unseen.error[row] / f, 1 / std::sqrt(sizes[GroupOf(seen, holdout)])});
-    if (!seen.at) continue;
-    Widen(*seen.at, first, &trust);
-    first = false;
+    const double error = -unseen.error[row] / f;
+    z.push_back({site ? std::abs(error) : error, weights[i]});
+    const Observation& seen = *evidence.observations()[row];
+    if (seen.at) Widen(*seen.at, i == 0, &trust);
   }
-  trust.low = QuantileOf(z, 0.1);
-  trust.high = QuantileOf(z, 0.9);
+  // A dozen sources do not tell on which side the next one lies.
+  trust.low = site ? -QuantileOf(z, 0.8) : QuantileOf(z, 0.1);
+  trust.high = site ? -trust.low : QuantileOf(z, 0.9);
   return trust;
 }
+
+namespace {
+
+// What the rows outside of `group` say about a row of it; nullopt: they are too few.
+std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                                       const std::string& group, const Observation& row) {
+  const auto& seen = evidence.observations();
+  const bool several = OnSeveralNodes(row);
+  std::vector<int> alike, others, all;
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    if (GroupOf(*seen[i], holdout) == group || seen[i]->at.has_value() != row.at.has_value()) continue;
+    all.push_back(static_cast<int>(i));
+    if (seen[i]->stack != row.stack) continue;
+    others.push_back(static_cast<int>(i));
+    if (OnSeveralNodes(*seen[i]) == several) alike.push_back(static_cast<int>(i));
+  }
+  const std::size_t enough = kLeastPoints;
+  const std::vector<int>& range = others.size() < enough ? all : others;
+  const bool split = alike.size() >= enough && others.size() - alike.size() >= enough;
+  const bool foreign = holdout == Holdout::kSource || others.size() < enough;
+  const std::vector<int>& errors = foreign ? all : split ? alike : others;
+  if (errors.size() < enough) return std::nullopt;
+  StackTrust trust = TrustOf(evidence, holdout, unseen, errors);
+  trust.range = TrustOf(evidence, holdout, unseen, range).range;
+  return trust;
+}
+
+}  // namespace
 
 std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Unseen& unseen) {
   const auto& seen = evidence.observations();
   std::map<int, bool> inside;
   for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
-    std::map<std::pair<int, bool>, StackTrust> trusts;
+    std::map<std::pair<int, bool>, std::optional<StackTrust>> trusts;
     for (int row : rows) {
       const bool several = OnSeveralNodes(*seen[row]);
       const std::pair<int, bool> stack{seen[row]->stack, several};
-      if (!trusts.contains(stack)) {
-        std::vector<int> alike, others, all;
-        for (std::size_t i = 0; i < seen.size(); ++i) {
-          if (GroupOf(*seen[i], holdout) == name || seen[i]->at.has_value() != seen[row]->at.has_value())
-            continue;
-          all.push_back(static_cast<int>(i));
-          if (seen[i]->stack != stack.first) continue;
-          others.push_back(static_cast<int>(i));
-          if (OnSeveralNodes(*seen[i]) == several) alike.push_back(static_cast<int>(i));
-        }
-        const std::size_t enough = kLeastPoints;
-        const bool split = alike.size() >= enough && others.size() - alike.size() >= enough;
-        const std::vector<int> range = others;
-        if (split) others = alike;
-        if (static_cast<int>(others.size()) < kLeastPoints) others = all;
-        if (static_cast<int>(others.size()) < kLeastPoints) continue;
-        trusts[stack] = TrustOf(evidence, holdout, unseen, others);
-        if (split) trusts[stack].range = TrustOf(evidence, holdout, unseen, range).range;
-      }
-      const StackTrust& trust = trusts.at(stack);
+      if (!trusts.contains(stack))
+        trusts[stack] = TrustWithout(evidence, holdout, unseen, name, *seen[row]);
+      if (!trusts.at(stack)) continue;
+      const StackTrust& trust = *trusts.at(stack);
       const double wide = seen[row]->at ? 1 + kPerDoubling * Outside(trust, *seen[row]->at) : 1;
       const double f = wide * std::sqrt(trust.spread * trust.spread + unseen.variance[row]);
       const double log = -unseen.error[row];
@@ -153,6 +176,21 @@ std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Un
   }
   return inside;
 }
+
+namespace {
+
+std::map<std::string, double> SiteSpreadsByName(const FitResult& result) {
+  std::vector<FitParameter> parameters;
+  for (const FittedConstant& constant : result.constants) parameters.push_back(constant.parameter);
+  std::map<std::string, double> spreads;
+  for (const auto& [centre, spread] : SiteSpreads(parameters)) {
+    for (const ConstantName& name : parameters[static_cast<std::size_t>(centre)].names)
+      spreads[name.Text()] = spread;
+  }
+  return spreads;
+}
+
+}  // namespace
 
 Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                 const Unseen& foreign, const FitResult& result) {
@@ -169,6 +207,7 @@ Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
   for (const Eigen::Index i : kept) {
     for (const Eigen::Index j : kept) trust.covariance.push_back(result.covariance(i, j));
   }
+  trust.site_spread = SiteSpreadsByName(result);
   if (unseen.error.empty()) return trust;
   const auto add = [&](const std::string& stack, const std::vector<int>& rows, RunScale scale,
                        const std::vector<int>& chosen) {
@@ -182,6 +221,7 @@ Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
       const Observation& seen = *evidence.observations()[row];
       if (seen.gpu >= 0) one.gpus.insert(evidence.store().gpu(seen.gpu).header.id);
       if (seen.fabric >= 0) one.fabrics.insert(evidence.store().fabric(seen.fabric).header.id);
+      if (!stack.empty()) one.clusters.insert(seen.topology);
     }
     trust.stacks.push_back(std::move(one));
   };
@@ -214,6 +254,7 @@ Trust Merged(const Trust& old, const Trust& fresh) {
       kept.push_back(i);
   }
   Trust merged = fresh;
+  merged.site_spread.insert(old.site_spread.begin(), old.site_spread.end());
   const std::size_t a = fresh.constants.size(), n = a + kept.size();
   merged.covariance.assign(n * n, 0.0);
   for (std::size_t i = 0; i < a; ++i) {

@@ -138,11 +138,17 @@ void ReadGradients(CaseRow* row) {
   row->notes.emplace_back("fp32 with ZeRO under megatron read as bf16 with fp32 gradients");
 }
 
-// One column names data parallelism of PyTorch and of TensorFlow; where the row comes from tells them apart.
-void TellTensorFlow(CaseCells* cells, CaseRow* row) {
-  if (row->software != "ddp" || cells->Text("source").find("TensorFlow") == std::string::npos) return;
-  row->software = "tensorflow";
-  cells->Note("ddp of a TensorFlow program read as Horovod");
+// One column names data parallelism of PyTorch and of TensorFlow, or Megatron's own loop and NeMo's; where the row
+// comes from tells them apart.
+void TellSoftware(CaseCells* cells, CaseRow* row) {
+  const auto from = [&](const char* name) { return cells->Text("source").find(name) != std::string::npos; };
+  if (row->software == "ddp" && from("TensorFlow")) {
+    row->software = "tensorflow";
+    cells->Note("ddp of a TensorFlow program read as Horovod");
+  } else if (row->software == "megatron" && from("NeMo")) {
+    row->software = "nemo";
+    cells->Note("megatron under NeMo: the loop of PyTorch Lightning around it");
+  }
 }
 
 MemoryKind ReadMemoryKind(CaseCells* cells) {
@@ -175,7 +181,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadLayout(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);
-  TellTensorFlow(&cells, &row);
+  TellSoftware(&cells, &row);
   if (cells.Text("assumed").find("flash") != std::string::npos) row.flash_assumed = true;
   row.window = cells.Take(WindowOf(cells.Text("window")), Window::kStep);
   const auto measured = cells.Number("measured_step_s", 1e-9, kLongestStep);

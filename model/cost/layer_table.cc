@@ -110,8 +110,9 @@ struct SegmentCosting {
       return sum.all_reduces ? 0.0 : stack.sequence_overlap;
     };
     time.forward = Finish(forward, pairs(forward), host_factor);
-    // An all-reduce has only the weight-gradient product of a backward pass to run beside.
-    const double hidden = backward.all_reduces ? stack.tensor_overlap : pairs(backward);
+    // A backward pass has its own products to run collectives beside: the weight gradient beside an
+    // all-reduce or a scatter, the input gradient beside the second gather.
+    const double hidden = std::max(stack.tensor_overlap, pairs(backward));
     const PassTime again = Finish(recompute, pairs(recompute), host_factor);
     time.backward = Finish(backward, hidden, host_factor);
     time.backward.device += again.device;

@@ -131,6 +131,19 @@ double PriorVariance(const Trust& trust, const std::string& folder, double total
   return variance;
 }
 
+// Of a site that no run knows: it lies as far from its family as calibrated sites do.
+double SiteVariance(const Trust& trust, double total, const PredictWith& predict,
+                    Changed* profiles) {
+  double variance = 0;
+  for (const auto& [name, spread] : trust.site_spread) {
+    const Place place = PlaceOf(name);
+    if (!Reaches(place, *profiles)) continue;
+    const double slope = SlopeOf({place}, total, predict, profiles);
+    variance += slope * slope * spread * spread;
+  }
+  return variance;
+}
+
 // Doublings outside of the calibrated range; says which.
 double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::string>* outside) {
   double doublings = 0;
@@ -171,6 +184,15 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
   Changed profiles(setting);
   const StackTrust& stack = trust.Of(setting.stack->header.id, at[kAtNodes]);
   double variance = FittedVariance(trust, total, predict, &profiles);
+  const bool strange =
+      !stack.clusters.empty() && !stack.clusters.contains(setting.cluster->name);
+  const StackTrust& errors = strange ? trust.Of("") : stack;
+  if (strange) {
+    confidence.outside.push_back(
+        fmt::format("{}: no calibrated run of this software on it", setting.cluster->name));
+  }
+  if (strange || stack.stack.empty())
+    variance += SiteVariance(trust, total, predict, &profiles);
   if (stack.stack.empty()) {
     confidence.outside.push_back(
         fmt::format("{}: too few calibrated runs of this software", setting.stack->header.id));
@@ -187,9 +209,9 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
   if (setting.cluster->nodes > 1) hardware("fabric", stack.fabrics);
   const double doublings = Doublings(stack, at, &confidence.outside);
   const double f =
-      (1 + kPerDoubling * doublings) * std::sqrt(stack.spread * stack.spread + variance);
-  confidence.low = total * std::exp(std::min(0.0, stack.low * f));
-  confidence.high = total * std::exp(std::max(0.0, stack.high * f));
+      (1 + kPerDoubling * doublings) * std::sqrt(errors.spread * errors.spread + variance);
+  confidence.low = total * std::exp(std::min(0.0, errors.low * f));
+  confidence.high = total * std::exp(std::max(0.0, errors.high * f));
   const StackTrust& pooled = trust.Of("");
   const StackTrust& swept = stack.pairs > 0 ? stack : pooled;
   confidence.difference = swept.difference;

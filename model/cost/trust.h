@@ -8,6 +8,9 @@
 // s: spread of the left-out errors; z: 10 % and 90 % quantiles of log(measured / predicted) / f over
 // them; w = 1 + kPerDoubling x doublings outside of the calibrated range, at most kMostDoublings;
 // h: for a chip, network or software without calibrated runs, the spreads of its constants' priors.
+// On a cluster where that software was never calibrated s and z are those of all sources, each left
+// out as a whole, and h also holds how far sites lie from their family, for each constant of the family
+// around which sites were fitted.
 // Two layouts of one model and cluster share most errors of the model, not those of their layouts:
 // whether one is faster is judged by `difference`, the 80 % quantile of |difference of left-out
 // errors| between rows of one sweep.
@@ -15,6 +18,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -41,7 +45,7 @@ struct StackTrust {
   double difference = 0;
   int pairs = 0;
   std::array<std::pair<double, double>, kFeatures> range{};
-  std::set<std::string> gpus, fabrics;
+  std::set<std::string> gpus, fabrics, clusters;
 };
 
 struct Trust {
@@ -49,6 +53,7 @@ struct Trust {
   std::vector<std::vector<std::string>> constants;
   std::vector<double> covariance;  // by rows, whole
   std::vector<StackTrust> stacks;
+  std::map<std::string, double> site_spread;  // of sites around a family's constant, logarithms
 
   bool empty() const { return stacks.empty(); }
   const StackTrust& Of(const std::string& stack, double nodes = 1) const;  // not empty

@@ -27,7 +27,7 @@ Json StackJson(const StackTrust& stack) {
                {"spread", Short(stack.spread)}, {"low", Short(stack.low)},
                {"high", Short(stack.high)},     {"difference", Short(stack.difference)},
                {"pairs", stack.pairs},          {"gpus", stack.gpus},
-               {"fabrics", stack.fabrics}};
+               {"fabrics", stack.fabrics},      {"clusters", stack.clusters}};
   for (int i = 0; i < kFeatures; ++i)
     json["range"][kFeatureNames[i]] = {stack.range[i].first, stack.range[i].second};
   return json;
@@ -48,6 +48,7 @@ StackTrust StackOf(const Json& json) {
   stack.pairs = json.at("pairs");
   stack.gpus = json.at("gpus").get<std::set<std::string>>();
   stack.fabrics = json.at("fabrics").get<std::set<std::string>>();
+  stack.clusters = json.value("clusters", std::set<std::string>{});  // older files name none
   for (int i = 0; i < kFeatures; ++i) {
     const Json& range = json.at("range").at(kFeatureNames[i]);
     stack.range[i] = {range.at(0), range.at(1)};
@@ -70,6 +71,7 @@ Trust TrustOf(const Json& json) {
       trust.covariance[i * n + j] = trust.covariance[j * n + i] = covariance;
     }
   }
+  trust.site_spread = json.value("site_spread", std::map<std::string, double>{});
   for (const Json& stack : json.at("stacks")) trust.stacks.push_back(StackOf(stack));
   return trust;
 }
@@ -120,7 +122,10 @@ std::string TrustText(const Trust& trust) {
     }
     text += "]";
   }
-  return text + fmt::format(",\n\"spread\": {}}}\n", json["spread"].dump());
+  Json sites = Json::object();
+  for (const auto& [name, spread] : trust.site_spread) sites[name] = Short(spread);
+  return text + fmt::format(",\n\"spread\": {},\n\"site_spread\": {}}}\n", json["spread"].dump(),
+                            sites.dump());
 }
 
 }  // namespace orrery

@@ -186,8 +186,8 @@ Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const
     case ir::Phase::kWeightGrad: {
       const bool returns = message.phase == ir::Phase::kBackward ||
                            message.phase == ir::Phase::kWeightGrad;
-      if (message.collective != Collective::kAllReduce) return {0, stack.sequence_overlap};
-      return {0, returns ? stack.tensor_overlap : 0.0};
+      const double pairs = message.collective == Collective::kAllReduce ? 0.0 : stack.sequence_overlap;
+      return {0, returns ? std::max(stack.tensor_overlap, pairs) : pairs};
     }
     case ir::Phase::kPipeline:
       return {0, 0};

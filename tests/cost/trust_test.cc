@@ -127,15 +127,47 @@ TEST(Confidence, SoftwareWithoutRunsTakesTheErrorsOfAll) {
   EXPECT_GT(WidthOf(c), WidthOf(Bench().Ask(Sample())));
 }
 
+TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
+  Trust trust = Sample();
+  Bench bench;
+  bench.cluster.name = "known";
+  const double everywhere = WidthOf(bench.Ask(trust));
+  trust.stacks[0].clusters = {"known"};
+  EXPECT_DOUBLE_EQ(WidthOf(bench.Ask(trust)), everywhere);
+  bench.cluster.name = "new";
+  const Confidence c = bench.Ask(trust);
+  EXPECT_THAT(c.outside, testing::ElementsAre(HasSubstr("new: no calibrated run of this software")));
+  EXPECT_GT(WidthOf(c), everywhere);
+}
+
+TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
+  Trust trust = Sample();
+  trust.covariance = {0, 0, 0, 0};
+  trust.stacks[0].clusters = {"known"};
+  Bench bench;
+  bench.cluster.name = "new";
+  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.1, 1e-9);
+  trust.site_spread["stack/s:kernel_gap"] = 0.4;  // half of the step
+  trust.site_spread["stack/other:kernel_gap"] = 9;
+  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * std::hypot(0.1, 0.5 * 0.4), 0.01);
+  bench.cluster.name = "known";
+  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.05, 1e-9);
+}
+
 TEST(TrustFile, IsReadAsItWasWritten) {
-  const auto source = std::make_shared<Source>(Source{"trust.json", TrustText(Sample())});
+  Trust written = Sample();
+  written.stacks[0].clusters = {"here", "there"};
+  written.site_spread["stack/s:kernel_gap"] = 0.5;
+  const auto source = std::make_shared<Source>(Source{"trust.json", TrustText(written)});
   const Trust trust = ParseTrust(source);
+  EXPECT_EQ(trust.stacks[0].clusters, written.stacks[0].clusters);
+  EXPECT_EQ(trust.site_spread, written.site_spread);
   EXPECT_EQ(trust.constants, Sample().constants);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_NEAR(trust.covariance[i], Sample().covariance[i], 1e-4);
   EXPECT_EQ(trust.Of("s").difference, 0.1);
   EXPECT_EQ(trust.Of("unheard of").spread, 0.1);
-  EXPECT_EQ(TrustText(trust), TrustText(Sample()));
+  EXPECT_EQ(TrustText(trust), TrustText(written));
 }
 
 TEST(TrustFile, DamageIsAnErrorOfTheInput) {

@@ -55,20 +55,32 @@ TEST(CaseRows, ARowBecomesModelWorkloadAndStrategy) {
   EXPECT_FALSE(row.measured_mem_gib);
 }
 
-TEST(CaseRows, TheSourceTellsTensorFlowFromPyTorch) {
-  const CaseRow plain = Read(Row("dgx1-v100", "ddp")).front();
-  EXPECT_EQ(plain.software, "ddp");
+CaseRow ReadFrom(const std::string& origin, std::string line) {
   Diagnostics diagnostics;
-  std::string header = kHeader, line = Row("dgx1-v100", "ddp");
+  std::string header = kHeader;
   header.insert(header.size() - 1, ",source");
-  line.insert(line.size() - 1, ",examples TensorFlow/BERT/README.md L1");
+  line.insert(line.size() - 1, "," + origin);
   const auto source = std::make_shared<Source>(Source{"cases.csv", header + line});
   const std::vector<CaseRow> rows =
       ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
   diagnostics.ThrowIfAny();
-  EXPECT_EQ(rows.front().software, "tensorflow");
-  EXPECT_EQ(rows.front().framework, "ddp");
-  EXPECT_THAT(rows.front().notes, testing::Contains(HasSubstr("Horovod")));
+  return rows.front();
+}
+
+TEST(CaseRows, TheSourceTellsTensorFlowFromPyTorch) {
+  EXPECT_EQ(Read(Row("dgx1-v100", "ddp")).front().software, "ddp");
+  const CaseRow row = ReadFrom("examples TensorFlow/BERT/README.md L1", Row("dgx1-v100", "ddp"));
+  EXPECT_EQ(row.software, "tensorflow");
+  EXPECT_EQ(row.framework, "ddp");
+  EXPECT_THAT(row.notes, testing::Contains(HasSubstr("Horovod")));
+}
+
+TEST(CaseRows, TheSourceTellsNeMoFromMegatron) {
+  EXPECT_EQ(Read(Row("selene", "megatron")).front().software, "megatron");
+  const CaseRow row = ReadFrom("NeMo README.md L1", Row("selene", "megatron"));
+  EXPECT_EQ(row.software, "nemo");
+  EXPECT_THAT(row.notes, testing::Contains(HasSubstr("Lightning")));
+  EXPECT_EQ(ReadFrom("TensorFlow NeMo", Row("selene", "fsdp")).software, "fsdp");
 }
 
 TEST(CaseRows, UnknownNamesRefuseTheRowWithTheNearestOnes) {
