@@ -65,9 +65,11 @@ struct FittedMachine {
   std::vector<std::string> notes;  // what could not be fitted, and why
 };
 
-// One entry per machine, in order of appearance.
+// One entry per machine, in order of appearance. The topologies must outlive the answer.
 std::vector<FittedMachine> FitMachines(const std::vector<MeasuredRuns>& sweeps,
                                        const MachineTopologies& topologies);
+std::vector<FittedMachine> FitMachines(const std::vector<MeasuredRuns>& sweeps,
+                                       const MachineTopologies&& topologies) = delete;
 
 // "ring": what every sweep ran that does not say it; "p4d=ring": those on machines with "p4d" in their name.
 void NameAlgorithm(const std::string& text, std::vector<MeasuredRuns>* sweeps);

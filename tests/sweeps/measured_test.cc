@@ -27,7 +27,8 @@ NodeRingForm SlowNode() {
 
 std::shared_ptr<const MeasuredCollectives> Measured(const std::vector<MeasuredRuns>& runs,
                                                     const char* topology) {
-  const auto machines = FitMachines(runs, MachineTopologies({topology}));
+  const MachineTopologies topologies({topology});
+  const auto machines = FitMachines(runs, topologies);
   return std::make_shared<const MeasuredCollectives>(ReadMeasuredCollectives(
       std::make_shared<Source>(Source{"measured.yaml", SectionText(machines.front())})));
 }
@@ -188,8 +189,9 @@ TEST(MeasuredTwin, SimulationAloneTakesTheMeasuredTime) {
 }
 
 TEST(MeasuredTwin, AnotherChipIsRefused) {
-  const auto machines = FitMachines({MadeRuns("all_reduce", 8, 1, PointsOf(KnownCurve(), 0, 1))},
-                                    MachineTopologies({"vtrain-a100"}));
+  const MachineTopologies topologies({"vtrain-a100"});
+  const auto machines =
+      FitMachines({MadeRuns("all_reduce", 8, 1, PointsOf(KnownCurve(), 0, 1))}, topologies);
   const std::string path = testing::TempDir() + "/measured-collectives.yaml";
   std::ofstream(path) << SectionText(machines.front());
   const std::string gpu = LoadTopology("vtrain-a100").gpu;

@@ -135,8 +135,8 @@ TEST(Machine, CountsDoNotMakeAnotherMachine) {
 
 TEST(Section, IsReadAsItWasFitted) {
   const std::vector<SweepPoint> points = PointsOf(KnownCurve(), 0.01, 2);
-  const auto machines =
-      FitMachines({MadeRuns("all_reduce", 8, 1, points)}, MachineTopologies({"vtrain-a100"}));
+  const MachineTopologies topologies({"vtrain-a100"});
+  const auto machines = FitMachines({MadeRuns("all_reduce", 8, 1, points)}, topologies);
   ASSERT_EQ(machines.size(), 1u);
   const std::string text = SectionText(machines[0]);
   const MeasuredCollectives read =
