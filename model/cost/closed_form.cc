@@ -286,7 +286,7 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   if (!whole_step) shape.micro_batches = 1;
   const double M = shape.micro_batches;
   const LayerPass layer = PassOfLayer(*this, table, shape);
-  if (window == Window::kMicrostep && !timer_waits) {
+  if (window == Window::kMicrostep && !timer_waits && !host_waits) {
     StepTime printed;
     printed.host = printed.total = IssueTime(table, shape, layer);
     printed.low = printed.total * residual_low;

@@ -284,6 +284,9 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_EQ(Predict(s, Window::kSustained).total, sustained);
   stack_.host_forward_op = stack_.host_backward_op = Seconds(1);  // the device waits for the host
   EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 1e-9);
+  stack_.host_waits = 1;  // then it cannot run ahead of the device, whatever the timer does
+  EXPECT_EQ(Predict(s, Window::kMicrostep).total, Predict(s, Window::kSustained).total);
+  stack_.host_waits = 0;
   s.pp = 4, s.dp = 32;
   EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
 }
