@@ -36,7 +36,8 @@ int Call(const std::vector<std::string>& words) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-  const int error = posix_spawn(&child, arguments[0], nullptr, &attributes, arguments.data(), environ);
+  const int error =
+      posix_spawn(&child, arguments[0], nullptr, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) return 1;
   waitpid(child, &status, 0);
@@ -46,12 +47,12 @@ int Call(const std::vector<std::string>& words) {
 int MeasureNodes(int nodes, const std::vector<std::string>& settings) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string plan_lab = self.parent_path().parent_path() / "bin" / "plan-lab";
-  std::vector<std::string> up = {plan_lab, "up", "--name", kLabName, "--nodes", std::to_string(nodes)};
+  std::vector<std::string> up = {plan_lab, "up",      "--name",
+                                 kLabName, "--nodes", std::to_string(nodes)};
   up.insert(up.end(), settings.begin(), settings.end());
   Call({plan_lab, "down", "--name", kLabName});
   int code = Call(up);
-  if (code == 0)
-    code = Call({plan_lab, "run", "--name", kLabName, "--", self.string(), "--rank"});
+  if (code == 0) code = Call({plan_lab, "run", "--name", kLabName, "--", self.string(), "--rank"});
   Call({plan_lab, "status", "--name", kLabName});
   Call({plan_lab, "down", "--name", kLabName});
   return code;

@@ -14,7 +14,7 @@
 namespace orrery::bench {
 namespace {
 
-constexpr double kDeadline = 120;   // seconds
+constexpr double kDeadline = 120;  // seconds
 constexpr int kPings = 200;
 constexpr int32_t kPingChannel = 1, kPongChannel = 2;
 constexpr double kTotalSeconds = 8;  // per size, about
@@ -57,8 +57,8 @@ double MeasureAlpha(comm::Endpoint* endpoint) {
 }
 
 // All ranks begin together, as near as a barrier gets them; the slowest one counts.
-std::vector<double> TimeAllReduce(comm::Endpoint* endpoint, comm::Communicator* group, int64_t bytes,
-                                  int rounds) {
+std::vector<double> TimeAllReduce(comm::Endpoint* endpoint, comm::Communicator* group,
+                                  int64_t bytes, int rounds) {
   std::vector<float> values(static_cast<std::size_t>(bytes / 4), 1.0F);
   std::vector<double> times;
   for (int i = 0; i <= rounds; ++i) {
@@ -92,18 +92,22 @@ void MeasureRings(const lab::Settings& settings) {
   const comm::CommunicatorPtr group = endpoint->Join(0, everyone);
   const double alpha = MeasureAlpha(endpoint.get());
   const bool speaks = endpoint->rank() == 0;
-  if (speaks) fmt::print("ring_all_reduce p={:.0f}: alpha {:.1f} us by ping-pong\n", p, alpha * 1e6);
+  if (speaks)
+    fmt::print("ring_all_reduce p={:.0f}: alpha {:.1f} us by ping-pong\n", p, alpha * 1e6);
   for (int64_t bytes = 64 << 10; bytes <= 16 << 20; bytes *= 4) {
     const double wire = 2 * (p - 1) / p * static_cast<double>(bytes) / settings.PayloadRate().value;
     const double ideal = 2 * (p - 1) * alpha + wire;
-    const int rounds = std::clamp(static_cast<int>(kTotalSeconds / wire), kLeastRounds, kMostRounds);
+    const int rounds =
+        std::clamp(static_cast<int>(kTotalSeconds / wire), kLeastRounds, kMostRounds);
     const std::vector<double> times = TimeAllReduce(endpoint.get(), group.get(), bytes, rounds);
     const double median = Median(times), least = *std::min_element(times.begin(), times.end());
     if (!speaks) continue;
-    fmt::print("ring_all_reduce p={:.0f} {:>5} KiB = {:9.0f} us median of {:2}, {:9.0f} least; ideal {:9.0f}: "
-               "{:+.1f} % ({:+.1f} %)\n",
-               p, bytes >> 10, median * 1e6, rounds, least * 1e6, ideal * 1e6, 100 * (median / ideal - 1),
-               100 * (least / ideal - 1));
+    fmt::print(
+        "ring_all_reduce p={:.0f} {:>5} KiB = {:9.0f} us median of {:2}, {:9.0f} least; ideal "
+        "{:9.0f}: "
+        "{:+.1f} % ({:+.1f} %)\n",
+        p, bytes >> 10, median * 1e6, rounds, least * 1e6, ideal * 1e6, 100 * (median / ideal - 1),
+        100 * (least / ideal - 1));
     std::fflush(stdout);
   }
 }

@@ -23,8 +23,10 @@ struct Layout {
 // Wide enough for compute to count beside 200 Mbit/s, small enough for a dozen steps in half a minute.
 std::string ModelText(int64_t hidden, int64_t layers) {
   return fmt::format(
-      "name: gpt-{0}\nfamily: decoder\nlayers: {1}\nhidden: {0}\nffn: {2}\nheads: {3}\nvocab: 2048\n"
-      "max_positions: 128\nnorm: layer-norm\nactivation: gelu\npositions: learned\ntied_embeddings: true\n",
+      "name: gpt-{0}\nfamily: decoder\nlayers: {1}\nhidden: {0}\nffn: {2}\nheads: {3}\nvocab: "
+      "2048\n"
+      "max_positions: 128\nnorm: layer-norm\nactivation: gelu\npositions: "
+      "learned\ntied_embeddings: true\n",
       hidden, layers, 4 * hidden, hidden / 64);
 }
 
@@ -51,13 +53,16 @@ class Steps {
   }
 
   int Compare() {
-    if (const int code = Call("plan-bench", {"--calibrate", File("machine")}, "/dev/stdout"); code != 0) return code;
+    if (const int code = Call("plan-bench", {"--calibrate", File("machine")}, "/dev/stdout");
+        code != 0)
+      return code;
     for (const int nodes : {2, 4}) {
       if (const int code = Up(nodes); code != 0) return code;
       const std::string n = std::to_string(nodes);
-      const std::vector<Layout> layouts = {
-          {"data-parallel", {"--dp", n}},
-          nodes == 2 ? Layout{"tp 2", {"--tp", "2"}} : Layout{"tp 2 x pp 2", {"--tp", "2", "--pp", "2"}}};
+      const std::vector<Layout> layouts = {{"data-parallel", {"--dp", n}},
+                                           nodes == 2
+                                               ? Layout{"tp 2", {"--tp", "2"}}
+                                               : Layout{"tp 2 x pp 2", {"--tp", "2", "--pp", "2"}}};
       for (const auto& [hidden, layers] : {std::pair<int64_t, int64_t>{256, 4}, {512, 2}}) {
         for (const Layout& layout : layouts) {
           if (const int code = CompareOne(nodes, hidden, layers, layout); code != 0) return code;
@@ -74,9 +79,12 @@ class Steps {
   int Call(const std::string& program, const std::vector<std::string>& words,
            const std::string& output = "/dev/null") const {
     std::vector<std::string> all = {
-        "/bin/sh", "-c",
+        "/bin/sh",
+        "-c",
         "{ echo -20 > /proc/self/autogroup; } 2> /dev/null; out=$1; shift; exec \"$@\" > \"$out\"",
-        "sh", output, programs_ + "/" + program};
+        "sh",
+        output,
+        programs_ + "/" + program};
     all.insert(all.end(), words.begin(), words.end());
     return run_(all);
   }
@@ -91,22 +99,24 @@ class Steps {
 
   int CompareOne(int nodes, int64_t hidden, int64_t layers, const Layout& layout) const {
     std::ofstream(File("model.yaml")) << ModelText(hidden, layers);
-    std::vector<std::string> job = {"--model", File("model.yaml"), "--framework", "orrery",
-                                    "--precision", "fp32", "--attention", "standard",
-                                    "--global-batch", "16", "--micro-batch", "4"};
+    std::vector<std::string> job = {
+        "--model",     File("model.yaml"), "--framework",    "orrery", "--precision",   "fp32",
+        "--attention", "standard",         "--global-batch", "16",     "--micro-batch", "4"};
     job.insert(job.end(), layout.flags.begin(), layout.flags.end());
     std::vector<std::string> simulate = job, train = {"run", "--name", lab_, "--", "plan-run"};
     const std::string topology = lab::TopologyFile(lab::ReadState(lab_)->settings);
     simulate.insert(simulate.end(), {"--topology", topology, "--json", File("simulated.json")});
     train.insert(train.end(), job.begin(), job.end());
-    train.insert(train.end(), {"--steps", "9", "--log-every", "1000", "--json", File("measured.json")});
+    train.insert(train.end(),
+                 {"--steps", "9", "--log-every", "1000", "--json", File("measured.json")});
     if (const int code = Call("plan-simulate", simulate); code != 0) return code;
     if (const int code = Call("plan-lab", train); code != 0) return code;
     const double predicted = StepSeconds(File("simulated.json"), true),
                  measured = StepSeconds(File("measured.json"), false);
-    fmt::print("step of {} layers of {}, {}, {} nodes = {:.1f} ms measured; {:.1f} simulated: {:+.1f} %\n",
-               layers, hidden, layout.name, nodes, 1e3 * measured, 1e3 * predicted,
-               100 * (predicted / measured - 1));
+    fmt::print(
+        "step of {} layers of {}, {}, {} nodes = {:.1f} ms measured; {:.1f} simulated: {:+.1f} %\n",
+        layers, hidden, layout.name, nodes, 1e3 * measured, 1e3 * predicted,
+        100 * (predicted / measured - 1));
     std::fflush(stdout);
     return 0;
   }

@@ -23,17 +23,29 @@ constexpr double kRingDeadline = 60;  // seconds
 class Contest {
  public:
   Contest(comm::Endpoint* endpoint, comm::Communicator* all, int64_t bytes)
-      : endpoint_(endpoint), all_(all), bytes_(bytes), in_(static_cast<std::size_t>(bytes / 4), 1.0f),
+      : endpoint_(endpoint),
+        all_(all),
+        bytes_(bytes),
+        in_(static_cast<std::size_t>(bytes / 4), 1.0f),
         out_(in_.size()) {}
 
   void Run() {
     const auto n = static_cast<int>(in_.size()), piece = n / kRingRanks;
-    Pair("all_reduce", [&] { Ours(comm::CollectiveKind::kAllReduce, n); },
-         [&] { MPI_Allreduce(in_.data(), out_.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
-    Pair("reduce_scatter", [&] { Ours(comm::CollectiveKind::kReduceScatter, piece); },
-         [&] { MPI_Reduce_scatter_block(in_.data(), out_.data(), piece, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
-    Pair("all_gather", [&] { Ours(comm::CollectiveKind::kAllGather, piece); },
-         [&] { MPI_Allgather(in_.data(), piece, MPI_FLOAT, out_.data(), piece, MPI_FLOAT, MPI_COMM_WORLD); });
+    Pair(
+        "all_reduce", [&] { Ours(comm::CollectiveKind::kAllReduce, n); },
+        [&] { MPI_Allreduce(in_.data(), out_.data(), n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+    Pair(
+        "reduce_scatter", [&] { Ours(comm::CollectiveKind::kReduceScatter, piece); },
+        [&] {
+          MPI_Reduce_scatter_block(in_.data(), out_.data(), piece, MPI_FLOAT, MPI_SUM,
+                                   MPI_COMM_WORLD);
+        });
+    Pair(
+        "all_gather", [&] { Ours(comm::CollectiveKind::kAllGather, piece); },
+        [&] {
+          MPI_Allgather(in_.data(), piece, MPI_FLOAT, out_.data(), piece, MPI_FLOAT,
+                        MPI_COMM_WORLD);
+        });
   }
 
  private:
@@ -51,12 +63,15 @@ class Contest {
     MPI_Barrier(MPI_COMM_WORLD);
     const auto begin = std::chrono::steady_clock::now();
     call();
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), slowest = 0;
+    double seconds =
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+           slowest = 0;
     MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return slowest;
   }
 
-  void Pair(const std::string& name, const std::function<void()>& ours, const std::function<void()>& library) {
+  void Pair(const std::string& name, const std::function<void()>& ours,
+            const std::function<void()>& library) {
     std::vector<double> mine, theirs;
     for (int round = 0; round < kRingRounds; ++round) {
       mine.push_back(Time(ours));
@@ -65,10 +80,10 @@ class Contest {
     if (endpoint_->rank() != 0) return;
     for (auto* times : {&mine, &theirs}) {
       std::sort(times->begin(), times->end());
-      fmt::print("{}_{}MiB_{}_median = {:.0f} us\n", name, bytes_ >> 20, times == &mine ? "ring" : "library",
-                 1e6 * (*times)[times->size() / 2]);
-      fmt::print("{}_{}MiB_{}_min = {:.0f} us\n", name, bytes_ >> 20, times == &mine ? "ring" : "library",
-                 1e6 * times->front());
+      fmt::print("{}_{}MiB_{}_median = {:.0f} us\n", name, bytes_ >> 20,
+                 times == &mine ? "ring" : "library", 1e6 * (*times)[times->size() / 2]);
+      fmt::print("{}_{}MiB_{}_min = {:.0f} us\n", name, bytes_ >> 20,
+                 times == &mine ? "ring" : "library", 1e6 * times->front());
     }
     std::fflush(stdout);
   }
@@ -82,7 +97,8 @@ class Contest {
 int Contests() {
   const auto endpoint = comm::ConnectMpi(kRingDeadline, "bench_ring");
   const auto all = endpoint->Join(0, {0, 1});
-  for (const int64_t mebibytes : {1, 4, 16}) Contest(endpoint.get(), all.get(), mebibytes << 20).Run();
+  for (const int64_t mebibytes : {1, 4, 16})
+    Contest(endpoint.get(), all.get(), mebibytes << 20).Run();
   return 0;
 }
 
@@ -92,6 +108,7 @@ int Contests() {
 int main() {
   using namespace orrery;
   if (launch::FindPlace().size == 0)
-    return launch::RunMpirun(launch::FindMpirun(), kRingRanks, {launch::OwnProgram()}, "bench_ring");
+    return launch::RunMpirun(launch::FindMpirun(), kRingRanks, {launch::OwnProgram()},
+                             "bench_ring");
   return Contests();
 }

@@ -27,7 +27,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 8, kStepsPerRound = 3;
 
-void Print(const std::string& name, double value, const char* unit) { fmt::print("{} = {:.5g} {}\n", name, value, unit); }
+void Print(const std::string& name, double value, const char* unit) {
+  fmt::print("{} = {:.5g} {}\n", name, value, unit);
+}
 
 // FLOP/s of one product of the given shape; keeps the best.
 class Product {
@@ -78,8 +80,12 @@ double ModelFlops(const ir::Op& op) {
 class TrainingStep {
  public:
   TrainingStep(std::string name, Precision precision, bool flash)
-      : name_(std::move(name)), plan_(MakePlan(precision, flash)), world_(1), endpoint_(world_.Connect(0)),
-        source_({.seed = 1, .vocab = 4096}), executor_(plan_, endpoint_.get(), &source_, {}) {
+      : name_(std::move(name)),
+        plan_(MakePlan(precision, flash)),
+        world_(1),
+        endpoint_(world_.Connect(0)),
+        source_({.seed = 1, .vocab = 4096}),
+        executor_(plan_, endpoint_.get(), &source_, {}) {
     for (const exec::Task& task : executor_.image().tasks) flops_ += ModelFlops(*task.op);
     least_.assign(executor_.image().tasks.size(), 1e300);
   }
@@ -88,7 +94,8 @@ class TrainingStep {
     for (int i = 0; i < kStepsPerRound; ++i) {
       step_ = std::min(step_, executor_.Step().seconds);
       const auto& spans = executor_.spans();
-      for (size_t t = 0; t < spans.size(); ++t) least_[t] = std::min(least_[t], 1e-9 * double(spans[t].end - spans[t].begin));
+      for (size_t t = 0; t < spans.size(); ++t)
+        least_[t] = std::min(least_[t], 1e-9 * double(spans[t].end - spans[t].begin));
     }
   }
 
@@ -112,7 +119,8 @@ class TrainingStep {
     Print(name_ + "_share_of_peak_ops", 100 * flops_ / total / peak, "percent");
     for (const auto& [kind, row] : rows) {
       Print(name_ + "_" + kind, 1e3 * row.seconds, "ms");
-      if (row.flops > 0) Print(name_ + "_" + kind + "_rate", 1e-9 * row.flops / row.seconds, "GFLOP/s");
+      if (row.flops > 0)
+        Print(name_ + "_" + kind + "_rate", 1e-9 * row.flops / row.seconds, "GFLOP/s");
     }
   }
 
@@ -133,9 +141,11 @@ void BenchKernels() {
   fmt::print("cpu_gemm = {} \n", cpu::GemmBackend());
   fmt::print("cpu_loops = {} \n", cpu::ActiveLoops().name);
   Product large[] = {{1024, 1024, 1024}, {2048, 1024, 512}, {1536, 1536, 1536}};
-  TrainingStep kept("gpt_f32", Precision::kFp32, false), flash("gpt_f32_flash", Precision::kFp32, true);
+  TrainingStep kept("gpt_f32", Precision::kFp32, false),
+      flash("gpt_f32_flash", Precision::kFp32, true);
   TrainingStep bf16("gpt_bf16", Precision::kBf16, true);
-  for (int round = 0; round < kRounds; ++round) {  // interleaved, so that all see the same disturbances
+  for (int round = 0; round < kRounds;
+       ++round) {  // interleaved, so that all see the same disturbances
     for (int i = 0; i < 3; ++i)
       for (Product& product : large) product.Run();
     kept.Run();

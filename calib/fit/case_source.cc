@@ -19,13 +19,13 @@ namespace {
 std::string ShapeText(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Workload& w = row.work;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}{}{}{}{}{} {} {} {}", m.layers, m.decoder_layers,
-                     m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.head_dim, m.vocab,
-                     static_cast<int>(m.family), static_cast<int>(m.norm), m.tied_embeddings,
-                     w.seq_len, w.masked_positions, static_cast<int>(w.precision),
-                     static_cast<int>(w.optimizer), m.linear_bias, m.qkv_bias, m.post_norm, m.pooler,
-                     m.embedding_norm, m.head_transform, m.head_bias, m.token_types,
-                     static_cast<int>(m.positions), static_cast<int>(m.activation));
+  return fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}{}{}{}{}{} {} {} {}", m.layers,
+      m.decoder_layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.head_dim, m.vocab,
+      static_cast<int>(m.family), static_cast<int>(m.norm), m.tied_embeddings, w.seq_len,
+      w.masked_positions, static_cast<int>(w.precision), static_cast<int>(w.optimizer),
+      m.linear_bias, m.qkv_bias, m.post_norm, m.pooler, m.embedding_norm, m.head_transform,
+      m.head_bias, m.token_types, static_cast<int>(m.positions), static_cast<int>(m.activation));
 }
 
 bool IsAmong(const std::set<std::string>& names, const std::string& name) {
@@ -36,8 +36,8 @@ bool IsAmong(const std::set<std::string>& names, const std::string& name) {
 
 bool RowFilter::Takes(const std::string& source, const std::string& gpu, const std::string& fabric,
                       const std::string& stack) const {
-  return IsAmong(sources, source) && IsAmong(gpus, gpu) &&
-         IsAmong(fabrics, fabric) && IsAmong(stacks, stack);
+  return IsAmong(sources, source) && IsAmong(gpus, gpu) && IsAmong(fabrics, fabric) &&
+         IsAmong(stacks, stack);
 }
 
 CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, ProfileStore* store) {
@@ -81,7 +81,8 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
     seen.measured = row.measured_step_s;
     seen.shape = LayerShapeText(cluster->gpu, row.model, row.work, orrery::KeyOf(row.strategy));
     seen.at = SituationOf(row.model, row.work, row.strategy, row.nodes);
-    runs_.push_back({FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});
+    runs_.push_back(
+        {FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});
     seen.sweep = fmt::format("{} {} {} {}", row.source, runs_.back().sweep, row.work.global_batch,
                              static_cast<int>(row.strategy.recompute));
     observations_.push_back(std::move(seen));

@@ -77,7 +77,8 @@ std::vector<Variable> Fitter::Variables() const {
     Variable variable = parameters_[j].variable;
     if (solution_.x.size() > 0) variable.start = solution_.x[static_cast<Eigen::Index>(j)];
     if (frozen_[j]) {
-      if (variable.around < 0) variable.start = std::clamp(variable.prior, variable.lower, variable.upper);
+      if (variable.around < 0)
+        variable.start = std::clamp(variable.prior, variable.lower, variable.upper);
       variable.sigma = kFrozen;
     }
     variables.push_back(variable);
@@ -144,9 +145,9 @@ FitResult Fitter::Describe(const Solution& solution) const {
     const auto column = static_cast<Eigen::Index>(j);
     FittedConstant constant{parameters_[j]};
     constant.ratio = ratios_[j];
-    constant.verdict = frozen_[j]            ? Verdict::kKept
+    constant.verdict = frozen_[j]                ? Verdict::kKept
                        : ratios_[j] > kWeakRatio ? Verdict::kWeak
-                                            : Verdict::kFitted;
+                                                 : Verdict::kFitted;
     const bool at_prior = frozen_[j] && parameters_[j].variable.around < 0;
     constant.after = at_prior ? parameters_[j].prior : std::exp(solution.x[column]);
     constant.spread = frozen_[j] ? PriorSpread(j) : solution.sigma[column];
@@ -197,7 +198,8 @@ Unseen Fitter::LeaveOut(const std::vector<int>& without, bool site) {
   for (int row : without) {
     Eigen::VectorXd slope = solution_.jacobian.row(row).transpose() * model_->scale[row];
     for (std::size_t j = 0; j < parameters_.size(); ++j) {
-      if (!parameters_[j].shape.empty()) slope[static_cast<Eigen::Index>(j)] = 0;  // in the residuals
+      if (!parameters_[j].shape.empty())
+        slope[static_cast<Eigen::Index>(j)] = 0;  // in the residuals
     }
     unseen.variance.push_back(slope.dot(covariance * slope) + (site ? SiteVariance(slope) : 0));
   }

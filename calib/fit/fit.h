@@ -19,15 +19,15 @@
 
 namespace orrery {
 
-inline constexpr double kKeptRatio = 0.95;   // posterior over prior spread: above, the prior stays
+inline constexpr double kKeptRatio = 0.95;  // posterior over prior spread: above, the prior stays
 inline constexpr double kWeakRatio = 0.7;   // above, the value moved but mostly rests on its prior
-inline constexpr double kMovesRow = 0.02;  // relative change of a row per relative change
+inline constexpr double kMovesRow = 0.02;   // relative change of a row per relative change
 
 struct FitOptions {
   double first_spread = 0.05;   // of every group, before the first fit
   double least_spread = 0.015;  // what the model is never trusted beyond
   double cauchy_scale = 1.4;
-  double full_rows = 40;        // n0
+  double full_rows = 40;  // n0
   int threads = 2;
 };
 
@@ -40,8 +40,8 @@ struct FittedConstant {
   double ratio = 1;   // posterior over prior spread
   Verdict verdict = Verdict::kKept;
   bool bound = false;
-  int points = 0;                    // rows that move with it
-  std::vector<std::string> groups;   // that determine it, the most informative first
+  int points = 0;                   // rows that move with it
+  std::vector<std::string> groups;  // that determine it, the most informative first
 };
 
 // All measurements of a fit in one order, with the profiles as they stand.
@@ -64,7 +64,7 @@ struct FitResult {
   std::vector<FittedConstant> constants;
   std::vector<double> error;             // log(predicted / measured), per observation
   std::map<std::string, double> spread;  // per group
-  Eigen::MatrixXd covariance;            // of the logarithms of the constants, kept ones by their priors
+  Eigen::MatrixXd covariance;  // of the logarithms of the constants, kept ones by their priors
 };
 
 // How far the sites that are drawn around a constant lie from it, by index of that constant.

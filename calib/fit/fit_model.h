@@ -17,8 +17,8 @@ class Fitter::Model : public ResidualModel {
   // log(predicted / measured) of some rows.
   std::vector<double> Errors(const Eigen::VectorXd& x, const std::vector<int>& which);
 
-  std::vector<double> scale;    // of each residual: its group's spread
-  std::vector<bool> left_out;   // rows that need no evaluation
+  std::vector<double> scale;   // of each residual: its group's spread
+  std::vector<bool> left_out;  // rows that need no evaluation
   // When set, residuals are linear around this solution: nothing is predicted.
   const Solution* linear = nullptr;
   Eigen::MatrixXd last_jacobian;  // unscaled
@@ -31,9 +31,9 @@ class Fitter::Model : public ResidualModel {
 
   const Evidence& evidence_;
   const std::vector<FitParameter>& parameters_;
-  std::vector<ProfileStore> stores_;          // one per thread
-  std::vector<std::vector<int>> depends_;     // per row
-  std::vector<std::vector<int>> rows_;        // per parameter
+  std::vector<ProfileStore> stores_;       // one per thread
+  std::vector<std::vector<int>> depends_;  // per row
+  std::vector<std::vector<int>> rows_;     // per parameter
   std::vector<int> all_;
   std::vector<double> errors_;  // at the point of the derivatives
 };

@@ -80,8 +80,8 @@ std::string CoverageLine(const Evidence& evidence, const std::map<int, bool>& in
   std::string out;
   for (const auto& [source, count] : sources) {
     if (count.second < kLeastCovered) continue;
-    out += fmt::format("{}{} {:.0f} % of {}", out.empty() ? "inside the 80 % interval: " : ", ", source,
-                       100.0 * count.first / count.second, count.second);
+    out += fmt::format("{}{} {:.0f} % of {}", out.empty() ? "inside the 80 % interval: " : ", ",
+                       source, 100.0 * count.first / count.second, count.second);
   }
   return out.empty() ? "" : out + "\n";
 }
@@ -129,17 +129,18 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
     groups[seen[i]->group].push_back(static_cast<int>(i));
   const std::map<int, bool> inside =
       unseen.empty() ? std::map<int, bool>{} : Coverage(evidence, holdout, left_out);
-  std::string out = fmt::format("{:<34}{:>5}{:>8}{:>8}{:>8}", "rows (errors in %)", "n", "fit",
-                                "median", "bias");
+  std::string out =
+      fmt::format("{:<34}{:>5}{:>8}{:>8}{:>8}", "rows (errors in %)", "n", "fit", "median", "bias");
   if (!unseen.empty())
     out += fmt::format("  |{:>7}{:>8}{:>8}{:>7}{:>6}", "unseen", "median", "bias", "p90", "in80");
   out += "\n";
   for (const auto& [name, rows] : groups) out += Line(name, rows, result, unseen, inside);
   if (unseen.empty()) return out;
-  return out + CoverageLine(evidence, inside) + fmt::format(
-                   "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
-                   "out.\nin80: inside the interval that the other groups of its stack give.\n",
-                   orrery::NameOf(holdout));
+  return out + CoverageLine(evidence, inside) +
+         fmt::format(
+             "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
+             "out.\nin80: inside the interval that the other groups of its stack give.\n",
+             orrery::NameOf(holdout));
 }
 
 std::string RenderKept(const CaseSource& kept, const FitResult& result, const Trust& trust,
@@ -152,15 +153,16 @@ std::string RenderKept(const CaseSource& kept, const FitResult& result, const Tr
   kept.Predict(store, all, &values);
   const std::vector<Confidence> confidences = kept.Confidences(store, trust);
   const auto text = [](double seconds) { return FormatConstant(seconds, ConstantKind::kSeconds); };
-  std::string out = fmt::format("{:<34}{:>12}{:>12}{:>9}{:>24}\n", "predicted, not fitted", "measured",
-                                "predicted", "error", "80 % interval");
+  std::string out = fmt::format("{:<34}{:>12}{:>12}{:>9}{:>24}\n", "predicted, not fitted",
+                                "measured", "predicted", "error", "80 % interval");
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Observation& seen = kept.observations()[i];
     const Confidence& in = confidences[i];
     const bool inside = seen.measured >= in.low && seen.measured <= in.high;
     out += fmt::format("{:<34}{:>12}{:>12}{:>+7.1f} %{:>24}{}\n", seen.name, text(seen.measured),
                        text(values[i]), 100 * (values[i] / seen.measured - 1),
-                       fmt::format("{} to {}", text(in.low), text(in.high)), inside ? "" : ", outside");
+                       fmt::format("{} to {}", text(in.low), text(in.high)),
+                       inside ? "" : ", outside");
     for (const std::string& note : in.outside) out += fmt::format("  {}\n", note);
   }
   return out;

@@ -32,7 +32,8 @@ void TakeSheet(const std::string& path, FitInputs* inputs) {
 bool HoldsKernels(const std::string& file) {
   const std::string text = ReadSource(file)->text;
   const std::string header = "," + text.substr(0, text.find('\n')) + ",";
-  return header.find(",kind,") != std::string::npos && header.find(",seconds,") != std::string::npos;
+  return header.find(",kind,") != std::string::npos &&
+         header.find(",seconds,") != std::string::npos;
 }
 
 }  // namespace
@@ -61,14 +62,15 @@ FitInputs LoadInputs(const std::vector<std::string>& files) {
 std::string RenderLogs(const std::vector<LoggedRun>& runs) {
   std::string text;
   for (const LoggedRun& run : runs) {
-    text += fmt::format("{}: {} per {} ({})\n", run.row.name,
-                        Format(Seconds(run.row.measured_step_s)),
-                        run.row.window == Window::kStep ? "step" : "micro-step", run.how);
+    text +=
+        fmt::format("{}: {} per {} ({})\n", run.row.name, Format(Seconds(run.row.measured_step_s)),
+                    run.row.window == Window::kStep ? "step" : "micro-step", run.how);
     if (run.change) {
-      text += fmt::format("  its log changes: {} up to step {}, {} from there on; `steps` of its sheet "
-                          "says which of them count\n",
-                          Format(Seconds(run.change->before)), run.change->step - 1,
-                          Format(Seconds(run.change->after)));
+      text += fmt::format(
+          "  its log changes: {} up to step {}, {} from there on; `steps` of its sheet "
+          "says which of them count\n",
+          Format(Seconds(run.change->before)), run.change->step - 1,
+          Format(Seconds(run.change->after)));
     }
     if (run.read.garbled_lines == 0) continue;
     text += fmt::format("  {} garbled line{}\n", run.read.garbled_lines,

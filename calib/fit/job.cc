@@ -41,8 +41,10 @@ void ReadRequest(const Node& entry, std::vector<ParameterRequest>* requests) {
   if (!prior.empty()) {
     const ConstantName& first = request.names.front();
     try {
-      if (prior.find('/') != std::string::npos) request.around = ParseConstantName(prior);
-      else request.prior = ParseConstant(prior, RangeOf(first).kind, first.Text());
+      if (prior.find('/') != std::string::npos)
+        request.around = ParseConstantName(prior);
+      else
+        request.prior = ParseConstant(prior, RangeOf(first).kind, first.Text());
     } catch (const InputError& error) {
       entry.ErrorAt("prior", error.diagnostics().front().message, error.diagnostics().front().hint);
     }
@@ -101,7 +103,8 @@ FitJob ReadFitJob(const SourcePtr& source) {
   job.holdout = root.Choice("holdout", holdouts, Holdout::kModel);
   if (root.Has("memory_by")) {
     const Node by = root.Child("memory_by");
-    for (const std::string& name : by.Keys()) job.memory_by[name] = by.Choice(name, MemoryPrinters());
+    for (const std::string& name : by.Keys())
+      job.memory_by[name] = by.Choice(name, MemoryPrinters());
   }
   if (root.Has("layer_spread")) job.layer_spread = root.Number("layer_spread", 0, 1);
   for (const Node& entry : root.Items("parameters")) ReadRequest(entry, &job.requests);

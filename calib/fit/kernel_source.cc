@@ -158,7 +158,8 @@ std::optional<KernelSource::Place> KernelSource::PlaceOf(int observation) const 
   if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape))
     return Place{kernel.precision, "mm", {gemm->m, gemm->n, gemm->k, gemm->batch}};
   if (const auto* s = std::get_if<AttentionShape>(&kernel.shape))
-    return Place{kernel.precision, s->kernel(), {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};
+    return Place{
+        kernel.precision, s->kernel(), {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};
   return std::nullopt;
 }
 

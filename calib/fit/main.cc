@@ -97,20 +97,20 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
   const std::vector<double>& unseen = left_out.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
-  const std::string source = unseen.empty() ? std::string("the fitted rows")
-                                            : fmt::format("rows predicted with their {} left out",
-                                                          NameOf(job.holdout));
-  const auto paths = WriteProfiles(LinesOf(result, IntervalsOf(evidence, errors), source,
-                                           evidence.store()),
-                                   arguments.output, evidence.store());
+  const std::string source =
+      unseen.empty() ? std::string("the fitted rows")
+                     : fmt::format("rows predicted with their {} left out", NameOf(job.holdout));
+  const auto paths =
+      WriteProfiles(LinesOf(result, IntervalsOf(evidence, errors), source, evidence.store()),
+                    arguments.output, evidence.store());
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
   const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
   if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;
   for (const std::string& path : WriteLayerFiles(result, arguments.output))
     fmt::print("wrote {}\n", path);
-  fmt::print("wrote {}\n",
-             WriteTrust(TrustAfter(evidence, job.holdout, left_out, result, fitter), arguments.output));
+  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, result, fitter),
+                                      arguments.output));
 }
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
@@ -175,7 +175,8 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
     diagnostics.Error(flag.where, fmt::format("{} {}", flag.name, why), "leave one of them out");
   };
   std::vector<cli::Flag> chosen, swept = flags.topologies;
-  for (const auto* several : {&flags.gpus, &flags.fabrics, &flags.stacks, &flags.sources, &flags.free})
+  for (const auto* several :
+       {&flags.gpus, &flags.fabrics, &flags.stacks, &flags.sources, &flags.free})
     chosen.insert(chosen.end(), several->begin(), several->end());
   for (const cli::Flag* flag : {&flags.machine, &flags.ranks, &flags.nodes, &flags.algorithm}) {
     if (flag->given) swept.push_back(*flag);
@@ -184,9 +185,10 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
   if (flags.output.given && flags.in_place.given)
     reject(flags.in_place, "and -o exclude each other");
   if (!swept.empty())
-    diagnostics.Error(swept.front().where,
-                      fmt::format("{} is for sweeps of collectives, and no file here is one", swept.front().name),
-                      "a sweep is a log of nccl-tests with its column titles, or a CSV; calib/sweeps/README.md");
+    diagnostics.Error(
+        swept.front().where,
+        fmt::format("{} is for sweeps of collectives, and no file here is one", swept.front().name),
+        "a sweep is a log of nccl-tests with its column titles, or a CSV; calib/sweeps/README.md");
   diagnostics.ThrowIfAny();
 }
 

@@ -13,8 +13,9 @@ namespace orrery {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-constexpr const char* kMemoryKeys[] = {"memory_buffers",       "memory_communicator", "memory_context",
-                                       "memory_fragmentation", "memory_gradient_copy", "memory_loss"};
+constexpr const char* kMemoryKeys[] = {"memory_buffers",       "memory_communicator",
+                                       "memory_context",       "memory_fragmentation",
+                                       "memory_gradient_copy", "memory_loss"};
 
 bool Takes(const std::set<std::string>& names, const std::string& name) {
   return names.empty() || names.contains(name);
@@ -39,8 +40,8 @@ Needs NeedsOf(const std::vector<ParameterRequest>& requests) {
   return needs;
 }
 
-MemorySource::MemorySource(const std::vector<CaseRow>& rows, const MemoryKinds& kinds, const RowFilter& filter,
-                           ProfileStore* store) {
+MemorySource::MemorySource(const std::vector<CaseRow>& rows, const MemoryKinds& kinds,
+                           const RowFilter& filter, ProfileStore* store) {
   std::vector<CaseRow> printed;
   for (const CaseRow& row : rows) {
     if (row.measured_mem_gib && *row.measured_mem_gib > 0) printed.push_back(row);
@@ -56,8 +57,10 @@ MemorySource::MemorySource(const std::vector<CaseRow>& rows, const MemoryKinds& 
   }
 }
 
-void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFilter& filter, ProfileStore* store) {
-  const ClusterSummary cluster = Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node);
+void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFilter& filter,
+                       ProfileStore* store) {
+  const ClusterSummary cluster =
+      Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node);
   Observation seen;
   seen.gpu = store->Gpu(cluster.gpu);
   seen.stack = store->SelectStack(row.software, row.topology, row.strategy.flash_attention);
@@ -69,11 +72,13 @@ void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFi
   if (!taken) {
     ++left_out_["memory of runs that are not selected"];
   } else if (kind == MemoryKind::kNotSaid) {
-    ++left_out_[fmt::format("memory of {}: the rows (memory_by) do not say who printed it", row.source)];
+    ++left_out_[fmt::format("memory of {}: the rows (memory_by) do not say who printed it",
+                            row.source)];
   } else if (demand != nullptr) {
     seen.name = row.name;
     seen.source = row.source;
-    seen.group = fmt::format("{} memory, {}", row.source, kind == MemoryKind::kDevice ? "device" : "allocator");
+    seen.group = fmt::format("{} memory, {}", row.source,
+                             kind == MemoryKind::kDevice ? "device" : "allocator");
     seen.model = fmt::format("{}, {} layers of {}", seen.group, row.model.layers, row.model.hidden);
     seen.topology = row.topology;
     seen.measured = *row.measured_mem_gib * kGib;
@@ -89,8 +94,10 @@ void MemorySource::Predict(const ProfileStore& store, const std::vector<int>& wh
   for (const int index : which) {
     const Figure& figure = figures_[index];
     const Observation& seen = observations_[index];
-    const PredictedMemory memory = MemoryOf(*figure.demand, store.gpu(seen.gpu), store.stack(seen.stack));
-    values->push_back(kGib * (figure.kind == MemoryKind::kDevice ? memory.device_gib : memory.allocator_gib));
+    const PredictedMemory memory =
+        MemoryOf(*figure.demand, store.gpu(seen.gpu), store.stack(seen.stack));
+    values->push_back(
+        kGib * (figure.kind == MemoryKind::kDevice ? memory.device_gib : memory.allocator_gib));
   }
 }
 

@@ -40,7 +40,8 @@ class MemorySource : public MeasurementSource {
     MemoryKind kind = MemoryKind::kDevice;
   };
 
-  void Add(const CaseRow& row, const MemoryKinds& kinds, const RowFilter& filter, ProfileStore* store);
+  void Add(const CaseRow& row, const MemoryKinds& kinds, const RowFilter& filter,
+           ProfileStore* store);
 
   MemoryPredictor predictor_;
   std::vector<Figure> figures_;  // beside observations_

@@ -16,10 +16,19 @@ constexpr double kWidest = 8.0;  // standard deviations of the prior that a valu
 
 // Not calibrated on step times.
 bool IsOutside(const std::string& key) {
-  static const char* const kOutside[] = {
-      "peak_",          "memory_context",     "memory_buffers", "memory_communicator", "memory_fragmentation",
-      "memory_loss",    "memory_gradient",    "residual_",      "memory_nearly_full",  "memory_bandwidth",
-      "multiprocessors", "l2_cache",          "host_waits"};
+  static const char* const kOutside[] = {"peak_",
+                                         "memory_context",
+                                         "memory_buffers",
+                                         "memory_communicator",
+                                         "memory_fragmentation",
+                                         "memory_loss",
+                                         "memory_gradient",
+                                         "residual_",
+                                         "memory_nearly_full",
+                                         "memory_bandwidth",
+                                         "multiprocessors",
+                                         "l2_cache",
+                                         "host_waits"};
   if (key == "memory") return true;
   return std::any_of(std::begin(kOutside), std::end(kOutside),
                      [&](const char* start) { return key.starts_with(start); });
@@ -51,7 +60,8 @@ void FindHeirs(const ProfileStore& store, FitParameter* parameter) {
 }
 
 // `centre`: other constants are drawn around it, so that it may be without rows of its own.
-FitParameter MakeParameter(const ParameterRequest& request, bool centre, const ProfileStore& store) {
+FitParameter MakeParameter(const ParameterRequest& request, bool centre,
+                           const ProfileStore& store) {
   FitParameter parameter;
   parameter.names = request.names;
   const ConstantName& first = request.names.front();
@@ -59,8 +69,9 @@ FitParameter MakeParameter(const ParameterRequest& request, bool centre, const P
   parameter.kind = range.kind;
   FindHeirs(store, &parameter);
   if (parameter.heirs.empty() && !centre)
-    throw InputError(fmt::format("{}: no row uses a profile that takes it from there", first.Text()),
-                     "name the file that sets it for the profiles of the rows");
+    throw InputError(
+        fmt::format("{}: no row uses a profile that takes it from there", first.Text()),
+        "name the file that sets it for the profiles of the rows");
   if (parameter.heirs.empty()) {
     parameter.before = request.prior.value_or(0.0);
   } else {
@@ -77,19 +88,20 @@ FitParameter MakeParameter(const ParameterRequest& request, bool centre, const P
                                  FormatConstant(parameter.prior, range.kind)));
   parameter.variable.sigma = PriorSpread(request, store);
   parameter.variable.prior = std::log(parameter.prior);
-  parameter.variable.start =
-      std::log(parameter.before > 0 ? parameter.before : parameter.prior);
+  parameter.variable.start = std::log(parameter.before > 0 ? parameter.before : parameter.prior);
   SetBounds(range, &parameter);
   return parameter;
 }
 
 // Links constants to those around which they are drawn: the centre moves with them.
-void LinkCentres(const std::vector<ParameterRequest>& requests, std::vector<FitParameter>* parameters) {
+void LinkCentres(const std::vector<ParameterRequest>& requests,
+                 std::vector<FitParameter>* parameters) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!requests[i].around) continue;
     const ConstantName& centre = *requests[i].around;
     const auto names = [&](const FitParameter& p) { return p.names.front() == centre; };
-    const auto found = std::find_if(parameters->begin(), parameters->begin() + static_cast<std::ptrdiff_t>(i), names);
+    const auto found = std::find_if(parameters->begin(),
+                                    parameters->begin() + static_cast<std::ptrdiff_t>(i), names);
     if (found == parameters->begin() + static_cast<std::ptrdiff_t>(i))
       throw InputError(fmt::format("{} is drawn around {}, which no request above frees",
                                    requests[i].names.front().Text(), centre.Text()),
@@ -125,8 +137,7 @@ std::vector<FitParameter> MakeParameters(const std::vector<ParameterRequest>& re
     if (request.around) centres.insert(*request.around);
   }
   for (const ParameterRequest& request : requests)
-    parameters.push_back(
-        MakeParameter(request, centres.contains(request.names.front()), *store));
+    parameters.push_back(MakeParameter(request, centres.contains(request.names.front()), *store));
   LinkCentres(requests, &parameters);
   return parameters;
 }

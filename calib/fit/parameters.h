@@ -17,7 +17,8 @@ struct ParameterRequest {
   std::vector<ConstantName> names;  // constants that share one value; the first speaks for all
   std::optional<double> prior;      // SI; absent: the present value
   std::optional<double> spread;     // relative; absent: from the profile, at least kLeastSpread
-  std::optional<ConstantName> around;  // instead of `prior`: another requested constant, as a family's
+  std::optional<ConstantName>
+      around;  // instead of `prior`: another requested constant, as a family's
 };
 
 // Logarithms of the value: relative spreads, and no constant changes its sign.
@@ -43,7 +44,7 @@ std::vector<FitParameter> MakeParameters(const std::vector<ParameterRequest>& re
 
 // Every calibrated constant of the named profiles, to be set in their own files: no figures of the
 // vendor, no memory, no intervals.
-std::vector<ParameterRequest> DefaultRequests(const std::vector<std::pair<ProfileLayer, std::string>>& named,
-                                              const ProfileStore& store);
+std::vector<ParameterRequest> DefaultRequests(
+    const std::vector<std::pair<ProfileLayer, std::string>>& named, const ProfileStore& store);
 
 }  // namespace orrery

@@ -78,9 +78,8 @@ std::string RewriteProfile(const std::string& name, const std::string& text,
   for (const ConstantLine& line : lines) {
     const std::string start = "  " + line.key + ":";
     const auto last = out.begin() + static_cast<std::ptrdiff_t>(end);
-    const auto found = std::find_if(out.begin(), last, [&](const std::string& old) {
-      return old.starts_with(start);
-    });
+    const auto found = std::find_if(out.begin(), last,
+                                    [&](const std::string& old) { return old.starts_with(start); });
     if (found == last) {
       out.insert(last, LineText(line));
       ++end;
@@ -112,13 +111,18 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
     // The others rest on this value: a prior that the file did not hold goes there.
     if (kept && std::abs(constant.after / constant.parameter.before - 1.0) < kSameValue) continue;
     for (const ConstantName& name : constant.parameter.names) {
-      ConstantLine line{name.key, FormatConstant(constant.after, constant.parameter.kind),
-                        UnitOf(name, store), constant.spread, kept || weak ? 0 : constant.points, ""};
+      ConstantLine line{name.key,
+                        FormatConstant(constant.after, constant.parameter.kind),
+                        UnitOf(name, store),
+                        constant.spread,
+                        kept || weak ? 0 : constant.points,
+                        ""};
       const bool centre = constant.groups.empty();  // rows move it through its sites only
-      line.source = kept ? "prior of the fit, which the rows do not determine"
+      line.source = kept     ? "prior of the fit, which the rows do not determine"
                     : centre ? "between its prior and the sites that are drawn around it"
-                    : weak ? "mostly its prior: hardly moved by " + Joined(constant.groups) + " rows"
-                         : "fitted with a weak prior on " + Joined(constant.groups) + " rows";
+                    : weak
+                        ? "mostly its prior: hardly moved by " + Joined(constant.groups) + " rows"
+                        : "fitted with a weak prior on " + Joined(constant.groups) + " rows";
       files[{name.layer, name.file}].push_back(std::move(line));
     }
   }
@@ -145,9 +149,8 @@ std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::str
   for (const auto& [file, constants] : lines) {
     const auto& [layer, id] = file;
     const std::string old = PathIn(home, layer, id);
-    const std::string text =
-        fs::exists(old) ? RewriteProfile(old, ReadSource(old)->text, constants)
-                        : NewProfile(id, store.Parent(layer, id), constants);
+    const std::string text = fs::exists(old) ? RewriteProfile(old, ReadSource(old)->text, constants)
+                                             : NewProfile(id, store.Parent(layer, id), constants);
     const std::string path = one_file ? folder : PathIn(folder.empty() ? home : folder, layer, id);
     texts.emplace_back(path, text);
   }
@@ -160,7 +163,8 @@ std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::str
 }
 
 std::string WriteTrust(const Trust& trust, const std::string& folder) {
-  const fs::path home = folder.empty() ? fs::path(DataRoot()) / "calib" / "profiles" : fs::path(folder);
+  const fs::path home =
+      folder.empty() ? fs::path(DataRoot()) / "calib" / "profiles" : fs::path(folder);
   const std::string path = (home / "trust.json").string();
   WriteText(path, TrustText(trust));
   return path;

@@ -27,9 +27,9 @@ struct SheetFlags {
   }
   // Those of a job that a measured run can differ in.
   std::vector<cli::Flag*> Job() {
-    return {&job.model,     &job.topology,  &job.nodes,     &job.gpus_per_node, &job.global_batch,
-            &job.seq_len,   &job.precision, &job.optimizer, &job.framework,     &job.attention,
-            &job.dropout};
+    return {&job.model,        &job.topology,  &job.nodes,     &job.gpus_per_node,
+            &job.global_batch, &job.seq_len,   &job.precision, &job.optimizer,
+            &job.framework,    &job.attention, &job.dropout};
   }
 };
 
@@ -53,8 +53,7 @@ std::optional<std::pair<int64_t, int64_t>> ReadSteps(const Node& entry) {
 
 void FillRow(SheetFlags* flags, CaseRow* row) {
   const report::Job job = flags->job.Resolve();
-  row->topology = flags->job.topology.given ? flags->job.topology.text
-                                            : job.request.topology.name;
+  row->topology = flags->job.topology.given ? flags->job.topology.text : job.request.topology.name;
   row->framework = row->software = job.request.framework;
   row->nodes = job.cluster.nodes;
   row->gpus_per_node = job.cluster.gpus_per_node;
@@ -68,9 +67,9 @@ void ReadLog(LoggedRun* run) {
   CaseRow& row = run->row;
   LogWindow window;
   window.micro_step = row.window != Window::kStep;
-  window.samples = static_cast<double>(window.micro_step ? row.strategy.micro_batch *
-                                                               row.strategy.data_parallel()
-                                                         : row.work.global_batch);
+  window.samples = static_cast<double>(window.micro_step
+                                           ? row.strategy.micro_batch * row.strategy.data_parallel()
+                                           : row.work.global_batch);
   window.tokens = window.samples * static_cast<double>(row.work.seq_len);
   window.steps = run->steps;
   const LogMeasurement measurement = MeasureLog(run->read, window);
@@ -87,9 +86,9 @@ LoggedRun ReadRun(const Node& entry, const std::string& sheet) {
   run.row.source = entry.String("source", path.stem().string());
   run.log = (path.parent_path() / entry.String("log", path.stem().string())).string();
   run.predict = entry.Choice("use", std::span<const std::pair<const char*, bool>>(kUses), false);
-  run.row.window = entry.Choice(
-      "window", std::span<const std::pair<const char*, Window>>(report::kWindowNames),
-      Window::kStep);
+  run.row.window =
+      entry.Choice("window", std::span<const std::pair<const char*, Window>>(report::kWindowNames),
+                   Window::kStep);
   run.steps = ReadSteps(entry);
   SheetFlags flags;
   cli::FillFlags(entry, "job", flags.Job());
@@ -112,7 +111,8 @@ std::vector<LoggedRun> ReadRunSheet(const std::string& path) {
   for (const Node& entry : root.Items("runs")) runs.push_back(ReadRun(entry, path));
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
-  if (runs.empty()) throw InputError(fmt::format("{} names no run", path), "list them under 'runs'");
+  if (runs.empty())
+    throw InputError(fmt::format("{} names no run", path), "list them under 'runs'");
   return runs;
 }
 

@@ -27,12 +27,12 @@
 namespace orrery {
 
 struct LoggedRun {
-  CaseRow row;       // measured_step_s: of its log
-  std::string log;   // path
+  CaseRow row;      // measured_step_s: of its log
+  std::string log;  // path
   std::optional<std::pair<int64_t, int64_t>> steps;
   bool predict = false;
   measured::TrainingLog read;
-  std::string how;   // "mean of steps 1 to 80, DeepSpeed"
+  std::string how;                  // "mean of steps 1 to 80, DeepSpeed"
   std::optional<LogChange> change;  // of the whole log
 };
 

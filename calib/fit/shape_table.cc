@@ -89,7 +89,8 @@ Eigen::MatrixXd Covariance(const std::vector<Shaped>& shapes, const KernelFactor
 
 Eigen::VectorXd Logs(const std::vector<Shaped>& shapes) {
   Eigen::VectorXd logs(static_cast<Eigen::Index>(shapes.size()));
-  for (Eigen::Index i = 0; i < logs.size(); ++i) logs[i] = shapes[static_cast<std::size_t>(i)].fitted;
+  for (Eigen::Index i = 0; i < logs.size(); ++i)
+    logs[i] = shapes[static_cast<std::size_t>(i)].fitted;
   return logs;
 }
 
@@ -166,8 +167,7 @@ std::vector<ShapeTable> FitShapeTables(const KernelSource& source,
       table.points += shape.points;
     }
     LeaveOut(shapes, &table);
-    table.used =
-        shapes.size() >= kLeastShapes && table.table_error < kBetter * table.formula_error;
+    table.used = shapes.size() >= kLeastShapes && table.table_error < kBetter * table.formula_error;
     tables.push_back(std::move(table));
   }
   return tables;

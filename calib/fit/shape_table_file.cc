@@ -64,8 +64,9 @@ std::string WriteShapeTables(const std::vector<ShapeTable>& tables, const std::s
   if (std::ranges::none_of(tables, &ShapeTable::used)) return "";
   const fs::path home = fs::path(DataRoot()) / "calib" / "profiles";
   const fs::path file = fs::path("gpu") / (gpu + ".yaml");
-  const fs::path path = folder.ends_with(".yaml") ? fs::path(folder)
-                                                  : (folder.empty() ? home : fs::path(folder)) / file;
+  const fs::path path = folder.ends_with(".yaml")
+                            ? fs::path(folder)
+                            : (folder.empty() ? home : fs::path(folder)) / file;
   const fs::path old = fs::exists(path) ? path : home / file;  // constants may be there already
   const std::string text = WithShapeTables(ReadSource(old.string())->text, tables);
   std::error_code error;

@@ -42,7 +42,8 @@ class BoardResidual : public ceres::CostFunction {
   BoardResidual(const Board& board, int index, const std::vector<int>& variables)
       : board_(board), index_(index), variables_(variables) {
     set_num_residuals(1);
-    for (std::size_t i = 0; i < variables.size(); ++i) mutable_parameter_block_sizes()->push_back(1);
+    for (std::size_t i = 0; i < variables.size(); ++i)
+      mutable_parameter_block_sizes()->push_back(1);
   }
 
   bool Evaluate(double const* const*, double* residuals, double** jacobians) const override {
@@ -102,10 +103,10 @@ void AddData(const std::vector<double>& weights, double scale, ResidualModel* mo
     if (weights[i] <= 0 || variables.empty()) continue;
     std::vector<double*> blocks;
     for (int variable : variables) blocks.push_back(&board->x[variable]);
-    problem->AddResidualBlock(new BoardResidual(*board, i, variables),
-                              new ceres::ScaledLoss(new ceres::CauchyLoss(scale), weights[i],
-                                                    ceres::TAKE_OWNERSHIP),
-                              blocks);
+    problem->AddResidualBlock(
+        new BoardResidual(*board, i, variables),
+        new ceres::ScaledLoss(new ceres::CauchyLoss(scale), weights[i], ceres::TAKE_OWNERSHIP),
+        blocks);
   }
 }
 

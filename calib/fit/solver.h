@@ -24,7 +24,8 @@ class ResidualModel {
   virtual ~ResidualModel() = default;
   virtual int residuals() const = 0;
   // Rows that stay out of the sum may hold anything.
-  virtual void Evaluate(const Eigen::VectorXd& x, Eigen::VectorXd* r, Eigen::MatrixXd* jacobian) = 0;
+  virtual void Evaluate(const Eigen::VectorXd& x, Eigen::VectorXd* r,
+                        Eigen::MatrixXd* jacobian) = 0;
   // Variables that a residual can move with.
   virtual const std::vector<int>& Dependencies(int residual) const = 0;
 };
@@ -47,7 +48,8 @@ struct Solution {
 };
 
 // Inverse of the information of the data, at the weights of the robust loss, and of the priors.
-Eigen::MatrixXd PosteriorCovariance(const Solution& solution, const std::vector<Variable>& variables,
+Eigen::MatrixXd PosteriorCovariance(const Solution& solution,
+                                    const std::vector<Variable>& variables,
                                     const std::vector<double>& weights, double cauchy_scale);
 
 // `weights`: one per residual; 0 leaves it out.

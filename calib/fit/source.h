@@ -15,15 +15,15 @@
 namespace orrery {
 
 struct Observation {
-  std::string name;      // of the row
-  std::string source;    // "vtrain"; rows of one origin
-  std::string group;     // "vtrain one node": rows that share weight, spread and error line
-  std::string model;     // what is left out together, per way of leaving out
+  std::string name;    // of the row
+  std::string source;  // "vtrain"; rows of one origin
+  std::string group;   // "vtrain one node": rows that share weight, spread and error line
+  std::string model;   // what is left out together, per way of leaving out
   std::string topology;
-  double measured = 0;   // seconds, or bytes
+  double measured = 0;    // seconds, or bytes
   bool step_time = true;  // counts for the interval around predicted step times
-  std::string shape;     // of the layer that it ran; "": unknown
-  std::string sweep;     // rows of one model, cluster and batch, whose layouts are compared; "": none
+  std::string shape;      // of the layer that it ran; "": unknown
+  std::string sweep;  // rows of one model, cluster and batch, whose layouts are compared; "": none
   std::optional<Situation> at;
   int gpu = -1, fabric = -1, stack = -1;  // in the ProfileStore; -1: independent of it
 };

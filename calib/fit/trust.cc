@@ -39,16 +39,19 @@ double QuantileOf(std::vector<Weighted> values, double q) {
   return last;
 }
 
-constexpr double kRowsOfSource = 10;  // a source left out as a whole is one more cluster, however many rows
+constexpr double kRowsOfSource =
+    10;  // a source left out as a whole is one more cluster, however many rows
 
 // Weight of each row of `which`, by the size of what was left out with it.
-std::vector<double> WeightsOf(const Evidence& evidence, Holdout holdout, const std::vector<int>& which) {
+std::vector<double> WeightsOf(const Evidence& evidence, Holdout holdout,
+                              const std::vector<int>& which) {
   std::map<std::string, int> sizes;
   for (int row : which) ++sizes[GroupOf(*evidence.observations()[row], holdout)];
   std::vector<double> weights;
   for (int row : which) {
     const double n = sizes.at(GroupOf(*evidence.observations()[row], holdout));
-    weights.push_back(holdout == Holdout::kSource ? std::min(1.0, kRowsOfSource / n) : 1 / std::sqrt(n));
+    weights.push_back(holdout == Holdout::kSource ? std::min(1.0, kRowsOfSource / n)
+                                                  : 1 / std::sqrt(n));
   }
   return weights;
 }
@@ -86,7 +89,8 @@ void TakeDifferences(const Evidence& evidence, const Unseen& unseen, const std::
         sizes.push_back({std::abs(unseen.error[rows[a]] - unseen.error[rows[b]]), 1});
     }
   }
-  trust->pairs = static_cast<int>(sizes.size()) >= kLeastPoints ? static_cast<int>(sizes.size()) : 0;
+  trust->pairs =
+      static_cast<int>(sizes.size()) >= kLeastPoints ? static_cast<int>(sizes.size()) : 0;
   if (trust->pairs > 0) trust->difference = QuantileOf(std::move(sizes), 0.8);
 }
 
@@ -131,13 +135,15 @@ StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unse
 namespace {
 
 // What the rows outside of `group` say about a row of it; nullopt: they are too few.
-std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
-                                       const std::string& group, const Observation& row) {
+std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout,
+                                       const Unseen& unseen, const std::string& group,
+                                       const Observation& row) {
   const auto& seen = evidence.observations();
   const bool several = OnSeveralNodes(row);
   std::vector<int> alike, others, all;
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    if (GroupOf(*seen[i], holdout) == group || seen[i]->at.has_value() != row.at.has_value()) continue;
+    if (GroupOf(*seen[i], holdout) == group || seen[i]->at.has_value() != row.at.has_value())
+      continue;
     all.push_back(static_cast<int>(i));
     if (seen[i]->stack != row.stack) continue;
     others.push_back(static_cast<int>(i));
@@ -231,7 +237,8 @@ Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
     if (stack < 0 || static_cast<int>(rows.size()) < kLeastPoints) continue;
     const std::string& id = evidence.store().stack(stack).header.id;
     std::vector<int> one, several;
-    for (int row : rows) (OnSeveralNodes(*evidence.observations()[row]) ? several : one).push_back(row);
+    for (int row : rows)
+      (OnSeveralNodes(*evidence.observations()[row]) ? several : one).push_back(row);
     if (static_cast<int>(std::min(one.size(), several.size())) < kLeastPoints) {
       add(id, rows, RunScale::kAny, rows);
     } else {
@@ -258,8 +265,7 @@ Trust Merged(const Trust& old, const Trust& fresh) {
   const std::size_t a = fresh.constants.size(), n = a + kept.size();
   merged.covariance.assign(n * n, 0.0);
   for (std::size_t i = 0; i < a; ++i) {
-    for (std::size_t j = 0; j < a; ++j)
-      merged.covariance[i * n + j] = fresh.covariance[i * a + j];
+    for (std::size_t j = 0; j < a; ++j) merged.covariance[i * n + j] = fresh.covariance[i * a + j];
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
     merged.constants.push_back(old.constants[kept[i]]);

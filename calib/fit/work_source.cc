@@ -27,18 +27,16 @@ using Sums = std::map<Work, double>;
 void AddOps(const std::vector<ShapedOp>& ops, double factor, bool accumulates, const OpCost& cost,
             Sums* sums) {
   for (const ShapedOp& op : ops) {
-    std::visit(Cases{[&](const GemmShape& s) { (*sums)[Work::kProduct] += factor * cost.Gemm(s); },
-                     [&](const AttentionShape& s) {
-                       (*sums)[Work::kAttention] += factor * cost.Attention(s);
-                     },
-                     [&](const TrafficShape& s) {
-                       (*sums)[Work::kElementwise] += factor * cost.Traffic(s);
-                     },
-                     [&](const LossShape& s) {
-                       (*sums)[Work::kElementwise] += factor * cost.Loss(s);
-                     },
-                     [](const CollectiveShape&) {}},
-               op.shape);
+    std::visit(
+        Cases{
+            [&](const GemmShape& s) { (*sums)[Work::kProduct] += factor * cost.Gemm(s); },
+            [&](const AttentionShape& s) {
+              (*sums)[Work::kAttention] += factor * cost.Attention(s);
+            },
+            [&](const TrafficShape& s) { (*sums)[Work::kElementwise] += factor * cost.Traffic(s); },
+            [&](const LossShape& s) { (*sums)[Work::kElementwise] += factor * cost.Loss(s); },
+            [](const CollectiveShape&) {}},
+        op.shape);
     if (accumulates)
       (*sums)[Work::kElementwise] +=
           factor * cost.Stream(op.accumulated * cost.stack().accumulation_traffic);
@@ -133,9 +131,9 @@ void WorkSource::Predict(const ProfileStore& store, const std::vector<int>& whic
       sums[Work::kOptimizer] = time->optimizer;
       last = part.run;
     }
-    values->push_back(part.merged ? sums[Work::kProduct] + sums[Work::kAttention] +
-                                        sums[Work::kElementwise]
-                                  : sums.at(part.work));
+    values->push_back(part.merged
+                          ? sums[Work::kProduct] + sums[Work::kAttention] + sums[Work::kElementwise]
+                          : sums.at(part.work));
   }
 }
 

@@ -108,7 +108,8 @@ void NameAlgorithm(const std::string& text, std::vector<MeasuredRuns>* sweeps) {
   const std::string part = equals == std::string::npos ? "" : text.substr(0, equals);
   const std::string name = equals == std::string::npos ? text : text.substr(equals + 1);
   for (MeasuredRuns& sweep : *sweeps) {
-    if (sweep.algorithm.empty() && sweep.machine.find(part) != std::string::npos) sweep.algorithm = name;
+    if (sweep.algorithm.empty() && sweep.machine.find(part) != std::string::npos)
+      sweep.algorithm = name;
   }
 }
 

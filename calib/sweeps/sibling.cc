@@ -11,7 +11,8 @@ namespace orrery {
 namespace {
 
 constexpr double kMostError = 0.3;  // of one point, so that none decides
-constexpr double kClearly = 0.93;  // left-out error over that of the curve alone; a smaller gain is chance
+constexpr double kClearly =
+    0.93;  // left-out error over that of the curve alone; a smaller gain is chance
 
 bool IsNodeRing(const MeasuredRuns& sweep, const TopologySpec* topology) {
   return sweep.collective == "all_reduce" && sweep.nodes == 1 && sweep.ranks > 1 &&

@@ -41,16 +41,17 @@ std::string CollectiveName(std::string text) {
 // The collective that a log's name speaks of, "2node_16gpu_allreduce.txt", where none of its lines does; "": none.
 std::string CollectiveInName(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
-  static const std::array<const char*, 9> kWords = {"all_reduce",     "allreduce",     "all_gather",
-                                                    "allgather",      "reduce_scatter", "reducescatter",
-                                                    "alltoall",       "broadcast",     "sendrecv"};
+  static const std::array<const char*, 9> kWords = {"all_reduce", "allreduce",      "all_gather",
+                                                    "allgather",  "reduce_scatter", "reducescatter",
+                                                    "alltoall",   "broadcast",      "sendrecv"};
   for (const char* word : kWords) {
     if (name.find(word) != std::string::npos) return CollectiveName(word);
   }
   return "";
 }
 
-void Garbled(const Location& where, const std::string& message, const std::string& hint, SweepFiles* files) {
+void Garbled(const Location& where, const std::string& message, const std::string& hint,
+             SweepFiles* files) {
   ++files->garbled_rows;
   if (files->garbled.size() < kMostKept) files->garbled.push_back({where, message, hint});
 }
@@ -70,14 +71,16 @@ double SecondsOf(const CsvTable& csv, std::size_t row, double* bytes, SweepFiles
   for (const char* column : {"time_us_out_of_place", "time_us_in_place"}) {
     const std::optional<double> us = csv.Number(row, column, 0, kLongestUs);
     if (!us && !csv.Text(row, column).empty()) {
-      Garbled(csv.where(row, column), fmt::format("'{}' is no time", csv.Text(row, column)), "", files);
+      Garbled(csv.where(row, column), fmt::format("'{}' is no time", csv.Text(row, column)), "",
+              files);
       return 0;
     }
     if (us && *us > 0 && (best == 0 || *us < best)) best = *us;
   }
   const std::optional<double> size = csv.Number(row, "bytes", 0, kLargestMessage);
   if (!size) {
-    Garbled(csv.where(row, "bytes"), fmt::format("'{}' is no size", csv.Text(row, "bytes")), "", files);
+    Garbled(csv.where(row, "bytes"), fmt::format("'{}' is no size", csv.Text(row, "bytes")), "",
+            files);
     return 0;
   }
   *bytes = *size;
@@ -128,8 +131,8 @@ void ReadCsv(const SourcePtr& source, SweepFiles* files) {
     if (seconds <= 0) continue;
     MeasuredRuns head = HeadOf(csv, row, source->name);
     if (!Collectives().contains(head.collective)) {
-      Garbled(csv.where(row, "collective"), fmt::format("no collective '{}'", head.collective),
-              "", files);
+      Garbled(csv.where(row, "collective"), fmt::format("no collective '{}'", head.collective), "",
+              files);
       continue;
     }
     const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", head.name, head.collective,
@@ -221,7 +224,8 @@ SweepFiles ReadSweepSource(const SourcePtr& source) {
 
 SweepFiles ReadSweeps(const std::vector<std::string>& paths) {
   SweepFiles all;
-  for (const std::string& path : paths) Append(ReadSweepSource(measured::ReadLogSource(path)), &all);
+  for (const std::string& path : paths)
+    Append(ReadSweepSource(measured::ReadLogSource(path)), &all);
   return all;
 }
 

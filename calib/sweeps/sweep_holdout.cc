@@ -85,10 +85,9 @@ void FromOtherCollectives(const MeasuredRuns& sweep, const std::vector<MeasuredR
         AlgorithmOf(other, topology) != algorithm)
       continue;
     const SweepCurve curve = FitCurve(other.points, PriorOf(other, topology)).curve;
-    out->push_back(
-        Predicted(sweep, fmt::format(" from {}", other.collective),
-                  ForCollective(curve, other.collective, sweep.collective, sweep.ranks,
-                                ChainPipelining(topology, sweep.nodes))));
+    out->push_back(Predicted(sweep, fmt::format(" from {}", other.collective),
+                             ForCollective(curve, other.collective, sweep.collective, sweep.ranks,
+                                           ChainPipelining(topology, sweep.nodes))));
   }
 }
 
@@ -117,7 +116,8 @@ std::vector<GroupCurve> FitGroups(const std::vector<MeasuredRuns>& sweeps,
                                   const MachineTopologies& topologies) {
   std::vector<GroupCurve> groups;
   for (const MeasuredRuns& sweep : sweeps)
-    groups.push_back(sweep.nodes > 1 ? GroupOf(sweep, topologies.Find(sweep.machine)) : GroupCurve{});
+    groups.push_back(sweep.nodes > 1 ? GroupOf(sweep, topologies.Find(sweep.machine))
+                                     : GroupCurve{});
   return groups;
 }
 
@@ -126,7 +126,8 @@ void FromOtherNodes(const MeasuredRuns& sweep, const std::vector<MeasuredRuns>& 
                     const std::vector<GroupCurve>& fitted, const TopologySpec* topology,
                     std::vector<HeldOutSweep>* out) {
   const auto collective = CollectiveNamed(sweep.collective);
-  if (topology == nullptr || !collective || sweep.nodes < 2 || sweep.ranks % sweep.nodes != 0) return;
+  if (topology == nullptr || !collective || sweep.nodes < 2 || sweep.ranks % sweep.nodes != 0)
+    return;
   auto others = std::make_shared<MeasuredCollectives>();
   for (std::size_t i = 0; i < sweeps.size(); ++i) {
     const MeasuredRuns& other = sweeps[i];

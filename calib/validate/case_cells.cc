@@ -31,7 +31,8 @@ std::optional<int64_t> CaseCells::Integer(const char* column, int64_t min, int64
   const auto value = Number(column, static_cast<double>(min), static_cast<double>(max));
   if (!value) return std::nullopt;
   if (*value == std::floor(*value)) return static_cast<int64_t>(*value);
-  Refuse(fmt::format("'{}': expected a whole number, found '{}'", column, Text(column).substr(0, 40)));
+  Refuse(
+      fmt::format("'{}': expected a whole number, found '{}'", column, Text(column).substr(0, 40)));
   return std::nullopt;
 }
 
@@ -45,7 +46,8 @@ bool CaseCells::Flag(const char* column) {
   const std::string text = Text(column);
   if (text.empty()) return false;
   const Meaning<bool> meaning = YesOrNo(text);
-  if (!meaning.value) Refuse(fmt::format("'{}': '{}' is neither 1 nor 0", column, text.substr(0, 40)));
+  if (!meaning.value)
+    Refuse(fmt::format("'{}': '{}' is neither 1 nor 0", column, text.substr(0, 40)));
   return meaning.value.value_or(false);
 }
 

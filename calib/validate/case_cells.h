@@ -19,7 +19,8 @@ inline constexpr int64_t kMostBatch = int64_t{1} << 40;
 // Refusals and notes go to the row; the first refusal stays.
 class CaseCells {
  public:
-  CaseCells(const CsvTable& table, std::size_t index, CaseRow* row) : table_(table), index_(index), row_(row) {}
+  CaseCells(const CsvTable& table, std::size_t index, CaseRow* row)
+      : table_(table), index_(index), row_(row) {}
 
   // Without blanks; "" too where the cell says that nothing is known.
   std::string Text(const char* column) const { return KnownText(table_.Text(index_, column)); }

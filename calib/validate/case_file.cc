@@ -19,7 +19,9 @@ void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
   }
   const std::vector<std::string>&needed = CaseColumns(), &known = OptionalCaseColumns();
   for (const std::string& name : table.columns()) {
-    if (std::ranges::count(needed, name) + std::ranges::count(known, name) > 0 || name.size() < kLongEnough) continue;
+    if (std::ranges::count(needed, name) + std::ranges::count(known, name) > 0 ||
+        name.size() < kLongEnough)
+      continue;
     for (const std::string& near : NearestNames(name, missing, 1))
       diagnostics->Error(table.header(name), fmt::format("unknown column '{}'", name),
                          fmt::format("did you mean '{}'?", near));

@@ -24,7 +24,8 @@ int64_t ReadGpus(CaseCells* cells, const Strategy& s, bool all_degrees, CaseRow*
   const int64_t product = int64_t{1} * s.tp * s.pp * s.dp * s.cp;
   if (all_degrees && nodes && !inside && product % *nodes == 0) inside = product / *nodes;
   if (all_degrees && inside && !nodes && product % *inside == 0) nodes = product / *inside;
-  if (!nodes || !inside) cells->Refuse("the number of GPUs is not printed: nodes and gpus_per_node");
+  if (!nodes || !inside)
+    cells->Refuse("the number of GPUs is not printed: nodes and gpus_per_node");
   row->nodes = nodes.value_or(1);
   row->gpus_per_node = static_cast<int>(std::min<int64_t>(inside.value_or(1), 1024));
   return row->nodes * row->gpus_per_node;
@@ -43,7 +44,8 @@ void ReadDegrees(CaseCells* cells, CaseRow* row) {
   const int64_t product = int64_t{1} * s.tp * s.pp * s.dp * s.cp;
   const int64_t rest = gpus % product == 0 ? gpus / product : 0;
   if (rest > 1) {
-    const auto open = std::find_if(degrees.begin(), degrees.end(), [](const Degree& d) { return !d.printed; });
+    const auto open =
+        std::find_if(degrees.begin(), degrees.end(), [](const Degree& d) { return !d.printed; });
     if (open == degrees.end() || row->refused) return;
     *open->value = static_cast<int>(rest);
     cells->Note(fmt::format("{} not printed: as many as fill the GPUs", open->column));
@@ -57,8 +59,9 @@ void CheckRanks(CaseCells* cells, const CaseRow& row) {
   const Strategy& s = row.strategy;
   const int64_t gpus = row.nodes * row.gpus_per_node;
   if (s.ranks() == gpus) return;
-  cells->Refuse(fmt::format("tp {} x pp {} x dp {} x cp {} = {} ranks, but {} nodes x {} GPUs are {}", s.tp, s.pp,
-                            s.data_parallel(), s.cp, s.ranks(), row.nodes, row.gpus_per_node, gpus));
+  cells->Refuse(
+      fmt::format("tp {} x pp {} x dp {} x cp {} = {} ranks, but {} nodes x {} GPUs are {}", s.tp,
+                  s.pp, s.data_parallel(), s.cp, s.ranks(), row.nodes, row.gpus_per_node, gpus));
 }
 
 // Shards inside a node, or in groups of so many ranks.
@@ -70,7 +73,8 @@ void ReadGroup(CaseCells* cells, CaseRow* row) {
   if (text != "node") group = cells->Integer("zero_group", 1, kMostRanks).value_or(1);
   if (group >= s.dp && text == "node") return;
   if (s.dp % group != 0) {
-    cells->Refuse(fmt::format("zero_group '{}': groups of {} do not divide dp {}", text, group, s.dp));
+    cells->Refuse(
+        fmt::format("zero_group '{}': groups of {} do not divide dp {}", text, group, s.dp));
     return;
   }
   s.dp_outer = static_cast<int>(s.dp / group);
@@ -80,7 +84,8 @@ void ReadGroup(CaseCells* cells, CaseRow* row) {
 void ReadZero(CaseCells* cells, CaseRow* row) {
   const std::string text = cells->Text("zero");
   const Meaning<int> named = ZeroOf(text);
-  row->strategy.zero = named.value ? cells->Take(named, 0) : static_cast<int>(cells->Integer("zero", 0, 3).value_or(0));
+  row->strategy.zero = named.value ? cells->Take(named, 0)
+                                   : static_cast<int>(cells->Integer("zero", 0, 3).value_or(0));
 }
 
 // A step's batch and how it is cut; what is not printed is one micro-batch of one sequence.
@@ -95,8 +100,8 @@ void ReadBatch(CaseCells* cells, CaseRow* row) {
   row->work.global_batch = global.value_or(replicas * s.micro_batch);
   if (!global) cells->Note("global_batch not printed: one micro-batch per step");
   if (row->work.global_batch < replicas)
-    cells->Refuse(fmt::format("a global batch of {} sequences leaves some of dp {} idle", row->work.global_batch,
-                              replicas));
+    cells->Refuse(fmt::format("a global batch of {} sequences leaves some of dp {} idle",
+                              row->work.global_batch, replicas));
 }
 
 // Attention that nobody printed is flash in models of the generations that came with it.
@@ -104,10 +109,11 @@ bool ReadFlash(CaseCells* cells, CaseRow* row) {
   const Meaning<bool> flash = FlashOf(cells->Text("flash"));
   if (flash.value || !flash.note.empty()) return cells->Take(flash, false);
   const ModelSpec& model = row->model;
-  const bool later =
-      model.gated || model.kv_heads < model.heads || row->work.seq_len > 2048 || row->framework == "fsdp";
+  const bool later = model.gated || model.kv_heads < model.heads || row->work.seq_len > 2048 ||
+                     row->framework == "fsdp";
   row->flash_assumed = !later;
-  cells->Note(later ? "flash not printed: read as 1" : "flash not printed: read as 0 where that fits in memory");
+  cells->Note(later ? "flash not printed: read as 1"
+                    : "flash not printed: read as 0 where that fits in memory");
   return later;
 }
 
@@ -124,8 +130,8 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   const Meaning<Recompute> recompute = RecomputeOf(cells->Text("recompute"));
   row->recompute_open = !recompute.value && recompute.note.empty();
   if (!row->recompute_open) s.recompute = cells->Take(recompute, Recompute::kNone);
-  const Software software =
-      cells->Take(SoftwareOf(row->framework, {s.tp * s.pp * s.cp > 1, s.zero}), Software{"orrery", "orrery"});
+  const Software software = cells->Take(
+      SoftwareOf(row->framework, {s.tp * s.pp * s.cp > 1, s.zero}), Software{"orrery", "orrery"});
   row->framework = software.preset;
   row->software = software.profile;
   if (row->framework == "ddp" && s.zero >= 2) {

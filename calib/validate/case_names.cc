@@ -36,7 +36,8 @@ template <class T>
 const T* Longest(std::span<const Word<T>> words, const std::string& text) {
   const Word<T>* best = nullptr;
   for (const Word<T>& word : words) {
-    if (text.starts_with(word.first) && (!best || word.first.size() > best->first.size())) best = &word;
+    if (text.starts_with(word.first) && (!best || word.first.size() > best->first.size()))
+      best = &word;
   }
   return best ? &best->second : nullptr;
 }
@@ -62,93 +63,186 @@ constexpr NameRow<CsvFamily> kFamilies[] = {{"gpt", CsvFamily::kGpt},
                                             {"t5", CsvFamily::kT5},
                                             {"vit", CsvFamily::kVit}};
 
-constexpr Word<CsvFamily> kFamilyWords[] = {
-    {"gpt", CsvFamily::kGpt}, {"opt", CsvFamily::kGpt}, {"bloom", CsvFamily::kGpt},
-    {"mpt", CsvFamily::kGpt}, {"falcon", CsvFamily::kGpt}, {"nemotron", CsvFamily::kGpt},
-    {"starcoder", CsvFamily::kGpt}, {"palm", CsvFamily::kGpt}, {"pythia", CsvFamily::kGpt},
-    {"megatron", CsvFamily::kGpt}, {"mtnlg", CsvFamily::kGpt}, {"turingnlg", CsvFamily::kGpt},
-    {"cerebrasgpt", CsvFamily::kGpt}, {"decoder", CsvFamily::kGpt}, {"transformer", CsvFamily::kGpt},
-    {"llama", CsvFamily::kLlama}, {"codellama", CsvFamily::kLlama}, {"mistral", CsvFamily::kLlama},
-    {"qwen", CsvFamily::kLlama}, {"gemma", CsvFamily::kLlama}, {"yi", CsvFamily::kLlama},
-    {"baichuan", CsvFamily::kLlama}, {"internlm", CsvFamily::kLlama}, {"olmo", CsvFamily::kLlama},
-    {"phi", CsvFamily::kLlama}, {"tinyllama", CsvFamily::kLlama}, {"smollm", CsvFamily::kLlama},
-    {"granite", CsvFamily::kLlama}, {"deepseek", CsvFamily::kLlama},
-    {"bert", CsvFamily::kBert}, {"roberta", CsvFamily::kBert}, {"electra", CsvFamily::kBert},
-    {"megatronbert", CsvFamily::kBert}, {"encoderonly", CsvFamily::kBert}, {"mlm", CsvFamily::kBert},
-    {"t5", CsvFamily::kT5}, {"mt5", CsvFamily::kT5}, {"flant5", CsvFamily::kT5},
-    {"ul2", CsvFamily::kT5}, {"encoderdecoder", CsvFamily::kT5},
-    {"vit", CsvFamily::kVit}, {"deit", CsvFamily::kVit}, {"visiontransformer", CsvFamily::kVit}};
+constexpr Word<CsvFamily> kFamilyWords[] = {{"gpt", CsvFamily::kGpt},
+                                            {"opt", CsvFamily::kGpt},
+                                            {"bloom", CsvFamily::kGpt},
+                                            {"mpt", CsvFamily::kGpt},
+                                            {"falcon", CsvFamily::kGpt},
+                                            {"nemotron", CsvFamily::kGpt},
+                                            {"starcoder", CsvFamily::kGpt},
+                                            {"palm", CsvFamily::kGpt},
+                                            {"pythia", CsvFamily::kGpt},
+                                            {"megatron", CsvFamily::kGpt},
+                                            {"mtnlg", CsvFamily::kGpt},
+                                            {"turingnlg", CsvFamily::kGpt},
+                                            {"cerebrasgpt", CsvFamily::kGpt},
+                                            {"decoder", CsvFamily::kGpt},
+                                            {"transformer", CsvFamily::kGpt},
+                                            {"llama", CsvFamily::kLlama},
+                                            {"codellama", CsvFamily::kLlama},
+                                            {"mistral", CsvFamily::kLlama},
+                                            {"qwen", CsvFamily::kLlama},
+                                            {"gemma", CsvFamily::kLlama},
+                                            {"yi", CsvFamily::kLlama},
+                                            {"baichuan", CsvFamily::kLlama},
+                                            {"internlm", CsvFamily::kLlama},
+                                            {"olmo", CsvFamily::kLlama},
+                                            {"phi", CsvFamily::kLlama},
+                                            {"tinyllama", CsvFamily::kLlama},
+                                            {"smollm", CsvFamily::kLlama},
+                                            {"granite", CsvFamily::kLlama},
+                                            {"deepseek", CsvFamily::kLlama},
+                                            {"bert", CsvFamily::kBert},
+                                            {"roberta", CsvFamily::kBert},
+                                            {"electra", CsvFamily::kBert},
+                                            {"megatronbert", CsvFamily::kBert},
+                                            {"encoderonly", CsvFamily::kBert},
+                                            {"mlm", CsvFamily::kBert},
+                                            {"t5", CsvFamily::kT5},
+                                            {"mt5", CsvFamily::kT5},
+                                            {"flant5", CsvFamily::kT5},
+                                            {"ul2", CsvFamily::kT5},
+                                            {"encoderdecoder", CsvFamily::kT5},
+                                            {"vit", CsvFamily::kVit},
+                                            {"deit", CsvFamily::kVit},
+                                            {"visiontransformer", CsvFamily::kVit}};
 
 // Sparse models by their names; none of them is what its columns alone would say.
-constexpr std::string_view kSparse[] = {"moe", "mixtral", "deepseekv2", "deepseekv3", "deepseekr1", "grok",
-                                        "dbrx", "switch", "arctic", "gptoss", "llama4", "glam", "qwen3235ba22b"};
+constexpr std::string_view kSparse[] = {
+    "moe",    "mixtral", "deepseekv2", "deepseekv3", "deepseekr1", "grok",         "dbrx",
+    "switch", "arctic",  "gptoss",     "llama4",     "glam",       "qwen3235ba22b"};
 
 constexpr Word<Precision> kPrecisionWords[] = {
-    {"bf16", Precision::kBf16}, {"bfloat16", Precision::kBf16}, {"ampbf16", Precision::kBf16},
-    {"ampbfloat16", Precision::kBf16}, {"mixedbf16", Precision::kBf16},
-    {"fp16", Precision::kFp16}, {"float16", Precision::kFp16}, {"half", Precision::kFp16},
-    {"amp", Precision::kFp16}, {"16mixed", Precision::kFp16}, {"mixed", Precision::kFp16}, {"16", Precision::kFp16},
-    {"fp32", Precision::kFp32}, {"float32", Precision::kFp32}, {"single", Precision::kFp32}, {"32", Precision::kFp32},
-    {"tf32", Precision::kTf32}, {"tensorfloat", Precision::kTf32}};
+    {"bf16", Precision::kBf16},      {"bfloat16", Precision::kBf16},
+    {"ampbf16", Precision::kBf16},   {"ampbfloat16", Precision::kBf16},
+    {"mixedbf16", Precision::kBf16}, {"fp16", Precision::kFp16},
+    {"float16", Precision::kFp16},   {"half", Precision::kFp16},
+    {"amp", Precision::kFp16},       {"16mixed", Precision::kFp16},
+    {"mixed", Precision::kFp16},     {"16", Precision::kFp16},
+    {"fp32", Precision::kFp32},      {"float32", Precision::kFp32},
+    {"single", Precision::kFp32},    {"32", Precision::kFp32},
+    {"tf32", Precision::kTf32},      {"tensorfloat", Precision::kTf32}};
 
 // Read by what they keep per parameter; the arithmetic of a step is a few passes over memory with any of them.
-constexpr Word<Optimizer> kOptimizerWords[] = {
-    {"fusedadamw", Optimizer::kAdamW}, {"decoupledadamw", Optimizer::kAdamW}, {"adamw", Optimizer::kAdamW},
-    {"adam", Optimizer::kAdam}, {"fusedadam", Optimizer::kAdam}, {"apexadam", Optimizer::kAdam},
-    {"distributedfusedadam", Optimizer::kAdam}, {"distributedadam", Optimizer::kAdam}, {"sophia", Optimizer::kAdam},
-    {"nvlamb", Optimizer::kLamb}, {"fusedlamb", Optimizer::kLamb}, {"lamb", Optimizer::kLamb},
-    {"sgd", Optimizer::kSgd}, {"momentum", Optimizer::kSgd}, {"nesterov", Optimizer::kSgd}, {"lars", Optimizer::kSgd},
-    {"lion", Optimizer::kSgd}, {"adafactor", Optimizer::kSgd}, {"rmsprop", Optimizer::kSgd},
-    {"muon", Optimizer::kSgd}, {"shampoo", Optimizer::kSgd}};
+constexpr Word<Optimizer> kOptimizerWords[] = {{"fusedadamw", Optimizer::kAdamW},
+                                               {"decoupledadamw", Optimizer::kAdamW},
+                                               {"adamw", Optimizer::kAdamW},
+                                               {"adam", Optimizer::kAdam},
+                                               {"fusedadam", Optimizer::kAdam},
+                                               {"apexadam", Optimizer::kAdam},
+                                               {"distributedfusedadam", Optimizer::kAdam},
+                                               {"distributedadam", Optimizer::kAdam},
+                                               {"sophia", Optimizer::kAdam},
+                                               {"nvlamb", Optimizer::kLamb},
+                                               {"fusedlamb", Optimizer::kLamb},
+                                               {"lamb", Optimizer::kLamb},
+                                               {"sgd", Optimizer::kSgd},
+                                               {"momentum", Optimizer::kSgd},
+                                               {"nesterov", Optimizer::kSgd},
+                                               {"lars", Optimizer::kSgd},
+                                               {"lion", Optimizer::kSgd},
+                                               {"adafactor", Optimizer::kSgd},
+                                               {"rmsprop", Optimizer::kSgd},
+                                               {"muon", Optimizer::kSgd},
+                                               {"shampoo", Optimizer::kSgd}};
 
-constexpr Word<Recompute> kRecomputeWords[] = {
-    {"full", Recompute::kFull}, {"yes", Recompute::kFull}, {"true", Recompute::kFull}, {"1", Recompute::kFull},
-    {"on", Recompute::kFull}, {"block", Recompute::kFull}, {"uniform", Recompute::kFull},
-    {"checkpoint", Recompute::kFull}, {"activationcheckpoint", Recompute::kFull}, {"all", Recompute::kFull},
-    {"no", Recompute::kNone}, {"false", Recompute::kNone}, {"0", Recompute::kNone}, {"off", Recompute::kNone},
-    {"sel", Recompute::kSelective}, {"core", Recompute::kSelective}, {"att", Recompute::kSelective}};
+constexpr Word<Recompute> kRecomputeWords[] = {{"full", Recompute::kFull},
+                                               {"yes", Recompute::kFull},
+                                               {"true", Recompute::kFull},
+                                               {"1", Recompute::kFull},
+                                               {"on", Recompute::kFull},
+                                               {"block", Recompute::kFull},
+                                               {"uniform", Recompute::kFull},
+                                               {"checkpoint", Recompute::kFull},
+                                               {"activationcheckpoint", Recompute::kFull},
+                                               {"all", Recompute::kFull},
+                                               {"no", Recompute::kNone},
+                                               {"false", Recompute::kNone},
+                                               {"0", Recompute::kNone},
+                                               {"off", Recompute::kNone},
+                                               {"sel", Recompute::kSelective},
+                                               {"core", Recompute::kSelective},
+                                               {"att", Recompute::kSelective}};
 
 constexpr NameRow<Window> kWindows[] = {
     {"step", Window::kStep}, {"microstep", Window::kMicrostep}, {"sustained", Window::kSustained}};
 constexpr Word<Window> kWindowWords[] = {
-    {"step", Window::kStep}, {"iter", Window::kStep}, {"optimizerstep", Window::kStep}, {"train", Window::kStep},
-    {"micro", Window::kMicrostep}, {"forwardbackward", Window::kMicrostep}, {"fwdbwd", Window::kMicrostep}};
+    {"step", Window::kStep},          {"iter", Window::kStep},
+    {"optimizerstep", Window::kStep}, {"train", Window::kStep},
+    {"micro", Window::kMicrostep},    {"forwardbackward", Window::kMicrostep},
+    {"fwdbwd", Window::kMicrostep}};
 
 constexpr Word<int> kZeroWords[] = {
-    {"none", 0}, {"no", 0}, {"ddp", 0}, {"noshard", 0}, {"zero0", 0}, {"zero1", 1}, {"zero2", 2}, {"zero3", 3},
-    {"stage1", 1}, {"stage2", 2}, {"stage3", 3}, {"distributed", 1}, {"distopt", 1}, {"fullshard", 3},
-    {"fsdp", 3}, {"shardgradop", 2}, {"hybridshard", 3}, {"hsdp", 3}};
+    {"none", 0},        {"no", 0},          {"ddp", 0},     {"noshard", 0},   {"zero0", 0},
+    {"zero1", 1},       {"zero2", 2},       {"zero3", 3},   {"stage1", 1},    {"stage2", 2},
+    {"stage3", 3},      {"distributed", 1}, {"distopt", 1}, {"fullshard", 3}, {"fsdp", 3},
+    {"shardgradop", 2}, {"hybridshard", 3}, {"hsdp", 3}};
 
-constexpr Word<bool> kYesWords[] = {{"1", true},  {"yes", true}, {"true", true},   {"on", true},  {"y", true},
-                                    {"0", false}, {"no", false}, {"false", false}, {"off", false}};
+constexpr Word<bool> kYesWords[] = {{"1", true},   {"yes", true},    {"true", true},
+                                    {"on", true},  {"y", true},      {"0", false},
+                                    {"no", false}, {"false", false}, {"off", false}};
 constexpr Word<bool> kFlashWords[] = {
-    {"flash", true}, {"fa", true}, {"2", true}, {"3", true}, {"te", true}, {"cudnn", true}, {"xformers", true},
-    {"triton", true}, {"memoryefficient", true}, {"sdpa", true}, {"fused", true},
-    {"math", false}, {"eager", false}, {"torch", false}, {"unfused", false}};
+    {"flash", true},    {"fa", true},     {"2", true},
+    {"3", true},        {"te", true},     {"cudnn", true},
+    {"xformers", true}, {"triton", true}, {"memoryefficient", true},
+    {"sdpa", true},     {"fused", true},  {"math", false},
+    {"eager", false},   {"torch", false}, {"unfused", false}};
 
 // Empty: told by the layout.
-constexpr Word<const char*> kSoftwareWords[] = {
-    {"megatron", "megatron"}, {"mcore", "megatron"}, {"nemo", "megatron"}, {"nanotron", "megatron"},
-    {"picotron", "megatron"}, {"colossalai", "megatron"}, {"alpa", "megatron"}, {"gptneox", "megatron"},
-    {"mbridge", "megatron"}, {"bigscience", "megatron"}, {"paimegatron", "megatron"},
-    {"fsdp", "fsdp"}, {"torchfsdp", "fsdp"}, {"pytorchfsdp", "fsdp"}, {"torchtitan", "fsdp"}, {"titan", "fsdp"},
-    {"llmfoundry", "fsdp"}, {"composer", "fsdp"}, {"mosaic", "fsdp"}, {"fairscale", "fsdp"}, {"metaseq", "fsdp"},
-    {"fms", "fsdp"}, {"foundationmodelstack", "fsdp"}, {"litgpt", "fsdp"}, {"torchtune", "fsdp"},
-    {"maxtext", "fsdp"}, {"paxml", "fsdp"}, {"t5x", "fsdp"}, {"jax", "fsdp"},
-    {"deepspeed", "deepspeed"}, {"zero", "deepspeed"},
-    {"ddp", "ddp"}, {"torchddp", "ddp"}, {"pytorchddp", "ddp"}, {"apex", "ddp"}, {"fairseq", "ddp"},
-    {"nanogpt", "ddp"}, {"llmc", "ddp"}, {"horovod", "tensorflow"}, {"tensorflow", "tensorflow"}};
+constexpr Word<const char*> kSoftwareWords[] = {{"megatron", "megatron"},
+                                                {"mcore", "megatron"},
+                                                {"nemo", "megatron"},
+                                                {"nanotron", "megatron"},
+                                                {"picotron", "megatron"},
+                                                {"colossalai", "megatron"},
+                                                {"alpa", "megatron"},
+                                                {"gptneox", "megatron"},
+                                                {"mbridge", "megatron"},
+                                                {"bigscience", "megatron"},
+                                                {"paimegatron", "megatron"},
+                                                {"fsdp", "fsdp"},
+                                                {"torchfsdp", "fsdp"},
+                                                {"pytorchfsdp", "fsdp"},
+                                                {"torchtitan", "fsdp"},
+                                                {"titan", "fsdp"},
+                                                {"llmfoundry", "fsdp"},
+                                                {"composer", "fsdp"},
+                                                {"mosaic", "fsdp"},
+                                                {"fairscale", "fsdp"},
+                                                {"metaseq", "fsdp"},
+                                                {"fms", "fsdp"},
+                                                {"foundationmodelstack", "fsdp"},
+                                                {"litgpt", "fsdp"},
+                                                {"torchtune", "fsdp"},
+                                                {"maxtext", "fsdp"},
+                                                {"paxml", "fsdp"},
+                                                {"t5x", "fsdp"},
+                                                {"jax", "fsdp"},
+                                                {"deepspeed", "deepspeed"},
+                                                {"zero", "deepspeed"},
+                                                {"ddp", "ddp"},
+                                                {"torchddp", "ddp"},
+                                                {"pytorchddp", "ddp"},
+                                                {"apex", "ddp"},
+                                                {"fairseq", "ddp"},
+                                                {"nanogpt", "ddp"},
+                                                {"llmc", "ddp"},
+                                                {"horovod", "tensorflow"},
+                                                {"tensorflow", "tensorflow"}};
 
 constexpr std::pair<std::string_view, const char*> kInstances[] = {
-    {"p316xlarge", "aws-p3-16xl"}, {"p3dn", "aws-p3dn"}, {"p4d", "aws-p4d"}, {"p4de", "aws-p4de"},
-    {"p548xlarge", "aws-p5"}, {"p5en", "aws-p5en"}, {"g548xlarge", "aws-g5-48xl"}, {"dl1", "aws-dl1"}};
+    {"p316xlarge", "aws-p3-16xl"}, {"p3dn", "aws-p3dn"},     {"p4d", "aws-p4d"},
+    {"p4de", "aws-p4de"},          {"p548xlarge", "aws-p5"}, {"p5en", "aws-p5en"},
+    {"g548xlarge", "aws-g5-48xl"}, {"dl1", "aws-dl1"}};
 
 std::string ByLayout(const LayoutHint& hint) {
   if (hint.model_parallel) return "megatron";
   return hint.zero >= 2 ? "fsdp" : hint.zero == 1 ? "deepspeed" : "ddp";
 }
 
-Software Of(const std::string& profile) { return {profile == "tensorflow" ? "ddp" : profile, profile}; }
+Software Of(const std::string& profile) {
+  return {profile == "tensorflow" ? "ddp" : profile, profile};
+}
 
 }  // namespace
 
@@ -167,7 +261,8 @@ std::string KnownText(const std::string& cell) {
 Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated) {
   if (text.empty()) {
     return {gated ? CsvFamily::kLlama : CsvFamily::kGpt,
-            fmt::format("family not printed: read as {}", gated ? "llama, for its gated layers" : "gpt")};
+            fmt::format("family not printed: read as {}",
+                        gated ? "llama, for its gated layers" : "gpt")};
   }
   const std::string folded = Folded(text);
   for (const std::string_view sparse : kSparse) {
@@ -189,7 +284,8 @@ Meaning<Software> SoftwareOf(const std::string& text, const LayoutHint& hint) {
     name = near.empty() ? ByLayout(hint) : near.front();
     why = near.empty() ? ", which such layouts are run with" : ", the nearest name";
   }
-  if (text.empty()) return {Of(name), fmt::format("framework not printed: read as {}{}", name, why)};
+  if (text.empty())
+    return {Of(name), fmt::format("framework not printed: read as {}{}", name, why)};
   return {Of(name), fmt::format("framework '{}' read as {}{}", text, name, why)};
 }
 
@@ -197,7 +293,8 @@ Meaning<Precision> PrecisionOf(const std::string& text) {
   if (text.empty()) return {Precision::kBf16, "precision not printed: read as bf16"};
   const std::string folded = Folded(text);
   if (folded.find("fp8") != std::string::npos || folded.find("fp4") != std::string::npos)
-    return {std::nullopt, fmt::format("precision '{}': 8-bit and 4-bit arithmetic is not modelled", text)};
+    return {std::nullopt,
+            fmt::format("precision '{}': 8-bit and 4-bit arithmetic is not modelled", text)};
   return Read<Precision>("precision", text, kPrecisionNames, kPrecisionWords);
 }
 

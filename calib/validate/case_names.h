@@ -16,7 +16,7 @@ namespace orrery {
 template <class T>
 struct Meaning {
   std::optional<T> value;
-  std::string note;     // how it was read, when that is not obvious; with no value: why not
+  std::string note;  // how it was read, when that is not obvious; with no value: why not
 };
 
 enum class CsvFamily { kGpt, kLlama, kBert, kT5, kVit };

@@ -50,7 +50,8 @@ void ApplyFamily(CsvFamily family, ModelSpec* model) {
       model->post_norm = model->embedding_norm = !IsBeyondBertLarge(*model);
       model->token_types = 2;
       return;
-    case CsvFamily::kVit:  // an encoder with one output per image; its patches cost less than one layer's projection
+    case CsvFamily::
+        kVit:  // an encoder with one output per image; its patches cost less than one layer's projection
       model->family = Family::kEncoder;
       model->tied_embeddings = false;
       return;
@@ -69,11 +70,16 @@ void ApplyFamily(CsvFamily family, ModelSpec* model) {
 // Of the published model of the family that most rows are of: GPT-2, Llama 2, BERT, T5, ImageNet's classes.
 int64_t UsualVocab(CsvFamily family) {
   switch (family) {
-    case CsvFamily::kGpt: return 50257;
-    case CsvFamily::kLlama: return 32000;
-    case CsvFamily::kBert: return 30522;
-    case CsvFamily::kT5: return 32128;
-    case CsvFamily::kVit: return 1000;
+    case CsvFamily::kGpt:
+      return 50257;
+    case CsvFamily::kLlama:
+      return 32000;
+    case CsvFamily::kBert:
+      return 30522;
+    case CsvFamily::kT5:
+      return 32128;
+    case CsvFamily::kVit:
+      return 1000;
   }
   return 50257;
 }
@@ -87,11 +93,13 @@ void ReadHeads(CaseCells* cells, ModelSpec* model) {
   model->heads = cells->Needed("heads", kMostWidth);
   model->kv_heads = cells->Integer("kv_heads", 1, kMostWidth).value_or(model->heads);
   if (model->heads % model->kv_heads != 0)
-    cells->Refuse(fmt::format("{} key-value heads do not divide {} heads", model->kv_heads, model->heads));
+    cells->Refuse(
+        fmt::format("{} key-value heads do not divide {} heads", model->kv_heads, model->heads));
   const auto head_dim = cells->Integer("head_dim", 1, kMostWidth);
   if (!head_dim && model->hidden % model->heads != 0)
-    cells->Refuse(fmt::format("{} heads do not divide hidden {}: name the width of a head in a column head_dim",
-                              model->heads, model->hidden));
+    cells->Refuse(fmt::format(
+        "{} heads do not divide hidden {}: name the width of a head in a column head_dim",
+        model->heads, model->hidden));
   model->head_dim = head_dim.value_or(std::max<int64_t>(1, model->hidden / model->heads));
 }
 
@@ -99,11 +107,13 @@ void ReadModel(CaseCells* cells, CaseRow* row) {
   ModelSpec& model = row->model;
   model.name = row->name;
   model.gated = cells->Flag("gated");
-  const CsvFamily family = cells->Take(FamilyOf(cells->Text("family"), model.gated), CsvFamily::kGpt);
+  const CsvFamily family =
+      cells->Take(FamilyOf(cells->Text("family"), model.gated), CsvFamily::kGpt);
   model.layers = cells->Needed("layers", 100000);
   model.hidden = cells->Needed("hidden", kMostWidth);
   const auto ffn = cells->Integer("ffn", 1, kMostWidth);
-  if (!ffn) cells->Note(fmt::format("ffn not printed: read as {} hidden", model.gated ? "8/3" : "4"));
+  if (!ffn)
+    cells->Note(fmt::format("ffn not printed: read as {} hidden", model.gated ? "8/3" : "4"));
   model.ffn = ffn.value_or(UsualFfn(model));
   ReadHeads(cells, &model);
   const auto vocab = cells->Integer("vocab", 1, kMostWidth);
@@ -141,7 +151,9 @@ void ReadGradients(CaseRow* row) {
 // One column names data parallelism of PyTorch and of TensorFlow, or Megatron's own loop and NeMo's; where the row
 // comes from tells them apart.
 void TellSoftware(CaseCells* cells, CaseRow* row) {
-  const auto from = [&](const char* name) { return cells->Text("source").find(name) != std::string::npos; };
+  const auto from = [&](const char* name) {
+    return cells->Text("source").find(name) != std::string::npos;
+  };
   if (row->software == "ddp" && from("TensorFlow")) {
     row->software = "tensorflow";
     cells->Note("ddp of a TensorFlow program read as Horovod");
@@ -171,13 +183,15 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   if (row.name.empty()) row.name = fmt::format("line-{}", where.line);
   row.source = row.name.substr(0, row.name.find('-'));
   row.topology = cells.Text("topology");
-  if (row.topology.empty()) cells.Refuse("'topology' is empty: `plan list topologies` shows what it can be");
+  if (row.topology.empty())
+    cells.Refuse("'topology' is empty: `plan list topologies` shows what it can be");
   row.gpu = cells.Text("gpu");
   row.framework = cells.Text("framework");
   row.work.precision = cells.Take(PrecisionOf(cells.Text("precision")), Precision::kBf16);
   row.work.optimizer = cells.Take(OptimizerOf(cells.Text("optimizer")), Optimizer::kAdam);
   ReadModel(&cells, &row);
-  if (cells.Integer("ep", 1, kMostRanks).value_or(1) > 1) cells.Refuse("expert parallelism (ep > 1) is not modelled");
+  if (cells.Integer("ep", 1, kMostRanks).value_or(1) > 1)
+    cells.Refuse("expert parallelism (ep > 1) is not modelled");
   ReadLayout(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);
@@ -199,16 +213,43 @@ std::span<const std::pair<const char*, MemoryKind>> MemoryPrinters() {
 }
 
 const std::vector<std::string>& CaseColumns() {
-  static const std::vector<std::string> kColumns = {"topology", "layers", "hidden", "heads", "seq_len",
-                                                    "measured_step_s"};
+  static const std::vector<std::string> kColumns = {"topology", "layers",  "hidden",
+                                                    "heads",    "seq_len", "measured_step_s"};
   return kColumns;
 }
 
 const std::vector<std::string>& OptionalCaseColumns() {
-  static const std::vector<std::string> kColumns = {
-      "case", "nodes", "gpus_per_node", "framework", "family", "ffn", "gated", "kv_heads", "vocab", "tp", "pp", "vpp",
-      "dp", "cp", "zero", "zero_group", "micro_batch", "global_batch", "precision", "recompute", "flash", "optimizer",
-      "seq_parallel", "window", "measured_mem_gib", "assumed", "memory_by", "source", "head_dim", "gpu", "ep"};
+  static const std::vector<std::string> kColumns = {"case",
+                                                    "nodes",
+                                                    "gpus_per_node",
+                                                    "framework",
+                                                    "family",
+                                                    "ffn",
+                                                    "gated",
+                                                    "kv_heads",
+                                                    "vocab",
+                                                    "tp",
+                                                    "pp",
+                                                    "vpp",
+                                                    "dp",
+                                                    "cp",
+                                                    "zero",
+                                                    "zero_group",
+                                                    "micro_batch",
+                                                    "global_batch",
+                                                    "precision",
+                                                    "recompute",
+                                                    "flash",
+                                                    "optimizer",
+                                                    "seq_parallel",
+                                                    "window",
+                                                    "measured_mem_gib",
+                                                    "assumed",
+                                                    "memory_by",
+                                                    "source",
+                                                    "head_dim",
+                                                    "gpu",
+                                                    "ep"};
   return kColumns;
 }
 

@@ -25,7 +25,7 @@ struct CaseRow {
   std::string source;  // the name's first word: "mosaic"
   std::string place;   // "runs.csv:12"
   std::string topology;
-  std::string gpu;     // "": the topology's
+  std::string gpu;  // "": the topology's
   std::string framework;
   std::string software;  // whose profile it takes: the framework, or what the source says of it
   int64_t nodes = 0;
@@ -37,9 +37,10 @@ struct CaseRow {
   double measured_step_s = 0;
   std::optional<double> measured_mem_gib;
   MemoryKind memory_kind = MemoryKind::kNotSaid;
-  bool flash_assumed = false;   // the source does not say how attention is computed: materialised, if it fits
-  bool fp32_printed = false;    // read as bf16 with fp32 gradients
-  bool recompute_open = false;  // the cell is empty: as little as fits
+  bool flash_assumed =
+      false;  // the source does not say how attention is computed: materialised, if it fits
+  bool fp32_printed = false;           // read as bf16 with fp32 gradients
+  bool recompute_open = false;         // the cell is empty: as little as fits
   std::vector<std::string> notes;      // how the row was read where it does not say
   std::optional<std::string> refused;  // the row cannot be run, and why
 };

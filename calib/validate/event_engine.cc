@@ -39,19 +39,21 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
   if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
   const ir::Plan& plan = std::get<ir::Plan>(lowered);
   for (const ir::Program& program : plan.programs) {
-    if (ir::ScheduledOps(program) > kMostOps) return Refusal{"too many ops to simulate", "use --engine closed"};
+    if (ir::ScheduledOps(program) > kMostOps)
+      return Refusal{"too many ops to simulate", "use --engine closed"};
   }
   try {
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
-    const sim::StepResult step =
-        sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting, Options(plan, row, setting));
+    const sim::StepResult step = sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting,
+                                                   Options(plan, row, setting));
     StepTime time = closed;
     time.total = WholeStep(step.seconds, closed);
     time.low = closed.low / closed.total * time.total;
     time.high = closed.high / closed.total * time.total;
     return time;
   } catch (const InputError& error) {
-    return Refusal{error.diagnostics().empty() ? error.what() : error.diagnostics().front().message, ""};
+    return Refusal{error.diagnostics().empty() ? error.what() : error.diagnostics().front().message,
+                   ""};
   }
 }
 

@@ -26,14 +26,14 @@ int64_t InFlight(const CaseRow& row) {
 std::string PlanKey(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Strategy& s = row.strategy;
-  return fmt::format("{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {} {} {} {}",
-                     static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads,
-                     m.kv_heads, m.vocab, static_cast<int>(m.norm), row.work.seq_len,
-                     static_cast<int>(row.work.precision), static_cast<int>(row.work.optimizer),
-                     s.tp, s.pp, s.vpp, s.dp, s.dp_outer,
-                     s.micro_batch, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
-                     s.flash_attention, InFlight(row) * 4 + s.fp32_grads * 2 + s.reduce_in_backward,
-                     row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types, s.cp);
+  return fmt::format(
+      "{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {} {} {} {}",
+      static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
+      static_cast<int>(m.norm), row.work.seq_len, static_cast<int>(row.work.precision),
+      static_cast<int>(row.work.optimizer), s.tp, s.pp, s.vpp, s.dp, s.dp_outer, s.micro_batch,
+      s.zero, s.sequence_parallel, static_cast<int>(s.recompute), s.flash_attention,
+      InFlight(row) * 4 + s.fp32_grads * 2 + s.reduce_in_backward, row.gpus_per_node,
+      m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types, s.cp);
 }
 
 // A schedule repeats itself after a few rounds: further micro-batches take no further memory.
@@ -71,13 +71,15 @@ std::optional<RunDemand> DemandOf(const CaseRow& row) {
 
 }  // namespace
 
-PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack) {
+PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
+                         const StackProfile& stack) {
   const MemoryLimits limits = LimitsOf(gpu, stack);
   Bytes fullest, on_first_node;
   for (std::size_t stage = 0; stage < demand.stages.size(); ++stage) {
     const Bytes peak = PeakOf(demand.stages[stage], limits.allocation).allocated();
     fullest = std::max(fullest, peak);
-    if (stage < static_cast<std::size_t>(demand.first_node_stages)) on_first_node = std::max(on_first_node, peak);
+    if (stage < static_cast<std::size_t>(demand.first_node_stages))
+      on_first_node = std::max(on_first_node, peak);
   }
   return {fullest.value / kGib, limits.Total(on_first_node, demand.communicators).value / kGib};
 }

@@ -15,13 +15,14 @@ namespace orrery {
 
 struct PredictedMemory {
   double allocator_gib = 0;  // of the fullest rank
-  double device_gib = 0;     // of the fullest rank on the job's first node, where nvidia-smi is read
+  double device_gib = 0;  // of the fullest rank on the job's first node, where nvidia-smi is read
 };
 
 // What one run demands of its GPUs, whatever the constants.
 struct RunDemand {
   std::vector<StageDemand> stages;
-  int first_node_stages = 1;  // stages with ranks on the first node: ranks count data before pipeline
+  int first_node_stages =
+      1;  // stages with ranks on the first node: ranks count data before pipeline
   int communicators = 0;
 };
 PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack);
@@ -30,7 +31,8 @@ class MemoryPredictor {
  public:
   // Null when the strategy cannot be lowered; the pointer stays valid.
   const RunDemand* Demand(const CaseRow& row);
-  std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu, const StackProfile& stack);
+  std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu,
+                                         const StackProfile& stack);
 
  private:
   std::map<std::string, std::optional<RunDemand>> demands_;  // by everything that shapes a plan

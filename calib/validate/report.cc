@@ -108,7 +108,8 @@ std::string RefusedSection(const std::vector<CasePrediction>& cases) {
     out += fmt::format("{:>6}  {}\n", rows.size(), reason);
     for (std::size_t i = 0; i < std::min(rows.size(), kMostNamed); ++i)
       out += fmt::format("        {} {}\n", rows[i]->place, rows[i]->name);
-    if (rows.size() > kMostNamed) out += fmt::format("        ... and {} more\n", rows.size() - kMostNamed);
+    if (rows.size() > kMostNamed)
+      out += fmt::format("        ... and {} more\n", rows.size() - kMostNamed);
   }
   return out + "\n";
 }

@@ -24,10 +24,11 @@ Workload WithSequences(const CaseRow& row, int64_t sequences) {
 
 StepTime Between(const StepTime& low, const StepTime& high, double share) {
   StepTime t = low;
-  for (double StepTime::*part : {&StepTime::compute, &StepTime::host, &StepTime::tensor_exposed,
-                                 &StepTime::gather_exposed, &StepTime::data_exposed, &StepTime::pipeline_exposed,
-                                 &StepTime::bubble, &StepTime::optimizer, &StepTime::fixed, &StepTime::total,
-                                 &StepTime::overlapped, &StepTime::low, &StepTime::high})
+  for (double StepTime::*part :
+       {&StepTime::compute, &StepTime::host, &StepTime::tensor_exposed, &StepTime::gather_exposed,
+        &StepTime::data_exposed, &StepTime::pipeline_exposed, &StepTime::bubble,
+        &StepTime::optimizer, &StepTime::fixed, &StepTime::total, &StepTime::overlapped,
+        &StepTime::low, &StepTime::high})
     t.*part += share * (high.*part - low.*part);
   return t;
 }
@@ -42,7 +43,8 @@ WholeSteps RoundUp(const CaseRow& row) {
     if (whole.strategy.vpp == 1) return whole;
   }
   const int64_t sequences = Sequences(row);
-  if (sequences < row.strategy.micro_batch) whole.strategy.micro_batch = static_cast<int>(sequences);
+  if (sequences < row.strategy.micro_batch)
+    whole.strategy.micro_batch = static_cast<int>(sequences);
   const int64_t unit = whole.strategy.micro_batch * Round(whole.strategy);
   const int64_t up = (sequences + unit - 1) / unit * unit;
   whole.work = WithSequences(row, up);
@@ -59,12 +61,14 @@ std::variant<StepTime, Refusal> PredictSteps(CaseRow* row, const PredictBatch& p
   if (whole.same || std::holds_alternative<Refusal>(above)) return above;
   if (row->work.global_batch % s.data_parallel() != 0)
     row->notes.emplace_back("the batch does not divide by dp: the fullest rank counts");
-  const int64_t sequences = Sequences(*row), unit = s.micro_batch * Round(s), rest = sequences % unit;
+  const int64_t sequences = Sequences(*row), unit = s.micro_batch * Round(s),
+                rest = sequences % unit;
   if (rest == 0 || sequences < unit) return above;
   const auto below = predict(WithSequences(*row, sequences - rest), s, row->window);
   if (std::holds_alternative<Refusal>(below)) return below;
-  row->notes.emplace_back(Round(s) > 1 ? "micro-batches that do not divide by pp: between the steps that do"
-                                       : "the last micro-batch of a step is smaller than the others");
+  row->notes.emplace_back(Round(s) > 1
+                              ? "micro-batches that do not divide by pp: between the steps that do"
+                              : "the last micro-batch of a step is smaller than the others");
   const StepTime &low = std::get<StepTime>(below), &high = std::get<StepTime>(above);
   double share = static_cast<double>(rest) / static_cast<double>(unit);
   if (s.pp == 1 && high.total > low.total) {

@@ -13,7 +13,8 @@
 
 namespace orrery {
 
-using PredictBatch = std::function<std::variant<StepTime, Refusal>(const Workload&, const Strategy&, Window)>;
+using PredictBatch =
+    std::function<std::variant<StepTime, Refusal>(const Workload&, const Strategy&, Window)>;
 
 // The row, or the next larger one that is a whole number of micro-batches and rounds.
 struct WholeSteps {

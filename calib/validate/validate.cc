@@ -109,11 +109,12 @@ class CasePredictor {
       Predict(prediction);
       return;
     }
-    const auto result = PredictSteps(&row, [&](const Workload& work, const Strategy& strategy, Window window) {
-      auto& step = steps_[{KeyOf(row), work.global_batch}];
-      if (!step) step = std::make_unique<StepPredictor>(row.model, work, setting->cost);
-      return step->Predict(strategy, window);
-    });
+    const auto result =
+        PredictSteps(&row, [&](const Workload& work, const Strategy& strategy, Window window) {
+          auto& step = steps_[{KeyOf(row), work.global_batch}];
+          if (!step) step = std::make_unique<StepPredictor>(row.model, work, setting->cost);
+          return step->Predict(strategy, window);
+        });
     if (const auto* refusal = std::get_if<Refusal>(&result)) {
       row.refused = refusal->reason;
       return;
@@ -142,8 +143,8 @@ class CasePredictor {
     const double total = whole.same ? prediction->time->total : predict(setting.cost);
     const double scale = prediction->time->total / total;
     Confidence confidence =
-        ConfidenceOf(trust_, setting.cost, SituationOf(row.model, whole.work, whole.strategy, row.nodes),
-                     total, predict);
+        ConfidenceOf(trust_, setting.cost,
+                     SituationOf(row.model, whole.work, whole.strategy, row.nodes), total, predict);
     prediction->time->low = confidence.low * scale;
     prediction->time->high = confidence.high * scale;
     prediction->outside = std::move(confidence.outside);
@@ -151,8 +152,7 @@ class CasePredictor {
 
   void Simulate(CasePrediction* prediction, const Setting& setting) {
     CaseRow& row = prediction->row;
-    const auto simulated =
-        SimulateCase(row, setting.topology, setting.cost, *prediction->time);
+    const auto simulated = SimulateCase(row, setting.topology, setting.cost, *prediction->time);
     if (const auto* refusal = std::get_if<Refusal>(&simulated)) {
       row.refused = refusal->reason;
       prediction->time.reset();
@@ -188,13 +188,15 @@ class CasePredictor {
     const bool half = printed == Precision::kBf16;
     const Precision next = row->fp32_printed || !half ? Precision::kFp32 : Precision::kFp16;
     if (gpu.Peak(next).value <= 0) {
-      row->refused = fmt::format("{} has no arithmetic in {}", gpu.header.id, NameIn(kPrecisionNames, printed));
+      row->refused = fmt::format("{} has no arithmetic in {}", gpu.header.id,
+                                 NameIn(kPrecisionNames, printed));
       return false;
     }
     row->work.precision = next;
     row->strategy.fp32_grads = false;
     row->notes.push_back(fmt::format("{} has no arithmetic in {}: read as {}", gpu.header.id,
-                                     NameIn(kPrecisionNames, printed), NameIn(kPrecisionNames, next)));
+                                     NameIn(kPrecisionNames, printed),
+                                     NameIn(kPrecisionNames, next)));
     return true;
   }
 
@@ -203,8 +205,8 @@ class CasePredictor {
       row.notes.push_back(fmt::format("topology '{}' read as {}", row.topology, *alias));
       row.topology = *alias;
     }
-    const auto key = std::make_tuple(row.topology, row.gpu, row.software, row.nodes, row.gpus_per_node,
-                                     row.strategy.flash_attention);
+    const auto key = std::make_tuple(row.topology, row.gpu, row.software, row.nodes,
+                                     row.gpus_per_node, row.strategy.flash_attention);
     auto found = settings_.find(key);
     if (found == settings_.end()) {
       found = settings_.emplace(key, MakeSetting(row)).first;
@@ -212,7 +214,8 @@ class CasePredictor {
     if (!found->second.first) {
       *reason = found->second.second;
     } else if (row.nodes > found->second.first->described_nodes) {
-      const std::string note = fmt::format("more nodes than {} describes: a larger one of its kind", row.topology);
+      const std::string note =
+          fmt::format("more nodes than {} describes: a larger one of its kind", row.topology);
       if (std::ranges::count(row.notes, note) == 0) row.notes.push_back(note);
     }
     return found->second.first.get();
@@ -241,15 +244,14 @@ class CasePredictor {
     }
     const ClusterSummary& cluster = setting->cluster;
     if (cluster.gpu == kUnknownGpu)
-      return {nullptr, fmt::format("topology {} does not name its GPU: name it in a column gpu", row.topology)};
+      return {nullptr, fmt::format("topology {} does not name its GPU: name it in a column gpu",
+                                   row.topology)};
     setting->cost.cluster = &setting->cluster;
     setting->cost.gpu = gpus_.Get(
         cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
     setting->cost.fabric = fabrics_.Get(
         cluster.fabric_profile + " " + cluster.collectives + " " + cluster.gpu,
-        [&] {
-          return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu);
-        },
+        [&] { return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu); },
         &reason);
     const bool flash = row.strategy.flash_attention;
     const std::string stack = fmt::format("{} {} {}", row.software, row.topology, flash);

@@ -2,8 +2,8 @@
 // `plan validate FILE.csv`: predicts every published run of a file and compares.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ namespace orrery {
 
 struct CasePrediction {
   CaseRow row;
-  std::optional<StepTime> time;  // absent: row.refused says why
-  std::vector<std::string> outside;  // what the calibration does not cover
+  std::optional<StepTime> time;                   // absent: row.refused says why
+  std::vector<std::string> outside;               // what the calibration does not cover
   std::optional<double> predicted_mem_gib;        // of the device, as nvidia-smi shows it
   std::optional<double> gpu_gib;                  // that a GPU has
   std::optional<double> predicted_allocator_gib;  // peak that the allocator handed out
@@ -40,7 +40,8 @@ std::map<std::string, std::vector<const CasePrediction*>> BySource(
 enum class Engine { kClosed, kEvent };
 
 // Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine = Engine::kClosed);
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows,
+                                         Engine engine = Engine::kClosed);
 
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);

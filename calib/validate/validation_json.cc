@@ -15,11 +15,10 @@ Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : 
 
 // Seconds of the step by what they are spent on; they add up to the prediction of the closed form.
 Json PartsJson(const StepTime& t) {
-  return {{"compute", t.compute},   {"host", t.host},
-          {"tensor", t.tensor_exposed}, {"gather", t.gather_exposed},
-          {"data", t.data_exposed}, {"pipeline", t.pipeline_exposed},
-          {"bubble", t.bubble},     {"optimizer", t.optimizer},
-          {"fixed", t.fixed}};
+  return {
+      {"compute", t.compute},       {"host", t.host},           {"tensor", t.tensor_exposed},
+      {"gather", t.gather_exposed}, {"data", t.data_exposed},   {"pipeline", t.pipeline_exposed},
+      {"bubble", t.bubble},         {"optimizer", t.optimizer}, {"fixed", t.fixed}};
 }
 
 Json CaseJson(const CasePrediction& c) {

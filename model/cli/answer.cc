@@ -19,7 +19,8 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
                const Flag& flag) {
   if (!flag.given) return {code, std::move(text)};
   // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
-  const std::string document = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string document =
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (flag.text.empty()) return {code, document};
   errno = 0;
   std::ofstream file(flag.text, std::ios::binary);

@@ -111,14 +111,14 @@ std::vector<int64_t> ReadSizes(const BenchFlags& flags, Diagnostics* diagnostics
 
 BenchFlags::BenchFlags()
     : set("bench [--simulate] COLLECTIVE [flags]",
-          "Times a collective among CPU ranks, or GPUs (--device cuda), over the communicator that `plan run` trains with, "
+          "Times a collective among CPU ranks, or GPUs (--device cuda), over the communicator that "
+          "`plan run` trains with, "
           "checks its results, and prints the table of nccl-tests; ranks are started by this "
           "command, or by mpirun around it. With --simulate the table that nccl-tests would print "
           "on a cluster, predicted: the traffic over its routed links, with latency and protocols "
           "from the profiles; with --log beside the figures that nccl-tests printed there.",
           {"plan bench all_reduce --ranks 2 -b 1K -e 16M -f 4",
-           "plan bench all_gather --ranks 4 -e 1M --predict",
-           "plan bench --calibrate machine",
+           "plan bench all_gather --ranks 4 -e 1M --predict", "plan bench --calibrate machine",
            "plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
            "plan bench --simulate all_gather -b 1M -e 64M -i 1M --topology dgx-h100 --nodes 4",
            "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2 --log run.txt"}) {
@@ -131,15 +131,17 @@ BenchFlags::BenchFlags()
   set.Value(&step, "-i", "SIZE", "instead: a constant step between sizes");
   set.Value(&type, "-d", "TYPE", "type of an element (default float)", Words::kList, TypeNames());
   set.Group("Measuring");
-  set.Value(&ranks, "--ranks", "N",
-            "ranks, also -g N (default: those of mpirun, else one per core, or GPU, of this machine)");
+  set.Value(
+      &ranks, "--ranks", "N",
+      "ranks, also -g N (default: those of mpirun, else one per core, or GPU, of this machine)");
   set.Value(&comm, "--comm", "KIND",
             "mpi (processes; default where it is there), local (threads of one process) or tcp "
             "(processes started by something else; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
-  set.Value(&device, "--device", "KIND",
-            "cpu (default) or cuda: over NCCL, or among threads that share the first GPU (--comm local)",
-            Words::kList, {"cpu", "cuda"});
+  set.Value(
+      &device, "--device", "KIND",
+      "cpu (default) or cuda: over NCCL, or among threads that share the first GPU (--comm local)",
+      Words::kList, {"cpu", "cuda"});
   set.Value(&iterations, "-n", "N", "calls that are timed, of each size (default 20)");
   set.Value(&warmup, "-w", "N", "calls before them (default 5)");
   set.Value(&check, "-c", "N", "calls whose results are checked, 0: none (default 1)");
@@ -148,10 +150,11 @@ BenchFlags::BenchFlags()
             "give up when nothing has come from other ranks for so long (default 120s)");
   set.Switch(&predict, "--predict",
              "the model's time beside each measured one, on --topology (default localhost)");
-  set.Value(&calibrate, "--calibrate", "DIR",
-            "instead of a collective: measure this machine's kernels and collectives (a minute) and "
-            "write DIR/machine.yaml, a topology for `plan run`, `plan simulate` and --predict",
-            Words::kFile);
+  set.Value(
+      &calibrate, "--calibrate", "DIR",
+      "instead of a collective: measure this machine's kernels and collectives (a minute) and "
+      "write DIR/machine.yaml, a topology for `plan run`, `plan simulate` and --predict",
+      Words::kFile);
   set.Group("The cluster");
   set.Switch(&simulate, "--simulate", "predict with the model instead of measuring");
   set.Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies`, or a YAML file",

@@ -18,7 +18,8 @@ struct BenchFlags {
   BenchFlags();
 
   Flag collective, simulate, begin, end, factor, step, type;
-  Flag iterations, warmup, check, operation, ranks, comm, device, timeout, predict, calibrate;  // of measuring
+  Flag iterations, warmup, check, operation, ranks, comm, device, timeout, predict,
+      calibrate;  // of measuring
   Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, json;
   FlagSet set;
 };

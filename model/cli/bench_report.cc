@@ -78,8 +78,8 @@ std::string TrustText(const BenchSimulation& simulation, const BenchResult& resu
   }
   // What small messages take follows from these.
   const bool crosses = simulation.cluster().nodes > 1;
-  const auto& known = crosses ? simulation.fabric().header.constants
-                              : simulation.gpu().header.constants;
+  const auto& known =
+      crosses ? simulation.fabric().header.constants : simulation.gpu().header.constants;
   const auto latency = known.find(crosses ? "hop" : "collective_launch");
   if (latency == known.end() || !IsGuess(latency->second)) return "";
   return "No sweep of this group: a guess, up to a factor of two below 64 KiB; --collectives takes "

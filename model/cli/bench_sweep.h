@@ -24,7 +24,7 @@ namespace orrery::cli {
 
 struct BenchTime {
   Seconds time;
-  std::string_view algorithm;  // "copy" for one rank
+  std::string_view algorithm;                    // "copy" for one rank
   std::shared_ptr<const MeasuredTime> measured;  // the sweep that it follows; null: the profiles
 };
 

@@ -26,7 +26,8 @@ CompareFlags::CompareFlags()
     : set("compare PREDICTED MEASURED [flags]",
           "Compares a predicted step with a measured one: which kind of work, phase and stream is "
           "off, by how much, and which constants of profiles govern it.",
-          {"plan simulate --model gpt2-micro --topology localhost --gpus-per-node 2 --precision fp32 "
+          {"plan simulate --model gpt2-micro --topology localhost --gpus-per-node 2 --precision "
+           "fp32 "
            "--framework orrery --trace predicted.json",
            "plan run --model gpt2-micro --ranks 2 --trace measured.json",
            "plan compare predicted.json measured.json"}) {
@@ -75,8 +76,9 @@ CalibrateFlags::CalibrateFlags()
   set.Value(&machine, "--machine", "TEXT", "only machines with this in their name");
   set.Value(&ranks, "--ranks", "N", "of sweeps that do not say it");
   set.Value(&nodes, "--nodes", "N", "of sweeps that do not say it");
-  set.Value(&algorithm, "--algorithm", "[TEXT=]NAME",
-            "of sweeps that do not say it: ring, tree, ...; with TEXT of machines whose name holds it");
+  set.Value(
+      &algorithm, "--algorithm", "[TEXT=]NAME",
+      "of sweeps that do not say it: ring, tree, ...; with TEXT of machines whose name holds it");
 }
 
 Description DescribeValidate() { return ValidateFlags().set.Describe(); }

@@ -10,17 +10,18 @@ namespace orrery::cli {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag : {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision,
-                           &optimizer, &framework, &attention, &dropout, &memory_limit, &node_price}) {
+  for (const Flag* flag :
+       {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision, &optimizer,
+        &framework, &attention, &dropout, &memory_limit, &node_price}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   return text;
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,       &topology,     &nodes,        &gpus_per_node, &gpu,
-          &collectives, &global_batch, &seq_len,      &precision,     &optimizer,
-          &framework,   &attention,    &dropout,      &memory_limit,  &node_price};
+  return {&model,       &topology,     &nodes,   &gpus_per_node, &gpu,
+          &collectives, &global_batch, &seq_len, &precision,     &optimizer,
+          &framework,   &attention,    &dropout, &memory_limit,  &node_price};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From flags and the model file's defaults to a job; every default leaves a note.
-#include "model/cli/job_flags.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "model/cli/job_flags.h"
 #include "model/input/plain_text.h"
 #include "model/lower/presets.h"
 #include "model/report/names.h"
@@ -100,7 +99,8 @@ class JobMaker {
     if (!flag.given) return std::nullopt;
     double rate = 0;
     if (ParseNumber(flag.text, &rate) == NumberFault::kNone && rate >= 0 && rate < 1) return rate;
-    diagnostics_.Error(flag.where, fmt::format("{}: '{}' is no rate from 0 to below 1", flag.name, flag.text));
+    diagnostics_.Error(flag.where,
+                       fmt::format("{}: '{}' is no rate from 0 to below 1", flag.name, flag.text));
     return std::nullopt;
   }
 
@@ -224,9 +224,9 @@ class JobMaker {
                                 : computes(Precision::kFp16) ? Precision::kFp16
                                                              : Precision::kFp32;
       Own(fmt::format("precision {}", report::Name(request_.work.precision)), "--precision",
-          wanted ? fmt::format("{} does not compute in the model file's {}", gpu.header.id,
-                               by_model)
-                 : "");
+          wanted
+              ? fmt::format("{} does not compute in the model file's {}", gpu.header.id, by_model)
+              : "");
     }
     if (gpu.Peak(request_.work.precision).value > 0) return;
     std::string can;

@@ -28,10 +28,11 @@ struct PredictFlags {
     job.Declare(&set, false);
     layout.Declare(&set, "The layout (what is not given is 1, none or off)");
     set.Group("The prediction");
-    set.Value(&window, "--window", "WHAT",
-              "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
-              "timer prints it) or sustained (one micro-batch in the long run)",
-              Words::kList, NamesOf<Window>(report::kWindowNames));
+    set.Value(
+        &window, "--window", "WHAT",
+        "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
+        "timer prints it) or sustained (one micro-batch in the long run)",
+        Words::kList, NamesOf<Window>(report::kWindowNames));
     set.Value(&engine, "--engine", "NAME", "closed (closed form)", Words::kList, {"closed"});
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);

@@ -8,7 +8,8 @@ namespace orrery::cli {
 
 RunFlags::RunFlags()
     : set("run [PLAN] [flags]",
-          "Really trains: executes a plan on CPU ranks, one thread each, or on GPUs. The plan is a text that "
+          "Really trains: executes a plan on CPU ranks, one thread each, or on GPUs. The plan is a "
+          "text that "
           "`plan show --ir` printed, or is made from --model and a layout. Ranks are started by "
           "this command (-n 4), by mpirun, srun or a batch system around it, or by torchrun and "
           "whatever sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
@@ -27,10 +28,11 @@ RunFlags::RunFlags()
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});
-  set.Value(&cuda_graphs, "--cuda-graphs", "KIND",
-            "on: kernels that repeat are launched as CUDA graphs, except with --trace and --profile "
-            "(default off: this has never run on a GPU)",
-            Words::kList, {"on", "off"});
+  set.Value(
+      &cuda_graphs, "--cuda-graphs", "KIND",
+      "on: kernels that repeat are launched as CUDA graphs, except with --trace and --profile "
+      "(default off: this has never run on a GPU)",
+      Words::kList, {"on", "off"});
   set.Value(&steps, "--steps", "N", "training steps (default 10)");
   set.Value(&seed, "--seed", "N", "other initial weights and samples (default 1)");
   set.Value(&data, "--data", "FILE",

@@ -32,7 +32,7 @@ constexpr int64_t kMostMicroBatches = 1'000'000;
 constexpr int64_t kMostOps = 20'000'000;  // of one stage
 constexpr int64_t kMostExecuted = 300'000'000;
 constexpr int64_t kMostCompared = 10'000'000;  // of an undisturbed step with all its replicas
-constexpr double kMostRecorded = 20'000'000;  // ops of all executed ranks
+constexpr double kMostRecorded = 20'000'000;   // ops of all executed ranks
 constexpr int64_t kMostTraced = 20'000'000;    // 4 GB
 
 net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
@@ -48,8 +48,7 @@ net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
 // Of the stage with most.
 double MostOps(const ir::Plan& plan) {
   double most = 0;
-  for (const ir::Program& program : plan.programs)
-    most = std::max(most, ir::ScheduledOps(program));
+  for (const ir::Program& program : plan.programs) most = std::max(most, ir::ScheduledOps(program));
   return most;
 }
 
@@ -122,9 +121,8 @@ class Twin {
   bool WriteTrace(bool gzip, std::ostream* out) const {
     report::TraceSource source = Source();
     if (meetings_.rates_logged) {
-      std::vector<std::vector<sim::LinkPoint>> tracks =
-          sim::LinkTracks(plan_, tasks_, meetings_, timeline_, busiest_,
-                          net::WiresOf(cluster_).capacity);
+      std::vector<std::vector<sim::LinkPoint>> tracks = sim::LinkTracks(
+          plan_, tasks_, meetings_, timeline_, busiest_, net::WiresOf(cluster_).capacity);
       for (std::size_t i = 0; i < busiest_.size(); ++i)
         source.links.push_back({net::LinkName(cluster_, busiest_[i]), std::move(tracks[i])});
     }
@@ -139,10 +137,10 @@ class Twin {
   }
 
   void Analyse(report::Simulation* simulation) const {
-    simulation->analysis = report::AnalyseStep(
-        Source(), simulation->result, perturbation_,
-        report::Representatives(simulation->result, simulation->stages),
-        simulation->candidate.strategy.zero == 3);
+    simulation->analysis =
+        report::AnalyseStep(Source(), simulation->result, perturbation_,
+                            report::Representatives(simulation->result, simulation->stages),
+                            simulation->candidate.strategy.zero == 3);
   }
 
   std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
@@ -187,8 +185,7 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
   const std::string aside = flag.text + ".part";
   errno = 0;
   std::ofstream file(aside, std::ios::binary);
-  if (file && !twin.WriteTrace(flag.text.ends_with(".gz"), &file))
-    file.setstate(std::ios::failbit);
+  if (file && !twin.WriteTrace(flag.text.ends_with(".gz"), &file)) file.setstate(std::ios::failbit);
   file.close();
   std::error_code error(errno, std::generic_category());
   if (file) std::filesystem::rename(aside, flag.text, error);

@@ -33,8 +33,7 @@ std::string OriginOf(const GroupCurve& group) {
 std::optional<MeasuredTime> OfSameGroup(const std::string& name, const Network& network,
                                         const std::string& algorithm) {
   const GroupShape& shape = network.shape;
-  const GroupCurve* group =
-      network.sweeps->Find(name, algorithm, shape.ranks, shape.nodes());
+  const GroupCurve* group = network.sweeps->Find(name, algorithm, shape.ranks, shape.nodes());
   if (group == nullptr) return std::nullopt;
   return MeasuredTime{group->curve, MeasuredRule::kSweep, OriginOf(*group)};
 }
@@ -42,8 +41,7 @@ std::optional<MeasuredTime> OfSameGroup(const std::string& name, const Network& 
 // Wire volume holds for rings and chains. The same collective first that is nearest in volume.
 std::optional<MeasuredTime> OfOtherCollective(Collective collective, const Network& network,
                                               const std::string& algorithm) {
-  const std::string wanted =
-      algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
+  const std::string wanted = algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
   if (wanted != "ring") return std::nullopt;
   const int ranks = network.shape.ranks;
   const double volume = WireFactor(collective, ranks);
@@ -79,8 +77,8 @@ std::vector<SweepCurve::Residual> BetweenRanks(const MeasuredCollectives& measur
   };
   const double low = 1.0 / (1 + ranks - below->ranks), high = 1.0 / (1 + above->ranks - ranks);
   for (const SweepCurve::Residual& at : below->curve.residuals) {
-    const double mean = (low * left(*below, at.log_bytes) + high * left(*above, at.log_bytes)) /
-                        (low + high);
+    const double mean =
+        (low * left(*below, at.log_bytes) + high * left(*above, at.log_bytes)) / (low + high);
     residuals.push_back({at.log_bytes, mean});
   }
   return residuals;
@@ -90,17 +88,16 @@ std::optional<MeasuredTime> OfOtherRanks(Collective collective, const Network& n
                                          const std::string& algorithm) {
   if (!network.sweeps->node_form || network.shape.nodes() != 1 || network.rings < 1)
     return std::nullopt;
-  const std::string wanted =
-      algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
+  const std::string wanted = algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
   if (wanted != "ring") return std::nullopt;
   const NodeFormCurve& form = *network.sweeps->node_form;
   const int ranks = network.shape.ranks;
   SweepCurve curve = form.form.CurveOf(ranks, network.rings);
   curve.residuals = BetweenRanks(*network.sweeps, ranks, network.rings);
-  return MeasuredTime{ForCollective(curve, "all_reduce", Name(collective), ranks,
-                                    network.chain_pipelining),
-                      MeasuredRule::kOtherRanks,
-                      OriginOf("all_reduce", fmt::format("{}", fmt::join(form.ranks, ", ")), 1)};
+  return MeasuredTime{
+      ForCollective(curve, "all_reduce", Name(collective), ranks, network.chain_pipelining),
+      MeasuredRule::kOtherRanks,
+      OriginOf("all_reduce", fmt::format("{}", fmt::join(form.ranks, ", ")), 1)};
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace {
 constexpr int kLeastPower = 0, kMostPower = 36;  // sizes of the table, as powers of two
 
 bool InModel(const std::string& algorithm) {
-  return std::ranges::any_of(Algorithms(), [&](const Algorithm& one) { return algorithm == one.name; });
+  return std::ranges::any_of(Algorithms(),
+                             [&](const Algorithm& one) { return algorithm == one.name; });
 }
 
 // A sweep with the closed form of its own group.
@@ -128,8 +129,7 @@ std::shared_ptr<const MeasuredTime> OfOtherNodes(Collective collective, const Ne
     return alike(curve) && curve.collective == Name(collective) && curve.algorithm == algorithm;
   });
   if (!same.empty()) return FromNeighbours(same, collective, network, algorithm);
-  const std::string likely =
-      algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
+  const std::string likely = algorithm.empty() ? LikelyAlgorithm(collective, network) : algorithm;
   if (!InModel(likely)) return nullptr;
   const Neighbours named = NearestOf(network, [&](const GroupCurve& curve) {
     return alike(curve) && curve.collective == Name(collective) && curve.algorithm == likely;

@@ -71,14 +71,14 @@ bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape) {
   return cluster.gpus_per_node / shape.ranks_per_node >= cluster.switch_gpus;
 }
 
-BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                           const BandwidthUse& use) {
+BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
+                           const FabricProfile& fabric, const BandwidthUse& use) {
   if (cluster.gpus_per_node < 2) return {};
   return IntraRing(cluster, gpu, fabric, cluster.gpus_per_node) * use.scaleup;
 }
 
-double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                    const GroupShape& shape, const BandwidthUse& use) {
+double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu,
+                    const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
   if (shape.nodes() < 2) return 1;
   const BytesPerSecond inside = ScaleUpRing(cluster, gpu, fabric, use);
   const BytesPerSecond between = ViewNetwork(cluster, gpu, fabric, shape, use).inter_ring;

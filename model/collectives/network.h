@@ -57,7 +57,7 @@ struct Network {
   double low_latency_bandwidth = 1.0;
   double low_latency_hop = 1.0;
   double pipelining = 0.0;
-  double chain_pipelining = 1.0;  // of chains, over that of an all-reduce
+  double chain_pipelining = 1.0;         // of chains, over that of an all-reduce
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
   std::shared_ptr<const MeasuredCollectives> sweeps;  // of this machine; null: none
   // Whole groups of that machine that sweeps ran on, as class constants see them: by ranks, nodes.
@@ -68,14 +68,15 @@ struct Network {
 };
 
 // Bus bandwidth of a ring over all GPUs of a node; 0 where it has one.
-BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                           const BandwidthUse& use = {});
+BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
+                           const FabricProfile& fabric, const BandwidthUse& use = {});
 
 // What a ring of the group moves over what one on the links inside a node does, at most 1. Compute beside a
 // collective loses processors and memory bandwidth to the bytes that it moves: where a slow network feeds it less,
 // it takes less.
-double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu, const FabricProfile& fabric,
-                    const GroupShape& shape, const BandwidthUse& use = {});
+double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu,
+                    const FabricProfile& fabric, const GroupShape& shape,
+                    const BandwidthUse& use = {});
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape,

@@ -21,7 +21,8 @@ double PreparedCollective::Time(double bytes) const {
   if (count_ == 0 || bytes <= 0) return 0.0;
   if (sweep_) return sweep_->curve.Time(bytes);
   if (measured_ != nullptr) {
-    if (const auto time = measured_->MeasuredCollective(Name(collective_), ranks_, bytes)) return *time;
+    if (const auto time = measured_->MeasuredCollective(Name(collective_), ranks_, bytes))
+      return *time;
   }
   const double root = std::sqrt(bytes);
   double best = candidates_[0].line.At(bytes, root);

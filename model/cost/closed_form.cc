@@ -25,7 +25,8 @@ double OptimizerTraffic(const StackProfile& stack, Optimizer optimizer) {
 
 // Seconds per parameter; of a measured kernel those of large tensors.
 double OptimizerTime(const CostSetting& setting, const Workload& work) {
-  constexpr double kElements = 1 << 20, kBytes = 28;  // weight, gradient, two moments; three of them written
+  constexpr double kElements = 1 << 20,
+                   kBytes = 28;  // weight, gradient, two moments; three of them written
   const StackProfile& stack = *setting.stack;
   const KernelTable& measured = setting.gpu->kernels[static_cast<std::size_t>(work.precision)];
   const bool adam = work.optimizer == Optimizer::kAdam || work.optimizer == Optimizer::kAdamW;
@@ -85,9 +86,9 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
     const double scatter_moves = moving(scatter, table.layer_parameters * layout.gradient_bytes);
     const Overlap f = RunBeside(pass.forward, gather, layout.overlap_param_gather,
                                 form.overlap_slowdown, gather_moves);
-    const Overlap b = RunBeside(pass.backward, scatter + (every_pass ? gather : 0.0),
-                                layout.overlap_grad_reduce, form.overlap_slowdown,
-                                scatter_moves + (every_pass ? gather_moves : 0.0));
+    const Overlap b =
+        RunBeside(pass.backward, scatter + (every_pass ? gather : 0.0), layout.overlap_grad_reduce,
+                  form.overlap_slowdown, scatter_moves + (every_pass ? gather_moves : 0.0));
     if (every_pass) {
       pass.forward = f.time;
       pass.gather += f.exposed;
@@ -112,11 +113,9 @@ struct StageWork {
 
 StageWork WorkOf(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer,
                  double layers, bool first, bool last) {
-  const auto adding = [&](const LayerTime& t) {
-    return layout.accumulates ? t.accumulate : 0.0;
-  };
-  StageWork work{layers * layer.forward, 0, layers * layer.backward, layers * layer.host_forward, 0,
-                 layers * layer.host_backward};
+  const auto adding = [&](const LayerTime& t) { return layout.accumulates ? t.accumulate : 0.0; };
+  StageWork work{layers * layer.forward,      0, layers * layer.backward,
+                 layers * layer.host_forward, 0, layers * layer.host_backward};
   if (first) {
     const LayerTime& t = table.embedding;
     work.forward += t.forward.busy();
@@ -159,9 +158,9 @@ double IssueTime(const LayerTable& table, const LayoutShape& layout, const Layer
 }
 
 struct StageTimes {
-  double sum = 0;      // of all stages
-  double busiest = 0;  // the longest
-  double layers = 0;   // of that one
+  double sum = 0;                  // of all stages
+  double busiest = 0;              // the longest
+  double layers = 0;               // of that one
   bool first = true, last = true;  // it is
 };
 
@@ -312,8 +311,8 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
   time.host = M * stages.busiest - time.compute - time.tensor_exposed - time.gather_exposed;
   time.overlapped = M * busiest_layers * layer.hidden;
   if (shape.pp > 1) {
-    time.bubble = (stages.sum - stages.busiest) *
-                  BubbleShare(table, shape, layer.forward + layer.backward);
+    time.bubble =
+        (stages.sum - stages.busiest) * BubbleShare(table, shape, layer.forward + layer.backward);
     const double message = pipeline_latency + shape.pipeline->send.Time(table.boundary_bytes);
     const double transfers = 2.0 * (shape.pp - 1) * (1.0 + M * shape.vpp / shape.pp) * message;
     time.pipeline_exposed = pipeline_exposed * transfers;

@@ -44,7 +44,8 @@ struct DataGroup {
   PreparedCollective outer_all_reduce;                        // between hybrid-sharding groups
   double dp = 1, dp_outer = 1;
   double latency = 0;  // extra seconds per layer gather
-  double slower_per_byte = 0;  // seconds per byte that a network slower than a node's links adds to a layer gather
+  double slower_per_byte =
+      0;  // seconds per byte that a network slower than a node's links adds to a layer gather
 };
 
 // Transfers between neighbouring stages, prepared once per (pp, inner ranks).
@@ -58,7 +59,8 @@ struct LayoutShape {
   int vpp = 1;
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   double micro_batches = 1;
-  bool accumulates = false;  // gradients of several micro-batches add up; seen in one of them alone too
+  bool accumulates =
+      false;  // gradients of several micro-batches add up; seen in one of them alone too
   int zero = 0;
   bool whole_replicas = true;  // HoldsWholeReplicas()
   bool overlap_grad_reduce = true;

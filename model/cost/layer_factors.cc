@@ -9,12 +9,13 @@
 namespace orrery {
 std::string LayerShapeText(const std::string& gpu, const ModelSpec& model, const Workload& work,
                            const MicroBatchKey& key) {
-  return fmt::format("{} {}, hidden {}, {}ffn {}, heads {}/{}, {} x {} tokens, tp {}{}, {}, "
-                     "recompute {}",
-                     gpu, NameIn(kPrecisionNames, work.precision), model.hidden, model.gated ? "gated " : "",
-                     model.ffn, model.heads, model.kv_heads, key.micro_batch,
-                     work.seq_len / key.cp, key.tp, key.sequence_parallel ? " sp" : "",
-                     key.flash_attention ? "flash" : "materialised", NameIn(kRecomputeNames, key.recompute));
+  return fmt::format(
+      "{} {}, hidden {}, {}ffn {}, heads {}/{}, {} x {} tokens, tp {}{}, {}, "
+      "recompute {}",
+      gpu, NameIn(kPrecisionNames, work.precision), model.hidden, model.gated ? "gated " : "",
+      model.ffn, model.heads, model.kv_heads, key.micro_batch, work.seq_len / key.cp, key.tp,
+      key.sequence_parallel ? " sp" : "", key.flash_attention ? "flash" : "materialised",
+      NameIn(kRecomputeNames, key.recompute));
 }
 
 double LayerFactor(const GpuProfile& gpu, const StackProfile& stack, const ModelSpec& model,

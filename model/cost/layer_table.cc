@@ -42,8 +42,8 @@ TensorCost MakeTensorCost(int tp, const CostSetting& s) {
   TensorCost cost;
   if (tp == 1) return cost;
   const GroupShape shape = ShapeOfAxis(tp, 1, s.cluster->gpus_per_node);
-  const Network network =
-      ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape, {s.stack->scaleup_use, 1.0, s.stack->algorithm});
+  const Network network = ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape,
+                                      {s.stack->scaleup_use, 1.0, s.stack->algorithm});
   cost.all_reduce = Prepare(Collective::kAllReduce, network);
   cost.all_gather = Prepare(Collective::kAllGather, network);
   cost.reduce_scatter = Prepare(Collective::kReduceScatter, network);
@@ -194,8 +194,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.tp = key.tp;
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
-    Scale(kind.scale * kind.count / table.layers,
-          costing(kind.ops), &table.layer);
+    Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
   }
   ScaleOwnWork(LayerFactor(*setting.gpu, *setting.stack, model, work, key), &table.layer);
   table.embedding = costing(ops.embedding);

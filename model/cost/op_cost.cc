@@ -50,7 +50,8 @@ double OpCost::CacheFactor(double bytes) const {
 }
 
 double OpCost::Gemm(const GemmShape& s) const {
-  if (const auto measured = measured_->Seconds("mm", {s.m, s.n, s.k, 1})) return s.batch * *measured;
+  if (const auto measured = measured_->Seconds("mm", {s.m, s.n, s.k, 1}))
+    return s.batch * *measured;
   const double units = gpu_->multiprocessors;
   const double q = gpu_->wave_quantisation;
   double best = std::numeric_limits<double>::infinity();
@@ -66,8 +67,7 @@ double OpCost::Gemm(const GemmShape& s) const {
     }
   }
   const double bytes = (s.m * s.k + s.k * s.n + s.m * s.n) * s.batch * s.element_bytes;
-  return std::max(best, bytes / stream_rate_) *
-             factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) +
+  return std::max(best, bytes / stream_rate_) * factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) +
          gap_;
 }
 

@@ -8,7 +8,8 @@ using ir::Attr;
 using ir::OpKind;
 
 double ElementBytes(const ir::Program& program, ir::ViewId view) {
-  const auto buffer = static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
+  const auto buffer =
+      static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
   return static_cast<double>(ir::DtypeBytes(program.buffers[buffer].dtype));
 }
 
@@ -29,7 +30,8 @@ GemmShape MatmulShape(const ir::Program& program, const ir::Op& op) {
           ElementBytes(program, op.in.front())};
 }
 
-AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, double context_parallel) {
+AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
+                                double context_parallel) {
   AttentionShape shape;
   const bool cross = op.kind == OpKind::kCrossAttn || op.kind == OpKind::kCrossAttnBwd;
   shape.batch = op.attrs.Get(Attr::kBatch);

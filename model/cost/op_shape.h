@@ -16,7 +16,8 @@ double OperandBytes(const ir::Program& program, const ir::Op& op);  // inputs an
 
 GemmShape MatmulShape(const ir::Program& program, const ir::Op& op);
 // `context_parallel` ranks share a sequence: attention still sees the keys of all of them.
-AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, double context_parallel = 1);
+AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
+                                double context_parallel = 1);
 
 // Row look-ups move the rows they touch, not the whole table: read and write, or read, read and write.
 using MemoryShape = std::variant<TrafficShape, LossShape>;

@@ -32,10 +32,11 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   };
   const auto reduction = [&](int ranks, int inside) {
     const bool apart = EndsApart(*s.cluster, ShapeOfAxis(ranks, inside, local));
-    return view(ranks, inside, {s.stack->data_scaleup_use, ReductionNicUse(*s.stack, apart),
-                                s.stack->algorithm});
+    return view(ranks, inside,
+                {s.stack->data_scaleup_use, ReductionNicUse(*s.stack, apart), s.stack->algorithm});
   };
-  const BandwidthUse layer{s.stack->gather_scaleup_use, s.stack->gather_nic_use, s.stack->algorithm};
+  const BandwidthUse layer{s.stack->gather_scaleup_use, s.stack->gather_nic_use,
+                           s.stack->algorithm};
   group.all_reduce = Prepare(Collective::kAllReduce, reduction(dp * dp_outer, inner));
   group.reduce_scatter = Prepare(Collective::kReduceScatter, reduction(dp, inner));
   group.all_gather = Prepare(Collective::kAllGather, reduction(dp, inner));
@@ -45,7 +46,8 @@ DataGroup MakeDataGroup(const CostSetting& s, int dp, int dp_outer, int inner) {
   const int nodes = ShapeOfAxis(dp, inner, local).nodes();
   const double inside = ScaleUpRing(*s.cluster, *s.gpu, *s.fabric, layer).value;
   const double between = view(dp, inner, layer).inter_ring.value;
-  if (nodes > 1 && inside > between) group.slower_per_byte = (1.0 - 1.0 / dp) * (1.0 / between - 1.0 / inside);
+  if (nodes > 1 && inside > between)
+    group.slower_per_byte = (1.0 - 1.0 / dp) * (1.0 / between - 1.0 / inside);
   group.latency =
       s.stack->gather_latency.value * (1.0 + s.stack->gather_latency_growth * std::log2(nodes));
   return group;

@@ -121,7 +121,9 @@ void ReadExtra(const Node& root, StackProfile* profile) {
   if (!root.Has("allocates")) return;
   const std::string words = root.String("allocates");
   if (words != "layout" && words != "tensors") {
-    root.ErrorAt("allocates", "software allocates 'layout' (the plan's, in one piece) or 'tensors' (one by one)");
+    root.ErrorAt(
+        "allocates",
+        "software allocates 'layout' (the plan's, in one piece) or 'tensors' (one by one)");
   }
   profile->static_layout = words == "layout";
 }
@@ -150,7 +152,8 @@ void ReadCollective(const Node& rows, const std::string& collective, GpuProfile*
   for (const Node& row : rows.Elements()) {
     const std::vector<Node> numbers = row.Elements();
     if (numbers.size() != 3) {
-      row.Error("a measured collective is its ranks, bytes and microseconds", "such as [2, 1024, 5.1]");
+      row.Error("a measured collective is its ranks, bytes and microseconds",
+                "such as [2, 1024, 5.1]");
       continue;
     }
     const auto ranks = static_cast<int>(numbers[0].AsInteger(2, kMostMembers));
@@ -172,7 +175,8 @@ void ReadExtra(const Node& root, GpuProfile* profile) {
     const std::optional<Node> table = kernels->Find(name);
     if (!table) continue;
     for (const std::string& kernel : table->Keys())
-      ReadKernel(table->Child(kernel), kernel, &profile->kernels[static_cast<std::size_t>(precision)]);
+      ReadKernel(table->Child(kernel), kernel,
+                 &profile->kernels[static_cast<std::size_t>(precision)]);
   }
   kernels->RejectUnknownKeys();
 }

@@ -69,9 +69,9 @@ struct GpuProfile {
   Seconds collective_launch;    // floor of a collective inside a node
   double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
-  double pipelining = 0;      // inside a node: loss = pipelining x sqrt(hop x S / B)
+  double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
-  BytesPerSecond local_copy;  // one rank's own pass over the data in a ring; 0: not visible
+  BytesPerSecond local_copy;    // one rank's own pass over the data in a ring; 0: not visible
   // Measured kernels, by precision: where there is one, it counts, and not the formulas above.
   std::array<KernelTable, kPrecisions> kernels;
   // What measured products and attentions take over the formulas above, by precision.
@@ -100,9 +100,9 @@ struct FabricProfile {
   Seconds launch;              // floor of a collective between nodes
   double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
   double low_latency_hop = 0;
-  double pipelining = 0;       // between nodes: loss = pipelining x sqrt(hop x S / B)
+  double pipelining = 0;        // between nodes: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
-  double pcie_efficiency = 0;  // bus bandwidth over the PCIe rate when no scale-up link exists
+  double pcie_efficiency = 0;   // bus bandwidth over the PCIe rate when no scale-up link exists
   // Sweeps of the machine itself, where there are some: they replace the constants above and those
   // of the chip for the groups that they know. Null: none. Not part of the file.
   std::shared_ptr<const MeasuredCollectives> measured;
@@ -113,22 +113,27 @@ struct StackProfile {
   ProfileHeader header;
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
-  std::string attention;      // "standard": it has no fused attention, so that jobs do not assume one
-  bool static_layout = false; // `allocates: layout`: the plan's layout in one piece; else tensor by tensor
-  Seconds kernel_gap;         // idle time of the device between two kernels
-  Seconds host_forward_op;    // time of the issuing thread per op
+  std::string attention;  // "standard": it has no fused attention, so that jobs do not assume one
+  bool static_layout =
+      false;           // `allocates: layout`: the plan's layout in one piece; else tensor by tensor
+  Seconds kernel_gap;  // idle time of the device between two kernels
+  Seconds host_forward_op;  // time of the issuing thread per op
   Seconds host_backward_op;
   Seconds host_collective;       // more of it, per collective inside a layer
   Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
-  double host_waits = 0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
-                          // (pageable copy) and where a received tensor is used; 0: never
-  double timer_waits = 1;  // 0: the timer of a micro-step does not wait for the device, so that it prints
-                           // what the issuing thread takes as long as that runs ahead
-  double mlm_all_positions = 0;  // 1: encoders compute the vocabulary layer at every position, not only at
-                                 // the masked ones
-  double host_multi_node = 0;    // relative growth of host time on more than one node (stragglers)
-  double straggling = 0;  // relative growth of kernel times per doubling of the number of nodes: what
-                          // all of them finish together lasts as long as on the slowest one
+  double host_waits =
+      0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
+          // (pageable copy) and where a received tensor is used; 0: never
+  double timer_waits =
+      1;  // 0: the timer of a micro-step does not wait for the device, so that it prints
+          // what the issuing thread takes as long as that runs ahead
+  double mlm_all_positions =
+      0;  // 1: encoders compute the vocabulary layer at every position, not only at
+          // the masked ones
+  double host_multi_node = 0;  // relative growth of host time on more than one node (stragglers)
+  double straggling =
+      0;  // relative growth of kernel times per doubling of the number of nodes: what
+          // all of them finish together lasts as long as on the slowest one
   double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
   double softmax_traffic = 0;         // passes over a materialised score matrix, forward
   double softmax_backward = 1;        // of the backward pass over the forward one
@@ -137,7 +142,7 @@ struct StackProfile {
   double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
-  double accumulation_traffic = 0;  // bytes per parameter and micro-batch to add up gradients
+  double accumulation_traffic = 0;    // bytes per parameter and micro-batch to add up gradients
   double sgd_traffic = 0, adam_traffic = 0, lamb_traffic = 0;  // bytes per parameter of one update
   Seconds head_fixed;                                          // per micro-batch around the loss
   Seconds embedding_fixed;          // per micro-batch around the embedding
@@ -155,9 +160,10 @@ struct StackProfile {
   double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
-  double data_exposed_replicas = 1;  // same, of whole replicas (model/lower/overlap.h), where software that
-                                     // else reduces at the end offers a reduction beside the backward pass
-  Seconds gather_latency;       // per ZeRO-3 gather of one layer
+  double data_exposed_replicas =
+      1;                   // same, of whole replicas (model/lower/overlap.h), where software that
+                           // else reduces at the end offers a reduction beside the backward pass
+  Seconds gather_latency;  // per ZeRO-3 gather of one layer
   double gather_latency_growth = 0;  // relative, per doubling of the number of nodes
   double gather_scaleup_use = 1;     // scale-up bandwidth of layer gathers over the benchmark's
   double gather_nic_use = 1;         // NIC bandwidth of layer gathers over the benchmark's
@@ -166,12 +172,16 @@ struct StackProfile {
   double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
   Bytes memory_buffers;              // device memory of buckets and of the workspaces of libraries
   Bytes memory_communicator;         // device memory of one communicator's buffers
-  double memory_fragmentation = 0;   // held by the caching allocator on top of the peak that it handed out
-  double memory_loss = 0;            // bytes per logit of the loss beyond half-precision logits turned in place
-  double memory_gradient_copy = 0;   // bytes per parameter of half-precision gradients beside those in fp32
-  double memory_nearly_full = 1;     // share of the capacity above which allocators retry and runs slow down
-  double residual_low = 1;           // 10 % quantile of measured over predicted step time
-  double residual_high = 1;          // 90 % quantile
+  double memory_fragmentation =
+      0;  // held by the caching allocator on top of the peak that it handed out
+  double memory_loss =
+      0;  // bytes per logit of the loss beyond half-precision logits turned in place
+  double memory_gradient_copy =
+      0;  // bytes per parameter of half-precision gradients beside those in fp32
+  double memory_nearly_full =
+      1;                    // share of the capacity above which allocators retry and runs slow down
+  double residual_low = 1;  // 10 % quantile of measured over predicted step time
+  double residual_high = 1;                     // 90 % quantile
   std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
 };
 

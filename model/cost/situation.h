@@ -10,9 +10,21 @@
 
 namespace orrery {
 
-enum Feature { kAtNodes, kAtRanks, kAtLayers, kAtHidden, kAtSeqLen, kAtMicroTokens, kAtTensor, kAtStages, kFeatures };
+enum Feature {
+  kAtNodes,
+  kAtRanks,
+  kAtLayers,
+  kAtHidden,
+  kAtSeqLen,
+  kAtMicroTokens,
+  kAtTensor,
+  kAtStages,
+  kFeatures
+};
 inline constexpr const char* kFeatureNames[kFeatures] = {
-    "nodes",           "GPUs", "layers", "hidden", "sequence length", "tokens per micro-batch",
+    "nodes",           "GPUs",
+    "layers",          "hidden",
+    "sequence length", "tokens per micro-batch",
     "tensor parallel", "pipeline stages"};
 using Situation = std::array<double, kFeatures>;
 

@@ -65,8 +65,8 @@ SweepCurve SweepCurve::AtShare(double share) const {
 SweepCurve NodeRingForm::CurveOf(int ranks, int rings) const {
   const double n = ranks;
   SweepCurve curve;
-  curve.protocols.push_back({offset + 2 * (n - 1) * per_step,
-                             2 * (n - 1) / (n * bandwidth * rings) + 1 / (n * copy)});
+  curve.protocols.push_back(
+      {offset + 2 * (n - 1) * per_step, 2 * (n - 1) / (n * bandwidth * rings) + 1 / (n * copy)});
   curve.per_root_byte = per_root_byte;
   curve.residuals = residuals;
   return curve;

@@ -151,10 +151,10 @@ double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::
     const auto [low, high] = stack.range[i];
     if (at[i] <= 0 || (at[i] >= low && at[i] <= high)) continue;
     doublings += std::abs(std::log2(at[i] / (at[i] < low ? low : high)));
-    outside->push_back(low == high
-                           ? fmt::format("{} {}: calibrated on {}", at[i], kFeatureNames[i], low)
-                           : fmt::format("{} {}: calibrated on {} to {}", at[i], kFeatureNames[i],
-                                         low, high));
+    outside->push_back(
+        low == high
+            ? fmt::format("{} {}: calibrated on {}", at[i], kFeatureNames[i], low)
+            : fmt::format("{} {}: calibrated on {} to {}", at[i], kFeatureNames[i], low, high));
   }
   return std::min(doublings, kMostDoublings);
 }
@@ -163,12 +163,10 @@ double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::
 
 const StackTrust& Trust::Of(const std::string& id, double nodes) const {
   ORRERY_CHECK(!stacks.empty(), "trust in {}", id);
-  const auto own = std::find_if(stacks.begin(), stacks.end(),
-                                [&](const StackTrust& stack) {
-                                  const RunScale other =
-                                      nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
-                                  return stack.stack == id && stack.scale != other;
-                                });
+  const auto own = std::find_if(stacks.begin(), stacks.end(), [&](const StackTrust& stack) {
+    const RunScale other = nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
+    return stack.stack == id && stack.scale != other;
+  });
   if (own != stacks.end()) return *own;
   const auto all = std::find_if(stacks.begin(), stacks.end(),
                                 [](const StackTrust& stack) { return stack.stack.empty(); });
@@ -184,15 +182,13 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
   Changed profiles(setting);
   const StackTrust& stack = trust.Of(setting.stack->header.id, at[kAtNodes]);
   double variance = FittedVariance(trust, total, predict, &profiles);
-  const bool strange =
-      !stack.clusters.empty() && !stack.clusters.contains(setting.cluster->name);
+  const bool strange = !stack.clusters.empty() && !stack.clusters.contains(setting.cluster->name);
   const StackTrust& errors = strange ? trust.Of("") : stack;
   if (strange) {
     confidence.outside.push_back(
         fmt::format("{}: no calibrated run of this software on it", setting.cluster->name));
   }
-  if (strange || stack.stack.empty())
-    variance += SiteVariance(trust, total, predict, &profiles);
+  if (strange || stack.stack.empty()) variance += SiteVariance(trust, total, predict, &profiles);
   if (stack.stack.empty()) {
     confidence.outside.push_back(
         fmt::format("{}: too few calibrated runs of this software", setting.stack->header.id));

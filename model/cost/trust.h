@@ -40,7 +40,7 @@ struct StackTrust {
   std::string stack;  // profile id; "": all of them left out by source, for software without runs
   RunScale scale = RunScale::kAny;  // runs that it speaks for, where both kinds were measured
   int rows = 0;
-  double spread = 0.1;           // s
+  double spread = 0.1;              // s
   double low = -1.28, high = 1.28;  // z
   double difference = 0;
   int pairs = 0;
@@ -65,10 +65,10 @@ Trust ParseTrust(const SourcePtr& source);
 std::string TrustText(const Trust& trust);
 
 struct Confidence {
-  double low = 0, high = 0;             // seconds
-  double difference = 0;                // of logarithms; 0: not known
-  int pairs = 0;                        // behind it
-  std::vector<std::string> outside;     // "64 nodes: calibrated on 1 to 32"
+  double low = 0, high = 0;          // seconds
+  double difference = 0;             // of logarithms; 0: not known
+  int pairs = 0;                     // behind it
+  std::vector<std::string> outside;  // "64 nodes: calibrated on 1 to 32"
 };
 
 using PredictWith = std::function<double(const CostSetting&)>;

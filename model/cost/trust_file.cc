@@ -24,10 +24,14 @@ Json StackJson(const StackTrust& stack) {
   Json json = {{"stack", stack.stack},
                {"scale", kScales[static_cast<int>(stack.scale)]},
                {"rows", stack.rows},
-               {"spread", Short(stack.spread)}, {"low", Short(stack.low)},
-               {"high", Short(stack.high)},     {"difference", Short(stack.difference)},
-               {"pairs", stack.pairs},          {"gpus", stack.gpus},
-               {"fabrics", stack.fabrics},      {"clusters", stack.clusters}};
+               {"spread", Short(stack.spread)},
+               {"low", Short(stack.low)},
+               {"high", Short(stack.high)},
+               {"difference", Short(stack.difference)},
+               {"pairs", stack.pairs},
+               {"gpus", stack.gpus},
+               {"fabrics", stack.fabrics},
+               {"clusters", stack.clusters}};
   for (int i = 0; i < kFeatures; ++i)
     json["range"][kFeatureNames[i]] = {stack.range[i].first, stack.range[i].second};
   return json;

@@ -147,7 +147,8 @@ void CheckHeader(const SourcePtr& source, const std::vector<Field>& header,
   if (count == 0) return;
   for (const char other : {';', '\t'}) {
     if (header.size() == 1 && header[0].text.find(other) != std::string::npos)
-      hint = fmt::format("columns are separated by commas, not by {}", other == ';' ? "semicolons" : "tabs");
+      hint = fmt::format("columns are separated by commas, not by {}",
+                         other == ';' ? "semicolons" : "tabs");
   }
   diagnostics->Error({source, header[0].line, header[0].column},
                      fmt::format("missing column{} {}", count > 1 ? "s" : "", missing), hint);

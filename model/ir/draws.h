@@ -24,7 +24,9 @@ namespace orrery::ir {
 }
 
 // HashOf({a, b, c}) == HashMore(HashOf({a, b}), c): a common prefix is hashed once.
-[[gnu::always_inline]] ORRERY_ON_DEVICE inline uint64_t HashMore(uint64_t hash, uint64_t part) { return MixBits(hash ^ part); }
+[[gnu::always_inline]] ORRERY_ON_DEVICE inline uint64_t HashMore(uint64_t hash, uint64_t part) {
+  return MixBits(hash ^ part);
+}
 inline uint64_t HashOf(std::initializer_list<uint64_t> key) {
   uint64_t hash = 0;
   for (const uint64_t part : key) hash = HashMore(hash, part);
@@ -36,8 +38,12 @@ inline double UniformOf(uint64_t bits) {  // in (0, 1)
 }
 
 // An element is dropped with probability `rate` (0 <= rate < 1): when the upper 53 bits of its hash are below this.
-inline uint64_t DropThreshold(double rate) { return static_cast<uint64_t>(std::ceil(rate * 0x1p53)); }
-[[gnu::always_inline]] ORRERY_ON_DEVICE inline bool IsDropped(uint64_t bits, uint64_t threshold) { return (bits >> 11) < threshold; }
+inline uint64_t DropThreshold(double rate) {
+  return static_cast<uint64_t>(std::ceil(rate * 0x1p53));
+}
+[[gnu::always_inline]] ORRERY_ON_DEVICE inline bool IsDropped(uint64_t bits, uint64_t threshold) {
+  return (bits >> 11) < threshold;
+}
 
 // Hash of the dropout op; the keys of an element follow: (sample of the step, position, column), or for attention
 // probabilities (sample of the step, global head, query, key).

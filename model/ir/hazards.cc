@@ -132,8 +132,10 @@ namespace {
 double OpsOfItems(const Program& program, const std::vector<Item>& items) {
   double ops = 0;
   for (const Item& item : items) {
-    ops += item.block >= 0 ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
-                           : item.count * OpsOfItems(program, item.body);
+    ops +=
+        item.block >= 0
+            ? static_cast<double>(program.blocks[static_cast<std::size_t>(item.block)].ops.size())
+            : item.count * OpsOfItems(program, item.body);
   }
   return ops;
 }

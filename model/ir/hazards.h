@@ -7,11 +7,12 @@
 namespace orrery::ir {
 
 struct Instance {
-  int32_t call;      // index into Layout::calls
+  int32_t call;  // index into Layout::calls
   int32_t block;
-  int32_t op;        // index into the block's ops
+  int32_t op;  // index into the block's ops
   int32_t micro_batch;
-  std::vector<int32_t> waits;  // earlier instances on other streams (same-stream order is implied), pruned
+  std::vector<int32_t>
+      waits;  // earlier instances on other streams (same-stream order is implied), pruned
 };
 
 // Instances in issue order; ops whose `when` flag the call lacks are left out.

@@ -14,27 +14,31 @@ namespace orrery::ir {
 struct Frame {
   std::vector<BufferId> buffers;
   int32_t first_block = -1, last_block = -1;
-  int64_t bytes = 0;            // of one slot
+  int64_t bytes = 0;  // of one slot
   int slots = 0;
-  int64_t base = 0;             // arena offset of slot 0
-  int pool = -1;                // >= 0: shares slots with the other frames of the pool
-  std::vector<int32_t> slot_of; // by micro-batch: slot number
+  int64_t base = 0;              // arena offset of slot 0
+  int pool = -1;                 // >= 0: shares slots with the other frames of the pool
+  std::vector<int32_t> slot_of;  // by micro-batch: slot number
 };
 
-struct LiveBuffer { BufferId buffer; int32_t micro_batch; int64_t bytes; };  // micro_batch -1: step or call buffer
+struct LiveBuffer {
+  BufferId buffer;
+  int32_t micro_batch;
+  int64_t bytes;
+};  // micro_batch -1: step or call buffer
 struct Peak {
   int64_t bytes = 0;
-  int32_t call = -1;            // index into the expanded schedule
-  int32_t op = -1;              // index into the block
-  std::vector<LiveBuffer> live; // largest first
+  int32_t call = -1;             // index into the expanded schedule
+  int32_t op = -1;               // index into the block
+  std::vector<LiveBuffer> live;  // largest first
 };
 
 struct Layout {
-  std::vector<Call> calls;               // the expanded schedule
+  std::vector<Call> calls;  // the expanded schedule
   enum class Scope : uint8_t { kStep, kMicroBatch, kCall, kRing, kUnused };
-  std::vector<Scope> scope;              // by buffer
-  std::vector<int64_t> offset;           // by buffer: arena offset (frame buffers: within their frame)
-  std::vector<int32_t> frame_of;         // by buffer, -1: not in a frame
+  std::vector<Scope> scope;       // by buffer
+  std::vector<int64_t> offset;    // by buffer: arena offset (frame buffers: within their frame)
+  std::vector<int32_t> frame_of;  // by buffer, -1: not in a frame
   std::vector<Frame> frames;
   int64_t step_bytes = 0, frame_bytes = 0, ring_bytes = 0, scratch_bytes = 0;
   int64_t arena_bytes = 0;

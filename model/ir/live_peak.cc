@@ -140,7 +140,7 @@ class LiveWalk {
   const Layout& layout_;
   const Usage usage_;
   const std::vector<CallSpan> spans_;
-  std::vector<std::vector<int32_t>> frames_of_;                 // by block
+  std::vector<std::vector<int32_t>> frames_of_;        // by block
   std::vector<std::map<std::string, Profile>> known_;  // by block and frame states
 };
 

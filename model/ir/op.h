@@ -27,69 +27,70 @@ enum class OpKind : uint8_t {
   // Masked positions are `seq` distinct positions of a sequence of v tokens.
   kLoad,
   // Element movement.
-  kZero,         // out x
-  kAdd,          // out c; in a, b: c = a + b
-  kSlice,        // out y[n]; in x[g*n]; attrs n axis: y = part coord(axis) of the g = size(axis) equal parts of x
-  kGatherRows,   // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
+  kZero,  // out x
+  kAdd,   // out c; in a, b: c = a + b
+  kSlice,  // out y[n]; in x[g*n]; attrs n axis: y = part coord(axis) of the g = size(axis) equal parts of x
+  kGatherRows,  // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
                  //   rows coord(axis)*n .. +n of the full sequence
   // Embeddings. axis shards the table's rows: first local row = coord(axis)*vl; foreign tokens give 0.
-  kEmbed,        // out x; in tokens, table (, x if acc); attrs rows h vl axis acc
-  kEmbedBwd,     // out dtable; in dtable, tokens, dx; attrs rows h vl axis: accumulates
-  kAddPos,       // out y; in x, table; attrs rows h batch axis: position = (coord(axis)*rows + r) / batch
-  kPosBwd,       // out dtable; in dtable, dx; attrs rows h batch axis: accumulates
-  kRope,         // out qkv; in qkv; attrs rows batch nh kv hd inverse: rotary positions on q and k, pairs (i, i+hd/2), base 10000
+  kEmbed,     // out x; in tokens, table (, x if acc); attrs rows h vl axis acc
+  kEmbedBwd,  // out dtable; in dtable, tokens, dx; attrs rows h vl axis: accumulates
+  kAddPos,  // out y; in x, table; attrs rows h batch axis: position = (coord(axis)*rows + r) / batch
+  kPosBwd,  // out dtable; in dtable, dx; attrs rows h batch axis: accumulates
+  kRope,  // out qkv; in qkv; attrs rows batch nh kv hd inverse: rotary positions on q and k, pairs (i, i+hd/2), base 10000
   // Matrix product: C[M,N] = op(A) op(B) (+ bias[N]) (+ C if acc). ta: A is stored [K,M]; tb: B is stored [N,K].
-  kMatmul,       // out C; in A, B (, bias) (, C); attrs M N K ta tb acc bias
+  kMatmul,  // out C; in A, B (, bias) (, C); attrs M N K ta tb acc bias
   // Attention. qkv row: per kv group (nh/kv q heads, 1 k, 1 v) of hd each. scale 1/sqrt(hd) unless attr scale.
   // flash=1: second output lse[rows*nh]; flash=0: probabilities [batch*nh*seq*seq] are kept.
   // rate>0: probabilities are dropped out by (site, sample, global head = coord(axis)*nh + h, query, key); flash=0 then
   // has two further outputs, mask and dropped probabilities (sizes of the probabilities), which backward reads behind
   // the probabilities; flash=1 draws them again.
   // buckets>0: a further input, the relative position bias table [buckets, nh] (bidirectional if not causal).
-  kAttn,         // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale
-  kAttnBwd,      // out dqkv (, dbias); in dctx, qkv, ctx, lse|probs (, bias, dbias); same attrs; dbias accumulates
-  kCrossAttn,    // out ctx, lse|probs; in q[seq*batch,nh*hd], kv[seq_kv*batch, nh*(k,v)*hd]; attrs batch seq seq_kv nh hd flash scale
-  kCrossAttnBwd, // out dq, dkv; in dctx, q, kv, ctx, lse|probs
+  kAttn,  // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale
+  kAttnBwd,  // out dqkv (, dbias); in dctx, qkv, ctx, lse|probs (, bias, dbias); same attrs; dbias accumulates
+  kCrossAttn,  // out ctx, lse|probs; in q[seq*batch,nh*hd], kv[seq_kv*batch, nh*(k,v)*hd]; attrs batch seq seq_kv nh hd flash scale
+  kCrossAttnBwd,  // out dq, dkv; in dctx, q, kv, ctx, lse|probs
   // Normalisation; stats = (mean, rstd) per row for layer norm, rstd per row for RMS norm. eps 1e-5.
-  kLayerNorm,    // out y, stats[2*rows]; in x, gamma, beta; attrs rows h
-  kLayerNormBwd, // out dx; in dy, x, stats, gamma (, r if add); attrs rows h add: dx = J^T dy (+ r)
+  kLayerNorm,     // out y, stats[2*rows]; in x, gamma, beta; attrs rows h
+  kLayerNormBwd,  // out dx; in dy, x, stats, gamma (, r if add); attrs rows h add: dx = J^T dy (+ r)
   kLayerNormWgrad,  // out dgamma, dbeta; in dgamma, dbeta, dy, x, stats; attrs rows h: accumulates
-  kRmsNorm,      // out y, stats[rows]; in x, gamma
-  kRmsNormBwd,   // out dx; in dy, x, stats, gamma (, r if add)
-  kRmsNormWgrad, // out dgamma; in dgamma, dy, x, stats
+  kRmsNorm,         // out y, stats[rows]; in x, gamma
+  kRmsNormBwd,      // out dx; in dy, x, stats, gamma (, r if add)
+  kRmsNormWgrad,    // out dgamma; in dgamma, dy, x, stats
   // Element-wise.
   // Dropout: an element is kept with probability 1 - rate and scaled by 1/(1 - rate). Whether it is kept depends on the
   // seed, the step, attr site, the global sample (group and batch as in load), the position (axis: sharded sequence, as
   // in load) and the column alone, so that every layout drops the same elements.
-  kBiasResidual, // out z (, mask[rows*h] if rate); in x, y (, bias if attr bias); attrs rows h bias rate site batch axis:
-                 //   z = x + dropout(y + bias)
-  kDropout,      // out y, mask; in x; attrs rows h rate site batch axis
-  kDropoutBwd,   // out dx; in dy, mask; attrs n rate
-  kColSum,       // out db; in db, dy; attrs rows h: db += column sums
-  kGelu,         // out y; in x; attrs n (tanh form)
-  kGeluBwd,      // out dx; in dy, x; attrs n
-  kRelu, kReluBwd,
-  kSwiglu,       // out y[n]; in x[2n] as pairs (gate, up); attrs n: y = silu(gate) * up
-  kSwigluBwd,    // out dx[2n]; in dy[n], x[2n]
-  kTanh,         // out y; in x; attrs n
-  kTanhBwd,      // out dx; in dy, y; attrs n
+  kBiasResidual,  // out z (, mask[rows*h] if rate); in x, y (, bias if attr bias); attrs rows h bias rate site batch axis:
+                  //   z = x + dropout(y + bias)
+  kDropout,       // out y, mask; in x; attrs rows h rate site batch axis
+  kDropoutBwd,    // out dx; in dy, mask; attrs n rate
+  kColSum,        // out db; in db, dy; attrs rows h: db += column sums
+  kGelu,          // out y; in x; attrs n (tanh form)
+  kGeluBwd,       // out dx; in dy, x; attrs n
+  kRelu,
+  kReluBwd,
+  kSwiglu,     // out y[n]; in x[2n] as pairs (gate, up); attrs n: y = silu(gate) * up
+  kSwigluBwd,  // out dx[2n]; in dy[n], x[2n]
+  kTanh,       // out y; in x; attrs n
+  kTanhBwd,    // out dx; in dy, y; attrs n
   // Loss over a vocabulary that may be sharded over axis (v = real columns, vl = local width, padding masked).
-  kXentMax,      // out m[rows]; in logits; attrs rows vl v axis
-  kXentSum,      // out s[2*rows] = (sum of exp(x-m), target's x-m); in logits, m, labels; attrs rows vl v axis
-  kXentGrad,     // out dlogits, loss; in logits, m, s, labels, loss (, loss scale); attrs rows vl v axis scale:
-                 //   loss += scale*sum(log s0 - s1); dlogits = scale * loss_scale * (softmax - onehot)
-  kMse,          // out dy, loss; in y, target, loss (, loss scale); attrs n scale: loss += scale*sum((y-t)^2)
+  kXentMax,  // out m[rows]; in logits; attrs rows vl v axis
+  kXentSum,  // out s[2*rows] = (sum of exp(x-m), target's x-m); in logits, m, labels; attrs rows vl v axis
+  kXentGrad,  // out dlogits, loss; in logits, m, s, labels, loss (, loss scale); attrs rows vl v axis scale:
+              //   loss += scale*sum(log s0 - s1); dlogits = scale * loss_scale * (softmax - onehot)
+  kMse,  // out dy, loss; in y, target, loss (, loss scale); attrs n scale: loss += scale*sum((y-t)^2)
   // Optimizer. zaxis: the buffers are shard coord(zaxis) of the flat unit (-1: whole unit). `rep` is the first
   // element of the unit's tail that is replicated over the tensor axis.
-  kSumSq,        // out acc; in acc, g; attrs n zaxis rep wt wrep: acc += wt*sum(g^2 before rep) + wrep*sum(after). The view `gnorm`
-                 //   is this sum of squares over the whole model, of gradients still multiplied by the loss scale
-  kSgd,          // out W (, M); in g, W|M (, gn) (, lsc); attrs n lr wd clip master zaxis
-  kAdam,         // out W (, M), m, v; in g, W|M, m, v (, gn) (, lsc); attrs n lr beta1 beta2 eps wd clip master zaxis decoupled
-  kLambDir,      // out m, v, u, norms[2*segments]; in g, W|M, m, v (, gn) (, lsc); attrs as adam + wt wrep rep: per
-                 //   segment (w^2, u^2) of the local part, replicated tail weighted with wrep
-  kLambApply,    // out W (, M); in u, W|M, norms (, gn); attrs n lr master zaxis: w -= lr * |w|/|u| * u
-  kLossScale,    // out lsc; in lsc, gn: halves on a non-finite norm, doubles every 2000 good steps
+  kSumSq,  // out acc; in acc, g; attrs n zaxis rep wt wrep: acc += wt*sum(g^2 before rep) + wrep*sum(after). The view `gnorm`
+  //   is this sum of squares over the whole model, of gradients still multiplied by the loss scale
+  kSgd,   // out W (, M); in g, W|M (, gn) (, lsc); attrs n lr wd clip master zaxis
+  kAdam,  // out W (, M), m, v; in g, W|M, m, v (, gn) (, lsc); attrs n lr beta1 beta2 eps wd clip master zaxis decoupled
+  kLambDir,  // out m, v, u, norms[2*segments]; in g, W|M, m, v (, gn) (, lsc); attrs as adam + wt wrep rep: per
+  //   segment (w^2, u^2) of the local part, replicated tail weighted with wrep
+  kLambApply,  // out W (, M); in u, W|M, norms (, gn); attrs n lr master zaxis: w -= lr * |w|/|u| * u
+  kLossScale,  // out lsc; in lsc, gn: halves on a non-finite norm, doubles every 2000 good steps
   // Communication. op: 0 sum, 1 max. Members in rank order. all_reduce is in place.
   kAllReduce,      // out x; in x; attrs op
   kAllGather,      // out y[g*n]; in x[n]
@@ -100,15 +101,62 @@ enum class OpKind : uint8_t {
 inline constexpr int kOpKinds = static_cast<int>(OpKind::kRecv) + 1;
 
 enum class Attr : uint8_t {
-  kM, kN, kK, kTransA, kTransB, kAcc, kBias, kRows, kH, kVl, kV, kAxis, kBatch, kSeq, kSeqKv, kNh, kKv, kHd,
-  kCausal, kFlash, kBuckets, kScale, kInverse, kAdd, kElements, kWhat, kZaxis, kRep, kWt, kWrep, kLr, kWd, kClip,
-  kMaster, kBeta1, kBeta2, kEps, kDecoupled, kReduceOp, kRate, kSite,
+  kM,
+  kN,
+  kK,
+  kTransA,
+  kTransB,
+  kAcc,
+  kBias,
+  kRows,
+  kH,
+  kVl,
+  kV,
+  kAxis,
+  kBatch,
+  kSeq,
+  kSeqKv,
+  kNh,
+  kKv,
+  kHd,
+  kCausal,
+  kFlash,
+  kBuckets,
+  kScale,
+  kInverse,
+  kAdd,
+  kElements,
+  kWhat,
+  kZaxis,
+  kRep,
+  kWt,
+  kWrep,
+  kLr,
+  kWd,
+  kClip,
+  kMaster,
+  kBeta1,
+  kBeta2,
+  kEps,
+  kDecoupled,
+  kReduceOp,
+  kRate,
+  kSite,
 };
 inline constexpr int kAttrs = static_cast<int>(Attr::kSite) + 1;
 
 // What a load op reads.
-enum class LoadWhat : int { kTokens, kLabels, kMaskedPositions, kMaskedLabels, kTokenTypes, kFeatures, kTargets,
-                            kDecoderTokens, kDecoderLabels };
+enum class LoadWhat : int {
+  kTokens,
+  kLabels,
+  kMaskedPositions,
+  kMaskedLabels,
+  kTokenTypes,
+  kFeatures,
+  kTargets,
+  kDecoderTokens,
+  kDecoderLabels
+};
 
 // Attributes in a namespace of their own (never mixed with the op's fields). Defaults are not stored.
 class Attrs {
@@ -130,8 +178,19 @@ std::string_view AttrName(Attr attr);
 double AttrDefault(Attr attr);  // 0 for most, -1 for kAxis and kZaxis
 
 // Where an op stands in the step: for breakdowns and traces, never for execution.
-enum class Phase : uint8_t { kInput, kForward, kBackward, kWeightGrad, kRecompute, kParamGather, kGradReduce, kGradNorm,
-                             kOptimizer, kPipeline, kSetup };
+enum class Phase : uint8_t {
+  kInput,
+  kForward,
+  kBackward,
+  kWeightGrad,
+  kRecompute,
+  kParamGather,
+  kGradReduce,
+  kGradNorm,
+  kOptimizer,
+  kPipeline,
+  kSetup
+};
 enum class Segment : uint8_t { kStep, kEmbedding, kLayer, kHead };
 
 // A point-to-point partner: coordinate + delta on `axis`, modulo its size.
@@ -146,24 +205,32 @@ struct Op {
   std::vector<ViewId> out, in;
   Attrs attrs;
   uint8_t stream = 0;
-  int16_t group = -1;    // collectives and load; index into Plan::groups
-  Peer peer;             // send and recv
-  int32_t tag = 0;       // identity of the call site; takes part in matching
-  uint16_t yields = 0;   // mask of axes over which out[0] is a partial sum (checked, not executed)
-  uint8_t when = 0;      // 0: always; else executed only on calls whose flags contain it
+  int16_t group = -1;   // collectives and load; index into Plan::groups
+  Peer peer;            // send and recv
+  int32_t tag = 0;      // identity of the call site; takes part in matching
+  uint16_t yields = 0;  // mask of axes over which out[0] is a partial sum (checked, not executed)
+  uint8_t when = 0;     // 0: always; else executed only on calls whose flags contain it
   Phase phase = Phase::kForward;
   Segment segment = Segment::kStep;
-  int16_t layer = -1;    // global layer index, -1: none
+  int16_t layer = -1;  // global layer index, -1: none
   bool operator==(const Op&) const = default;
 };
 
 inline constexpr uint8_t kWhenLast = 1;  // call flag: last backward call of this chunk in the step
 
-enum class OpClass : uint8_t { kMatmul, kAttention, kMemory, kOptimizer, kCollective, kPointToPoint, kInput };
+enum class OpClass : uint8_t {
+  kMatmul,
+  kAttention,
+  kMemory,
+  kOptimizer,
+  kCollective,
+  kPointToPoint,
+  kInput
+};
 
 struct OpInfo {
   OpKind kind;
-  const char* name;      // in text and traces
+  const char* name;  // in text and traces
   OpClass op_class;
   int min_in, max_in, min_out, max_out;
 };

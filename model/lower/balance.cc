@@ -6,7 +6,8 @@ namespace orrery {
 
 std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy) {
   const int64_t parts = int64_t{1} * strategy.pp * strategy.vpp;
-  const int64_t weight = layers + (strategy.count_embedding ? 1 : 0) + (strategy.count_head ? 1 : 0);
+  const int64_t weight =
+      layers + (strategy.count_embedding ? 1 : 0) + (strategy.count_head ? 1 : 0);
   std::vector<int64_t> share(parts, weight / parts);
   for (int64_t extra = 0; extra < weight % parts; ++extra) {
     share[parts > 1 ? 1 + extra % (parts - 1) : 0] += 1;

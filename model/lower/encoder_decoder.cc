@@ -32,8 +32,8 @@ class EncoderDecoder {
     EmbeddingForward(stage_, ends_, LoadWhat::kTokens, "e.", Stream(false, 0));
     Layers(encoder_, false);
     stage_.Label(Phase::kForward, Segment::kLayer);
-    const ViewId normed = EmitNorm(stage_, "enc.n", Stream(false, encoder_.size()), ends_.encoder_gamma,
-                                   ends_.encoder_beta, ctx_.ShardRows(), -1);
+    const ViewId normed = EmitNorm(stage_, "enc.n", Stream(false, encoder_.size()),
+                                   ends_.encoder_gamma, ends_.encoder_beta, ctx_.ShardRows(), -1);
     const ViewId memory = stage_.GatherSequence(normed, "enc.nf", ctx_.model.hidden);
     EmbeddingForward(stage_, ends_, LoadWhat::kDecoderTokens, "d0.", Stream(true, 0));
     memory_ = memory;
@@ -49,7 +49,8 @@ class EncoderDecoder {
     stage_.Emit(OpKind::kZero, {dmemory}, {});
     if (bias_unit_ >= 0) stage_.BeginGrad(bias_unit_);
     LayersBackward(decoder_, true, dmemory);
-    EmbeddingBackward(stage_, ends_, LoadWhat::kDecoderTokens, "d0.", Grad(true, 0), stage_.block(), false);
+    EmbeddingBackward(stage_, ends_, LoadWhat::kDecoderTokens, "d0.", Grad(true, 0), stage_.block(),
+                      false);
     EncoderNormBackward(dmemory);
     LayersBackward(encoder_, false, -1);
     if (bias_unit_ >= 0) stage_.EndGrad(bias_unit_, true);
@@ -62,13 +63,16 @@ class EncoderDecoder {
   void AddStackParams() {
     const ModelSpec& model = ctx_.model;
     std::vector<ParamDecl> norm{{"enc.fin.g", {model.hidden}, -1, Init::kOnes, false}};
-    if (model.norm == Norm::kLayerNorm) norm.push_back({"enc.fin.b", {model.hidden}, -1, Init::kZeros, false});
+    if (model.norm == Norm::kLayerNorm)
+      norm.push_back({"enc.fin.b", {model.hidden}, -1, Init::kZeros, false});
     const auto norm_refs = stage_.AddUnit("encfin", norm, ctx_.sp(), false);
     ends_.encoder_gamma = norm_refs[0];
     if (norm_refs.size() > 1) ends_.encoder_beta = norm_refs[1];
     if (model.relative_buckets == 0) return;
-    const auto refs = stage_.AddUnit("rel", {{"enc.rel", {model.relative_buckets, model.heads}, 1},
-                                             {"dec.rel", {model.relative_buckets, model.heads}, 1}}, false, false);
+    const auto refs = stage_.AddUnit("rel",
+                                     {{"enc.rel", {model.relative_buckets, model.heads}, 1},
+                                      {"dec.rel", {model.relative_buckets, model.heads}, 1}},
+                                     false, false);
     ends_.relative_encoder = refs[0];
     ends_.relative_decoder = refs[1];
     bias_unit_ = refs[0].unit;
@@ -79,7 +83,8 @@ class EncoderDecoder {
     const ParamRef bias = decoder ? ends_.relative_decoder : ends_.relative_encoder;
     for (int64_t at = 0; at < count; at += ctx_.strategy.bucket_layers) {
       const int64_t size = std::min<int64_t>(ctx_.strategy.bucket_layers, count - at);
-      for (Layer& layer : AddLayerUnit(stage_, static_cast<int>(first + at), static_cast<int>(size), decoder, bias)) {
+      for (Layer& layer : AddLayerUnit(stage_, static_cast<int>(first + at), static_cast<int>(size),
+                                       decoder, bias)) {
         layers.push_back(std::move(layer));
       }
     }
@@ -89,7 +94,8 @@ class EncoderDecoder {
   void Layers(const std::vector<Layer>& layers, bool decoder) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       stage_.Label(Phase::kForward, Segment::kLayer, layers[i].index);
-      LayerForward(stage_, layers[i], ForwardPrefix(stage_), Stream(decoder, i), Stream(decoder, i + 1), memory_, false);
+      LayerForward(stage_, layers[i], ForwardPrefix(stage_), Stream(decoder, i),
+                   Stream(decoder, i + 1), memory_, false);
     }
   }
 
@@ -100,8 +106,8 @@ class EncoderDecoder {
       const bool opens = at + 1 == layers.size() || layers[at + 1].unit != layers[at].unit;
       const bool closes = i == 0 || layers[at - 1].unit != layers[at].unit;
       if (opens) stage_.BeginGrad(layers[at].unit);
-      LayerBackward(stage_, layers[at], Stream(decoder, at), Grad(decoder, at + 1), Grad(decoder, at), memory_,
-                    dmemory, stage_.block());
+      LayerBackward(stage_, layers[at], Stream(decoder, at), Grad(decoder, at + 1),
+                    Grad(decoder, at), memory_, dmemory, stage_.block());
       if (closes) stage_.EndGrad(layers[at].unit, true);
     }
   }
@@ -116,14 +122,17 @@ class EncoderDecoder {
     stage_.BeginGrad(ends_.encoder_gamma.unit);
     EmitNormWeightGrad(stage_, "enc.n", dnormed, x, ends_.encoder_gamma, ends_.encoder_beta, rows);
     stage_.EndGrad(ends_.encoder_gamma.unit, true);
-    EmitNormBackward(stage_, "enc.n", dnormed, x, ends_.encoder_gamma, rows, Grad(false, encoder_.size()), -1);
+    EmitNormBackward(stage_, "enc.n", dnormed, x, ends_.encoder_gamma, rows,
+                     Grad(false, encoder_.size()), -1);
   }
 
   ViewId Stream(bool decoder, std::size_t index) {
-    return stage_.Act((decoder ? "dx" : "ex") + std::to_string(index), ctx_.ShardRows() * ctx_.model.hidden);
+    return stage_.Act((decoder ? "dx" : "ex") + std::to_string(index),
+                      ctx_.ShardRows() * ctx_.model.hidden);
   }
   ViewId Grad(bool decoder, std::size_t index) {
-    return stage_.Act((decoder ? "d.dx" : "d.ex") + std::to_string(index), ctx_.ShardRows() * ctx_.model.hidden);
+    return stage_.Act((decoder ? "d.dx" : "d.ex") + std::to_string(index),
+                      ctx_.ShardRows() * ctx_.model.hidden);
   }
 
   StageBuilder& stage_;

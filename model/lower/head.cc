@@ -17,12 +17,16 @@ namespace {
 bool HasMaskedHead(const LowerContext& ctx) { return ctx.model.family == Family::kEncoder; }
 bool HasFinalNorm(const LowerContext& ctx) { return !ctx.model.post_norm; }
 
-void DeclareNormPair(const ModelSpec& model, const std::string& name, std::vector<ParamDecl>& decls) {
+void DeclareNormPair(const ModelSpec& model, const std::string& name,
+                     std::vector<ParamDecl>& decls) {
   decls.push_back({name + ".g", {model.hidden}, -1, Init::kOnes, false});
-  if (model.norm == Norm::kLayerNorm) decls.push_back({name + ".b", {model.hidden}, -1, Init::kZeros, false});
+  if (model.norm == Norm::kLayerNorm)
+    decls.push_back({name + ".b", {model.hidden}, -1, Init::kZeros, false});
 }
 
-ParamRef Second(const std::vector<ParamRef>& refs, std::size_t at) { return at < refs.size() ? refs[at] : ParamRef{}; }
+ParamRef Second(const std::vector<ParamRef>& refs, std::size_t at) {
+  return at < refs.size() ? refs[at] : ParamRef{};
+}
 
 void AddMaskedTransform(StageBuilder& stage, EndParams& ends) {
   const ModelSpec& model = stage.ctx().model;
@@ -47,20 +51,28 @@ struct Logits {
 };
 
 // Returns the gradient of y, a partial sum over the tensor axis, in `dy`.
-void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& shape, ViewId y, ViewId dy) {
+void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& shape, ViewId y,
+                      ViewId dy) {
   const LowerContext& ctx = stage.ctx();
-  const int64_t h = ctx.model.hidden, vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const int64_t h = ctx.model.hidden,
+                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
   const double axis = ctx.strategy.tp > 1 ? kAxisTp : -1;
-  const ir::Attrs attrs{{Attr::kRows, double(shape.rows)}, {Attr::kVl, double(vl)}, {Attr::kV, double(ctx.model.vocab)},
+  const ir::Attrs attrs{{Attr::kRows, double(shape.rows)},
+                        {Attr::kVl, double(vl)},
+                        {Attr::kV, double(ctx.model.vocab)},
                         {Attr::kAxis, axis}};
   const ViewId labels = stage.Make("head.labels", shape.rows, ir::Dtype::kI32);
   const ViewId logits = stage.Act("head.logits", shape.rows * vl);
   const ViewId maxima = stage.Make("head.max", shape.rows, ctx.full);
   const ViewId sums = stage.Make("head.sum", 2 * shape.rows, ctx.full);
   stage.SetPhase(Phase::kInput);
-  stage.Emit(OpKind::kLoad, {labels}, {},
-             {{Attr::kWhat, double(static_cast<int>(shape.labels))}, {Attr::kBatch, double(ctx.batch())},
-              {Attr::kSeq, double(shape.positions)}, {Attr::kV, double(ctx.work.seq_len)}}).group = kGroupData;
+  stage
+      .Emit(OpKind::kLoad, {labels}, {},
+            {{Attr::kWhat, double(static_cast<int>(shape.labels))},
+             {Attr::kBatch, double(ctx.batch())},
+             {Attr::kSeq, double(shape.positions)},
+             {Attr::kV, double(ctx.work.seq_len)}})
+      .group = kGroupData;
   stage.SetPhase(Phase::kForward);
   const ViewId bias = ends.vocab_bias ? stage.Weight(ends.vocab_bias) : -1;
   stage.Matmul(logits, y, stage.Weight(ends.lm_table), shape.rows, vl, h, false, true, false, bias);
@@ -81,7 +93,8 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
 
 void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, ViewId y) {
   const LowerContext& ctx = stage.ctx();
-  const int64_t h = ctx.model.hidden, vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const int64_t h = ctx.model.hidden,
+                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
   const ViewId dlogits = stage.Act("head.logits", rows * vl);
   stage.SetPhase(Phase::kWeightGrad);
   stage.BeginGrad(ends.lm_table.unit);
@@ -89,7 +102,8 @@ void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, 
   stage.EndGrad(ends.lm_table.unit, !ends.table_shared_with_head);
   if (ends.vocab_bias) {
     const ViewId target = stage.Grad(ends.vocab_bias);
-    stage.Emit(OpKind::kColSum, {target}, {target, dlogits}, {{Attr::kRows, double(rows)}, {Attr::kH, double(vl)}});
+    stage.Emit(OpKind::kColSum, {target}, {target, dlogits},
+               {{Attr::kRows, double(rows)}, {Attr::kH, double(vl)}});
   }
   stage.SetPhase(Phase::kBackward);
 }
@@ -98,18 +112,24 @@ void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, 
 void MaskedHead(StageBuilder& stage, const EndParams& ends, ViewId full, ViewId dx) {
   const LowerContext& ctx = stage.ctx();
   const int64_t h = ctx.model.hidden;
-  const int64_t masked = ctx.work.masked_positions > 0 ? ctx.work.masked_positions : ctx.work.seq_len;
+  const int64_t masked =
+      ctx.work.masked_positions > 0 ? ctx.work.masked_positions : ctx.work.seq_len;
   const int64_t rows = masked * ctx.batch();
   const ViewId where = stage.Make("head.pos", rows, ir::Dtype::kI32);
   const ViewId picked = stage.Act("head.pick", rows * h), dense = stage.Act("head.dense", rows * h);
   const ViewId active = stage.Act("head.act", rows * h);
   const ir::Attrs elements{{Attr::kElements, double(rows * h)}};
   stage.SetPhase(Phase::kInput);
-  stage.Emit(OpKind::kLoad, {where}, {},
-             {{Attr::kWhat, double(static_cast<int>(LoadWhat::kMaskedPositions))}, {Attr::kBatch, double(ctx.batch())},
-              {Attr::kSeq, double(masked)}, {Attr::kV, double(ctx.work.seq_len)}}).group = kGroupData;
+  stage
+      .Emit(OpKind::kLoad, {where}, {},
+            {{Attr::kWhat, double(static_cast<int>(LoadWhat::kMaskedPositions))},
+             {Attr::kBatch, double(ctx.batch())},
+             {Attr::kSeq, double(masked)},
+             {Attr::kV, double(ctx.work.seq_len)}})
+      .group = kGroupData;
   stage.SetPhase(Phase::kForward);
-  ir::Attrs move{{Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kBatch, double(ctx.batch())}};
+  ir::Attrs move{
+      {Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kBatch, double(ctx.batch())}};
   stage.Emit(OpKind::kGatherRows, {picked}, {full, where}, move);
   const ViewId weight = stage.Weight(ends.dense_w);
   stage.Matmul(dense, picked, weight, rows, h, h, false, true, false, stage.Weight(ends.dense_b));
@@ -121,12 +141,14 @@ void MaskedHead(StageBuilder& stage, const EndParams& ends, ViewId full, ViewId 
   stage.MarkPartial();
   stage.AllReduce(dy, kGroupTp, kCompute);
   LogitsWeightGrad(stage, ends, rows, y);
-  const ViewId dactive = stage.Act("d.head.act", rows * h), ddense = stage.Act("d.head.dense", rows * h);
+  const ViewId dactive = stage.Act("d.head.act", rows * h),
+               ddense = stage.Act("d.head.dense", rows * h);
   EmitNormWeightGrad(stage, "head.n", dy, active, ends.dense_gamma, ends.dense_beta, rows);
   EmitNormBackward(stage, "head.n", dy, active, ends.dense_gamma, rows, dactive, -1);
   stage.Emit(OpKind::kGeluBwd, {ddense}, {dactive, dense}, elements);
   const ViewId bias = stage.Grad(ends.dense_b);
-  stage.Emit(OpKind::kColSum, {bias}, {bias, ddense}, {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}});
+  stage.Emit(OpKind::kColSum, {bias}, {bias, ddense},
+             {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}});
   stage.Matmul(stage.Grad(ends.dense_w), ddense, picked, h, h, rows, true, false, true);
   stage.EndGrad(ends.dense_w.unit, true);
   const ViewId dpicked = stage.Act("d.head.pick", rows * h);
@@ -154,8 +176,12 @@ void AddHeadUnits(StageBuilder& stage, EndParams& ends) {
     return;
   }
   const ParamDecl table{ctx.tied_across_stages ? "wte.w" : "wlm.w",
-                        {PaddedVocab(ctx.model, ctx.strategy.tp), ctx.model.hidden}, 0, Init::kNormal, true,
-                        ctx.model.vocab, ctx.tied_across_stages ? 0 : -1};
+                        {PaddedVocab(ctx.model, ctx.strategy.tp), ctx.model.hidden},
+                        0,
+                        Init::kNormal,
+                        true,
+                        ctx.model.vocab,
+                        ctx.tied_across_stages ? 0 : -1};
   ends.lm_table = stage.AddUnit(ctx.tied_across_stages ? "wte" : "wlm", {table}, false, false)[0];
   if (ctx.tied_across_stages) stage.SetNormWeightZero(ends.lm_table.unit);
 }
@@ -165,7 +191,8 @@ void HeadForwardBackward(StageBuilder& stage, const EndParams& ends, ViewId x, V
   const int64_t h = ctx.model.hidden, shard_rows = ctx.ShardRows();
   stage.Label(Phase::kForward, Segment::kHead);
   const bool norm = HasFinalNorm(ctx);
-  const ViewId y = norm ? EmitNorm(stage, "fin.n", x, ends.final_gamma, ends.final_beta, shard_rows, -1) : x;
+  const ViewId y =
+      norm ? EmitNorm(stage, "fin.n", x, ends.final_gamma, ends.final_beta, shard_rows, -1) : x;
   const ViewId full = stage.GatherSequence(y, "fin.nf", h);
   ViewId dy = norm ? stage.Act("d.fin.n", shard_rows * h) : dx;
   if (HasMaskedHead(ctx)) {

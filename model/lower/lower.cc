@@ -11,10 +11,14 @@ namespace {
 
 ir::Dtype ActivationType(Precision precision) {
   switch (precision) {
-    case Precision::kFp32: return ir::Dtype::kF32;
-    case Precision::kTf32: return ir::Dtype::kTf32;
-    case Precision::kFp16: return ir::Dtype::kF16;
-    case Precision::kBf16: return ir::Dtype::kBf16;
+    case Precision::kFp32:
+      return ir::Dtype::kF32;
+    case Precision::kTf32:
+      return ir::Dtype::kTf32;
+    case Precision::kFp16:
+      return ir::Dtype::kF16;
+    case Precision::kBf16:
+      return ir::Dtype::kBf16;
   }
   return ir::Dtype::kF32;
 }
@@ -54,16 +58,22 @@ std::vector<ir::Group> MakeGroups(const ir::Mesh& mesh, const LowerContext& ctx)
 
 std::string Title(const LowerContext& ctx) {
   const Strategy& s = ctx.strategy;
-  return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name, s.tp, s.pp, s.dp_outer, s.dp,
-                     s.zero, s.vpp, s.micro_batch, ctx.micro_batches);
+  return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name,
+                     s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch, ctx.micro_batches);
 }
 
 void EmitStage(StageBuilder& stage) {
   switch (stage.ctx().model.family) {
     case Family::kDecoder:
-    case Family::kEncoder: EmitTransformerStage(stage); break;
-    case Family::kEncoderDecoder: EmitEncoderDecoder(stage); break;
-    case Family::kMlp: EmitMlpStage(stage); break;
+    case Family::kEncoder:
+      EmitTransformerStage(stage);
+      break;
+    case Family::kEncoderDecoder:
+      EmitEncoderDecoder(stage);
+      break;
+    case Family::kMlp:
+      EmitMlpStage(stage);
+      break;
   }
 }
 
@@ -87,15 +97,18 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
   return ctx;
 }
 
-LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy, const LowerOptions& options) {
+LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                  const LowerOptions& options) {
   if (auto refused = CheckStrategy(model, work, strategy)) return *refused;
   const LowerContext ctx = MakeContext(model, work, strategy, options);
   ir::Plan plan;
   const Strategy& s = ctx.strategy;
-  plan.mesh.axes = {{"pp", s.pp}, {"dpo", s.dp_outer}, {"dp", s.dp}, {"ep", s.ep}, {"cp", s.cp}, {"tp", s.tp}};
+  plan.mesh.axes = {{"pp", s.pp}, {"dpo", s.dp_outer}, {"dp", s.dp},
+                    {"ep", s.ep}, {"cp", s.cp},        {"tp", s.tp}};
   plan.mesh.program_axis = kAxisPp;
   plan.groups = MakeGroups(plan.mesh, ctx);
-  plan.streams = {"compute", "tp", "dp", "gather", "send_act", "recv_act", "send_grad", "recv_grad"};
+  plan.streams = {"compute",  "tp",       "dp",        "gather",
+                  "send_act", "recv_act", "send_grad", "recv_grad"};
   plan.micro_batches = static_cast<int>(ctx.micro_batches);
   plan.frame_pool = s.frame_pool;
   plan.title = Title(ctx);

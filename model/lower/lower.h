@@ -24,13 +24,15 @@ struct OptimizerSettings {
 };
 
 struct LowerOptions {
-  std::optional<ir::Dtype> uniform_dtype;  // every buffer in one type (the reference interpreter uses kF64)
+  std::optional<ir::Dtype>
+      uniform_dtype;  // every buffer in one type (the reference interpreter uses kF64)
   OptimizerSettings optimizer;
-  bool loss_scaling = true;                // fp16 only: dynamic loss scale
+  bool loss_scaling = true;  // fp16 only: dynamic loss scale
 };
 
 // Legality alone, without building anything; nullopt: the strategy can be lowered.
-std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work, const Strategy& strategy);
+std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
+                                     const Strategy& strategy);
 
 using LowerResult = std::variant<ir::Plan, Refusal>;
 LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,

@@ -6,15 +6,12 @@
 
 namespace orrery {
 
-bool HoldsWholeReplicas(const Strategy& strategy) {
-  return strategy.pp == 1 && strategy.zero == 0;
-}
+bool HoldsWholeReplicas(const Strategy& strategy) { return strategy.pp == 1 && strategy.zero == 0; }
 
 bool HoldsWholeReplicas(const ir::Plan& plan) {
   return plan.programs.size() == 1 &&
-         std::ranges::none_of(plan.programs.front().buffers, [](const ir::Buffer& buffer) {
-           return buffer.unit_shard_axis >= 0;
-         });
+         std::ranges::none_of(plan.programs.front().buffers,
+                              [](const ir::Buffer& buffer) { return buffer.unit_shard_axis >= 0; });
 }
 
 double VisibleShare(const VisibleReduction& software, bool whole_replicas) {

@@ -22,7 +22,8 @@ namespace {
 
 using enum PipelineSchedule;
 
-Strategy Knobs(bool overlap_reduce, bool reduce_in_backward, int bucket_layers, bool recompute_unread = true) {
+Strategy Knobs(bool overlap_reduce, bool reduce_in_backward, int bucket_layers,
+               bool recompute_unread = true) {
   Strategy s;
   s.recompute_unread = recompute_unread;
   s.overlap_grad_reduce = overlap_reduce;
@@ -36,27 +37,62 @@ const std::vector<FrameworkPreset>& Table() {
     const std::vector<Recompute> any{Recompute::kNone, Recompute::kSelective, Recompute::kFull};
     const std::vector<Recompute> whole{Recompute::kNone, Recompute::kFull};
     std::vector<FrameworkPreset> rows(5);
-    rows[0] = {.name = "orrery",
-               .description = "everything that this project can lower, also combinations that no framework offers",
-               .tensor = true, .sequence = true, .hybrid = true, .uneven_chunks = true, .zero = {0, 1, 2, 3},
-               .zero_with_pipeline = 3, .schedules = {k1F1B, kInterleaved, kZeroBubble, kGpipe}, .recompute = any,
-               .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, false, 1, false)};
+    rows[0] = {
+        .name = "orrery",
+        .description =
+            "everything that this project can lower, also combinations that no framework offers",
+        .tensor = true,
+        .sequence = true,
+        .hybrid = true,
+        .uneven_chunks = true,
+        .zero = {0, 1, 2, 3},
+        .zero_with_pipeline = 3,
+        .schedules = {k1F1B, kInterleaved, kZeroBubble, kGpipe},
+        .recompute = any,
+        .fp32_grads = Fp32Grads::kNever,
+        .defaults = Knobs(true, false, 1, false)};
     rows[1] = {.name = "megatron",
-               .description = "Megatron-LM: tensor, sequence and (interleaved) pipeline parallelism, distributed optimizer",
-               .tensor = true, .sequence = true, .zero = {0, 1}, .zero_with_pipeline = 1,
-               .schedules = {k1F1B, kInterleaved}, .recompute = any, .fp32_grads = Fp32Grads::kBf16,
-               .defaults = Knobs(true, true, 1), .dropout = 0.1};
+               .description =
+                   "Megatron-LM: tensor, sequence and (interleaved) pipeline parallelism, "
+                   "distributed optimizer",
+               .tensor = true,
+               .sequence = true,
+               .zero = {0, 1},
+               .zero_with_pipeline = 1,
+               .schedules = {k1F1B, kInterleaved},
+               .recompute = any,
+               .fp32_grads = Fp32Grads::kBf16,
+               .defaults = Knobs(true, true, 1),
+               .dropout = 0.1};
     rows[2] = {.name = "deepspeed",
-               .description = "DeepSpeed: ZeRO 0 to 3, pipelines with ZeRO 0 and 1, tensor parallelism through Megatron",
-               .tensor = true, .zero = {0, 1, 2, 3}, .zero_with_pipeline = 1, .schedules = {k1F1B}, .recompute = whole,
-               .fp32_grads = Fp32Grads::kBf16Zero0, .defaults = Knobs(true, false, 1), .dropout = 0.1};
+               .description =
+                   "DeepSpeed: ZeRO 0 to 3, pipelines with ZeRO 0 and 1, tensor parallelism "
+                   "through Megatron",
+               .tensor = true,
+               .zero = {0, 1, 2, 3},
+               .zero_with_pipeline = 1,
+               .schedules = {k1F1B},
+               .recompute = whole,
+               .fp32_grads = Fp32Grads::kBf16Zero0,
+               .defaults = Knobs(true, false, 1),
+               .dropout = 0.1};
     rows[3] = {.name = "ddp",
-               .description = "PyTorch DistributedDataParallel: replicas only, gradients reduced in buckets during backward",
-               .zero = {0}, .recompute = whole, .fp32_grads = Fp32Grads::kNever, .defaults = Knobs(true, true, 1),
+               .description =
+                   "PyTorch DistributedDataParallel: replicas only, gradients reduced in buckets "
+                   "during backward",
+               .zero = {0},
+               .recompute = whole,
+               .fp32_grads = Fp32Grads::kNever,
+               .defaults = Knobs(true, true, 1),
                .dropout = 0.1};
     rows[4] = {.name = "fsdp",
-               .description = "PyTorch FullyShardedDataParallel: ZeRO 2 and 3, sharded over all ranks or inside a node",
-               .hybrid = true, .zero = {2, 3}, .recompute = whole, .fp32_grads = Fp32Grads::kNever,
+               .description =
+                   "PyTorch FullyShardedDataParallel: ZeRO 2 and 3, sharded over all ranks or "
+                   "inside a node",
+               .hybrid = true,
+               .zero = {2, 3},
+               .recompute = whole,
+               .fp32_grads = Fp32Grads::kNever,
                .defaults = Knobs(true, false, 1)};
     // Pays between nodes (a fifth of the step of gpt3-175b on aws-p4d), costs up to 0.5 % where stages share a node;
     // sequence parallelism, which this preset has, sends parts anyway.
@@ -66,14 +102,20 @@ const std::vector<FrameworkPreset>& Table() {
   return table;
 }
 
-bool Low(Precision precision) { return precision == Precision::kFp16 || precision == Precision::kBf16; }
+bool Low(Precision precision) {
+  return precision == Precision::kFp16 || precision == Precision::kBf16;
+}
 
 const char* ScheduleWord(PipelineSchedule schedule) {
   switch (schedule) {
-    case kGpipe: return "the GPipe schedule";
-    case k1F1B: return "the 1F1B schedule";
-    case kInterleaved: return "the interleaved schedule";
-    case kZeroBubble: return "the zero-bubble schedule";
+    case kGpipe:
+      return "the GPipe schedule";
+    case k1F1B:
+      return "the 1F1B schedule";
+    case kInterleaved:
+      return "the interleaved schedule";
+    case kZeroBubble:
+      return "the zero-bubble schedule";
   }
   return "";
 }
@@ -102,12 +144,18 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.recompute = chosen.recompute;
   s.flash_attention = chosen.flash_attention;
   switch (fp32_grads) {
-    case Fp32Grads::kNever: break;
-    case Fp32Grads::kBf16: s.fp32_grads = precision == Precision::kBf16; break;
-    case Fp32Grads::kBf16Zero0: s.fp32_grads = precision == Precision::kBf16 && s.zero == 0; break;
+    case Fp32Grads::kNever:
+      break;
+    case Fp32Grads::kBf16:
+      s.fp32_grads = precision == Precision::kBf16;
+      break;
+    case Fp32Grads::kBf16Zero0:
+      s.fp32_grads = precision == Precision::kBf16 && s.zero == 0;
+      break;
   }
   if (!Low(precision)) s.fp32_grads = false;
-  if (s.zero >= 2) s.reduce_in_backward = false;  // their reductions are in the backward pass anyway
+  if (s.zero >= 2)
+    s.reduce_in_backward = false;  // their reductions are in the backward pass anyway
   return s;
 }
 
@@ -115,9 +163,11 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", name);
   if (s.sequence_parallel && !sequence) return fmt::format("{} has no sequence parallelism", name);
   if (s.pp > 1 && !pipeline()) return fmt::format("{} has no pipeline parallelism", name);
-  if (s.pp > 1 && !Has(schedules, s.schedule)) return fmt::format("{} lacks {}", name, ScheduleWord(s.schedule));
+  if (s.pp > 1 && !Has(schedules, s.schedule))
+    return fmt::format("{} lacks {}", name, ScheduleWord(s.schedule));
   if (s.dp_outer > 1 && !hybrid) return fmt::format("{} has no hybrid sharding", name);
-  if (!Has(zero, s.zero) && !(s.zero == 0 && s.dp == 1)) return fmt::format("{} has no ZeRO stage {}", name, s.zero);
+  if (!Has(zero, s.zero) && !(s.zero == 0 && s.dp == 1))
+    return fmt::format("{} has no ZeRO stage {}", name, s.zero);
   if (s.pp > 1 && s.zero > zero_with_pipeline) {
     return fmt::format("{} runs pipelines only with ZeRO up to stage {}", name, zero_with_pipeline);
   }
@@ -137,7 +187,8 @@ const FrameworkPreset& FindFramework(std::string_view name) {
   for (const FrameworkPreset& preset : Table()) {
     if (name == preset.name) return preset;
   }
-  throw InputError(fmt::format("unknown framework '{}'", name), SuggestName(name, FrameworkNames()));
+  throw InputError(fmt::format("unknown framework '{}'", name),
+                   SuggestName(name, FrameworkNames()));
 }
 
 }  // namespace orrery

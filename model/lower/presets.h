@@ -20,18 +20,18 @@ enum class Fp32Grads { kNever, kBf16, kBf16Zero0 };
 
 struct FrameworkPreset {
   const char* name;
-  const char* description;          // one line
-  bool tensor = false;              // tp > 1
-  bool sequence = false;            // sequence parallelism with tp > 1
-  bool hybrid = false;              // dp_outer > 1: ZeRO shards inside groups of ranks
-  bool uneven_chunks = false;       // interleaving where layers do not divide by pp x vpp
-  std::vector<int> zero;            // stages on offer
-  int zero_with_pipeline = 0;       // highest stage beside pp > 1
+  const char* description;                  // one line
+  bool tensor = false;                      // tp > 1
+  bool sequence = false;                    // sequence parallelism with tp > 1
+  bool hybrid = false;                      // dp_outer > 1: ZeRO shards inside groups of ranks
+  bool uneven_chunks = false;               // interleaving where layers do not divide by pp x vpp
+  std::vector<int> zero;                    // stages on offer
+  int zero_with_pipeline = 0;               // highest stage beside pp > 1
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
   std::vector<Recompute> recompute;
   Fp32Grads fp32_grads = Fp32Grads::kNever;
-  Strategy defaults;                // knobs; degrees are all 1
-  double dropout = 0;               // of runs whose settings do not name any
+  Strategy defaults;   // knobs; degrees are all 1
+  double dropout = 0;  // of runs whose settings do not name any
 
   bool pipeline() const { return !schedules.empty(); }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.

@@ -46,7 +46,9 @@ void Interleaved(ListBuilder& list, int stages, int stage, int micro_batches) {
   const auto micro_batch = [&](int k) { return k / round * stages + k % stages; };
   const auto chunk = [&](int k) { return k % round / stages; };
   const auto forward = [&](int k) { list.Add(list.blocks.Forward(chunk(k)), micro_batch(k)); };
-  const auto backward = [&](int k) { list.Add(list.blocks.Backward(chunks - 1 - chunk(k)), micro_batch(k)); };
+  const auto backward = [&](int k) {
+    list.Add(list.blocks.Backward(chunks - 1 - chunk(k)), micro_batch(k));
+  };
   const int warm_up = std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, total);
   for (int k = 0; k < warm_up; ++k) forward(k);
   for (int k = warm_up; k < total; ++k) {
@@ -77,10 +79,16 @@ std::vector<Call> StageCalls(const Strategy& strategy, int stage, int micro_batc
   ListBuilder list{{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble}, {}};
   list.Add(list.blocks.Begin(), 0);
   switch (strategy.schedule) {
-    case PipelineSchedule::kGpipe: Gpipe(list, micro_batches); break;
+    case PipelineSchedule::kGpipe:
+      Gpipe(list, micro_batches);
+      break;
     case PipelineSchedule::k1F1B:
-    case PipelineSchedule::kZeroBubble: OneForwardOneBackward(list, strategy.pp, stage, micro_batches); break;
-    case PipelineSchedule::kInterleaved: Interleaved(list, strategy.pp, stage, micro_batches); break;
+    case PipelineSchedule::kZeroBubble:
+      OneForwardOneBackward(list, strategy.pp, stage, micro_batches);
+      break;
+    case PipelineSchedule::kInterleaved:
+      Interleaved(list, strategy.pp, stage, micro_batches);
+      break;
   }
   FlagLastCalls(list);
   list.Add(list.blocks.End(), 0);

@@ -10,7 +10,8 @@ using ir::Attr;
 using ir::OpKind;
 using ir::ViewId;
 
-StageBuilder::StageBuilder(const LowerContext& context, ir::Plan* plan, int stage) : ctx_(context), plan_(plan) {
+StageBuilder::StageBuilder(const LowerContext& context, ir::Plan* plan, int stage)
+    : ctx_(context), plan_(plan) {
   program_.stage = stage;
   const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
   program_.blocks.resize(numbers.Count());
@@ -20,21 +21,25 @@ StageBuilder::StageBuilder(const LowerContext& context, ir::Plan* plan, int stag
   for (int chunk = 0; chunk < ctx_.strategy.vpp; ++chunk) {
     program_.blocks[numbers.Forward(chunk)].name = "F" + std::to_string(chunk);
     program_.blocks[numbers.Backward(chunk)].name = "B" + std::to_string(chunk);
-    if (numbers.split_backward) program_.blocks[numbers.WeightGrad(chunk)].name = "W" + std::to_string(chunk);
+    if (numbers.split_backward)
+      program_.blocks[numbers.WeightGrad(chunk)].name = "W" + std::to_string(chunk);
   }
   loss_ = Make("loss", 1, ctx_.full, ir::BufferClass::kScalar, ir::Life::kStep);
   if (ctx_.clip) norm_ = Make("gnorm", 1, ctx_.full, ir::BufferClass::kScalar, ir::Life::kStep);
-  if (ctx_.loss_scaling) loss_scale_ = Make("lscale", 1, ctx_.full, ir::BufferClass::kScalar, ir::Life::kStep);
+  if (ctx_.loss_scaling)
+    loss_scale_ = Make("lscale", 1, ctx_.full, ir::BufferClass::kScalar, ir::Life::kStep);
 }
 
-int64_t StageBuilder::GroupSize(int group) const { return ir::GroupSize(plan_->mesh, plan_->groups[group]); }
+int64_t StageBuilder::GroupSize(int group) const {
+  return ir::GroupSize(plan_->mesh, plan_->groups[group]);
+}
 
 ViewId StageBuilder::Act(const std::string& name, int64_t elements) {
   return Make(name, elements, ctx_.activation);
 }
 
-ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype, ir::BufferClass cls,
-                          ir::Life life, int extra_slots) {
+ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype,
+                          ir::BufferClass cls, ir::Life life, int extra_slots) {
   const auto found = views_.find(name);
   if (found != views_.end()) return found->second;
   ir::Buffer buffer;
@@ -46,12 +51,14 @@ ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype d
   buffer.extra_slots = static_cast<uint8_t>(extra_slots);
   program_.buffers.push_back(buffer);
   const auto id = static_cast<ViewId>(program_.views.size());
-  program_.views.push_back({name, static_cast<ir::BufferId>(program_.buffers.size() - 1), 0, elements});
+  program_.views.push_back(
+      {name, static_cast<ir::BufferId>(program_.buffers.size() - 1), 0, elements});
   views_.emplace(name, id);
   return id;
 }
 
-ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset, int64_t elements) {
+ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset,
+                         int64_t elements) {
   const ir::View base = program_.views[whole];
   const std::string name = base.name + "/" + suffix;
   const auto found = views_.find(name);
@@ -62,7 +69,8 @@ ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset
   return id;
 }
 
-ir::Op& StageBuilder::Emit(OpKind kind, std::vector<ViewId> out, std::vector<ViewId> in, ir::Attrs attrs) {
+ir::Op& StageBuilder::Emit(OpKind kind, std::vector<ViewId> out, std::vector<ViewId> in,
+                           ir::Attrs attrs) {
   ir::Op op;
   op.kind = kind;
   op.out = std::move(out);
@@ -75,14 +83,19 @@ ir::Op& StageBuilder::Emit(OpKind kind, std::vector<ViewId> out, std::vector<Vie
   return blocks_[block_].ops.back();
 }
 
-void StageBuilder::Matmul(ViewId c, ViewId a, ViewId b, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool acc,
-                          ViewId bias) {
+void StageBuilder::Matmul(ViewId c, ViewId a, ViewId b, int64_t m, int64_t n, int64_t k, bool ta,
+                          bool tb, bool acc, ViewId bias) {
   std::vector<ViewId> in{a, b};
   if (bias >= 0) in.push_back(bias);
   if (acc) in.push_back(c);
   Emit(OpKind::kMatmul, {c}, std::move(in),
-       {{Attr::kM, double(m)}, {Attr::kN, double(n)}, {Attr::kK, double(k)}, {Attr::kTransA, double(ta)},
-        {Attr::kTransB, double(tb)}, {Attr::kAcc, double(acc)}, {Attr::kBias, double(bias >= 0)}});
+       {{Attr::kM, double(m)},
+        {Attr::kN, double(n)},
+        {Attr::kK, double(k)},
+        {Attr::kTransA, double(ta)},
+        {Attr::kTransB, double(tb)},
+        {Attr::kAcc, double(acc)},
+        {Attr::kBias, double(bias >= 0)}});
 }
 
 void StageBuilder::MarkPartial() {
@@ -148,15 +161,16 @@ void StageBuilder::Recv(ViewId x, int delta, uint8_t stream, int32_t tag) {
 
 ViewId StageBuilder::BoundaryPart(ViewId x, int extra_slots) {
   const ir::View& whole = program_.views[x];
-  return Make(whole.name + ".part", whole.elements / ctx_.strategy.tp, ctx_.activation, ir::BufferClass::kActivation,
-              ir::Life::kMicroBatch, extra_slots);
+  return Make(whole.name + ".part", whole.elements / ctx_.strategy.tp, ctx_.activation,
+              ir::BufferClass::kActivation, ir::Life::kMicroBatch, extra_slots);
 }
 
 void StageBuilder::SendBoundary(ViewId x, int delta, uint8_t stream, int32_t tag) {
   if (!ctx_.scatter_gather()) return Send(x, delta, stream, tag);
   const ViewId part = BoundaryPart(x, ctx_.strategy.send_slots - 1);
-  ir::Op& op = Emit(OpKind::kSlice, {part}, {x},
-                    {{Attr::kElements, double(program_.views[part].elements)}, {Attr::kAxis, kAxisTp}});
+  ir::Op& op =
+      Emit(OpKind::kSlice, {part}, {x},
+           {{Attr::kElements, double(program_.views[part].elements)}, {Attr::kAxis, kAxisTp}});
   op.phase = ir::Phase::kPipeline;
   Send(part, delta, stream, tag);
 }

@@ -18,10 +18,29 @@ namespace orrery {
 // Mesh axes of every lowered plan, outermost first.
 enum LoweredAxis : int { kAxisPp, kAxisDpOuter, kAxisDp, kAxisEp, kAxisCp, kAxisTp };
 // Streams of every lowered plan.
-enum LoweredStream : uint8_t { kCompute, kTpStream, kDpStream, kGatherStream, kSendAct, kRecvAct, kSendGrad, kRecvGrad };
+enum LoweredStream : uint8_t {
+  kCompute,
+  kTpStream,
+  kDpStream,
+  kGatherStream,
+  kSendAct,
+  kRecvAct,
+  kSendGrad,
+  kRecvGrad
+};
 // Groups of every lowered plan (index into Plan::groups); members of size 1 are declared but never used.
-enum LoweredGroup : int { kGroupTp, kGroupDp, kGroupDpOuter, kGroupData, kGroupLoss, kGroupNorm, kGroupNormSharded,
-                          kGroupShardedTensor, kGroupTied, kLoweredGroups };
+enum LoweredGroup : int {
+  kGroupTp,
+  kGroupDp,
+  kGroupDpOuter,
+  kGroupData,
+  kGroupLoss,
+  kGroupNorm,
+  kGroupNormSharded,
+  kGroupShardedTensor,
+  kGroupTied,
+  kLoweredGroups
+};
 // Tags of collectives that cross stages; tags inside a stage count from kFirstLocalTag.
 enum CrossStageTag : int32_t { kTagLoss = 1, kTagNorm, kTagTied, kFirstLocalTag = 100 };
 
@@ -29,23 +48,25 @@ enum CrossStageTag : int32_t { kTagLoss = 1, kTagNorm, kTagTied, kFirstLocalTag 
 struct LowerContext {
   const ModelSpec& model;
   const Workload& work;
-  Strategy strategy;            // zero is 0 when the sharding group has one member
+  Strategy strategy;  // zero is 0 when the sharding group has one member
   const LowerOptions& options;
   int64_t micro_batches = 1;
   ir::Dtype activation, gradient, full;  // dtypes of activations and weights, gradients, fp32 state
   ir::Dtype mask = ir::Dtype::kU8;
-  bool low_precision = false;   // weights are kept in fewer bits than fp32
-  bool master = false;          // a separate fp32 (or sharded) master copy exists
-  bool clip = false;            // a gradient norm is computed
+  bool low_precision = false;  // weights are kept in fewer bits than fp32
+  bool master = false;         // a separate fp32 (or sharded) master copy exists
+  bool clip = false;           // a gradient norm is computed
   bool loss_scaling = false;
   bool tied_across_stages = false;
   std::vector<LayerRange> chunks;  // by virtual stage
 
   int64_t batch() const { return strategy.micro_batch; }
   bool sp() const { return strategy.sequence_parallel && strategy.tp > 1; }
-  bool scatter_gather() const { return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp(); }
-  int64_t Rows() const { return work.seq_len * strategy.micro_batch; }              // whole sequence
-  int64_t ShardRows() const { return sp() ? Rows() / strategy.tp : Rows(); }        // residual stream
+  bool scatter_gather() const {
+    return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp();
+  }
+  int64_t Rows() const { return work.seq_len * strategy.micro_batch; }        // whole sequence
+  int64_t ShardRows() const { return sp() ? Rows() / strategy.tp : Rows(); }  // residual stream
   bool sharded() const { return strategy.zero > 0; }
   bool split_backward() const { return strategy.schedule == PipelineSchedule::kZeroBubble; }
 };
@@ -77,22 +98,26 @@ class StageBuilder {
 
   // Units. `partial_tail`: raw gradients of the replicated members are partial over the tensor axis.
   // `pipelined_ring`: gathers and transient gradients may live in the stage's rings.
-  std::vector<ParamRef> AddUnit(const std::string& name, const std::vector<ParamDecl>& params, bool partial_tail,
-                                bool layer_unit);
+  std::vector<ParamRef> AddUnit(const std::string& name, const std::vector<ParamDecl>& params,
+                                bool partial_tail, bool layer_unit);
   void SetNormWeightZero(int unit) { units_[unit].norm_weight = 0; }  // second copy of a tied unit
 
   // Blocks and the cursor that labels ops.
   void SelectBlock(int block) { block_ = block; }
   int block() const { return block_; }
-  void Label(ir::Phase phase, ir::Segment segment, int layer = -1) { phase_ = phase; segment_ = segment; layer_ = layer; }
+  void Label(ir::Phase phase, ir::Segment segment, int layer = -1) {
+    phase_ = phase;
+    segment_ = segment;
+    layer_ = layer;
+  }
   ir::Phase phase() const { return phase_; }
   void SetPhase(ir::Phase phase) { phase_ = phase; }
 
   // Buffers by name: created at first mention, whole view returned.
-  ir::ViewId Act(const std::string& name, int64_t elements);                    // activation type
+  ir::ViewId Act(const std::string& name, int64_t elements);  // activation type
   ir::ViewId Make(const std::string& name, int64_t elements, ir::Dtype dtype,
-                  ir::BufferClass cls = ir::BufferClass::kActivation, ir::Life life = ir::Life::kDerived,
-                  int extra_slots = 0);
+                  ir::BufferClass cls = ir::BufferClass::kActivation,
+                  ir::Life life = ir::Life::kDerived, int extra_slots = 0);
   ir::ViewId Sub(ir::ViewId whole, const std::string& suffix, int64_t offset, int64_t elements);
 
   // Parameters as operands. Weight: the resident or gathered weight; Grad: where gradients accumulate.
@@ -103,14 +128,17 @@ class StageBuilder {
   void EndGrad(int unit, bool final_touch);
 
   // Ops.
-  ir::Op& Emit(ir::OpKind kind, std::vector<ir::ViewId> out, std::vector<ir::ViewId> in, ir::Attrs attrs = {});
-  void Matmul(ir::ViewId c, ir::ViewId a, ir::ViewId b, int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-              bool acc = false, ir::ViewId bias = -1);
+  ir::Op& Emit(ir::OpKind kind, std::vector<ir::ViewId> out, std::vector<ir::ViewId> in,
+               ir::Attrs attrs = {});
+  void Matmul(ir::ViewId c, ir::ViewId a, ir::ViewId b, int64_t m, int64_t n, int64_t k, bool ta,
+              bool tb, bool acc = false, ir::ViewId bias = -1);
   // Tensor-parallel reduction of a full-sequence partial sum: all-reduce in place, or reduce-scatter to the
   // sequence shard. The producing op (the last emitted) is marked as yielding a partial sum.
   ir::ViewId ReduceTensor(ir::ViewId full, const std::string& shard_name, int64_t width);
-  ir::ViewId ReduceGathered(ir::ViewId full, const std::string& shard_name, int64_t width);  // without the mark
-  ir::ViewId GatherSequence(ir::ViewId shard, const std::string& full_name, int64_t width);  // identity without SP
+  ir::ViewId ReduceGathered(ir::ViewId full, const std::string& shard_name,
+                            int64_t width);  // without the mark
+  ir::ViewId GatherSequence(ir::ViewId shard, const std::string& full_name,
+                            int64_t width);              // identity without SP
   void GatherTensor(ir::ViewId full, ir::ViewId shard);  // all-gather over the tensor group
   void AllReduce(ir::ViewId x, int group, uint8_t stream, int reduce_op = 0, int32_t tag = 0);
   void Send(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
@@ -132,17 +160,22 @@ class StageBuilder {
   struct UnitState {
     bool partial_tail = false, layer_unit = false, tied = false;
     double norm_weight = 1;
-    int64_t shard = 0;                       // elements of one ZeRO shard
-    ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1, second_moment = -1;
-    ir::ViewId tail = -1;                    // replicated tail of `grad`
+    int64_t shard = 0;  // elements of one ZeRO shard
+    ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1,
+               second_moment = -1;
+    ir::ViewId tail = -1;  // replicated tail of `grad`
     bool reduced_in_backward = false;
   };
-  struct Use { int unit; std::size_t at; ir::ViewId gathered; };
+  struct Use {
+    int unit;
+    std::size_t at;
+    ir::ViewId gathered;
+  };
   struct BlockState {
     std::vector<ir::Op> ops;
     std::vector<Use> uses;
-    std::map<int, ir::ViewId> open_grads;    // unit -> transient gradient
-    std::optional<ir::Op> pending_add;       // of a reduction that the next unit's backward pass hides
+    std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
+    std::optional<ir::Op> pending_add;  // of a reduction that the next unit's backward pass hides
     std::vector<uint8_t> use_phase;
   };
 
@@ -156,7 +189,8 @@ class StageBuilder {
   int RingIndex(const std::string& name, int slots);
   void EmitGradNorm();
   void EmitOptimizer(int unit);
-  void EmitLamb(int unit, const std::vector<ir::ViewId>& weights_out, ir::ViewId source, ir::Attrs attrs);
+  void EmitLamb(int unit, const std::vector<ir::ViewId>& weights_out, ir::ViewId source,
+                ir::Attrs attrs);
   ir::ViewId GradOperand(int unit) const;
 
   const LowerContext& ctx_;

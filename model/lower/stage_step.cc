@@ -19,7 +19,8 @@ void StageBuilder::EmitBegin() {
   Label(Phase::kSetup, ir::Segment::kStep);
   Emit(OpKind::kZero, {loss_}, {});
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    Emit(OpKind::kZero, {ctx_.strategy.zero >= 2 ? units_[unit].grad_shard : units_[unit].grad}, {});
+    Emit(OpKind::kZero, {ctx_.strategy.zero >= 2 ? units_[unit].grad_shard : units_[unit].grad},
+         {});
   }
 }
 
@@ -52,7 +53,8 @@ void StageBuilder::EmitEnd() {
     }
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (units_[unit].tied) AllReduce(GradOperand(static_cast<int>(unit)), kGroupTied, stream, 0, kTagTied);
+    if (units_[unit].tied)
+      AllReduce(GradOperand(static_cast<int>(unit)), kGroupTied, stream, 0, kTagTied);
   }
   EmitGradNorm();
   AllReduce(loss_, kGroupLoss, kCompute, 0, kTagLoss);
@@ -63,12 +65,13 @@ void StageBuilder::EmitEnd() {
 
 // LAMB (You et al. 2020): the trust ratio needs the norms of whole tensors, so the update has two passes with a
 // small reduction between them when tensors are sharded.
-void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, ViewId source, ir::Attrs attrs) {
+void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, ViewId source,
+                            ir::Attrs attrs) {
   const UnitState& unit = units_[index];
   const ir::Unit& flat = program_.units[index];
   const ViewId update = Make("u." + flat.name, unit.shard, ctx_.full, BufferClass::kOptimizer);
-  const ViewId norms = Make("nrm." + flat.name, 2 * static_cast<int64_t>(flat.segments.size()), ctx_.full,
-                            BufferClass::kScalar);
+  const ViewId norms = Make("nrm." + flat.name, 2 * static_cast<int64_t>(flat.segments.size()),
+                            ctx_.full, BufferClass::kScalar);
   ir::Buffer& buffer = program_.buffers[program_.views[update].buffer];
   buffer.unit = index;
   buffer.unit_shard_axis = static_cast<int8_t>(ctx_.sharded() ? kAxisDp : -1);
@@ -84,15 +87,18 @@ void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, V
   std::vector<ViewId> apply_in{update, source, norms};
   if (norm_ >= 0) apply_in.push_back(norm_);
   Emit(OpKind::kLambApply, weights_out, apply_in,
-       {{Attr::kElements, double(unit.shard)}, {Attr::kLr, ctx_.options.optimizer.lr},
-        {Attr::kMaster, double(ctx_.master)}, {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}});
+       {{Attr::kElements, double(unit.shard)},
+        {Attr::kLr, ctx_.options.optimizer.lr},
+        {Attr::kMaster, double(ctx_.master)},
+        {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}});
 }
 
 void StageBuilder::EmitOptimizer(int index) {
   SetPhase(Phase::kOptimizer);
   const UnitState& unit = units_[index];
   const OptimizerSettings& settings = ctx_.options.optimizer;
-  const bool rebuilt = ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2;  // shards are gathered into W again
+  const bool rebuilt =
+      ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2;  // shards are gathered into W again
   ViewId target = unit.weight;
   if (rebuilt) {
     target = Act("Wo." + program_.units[index].name, unit.shard);
@@ -106,9 +112,12 @@ void StageBuilder::EmitOptimizer(int index) {
   if (ctx_.master) out.push_back(unit.master);
   const Optimizer kind = ctx_.work.optimizer;
   const bool decays = kind == Optimizer::kAdamW || kind == Optimizer::kLamb;
-  ir::Attrs attrs{{Attr::kElements, double(unit.shard)}, {Attr::kLr, settings.lr},
-                  {Attr::kWd, decays ? settings.weight_decay : 0}, {Attr::kClip, ctx_.work.clip_norm},
-                  {Attr::kMaster, double(ctx_.master)}, {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}};
+  ir::Attrs attrs{{Attr::kElements, double(unit.shard)},
+                  {Attr::kLr, settings.lr},
+                  {Attr::kWd, decays ? settings.weight_decay : 0},
+                  {Attr::kClip, ctx_.work.clip_norm},
+                  {Attr::kMaster, double(ctx_.master)},
+                  {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}};
   std::vector<ViewId> in{GradOperand(index), source};
   if (kind != Optimizer::kSgd) {
     in.insert(in.end(), {unit.first_moment, unit.second_moment});
@@ -119,13 +128,19 @@ void StageBuilder::EmitOptimizer(int index) {
   if (norm_ >= 0) in.push_back(norm_);
   if (loss_scale_ >= 0) in.push_back(loss_scale_);
   switch (kind) {
-    case Optimizer::kSgd: Emit(OpKind::kSgd, out, in, attrs); break;
-    case Optimizer::kAdamW: attrs.Set(Attr::kDecoupled, 1); [[fallthrough]];
+    case Optimizer::kSgd:
+      Emit(OpKind::kSgd, out, in, attrs);
+      break;
+    case Optimizer::kAdamW:
+      attrs.Set(Attr::kDecoupled, 1);
+      [[fallthrough]];
     case Optimizer::kAdam:
       out.insert(out.end(), {unit.first_moment, unit.second_moment});
       Emit(OpKind::kAdam, out, in, attrs);
       break;
-    case Optimizer::kLamb: EmitLamb(index, out, source, attrs); break;
+    case Optimizer::kLamb:
+      EmitLamb(index, out, source, attrs);
+      break;
   }
   if (!rebuilt) return;
   SetPhase(Phase::kParamGather);

@@ -21,12 +21,15 @@ int64_t Product(const std::vector<int64_t>& shape) {
   return product;
 }
 
-int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
-std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name, const std::vector<ParamDecl>& params,
-                                            bool partial_tail, bool layer_unit) {
+std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
+                                            const std::vector<ParamDecl>& params, bool partial_tail,
+                                            bool layer_unit) {
   const int unit_index = static_cast<int>(units_.size());
   ir::Unit unit;
   unit.name = name;
@@ -52,7 +55,8 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name, const std::
       param.decay = decl.decay;
       const int64_t elements = Product(decl.shape) / (sharded ? tp : 1);
       refs[i] = {unit_index, static_cast<int>(unit.segments.size())};
-      unit.segments.push_back({static_cast<int32_t>(plan_->params.size()), unit.elements, elements});
+      unit.segments.push_back(
+          {static_cast<int32_t>(plan_->params.size()), unit.elements, elements});
       unit.elements += elements;
       state.tied = state.tied || decl.tie >= 0;
       plan_->params.push_back(std::move(param));
@@ -73,7 +77,8 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   UnitState& state = units_[index];
   const int zero = ctx_.strategy.zero;
   const auto declare = [&](const char* prefix, BufferClass cls, ir::Dtype dtype, bool shard) {
-    const ViewId view = Make(prefix + unit.name, shard ? state.shard : unit.elements, dtype, cls, Life::kStep);
+    const ViewId view =
+        Make(prefix + unit.name, shard ? state.shard : unit.elements, dtype, cls, Life::kStep);
     ir::Buffer& buffer = program_.buffers[program_.views[view].buffer];
     buffer.unit = index;
     buffer.unit_shard_axis = static_cast<int8_t>(shard ? kAxisDp : -1);
@@ -112,9 +117,10 @@ ViewId StageBuilder::Weight(ParamRef ref) {
   if (ctx_.strategy.zero < 3) return ParamView(unit.weight, ref);
   BlockState& state = blocks_[block_];
   if (state.uses.empty() || state.uses.back().unit != ref.unit) {
-    const std::string name = "Wg." + program_.units[ref.unit].name + "@" + program_.blocks[block_].name + "." +
-                             std::to_string(state.uses.size());
-    const ViewId gathered = Make(name, program_.units[ref.unit].elements, ctx_.activation, BufferClass::kGathered);
+    const std::string name = "Wg." + program_.units[ref.unit].name + "@" +
+                             program_.blocks[block_].name + "." + std::to_string(state.uses.size());
+    const ViewId gathered =
+        Make(name, program_.units[ref.unit].elements, ctx_.activation, BufferClass::kGathered);
     ir::Buffer& buffer = program_.buffers[program_.views[gathered].buffer];
     buffer.unit = ref.unit;
     if (unit.layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_param_gather) {
@@ -133,7 +139,9 @@ void StageBuilder::InsertGathers(BlockState& state) {
   ops.reserve(state.ops.size() + state.uses.size());
   std::size_t next = 0;
   const auto prefetch = static_cast<std::size_t>(ctx_.strategy.prefetch);
-  const auto position = [&](std::size_t use) { return state.uses[use < prefetch ? 0 : use - prefetch].at; };
+  const auto position = [&](std::size_t use) {
+    return state.uses[use < prefetch ? 0 : use - prefetch].at;
+  };
   for (std::size_t i = 0; i < state.ops.size(); ++i) {
     for (; next < state.uses.size() && position(next) == i; ++next) {
       const Use& use = state.uses[next];
@@ -157,8 +165,8 @@ void StageBuilder::InsertGathers(BlockState& state) {
 void StageBuilder::BeginGrad(int unit) {
   if (ctx_.strategy.zero < 2) return;
   BlockState& state = blocks_[block_];
-  const std::string name = "Gt." + program_.units[unit].name + "@" + program_.blocks[block_].name + "." +
-                           std::to_string(next_use_++);
+  const std::string name = "Gt." + program_.units[unit].name + "@" + program_.blocks[block_].name +
+                           "." + std::to_string(next_use_++);
   const ViewId transient =
       Make(name, program_.units[unit].elements, ctx_.gradient, BufferClass::kGradTransient);
   ir::Buffer& buffer = program_.buffers[program_.views[transient].buffer];
@@ -195,7 +203,8 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
       ReduceTail(Sub(transient, "rep", flat.replicated_from, flat.elements - flat.replicated_from));
     }
     const std::string suffix = program_.views[transient].name.substr(3);
-    const ViewId reduced = Make("Gr." + suffix, unit.shard, ctx_.gradient, BufferClass::kGradTransient);
+    const ViewId reduced =
+        Make("Gr." + suffix, unit.shard, ctx_.gradient, BufferClass::kGradTransient);
     ir::Buffer& buffer = program_.buffers[program_.views[reduced].buffer];
     buffer.unit = index;
     buffer.unit_shard_axis = kAxisDp;
@@ -236,7 +245,8 @@ void StageBuilder::ReduceUnit(int index, uint8_t when) {
     AllReduce(unit.grad, kGroupData, stream);
   } else {
     if (unit.grad_shard < 0) {
-      unit.grad_shard = Make("Gs." + program_.units[index].name, unit.shard, ctx_.gradient, BufferClass::kGrad);
+      unit.grad_shard =
+          Make("Gs." + program_.units[index].name, unit.shard, ctx_.gradient, BufferClass::kGrad);
       ir::Buffer& buffer = program_.buffers[program_.views[unit.grad_shard].buffer];
       buffer.unit = index;
       buffer.unit_shard_axis = kAxisDp;
@@ -247,7 +257,8 @@ void StageBuilder::ReduceUnit(int index, uint8_t when) {
     op.tag = next_tag_++;
     AllReduce(unit.grad_shard, kGroupDpOuter, stream);
   }
-  for (std::size_t i = first; i < blocks_[block_].ops.size(); ++i) blocks_[block_].ops[i].when = when;
+  for (std::size_t i = first; i < blocks_[block_].ops.size(); ++i)
+    blocks_[block_].ops[i].when = when;
   unit.reduced_in_backward = when != 0;
 }
 

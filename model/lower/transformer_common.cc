@@ -17,7 +17,8 @@ struct Declared {
   std::vector<std::pair<int, int>> owner;  // (layer offset, sublayer)
 };
 
-void DeclareNorm(const ModelSpec& model, const std::string& base, int layer, int sub, Declared& out) {
+void DeclareNorm(const ModelSpec& model, const std::string& base, int layer, int sub,
+                 Declared& out) {
   out.params.push_back({base + ".g", {model.hidden}, -1, Init::kOnes, false});
   out.fields.push_back(&Sublayer::norm_gamma);
   out.owner.emplace_back(layer, sub);
@@ -28,8 +29,9 @@ void DeclareNorm(const ModelSpec& model, const std::string& base, int layer, int
 }
 
 // shard_dim 0: column-parallel (the bias is sharded too); 1: row-parallel (the bias is replicated).
-void DeclareLinear(const std::string& base, int64_t out_features, int64_t in_features, int shard_dim, bool bias,
-                   ParamRef Sublayer::*weight, ParamRef Sublayer::*bias_field, int layer, int sub, Declared& out) {
+void DeclareLinear(const std::string& base, int64_t out_features, int64_t in_features,
+                   int shard_dim, bool bias, ParamRef Sublayer::*weight,
+                   ParamRef Sublayer::*bias_field, int layer, int sub, Declared& out) {
   out.params.push_back({base + ".w", {out_features, in_features}, shard_dim});
   out.fields.push_back(weight);
   out.owner.emplace_back(layer, sub);
@@ -39,29 +41,31 @@ void DeclareLinear(const std::string& base, int64_t out_features, int64_t in_fea
   out.owner.emplace_back(layer, sub);
 }
 
-void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind kind, int layer, int sub, Declared& out) {
+void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind kind, int layer,
+                     int sub, Declared& out) {
   const int64_t h = model.hidden, attention = model.heads * model.head_dim;
   switch (kind) {
     case SubKind::kAttention:
-      DeclareLinear(base + "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0, model.qkv_bias,
-                    &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
-      DeclareLinear(base + "o", h, attention, 1, model.linear_bias, &Sublayer::out_w, &Sublayer::out_b, layer, sub,
-                    out);
+      DeclareLinear(base + "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0,
+                    model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      DeclareLinear(base + "o", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
       DeclareNorm(model, base + "ln1", layer, sub, out);
       break;
     case SubKind::kCrossAttention:
-      DeclareLinear(base + "xq", attention, h, 0, model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
-      DeclareLinear(base + "xkv", 2 * attention, h, 0, model.qkv_bias, &Sublayer::kv_w, &Sublayer::kv_b, layer, sub,
-                    out);
-      DeclareLinear(base + "xo", h, attention, 1, model.linear_bias, &Sublayer::out_w, &Sublayer::out_b, layer, sub,
-                    out);
+      DeclareLinear(base + "xq", attention, h, 0, model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b,
+                    layer, sub, out);
+      DeclareLinear(base + "xkv", 2 * attention, h, 0, model.qkv_bias, &Sublayer::kv_w,
+                    &Sublayer::kv_b, layer, sub, out);
+      DeclareLinear(base + "xo", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
       DeclareNorm(model, base + "lnx", layer, sub, out);
       break;
     case SubKind::kMlp:
-      DeclareLinear(base + "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, model.linear_bias, &Sublayer::in_w,
-                    &Sublayer::in_b, layer, sub, out);
-      DeclareLinear(base + "fc2", h, model.ffn, 1, model.linear_bias, &Sublayer::out_w, &Sublayer::out_b, layer, sub,
-                    out);
+      DeclareLinear(base + "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, model.linear_bias,
+                    &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      DeclareLinear(base + "fc2", h, model.ffn, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
       DeclareNorm(model, base + "ln2", layer, sub, out);
       break;
   }
@@ -82,16 +86,21 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
     for (std::size_t sub = 0; sub < kinds.size(); ++sub) {
       Sublayer sublayer;
       sublayer.kind = kinds[sub];
-      sublayer.tag = kinds[sub] == SubKind::kAttention ? "attn" : kinds[sub] == SubKind::kMlp ? "mlp" : "xattn";
+      sublayer.tag = kinds[sub] == SubKind::kAttention ? "attn"
+                     : kinds[sub] == SubKind::kMlp     ? "mlp"
+                                                       : "xattn";
       sublayer.causal = model.family == Family::kDecoder || decoder_stack;
       if (kinds[sub] == SubKind::kAttention) sublayer.relative_bias = relative_bias;
       layers[i].sublayers.push_back(sublayer);
-      DeclareSublayer(model, "l" + std::to_string(first + i) + ".", kinds[sub], i, static_cast<int>(sub), declared);
+      DeclareSublayer(model, "l" + std::to_string(first + i) + ".", kinds[sub], i,
+                      static_cast<int>(sub), declared);
     }
   }
-  const auto refs = stage.AddUnit("u" + std::to_string(first), declared.params, stage.ctx().sp(), true);
+  const auto refs =
+      stage.AddUnit("u" + std::to_string(first), declared.params, stage.ctx().sp(), true);
   for (std::size_t i = 0; i < refs.size(); ++i) {
-    layers[declared.owner[i].first].sublayers[declared.owner[i].second].*declared.fields[i] = refs[i];
+    layers[declared.owner[i].first].sublayers[declared.owner[i].second].*declared.fields[i] =
+        refs[i];
   }
   for (Layer& layer : layers) layer.unit = refs.front().unit;
   return layers;
@@ -101,8 +110,8 @@ std::string ForwardPrefix(const StageBuilder& stage) {
   return stage.ctx().strategy.recompute == Recompute::kFull ? "t." : "";
 }
 
-ViewId EmitNorm(StageBuilder& stage, const std::string& name, ViewId x, ParamRef gamma, ParamRef beta, int64_t rows,
-                ViewId y) {
+ViewId EmitNorm(StageBuilder& stage, const std::string& name, ViewId x, ParamRef gamma,
+                ParamRef beta, int64_t rows, ViewId y) {
   const int64_t h = stage.ctx().model.hidden;
   const bool layer_norm = static_cast<bool>(beta);
   const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
@@ -114,19 +123,20 @@ ViewId EmitNorm(StageBuilder& stage, const std::string& name, ViewId x, ParamRef
   return y;
 }
 
-void EmitNormBackward(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x, ParamRef gamma, int64_t rows,
-                      ViewId dx, ViewId residual) {
+void EmitNormBackward(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x,
+                      ParamRef gamma, int64_t rows, ViewId dx, ViewId residual) {
   const bool layer_norm = stage.ctx().model.norm == Norm::kLayerNorm;
   const int64_t h = stage.ctx().model.hidden;
   const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
   std::vector<ViewId> in{dy, x, stats, stage.Weight(gamma)};
   if (residual >= 0) in.push_back(residual);
-  stage.Emit(layer_norm ? OpKind::kLayerNormBwd : OpKind::kRmsNormBwd, {dx}, in,
-             {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kAdd, double(residual >= 0)}});
+  stage.Emit(
+      layer_norm ? OpKind::kLayerNormBwd : OpKind::kRmsNormBwd, {dx}, in,
+      {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kAdd, double(residual >= 0)}});
 }
 
-void EmitNormWeightGrad(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x, ParamRef gamma,
-                        ParamRef beta, int64_t rows) {
+void EmitNormWeightGrad(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x,
+                        ParamRef gamma, ParamRef beta, int64_t rows) {
   const bool layer_norm = static_cast<bool>(beta);
   const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
   const ir::Attrs attrs{{Attr::kRows, double(rows)}, {Attr::kH, double(stage.ctx().model.hidden)}};

@@ -15,7 +15,7 @@ using ir::ViewId;
 namespace {
 
 struct Chunk {
-  int index = 0;        // of this stage
+  int index = 0;  // of this stage
   int virtual_stage = 0;
   bool first = false, last = false;
   LayerRange range;
@@ -34,8 +34,8 @@ std::vector<Chunk> MakeChunks(StageBuilder& stage) {
     chunk.range = ctx.chunks[chunk.virtual_stage];
     for (int64_t at = 0; at < chunk.range.count; at += ctx.strategy.bucket_layers) {
       const int64_t count = std::min<int64_t>(ctx.strategy.bucket_layers, chunk.range.count - at);
-      chunk.units.push_back(AddLayerUnit(stage, static_cast<int>(chunk.range.first + at), static_cast<int>(count),
-                                         false, ParamRef{}));
+      chunk.units.push_back(AddLayerUnit(stage, static_cast<int>(chunk.range.first + at),
+                                         static_cast<int>(count), false, ParamRef{}));
     }
   }
   return chunks;
@@ -43,7 +43,8 @@ std::vector<Chunk> MakeChunks(StageBuilder& stage) {
 
 class StageEmitter {
  public:
-  StageEmitter(StageBuilder& stage, const EndParams& ends) : stage_(stage), ends_(ends), ctx_(stage.ctx()) {}
+  StageEmitter(StageBuilder& stage, const EndParams& ends)
+      : stage_(stage), ends_(ends), ctx_(stage.ctx()) {}
 
   void Forward(const Chunk& chunk) {
     stage_.SelectBlock(Numbers().Forward(chunk.index));
@@ -56,8 +57,8 @@ class StageEmitter {
     for (const auto& unit : chunk.units) {
       for (const Layer& layer : unit) {
         stage_.Label(Phase::kForward, Segment::kLayer, layer.index);
-        LayerForward(stage_, layer, ForwardPrefix(stage_), Stream(chunk, layer.index), Stream(chunk, layer.index + 1),
-                     -1, false);
+        LayerForward(stage_, layer, ForwardPrefix(stage_), Stream(chunk, layer.index),
+                     Stream(chunk, layer.index + 1), -1, false);
       }
     }
     if (chunk.last) return;
@@ -73,7 +74,8 @@ class StageEmitter {
     } else {
       stage_.RecvBoundary(StreamGrad(chunk, End(chunk)), 1, kRecvGrad, chunk.virtual_stage + 1);
     }
-    for (auto unit = chunk.units.rbegin(); unit != chunk.units.rend(); ++unit) BackwardUnit(chunk, *unit);
+    for (auto unit = chunk.units.rbegin(); unit != chunk.units.rend(); ++unit)
+      BackwardUnit(chunk, *unit);
     if (chunk.first) {
       EmbeddingBackward(stage_, ends_, LoadWhat::kTokens, "", StreamGrad(chunk, chunk.range.first),
                         WeightGradBlock(chunk), true);
@@ -86,7 +88,8 @@ class StageEmitter {
  private:
   BlockNumbers Numbers() const { return {ctx_.strategy.vpp, ctx_.split_backward()}; }
   int WeightGradBlock(const Chunk& chunk) const {
-    return ctx_.split_backward() ? Numbers().WeightGrad(chunk.index) : Numbers().Backward(chunk.index);
+    return ctx_.split_backward() ? Numbers().WeightGrad(chunk.index)
+                                 : Numbers().Backward(chunk.index);
   }
   static int64_t End(const Chunk& chunk) { return chunk.range.first + chunk.range.count; }
 
@@ -97,10 +100,12 @@ class StageEmitter {
     });
     for (auto layer = unit.rbegin(); layer != unit.rend(); ++layer) {
       stage_.Label(Phase::kBackward, Segment::kLayer, layer->index);
-      LayerBackward(stage_, *layer, Stream(chunk, layer->index), StreamGrad(chunk, layer->index + 1),
-                    StreamGrad(chunk, layer->index), -1, -1, WeightGradBlock(chunk));
+      LayerBackward(stage_, *layer, Stream(chunk, layer->index),
+                    StreamGrad(chunk, layer->index + 1), StreamGrad(chunk, layer->index), -1, -1,
+                    WeightGradBlock(chunk));
     }
-    InWeightGradBlock(stage_, WeightGradBlock(chunk), [&] { stage_.EndGrad(unit.front().unit, true); });
+    InWeightGradBlock(stage_, WeightGradBlock(chunk),
+                      [&] { stage_.EndGrad(unit.front().unit, true); });
   }
 
   // Residual stream in front of layer `index`; a chunk's own input and output at its two ends.
@@ -121,8 +126,9 @@ class StageEmitter {
   ViewId Boundary(const std::string& name, bool received, bool sent) {
     const bool whole = (received || sent) && !ctx_.scatter_gather();
     const int extra = received ? ctx_.strategy.recv_slots : sent ? ctx_.strategy.send_slots - 1 : 0;
-    return stage_.Make(name, ctx_.ShardRows() * ctx_.model.hidden, ctx_.activation, ir::BufferClass::kActivation,
-                       whole ? Life::kMicroBatch : Life::kDerived, whole ? extra : 0);
+    return stage_.Make(name, ctx_.ShardRows() * ctx_.model.hidden, ctx_.activation,
+                       ir::BufferClass::kActivation, whole ? Life::kMicroBatch : Life::kDerived,
+                       whole ? extra : 0);
   }
 
   StageBuilder& stage_;

@@ -15,7 +15,9 @@ struct StageView {
   const ChunkForm& Base(int place) const {
     return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].base;
   }
-  const ChunkForm* PerLayer(int place) const { return forms.by_stage() ? nullptr : &forms.chunks[place].per_layer; }
+  const ChunkForm* PerLayer(int place) const {
+    return forms.by_stage() ? nullptr : &forms.chunks[place].per_layer;
+  }
   const ChunkForm& Transient(int place, double layers) const {
     return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].Transient(layers);
   }
@@ -99,7 +101,8 @@ SizeForm Step(const StageView& view) {
     const double chunks = view.slots.chunks[place];
     if (chunks == 0) continue;
     step += view.Base(place).step * chunks;
-    if (const ChunkForm* per_layer = view.PerLayer(place)) step += per_layer->step * view.slots.layers[place];
+    if (const ChunkForm* per_layer = view.PerLayer(place))
+      step += per_layer->step * view.slots.layers[place];
   }
   return step;
 }
@@ -111,7 +114,9 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
   for (const Point& known : points_) {
     if (known.fixed >= point.fixed && known.shard >= point.shard) return;
   }
-  std::erase_if(points_, [&](const Point& known) { return point.fixed >= known.fixed && point.shard >= known.shard; });
+  std::erase_if(points_, [&](const Point& known) {
+    return point.fixed >= known.fixed && point.shard >= known.shard;
+  });
   points_.push_back(point);
 }
 
@@ -121,7 +126,8 @@ void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, doub
   const SizeForm running = Step(view) + Frames(view, micro_batch) + Rings(view, micro_batch);
   for (int place = 0; place < kPlaces; ++place) {
     if (slots.chunks[place] == 0) continue;
-    for (const SizeForm& scratch : view.Transient(place).scratch.forms()) Add(running + scratch, micro_batch);
+    for (const SizeForm& scratch : view.Transient(place).scratch.forms())
+      Add(running + scratch, micro_batch);
   }
 }
 
@@ -139,7 +145,8 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
 }
 
 // ... or at the end of the step, over which the layout lays the same bytes.
-BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch) {
+BoundTerms::BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots,
+                       double micro_batch) {
   points_.reserve(8);
   for (const StageSlots& stage_slots : slots) {
     if (forms.static_layout) {
@@ -160,10 +167,29 @@ double BoundTerms::At(double dp) const {
 }
 
 MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
-  return {s.tp, s.pp, s.dp, s.dp_outer, s.zero, s.sequence_parallel, static_cast<int>(s.recompute),
-          static_cast<int>(s.schedule), s.flash_attention, s.overlap_grad_reduce, s.overlap_param_gather,
-          s.reduce_in_backward, s.tp_async, s.bucket_layers, s.prefetch, s.rings, s.recv_slots, s.send_slots,
-          s.frame_pool, s.fp32_grads, s.scatter_gather, s.cp, s.ep};
+  return {s.tp,
+          s.pp,
+          s.dp,
+          s.dp_outer,
+          s.zero,
+          s.sequence_parallel,
+          static_cast<int>(s.recompute),
+          static_cast<int>(s.schedule),
+          s.flash_attention,
+          s.overlap_grad_reduce,
+          s.overlap_param_gather,
+          s.reduce_in_backward,
+          s.tp_async,
+          s.bucket_layers,
+          s.prefetch,
+          s.rings,
+          s.recv_slots,
+          s.send_slots,
+          s.frame_pool,
+          s.fp32_grads,
+          s.scatter_gather,
+          s.cp,
+          s.ep};
 }
 
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
@@ -181,8 +207,14 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
 }
 
 const std::vector<StageSlots>& MemoryModel::Slots(const Strategy& s, int64_t micro_batches) {
-  const SlotKey key{s.pp, s.vpp, static_cast<int>(s.schedule), micro_batches, s.recv_slots, s.send_slots,
-                    s.count_embedding, s.count_head};
+  const SlotKey key{s.pp,
+                    s.vpp,
+                    static_cast<int>(s.schedule),
+                    micro_batches,
+                    s.recv_slots,
+                    s.send_slots,
+                    s.count_embedding,
+                    s.count_head};
   std::unique_lock lock(mutex_);
   auto found = slots_.find(key);
   if (found == slots_.end()) {

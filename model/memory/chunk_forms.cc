@@ -16,7 +16,11 @@ class FormReader {
  public:
   FormReader(const ir::Program& program, int dp, const std::array<int, kSlackGroups>& slack,
              const Allocation& allocation)
-      : program_(program), dp_(dp), slack_(slack), allocation_(allocation), usage_(ir::AnalyseUsage(program)) {}
+      : program_(program),
+        dp_(dp),
+        slack_(slack),
+        allocation_(allocation),
+        usage_(ir::AnalyseUsage(program)) {}
 
   ChunkForm Read() {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) Place(static_cast<ir::BufferId>(b));
@@ -40,8 +44,10 @@ class FormReader {
       // Without the padding of the unit to a multiple of the shards.
       const auto& segments = program_.units[buffer.unit].segments;
       double elements = 0;
-      for (const ir::UnitSegment& segment : segments) elements += static_cast<double>(segment.elements);
-      return {0, 0, std::min(bytes * dp_, elements * static_cast<double>(ir::DtypeBytes(buffer.dtype)))};
+      for (const ir::UnitSegment& segment : segments)
+        elements += static_cast<double>(segment.elements);
+      return {0, 0,
+              std::min(bytes * dp_, elements * static_cast<double>(ir::DtypeBytes(buffer.dtype)))};
     }
     if (buffer.cls == ir::BufferClass::kActivation) return {bytes, 0, 0};
     return {0, bytes, 0};
@@ -65,7 +71,8 @@ class FormReader {
   void Place(ir::BufferId id) {
     const ir::Buffer& buffer = program_.buffers[id];
     if (buffer.life == ir::Life::kStep) {
-      const bool of_stage = buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
+      const bool of_stage =
+          buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
       if (!of_stage) form_.step += SizeOf(id);
       return;
     }
@@ -80,7 +87,8 @@ class FormReader {
                                                {FrameKind::kWW, FrameKind::kWW, FrameKind::kWW}};
     const FrameKind kind = kKinds[Part(blocks.front())][Part(blocks.back())];
     const auto group = std::find(slack_.begin(), slack_.end(), buffer.extra_slots) - slack_.begin();
-    ORRERY_CHECK(group < kSlackGroups, "buffer {} has {} extra slots", buffer.name, buffer.extra_slots);
+    ORRERY_CHECK(group < kSlackGroups, "buffer {} has {} extra slots", buffer.name,
+                 buffer.extra_slots);
     // Slack is room in a layout; live bytes do not know it.
     form_.frames[allocation_.static_layout ? group : 0][static_cast<int>(kind)] += SizeOf(id);
   }
@@ -89,7 +97,8 @@ class FormReader {
     const ir::Buffer& buffer = program_.buffers[id];
     std::size_t first = 0;
     for (int r = 0; r < buffer.ring; ++r) first += std::max(1, program_.rings[r].slots);
-    const std::size_t slot = first + buffer.ring_index % std::max(1, program_.rings[buffer.ring].slots);
+    const std::size_t slot =
+        first + buffer.ring_index % std::max(1, program_.rings[buffer.ring].slots);
     if (form_.rings.size() <= slot) form_.rings.resize(slot + 1);
     form_.rings[slot].Add(SizeOf(id));
   }
@@ -159,14 +168,18 @@ void EachForm(ChunkForm& a, const ChunkForm& b, const Op& op) {
   }
 }
 
-bool Covers(const OpForm& a, const OpForm& b) { return a.bytes.Covers(b.bytes) && a.per_layer.Covers(b.per_layer); }
+bool Covers(const OpForm& a, const OpForm& b) {
+  return a.bytes.Covers(b.bytes) && a.per_layer.Covers(b.per_layer);
+}
 
 // Keeps the ops that some argument can make the fullest.
 void Prune(std::vector<OpForm>& ops) {
   std::vector<OpForm> kept;
   kept.reserve(ops.size());
   for (const OpForm& op : ops) {
-    if (std::any_of(kept.begin(), kept.end(), [&](const OpForm& known) { return Covers(known, op); })) continue;
+    if (std::any_of(kept.begin(), kept.end(),
+                    [&](const OpForm& known) { return Covers(known, op); }))
+      continue;
     std::erase_if(kept, [&](const OpForm& known) { return Covers(op, known); });
     kept.push_back(op);
   }
@@ -206,8 +219,10 @@ ChunkForms Interpolate(std::array<ChunkForm, 3> small) {
     return base;
   };
   forms.base = minus_layers(small[1], 2);
-  EachForm(forms.base, minus_layers(small[0], 1), [](SizeForm& a, const SizeForm& b) { a = Min(a, b); });
-  for (int call = 0; call < kCallKinds; ++call) small[2].ops[call] = Grown(small[1].ops[call], small[2].ops[call]);
+  EachForm(forms.base, minus_layers(small[0], 1),
+           [](SizeForm& a, const SizeForm& b) { a = Min(a, b); });
+  for (int call = 0; call < kCallKinds; ++call)
+    small[2].ops[call] = Grown(small[1].ops[call], small[2].ops[call]);
   for (ChunkForm& form : small) Prune(form);
   forms.small = std::move(small);
   return forms;
@@ -225,9 +240,12 @@ Workload SmallWork(const Workload& work, const Strategy& s) {
   return small;
 }
 
-std::array<int, kSlackGroups> Slack(const Strategy& s) { return {0, s.recv_slots, s.send_slots - 1}; }
+std::array<int, kSlackGroups> Slack(const Strategy& s) {
+  return {0, s.recv_slots, s.send_slots - 1};
+}
 
-std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s, const Allocation& allocation) {
+std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s,
+                                  const Allocation& allocation) {
   std::vector<ChunkForm> stages;
   for (const ir::Program& program : plan.programs) {
     stages.push_back(FormReader(program, s.dp, Slack(s), allocation).Read());
@@ -254,8 +272,8 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   return s;
 }
 
-std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& s,
-                                               const Allocation& allocation) {
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work,
+                                               const Strategy& s, const Allocation& allocation) {
   PlanForms forms;
   forms.static_layout = allocation.static_layout;
   forms.slack = Slack(s);
@@ -273,10 +291,12 @@ std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Wor
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
     by_layers[layers - 1] = ReadStages(std::get<ir::Plan>(lowered), s, allocation);
   }
-  const int first_place = s.pp > 1 ? static_cast<int>(ChunkPlace::kFirst) : static_cast<int>(ChunkPlace::kOnly);
+  const int first_place =
+      s.pp > 1 ? static_cast<int>(ChunkPlace::kFirst) : static_cast<int>(ChunkPlace::kOnly);
   for (int stage = 0; stage < s.pp; ++stage) {
     forms.chunks[first_place + stage] =
-        Interpolate({std::move(by_layers[0][stage]), std::move(by_layers[1][stage]), std::move(by_layers[2][stage])});
+        Interpolate({std::move(by_layers[0][stage]), std::move(by_layers[1][stage]),
+                     std::move(by_layers[2][stage])});
   }
   return forms;
 }

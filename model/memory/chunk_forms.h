@@ -26,35 +26,39 @@ namespace orrery {
 // Where a frame is born and where it dies: forward, backward, weight gradient.
 enum class FrameKind { kFF, kFB, kFW, kBB, kBW, kWW };
 inline constexpr int kFrameKinds = 6;
-inline constexpr int kSlackGroups = 3;  // frames without slack slots, received tensors, sent tensors
+inline constexpr int kSlackGroups =
+    3;  // frames without slack slots, received tensors, sent tensors
 
 using FrameForms = std::array<std::array<SizeForm, kFrameKinds>, kSlackGroups>;
 
-inline constexpr int kCallKinds = 3;    // forward, backward, weight gradient
+inline constexpr int kCallKinds = 3;  // forward, backward, weight gradient
 
 // One op of a call: bytes beside the frames, and what each layer beyond those of the form adds (never more than 0).
 struct OpForm {
   SizeForm bytes, per_layer;
-  int op = 0;                    // of its kind and segment, to find it in a plan with another number of layers
+  int op = 0;  // of its kind and segment, to find it in a plan with another number of layers
 };
 
 // One chunk with a given number of layers.
 struct ChunkForm {
-  SizeForm step;                 // weights, gradients and their copies, optimizer state
-  FrameForms frames{};           // one micro-batch each
-  std::vector<MaxForm> rings;    // by ring slot
-  MaxForm scratch;               // of the blocks that run per micro-batch
-  SizeForm end;                  // scratch of the block that ends the step
-  std::array<std::vector<OpForm>, kCallKinds> ops;  // without a static layout; in the end those that can be fullest
+  SizeForm step;               // weights, gradients and their copies, optimizer state
+  FrameForms frames{};         // one micro-batch each
+  std::vector<MaxForm> rings;  // by ring slot
+  MaxForm scratch;             // of the blocks that run per micro-batch
+  SizeForm end;                // scratch of the block that ends the step
+  std::array<std::vector<OpForm>, kCallKinds>
+      ops;  // without a static layout; in the end those that can be fullest
 };
 
 // What `layers` of a chunk need, for any number of layers.
 struct ChunkForms {
-  ChunkForm base;                // at zero layers: rings, scratch and ops unused
+  ChunkForm base;  // at zero layers: rings, scratch and ops unused
   ChunkForm per_layer;
   std::array<ChunkForm, 3> small;  // rings, scratch and ops with 1, 2, 3 layers or more
 
-  const ChunkForm& Transient(double layers) const { return small[layers >= 3 ? 2 : layers >= 2 ? 1 : 0]; }
+  const ChunkForm& Transient(double layers) const {
+    return small[layers >= 3 ? 2 : layers >= 2 ? 1 : 0];
+  }
 };
 
 // Chunk positions in a pipeline of several chunks, or the only chunk.
@@ -62,9 +66,9 @@ enum class ChunkPlace { kOnly, kFirst, kMiddle, kLast };
 
 struct PlanForms {
   bool static_layout = false;
-  std::array<int, kSlackGroups> slack{};   // extra slots of each group
-  std::array<ChunkForms, 4> chunks;        // by ChunkPlace
-  std::vector<ChunkForm> stages;           // instead of chunks: models whose layers differ, one per stage
+  std::array<int, kSlackGroups> slack{};  // extra slots of each group
+  std::array<ChunkForms, 4> chunks;       // by ChunkPlace
+  std::vector<ChunkForm> stages;  // instead of chunks: models whose layers differ, one per stage
   bool by_stage() const { return !stages.empty(); }
 };
 
@@ -75,7 +79,8 @@ bool NeedsStageForms(const ModelSpec& model);
 Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy);
 
 // Refusal: such a strategy cannot be lowered.
-std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work, const Strategy& form_strategy,
+std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work,
+                                               const Strategy& form_strategy,
                                                const Allocation& allocation);
 
 }  // namespace orrery

@@ -17,7 +17,9 @@ struct StepPlace {
 class LiveWalk {
  public:
   LiveWalk(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout)
-      : program_(program), layout_(layout), usage_(ir::AnalyseUsage(program)),
+      : program_(program),
+        layout_(layout),
+        usage_(ir::AnalyseUsage(program)),
         spans_(ir::FrameSpans(plan, program, layout_, usage_)) {}
 
   // Calls visit(place, bytes alive before the op, bytes alive during it) until it returns false. `outside`: bytes
@@ -26,7 +28,8 @@ class LiveWalk {
   void Run(int64_t outside, const Visit& visit) {
     int64_t alive = -outside;
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (layout_.scope[b] == ir::Layout::Scope::kStep) alive += ir::BufferBytes(program_.buffers[b]);
+      if (layout_.scope[b] == ir::Layout::Scope::kStep)
+        alive += ir::BufferBytes(program_.buffers[b]);
     }
     for (std::size_t c = 0; c < layout_.calls.size(); ++c) {
       const auto call = static_cast<int32_t>(c);

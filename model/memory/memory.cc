@@ -16,20 +16,28 @@ namespace orrery {
 namespace {
 
 constexpr const char* kClassNames[kMemoryClasses] = {
-    "weights", "gradients", "master weights", "optimizer state", "activations", "gathered weights",
-    "transient gradients", "scalars",
+    "weights",     "gradients",        "master weights",      "optimizer state",
+    "activations", "gathered weights", "transient gradients", "scalars",
 };
 
 MemoryClass ClassOf(ir::BufferClass cls) {
   switch (cls) {
-    case ir::BufferClass::kParam: return MemoryClass::kWeights;
-    case ir::BufferClass::kGathered: return MemoryClass::kGathered;
-    case ir::BufferClass::kGrad: return MemoryClass::kGradients;
-    case ir::BufferClass::kGradTransient: return MemoryClass::kTransientGradients;
-    case ir::BufferClass::kMaster: return MemoryClass::kMaster;
-    case ir::BufferClass::kOptimizer: return MemoryClass::kOptimizer;
-    case ir::BufferClass::kActivation: return MemoryClass::kActivations;
-    case ir::BufferClass::kScalar: return MemoryClass::kScalars;
+    case ir::BufferClass::kParam:
+      return MemoryClass::kWeights;
+    case ir::BufferClass::kGathered:
+      return MemoryClass::kGathered;
+    case ir::BufferClass::kGrad:
+      return MemoryClass::kGradients;
+    case ir::BufferClass::kGradTransient:
+      return MemoryClass::kTransientGradients;
+    case ir::BufferClass::kMaster:
+      return MemoryClass::kMaster;
+    case ir::BufferClass::kOptimizer:
+      return MemoryClass::kOptimizer;
+    case ir::BufferClass::kActivation:
+      return MemoryClass::kActivations;
+    case ir::BufferClass::kScalar:
+      return MemoryClass::kScalars;
   }
   return MemoryClass::kScalars;
 }
@@ -55,8 +63,8 @@ std::vector<LiveTensor> LargestTensors(const ir::Program& program, const ir::Pea
 }
 
 // The plan's tensors that hold bytes of their own in this software at that moment.
-ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout, StepPlace at,
-                const Allocation& allocation) {
+ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
+                StepPlace at, const Allocation& allocation) {
   ir::Peak peak;
   peak.call = at.call;
   peak.op = at.op;
@@ -88,10 +96,12 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
 
 std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
   std::string words =
-      fmt::format("fits: {} of {} on stage {}, {} left; peak at {}", Format(report.total), Format(report.capacity),
-                  report.peak().stage, Format(report.capacity - report.total), report.peak().moment.words);
+      fmt::format("fits: {} of {} on stage {}, {} left; peak at {}", Format(report.total),
+                  Format(report.capacity), report.peak().stage,
+                  Format(report.capacity - report.total), report.peak().moment.words);
   if (report.nearly_full) {
-    words += fmt::format("; nearly full: above {:.0f} % software retries, slows down or fails", 100 * nearly_full);
+    words += fmt::format("; nearly full: above {:.0f} % software retries, slows down or fails",
+                         100 * nearly_full);
   }
   return words;
 }
@@ -100,35 +110,41 @@ std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
 std::string OnTopVerdict(const StageMemory& stage) {
   const StagePeak& peak = stage.need;
   std::string text = fmt::format("{} live at {}", Format(peak.live), stage.moment.words);
-  if (peak.gaps.value > 0) text += fmt::format(", but the plan's arena with its gaps takes {}", Format(stage.arena));
-  if (peak.loss_copies.value > 0) text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
-  if (peak.gradient_copies.value > 0) text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
+  if (peak.gaps.value > 0)
+    text += fmt::format(", but the plan's arena with its gaps takes {}", Format(stage.arena));
+  if (peak.loss_copies.value > 0)
+    text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
+  if (peak.gradient_copies.value > 0)
+    text += fmt::format(", copies of gradients {}", Format(peak.gradient_copies));
   return text;
 }
 
 // Names the first op that cannot get its bytes, or what does not fit on top of the tensors.
-std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
-                            const MemoryLimits& limits, const MemoryReport& report) {
+std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
+                            const ir::Layout& layout, const MemoryLimits& limits,
+                            const MemoryReport& report) {
   const StageMemory& stage = report.peak();
-  const double budget =
-      (limits.capacity - report.context).value / (1.0 + limits.fragmentation) - stage.need.gradient_copies.value;
-  const auto overflow =
-      FirstOverflow(plan, program, layout, limits.allocation, static_cast<int64_t>(std::max(0.0, budget)));
+  const double budget = (limits.capacity - report.context).value / (1.0 + limits.fragmentation) -
+                        stage.need.gradient_copies.value;
+  const auto overflow = FirstOverflow(plan, program, layout, limits.allocation,
+                                      static_cast<int64_t>(std::max(0.0, budget)));
   const auto overhead = [&](Bytes allocated) {
     const Bytes bytes = report.context + allocated * limits.fragmentation;
-    return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes)) : std::string();
+    return bytes.value > 0 ? fmt::format(", of which the framework takes {}", Format(bytes))
+                           : std::string();
   };
   if (!overflow) {
-    return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage, OnTopVerdict(stage),
-                       Format(report.capacity), overhead(stage.allocated()));
+    return fmt::format("out of memory on stage {}: {}; capacity {}{}", program.stage,
+                       OnTopVerdict(stage), Format(report.capacity), overhead(stage.allocated()));
   }
   const Bytes live(static_cast<double>(overflow->live));
   const PeakMoment& moment = overflow->moment;
-  const std::string asks = moment.asked.value > 0
-                               ? fmt::format("asks {} for {}", Format(moment.asked), moment.asked_tensor)
-                               : "begins";
-  return fmt::format("out of memory on stage {}: {} live when {} {}; capacity {}{}", program.stage, Format(live),
-                     moment.words, asks, Format(report.capacity), overhead(live));
+  const std::string asks =
+      moment.asked.value > 0
+          ? fmt::format("asks {} for {}", Format(moment.asked), moment.asked_tensor)
+          : "begins";
+  return fmt::format("out of memory on stage {}: {} live when {} {}; capacity {}{}", program.stage,
+                     Format(live), moment.words, asks, Format(report.capacity), overhead(live));
 }
 
 }  // namespace
@@ -136,8 +152,12 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program, co
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack) {
-  return {gpu.memory, gpu.memory_context + stack.memory_buffers, stack.memory_fragmentation, stack.memory_communicator,
-          AllocationOf(stack), stack.memory_nearly_full};
+  return {gpu.memory,
+          gpu.memory_context + stack.memory_buffers,
+          stack.memory_fragmentation,
+          stack.memory_communicator,
+          AllocationOf(stack),
+          stack.memory_nearly_full};
 }
 
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {
@@ -146,7 +166,8 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int 
   for (const ir::Program& program : plan.programs) {
     layouts.push_back(ir::ComputeLayout(plan, program));
     report.stages.push_back(MeasureStage(plan, program, layouts.back(), limits));
-    if (report.stages.back().allocated() > report.peak().allocated()) report.fullest = program.stage;
+    if (report.stages.back().allocated() > report.peak().allocated())
+      report.fullest = program.stage;
   }
   report.arena = report.peak().arena;
   report.live = report.peak().need.live;
@@ -158,8 +179,8 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int 
   report.fits = limits.Fits(allocated, communicators);
   report.nearly_full = report.fits && report.total > limits.capacity * limits.nearly_full;
   report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)
-                               : OverflowVerdict(plan, plan.programs[report.fullest], layouts[report.fullest], limits,
-                                                 report);
+                               : OverflowVerdict(plan, plan.programs[report.fullest],
+                                                 layouts[report.fullest], limits, report);
   return report;
 }
 

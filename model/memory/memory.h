@@ -20,54 +20,61 @@
 namespace orrery {
 
 enum class MemoryClass {
-  kWeights, kGradients, kMaster, kOptimizer, kActivations, kGathered, kTransientGradients, kScalars,
+  kWeights,
+  kGradients,
+  kMaster,
+  kOptimizer,
+  kActivations,
+  kGathered,
+  kTransientGradients,
+  kScalars,
 };
 inline constexpr int kMemoryClasses = static_cast<int>(MemoryClass::kScalars) + 1;
 const char* MemoryClassName(MemoryClass cls);  // "weights", "gradients", ...
 
 // One tensor that is alive at the peak; the copies of several micro-batches count together.
 struct LiveTensor {
-  std::string name;        // as in the plan: "l3.attn.probs"
+  std::string name;  // as in the plan: "l3.attn.probs"
   MemoryClass cls = MemoryClass::kActivations;
-  Bytes bytes;             // all copies
-  int copies = 1;          // micro-batches that hold one
+  Bytes bytes;     // all copies
+  int copies = 1;  // micro-batches that hold one
 };
 
 // The op at which the most bytes are alive, in words and in numbers.
 struct PeakMoment {
   int stage = 0;
-  std::string block;       // "B0"
+  std::string block;  // "B0"
   int micro_batch = 0;
-  std::string op;          // trace name of the op: "attn_bwd"
-  int layer = -1;          // -1: not in a layer
-  std::string phase;       // "backward", "recomputation", "optimizer", ...
+  std::string op;            // trace name of the op: "attn_bwd"
+  int layer = -1;            // -1: not in a layer
+  std::string phase;         // "backward", "recomputation", "optimizer", ...
   std::string asked_tensor;  // largest tensor that this op writes for the first time; may be empty
   Bytes asked;
-  std::string words;       // "backward of layer 3, micro-batch 0"
+  std::string words;  // "backward of layer 3, micro-batch 0"
 };
 
 struct StageMemory {
   int stage = 0;
-  Bytes arena;             // static layout
-  StagePeak need;          // what the software allocates
+  Bytes arena;                                 // static layout
+  StagePeak need;                              // what the software allocates
   std::array<Bytes, kMemoryClasses> by_class;  // of need.live
-  PeakMoment moment;       // of the peak
-  std::vector<LiveTensor> largest;  // up to ten, largest first
+  PeakMoment moment;                           // of the peak
+  std::vector<LiveTensor> largest;             // up to ten, largest first
 
   Bytes allocated() const { return need.allocated(); }
 };
 
 struct MemoryReport {
   std::vector<StageMemory> stages;
-  int fullest = 0;         // stage that allocates most
-  Bytes arena, live;       // of the fullest stage; live: at its peak
-  Bytes context;           // the framework's own: context, workspaces, communication buffers
-  Bytes fragmentation;     // the allocator's own share
-  Bytes total;             // allocated + context + fragmentation
-  Bytes capacity;          // of the GPU
+  int fullest = 0;      // stage that allocates most
+  Bytes arena, live;    // of the fullest stage; live: at its peak
+  Bytes context;        // the framework's own: context, workspaces, communication buffers
+  Bytes fragmentation;  // the allocator's own share
+  Bytes total;          // allocated + context + fragmentation
+  Bytes capacity;       // of the GPU
   bool fits = false;
   bool nearly_full = false;  // fits, but so closely that the verdict is not reliable
-  std::string verdict;     // one sentence for the user
+  std::string verdict;       // one sentence for the user
 
   const StageMemory& peak() const { return stages[fullest]; }
 };
@@ -79,13 +86,18 @@ struct MemoryLimits {
   double fragmentation = 0;  // of what is allocated
   Bytes communicator;        // each
   Allocation allocation;
-  double nearly_full = 1;    // share of the capacity above which software retries, slows down or fails
+  double nearly_full =
+      1;  // share of the capacity above which software retries, slows down or fails
 
-  Bytes Context(int communicators) const { return context + communicator * static_cast<double>(communicators); }
+  Bytes Context(int communicators) const {
+    return context + communicator * static_cast<double>(communicators);
+  }
   Bytes Total(Bytes allocated, int communicators) const {
     return allocated * (1.0 + fragmentation) + Context(communicators);
   }
-  bool Fits(Bytes allocated, int communicators) const { return Total(allocated, communicators) <= capacity; }
+  bool Fits(Bytes allocated, int communicators) const {
+    return Total(allocated, communicators) <= capacity;
+  }
 };
 MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack);
 

@@ -12,17 +12,28 @@ namespace {
 
 const char* PhaseWords(ir::Phase phase) {
   switch (phase) {
-    case ir::Phase::kInput: return "input";
-    case ir::Phase::kForward: return "forward";
-    case ir::Phase::kBackward: return "backward";
-    case ir::Phase::kWeightGrad: return "weight gradient";
-    case ir::Phase::kRecompute: return "recomputation";
-    case ir::Phase::kParamGather: return "parameter gathering";
-    case ir::Phase::kGradReduce: return "gradient reduction";
-    case ir::Phase::kGradNorm: return "gradient norm";
-    case ir::Phase::kOptimizer: return "optimizer update";
-    case ir::Phase::kPipeline: return "transfer between stages";
-    case ir::Phase::kSetup: return "clearing of the gradients";
+    case ir::Phase::kInput:
+      return "input";
+    case ir::Phase::kForward:
+      return "forward";
+    case ir::Phase::kBackward:
+      return "backward";
+    case ir::Phase::kWeightGrad:
+      return "weight gradient";
+    case ir::Phase::kRecompute:
+      return "recomputation";
+    case ir::Phase::kParamGather:
+      return "parameter gathering";
+    case ir::Phase::kGradReduce:
+      return "gradient reduction";
+    case ir::Phase::kGradNorm:
+      return "gradient norm";
+    case ir::Phase::kOptimizer:
+      return "optimizer update";
+    case ir::Phase::kPipeline:
+      return "transfer between stages";
+    case ir::Phase::kSetup:
+      return "clearing of the gradients";
   }
   return "";
 }
@@ -40,18 +51,22 @@ std::string Words(const ir::Op& op, bool in_step, int micro_batch) {
   return words;
 }
 
-bool Unconditional(const ir::Op& op, const ir::Call& call) { return op.when == 0 || (op.when & call.flags) == op.when; }
+bool Unconditional(const ir::Op& op, const ir::Call& call) {
+  return op.when == 0 || (op.when & call.flags) == op.when;
+}
 
 // Copies of the logits that exist while the op runs.
 double LossCopies(const ir::Program& program, const ir::Op& op, const Allocation& allocation) {
   if (!ReadsLogits(op.kind)) return 0;
   const ir::Buffer& logits = program.buffers[program.views[op.in.front()].buffer];
-  return ir::DtypeBytes(logits.dtype) == 2 ? allocation.loss * static_cast<double>(logits.elements) : 0;
+  return ir::DtypeBytes(logits.dtype) == 2 ? allocation.loss * static_cast<double>(logits.elements)
+                                           : 0;
 }
 
 }  // namespace
 
-PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, int32_t call, int32_t op_index) {
+PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, int32_t call,
+                          int32_t op_index) {
   PeakMoment moment;
   moment.stage = program.stage;
   const ir::Call& at = layout.calls[call];
@@ -71,8 +86,10 @@ PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, 
     if (layout.scope[id] == ir::Layout::Scope::kStep || !Unconditional(op, at)) continue;
     bool fresh = true;
     for (int32_t i = 0; i < op_index && fresh; ++i) {
-      for (const ir::ViewId other : block.ops[i].out) fresh = fresh && program.views[other].buffer != id;
-      for (const ir::ViewId other : block.ops[i].in) fresh = fresh && program.views[other].buffer != id;
+      for (const ir::ViewId other : block.ops[i].out)
+        fresh = fresh && program.views[other].buffer != id;
+      for (const ir::ViewId other : block.ops[i].in)
+        fresh = fresh && program.views[other].buffer != id;
     }
     const auto bytes = static_cast<double>(ir::BufferBytes(program.buffers[id]));
     if (!fresh || bytes <= moment.asked.value) continue;
@@ -82,11 +99,13 @@ PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, 
   return moment;
 }
 
-std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
-                                      const Allocation& allocation, int64_t budget) {
+std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program,
+                                      const ir::Layout& layout, const Allocation& allocation,
+                                      int64_t budget) {
   int64_t shared = 0;
   if (!allocation.static_layout) {
-    for (const ir::BufferId id : SharedGradients(program)) shared += ir::BufferBytes(program.buffers[id]);
+    for (const ir::BufferId id : SharedGradients(program))
+      shared += ir::BufferBytes(program.buffers[id]);
   }
   std::optional<Overflow> found;
   LiveWalk(plan, program, layout).Run(shared, [&](StepPlace place, int64_t before, int64_t during) {

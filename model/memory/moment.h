@@ -10,14 +10,16 @@
 namespace orrery {
 
 // The moment of one op of one call; `asked` is the largest buffer that the op touches first.
-PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, int32_t call, int32_t op);
+PeakMoment DescribeMoment(const ir::Program& program, const ir::Layout& layout, int32_t call,
+                          int32_t op);
 
 struct Overflow {
-  int64_t live = 0;   // bytes alive before the op
+  int64_t live = 0;  // bytes alive before the op
   PeakMoment moment;
 };
 // In issue order, the first op that takes the live bytes, with the copies that the software's loss makes, above `budget`.
-std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout,
-                                      const Allocation& allocation, int64_t budget);
+std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& program,
+                                      const ir::Layout& layout, const Allocation& allocation,
+                                      int64_t budget);
 
 }  // namespace orrery

@@ -104,7 +104,8 @@ class SlotWalk {
     if (numbers_.split_backward) KeepBest(call, {waiting_, kept_}, chunk, own, 1);
   }
 
-  void KeepBest(int call, std::pair<double, double> score, const ChunkAt& chunk, FrameKind own, int order) {
+  void KeepBest(int call, std::pair<double, double> score, const ChunkAt& chunk, FrameKind own,
+                int order) {
     Fullest& fullest = fullest_[(chunk.place * kCallKinds + call) * 2 + order];
     if (score <= fullest.score) return;
     fullest.score = score;
@@ -146,8 +147,8 @@ void LimitSlack(const Strategy& s, int64_t micro_batches, StageSlots* slots) {
 
 }  // namespace
 
-std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks, int64_t micro_batches,
-                                   bool every_stage) {
+std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
+                                   int64_t micro_batches, bool every_stage) {
   const int pp = strategy.pp;
   int fullest = 0;
   for (int stage = 0; stage < pp; ++stage) {

@@ -13,7 +13,7 @@
 
 namespace orrery {
 
-inline constexpr int kPlaces = 4;   // ChunkPlace
+inline constexpr int kPlaces = 4;  // ChunkPlace
 
 // Frames of one place and kind alive at one moment: their number, and their number times the chunk's layers.
 struct FrameCount {
@@ -22,23 +22,23 @@ struct FrameCount {
 };
 struct Moment {
   std::vector<FrameCount> frames;
-  int call = 0;        // kind of the call that runs: forward, backward, weight gradient
-  int place = 0;       // of its chunk
-  double layers = 0;   // of its chunk
+  int call = 0;       // kind of the call that runs: forward, backward, weight gradient
+  int place = 0;      // of its chunk
+  double layers = 0;  // of its chunk
 };
 
 struct StageSlots {
   int stage = 0;
-  std::array<double, kPlaces> chunks{};      // chunks of the stage by place
-  std::array<double, kPlaces> layers{};      // layers of the stage by place
-  std::array<double, kPlaces> most_layers{}; // of the fullest chunk of the place
+  std::array<double, kPlaces> chunks{};       // chunks of the stage by place
+  std::array<double, kPlaces> layers{};       // layers of the stage by place
+  std::array<double, kPlaces> most_layers{};  // of the fullest chunk of the place
   std::vector<Moment> moments;
   std::array<double, kSlackGroups> slack{};  // slots beyond those in use that the layout adds
 };
 
 // The stages that can be fullest: the first two, the last two and the last one with the most layers; all of
 // them with `every_stage`.
-std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks, int64_t micro_batches,
-                                   bool every_stage);
+std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<LayerRange>& chunks,
+                                   int64_t micro_batches, bool every_stage);
 
 }  // namespace orrery

@@ -12,7 +12,9 @@ struct SizeForm {
   double fixed = 0;   // bytes
   double shard = 0;   // bytes over all shards of the sharding group
 
-  double At(double micro_batch, double dp) const { return sample * micro_batch + fixed + shard / dp; }
+  double At(double micro_batch, double dp) const {
+    return sample * micro_batch + fixed + shard / dp;
+  }
   SizeForm& operator+=(const SizeForm& o) {
     sample += o.sample, fixed += o.fixed, shard += o.shard;
     return *this;
@@ -23,11 +25,15 @@ struct SizeForm {
   }
   friend SizeForm operator+(SizeForm a, const SizeForm& b) { return a += b; }
   friend SizeForm operator-(SizeForm a, const SizeForm& b) { return a -= b; }
-  friend SizeForm operator*(SizeForm a, double f) { return {a.sample * f, a.fixed * f, a.shard * f}; }
+  friend SizeForm operator*(SizeForm a, double f) {
+    return {a.sample * f, a.fixed * f, a.shard * f};
+  }
   friend SizeForm Min(const SizeForm& a, const SizeForm& b) {
     return {std::min(a.sample, b.sample), std::min(a.fixed, b.fixed), std::min(a.shard, b.shard)};
   }
-  bool Covers(const SizeForm& o) const { return sample >= o.sample && fixed >= o.fixed && shard >= o.shard; }
+  bool Covers(const SizeForm& o) const {
+    return sample >= o.sample && fixed >= o.fixed && shard >= o.shard;
+  }
 };
 
 // The largest of several forms; only those that some argument can select are kept.

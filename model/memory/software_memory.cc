@@ -12,7 +12,8 @@ bool IsHalf(ir::Dtype dtype) { return ir::DtypeBytes(dtype) == 2; }
 
 double HalfWeights(const ir::Program& program) {
   double weights = 0;
-  for (const ir::BufferId id : CopiedGradients(program)) weights += static_cast<double>(program.buffers[id].elements);
+  for (const ir::BufferId id : CopiedGradients(program))
+    weights += static_cast<double>(program.buffers[id].elements);
   return weights;
 }
 
@@ -21,13 +22,15 @@ bool IsStepGradient(const ir::Buffer& buffer) {
 }
 
 // `live` bytes at an op of the loss.
-void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, double live, StageDemand* demand) {
+void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, double live,
+            StageDemand* demand) {
   const ir::Buffer& logits = program.buffers[program.views[op.in.front()].buffer];
   if (live > demand->live_at_loss) {
     demand->live_at_loss = live;
     demand->loss = place;
   }
-  if (IsHalf(logits.dtype)) demand->logits = std::max(demand->logits, static_cast<double>(logits.elements));
+  if (IsHalf(logits.dtype))
+    demand->logits = std::max(demand->logits, static_cast<double>(logits.elements));
 }
 
 }  // namespace
@@ -41,8 +44,10 @@ std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
   bool full_gradients = false;
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    if (buffer.cls == ir::BufferClass::kGrad) full_gradients = full_gradients || !IsHalf(buffer.dtype);
-    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype)) weights.push_back(static_cast<ir::BufferId>(b));
+    if (buffer.cls == ir::BufferClass::kGrad)
+      full_gradients = full_gradients || !IsHalf(buffer.dtype);
+    if (buffer.cls == ir::BufferClass::kParam && IsHalf(buffer.dtype))
+      weights.push_back(static_cast<ir::BufferId>(b));
   }
   return full_gradients ? weights : std::vector<ir::BufferId>();
 }
@@ -55,14 +60,16 @@ std::vector<ir::BufferId> SharedGradients(const ir::Program& program) {
   std::vector<ir::BufferId> shared;
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
     const ir::Buffer& buffer = program.buffers[b];
-    if (!IsStepGradient(buffer) || buffer.unit_shard_axis < 0 || !whole.contains(buffer.unit)) continue;
+    if (!IsStepGradient(buffer) || buffer.unit_shard_axis < 0 || !whole.contains(buffer.unit))
+      continue;
     shared.push_back(static_cast<ir::BufferId>(b));
   }
   return shared;
 }
 
 bool ReadsLogits(ir::OpKind kind) {
-  return kind == ir::OpKind::kXentMax || kind == ir::OpKind::kXentSum || kind == ir::OpKind::kXentGrad;
+  return kind == ir::OpKind::kXentMax || kind == ir::OpKind::kXentSum ||
+         kind == ir::OpKind::kXentGrad;
 }
 
 StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout) {
@@ -70,7 +77,8 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
   demand.half_weights = HalfWeights(program);
   demand.arena = static_cast<double>(layout.arena_bytes);
   int64_t shared = 0;
-  for (const ir::BufferId id : SharedGradients(program)) shared += ir::BufferBytes(program.buffers[id]);
+  for (const ir::BufferId id : SharedGradients(program))
+    shared += ir::BufferBytes(program.buffers[id]);
   demand.shared = static_cast<double>(shared);
   LiveWalk(plan, program, layout).Run(shared, [&](StepPlace place, int64_t, int64_t during) {
     const auto live = static_cast<double>(during);

@@ -38,13 +38,13 @@ Allocation AllocationOf(const StackProfile& stack);
 
 // One stage's demand, before the constants of a software.
 struct StageDemand {
-  double live = 0;           // peak of live bytes, without `shared`
-  double live_at_loss = 0;   // same over the ops of the loss; 0: the stage has no loss
-  double logits = 0;         // elements of half-precision logits that the loss reads
-  double half_weights = 0;   // parameters in half precision whose gradients are accumulated in fp32
-  double shared = 0;         // bytes of SharedGradients()
-  double arena = 0;          // of the static layout
-  StepPlace fullest, loss;   // where `live` and `live_at_loss` are reached
+  double live = 0;          // peak of live bytes, without `shared`
+  double live_at_loss = 0;  // same over the ops of the loss; 0: the stage has no loss
+  double logits = 0;        // elements of half-precision logits that the loss reads
+  double half_weights = 0;  // parameters in half precision whose gradients are accumulated in fp32
+  double shared = 0;        // bytes of SharedGradients()
+  double arena = 0;         // of the static layout
+  StepPlace fullest, loss;  // where `live` and `live_at_loss` are reached
 };
 // The weights in half precision whose gradients are in fp32.
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);

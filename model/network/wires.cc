@@ -4,9 +4,7 @@
 
 namespace orrery::net {
 
-std::string LinkName(const Cluster& cluster, LinkId link) {
-  return cluster.LinkName(link);
-}
+std::string LinkName(const Cluster& cluster, LinkId link) { return cluster.LinkName(link); }
 
 Wires WiresOf(const Cluster& cluster) {
   Wires wires;

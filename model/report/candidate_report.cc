@@ -46,7 +46,8 @@ std::string Price(const Job& job, const Candidate& candidate) {
 // What the calibration does not cover; the interval is wider for it.
 std::string OutsideLines(const Candidate& candidate) {
   std::string text;
-  for (const std::string& what : candidate.outside) text += Line(text.empty() ? "not calibrated" : "", what);
+  for (const std::string& what : candidate.outside)
+    text += Line(text.empty() ? "not calibrated" : "", what);
   return text;
 }
 
@@ -54,9 +55,10 @@ std::string OutsideLines(const Candidate& candidate) {
 std::string TimerLine(const Prediction& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
   if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
-  return Line("", fmt::format("the software's timer does not wait for the device: it prints {} while "
-                              "its queue fills, {} in the long run",
-                              Format(Seconds(printed)), Format(Seconds(sustained))));
+  return Line("",
+              fmt::format("the software's timer does not wait for the device: it prints {} while "
+                          "its queue fills, {} in the long run",
+                          Format(Seconds(printed)), Format(Seconds(sustained))));
 }
 
 std::string TimeSection(const Job& job, const Prediction& prediction) {
@@ -116,17 +118,18 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
   text +=
       fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
   if (candidate.memory && !candidate.memory->fits)
-    text += Line("DOES NOT FIT", "it would fail for lack of memory (below); the times are as if it had enough");
+    text += Line("DOES NOT FIT",
+                 "it would fail for lack of memory (below); the times are as if it had enough");
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
   text += Breakdown(step ? candidate.time : prediction.micro_step);
   if (candidate.memory) {
-    text +=
-        fmt::format("\nMemory of the fullest GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
-                    FitWords(*candidate.memory));
+    text += fmt::format("\nMemory of the fullest GPU: {}, {}\n",
+                        MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
     text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
-                                               job.profiles.stack.memory_nearly_full), 2));
+                                                job.profiles.stack.memory_nearly_full),
+                                       2));
     text += MemoryText(*candidate.memory);
   }
   return text + "\nWhat this rests on\n" + ProvenanceText(job);

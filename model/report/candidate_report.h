@@ -12,9 +12,9 @@ namespace orrery::report {
 
 // What `plan predict` found out.
 struct Prediction {
-  Candidate candidate;            // of a whole optimizer step
-  StepTime micro_step;            // forward and backward of one micro-batch: as the software's timer
-                                  // prints it if the window is kMicrostep, else sustained
+  Candidate candidate;  // of a whole optimizer step
+  StepTime micro_step;  // forward and backward of one micro-batch: as the software's timer
+                        // prints it if the window is kMicrostep, else sustained
   Window window = Window::kStep;  // the one asked for
   // Seconds of a micro-step in the long run and by the software's timer: they differ where that does
   // not wait for the device. NaN: not known.

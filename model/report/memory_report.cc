@@ -56,7 +56,8 @@ std::string StageTable(const MemoryReport& memory) {
       ShownRows(memory.stages.size(), kMostStages, static_cast<std::size_t>(memory.fullest));
   for (const std::size_t s : shown) {
     const StageMemory& stage = memory.stages[s];
-    table.Row({std::to_string(s), Format(stage.allocated()), Format(stage.need.live), stage.moment.words});
+    table.Row({std::to_string(s), Format(stage.allocated()), Format(stage.need.live),
+               stage.moment.words});
   }
   std::string text = table.Text();
   if (shown.size() < memory.stages.size()) {
@@ -79,15 +80,16 @@ std::string FitWords(const MemoryReport& memory) {
 }
 
 std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {
-  std::string text = fmt::format(
-      "Counted: {}, to the byte, and what {} takes beside them, by its profile.",
-      memory.peak().need.gaps.value > 0 ? "the plan's tensors in their static layout"
-                                        : "the plan's tensors alive at the peak",
-      framework);
+  std::string text =
+      fmt::format("Counted: {}, to the byte, and what {} takes beside them, by its profile.",
+                  memory.peak().need.gaps.value > 0 ? "the plan's tensors in their static layout"
+                                                    : "the plan's tensors alive at the peak",
+                  framework);
   if (memory.nearly_full) {
-    text += fmt::format(" Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
-                        "\"fits\" nor the time is reliable here: try it.",
-                        100 * nearly_full);
+    text += fmt::format(
+        " Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
+        "\"fits\" nor the time is reliable here: try it.",
+        100 * nearly_full);
   }
   return text;
 }

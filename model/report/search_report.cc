@@ -54,11 +54,11 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
   }
   if (rows.empty()) return "";
   return fmt::format(
-      "  {}\n",
-      Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory software retries, slows down or fails, "
-                       "so that neither \"fits\" nor the time is reliable there: try it.",
-                       rows, 100 * limit),
-           2));
+      "  {}\n", Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory software retries, "
+                                 "slows down or fails, "
+                                 "so that neither \"fits\" nor the time is reliable there: try it.",
+                                 rows, 100 * limit),
+                     2));
 }
 
 std::string Outside(const SearchResult& result) {
@@ -66,7 +66,9 @@ std::string Outside(const SearchResult& result) {
   for (const std::string& what : result.ranked[0].outside)
     text += (text.empty() ? "" : "; ") + what;
   if (text.empty()) return "";
-  return fmt::format("  {}\n", Fold(fmt::format("Not calibrated, so that the interval of 1 is wider: {}.", text), 2));
+  return fmt::format(
+      "  {}\n",
+      Fold(fmt::format("Not calibrated, so that the interval of 1 is wider: {}.", text), 2));
 }
 
 std::string Ranking(const Job& job, const SearchResult& result) {
@@ -82,9 +84,10 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                        MfuFormula(job, first), PeakSource(job)),
            2));
   if (result.refinement && result.refinement->simulated > 0) {
-    text += fmt::format("  {}\n", Fold("simulated: the step played op by op; interval, tokens/s, MFU "
-                                       "and price follow the closed form.",
-                                       2));
+    text +=
+        fmt::format("  {}\n", Fold("simulated: the step played op by op; interval, tokens/s, MFU "
+                                   "and price follow the closed form.",
+                                   2));
   }
   return text + Outside(result) + NearlyFull(job, result) + RefinementText(result);
 }
@@ -98,13 +101,15 @@ std::string Ties(const SearchResult& result) {
   if (ties.empty()) return "";
   const Candidate& first = result.ranked[0];
   if (first.difference_pairs == 0)
-    return Bullet(fmt::format("A tie (=) with {}: the 80 % intervals overlap, so that these plans are "
-                              "not ranked.",
-                              ties));
-  return Bullet(fmt::format(
-      "A tie (=) with {}: four in five differences between layouts are known to within {:.0f} %, as "
-      "{} pairs of published runs show, so that these plans are not ranked.",
-      ties, 100 * std::expm1(first.difference), first.difference_pairs));
+    return Bullet(
+        fmt::format("A tie (=) with {}: the 80 % intervals overlap, so that these plans are "
+                    "not ranked.",
+                    ties));
+  return Bullet(
+      fmt::format("A tie (=) with {}: four in five differences between layouts are known to within "
+                  "{:.0f} %, as "
+                  "{} pairs of published runs show, so that these plans are not ranked.",
+                  ties, 100 * std::expm1(first.difference), first.difference_pairs));
 }
 
 std::string Why(const SearchResult& result) {

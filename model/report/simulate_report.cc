@@ -63,7 +63,8 @@ std::string SimulatedLine(const char* label, const std::string& text) {
 std::string Disturbance(const Simulation& simulation) {
   if (simulation.perturbation.empty()) return "";
   const double before = WholeStep(simulation.undisturbed, simulation.candidate.time);
-  const double more = 100 * (WholeStep(simulation.result.seconds, simulation.candidate.time) / before - 1);
+  const double more =
+      100 * (WholeStep(simulation.result.seconds, simulation.candidate.time) / before - 1);
   return SimulatedLine("disturbed by", simulation.perturbation) +
          SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
                                             Format(Seconds(before))));
@@ -74,7 +75,8 @@ std::string Times(const Simulation& simulation) {
   const double seconds = WholeStep(simulation.result.seconds, simulation.candidate.time);
   std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
   if (closed.fixed > 0)
-    step += fmt::format("; {} of it are fixed costs outside the ops", Format(Seconds(closed.fixed)));
+    step +=
+        fmt::format("; {} of it are fixed costs outside the ops", Format(Seconds(closed.fixed)));
   std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
   const double difference = closed.total / seconds - 1;
@@ -165,8 +167,9 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
   if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
   if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full)) {
-    const std::string verdict = candidate.memory->fits ? candidate.memory->verdict
-                                                       : "DOES NOT FIT: " + candidate.memory->verdict;
+    const std::string verdict = candidate.memory->fits
+                                    ? candidate.memory->verdict
+                                    : "DOES NOT FIT: " + candidate.memory->verdict;
     text += SimulatedLine("memory", verdict);
   }
   text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
@@ -185,7 +188,7 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["network"] = simulation.network;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
-  if (!simulation.perturbation.empty()) 
+  if (!simulation.perturbation.empty())
     json["undisturbed_step_time_s"] = WholeStep(simulation.undisturbed, simulation.candidate.time);
   json["step_time_s"] = WholeStep(result.seconds, simulation.candidate.time);
   json["played_s"] = result.seconds;

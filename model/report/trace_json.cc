@@ -145,9 +145,9 @@ class TraceWriter {
     const sim::LineMessages& line = tasks_.lines[Index(task.line)];
     const sim::Message& message = line.messages[Index(task.message)];
     const int32_t meeting = meetings_.of[Index(2 * task.line + task.receives)][r];
-    std::string arguments = fmt::format(R"(, "bytes": {:.0f}, "partner_wait_us": {})",
-                                        message.share * message.bytes,
-                                        Micros(Nanoseconds(span.met) - Nanoseconds(span.start)));
+    std::string arguments =
+        fmt::format(R"(, "bytes": {:.0f}, "partner_wait_us": {})", message.share * message.bytes,
+                    Micros(Nanoseconds(span.met) - Nanoseconds(span.start)));
     if (line.line.group >= 0)
       arguments += ", \"group\": " + Escaped(plan_.groups[Index(line.line.group)].name);
     Complete(at, Nanoseconds(span.start), Nanoseconds(span.end), arguments);

@@ -10,19 +10,26 @@ namespace {
 std::string ScheduleWords(const Strategy& s) {
   if (s.pp == 1) return "";
   switch (s.schedule) {
-    case PipelineSchedule::kGpipe: return ", GPipe";
-    case PipelineSchedule::k1F1B: return ", 1F1B";
-    case PipelineSchedule::kInterleaved: return fmt::format(", interleaved x {}", s.vpp);
-    case PipelineSchedule::kZeroBubble: return ", zero-bubble";
+    case PipelineSchedule::kGpipe:
+      return ", GPipe";
+    case PipelineSchedule::k1F1B:
+      return ", 1F1B";
+    case PipelineSchedule::kInterleaved:
+      return fmt::format(", interleaved x {}", s.vpp);
+    case PipelineSchedule::kZeroBubble:
+      return ", zero-bubble";
   }
   return "";
 }
 
 const char* RecomputeWords(Recompute recompute) {
   switch (recompute) {
-    case Recompute::kNone: return "";
-    case Recompute::kSelective: return ", recompute selective";
-    case Recompute::kFull: return ", recompute full";
+    case Recompute::kNone:
+      return "";
+    case Recompute::kSelective:
+      return ", recompute selective";
+    case Recompute::kFull:
+      return ", recompute full";
   }
   return "";
 }

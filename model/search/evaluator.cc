@@ -27,9 +27,12 @@ void KeepBetter(std::optional<Entry>& kept, const Entry& entry) {
 double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting) {
   const double per_sequence = 1.0 / static_cast<double>(setting.work.global_batch);
   switch (objective) {
-    case Objective::kTime: return step_seconds * per_sequence;
-    case Objective::kCost: return step_seconds * setting.price.value_or(0.0);
-    case Objective::kTokensPerDollar: return step_seconds * per_sequence * setting.price.value_or(0.0);
+    case Objective::kTime:
+      return step_seconds * per_sequence;
+    case Objective::kCost:
+      return step_seconds * setting.price.value_or(0.0);
+    case Objective::kTokensPerDollar:
+      return step_seconds * per_sequence * setting.price.value_or(0.0);
   }
   ORRERY_CHECK(false, "objective {}", static_cast<int>(objective));
 }
@@ -40,15 +43,17 @@ struct Evaluator::Visit {
   int64_t index;
   const EvaluateOptions& options;
   std::vector<ShardChoice> shards;
-  std::vector<const DataGroup*> data;   // by shard
+  std::vector<const DataGroup*> data;  // by shard
   const PipelineGroup* pipeline = nullptr;
-  const PlanForms* forms[2][4][2] = {}; // split backward, ZeRO, hybrid; of the current group's layer
+  const PlanForms* forms[2][4][2] =
+      {};  // split backward, ZeRO, hybrid; of the current group's layer
   JobResult result;
   int64_t sequence = 0;
 
   // True if no strategy of this value can enter the result.
   bool Beaten(double value) const {
-    return options.prune && result.best.size() >= options.keep && value > result.best.back().rank.value;
+    return options.prune && result.best.size() >= options.keep &&
+           value > result.best.back().rank.value;
   }
   void Refuse(const Refusal& refusal, const Strategy& s, int64_t strategies) {
     result.counts.illegal += strategies;
@@ -63,17 +68,26 @@ struct Evaluator::Group {
   const std::vector<StageSlots>* slots;
 };
 
-Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
-                     const Setting& setting, MemoryModel& memory)
-    : request_(request), preset_(preset), limits_(limits), setting_(setting), space_(request, preset),
-      predictor_(request.model, setting.work, setting.cost), memory_(memory) {}
+Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
+                     const MemoryLimits& limits, const Setting& setting, MemoryModel& memory)
+    : request_(request),
+      preset_(preset),
+      limits_(limits),
+      setting_(setting),
+      space_(request, preset),
+      predictor_(request.model, setting.work, setting.cost),
+      memory_(memory) {}
 
-double Evaluator::TimeBound(const LayerTable& table, const Strategy& s, double micro_batches) const {
-  const auto device = [](const LayerTime& time) { return time.forward.busy() + time.backward.busy(); };
+double Evaluator::TimeBound(const LayerTable& table, const Strategy& s,
+                            double micro_batches) const {
+  const auto device = [](const LayerTime& time) {
+    return time.forward.busy() + time.backward.busy();
+  };
   const auto host = [](const LayerTime& time) { return time.forward.host + time.backward.host; };
   const double pass = device(table.layer);
-  const double sum = std::max(table.layers * pass + device(table.embedding) + device(table.head),
-                              table.layers * host(table.layer) + host(table.embedding) + host(table.head));
+  const double sum =
+      std::max(table.layers * pass + device(table.embedding) + device(table.head),
+               table.layers * host(table.layer) + host(table.embedding) + host(table.head));
   double share = 1.0;
   if (s.schedule == PipelineSchedule::kInterleaved) share = 1.0 / s.vpp;
   if (s.schedule == PipelineSchedule::kZeroBubble) {
@@ -83,8 +97,8 @@ double Evaluator::TimeBound(const LayerTable& table, const Strategy& s, double m
   return work + predictor_.closed_form().step_fixed;
 }
 
-void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table, const LayoutShape& shape,
-                         double allocated, int64_t sequence) {
+void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
+                         const LayoutShape& shape, double allocated, int64_t sequence) {
   JobResult& result = visit.result;
   const StepTime time = predictor_.closed_form().Evaluate(table, shape);
   ++result.counts.evaluated;
@@ -159,7 +173,9 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       visit.result.smallest = Entry{{0, allocated, visit.index, sequence}, s, 0, 0, allocated};
     }
     const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
-    const auto improves = [&](const std::optional<Entry>& kept) { return !kept || value_bound < kept->rank.value; };
+    const auto improves = [&](const std::optional<Entry>& kept) {
+      return !kept || value_bound < kept->rank.value;
+    };
     if (over && visit.options.prune && !improves(visit.result.unlimited) &&
         !(near && improves(visit.result.near_miss))) {
       continue;
@@ -212,7 +228,8 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
   entry.seconds = std::get<StepTime>(time).total;
   const int64_t micro_batches = MicroBatches(setting_.work, strategy);
   const auto table = predictor_.Table(KeyOf(strategy));
-  entry.seconds_bound = TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
+  entry.seconds_bound =
+      TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
   entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
   entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.allocated, 0, 0};
   return entry;

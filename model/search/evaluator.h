@@ -21,8 +21,8 @@ struct Setting {
   int64_t nodes = 0;
   ClusterSummary cluster;
   Workload work;
-  CostSetting cost;               // points into this struct and into the profiles
-  std::optional<double> price;    // dollars per second of all nodes
+  CostSetting cost;             // points into this struct and into the profiles
+  std::optional<double> price;  // dollars per second of all nodes
 };
 
 // What orders candidates: objective, then memory, then place in the enumeration.
@@ -37,8 +37,8 @@ struct Entry {
   Rank rank;
   Strategy strategy;
   double seconds = 0;
-  double seconds_bound = 0;       // lower bound of seconds; set by One() only
-  double allocated = 0;           // lower bound, bytes
+  double seconds_bound = 0;  // lower bound of seconds; set by One() only
+  double allocated = 0;      // lower bound, bytes
 };
 
 struct Tally {
@@ -47,19 +47,19 @@ struct Tally {
 };
 
 struct JobResult {
-  std::vector<Entry> best;        // ascending by rank, at most `keep`
-  bool truncated = false;         // more strategies fit than were kept
-  std::optional<Entry> unlimited; // best whatever its memory
-  std::optional<Entry> near_miss; // best of those above the memory limit by at most a quarter
-  std::optional<Entry> smallest;  // least memory
+  std::vector<Entry> best;         // ascending by rank, at most `keep`
+  bool truncated = false;          // more strategies fit than were kept
+  std::optional<Entry> unlimited;  // best whatever its memory
+  std::optional<Entry> near_miss;  // best of those above the memory limit by at most a quarter
+  std::optional<Entry> smallest;   // least memory
   SearchCounts counts;
   std::map<std::string, Tally> refusals;  // by reason
 };
 
 struct EvaluateOptions {
   std::size_t keep = 6;
-  bool prune = true;              // by the time bound
-  std::optional<Rank> after;      // only what ranks behind this
+  bool prune = true;          // by the time bound
+  std::optional<Rank> after;  // only what ranks behind this
 };
 
 // The objective of a step: smaller is better.
@@ -77,12 +77,12 @@ class Evaluator {
   StepPredictor& predictor() { return predictor_; }
 
  private:
-  struct Group;   // strategies that differ in ZeRO and sharding alone
-  struct Visit;   // one job under way
+  struct Group;  // strategies that differ in ZeRO and sharding alone
+  struct Visit;  // one job under way
 
   void RunGroup(Visit& visit, const Group& group);
-  void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table, const LayoutShape& shape,
-                double allocated, int64_t sequence);
+  void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
+                const LayoutShape& shape, double allocated, int64_t sequence);
   double TimeBound(const LayerTable& table, const Strategy& strategy, double micro_batches) const;
 
   const SearchRequest& request_;

@@ -14,7 +14,7 @@ namespace {
 
 struct Term {
   const char* name;
-  double StepTime::* member;
+  double StepTime::*member;
 };
 constexpr Term kTerms[] = {
     {"compute", &StepTime::compute},
@@ -52,7 +52,9 @@ struct Resource {
 constexpr Resource kResources[] = {
     {"arithmetic", "twice the arithmetic rate",
      [](Profiles& p, ClusterSummary&) {
-       for (FlopsPerSecond* peak : {&p.gpu.peak_fp32, &p.gpu.peak_tf32, &p.gpu.peak_fp16, &p.gpu.peak_bf16}) *peak *= 2.0;
+       for (FlopsPerSecond* peak :
+            {&p.gpu.peak_fp32, &p.gpu.peak_tf32, &p.gpu.peak_fp16, &p.gpu.peak_bf16})
+         *peak *= 2.0;
      }},
     {"memory bandwidth", "twice the memory bandwidth",
      [](Profiles& p, ClusterSummary&) { p.gpu.memory_bandwidth *= 2.0; }},
@@ -66,13 +68,15 @@ constexpr Resource kResources[] = {
      [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; }},
     {"host", "a host that issues kernels twice as fast",
      [](Profiles& p, ClusterSummary&) {
-       for (Seconds* s : {&p.stack.host_forward_op, &p.stack.host_backward_op, &p.stack.host_collective}) *s *= 0.5;
+       for (Seconds* s :
+            {&p.stack.host_forward_op, &p.stack.host_backward_op, &p.stack.host_collective})
+         *s *= 0.5;
      }},
 };
 
 std::string LimitWords(const char* what, double before, double after) {
-  return fmt::format("{}: {} instead of {} ({:.1f} % less)", what, Format(Seconds(after)), Format(Seconds(before)),
-                     100.0 * (1.0 - after / before));
+  return fmt::format("{}: {} instead of {} ({:.1f} % less)", what, Format(Seconds(after)),
+                     Format(Seconds(before)), 100.0 * (1.0 - after / before));
 }
 
 }  // namespace
@@ -91,20 +95,23 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
       comparison.terms.push_back({term.name, other.time.*term.member - winner.time.*term.member});
     }
   }
-  std::stable_sort(comparison.terms.begin(), comparison.terms.end(), [](const auto& a, const auto& b) {
-    return std::abs(a.seconds) > std::abs(b.seconds);
-  });
+  std::stable_sort(
+      comparison.terms.begin(), comparison.terms.end(),
+      [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
   const double mine = simulated ? winner.simulated->seconds : winner.time.total;
   const double its = simulated ? other.simulated->seconds : other.time.total;
-  const char* engine = simulated ? ", simulated" : winner.closed_rank > 1 ? " by the closed form" : "";
-  comparison.words = fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
-                                 DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
-                                 100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
+  const char* engine = simulated                ? ", simulated"
+                       : winner.closed_rank > 1 ? " by the closed form"
+                                                : "";
+  comparison.words =
+      fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
+                  DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
+                  100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
   return comparison;
 }
 
-std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles, const Candidate& winner,
-                              const std::optional<Candidate>& unlimited) {
+std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
+                              const Candidate& winner, const std::optional<Candidate>& unlimited) {
   std::vector<Limit> limits;
   const double before = winner.time.total;
   Workload work = request.work;
@@ -113,18 +120,22 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
     Profiles changed = profiles;
     ClusterSummary cluster = Summarise(request.topology, winner.nodes, request.gpus_per_node);
     resource.twice(changed, cluster);
-    StepPredictor predictor(request.model, work, {&changed.gpu, &changed.fabric, &changed.stack, &cluster});
+    StepPredictor predictor(request.model, work,
+                            {&changed.gpu, &changed.fabric, &changed.stack, &cluster});
     const double after = std::get<StepTime>(predictor.Predict(winner.strategy)).total;
-    limits.push_back({resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
+    limits.push_back(
+        {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
   }
-  if (unlimited && unlimited->global_batch == winner.global_batch && unlimited->nodes == winner.nodes &&
-      unlimited->time.total < before) {
+  if (unlimited && unlimited->global_batch == winner.global_batch &&
+      unlimited->nodes == winner.nodes && unlimited->time.total < before) {
     const double after = unlimited->time.total;
     limits.push_back({"GPU memory", after, 1.0 - after / before,
                       LimitWords("memory without limit", before, after) + ", with " +
-                          DescribeLayout(unlimited->strategy, unlimited->micro_batches) + fmt::format(", which asks {}", Format(unlimited->memory_bound))});
+                          DescribeLayout(unlimited->strategy, unlimited->micro_batches) +
+                          fmt::format(", which asks {}", Format(unlimited->memory_bound))});
   }
-  std::stable_sort(limits.begin(), limits.end(), [](const Limit& a, const Limit& b) { return a.gain > b.gain; });
+  std::stable_sort(limits.begin(), limits.end(),
+                   [](const Limit& a, const Limit& b) { return a.gain > b.gain; });
   return limits;
 }
 

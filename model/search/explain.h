@@ -10,8 +10,8 @@ namespace orrery {
 Comparison Compare(const Candidate& winner, const Candidate& other);
 
 // The winner's step with twice of each resource, and without a memory limit, largest gain first.
-std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles, const Candidate& winner,
-                              const std::optional<Candidate>& unlimited);
+std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
+                              const Candidate& winner, const std::optional<Candidate>& unlimited);
 
 // Searches with one change each until something fits.
 std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles);

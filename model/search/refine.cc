@@ -126,8 +126,9 @@ class Refiner {
     double left = request_.refine_ops;
     for (std::size_t i = 0; i < static_cast<std::size_t>(refinement_.asked); ++i) {
       const Setting& setting = runner_.SettingOf(ranked_[i]);
-      Play play{i, LowerOne(ranked_[i], setting), nullptr, &setting, FactorOf(ranked_[i], setting),
-                {}, {}};
+      Play play{i,        LowerOne(ranked_[i], setting), nullptr,
+                &setting, FactorOf(ranked_[i], setting), {},
+                {}};
       const double effort = EffortOf(play.plan);
       if (effort > left) {
         Skip(i, effort,

@@ -14,7 +14,8 @@ constexpr int64_t kFarthestBatch = 4096;  // sequences up or down
 
 class RemedyFinder {
  public:
-  RemedyFinder(const SearchRequest& request, const Profiles& profiles) : request_(request), profiles_(profiles) {
+  RemedyFinder(const SearchRequest& request, const Profiles& profiles)
+      : request_(request), profiles_(profiles) {
     request_.top = 1;
   }
 
@@ -30,7 +31,8 @@ class RemedyFinder {
  private:
   using Edit = void (*)(FixedAxes&);
 
-  bool Try(const SearchRequest& changed, const Profiles& profiles, const std::string& change, const std::string& flag) {
+  bool Try(const SearchRequest& changed, const Profiles& profiles, const std::string& change,
+           const std::string& flag) {
     try {
       SearchResult result = SearchOnly(changed, profiles);
       if (!result.feasible()) return false;
@@ -51,7 +53,8 @@ class RemedyFinder {
     if (axis == "--micro-batch") remedy.flag = fmt::format("{} {}", flag, s.micro_batch);
     if (axis == "--zero") remedy.flag = fmt::format("{} {}", flag, s.zero);
     if (axis == "--recompute") {
-      remedy.flag = fmt::format("{} {}", flag, s.recompute == Recompute::kFull ? "full" : "selective");
+      remedy.flag =
+          fmt::format("{} {}", flag, s.recompute == Recompute::kFull ? "full" : "selective");
     }
     if (axis == "--tp") remedy.flag = fmt::format("--tp {} --pp {}", s.tp, s.pp);
     remedy.change = change;
@@ -62,7 +65,8 @@ class RemedyFinder {
     if (fixed.micro_batch) {
       Free("a smaller micro-batch", "--micro-batch", [](FixedAxes& f) { f.micro_batch.reset(); });
     }
-    if (fixed.recompute) Free("more recomputation", "--recompute", [](FixedAxes& f) { f.recompute.reset(); });
+    if (fixed.recompute)
+      Free("more recomputation", "--recompute", [](FixedAxes& f) { f.recompute.reset(); });
     if (fixed.zero) Free("a higher ZeRO stage", "--zero", [](FixedAxes& f) { f.zero.reset(); });
     if (fixed.tp || fixed.pp || fixed.dp) {
       Free("other degrees of parallelism", "--tp", [](FixedAxes& f) {
@@ -78,7 +82,8 @@ class RemedyFinder {
 
   // A batch that no legal data-parallel degree divides: the nearest one that some degree does.
   bool GlobalBatch() {
-    const int64_t now = request_.global_batches.empty() ? request_.work.global_batch : request_.global_batches.front();
+    const int64_t now = request_.global_batches.empty() ? request_.work.global_batch
+                                                        : request_.global_batches.front();
     if (AnyLegal(now)) return false;
     for (int64_t delta = 1; delta <= kFarthestBatch; ++delta) {
       for (const int64_t batch : {now + delta, now - delta}) {
@@ -100,7 +105,8 @@ class RemedyFinder {
     const Space space(request_, preset);
     Workload work = request_.work;
     work.global_batch = batch;
-    for (const int64_t nodes : request_.nodes.empty() ? std::vector<int64_t>{request_.topology.nodes} : request_.nodes) {
+    for (const int64_t nodes :
+         request_.nodes.empty() ? std::vector<int64_t>{request_.topology.nodes} : request_.nodes) {
       const ClusterSummary cluster = Summarise(request_.topology, nodes, request_.gpus_per_node);
       for (const Job& job : space.Degrees(cluster.ranks(), cluster.gpus_per_node)) {
         Strategy s;
@@ -115,13 +121,16 @@ class RemedyFinder {
   }
 
   void Nodes() {
-    const int64_t now = request_.nodes.empty() ? request_.topology.nodes
-                                               : *std::max_element(request_.nodes.begin(), request_.nodes.end());
+    const int64_t now = request_.nodes.empty()
+                            ? request_.topology.nodes
+                            : *std::max_element(request_.nodes.begin(), request_.nodes.end());
     for (const int64_t more : MoreNodes(now)) {
       SearchRequest changed = request_;
       changed.nodes = {more};
       changed.fixed.dp.reset();
-      if (Try(changed, profiles_, fmt::format("{} nodes instead of {}", more, now), fmt::format("--nodes {}", more))) return;
+      if (Try(changed, profiles_, fmt::format("{} nodes instead of {}", more, now),
+              fmt::format("--nodes {}", more)))
+        return;
     }
   }
 
@@ -139,8 +148,10 @@ class RemedyFinder {
     for (int64_t length = request_.work.seq_len / 2; length >= 16; length /= 2) {
       SearchRequest changed = request_;
       changed.work.seq_len = length;
-      changed.work.masked_positions = request_.work.masked_positions * length / request_.work.seq_len;
-      if (Try(changed, profiles_, fmt::format("sequences of {} tokens instead of {}", length, request_.work.seq_len),
+      changed.work.masked_positions =
+          request_.work.masked_positions * length / request_.work.seq_len;
+      if (Try(changed, profiles_,
+              fmt::format("sequences of {} tokens instead of {}", length, request_.work.seq_len),
               fmt::format("--seq-len {}", length))) {
         return;
       }
@@ -148,7 +159,8 @@ class RemedyFinder {
   }
 
   void Precision16() {
-    if (request_.work.precision != Precision::kFp32 && request_.work.precision != Precision::kTf32) return;
+    if (request_.work.precision != Precision::kFp32 && request_.work.precision != Precision::kTf32)
+      return;
     const bool bf16 = profiles_.gpu.peak_bf16.value > 0;
     if (!bf16 && profiles_.gpu.peak_fp16.value <= 0) return;
     SearchRequest changed = request_;
@@ -162,7 +174,8 @@ class RemedyFinder {
       if (request_.framework == name || request_.framework == "orrery") continue;
       SearchRequest changed = request_;
       changed.framework = name;
-      if (Try(changed, LoadProfiles(changed), fmt::format("{} instead of {}", name, request_.framework),
+      if (Try(changed, LoadProfiles(changed),
+              fmt::format("{} instead of {}", name, request_.framework),
               fmt::format("--framework {}", name))) {
         return;
       }

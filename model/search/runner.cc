@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kDone = static_cast<std::size_t>(-1);
 
-std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
-                                     int64_t global_batch) {
+std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profiles& profiles,
+                                     int64_t nodes, int64_t global_batch) {
   auto setting = std::make_unique<Setting>();
   setting->nodes = nodes;
   setting->cluster = Summarise(request.topology, nodes, request.gpus_per_node);
@@ -37,7 +37,9 @@ std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profile
 std::string WithoutNumbers(const std::string& reason) {
   std::string words;
   for (std::size_t i = 0; i < reason.size(); ++i) {
-    const auto digit = [&](std::size_t at) { return at < reason.size() && reason[at] >= '0' && reason[at] <= '9'; };
+    const auto digit = [&](std::size_t at) {
+      return at < reason.size() && reason[at] >= '0' && reason[at] <= '9';
+    };
     const bool starts = i == 0 || reason[i - 1] == ' ';
     if (!digit(i) || !starts) {
       words += reason[i];
@@ -52,10 +54,14 @@ std::string WithoutNumbers(const std::string& reason) {
 
 void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   const FixedAxes& fixed = request.fixed;
-  for (const auto& [name, value] : {std::pair{"tp", fixed.tp}, {"pp", fixed.pp}, {"dp", fixed.dp},
-                                    {"dp-outer", fixed.dp_outer}, {"vpp", fixed.vpp},
+  for (const auto& [name, value] : {std::pair{"tp", fixed.tp},
+                                    {"pp", fixed.pp},
+                                    {"dp", fixed.dp},
+                                    {"dp-outer", fixed.dp_outer},
+                                    {"vpp", fixed.vpp},
                                     {"micro-batch", fixed.micro_batch}}) {
-    if (value && *value < 1) throw InputError(fmt::format("{} is {}", name, *value), "every degree is at least 1");
+    if (value && *value < 1)
+      throw InputError(fmt::format("{} is {}", name, *value), "every degree is at least 1");
   }
   if (fixed.zero && (*fixed.zero < 0 || *fixed.zero > 3)) {
     throw InputError(fmt::format("ZeRO stage {}", *fixed.zero), "stages are 0 to 3");
@@ -70,14 +76,18 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   asked.recompute = fixed.recompute.value_or(Recompute::kNone);
   asked.schedule = fixed.schedule.value_or(PipelineSchedule::k1F1B);
   const std::string refusal = preset.Refuses(asked);
-  if (!refusal.empty()) throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
+  if (!refusal.empty())
+    throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
 }
 
 // "tp 3 does not divide", "tp 8 x pp 3 do not divide": what the user fixed of the degrees.
 std::string FixedDegrees(const FixedAxes& fixed) {
   std::string text;
   int count = 0;
-  for (const auto& [name, value] : {std::pair{"tp", fixed.tp}, {"pp", fixed.pp}, {"dp", fixed.dp}, {"dp-outer", fixed.dp_outer}}) {
+  for (const auto& [name, value] : {std::pair{"tp", fixed.tp},
+                                    {"pp", fixed.pp},
+                                    {"dp", fixed.dp},
+                                    {"dp-outer", fixed.dp_outer}}) {
     if (!value) continue;
     text += fmt::format("{}{} {}", count++ > 0 ? " x " : "", name, *value);
   }
@@ -89,7 +99,8 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
   std::string wrong, right;
   for (const auto& [name, precision] : kPrecisionNames) {
     if (precision == request.work.precision) wrong = name;
-    if (gpu.Peak(precision).value > 0) right += fmt::format("{}{}", right.empty() ? "" : ", ", name);
+    if (gpu.Peak(precision).value > 0)
+      right += fmt::format("{}{}", right.empty() ? "" : ", ", name);
   }
   throw InputError(fmt::format("{} has no {} arithmetic", gpu.header.id, wrong),
                    fmt::format("give --precision, one of: {}", right));
@@ -98,12 +109,16 @@ void CheckArithmetic(const SearchRequest& request, const GpuProfile& gpu) {
 }  // namespace
 
 Runner::Runner(const SearchRequest& request, const Profiles& profiles)
-    : request_(request), profiles_(profiles), preset_(FindFramework(request.framework)),
-      limits_(LimitsOf(profiles.gpu, profiles.stack)), memory_(request.model, request.work, limits_.allocation) {
+    : request_(request),
+      profiles_(profiles),
+      preset_(FindFramework(request.framework)),
+      limits_(LimitsOf(profiles.gpu, profiles.stack)),
+      memory_(request.model, request.work, limits_.allocation) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
   CheckArithmetic(request, profiles.gpu);
   CheckFixed(request, preset_);
-  if (request.work.seq_len < 1) throw InputError("the sequence length must be at least 1", "give --seq-len");
+  if (request.work.seq_len < 1)
+    throw InputError("the sequence length must be at least 1", "give --seq-len");
   MakeSettings();
   MakeJobs();
 }
@@ -111,7 +126,8 @@ Runner::Runner(const SearchRequest& request, const Profiles& profiles)
 void Runner::MakeSettings() {
   const bool priced = request_.objective != Objective::kTime;
   if (priced && !request_.node_price && !request_.topology.node_price) {
-    throw InputError(fmt::format("topology '{}' has no price, but the objective needs one", request_.topology.name),
+    throw InputError(fmt::format("topology '{}' has no price, but the objective needs one",
+                                 request_.topology.name),
                      "give a price per node and hour, or use the objective time");
   }
   std::vector<int64_t> nodes = request_.nodes, batches = request_.global_batches;
@@ -119,9 +135,11 @@ void Runner::MakeSettings() {
   if (batches.empty()) batches = {request_.work.global_batch};
   for (const int64_t count : nodes) {
     for (const int64_t batch : batches) {
-      if (batch < 1) throw InputError(fmt::format("global batch {}", batch), "at least one sequence per step");
+      if (batch < 1)
+        throw InputError(fmt::format("global batch {}", batch), "at least one sequence per step");
       settings_.push_back(MakeSetting(request_, profiles_, count, batch));
-      evaluators_.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *settings_.back(), memory_));
+      evaluators_.push_back(
+          std::make_unique<Evaluator>(request_, preset_, limits_, *settings_.back(), memory_));
     }
   }
 }
@@ -130,11 +148,13 @@ void Runner::MakeJobs() {
   const Space space(request_, preset_);
   for (std::size_t i = 0; i < settings_.size(); ++i) {
     const Setting& setting = *settings_[i];
-    const std::vector<Job> degrees = space.Degrees(setting.cluster.ranks(), setting.cluster.gpus_per_node);
+    const std::vector<Job> degrees =
+        space.Degrees(setting.cluster.ranks(), setting.cluster.gpus_per_node);
     if (degrees.empty()) {
-      throw InputError(fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),
-                                   setting.cluster.ranks(), setting.nodes, setting.nodes == 1 ? "" : "s"),
-                       "tp x pp x dp must be the number of GPUs");
+      throw InputError(
+          fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),
+                      setting.cluster.ranks(), setting.nodes, setting.nodes == 1 ? "" : "s"),
+          "tp x pp x dp must be the number of GPUs");
     }
     for (const Job& degree : degrees) {
       std::vector<Job> jobs = space.Jobs(degree, setting.work.global_batch);
@@ -153,8 +173,9 @@ void Runner::CountUndivided(const Job& degrees, int setting) {
   counts_.space += strategies;
   counts_.illegal += strategies;
   const int64_t micro_batch = request_.fixed.micro_batch.value_or(1);
-  Tally& tally = refusals_[fmt::format("global batch {} does not divide by data-parallel ranks {} x micro-batch {}",
-                                       settings_[setting]->work.global_batch, degrees.data, micro_batch)];
+  Tally& tally = refusals_[fmt::format(
+      "global batch {} does not divide by data-parallel ranks {} x micro-batch {}",
+      settings_[setting]->work.global_batch, degrees.data, micro_batch)];
   tally.strategies += strategies;
   Strategy example;
   example.tp = degrees.tp;
@@ -174,7 +195,8 @@ void Runner::Run(bool prune) {
       results_[i] = evaluators[jobs_[i].setting]->Run(jobs_[i], static_cast<int64_t>(i), options);
     }
   };
-  int threads = request_.threads > 0 ? request_.threads : static_cast<int>(std::thread::hardware_concurrency());
+  int threads = request_.threads > 0 ? request_.threads
+                                     : static_cast<int>(std::thread::hardware_concurrency());
   threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(jobs_.size() / 4)));
   std::vector<std::thread> pool;
   for (int t = 1; t < threads; ++t) {
@@ -224,7 +246,9 @@ std::optional<Candidate> Runner::Next() {
     std::size_t first = kDone;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (next_[i] == kDone || next_[i] >= results_[i].best.size()) continue;
-      if (first == kDone || results_[i].best[next_[i]].rank < results_[first].best[next_[first]].rank) first = i;
+      if (first == kDone ||
+          results_[i].best[next_[i]].rank < results_[first].best[next_[first]].rank)
+        first = i;
     }
     if (first == kDone) return std::nullopt;
     Candidate candidate = Complete(results_[first].best[next_[first]], true);
@@ -246,7 +270,8 @@ std::optional<Candidate> Runner::Next() {
 std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t most) {
   std::map<std::pair<int, int>, std::vector<const Entry*>> layouts;
   for (const JobResult& result : results_) {
-    for (const Entry& entry : result.best) layouts[{entry.strategy.tp, entry.strategy.pp}].push_back(&entry);
+    for (const Entry& entry : result.best)
+      layouts[{entry.strategy.tp, entry.strategy.pp}].push_back(&entry);
   }
   layouts.erase({winner.strategy.tp, winner.strategy.pp});
   std::vector<std::vector<const Entry*>> ordered;
@@ -255,7 +280,8 @@ std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t
     std::sort(entries.begin(), entries.end(), better);
     ordered.push_back(std::move(entries));
   }
-  std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) { return better(a[0], b[0]); });
+  std::sort(ordered.begin(), ordered.end(),
+            [&](const auto& a, const auto& b) { return better(a[0], b[0]); });
   std::vector<Candidate> others;
   for (const auto& entries : ordered) {
     if (others.size() == most) break;
@@ -275,13 +301,15 @@ std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t m
   for (const JobResult& result : results_) {
     if (result.near_miss) entries.push_back(&*result.near_miss);
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->rank < b->rank; });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry* a, const Entry* b) { return a->rank < b->rank; });
   std::vector<Candidate> misses;
   for (const Entry* entry : entries) {
     if (misses.size() == most) break;
     const Setting& setting = *settings_[jobs_[entry->rank.job].setting];
     if (winner) {
-      const double value = ObjectiveValue(request_.objective, winner->time.total, SettingOf(*winner));
+      const double value =
+          ObjectiveValue(request_.objective, winner->time.total, SettingOf(*winner));
       if (ObjectiveValue(request_.objective, entry->seconds, setting) >= value) break;
     }
     ++counts_.exact_memory;
@@ -290,7 +318,7 @@ std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t m
   return misses;
 }
 
-std::optional<Entry> Runner::BestOf(std::optional<Entry> JobResult::* member) const {
+std::optional<Entry> Runner::BestOf(std::optional<Entry> JobResult::*member) const {
   std::optional<Entry> best;
   for (const JobResult& result : results_) {
     const std::optional<Entry>& entry = result.*member;
@@ -301,9 +329,11 @@ std::optional<Entry> Runner::BestOf(std::optional<Entry> JobResult::* member) co
 
 const Setting& Runner::SettingOf(const Candidate& candidate) const {
   for (const auto& setting : settings_) {
-    if (setting->nodes == candidate.nodes && setting->work.global_batch == candidate.global_batch) return *setting;
+    if (setting->nodes == candidate.nodes && setting->work.global_batch == candidate.global_batch)
+      return *setting;
   }
-  ORRERY_CHECK(false, "no setting with {} nodes and batch {}", candidate.nodes, candidate.global_batch);
+  ORRERY_CHECK(false, "no setting with {} nodes and batch {}", candidate.nodes,
+               candidate.global_batch);
 }
 
 Candidate Runner::Complete(const Entry& entry, bool exact_memory) {
@@ -323,17 +353,22 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
   const double tokens = sequences * static_cast<double>(setting.work.seq_len);
   candidate.tokens_per_second = tokens / candidate.time.total;
   const double flops =
-      ModelFlopsPerSequence(request_.model, setting.work.seq_len, setting.work.masked_positions).value * sequences;
+      ModelFlopsPerSequence(request_.model, setting.work.seq_len, setting.work.masked_positions)
+          .value *
+      sequences;
   const double peak = profiles_.gpu.Peak(setting.work.precision).value;
-  candidate.mfu = flops / (candidate.time.total * static_cast<double>(entry.strategy.ranks()) * peak);
+  candidate.mfu =
+      flops / (candidate.time.total * static_cast<double>(entry.strategy.ranks()) * peak);
   if (setting.price) {
     candidate.price_per_step = Dollars(*setting.price * candidate.time.total);
-    candidate.price_per_billion_tokens = Dollars(*setting.price * candidate.time.total / tokens * 1e9);
+    candidate.price_per_billion_tokens =
+        Dollars(*setting.price * candidate.time.total / tokens * 1e9);
   }
   if (!exact_memory) return candidate;
   const LowerResult lowered = Lower(request_.model, setting.work, entry.strategy);
   const auto* plan = std::get_if<ir::Plan>(&lowered);
-  ORRERY_CHECK(plan != nullptr, "{} is refused: {}", DescribeLayout(entry.strategy), std::get<Refusal>(lowered).reason);
+  ORRERY_CHECK(plan != nullptr, "{} is refused: {}", DescribeLayout(entry.strategy),
+               std::get<Refusal>(lowered).reason);
   candidate.memory = ReportMemory(*plan, limits_, Communicators(entry.strategy));
   ir::VerifyOptions options;
   options.window = request_.window;
@@ -344,8 +379,8 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
 std::variant<Candidate, Refusal> Runner::Assess(const Strategy& strategy) {
   const Setting& setting = *settings_.front();
   if (strategy.ranks() != setting.cluster.ranks()) {
-    return Refusal{fmt::format("{} takes {} GPUs, the cluster has {}", DescribeLayout(strategy), strategy.ranks(),
-                               setting.cluster.ranks()),
+    return Refusal{fmt::format("{} takes {} GPUs, the cluster has {}", DescribeLayout(strategy),
+                               strategy.ranks(), setting.cluster.ranks()),
                    "tp x pp x dp must be the number of GPUs"};
   }
   const auto entry = evaluators_.front()->One(strategy);
@@ -362,9 +397,11 @@ std::vector<Rejection> Runner::Rejections() const {
     if (fresh) rejections.push_back({words, 0, fmt::format("{} ({})", reason, tally.example)});
     rejections[at->second].strategies += tally.strategies;
   }
-  if (counts_.over_memory > 0) rejections.push_back({"out of memory", counts_.over_memory, MemoryExample()});
-  std::stable_sort(rejections.begin(), rejections.end(),
-                   [](const Rejection& a, const Rejection& b) { return a.strategies > b.strategies; });
+  if (counts_.over_memory > 0)
+    rejections.push_back({"out of memory", counts_.over_memory, MemoryExample()});
+  std::stable_sort(
+      rejections.begin(), rejections.end(),
+      [](const Rejection& a, const Rejection& b) { return a.strategies > b.strategies; });
   return rejections;
 }
 

@@ -24,7 +24,7 @@ class Runner {
   std::vector<Candidate> OtherLayouts(const Candidate& winner, std::size_t most);
   std::vector<Candidate> NearMisses(const Candidate* winner, std::size_t most);
   // The smallest by one of the members of JobResult.
-  std::optional<Entry> BestOf(std::optional<Entry> JobResult::* member) const;
+  std::optional<Entry> BestOf(std::optional<Entry> JobResult::*member) const;
 
   // Time, price and, with `exact_memory`, the lowered plan's memory and what verify says of it.
   Candidate Complete(const Entry& entry, bool exact_memory);
@@ -53,7 +53,7 @@ class Runner {
   std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by setting
   std::vector<Job> jobs_;
   std::vector<JobResult> results_;
-  std::vector<std::size_t> next_;                       // by job: position in `best`
+  std::vector<std::size_t> next_;  // by job: position in `best`
   SearchCounts counts_;
   std::map<std::string, Tally> refusals_;
 };

@@ -22,7 +22,9 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::size_t Shown(const SearchRequest& request) { return static_cast<std::size_t>(std::max(1, request.top)); }
+std::size_t Shown(const SearchRequest& request) {
+  return static_cast<std::size_t>(std::max(1, request.top));
+}
 
 void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
   runner.Run();
@@ -43,8 +45,9 @@ void RefineRanked(const Runner& runner, const SearchRequest& request, SearchResu
 
 // The best by the closed form, wherever the simulation put it.
 const Candidate& FastestClosed(const std::vector<Candidate>& ranked) {
-  return *std::min_element(ranked.begin(), ranked.end(),
-                           [](const auto& a, const auto& b) { return a.closed_rank < b.closed_rank; });
+  return *std::min_element(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
+    return a.closed_rank < b.closed_rank;
+  });
 }
 
 // Comparisons go by the engine that ranked.
@@ -57,15 +60,18 @@ void AddSimulated(const SearchResult& result, Candidate* other) {
   }
 }
 
-void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles& profiles, SearchResult* result) {
+void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles& profiles,
+                   SearchResult* result) {
   const Candidate& winner = result->ranked.front();
   for (Candidate& other : runner.OtherLayouts(winner, kComparisons)) {
     AddSimulated(*result, &other);
     result->comparisons.push_back(Compare(winner, other));
   }
   const Candidate& fastest = FastestClosed(result->ranked);
-  const bool memory_limits = result->unlimited && result->unlimited->time.total < fastest.time.total;
-  result->limits = NextLimits(request, profiles, winner, memory_limits ? result->unlimited : std::nullopt);
+  const bool memory_limits =
+      result->unlimited && result->unlimited->time.total < fastest.time.total;
+  result->limits =
+      NextLimits(request, profiles, winner, memory_limits ? result->unlimited : std::nullopt);
   result->near_misses = runner.NearMisses(&fastest, kNearMisses);
 }
 
@@ -83,21 +89,23 @@ void MarkTies(SearchResult* result) {
     const bool alike = first.nodes == other.nodes && first.global_batch == other.global_batch;
     other.tie_with_first =
         alike && other.difference > 0
-            ? std::abs(std::log(SecondsOf(other, first) / SecondsOf(first, other))) < other.difference
+            ? std::abs(std::log(SecondsOf(other, first) / SecondsOf(first, other))) <
+                  other.difference
             : other.time.low <= first.time.high && first.time.low <= other.time.high;
   }
 }
 
-void AddConfidence(const SearchRequest& request, const Setting& setting, const Trust& trust, Candidate* candidate) {
+void AddConfidence(const SearchRequest& request, const Setting& setting, const Trust& trust,
+                   Candidate* candidate) {
   ShapeCache shapes;
   const Strategy& strategy = candidate->strategy;
   const auto predict = [&](const CostSetting& cost) {
     StepPredictor predictor(request.model, setting.work, cost, &shapes);
     return std::get<StepTime>(predictor.Predict(strategy)).total;
   };
-  Confidence confidence =
-      ConfidenceOf(trust, setting.cost, SituationOf(request.model, setting.work, strategy, setting.nodes),
-                   candidate->time.total, predict);
+  Confidence confidence = ConfidenceOf(
+      trust, setting.cost, SituationOf(request.model, setting.work, strategy, setting.nodes),
+      candidate->time.total, predict);
   candidate->time.low = confidence.low;
   candidate->time.high = confidence.high;
   candidate->outside = std::move(confidence.outside);
@@ -115,12 +123,13 @@ Profiles LoadProfiles(const SearchRequest& request) {
   }
   Profiles profiles;
   profiles.gpu = LoadGpuProfile(request.topology.gpu);
-  profiles.fabric = LoadFabricProfile(request.topology.fabric_profile,
-                                      request.topology.collectives, request.topology.gpu);
+  profiles.fabric = LoadFabricProfile(request.topology.fabric_profile, request.topology.collectives,
+                                      request.topology.gpu);
   const auto here = request.topology.software.find(preset.name);
-  profiles.stack = here != request.topology.software.end()
-                       ? LoadStackProfile(here->second)
-                       : SelectStackProfile(preset.name, request.topology.name, request.flash_attention);
+  profiles.stack =
+      here != request.topology.software.end()
+          ? LoadStackProfile(here->second)
+          : SelectStackProfile(preset.name, request.topology.name, request.flash_attention);
   return profiles;
 }
 
@@ -137,7 +146,9 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   const double start = Now();
   SearchResult result;
   Runner runner(request, profiles);
-  RankCandidates(runner, std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine))), &result);
+  RankCandidates(runner,
+                 std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine))),
+                 &result);
   const Trust trust = LoadTrust();
   for (Candidate& candidate : result.ranked)
     AddConfidence(request, runner.SettingOf(candidate), trust, &candidate);
@@ -150,7 +161,8 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
     ExplainWinner(runner, request, profiles, &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
   } else {
-    if (const auto closest = runner.BestOf(&JobResult::smallest)) result.closest = runner.Complete(*closest, true);
+    if (const auto closest = runner.BestOf(&JobResult::smallest))
+      result.closest = runner.Complete(*closest, true);
     result.near_misses = runner.NearMisses(nullptr, kNearMisses);
     result.remedies = FindRemedies(request, profiles);
   }

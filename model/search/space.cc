@@ -33,7 +33,8 @@ std::vector<Job> Space::Degrees(int64_t ranks, int gpus_per_node) const {
       all.push_back(job);
     }
   }
-  std::stable_partition(all.begin(), all.end(), [&](const Job& job) { return job.tp <= gpus_per_node; });
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const Job& job) { return job.tp <= gpus_per_node; });
   return all;
 }
 
@@ -76,7 +77,8 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
     }
     const int64_t layers = request_.model.layers;
     for (int64_t vpp = 2; vpp * pp <= layers; ++vpp) {
-      if (fixed.vpp ? vpp != *fixed.vpp : layers % (vpp * pp) != 0 && !preset_.uneven_chunks) continue;
+      if (fixed.vpp ? vpp != *fixed.vpp : layers % (vpp * pp) != 0 && !preset_.uneven_chunks)
+        continue;
       all.push_back({schedule, static_cast<int>(vpp)});
     }
   }
@@ -99,8 +101,8 @@ std::vector<ShardChoice> Space::Shards(int pp, int data) const {
 }
 
 int64_t Space::Choices(int tp, int pp, int data) const {
-  return static_cast<int64_t>(SequenceParallel(tp).size() * Recomputes().size() * Schedules(pp).size() *
-                              Shards(pp, data).size());
+  return static_cast<int64_t>(SequenceParallel(tp).size() * Recomputes().size() *
+                              Schedules(pp).size() * Shards(pp, data).size());
 }
 
 }  // namespace orrery

@@ -14,9 +14,9 @@ std::vector<int64_t> Divisors(int64_t n);  // ascending
 
 // One unit of work of the search: all choices under these degrees and this micro-batch.
 struct Job {
-  int setting = 0;          // which (nodes, global batch)
+  int setting = 0;  // which (nodes, global batch)
   int tp = 1, pp = 1;
-  int data = 1;             // dp x dp_outer
+  int data = 1;  // dp x dp_outer
   int micro_batch = 1;
   int64_t micro_batches = 1;
 };
@@ -34,7 +34,8 @@ struct ShardChoice {
 // What the framework offers and the request leaves open.
 class Space {
  public:
-  Space(const SearchRequest& request, const FrameworkPreset& preset) : request_(request), preset_(preset) {}
+  Space(const SearchRequest& request, const FrameworkPreset& preset)
+      : request_(request), preset_(preset) {}
 
   // Degrees with tp x pp x data = ranks; tensor parallelism beyond a node comes last.
   std::vector<Job> Degrees(int64_t ranks, int gpus_per_node) const;

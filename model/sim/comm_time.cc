@@ -51,7 +51,8 @@ CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const Grou
     case ir::Phase::kRecompute: {
       const double extra =
           stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
-      return {{stack.scaleup_use, 1.0, stack.algorithm}, collective == Collective::kAllReduce ? extra : 0.5 * extra};
+      return {{stack.scaleup_use, 1.0, stack.algorithm},
+              collective == Collective::kAllReduce ? extra : 0.5 * extra};
     }
     case ir::Phase::kGradReduce:
     case ir::Phase::kParamGather:
@@ -135,7 +136,8 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
   MessageTime result;
   result.measured = FindMeasuredTime(collective, network, std::string(only));
   if (only.empty() && result.measured == nullptr && network.measured != nullptr) {
-    if (const auto time = network.measured->MeasuredCollective(Name(collective), shape.ranks, bytes))
+    if (const auto time =
+            network.measured->MeasuredCollective(Name(collective), shape.ranks, bytes))
       return Timed(collective, use.latency + *time);
   }
   const auto consider = [&](const Algorithm& algorithm, const TimeLine& line, const TimeLine& floor,
@@ -177,16 +179,18 @@ Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const
   const StackProfile& stack = *setting_.stack;
   if (message.part != Part::kWhole) return {message.part == Part::kAwaited ? 1.0 : 0.0, 0};
   const BandwidthUse layer{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
-  const double usual = setting_.gpu->overlap_slowdown *
-                       TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, layer);
+  const double usual =
+      setting_.gpu->overlap_slowdown *
+      TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, layer);
   switch (message.phase) {
     case ir::Phase::kForward:
     case ir::Phase::kRecompute:
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad: {
-      const bool returns = message.phase == ir::Phase::kBackward ||
-                           message.phase == ir::Phase::kWeightGrad;
-      const double pairs = message.collective == Collective::kAllReduce ? 0.0 : stack.sequence_overlap;
+      const bool returns =
+          message.phase == ir::Phase::kBackward || message.phase == ir::Phase::kWeightGrad;
+      const double pairs =
+          message.collective == Collective::kAllReduce ? 0.0 : stack.sequence_overlap;
       return {0, returns ? std::max(stack.tensor_overlap, pairs) : pairs};
     }
     case ir::Phase::kPipeline:

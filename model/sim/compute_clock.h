@@ -47,8 +47,8 @@ class ComputeClock {
   std::vector<double> rates_;       // of compute beside an exchange: all that differ, ascending
   std::vector<uint16_t> rate_of_;   // by exchange, into rates_
   std::vector<int32_t> under_way_;  // exchanges, by rank and rate
-  double busy_ = 0;   // ranks that compute
-  double share_ = 1;  // of a core that each of them has
+  double busy_ = 0;                 // ranks that compute
+  double share_ = 1;                // of a core that each of them has
   DueTimers<Due, ComputeClock> timers_;
 };
 

@@ -10,9 +10,9 @@
 
 #include "model/input/check.h"
 #include "model/input/diagnostics.h"
+#include "model/sim/index.h"
 #include "model/sim/path_table.h"
 #include "model/topo/faults.h"
-#include "model/sim/index.h"
 
 namespace orrery::sim {
 namespace {
@@ -188,7 +188,8 @@ class TableBuilder {
     double bytes = message.bytes;
     if (message.whole_step)
       bytes = std::max(bytes, std::min(time_.Bucket(message.phase), StepBytes(line, message)));
-    MessageTime time = time_.Time(message.collective, shape, bytes, message.phase, "", message.whole_step);
+    MessageTime time =
+        time_.Time(message.collective, shape, bytes, message.phase, "", message.whole_step);
     time.latency *= message.bytes / bytes;
     return time;
   }

@@ -60,9 +60,9 @@ struct MeetingTable {
   std::vector<std::vector<net::LinkUse>> link_shares;  // by route, see MeetingOptions::keep_links
   std::vector<int64_t> ranks;                          // executed, ascending
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
-  std::vector<std::vector<net::LinkUse>> path_uses;    // by path, see MeetingOptions::log_rates
-  double cores = 0;  // that the executed ranks share for compute; 0: each has its own
-  bool rates_logged = false;                           // the network can tell them
+  std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see MeetingOptions::log_rates
+  double cores = 0;           // that the executed ranks share for compute; 0: each has its own
+  bool rates_logged = false;  // the network can tell them
   // While the step runs; not on the table itself, so that it may be moved.
   std::unique_ptr<std::vector<net::RateChange>> rates;
   std::unique_ptr<net::Network> network;

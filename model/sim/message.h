@@ -21,8 +21,8 @@ struct Message {
   Collective collective = Collective::kAllReduce;
   double bytes = 0;  // S of collectives/algorithm.h
   ir::Phase phase = ir::Phase::kForward;
-  bool whole_step = false;    // of a buffer that lives through the step, not for one use of a layer
-  double share = 1;           // of its bytes and latency that this exchange moves
+  bool whole_step = false;  // of a buffer that lives through the step, not for one use of a layer
+  double share = 1;         // of its bytes and latency that this exchange moves
   Part part = Part::kWhole;
   auto operator<=>(const Message&) const = default;
 };

@@ -10,8 +10,8 @@ namespace orrery::sim {
 using ir::Attr;
 using ir::OpKind;
 
-OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision,
-               int64_t nodes, double layer_factor)
+OpTime::OpTime(const GpuProfile& gpu, const StackProfile& stack, Precision precision, int64_t nodes,
+               double layer_factor)
     : cost_(gpu, stack, precision),
       stack_(&stack),
       host_factor_(nodes > 1 ? 1.0 + stack.host_multi_node : 1.0),

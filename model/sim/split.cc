@@ -53,8 +53,7 @@ class Finder {
   }
 
   double Elements(const SplitOp& op) const {
-    return static_cast<double>(
-        program_.views[At(OpOf(At(op.instance)).out.front())].elements);
+    return static_cast<double>(program_.views[At(OpOf(At(op.instance)).out.front())].elements);
   }
 
   void AwaitTheFirst(double share, std::vector<SplitOp>* gathers) const {

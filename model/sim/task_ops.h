@@ -42,7 +42,7 @@ class TaskOps {
   std::vector<ir::Instance> instances_;  // by task
   std::vector<std::size_t> first_;       // by task, into instances_; one more at the end
   std::vector<double> end_share_;        // by instance
-  std::vector<char> other_part_;            // by task
+  std::vector<char> other_part_;         // by task
 };
 
 }  // namespace orrery::sim

@@ -112,8 +112,7 @@ class StageBuilder {
   // Equal for all calls of a block: shapes do not depend on the micro-batch.
   double Device(const ir::Instance& at, const ir::Op& op) {
     std::vector<double>& known = device_[At(at.block)];
-    if (known.empty())
-      known.assign(program_.blocks[At(at.block)].ops.size(), -1);
+    if (known.empty()) known.assign(program_.blocks[At(at.block)].ops.size(), -1);
     double& seconds = known[At(at.op)];
     if (seconds < 0) seconds = time_.Device(program_, op, plan_.micro_batches > 1);
     return seconds;
@@ -157,8 +156,7 @@ class StageBuilder {
   }
 
   bool WaitsForReceived(const ir::Instance& at) const {
-    return std::ranges::any_of(
-        at.waits, [&](int32_t wait) { return received_[At(wait)] != 0; });
+    return std::ranges::any_of(at.waits, [&](int32_t wait) { return received_[At(wait)] != 0; });
   }
 
   bool Joinable(int32_t task) const {
@@ -218,8 +216,7 @@ class StageBuilder {
         after[At(task)].push_back(task_of_[i]);
       }
     }
-    for (const auto& [gather, reader] : readers_)
-      after[At(gather)].push_back(task_of_[At(reader)]);
+    for (const auto& [gather, reader] : readers_) after[At(gather)].push_back(task_of_[At(reader)]);
     for (const SplitOp& reduction : split_.reductions) {
       if (reduction.awaited <= 0) continue;
       const int32_t pass = task_of_[At(split_.last_pass)];
@@ -238,17 +235,17 @@ class StageBuilder {
   Lines& lines_;
   std::vector<ir::Instance> instances_;
   SplitOps split_;
-  std::size_t next_reduction_ = 0;           // whose awaited part has no task yet
-  std::vector<std::pair<double, Part>> own_part_;      // by instance; empty: all whole, likewise below
-  std::vector<uint8_t> other_waits_;                   // by instance: for carried gathers
-  std::vector<int32_t> last_part_;                     // by instance: task of its awaited part, or -1
-  std::vector<std::pair<int32_t, int32_t>> readers_;   // carried task, instance that waits for it
-  std::vector<char> received_;               // by instance: a recv, or communication that passes it on
-  std::vector<char> loaded_;                 // by micro-batch
-  std::vector<char> awaited_;                // by instance: an op on another stream waits for it
-  std::vector<int32_t> task_of_;             // by instance
-  std::vector<int32_t> last_instance_;       // by task
-  std::vector<int32_t> latest_;              // by stream
+  std::size_t next_reduction_ = 0;                 // whose awaited part has no task yet
+  std::vector<std::pair<double, Part>> own_part_;  // by instance; empty: all whole, likewise below
+  std::vector<uint8_t> other_waits_;               // by instance: for carried gathers
+  std::vector<int32_t> last_part_;                 // by instance: task of its awaited part, or -1
+  std::vector<std::pair<int32_t, int32_t>> readers_;  // carried task, instance that waits for it
+  std::vector<char> received_;          // by instance: a recv, or communication that passes it on
+  std::vector<char> loaded_;            // by micro-batch
+  std::vector<char> awaited_;           // by instance: an op on another stream waits for it
+  std::vector<int32_t> task_of_;        // by instance
+  std::vector<int32_t> last_instance_;  // by task
+  std::vector<int32_t> latest_;         // by stream
   std::vector<std::vector<double>> device_;  // by block and op
   double issued_ = 0;
   StageTasks result_;

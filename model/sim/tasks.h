@@ -33,12 +33,13 @@ struct Task {
   double seconds = 0;  // compute on the device
   double earliest =
       0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
-  int32_t epoch = 0;  // `earliest` counts from the host's wait of this number, 0: from the step's start
+  int32_t epoch =
+      0;  // `earliest` counts from the host's wait of this number, 0: from the step's start
   bool syncs = false;  // the host waits until this task can start, then issues on: opens its epoch
-  int32_t line = -1;  // communication
+  int32_t line = -1;   // communication
   int32_t message = -1;
   int32_t first = 0;  // instance in the stage's unfolded program
-  int32_t ops = 1;     // 0: the other part of the message that `first` sends (split.h)
+  int32_t ops = 1;    // 0: the other part of the message that `first` sends (split.h)
   uint32_t successors = 0, successors_end = 0;  // into StageTasks::successors
   uint8_t stream = 0;
   uint8_t waits = 0;

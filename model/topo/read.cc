@@ -35,7 +35,8 @@ std::string ReadProfileId(const Node& node, const std::string& key, const char* 
     const fs::path path = fs::path(node.where().source->name).parent_path() / text;
     std::error_code error;
     if (!fs::is_regular_file(path, error))
-      node.ErrorAt(key, "no profile '" + path.string() + "'", "paths start from the topology's folder");
+      node.ErrorAt(key, "no profile '" + path.string() + "'",
+                   "paths start from the topology's folder");
     return fs::absolute(path, error).lexically_normal().string();
   }
   const std::string id = ReadId(node, key);

@@ -87,7 +87,8 @@ void ReadFabric(const Node& root, TopologySpec* spec) {
     }
     return;
   }
-  fabric.kind = map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kFabricKinds));
+  fabric.kind =
+      map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kFabricKinds));
   if (map->Find("latency")) fabric.latency = map->ReadSeconds("latency");
   if (spec->node.nics.empty()) {
     map->Error("a fabric, but the node has no NIC",

@@ -71,7 +71,8 @@ class NodeReader {
 
   void ReadScaleUp() {
     const Node map = root_.Child("scale_up");
-    spec_.intra = map.Choice("kind", std::span<const std::pair<const char*, IntraLink>>(kIntraKinds));
+    spec_.intra =
+        map.Choice("kind", std::span<const std::pair<const char*, IntraLink>>(kIntraKinds));
     spec_.link_name = map.String("link", "PCIe");
     switch (spec_.intra) {
       case IntraLink::kNone:

@@ -42,14 +42,14 @@ struct PcieGroup {
 struct NodeSpec {
   int gpus = 0;
   IntraLink intra = IntraLink::kNone;
-  std::string link_name;          // what the links are called: "NVLink3"; "PCIe" without any
-  int links_per_gpu = 0;          // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
-  BytesPerSecond per_link;        // one scale-up link
-  std::vector<MeshLink> mesh;     // kCubeMesh as written, kFullMesh all pairs
-  std::vector<int> packed_rings;  // [n]: see PackedRings() in rings.h; empty without a mesh
+  std::string link_name;           // what the links are called: "NVLink3"; "PCIe" without any
+  int links_per_gpu = 0;           // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
+  BytesPerSecond per_link;         // one scale-up link
+  std::vector<MeshLink> mesh;      // kCubeMesh as written, kFullMesh all pairs
+  std::vector<int> packed_rings;   // [n]: see PackedRings() in rings.h; empty without a mesh
   std::vector<int> relayed_rings;  // [n]: see RelayedRings(), where packed_rings has none
-  BytesPerSecond pcie_rate;       // every PCIe link of the node
-  BytesPerSecond between_hosts;   // host to host; 0 with one host
+  BytesPerSecond pcie_rate;        // every PCIe link of the node
+  BytesPerSecond between_hosts;    // host to host; 0 with one host
   std::vector<std::string> hosts;
   std::vector<std::string> switches;
   std::vector<PcieGroup> pcie;
@@ -87,8 +87,9 @@ struct TopologySpec {
   // Ranks are processes on so many cores of one machine, whatever node they are on, and share them;
   // 0: every rank has a processor of its own.
   int64_t cores = 0;
-  std::map<std::string, std::string> software;  // framework: stack profile to take instead of its own
-  int64_t nodes = 1;           // when nobody says how many
+  std::map<std::string, std::string>
+      software;       // framework: stack profile to take instead of its own
+  int64_t nodes = 1;  // when nobody says how many
   int64_t max_nodes = 1;
   NodeSpec node;
   FabricSpec fabric;

@@ -62,7 +62,8 @@ int GpusOnASwitch(const NodeSpec& node, int gpus) {
 }
 
 int RingsAt(const std::vector<int>& rings, int n) {
-  return n < 0 || static_cast<std::size_t>(n) >= rings.size() ? 0 : rings[static_cast<std::size_t>(n)];
+  return n < 0 || static_cast<std::size_t>(n) >= rings.size() ? 0
+                                                              : rings[static_cast<std::size_t>(n)];
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ std::string FormatWith(double value, std::span<const Scale> units) {
 }
 
 constexpr Scale kBytes[] = {{"B", 1},     {"KiB", kKi}, {"MiB", kMi},
-                           {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
+                            {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};
 constexpr Scale kRates[] = {{"B/s", 1},    {"kB/s", 1e3},  {"MB/s", 1e6},
-                           {"GB/s", 1e9}, {"TB/s", 1e12}, {"PB/s", 1e15}};
+                            {"GB/s", 1e9}, {"TB/s", 1e12}, {"PB/s", 1e15}};
 constexpr Scale kCompute[] = {{"FLOP/s", 1},    {"kFLOP/s", 1e3},  {"MFLOP/s", 1e6},
-                             {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
-                             {"EFLOP/s", 1e18}};
+                              {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
+                              {"EFLOP/s", 1e18}};
 constexpr Scale kPrice[] = {{"USD/h", 1}};
 constexpr Scale kShortTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 constexpr Scale kLongTimes[] = {{"min", 60}, {"h", 3600}};

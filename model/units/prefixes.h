@@ -4,6 +4,7 @@
 
 namespace orrery {
 
-inline constexpr double kKi = 1024.0, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi, kPi = kTi * kKi;
+inline constexpr double kKi = 1024.0, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi,
+                        kPi = kTi * kKi;
 
 }  // namespace orrery

@@ -20,7 +20,6 @@ struct Unit {
   double factor;  // base units in one of these
 };
 
-
 constexpr Unit kByteUnits[] = {{"B", 1},     {"kB", 1e3},  {"MB", 1e6},  {"GB", 1e9},
                                {"TB", 1e12}, {"PB", 1e15}, {"KiB", kKi}, {"MiB", kMi},
                                {"GiB", kGi}, {"TiB", kTi}, {"PiB", kPi}};

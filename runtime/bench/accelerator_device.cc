@@ -33,8 +33,8 @@ class AcceleratorDevice : public KernelDevice {
     for (int64_t i = 0; i < calls; ++i) accelerator_->Run(args, 0);
     accelerator_->Mark(1, 0);
     accelerator_->Synchronize();
-    return std::max(1e-9 * static_cast<double>(accelerator_->MarkTime(1) - accelerator_->MarkTime(0)),
-                    1e-9);
+    return std::max(
+        1e-9 * static_cast<double>(accelerator_->MarkTime(1) - accelerator_->MarkTime(0)), 1e-9);
   }
 
  private:

@@ -17,12 +17,12 @@ constexpr std::align_val_t kAligned{256};
 
 class HostMemory : public CallMemory {
  public:
-  ~HostMemory() override { ::operator delete (memory_, kAligned); }
+  ~HostMemory() override { ::operator delete(memory_, kAligned); }
   std::byte* Allocate(int64_t bytes) override {
-    ::operator delete (memory_, kAligned);
+    ::operator delete(memory_, kAligned);
     memory_ = nullptr;
     const auto n = static_cast<std::size_t>(std::max<int64_t>(bytes, 1));
-    memory_ = static_cast<std::byte*>(::operator new (n, kAligned));
+    memory_ = static_cast<std::byte*>(::operator new(n, kAligned));
     std::memset(memory_, 0, n);  // sums stay in range
     return memory_;
   }

@@ -21,14 +21,16 @@ class CallMemory {
   // Null: calls are over when they are done; else they are enqueued there.
   virtual void* stream() = 0;
   // `write` fills, `read` sees a copy on the host or the memory itself. Nothing is under way.
-  virtual void Write(std::byte* to, int64_t bytes, const std::function<void(std::byte*)>& write) = 0;
+  virtual void Write(std::byte* to, int64_t bytes,
+                     const std::function<void(std::byte*)>& write) = 0;
   virtual void Read(const std::byte* from, int64_t bytes,
                     const std::function<void(const std::byte*)>& read) = 0;
-  virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;  // in order with calls
+  virtual void Copy(std::byte* to, const std::byte* from,
+                    int64_t bytes) = 0;  // in order with calls
   virtual void Begin() = 0;
   virtual void End() = 0;
-  virtual bool Finished() = 0;     // nothing is under way
-  virtual double Seconds() = 0;    // from Begin() to End(), once finished
+  virtual bool Finished() = 0;   // nothing is under way
+  virtual double Seconds() = 0;  // from Begin() to End(), once finished
 };
 
 std::unique_ptr<CallMemory> MakeHostMemory();

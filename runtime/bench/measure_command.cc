@@ -38,7 +38,7 @@ constexpr std::pair<std::string_view, ir::Dtype> kDtypes[] = {
 struct BenchJob : cli::RankJob {
   Measuring what;
   int64_t buffer_bytes = 0;  // of a rank, largest
-  bool quiet = false;  // no lines as they come
+  bool quiet = false;        // no lines as they come
   std::vector<cli::FittedSize> sizes;
   std::vector<double> predicted_us;  // by size; empty: none
 };

@@ -66,10 +66,10 @@ std::string HeadingText(const Measuring& what, const std::vector<MeasuredRank>& 
       cli::NcclProgram(what.sweep.collective), what.sweep.bytes.front(), what.sweep.bytes.back(),
       what.size_step, what.options.warmup, what.options.iterations, what.options.checks);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    text +=
-        fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] {}\n", rank,
-                    ranks[rank].process, ranks[rank].host, rank, what.comm == cli::Comm::kLocal ? "thread" : cli::CommName(what.comm),
-                    what.device);
+    text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} [{}] {}\n", rank,
+                        ranks[rank].process, ranks[rank].host, rank,
+                        what.comm == cli::Comm::kLocal ? "thread" : cli::CommName(what.comm),
+                        what.device);
   }
   return text + "#\n" + TitleLines(what);
 }

@@ -26,8 +26,8 @@ struct Measuring {
   cli::Comm comm = cli::Comm::kLocal;
   int64_t ranks = 1;
   std::string device = "CPU";  // or the GPU's name
-  std::string size_step;  // "2(factor)" or "1024(bytes)"
-  std::string topology;   // of the predictions; "": there are none
+  std::string size_step;       // "2(factor)" or "1024(bytes)"
+  std::string topology;        // of the predictions; "": there are none
 
   std::string redop() const;
 };

@@ -18,10 +18,10 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
                                  report::Scaled(static_cast<double>(job.facts.parameters)),
                                  report::Scaled(job.facts.flops), job.digest);
   text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
-                      host, job.comm == Comm::kLocal ? "local threads" : CommName(job.comm), job.layout.empty() ? "" : ": ",
-                      job.layout);
-  std::string yardstick = "of a core " + Format(FlopsPerSecond{peak_flops_per_s}) +
-                          " (matrix products, measured)";
+                      host, job.comm == Comm::kLocal ? "local threads" : CommName(job.comm),
+                      job.layout.empty() ? "" : ": ", job.layout);
+  std::string yardstick =
+      "of a core " + Format(FlopsPerSecond{peak_flops_per_s}) + " (matrix products, measured)";
   if (job.on_cuda) {
     yardstick = fmt::format("of a {} {}", job.gpu,
                             peak_flops_per_s > 0

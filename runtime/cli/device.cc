@@ -57,7 +57,8 @@ void RefuseMixed(const RankJob& job, comm::Endpoint* control) {
 #else
 
 void CheckGpus(const Flag& flag, int64_t, double, RankJob*) {
-  Refuse(flag, "this build has no CUDA", "configure with -DORRERY_CUDA=ON where nvcc and cuBLASLt are");
+  Refuse(flag, "this build has no CUDA",
+         "configure with -DORRERY_CUDA=ON where nvcc and cuBLASLt are");
 }
 
 #endif
@@ -67,8 +68,8 @@ void CheckGpus(const Flag& flag, int64_t, double, RankJob*) {
 void ReadDeviceFlag(const Flag& flag, int64_t ranks_here, double bytes, RankJob* job) {
   if (!flag.given || flag.text == "cpu") return;
   if (flag.text != "cuda") {
-    throw InputError({{flag.where, fmt::format("--device: there is no device '{}'", flag.text),
-                       "cpu or cuda"}});
+    throw InputError(
+        {{flag.where, fmt::format("--device: there is no device '{}'", flag.text), "cpu or cuda"}});
   }
   CheckGpus(flag, ranks_here, bytes, job);
   job->on_cuda = true;
@@ -77,9 +78,12 @@ void ReadDeviceFlag(const Flag& flag, int64_t ranks_here, double bytes, RankJob*
 void ReadGraphsFlag(const Flag& flag, bool times_ops, RankJob* job) {
   if (!flag.given || flag.text == "off") return;
   if (flag.text != "on")
-    throw InputError({{flag.where, fmt::format("--cuda-graphs: '{}' is neither on nor off", flag.text), "on or off"}});
+    throw InputError(
+        {{flag.where, fmt::format("--cuda-graphs: '{}' is neither on nor off", flag.text),
+          "on or off"}});
   if (!job->on_cuda)
-    throw InputError({{flag.where, "--cuda-graphs on: ranks compute on the CPU", "add --device cuda"}});
+    throw InputError(
+        {{flag.where, "--cuda-graphs on: ranks compute on the CPU", "add --device cuda"}});
   job->graphs = !times_ops;
 }
 
@@ -97,7 +101,8 @@ std::unique_ptr<comm::Endpoint> GpuThreads::Connect(comm::Endpoint* control) {
   return world_ == nullptr ? nullptr : world_->world.Connect(control);
 }
 
-std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<comm::Endpoint> control,
+std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job,
+                                         std::unique_ptr<comm::Endpoint> control,
                                          const std::string& speaker) {
   if (!job.on_cuda) return control;
   comm::NcclOptions options;
@@ -108,7 +113,8 @@ std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<com
     RefuseMixed(job, control.get());
   } catch (const comm::CommError& error) {
     if (!error.peer_failed)
-      control->Abort(fmt::format("rank {} on {}: {}", control->rank(), control->host(), error.what()));
+      control->Abort(
+          fmt::format("rank {} on {}: {}", control->rank(), control->host(), error.what()));
     return nullptr;
   }
   if (control->rank() == 0) fmt::print(stderr, "{}: {}\n", speaker, comm::nccl::Describe(*api));
@@ -149,7 +155,8 @@ std::string DriverText() {
   std::getline(file, line);
   std::istringstream words(line);
   while (words >> word) {
-    if (word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != std::string::npos)
+    if (word.find_first_not_of("0123456789.") == std::string::npos &&
+        word.find('.') != std::string::npos)
       return word;
   }
   return "";

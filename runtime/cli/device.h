@@ -53,7 +53,8 @@ class GpuThreads {
 // Processes with a GPU each: `control` itself where the job is not on GPUs, null where a rank has
 // failed, which was said: also where machines have different GPUs. Rank 0 says on standard
 // error which NCCL it is and what the environment tells it. Throws InputError.
-std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job, std::unique_ptr<comm::Endpoint> control,
+std::unique_ptr<comm::Endpoint> OverNccl(const RankJob& job,
+                                         std::unique_ptr<comm::Endpoint> control,
                                          const std::string& speaker);
 
 int64_t GpusHere();  // 0: none, or a build without CUDA

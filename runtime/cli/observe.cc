@@ -14,7 +14,8 @@
 namespace orrery::cli {
 namespace {
 
-void WriteTraceFile(const std::string& path, const std::string& digest, const std::vector<std::string>& events,
+void WriteTraceFile(const std::string& path, const std::string& digest,
+                    const std::vector<std::string>& events,
                     const std::vector<comm::ClockOffset>& clocks) {
   const std::string aside = path + ".part";
   std::FILE* file = std::fopen(aside.c_str(), "w");
@@ -83,8 +84,8 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
     Wait(endpoint_, endpoint_->Receive(0, kOriginChannel, &origin, sizeof origin).get(),
          job_.timeout_s, "trace");
   }
-  const auto events =
-      comm::GatherText(endpoint_, exec::TraceEvents(executor.image(), traced_, origin), job_.timeout_s);
+  const auto events = comm::GatherText(
+      endpoint_, exec::TraceEvents(executor.image(), traced_, origin), job_.timeout_s);
   if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
 }
 

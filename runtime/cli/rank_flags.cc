@@ -38,8 +38,8 @@ constexpr Comm kComms[] = {Comm::kMpi, Comm::kLocal, Comm::kTcp};
 Comm Usual(const launch::Place& place, int64_t ranks) {
   if (place.launcher == launch::Launcher::kTcp) return Comm::kTcp;
   if (!kHasMpi) return Comm::kLocal;
-  const bool processes = place.launcher == launch::Launcher::kMpi ||
-                         (ranks > 1 && !launch::FindMpirun().empty());
+  const bool processes =
+      place.launcher == launch::Launcher::kMpi || (ranks > 1 && !launch::FindMpirun().empty());
   return processes ? Comm::kMpi : Comm::kLocal;
 }
 
@@ -58,9 +58,11 @@ std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& plac
             "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them"};
   }
   if (comm != Comm::kMpi) return {};
-  if (!kHasMpi) return {"this build has no MPI", "install libopenmpi-dev and build again, or --comm local"};
+  if (!kHasMpi)
+    return {"this build has no MPI", "install libopenmpi-dev and build again, or --comm local"};
   if (place.launcher == Launcher::kTcp)
-    return {"the environment says that something else has started the ranks", "--comm tcp, or unset MASTER_ADDR"};
+    return {"the environment says that something else has started the ranks",
+            "--comm tcp, or unset MASTER_ADDR"};
   if (place.size == 0 && launch::FindMpirun().empty())
     return {"there is no mpirun on PATH", "install openmpi-bin, or --comm local"};
   return {};
@@ -69,7 +71,8 @@ std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& plac
 std::unique_ptr<comm::Endpoint> Connect(Comm comm, const launch::Place& place, double deadline_s,
                                         const std::string& speaker) {
   if (comm == Comm::kTcp)
-    return comm::ConnectTcp({place.rank, place.size, place.address, place.port}, deadline_s, speaker);
+    return comm::ConnectTcp({place.rank, place.size, place.address, place.port}, deadline_s,
+                            speaker);
 #ifdef ORRERY_HAS_MPI
   return comm::ConnectMpi(deadline_s, speaker);
 #else

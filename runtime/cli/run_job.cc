@@ -143,10 +143,11 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place
   const std::string plan =
       fmt::format("the plan is for {} rank{}", job.ranks(), job.ranks() == 1 ? "" : "s");
   if (place.size > 0 && place.size != job.ranks()) {
-    throw InputError(fmt::format("{}, and {} were started", plan, place.size),
-                     fmt::format("start {} ({}{}), or plan for {}", job.ranks(),
-                                 place.launcher == launch::Launcher::kTcp ? "WORLD_SIZE=" : "mpirun -n ",
-                                 job.ranks(), place.size));
+    throw InputError(
+        fmt::format("{}, and {} were started", plan, place.size),
+        fmt::format("start {} ({}{}), or plan for {}", job.ranks(),
+                    place.launcher == launch::Launcher::kTcp ? "WORLD_SIZE=" : "mpirun -n ",
+                    job.ranks(), place.size));
   }
   if (asked > 0 && asked != job.ranks()) {
     throw InputError({{flags.ranks.where, fmt::format("{}, not {}", plan, asked),

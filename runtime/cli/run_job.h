@@ -17,8 +17,8 @@ struct RunJob : RankJob {
   ir::Plan plan;
   std::string digest;
   launch::PlanFacts facts;
-  std::string name;    // of the model, or of the plan's file
-  std::string layout;  // "tp 2, pp 2"; empty for a plan that was read
+  std::string name;       // of the model, or of the plan's file
+  std::string layout;     // "tp 2, pp 2"; empty for a plan that was read
   std::string data;       // source of samples: its name, or the file's
   std::string data_from;  // the name again, or the file's path
   int64_t mask_token = -1;

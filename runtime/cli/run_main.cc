@@ -136,6 +136,5 @@ Answer RunCommand(const CommandLine& line) {
 }  // namespace orrery::cli
 
 int main(int argc, char** argv) {
-  return orrery::cli::ProgramMain("run", argc, argv, orrery::cli::RunCommand,
-                                  {{"-n", "--ranks"}});
+  return orrery::cli::ProgramMain("run", argc, argv, orrery::cli::RunCommand, {{"-n", "--ranks"}});
 }

@@ -43,9 +43,9 @@ struct Collective {
   void* out = nullptr;
   int64_t n = 0;  // elements, as above
   ir::Dtype dtype = ir::Dtype::kF32;
-  bool maximum = false;  // instead of the sum
-  int root = 0;          // index into the members
-  int32_t tag = 0;       // identity of the call site; `local` compares it
+  bool maximum = false;    // instead of the sum
+  int root = 0;            // index into the members
+  int32_t tag = 0;         // identity of the call site; `local` compares it
   void* stream = nullptr;  // device memory: the stream (cudaStream_t) that it is enqueued on
 };
 

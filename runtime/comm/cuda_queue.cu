@@ -16,7 +16,8 @@ constexpr int64_t kMostBlocks = 1056;  // 8 for each of 132 multiprocessors
 
 __global__ void SumPeersKernel(PeerSum sum) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < sum.n; i += stride)
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < sum.n;
+       i += stride)
     SumElement(sum, i);
 }
 
@@ -38,8 +39,9 @@ class CudaQueue : public DeviceQueue {
   }
   void Await(void* event, void* stream) override {
     Use();
-    cuda::Check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
-                "waiting for an event");
+    cuda::Check(
+        cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
+        "waiting for an event");
   }
   void* MakeStream() override {
     Use();
@@ -70,6 +72,8 @@ class CudaQueue : public DeviceQueue {
 
 }  // namespace
 
-std::unique_ptr<DeviceQueue> MakeCudaQueue(int device) { return std::make_unique<CudaQueue>(device); }
+std::unique_ptr<DeviceQueue> MakeCudaQueue(int device) {
+  return std::make_unique<CudaQueue>(device);
+}
 
 }  // namespace orrery::comm

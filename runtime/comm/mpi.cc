@@ -36,9 +36,8 @@ class Alarm {
           if (off_.wait_for(lock, patience, [this] { return is_off_; })) return;
           char host[256] = "";
           gethostname(host, sizeof host - 1);
-          fmt::print(stderr,
-                     "{}: error: a rank on {}: {} after {:.3g} s\n",
-                     speaker, host, what, deadline_s);
+          fmt::print(stderr, "{}: error: a rank on {}: {} after {:.3g} s\n", speaker, host, what,
+                     deadline_s);
           std::fflush(stderr);
           std::_Exit(1);
         }) {}
@@ -187,8 +186,9 @@ class MpiEndpoint : public Endpoint {
   std::string host() const override { return hosts_[static_cast<std::size_t>(rank_)]; }
 
   CommunicatorPtr Join(int32_t key, const std::vector<int64_t>& members) override {
-    const Alarm alarm(deadline_s_, speaker_,
-                      fmt::format("not all of the {} members of a group have joined it", members.size()));
+    const Alarm alarm(
+        deadline_s_, speaker_,
+        fmt::format("not all of the {} members of a group have joined it", members.size()));
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
     const std::vector<int> ranks(members.begin(), members.end());
     CheckMpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");

@@ -67,8 +67,8 @@ class NcclTransfers {
 
   nccl::ApiPtr api_;
   std::shared_ptr<DeviceQueue> queue_;
-  std::map<void*, std::deque<BatchPtr>> batches_;     // by stream
-  std::map<void*, std::vector<Beside>> beside_;  // by stream
+  std::map<void*, std::deque<BatchPtr>> batches_;  // by stream
+  std::map<void*, std::vector<Beside>> beside_;    // by stream
 };
 
 }  // namespace orrery::comm

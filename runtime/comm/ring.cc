@@ -21,7 +21,8 @@ class SpareBuffers {
       buffer = std::move(spare_.back());
       spare_.pop_back();
     }
-    if (buffer.size() < static_cast<std::size_t>(bytes)) buffer.resize(static_cast<std::size_t>(bytes));
+    if (buffer.size() < static_cast<std::size_t>(bytes))
+      buffer.resize(static_cast<std::size_t>(bytes));
     return buffer;
   }
   void Give(std::vector<std::byte> buffer) {

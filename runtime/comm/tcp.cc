@@ -25,8 +25,8 @@ using MeshPtr = std::shared_ptr<TcpMesh>;
 void ThrowIfFailed(const TcpMesh& mesh) {
   if (mesh.peer_failed()) throw CommError("another rank has failed", true);
   if (const int64_t lost = mesh.Lost(); lost >= 0) {
-    throw CommError(fmt::format("rank {} on {} has ended, or its connection is lost", lost,
-                                mesh.host(lost)));
+    throw CommError(
+        fmt::format("rank {} on {} has ended, or its connection is lost", lost, mesh.host(lost)));
   }
 }
 

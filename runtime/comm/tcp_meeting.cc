@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kHello = "orrery-rank/1";
 constexpr auto kLine = std::chrono::seconds(5);  // who connects says a line within
-constexpr auto kRefusal = std::chrono::seconds(5);  // beyond the deadline, until rank 0 has said why
+constexpr auto kRefusal =
+    std::chrono::seconds(5);  // beyond the deadline, until rank 0 has said why
 
 struct Found {  // of another rank
   std::string address, host;
@@ -75,8 +76,8 @@ class Meeting {
     for (std::vector<int64_t> missing; !(missing = Missing(1)).empty();) {
       std::optional<Socket> socket = Accept(listener, until_);
       if (!socket) {
-        Refuse(fmt::format("not all ranks have come to {}:{} after {}: {} {} missing", place_.address,
-                           place_.port, Seconds(deadline_s_), Ranks(missing),
+        Refuse(fmt::format("not all ranks have come to {}:{} after {}: {} {} missing",
+                           place_.address, place_.port, Seconds(deadline_s_), Ranks(missing),
                            missing.size() == 1 ? "is" : "are"));
       }
       Welcome(std::move(*socket));
@@ -136,7 +137,8 @@ class Meeting {
     if (line && line->starts_with("no ")) throw CommError(line->substr(3), true);
     std::istringstream words(line.value_or(""));
     if (!ReadTable(&words)) {
-      throw CommError(fmt::format("what listens at {} does not answer as rank 0 of this run", where));
+      throw CommError(
+          fmt::format("what listens at {} does not answer as rank 0 of this run", where));
     }
     DialLower();
     AwaitHigher(listener);

@@ -92,8 +92,8 @@ void TcpMesh::Abandon(TcpMessage* message, bool sends) {
 }
 
 void TcpMesh::Mismatch(int64_t from, int64_t to, int64_t sent, int64_t expected) {
-  throw CommError(fmt::format("{} bytes sent from rank {} where rank {} expects {}", sent, from, to,
-                              expected));
+  throw CommError(
+      fmt::format("{} bytes sent from rank {} where rank {} expects {}", sent, from, to, expected));
 }
 
 void TcpMesh::Drive() {

@@ -36,8 +36,8 @@ class TcpMesh {
   void Drive();  // throws CommError: lengths that differ
 
   // Alive and gone.
-  std::vector<int64_t> Silent();     // do not answer within a second
-  int64_t Lost() const;              // a rank whose connection broke without farewell; -1: none
+  std::vector<int64_t> Silent();  // do not answer within a second
+  int64_t Lost() const;           // a rank whose connection broke without farewell; -1: none
   bool peer_failed() const { return lowest_failed_ >= 0; }
   // Tells the others that this rank has failed. True: it is the one to report it.
   bool ClaimFailure();
@@ -45,7 +45,9 @@ class TcpMesh {
   void Leave(bool patient);
 
   int64_t size() const { return static_cast<int64_t>(links_.size()); }
-  const std::string& host(int64_t rank) const { return links_[static_cast<std::size_t>(rank)].host; }
+  const std::string& host(int64_t rank) const {
+    return links_[static_cast<std::size_t>(rank)].host;
+  }
 
  private:
   enum Word : uint64_t { kAsk = ~uint64_t{3}, kAnswer, kFailed, kFarewell };

@@ -119,9 +119,10 @@ Socket Listen(int port, bool only_here) {
   if (!socket.open() && error != EADDRINUSE) socket = Bound(AF_INET, port, only_here, &error);
   if (socket.open()) return socket;
   const char* why = error == EADDRINUSE ? "another program has it" : std::strerror(error);
-  throw CommError(fmt::format("port {} cannot be opened: {}; set MASTER_PORT, or ORRERY_MASTER_PORT, "
-                              "to one that is free",
-                              port, why));
+  throw CommError(
+      fmt::format("port {} cannot be opened: {}; set MASTER_PORT, or ORRERY_MASTER_PORT, "
+                  "to one that is free",
+                  port, why));
 }
 
 int PortOf(const Socket& socket) {

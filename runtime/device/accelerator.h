@@ -16,8 +16,8 @@ namespace orrery::device {
 
 struct Needs {
   int64_t arena_bytes = 0, alignment = 256;
-  int fill = 0;                      // what each byte of the arena holds at first
-  std::vector<uint8_t> computes;     // by stream: whether kernels run on it
+  int fill = 0;                   // what each byte of the arena holds at first
+  std::vector<uint8_t> computes;  // by stream: whether kernels run on it
   int events = 0, marks = 0;
 };
 
@@ -33,12 +33,14 @@ class Accelerator {
 
   // `from` may be reused at once.
   virtual void Upload(void* to, const void* from, int64_t bytes, int stream) = 0;
-  virtual void Download(void* to, const void* from, int64_t bytes) = 0;  // after everything enqueued before
+  virtual void Download(void* to, const void* from,
+                        int64_t bytes) = 0;  // after everything enqueued before
 
   // Operands and what else `args` points to must outlive the step.
   virtual void Run(const cpu::KernelArgs& args, int stream) = 0;
   virtual void Record(int event, int stream) = 0;
-  virtual void Await(int event, int stream) = 0;  // what is enqueued on `stream` later starts after the event
+  virtual void Await(int event,
+                     int stream) = 0;  // what is enqueued on `stream` later starts after the event
 
   // False: something is under way. Throws what has failed, indices that kernels refused included.
   virtual bool Finished() = 0;

@@ -140,8 +140,8 @@ void Executor::StartCommunication(Stream* stream, int32_t id) {
     endpoint_->SetStream(on);
   }
   if (task.line >= 0) {
-    Collective collective = CollectiveOf(task, image_.operands[At(task.out_begin)],
-                                         image_.operands[At(task.in_begin)]);
+    Collective collective =
+        CollectiveOf(task, image_.operands[At(task.out_begin)], image_.operands[At(task.in_begin)]);
     collective.stream = on;
     stream->operation = lines_[At(task.line)]->Start(collective);
   } else {

@@ -61,8 +61,7 @@ std::vector<double> ToNumbers(const cpu::Operand& operand) {
     case Dtype::kBf16: {
       const auto* from = static_cast<const uint16_t*>(operand.data);
       for (std::size_t i = 0; i < numbers.size(); ++i) {
-        numbers[i] =
-            operand.dtype == Dtype::kBf16 ? FromBf16(from[i]) : FromF16(from[i]);
+        numbers[i] = operand.dtype == Dtype::kBf16 ? FromBf16(from[i]) : FromF16(from[i]);
       }
       break;
     }

@@ -76,8 +76,7 @@ class ImageMaker {
   }
 
   RankImage Make() {
-    const std::vector<ir::Instance> instances =
-        ir::Unfold(plan_, *image_.program, image_.layout);
+    const std::vector<ir::Instance> instances = ir::Unfold(plan_, *image_.program, image_.layout);
     Allocate(instances);
     for (const ir::Instance& instance : instances) Add(instance);
     FindLines();

@@ -57,7 +57,8 @@ void AddNeighbours(const Settings& settings, int self, bool data) {
     const int number = node == settings.nodes ? kMostNodes : node;
     if (number == self) continue;
     AddNeighbour("ctl0", ControlAddress(number), MacOf(true, number));
-    if (data && number != kMostNodes) AddNeighbour("eth0", DataAddress(number), MacOf(false, number));
+    if (data && number != kMostNodes)
+      AddNeighbour("eth0", DataAddress(number), MacOf(false, number));
   }
 }
 
@@ -178,9 +179,9 @@ State BringUp(const Settings& settings, bool* already) {
   if (const std::optional<State> state = ReadState(settings.name); state && state->Alive()) {
     *already = state->settings == settings;
     if (*already) return *state;
-    throw InputError(fmt::format("a lab '{}' is up already: {}", settings.name,
-                                 Describe(state->settings)),
-                     "`plan lab down` first, or give this one another --name");
+    throw InputError(
+        fmt::format("a lab '{}' is up already: {}", settings.name, Describe(state->settings)),
+        "`plan lab down` first, or give this one another --name");
   }
   Remove(settings.name);
   State state;

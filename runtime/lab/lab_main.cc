@@ -28,8 +28,7 @@ State RunningLab(const std::string& name) {
   std::optional<State> state = ReadState(name);
   if (!state) {
     throw InputError(fmt::format("no lab '{}' is up", name),
-                     LabNames().empty() ? "plan lab up --nodes 4"
-                                        : SuggestName(name, LabNames()));
+                     LabNames().empty() ? "plan lab up --nodes 4" : SuggestName(name, LabNames()));
   }
   if (!state->Alive()) {
     throw LabError(fmt::format("the switch of lab '{}' has stopped", name),
@@ -42,12 +41,13 @@ Answer Up(const cli::LabFlags& flags) {
   const Settings settings = ReadSettings(flags);
   bool already = false;
   BringUp(settings, &already);
-  std::string text = fmt::format("lab '{}' is up{}: {}\n", settings.name,
-                                 already ? " already" : "", Describe(settings));
+  std::string text = fmt::format("lab '{}' is up{}: {}\n", settings.name, already ? " already" : "",
+                                 Describe(settings));
   const std::string name = settings.name == "lab" ? "" : " --name " + settings.name;
-  text += fmt::format("  topology  {}\n  run       plan lab run{} -- COMMAND\n"
-                      "  remove    plan lab down{}\n",
-                      TopologyFile(settings), name, name);
+  text += fmt::format(
+      "  topology  {}\n  run       plan lab run{} -- COMMAND\n"
+      "  remove    plan lab down{}\n",
+      TopologyFile(settings), name, name);
   return {ExitCode::kOk, text};
 }
 
@@ -129,6 +129,5 @@ Answer LabCommand(const cli::CommandLine& line) {
 }  // namespace orrery::lab
 
 int main(int argc, char** argv) {
-  return orrery::cli::ProgramMain("lab", argc, argv, orrery::lab::LabCommand,
-                                  {{"-n", "--ranks"}});
+  return orrery::cli::ProgramMain("lab", argc, argv, orrery::lab::LabCommand, {{"-n", "--ranks"}});
 }

@@ -69,21 +69,21 @@ std::vector<std::string> MpirunWords(const State& state, int64_t ranks, const st
   };
   // In one session: with a scheduling group per session, a rank that yields in a session of its own
   // yields to nobody.
-  std::vector<std::string> words = {"mpirun", "--leave-session-attached", "--oversubscribe",
-                                    "--bind-to", "none",
-                                    "-np", std::to_string(ranks), "-host", hosts};
-  for (const auto& [name, value] : settings)
-    words.insert(words.end(), {"--mca", name, value});
+  std::vector<std::string> words = {
+      "mpirun", "--leave-session-attached", "--oversubscribe", "--bind-to", "none",
+      "-np",    std::to_string(ranks),      "-host",           hosts};
+  for (const auto& [name, value] : settings) words.insert(words.end(), {"--mca", name, value});
   words.insert(words.end(), command.begin(), command.end());
   return words;
 }
 
 void ExecOnNode(const State& state, int node, const std::vector<std::string>& command) {
   EnterNamespace(state.NamespacePath(node));
-  const std::string host = node == state.settings.nodes ? state.settings.HeadName()
-                                                        : state.settings.HostName(node);
+  const std::string host =
+      node == state.settings.nodes ? state.settings.HeadName() : state.settings.HostName(node);
   if (unshare(CLONE_NEWUTS | CLONE_NEWIPC) != 0 || sethostname(host.c_str(), host.size()) != 0)
-    throw LabError(fmt::format("cannot become {}: {}", host, std::strerror(errno)), "run it as root");
+    throw LabError(fmt::format("cannot become {}: {}", host, std::strerror(errno)),
+                   "run it as root");
   setenv(kTokenVariable, state.id.c_str(), 1);
   Exec(command);
 }
@@ -96,7 +96,8 @@ void ExecRanks(const State& state, int64_t ranks, const std::string& self,
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("OMP_NUM_THREADS", "1", 0);
-  ExecOnNode(state, state.settings.nodes, MpirunWords(state, ranks, WriteAgent(state, self), command));
+  ExecOnNode(state, state.settings.nodes,
+             MpirunWords(state, ranks, WriteAgent(state, self), command));
 }
 
 }  // namespace orrery::lab

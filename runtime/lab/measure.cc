@@ -62,12 +62,13 @@ std::vector<MessageTime> MeasureMessages(const State& state, const std::string& 
   const std::string file = FolderOf(state.settings.name) + "/tmp/" + collective + ".json";
   std::filesystem::remove(file);
   const int code = RunQuietly(state, self,
-                              {"plan-bench", collective, "-b", "64K", "-e", "4M", "-f", "4", "-n", "10",
-                               "-w", "2", "-c", "0", "--json", file});
+                              {"plan-bench", collective, "-b", "64K", "-e", "4M", "-f", "4", "-n",
+                               "10", "-w", "2", "-c", "0", "--json", file});
   std::ifstream text(file);
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (code != 0 || json.is_discarded())
-    throw LabError(fmt::format("`plan bench {}` fails in lab '{}'", collective, state.settings.name));
+    throw LabError(
+        fmt::format("`plan bench {}` fails in lab '{}'", collective, state.settings.name));
   std::vector<MessageTime> times;
   for (const auto& row : json.at("rows"))
     times.push_back({row.at("size"), row.at("out_of_place").at("time_us").get<double>() * 1e-6});
@@ -89,10 +90,12 @@ std::string FabricYaml(const Settings& s, const Line& ring, const Line& direct) 
       "inherits: lab\n"
       "constants:\n"
       "  hop: {{value: {:.4g}us, points: 4, source: \"{}\"}}\n"
-      "  nic_ring_efficiency: {{value: {:.4f}, unit: \"of the NIC rate\", points: 4, source: \"{}\"}}\n"
-      "  point_to_point_efficiency: {{value: {:.4f}, unit: \"of the NIC rate\", points: 4, source: \"{}\"}}\n",
-      s.name, hop * 1e6, source("ring all-reduce", ring), share(ring), source("ring all-reduce", ring),
-      share(direct), source("sends around a ring", direct));
+      "  nic_ring_efficiency: {{value: {:.4f}, unit: \"of the NIC rate\", points: 4, source: "
+      "\"{}\"}}\n"
+      "  point_to_point_efficiency: {{value: {:.4f}, unit: \"of the NIC rate\", points: 4, source: "
+      "\"{}\"}}\n",
+      s.name, hop * 1e6, source("ring all-reduce", ring), share(ring),
+      source("ring all-reduce", ring), share(direct), source("sends around a ring", direct));
 }
 
 std::string MeasureLab(const State& state, const std::string& self) {
@@ -106,7 +109,8 @@ std::string MeasureLab(const State& state, const std::string& self) {
   measured.fabric = std::string("./") + kFabricFile;
   std::ofstream(TopologyFile(s)) << TopologyYaml(measured);
   return fmt::format(
-      "lab '{}': ring all-reduce: {} a step, {} ({:.1f} % of a link's payload rate), deviation {:.1f} %\n"
+      "lab '{}': ring all-reduce: {} a step, {} ({:.1f} % of a link's payload rate), deviation "
+      "{:.1f} %\n"
       "  sends around a ring: {}, {}, deviation {:.1f} %\n  topology  {}\n",
       s.name, Format(Seconds(ring.alpha)), BitRate(BytesPerSecond(ring.rate)),
       100 * ring.rate / s.PayloadRate().value, 100 * ring.error, Format(Seconds(direct.alpha)),

@@ -16,9 +16,9 @@ struct MessageTime {
   double bytes = 0, seconds = 0;
 };
 struct Line {
-  double alpha = 0;   // seconds per step of the algorithm, not below 0
-  double rate = 0;    // bytes per second
-  double error = 0;   // mean relative deviation of the times from the line
+  double alpha = 0;  // seconds per step of the algorithm, not below 0
+  double rate = 0;   // bytes per second
+  double error = 0;  // mean relative deviation of the times from the line
 };
 
 // T = steps (alpha + S / (parts rate)); at least two sizes.

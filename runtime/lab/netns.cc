@@ -30,7 +30,8 @@ constexpr int kTapQueue = 4096;  // frames that wait for the switch to read them
 // An ioctl on interface `name` of this namespace.
 class Interface {
  public:
-  explicit Interface(const std::string& name) : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  explicit Interface(const std::string& name)
+      : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     std::memset(&request_, 0, sizeof request_);
     name.copy(request_.ifr_name, IFNAMSIZ - 1);
   }

@@ -33,8 +33,8 @@ std::string BitRate(BytesPerSecond rate) {
 }
 
 std::string Describe(const Settings& s) {
-  std::string text = fmt::format("{} nodes, {} per link, {} one way", s.nodes, BitRate(s.rate),
-                                 Format(s.latency));
+  std::string text =
+      fmt::format("{} nodes, {} per link, {} one way", s.nodes, BitRate(s.rate), Format(s.latency));
   if (s.racks > 1)
     text += fmt::format(", {} racks oversubscribed {:g}:1", s.racks, s.oversubscription);
   text += s.fifo ? ", first in first out" : ", small frames first";
@@ -99,8 +99,8 @@ std::string TopologyYaml(const Settings& s) {
       "    tree:\n"
       "      - {{host: cpu0, devices: [gpu0, nic0]}}\n"
       "fabric: {{{}, latency: {:g}us}}\n",
-      s.nodes, s.nodes, Describe(s), s.cpu, s.fabric, s.cores, s.nodes, s.nodes, s.rate.value * 8e-6, fabric,
-      s.latency.value * 1e6);
+      s.nodes, s.nodes, Describe(s), s.cpu, s.fabric, s.cores, s.nodes, s.nodes,
+      s.rate.value * 8e-6, fabric, s.latency.value * 1e6);
 }
 
 }  // namespace orrery::lab

@@ -21,15 +21,15 @@ inline constexpr int64_t kFrameOverhead = 24;  // preamble 8, checksum 4, gap 12
 struct Settings {
   std::string name = "lab";
   int nodes = 4;
-  BytesPerSecond rate{25e6};      // of each node's link, per direction
-  Seconds latency{100e-6};        // one way, from node to node
-  int racks = 1;                  // nodes are spread over them evenly, in order
-  double oversubscription = 1;    // rates of a rack's nodes over the rate of its trunk
-  bool fifo = false;              // true: small frames queue behind bulk data
+  BytesPerSecond rate{25e6};          // of each node's link, per direction
+  Seconds latency{100e-6};            // one way, from node to node
+  int racks = 1;                      // nodes are spread over them evenly, in order
+  double oversubscription = 1;        // rates of a rack's nodes over the rate of its trunk
+  bool fifo = false;                  // true: small frames queue behind bulk data
   std::string cpu = "localhost-cpu";  // profile of a core: an id, or the path of a file
-  std::string fabric = "lab";     // profile of the network, likewise
-  int64_t cores = 1;              // of this machine, which all nodes share
-  Bytes queue{4.0 * (1 << 20)};   // longest queue in front of a trunk or a node; the rest is dropped
+  std::string fabric = "lab";         // profile of the network, likewise
+  int64_t cores = 1;                  // of this machine, which all nodes share
+  Bytes queue{4.0 * (1 << 20)};  // longest queue in front of a trunk or a node; the rest is dropped
 
   bool operator==(const Settings&) const = default;
   int RackOf(int node) const { return static_cast<int>(int64_t{node} * racks / nodes); }

@@ -37,8 +37,8 @@ void MakePrivate(const std::string& folder) {
   if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw LabError(fmt::format("cannot make {}: {}", folder, std::strerror(errno)));
   struct stat facts;
-  if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode) ||
-      facts.st_uid != geteuid() || (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+  if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() ||
+      (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw LabError(fmt::format("{} is not a folder of your own", folder),
                    "remove it, or set XDG_RUNTIME_DIR");
   }
@@ -131,14 +131,16 @@ void WriteState(const State& state) {
 
 int64_t StartOf(pid_t process) {
   const std::vector<std::string> fields = StatFields(process);
-  if (fields.size() <= kStatStart || fields[kStatState] == "Z" || fields[kStatState] == "X") return 0;
+  if (fields.size() <= kStatStart || fields[kStatState] == "Z" || fields[kStatState] == "X")
+    return 0;
   return std::atoll(fields[kStatStart].c_str());
 }
 
 double CpuSeconds(pid_t process) {
   const std::vector<std::string> fields = StatFields(process);
   if (fields.size() <= kStatSystem) return 0;
-  const double ticks = std::atof(fields[kStatUser].c_str()) + std::atof(fields[kStatSystem].c_str());
+  const double ticks =
+      std::atof(fields[kStatUser].c_str()) + std::atof(fields[kStatSystem].c_str());
   return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 

@@ -22,10 +22,10 @@ inline constexpr char kTokenVariable[] = "ORRERY_LAB";
 
 struct State {
   Settings settings;
-  std::string id;                // of this very lab
+  std::string id;  // of this very lab
   pid_t keeper = 0;
-  int64_t keeper_started = 0;    // clock ticks since boot: tells it from a later one of that number
-  std::vector<int> namespaces;   // the keeper's descriptors: each node, then the head
+  int64_t keeper_started = 0;   // clock ticks since boot: tells it from a later one of that number
+  std::vector<int> namespaces;  // the keeper's descriptors: each node, then the head
 
   bool Alive() const;
   std::string NamespacePath(int node) const;  // settings.nodes: the head

@@ -24,27 +24,30 @@ std::vector<PortCounters> ReadCounters(const Settings& settings) {
 std::string Table(const State& state) {
   const Settings& s = state.settings;
   const std::vector<PortCounters> counters = ReadCounters(s);
-  std::string text = fmt::format("  {:<16} {:<12} {:>4} {:>12} {:>10} {:>8} {:>13}\n", "node", "address",
-                                 "rack", "received", "frames", "dropped", "deepest queue");
+  std::string text =
+      fmt::format("  {:<16} {:<12} {:>4} {:>12} {:>10} {:>8} {:>13}\n", "node", "address", "rack",
+                  "received", "frames", "dropped", "deepest queue");
   for (int node = 0; node < s.nodes; ++node) {
     const PortCounters& c = counters[static_cast<std::size_t>(node)];
-    text += fmt::format("  {:<16} {:<12} {:>4} {:>12} {:>10} {:>8} {:>13}\n", s.HostName(node),
-                        DataAddress(node), s.RackOf(node),
-                        Format(Bytes(static_cast<double>(c.bytes))), c.frames, c.dropped,
-                        Format(Bytes(static_cast<double>(c.deepest_queue))));
+    text +=
+        fmt::format("  {:<16} {:<12} {:>4} {:>12} {:>10} {:>8} {:>13}\n", s.HostName(node),
+                    DataAddress(node), s.RackOf(node), Format(Bytes(static_cast<double>(c.bytes))),
+                    c.frames, c.dropped, Format(Bytes(static_cast<double>(c.deepest_queue))));
   }
   return text;
 }
 
 std::string OneLab(const std::string& name) {
   const std::optional<State> state = ReadState(name);
-  if (!state) return fmt::format("lab '{}': leftovers only; `plan lab down --name {}` removes them\n", name, name);
+  if (!state)
+    return fmt::format("lab '{}': leftovers only; `plan lab down --name {}` removes them\n", name,
+                       name);
   if (!state->Alive())
     return fmt::format("lab '{}': its switch has stopped; up or down cleans up\n", name);
-  return fmt::format("lab '{}' is up: {}\n  switch    process {}, {} of CPU\n  processes {}\n  topology  {}\n{}",
-                     name, Describe(state->settings), state->keeper,
-                     Format(Seconds(CpuSeconds(state->keeper))), ProcessesOf(state->id).size(),
-                     TopologyFile(state->settings), Table(*state));
+  return fmt::format(
+      "lab '{}' is up: {}\n  switch    process {}, {} of CPU\n  processes {}\n  topology  {}\n{}",
+      name, Describe(state->settings), state->keeper, Format(Seconds(CpuSeconds(state->keeper))),
+      ProcessesOf(state->id).size(), TopologyFile(state->settings), Table(*state));
 }
 
 }  // namespace

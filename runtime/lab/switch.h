@@ -26,8 +26,8 @@
 
 namespace orrery::lab {
 
-inline constexpr int64_t kSmallFrame = 128;                    // bytes, at most
-inline constexpr int64_t kSenderQueue = int64_t{64} << 20;     // bytes
+inline constexpr int64_t kSmallFrame = 128;                                  // bytes, at most
+inline constexpr int64_t kSenderQueue = int64_t{64} << 20;                   // bytes
 inline constexpr int64_t kLargestFrame = (int64_t{1} << 16) + kFrameHeader;  // bytes: 64 KiB of IP
 
 using Nanoseconds = int64_t;
@@ -38,11 +38,11 @@ struct Frame {
   // A train of frames that the sender's network card would cut (TCP segmentation offload): so many
   // frames, each with a copy of the first one's headers. They cross a link as one.
   int64_t segments = 1;
-  int64_t headers = 0;    // bytes in front of the payload; told apart only where segments > 1
+  int64_t headers = 0;  // bytes in front of the payload; told apart only where segments > 1
   std::array<std::byte, 10> offload = {};  // what the device says of it (virtio_net_hdr)
-  int from = 0, to = 0;   // nodes
-  int hop = 0;            // links already crossed
-  Nanoseconds tail = 0;   // when its last byte has crossed them
+  int from = 0, to = 0;                    // nodes
+  int hop = 0;                             // links already crossed
+  Nanoseconds tail = 0;                    // when its last byte has crossed them
 
   int64_t on_wire() const { return size + (segments - 1) * headers + segments * kFrameOverhead; }
 };
@@ -50,9 +50,9 @@ using FramePtr = std::unique_ptr<Frame>;
 
 // What has happened to frames that were sent to or from a node. Plain numbers: lies in shared memory.
 struct PortCounters {
-  int64_t frames = 0, bytes = 0;    // delivered to this node
-  int64_t dropped = 0;              // on their way to this node
-  int64_t deepest_queue = 0;        // bytes waiting for this node's link at most
+  int64_t frames = 0, bytes = 0;  // delivered to this node
+  int64_t dropped = 0;            // on their way to this node
+  int64_t deepest_queue = 0;      // bytes waiting for this node's link at most
 };
 
 class Switch {
@@ -80,17 +80,17 @@ class Switch {
  private:
   struct Link {
     double ns_per_byte = 0;
-    int64_t limit = 0;         // bytes waiting
-    int64_t waiting = 0;       // bytes
+    int64_t limit = 0;    // bytes waiting
+    int64_t waiting = 0;  // bytes
     Nanoseconds busy_until = 0;
-    bool event_set = false;    // it will be looked at when it becomes free
+    bool event_set = false;  // it will be looked at when it becomes free
     std::deque<FramePtr> queue;
   };
   struct Event {
     Nanoseconds when;
-    int64_t order;      // of equal times, the first one first
-    int link;           // becomes free, or
-    Frame* frame;       // arrives; owned by the event, see ~Switch
+    int64_t order;  // of equal times, the first one first
+    int link;       // becomes free, or
+    Frame* frame;   // arrives; owned by the event, see ~Switch
     bool operator>(const Event& o) const {
       return when != o.when ? when > o.when : order > o.order;
     }
@@ -103,8 +103,8 @@ class Switch {
   void Wake(int link, Nanoseconds when);
   void Arrive(FramePtr frame);
   void Drop(FramePtr frame);
-  void Deliver();    // the first of arrivals_
-  void FreeLink();   // the first of free_links_
+  void Deliver();   // the first of arrivals_
+  void FreeLink();  // the first of free_links_
   static Nanoseconds Duration(const Link& link, const Frame& frame);
 
   Settings settings_;

@@ -51,7 +51,8 @@ struct OffloadHeader {
 int64_t HeadersOf(const Frame& frame) {
   constexpr std::size_t kTcpLength = 12;  // where it stands in the TCP header
   const auto words = [&](std::size_t at, int shift) {
-    return at < frame.bytes.size() ? (std::to_integer<int64_t>(frame.bytes[at]) >> shift & 0xf) * 4 : 0;
+    return at < frame.bytes.size() ? (std::to_integer<int64_t>(frame.bytes[at]) >> shift & 0xf) * 4
+                                   : 0;
   };
   const int64_t ip = words(kFrameHeader, 0);
   return kFrameHeader + ip + words(static_cast<std::size_t>(kFrameHeader + ip) + kTcpLength, 4);
@@ -117,9 +118,9 @@ class Loop {
   }
 
   static void Deliver(int tap, const Frame& frame) {
-    const iovec parts[] = {{const_cast<std::byte*>(frame.offload.data()), frame.offload.size()},
-                           {const_cast<std::byte*>(frame.bytes.data()),
-                            static_cast<std::size_t>(frame.size)}};
+    const iovec parts[] = {
+        {const_cast<std::byte*>(frame.offload.data()), frame.offload.size()},
+        {const_cast<std::byte*>(frame.bytes.data()), static_cast<std::size_t>(frame.size)}};
     if (writev(tap, parts, 2) < 0) return;
   }
 

@@ -128,9 +128,17 @@ std::string OwnProgram() {
 
 std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
                                      const std::vector<std::string>& words) {
-  std::vector<std::string> all = {mpirun, "--oversubscribe", "--bind-to", "none",
-                                  "--mca", "mpi_yield_when_idle", "1", "-np",
-                                  std::to_string(ranks), "-x", "OMP_NUM_THREADS"};
+  std::vector<std::string> all = {mpirun,
+                                  "--oversubscribe",
+                                  "--bind-to",
+                                  "none",
+                                  "--mca",
+                                  "mpi_yield_when_idle",
+                                  "1",
+                                  "-np",
+                                  std::to_string(ranks),
+                                  "-x",
+                                  "OMP_NUM_THREADS"};
   for (const std::string& name : Forwarded()) all.insert(all.end(), {"-x", name});
   all.insert(all.end(), words.begin(), words.end());
   return all;

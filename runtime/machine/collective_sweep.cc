@@ -53,11 +53,11 @@ void RunPass(const std::string& collective, int64_t ranks, Passes* passes) {
   const fs::path file =
       fs::temp_directory_path() / fmt::format("orrery-sweep-{}-{}.json", getpid(), collective);
   const Silence silence;
-  const int code = launch::RunMpirun(
-      launch::FindMpirun(), ranks,
-      {launch::OwnProgram(), collective, "-b", "256", "-e", "16M", "-f", "4", "-n", "8", "-w", "2",
-       "-c", "0", "--json", file.string()},
-      "plan bench");
+  const int code =
+      launch::RunMpirun(launch::FindMpirun(), ranks,
+                        {launch::OwnProgram(), collective, "-b", "256", "-e", "16M", "-f", "4",
+                         "-n", "8", "-w", "2", "-c", "0", "--json", file.string()},
+                        "plan bench");
   if (code != 0) throw std::runtime_error(fmt::format("{} on {} ranks failed", collective, ranks));
   std::ifstream text(file);
   const nlohmann::json json = nlohmann::json::parse(text);
@@ -82,8 +82,8 @@ std::vector<CollectiveTime> SweepCollectives(int64_t cores,
     }
     for (const auto& [key, us] : passes) {
       const auto [least, most] = std::minmax_element(us.begin(), us.end());
-      times.push_back({collective, key.first, key.second, *least * kMicrosecond,
-                       *most / *least - 1});
+      times.push_back(
+          {collective, key.first, key.second, *least * kMicrosecond, *most / *least - 1});
     }
   }
   return times;

@@ -92,8 +92,8 @@ LeftOut Judge(const SweepModel& model, int64_t cores, const KernelTable& table) 
     const std::optional<double> predicted = table.Seconds(of.kernel, of.shape);
     if (!predicted) continue;
     for (const auto& [use, seconds] : uses) {
-      const double count = static_cast<double>(seconds.size()) /
-                           static_cast<double>(cores * (kSteps - 1));
+      const double count =
+          static_cast<double>(seconds.size()) / static_cast<double>(cores * (kSteps - 1));
       left.predicted += count * *predicted;
       left.measured += count * Typical(seconds);
     }

@@ -25,9 +25,8 @@ double MemoryOfMachine() {
 
 void RefuseOthers(const cli::BenchFlags& flags) {
   Diagnostics diagnostics;
-  for (const cli::Flag* flag :
-       {&flags.collective, &flags.simulate, &flags.begin, &flags.end, &flags.predict, &flags.topology,
-        &flags.ranks, &flags.log}) {
+  for (const cli::Flag* flag : {&flags.collective, &flags.simulate, &flags.begin, &flags.end,
+                                &flags.predict, &flags.topology, &flags.ranks, &flags.log}) {
     if (flag->given)
       diagnostics.Error(flag->where, "--calibrate measures everything that there is to measure",
                         "leave this out");
@@ -44,18 +43,21 @@ std::string SummaryOf(const Measured& m, const std::string& folder, double secon
       m.cores, m.kernels.peak * 1e-9, kernels.size(), m.kernels.kernels.size(),
       m.collectives.size(), seconds);
   for (const LeftOut& left : m.kernels.left_out)
-    text += fmt::format("left out of the table: {}: {:.2f} ms of kernels a step, by the table {:+.1f} %\n",
-                        left.name, 1e3 * left.measured, 100 * (left.predicted / left.measured - 1));
+    text += fmt::format(
+        "left out of the table: {}: {:.2f} ms of kernels a step, by the table {:+.1f} %\n",
+        left.name, 1e3 * left.measured, 100 * (left.predicted / left.measured - 1));
   const std::string file = (std::filesystem::path(folder) / kTopologyFile).string();
-  return text + fmt::format("now: plan run --model gpt2-micro --topology {0} ..., plan simulate --topology {0} ...\n", file);
+  return text + fmt::format(
+                    "now: plan run --model gpt2-micro --topology {0} ..., plan simulate --topology "
+                    "{0} ...\n",
+                    file);
 }
 
 nlohmann::ordered_json JsonOf(const Measured& m, const std::string& folder, double seconds) {
   nlohmann::ordered_json left = nlohmann::ordered_json::array();
   for (const LeftOut& model : m.kernels.left_out)
-    left.push_back({{"model", model.name},
-                    {"measured_s", model.measured},
-                    {"predicted_s", model.predicted}});
+    left.push_back(
+        {{"model", model.name}, {"measured_s", model.measured}, {"predicted_s", model.predicted}});
   return {{"schema", "orrery.machine/1"},
           {"folder", folder},
           {"cores", m.cores},

@@ -42,19 +42,24 @@ std::string CollectiveRows(const std::vector<CollectiveTime>& times) {
     spreads.push_back(time.spread);
   }
   if (spreads.empty()) return "";
-  std::nth_element(spreads.begin(), spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2),
+  std::nth_element(spreads.begin(),
+                   spreads.begin() + static_cast<std::ptrdiff_t>(spreads.size() / 2),
                    spreads.end());
-  return fmt::format("# Ranks, bytes, microseconds; the slowest of three passes took {:.0f} % longer, in the median.\n"
-                     "collectives:\n",
-                     100 * spreads[spreads.size() / 2]) +
+  return fmt::format(
+             "# Ranks, bytes, microseconds; the slowest of three passes took {:.0f} % longer, in "
+             "the median.\n"
+             "collectives:\n",
+             100 * spreads[spreads.size() / 2]) +
          text;
 }
 
 std::string LeftOutText(const std::vector<LeftOut>& models) {
   std::string text;
   for (const LeftOut& m : models)
-    text += fmt::format("# Left out of the table: {}: measured {:.2f} ms of kernels a step, by the table {:+.1f} %.\n",
-                        m.name, 1e3 * m.measured, 100 * (m.predicted / m.measured - 1));
+    text += fmt::format(
+        "# Left out of the table: {}: measured {:.2f} ms of kernels a step, by the table {:+.1f} "
+        "%.\n",
+        m.name, 1e3 * m.measured, 100 * (m.predicted / m.measured - 1));
   return text;
 }
 
@@ -111,7 +116,8 @@ std::string ProfileText(const Measured& m) {
              "# The extents of a shape (kernel_table.h), then microseconds.\n"
              "kernels:\n"
              "  {}:\n",
-             LeftOutText(m.kernels.left_out), peak, m.memory_bytes / static_cast<double>(m.cores) * 1e-9,
+             LeftOutText(m.kernels.left_out), peak,
+             m.memory_bytes / static_cast<double>(m.cores) * 1e-9,
              NameIn(kPrecisionNames, m.precision)) +
          KernelRows(m.kernels.kernels) + CollectiveRows(m.collectives);
 }

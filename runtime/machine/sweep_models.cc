@@ -14,23 +14,35 @@ struct Row {
 };
 
 constexpr Row kGpt[] = {
-    {64, 2, 256, 32, 1, 512, 2},       {64, 1, 256, 128, 8, 4096, 2},
-    {128, 2, 512, 64, 2, 1024, 2},     {128, 4, 256, 128, 1, 30528, 1},
-    {192, 3, 768, 64, 8, 1024, 2},     {256, 4, 1024, 128, 1, 2048, 2},
-    {256, 2, 512, 64, 4, 4096, 2},     {256, 4, 1024, 128, 8, 512, 1},
-    {384, 6, 768, 32, 2, 1024, 2},     {512, 8, 2048, 128, 2, 1024, 1},
-    {512, 4, 1024, 32, 1, 8192, 1},    {512, 8, 1024, 256, 1, 512, 1},
-    {768, 12, 3072, 64, 2, 1024, 1},   {1024, 16, 2048, 128, 1, 1024, 1},
-    {128, 2, 512, 64, 2, 1024, 1, true},  {256, 4, 1024, 128, 4, 512, 1, true},
-    {512, 8, 1024, 256, 1, 512, 1, true}, {64, 2, 256, 32, 1, 512, 1, false, Optimizer::kSgd},
+    {64, 2, 256, 32, 1, 512, 2},
+    {64, 1, 256, 128, 8, 4096, 2},
+    {128, 2, 512, 64, 2, 1024, 2},
+    {128, 4, 256, 128, 1, 30528, 1},
+    {192, 3, 768, 64, 8, 1024, 2},
+    {256, 4, 1024, 128, 1, 2048, 2},
+    {256, 2, 512, 64, 4, 4096, 2},
+    {256, 4, 1024, 128, 8, 512, 1},
+    {384, 6, 768, 32, 2, 1024, 2},
+    {512, 8, 2048, 128, 2, 1024, 1},
+    {512, 4, 1024, 32, 1, 8192, 1},
+    {512, 8, 1024, 256, 1, 512, 1},
+    {768, 12, 3072, 64, 2, 1024, 1},
+    {1024, 16, 2048, 128, 1, 1024, 1},
+    {128, 2, 512, 64, 2, 1024, 1, true},
+    {256, 4, 1024, 128, 4, 512, 1, true},
+    {512, 8, 1024, 256, 1, 512, 1, true},
+    {64, 2, 256, 32, 1, 512, 1, false, Optimizer::kSgd},
     {512, 8, 2048, 32, 1, 1024, 1, false, Optimizer::kSgd},
     {64, 2, 256, 32, 1, 512, 1, false, Optimizer::kLamb},
     {512, 8, 2048, 32, 1, 1024, 1, false, Optimizer::kLamb},
 };
-constexpr Row kBert[] = {
-    {64, 1, 256, 128, 1, 30528, 2}, {128, 2, 512, 32, 4, 2048, 1}, {256, 4, 1024, 128, 4, 2048, 1},
-    {512, 8, 2048, 128, 1, 1024, 1}, {256, 4, 1024, 128, 2, 1024, 1, true}};
-constexpr Row kLlama[] = {{64, 2, 192, 32, 1, 512, 1}, {256, 4, 768, 128, 4, 1024, 1}, {512, 8, 1408, 128, 1, 512, 1}};
+constexpr Row kBert[] = {{64, 1, 256, 128, 1, 30528, 2},
+                         {128, 2, 512, 32, 4, 2048, 1},
+                         {256, 4, 1024, 128, 4, 2048, 1},
+                         {512, 8, 2048, 128, 1, 1024, 1},
+                         {256, 4, 1024, 128, 2, 1024, 1, true}};
+constexpr Row kLlama[] = {
+    {64, 2, 192, 32, 1, 512, 1}, {256, 4, 768, 128, 4, 1024, 1}, {512, 8, 1408, 128, 1, 512, 1}};
 constexpr Row kT5[] = {{64, 2, 256, 32, 1, 512, 1}, {256, 4, 1024, 64, 4, 1024, 1}};
 
 ModelSpec Spec(const Row& row) {
@@ -79,7 +91,8 @@ ModelSpec T5(const Row& row) {
 
 SweepModel Make(const char* family, const Row& row, ModelSpec spec, Precision precision) {
   SweepModel model;
-  model.name = fmt::format("{} of width {}, {} x {} tokens", family, row.hidden, row.batch, row.seq);
+  model.name =
+      fmt::format("{} of width {}, {} x {} tokens", family, row.hidden, row.batch, row.seq);
   model.spec = std::move(spec);
   model.spec.name = family;
   model.work.seq_len = row.seq;
@@ -104,7 +117,8 @@ std::vector<SweepModel> SweepModels(Precision precision) {
 std::vector<SweepModel> LeftOutModels(Precision precision) {
   constexpr Row kFirst = {320, 5, 1280, 96, 3, 3000, 2}, kSecond = {160, 5, 640, 80, 6, 5000, 3},
                 kThird = {640, 10, 1536, 96, 1, 700, 1};
-  return {Make("gpt", kFirst, Gpt(kFirst), precision), Make("bert", kSecond, Bert(kSecond), precision),
+  return {Make("gpt", kFirst, Gpt(kFirst), precision),
+          Make("bert", kSecond, Bert(kSecond), precision),
           Make("llama", kThird, Llama(kThird), precision)};
 }
 

@@ -141,18 +141,23 @@ TEST(Predict, WindowsDiffer) {
 // Defaults of a job are those with which published runs are read, and on which the profiles rest.
 TEST(Predict, AgreesWithValidateOnTheSameRun) {
   const std::string path = testing::TempDir() + "same_run.csv";
-  std::ofstream(path)
-      << "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,ffn,gated,heads,kv_heads,vocab,"
-         "seq_len,tp,pp,vpp,dp,cp,zero,zero_group,micro_batch,global_batch,precision,recompute,flash,"
-         "optimizer,seq_parallel,window,measured_step_s,measured_mem_gib\n"
-         "a-1,selene,1,8,megatron,gpt,12,768,3072,0,12,12,50257,1024,2,1,1,4,1,0,dp,4,64,bf16,none,0,"
-         "adamw,0,step,1,\n";
+  std::ofstream(path) << "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,ffn,"
+                         "gated,heads,kv_heads,vocab,"
+                         "seq_len,tp,pp,vpp,dp,cp,zero,zero_group,micro_batch,global_batch,"
+                         "precision,recompute,flash,"
+                         "optimizer,seq_parallel,window,measured_step_s,measured_mem_gib\n"
+                         "a-1,selene,1,8,megatron,gpt,12,768,3072,0,12,12,50257,1024,2,1,1,4,1,0,"
+                         "dp,4,64,bf16,none,0,"
+                         "adamw,0,step,1,\n";
   const json read = JsonOf({"validate", path, "--json"});
-  const json job = JsonOf({"predict", "--model", "gpt2-small", "--topology", "selene", "--nodes", "1",
-                           "--framework", "megatron", "--precision", "bf16", "--attention", "standard",
-                           "--tp", "2", "--micro-batch", "4", "--global-batch", "64", "--json"});
+  const json job =
+      JsonOf({"predict",       "--model",     "gpt2-small",     "--topology", "selene",
+              "--nodes",       "1",           "--framework",    "megatron",   "--precision",
+              "bf16",          "--attention", "standard",       "--tp",       "2",
+              "--micro-batch", "4",           "--global-batch", "64",         "--json"});
   EXPECT_NEAR(job["prediction"]["step_time_s"].get<double>() /
-                  read["cases"][0]["predicted_step_s"].get<double>(), 1, 1e-9);
+                  read["cases"][0]["predicted_step_s"].get<double>(),
+              1, 1e-9);
   EXPECT_EQ(job["workload"]["dropout"], 0.1);
   const Outcome outcome = RunPlan({"predict", "--model", "gpt2-small", "--dropout", "1"});
   EXPECT_EQ(outcome.code, 2);

@@ -224,10 +224,10 @@ TEST(Shared, RanksAreTimedAndChecked) {
       const auto endpoint = world.Connect(control);
       HostAccelerator accelerator([&](void* stream) { return device->Drain(stream); });
       constexpr int64_t kCount = 500;
-      bench::CollectiveTimer timer(
-          endpoint.get(), {3, 1, 2, 30},
-          {&accelerator, device,
-           bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32, false, ranks, kCount})});
+      bench::CollectiveTimer timer(endpoint.get(), {3, 1, 2, 30},
+                                   {&accelerator, device,
+                                    bench::BufferBytes({orrery::Collective::kAllToAll,
+                                                        ir::Dtype::kF32, false, ranks, kCount})});
       runtime_test::ExpectTimed(&timer, ranks, kCount);
     });
     EXPECT_EQ(failure, "");

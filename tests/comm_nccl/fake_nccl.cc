@@ -105,8 +105,7 @@ void Perform(const std::vector<Op*>& parts) {
   }
   for (size_t r = 0; r < g; ++r) {
     char* out = parts[r]->out;
-    if (a.kind == Kind::kBroadcast)
-      Copy(out, inputs[static_cast<size_t>(a.peer)].data(), bytes);
+    if (a.kind == Kind::kBroadcast) Copy(out, inputs[static_cast<size_t>(a.peer)].data(), bytes);
     if (a.kind == Kind::kAllGather) {
       for (size_t k = 0; k < g; ++k) Copy(out + k * bytes, inputs[k].data(), bytes);
     }
@@ -250,32 +249,34 @@ struct FakeId {
 };
 
 FakeControls fake_nccl_controls() {
-  return {Reset,
-          [](int v) { version = v; },
-          [](int hang) { hangs = hang != 0; },
-          [](int error, const char* why) {
-            const std::lock_guard lock(mutex);
-            for (FakeComm* comm : comms) comm->error = error, comm->last = why;
-          },
-          [](int error) { next_error = error; },
-          Drain,
-          [] {
-            const std::lock_guard lock(mutex);
-            return counts;
-          },
-          [](const int* polls, int n) { delays.assign(polls, polls + n); },
-          [](void* event, void* stream) {
-            const std::lock_guard lock(mutex);
-            streams[stream].push_back({{}, events[event] = std::make_shared<bool>(false), {}, {}});
-          },
-          [](void* event, void* stream) {
-            const std::lock_guard lock(mutex);
-            if (events.contains(event)) streams[stream].push_back({{}, {}, events[event], {}});
-          },
-          [](void* to, const void* from, size_t n, void* stream) {
-            const std::lock_guard lock(mutex);
-            streams[stream].push_back({{}, {}, {}, [=] { Copy(static_cast<char*>(to), static_cast<const char*>(from), n); }});
-          }};
+  return {
+      Reset,
+      [](int v) { version = v; },
+      [](int hang) { hangs = hang != 0; },
+      [](int error, const char* why) {
+        const std::lock_guard lock(mutex);
+        for (FakeComm* comm : comms) comm->error = error, comm->last = why;
+      },
+      [](int error) { next_error = error; },
+      Drain,
+      [] {
+        const std::lock_guard lock(mutex);
+        return counts;
+      },
+      [](const int* polls, int n) { delays.assign(polls, polls + n); },
+      [](void* event, void* stream) {
+        const std::lock_guard lock(mutex);
+        streams[stream].push_back({{}, events[event] = std::make_shared<bool>(false), {}, {}});
+      },
+      [](void* event, void* stream) {
+        const std::lock_guard lock(mutex);
+        if (events.contains(event)) streams[stream].push_back({{}, {}, events[event], {}});
+      },
+      [](void* to, const void* from, size_t n, void* stream) {
+        const std::lock_guard lock(mutex);
+        streams[stream].push_back(
+            {{}, {}, {}, [=] { Copy(static_cast<char*>(to), static_cast<const char*>(from), n); }});
+      }};
 }
 
 int ncclGetVersion(int* v) { return *v = version, kSuccess; }

@@ -184,7 +184,9 @@ TEST_F(Nccl, TransfersOfOneStreamRunAtTheSameTime) {
   do {
     Fake().reset();
     Fake().delay_setups(delays, 3);
-    EXPECT_EQ(RunRanks(3, [](Endpoint* endpoint) { SendRound(endpoint, 3); }, WithQueue()), "");
+    EXPECT_EQ(RunRanks(
+                  3, [](Endpoint* endpoint) { SendRound(endpoint, 3); }, WithQueue()),
+              "");
     EXPECT_EQ(Fake().counts().largest_group, 2);
     EXPECT_EQ(Fake().counts().groups, 9);
   } while (std::next_permutation(std::begin(delays), std::end(delays)));
@@ -356,10 +358,10 @@ TEST_P(NcclRanks, AreTimedAndChecked) {
         runtime_test::HostAccelerator device([](void* s) { return Fake().drain(s) != 0; });
         FakeQueue queue;
         constexpr int64_t kCount = 1000;
-        bench::CollectiveTimer timer(
-            endpoint, {3, 1, 2, 30},
-            {&device, &queue, bench::BufferBytes({orrery::Collective::kAllToAll, ir::Dtype::kF32,
-                                                  false, ranks, kCount})});
+        bench::CollectiveTimer timer(endpoint, {3, 1, 2, 30},
+                                     {&device, &queue,
+                                      bench::BufferBytes({orrery::Collective::kAllToAll,
+                                                          ir::Dtype::kF32, false, ranks, kCount})});
         runtime_test::ExpectTimed(&timer, ranks, kCount);
       },
       WithQueue());

@@ -19,13 +19,33 @@ using Cells = std::map<std::string, std::string>;
 
 // A 7B decoder on 8 nodes of 8 A100.
 Cells Printed(const Cells& changed = {}) {
-  Cells cells = {{"case", "a-1"},       {"topology", "selene"}, {"nodes", "8"},       {"gpus_per_node", "8"},
-                 {"framework", "fsdp"}, {"family", "gpt"},      {"layers", "32"},     {"hidden", "4096"},
-                 {"ffn", "16384"},      {"gated", "0"},         {"heads", "32"},      {"kv_heads", "32"},
-                 {"vocab", "51200"},    {"seq_len", "2048"},    {"tp", "1"},          {"pp", "1"},
-                 {"dp", "64"},          {"cp", "1"},            {"zero", "3"},        {"zero_group", "dp"},
-                 {"micro_batch", "4"},  {"global_batch", "512"}, {"precision", "bf16"}, {"recompute", "none"},
-                 {"flash", "1"},        {"optimizer", "adam"},  {"measured_step_s", "5"}};
+  Cells cells = {{"case", "a-1"},
+                 {"topology", "selene"},
+                 {"nodes", "8"},
+                 {"gpus_per_node", "8"},
+                 {"framework", "fsdp"},
+                 {"family", "gpt"},
+                 {"layers", "32"},
+                 {"hidden", "4096"},
+                 {"ffn", "16384"},
+                 {"gated", "0"},
+                 {"heads", "32"},
+                 {"kv_heads", "32"},
+                 {"vocab", "51200"},
+                 {"seq_len", "2048"},
+                 {"tp", "1"},
+                 {"pp", "1"},
+                 {"dp", "64"},
+                 {"cp", "1"},
+                 {"zero", "3"},
+                 {"zero_group", "dp"},
+                 {"micro_batch", "4"},
+                 {"global_batch", "512"},
+                 {"precision", "bf16"},
+                 {"recompute", "none"},
+                 {"flash", "1"},
+                 {"optimizer", "adam"},
+                 {"measured_step_s", "5"}};
   for (const auto& [column, text] : changed) cells[column] = text;
   return cells;
 }
@@ -53,8 +73,9 @@ double Seconds(const Cells& cells) {
 
 TEST(CaseNames, OtherWordsAreReadWithANote) {
   const std::map<std::string, std::string> frameworks = {
-      {"torchtitan", "fsdp"}, {"LLM-Foundry", "fsdp"}, {"NeMo", "megatron"}, {"nanotron", "megatron"},
-      {"gpt-neox", "megatron"}, {"megatron-deepspeed", "megatron"}, {"fairseq", "ddp"}};
+      {"torchtitan", "fsdp"},   {"LLM-Foundry", "fsdp"},  {"NeMo", "megatron"},
+      {"nanotron", "megatron"}, {"gpt-neox", "megatron"}, {"megatron-deepspeed", "megatron"},
+      {"fairseq", "ddp"}};
   for (const auto& [name, known] : frameworks) {
     const CaseRow row = Read(Printed({{"framework", name}, {"zero", "0"}}));
     EXPECT_EQ(row.framework, known) << name;
@@ -65,12 +86,15 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
   EXPECT_EQ(Read(Printed({{"recompute", "full (8 layers)"}})).strategy.recompute, Recompute::kFull);
   EXPECT_EQ(Read(Printed({{"zero", "FULL_SHARD"}})).strategy.zero, 3);
   EXPECT_EQ(Read(Printed({{"family", "Qwen2.5"}})).model.norm, Norm::kRmsNorm);
-  EXPECT_TRUE(Read(Printed({{"precision", "BF16"}, {"gated", "no"}})).notes.empty()) << "case needs no note";
+  EXPECT_TRUE(Read(Printed({{"precision", "BF16"}, {"gated", "no"}})).notes.empty())
+      << "case needs no note";
 }
 
 TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {
   EXPECT_EQ(Read(Printed({{"framework", "xyz"}})).framework, "fsdp");
-  EXPECT_EQ(Read(Printed({{"framework", "xyz"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).framework, "megatron");
+  EXPECT_EQ(
+      Read(Printed({{"framework", "xyz"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).framework,
+      "megatron");
   EXPECT_THAT(Read(Printed({{"framework", "xyz"}})).notes, Contains(HasSubstr("such layouts")));
 }
 
@@ -88,7 +112,8 @@ TEST(CaseLayout, WhatIsNotPrintedFollowsFromTheGpus) {
   const CaseRow cp = Read(Printed({{"cp", "2"}}));  // dp x cp printed as dp
   EXPECT_EQ(cp.strategy.dp, 32);
   EXPECT_THAT(cp.notes, Contains(HasSubstr("context-parallel")));
-  EXPECT_THAT(*Read(Printed({{"dp", "48"}})).refused, HasSubstr("48 ranks, but 8 nodes x 8 GPUs are 64"));
+  EXPECT_THAT(*Read(Printed({{"dp", "48"}})).refused,
+              HasSubstr("48 ranks, but 8 nodes x 8 GPUs are 64"));
   EXPECT_THAT(*Read(Printed({{"hidden", ""}})).refused, HasSubstr("'hidden' is empty"));
 }
 
@@ -102,13 +127,16 @@ TEST(CaseLayout, ZeroGroupsAreANodeOrANumberOfRanks) {
 }
 
 TEST(CaseLayout, FewKeyValueHeadsAreCopiedAndTooManyRefused) {
-  EXPECT_EQ(Read(Printed({{"kv_heads", "2"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).model.kv_heads, 8);
+  EXPECT_EQ(
+      Read(Printed({{"kv_heads", "2"}, {"tp", "8"}, {"dp", "8"}, {"zero", "0"}})).model.kv_heads,
+      8);
   EXPECT_THAT(*Read(Printed({{"kv_heads", "64"}})).refused, HasSubstr("key-value heads"));
 }
 
 TEST(UnevenSteps, LieBetweenTheWholeOnesBelowAndAbove) {
   const auto at = [](int micro, int batch) {
-    return Seconds(Printed({{"micro_batch", std::to_string(micro)}, {"global_batch", std::to_string(64 * batch)}}));
+    return Seconds(Printed(
+        {{"micro_batch", std::to_string(micro)}, {"global_batch", std::to_string(64 * batch)}}));
   };
   double last = at(4, 8);
   for (int batch = 9; batch <= 12; ++batch) {  // the last micro-batch of 1, 2, 3, 4 sequences
@@ -126,8 +154,12 @@ TEST(UnevenSteps, LieBetweenTheWholeOnesBelowAndAbove) {
 
 TEST(UnevenSteps, RoundsOfAnInterleavedPipelineNeedNotBeFull) {
   const auto at = [](int micro_batches) {
-    return Seconds(Printed({{"framework", "megatron"}, {"zero", "1"}, {"pp", "4"}, {"vpp", "2"}, {"dp", "16"},
-                        {"global_batch", std::to_string(64 * micro_batches)}}));
+    return Seconds(Printed({{"framework", "megatron"},
+                            {"zero", "1"},
+                            {"pp", "4"},
+                            {"vpp", "2"},
+                            {"dp", "16"},
+                            {"global_batch", std::to_string(64 * micro_batches)}}));
   };
   EXPECT_GT(at(10), at(8));
   EXPECT_LT(at(10), at(12));
@@ -137,21 +169,30 @@ TEST(Predictions, StateWhatAChipOrAClusterLacks) {
   const CasePrediction volta = Predict(Printed({{"topology", "dgx1-v100"}}));
   EXPECT_EQ(volta.row.work.precision, Precision::kFp16);
   EXPECT_THAT(volta.row.notes, Contains(HasSubstr("no arithmetic in bf16: read as fp16")));
-  const CasePrediction printed =
-      Predict(Printed({{"topology", "dgx1-v100"}, {"framework", "megatron"}, {"precision", "fp32"}, {"zero", "1"}}));
-  EXPECT_EQ(printed.row.work.precision, Precision::kFp32) << "ZeRO in fp32 is not read as bf16 where there is none";
-  const CasePrediction larger = Predict(Printed({{"nodes", "1024"}, {"dp", "8192"}, {"global_batch", "65536"}}));
+  const CasePrediction printed = Predict(Printed({{"topology", "dgx1-v100"},
+                                                  {"framework", "megatron"},
+                                                  {"precision", "fp32"},
+                                                  {"zero", "1"}}));
+  EXPECT_EQ(printed.row.work.precision, Precision::kFp32)
+      << "ZeRO in fp32 is not read as bf16 where there is none";
+  const CasePrediction larger =
+      Predict(Printed({{"nodes", "1024"}, {"dp", "8192"}, {"global_batch", "65536"}}));
   EXPECT_TRUE(larger.time);
   EXPECT_THAT(larger.row.notes, Contains(HasSubstr("more nodes than selene")));
   const CasePrediction named = Predict(Printed({{"topology", "p4de.24xlarge"}}));
   EXPECT_EQ(named.row.topology, "aws-p4de");
-  EXPECT_TRUE(Predict(Printed({{"topology", "mistral-2x8"}, {"nodes", "2"}, {"dp", "16"}, {"gpu", "a100-sxm4-80gb"}})).time);
+  EXPECT_TRUE(Predict(Printed({{"topology", "mistral-2x8"},
+                               {"nodes", "2"},
+                               {"dp", "16"},
+                               {"gpu", "a100-sxm4-80gb"}}))
+                  .time);
 }
 
 TEST(Predictions, RecomputationThatNobodyPrintedIsTheLeastThatFits) {
   const CasePrediction small = Predict(Printed({{"recompute", ""}}));
   EXPECT_EQ(small.row.strategy.recompute, Recompute::kNone);
-  const CasePrediction large = Predict(Printed({{"recompute", "unknown"}, {"micro_batch", "32"}, {"global_batch", "2048"}}));
+  const CasePrediction large =
+      Predict(Printed({{"recompute", "unknown"}, {"micro_batch", "32"}, {"global_batch", "2048"}}));
   EXPECT_EQ(large.row.strategy.recompute, Recompute::kFull);
   EXPECT_THAT(large.row.notes, Contains(HasSubstr("recompute not printed: full")));
 }
@@ -160,18 +201,29 @@ TEST(Predictions, RecomputationThatNobodyPrintedIsTheLeastThatFits) {
 // not hidden, not a share of all the seconds that it takes.
 TEST(Predictions, ASlowNetworkThatComputeHidesCostsLittle) {
   const auto at = [](const char* topology, const char* nodes, const char* dp, const char* batch) {
-    return Seconds(Printed({{"topology", topology}, {"nodes", nodes}, {"dp", dp}, {"global_batch", batch},
-                            {"layers", "40"}, {"hidden", "5120"}, {"ffn", "13824"}, {"gated", "1"}, {"heads", "40"},
-                            {"kv_heads", "40"}, {"seq_len", "4096"}, {"micro_batch", "2"}}));
+    return Seconds(Printed({{"topology", topology},
+                            {"nodes", nodes},
+                            {"dp", dp},
+                            {"global_batch", batch},
+                            {"layers", "40"},
+                            {"hidden", "5120"},
+                            {"ffn", "13824"},
+                            {"gated", "1"},
+                            {"heads", "40"},
+                            {"kv_heads", "40"},
+                            {"seq_len", "4096"},
+                            {"micro_batch", "2"}}));
   };
-  const double slow = at("fms-a100", "16", "128", "256"), fast = at("mosaic-a100-80", "16", "128", "256");
+  const double slow = at("fms-a100", "16", "128", "256"),
+               fast = at("mosaic-a100-80", "16", "128", "256");
   EXPECT_GT(slow, fast);
   EXPECT_LT(slow, 1.15 * fast);
   EXPECT_LT(slow, 1.25 * at("fms-a100", "1", "8", "16"));
 }
 
 TEST(Predictions, ContextParallelRowsHaveTheirMemory) {
-  const Cells one = Printed({{"framework", "megatron"}, {"zero", "1"}, {"seq_len", "16384"}, {"micro_batch", "1"}});
+  const Cells one = Printed(
+      {{"framework", "megatron"}, {"zero", "1"}, {"seq_len", "16384"}, {"micro_batch", "1"}});
   Cells four = one;
   four["cp"] = "4";
   four["dp"] = "16";

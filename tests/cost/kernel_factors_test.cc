@@ -17,8 +17,8 @@ using Shape = KernelFactors::Shape;
 
 KernelFactors Two() {
   KernelFactors factors;
-  factors.Set("mm", {0.1, 2, 0.005}, {{{1024, 1024, 1024, 1}, std::log(1.2)},
-                                      {{4096, 1024, 1024, 1}, std::log(0.9)}});
+  factors.Set("mm", {0.1, 2, 0.005},
+              {{{1024, 1024, 1024, 1}, std::log(1.2)}, {{4096, 1024, 1024, 1}, std::log(0.9)}});
   return factors;
 }
 
@@ -73,11 +73,13 @@ TEST(KernelFactors, ProductsAndAttentionUseThem) {
 
 GpuProfile Read(const std::string& rows) {
   Diagnostics diagnostics;
-  const Node root = Node::Parse(
-      std::make_shared<Source>(Source{"chip.yaml", "bf16:\n  mm:\n    spread: 0.1\n    reach: 2\n"
-                                                   "    noise: 0.01\n    points: 3\n    source: a\n"
-                                                   "    shapes:\n" + rows}),
-      &diagnostics);
+  const Node root =
+      Node::Parse(std::make_shared<Source>(Source{"chip.yaml",
+                                                  "bf16:\n  mm:\n    spread: 0.1\n    reach: 2\n"
+                                                  "    noise: 0.01\n    points: 3\n    source: a\n"
+                                                  "    shapes:\n" +
+                                                      rows}),
+                  &diagnostics);
   diagnostics.ThrowIfAny();
   GpuProfile gpu;
   ReadKernelFactors(root, &gpu);

@@ -93,7 +93,8 @@ TEST(Profiles, MeasuredLayersAreReadAndSlipsAreNamed) {
     return ReadLayerFactors(
         std::make_shared<Source>(Source{"layer.yaml", "title: \"x\"\nlayers:\n" + lines}));
   };
-  const std::string good = "  - {shape: \"a\", time: 0.9, spread: 0.01, points: 3, source: \"s\"}\n";
+  const std::string good =
+      "  - {shape: \"a\", time: 0.9, spread: 0.01, points: 3, source: \"s\"}\n";
   EXPECT_DOUBLE_EQ(read(good).at("a"), 0.9);
   EXPECT_THAT(ErrorOf([&] { read(good + good); }), HasSubstr("named twice"));
   EXPECT_THAT(ErrorOf([&] {
@@ -176,13 +177,15 @@ TEST(Profiles, MeasuredTablesAreReadOrRefusedAtTheirPlace) {
             "");
   EXPECT_THAT(ErrorOfCpu("kernels: {fp33: {mm: [[8, 8, 8, 1.5]]}}\n"), HasSubstr("fp33"));
   EXPECT_THAT(ErrorOfCpu("kernels: {fp32: {mm: [[1.5]]}}\n"), HasSubstr("cpu.yaml:4"));
-  EXPECT_THAT(ErrorOfCpu("kernels: {fp32: {mm: [[1, 2, 3, 4, 5, 6]]}}\n"), HasSubstr("one to four extents"));
+  EXPECT_THAT(ErrorOfCpu("kernels: {fp32: {mm: [[1, 2, 3, 4, 5, 6]]}}\n"),
+              HasSubstr("one to four extents"));
   for (const std::string wrong :
        {"kernels: 3\n", "kernels: {fp32: 3}\n", "kernels: {fp32: {mm: 3}}\n",
         "kernels: {fp32: {mm: [3]}}\n", "kernels: {fp32: {mm: [[0, 1]]}}\n",
         "kernels: {fp32: {mm: [[8, -1]]}}\n", "kernels: {fp32: {mm: [[8, x]]}}\n",
         "kernels: {fp32: {mm: [[[8], 1]]}}\n", "collectives: {all_reduce: [[1, 8, 1]]}\n",
-        "collectives: {all_reduce: [[2, 8]]}\n", "collectives: {all_reduce: 3}\n", "collectives: 3\n"}) {
+        "collectives: {all_reduce: [[2, 8]]}\n", "collectives: {all_reduce: 3}\n",
+        "collectives: 3\n"}) {
     EXPECT_THAT(ErrorOfCpu(wrong), HasSubstr("cpu.yaml:4")) << wrong;
   }
 }

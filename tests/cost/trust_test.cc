@@ -136,7 +136,8 @@ TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
   EXPECT_DOUBLE_EQ(WidthOf(bench.Ask(trust)), everywhere);
   bench.cluster.name = "new";
   const Confidence c = bench.Ask(trust);
-  EXPECT_THAT(c.outside, testing::ElementsAre(HasSubstr("new: no calibrated run of this software")));
+  EXPECT_THAT(c.outside,
+              testing::ElementsAre(HasSubstr("new: no calibrated run of this software")));
   EXPECT_GT(WidthOf(c), everywhere);
 }
 

@@ -61,8 +61,7 @@ CaseRow ReadFrom(const std::string& origin, std::string line) {
   header.insert(header.size() - 1, ",source");
   line.insert(line.size() - 1, "," + origin);
   const auto source = std::make_shared<Source>(Source{"cases.csv", header + line});
-  const std::vector<CaseRow> rows =
-      ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
+  const std::vector<CaseRow> rows = ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
   diagnostics.ThrowIfAny();
   return rows.front();
 }
@@ -84,7 +83,8 @@ TEST(CaseRows, TheSourceTellsNeMoFromMegatron) {
 }
 
 TEST(CaseRows, UnknownNamesRefuseTheRowWithTheNearestOnes) {
-  EXPECT_THAT(Read(Row("selene", "megatorn")).front().notes, testing::Contains(HasSubstr("megatron")));
+  EXPECT_THAT(Read(Row("selene", "megatorn")).front().notes,
+              testing::Contains(HasSubstr("megatron")));
   EXPECT_THAT(*Read(Row("selene", "megatron", "24", "fp61")).front().refused, HasSubstr("fp16"));
   EXPECT_THAT(*Read(Row("selene", "megatron", "25")).front().refused, HasSubstr("25 heads"));
   const auto cases = PredictCases(Read(Row("selena")));
@@ -165,7 +165,8 @@ TEST(Validation, CountsRefusedRowsAndWritesTheJson) {
   EXPECT_EQ(json["cases"][0]["interval_s"].size(), 2u);
   EXPECT_TRUE(json["cases"][0]["measured_mem_gib"].is_null());
   double parts = 0;
-  for (const auto& [name, seconds] : json["cases"][0]["parts_s"].items()) parts += seconds.get<double>();
+  for (const auto& [name, seconds] : json["cases"][0]["parts_s"].items())
+    parts += seconds.get<double>();
   EXPECT_NEAR(parts, json["cases"][0]["predicted_step_s"], 1e-6);
   EXPECT_TRUE(json["cases"][1]["predicted_step_s"].is_null());
   EXPECT_TRUE(json["cases"][1]["refused"].is_string());
@@ -215,9 +216,9 @@ TEST(Ranking, TauComparesOrders) {
 }
 
 TEST(Ranking, RegretIsWhatTheChosenLayoutLoses) {
-  std::vector<CasePrediction> cases = {
-      Judged("a-1", 1, 1.0, 1.1), Judged("a-2", 2, 1.2, 1.0), Judged("a-3", 4, 2.0, 2.0),
-      Judged("a-4", 8, 0.1, 0.1), Judged("b-1", 1, 1.0, 1.0), Judged("b-2", 2, 1.0, 1.0)};
+  std::vector<CasePrediction> cases = {Judged("a-1", 1, 1.0, 1.1), Judged("a-2", 2, 1.2, 1.0),
+                                       Judged("a-3", 4, 2.0, 2.0), Judged("a-4", 8, 0.1, 0.1),
+                                       Judged("b-1", 1, 1.0, 1.0), Judged("b-2", 2, 1.0, 1.0)};
   cases[3].row.work.global_batch = 99;  // another batch: not of the sweep
   const auto sources = BySource(cases);
   const std::vector<Sweep> sweeps = FindSweeps(sources.at("a"));
@@ -267,9 +268,10 @@ TEST(Validation, KeepsItsBarsOnThePublishedRuns) {
   EXPECT_LE(error("vtrain", 2).mean, 0.12);
   EXPECT_LE(error("mosaic", 0).mean, 0.06);
   EXPECT_LE(error("dle", 0).mean, 0.10);
-  const RankingSummary ranking = SummariseRanking(FindSweeps(BySource(cases).at("vtrain, one node")));
+  const RankingSummary ranking =
+      SummariseRanking(FindSweeps(BySource(cases).at("vtrain, one node")));
   EXPECT_GE(ranking.sweeps, 100);
-  EXPECT_GE(ranking.tau, 0.80);  // aimed at: 0.90
+  EXPECT_GE(ranking.tau, 0.80);     // aimed at: 0.90
   EXPECT_LE(ranking.regret, 0.03);  // aimed at: 1.8 %
   for (const auto& c : cases) EXPECT_TRUE(c.time) << c.row.name << ": " << *c.row.refused;
   const auto sources = BySource(cases);

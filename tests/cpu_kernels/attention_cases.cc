@@ -19,19 +19,24 @@ struct Heads {
   double scale = 0, rate = 0;
 };
 constexpr Heads kSelf[] = {
-    {"plain", 2, 9, 3, 3, 5, false},          {"causal", 2, 70, 2, 2, 16, true},
-    {"long", 1, 150, 1, 1, 24, true},         {"one", 1, 1, 1, 1, 1, true},
-    {"grouped", 2, 11, 6, 2, 8, true},        {"multi_query", 1, 65, 4, 1, 7, false},
-    {"relative", 2, 67, 2, 2, 8, false, 32, 1}, {"relative_causal", 2, 19, 2, 2, 8, true, 8, 1},
-    {"dropout", 2, 13, 2, 2, 8, false, 0, 0, 0.3}, {"all", 3, 71, 4, 2, 6, true, 16, 1, 0.2},
+    {"plain", 2, 9, 3, 3, 5, false},
+    {"causal", 2, 70, 2, 2, 16, true},
+    {"long", 1, 150, 1, 1, 24, true},
+    {"one", 1, 1, 1, 1, 1, true},
+    {"grouped", 2, 11, 6, 2, 8, true},
+    {"multi_query", 1, 65, 4, 1, 7, false},
+    {"relative", 2, 67, 2, 2, 8, false, 32, 1},
+    {"relative_causal", 2, 19, 2, 2, 8, true, 8, 1},
+    {"dropout", 2, 13, 2, 2, 8, false, 0, 0, 0.3},
+    {"all", 3, 71, 4, 2, 6, true, 16, 1, 0.2},
 };
 
 double Real(int64_t n) { return static_cast<double>(n); }
 
 Attrs AttrsOf(const Heads& c, bool flash, int64_t seq_kv) {
-  Attrs attrs{{Attr::kBatch, Real(c.batch)}, {Attr::kSeq, Real(c.seq)},       {Attr::kNh, Real(c.nh)},  {Attr::kHd, Real(c.hd)},
-              {Attr::kFlash, flash},      {Attr::kScale, c.scale},      {Attr::kRate, c.rate}, {Attr::kSite, 3},
-              {Attr::kAxis, 0}};
+  Attrs attrs{{Attr::kBatch, Real(c.batch)}, {Attr::kSeq, Real(c.seq)}, {Attr::kNh, Real(c.nh)},
+              {Attr::kHd, Real(c.hd)},       {Attr::kFlash, flash},     {Attr::kScale, c.scale},
+              {Attr::kRate, c.rate},         {Attr::kSite, 3},          {Attr::kAxis, 0}};
   if (seq_kv > 0) {
     attrs.Set(Attr::kSeqKv, Real(seq_kv));
     return attrs;
@@ -49,7 +54,8 @@ struct Outputs {
 };
 
 Outputs OutputsOf(const Heads& c, bool flash, int64_t seq_kv) {
-  const int64_t context = c.seq * c.batch * c.nh * c.hd, probabilities = c.batch * c.nh * c.seq * seq_kv;
+  const int64_t context = c.seq * c.batch * c.nh * c.hd,
+                probabilities = c.batch * c.nh * c.seq * seq_kv;
   if (flash) return {{context, c.seq * c.batch * c.nh}, "fs"};
   if (c.rate == 0) return {{context, probabilities}, "ff"};
   return {{context, probabilities, probabilities, probabilities}, "ffmf"};
@@ -59,7 +65,8 @@ void AddSelf(const Heads& c, bool flash, std::vector<TypedCall>& cases) {
   const int64_t queries = c.seq * c.batch * (c.nh + 2 * c.kv) * c.hd;
   const Attrs attrs = AttrsOf(c, flash, 0);
   const Outputs outputs = OutputsOf(c, flash, c.seq);
-  const Vector qkv = Random(queries, 1), bias = Random(c.buckets * c.nh, 2), dctx = Random(outputs.sizes[0], 3);
+  const Vector qkv = Random(queries, 1), bias = Random(c.buckets * c.nh, 2),
+               dctx = Random(outputs.sizes[0], 3);
   OpCall forward{OpKind::kAttn, attrs, {qkv}, outputs.sizes, {}, {1}, 5};
   if (c.buckets > 0) forward.in.push_back(bias);
   forward.first_sample = 4;
@@ -81,7 +88,8 @@ void AddSelf(const Heads& c, bool flash, std::vector<TypedCall>& cases) {
 }
 
 void AddCross(const Heads& c, int64_t seq_kv, bool flash, std::vector<TypedCall>& cases) {
-  const int64_t context = c.seq * c.batch * c.nh * c.hd, kv_size = seq_kv * c.batch * 2 * c.nh * c.hd;
+  const int64_t context = c.seq * c.batch * c.nh * c.hd,
+                kv_size = seq_kv * c.batch * 2 * c.nh * c.hd;
   const Attrs attrs = AttrsOf(c, flash, seq_kv);
   const Outputs outputs = OutputsOf(c, flash, seq_kv);
   const Vector q = Random(context, 1), kv = Random(kv_size, 2), dctx = Random(context, 3);
@@ -97,10 +105,12 @@ void AddCross(const Heads& c, int64_t seq_kv, bool flash, std::vector<TypedCall>
 void AddRope(std::vector<TypedCall>& cases) {
   const int64_t batch = 2, rows = 22, nh = 4, kv = 2, hd = 6, n = rows * (nh + 2 * kv) * hd;
   for (const bool inverse : {false, true}) {
-    const Attrs attrs{{Attr::kRows, Real(rows)}, {Attr::kBatch, Real(batch)}, {Attr::kNh, Real(nh)}, {Attr::kKv, Real(kv)},
+    const Attrs attrs{{Attr::kRows, Real(rows)}, {Attr::kBatch, Real(batch)},
+                      {Attr::kNh, Real(nh)},     {Attr::kKv, Real(kv)},
                       {Attr::kHd, Real(hd)},     {Attr::kInverse, inverse}};
     cases.push_back({"rope", {OpKind::kRope, attrs, {Random(n, 1)}, {n}}, "f", "f"});
-    cases.push_back({"rope_in_place", {OpKind::kRope, attrs, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
+    cases.push_back(
+        {"rope_in_place", {OpKind::kRope, attrs, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
   }
 }
 

@@ -52,16 +52,23 @@ TEST(Refusals, WrongTypesAndIndicesThrow) {
   changed.call.in[0][1] = -1;
   EXPECT_THROW(RunCpu(changed, Dtype::kF32), KernelError);
   const Attrs gather{{Attr::kRows, 2}, {Attr::kH, 2}, {Attr::kBatch, 1}};
-  EXPECT_THROW(RunCpu({"", {OpKind::kGatherRows, gather, {Vector(6), {0, 3}}, {4}}, "fi", "f"}, Dtype::kF32), KernelError);
+  EXPECT_THROW(
+      RunCpu({"", {OpKind::kGatherRows, gather, {Vector(6), {0, 3}}, {4}}, "fi", "f"}, Dtype::kF32),
+      KernelError);
   const Attrs rate{{Attr::kRows, 2}, {Attr::kH, 2}, {Attr::kBatch, 1}, {Attr::kRate, 1}};
-  EXPECT_THROW(RunCpu({"", {OpKind::kDropout, rate, {Vector(4)}, {4, 4}}, "f", "fm"}, Dtype::kF32), KernelError);
+  EXPECT_THROW(RunCpu({"", {OpKind::kDropout, rate, {Vector(4)}, {4, 4}}, "f", "fm"}, Dtype::kF32),
+               KernelError);
   const Attrs axis{{Attr::kRows, 2}, {Attr::kH, 2}, {Attr::kVl, 3}, {Attr::kAxis, 4}};
-  EXPECT_THROW(RunCpu({"", {OpKind::kEmbed, axis, {{0, 2}, Vector(6)}, {4}}, "if", "f"}, Dtype::kF32), KernelError);
+  EXPECT_THROW(
+      RunCpu({"", {OpKind::kEmbed, axis, {{0, 2}, Vector(6)}, {4}}, "if", "f"}, Dtype::kF32),
+      KernelError);
 }
 
 TEST(Refusals, AccumulationMustHappenInPlace) {
   const Attrs attrs{{Attr::kRows, 2}, {Attr::kH, 2}};
-  EXPECT_THROW(RunCpu({"", {OpKind::kColSum, attrs, {Vector(2), Vector(4)}, {2}}, "ff", "f"}, Dtype::kF32), KernelError);
+  EXPECT_THROW(
+      RunCpu({"", {OpKind::kColSum, attrs, {Vector(2), Vector(4)}, {2}}, "ff", "f"}, Dtype::kF32),
+      KernelError);
 }
 
 TEST(Repeatability, TwoThreadsAtOnceGiveTheSameBits) {
@@ -92,16 +99,20 @@ TEST(Repeatability, RowsOfAProductDoNotDependOnTheOthers) {
     for (const Dtype storage : {Dtype::kF32, Dtype::kBf16}) {
       const auto product = [&](int64_t first, int64_t rows) {
         const Vector a = Random(all * k, 1);
-        const Attrs attrs{{Attr::kM, double(rows)}, {Attr::kN, n}, {Attr::kK, k}, {Attr::kTransB, tb}};
+        const Attrs attrs{
+            {Attr::kM, double(rows)}, {Attr::kN, n}, {Attr::kK, k}, {Attr::kTransB, tb}};
         const Vector part(a.begin() + first * k, a.begin() + (first + rows) * k);
-        return RunCpu(Rounded({"", {OpKind::kMatmul, attrs, {part, Random(k * n, 2)}, {rows * n}}, "ff", "f"}, storage),
-                      storage)[0];
+        return RunCpu(
+            Rounded({"", {OpKind::kMatmul, attrs, {part, Random(k * n, 2)}, {rows * n}}, "ff", "f"},
+                    storage),
+            storage)[0];
       };
       const Vector whole = product(0, all);
       for (const int64_t parts : {2, 4, 8}) {
         const int64_t rows = all / parts;
         for (int64_t first = 0; first < all; first += rows)
-          EXPECT_EQ(product(first, rows), Vector(whole.begin() + first * n, whole.begin() + (first + rows) * n));
+          EXPECT_EQ(product(first, rows),
+                    Vector(whole.begin() + first * n, whole.begin() + (first + rows) * n));
       }
     }
   }
@@ -112,8 +123,9 @@ template <typename F>
 double WorstError(OpKind kind, double low, double high, F exact) {
   Vector x;
   for (int i = 0; i <= 20000; ++i) x.push_back(static_cast<float>(low + (high - low) * i / 20000));
-  const Vector y = RunCpu({"", {kind, {{Attr::kElements, double(x.size())}}, {x}, {int64_t(x.size())}}, "f", "f"},
-                          Dtype::kF32)[0];
+  const Vector y = RunCpu(
+      {"", {kind, {{Attr::kElements, double(x.size())}}, {x}, {int64_t(x.size())}}, "f", "f"},
+      Dtype::kF32)[0];
   double worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double expected = exact(x[i]);
@@ -124,7 +136,9 @@ double WorstError(OpKind kind, double low, double high, F exact) {
 
 TEST(Accuracy, ExponentialFunctionsAreGoodToAFewUnitsInTheLastPlace) {
   const auto tanh = [](double x) { return std::tanh(x); };
-  const auto gelu = [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); };
+  const auto gelu = [](double x) {
+    return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
   EXPECT_LT(WorstError(OpKind::kTanh, -1e-3, 1e-3, tanh), 3e-7);
   EXPECT_LT(WorstError(OpKind::kTanh, -12, 12, tanh), 3e-7);
   EXPECT_LT(WorstError(OpKind::kGelu, -4, 12, gelu), 3e-6);
@@ -156,7 +170,8 @@ TEST(Accuracy, SixteenBitStorageRoundTripsAndRoundsToNearestEven) {
   loops.from_f16(all.data(), values.data(), 65536);
   loops.to_f16(values.data(), back.data(), 65536);
   for (int i = 0; i < 65536; ++i) EXPECT_TRUE(back[i] == all[i] || std::isnan(values[i])) << i;
-  const float x[] = {1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, 65519.0f, 65520.0f, 0x1p-25f, 0x1.8p-24f, NAN, 1.0f + 0x1p-11f};
+  const float x[] = {1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, 65519.0f, 65520.0f,
+                     0x1p-25f,       0x1.8p-24f,       NAN,      1.0f + 0x1p-11f};
   uint16_t bf16[8], f16[8];
   loops.to_bf16(x, bf16, 8);
   loops.to_f16(x, f16, 8);
@@ -177,10 +192,13 @@ TEST(PlainProduct, AgreesWithTheFastOne) {
   std::vector<float> pack(cpu::GemmPackFloats());
   for (int flags = 0; flags < 4; ++flags) {
     const bool ta = flags & 1, tb = flags & 2;
-    const Attrs attrs{{Attr::kM, m}, {Attr::kN, n}, {Attr::kK, k}, {Attr::kTransA, ta}, {Attr::kTransB, tb}, {Attr::kAcc, 1}};
-    const Vector expected = RunCpu({"", {OpKind::kMatmul, attrs, {a, b, c}, {m * n}, {{0, 2}}}, "fff", "f"}, Dtype::kF32)[0];
+    const Attrs attrs{{Attr::kM, m},       {Attr::kN, n},       {Attr::kK, k},
+                      {Attr::kTransA, ta}, {Attr::kTransB, tb}, {Attr::kAcc, 1}};
+    const Vector expected = RunCpu(
+        {"", {OpKind::kMatmul, attrs, {a, b, c}, {m * n}, {{0, 2}}}, "fff", "f"}, Dtype::kF32)[0];
     std::vector<float> found(c.begin(), c.end());
-    cpu::ActiveLoops().gemm({ta, tb, m, n, k, 1.0f, fa.data(), ta ? m : k, fb.data(), tb ? k : n, 1.0f, found.data(), n},
+    cpu::ActiveLoops().gemm({ta, tb, m, n, k, 1.0f, fa.data(), ta ? m : k, fb.data(), tb ? k : n,
+                             1.0f, found.data(), n},
                             pack.data());
     EXPECT_LT(RelativeError(Vector(found.begin(), found.end()), expected), 1e-5);
   }

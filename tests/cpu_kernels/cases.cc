@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random calls of products, row-wise and element-wise ops, with sizes that are no multiple of a vector.
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "tests/cpu_kernels/typed_call.h"
 
@@ -32,40 +32,65 @@ void AddNorms(Sizes s, std::vector<TypedCall>& cases) {
   const Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}};
   Attrs adding = attrs;
   adding.Set(Attr::kAdd, 1);
-  const Vector x = Random(n, 1, 2), dy = Random(n, 2), gamma = Random(s.h, 3), beta = Random(s.h, 4), r = Random(n, 5);
+  const Vector x = Random(n, 1, 2), dy = Random(n, 2), gamma = Random(s.h, 3),
+               beta = Random(s.h, 4), r = Random(n, 5);
   const Vector ln = RunOp({OpKind::kLayerNorm, attrs, {x, gamma, beta}, {n, 2 * s.rows}})[1];
   const Vector rms = RunOp({OpKind::kRmsNorm, attrs, {x, gamma}, {n, s.rows}})[1];
-  cases.insert(cases.end(), {
-      {"ln", {OpKind::kLayerNorm, attrs, {x, gamma, beta}, {n, 2 * s.rows}}, "fff", "fs"},
-      {"ln_bwd", {OpKind::kLayerNormBwd, attrs, {dy, x, ln, gamma}, {n}}, "ffsf", "f"},
-      {"ln_bwd_add", {OpKind::kLayerNormBwd, adding, {dy, x, ln, gamma, r}, {n}}, "ffsff", "f"},
-      {"ln_bwd_in_place", {OpKind::kLayerNormBwd, adding, {dy, x, ln, gamma, r}, {n}, {{0, 4}}}, "ffsff", "f"},
-      {"ln_wgrad", {OpKind::kLayerNormWgrad, attrs, {gamma, beta, dy, x, ln}, {s.h, s.h}, {{0, 0}, {1, 1}}}, "ffffs", "ff"},
-      {"rms", {OpKind::kRmsNorm, attrs, {x, gamma}, {n, s.rows}}, "ff", "fs"},
-      {"rms_bwd", {OpKind::kRmsNormBwd, attrs, {dy, x, rms, gamma}, {n}}, "ffsf", "f"},
-      {"rms_bwd_add", {OpKind::kRmsNormBwd, adding, {dy, x, rms, gamma, r}, {n}}, "ffsff", "f"},
-      {"rms_wgrad", {OpKind::kRmsNormWgrad, attrs, {gamma, dy, x, rms}, {s.h}, {{0, 0}}}, "fffs", "f"},
-      {"colsum", {OpKind::kColSum, attrs, {beta, dy}, {s.h}, {{0, 0}}}, "ff", "f"},
-  });
+  cases.insert(
+      cases.end(),
+      {
+          {"ln", {OpKind::kLayerNorm, attrs, {x, gamma, beta}, {n, 2 * s.rows}}, "fff", "fs"},
+          {"ln_bwd", {OpKind::kLayerNormBwd, attrs, {dy, x, ln, gamma}, {n}}, "ffsf", "f"},
+          {"ln_bwd_add", {OpKind::kLayerNormBwd, adding, {dy, x, ln, gamma, r}, {n}}, "ffsff", "f"},
+          {"ln_bwd_in_place",
+           {OpKind::kLayerNormBwd, adding, {dy, x, ln, gamma, r}, {n}, {{0, 4}}},
+           "ffsff",
+           "f"},
+          {"ln_wgrad",
+           {OpKind::kLayerNormWgrad, attrs, {gamma, beta, dy, x, ln}, {s.h, s.h}, {{0, 0}, {1, 1}}},
+           "ffffs",
+           "ff"},
+          {"rms", {OpKind::kRmsNorm, attrs, {x, gamma}, {n, s.rows}}, "ff", "fs"},
+          {"rms_bwd", {OpKind::kRmsNormBwd, attrs, {dy, x, rms, gamma}, {n}}, "ffsf", "f"},
+          {"rms_bwd_add", {OpKind::kRmsNormBwd, adding, {dy, x, rms, gamma, r}, {n}}, "ffsff", "f"},
+          {"rms_wgrad",
+           {OpKind::kRmsNormWgrad, attrs, {gamma, dy, x, rms}, {s.h}, {{0, 0}}},
+           "fffs",
+           "f"},
+          {"colsum", {OpKind::kColSum, attrs, {beta, dy}, {s.h}, {{0, 0}}}, "ff", "f"},
+      });
 }
 
 // Second of two vocabulary shards; tokens also name rows of the first.
 void AddEmbeddings(Sizes s, std::vector<TypedCall>& cases) {
   const int64_t n = s.rows * s.h, vl = 7;
   const Vector tokens = Integers(s.rows, 2 * vl, 1), table = Random(vl * s.h, 2), x = Random(n, 3);
-  const Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kVl, D(vl)}, {Attr::kAxis, 0}};
+  const Attrs attrs{
+      {Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kVl, D(vl)}, {Attr::kAxis, 0}};
   Attrs adding = attrs;
   adding.Set(Attr::kAcc, 1);
-  const Attrs place{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kBatch, 2}, {Attr::kAxis, 0}};
+  const Attrs place{
+      {Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kBatch, 2}, {Attr::kAxis, 0}};
   const Vector positions = Random((s.rows + 1) * s.h, 4);
-  cases.insert(cases.end(), {
-      {"embed", {OpKind::kEmbed, attrs, {tokens, table}, {n}, {}, {1}}, "if", "f"},
-      {"embed_acc", {OpKind::kEmbed, adding, {tokens, table, x}, {n}, {}, {1}}, "iff", "f"},
-      {"embed_acc_in_place", {OpKind::kEmbed, adding, {tokens, table, x}, {n}, {{0, 2}}, {1}}, "iff", "f"},
-      {"embed_bwd", {OpKind::kEmbedBwd, attrs, {table, tokens, x}, {vl * s.h}, {{0, 0}}, {1}}, "fif", "f"},
-      {"add_pos", {OpKind::kAddPos, place, {x, positions}, {n}, {}, {1}}, "ff", "f"},
-      {"pos_bwd", {OpKind::kPosBwd, place, {positions, x}, {(s.rows + 1) * s.h}, {{0, 0}}, {1}}, "ff", "f"},
-  });
+  cases.insert(
+      cases.end(),
+      {
+          {"embed", {OpKind::kEmbed, attrs, {tokens, table}, {n}, {}, {1}}, "if", "f"},
+          {"embed_acc", {OpKind::kEmbed, adding, {tokens, table, x}, {n}, {}, {1}}, "iff", "f"},
+          {"embed_acc_in_place",
+           {OpKind::kEmbed, adding, {tokens, table, x}, {n}, {{0, 2}}, {1}},
+           "iff",
+           "f"},
+          {"embed_bwd",
+           {OpKind::kEmbedBwd, attrs, {table, tokens, x}, {vl * s.h}, {{0, 0}}, {1}},
+           "fif",
+           "f"},
+          {"add_pos", {OpKind::kAddPos, place, {x, positions}, {n}, {}, {1}}, "ff", "f"},
+          {"pos_bwd",
+           {OpKind::kPosBwd, place, {positions, x}, {(s.rows + 1) * s.h}, {{0, 0}}, {1}},
+           "ff",
+           "f"},
+      });
 }
 
 // `rows` masked positions of one sample out of a sequence of 2 rows; scatter on the second of two shards.
@@ -77,35 +102,66 @@ void AddGathers(Sizes s, std::vector<TypedCall>& cases) {
   scatter.Set(Attr::kElements, D(s.rows));
   scatter.Set(Attr::kAxis, 0);
   cases.push_back({"gather_rows", {OpKind::kGatherRows, gather, {x, pos}, {n}}, "fi", "f"});
-  cases.push_back({"scatter_rows", {OpKind::kScatterRows, scatter, {dy, pos}, {n}, {}, {1}}, "fi", "f"});
+  cases.push_back(
+      {"scatter_rows", {OpKind::kScatterRows, scatter, {dy, pos}, {n}, {}, {1}}, "fi", "f"});
 }
 
 // Second of two shards of a vocabulary whose last columns are padding.
 void AddCrossEntropy(Sizes s, std::vector<TypedCall>& cases) {
   const int64_t vl = s.h, v = 2 * vl - vl / 3, n = s.rows * vl;
-  const Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kVl, D(vl)}, {Attr::kV, D(v)}, {Attr::kAxis, 0}, {Attr::kScale, 0.25}};
+  const Attrs attrs{{Attr::kRows, D(s.rows)},
+                    {Attr::kVl, D(vl)},
+                    {Attr::kV, D(v)},
+                    {Attr::kAxis, 0},
+                    {Attr::kScale, 0.25}};
   const Vector x = Random(n, 1, 3), labels = Integers(s.rows, v, 2), loss{3};
   const Vector m = RunOp({OpKind::kXentMax, attrs, {x}, {s.rows}, {}, {1}})[0];
   Vector sums = RunOp({OpKind::kXentSum, attrs, {x, m, labels}, {2 * s.rows}, {}, {1}})[0];
   for (size_t i = 0; i < sums.size(); i += 2) sums[i] += 0.5;  // of the other shard
-  cases.insert(cases.end(), {
-      {"xent_max", {OpKind::kXentMax, attrs, {x}, {s.rows}, {}, {1}}, "f", "s"},
-      {"xent_sum", {OpKind::kXentSum, attrs, {x, m, labels}, {2 * s.rows}, {}, {1}}, "fsi", "s"},
-      {"xent_grad", {OpKind::kXentGrad, attrs, {x, m, sums, labels, loss}, {n, 1}, {{1, 4}}, {1}}, "fssis", "fs"},
-      {"xent_grad_scaled", {OpKind::kXentGrad, attrs, {x, m, sums, labels, loss, {16}}, {n, 1}, {{0, 0}, {1, 4}}, {1}},
-       "fssiss", "fs"},
-      {"mse", {OpKind::kMse, {{Attr::kElements, D(n)}, {Attr::kScale, 0.5}}, {x, Random(n, 3), loss}, {n, 1}, {{1, 2}}},
-       "ffs", "fs"},
-      {"mse_scaled", {OpKind::kMse, {{Attr::kElements, D(n)}, {Attr::kScale, 0.5}}, {x, Random(n, 3), loss, {8, 1}}, {n, 1},
-                      {{1, 2}}}, "ffss", "fs"},
-  });
+  cases.insert(cases.end(),
+               {
+                   {"xent_max", {OpKind::kXentMax, attrs, {x}, {s.rows}, {}, {1}}, "f", "s"},
+                   {"xent_sum",
+                    {OpKind::kXentSum, attrs, {x, m, labels}, {2 * s.rows}, {}, {1}},
+                    "fsi",
+                    "s"},
+                   {"xent_grad",
+                    {OpKind::kXentGrad, attrs, {x, m, sums, labels, loss}, {n, 1}, {{1, 4}}, {1}},
+                    "fssis",
+                    "fs"},
+                   {"xent_grad_scaled",
+                    {OpKind::kXentGrad,
+                     attrs,
+                     {x, m, sums, labels, loss, {16}},
+                     {n, 1},
+                     {{0, 0}, {1, 4}},
+                     {1}},
+                    "fssiss",
+                    "fs"},
+                   {"mse",
+                    {OpKind::kMse,
+                     {{Attr::kElements, D(n)}, {Attr::kScale, 0.5}},
+                     {x, Random(n, 3), loss},
+                     {n, 1},
+                     {{1, 2}}},
+                    "ffs",
+                    "fs"},
+                   {"mse_scaled",
+                    {OpKind::kMse,
+                     {{Attr::kElements, D(n)}, {Attr::kScale, 0.5}},
+                     {x, Random(n, 3), loss, {8, 1}},
+                     {n, 1},
+                     {{1, 2}}},
+                    "ffss",
+                    "fs"},
+               });
 }
 
 void AddDropout(Sizes s, std::vector<TypedCall>& cases) {
   const int64_t n = s.rows * s.h;
   const Vector x = Random(n, 1), y = Random(n, 2), bias = Random(s.h, 3);
-  Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kRate, 0.3}, {Attr::kSite, 5}, {Attr::kBatch, 3},
-              {Attr::kAxis, 0}};
+  Attrs attrs{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kRate, 0.3},
+              {Attr::kSite, 5},         {Attr::kBatch, 3},  {Attr::kAxis, 0}};
   OpCall forward{OpKind::kDropout, attrs, {x}, {n, n}, {}, {2}, 4};
   forward.first_sample = 9;
   const Vector mask = RunOp(forward)[1];
@@ -115,13 +171,15 @@ void AddDropout(Sizes s, std::vector<TypedCall>& cases) {
   const Attrs plain{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}};
   const Attrs biased{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kBias, 1}};
   const Attrs back{{Attr::kElements, D(n)}, {Attr::kRate, 0.3}};
-  cases.insert(cases.end(), {
-      {"dropout", forward, "f", "fm"},
-      {"dropout_bwd", {OpKind::kDropoutBwd, back, {x, mask}, {n}}, "fm", "f"},
-      {"bias_res_dropout", residual, "fff", "fm"},
-      {"bias_res", {OpKind::kBiasResidual, biased, {x, y, bias}, {n}, {{0, 0}}}, "fff", "f"},
-      {"bias_res_plain", {OpKind::kBiasResidual, plain, {x, y}, {n}}, "ff", "f"},
-  });
+  cases.insert(
+      cases.end(),
+      {
+          {"dropout", forward, "f", "fm"},
+          {"dropout_bwd", {OpKind::kDropoutBwd, back, {x, mask}, {n}}, "fm", "f"},
+          {"bias_res_dropout", residual, "fff", "fm"},
+          {"bias_res", {OpKind::kBiasResidual, biased, {x, y, bias}, {n}, {{0, 0}}}, "fff", "f"},
+          {"bias_res_plain", {OpKind::kBiasResidual, plain, {x, y}, {n}}, "ff", "f"},
+      });
 }
 
 }  // namespace
@@ -132,14 +190,16 @@ std::vector<TypedCall> MatmulCases() {
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 16; ++flags) {
       const bool ta = flags & 1, tb = flags & 2, bias = flags & 4, acc = flags & 8;
-      const Attrs attrs{{Attr::kM, D(m)}, {Attr::kN, D(n)}, {Attr::kK, D(k)}, {Attr::kTransA, ta}, {Attr::kTransB, tb},
-                        {Attr::kBias, bias}, {Attr::kAcc, acc}};
+      const Attrs attrs{{Attr::kM, D(m)},    {Attr::kN, D(n)},    {Attr::kK, D(k)},
+                        {Attr::kTransA, ta}, {Attr::kTransB, tb}, {Attr::kBias, bias},
+                        {Attr::kAcc, acc}};
       std::vector<Vector> in{Random(m * k, 1), Random(k * n, 2)};
       if (bias) in.push_back(Random(n, 3));
       if (acc) in.push_back(Random(m * n, 4));
       OpCall call{OpKind::kMatmul, attrs, in, {m * n}};
       if (acc) call.shared = {{0, in.size() - 1}};
-      cases.push_back({fmt::format("mm_{}x{}x{}_{}", m, n, k, flags), call, std::string(in.size(), 'f'), "f"});
+      cases.push_back(
+          {fmt::format("mm_{}x{}x{}_{}", m, n, k, flags), call, std::string(in.size(), 'f'), "f"});
       if (!acc) continue;
       const std::string inputs = bias ? "fffs" : "ffs";  // gradients summed in f32
       cases.push_back({fmt::format("mm_{}x{}x{}_{}_f32_sum", m, n, k, flags), call, inputs, "s"});
@@ -165,19 +225,31 @@ std::vector<TypedCall> ElementwiseCases() {
   for (const int64_t n : {1, 7, 64, 1003}) {
     const Attrs attrs{{Attr::kElements, D(n)}}, part{{Attr::kElements, D(n)}, {Attr::kAxis, 1}};
     const Vector x = Random(n, 1, 3), dy = Random(n, 2), wide = Random(2 * n, 3, 3);
-    cases.insert(cases.end(), {
-        {"zero", {OpKind::kZero, {}, {}, {n}}, "", "f"},
-        {"add", {OpKind::kAdd, attrs, {x, dy}, {n}, {{0, 0}}}, "ff", "f"},
-        {"slice", {.kind = OpKind::kSlice, .attrs = part, .in = {wide}, .out_sizes = {n}, .coords = {3, 1}}, "f", "f"},
-        {"gelu", {OpKind::kGelu, attrs, {x}, {n}}, "f", "f"},
-        {"gelu_bwd", {OpKind::kGeluBwd, attrs, {dy, x}, {n}, {{0, 0}}}, "ff", "f"},
-        {"relu", {OpKind::kRelu, attrs, {x}, {n}}, "f", "f"},
-        {"relu_bwd", {OpKind::kReluBwd, attrs, {dy, x}, {n}}, "ff", "f"},
-        {"swiglu", {OpKind::kSwiglu, attrs, {wide}, {n}}, "f", "f"},
-        {"swiglu_bwd", {OpKind::kSwigluBwd, attrs, {dy, wide}, {2 * n}}, "ff", "f"},
-        {"tanh", {OpKind::kTanh, attrs, {x}, {n}}, "f", "f"},
-        {"tanh_bwd", {OpKind::kTanhBwd, attrs, {dy, RunOp({OpKind::kTanh, attrs, {x}, {n}})[0]}, {n}}, "ff", "f"},
-    });
+    cases.insert(
+        cases.end(),
+        {
+            {"zero", {OpKind::kZero, {}, {}, {n}}, "", "f"},
+            {"add", {OpKind::kAdd, attrs, {x, dy}, {n}, {{0, 0}}}, "ff", "f"},
+            {"slice",
+             {.kind = OpKind::kSlice,
+              .attrs = part,
+              .in = {wide},
+              .out_sizes = {n},
+              .coords = {3, 1}},
+             "f",
+             "f"},
+            {"gelu", {OpKind::kGelu, attrs, {x}, {n}}, "f", "f"},
+            {"gelu_bwd", {OpKind::kGeluBwd, attrs, {dy, x}, {n}, {{0, 0}}}, "ff", "f"},
+            {"relu", {OpKind::kRelu, attrs, {x}, {n}}, "f", "f"},
+            {"relu_bwd", {OpKind::kReluBwd, attrs, {dy, x}, {n}}, "ff", "f"},
+            {"swiglu", {OpKind::kSwiglu, attrs, {wide}, {n}}, "f", "f"},
+            {"swiglu_bwd", {OpKind::kSwigluBwd, attrs, {dy, wide}, {2 * n}}, "ff", "f"},
+            {"tanh", {OpKind::kTanh, attrs, {x}, {n}}, "f", "f"},
+            {"tanh_bwd",
+             {OpKind::kTanhBwd, attrs, {dy, RunOp({OpKind::kTanh, attrs, {x}, {n}})[0]}, {n}},
+             "ff",
+             "f"},
+        });
   }
   return cases;
 }

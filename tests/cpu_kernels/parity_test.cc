@@ -41,9 +41,11 @@ TEST_P(Parity, EveryOpAgreesWithTheReference) {
   if (!cpu::SelectIsa(setting.isa)) GTEST_SKIP() << "this processor has no such instructions";
   for (const TypedCall& original : Calls()) {
     const TypedCall typed = Rounded(original, setting.storage);
-    const std::vector<Vector> expected = RunReference(typed), found = RunCpu(typed, setting.storage);
+    const std::vector<Vector> expected = RunReference(typed),
+                              found = RunCpu(typed, setting.storage);
     for (size_t o = 0; o < expected.size(); ++o)
-      EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance) << typed.name << " output " << o;
+      EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance)
+          << typed.name << " output " << o;
   }
 }
 

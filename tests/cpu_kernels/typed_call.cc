@@ -16,10 +16,14 @@ using ir::Dtype;
 
 Dtype TypeOf(char letter, Dtype storage) {
   switch (letter) {
-    case 's': return Dtype::kF32;
-    case 'i': return Dtype::kI32;
-    case 'm': return Dtype::kU8;
-    default: return storage;
+    case 's':
+      return Dtype::kF32;
+    case 'i':
+      return Dtype::kI32;
+    case 'm':
+      return Dtype::kU8;
+    default:
+      return storage;
   }
 }
 
@@ -32,10 +36,14 @@ double RoundTo(double x, int bits, int least) {
 
 double Round(double x, Dtype dtype) {
   switch (dtype) {
-    case Dtype::kF32: return static_cast<float>(x);
-    case Dtype::kBf16: return RoundTo(x, 7, -126);
-    case Dtype::kF16: return RoundTo(x, 10, -14);
-    default: return x;
+    case Dtype::kF32:
+      return static_cast<float>(x);
+    case Dtype::kBf16:
+      return RoundTo(x, 7, -126);
+    case Dtype::kF16:
+      return RoundTo(x, 10, -14);
+    default:
+      return x;
   }
 }
 
@@ -44,14 +52,17 @@ uint16_t PackF16(double x) {
   const double magnitude = std::abs(x);
   if (magnitude == 0) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -14);
-  const auto mantissa = static_cast<int>(std::ldexp(magnitude, 10 - exponent));  // 1024.. for normal numbers
-  return static_cast<uint16_t>(sign + (mantissa & 0x3ff) + ((mantissa >= 1024 ? exponent + 15 : 0) << 10));
+  const auto mantissa =
+      static_cast<int>(std::ldexp(magnitude, 10 - exponent));  // 1024.. for normal numbers
+  return static_cast<uint16_t>(sign + (mantissa & 0x3ff) +
+                               ((mantissa >= 1024 ? exponent + 15 : 0) << 10));
 }
 
 double UnpackF16(uint16_t h) {
   const int exponent = (h >> 10) & 31, mantissa = h & 0x3ff;
   const double sign = h & 0x8000 ? -1 : 1;
-  if (exponent == 31) return mantissa != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  if (exponent == 31)
+    return mantissa != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
   return sign * std::ldexp(mantissa + (exponent > 0 ? 1024 : 0), std::max(exponent, 1) - 25);
 }
 
@@ -125,7 +136,8 @@ std::vector<Vector> RunTyped(const TypedCall& typed, Dtype storage, const RunPac
   op.kind = call.kind;
   op.attrs = call.attrs;
   std::vector<Stored> in, out;
-  for (size_t i = 0; i < call.in.size(); ++i) in.push_back(Pack(call.in[i], TypeOf(typed.in.at(i), storage)));
+  for (size_t i = 0; i < call.in.size(); ++i)
+    in.push_back(Pack(call.in[i], TypeOf(typed.in.at(i), storage)));
   for (size_t o = 0; o < call.out_sizes.size(); ++o)
     out.push_back(Pack(Vector(call.out_sizes[o], 7.0), TypeOf(typed.out.at(o), storage)));
   for (const auto& [o, i] : call.shared) out[o] = in[i];
@@ -152,7 +164,8 @@ double RelativeError(const Vector& a, const Vector& b) {
 
 std::vector<TypedCall> AllCases() {
   std::vector<TypedCall> all;
-  for (const auto& family : {MatmulCases(), RowCases(), ElementwiseCases(), AttentionCases(), OptimizerCases()})
+  for (const auto& family :
+       {MatmulCases(), RowCases(), ElementwiseCases(), AttentionCases(), OptimizerCases()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

@@ -30,12 +30,15 @@ class Memory {
     at->second.bytes = bytes;
     Check(cudaMalloc(&at->second.device, static_cast<size_t>(bytes + 256)), "test memory");
     Check(cudaMemset(at->second.device, 0xff, static_cast<size_t>(bytes + 256)), "test memory");
-    Check(cudaMemcpy(at->second.device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "test memory");
+    Check(cudaMemcpy(at->second.device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
+          "test memory");
     return at->second.device;
   }
   void CopyBack() {
     for (const auto& [host, piece] : pieces_)
-      Check(cudaMemcpy(host, piece.device, static_cast<size_t>(piece.bytes), cudaMemcpyDeviceToHost), "test memory");
+      Check(
+          cudaMemcpy(host, piece.device, static_cast<size_t>(piece.bytes), cudaMemcpyDeviceToHost),
+          "test memory");
   }
 
  private:
@@ -50,7 +53,8 @@ struct Shared {
   std::byte* memory = nullptr;
   std::unique_ptr<cuda::Products> products;
   Shared() {
-    Check(cudaMalloc(reinterpret_cast<void**>(&memory), kScratch + kWorkspace + 256), "test memory");
+    Check(cudaMalloc(reinterpret_cast<void**>(&memory), kScratch + kWorkspace + 256),
+          "test memory");
     products = cuda::MakeProducts();
   }
 };
@@ -72,7 +76,8 @@ std::vector<Vector> RunOnGpu(const TypedCall& typed, ir::Dtype storage, bool ven
   static Shared* const shared = new Shared;
   return RunTyped(typed, storage, [&](const cpu::KernelArgs& args) {
     Memory memory;
-    const std::vector<cpu::Operand> out = CopyAll(args.out, &memory), in = CopyAll(args.in, &memory);
+    const std::vector<cpu::Operand> out = CopyAll(args.out, &memory),
+                                    in = CopyAll(args.in, &memory);
     cuda::Queue queue;
     queue.scratch = shared->memory;
     queue.scratch_bytes = kScratch;
@@ -82,7 +87,9 @@ std::vector<Vector> RunOnGpu(const TypedCall& typed, ir::Dtype storage, bool ven
     queue.products = vendor_products ? shared->products.get() : nullptr;
     Check(cudaMemset(shared->memory, 0xff, kScratch), "test memory");
     Check(cudaMemset(queue.fault, 0, sizeof(int)), "test memory");
-    cuda::Run({args.op, out, in, args.coords, args.step, args.unit, args.params, args.seed, args.first_sample}, queue);
+    cuda::Run({args.op, out, in, args.coords, args.step, args.unit, args.params, args.seed,
+               args.first_sample},
+              queue);
     Check(cudaDeviceSynchronize(), "running an op");
     memory.CopyBack();
   });

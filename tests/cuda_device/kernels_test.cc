@@ -22,7 +22,8 @@ void Expect(const TypedCall& original, const Setting& setting) {
   const std::vector<Vector> expected = RunReference(typed);
   const std::vector<Vector> found = RunOnGpu(typed, setting.storage, setting.vendor);
   for (size_t o = 0; o < expected.size(); ++o)
-    EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance) << typed.name << " output " << o;
+    EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance)
+        << typed.name << " output " << o;
 }
 
 class GpuParity : public testing::TestWithParam<Setting> {};
@@ -51,9 +52,11 @@ TEST(GpuRepeatability, TwoRunsGiveTheSameBits) {
   for (const TypedCall& call : FlashCalls()) calls.push_back(call);
   for (const TypedCall& original : calls) {
     const TypedCall typed = Rounded(original, Dtype::kBf16);
-    const std::vector<Vector> once = RunOnGpu(typed, Dtype::kBf16, true), again = RunOnGpu(typed, Dtype::kBf16, true);
+    const std::vector<Vector> once = RunOnGpu(typed, Dtype::kBf16, true),
+                              again = RunOnGpu(typed, Dtype::kBf16, true);
     for (size_t o = 0; o < once.size(); ++o)
-      EXPECT_EQ(interpreter::LargestDifference(once[o], again[o]), 0) << typed.name << " output " << o;
+      EXPECT_EQ(interpreter::LargestDifference(once[o], again[o]), 0)
+          << typed.name << " output " << o;
   }
 }
 

@@ -18,7 +18,9 @@ using runtime_test::Trained;
 class Keep : public launch::StepHook {
  public:
   explicit Keep(Trained* run) : run_(run) {}
-  void AfterStep(exec::Executor*, const launch::StepRecord& record) override { run_->steps.push_back(record); }
+  void AfterStep(exec::Executor*, const launch::StepRecord& record) override {
+    run_->steps.push_back(record);
+  }
 
  private:
   Trained* run_;
@@ -56,8 +58,8 @@ void ExpectLikeTheCpu(const Job& job, double tolerance) {
 
 TEST(GpuTraining, EveryFamilyHasTheLossesOfTheCpu) {
   SKIP_WITHOUT_GPU();
-  for (const Job& family :
-       {parity::TinyGpt(true), parity::TinyLlama(), parity::TinyBert(), parity::TinyT5(), parity::TinyMlp()}) {
+  for (const Job& family : {parity::TinyGpt(true), parity::TinyLlama(), parity::TinyBert(),
+                            parity::TinyT5(), parity::TinyMlp()}) {
     SCOPED_TRACE(family.key);
     ExpectLikeTheCpu(runtime_test::InPrecision(family, Precision::kFp32), 1e-4);
     ExpectLikeTheCpu(runtime_test::InPrecision(family, Precision::kBf16), 2e-2);

@@ -17,7 +17,8 @@ TEST_P(OnDevice, EveryCaseIsTimed) {
     for (BenchCase& one : SmallCases(dtype)) {
       const int64_t bytes = bench::ArenaBytes(one.run);
       EmulatedCounts counts;
-      const auto device = bench::MakeKernelDevice(OpenEmulatedDevice(GetParam(), 3, &counts), bytes);
+      const auto device =
+          bench::MakeKernelDevice(OpenEmulatedDevice(GetParam(), 3, &counts), bytes);
       const bench::KernelTime time = bench::TimeKernel(one.run, device.get(), 1e-4);
       EXPECT_GT(time.seconds, 1e-8) << one.row.op;
       EXPECT_LE(time.low, time.seconds);

@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kScratch = int64_t{1} << 22;
 
 int64_t Nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -103,7 +104,8 @@ class EmulatedDevice : public device::Accelerator {
       s.queue.products = &products_;
       if (graphs_ != Graphs::kOff) {
         s.queue.step = &s.step;
-        s.capture = std::make_unique<EmulatedCapture>(&s.step, graphs_ == Graphs::kRefused, counts_);
+        s.capture =
+            std::make_unique<EmulatedCapture>(&s.step, graphs_ == Graphs::kRefused, counts_);
       }
       s.ops = std::make_unique<cuda::OpStream>(s.queue, s.capture.get());
     }
@@ -116,7 +118,8 @@ class EmulatedDevice : public device::Accelerator {
   int64_t Bytes() const override { return bytes_; }
 
   void Upload(void* to, const void* from, int64_t bytes, int stream) override {
-    std::vector<std::byte> staged(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
+    std::vector<std::byte> staged(static_cast<const std::byte*>(from),
+                                  static_cast<const std::byte*>(from) + bytes);
     Add(stream, [this, to, stream, staged = std::move(staged)] {
       streams_[At(stream)].ops->Flush();
       std::memcpy(to, staged.data(), staged.size());
@@ -228,8 +231,8 @@ class EmulatedDevice : public device::Accelerator {
 
 }  // namespace
 
-std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts,
-                                                        Graphs graphs) {
+std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed,
+                                                        EmulatedCounts* counts, Graphs graphs) {
   return std::make_unique<EmulatedDevice>(later, seed, counts, graphs);
 }
 

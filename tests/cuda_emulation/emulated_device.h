@@ -19,7 +19,8 @@ struct EmulatedCounts {
 enum class Graphs { kOff, kOn, kRefused };  // refused: every capture fails
 
 // `later`: ops run only when their results are asked for, streams in turn at random; else at once.
-std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed, EmulatedCounts* counts = nullptr,
+std::unique_ptr<device::Accelerator> OpenEmulatedDevice(bool later, uint64_t seed,
+                                                        EmulatedCounts* counts = nullptr,
                                                         Graphs graphs = Graphs::kOff);
 
 }  // namespace orrery

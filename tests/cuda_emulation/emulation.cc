@@ -42,7 +42,7 @@ struct Fiber {
 };
 
 struct Stacks {
-  char* memory = static_cast<char*>(mmap(nullptr, kStack * kMostThreads, PROT_READ | PROT_WRITE,
+  char* memory = static_cast<char*>(mmap(nullptr, kStack* kMostThreads, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   ~Stacks() { munmap(memory, kStack * kMostThreads); }
 };
@@ -100,7 +100,8 @@ class Machine {
       }
     }
     for (unsigned i = 0; i < threads_; ++i)
-      if (fibers_[i].state != State::kDone) Die("some threads wait at a barrier that others never reach");
+      if (fibers_[i].state != State::kDone)
+        Die("some threads wait at a barrier that others never reach");
   }
 
   const std::vector<unsigned>& Sequence() {
@@ -112,7 +113,8 @@ class Machine {
   }
 
   static void Main(unsigned low, unsigned high) {
-    auto* machine = reinterpret_cast<Machine*>(static_cast<uintptr_t>(low) | static_cast<uintptr_t>(high) << 32);
+    auto* machine = reinterpret_cast<Machine*>(static_cast<uintptr_t>(low) |
+                                               static_cast<uintptr_t>(high) << 32);
     for (;;) {
       (*machine->body_)();
       machine->fibers_[machine->running_].state = State::kDone;

@@ -36,7 +36,8 @@ namespace orrery::emulation {
 struct Place {
   dim3 thread, block, block_size, grid_size;
 };
-extern constinit thread_local const Place* current;  // needs no wrapper, which sanitizers take for null
+extern constinit thread_local const Place*
+    current;  // needs no wrapper, which sanitizers take for null
 
 enum class Order { kForward, kBackward, kShuffled };
 void SetOrder(Order order);  // of the threads of a block, for this host thread

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the emulation promises: barriers, exchanges, shared memory that holds NaN, and an end for what would hang.
+#include "tests/cuda_emulation/emulation.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
-
-#include "tests/cuda_emulation/emulation.h"
 
 namespace orrery {
 namespace {
 
 TEST(Emulation, EveryThreadOfTheGridRunsOnce) {
   std::vector<int> count(3 * 2 * 64);
-  emulation::RunGrid({3, 2}, {64}, 0, [&] { ++count[(blockIdx.y * 3 + blockIdx.x) * 64 + threadIdx.x]; });
+  emulation::RunGrid({3, 2}, {64}, 0,
+                     [&] { ++count[(blockIdx.y * 3 + blockIdx.x) * 64 + threadIdx.x]; });
   EXPECT_EQ(count, std::vector<int>(count.size(), 1));
 }
 

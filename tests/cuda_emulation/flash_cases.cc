@@ -17,24 +17,37 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"causal_64", 1, 130, 0, 2, 2, 64, true},         {"plain_64", 2, 65, 0, 1, 1, 64, false},
-    {"one_query", 1, 1, 0, 1, 1, 64, true},           {"grouped_64", 1, 70, 0, 4, 2, 64, true},
-    {"causal_128", 1, 100, 0, 1, 1, 128, true},       {"plain_128", 1, 33, 0, 2, 1, 128, false, 0, 0.2},
-    {"dropout_64", 2, 67, 0, 2, 2, 64, true, 0.2},    {"dropout_128", 1, 40, 0, 1, 1, 128, false, 0.3},
-    {"cross_64", 2, 20, 90, 2, 2, 64, false, 0, 0.5}, {"cross_128", 1, 70, 37, 1, 1, 128, false, 0.1},
+    {"causal_64", 1, 130, 0, 2, 2, 64, true},
+    {"plain_64", 2, 65, 0, 1, 1, 64, false},
+    {"one_query", 1, 1, 0, 1, 1, 64, true},
+    {"grouped_64", 1, 70, 0, 4, 2, 64, true},
+    {"causal_128", 1, 100, 0, 1, 1, 128, true},
+    {"plain_128", 1, 33, 0, 2, 1, 128, false, 0, 0.2},
+    {"dropout_64", 2, 67, 0, 2, 2, 64, true, 0.2},
+    {"dropout_128", 1, 40, 0, 1, 1, 128, false, 0.3},
+    {"cross_64", 2, 20, 90, 2, 2, 64, false, 0, 0.5},
+    {"cross_128", 1, 70, 37, 1, 1, 128, false, 0.1},
 };
 
 double AsReal(int64_t n) { return static_cast<double>(n); }
 
 TypedCall ForwardCall(const Case& c) {
-  Attrs attrs{{Attr::kBatch, AsReal(c.batch)}, {Attr::kSeq, AsReal(c.seq)}, {Attr::kNh, AsReal(c.nh)},     {Attr::kHd, AsReal(c.hd)},
-              {Attr::kFlash, 1},          {Attr::kRate, c.rate},  {Attr::kScale, c.scale}, {Attr::kSite, 3},
+  Attrs attrs{{Attr::kBatch, AsReal(c.batch)},
+              {Attr::kSeq, AsReal(c.seq)},
+              {Attr::kNh, AsReal(c.nh)},
+              {Attr::kHd, AsReal(c.hd)},
+              {Attr::kFlash, 1},
+              {Attr::kRate, c.rate},
+              {Attr::kScale, c.scale},
+              {Attr::kSite, 3},
               {Attr::kAxis, 0}};
   const int64_t rows = c.seq * c.batch, context = rows * c.nh * c.hd;
   OpCall call;
   if (c.seq_kv > 0) {
     attrs.Set(Attr::kSeqKv, AsReal(c.seq_kv));
-    call = {OpKind::kCrossAttn, attrs, {Random(context, 1), Random(c.seq_kv * c.batch * 2 * c.nh * c.hd, 2)}};
+    call = {OpKind::kCrossAttn,
+            attrs,
+            {Random(context, 1), Random(c.seq_kv * c.batch * 2 * c.nh * c.hd, 2)}};
   } else {
     attrs.Set(Attr::kKv, AsReal(c.kv));
     attrs.Set(Attr::kCausal, c.causal);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flash attention kernels, emulated, against the reference in double.
-#include "tests/cuda_emulation/flash_cases.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/cuda_emulation/emulated_call.h"
+#include "tests/cuda_emulation/flash_cases.h"
 
 namespace orrery {
 namespace {
@@ -18,7 +17,8 @@ class Flash : public testing::TestWithParam<TypedCall> {};
 
 TEST_P(Flash, AgreesWithTheReference) {
   const TypedCall typed = Rounded(GetParam(), Dtype::kBf16);
-  const std::vector<Vector> expected = RunReference(typed), found = RunEmulated(typed, Dtype::kBf16);
+  const std::vector<Vector> expected = RunReference(typed),
+                            found = RunEmulated(typed, Dtype::kBf16);
   for (size_t o = 0; o < expected.size(); ++o)
     EXPECT_LE(RelativeError(found[o], expected[o]), kHalf) << typed.name << " output " << o;
 }

@@ -29,7 +29,8 @@ class Schedule : public launch::StepHook {
     for (ir::Program& program : plan_->programs)
       for (ir::Block& block : program.blocks)
         for (ir::Op& op : block.ops)
-          if (op.attrs.Get(ir::Attr::kLr) > 0) op.attrs.Set(ir::Attr::kLr, op.attrs.Get(ir::Attr::kLr) * 0.7);
+          if (op.attrs.Get(ir::Attr::kLr) > 0)
+            op.attrs.Set(ir::Attr::kLr, op.attrs.Get(ir::Attr::kLr) * 0.7);
   }
 
  private:
@@ -75,14 +76,16 @@ void ExpectSame(const Trained& with, const Trained& without) {
   ASSERT_EQ(without.steps.size(), static_cast<size_t>(kSteps));
   for (size_t s = 0; s < with.steps.size(); ++s) {
     EXPECT_EQ(with.steps[s].result.loss, without.steps[s].result.loss) << "step " << s + 1;
-    EXPECT_EQ(with.steps[s].result.gradient_norm, without.steps[s].result.gradient_norm) << "step " << s + 1;
+    EXPECT_EQ(with.steps[s].result.gradient_norm, without.steps[s].result.gradient_norm)
+        << "step " << s + 1;
   }
 }
 
 void ExpectGraphsChangeNothing(const Job& job, const Strategy& strategy) {
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
   EmulatedCounts with, without;
-  ExpectSame(TrainWith(plan, job, Graphs::kOn, &with), TrainWith(plan, job, Graphs::kOff, &without));
+  ExpectSame(TrainWith(plan, job, Graphs::kOn, &with),
+             TrainWith(plan, job, Graphs::kOff, &without));
   EXPECT_EQ(without.launches, 0);
   EXPECT_GT(with.captures, 0);
   // Run plainly in the first step, captured in the second, launched from then on.
@@ -121,7 +124,8 @@ TEST(CudaGraphs, WithoutCaptureOpsRunPlainlyAndItIsSaidOnce) {
   strategy.micro_batch = 2;
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
   EmulatedCounts refused, without;
-  ExpectSame(TrainWith(plan, job, Graphs::kRefused, &refused), TrainWith(plan, job, Graphs::kOff, &without));
+  ExpectSame(TrainWith(plan, job, Graphs::kRefused, &refused),
+             TrainWith(plan, job, Graphs::kOff, &without));
   EXPECT_EQ(refused.refusals, 1);
   EXPECT_EQ(refused.launches, 0);
 }

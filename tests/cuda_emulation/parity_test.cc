@@ -35,14 +35,17 @@ TEST_P(CudaParity, EveryOpAgreesWithTheReferenceAndTheCpu) {
     const std::vector<Vector> found = RunEmulated(typed, setting.storage);
     EXPECT_EQ(LastFault(), 0) << typed.name;
     for (size_t o = 0; o < expected.size(); ++o) {
-      EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance) << typed.name << " output " << o;
-      EXPECT_LE(RelativeError(found[o], cpu[o]), setting.tolerance) << typed.name << " output " << o << " (CPU)";
+      EXPECT_LE(RelativeError(found[o], expected[o]), setting.tolerance)
+          << typed.name << " output " << o;
+      EXPECT_LE(RelativeError(found[o], cpu[o]), setting.tolerance)
+          << typed.name << " output " << o << " (CPU)";
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaParity,
-                         testing::Values(Setting{"f32", Dtype::kF32, 1e-5}, Setting{"bf16", Dtype::kBf16, 2e-2},
+                         testing::Values(Setting{"f32", Dtype::kF32, 1e-5},
+                                         Setting{"bf16", Dtype::kBf16, 2e-2},
                                          Setting{"f16", Dtype::kF16, 2e-3}),
                          [](const auto& tested) { return tested.param.name; });
 
@@ -55,7 +58,8 @@ TEST(CudaRaces, TheOrderOfThreadsChangesNoBit) {
       emulation::SetOrder(order);
       const std::vector<Vector> found = RunEmulated(typed, Dtype::kF32);
       for (size_t o = 0; o < found.size(); ++o)
-        EXPECT_EQ(interpreter::LargestDifference(found[o], forward[o]), 0) << typed.name << " output " << o;
+        EXPECT_EQ(interpreter::LargestDifference(found[o], forward[o]), 0)
+            << typed.name << " output " << o;
     }
   }
   emulation::SetOrder(Order::kForward);
@@ -87,7 +91,8 @@ TEST(CudaRefusals, BadIndicesLeaveAFault) {
   RunEmulated({"", {OpKind::kEmbed, embed, {{0, -1}, Vector(6)}, {4}}, "if", "f"}, Dtype::kF32);
   EXPECT_EQ(LastFault(), cuda::kBadToken);
   const Attrs gather{{Attr::kRows, 2}, {Attr::kH, 2}, {Attr::kBatch, 1}};
-  RunEmulated({"", {OpKind::kGatherRows, gather, {Vector(6), {0, 3}}, {4}}, "fi", "f"}, Dtype::kF32);
+  RunEmulated({"", {OpKind::kGatherRows, gather, {Vector(6), {0, 3}}, {4}}, "fi", "f"},
+              Dtype::kF32);
   EXPECT_EQ(LastFault(), cuda::kBadRow);
   const Attrs loss{{Attr::kRows, 1}, {Attr::kVl, 3}, {Attr::kV, 3}};
   RunEmulated({"", {OpKind::kXentSum, loss, {Vector(3), {0}, {-5}}, {2}}, "fsi", "s"}, Dtype::kF32);

@@ -59,9 +59,11 @@ Trained TrainEmulated(const ir::Plan& plan, const Job& job, EmulatedCounts* coun
   return run;
 }
 
-void ExpectLikeTheCpu(const Job& job, const Strategy& strategy, double tolerance, EmulatedCounts* counts = nullptr) {
+void ExpectLikeTheCpu(const Job& job, const Strategy& strategy, double tolerance,
+                      EmulatedCounts* counts = nullptr) {
   const ir::Plan plan = runtime_test::LowerFor(job, strategy);
-  const Trained cpu = runtime_test::Train(plan, job, kSteps), found = TrainEmulated(plan, job, counts);
+  const Trained cpu = runtime_test::Train(plan, job, kSteps),
+                found = TrainEmulated(plan, job, counts);
   ASSERT_EQ(cpu.failure, "");
   ASSERT_EQ(found.failure, "");
   const Deviation deviation = runtime_test::Compare(found, cpu);
@@ -70,8 +72,8 @@ void ExpectLikeTheCpu(const Job& job, const Strategy& strategy, double tolerance
 }
 
 TEST(CudaTraining, EveryFamilyHasTheLossesOfTheCpu) {
-  for (const Job& family :
-       {parity::TinyGpt(true), parity::TinyLlama(), parity::TinyBert(), parity::TinyT5(), parity::TinyMlp()}) {
+  for (const Job& family : {parity::TinyGpt(true), parity::TinyLlama(), parity::TinyBert(),
+                            parity::TinyT5(), parity::TinyMlp()}) {
     const Job job = Small(family, Precision::kFp32);
     SCOPED_TRACE(job.key);
     ExpectLikeTheCpu(job, runtime_test::OneRank(job), 1e-5);

@@ -87,8 +87,7 @@ TEST(Fit, RecoversPlantedConstants) {
     EXPECT_GT(constant.points, 0) << name;
   }
   for (double error : result.error) EXPECT_NEAR(error, 0, 0.01);
-  for (double error :
-       LeaveGroupsOut(*bench->evidence, Holdout::kModel, bench->fitter.get()).error)
+  for (double error : LeaveGroupsOut(*bench->evidence, Holdout::kModel, bench->fitter.get()).error)
     EXPECT_NEAR(error, 0, 0.02);
 }
 

@@ -33,7 +33,8 @@ TEST(FitJob, TheJobOfTheRepositoryNamesKnownConstants) {
       ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/jobs/published-runs.yaml"));
   EXPECT_GT(job.requests.size(), 50U);
   for (const ParameterRequest& request : job.requests) {
-    EXPECT_TRUE(request.prior.has_value() || request.around.has_value()) << request.names.front().Text();
+    EXPECT_TRUE(request.prior.has_value() || request.around.has_value())
+        << request.names.front().Text();
     EXPECT_TRUE(request.spread.has_value()) << request.names.front().Text();
   }
 }
@@ -53,16 +54,19 @@ TEST(FitJob, TheJobOfMemorySaysWhoPrintedIt) {
 TEST(FitJob, MistakesAreNamedWithTheirPlace) {
   EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixd\"}\n"); }),
               testing::AllOf(HasSubstr("job.yaml:2"), HasSubstr("step_fixed")));
-  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixed\", prior: 20}\n"); }),
-              HasSubstr("job.yaml:2"));
+  EXPECT_THAT(
+      MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixed\", prior: 20}\n"); }),
+      HasSubstr("job.yaml:2"));
   EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"disk/a:b\"}\n"); }), HasSubstr("disk"));
   EXPECT_THAT(MessageOf([] { Job("parameters: []\n"); }), HasSubstr("no constant"));
 }
 
 TEST(FitJob, APriorMayBeTheFamilysConstant) {
-  const std::string family = "  - {of: \"stack/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
+  const std::string family =
+      "  - {of: \"stack/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
   const std::string site =
-      "  - {of: \"stack/megatron@vtrain-a100:kernel_gap\", prior: \"stack/megatron-classic:kernel_gap\"}\n";
+      "  - {of: \"stack/megatron@vtrain-a100:kernel_gap\", prior: "
+      "\"stack/megatron-classic:kernel_gap\"}\n";
   const FitJob job = Job("parameters:\n" + family + site);
   ProfileStore store;
   (void)store.SelectStack("megatron", "vtrain-a100", false);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factors of measured layers: recovered from runs that the model itself made, and their files.
-#include "calib/fit/layer_parameters.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "calib/fit/case_source.h"
 #include "calib/fit/holdout.h"
+#include "calib/fit/layer_parameters.h"
 #include "calib/validate/validate.h"
 
 namespace orrery {

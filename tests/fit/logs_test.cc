@@ -71,10 +71,10 @@ TEST(LogMeasure, StepsAreTheirMedianWithoutTheFirst) {
 }
 
 TEST(LogMeasure, AMeanSinceTheStartIsReadAtItsLastStep) {
-  const auto log = Log(
-      "[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
-      "[timer.py:191:stop] 0/20, SamplesPerSec=250.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
-      "[timer.py:191:stop] 0/30, SamplesPerSec=100.0, MemAllocated=1GB, MaxMemAllocated=1GB\n");
+  const auto log =
+      Log("[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
+          "[timer.py:191:stop] 0/20, SamplesPerSec=250.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
+          "[timer.py:191:stop] 0/30, SamplesPerSec=100.0, MemAllocated=1GB, MaxMemAllocated=1GB\n");
   LogWindow window{true, 50, 0, std::pair<int64_t, int64_t>{1, 20}};
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.2, 1e-12);
   window.steps.reset();
@@ -101,10 +101,10 @@ TEST(LogMeasure, AChangeInTheMiddleOfALogIsFound) {
 }
 
 TEST(LogMeasure, AMicroStepMayComeFromTimers) {
-  const auto log = Log(
-      "[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
-      "rank=0 time (ms) | forward_microstep: 12.0 | backward_microstep: 30.0 | "
-      "backward_inner_microstep: 20.0 | step_microstep: 3.0\n");
+  const auto log =
+      Log("[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
+          "rank=0 time (ms) | forward_microstep: 12.0 | backward_microstep: 30.0 | "
+          "backward_inner_microstep: 20.0 | step_microstep: 3.0\n");
   EXPECT_NEAR(MeasureLog(log, {true, 8, 0, {}}).seconds, 0.042, 1e-12);
 }
 
@@ -199,9 +199,9 @@ TEST(Traces, KindsOfWorkAddUpToTheCompute) {
   std::vector<double> values;
   kernels.Predict(store, {0, 1, 2}, &values);
   const ClusterSummary cluster = Summarise(LoadTopology("aws-p4d"), 1, 8);
-  StepPredictor whole(run.row.model, run.row.work,
-                      {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &store.stack(seen.stack),
-                       &cluster});
+  StepPredictor whole(
+      run.row.model, run.row.work,
+      {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &store.stack(seen.stack), &cluster});
   const auto time = std::get<StepTime>(whole.Predict(run.row.strategy));
   EXPECT_NEAR(values[0] + values[1] + values[2], time.compute, 1e-6 * time.compute);
 }

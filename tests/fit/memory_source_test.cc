@@ -16,7 +16,8 @@ constexpr const char* kBuffers = "stack/megatron@vtrain-a100:memory_buffers";
 
 // The sample runs with memory as these constants make it.
 std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, MemoryKind kind) {
-  std::vector<CaseRow> rows = LoadCases(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/samples/runs.csv");
+  std::vector<CaseRow> rows =
+      LoadCases(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/samples/runs.csv");
   MemoryPredictor predictor;
   const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
   StackProfile stack = LoadStackProfile("megatron@vtrain-a100");
@@ -28,7 +29,8 @@ std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, Memory
     const auto memory = predictor.Predict(row, gpu, stack);
     row.strategy = as_read;
     EXPECT_TRUE(memory.has_value()) << row.name;
-    row.measured_mem_gib = kind == MemoryKind::kAllocator ? memory->allocator_gib : memory->device_gib;
+    row.measured_mem_gib =
+        kind == MemoryKind::kAllocator ? memory->allocator_gib : memory->device_gib;
     row.memory_kind = kind;
   }
   return rows;
@@ -38,9 +40,9 @@ TEST(MemorySource, AFitRecoversPlantedConstants) {
   ProfileStore store;
   const MemorySource source(RowsWithMemory(0.3, 5e9, MemoryKind::kDevice), {}, {}, &store);
   ASSERT_GT(source.observations().size(), 10U);
-  auto parameters = MakeParameters(
-      {{{ParseConstantName(kFragmentation)}, std::nullopt, 1.0}, {{ParseConstantName(kBuffers)}, std::nullopt, 2.0}},
-      &store);
+  auto parameters = MakeParameters({{{ParseConstantName(kFragmentation)}, std::nullopt, 1.0},
+                                    {{ParseConstantName(kBuffers)}, std::nullopt, 2.0}},
+                                   &store);
   const Evidence evidence({&source}, store);
   const FitResult result = Fitter(evidence, std::move(parameters), FitOptions{}).Fit();
   EXPECT_NEAR(result.constants[0].after, 0.3, 0.015);
@@ -73,7 +75,9 @@ TEST(MemorySource, FiguresThatNobodySignedAreLeftOutUnlessTheJobSaysWho) {
 }
 
 TEST(MemorySource, OnlyJobsThatFreeAConstantOfMemoryNeedIt) {
-  const auto request = [](const char* name) { return ParameterRequest{{ParseConstantName(name)}, {}, {}}; };
+  const auto request = [](const char* name) {
+    return ParameterRequest{{ParseConstantName(name)}, {}, {}};
+  };
   const Needs memory = NeedsOf({request(kBuffers), request("gpu/family-ampere:memory_context")});
   EXPECT_TRUE(memory.memory);
   EXPECT_FALSE(memory.time);

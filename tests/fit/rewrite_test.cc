@@ -18,10 +18,10 @@ constexpr const char* kText =
     "  loss_traffic: {value: 40, unit: \"bytes per logit\", source: \"prior\"}\n";
 
 TEST(Rewrite, ReplacesOneLineAndAddsAnother) {
-  const std::string text = RewriteProfile(
-      "x.yaml", kText,
-      {{"loss_traffic", "31.5", "bytes per logit", 0.12, 40, "fitted on a rows"},
-       {"step_fixed", "20ms", "", std::nullopt, 0, "prior"}});
+  const std::string text =
+      RewriteProfile("x.yaml", kText,
+                     {{"loss_traffic", "31.5", "bytes per logit", 0.12, 40, "fitted on a rows"},
+                      {"step_fixed", "20ms", "", std::nullopt, 0, "prior"}});
   EXPECT_EQ(text,
             "# A comment.\ntitle: \"Some software\"\ninherits: common\nconstants:\n"
             "  kernel_gap: {value: 5us, source: \"prior\"}\n"
@@ -31,8 +31,8 @@ TEST(Rewrite, ReplacesOneLineAndAddsAnother) {
 }
 
 TEST(Rewrite, FillsAnEmptyMap) {
-  const std::string text =
-      RewriteProfile("x.yaml", "constants: {}\n", {{"kernel_gap", "3us", "", std::nullopt, 0, "a"}});
+  const std::string text = RewriteProfile("x.yaml", "constants: {}\n",
+                                          {{"kernel_gap", "3us", "", std::nullopt, 0, "a"}});
   EXPECT_EQ(text, "constants:\n  kernel_gap: {value: 3us, source: \"a\"}\n");
 }
 

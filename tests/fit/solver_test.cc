@@ -32,7 +32,7 @@ TEST(Solver, WeighsDataAgainstThePrior) {
   Mean model({1.0, 1.0, 1.0});
   const Variable x{0, 0, 1, -kWide, kWide};
   const Solution s = Minimise(&model, {x}, {1, 1, 1}, {1e6, 50, 1e-12, true});
-  EXPECT_NEAR(s.x[0], 0.75, 1e-6);       // three observations and a prior, all of unit variance
+  EXPECT_NEAR(s.x[0], 0.75, 1e-6);  // three observations and a prior, all of unit variance
   EXPECT_NEAR(s.sigma[0], 0.5, 1e-6);
   EXPECT_FALSE(s.bound[0]);
 }

@@ -188,8 +188,8 @@ Calibrated Calibrate(const std::string& csv) {
   const Evidence evidence({&source}, store);
   Fitter fitter(evidence, MakeParameters(job.requests, &store), {});
   const FitResult result = fitter.Fit();
-  const std::vector<ShapeTable> tables =
-      FitShapeTables(source, result.error, LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error);
+  const std::vector<ShapeTable> tables = FitShapeTables(
+      source, result.error, LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error);
   WriteProfiles(LinesOf(result, {}, "", evidence.store()), folder, evidence.store());
   const std::string path = folder + "/gpu/" + kMadeUpChip + ".yaml";
   Calibrated calibrated;
@@ -224,15 +224,18 @@ TEST(Workflow, StepsOfModelsThatWereNotTimed) {
   EXPECT_THAT(calibrated.said, testing::ContainsRegex("mm bf16 .* used"));
   double with_tables = 0, formulas = 0, before = 0;
   const GpuProfile shipped = LoadGpuProfile(kMadeUpChip);
-  const std::vector<Layout> layouts = {{"gpt2-large", 1, 4, 1}, {"gpt2-large", 2, 2, 0},
-                                       {"llama3-8b", 2, 1, 1},  {"sc21-1.7b", 1, 2, 1},
+  const std::vector<Layout> layouts = {{"gpt2-large", 1, 4, 1},
+                                       {"gpt2-large", 2, 2, 0},
+                                       {"llama3-8b", 2, 1, 1},
+                                       {"sc21-1.7b", 1, 2, 1},
                                        {"bert-1.5b", 1, 2, 0}};
   for (const Layout& layout : layouts) {
     chip.Know(ShapesOf(layout.model, layout.tp, layout.micro_batch));
     const double truth = StepOf(layout, chip.gpu());
     const auto miss = [&](const GpuProfile& gpu) { return StepOf(layout, gpu) / truth - 1; };
     EXPECT_LT(std::abs(miss(calibrated.with_tables)), 0.03)
-        << layout.model << " tp " << layout.tp << "\n" << calibrated.said;
+        << layout.model << " tp " << layout.tp << "\n"
+        << calibrated.said;
     with_tables += std::abs(miss(calibrated.with_tables));
     formulas += std::abs(miss(calibrated.formulas));
     before += std::abs(miss(shipped));
@@ -256,8 +259,7 @@ TEST(Workflow, TablesThatDoNotHelpAreNotUsed) {
   EXPECT_THAT(with, testing::HasSubstr("- [512, 512, 512, 1, 1.1052]"));
   EXPECT_EQ(WithShapeTables(with, {table}), with);
   // Constants that are written later stay above it.
-  const std::string later =
-      RewriteProfile("x.yaml", with, {{"y", "2", "", std::nullopt, 0, "a"}});
+  const std::string later = RewriteProfile("x.yaml", with, {{"y", "2", "", std::nullopt, 0, "a"}});
   EXPECT_LT(later.find("  y:"), later.find("kernel_factors:"));
 }
 

@@ -17,17 +17,19 @@ struct Shape {
   int64_t batch, seq, seq_kv, nh, hd, buckets;
   bool causal, flash;
   double scale;
-  int64_t q_width, kv_width;    // of one row
-  int64_t queries_per_kv;       // query heads that share one key head
+  int64_t q_width, kv_width;  // of one row
+  int64_t queries_per_kv;     // query heads that share one key head
   bool cross;
-  int64_t first_head;           // global index of head 0
+  int64_t first_head;  // global index of head 0
   bool drops;
 
   int64_t QueryOffset(int64_t h) const {
-    return cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
+    return cross ? h * hd
+                 : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
   }
   int64_t KeyOffset(int64_t h) const {
-    return cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
+    return cross ? 2 * h * hd
+                 : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
   }
   int64_t Keys(int64_t i) const { return causal ? std::min(i + 1, seq_kv) : seq_kv; }
   int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
@@ -47,11 +49,13 @@ Shape MakeShape(const KernelArgs& a, bool cross) {
   s.causal = !cross && a.Flag(Attr::kCausal);
   s.flash = a.Flag(Attr::kFlash);
   s.buckets = cross ? 0 : a.Int(Attr::kBuckets);
-  s.scale = a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(static_cast<double>(s.hd));
+  s.scale =
+      a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(static_cast<double>(s.hd));
   s.first_head = a.Coord(Attr::kAxis) * s.nh;
   s.drops = a.Get(Attr::kRate) > 0;
   const int64_t kv = cross ? s.nh : a.Int(Attr::kKv);
-  if (kv < 1 || s.nh % kv != 0) throw PlanFault("attention: query heads are no multiple of the key heads");
+  if (kv < 1 || s.nh % kv != 0)
+    throw PlanFault("attention: query heads are no multiple of the key heads");
   s.queries_per_kv = s.nh / kv;
   s.q_width = cross ? s.nh * s.hd : kv * (s.queries_per_kv + 2) * s.hd;
   s.kv_width = cross ? 2 * s.nh * s.hd : s.q_width;
@@ -69,8 +73,8 @@ void Axpy(double factor, const double* x, double* y, int64_t n) {
 }
 
 // Scores of query row i of head h against its visible keys.
-void Scores(const Shape& s, const double* q_row, const double* keys, const double* bias, int64_t h, int64_t i,
-            std::vector<double>& score) {
+void Scores(const Shape& s, const double* q_row, const double* keys, const double* bias, int64_t h,
+            int64_t i, std::vector<double>& score) {
   for (int64_t j = 0; j < s.Keys(i); ++j) {
     score[j] = s.scale * Dot(q_row, keys + j * s.batch * s.kv_width, s.hd);
     if (bias != nullptr) score[j] += bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h];
@@ -92,8 +96,8 @@ double Softmax(std::vector<double>& p, int64_t n) {
   return top + std::log(sum);
 }
 
-void Forward(const Shape& s, const Dropout& dropout, const double* q, const double* kv, const double* bias, double* ctx,
-             const Saved& saved) {
+void Forward(const Shape& s, const Dropout& dropout, const double* q, const double* kv,
+             const double* bias, double* ctx, const Saved& saved) {
   std::vector<double> p(s.seq_kv);
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.nh; ++h) {
@@ -103,8 +107,10 @@ void Forward(const Shape& s, const Dropout& dropout, const double* q, const doub
         std::fill(p.begin(), p.end(), 0.0);
         Scores(s, q + row * s.q_width + s.QueryOffset(h), keys, bias, h, i, p);
         const double log_sum = Softmax(p, s.Keys(i));
-        if (s.flash) saved.softmax[row * s.nh + h] = log_sum;
-        else std::copy(p.begin(), p.end(), saved.softmax + at);
+        if (s.flash)
+          saved.softmax[row * s.nh + h] = log_sum;
+        else
+          std::copy(p.begin(), p.end(), saved.softmax + at);
         for (int64_t j = 0; s.drops && j < s.seq_kv; ++j) {
           const double factor = dropout.Factor(b, s.first_head + h, i, j);
           p[j] *= factor;
@@ -113,15 +119,16 @@ void Forward(const Shape& s, const Dropout& dropout, const double* q, const doub
         if (saved.dropped != nullptr) std::copy(p.begin(), p.end(), saved.dropped + at);
         double* out = ctx + (row * s.nh + h) * s.hd;
         std::fill(out, out + s.hd, 0.0);
-        for (int64_t j = 0; j < s.Keys(i); ++j) Axpy(p[j], keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
+        for (int64_t j = 0; j < s.Keys(i); ++j)
+          Axpy(p[j], keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
       }
     }
   }
 }
 
 // Probabilities of one query row, from what the forward pass saved.
-void SavedRow(const Shape& s, const double* q_row, const double* keys, const double* bias, const double* saved,
-              int64_t b, int64_t h, int64_t i, std::vector<double>& p) {
+void SavedRow(const Shape& s, const double* q_row, const double* keys, const double* bias,
+              const double* saved, int64_t b, int64_t h, int64_t i, std::vector<double>& p) {
   if (!s.flash) {
     const double* kept = saved + s.Row(b, h, i);
     std::copy(kept, kept + s.seq_kv, p.begin());
@@ -133,12 +140,16 @@ void SavedRow(const Shape& s, const double* q_row, const double* keys, const dou
 }
 
 // What dropout made of the probabilities of one row: kept[j] is their factor, dropped[j] the product.
-void DropRow(const Shape& s, const Dropout& dropout, const Saved& saved, double rate, int64_t b, int64_t h, int64_t i,
-             const std::vector<double>& p, std::vector<double>& kept, std::vector<double>& dropped) {
+void DropRow(const Shape& s, const Dropout& dropout, const Saved& saved, double rate, int64_t b,
+             int64_t h, int64_t i, const std::vector<double>& p, std::vector<double>& kept,
+             std::vector<double>& dropped) {
   for (int64_t j = 0; j < s.seq_kv; ++j) {
-    if (!s.drops) kept[j] = 1;
-    else if (saved.mask != nullptr) kept[j] = saved.mask[s.Row(b, h, i) + j] / (1 - rate);
-    else kept[j] = dropout.Factor(b, s.first_head + h, i, j);
+    if (!s.drops)
+      kept[j] = 1;
+    else if (saved.mask != nullptr)
+      kept[j] = saved.mask[s.Row(b, h, i) + j] / (1 - rate);
+    else
+      kept[j] = dropout.Factor(b, s.first_head + h, i, j);
     dropped[j] = saved.dropped != nullptr ? saved.dropped[s.Row(b, h, i) + j] : p[j] * kept[j];
   }
 }
@@ -147,8 +158,9 @@ struct Gradients {
   double *q, *kv, *bias;  // q and kv may be one buffer; zero on entry. bias accumulates
 };
 
-void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const double* q, const double* kv, const double* ctx,
-              const Saved& saved, const double* bias, const Gradients& d) {
+void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const double* q,
+              const double* kv, const double* ctx, const Saved& saved, const double* bias,
+              const Gradients& d) {
   const Dropout dropout(a);
   std::vector<double> p(s.seq_kv), kept(s.seq_kv), dropped(s.seq_kv);
   const int64_t step = s.batch * s.kv_width;
@@ -168,7 +180,8 @@ void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const dou
           Axpy(s.scale * dscore, key, d.q + query_at, s.hd);
           Axpy(s.scale * dscore, q + query_at, d.kv + key_at + j * step, s.hd);
           Axpy(dropped[j], dout, d.kv + key_at + j * step + s.hd, s.hd);
-          if (d.bias != nullptr) d.bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h] += dscore;
+          if (d.bias != nullptr)
+            d.bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h] += dscore;
         }
       }
     }
@@ -220,7 +233,8 @@ void AttentionBackward(const KernelArgs& a) {
     const size_t at = saved.mask != nullptr ? 6 : 4;
     bias = a.In(at, s.buckets * s.nh);
     d.bias = a.Out(1, s.buckets * s.nh);
-    if (a.In(at + 1, s.buckets * s.nh) != d.bias) throw PlanFault("attn_bwd: the bias gradient must accumulate in place");
+    if (a.In(at + 1, s.buckets * s.nh) != d.bias)
+      throw PlanFault("attn_bwd: the bias gradient must accumulate in place");
   }
   std::fill(d.q, d.q + rows * s.q_width, 0.0);
   Backward(s, a, a.In(0, context), qkv, qkv, a.In(2, context), saved, bias, d);
@@ -229,8 +243,8 @@ void AttentionBackward(const KernelArgs& a) {
 void CrossAttention(const KernelArgs& a) {
   const Shape s = MakeShape(a, true);
   const int64_t context = s.seq * s.batch * s.nh * s.hd;
-  Forward(s, Dropout(a), a.In(0, context), a.In(1, s.seq_kv * s.batch * s.kv_width), nullptr, a.Out(0, context),
-          OpenSaved(s, a, 1, true));
+  Forward(s, Dropout(a), a.In(0, context), a.In(1, s.seq_kv * s.batch * s.kv_width), nullptr,
+          a.Out(0, context), OpenSaved(s, a, 1, true));
 }
 
 void CrossAttentionBackward(const KernelArgs& a) {
@@ -239,7 +253,8 @@ void CrossAttentionBackward(const KernelArgs& a) {
   const Gradients d{a.Out(0, context), a.Out(1, kv), nullptr};
   std::fill(d.q, d.q + context, 0.0);
   std::fill(d.kv, d.kv + kv, 0.0);
-  Backward(s, a, a.In(0, context), a.In(1, context), a.In(2, kv), a.In(3, context), OpenSaved(s, a, 4, false), nullptr, d);
+  Backward(s, a, a.In(0, context), a.In(1, context), a.In(2, kv), a.In(3, context),
+           OpenSaved(s, a, 4, false), nullptr, d);
 }
 
 // Su et al. 2021, in the half-split pairing (i, i + hd/2); the inverse turns back.
@@ -254,7 +269,8 @@ void Rope(const KernelArgs& a) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < hd / 2; ++i) {
       const double position = static_cast<double>(r / batch);
-      double angle = position * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
+      double angle =
+          position * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
       if (a.Flag(Attr::kInverse)) angle = -angle;
       const double c = std::cos(angle), s = std::sin(angle);
       for (int64_t head = 0; head < kv * per_group; ++head) {

@@ -31,9 +31,12 @@ struct Shape {
 };
 
 Attrs MakeAttrs(const Case& c, const Shape& s, bool flash) {
-  return {{Attr::kBatch, s.batch}, {Attr::kSeq, s.seq}, {Attr::kNh, c.nh}, {Attr::kKv, c.kv}, {Attr::kHd, s.hd},
-          {Attr::kCausal, c.causal}, {Attr::kFlash, flash}, {Attr::kBuckets, static_cast<double>(c.buckets)},
-          {Attr::kScale, c.scale}, {Attr::kRate, c.rate}, {Attr::kSite, 3}, {Attr::kAxis, 0}};
+  return {{Attr::kBatch, s.batch}, {Attr::kSeq, s.seq},
+          {Attr::kNh, c.nh},       {Attr::kKv, c.kv},
+          {Attr::kHd, s.hd},       {Attr::kCausal, c.causal},
+          {Attr::kFlash, flash},   {Attr::kBuckets, static_cast<double>(c.buckets)},
+          {Attr::kScale, c.scale}, {Attr::kRate, c.rate},
+          {Attr::kSite, 3},        {Attr::kAxis, 0}};
 }
 
 class SelfAttention : public testing::TestWithParam<Case> {
@@ -41,9 +44,12 @@ class SelfAttention : public testing::TestWithParam<Case> {
   Case c = GetParam();
   Shape s;
   int64_t width = (c.nh + 2 * c.kv) * s.hd, context = s.rows() * c.nh * s.hd;
-  Vector qkv = Random(s.rows() * width, 1), bias = Random(c.buckets * c.nh, 2), dctx = Random(context, 3);
+  Vector qkv = Random(s.rows() * width, 1), bias = Random(c.buckets * c.nh, 2),
+         dctx = Random(context, 3);
 
-  int64_t Saved(bool flash) const { return flash ? s.rows() * c.nh : s.batch * c.nh * s.seq * s.seq; }
+  int64_t Saved(bool flash) const {
+    return flash ? s.rows() * c.nh : s.batch * c.nh * s.seq * s.seq;
+  }
   std::vector<Vector> Forward(const Vector& x, const Vector& b, bool flash) const {
     std::vector<Vector> in{x};
     if (c.buckets > 0) in.push_back(b);
@@ -55,10 +61,15 @@ class SelfAttention : public testing::TestWithParam<Case> {
     const auto out = Forward(qkv, bias, flash);
     std::vector<Vector> in{dctx, qkv};
     in.insert(in.end(), out.begin(), out.end());
-    if (c.buckets == 0) return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width}, {}, {1}});
+    if (c.buckets == 0)
+      return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width}, {}, {1}});
     in.push_back(bias);
     in.push_back(Vector(bias.size(), 0.0));
-    return RunOp({OpKind::kAttnBwd, MakeAttrs(c, s, flash), in, {s.rows() * width, c.buckets * c.nh}, {{1, in.size() - 1}},
+    return RunOp({OpKind::kAttnBwd,
+                  MakeAttrs(c, s, flash),
+                  in,
+                  {s.rows() * width, c.buckets * c.nh},
+                  {{1, in.size() - 1}},
                   {1}});
   }
 };
@@ -74,7 +85,8 @@ TEST_P(SelfAttention, FollowsItsDefinition) {
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < c.nh; ++h)
       for (int64_t i = 0; i < s.seq; ++i) {
-        const int64_t group = h / (per - 2), q = group * per + h % (per - 2), k = group * per + per - 2;
+        const int64_t group = h / (per - 2), q = group * per + h % (per - 2),
+                      k = group * per + per - 2;
         double sum = 0;
         Vector expected(s.hd, 0.0);
         for (int64_t j = 0; j < (c.causal ? i + 1 : s.seq); ++j) {
@@ -105,20 +117,25 @@ TEST_P(SelfAttention, FlashAndMaterialisedAgree) {
   EXPECT_LT(LargestDifference(Backward(true)[0], Backward(false)[0]), kExact);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SelfAttention,
-                         testing::Values(Case{"causal", 2, 2, true, 0, 0}, Case{"full", 2, 2, false, 0, 0},
-                                         Case{"grouped", 4, 2, true, 0, 0}, Case{"bias", 2, 2, false, 8, 1},
-                                         Case{"causal_bias", 2, 2, true, 4, 1},
-                                         Case{"dropout", 4, 2, true, 0, 0, 0.3}, Case{"bias_dropout", 2, 2, false, 8, 1, 0.3}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, SelfAttention,
+    testing::Values(Case{"causal", 2, 2, true, 0, 0}, Case{"full", 2, 2, false, 0, 0},
+                    Case{"grouped", 4, 2, true, 0, 0}, Case{"bias", 2, 2, false, 8, 1},
+                    Case{"causal_bias", 2, 2, true, 4, 1}, Case{"dropout", 4, 2, true, 0, 0, 0.3},
+                    Case{"bias_dropout", 2, 2, false, 8, 1, 0.3}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(AttentionDropout, HeadShardsDropWhatTheWholeDrops) {
   const Shape s;
   const Case whole{"whole", 2, 2, true, 0, 0, 0.4}, half{"half", 1, 1, true, 0, 0, 0.4};
   const int64_t scores = s.batch * s.seq * s.seq;
   const auto mask = [&](const Case& c, int coord) {
-    return RunOp({OpKind::kAttn, MakeAttrs(c, s, false), {Random(s.rows() * 3 * c.nh * s.hd, 1)},
-                  {s.rows() * c.nh * s.hd, c.nh * scores, c.nh * scores, c.nh * scores}, {}, {coord}})[2];
+    return RunOp({OpKind::kAttn,
+                  MakeAttrs(c, s, false),
+                  {Random(s.rows() * 3 * c.nh * s.hd, 1)},
+                  {s.rows() * c.nh * s.hd, c.nh * scores, c.nh * scores, c.nh * scores},
+                  {},
+                  {coord}})[2];
   };
   const Vector both = mask(whole, 0);
   for (int head = 0; head < 2; ++head) {
@@ -136,14 +153,15 @@ TEST(CrossAttention, GradientsAreTheDerivatives) {
   const Vector q = Random(q_size, 1), kv = Random(kv_size, 2), dctx = Random(q_size, 3);
   Vector previous;
   for (const bool flash : {false, true}) {
-    const Attrs attrs{{Attr::kBatch, batch}, {Attr::kSeq, seq}, {Attr::kSeqKv, seq_kv}, {Attr::kNh, nh}, {Attr::kHd, hd},
-                      {Attr::kFlash, flash}};
+    const Attrs attrs{{Attr::kBatch, batch}, {Attr::kSeq, seq}, {Attr::kSeqKv, seq_kv},
+                      {Attr::kNh, nh},       {Attr::kHd, hd},   {Attr::kFlash, flash}};
     const int64_t saved = flash ? seq * batch * nh : batch * nh * seq * seq_kv;
     const auto forward = [&](const Vector& q0, const Vector& kv0) {
       return RunOp({OpKind::kCrossAttn, attrs, {q0, kv0}, {q_size, saved}});
     };
     const auto out = forward(q, kv);
-    const auto grads = RunOp({OpKind::kCrossAttnBwd, attrs, {dctx, q, kv, out[0], out[1]}, {q_size, kv_size}});
+    const auto grads =
+        RunOp({OpKind::kCrossAttnBwd, attrs, {dctx, q, kv, out[0], out[1]}, {q_size, kv_size}});
     const auto by_q = [&](const Vector& x) { return Dot(dctx, forward(x, kv)[0]); };
     const auto by_kv = [&](const Vector& x) { return Dot(dctx, forward(q, x)[0]); };
     EXPECT_LT(LargestDifference(grads[0], NumericGradient(by_q, q)), kNumeric);
@@ -165,9 +183,10 @@ TEST(RelativeBuckets, AreExactNearAndLogarithmicFar) {
   EXPECT_EQ(RelativeBucket(40, 0, 32, false), 23);  // 16 + floor(log(40/16)/log(128/16) * 16)
 }
 
-Vector Rotate(const Vector& x, int64_t rows, int64_t batch, int64_t nh, int64_t kv, int64_t hd, bool inverse) {
-  const Attrs attrs{{Attr::kRows, rows}, {Attr::kBatch, batch}, {Attr::kNh, nh}, {Attr::kKv, kv}, {Attr::kHd, hd},
-                    {Attr::kInverse, inverse}};
+Vector Rotate(const Vector& x, int64_t rows, int64_t batch, int64_t nh, int64_t kv, int64_t hd,
+              bool inverse) {
+  const Attrs attrs{{Attr::kRows, rows}, {Attr::kBatch, batch}, {Attr::kNh, nh},
+                    {Attr::kKv, kv},     {Attr::kHd, hd},       {Attr::kInverse, inverse}};
   return RunOp({OpKind::kRope, attrs, {x}, {static_cast<int64_t>(x.size())}})[0];
 }
 
@@ -177,8 +196,11 @@ TEST(Rope, InverseUndoesItAndIsItsGradient) {
   const Vector y = Rotate(x, rows, batch, nh, kv, hd, false);
   EXPECT_GT(LargestDifference(y, x), 0.1);
   EXPECT_LT(LargestDifference(Rotate(y, rows, batch, nh, kv, hd, true), x), kExact);
-  const auto loss = [&](const Vector& at) { return Dot(dy, Rotate(at, rows, batch, nh, kv, hd, false)); };
-  EXPECT_LT(LargestDifference(Rotate(dy, rows, batch, nh, kv, hd, true), NumericGradient(loss, x)), kNumeric);
+  const auto loss = [&](const Vector& at) {
+    return Dot(dy, Rotate(at, rows, batch, nh, kv, hd, false));
+  };
+  EXPECT_LT(LargestDifference(Rotate(dy, rows, batch, nh, kv, hd, true), NumericGradient(loss, x)),
+            kNumeric);
 }
 
 TEST(Rope, ScoresDependOnDistanceOnlyAndValuesStay) {

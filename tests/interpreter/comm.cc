@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference collectives over the members' operands, summed in rank order.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "tests/interpreter/kernels.h"
 
@@ -19,8 +19,10 @@ std::vector<double> Reduce(std::span<const MemberOperands> members, bool maximum
       throw PlanFault(fmt::format("collective: {} elements here, {} there", first.n, member.in.n));
     for (int64_t i = 0; i < first.n; ++i) {
       const double value = member.in.data[i];
-      if (!maximum) total[i] += value;
-      else if (!(value <= total[i])) total[i] = value;
+      if (!maximum)
+        total[i] += value;
+      else if (!(value <= total[i]))
+        total[i] = value;
     }
   }
   return total;

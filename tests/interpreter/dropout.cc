@@ -18,13 +18,14 @@ double Dropout::Draw(uint64_t place) const {
 }
 
 double Dropout::Factor(int64_t sample, int64_t position, int64_t column) const {
-  return Draw(ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(position),
-                         static_cast<uint64_t>(column)}));
+  return Draw(ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample),
+                          static_cast<uint64_t>(position), static_cast<uint64_t>(column)}));
 }
 
 double Dropout::Factor(int64_t sample, int64_t head, int64_t query, int64_t key) const {
-  return Draw(ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(head),
-                         static_cast<uint64_t>(query), static_cast<uint64_t>(key)}));
+  return Draw(
+      ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample), static_cast<uint64_t>(head),
+                  static_cast<uint64_t>(query), static_cast<uint64_t>(key)}));
 }
 
 // y = x where kept, scaled; the mask is 1 where kept.

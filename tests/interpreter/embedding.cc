@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference token and position embeddings and the row gather of masked language models.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "tests/interpreter/kernels.h"
 
@@ -15,7 +15,8 @@ using ir::Attr;
 
 // A stored index as an integer; an unwritten or fractional one is a fault of the plan.
 int64_t Index(double value, const char* what) {
-  if (!(value >= 0) || value != std::floor(value)) throw PlanFault(fmt::format("{} index is {}", what, value));
+  if (!(value >= 0) || value != std::floor(value))
+    throw PlanFault(fmt::format("{} index is {}", what, value));
   return static_cast<int64_t>(value);
 }
 
@@ -39,7 +40,8 @@ void Embed(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), vl = a.Int(Attr::kVl);
   const int64_t first = a.Coord(Attr::kAxis) * vl;
   const bool acc = a.Flag(Attr::kAcc);
-  const double *tokens = a.In(0, rows), *table = a.In(1, vl * h), *old = acc ? a.In(2, rows * h) : nullptr;
+  const double *tokens = a.In(0, rows), *table = a.In(1, vl * h),
+               *old = acc ? a.In(2, rows * h) : nullptr;
   double* x = a.Out(0, rows * h);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t local = Index(tokens[r], "token") - first;

@@ -2,10 +2,10 @@
 // Setting up ranks from a plan, and reading results.
 #include "tests/interpreter/interpreter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "runtime/train/initial.h"
 #include "tests/interpreter/machine.h"
@@ -24,13 +24,16 @@ std::vector<bool> LossScaleBuffers(const ir::Program& program) {
   return is;
 }
 
-bool Close(double a, double b) { return a == b || std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
+bool Close(double a, double b) {
+  return a == b || std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b));
+}
 
 }  // namespace
 
 Interpreter::Machine::Machine(const ir::Plan& the_plan, const RunOptions& the_options)
     : plan(the_plan), options(the_options), random(the_options.order_seed) {
-  for (const ir::Program& program : plan.programs) layouts.push_back(ir::ComputeLayout(plan, program));
+  for (const ir::Program& program : plan.programs)
+    layouts.push_back(ir::ComputeLayout(plan, program));
   for (size_t p = 0; p < plan.programs.size(); ++p)
     images.push_back(MakeImage(plan, plan.programs[p], layouts[p]));
   ranks.resize(plan.mesh.ranks());
@@ -55,11 +58,14 @@ void Interpreter::Machine::InitialiseRank(RankState* rank) {
     const ir::Buffer& buffer = program.buffers[b];
     if (rank->layout->scope[b] != Scope::kStep) continue;
     std::vector<double> values(buffer.elements, 0.0);
-    const bool weights = buffer.cls == ir::BufferClass::kParam || buffer.cls == ir::BufferClass::kMaster;
+    const bool weights =
+        buffer.cls == ir::BufferClass::kParam || buffer.cls == ir::BufferClass::kMaster;
     if (weights) {
       if (buffer.unit < 0) throw PlanFault(buffer.name + ": parameters of no unit");
-      const int64_t shard = buffer.unit_shard_axis < 0 ? 0 : rank->coords.at(buffer.unit_shard_axis);
-      train::InitialUnit(options.data.seed, plan, program.units.at(buffer.unit), rank->coords, shard * buffer.elements, values);
+      const int64_t shard =
+          buffer.unit_shard_axis < 0 ? 0 : rank->coords.at(buffer.unit_shard_axis);
+      train::InitialUnit(options.data.seed, plan, program.units.at(buffer.unit), rank->coords,
+                         shard * buffer.elements, values);
     } else if (scales[b]) {
       values[0] = options.initial_loss_scale;
     } else if (buffer.cls != ir::BufferClass::kOptimizer) {
@@ -67,7 +73,8 @@ void Interpreter::Machine::InitialiseRank(RankState* rank) {
     }
     const int64_t bytes = ir::DtypeBytes(buffer.dtype), grain = rank->image->grain;
     const int64_t base = rank->layout->Address(static_cast<ir::BufferId>(b), 0);
-    rank->memory.Write({base / grain, buffer.elements, static_cast<int32_t>(bytes / grain)}, values);
+    rank->memory.Write({base / grain, buffer.elements, static_cast<int32_t>(bytes / grain)},
+                       values);
   }
 }
 
@@ -85,14 +92,17 @@ void Interpreter::Machine::BeginStep() {
       const ir::Buffer& buffer = image.program->buffers[b];
       if (rank.layout->scope[b] != Scope::kStep) continue;
       using enum ir::BufferClass;
-      if (buffer.cls == kParam || buffer.cls == kMaster || buffer.cls == kOptimizer || buffer.cls == kScalar) continue;
+      if (buffer.cls == kParam || buffer.cls == kMaster || buffer.cls == kOptimizer ||
+          buffer.cls == kScalar)
+        continue;
       rank.memory.Forget(rank.layout->Address(static_cast<ir::BufferId>(b), 0) / image.grain,
                          buffer.elements * ir::DtypeBytes(buffer.dtype) / image.grain);
     }
   }
 }
 
-std::optional<Slice> Interpreter::Machine::StepView(const RankState& rank, std::string_view name) const {
+std::optional<Slice> Interpreter::Machine::StepView(const RankState& rank,
+                                                    std::string_view name) const {
   const auto& views = rank.image->program->views;
   for (size_t v = 0; v < views.size(); ++v)
     if (views[v].name == name && rank.layout->scope[views[v].buffer] == Scope::kStep)
@@ -100,7 +110,8 @@ std::optional<Slice> Interpreter::Machine::StepView(const RankState& rank, std::
   return std::nullopt;
 }
 
-double Interpreter::Machine::Scalar(const RankState& rank, std::string_view view, double absent) const {
+double Interpreter::Machine::Scalar(const RankState& rank, std::string_view view,
+                                    double absent) const {
   const std::optional<Slice> slice = StepView(rank, view);
   return slice ? rank.memory.Read(*slice).at(0) : absent;
 }
@@ -113,11 +124,13 @@ StepResult Interpreter::Machine::Results() {
     if (r == 0) result = {loss, norm};
     if (std::isnan(loss) || !Close(loss, result.loss))
       throw PlanFault(fmt::format("rank {} has loss {}, rank 0 has {}", r, loss, result.loss));
-    if (std::isnan(norm) && options.initial_loss_scale == 1)  // with a loss scale it may be an overflow
+    if (std::isnan(norm) &&
+        options.initial_loss_scale == 1)  // with a loss scale it may be an overflow
       throw PlanFault(fmt::format("rank {} has gradient norm nan", r));
     if (std::isfinite(norm) != std::isfinite(result.gradient_norm) ||
         (std::isfinite(norm) && !Close(norm, result.gradient_norm)))
-      throw PlanFault(fmt::format("rank {} has gradient norm {}, rank 0 has {}", r, norm, result.gradient_norm));
+      throw PlanFault(fmt::format("rank {} has gradient norm {}, rank 0 has {}", r, norm,
+                                  result.gradient_norm));
   }
   return result;
 }
@@ -142,7 +155,8 @@ void Interpreter::Write(int64_t rank, std::string_view view, const std::vector<d
   RankState& state = machine_->ranks.at(rank);
   const std::optional<Slice> slice = machine_->StepView(state, view);
   if (!slice || slice->n != static_cast<int64_t>(values.size()))
-    throw PlanFault(fmt::format("rank {} has no whole-step view `{}` of {} elements", rank, view, values.size()));
+    throw PlanFault(fmt::format("rank {} has no whole-step view `{}` of {} elements", rank, view,
+                                values.size()));
   state.memory.Write(*slice, values);
 }
 

@@ -20,13 +20,15 @@ namespace orrery::interpreter {
 
 struct RunOptions {
   train::DataSpec data;
-  uint64_t order_seed = 1;         // of the execution order
-  double initial_loss_scale = 1;   // first element of the state of loss_scale ops; the rest starts at 0
+  uint64_t order_seed = 1;  // of the execution order
+  double initial_loss_scale =
+      1;  // first element of the state of loss_scale ops; the rest starts at 0
 };
 
 struct StepResult {
   double loss = 0;
-  double gradient_norm = 0;  // sqrt of the view `gnorm` (loss scale included); 0 where the plan has none
+  double gradient_norm =
+      0;  // sqrt of the view `gnorm` (loss scale included); 0 where the plan has none
 };
 
 class Interpreter {

@@ -28,19 +28,26 @@ ir::Plan EmptyPlan(int stages, int replicas, int micro_batches) {
   plan.mesh.axes = {{"stage", stages}, {"data", replicas}};
   plan.groups = {{"stage", 1}, {"data", 2}, {"all", 3}};
   plan.streams = {"compute", "comm", "send", "recv"};
-  plan.params = {{.name = "w0", .shape = {kOut, kIn}, .init_std = 0.5}, {.name = "w1", .shape = {kOut, kOut}, .init_std = 0.5}};
+  plan.params = {{.name = "w0", .shape = {kOut, kIn}, .init_std = 0.5},
+                 {.name = "w1", .shape = {kOut, kOut}, .init_std = 0.5}};
   plan.micro_batches = micro_batches;
   return plan;
 }
 
 ir::Attrs MatmulAttrs(int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool acc = false) {
-  return {{Attr::kM, static_cast<double>(m)}, {Attr::kN, static_cast<double>(n)}, {Attr::kK, static_cast<double>(k)},
-          {Attr::kTransA, ta}, {Attr::kTransB, tb}, {Attr::kAcc, acc}};
+  return {{Attr::kM, static_cast<double>(m)},
+          {Attr::kN, static_cast<double>(n)},
+          {Attr::kK, static_cast<double>(k)},
+          {Attr::kTransA, ta},
+          {Attr::kTransB, tb},
+          {Attr::kAcc, acc}};
 }
 
 ir::Attrs LoadAttrs(ir::LoadWhat what, int64_t batch, int64_t h) {
-  return {{Attr::kWhat, static_cast<double>(static_cast<int>(what))}, {Attr::kBatch, static_cast<double>(batch)},
-          {Attr::kSeq, 1}, {Attr::kH, static_cast<double>(h)}};
+  return {{Attr::kWhat, static_cast<double>(static_cast<int>(what))},
+          {Attr::kBatch, static_cast<double>(batch)},
+          {Attr::kSeq, 1},
+          {Attr::kH, static_cast<double>(h)}};
 }
 
 struct Weights {
@@ -49,8 +56,10 @@ struct Weights {
 
 Weights AddWeights(ProgramBuilder* b, int32_t param, int64_t elements) {
   const int32_t unit = b->AddUnit({"u", {{param, 0, elements}}, elements, elements});
-  return {b->Step("W", elements, BufferClass::kParam, unit), b->Step("G", elements, BufferClass::kGrad, unit),
-          b->Step("m", elements, BufferClass::kOptimizer, unit), b->Step("v", elements, BufferClass::kOptimizer, unit)};
+  return {b->Step("W", elements, BufferClass::kParam, unit),
+          b->Step("G", elements, BufferClass::kGrad, unit),
+          b->Step("m", elements, BufferClass::kOptimizer, unit),
+          b->Step("v", elements, BufferClass::kOptimizer, unit)};
 }
 
 // Zeroes loss and gradient; block P.
@@ -59,19 +68,26 @@ void EmitBegin(ProgramBuilder* b, const Weights& w, ir::ViewId loss, ir::ViewId 
   for (const ir::ViewId x : {w.g, loss, norm}) b->Emit(OpKind::kZero, {x}, {});
 }
 
-void EmitEnd(ProgramBuilder* b, const Weights& w, ir::ViewId loss, ir::ViewId norm, int64_t n, int group, bool staged) {
+void EmitEnd(ProgramBuilder* b, const Weights& w, ir::ViewId loss, ir::ViewId norm, int64_t n,
+             int group, bool staged) {
   const auto reduce = [&](ir::ViewId x, int in_group, int32_t tag) {
     ir::Op& op = b->Emit(OpKind::kAllReduce, {x}, {x}, {}, 1);
     op.group = static_cast<int16_t>(in_group);
     op.tag = tag;
   };
   reduce(w.g, kDp, 1);
-  const ir::Attrs sum{{Attr::kElements, static_cast<double>(n)}, {Attr::kRep, static_cast<double>(n)}, {Attr::kWt, 1}};
+  const ir::Attrs sum{{Attr::kElements, static_cast<double>(n)},
+                      {Attr::kRep, static_cast<double>(n)},
+                      {Attr::kWt, 1}};
   b->Emit(OpKind::kSumSq, {norm}, {norm, w.g}, sum);
   reduce(loss, group, 2);
   if (staged) reduce(norm, 0, 3);
-  const ir::Attrs adam{{Attr::kElements, static_cast<double>(n)}, {Attr::kLr, 0.05}, {Attr::kClip, 0.5},
-                       {Attr::kBeta1, 0.9}, {Attr::kBeta2, 0.99}, {Attr::kEps, 1e-8}};
+  const ir::Attrs adam{{Attr::kElements, static_cast<double>(n)},
+                       {Attr::kLr, 0.05},
+                       {Attr::kClip, 0.5},
+                       {Attr::kBeta1, 0.9},
+                       {Attr::kBeta2, 0.99},
+                       {Attr::kEps, 1e-8}};
   b->Emit(OpKind::kAdam, {w.w, w.m, w.v}, {w.g, w.w, w.m, w.v, norm}, adam);
 }
 
@@ -81,23 +97,27 @@ ir::Plan DataParallel(int replicas, int micro_batches, ir::Dtype activation = ir
   ProgramBuilder b(0);
   const int64_t batch = kSamples / replicas / micro_batches, n = kIn * kOut;
   const Weights w = AddWeights(&b, 0, n);
-  const ir::ViewId loss = b.Step("loss", 1, BufferClass::kScalar), norm = b.Step("gnorm", 1, BufferClass::kScalar);
+  const ir::ViewId loss = b.Step("loss", 1, BufferClass::kScalar),
+                   norm = b.Step("gnorm", 1, BufferClass::kScalar);
   const auto act = [&](const char* name, int64_t elements) {
     return b.Add({.name = name, .dtype = activation, .elements = elements});
   };
-  const ir::ViewId x = act("x", batch * kIn), t = act("t", batch * kOut), y = act("y", batch * kOut), dy = act("dy", batch * kOut);
+  const ir::ViewId x = act("x", batch * kIn), t = act("t", batch * kOut),
+                   y = act("y", batch * kOut), dy = act("dy", batch * kOut);
   EmitBegin(&b, w, loss, norm);
   b.Block("F0");
   b.Emit(OpKind::kLoad, {x}, {}, LoadAttrs(ir::LoadWhat::kFeatures, batch, kIn)).group = kDp;
   b.Emit(OpKind::kMatmul, {y}, {x, w.w}, MatmulAttrs(batch, kOut, kIn, false, true));
   b.Block("B0");
   b.Emit(OpKind::kLoad, {t}, {}, LoadAttrs(ir::LoadWhat::kTargets, batch, kOut)).group = kDp;
-  b.Emit(OpKind::kMse, {dy, loss}, {y, t, loss}, {{Attr::kElements, static_cast<double>(batch * kOut)}, {Attr::kScale, 1.0 / kSamples}});
+  b.Emit(OpKind::kMse, {dy, loss}, {y, t, loss},
+         {{Attr::kElements, static_cast<double>(batch * kOut)}, {Attr::kScale, 1.0 / kSamples}});
   b.Emit(OpKind::kMatmul, {w.g}, {dy, x, w.g}, MatmulAttrs(kOut, kIn, batch, true, false, true));
   b.Block("E");
   EmitEnd(&b, w, loss, norm, n, kDp, false);
   b.Call(0, 0);
-  for (int m = 0; m < micro_batches; ++m) b.Call(1, m);  // all forward first: activations of several micro-batches
+  for (int m = 0; m < micro_batches; ++m)
+    b.Call(1, m);  // all forward first: activations of several micro-batches
   for (int m = 0; m < micro_batches; ++m) b.Call(2, m);
   b.Call(3, 0);
   plan.programs = {b.Finish()};
@@ -117,13 +137,20 @@ ir::Plan TwoLayers(int stages, int micro_batches) {
     if (first) unit.segments.push_back({0, 0, n0});
     if (last) unit.segments.push_back({1, n0, n1});
     const int32_t u = b.AddUnit(unit);
-    const Weights w{b.Step("W", n0 + n1, BufferClass::kParam, u), b.Step("G", n0 + n1, BufferClass::kGrad, u),
-                    b.Step("m", n0 + n1, BufferClass::kOptimizer, u), b.Step("v", n0 + n1, BufferClass::kOptimizer, u)};
-    const ir::ViewId loss = b.Step("loss", 1, BufferClass::kScalar), norm = b.Step("gnorm", 1, BufferClass::kScalar);
-    const ir::ViewId w0 = first ? b.View("W/w0", 0, 0, n0) : -1, g0 = first ? b.View("G/w0", 1, 0, n0) : -1;
-    const ir::ViewId w1 = last ? b.View("W/w1", 0, n0, n1) : -1, g1 = last ? b.View("G/w1", 1, n0, n1) : -1;
-    const ir::ViewId x = b.Act("x", batch * kIn), h = b.Act("h", batch * kOut), a = b.Act("a", batch * kOut);
-    const ir::ViewId y = b.Act("y", batch * kOut), t = b.Act("t", batch * kOut), dy = b.Act("dy", batch * kOut);
+    const Weights w{b.Step("W", n0 + n1, BufferClass::kParam, u),
+                    b.Step("G", n0 + n1, BufferClass::kGrad, u),
+                    b.Step("m", n0 + n1, BufferClass::kOptimizer, u),
+                    b.Step("v", n0 + n1, BufferClass::kOptimizer, u)};
+    const ir::ViewId loss = b.Step("loss", 1, BufferClass::kScalar),
+                     norm = b.Step("gnorm", 1, BufferClass::kScalar);
+    const ir::ViewId w0 = first ? b.View("W/w0", 0, 0, n0) : -1,
+                     g0 = first ? b.View("G/w0", 1, 0, n0) : -1;
+    const ir::ViewId w1 = last ? b.View("W/w1", 0, n0, n1) : -1,
+                     g1 = last ? b.View("G/w1", 1, n0, n1) : -1;
+    const ir::ViewId x = b.Act("x", batch * kIn), h = b.Act("h", batch * kOut),
+                     a = b.Act("a", batch * kOut);
+    const ir::ViewId y = b.Act("y", batch * kOut), t = b.Act("t", batch * kOut),
+                     dy = b.Act("dy", batch * kOut);
     const ir::ViewId da = b.Act("da", batch * kOut), dh = b.Act("dh", batch * kOut);
     const ir::Attrs elements{{Attr::kElements, static_cast<double>(batch * kOut)}};
     const auto transfer = [&](OpKind kind, ir::ViewId view, int delta, int32_t tag) {
@@ -220,13 +247,15 @@ TEST(Interpreter, DataParallelRanksComputeWhatOneRankComputes) {
   EXPECT_NE(reference[0].loss, reference[1].loss);
   for (const int replicas : {1, 2, 4})
     for (const int micro_batches : {1, 2})
-      for (const uint64_t seed : {1, 2, 3}) ExpectEqual(Train(DataParallel(replicas, micro_batches), seed), reference);
+      for (const uint64_t seed : {1, 2, 3})
+        ExpectEqual(Train(DataParallel(replicas, micro_batches), seed), reference);
 }
 
 TEST(Interpreter, PipelineStagesComputeWhatOneRankComputes) {
   const auto reference = Train(TwoLayers(1, 1));
   for (const int micro_batches : {1, 2, 4, 8})
-    for (const uint64_t seed : {1, 2, 3}) ExpectEqual(Train(TwoLayers(2, micro_batches), seed), reference);
+    for (const uint64_t seed : {1, 2, 3})
+      ExpectEqual(Train(TwoLayers(2, micro_batches), seed), reference);
 }
 
 TEST(Interpreter, ElementSizesOfTheArenaDoNotChangeResults) {
@@ -256,7 +285,8 @@ TEST(Interpreter, DroppedReductionChangesTheNorm) {
 
 TEST(Interpreter, UnwrittenMemoryIsNaN) {
   ir::Plan plan = DataParallel(1, 1);
-  std::erase_if(plan.programs[0].blocks[0].ops, [](const ir::Op& op) { return op.out[0] == 1; });  // zero of G
+  std::erase_if(plan.programs[0].blocks[0].ops,
+                [](const ir::Op& op) { return op.out[0] == 1; });  // zero of G
   EXPECT_THAT(FaultOf(plan), HasSubstr("gradient norm nan"));
 }
 
@@ -299,7 +329,8 @@ TEST(Interpreter, CrosswiseOrderIsADeadlockThatNamesTheHeads) {
   for (ir::Op& op : plan.programs[1].blocks[1].ops)
     if (op.kind == OpKind::kRecv) op.tag = 99;
   EXPECT_THAT(FaultOf(plan), HasSubstr("deadlock"));
-  EXPECT_THAT(FaultOf(plan), HasSubstr("rank 1 stream recv F0[0] op 0 recv a | waits for its partners"));
+  EXPECT_THAT(FaultOf(plan),
+              HasSubstr("rank 1 stream recv F0[0] op 0 recv a | waits for its partners"));
 }
 
 TEST(Interpreter, TransferOfAnotherSizeIsAMismatch) {
@@ -318,9 +349,11 @@ TEST(InitialUnit, ShardsHoldTheirGlobalElements) {
   const ir::Unit unit{"u", {{0, 0, 6}, {1, 6, 6}, {2, 12, 2}}, 16, 12};
   std::vector<double> whole(16), half(8);
   InitialUnit(1, plan, unit, {1}, 0, whole);
-  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(whole[i], i < 3 ? InitialValue(1, plan.params[0], 6 + i) : 0.0);
+  for (int64_t i = 0; i < 6; ++i)
+    EXPECT_EQ(whole[i], i < 3 ? InitialValue(1, plan.params[0], 6 + i) : 0.0);
   for (int64_t r = 0; r < 3; ++r)
-    for (int64_t c = 0; c < 2; ++c) EXPECT_EQ(whole[6 + r * 2 + c], InitialValue(1, plan.params[1], r * 4 + 2 + c));
+    for (int64_t c = 0; c < 2; ++c)
+      EXPECT_EQ(whole[6 + r * 2 + c], InitialValue(1, plan.params[1], r * 4 + 2 + c));
   EXPECT_EQ(whole[12], 1);
   EXPECT_EQ(whole[15], 0);
   InitialUnit(1, plan, unit, {1}, 8, half);

@@ -14,72 +14,118 @@ int64_t KernelArgs::Coord(ir::Attr key) const {
   return coords[axis];
 }
 
-double* KernelArgs::Checked(std::span<const Operand> list, size_t i, int64_t n, const char* role) const {
+double* KernelArgs::Checked(std::span<const Operand> list, size_t i, int64_t n,
+                            const char* role) const {
   if (i >= list.size())
     throw PlanFault(fmt::format("{}: {} {} is missing", ir::Info(op.kind).name, role, i));
   if (list[i].n != n)
-    throw PlanFault(fmt::format("{}: {} {} holds {} elements, attributes say {}", ir::Info(op.kind).name, role, i,
-                                list[i].n, n));
+    throw PlanFault(fmt::format("{}: {} {} holds {} elements, attributes say {}",
+                                ir::Info(op.kind).name, role, i, list[i].n, n));
   return list[i].data;
 }
 
 void KernelArgs::ExpectInputs(size_t least) const {
   if (in.size() < least)
-    throw PlanFault(fmt::format("{}: {} inputs, at least {} needed", ir::Info(op.kind).name, in.size(), least));
+    throw PlanFault(
+        fmt::format("{}: {} inputs, at least {} needed", ir::Info(op.kind).name, in.size(), least));
 }
 
 Kernel KernelFor(ir::OpKind kind) {
   using enum ir::OpKind;
   switch (kind) {
-    case kZero: return Zero;
-    case kAdd: return Add;
-    case kSlice: return TakePart;
-    case kGatherRows: return GatherRows;
-    case kScatterRows: return ScatterRows;
-    case kEmbed: return Embed;
-    case kEmbedBwd: return EmbedBackward;
-    case kAddPos: return AddPositions;
-    case kPosBwd: return PositionsBackward;
-    case kRope: return Rope;
-    case kMatmul: return Matmul;
-    case kAttn: return Attention;
-    case kAttnBwd: return AttentionBackward;
-    case kCrossAttn: return CrossAttention;
-    case kCrossAttnBwd: return CrossAttentionBackward;
-    case kLayerNorm: return LayerNorm;
-    case kLayerNormBwd: return LayerNormBackward;
-    case kLayerNormWgrad: return LayerNormWeightGrad;
-    case kRmsNorm: return RmsNorm;
-    case kRmsNormBwd: return RmsNormBackward;
-    case kRmsNormWgrad: return RmsNormWeightGrad;
-    case kBiasResidual: return BiasResidual;
-    case kDropout: return DropoutForward;
-    case kDropoutBwd: return DropoutBackward;
-    case kColSum: return ColumnSum;
-    case kGelu: return Gelu;
-    case kGeluBwd: return GeluBackward;
-    case kRelu: return Relu;
-    case kReluBwd: return ReluBackward;
-    case kSwiglu: return Swiglu;
-    case kSwigluBwd: return SwigluBackward;
-    case kTanh: return Tanh;
-    case kTanhBwd: return TanhBackward;
-    case kXentMax: return CrossEntropyMax;
-    case kXentSum: return CrossEntropySum;
-    case kXentGrad: return CrossEntropyGrad;
-    case kMse: return MeanSquaredError;
-    case kSumSq: return SumOfSquares;
-    case kSgd: return Sgd;
-    case kAdam: return Adam;
-    case kLambDir: return LambDirection;
-    case kLambApply: return LambApply;
-    case kLossScale: return LossScale;
+    case kZero:
+      return Zero;
+    case kAdd:
+      return Add;
+    case kSlice:
+      return TakePart;
+    case kGatherRows:
+      return GatherRows;
+    case kScatterRows:
+      return ScatterRows;
+    case kEmbed:
+      return Embed;
+    case kEmbedBwd:
+      return EmbedBackward;
+    case kAddPos:
+      return AddPositions;
+    case kPosBwd:
+      return PositionsBackward;
+    case kRope:
+      return Rope;
+    case kMatmul:
+      return Matmul;
+    case kAttn:
+      return Attention;
+    case kAttnBwd:
+      return AttentionBackward;
+    case kCrossAttn:
+      return CrossAttention;
+    case kCrossAttnBwd:
+      return CrossAttentionBackward;
+    case kLayerNorm:
+      return LayerNorm;
+    case kLayerNormBwd:
+      return LayerNormBackward;
+    case kLayerNormWgrad:
+      return LayerNormWeightGrad;
+    case kRmsNorm:
+      return RmsNorm;
+    case kRmsNormBwd:
+      return RmsNormBackward;
+    case kRmsNormWgrad:
+      return RmsNormWeightGrad;
+    case kBiasResidual:
+      return BiasResidual;
+    case kDropout:
+      return DropoutForward;
+    case kDropoutBwd:
+      return DropoutBackward;
+    case kColSum:
+      return ColumnSum;
+    case kGelu:
+      return Gelu;
+    case kGeluBwd:
+      return GeluBackward;
+    case kRelu:
+      return Relu;
+    case kReluBwd:
+      return ReluBackward;
+    case kSwiglu:
+      return Swiglu;
+    case kSwigluBwd:
+      return SwigluBackward;
+    case kTanh:
+      return Tanh;
+    case kTanhBwd:
+      return TanhBackward;
+    case kXentMax:
+      return CrossEntropyMax;
+    case kXentSum:
+      return CrossEntropySum;
+    case kXentGrad:
+      return CrossEntropyGrad;
+    case kMse:
+      return MeanSquaredError;
+    case kSumSq:
+      return SumOfSquares;
+    case kSgd:
+      return Sgd;
+    case kAdam:
+      return Adam;
+    case kLambDir:
+      return LambDirection;
+    case kLambApply:
+      return LambApply;
+    case kLossScale:
+      return LossScale;
     case kLoad:
     case kAllReduce:
     case kAllGather:
     case kReduceScatter:
     case kSend:
-    case kRecv: return nullptr;
+    case kRecv:
+      return nullptr;
   }
   return nullptr;
 }

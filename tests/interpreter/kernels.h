@@ -29,12 +29,12 @@ struct Operand {
 struct KernelArgs {
   const ir::Op& op;
   std::span<const Operand> out, in;
-  std::span<const int> coords;             // of the executing rank, by mesh axis
-  int64_t step = 1;                        // 1-based, for bias corrections
-  const ir::Unit* unit = nullptr;          // of the first output that belongs to one (optimizer ops)
+  std::span<const int> coords;     // of the executing rank, by mesh axis
+  int64_t step = 1;                // 1-based, for bias corrections
+  const ir::Unit* unit = nullptr;  // of the first output that belongs to one (optimizer ops)
   std::span<const ir::Param> params = {};  // of the plan
   uint64_t seed = 1;                       // of the job, for dropout
-  int64_t first_sample = 0;                // of this micro-batch on this rank, within the step (dropout)
+  int64_t first_sample = 0;  // of this micro-batch on this rank, within the step (dropout)
 
   int64_t Int(ir::Attr key) const { return op.attrs.Int(key); }
   double Get(ir::Attr key) const { return op.attrs.Get(key); }

@@ -22,7 +22,9 @@ Columns LocalColumns(const KernelArgs& a) {
   return c;
 }
 
-double ScaleInput(const KernelArgs& a, size_t index) { return a.in.size() > index ? a.In(index, a.in[index].n)[0] : 1; }
+double ScaleInput(const KernelArgs& a, size_t index) {
+  return a.in.size() > index ? a.In(index, a.in[index].n)[0] : 1;
+}
 
 }  // namespace
 
@@ -41,7 +43,8 @@ void CrossEntropyMax(const KernelArgs& a) {
 
 void CrossEntropySum(const KernelArgs& a) {
   const Columns cols = LocalColumns(a);
-  const double *x = a.In(0, cols.rows * cols.width), *m = a.In(1, cols.rows), *labels = a.In(2, cols.rows);
+  const double *x = a.In(0, cols.rows * cols.width), *m = a.In(1, cols.rows),
+               *labels = a.In(2, cols.rows);
   double* s = a.Out(0, 2 * cols.rows);
   for (int64_t r = 0; r < cols.rows; ++r) {
     double sum = 0;
@@ -55,7 +58,8 @@ void CrossEntropySum(const KernelArgs& a) {
 
 void CrossEntropyGrad(const KernelArgs& a) {
   const Columns cols = LocalColumns(a);
-  const double *x = a.In(0, cols.rows * cols.width), *m = a.In(1, cols.rows), *s = a.In(2, 2 * cols.rows);
+  const double *x = a.In(0, cols.rows * cols.width), *m = a.In(1, cols.rows),
+               *s = a.In(2, 2 * cols.rows);
   const double *labels = a.In(3, cols.rows), *old = a.In(4, 1);
   const double scale = a.Get(Attr::kScale), loss_scale = ScaleInput(a, 5);
   double *dx = a.Out(0, cols.rows * cols.width), *loss = a.Out(1, 1);

@@ -31,8 +31,8 @@ struct Interpreter::Machine {
 
   const ir::Plan& plan;
   RunOptions options;
-  std::vector<ir::Layout> layouts;     // by program
-  std::vector<ProgramImage> images;    // by program
+  std::vector<ir::Layout> layouts;   // by program
+  std::vector<ProgramImage> images;  // by program
   std::vector<RankState> ranks;
   std::vector<std::vector<std::vector<int64_t>>> members;  // by group, then by rank
   std::mt19937_64 random;
@@ -44,8 +44,8 @@ struct Interpreter::Machine {
   };
   void InitialiseRank(RankState* rank);
   void BeginStep();
-  void List(int64_t rank);                       // its streams may have become runnable
-  const Task* Head(int64_t rank, int stream) const;       // nullptr when the queue is empty
+  void List(int64_t rank);                           // its streams may have become runnable
+  const Task* Head(int64_t rank, int stream) const;  // nullptr when the queue is empty
   bool Ready(int64_t rank, const Task* task) const;
   bool TryRun(Seat seat);
   bool TryCollective(Seat seat, const Task& task);

@@ -11,7 +11,8 @@ namespace {
 using ir::Attr;
 
 // [cols, rows] to [rows, cols], in storage that the calling thread keeps.
-const double* Transposed(const double* x, int64_t rows, int64_t cols, std::vector<double>& storage) {
+const double* Transposed(const double* x, int64_t rows, int64_t cols,
+                         std::vector<double>& storage) {
   storage.resize(rows * cols);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) storage[r * cols + c] = x[c * rows + r];
@@ -19,7 +20,8 @@ const double* Transposed(const double* x, int64_t rows, int64_t cols, std::vecto
 }
 
 // y[n] += x[k] b[k,n], summed in order of k; b does not overlap y. Four rows of b for one pass over y.
-void AddRows(double* __restrict y, const double* x, const double* __restrict b, int64_t k, int64_t n) {
+void AddRows(double* __restrict y, const double* x, const double* __restrict b, int64_t k,
+             int64_t n) {
   int64_t p = 0;
   for (; p + 4 <= k; p += 4, b += 4 * n) {
     const double x0 = x[p], x1 = x[p + 1], x2 = x[p + 2], x3 = x[p + 3];
@@ -48,7 +50,8 @@ void Matmul(const KernelArgs& args) {
   for (int64_t i = 0; i < m; ++i) {
     std::fill(row.begin(), row.end(), 0.0);
     AddRows(row.data(), a + i * k, b, k, n);
-    for (int64_t j = 0; j < n; ++j) c[i * n + j] = row[j] + (bias ? added[j] : 0.0) + (acc ? old[i * n + j] : 0.0);
+    for (int64_t j = 0; j < n; ++j)
+      c[i * n + j] = row[j] + (bias ? added[j] : 0.0) + (acc ? old[i * n + j] : 0.0);
   }
 }
 

@@ -53,7 +53,8 @@ Operand Window::Open(size_t index, bool input) {
   const Slice& slice = slices_[index];
   if (slice.stride == 1) return {memory_->At(slice.at), slice.n};
   for (size_t i = outs_; i < slices_.size(); ++i)  // a view named twice is one operand
-    if (operands_[i].data != nullptr && slices_[i].at == slice.at && slices_[i].n == slice.n) return operands_[i];
+    if (operands_[i].data != nullptr && slices_[i].at == slice.at && slices_[i].n == slice.n)
+      return operands_[i];
   copies_.push_back(input ? memory_->Read(slice) : std::vector<double>(slice.n, kNan));
   return {copies_.back().data(), slice.n};
 }

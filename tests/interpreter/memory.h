@@ -27,7 +27,9 @@ class Window {
  public:
   Window(Memory* memory, const ProgramImage& image, const Task& task);
   std::span<const Operand> out() const { return {operands_.data(), outs_}; }
-  std::span<const Operand> in() const { return {operands_.data() + outs_, operands_.size() - outs_}; }
+  std::span<const Operand> in() const {
+    return {operands_.data() + outs_, operands_.size() - outs_};
+  }
   void Close();
 
  private:

@@ -19,9 +19,11 @@ void LayerNorm(const KernelArgs& a) {
   for (int64_t r = 0; r < rows; ++r) {
     double mean = 0, variance = 0;
     for (int64_t c = 0; c < h; ++c) mean += x[r * h + c] / static_cast<double>(h);
-    for (int64_t c = 0; c < h; ++c) variance += (x[r * h + c] - mean) * (x[r * h + c] - mean) / static_cast<double>(h);
+    for (int64_t c = 0; c < h; ++c)
+      variance += (x[r * h + c] - mean) * (x[r * h + c] - mean) / static_cast<double>(h);
     const double rstd = 1 / std::sqrt(variance + kEpsilon);
-    for (int64_t c = 0; c < h; ++c) y[r * h + c] = (x[r * h + c] - mean) * rstd * gamma[c] + beta[c];
+    for (int64_t c = 0; c < h; ++c)
+      y[r * h + c] = (x[r * h + c] - mean) * rstd * gamma[c] + beta[c];
     stats[2 * r] = mean;
     stats[2 * r + 1] = rstd;
   }
@@ -29,7 +31,8 @@ void LayerNorm(const KernelArgs& a) {
 
 void LayerNormBackward(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH);
-  const double *dy = a.In(0, rows * h), *x = a.In(1, rows * h), *stats = a.In(2, 2 * rows), *gamma = a.In(3, h);
+  const double *dy = a.In(0, rows * h), *x = a.In(1, rows * h), *stats = a.In(2, 2 * rows),
+               *gamma = a.In(3, h);
   const double* residual = a.Flag(Attr::kAdd) ? a.In(4, rows * h) : nullptr;
   double* dx = a.Out(0, rows * h);
   for (int64_t r = 0; r < rows; ++r) {
@@ -69,7 +72,8 @@ void RmsNorm(const KernelArgs& a) {
   double *y = a.Out(0, rows * h), *stats = a.Out(1, rows);
   for (int64_t r = 0; r < rows; ++r) {
     double mean_square = 0;
-    for (int64_t c = 0; c < h; ++c) mean_square += x[r * h + c] * x[r * h + c] / static_cast<double>(h);
+    for (int64_t c = 0; c < h; ++c)
+      mean_square += x[r * h + c] * x[r * h + c] / static_cast<double>(h);
     const double rstd = 1 / std::sqrt(mean_square + kEpsilon);
     for (int64_t c = 0; c < h; ++c) y[r * h + c] = x[r * h + c] * rstd * gamma[c];
     stats[r] = rstd;
@@ -78,7 +82,8 @@ void RmsNorm(const KernelArgs& a) {
 
 void RmsNormBackward(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH);
-  const double *dy = a.In(0, rows * h), *x = a.In(1, rows * h), *stats = a.In(2, rows), *gamma = a.In(3, h);
+  const double *dy = a.In(0, rows * h), *x = a.In(1, rows * h), *stats = a.In(2, rows),
+               *gamma = a.In(3, h);
   const double* residual = a.Flag(Attr::kAdd) ? a.In(4, rows * h) : nullptr;
   double* dx = a.Out(0, rows * h);
   for (int64_t r = 0; r < rows; ++r) {

@@ -13,13 +13,15 @@ std::vector<Vector> RunOp(OpCall call) {
   op.kind = call.kind;
   op.attrs = call.attrs;
   std::vector<Vector> out;
-  for (const int64_t n : call.out_sizes) out.emplace_back(n, std::numeric_limits<double>::quiet_NaN());
+  for (const int64_t n : call.out_sizes)
+    out.emplace_back(n, std::numeric_limits<double>::quiet_NaN());
   for (const auto& [o, i] : call.shared) out.at(o) = call.in.at(i);
   std::vector<Operand> ins, outs;
   for (Vector& x : out) outs.push_back({x.data(), static_cast<int64_t>(x.size())});
   for (Vector& x : call.in) ins.push_back({x.data(), static_cast<int64_t>(x.size())});
   for (const auto& [o, i] : call.shared) ins.at(i) = outs.at(o);
-  KernelFor(op.kind)({op, outs, ins, call.coords, call.step, call.unit, call.params, 1, call.first_sample});
+  KernelFor(op.kind)(
+      {op, outs, ins, call.coords, call.step, call.unit, call.params, 1, call.first_sample});
   return out;
 }
 

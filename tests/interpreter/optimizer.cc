@@ -22,7 +22,8 @@ Correction ReadCorrection(const KernelArgs& a, size_t first_optional) {
   if (a.in.size() <= first_optional) return c;
   const double squares = *a.In(first_optional, 1);
   double scale = 1;
-  if (a.in.size() > first_optional + 1) scale = a.In(first_optional + 1, a.in[first_optional + 1].n)[0];
+  if (a.in.size() > first_optional + 1)
+    scale = a.In(first_optional + 1, a.in[first_optional + 1].n)[0];
   c.skip = !std::isfinite(squares);
   c.factor = 1 / scale;
   const double norm = std::sqrt(squares) / scale, clip = a.Get(Attr::kClip);
@@ -52,7 +53,8 @@ std::vector<double> Decay(const KernelArgs& a) {
   const double wd = a.Get(Attr::kWd);
   if (wd == 0) return decay;
   ForEachSegment(a, [&](size_t s, int64_t begin, int64_t end) {
-    if (a.params[a.unit->segments[s].param].decay) std::fill(decay.begin() + begin, decay.begin() + end, wd);
+    if (a.params[a.unit->segments[s].param].decay)
+      std::fill(decay.begin() + begin, decay.begin() + end, wd);
   });
   return decay;
 }
@@ -85,8 +87,15 @@ struct Moments {
 };
 
 Moments OpenMoments(const KernelArgs& a, int64_t n, size_t first_out) {
-  Moments s{a.In(2, n), a.In(3, n), a.Out(first_out, n), a.Out(first_out + 1, n),
-            a.Get(Attr::kBeta1), a.Get(Attr::kBeta2), a.Get(Attr::kEps), 1, 1};
+  Moments s{a.In(2, n),
+            a.In(3, n),
+            a.Out(first_out, n),
+            a.Out(first_out + 1, n),
+            a.Get(Attr::kBeta1),
+            a.Get(Attr::kBeta2),
+            a.Get(Attr::kEps),
+            1,
+            1};
   s.correction1 = 1 - std::pow(s.beta1, static_cast<double>(a.step));
   s.correction2 = 1 - std::pow(s.beta2, static_cast<double>(a.step));
   return s;
@@ -143,7 +152,8 @@ void LambDirection(const KernelArgs& a) {
   double* u = a.Out(2, n);
   double* norms = a.Out(3, 2 * static_cast<int64_t>(a.unit->segments.size()));
   const std::vector<double> decay = Decay(a);
-  for (int64_t i = 0; i < n; ++i) u[i] = c.skip ? 0 : moments.Direction(i, g[i] * c.factor) + decay[i] * w[i];
+  for (int64_t i = 0; i < n; ++i)
+    u[i] = c.skip ? 0 : moments.Direction(i, g[i] * c.factor) + decay[i] * w[i];
   ForEachSegment(a, [&](size_t s, int64_t begin, int64_t end) {
     double w2 = 0, u2 = 0;
     for (int64_t i = begin; i < end; ++i) {
@@ -167,7 +177,8 @@ void LambApply(const KernelArgs& a) {
   ForEachSegment(a, [&](size_t s, int64_t begin, int64_t end) {
     const double w2 = norms[2 * s], u2 = norms[2 * s + 1];
     const double ratio = w2 > 0 && u2 > 0 ? std::sqrt(w2 / u2) : 1;
-    for (int64_t i = begin; i < end; ++i) weights.Set(i, weights.old[i] - a.Get(Attr::kLr) * ratio * u[i]);
+    for (int64_t i = begin; i < end; ++i)
+      weights.Set(i, weights.old[i] - a.Get(Attr::kLr) * ratio * u[i]);
   });
 }
 

@@ -13,9 +13,13 @@ class ProgramBuilder {
  public:
   explicit ProgramBuilder(int stage) { program_.stage = stage; }
   // Buffers; the result is the view of all of it.
-  ir::ViewId Act(const std::string& name, int64_t elements) { return Add({.name = name, .elements = elements}); }
-  ir::ViewId Step(const std::string& name, int64_t elements, ir::BufferClass cls, int32_t unit = -1) {
-    return Add({.name = name, .cls = cls, .elements = elements, .life = ir::Life::kStep, .unit = unit});
+  ir::ViewId Act(const std::string& name, int64_t elements) {
+    return Add({.name = name, .elements = elements});
+  }
+  ir::ViewId Step(const std::string& name, int64_t elements, ir::BufferClass cls,
+                  int32_t unit = -1) {
+    return Add(
+        {.name = name, .cls = cls, .elements = elements, .life = ir::Life::kStep, .unit = unit});
   }
   ir::ViewId Add(ir::Buffer buffer) {
     program_.buffers.push_back(buffer);
@@ -35,8 +39,8 @@ class ProgramBuilder {
     program_.blocks.push_back({name, {}});
     return static_cast<int32_t>(program_.blocks.size() - 1);
   }
-  ir::Op& Emit(ir::OpKind kind, std::vector<ir::ViewId> out, std::vector<ir::ViewId> in, ir::Attrs attrs = {},
-               uint8_t stream = 0) {
+  ir::Op& Emit(ir::OpKind kind, std::vector<ir::ViewId> out, std::vector<ir::ViewId> in,
+               ir::Attrs attrs = {}, uint8_t stream = 0) {
     ir::Op op;
     op.kind = kind;
     op.out = std::move(out);

@@ -2,11 +2,11 @@
 // Prepares a program for execution: addresses, queues, and the lifetime of every byte range.
 #include "tests/interpreter/program_image.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
-
-#include <fmt/format.h>
 
 namespace orrery::interpreter {
 namespace {
@@ -47,10 +47,12 @@ class CellBook {
       for (const ir::ViewId id : *list) AddView(id, call, task->micro_batch);
     auto first = image_->task_cells.begin() + static_cast<int64_t>(begin);
     std::sort(first, image_->task_cells.end());
-    image_->task_cells.erase(std::unique(first, image_->task_cells.end()), image_->task_cells.end());
+    image_->task_cells.erase(std::unique(first, image_->task_cells.end()),
+                             image_->task_cells.end());
     task->cell_begin = static_cast<int32_t>(begin);
     task->cell_end = static_cast<int32_t>(image_->task_cells.size());
-    for (int32_t i = task->cell_begin; i < task->cell_end; ++i) ++image_->cells[image_->task_cells[i]].tasks;
+    for (int32_t i = task->cell_begin; i < task->cell_end; ++i)
+      ++image_->cells[image_->task_cells[i]].tasks;
   }
 
  private:
@@ -61,7 +63,8 @@ class CellBook {
     const int32_t life = scope == Scope::kMicroBatch ? micro_batch : call;
     const int64_t key = int64_t{view.buffer} << 32 | life;
     const std::vector<int64_t>& cuts = cuts_[view.buffer];
-    const auto [found, fresh] = first_cell_.try_emplace(key, static_cast<int32_t>(image_->cells.size()));
+    const auto [found, fresh] =
+        first_cell_.try_emplace(key, static_cast<int32_t>(image_->cells.size()));
     if (fresh) Open(view, cuts, micro_batch);
     for (size_t i = 0; i + 1 < cuts.size(); ++i)
       if (cuts[i] >= view.offset && cuts[i] < view.offset + view.elements)
@@ -72,7 +75,8 @@ class CellBook {
     const int64_t bytes = ir::DtypeBytes(image_->program->buffers[view.buffer].dtype);
     const int64_t base = layout_.Address(view.buffer, micro_batch);
     for (size_t i = 0; i + 1 < cuts.size(); ++i)
-      image_->cells.push_back({(base + cuts[i] * bytes) / image_->grain, (cuts[i + 1] - cuts[i]) * bytes / image_->grain, 0});
+      image_->cells.push_back({(base + cuts[i] * bytes) / image_->grain,
+                               (cuts[i + 1] - cuts[i]) * bytes / image_->grain, 0});
   }
 
   const ir::Layout& layout_;
@@ -85,7 +89,8 @@ class CellBook {
 int64_t Grain(const ir::Plan& plan) {
   int64_t grain = 0;
   for (const ir::Program& program : plan.programs)
-    for (const ir::Buffer& buffer : program.buffers) grain = std::gcd(grain, ir::DtypeBytes(buffer.dtype));
+    for (const ir::Buffer& buffer : program.buffers)
+      grain = std::gcd(grain, ir::DtypeBytes(buffer.dtype));
   return std::max<int64_t>(grain, 1);
 }
 
@@ -107,9 +112,11 @@ Task MakeTask(const ir::Layout& layout, const ir::Instance& instance, ProgramIma
   task.micro_batch = instance.micro_batch;
   task.waits = instance.waits;
   task.out_begin = static_cast<int32_t>(image->slices.size());
-  for (const ir::ViewId id : task.op->out) image->slices.push_back(image->Resolve(layout, id, task.micro_batch));
+  for (const ir::ViewId id : task.op->out)
+    image->slices.push_back(image->Resolve(layout, id, task.micro_batch));
   task.in_begin = static_cast<int32_t>(image->slices.size());
-  for (const ir::ViewId id : task.op->in) image->slices.push_back(image->Resolve(layout, id, task.micro_batch));
+  for (const ir::ViewId id : task.op->in)
+    image->slices.push_back(image->Resolve(layout, id, task.micro_batch));
   task.in_end = static_cast<int32_t>(image->slices.size());
   return task;
 }
@@ -130,8 +137,9 @@ Slice ProgramImage::Resolve(const ir::Layout& layout, ir::ViewId id, int32_t mic
 
 std::string ProgramImage::Describe(const Task& task) const {
   const auto& views = task.op->out.empty() ? task.op->in : task.op->out;
-  return fmt::format("{}[{}] op {} {} {}", program->blocks[task.block].name, task.micro_batch, task.index,
-                     ir::Info(task.op->kind).name, views.empty() ? "" : program->views[views[0]].name);
+  return fmt::format("{}[{}] op {} {} {}", program->blocks[task.block].name, task.micro_batch,
+                     task.index, ir::Info(task.op->kind).name,
+                     views.empty() ? "" : program->views[views[0]].name);
 }
 
 ProgramImage MakeImage(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout) {

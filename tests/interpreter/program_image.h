@@ -41,9 +41,9 @@ struct Cell {
 
 struct ProgramImage {
   const ir::Program* program = nullptr;
-  int64_t grain = 1;    // bytes
-  int64_t grains = 0;   // of the arena
-  std::vector<Task> tasks;               // issue order
+  int64_t grain = 1;        // bytes
+  int64_t grains = 0;       // of the arena
+  std::vector<Task> tasks;  // issue order
   std::vector<Slice> slices;
   std::vector<std::vector<int32_t>> queues;  // by stream, FIFO
   std::vector<Cell> cells;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one step: picks streams at random and executes whatever the plan permits, until nothing is left.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "tests/interpreter/machine.h"
 
@@ -56,7 +56,8 @@ const Task* Interpreter::Machine::Head(int64_t rank, int stream) const {
 
 bool Interpreter::Machine::Ready(int64_t rank, const Task* task) const {
   if (task == nullptr) return false;
-  return std::all_of(task->waits.begin(), task->waits.end(), [&](int32_t w) { return ranks[rank].done[w] != 0; });
+  return std::all_of(task->waits.begin(), task->waits.end(),
+                     [&](int32_t w) { return ranks[rank].done[w] != 0; });
 }
 
 bool Interpreter::Machine::TryRun(Seat seat) {
@@ -64,8 +65,10 @@ bool Interpreter::Machine::TryRun(Seat seat) {
   if (!Ready(seat.rank, task)) return false;
   if (IsCollective(task->op->kind)) return TryCollective(seat, *task);
   if (IsTransfer(task->op->kind)) return TryTransfer(seat, *task);
-  if (task->op->kind == OpKind::kLoad) RunLoad(seat, *task);
-  else RunKernel(seat, *task);
+  if (task->op->kind == OpKind::kLoad)
+    RunLoad(seat, *task);
+  else
+    RunKernel(seat, *task);
   Finish(seat);
   return true;
 }
@@ -86,8 +89,8 @@ void Interpreter::Machine::RunKernel(Seat seat, const Task& task) {
   RankState& rank = ranks[seat.rank];
   const bool drops = task.op->attrs.Get(ir::Attr::kRate) > 0;
   Window window(&rank.memory, *rank.image, task);
-  task.kernel({*task.op, window.out(), window.in(), rank.coords, step, task.unit, plan.params, options.data.seed,
-               drops ? FirstSample(seat.rank, task) : 0});
+  task.kernel({*task.op, window.out(), window.in(), rank.coords, step, task.unit, plan.params,
+               options.data.seed, drops ? FirstSample(seat.rank, task) : 0});
   window.Close();
 }
 
@@ -112,8 +115,10 @@ bool Interpreter::Machine::TryCollective(Seat seat, const Task& task) {
     if (other == nullptr || !IsCollective(other->op->kind) || other->op->group != task.op->group ||
         !Ready(member, other))
       return false;
-    if (other->op->kind != task.op->kind || other->op->tag != task.op->tag || other->op->attrs != task.op->attrs)
-      Mismatch(seat, {static_cast<int32_t>(member), seat.stream}, "members of a group reach different collectives");
+    if (other->op->kind != task.op->kind || other->op->tag != task.op->tag ||
+        other->op->attrs != task.op->attrs)
+      Mismatch(seat, {static_cast<int32_t>(member), seat.stream},
+               "members of a group reach different collectives");
   }
   std::vector<Window> windows;
   std::vector<MemberOperands> operands;
@@ -138,7 +143,8 @@ bool Interpreter::Machine::TryTransfer(Seat seat, const Task& task) {
   for (size_t s = 0; s < ranks[partner].head.size(); ++s) {
     const Task* other = Head(partner, static_cast<int>(s));
     if (other == nullptr || other->op->kind != wanted || other->op->peer.axis != op.peer.axis ||
-        other->op->peer.delta != -op.peer.delta || other->op->tag != op.tag || !Ready(partner, other))
+        other->op->peer.delta != -op.peer.delta || other->op->tag != op.tag ||
+        !Ready(partner, other))
       continue;
     const Seat there{static_cast<int32_t>(partner), static_cast<int32_t>(s)};
     Window mine(&ranks[seat.rank].memory, *ranks[seat.rank].image, task);
@@ -165,7 +171,8 @@ void Interpreter::Machine::Finish(Seat seat) {
   ++executed;
   for (int32_t c = task.cell_begin; c < task.cell_end; ++c) {
     const int32_t cell = rank.image->task_cells[c];
-    if (--rank.cell_left[cell] == 0) rank.memory.Forget(rank.image->cells[cell].at, rank.image->cells[cell].n);
+    if (--rank.cell_left[cell] == 0)
+      rank.memory.Forget(rank.image->cells[cell].at, rank.image->cells[cell].n);
   }
   List(seat.rank);
 }
@@ -196,8 +203,10 @@ std::string Interpreter::Machine::HeadsOfAllStreams() const {
       if (task == nullptr) continue;
       text += "\n  " + Where({static_cast<int32_t>(r), static_cast<int32_t>(s)});
       for (const int32_t wait : task->waits)
-        if (ranks[r].done[wait] == 0) text += " | waits for " + ranks[r].image->Describe(ranks[r].image->tasks[wait]);
-      if (task->waits.empty() || Ready(static_cast<int64_t>(r), task)) text += " | waits for its partners";
+        if (ranks[r].done[wait] == 0)
+          text += " | waits for " + ranks[r].image->Describe(ranks[r].image->tasks[wait]);
+      if (task->waits.empty() || Ready(static_cast<int64_t>(r), task))
+        text += " | waits for its partners";
     }
   }
   return text;

@@ -71,8 +71,8 @@ TEST(PlantedFaults, NoCollectiveIsMissedSilently) {
   Strategy sequence = Degrees(2, 2, 2, 1);
   sequence.sequence_parallel = true;
   int planted = 0;
-  for (const Strategy& strategy : {Degrees(1, 1, 2), Degrees(2, 1, 1), Degrees(1, 1, 2, 1), Degrees(1, 1, 2, 2),
-                                   Degrees(1, 1, 2, 3), hybrid, sequence}) {
+  for (const Strategy& strategy : {Degrees(1, 1, 2), Degrees(2, 1, 1), Degrees(1, 1, 2, 1),
+                                   Degrees(1, 1, 2, 2), Degrees(1, 1, 2, 3), hybrid, sequence}) {
     const Plan plan = LowerTiny(strategy, kBatch * strategy.data_parallel());
     for (size_t p = 0; p < plan.programs.size(); ++p) {
       for (size_t b = 0; b < plan.programs[p].blocks.size(); ++b) {

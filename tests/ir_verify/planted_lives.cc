@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults in when bytes are written, read and reused.
-#include "tests/ir_verify/planted_faults.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "tests/ir_verify/planted_faults.h"
 #include "tests/ir_verify/planting.h"
 
 namespace orrery::ir {
@@ -66,7 +65,8 @@ void ScratchOverHeldFrame(const Plan& plan, Layouts& layouts) {
 
 std::vector<PlantedFault> LifeFaults() {
   using F = Fault;
-  const Strategy dp2 = Degrees(1, 1, 2), pp2 = Degrees(1, 2, 1), zero2 = Degrees(1, 1, 2, 2), zero3 = Degrees(1, 1, 2, 3);
+  const Strategy dp2 = Degrees(1, 1, 2), pp2 = Degrees(1, 2, 1), zero2 = Degrees(1, 1, 2, 2),
+                 zero3 = Degrees(1, 1, 2, 3);
   return {
       {"1F1B one slot short", pp2, {}, {F::kSlotOverrun}, OneSlotShort},
       {"backward before forward", dp2, BackwardBeforeForward, {F::kReadBeforeWrite}, {}},

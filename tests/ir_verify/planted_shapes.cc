@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults in coverage of parameters and in shapes.
-#include "tests/ir_verify/planted_faults.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "tests/ir_verify/planted_faults.h"
 #include "tests/ir_verify/planting.h"
 
 namespace orrery::ir {

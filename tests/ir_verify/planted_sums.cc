@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults in reductions and in slices of boundary tensors.
-#include "tests/ir_verify/planted_faults.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "tests/ir_verify/planted_faults.h"
 #include "tests/ir_verify/planting.h"
 
 namespace orrery::ir {
@@ -87,7 +86,8 @@ void SliceOverNoAxis(Plan& plan) {
 
 std::vector<PlantedFault> SumFaults() {
   using F = Fault;
-  const Strategy dp2 = Degrees(1, 1, 2), pp2 = Degrees(1, 2, 1), tp2 = Degrees(2, 1, 1), zero1 = Degrees(1, 1, 2, 1);
+  const Strategy dp2 = Degrees(1, 1, 2), pp2 = Degrees(1, 2, 1), tp2 = Degrees(2, 1, 1),
+                 zero1 = Degrees(1, 1, 2, 1);
   Strategy hybrid = Degrees(1, 1, 2, 2);
   hybrid.dp_outer = 2;
   return {

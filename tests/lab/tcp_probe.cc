@@ -137,7 +137,8 @@ double MeasureRate(const State& state, int from, int to, int64_t bytes) {
     const std::vector<char> chunk(kChunk);
     const double begin = Now();
     for (int64_t left = bytes; left > 0;) {
-      const ssize_t sent = write(fd, chunk.data(), std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(left)));
+      const ssize_t sent = write(
+          fd, chunk.data(), std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(left)));
       if (sent <= 0) return -1.0;
       left -= sent;
     }

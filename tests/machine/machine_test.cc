@@ -23,7 +23,8 @@ Measured Sample() {
                        {{"mm", {128, 1, 64, 1}}, 7e-6},
                        {{"mm", {128, 256, 64, 1}}, 50e-6}};
   m.kernels.left_out = {{"gpt", 0.051, 0.050}};
-  m.collectives = {{"all_reduce", 2, 1024, 5e-6, 0.1}, {"all_reduce", 4, 1024, 20e-6, 0.1},
+  m.collectives = {{"all_reduce", 2, 1024, 5e-6, 0.1},
+                   {"all_reduce", 4, 1024, 20e-6, 0.1},
                    {"all_gather", 2, 1024, 3e-6, 0.1}};
   return m;
 }

@@ -38,7 +38,8 @@ inline std::vector<BenchCase> SmallCases(ir::Dtype dtype) {
       cases.push_back(ProductCase(SmallProduct(op, epilogue), dtype));
     }
   }
-  for (const char* op : {"forward", "backward"}) cases.push_back(AttentionCase(SmallAttention(op), dtype));
+  for (const char* op : {"forward", "backward"})
+    cases.push_back(AttentionCase(SmallAttention(op), dtype));
   return cases;
 }
 

@@ -78,7 +78,8 @@ class Against {
   Against(const ModelSpec& model, const Workload& work, const Allocation& allocation)
       : work_(work), allocation_(allocation), bounds_(model, work, allocation) {}
 
-  void Check(const Strategy& s, const std::vector<StageDemand>& demands, const std::string& layout) {
+  void Check(const Strategy& s, const std::vector<StageDemand>& demands,
+             const std::string& layout) {
     double exact = 0;
     for (const StageDemand& demand : demands) {
       exact = std::max(exact, PeakOf(demand, allocation_).allocated().value);
@@ -92,7 +93,8 @@ class Against {
 
   void Summarise(const char* model, const char* what, int cases) const {
     EXPECT_GE(sum_ / cases, allocation_.static_layout ? 0.97 : 0.99) << what;
-    std::printf("%s, %s: bound / exact, mean %.4f, least %.4f\n", model, what, sum_ / cases, worst_);
+    std::printf("%s, %s: bound / exact, mean %.4f, least %.4f\n", model, what, sum_ / cases,
+                worst_);
   }
 
  private:
@@ -115,15 +117,17 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   work.optimizer = job.optimizer;
   work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
   Drawer drawer(7);
-  Against arena(model, work, {true, 0, 0}), live(model, work, {false, 0, 0}), copies(model, work, {false, 4, 2});
-  const int cases = std::getenv("ORRERY_BOUND_CASES") ? std::atoi(std::getenv("ORRERY_BOUND_CASES")) : 60;
+  Against arena(model, work, {true, 0, 0}), live(model, work, {false, 0, 0}),
+      copies(model, work, {false, 4, 2});
+  const int cases =
+      std::getenv("ORRERY_BOUND_CASES") ? std::atoi(std::getenv("ORRERY_BOUND_CASES")) : 60;
   for (int i = 0; i < cases; ++i) {
     const Strategy s = drawer.Draw(job, model, work);
     const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));
     const std::vector<StageDemand> demands = DemandsOf(plan);
-    const std::string layout =
-        fmt::format("{} recompute {} schedule {} sp {} flash {}", plan.title, static_cast<int>(s.recompute),
-                    static_cast<int>(s.schedule), s.sequence_parallel, s.flash_attention);
+    const std::string layout = fmt::format(
+        "{} recompute {} schedule {} sp {} flash {}", plan.title, static_cast<int>(s.recompute),
+        static_cast<int>(s.schedule), s.sequence_parallel, s.flash_attention);
     for (Against* against : {&arena, &live, &copies}) against->Check(s, demands, layout);
   }
   arena.Summarise(job.model, "arena", cases);
@@ -131,12 +135,11 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   copies.Summarise(job.model, "with copies", cases);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs),
-                         [](const auto& param) {
-                           std::string name = param.param.model;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
+  std::string name = param.param.model;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
 
 }  // namespace
 }  // namespace orrery

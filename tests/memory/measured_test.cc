@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "model/arch/catalogue.h"
+#include "model/lower/lower.h"
 #include "model/lower/presets.h"
 #include "model/memory/memory.h"
 #include "model/memory/software_memory.h"
-#include "model/lower/lower.h"
 
 namespace orrery {
 namespace {
@@ -24,7 +24,8 @@ MemoryReport Predict(const MeasuredRun& run) {
   const LoadedModel model = LoadModel(run.model);
   const Strategy strategy = FindFramework(run.framework).Complete(run.strategy, run.work.precision);
   const LowerResult lowered = Lower(model.spec, run.work, strategy);
-  const StackProfile stack = SelectStackProfile(run.framework, run.topology, strategy.flash_attention);
+  const StackProfile stack =
+      SelectStackProfile(run.framework, run.topology, strategy.flash_attention);
   return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), stack),
                       Communicators(strategy));
 }

@@ -35,7 +35,8 @@ Case MegatronRun(int micro_batch) {
 }
 
 MemoryReport Report(const Case& c, const MemoryLimits& limits) {
-  return ReportMemory(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy)), limits, Communicators(c.strategy));
+  return ReportMemory(std::get<ir::Plan>(Lower(c.model, c.work, c.strategy)), limits,
+                      Communicators(c.strategy));
 }
 
 TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
@@ -57,15 +58,19 @@ TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
     EXPECT_EQ(stage.allocated(), stage.arena);
     EXPECT_LE(stage.need.gaps.value, 0.02 * stage.arena.value);
     ASSERT_FALSE(stage.largest.empty());
-    for (std::size_t i = 1; i < stage.largest.size(); ++i) EXPECT_GE(stage.largest[i - 1].bytes, stage.largest[i].bytes);
+    for (std::size_t i = 1; i < stage.largest.size(); ++i)
+      EXPECT_GE(stage.largest[i - 1].bytes, stage.largest[i].bytes);
   }
-  EXPECT_DOUBLE_EQ(report.total.value, (report.arena + report.context + report.fragmentation).value);
+  EXPECT_DOUBLE_EQ(report.total.value,
+                   (report.arena + report.context + report.fragmentation).value);
 }
 
 TEST(MemoryReport, StateOfAnFp32AdamRunIsSixteenBytesPerParameter) {
   const Case c = MegatronRun(2);
   const MemoryReport report = Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0});
-  const auto of = [&](MemoryClass cls) { return report.peak().by_class[static_cast<std::size_t>(cls)].value; };
+  const auto of = [&](MemoryClass cls) {
+    return report.peak().by_class[static_cast<std::size_t>(cls)].value;
+  };
   const double parameters = static_cast<double>(CountParameters(c.model).total);
   EXPECT_NEAR(of(MemoryClass::kWeights), 4 * parameters, 1e3);
   EXPECT_NEAR(of(MemoryClass::kGradients), 4 * parameters, 1e3);
@@ -83,7 +88,8 @@ TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
   const MemoryReport report = Report(MegatronRun(32), {Bytes(15.78 * kGiB), Bytes(1e9), 0.06});
   EXPECT_FALSE(report.fits);
   EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
-  EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos) << report.verdict;
+  EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos)
+      << report.verdict;
   EXPECT_NE(report.verdict.find(" asks "), std::string::npos) << report.verdict;
   EXPECT_NE(report.verdict.find("capacity 15.8 GiB"), std::string::npos) << report.verdict;
 }
@@ -105,7 +111,11 @@ TEST(MemoryReport, TheTotalCountsWhatTheSoftwareTakesBesideThePlan) {
   Case c = MegatronRun(2);
   c.work.precision = Precision::kBf16;
   c.strategy.fp32_grads = true;
-  const MemoryLimits limits{Bytes(16 * kGiB), Bytes(1e9), 0.1, Bytes(2e8), {false, 400, 2}};  // a loss that takes the peak
+  const MemoryLimits limits{Bytes(16 * kGiB),
+                            Bytes(1e9),
+                            0.1,
+                            Bytes(2e8),
+                            {false, 400, 2}};  // a loss that takes the peak
   const ir::Plan plan = std::get<ir::Plan>(Lower(c.model, c.work, c.strategy));
   const StageDemand demand = DemandsOf(plan).front();
   ASSERT_GT(demand.logits, 0);
@@ -114,7 +124,8 @@ TEST(MemoryReport, TheTotalCountsWhatTheSoftwareTakesBesideThePlan) {
   ASSERT_GT(at_loss, demand.live);
   const MemoryReport report = ReportMemory(plan, limits, 3);
   EXPECT_DOUBLE_EQ(report.total.value, (at_loss + 2 * demand.half_weights) * 1.1 + 1e9 + 3 * 2e8);
-  EXPECT_NE(report.peak().moment.words.find("of the head"), std::string::npos) << report.peak().moment.words;
+  EXPECT_NE(report.peak().moment.words.find("of the head"), std::string::npos)
+      << report.peak().moment.words;
   double live = 0;
   for (const Bytes& bytes : report.peak().by_class) live += bytes.value;
   EXPECT_DOUBLE_EQ(live, demand.live_at_loss);
@@ -155,7 +166,9 @@ TEST(MemoryReport, AFitCloseToTheCapacityIsFlagged) {
 TEST(MemoryReport, ZeroOneSplitsTheOptimizerState) {
   Case c = MegatronRun(2);
   const auto optimizer = [&] {
-    return Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0}).peak().by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)];
+    return Report(c, {Bytes(16 * kGiB), Bytes(0.0), 0})
+        .peak()
+        .by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)];
   };
   const double whole = optimizer().value;
   c.strategy.zero = 1;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a software takes for a plan: live bytes, the loss, copies of gradients, the device's figure.
-#include "model/memory/memory.h"
-
 #include <gtest/gtest.h>
 
 #include "model/ir/layout.h"
 #include "model/lower/lower.h"
+#include "model/memory/memory.h"
 
 namespace orrery {
 namespace {
@@ -120,7 +119,8 @@ TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
   EXPECT_EQ(job.Demands()[0].half_weights, 0);
   job.strategy.fp32_grads = true;
   const StageDemand demand = job.Demands()[0];
-  const double parameters = 2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
+  const double parameters =
+      2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
   EXPECT_EQ(demand.half_weights, parameters);
   EXPECT_EQ(Allocated(demand, stack), demand.live + 2 * parameters);
 }
@@ -136,7 +136,8 @@ TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
   int64_t shards = 0;
   for (const ir::Buffer& buffer : program.buffers) {
     const bool shard = buffer.cls == ir::BufferClass::kGrad && buffer.unit_shard_axis >= 0;
-    if (shard && buffer.life == ir::Life::kStep) shards += buffer.elements * ir::DtypeBytes(buffer.dtype);
+    if (shard && buffer.life == ir::Life::kStep)
+      shards += buffer.elements * ir::DtypeBytes(buffer.dtype);
   }
   EXPECT_GT(shards, 0);
   const ir::Peak peak = ir::LivePeak(plan, program, ir::ComputeLayout(plan, program), false);

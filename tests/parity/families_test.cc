@@ -79,7 +79,8 @@ TEST_P(Optimizers, EqualOneRank) {
   job.optimizer.lr = GetParam() == Optimizer::kSgd ? 0.3 : 3e-2;
   ExpectParity(job, Plans(job, {2, 3, 4, 8}, 25));
 }
-INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values(Optimizer::kSgd, Optimizer::kAdam, Optimizer::kLamb));
+INSTANTIATE_TEST_SUITE_P(All, Optimizers,
+                         testing::Values(Optimizer::kSgd, Optimizer::kAdam, Optimizer::kLamb));
 
 TEST(Options, WithoutClipping) {
   Job job = TinyGpt(true);

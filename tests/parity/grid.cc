@@ -80,7 +80,8 @@ std::vector<Case> Grid(const Job& job, int ranks, uint64_t seed) {
     for (const Strategy& choice : WithChoices(degrees)) {
       for (const int64_t micro_batches : {1, 2, 3, 4, 6}) {
         const int64_t samples = job.work.global_batch / choice.data_parallel();
-        if (job.work.global_batch % choice.data_parallel() != 0 || samples % micro_batches != 0) continue;
+        if (job.work.global_batch % choice.data_parallel() != 0 || samples % micro_batches != 0)
+          continue;
         Case c{&job, choice};
         c.strategy.micro_batch = static_cast<int>(samples / micro_batches);
         DrawOptions(&random, &c);

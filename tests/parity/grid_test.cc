@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The legal grid of a tiny GPT on 1, 2, 3, 4 and 8 ranks against one rank: all of it, or a sample when the binary is
 // built with ORRERY_PARITY_SAMPLE plans per number of ranks.
+#include "tests/parity/grid.h"
+
 #include <gtest/gtest.h>
 
 #include <iostream>
 
-#include "tests/parity/grid.h"
 #include "tests/parity/jobs.h"
 
 namespace orrery::parity {
@@ -23,7 +24,8 @@ class GptGrid : public testing::TestWithParam<int> {};
 TEST_P(GptGrid, PlansEqualOneRank) {
   const int ranks = GetParam();
   std::vector<Case> cases;
-  const Job tied = ranks == 3 ? ThreeWayGpt(true) : TinyGpt(true), untied = ranks == 3 ? ThreeWayGpt(false) : TinyGpt(false);
+  const Job tied = ranks == 3 ? ThreeWayGpt(true) : TinyGpt(true),
+            untied = ranks == 3 ? ThreeWayGpt(false) : TinyGpt(false);
   for (const Job* job : {&tied, &untied}) {
     const std::vector<Case> grid = Grid(*job, ranks, kSeed);
     cases.insert(cases.end(), grid.begin(), grid.end());
@@ -34,7 +36,8 @@ TEST_P(GptGrid, PlansEqualOneRank) {
   std::cout << summary.Text(std::to_string(ranks) + " ranks");
   EXPECT_TRUE(summary.failures.empty()) << summary.Text("failures");
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, GptGrid, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, GptGrid, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace orrery::parity

@@ -2,12 +2,12 @@
 // Lowers a case, runs it in the reference interpreter and compares it with one rank.
 #include "tests/parity/parity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "model/ir/verify.h"
 
@@ -31,13 +31,15 @@ interpreter::RunOptions Options(const Job& job, uint64_t order_seed) {
 
 LowerResult LowerCase(const Case& c) {
   LowerOptions options;
-  if (c.uniform_dtype) options.uniform_dtype = ir::Dtype::kF32;  // as wide as token numbers: one element size
+  if (c.uniform_dtype)
+    options.uniform_dtype = ir::Dtype::kF32;  // as wide as token numbers: one element size
   options.optimizer = c.job->optimizer;
   return Lower(c.job->model, c.job->work, c.strategy, options);
 }
 
 double Deviation(double value, double reference) {
-  if (value == reference || (!std::isfinite(value) && !std::isfinite(reference))) return 0;  // an overflow
+  if (value == reference || (!std::isfinite(value) && !std::isfinite(reference)))
+    return 0;  // an overflow
   const double relative = std::abs(value - reference) / std::max(std::abs(reference), 1e-300);
   return std::isnan(relative) ? HUGE_VAL : relative;
 }
@@ -46,16 +48,20 @@ double Deviation(double value, double reference) {
 
 std::string Describe(const Case& c) {
   const Strategy& s = c.strategy;
-  std::string text = fmt::format("{}: tp{} pp{} dp{}x{} zero{} {} v{} mb{}", c.job->key, s.tp, s.pp, s.dp_outer, s.dp, s.zero,
-                                 kScheduleNames[static_cast<int>(s.schedule)], s.vpp, s.micro_batch);
-  text += fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), kRecomputeNames[static_cast<int>(s.recompute)],
+  std::string text =
+      fmt::format("{}: tp{} pp{} dp{}x{} zero{} {} v{} mb{}", c.job->key, s.tp, s.pp, s.dp_outer,
+                  s.dp, s.zero, kScheduleNames[static_cast<int>(s.schedule)], s.vpp, s.micro_batch);
+  text += fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s),
+                      kRecomputeNames[static_cast<int>(s.recompute)],
                       s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
-  text += fmt::format(" | overlap {}{} in-backward {} tp-async {} scatter {} bucket {} prefetch {} rings {} recv {} send {}",
-                      s.overlap_grad_reduce, s.overlap_param_gather, s.reduce_in_backward, s.tp_async,
-                      s.scatter_gather, s.bucket_layers, s.prefetch, s.rings, s.recv_slots, s.send_slots);
+  text += fmt::format(
+      " | overlap {}{} in-backward {} tp-async {} scatter {} bucket {} prefetch {} rings {} recv "
+      "{} send {}",
+      s.overlap_grad_reduce, s.overlap_param_gather, s.reduce_in_backward, s.tp_async,
+      s.scatter_gather, s.bucket_layers, s.prefetch, s.rings, s.recv_slots, s.send_slots);
   text += fmt::format(" pool {} fp32-grads {} {}{} seed {}", s.frame_pool, s.fp32_grads,
-                      kPrecisionNames[static_cast<int>(c.job->work.precision)], c.uniform_dtype ? " uniform" : "",
-                      c.order_seed);
+                      kPrecisionNames[static_cast<int>(c.job->work.precision)],
+                      c.uniform_dtype ? " uniform" : "", c.order_seed);
   return text;
 }
 
@@ -68,7 +74,8 @@ std::vector<StepResult> Reference(const Job& job) {
   Case c{&job, {}};
   c.strategy.micro_batch = static_cast<int>(job.work.global_batch);
   const LowerResult lowered = LowerCase(c);
-  if (const auto* refusal = std::get_if<Refusal>(&lowered)) throw interpreter::PlanFault("refused: " + refusal->reason);
+  if (const auto* refusal = std::get_if<Refusal>(&lowered))
+    throw interpreter::PlanFault("refused: " + refusal->reason);
   interpreter::Interpreter run(std::get<ir::Plan>(lowered), Options(job, 1));
   for (int step = 0; step < kSteps; ++step) entry->second.push_back(run.Step());
   return entry->second;
@@ -85,8 +92,8 @@ Outcome RunCase(const Case& c) {
     }
     const ir::Plan& plan = std::get<ir::Plan>(lowered);
     for (const ir::Finding& finding : ir::Verify(plan)) {
-      outcome.failure = fmt::format("verify: {} at stage {} {}: {}", ir::FaultName(finding.fault), finding.stage,
-                                    finding.where, finding.message);
+      outcome.failure = fmt::format("verify: {} at stage {} {}: {}", ir::FaultName(finding.fault),
+                                    finding.stage, finding.where, finding.message);
       return outcome;
     }
     interpreter::Interpreter run(plan, Options(*c.job, c.order_seed));
@@ -96,8 +103,9 @@ Outcome RunCase(const Case& c) {
       const double norm = Deviation(result.gradient_norm, reference.at(step).gradient_norm);
       outcome.worst = std::max({outcome.worst, loss, norm});
       if (outcome.worst > kTolerance)
-        outcome.failure = fmt::format("step {}: loss {} against {}, gradient norm {} against {}", step + 1, result.loss,
-                                      reference[step].loss, result.gradient_norm, reference[step].gradient_norm);
+        outcome.failure = fmt::format("step {}: loss {} against {}, gradient norm {} against {}",
+                                      step + 1, result.loss, reference[step].loss,
+                                      result.gradient_norm, reference[step].gradient_norm);
     }
     outcome.executed = run.executed();
   } catch (const std::exception& error) {
@@ -113,13 +121,15 @@ Summary RunAll(const std::vector<Case>& cases) {
     for (size_t i = next++; i < cases.size(); i = next++) outcomes[i] = RunCase(cases[i]);
   };
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t) threads.emplace_back(work);
+  for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   Summary summary;
   for (size_t i = 0; i < cases.size(); ++i) {
     ++summary.plans;
     summary.executed += outcomes[i].executed;
-    if (!outcomes[i].failure.empty()) summary.failures.push_back(Describe(cases[i]) + "\n    " + outcomes[i].failure);
+    if (!outcomes[i].failure.empty())
+      summary.failures.push_back(Describe(cases[i]) + "\n    " + outcomes[i].failure);
     if (outcomes[i].worst <= summary.worst) continue;
     summary.worst = outcomes[i].worst;
     summary.worst_case = Describe(cases[i]);
@@ -128,8 +138,9 @@ Summary RunAll(const std::vector<Case>& cases) {
 }
 
 std::string Summary::Text(const std::string& title) const {
-  std::string text = fmt::format("{}: {} plans, {} failures, worst deviation {:.1e}, {} ops executed\n  worst: {}\n", title,
-                                 plans, failures.size(), worst, executed, worst_case);
+  std::string text = fmt::format(
+      "{}: {} plans, {} failures, worst deviation {:.1e}, {} ops executed\n  worst: {}\n", title,
+      plans, failures.size(), worst, executed, worst_case);
   for (size_t i = 0; i < failures.size() && i < 20; ++i) text += "  FAIL " + failures[i] + "\n";
   return text;
 }

@@ -29,7 +29,8 @@ struct Job {
 struct Case {
   const Job* job;
   Strategy strategy;
-  bool uniform_dtype = true;  // every buffer in one type; else the types that the precision asks for
+  bool uniform_dtype =
+      true;  // every buffer in one type; else the types that the precision asks for
   uint64_t order_seed = 1;
 };
 
@@ -51,7 +52,7 @@ struct Summary {
   int64_t plans = 0, executed = 0;
   double worst = 0;
   std::string worst_case;
-  std::vector<std::string> failures;  // description and reason
+  std::vector<std::string> failures;                 // description and reason
   std::string Text(const std::string& title) const;  // one line of figures, then up to 20 failures
 };
 // Runs all cases on as many threads as there are cores.

@@ -63,7 +63,8 @@ TEST(Clocks, OffsetsBetweenHostsAreFoundWithinTheirError) {
   for (std::size_t rank = 2; rank < 4; ++rank) {
     EXPECT_GT(offsets[rank].error_s, 0);
     EXPECT_LT(offsets[rank].error_s, 0.1);
-    EXPECT_NEAR(offsets[rank].ahead_s, 0.75 * static_cast<double>(rank), offsets[rank].error_s + 1e-9);
+    EXPECT_NEAR(offsets[rank].ahead_s, 0.75 * static_cast<double>(rank),
+                offsets[rank].error_s + 1e-9);
   }
 }
 

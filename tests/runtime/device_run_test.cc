@@ -33,7 +33,8 @@ TEST(DeviceCuda, WithoutAGpuIsAWrongInput) {
 }
 
 TEST(CudaGraphs, NeedAGpuAndOnOrOff) {
-  const std::vector<std::string> words = {"run", "--model", "linear-20-1", "--steps", "1", "--comm", "local"};
+  const std::vector<std::string> words = {"run", "--model", "linear-20-1", "--steps",
+                                          "1",   "--comm",  "local"};
   const auto with = [&](const char* value) {
     auto all = words;
     all.insert(all.end(), {"--cuda-graphs", value});

@@ -157,7 +157,8 @@ TEST(PlanRun, WritesATraceOfTheLastStep) {
 
 TEST(PlanRun, TracesAsManyStepsAsAsked) {
   const std::string file = ScratchFolder() + "/steps.json";
-  const Outcome outcome = Plan(TinyGpt() + "--steps 5 --ranks 2 --pp 2 --comm local --trace-steps 3 --trace " + file);
+  const Outcome outcome =
+      Plan(TinyGpt() + "--steps 5 --ranks 2 --pp 2 --comm local --trace-steps 3 --trace " + file);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::map<std::string, std::pair<double, double>> steps;
   std::set<std::pair<std::string, int64_t>> arrows;

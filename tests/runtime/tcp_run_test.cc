@@ -24,7 +24,8 @@ Outcome RunRanks(int ranks, const std::string& arguments, const std::string& mea
   const int port = comm::PortOf(comm::Listen(0, true));
   return RunShell(fmt::format(
       "{}export WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={}; cd '{}'; "
-      "for r in $(seq 0 {}); do RANK=$r LOCAL_RANK=$r \"$PLAN\" {} >out.$r 2>err.$r & p[$r]=$!; done; "
+      "for r in $(seq 0 {}); do RANK=$r LOCAL_RANK=$r \"$PLAN\" {} >out.$r 2>err.$r & p[$r]=$!; "
+      "done; "
       "{}\nfor r in $(seq 0 {}); do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, ranks, port, ScratchFolder(), ranks - 1, arguments, meanwhile, ranks - 1));
 }
@@ -64,9 +65,9 @@ TEST(PlanRunOverTcp, LayoutsOfAllKinds) {
 }
 
 TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
-  const Outcome outcome =
-      RunRanks(3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 20s",
-               "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -9 ${p[1]}");
+  const Outcome outcome = RunRanks(
+      3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 20s",
+      "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -9 ${p[1]}");
   EXPECT_EQ(outcome.out, "code 0 1\ncode 1 137\ncode 2 1\n");
   const std::string said = Written("err.0") + Written("err.2");
   EXPECT_THAT(said, HasSubstr("plan run: error: rank "));
@@ -79,7 +80,8 @@ TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
   const int port = comm::PortOf(comm::Listen(0, true));
   const Outcome outcome = RunShell(fmt::format(
       "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd '{}'; "
-      "for r in 0 2; do RANK=$r \"$PLAN\" run --model linear-20-1 --dp 3 --global-batch 24 --timeout 1s "
+      "for r in 0 2; do RANK=$r \"$PLAN\" run --model linear-20-1 --dp 3 --global-batch 24 "
+      "--timeout 1s "
       ">out.$r 2>err.$r & p[$r]=$!; done; for r in 0 2; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, port, ScratchFolder()));
   EXPECT_EQ(outcome.out, "code 0 1\ncode 2 1\n");
@@ -110,7 +112,8 @@ TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
       {{{"RANK", ""}}, "the environment has MASTER_ADDR and no RANK"},
       {{{"WORLD_SIZE", "0"}}, "WORLD_SIZE=0 in the environment"},
       {{{"WORLD_SIZE", "99999999999999999999"}}, "WORLD_SIZE=99999999999999999999"},
-      {{{"MASTER_PORT", "65536"}}, "MASTER_PORT=65536 in the environment is not a number from 1 to 65535"},
+      {{{"MASTER_PORT", "65536"}},
+       "MASTER_PORT=65536 in the environment is not a number from 1 to 65535"},
       {{{"MASTER_PORT", ""}}, "the environment has MASTER_ADDR and no MASTER_PORT"},
       {{{"LOCAL_RANK", "x"}}, "LOCAL_RANK=x"},
       {{{"LOCAL_WORLD_SIZE", "0"}}, "LOCAL_WORLD_SIZE=0"},

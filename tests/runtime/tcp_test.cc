@@ -61,13 +61,15 @@ TEST(Tcp, LargeMessagesCross) {
   constexpr std::size_t kNumbers = 3 << 20;
   const auto faults = Faults(2, [&](int64_t rank) {
     const auto endpoint = comm::ConnectTcp(Rank(rank, 2, port), 30);
-    std::vector<int64_t> mine(kNumbers, rank + 1), late(1000, 10 + rank), theirs(kNumbers), other(1000);
+    std::vector<int64_t> mine(kNumbers, rank + 1), late(1000, 10 + rank), theirs(kNumbers),
+        other(1000);
     const auto first = endpoint->Send(1 - rank, 1, mine.data(), kNumbers * 8);
     const auto second = endpoint->Send(1 - rank, 2, late.data(), 8000);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    comm::Wait(endpoint.get(), endpoint->Receive(1 - rank, 2, other.data(), 8000).get(), 30, "late");
-    comm::Wait(endpoint.get(), endpoint->Receive(1 - rank, 1, theirs.data(), kNumbers * 8).get(), 30,
-               "large");
+    comm::Wait(endpoint.get(), endpoint->Receive(1 - rank, 2, other.data(), 8000).get(), 30,
+               "late");
+    comm::Wait(endpoint.get(), endpoint->Receive(1 - rank, 1, theirs.data(), kNumbers * 8).get(),
+               30, "large");
     comm::Wait(endpoint.get(), first.get(), 30, "sent");
     comm::Wait(endpoint.get(), second.get(), 30, "sent");
     EXPECT_EQ(theirs, std::vector<int64_t>(kNumbers, 2 - rank));
@@ -86,7 +88,8 @@ TEST(Tcp, AbandonedMessagesDisturbNobody) {
       if (rank == 0) endpoint->Send(1, 5, gone.data(), 8 << 20);
       if (rank == 1) endpoint->Receive(0, 5, gone.data(), 8 << 20);
     }
-    const auto last = rank == 0 ? endpoint->Send(1, 5, &value, 8) : endpoint->Receive(0, 5, &value, 8);
+    const auto last =
+        rank == 0 ? endpoint->Send(1, 5, &value, 8) : endpoint->Receive(0, 5, &value, 8);
     comm::Wait(endpoint.get(), last.get(), 30, "what comes behind");
     EXPECT_EQ(value, 40);
   });
@@ -151,7 +154,8 @@ TEST(Tcp, RanksThatContradictEachOther) {
   EXPECT_THAT(faults[0], HasSubstr("has WORLD_SIZE 3, and rank 0 has 2"));
   EXPECT_EQ(faults[1], faults[0]);
   port = FreePort();
-  faults = Faults(3, [&](int64_t r) { comm::ConnectTcp(Rank(std::min<int64_t>(r, 1), 3, port), 20); });
+  faults =
+      Faults(3, [&](int64_t r) { comm::ConnectTcp(Rank(std::min<int64_t>(r, 1), 3, port), 20); });
   EXPECT_THAT(faults[0], HasSubstr("two processes have RANK 1; the second is on "));
 }
 

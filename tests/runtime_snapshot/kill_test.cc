@@ -156,10 +156,11 @@ int Kills() {
 // A job of four ranks.
 std::string Gpt(const Folder& folder, const std::string& layout) {
   const std::string file = folder / "gpt.yaml";
-  train::WriteBytes(file,
-                    "name: small\nfamily: decoder\nlayers: 2\nhidden: 16\nffn: 64\nheads: 4\nvocab: 50\n"
-                    "max_positions: 8\nnorm: layer-norm\nactivation: gelu\npositions: learned\n"
-                    "tied_embeddings: true\n");
+  train::WriteBytes(
+      file,
+      "name: small\nfamily: decoder\nlayers: 2\nhidden: 16\nffn: 64\nheads: 4\nvocab: 50\n"
+      "max_positions: 8\nnorm: layer-norm\nactivation: gelu\npositions: learned\n"
+      "tied_embeddings: true\n");
   return "--model " + file + " --seq-len 8 --global-batch 8 --micro-batch 2 --ranks 4 " + layout;
 }
 

@@ -27,14 +27,22 @@ struct Job {
 };
 
 constexpr Job kJobs[] = {
-    {"gpt_orrery", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam, "orrery", 0.3},
-    {"gpt_tight", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam, "orrery", 0.02},
-    {"bert_two_nodes", "bert-base", 6, "aws-dl1", 2, 4, 128, 24, Precision::kBf16, Optimizer::kLamb, "orrery", 0.2},
-    {"llama_megatron", "llama2-7b", 8, "jean-zay-v100", 2, 4, 512, 32, Precision::kFp16, Optimizer::kAdamW, "megatron", 0.4},
-    {"gpt_deepspeed", "gpt2-medium", 6, "dgx1-v100", 1, 8, 512, 48, Precision::kFp16, Optimizer::kAdam, "deepspeed", 0.3},
-    {"gpt_fsdp", "gpt2-small", 3, "mosaic-a100-40", 2, 8, 256, 64, Precision::kBf16, Optimizer::kAdamW, "fsdp", 0.3},
-    {"t5_orrery", "t5-small", 0, "aws-g5-48xl", 1, 8, 128, 16, Precision::kFp32, Optimizer::kAdam, "orrery", 0.4},
-    {"mlp_ddp", "linear-20-1", 0, "olivia-gh200", 2, 4, 1, 32, Precision::kFp32, Optimizer::kSgd, "ddp", 0.9},
+    {"gpt_orrery", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam,
+     "orrery", 0.3},
+    {"gpt_tight", "gpt2-small", 4, "selene", 1, 8, 256, 16, Precision::kBf16, Optimizer::kAdam,
+     "orrery", 0.02},
+    {"bert_two_nodes", "bert-base", 6, "aws-dl1", 2, 4, 128, 24, Precision::kBf16, Optimizer::kLamb,
+     "orrery", 0.2},
+    {"llama_megatron", "llama2-7b", 8, "jean-zay-v100", 2, 4, 512, 32, Precision::kFp16,
+     Optimizer::kAdamW, "megatron", 0.4},
+    {"gpt_deepspeed", "gpt2-medium", 6, "dgx1-v100", 1, 8, 512, 48, Precision::kFp16,
+     Optimizer::kAdam, "deepspeed", 0.3},
+    {"gpt_fsdp", "gpt2-small", 3, "mosaic-a100-40", 2, 8, 256, 64, Precision::kBf16,
+     Optimizer::kAdamW, "fsdp", 0.3},
+    {"t5_orrery", "t5-small", 0, "aws-g5-48xl", 1, 8, 128, 16, Precision::kFp32, Optimizer::kAdam,
+     "orrery", 0.4},
+    {"mlp_ddp", "linear-20-1", 0, "olivia-gh200", 2, 4, 1, 32, Precision::kFp32, Optimizer::kSgd,
+     "ddp", 0.9},
 };
 
 SearchRequest RequestOf(const Job& job) {
@@ -62,10 +70,13 @@ struct Exact {
 class BruteForce {
  public:
   BruteForce(const SearchRequest& request, const Profiles& profiles)
-      : request_(request), preset_(FindFramework(request.framework)), limits_(LimitsOf(profiles.gpu, profiles.stack)),
+      : request_(request),
+        preset_(FindFramework(request.framework)),
+        limits_(LimitsOf(profiles.gpu, profiles.stack)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
         stack_(profiles.stack),
-        predictor_(request.model, request.work, {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}) {}
+        predictor_(request.model, request.work,
+                   {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}) {}
 
   std::vector<Exact> All() {
     const int ranks = static_cast<int>(cluster_.ranks());
@@ -98,7 +109,8 @@ class BruteForce {
             s.schedule = static_cast<PipelineSchedule>(schedule);
             if (s.pp == 1 && s.schedule != PipelineSchedule::k1F1B) continue;
             const bool chunks = s.schedule == PipelineSchedule::kInterleaved;
-            for (s.vpp = chunks ? 2 : 1; s.vpp <= (chunks ? request_.model.layers : 1); ++s.vpp) Batches(s);
+            for (s.vpp = chunks ? 2 : 1; s.vpp <= (chunks ? request_.model.layers : 1); ++s.vpp)
+              Batches(s);
           }
         }
       }
@@ -113,7 +125,8 @@ class BruteForce {
       if (!preset_.Refuses(full).empty()) continue;
       if (CheckStrategy(request_.model, request_.work, full)) continue;
       const auto lowered = Lower(request_.model, request_.work, full);
-      const double memory = ReportMemory(std::get<ir::Plan>(lowered), limits_, Communicators(full)).total.value;
+      const double memory =
+          ReportMemory(std::get<ir::Plan>(lowered), limits_, Communicators(full)).total.value;
       all_.push_back({full, std::get<StepTime>(predictor_.Predict(full)).total, memory});
     }
   }
@@ -131,11 +144,15 @@ class BruteForce {
 class Bounds {
  public:
   Bounds(const SearchRequest& request, const Profiles& profiles)
-      : request_(request), preset_(FindFramework(request.framework)),
+      : request_(request),
+        preset_(FindFramework(request.framework)),
         memory_(request.model, request.work, AllocationOf(profiles.stack)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
-        setting_{request.nodes[0], cluster_, request.work,
-                 {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}, std::nullopt},
+        setting_{request.nodes[0],
+                 cluster_,
+                 request.work,
+                 {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_},
+                 std::nullopt},
         evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.stack), setting_, memory_) {}
 
   Entry Of(const Strategy& strategy) { return std::get<Entry>(evaluator_.One(strategy)); }
@@ -164,27 +181,33 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
     const Entry entry = bounds.Of(exact.strategy);
     EXPECT_DOUBLE_EQ(entry.seconds, exact.seconds);
     EXPECT_LE(entry.seconds_bound, exact.seconds * (1 + 1e-12)) << DescribeLayout(exact.strategy);
-    EXPECT_LE(limits.Total(Bytes(entry.allocated), Communicators(exact.strategy)).value, exact.memory * (1 + 1e-12)) << DescribeLayout(exact.strategy);
+    EXPECT_LE(limits.Total(Bytes(entry.allocated), Communicators(exact.strategy)).value,
+              exact.memory * (1 + 1e-12))
+        << DescribeLayout(exact.strategy);
   }
   std::sort(memory.begin(), memory.end());
-  request.memory_limit =
-      Bytes(memory[static_cast<std::size_t>(GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
-  std::erase_if(all, [&](const Exact& exact) { return exact.memory > request.memory_limit->value; });
-  std::stable_sort(all.begin(), all.end(), [](const Exact& a, const Exact& b) { return a.seconds < b.seconds; });
+  request.memory_limit = Bytes(memory[static_cast<std::size_t>(
+      GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
+  std::erase_if(all,
+                [&](const Exact& exact) { return exact.memory > request.memory_limit->value; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Exact& a, const Exact& b) { return a.seconds < b.seconds; });
 
   const SearchResult result = SearchOnly(request, profiles);
   const std::size_t expected = std::min(all.size(), static_cast<std::size_t>(request.top));
   ASSERT_EQ(result.ranked.size(), expected);
   for (std::size_t i = 0; i < expected; ++i) {
     EXPECT_DOUBLE_EQ(result.ranked[i].time.total, all[i].seconds)
-        << i << ": " << DescribeLayout(result.ranked[i].strategy) << " / " << DescribeLayout(all[i].strategy);
+        << i << ": " << DescribeLayout(result.ranked[i].strategy) << " / "
+        << DescribeLayout(all[i].strategy);
     EXPECT_LE(result.ranked[i].memory->total, *request.memory_limit);
     EXPECT_EQ(result.ranked[i].verify_findings, 0);
   }
   EXPECT_EQ(result.counts.space, result.counts.illegal + static_cast<int64_t>(memory.size()));
-  std::printf("%s: %zu strategies, %zu fit; search evaluated %ld, bounded %ld, over memory %ld\n", GetParam().name,
-              memory.size(), all.size(), static_cast<long>(result.counts.evaluated),
-              static_cast<long>(result.counts.bounded), static_cast<long>(result.counts.over_memory));
+  std::printf("%s: %zu strategies, %zu fit; search evaluated %ld, bounded %ld, over memory %ld\n",
+              GetParam().name, memory.size(), all.size(),
+              static_cast<long>(result.counts.evaluated), static_cast<long>(result.counts.bounded),
+              static_cast<long>(result.counts.over_memory));
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Exactness, testing::ValuesIn(kJobs),

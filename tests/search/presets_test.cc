@@ -37,7 +37,8 @@ TEST(Presets, RefusalsNameTheMissingAxis) {
   EXPECT_EQ(FindFramework("megatron").Refuses(s), "");
   s.zero = 2;
   s.pp = 2;
-  EXPECT_EQ(FindFramework("deepspeed").Refuses(s), "deepspeed runs pipelines only with ZeRO up to stage 1");
+  EXPECT_EQ(FindFramework("deepspeed").Refuses(s),
+            "deepspeed runs pipelines only with ZeRO up to stage 1");
   EXPECT_EQ(FindFramework("orrery").Refuses(s), "");
   s.pp = 1;
   s.tp = 2;

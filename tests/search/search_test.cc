@@ -11,7 +11,8 @@
 namespace orrery {
 namespace {
 
-SearchRequest Request(const char* model, const char* topology, int64_t nodes, int64_t global_batch) {
+SearchRequest Request(const char* model, const char* topology, int64_t nodes,
+                      int64_t global_batch) {
   SearchRequest request;
   const LoadedModel loaded = LoadModel(model);
   request.model = loaded.spec;
@@ -69,13 +70,16 @@ TEST(Search, RankedPlansFitVerifyAndCarryConsistentFigures) {
     EXPECT_TRUE(c.memory->fits) << c.memory->verdict;
     EXPECT_LE(c.memory_bound, c.memory->total);
     EXPECT_EQ(c.verify_findings, 0) << DescribeLayout(c.strategy);
-    EXPECT_NEAR(c.tokens_per_second * c.time.total, 128.0 * static_cast<double>(request.work.seq_len), 1);
+    EXPECT_NEAR(c.tokens_per_second * c.time.total,
+                128.0 * static_cast<double>(request.work.seq_len), 1);
     const double flops = ModelFlopsPerSequence(request.model, request.work.seq_len, 0).value * 128;
-    EXPECT_NEAR(c.mfu, flops / c.time.total / 16 / profiles.gpu.Peak(Precision::kBf16).value, 1e-12);
+    EXPECT_NEAR(c.mfu, flops / c.time.total / 16 / profiles.gpu.Peak(Precision::kBf16).value,
+                1e-12);
     ASSERT_TRUE(c.price_per_step.has_value());
-    EXPECT_NEAR(c.price_per_step->value, c.time.total / 3600 * 2 * request.topology.node_price->value, 1e-12);
-    EXPECT_NEAR(c.price_per_billion_tokens->value * c.tokens_per_second * c.time.total / 1e9, c.price_per_step->value,
-                1e-9);
+    EXPECT_NEAR(c.price_per_step->value,
+                c.time.total / 3600 * 2 * request.topology.node_price->value, 1e-12);
+    EXPECT_NEAR(c.price_per_billion_tokens->value * c.tokens_per_second * c.time.total / 1e9,
+                c.price_per_step->value, 1e-9);
     EXPECT_GE(c.time.total, result.ranked.front().time.total);
   }
 }
@@ -105,7 +109,8 @@ TEST(Search, NearMissesAreFasterAndDoNotFit) {
   for (const Candidate& miss : result.near_misses) {
     EXPECT_LT(miss.time.total, result.ranked.front().time.total);
     EXPECT_FALSE(miss.memory->fits);
-    EXPECT_NE(miss.memory->verdict.find("out of memory on stage"), std::string::npos) << miss.memory->verdict;
+    EXPECT_NE(miss.memory->verdict.find("out of memory on stage"), std::string::npos)
+        << miss.memory->verdict;
   }
 }
 
@@ -163,7 +168,8 @@ TEST(Search, ARangeOfBatchesIsRankedByTimePerToken) {
   const SearchResult result = Search(request);
   EXPECT_EQ(result.ranked.front().global_batch, 256);
   for (std::size_t i = 1; i < result.ranked.size(); ++i) {
-    EXPECT_LE(result.ranked[i].tokens_per_second, result.ranked[i - 1].tokens_per_second * (1 + 1e-12));
+    EXPECT_LE(result.ranked[i].tokens_per_second,
+              result.ranked[i - 1].tokens_per_second * (1 + 1e-12));
   }
 }
 

@@ -37,16 +37,20 @@ TEST(Space, FixedAxesAndFrameworksCutIt) {
   request.fixed.pp = 4;
   EXPECT_EQ(Space(request, FindFramework("orrery")).Degrees(16, 8).size(), 1u);
   request.fixed = {};
-  for (const Job& job : Space(request, FindFramework("ddp")).Degrees(16, 8)) EXPECT_EQ(job.data, 16);
+  for (const Job& job : Space(request, FindFramework("ddp")).Degrees(16, 8))
+    EXPECT_EQ(job.data, 16);
   EXPECT_EQ(Space(request, FindFramework("megatron")).Shards(2, 4).size(), 2u);
-  EXPECT_EQ(Space(request, FindFramework("fsdp")).Shards(1, 1).size(), 1u);  // one rank: nothing to shard
+  EXPECT_EQ(Space(request, FindFramework("fsdp")).Shards(1, 1).size(),
+            1u);  // one rank: nothing to shard
 }
 
 TEST(Space, MegatronInterleavesOnlyEvenly) {
   const SearchRequest request = Request();
   int even = 0, all = 0;
-  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2)) even += choice.vpp > 1;
-  for (const ScheduleChoice& choice : Space(request, FindFramework("orrery")).Schedules(2)) all += choice.vpp > 1;
+  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2))
+    even += choice.vpp > 1;
+  for (const ScheduleChoice& choice : Space(request, FindFramework("orrery")).Schedules(2))
+    all += choice.vpp > 1;
   EXPECT_EQ(even, 3);  // 2, 3, 6 chunks of 12 layers on 2 stages
   EXPECT_EQ(all, 5);   // 2 to 6
 }

@@ -26,7 +26,8 @@ TEST_F(SharedCores, ComputeOfAllRanksAtOnceTakesTurns) {
 
 TEST_F(SharedCores, StagesThatWaitLendTheirCores) {
   UseRanks(2);
-  work_.global_batch = 16;  // one micro-batch: two stages work at the same time in the optimizer only
+  work_.global_batch =
+      16;  // one micro-batch: two stages work at the same time in the optimizer only
   const ir::Plan plan = Build(Layout(1, 2, 1, 16));
   const double own = Simulate(plan).seconds;
   EXPECT_NEAR(Shared(plan, 1), own, 0.05 * own);

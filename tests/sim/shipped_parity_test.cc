@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executor against the closed form with profiles as they are shipped: real jobs on real
 // clusters, laid out as frameworks do, host and software terms included.
-#include "tests/sim/setting.h"
-
 #include "model/lower/presets.h"
+#include "tests/sim/setting.h"
 
 namespace orrery::sim {
 namespace {
@@ -70,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
         Job{"Gpt2XlFsdp", "gpt2-xl", "mosaic-a100-40", 2, "fsdp", 1, 1, 16, 4, 64, 3,
             Recompute::kNone, false, 1, 0.03},  // gathers and passes take a smooth maximum
         Job{"Llama13bFsdp", "llama2-13b", "mosaic-h100", 1, "fsdp", 1, 1, 8, 2, 16, 3,
-            Recompute::kNone, false, 1, 0.03},  // reductions nearly as long as the passes beside them
+            Recompute::kNone, false, 1,
+            0.03},  // reductions nearly as long as the passes beside them
         Job{"Llama7bTensor", "llama2-7b", "selene", 1, "megatron", 8, 1, 1, 2, 32, 0},
         Job{"Llama7bSequence", "llama2-7b", "selene", 2, "megatron", 8, 1, 2, 2, 64, 1,
             Recompute::kSelective, true, 1, 0.03},

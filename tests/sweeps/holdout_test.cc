@@ -65,7 +65,8 @@ TEST(Siblings, GiveASweepItsSteps) {
   node.offset = 20e-6, node.per_step = 3e-6, node.bandwidth = 230e9, node.copy = 560e9;
   std::vector<MeasuredRuns> runs;
   for (const int ranks : {2, 4, 5, 6, 8}) {
-    std::vector<SweepPoint> points = PointsOf(node.CurveOf(ranks, 1), 0.003, static_cast<unsigned>(ranks));
+    std::vector<SweepPoint> points =
+        PointsOf(node.CurveOf(ranks, 1), 0.003, static_cast<unsigned>(ranks));
     // The library changes its protocol at 4 MiB, late: what lies before takes up to 1.5 times as long.
     for (SweepPoint& point : points)
       if (point.bytes >= 1 << 20 && point.bytes < 1 << 22) point.seconds *= 1.5;
@@ -97,9 +98,9 @@ TEST(PublishedSweeps, FourPoints) { ExpectWithin(SweepHoldout::kFourPoints, {0.1
 TEST(PublishedSweeps, NothingMeasured) {
   if (!std::filesystem::exists(SharedSweeps())) GTEST_SKIP() << SharedSweeps() << " is not here";
   const std::pair<const char*, Bars> classes[] = {
-      {"p4d_a100", {0.18, 0.20, 0.12}},        // two nodes, a ring
-      {"p4de_a100", {0.10, 0.15, 0.10}},       // two nodes, as the library chose: a tree
-      {"v100_1node_5gpu", {1, 0.25, 0.25}},    // no ring of links: through a third GPU
+      {"p4d_a100", {0.18, 0.20, 0.12}},      // two nodes, a ring
+      {"p4de_a100", {0.10, 0.15, 0.10}},     // two nodes, as the library chose: a tree
+      {"v100_1node_5gpu", {1, 0.25, 0.25}},  // no ring of links: through a third GPU
       {"vtrain_a100", {1, 0.10, 0.05}},
   };
   const std::vector<HeldOutSweep> sweeps = PublishedErrors(SweepHoldout::kNone);

@@ -126,24 +126,29 @@ std::shared_ptr<const MeasuredCollectives> SlowerThanItsClass(const char* algori
 TEST(MeasuredTwin, OtherNumbersOfNodesByTheClosedForm) {
   const auto measured = SlowerThanItsClass("ring");
   for (const int nodes : {3, 8, 32}) {
-    const Twin with("together-b200", nodes, 8, measured), without("together-b200", nodes, 8, nullptr);
+    const Twin with("together-b200", nodes, 8, measured),
+        without("together-b200", nodes, 8, nullptr);
     for (const double bytes : {1e4, 1e6, 1e8, 4e9}) {
       const auto ratio = [&](Collective collective, int ranks, int per_node, int sharing) {
         const auto time = [&](const Twin& twin) {
-          return Prepare(collective,
-                         ViewNetwork(twin.cluster, twin.gpu, twin.fabric, {ranks, per_node, sharing}),
-                         collective == Collective::kSendRecv ? "" : "ring")
+          return Prepare(
+                     collective,
+                     ViewNetwork(twin.cluster, twin.gpu, twin.fabric, {ranks, per_node, sharing}),
+                     collective == Collective::kSendRecv ? "" : "ring")
               .Time(bytes);
         };
         return time(with) / time(without);
       };
-      EXPECT_NEAR(ratio(Collective::kAllReduce, 8 * nodes, 8, 1), 1.3, 0.08) << nodes << " " << bytes;
-      EXPECT_NEAR(ratio(Collective::kAllGather, 8 * nodes, 8, 1), 1.3, 0.08) << nodes << " " << bytes;
+      EXPECT_NEAR(ratio(Collective::kAllReduce, 8 * nodes, 8, 1), 1.3, 0.08)
+          << nodes << " " << bytes;
+      EXPECT_NEAR(ratio(Collective::kAllGather, 8 * nodes, 8, 1), 1.3, 0.08)
+          << nodes << " " << bytes;
       // Groups side by side share their node's NICs.
       EXPECT_EQ(ratio(Collective::kAllReduce, nodes, 1, 8), 1.0);
     }
   }
-  EXPECT_EQ(Prepare(Collective::kAllReduce, Twin("together-b200", 8, 8, measured).Whole(), "ring").Choice(1e9),
+  EXPECT_EQ(Prepare(Collective::kAllReduce, Twin("together-b200", 8, 8, measured).Whole(), "ring")
+                .Choice(1e9),
             "ring (by nodes)");
 }
 

@@ -68,8 +68,10 @@ TEST(ReadSweeps, NothingMeasuredIsAnError) {
 
 TEST(ReadSweeps, ALogThatNamesNoCollectiveIsOfTheOneInItsName) {
   const std::string log =
-      "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
-      "        8388608       2097152   float     sum   1000.0    8.39   15.73  1e-07    990.0    8.47   15.89  1e-07\n";
+      "#       size         count    type   redop     time   algbw   busbw  error     time   algbw "
+      "  busbw  error\n"
+      "        8388608       2097152   float     sum   1000.0    8.39   15.73  1e-07    990.0    "
+      "8.47   15.89  1e-07\n";
   const auto named = std::make_shared<Source>(Source{"2node_16gpu_allreduce.txt", log});
   EXPECT_EQ(ReadSweepSource(named).sweeps.at(0).collective, "all_reduce");
   try {

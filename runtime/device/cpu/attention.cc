@@ -55,7 +55,8 @@ int64_t BucketOf(int64_t distance, int64_t buckets, bool bidirectional) {
   const int64_t exact = buckets / 2;
   if (distance < exact || exact == 0) return first + std::min(distance, buckets - 1);
   const double exact_buckets = static_cast<double>(exact);
-  const double beyond = std::log(static_cast<double>(distance) / exact_buckets) / std::log(128.0 / exact_buckets);
+  const double beyond =
+      std::log(static_cast<double>(distance) / exact_buckets) / std::log(128.0 / exact_buckets);
   const auto step = static_cast<int64_t>(beyond * static_cast<double>(buckets - exact));
   return first + std::min(exact + step, buckets - 1);
 }
@@ -63,10 +64,15 @@ int64_t BucketOf(int64_t distance, int64_t buckets, bool bidirectional) {
 }  // namespace
 
 RelativeBias::RelativeBias(Frame& f, const AttentionShape& s, const float* table)
-    : seq_(s.seq), nh_(s.nh), distances_(s.seq + s.seq_kv - 1), by_distance_(f.Scratch(nh_ * distances_)) {
-  for (int64_t d = 0; d < distances_; ++d) bucket_.push_back(BucketOf(seq_ - 1 - d, s.buckets, !s.causal));
+    : seq_(s.seq),
+      nh_(s.nh),
+      distances_(s.seq + s.seq_kv - 1),
+      by_distance_(f.Scratch(nh_ * distances_)) {
+  for (int64_t d = 0; d < distances_; ++d)
+    bucket_.push_back(BucketOf(seq_ - 1 - d, s.buckets, !s.causal));
   for (int64_t h = 0; h < nh_; ++h)
-    for (int64_t d = 0; d < distances_; ++d) by_distance_[h * distances_ + d] = table[bucket_[d] * nh_ + h];
+    for (int64_t d = 0; d < distances_; ++d)
+      by_distance_[h * distances_ + d] = table[bucket_[d] * nh_ + h];
 }
 
 void RelativeBias::StartGrad(Frame& f) {
@@ -76,7 +82,8 @@ void RelativeBias::StartGrad(Frame& f) {
 
 void RelativeBias::AddGradTo(float* dtable) const {
   for (int64_t h = 0; h < nh_; ++h)
-    for (int64_t d = 0; d < distances_; ++d) dtable[bucket_[d] * nh_ + h] += grad_[h * distances_ + d];
+    for (int64_t d = 0; d < distances_; ++d)
+      dtable[bucket_[d] * nh_ + h] += grad_[h * distances_ + d];
 }
 
 void GatherHead(const float* from, int64_t step, int64_t rows, int64_t hd, float* to) {
@@ -91,7 +98,8 @@ HeadRows MakeHeadRows(Frame& f, const AttentionShape& s) {
   return {f.Scratch(s.seq * s.hd), f.Scratch(s.seq_kv * s.hd), f.Scratch(s.seq_kv * s.hd)};
 }
 
-void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h, const HeadRows& rows) {
+void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h,
+                 const HeadRows& rows) {
   GatherHead(q + b * s.q_width + s.QueryOffset(h), s.batch * s.q_width, s.seq, s.hd, rows.q);
   if (h % s.queries_per_kv != 0) return;
   const float* keys = kv + b * s.kv_width + s.KeyOffset(h);
@@ -101,10 +109,11 @@ void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64
 
 void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const HeadRows& head,
                  const RelativeBias* bias, float* p, int64_t ld) {
-  Gemm(f, {false, true, block.rows, block.keys, s.hd, s.scale, head.q + block.first * s.hd, s.hd, head.k, s.hd, 0.0f, p,
-           ld});
+  Gemm(f, {false, true, block.rows, block.keys, s.hd, s.scale, head.q + block.first * s.hd, s.hd,
+           head.k, s.hd, 0.0f, p, ld});
   for (int64_t r = 0; bias != nullptr && r < block.rows; ++r)
-    f.loops.add(p + r * ld, bias->Row(block.h, block.first + r), p + r * ld, s.Keys(block.first + r));
+    f.loops.add(p + r * ld, bias->Row(block.h, block.first + r), p + r * ld,
+                s.Keys(block.first + r));
 }
 
 namespace {
@@ -121,8 +130,8 @@ ForwardScratch MakeForwardScratch(Frame& f, const AttentionShape& s) {
 }
 
 // Drops probabilities of a block into `to`. Materialised: the mask and the product are also kept, in full rows.
-void DropBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const QueryBlock& block, const float* p,
-               int64_t ld, float* mask, float* factors, float* to) {
+void DropBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const QueryBlock& block,
+               const float* p, int64_t ld, float* mask, float* factors, float* to) {
   const int64_t width = s.flash ? block.keys : s.seq_kv;
   for (int64_t r = 0; r < block.rows; ++r) {
     dropout.Row(block.b, s.first_head + block.h, block.first + r, factors, width);
@@ -131,25 +140,29 @@ void DropBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const 
   }
 }
 
-void ForwardBlock(Frame& f, const AttentionShape& s, const Dropout& dropout, const QueryBlock& block,
-                  const RelativeBias* bias, const ForwardScratch& scratch, float* ctx, const SavedAttention& saved) {
+void ForwardBlock(Frame& f, const AttentionShape& s, const Dropout& dropout,
+                  const QueryBlock& block, const RelativeBias* bias, const ForwardScratch& scratch,
+                  float* ctx, const SavedAttention& saved) {
   const int64_t at = s.ProbabilityRow(block.b, block.h, block.first);
   const int64_t ld = s.flash ? ScratchColumns(block.keys) : s.seq_kv;
   float* p = s.flash ? scratch.p : saved.softmax + at;
   BlockScores(f, s, block, scratch.head, bias, p, ld);
   float log_sums[kQueryBlock];
-  f.loops.softmax_rows(p, block.rows, ld, s.Keys(block.first), s.causal, s.flash ? log_sums : nullptr);
+  f.loops.softmax_rows(p, block.rows, ld, s.Keys(block.first), s.causal,
+                       s.flash ? log_sums : nullptr);
   for (int64_t r = 0; s.flash && r < block.rows; ++r)
     saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = log_sums[r];
   float* weights = saved.dropped != nullptr ? saved.dropped + at : p;
   float* mask = saved.mask != nullptr ? saved.mask + at : nullptr;
   if (s.drops) DropBlock(f, s, dropout, block, p, ld, mask, scratch.factors, weights);
-  Gemm(f, {false, false, block.rows, s.hd, block.keys, 1.0f, weights, ld, scratch.head.v, s.hd, 0.0f, scratch.out, s.hd});
-  ScatterHead(scratch.out, block.rows, s.hd, ctx + s.ContextAt(block.b, block.h, block.first), s.batch * s.nh * s.hd);
+  Gemm(f, {false, false, block.rows, s.hd, block.keys, 1.0f, weights, ld, scratch.head.v, s.hd,
+           0.0f, scratch.out, s.hd});
+  ScatterHead(scratch.out, block.rows, s.hd, ctx + s.ContextAt(block.b, block.h, block.first),
+              s.batch * s.nh * s.hd);
 }
 
-void Forward(Frame& f, const AttentionShape& s, const float* q, const float* kv, const RelativeBias* bias, float* ctx,
-             const SavedAttention& saved) {
+void Forward(Frame& f, const AttentionShape& s, const float* q, const float* kv,
+             const RelativeBias* bias, float* ctx, const SavedAttention& saved) {
   const Dropout dropout(f);
   const ForwardScratch scratch = MakeForwardScratch(f, s);
   for (int64_t b = 0; b < s.batch; ++b) {

@@ -20,19 +20,27 @@ struct AttentionShape {
   int64_t first_head;         // global index of head 0
 
   int64_t QueryOffset(int64_t h) const {
-    return cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
+    return cross ? h * hd
+                 : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
   }
   int64_t KeyOffset(int64_t h) const {
-    return cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
+    return cross ? 2 * h * hd
+                 : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
   }
-  int64_t Keys(int64_t i) const { return causal && i + 1 < seq_kv ? i + 1 : seq_kv; }  // visible to query i
+  int64_t Keys(int64_t i) const {
+    return causal && i + 1 < seq_kv ? i + 1 : seq_kv;
+  }  // visible to query i
   int64_t Context() const { return seq * batch * nh * hd; }
   int64_t Queries() const { return seq * batch * q_width; }
   int64_t KeyValues() const { return seq_kv * batch * kv_width; }
   int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
   int64_t SavedElements() const { return flash ? seq * batch * nh : Probabilities(); }
-  int64_t ProbabilityRow(int64_t b, int64_t h, int64_t i) const { return ((b * nh + h) * seq + i) * seq_kv; }
-  int64_t ContextAt(int64_t b, int64_t h, int64_t i) const { return ((i * batch + b) * nh + h) * hd; }
+  int64_t ProbabilityRow(int64_t b, int64_t h, int64_t i) const {
+    return ((b * nh + h) * seq + i) * seq_kv;
+  }
+  int64_t ContextAt(int64_t b, int64_t h, int64_t i) const {
+    return ((i * batch + b) * nh + h) * hd;
+  }
   int64_t LseAt(int64_t b, int64_t h, int64_t i) const { return (i * batch + b) * nh + h; }
 };
 AttentionShape MakeAttentionShape(const Frame& f, bool cross);
@@ -61,7 +69,8 @@ struct HeadRows {
 };
 HeadRows MakeHeadRows(Frame& f, const AttentionShape& s);
 // k and v are copied for the first query head that shares them.
-void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h, const HeadRows& rows);
+void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64_t b, int64_t h,
+                 const HeadRows& rows);
 
 // Columns of a block of scores in scratch memory: the visible keys, and room for whole vectors.
 inline int64_t ScratchColumns(int64_t keys) { return (keys + 15) / 16 * 16; }
@@ -71,14 +80,16 @@ class RelativeBias {
  public:
   // table: [buckets, nh]
   RelativeBias(Frame& f, const AttentionShape& s, const float* table);
-  const float* Row(int64_t h, int64_t i) const { return by_distance_ + h * distances_ + seq_ - 1 - i; }
+  const float* Row(int64_t h, int64_t i) const {
+    return by_distance_ + h * distances_ + seq_ - 1 - i;
+  }
   float* GradRow(int64_t h, int64_t i) const { return grad_ + h * distances_ + seq_ - 1 - i; }
   void StartGrad(Frame& f);
   void AddGradTo(float* dtable) const;
 
  private:
-  int64_t seq_, nh_, distances_;  // distances: key - query from 1 - seq to seq_kv - 1
-  std::vector<int64_t> bucket_;   // by distance
+  int64_t seq_, nh_, distances_;          // distances: key - query from 1 - seq to seq_kv - 1
+  std::vector<int64_t> bucket_;           // by distance
   float *by_distance_, *grad_ = nullptr;  // [nh, distances]
 };
 

@@ -23,7 +23,12 @@ struct BackwardOperands {
 class BackwardPass {
  public:
   BackwardPass(Frame& f, const AttentionShape& s, const BackwardOperands& o)
-      : f_(f), s_(s), o_(o), dropout_(f), head_(MakeHeadRows(f, s)), grad_(MakeHeadRows(f, s)),
+      : f_(f),
+        s_(s),
+        o_(o),
+        dropout_(f),
+        head_(MakeHeadRows(f, s)),
+        grad_(MakeHeadRows(f, s)),
         dctx_(f.Scratch(s.seq * s.hd)) {
     const int64_t block = std::min(kQueryBlock, s.seq) * ScratchColumns(s.seq_kv);
     score_grad_ = f.Scratch(block);
@@ -46,7 +51,8 @@ class BackwardPass {
       std::fill(grad_.v, grad_.v + s_.seq_kv * s_.hd, 0.0f);
     }
     ForEachQueryBlock(s_, b, h, [&](const QueryBlock& block) { Block(block); });
-    ScatterHead(grad_.q, s_.seq, s_.hd, o_.dq + b * s_.q_width + s_.QueryOffset(h), s_.batch * s_.q_width);
+    ScatterHead(grad_.q, s_.seq, s_.hd, o_.dq + b * s_.q_width + s_.QueryOffset(h),
+                s_.batch * s_.q_width);
     if ((h + 1) % s_.queries_per_kv != 0) return;
     float* keys = o_.dkv + b * s_.kv_width + s_.KeyOffset(h);
     ScatterHead(grad_.k, s_.seq_kv, s_.hd, keys, s_.batch * s_.kv_width);
@@ -66,7 +72,8 @@ class BackwardPass {
     BlockScores(f_, s_, block, head_, o_.bias, p_, ld);
     for (int64_t r = 0; r < block.rows; ++r) {
       const int64_t i = block.first + r;
-      f_.loops.exp_row(p_ + r * ld, o_.saved.softmax[s_.LseAt(block.b, block.h, i)], s_.Keys(i), ld);
+      f_.loops.exp_row(p_ + r * ld, o_.saved.softmax[s_.LseAt(block.b, block.h, i)], s_.Keys(i),
+                       ld);
     }
     return p_;
   }
@@ -86,13 +93,15 @@ class BackwardPass {
   }
 
   void ScoreGrad(const QueryBlock& block, const float* p, int64_t ld) {
-    Gemm(f_, {false, true, block.rows, block.keys, s_.hd, 1.0f, dctx_ + block.first * s_.hd, s_.hd, head_.v, s_.hd, 0.0f,
-              score_grad_, ld});
+    Gemm(f_, {false, true, block.rows, block.keys, s_.hd, 1.0f, dctx_ + block.first * s_.hd, s_.hd,
+              head_.v, s_.hd, 0.0f, score_grad_, ld});
     for (int64_t r = 0; r < block.rows; ++r) {
       const int64_t i = block.first + r, keys = s_.Keys(i);
-      const float mean = f_.loops.dot(dctx_ + i * s_.hd, o_.ctx + s_.ContextAt(block.b, block.h, i), s_.hd);
+      const float mean =
+          f_.loops.dot(dctx_ + i * s_.hd, o_.ctx + s_.ContextAt(block.b, block.h, i), s_.hd);
       float* grad = score_grad_ + r * ld;
-      f_.loops.score_grad_row(p + r * ld, s_.drops ? kept_ + r * ld : nullptr, mean, grad, keys, ld);
+      f_.loops.score_grad_row(p + r * ld, s_.drops ? kept_ + r * ld : nullptr, mean, grad, keys,
+                              ld);
       if (o_.bias == nullptr) continue;
       float* sum = o_.bias->GradRow(block.h, i);
       f_.loops.add(sum, grad, sum, keys);
@@ -101,9 +110,12 @@ class BackwardPass {
 
   void Products(const QueryBlock& block, const float* dropped, int64_t ld) {
     const int64_t hd = s_.hd, at = block.first * hd;
-    Gemm(f_, {false, false, block.rows, hd, block.keys, s_.scale, score_grad_, ld, head_.k, hd, 0.0f, grad_.q + at, hd});
-    Gemm(f_, {true, false, block.keys, hd, block.rows, s_.scale, score_grad_, ld, head_.q + at, hd, 1.0f, grad_.k, hd});
-    Gemm(f_, {true, false, block.keys, hd, block.rows, 1.0f, dropped, ld, dctx_ + at, hd, 1.0f, grad_.v, hd});
+    Gemm(f_, {false, false, block.rows, hd, block.keys, s_.scale, score_grad_, ld, head_.k, hd,
+              0.0f, grad_.q + at, hd});
+    Gemm(f_, {true, false, block.keys, hd, block.rows, s_.scale, score_grad_, ld, head_.q + at, hd,
+              1.0f, grad_.k, hd});
+    Gemm(f_, {true, false, block.keys, hd, block.rows, 1.0f, dropped, ld, dctx_ + at, hd, 1.0f,
+              grad_.v, hd});
   }
 
   Frame& f_;
@@ -131,7 +143,8 @@ void AttentionBackward(Frame& f) {
   const AttentionShape s = MakeAttentionShape(f, false);
   const float* qkv = f.In(1, s.Queries());
   float* dqkv = f.Out(0, s.Queries());
-  BackwardOperands o{f.In(0, s.Context()), qkv, qkv, f.In(2, s.Context()), OpenSaved(f, s, 3), nullptr, dqkv, dqkv};
+  BackwardOperands o{f.In(0, s.Context()), qkv,     qkv,  f.In(2, s.Context()),
+                     OpenSaved(f, s, 3),   nullptr, dqkv, dqkv};
   if (s.buckets == 0) return BackwardPass(f, s, o).Run();
   const size_t at = o.saved.mask != nullptr ? 6 : 4;
   RelativeBias bias(f, s, f.In(at, s.buckets * s.nh));

@@ -20,12 +20,14 @@ Dropout::Dropout(const Frame& f)
 
 void Dropout::Row(int64_t sample, int64_t position, float* factor, int64_t n) const {
   const uint64_t row = ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample)});
-  loops_.drop_factors(ir::HashMore(row, static_cast<uint64_t>(position)), 0, threshold_, keep_, factor, n);
+  loops_.drop_factors(ir::HashMore(row, static_cast<uint64_t>(position)), 0, threshold_, keep_,
+                      factor, n);
 }
 
 void Dropout::Row(int64_t sample, int64_t head, int64_t query, float* factor, int64_t n) const {
   const uint64_t row = ir::HashOf({site_, first_sample_ + static_cast<uint64_t>(sample)});
-  const uint64_t prefix = ir::HashMore(ir::HashMore(row, static_cast<uint64_t>(head)), static_cast<uint64_t>(query));
+  const uint64_t prefix =
+      ir::HashMore(ir::HashMore(row, static_cast<uint64_t>(head)), static_cast<uint64_t>(query));
   loops_.drop_factors(prefix, 0, threshold_, keep_, factor, n);
 }
 

@@ -25,7 +25,8 @@ void Map(Frame& f, void (*loop)(const float*, float*, int64_t), int64_t x_width 
 }
 
 // z[width n] = loop(x[n], y[width n])
-void Map2(Frame& f, void (*loop)(const float*, const float*, float*, int64_t), int64_t n, int64_t width = 1) {
+void Map2(Frame& f, void (*loop)(const float*, const float*, float*, int64_t), int64_t n,
+          int64_t width = 1) {
   const Reader x = f.InPieces(0, n, kPiece), y = f.InPieces(1, width * n, width * kPiece);
   const Writer z = f.OutPieces(0, width * n, width * kPiece);
   for (int64_t at = 0; at < n; at += kPiece) {
@@ -46,12 +47,11 @@ void Zero(Frame& f) {
   std::memset(x.data, 0, static_cast<size_t>(x.n * ir::DtypeBytes(x.dtype)));
 }
 
-void Add(Frame& f) {
-  Map2(f, f.loops.add, f.OutSize(0));
-}
+void Add(Frame& f) { Map2(f, f.loops.add, f.OutSize(0)); }
 
 void Slice(Frame& f) {
-  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n, whole = f.InSize(0);
+  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n,
+                whole = f.InSize(0);
   const Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
   if (x.dtype != y.dtype) f.Fail("input and output differ in type");
   if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
@@ -62,7 +62,8 @@ void Slice(Frame& f) {
 
 void ColumnSum(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
-  const int64_t group = std::max<int64_t>(4 * (kPiece / std::max<int64_t>(h, 1)), 4);  // the loop takes four at once
+  const int64_t group =
+      std::max<int64_t>(4 * (kPiece / std::max<int64_t>(h, 1)), 4);  // the loop takes four at once
   const Reader dy = f.InPieces(1, rows * h, group * h);
   float* sum = f.InOut(0, 0, h);
   for (int64_t r = 0; r < rows; r += group) {

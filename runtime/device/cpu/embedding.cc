@@ -56,8 +56,10 @@ void Embed(Frame& f) {
     const int64_t local = t.RowOf(f, tokens[r]);
     float* to = x + r * h;
     if (local < 0) {
-      if (old == nullptr) std::fill(to, to + h, 0.0f);
-      else if (old != x) std::copy(old + r * h, old + (r + 1) * h, to);
+      if (old == nullptr)
+        std::fill(to, to + h, 0.0f);
+      else if (old != x)
+        std::copy(old + r * h, old + (r + 1) * h, to);
     } else if (old == nullptr) {
       std::copy(table + local * h, table + (local + 1) * h, to);
     } else {
@@ -83,7 +85,8 @@ void AddPositions(Frame& f) {
   CheckPositions(f, rows, h, n);
   const float *x = f.In(0, rows * h), *table = f.In(1, n);
   float* y = f.Out(0, rows * h);
-  for (int64_t r = 0; r < rows; ++r) f.loops.add(x + r * h, table + Position(f, r) * h, y + r * h, h);
+  for (int64_t r = 0; r < rows; ++r)
+    f.loops.add(x + r * h, table + Position(f, r) * h, y + r * h, h);
 }
 
 void PositionsBackward(Frame& f) {

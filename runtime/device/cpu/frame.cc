@@ -67,18 +67,21 @@ void Frame::Fail(const std::string& what) const {
 
 int64_t Frame::Size(ir::Attr key, int64_t least) const {
   const int64_t n = Int(key);
-  if (n < least) Fail(fmt::format("attribute {} is {}, at least {} needed", ir::AttrName(key), n, least));
+  if (n < least)
+    Fail(fmt::format("attribute {} is {}, at least {} needed", ir::AttrName(key), n, least));
   return n;
 }
 
 int64_t Frame::Coord(ir::Attr key) const {
   const int64_t axis = Int(key);
   if (axis < 0) return 0;
-  if (axis >= static_cast<int64_t>(args.coords.size())) Fail(fmt::format("axis {} is not in the mesh", axis));
+  if (axis >= static_cast<int64_t>(args.coords.size()))
+    Fail(fmt::format("axis {} is not in the mesh", axis));
   return args.coords[axis];
 }
 
-const Operand& Frame::Checked(std::span<const Operand> list, size_t i, int64_t n, const char* role) const {
+const Operand& Frame::Checked(std::span<const Operand> list, size_t i, int64_t n,
+                              const char* role) const {
   if (i >= list.size()) Fail(fmt::format("{} {} is missing", role, i));
   if (n >= 0 && list[i].n != n)
     Fail(fmt::format("{} {} holds {} elements, attributes say {}", role, i, list[i].n, n));
@@ -87,7 +90,9 @@ const Operand& Frame::Checked(std::span<const Operand> list, size_t i, int64_t n
 }
 
 const Operand& Frame::RawIn(size_t i, int64_t n) const { return Checked(args.in, i, n, "input"); }
-const Operand& Frame::RawOut(size_t i, int64_t n) const { return Checked(args.out, i, n, "output"); }
+const Operand& Frame::RawOut(size_t i, int64_t n) const {
+  return Checked(args.out, i, n, "output");
+}
 int64_t Frame::InSize(size_t i) const { return Checked(args.in, i, -1, "input").n; }
 int64_t Frame::OutSize(size_t i) const { return Checked(args.out, i, -1, "output").n; }
 
@@ -95,13 +100,19 @@ float* Frame::Scratch(int64_t n) { return Pool().Take(std::max<int64_t>(n, 1)); 
 
 void ConvertToFloat(const Loops& loops, const Operand& x, float* y) {
   switch (x.dtype) {
-    case Dtype::kBf16: return loops.from_bf16(static_cast<const uint16_t*>(x.data), y, x.n);
-    case Dtype::kF16: return loops.from_f16(static_cast<const uint16_t*>(x.data), y, x.n);
-    case Dtype::kU8: return loops.from_u8(static_cast<const uint8_t*>(x.data), y, x.n);
+    case Dtype::kBf16:
+      return loops.from_bf16(static_cast<const uint16_t*>(x.data), y, x.n);
+    case Dtype::kF16:
+      return loops.from_f16(static_cast<const uint16_t*>(x.data), y, x.n);
+    case Dtype::kU8:
+      return loops.from_u8(static_cast<const uint8_t*>(x.data), y, x.n);
     case Dtype::kF32:
-    case Dtype::kTf32: std::copy_n(static_cast<const float*>(x.data), x.n, y); return;
+    case Dtype::kTf32:
+      std::copy_n(static_cast<const float*>(x.data), x.n, y);
+      return;
     case Dtype::kF64:
-    case Dtype::kI32: break;
+    case Dtype::kI32:
+      break;
   }
   throw KernelError("input of a type that no CPU kernel computes with");
 }
@@ -109,12 +120,18 @@ void ConvertToFloat(const Loops& loops, const Operand& x, float* y) {
 void ConvertFromFloat(const Loops& loops, const float* x, const Operand& y) {
   switch (y.dtype) {
     case Dtype::kF32:
-    case Dtype::kTf32: std::copy_n(x, y.n, static_cast<float*>(y.data)); return;
-    case Dtype::kBf16: return loops.to_bf16(x, static_cast<uint16_t*>(y.data), y.n);
-    case Dtype::kF16: return loops.to_f16(x, static_cast<uint16_t*>(y.data), y.n);
-    case Dtype::kU8: return loops.to_u8(x, static_cast<uint8_t*>(y.data), y.n);
+    case Dtype::kTf32:
+      std::copy_n(x, y.n, static_cast<float*>(y.data));
+      return;
+    case Dtype::kBf16:
+      return loops.to_bf16(x, static_cast<uint16_t*>(y.data), y.n);
+    case Dtype::kF16:
+      return loops.to_f16(x, static_cast<uint16_t*>(y.data), y.n);
+    case Dtype::kU8:
+      return loops.to_u8(x, static_cast<uint8_t*>(y.data), y.n);
     case Dtype::kF64:
-    case Dtype::kI32: break;
+    case Dtype::kI32:
+      break;
   }
   throw KernelError("output of a type that no CPU kernel computes with");
 }
@@ -122,7 +139,8 @@ void ConvertFromFloat(const Loops& loops, const float* x, const Operand& y) {
 const float* Frame::In(size_t i, int64_t n) {
   const Operand& operand = RawIn(i, n);
   if (IsFloat(operand.dtype)) return static_cast<const float*>(operand.data);
-  if (!IsComputable(operand.dtype)) Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
+  if (!IsComputable(operand.dtype))
+    Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
   float* values = Scratch(n);
   ConvertToFloat(loops, operand, values);
   return values;
@@ -149,13 +167,15 @@ float* Frame::InOut(size_t out, size_t in, int64_t n) {
 
 Reader Frame::InPieces(size_t i, int64_t n, int64_t piece) {
   const Operand& operand = RawIn(i, n);
-  if (!IsComputable(operand.dtype)) Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
+  if (!IsComputable(operand.dtype))
+    Fail(fmt::format("input {} is of a type that no CPU kernel computes with", i));
   return {loops, operand, IsFloat(operand.dtype) ? nullptr : Scratch(piece)};
 }
 
 Writer Frame::OutPieces(size_t i, int64_t n, int64_t piece) {
   const Operand& operand = RawOut(i, n);
-  if (!IsComputable(operand.dtype)) Fail(fmt::format("output {} is of a type that no CPU kernel computes with", i));
+  if (!IsComputable(operand.dtype))
+    Fail(fmt::format("output {} is of a type that no CPU kernel computes with", i));
   return {loops, operand, IsFloat(operand.dtype) ? nullptr : Scratch(piece)};
 }
 

@@ -18,7 +18,8 @@ namespace orrery::cpu {
 // [first, first + n), n at most what the piece was opened with; valid until the next At() of the same operand.
 class Reader {
  public:
-  Reader(const Loops& loops, const Operand& operand, float* buffer) : loops_(loops), operand_(operand), buffer_(buffer) {}
+  Reader(const Loops& loops, const Operand& operand, float* buffer)
+      : loops_(loops), operand_(operand), buffer_(buffer) {}
   const float* At(int64_t first, int64_t n) const;
 
  private:
@@ -29,7 +30,8 @@ class Reader {
 // Likewise for an output; Done() stores what At() gave.
 class Writer {
  public:
-  Writer(const Loops& loops, const Operand& operand, float* buffer) : loops_(loops), operand_(operand), buffer_(buffer) {}
+  Writer(const Loops& loops, const Operand& operand, float* buffer)
+      : loops_(loops), operand_(operand), buffer_(buffer) {}
   float* At(int64_t first) const;
   void Done(int64_t first, int64_t n) const;
 
@@ -58,14 +60,15 @@ class Frame {
   int64_t Coord(ir::Attr key) const;
 
   size_t Inputs() const { return args.in.size(); }
-  int64_t InSize(size_t i) const;   // elements, after a check that the operand is there
+  int64_t InSize(size_t i) const;  // elements, after a check that the operand is there
   int64_t OutSize(size_t i) const;
   const float* In(size_t i, int64_t n);
-  float* Out(size_t i, int64_t n);               // contents undefined; any input may have been this memory
-  float* InOut(size_t out, size_t in, int64_t n);  // must be the same memory; holds the old contents
+  float* Out(size_t i, int64_t n);  // contents undefined; any input may have been this memory
+  float* InOut(size_t out, size_t in,
+               int64_t n);  // must be the same memory; holds the old contents
   Reader InPieces(size_t i, int64_t n, int64_t piece);
   Writer OutPieces(size_t i, int64_t n, int64_t piece);
-  const int32_t* Indices(size_t i, int64_t n);   // i32
+  const int32_t* Indices(size_t i, int64_t n);  // i32
   float Scalar(size_t i) { return In(i, InSize(i))[0]; }
   float* Scratch(int64_t n);  // floats, aligned to 64 bytes, until the frame ends
   void Commit();
@@ -80,7 +83,8 @@ class Frame {
     const Operand* operand;
     const float* values;
   };
-  const Operand& Checked(std::span<const Operand> list, size_t i, int64_t n, const char* role) const;
+  const Operand& Checked(std::span<const Operand> list, size_t i, int64_t n,
+                         const char* role) const;
 
   std::vector<Pending> pending_;
   size_t scratch_mark_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by oneDNN. Each thread that comes here computes alone: ranks may be threads of one process.
-#include <dnnl.hpp>
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <dnnl.hpp>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,7 +37,8 @@ bool HasBf16Products() {
 }
 
 void CheckStatus(dnnl_status_t status) {
-  if (status != dnnl_success) throw KernelError(fmt::format("mm: oneDNN refused the product, status {}", int(status)));
+  if (status != dnnl_success)
+    throw KernelError(fmt::format("mm: oneDNN refused the product, status {}", int(status)));
 }
 
 struct CachedProduct {
@@ -60,7 +61,8 @@ memory::desc MatrixDesc(int64_t rows, int64_t columns, memory::data_type type, b
 std::optional<CachedProduct> MakeProduct(const dnnl::engine& engine, const Bf16Product& p) {
   const auto a = MatrixDesc(p.m, p.k, memory::data_type::bf16, p.ta);
   const auto b = MatrixDesc(p.k, p.n, memory::data_type::bf16, p.tb);
-  const auto c = MatrixDesc(p.m, p.n, p.c_is_bf16 ? memory::data_type::bf16 : memory::data_type::f32, false);
+  const auto c =
+      MatrixDesc(p.m, p.n, p.c_is_bf16 ? memory::data_type::bf16 : memory::data_type::f32, false);
   const auto bias = MatrixDesc(1, p.n, memory::data_type::f32, false);
   dnnl::primitive_attr attr;
   if (p.acc) {
@@ -69,7 +71,8 @@ std::optional<CachedProduct> MakeProduct(const dnnl::engine& engine, const Bf16P
     attr.set_post_ops(ops);
   }
   try {
-    const dnnl::matmul::desc desc = p.bias != nullptr ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::desc desc =
+        p.bias != nullptr ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     const dnnl::matmul::primitive_desc made(desc, attr, engine);
     return CachedProduct{dnnl::matmul(made), memory(a, engine, nullptr), memory(b, engine, nullptr),
                          memory(bias, engine, nullptr), memory(c, engine, nullptr)};
@@ -82,8 +85,8 @@ std::optional<CachedProduct> MakeProduct(const dnnl::engine& engine, const Bf16P
 
 void Gemm(Frame&, const GemmArgs& g) {
   UseOneThread();
-  CheckStatus(dnnl_sgemm(g.ta ? 'T' : 'N', g.tb ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a, g.lda, g.b, g.ldb, g.beta, g.c,
-                         g.ldc));
+  CheckStatus(dnnl_sgemm(g.ta ? 'T' : 'N', g.tb ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a, g.lda,
+                         g.b, g.ldb, g.beta, g.c, g.ldc));
 }
 
 bool Bf16Gemm(const Bf16Product& p) {
@@ -92,13 +95,15 @@ bool Bf16Gemm(const Bf16Product& p) {
   static thread_local ProductCache cache;
   const Shape shape{p.ta, p.tb, p.acc, p.bias != nullptr, p.c_is_bf16, p.m, p.n, p.k};
   auto at = cache.products.find(shape);
-  if (at == cache.products.end()) at = cache.products.emplace(shape, MakeProduct(cache.engine, p)).first;
+  if (at == cache.products.end())
+    at = cache.products.emplace(shape, MakeProduct(cache.engine, p)).first;
   if (!at->second) return false;
   CachedProduct& product = *at->second;
   product.a.set_data_handle(const_cast<void*>(p.a));
   product.b.set_data_handle(const_cast<void*>(p.b));
   product.c.set_data_handle(p.c);
-  std::unordered_map<int, memory> args{{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
+  std::unordered_map<int, memory> args{
+      {DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
   if (p.bias != nullptr) {
     product.bias.set_data_handle(const_cast<float*>(p.bias));
     args.emplace(DNNL_ARG_BIAS, product.bias);

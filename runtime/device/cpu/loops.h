@@ -55,54 +55,69 @@ struct Loops {
   void (*swiglu_bwd)(const float* dy, const float* x, float* dx, int64_t n);
   void (*tanh)(const float* x, float* y, int64_t n);
   void (*tanh_bwd)(const float* dy, const float* y, float* dx, int64_t n);
-  void (*multiply)(const float* x, const float* y, float factor, float* z, int64_t n);  // z = x y factor
+  void (*multiply)(const float* x, const float* y, float factor, float* z,
+                   int64_t n);  // z = x y factor
   // z = x + f (y + bias); bias and f (factors of dropout) may be null.
-  void (*bias_residual)(const float* x, const float* y, const float* bias, const float* f, float* z, int64_t n);
+  void (*bias_residual)(const float* x, const float* y, const float* bias, const float* f, float* z,
+                        int64_t n);
   // factor[i] = keep, or 0 where the element with key `first + i` behind the hash `prefix` is dropped.
-  void (*drop_factors)(uint64_t prefix, uint64_t first, uint64_t threshold, float keep, float* factor, int64_t n);
+  void (*drop_factors)(uint64_t prefix, uint64_t first, uint64_t threshold, float keep,
+                       float* factor, int64_t n);
   void (*rope)(const float* cosine, const float* sine, float* low, float* high, int64_t half);
-  void (*mse)(const float* y, const float* t, float factor, float* dy, int64_t n, double* sum_of_squares);
+  void (*mse)(const float* y, const float* t, float factor, float* dy, int64_t n,
+              double* sum_of_squares);
 
   // Sums over rows: sum[c] += x[r, c].
   void (*col_sum)(const float* x, float* sum, int64_t rows, int64_t h);
 
   // Norms, one row at a time; stats = (mean, rstd) or rstd. residual may be null.
-  void (*ln_row)(const float* x, const float* gamma, const float* beta, float* y, float* stats, int64_t h);
-  void (*ln_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual,
-                     float* dx, int64_t h);
-  void (*ln_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t rows,
-                   int64_t h);
+  void (*ln_row)(const float* x, const float* gamma, const float* beta, float* y, float* stats,
+                 int64_t h);
+  void (*ln_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma,
+                     const float* residual, float* dx, int64_t h);
+  void (*ln_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta,
+                   int64_t rows, int64_t h);
   void (*rms_row)(const float* x, const float* gamma, float* y, float* stats, int64_t h);
-  void (*rms_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual,
-                      float* dx, int64_t h);
-  void (*rms_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma, int64_t rows, int64_t h);
+  void (*rms_bwd_row)(const float* dy, const float* x, const float* stats, const float* gamma,
+                      const float* residual, float* dx, int64_t h);
+  void (*rms_wgrad)(const float* dy, const float* x, const float* stats, float* dgamma,
+                    int64_t rows, int64_t h);
 
   // Softmax of each row's first n = first_n + causal * row (at most `width`) values in place, the rest becomes 0.
   // log_sums: [rows], the log of each row's sum of exponentials; may be null.
-  void (*softmax_rows)(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal, float* log_sums);
-  void (*exp_row)(float* p, float log_sum, int64_t n, int64_t width);  // p = exp(p - log_sum), the rest 0
+  void (*softmax_rows)(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal,
+                       float* log_sums);
+  void (*exp_row)(float* p, float log_sum, int64_t n,
+                  int64_t width);  // p = exp(p - log_sum), the rest 0
   // dp = p (kept dp - mean) for the first n, the rest 0; kept may be null (1).
-  void (*score_grad_row)(const float* p, const float* kept, float mean, float* dp, int64_t n, int64_t width);
+  void (*score_grad_row)(const float* p, const float* kept, float mean, float* dp, int64_t n,
+                         int64_t width);
   float (*dot)(const float* x, const float* y, int64_t n);
 
   // Cross entropy.
   float (*max_row)(const float* x, int64_t n);
   float (*sum_exp_row)(const float* x, float top, int64_t n);
-  void (*xent_grad_row)(const float* x, float top, float factor, float* dx, int64_t n);  // factor exp(x - top), in place
+  void (*xent_grad_row)(const float* x, float top, float factor, float* dx,
+                        int64_t n);  // factor exp(x - top), in place
 
   // Optimizers. old and w may be one array.
   double (*sum_squares)(const float* x, int64_t n);
-  void (*sgd)(const float* g, const float* old, float* w, float lr, float factor, float decay, int64_t n);
-  void (*adam)(const AdamTerms& t, const float* g, const float* old, float* w, float* m, float* v, int64_t n);
+  void (*sgd)(const float* g, const float* old, float* w, float lr, float factor, float decay,
+              int64_t n);
+  void (*adam)(const AdamTerms& t, const float* g, const float* old, float* w, float* m, float* v,
+               int64_t n);
   // u = Adam direction + decay w; m and v in place.
-  void (*lamb)(const AdamTerms& t, const float* g, const float* w, float* m, float* v, float* u, int64_t n);
-  void (*axpy)(float factor, const float* x, const float* y, float* z, int64_t n);  // z = y + factor x
+  void (*lamb)(const AdamTerms& t, const float* g, const float* w, float* m, float* v, float* u,
+               int64_t n);
+  void (*axpy)(float factor, const float* x, const float* y, float* z,
+               int64_t n);  // z = y + factor x
 
   // Blocked product for builds without oneDNN; `pack` holds GemmPackFloats() floats.
   void (*gemm)(const GemmArgs& g, float* pack);
 };
 
-constexpr int64_t kGemmDepth = 256, kGemmRows = 96, kGemmColumns = 512;  // blocks of the plain product
+constexpr int64_t kGemmDepth = 256, kGemmRows = 96,
+                  kGemmColumns = 512;  // blocks of the plain product
 constexpr int64_t GemmPackFloats() { return kGemmDepth * (kGemmRows + kGemmColumns); }
 
 // The best set that this machine and this build have; SelectIsa chooses another one for the whole process (tests,

@@ -15,13 +15,17 @@ namespace {
 
 const Loops* Available(Isa isa) {
   switch (isa) {
-    case Isa::kBase: return &kLoopsBase;
+    case Isa::kBase:
+      return &kLoopsBase;
 #ifdef ORRERY_CPU_X86
-    case Isa::kAvx2: return __builtin_cpu_supports("x86-64-v3") ? &kLoopsAvx2 : nullptr;
-    case Isa::kAvx512: return __builtin_cpu_supports("x86-64-v4") ? &kLoopsAvx512 : nullptr;
+    case Isa::kAvx2:
+      return __builtin_cpu_supports("x86-64-v3") ? &kLoopsAvx2 : nullptr;
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("x86-64-v4") ? &kLoopsAvx512 : nullptr;
 #else
     case Isa::kAvx2:
-    case Isa::kAvx512: return nullptr;
+    case Isa::kAvx512:
+      return nullptr;
 #endif
   }
   return nullptr;

@@ -38,7 +38,8 @@ void CrossEntropyMax(Frame& f) {
   const Columns cols = LocalColumns(f);
   const Reader x = f.InPieces(0, cols.n(), cols.width);
   float* m = f.Out(0, cols.rows);
-  for (int64_t r = 0; r < cols.rows; ++r) m[r] = f.loops.max_row(x.At(r * cols.width, cols.width), cols.count);
+  for (int64_t r = 0; r < cols.rows; ++r)
+    m[r] = f.loops.max_row(x.At(r * cols.width, cols.width), cols.count);
 }
 
 void CrossEntropySum(Frame& f) {
@@ -60,7 +61,8 @@ void CrossEntropyGrad(Frame& f) {
   const Reader x = f.InPieces(0, cols.n(), cols.width);
   const float *m = f.In(1, cols.rows), *s = f.In(2, 2 * cols.rows);
   const int32_t* labels = f.Indices(3, cols.rows);
-  const double scale = f.Get(Attr::kScale), factor = scale * LossScaleInput(f, 5), old = f.Scalar(4);
+  const double scale = f.Get(Attr::kScale), factor = scale * LossScaleInput(f, 5),
+               old = f.Scalar(4);
   const Writer dx = f.OutPieces(0, cols.n(), cols.width);
   float* loss = f.Out(1, 1);
   double sum = 0;
@@ -68,7 +70,8 @@ void CrossEntropyGrad(Frame& f) {
     const int64_t at = r * cols.width, target = TargetColumn(f, cols, labels[r]);
     sum += std::log(static_cast<double>(s[2 * r])) - static_cast<double>(s[2 * r + 1]);
     float* row = dx.At(at);
-    f.loops.xent_grad_row(x.At(at, cols.width), m[r], static_cast<float>(factor / s[2 * r]), row, cols.count);
+    f.loops.xent_grad_row(x.At(at, cols.width), m[r], static_cast<float>(factor / s[2 * r]), row,
+                          cols.count);
     std::fill(row + cols.count, row + cols.width, 0.0f);
     if (target >= 0) row[target] -= static_cast<float>(factor);
     dx.Done(at, cols.width);

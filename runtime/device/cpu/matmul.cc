@@ -22,7 +22,8 @@ bool InBf16(Frame& f, const Product& p) {
   if (c.dtype != Dtype::kBf16 && c.dtype != Dtype::kF32) return false;
   if (p.acc && f.RawIn(2 + p.bias, p.m * p.n).data != c.data) return false;
   const float* bias = p.bias ? f.In(2, p.n) : nullptr;
-  return Bf16Gemm({p.ta, p.tb, p.acc, p.m, p.n, p.k, a.data, b.data, bias, c.data, c.dtype == Dtype::kBf16});
+  return Bf16Gemm(
+      {p.ta, p.tb, p.acc, p.m, p.n, p.k, a.data, b.data, bias, c.data, c.dtype == Dtype::kBf16});
 }
 
 // The product is added to what C holds: the old C, or the bias in every row.
@@ -33,23 +34,26 @@ void PrepareSum(Frame& f, const Product& p, const float* old, float* c) {
     return;
   }
   for (int64_t r = 0; r < p.m; ++r) {
-    if (old == nullptr) std::copy(bias, bias + p.n, c + r * p.n);
-    else f.loops.add(old + r * p.n, bias, c + r * p.n, p.n);
+    if (old == nullptr)
+      std::copy(bias, bias + p.n, c + r * p.n);
+    else
+      f.loops.add(old + r * p.n, bias, c + r * p.n, p.n);
   }
 }
 
 }  // namespace
 
 void Matmul(Frame& f) {
-  const Product p{f.Flag(Attr::kTransA), f.Flag(Attr::kTransB), f.Flag(Attr::kBias), f.Flag(Attr::kAcc),
-                  f.Size(Attr::kM),      f.Size(Attr::kN),      f.Size(Attr::kK)};
+  const Product p{f.Flag(Attr::kTransA), f.Flag(Attr::kTransB), f.Flag(Attr::kBias),
+                  f.Flag(Attr::kAcc),    f.Size(Attr::kM),      f.Size(Attr::kN),
+                  f.Size(Attr::kK)};
   if (InBf16(f, p)) return;
   const float *a = f.In(0, p.m * p.k), *b = f.In(1, p.k * p.n);
   const float* old = p.acc ? f.In(2 + p.bias, p.m * p.n) : nullptr;
   float* c = f.Out(0, p.m * p.n);
   if (p.bias || p.acc) PrepareSum(f, p, old, c);
-  Gemm(f, {p.ta, p.tb, p.m, p.n, p.k, 1.0f, a, p.ta ? p.m : p.k, b, p.tb ? p.k : p.n, p.bias || p.acc ? 1.0f : 0.0f, c,
-           p.n});
+  Gemm(f, {p.ta, p.tb, p.m, p.n, p.k, 1.0f, a, p.ta ? p.m : p.k, b, p.tb ? p.k : p.n,
+           p.bias || p.acc ? 1.0f : 0.0f, c, p.n});
 }
 
 }  // namespace orrery::cpu

@@ -19,8 +19,8 @@ struct Rows {
 
 Rows RowsOf(const Frame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1)}; }
 
-using BackwardRow = void (*)(const float* dy, const float* x, const float* stats, const float* gamma,
-                             const float* residual, float* dx, int64_t h);
+using BackwardRow = void (*)(const float* dy, const float* x, const float* stats,
+                             const float* gamma, const float* residual, float* dx, int64_t h);
 
 void NormBackward(Frame& f, BackwardRow row, int64_t stats_per_row) {
   const Rows s = RowsOf(f);
@@ -31,8 +31,8 @@ void NormBackward(Frame& f, BackwardRow row, int64_t stats_per_row) {
   const Writer dx = f.OutPieces(0, s.n(), s.h);
   for (int64_t r = 0; r < s.rows; ++r) {
     const int64_t at = r * s.h;
-    row(dy.At(at, s.h), x.At(at, s.h), stats + stats_per_row * r, gamma, residual ? residual->At(at, s.h) : nullptr,
-        dx.At(at), s.h);
+    row(dy.At(at, s.h), x.At(at, s.h), stats + stats_per_row * r, gamma,
+        residual ? residual->At(at, s.h) : nullptr, dx.At(at), s.h);
     dx.Done(at, s.h);
   }
 }
@@ -62,10 +62,12 @@ void LayerNormBackward(Frame& f) { NormBackward(f, f.loops.ln_bwd_row, 2); }
 void LayerNormWeightGrad(Frame& f) {
   const Rows s = RowsOf(f);
   float *dgamma = f.InOut(0, 0, s.h), *dbeta = f.InOut(1, 1, s.h);
-  const Reader dy = f.InPieces(2, s.n(), kRowGroup * s.h), x = f.InPieces(3, s.n(), kRowGroup * s.h);
+  const Reader dy = f.InPieces(2, s.n(), kRowGroup * s.h),
+               x = f.InPieces(3, s.n(), kRowGroup * s.h);
   const float* stats = f.In(4, 2 * s.rows);
   ForEachRowGroup(s, [&](int64_t r, int64_t rows) {
-    f.loops.ln_wgrad(dy.At(r * s.h, rows * s.h), x.At(r * s.h, rows * s.h), stats + 2 * r, dgamma, dbeta, rows, s.h);
+    f.loops.ln_wgrad(dy.At(r * s.h, rows * s.h), x.At(r * s.h, rows * s.h), stats + 2 * r, dgamma,
+                     dbeta, rows, s.h);
   });
 }
 
@@ -86,10 +88,12 @@ void RmsNormBackward(Frame& f) { NormBackward(f, f.loops.rms_bwd_row, 1); }
 void RmsNormWeightGrad(Frame& f) {
   const Rows s = RowsOf(f);
   float* dgamma = f.InOut(0, 0, s.h);
-  const Reader dy = f.InPieces(1, s.n(), kRowGroup * s.h), x = f.InPieces(2, s.n(), kRowGroup * s.h);
+  const Reader dy = f.InPieces(1, s.n(), kRowGroup * s.h),
+               x = f.InPieces(2, s.n(), kRowGroup * s.h);
   const float* stats = f.In(3, s.rows);
   ForEachRowGroup(s, [&](int64_t r, int64_t rows) {
-    f.loops.rms_wgrad(dy.At(r * s.h, rows * s.h), x.At(r * s.h, rows * s.h), stats + r, dgamma, rows, s.h);
+    f.loops.rms_wgrad(dy.At(r * s.h, rows * s.h), x.At(r * s.h, rows * s.h), stats + r, dgamma,
+                      rows, s.h);
   });
 }
 

@@ -65,7 +65,8 @@ std::vector<Decayed> DecayRuns(const Frame& f, int64_t n) {
   const double wd = f.Get(Attr::kWd);
   if (wd == 0) return {{0, n, 0.0f}};
   std::vector<Piece> pieces = Pieces(f);
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   std::vector<Decayed> runs;
   int64_t at = 0;
   for (const Piece& piece : pieces) {
@@ -103,7 +104,8 @@ void KeepOld(const Weights& weights, int64_t n) {
 }
 
 AdamTerms TermsOf(const Frame& f, double factor) {
-  const double beta1 = f.Get(Attr::kBeta1), beta2 = f.Get(Attr::kBeta2), steps = static_cast<double>(f.args.step);
+  const double beta1 = f.Get(Attr::kBeta1), beta2 = f.Get(Attr::kBeta2),
+               steps = static_cast<double>(f.args.step);
   return {.beta1 = static_cast<float>(beta1),
           .beta2 = static_cast<float>(beta2),
           .eps = static_cast<float>(f.Get(Attr::kEps)),
@@ -118,10 +120,12 @@ AdamTerms TermsOf(const Frame& f, double factor) {
 }  // namespace
 
 void SumOfSquares(Frame& f) {
-  const int64_t n = f.Size(Attr::kElements), split = std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n);
+  const int64_t n = f.Size(Attr::kElements),
+                split = std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n);
   const double old = f.In(0, 1)[0];
   const float* g = f.In(1, n);
-  const double before = f.loops.sum_squares(g, split), after = f.loops.sum_squares(g + split, n - split);
+  const double before = f.loops.sum_squares(g, split),
+               after = f.loops.sum_squares(g + split, n - split);
   f.Out(0, 1)[0] = static_cast<float>(old + f.Get(Attr::kWt) * before + f.Get(Attr::kWrep) * after);
 }
 
@@ -132,8 +136,9 @@ void Sgd(Frame& f) {
   const Weights weights = OpenWeights(f, n);
   if (c.skip) return KeepOld(weights, n);
   for (const Decayed& run : DecayRuns(f, n)) {
-    f.loops.sgd(g + run.begin, weights.old + run.begin, weights.update + run.begin, static_cast<float>(f.Get(Attr::kLr)),
-                static_cast<float>(c.factor), run.decay, run.end - run.begin);
+    f.loops.sgd(g + run.begin, weights.old + run.begin, weights.update + run.begin,
+                static_cast<float>(f.Get(Attr::kLr)), static_cast<float>(c.factor), run.decay,
+                run.end - run.begin);
   }
   weights.Finish();
 }
@@ -150,14 +155,16 @@ void Adam(Frame& f) {
   for (const Decayed& run : DecayRuns(f, n)) {
     const int64_t at = run.begin;
     terms.decay = run.decay;
-    f.loops.adam(terms, g + at, weights.old + at, weights.update + at, m + at, v + at, run.end - at);
+    f.loops.adam(terms, g + at, weights.old + at, weights.update + at, m + at, v + at,
+                 run.end - at);
   }
   weights.Finish();
 }
 
 // You et al. 2020: direction u = Adam direction + decay; its and the weights' squares per parameter.
 void LambDirection(Frame& f) {
-  const int64_t n = f.Size(Attr::kElements), split = std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n);
+  const int64_t n = f.Size(Attr::kElements),
+                split = std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n);
   const std::vector<Piece> pieces = Pieces(f);
   const Correction c = ReadCorrection(f, 4);
   const float *g = f.In(0, n), *w = f.In(1, n);
@@ -172,7 +179,8 @@ void LambDirection(Frame& f) {
   }
   const auto squares = [&](const float* x, const Piece& p) {
     const int64_t middle = std::clamp(split, p.begin, p.end);
-    return static_cast<float>(f.Get(Attr::kWt) * f.loops.sum_squares(x + p.begin, middle - p.begin) +
+    return static_cast<float>(f.Get(Attr::kWt) *
+                                  f.loops.sum_squares(x + p.begin, middle - p.begin) +
                               f.Get(Attr::kWrep) * f.loops.sum_squares(x + middle, p.end - middle));
   };
   for (const Piece& piece : pieces) {
@@ -204,7 +212,8 @@ void LossScale(Frame& f) {
   if (n < 1) f.Fail("the state is empty");
   float* state = f.InOut(0, 0, n);
   const bool good = std::isfinite(f.In(1, 1)[0]);
-  const double steps = n > 1 ? (good ? state[1] + 1.0 : 0.0) : (good ? static_cast<double>(f.args.step) : 0.0);
+  const double steps =
+      n > 1 ? (good ? state[1] + 1.0 : 0.0) : (good ? static_cast<double>(f.args.step) : 0.0);
   if (!good) state[0] /= 2;
   if (good && std::fmod(steps, 2000) == 0) state[0] *= 2;
   if (n > 1) state[1] = static_cast<float>(steps);

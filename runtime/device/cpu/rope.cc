@@ -10,7 +10,8 @@ namespace orrery::cpu {
 using ir::Attr;
 
 void Rope(Frame& f) {
-  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1), nh = f.Size(Attr::kNh, 1);
+  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1),
+                nh = f.Size(Attr::kNh, 1);
   const int64_t kv = f.Size(Attr::kKv, 1), hd = f.Size(Attr::kHd, 1), half = hd / 2;
   if (nh % kv != 0 || hd % 2 != 0) f.Fail("heads do not divide");
   const int64_t per_group = nh / kv + 2, width = kv * per_group * hd;
@@ -19,7 +20,8 @@ void Rope(Frame& f) {
   if (x != y) std::copy(x, x + rows * width, y);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; r % batch == 0 && i < half; ++i) {
-      const double power = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
+      const double power =
+          std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
       const double angle = static_cast<double>(r / batch) * power;
       cosine[i] = static_cast<float>(std::cos(angle));
       sine[i] = static_cast<float>(f.Flag(Attr::kInverse) ? -std::sin(angle) : std::sin(angle));

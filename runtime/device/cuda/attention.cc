@@ -11,8 +11,9 @@ namespace {
 AttentionOperands Open(const OpFrame& f, bool cross) {
   const cpu::AttentionShape s = cpu::MakeAttentionShape(f.checks(), cross);
   AttentionOperands o;
-  o.s = {s.batch,    s.seq,    s.seq_kv, s.nh,    s.hd,     s.buckets, s.q_width, s.kv_width, s.queries_per_kv,
-         s.first_head, s.causal, s.flash,  s.cross, s.drops, s.scale};
+  o.s = {s.batch,   s.seq,      s.seq_kv,         s.nh,         s.hd,     s.buckets,
+         s.q_width, s.kv_width, s.queries_per_kv, s.first_head, s.causal, s.flash,
+         s.cross,   s.drops,    s.scale};
   o.draw = DrawOf(f);
   return o;
 }
@@ -39,8 +40,12 @@ size_t OpenSavedIn(const OpFrame& f, size_t first, AttentionOperands* o) {
   return 3;
 }
 
-void Forward(OpFrame& f, const AttentionOperands& o) { CanFlash(o) ? FlashForward(f, o) : PlainForward(f, o); }
-void Backward(OpFrame& f, const AttentionOperands& o) { CanFlash(o) ? FlashBackward(f, o) : PlainBackward(f, o); }
+void Forward(OpFrame& f, const AttentionOperands& o) {
+  CanFlash(o) ? FlashForward(f, o) : PlainForward(f, o);
+}
+void Backward(OpFrame& f, const AttentionOperands& o) {
+  CanFlash(o) ? FlashBackward(f, o) : PlainBackward(f, o);
+}
 
 }  // namespace
 

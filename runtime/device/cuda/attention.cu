@@ -34,10 +34,12 @@ __device__ inline int64_t BucketOf(int64_t distance, int64_t buckets, bool bidir
   }
   distance = distance > 0 ? distance : 0;
   const int64_t exact = buckets / 2;
-  if (distance < exact || exact == 0) return first + (distance < buckets - 1 ? distance : buckets - 1);
+  if (distance < exact || exact == 0)
+    return first + (distance < buckets - 1 ? distance : buckets - 1);
   const double near = static_cast<double>(exact);
   const double beyond = log(static_cast<double>(distance) / near) / log(128.0 / near);
-  const int64_t bucket = exact + static_cast<int64_t>(beyond * static_cast<double>(buckets - exact));
+  const int64_t bucket =
+      exact + static_cast<int64_t>(beyond * static_cast<double>(buckets - exact));
   return first + (bucket < buckets - 1 ? bucket : buckets - 1);
 }
 
@@ -49,12 +51,14 @@ __device__ inline float Score(const AttentionOperands& o, const Row& r, int64_t 
 }
 
 __device__ inline float Factor(const AttentionOperands& o, const Row& r, int64_t j) {
-  const uint64_t head = ir::HashMore(o.draw.Sample(r.b), static_cast<uint64_t>(o.s.first_head + r.h));
+  const uint64_t head =
+      ir::HashMore(o.draw.Sample(r.b), static_cast<uint64_t>(o.s.first_head + r.h));
   return o.draw.Factor(ir::HashMore(head, static_cast<uint64_t>(r.i)), j);
 }
 
 __global__ void ForwardKernel(AttentionOperands o) {
-  ORRERY_SHARED(float, p);  // [seq_kv], and slots of reductions: the limit is that of dynamic memory alone
+  ORRERY_SHARED(float,
+                p);  // [seq_kv], and slots of reductions: the limit is that of dynamic memory alone
   const Heads& s = o.s;
   float* slots = p + s.seq_kv;
   const Row r = RowOfBlock(s.nh, s.seq);
@@ -85,7 +89,8 @@ __global__ void ForwardKernel(AttentionOperands o) {
   __syncthreads();
   for (int64_t d = threadIdx.x; d < s.hd; d += kThreads) {
     float context = 0;
-    for (int64_t j = 0; j < keys; ++j) context += p[j] * Load(o.kv, s.KeyAt(r.b, r.h, j) + s.hd + d);
+    for (int64_t j = 0; j < keys; ++j)
+      context += p[j] * Load(o.kv, s.KeyAt(r.b, r.h, j) + s.hd + d);
     Store(o.ctx, s.ContextAt(r.b, r.h, r.i) + d, context);
   }
 }
@@ -104,7 +109,8 @@ __global__ void DeltaKernel(AttentionOperands o, float* delta) {
 struct Gradient {
   float dropped, score;
 };
-__device__ inline Gradient GradientOf(const AttentionOperands& o, const float* delta, const Row& r, int64_t j) {
+__device__ inline Gradient GradientOf(const AttentionOperands& o, const float* delta, const Row& r,
+                                      int64_t j) {
   const Heads& s = o.s;
   const int64_t row = s.LseAt(r.b, r.h, r.i), at = s.ProbabilityRow(r.b, r.h, r.i) + j;
   const float p = s.flash ? expf(Score(o, r, j) - Load(o.softmax, row)) : Load(o.softmax, at);
@@ -166,7 +172,8 @@ __global__ void KeyGradKernel(AttentionOperands o, const float* delta) {
 __global__ void DistanceGradKernel(AttentionOperands o, const float* delta, float* sums) {
   __shared__ float slots[kSlots];
   const Heads& s = o.s;
-  const int64_t distances = s.seq + s.seq_kv - 1, h = blockIdx.x / distances, at = blockIdx.x % distances;
+  const int64_t distances = s.seq + s.seq_kv - 1, h = blockIdx.x / distances,
+                at = blockIdx.x % distances;
   float sum = 0;
   for (int64_t t = threadIdx.x; t < s.batch * s.seq; t += kThreads) {
     const int64_t b = t / s.seq, i = t % s.seq, j = i - (at - (s.seq_kv - 1));
@@ -178,12 +185,14 @@ __global__ void DistanceGradKernel(AttentionOperands o, const float* delta, floa
 
 __global__ void BucketGradKernel(AttentionOperands o, const float* sums) {
   const Heads& s = o.s;
-  const int64_t distances = s.seq + s.seq_kv - 1, t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t distances = s.seq + s.seq_kv - 1,
+                t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (t >= s.buckets * s.nh) return;
   const int64_t bucket = t / s.nh, h = t % s.nh;
   float sum = 0;
   for (int64_t d = 0; d < distances; ++d)
-    if (BucketOf(d - (s.seq_kv - 1), s.buckets, !s.causal) == bucket) sum += sums[h * distances + d];
+    if (BucketOf(d - (s.seq_kv - 1), s.buckets, !s.causal) == bucket)
+      sum += sums[h * distances + d];
   Store(o.dbias, t, Load(o.dbias, t) + sum);
 }
 

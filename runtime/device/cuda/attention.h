@@ -15,17 +15,26 @@ struct Heads {
   float scale;
 
   __host__ __device__ int64_t QueryAt(int64_t b, int64_t h, int64_t i) const {
-    const int64_t within = cross ? h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
+    const int64_t within =
+        cross ? h * hd
+              : (h / queries_per_kv) * (queries_per_kv + 2) * hd + (h % queries_per_kv) * hd;
     return (i * batch + b) * q_width + within;
   }
-  __host__ __device__ int64_t KeyAt(int64_t b, int64_t h, int64_t j) const {  // the value: hd elements behind
+  __host__ __device__ int64_t KeyAt(int64_t b, int64_t h,
+                                    int64_t j) const {  // the value: hd elements behind
     const int64_t within =
         cross ? 2 * h * hd : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
     return (j * batch + b) * kv_width + within;
   }
-  __host__ __device__ int64_t Keys(int64_t i) const { return causal && i + 1 < seq_kv ? i + 1 : seq_kv; }
-  __host__ __device__ int64_t ContextAt(int64_t b, int64_t h, int64_t i) const { return ((i * batch + b) * nh + h) * hd; }
-  __host__ __device__ int64_t LseAt(int64_t b, int64_t h, int64_t i) const { return (i * batch + b) * nh + h; }
+  __host__ __device__ int64_t Keys(int64_t i) const {
+    return causal && i + 1 < seq_kv ? i + 1 : seq_kv;
+  }
+  __host__ __device__ int64_t ContextAt(int64_t b, int64_t h, int64_t i) const {
+    return ((i * batch + b) * nh + h) * hd;
+  }
+  __host__ __device__ int64_t LseAt(int64_t b, int64_t h, int64_t i) const {
+    return (i * batch + b) * nh + h;
+  }
   __host__ __device__ int64_t ProbabilityRow(int64_t b, int64_t h, int64_t i) const {
     return ((b * nh + h) * seq + i) * seq_kv;
   }
@@ -37,10 +46,11 @@ struct Heads {
 struct AttentionOperands {
   Heads s;
   Draw draw;
-  Ref q, kv, ctx;                    // ctx: output forward, input backward
-  Ref softmax, mask, dropped;        // what is kept for backward; softmax: log of the rows' sums with flash
-  Ref bias;                          // relative positions: [buckets, nh], absent: none
-  Ref dctx, dq, dkv, dbias;          // backward
+  Ref q, kv, ctx;  // ctx: output forward, input backward
+  Ref softmax, mask,
+      dropped;               // what is kept for backward; softmax: log of the rows' sums with flash
+  Ref bias;                  // relative positions: [buckets, nh], absent: none
+  Ref dctx, dq, dkv, dbias;  // backward
 };
 
 // attention.cu

@@ -22,14 +22,16 @@ class StreamCapture : public Capture {
   void SetStep(int64_t step) override {
     auto* const to = reinterpret_cast<std::byte*>(queue_.step);
     staging_->Copy(&step, sizeof step, [&](const void* staged, int64_t offset, int64_t n) {
-      Check(cudaMemcpyAsync(to + offset, staged, static_cast<size_t>(n), cudaMemcpyHostToDevice, Stream()),
+      Check(cudaMemcpyAsync(to + offset, staged, static_cast<size_t>(n), cudaMemcpyHostToDevice,
+                            Stream()),
             "copying to the GPU");
     });
   }
 
   // Of this thread alone: other ranks of the process go on with what they do.
   void Begin() override {
-    Check(cudaStreamBeginCapture(Stream(), cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    Check(cudaStreamBeginCapture(Stream(), cudaStreamCaptureModeThreadLocal),
+          "beginning a capture");
   }
 
   int End() override {
@@ -45,7 +47,8 @@ class StreamCapture : public Capture {
 
   void Abandon() override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(Stream(), &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
+    if (cudaStreamIsCapturing(Stream(), &status) == cudaSuccess &&
+        status != cudaStreamCaptureStatusNone) {
       cudaGraph_t recorded = nullptr;
       cudaStreamEndCapture(Stream(), &recorded);
       if (recorded != nullptr) cudaGraphDestroy(recorded);

@@ -11,13 +11,13 @@ namespace {
 using ir::Attr;
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
-constexpr int kColumns = kWarpSize * kWide;       // of a block
+constexpr int kColumns = kWarpSize * kWide;                // of a block
 constexpr int64_t kBlocksWanted = 512, kRowsPerPart = 32;  // least rows that are worth a part
 
 struct Sums {
   Ref dy, x, stats;  // x absent: plain column sums
   int64_t rows, h;
-  bool has_mean;     // stats: (mean, rstd) per row, else rstd
+  bool has_mean;  // stats: (mean, rstd) per row, else rstd
 };
 
 // parts[part][which][h]: which 0: sum of dy xhat (or of dy where there is no x), 1: sum of dy (layer norm).
@@ -25,7 +25,8 @@ __global__ void PartialSumsKernel(Sums s, float* parts, int which_count, bool wi
   ORRERY_SHARED(float, shared);  // [kWarps][2][kColumns]
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + LaneIndex() * kWide;
   const int count = column < s.h ? Least(kWide, s.h - column) : 0;
-  const int64_t begin = s.rows * blockIdx.y / gridDim.y, end = s.rows * (blockIdx.y + 1) / gridDim.y;
+  const int64_t begin = s.rows * blockIdx.y / gridDim.y,
+                end = s.rows * (blockIdx.y + 1) / gridDim.y;
   float scaled[kWide] = {}, plain[kWide] = {};
   for (int64_t r = begin + WarpIndex(); count > 0 && r < end; r += kWarps) {
     float d[kWide], v[kWide];
@@ -58,12 +59,14 @@ __global__ void PartialSumsKernel(Sums s, float* parts, int which_count, bool wi
   }
 }
 
-__global__ void AddPartsKernel(const float* parts, int count, int which_count, Ref first, Ref second, int64_t h) {
+__global__ void AddPartsKernel(const float* parts, int count, int which_count, Ref first,
+                               Ref second, int64_t h) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= h) return;
   for (int which = 0; which < which_count; ++which) {
     float sum = 0;
-    for (int p = 0; p < count; ++p) sum += parts[(static_cast<int64_t>(p) * which_count + which) * h + c];
+    for (int p = 0; p < count; ++p)
+      sum += parts[(static_cast<int64_t>(p) * which_count + which) * h + c];
     const Ref to = which == 0 ? first : second;
     Store(to, c, Load(to, c) + sum);
   }
@@ -71,13 +74,20 @@ __global__ void AddPartsKernel(const float* parts, int count, int which_count, R
 
 void AddSums(OpFrame& f, const Sums& s, Ref first, Ref second) {
   const int which = second.absent() ? 1 : 2;
-  const int64_t across = Blocks(s.h, kColumns), room = f.ScratchLeft() / (static_cast<int64_t>(sizeof(float)) * which * std::max<int64_t>(s.h, 1)) - 1;
-  const int64_t wanted = std::min((s.rows + kRowsPerPart - 1) / kRowsPerPart, std::max<int64_t>(kBlocksWanted / std::max<int64_t>(across, 1), 1));
+  const int64_t across = Blocks(s.h, kColumns),
+                room = f.ScratchLeft() / (static_cast<int64_t>(sizeof(float)) * which *
+                                          std::max<int64_t>(s.h, 1)) -
+                       1;
+  const int64_t wanted =
+      std::min((s.rows + kRowsPerPart - 1) / kRowsPerPart,
+               std::max<int64_t>(kBlocksWanted / std::max<int64_t>(across, 1), 1));
   const int64_t parts = std::max<int64_t>(std::min(wanted, room), 1);
   float* scratch = f.Scratch<float>(parts * which * s.h);
-  Launch(f.queue, PartialSumsKernel, dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads,
+  Launch(f.queue, PartialSumsKernel,
+         dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads,
          sizeof(float) * kWarps * 2 * kColumns, s, scratch, which, IsWide({s.dy, s.x}, s.h));
-  Launch(f.queue, AddPartsKernel, Blocks(s.h, 128), 128, 0, scratch, static_cast<int>(parts), which, first, second, s.h);
+  Launch(f.queue, AddPartsKernel, Blocks(s.h, 128), 128, 0, scratch, static_cast<int>(parts), which,
+         first, second, s.h);
 }
 
 }  // namespace
@@ -89,13 +99,14 @@ void ColumnSum(OpFrame& f) {
 
 void LayerNormWeightGrad(OpFrame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH, 1);
-  AddSums(f, {f.In(2, rows * h), f.In(3, rows * h), f.In(4, 2 * rows), rows, h, true}, f.InOut(0, 0, h),
-          f.InOut(1, 1, h));
+  AddSums(f, {f.In(2, rows * h), f.In(3, rows * h), f.In(4, 2 * rows), rows, h, true},
+          f.InOut(0, 0, h), f.InOut(1, 1, h));
 }
 
 void RmsNormWeightGrad(OpFrame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH, 1);
-  AddSums(f, {f.In(1, rows * h), f.In(2, rows * h), f.In(3, rows), rows, h, false}, f.InOut(0, 0, h), {});
+  AddSums(f, {f.In(1, rows * h), f.In(2, rows * h), f.In(3, rows), rows, h, false},
+          f.InOut(0, 0, h), {});
 }
 
 }  // namespace orrery::cuda

@@ -72,15 +72,16 @@ class CudaDevice : public device::Accelerator {
   void Upload(void* to, const void* from, int64_t bytes, int stream) override {
     streams_[At(stream)].Flush();
     staging_.Copy(from, bytes, [&](const void* staged, int64_t offset, int64_t n) {
-      Check(cudaMemcpyAsync(static_cast<std::byte*>(to) + offset, staged, static_cast<size_t>(n), cudaMemcpyHostToDevice,
-                            Stream(stream)),
+      Check(cudaMemcpyAsync(static_cast<std::byte*>(to) + offset, staged, static_cast<size_t>(n),
+                            cudaMemcpyHostToDevice, Stream(stream)),
             "copying to the GPU");
     });
   }
 
   void Download(void* to, const void* from, int64_t bytes) override {
     Synchronize();
-    Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost), "copying from the GPU");
+    Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
+          "copying from the GPU");
   }
 
   void Run(const cpu::KernelArgs& args, int stream) override { streams_[At(stream)].Run(args); }
@@ -108,7 +109,8 @@ class CudaDevice : public device::Accelerator {
   void Synchronize() override {
     for (size_t s = 0; s < queues_.size(); ++s) {
       streams_[s].Flush();
-      Check(cudaStreamSynchronize(static_cast<cudaStream_t>(queues_[s].stream)), "waiting for the GPU");
+      Check(cudaStreamSynchronize(static_cast<cudaStream_t>(queues_[s].stream)),
+            "waiting for the GPU");
     }
     Settle();
   }
@@ -122,7 +124,8 @@ class CudaDevice : public device::Accelerator {
 
   int64_t MarkTime(int mark) override {
     float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, marks_[At(first_mark_)], marks_[At(mark)]), "reading a mark");
+    Check(cudaEventElapsedTime(&milliseconds, marks_[At(first_mark_)], marks_[At(mark)]),
+          "reading a mark");
     return static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
   }
 
@@ -142,7 +145,8 @@ class CudaDevice : public device::Accelerator {
         queue.scratch_bytes = kScratchBytes;
         queue.workspace = next + kScratchBytes;
         queue.workspace_bytes = kWorkspaceBytes;
-        if (graphs_) queue.step = reinterpret_cast<int64_t*>(next + kScratchBytes + kWorkspaceBytes);
+        if (graphs_)
+          queue.step = reinterpret_cast<int64_t*>(next + kScratchBytes + kWorkspaceBytes);
         next += kBehindStream;
       }
       queues_.push_back(queue);
@@ -156,14 +160,16 @@ class CudaDevice : public device::Accelerator {
   void MakeEvents(const device::Needs& needs) {
     const auto make = [](int n, unsigned flags, std::vector<cudaEvent_t>* list) {
       list->resize(static_cast<size_t>(n));
-      for (cudaEvent_t& event : *list) Check(cudaEventCreateWithFlags(&event, flags), "making an event");
+      for (cudaEvent_t& event : *list)
+        Check(cudaEventCreateWithFlags(&event, flags), "making an event");
     };
     make(needs.events, cudaEventDisableTiming, &events_);
     make(needs.marks, cudaEventDefault, &marks_);
   }
 
   void Allocate(int64_t arena) {
-    const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&memory_), static_cast<size_t>(bytes_));
+    const cudaError_t status =
+        cudaMalloc(reinterpret_cast<void**>(&memory_), static_cast<size_t>(bytes_));
     if (status != cudaErrorMemoryAllocation) return Check(status, "allocating the arena");
     cudaGetLastError();  // said below
     size_t free = 0, total = 0;

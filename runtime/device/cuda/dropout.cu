@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout and the residual sum that contains one. A thread has eight columns of a row.
 #include "runtime/device/cuda/dropout.h"
-
 #include "runtime/device/cuda/ops.h"
 
 namespace orrery::cuda {
@@ -36,7 +35,8 @@ __device__ inline void Factors(const Rows& s, const Draw& draw, const Place& p, 
 }
 
 // z = x + factor (y + bias); with a threshold, the mask is kept.
-__global__ void BiasResidualKernel(Ref x, Ref y, Ref bias, Ref z, Ref mask, Rows s, Draw draw, bool wide) {
+__global__ void BiasResidualKernel(Ref x, Ref y, Ref bias, Ref z, Ref mask, Rows s, Draw draw,
+                                   bool wide) {
   const Place p = PlaceOf(s);
   if (p.count == 0) return;
   float a[kWide], b[kWide], c[kWide];
@@ -96,23 +96,23 @@ void BiasResidual(OpFrame& f) {
   const int64_t n = s.rows * s.h;
   const Ref x = f.In(0, n), y = f.In(1, n), z = f.Out(0, n);
   const Ref bias = f.Flag(Attr::kBias) ? f.In(2, s.h) : Ref{}, mask = drops ? f.Out(1, n) : Ref{};
-  Launch(f.queue, BiasResidualKernel, Blocks(s.rows * s.pieces(), kThreads), kThreads, 0, x, y, bias, z, mask, s, draw,
-         IsWide({x, y, bias, z, mask}, s.h));
+  Launch(f.queue, BiasResidualKernel, Blocks(s.rows * s.pieces(), kThreads), kThreads, 0, x, y,
+         bias, z, mask, s, draw, IsWide({x, y, bias, z, mask}, s.h));
 }
 
 void DropoutForward(OpFrame& f) {
   const Rows s = RowsOf(f, true);
   const int64_t n = s.rows * s.h;
   const Ref x = f.In(0, n), y = f.Out(0, n), mask = f.Out(1, n);
-  Launch(f.queue, DropoutKernel, Blocks(s.rows * s.pieces(), kThreads), kThreads, 0, x, y, mask, s, DrawOf(f),
-         IsWide({x, y, mask}, s.h));
+  Launch(f.queue, DropoutKernel, Blocks(s.rows * s.pieces(), kThreads), kThreads, 0, x, y, mask, s,
+         DrawOf(f), IsWide({x, y, mask}, s.h));
 }
 
 void DropoutBackward(OpFrame& f) {
   const int64_t n = f.Size(Attr::kElements);
   const Ref dy = f.In(0, n), mask = f.In(1, n), dx = f.Out(0, n);
-  Launch(f.queue, DropoutBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, mask, dx, n, DrawOf(f).keep,
-         IsWide({dy, mask, dx}));
+  Launch(f.queue, DropoutBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, mask, dx, n,
+         DrawOf(f).keep, IsWide({dy, mask, dx}));
 }
 
 }  // namespace orrery::cuda

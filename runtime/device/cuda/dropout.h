@@ -9,17 +9,18 @@ namespace orrery::cuda {
 
 struct Draw {
   uint64_t seed = 0, site = 0, first_sample = 0;  // seed: its hash
-  uint64_t threshold = 0;          // 0: nothing is dropped
-  int64_t step = 0;                // where there is no `step_at`
+  uint64_t threshold = 0;                         // 0: nothing is dropped
+  int64_t step = 0;                               // where there is no `step_at`
   const int64_t* step_at = nullptr;
-  float keep = 1;                  // 1 / (1 - rate)
+  float keep = 1;  // 1 / (1 - rate)
 
   // Hash of the sample; HashMore adds position, or head and query.
   __device__ uint64_t Sample(int64_t sample) const {
     return ir::HashMore(site_hash(), first_sample + static_cast<uint64_t>(sample));
   }
   __device__ float Factor(uint64_t prefix, int64_t column) const {
-    return ir::IsDropped(ir::HashMore(prefix, static_cast<uint64_t>(column)), threshold) ? 0.0f : keep;
+    return ir::IsDropped(ir::HashMore(prefix, static_cast<uint64_t>(column)), threshold) ? 0.0f
+                                                                                         : keep;
   }
 
  private:

@@ -15,7 +15,9 @@ constexpr float kGeluSlope = 2.0f * 0.797884560802865f, kGeluCubic = 0.044715f;
 __device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 struct GeluOf {
-  __device__ float operator()(float x) const { return x * Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * x * x)); }
+  __device__ float operator()(float x) const {
+    return x * Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * x * x));
+  }
 };
 struct ReluOf {
   __device__ float operator()(float x) const { return x <= 0.0f ? 0.0f : x; }
@@ -34,7 +36,9 @@ struct GeluSlopeOf {
   }
 };
 struct ReluSlopeOf {  // NaN passes
-  __device__ float operator()(float dy, float x) const { return x <= 0.0f ? 0.0f : x > 0.0f ? dy : x; }
+  __device__ float operator()(float dy, float x) const {
+    return x <= 0.0f ? 0.0f : x > 0.0f ? dy : x;
+  }
 };
 struct TanhSlopeOf {
   __device__ float operator()(float dy, float y) const { return dy * (1.0f - y * y); }
@@ -129,13 +133,15 @@ template <typename F>
 void Map(OpFrame& f, F body) {
   const int64_t n = f.Size(Attr::kElements);
   const Ref x = f.In(0, n), y = f.Out(0, n);
-  Launch(f.queue, MapKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}), body);
+  Launch(f.queue, MapKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}),
+         body);
 }
 
 template <typename F>
 void MapTwo(OpFrame& f, int64_t n, F body) {
   const Ref x = f.In(0, n), y = f.In(1, n), z = f.Out(0, n);
-  Launch(f.queue, MapTwoKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, z, n, IsWide({x, y, z}), body);
+  Launch(f.queue, MapTwoKernel<F>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, z, n,
+         IsWide({x, y, z}), body);
 }
 
 }  // namespace
@@ -143,19 +149,20 @@ void MapTwo(OpFrame& f, int64_t n, F body) {
 void Zero(OpFrame& f) {
   const cpu::Operand& x = f.RawOut(0, f.OutSize(0));
   const int64_t bytes = x.n * ir::DtypeBytes(x.dtype);
-  Launch(f.queue, ZeroKernel, Blocks(bytes, kThreads * 16), kThreads, 0, static_cast<uint8_t*>(x.data), bytes,
-         IsQuad(x.data, x.data));
+  Launch(f.queue, ZeroKernel, Blocks(bytes, kThreads * 16), kThreads, 0,
+         static_cast<uint8_t*>(x.data), bytes, IsQuad(x.data, x.data));
 }
 
 void Slice(OpFrame& f) {
-  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n, whole = f.InSize(0);
+  const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n,
+                whole = f.InSize(0);
   const cpu::Operand &x = f.RawIn(0, whole), &y = f.RawOut(0, n);
   if (x.dtype != y.dtype) f.Fail("input and output differ in type");
   if (whole % n != 0 || first + n > whole) f.Fail("the part lies outside the input");
   const int64_t width = ir::DtypeBytes(x.dtype);
   const uint8_t* from = static_cast<const uint8_t*>(x.data) + first * width;
-  Launch(f.queue, CopyKernel, Blocks(n * width, kThreads * 16), kThreads, 0, from, static_cast<uint8_t*>(y.data),
-         n * width, IsQuad(from, y.data));
+  Launch(f.queue, CopyKernel, Blocks(n * width, kThreads * 16), kThreads, 0, from,
+         static_cast<uint8_t*>(y.data), n * width, IsQuad(from, y.data));
 }
 
 void Add(OpFrame& f) { MapTwo(f, f.OutSize(0), Sum()); }
@@ -175,7 +182,8 @@ void Swiglu(OpFrame& f) {
 void SwigluBackward(OpFrame& f) {
   const int64_t n = f.Size(Attr::kElements);
   const Ref dy = f.In(0, n), x = f.In(1, 2 * n), dx = f.Out(0, 2 * n);
-  Launch(f.queue, SwigluBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n, IsWide({dy, x, dx}));
+  Launch(f.queue, SwigluBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n,
+         IsWide({dy, x, dx}));
 }
 
 }  // namespace orrery::cuda

@@ -25,10 +25,12 @@ struct Table {  // the local rows [first, first + rows) of an embedding
 // Calls f(column, count) for this thread's pieces of a row of h columns.
 template <typename F>
 __device__ inline void ForPieces(int64_t h, F f) {
-  for (int64_t c = static_cast<int64_t>(threadIdx.x) * kWide; c < h; c += kThreads * kWide) f(c, Least(kWide, h - c));
+  for (int64_t c = static_cast<int64_t>(threadIdx.x) * kWide; c < h; c += kThreads * kWide)
+    f(c, Least(kWide, h - c));
 }
 
-__global__ void EmbedKernel(const int32_t* tokens, Ref table, Ref old, Ref x, Table t, int* fault, bool wide) {
+__global__ void EmbedKernel(const int32_t* tokens, Ref table, Ref old, Ref x, Table t, int* fault,
+                            bool wide) {
   const int64_t row = blockIdx.x, token = tokens[row], local = t.RowOf(token);
   if (token < 0 && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadToken));
   ForPieces(t.h, [&](int64_t c, int count) {
@@ -58,7 +60,8 @@ __device__ inline bool NamedBefore(int64_t row, int64_t target, TargetOf target_
 
 // Calls f(other) for all rows from `row` on with the same target, in order, on all threads of the block alike.
 template <typename TargetOf, typename F>
-__device__ inline void ForSame(int64_t row, int64_t rows, int64_t target, unsigned* bits, TargetOf target_of, F f) {
+__device__ inline void ForSame(int64_t row, int64_t rows, int64_t target, unsigned* bits,
+                               TargetOf target_of, F f) {
   for (int64_t begin = row; begin < rows; begin += kThreads) {
     const int64_t other = begin + threadIdx.x;
     const bool same = other < rows && target_of(other) == target;
@@ -75,7 +78,8 @@ __device__ inline void ForSame(int64_t row, int64_t rows, int64_t target, unsign
 
 // to[target] (+)= sum of from[row] over the rows with that target.
 template <typename TargetOf>
-__device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool wide, TargetOf target_of) {
+__device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool wide,
+                               TargetOf target_of) {
   ORRERY_SHARED(unsigned, bits);
   const int64_t row = blockIdx.x, target = target_of(row);
   if (target < 0 || NamedBefore(row, target, target_of)) return;
@@ -93,8 +97,8 @@ __device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool w
   }
 }
 
-__global__ void EmbedBackwardKernel(Ref dtable, const int32_t* tokens, Ref dx, Table t, int64_t rows, int* fault,
-                                    bool wide) {
+__global__ void EmbedBackwardKernel(Ref dtable, const int32_t* tokens, Ref dx, Table t,
+                                    int64_t rows, int* fault, bool wide) {
   if (tokens[blockIdx.x] < 0 && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadToken));
   AddRows(dtable, dx, rows, t.h, wide, [&](int64_t row) { return t.RowOf(tokens[row]); });
 }
@@ -130,8 +134,8 @@ __global__ void PositionsBackwardKernel(Ref dtable, Ref dx, Positions s, bool wi
   });
 }
 
-__global__ void GatherRowsKernel(Ref x, const int32_t* pos, Ref y, int64_t batch, int64_t h, int64_t limit, int* fault,
-                                 bool wide) {
+__global__ void GatherRowsKernel(Ref x, const int32_t* pos, Ref y, int64_t batch, int64_t h,
+                                 int64_t limit, int* fault, bool wide) {
   const int64_t row = blockIdx.x, source = pos[row] * batch + row % batch;
   const bool good = pos[row] >= 0 && source < limit;
   if (!good && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadRow));
@@ -143,8 +147,8 @@ __global__ void GatherRowsKernel(Ref x, const int32_t* pos, Ref y, int64_t batch
 }
 
 // Rows [first, first + kept) of the full sequence.
-__global__ void ScatterRowsKernel(Ref dy, const int32_t* pos, Ref dx, int64_t rows, int64_t batch, int64_t h,
-                                  int64_t first, int64_t kept, int* fault, bool wide) {
+__global__ void ScatterRowsKernel(Ref dy, const int32_t* pos, Ref dx, int64_t rows, int64_t batch,
+                                  int64_t h, int64_t first, int64_t kept, int* fault, bool wide) {
   if (pos[blockIdx.x] < 0 && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadRow));
   AddRows(dx, dy, rows, h, wide, [&](int64_t row) {
     const int64_t local = pos[row] * batch + row % batch - first;
@@ -159,7 +163,8 @@ Table TableOf(const OpFrame& f) {
 
 // Positions must lie in a table of `n` elements.
 Positions PositionsOf(const OpFrame& f, int64_t n) {
-  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1), h = f.Size(Attr::kH, 1);
+  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1),
+                h = f.Size(Attr::kH, 1);
   const Positions s{f.Coord(Attr::kAxis) * rows, rows, batch, h};
   if (rows > 0 && (s.first + rows - 1) / batch >= n / h) f.Fail("position beyond the table");
   return s;
@@ -173,9 +178,10 @@ void Embed(OpFrame& f) {
   const Table t = TableOf(f);
   const int64_t rows = f.Size(Attr::kRows), n = rows * t.h;
   const int32_t* tokens = f.Indices(0, rows);
-  const Ref table = f.In(1, t.rows * t.h), old = f.Flag(Attr::kAcc) ? f.In(2, n) : Ref{}, x = f.Out(0, n);
-  Launch(f.queue, EmbedKernel, Blocks(rows, 1), kThreads, 0, tokens, table, old, x, t, f.queue.fault,
-         IsWide({table, old, x}, t.h));
+  const Ref table = f.In(1, t.rows * t.h), old = f.Flag(Attr::kAcc) ? f.In(2, n) : Ref{},
+            x = f.Out(0, n);
+  Launch(f.queue, EmbedKernel, Blocks(rows, 1), kThreads, 0, tokens, table, old, x, t,
+         f.queue.fault, IsWide({table, old, x}, t.h));
 }
 
 void EmbedBackward(OpFrame& f) {
@@ -183,15 +189,16 @@ void EmbedBackward(OpFrame& f) {
   const int64_t rows = f.Size(Attr::kRows);
   const int32_t* tokens = f.Indices(1, rows);
   const Ref dx = f.In(2, rows * t.h), dtable = f.InOut(0, 0, t.rows * t.h);
-  Launch(f.queue, EmbedBackwardKernel, Blocks(rows, 1), kThreads, kBitBytes, dtable, tokens, dx, t, rows, f.queue.fault,
-         IsWide({dtable, dx}, t.h));
+  Launch(f.queue, EmbedBackwardKernel, Blocks(rows, 1), kThreads, kBitBytes, dtable, tokens, dx, t,
+         rows, f.queue.fault, IsWide({dtable, dx}, t.h));
 }
 
 void AddPositions(OpFrame& f) {
   const int64_t n = f.InSize(1);
   const Positions s = PositionsOf(f, n);
   const Ref x = f.In(0, s.rows * s.h), table = f.In(1, n), y = f.Out(0, s.rows * s.h);
-  Launch(f.queue, AddPositionsKernel, Blocks(s.rows, 1), kThreads, 0, x, table, y, s, IsWide({x, table, y}, s.h));
+  Launch(f.queue, AddPositionsKernel, Blocks(s.rows, 1), kThreads, 0, x, table, y, s,
+         IsWide({x, table, y}, s.h));
 }
 
 void PositionsBackward(OpFrame& f) {
@@ -200,14 +207,15 @@ void PositionsBackward(OpFrame& f) {
   const Ref dx = f.In(1, s.rows * s.h), dtable = f.InOut(0, 0, n);
   if (s.rows == 0) return;
   const int64_t positions = (s.first + s.rows - 1) / s.batch - s.first / s.batch + 1;
-  Launch(f.queue, PositionsBackwardKernel, Blocks(positions, 1), kThreads, 0, dtable, dx, s, IsWide({dtable, dx}, s.h));
+  Launch(f.queue, PositionsBackwardKernel, Blocks(positions, 1), kThreads, 0, dtable, dx, s,
+         IsWide({dtable, dx}, s.h));
 }
 
 void GatherRows(OpFrame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH, 1), n = f.InSize(0);
   const Ref x = f.In(0, n), y = f.Out(0, rows * h);
-  Launch(f.queue, GatherRowsKernel, Blocks(rows, 1), kThreads, 0, x, f.Indices(1, rows), y, f.Size(Attr::kBatch, 1), h,
-         n / h, f.queue.fault, IsWide({x, y}, h));
+  Launch(f.queue, GatherRowsKernel, Blocks(rows, 1), kThreads, 0, x, f.Indices(1, rows), y,
+         f.Size(Attr::kBatch, 1), h, n / h, f.queue.fault, IsWide({x, y}, h));
 }
 
 void ScatterRows(OpFrame& f) {
@@ -215,8 +223,9 @@ void ScatterRows(OpFrame& f) {
   const Ref dy = f.In(0, rows * h), dx = f.Out(0, kept * h);
   const int32_t* pos = f.Indices(1, rows);
   Zero(f);
-  Launch(f.queue, ScatterRowsKernel, Blocks(rows, 1), kThreads, kBitBytes, dy, pos, dx, rows, f.Size(Attr::kBatch, 1),
-         h, f.Coord(Attr::kAxis) * kept, kept, f.queue.fault, IsWide({dy, dx}, h));
+  Launch(f.queue, ScatterRowsKernel, Blocks(rows, 1), kThreads, kBitBytes, dy, pos, dx, rows,
+         f.Size(Attr::kBatch, 1), h, f.Coord(Attr::kAxis) * kept, kept, f.queue.fault,
+         IsWide({dy, dx}, h));
 }
 
 }  // namespace orrery::cuda

@@ -8,7 +8,7 @@ namespace orrery::cuda {
 namespace {
 
 template <int hd>
-constexpr int kTileHalves = kFlashStep<hd> * kFlashStride<hd>;
+constexpr int kTileHalves = kFlashStep<hd>* kFlashStride<hd>;
 
 // sums[n] += left (16 x 16 k, a tile in shared memory from `row`) right^T
 template <int hd, int columns>
@@ -43,37 +43,48 @@ __device__ inline void MultiplyPacked(float (&sums)[hd / 8][4], const float (&le
 }
 
 template <int hd>
-__device__ inline void StoreSums(Ref to, int64_t at, const float (&sums)[hd / 8][4], int half, float scale) {
+__device__ inline void StoreSums(Ref to, int64_t at, const float (&sums)[hd / 8][4], int half,
+                                 float scale) {
 #pragma unroll
   for (int n = 0; n < hd / 8; ++n)
-    StorePair(to, at + 8 * n + 2 * (LaneIndex() % 4), scale * sums[n][2 * half], scale * sums[n][2 * half + 1]);
+    StorePair(to, at + 8 * n + 2 * (LaneIndex() % 4), scale * sums[n][2 * half],
+              scale * sums[n][2 * half + 1]);
 }
 
 // Shared: own tile of keys and values [64], two stages of queries and dctx [step], two of log sums and deltas.
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads) KeyValueKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
+__global__ void __launch_bounds__(kFlashThreads)
+    KeyValueKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
   constexpr int step = kFlashStep<hd>, own = kFlashRows * kFlashStride<hd>, tile = kTileHalves<hd>;
   ORRERY_SHARED(uint16_t, keys);
   uint16_t *values = keys + own, *walked = values + own;
   float* rows = reinterpret_cast<float*>(walked + 4 * tile);  // [2][2][step]
   const Heads& s = o.s;
-  const int64_t groups = s.nh / s.queries_per_kv, b = blockIdx.x / groups, group = blockIdx.x % groups;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kFlashRows, head0 = group * s.queries_per_kv;
+  const int64_t groups = s.nh / s.queries_per_kv, b = blockIdx.x / groups,
+                group = blockIdx.x % groups;
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kFlashRows,
+                head0 = group * s.queries_per_kv;
   const int64_t key_at = s.KeyAt(b, head0, first), key_stride = s.batch * s.kv_width;
-  StartTile<hd, kFlashRows, kFlashThreads>(keys, Halves(o.kv) + key_at, key_stride, s.seq_kv - first);
-  StartTile<hd, kFlashRows, kFlashThreads>(values, Halves(o.kv) + key_at + hd, key_stride, s.seq_kv - first);
-  const int64_t first_tile = s.causal ? first / step : 0, tiles = (s.seq + step - 1) / step - first_tile;
+  StartTile<hd, kFlashRows, kFlashThreads>(keys, Halves(o.kv) + key_at, key_stride,
+                                           s.seq_kv - first);
+  StartTile<hd, kFlashRows, kFlashThreads>(values, Halves(o.kv) + key_at + hd, key_stride,
+                                           s.seq_kv - first);
+  const int64_t first_tile = s.causal ? first / step : 0,
+                tiles = (s.seq + step - 1) / step - first_tile;
   const int64_t walks = tiles > 0 ? tiles * s.queries_per_kv : 0;
   const auto start = [&](int64_t w) {
     const int64_t h = head0 + w / tiles, i = (first_tile + w % tiles) * step;
     uint16_t* to = walked + (w % 2) * 2 * tile;
-    StartTile<hd, step, kFlashThreads>(to, Halves(o.q) + s.QueryAt(b, h, i), s.batch * s.q_width, s.seq - i);
-    StartTile<hd, step, kFlashThreads>(to + tile, Halves(o.dctx) + s.ContextAt(b, h, i), s.batch * s.nh * s.hd, s.seq - i);
+    StartTile<hd, step, kFlashThreads>(to, Halves(o.q) + s.QueryAt(b, h, i), s.batch * s.q_width,
+                                       s.seq - i);
+    StartTile<hd, step, kFlashThreads>(to + tile, Halves(o.dctx) + s.ContextAt(b, h, i),
+                                       s.batch * s.nh * s.hd, s.seq - i);
     CommitCopies();
     for (int r = static_cast<int>(threadIdx.x); r < step; r += kFlashThreads) {
       const bool valid = i + r < s.seq;
       float* to_rows = rows + (w % 2) * 2 * step;
-      to_rows[r] = valid ? static_cast<const float*>(o.softmax.data)[s.LseAt(b, h, i + r)] : INFINITY;
+      to_rows[r] =
+          valid ? static_cast<const float*>(o.softmax.data)[s.LseAt(b, h, i + r)] : INFINITY;
       to_rows[step + r] = valid ? delta[s.LseAt(b, h, i + r)] : 0.0f;
     }
   };
@@ -120,7 +131,8 @@ __global__ void __launch_bounds__(kFlashThreads) KeyValueKernel(const __grid_con
 
 // Shared: own tile of queries and dctx [64], two stages of keys and values [step].
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads) QueryKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
+__global__ void __launch_bounds__(kFlashThreads)
+    QueryKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
   constexpr int step = kFlashStep<hd>, own = kFlashRows * kFlashStride<hd>, tile = kTileHalves<hd>;
   ORRERY_SHARED(uint16_t, queries);
   uint16_t *dctx = queries + own, *walked = dctx + own;
@@ -129,9 +141,10 @@ __global__ void __launch_bounds__(kFlashThreads) QueryKernel(const __grid_consta
   const int64_t first = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kFlashRows;
   const int64_t last = first + kFlashRows < s.seq ? first + kFlashRows - 1 : s.seq - 1;
   const int64_t tiles = (s.Keys(last) + step - 1) / step, key_stride = s.batch * s.kv_width;
-  StartTile<hd, kFlashRows, kFlashThreads>(queries, Halves(o.q) + s.QueryAt(b, h, first), s.batch * s.q_width, s.seq - first);
-  StartTile<hd, kFlashRows, kFlashThreads>(dctx, Halves(o.dctx) + s.ContextAt(b, h, first), s.batch * s.nh * s.hd,
-                                           s.seq - first);
+  StartTile<hd, kFlashRows, kFlashThreads>(queries, Halves(o.q) + s.QueryAt(b, h, first),
+                                           s.batch * s.q_width, s.seq - first);
+  StartTile<hd, kFlashRows, kFlashThreads>(dctx, Halves(o.dctx) + s.ContextAt(b, h, first),
+                                           s.batch * s.nh * s.hd, s.seq - first);
   const auto start = [&](int64_t t) {
     const uint16_t* from = Halves(o.kv) + s.KeyAt(b, h, t * step);
     uint16_t* to = walked + (t % 2) * 2 * tile;
@@ -183,9 +196,11 @@ void Backward(OpFrame& f, const AttentionOperands& o) {
   float* delta = f.Scratch<float>(s.Rows());
   RowDeltas(f, o, delta);
   const size_t halves = 2 * kFlashRows * kFlashStride<hd> + 4 * kTileHalves<hd>;
-  const dim3 keys(static_cast<unsigned>(s.batch * (s.nh / s.queries_per_kv)), Blocks(s.seq_kv, kFlashRows));
+  const dim3 keys(static_cast<unsigned>(s.batch * (s.nh / s.queries_per_kv)),
+                  Blocks(s.seq_kv, kFlashRows));
   const auto key_kernel = s.drops ? KeyValueKernel<hd, true> : KeyValueKernel<hd, false>;
-  Launch(f.queue, key_kernel, keys, kFlashThreads, sizeof(uint16_t) * halves + sizeof(float) * 4 * kFlashStep<hd>, o, delta);
+  Launch(f.queue, key_kernel, keys, kFlashThreads,
+         sizeof(uint16_t) * halves + sizeof(float) * 4 * kFlashStep<hd>, o, delta);
   const dim3 queries(static_cast<unsigned>(s.batch * s.nh), Blocks(s.seq, kFlashRows));
   const auto query_kernel = s.drops ? QueryKernel<hd, true> : QueryKernel<hd, false>;
   Launch(f.queue, query_kernel, queries, kFlashThreads, sizeof(uint16_t) * halves, o, delta);

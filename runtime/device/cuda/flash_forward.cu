@@ -32,7 +32,8 @@ class ForwardWarp {
   __device__ ForwardWarp(const AttentionOperands& o, int64_t b, int64_t h, int64_t first)
       : o_(o), b_(b), h_(h), row_(first + LaneIndex() / 4) {
     const uint64_t draws = drops ? HeadDraws(o.draw, o.s, b, h) : 0;
-    for (int r = 0; r < 2; ++r) draws_[r] = drops ? ir::HashMore(draws, static_cast<uint64_t>(row_ + 8 * r)) : 0;
+    for (int r = 0; r < 2; ++r)
+      draws_[r] = drops ? ir::HashMore(draws, static_cast<uint64_t>(row_ + 8 * r)) : 0;
     LoadQueries();
   }
 
@@ -64,9 +65,11 @@ class ForwardWarp {
       const float inverse = 1.0f / sum;
       const int64_t to = o_.s.ContextAt(b_, h_, i) + 2 * (LaneIndex() % 4);
 #pragma unroll
-      for (int n = 0; n < hd / 8; ++n) StorePair(o_.ctx, to + 8 * n, out_[n][2 * r] * inverse, out_[n][2 * r + 1] * inverse);
+      for (int n = 0; n < hd / 8; ++n)
+        StorePair(o_.ctx, to + 8 * n, out_[n][2 * r] * inverse, out_[n][2 * r + 1] * inverse);
       if (LaneIndex() % 4 == 0)
-        static_cast<float*>(o_.softmax.data)[o_.s.LseAt(b_, h_, i)] = o_.s.scale * state_.top[r] + logf(sum);
+        static_cast<float*>(o_.softmax.data)[o_.s.LseAt(b_, h_, i)] =
+            o_.s.scale * state_.top[r] + logf(sum);
     }
   }
 
@@ -100,7 +103,8 @@ class ForwardWarp {
   }
 
   __device__ void Mask(float (&p)[8][4], int64_t first_key) {
-    if (first_key + 64 <= o_.s.Keys(row_ - LaneIndex() / 4)) return;  // the first row of the warp sees all
+    if (first_key + 64 <= o_.s.Keys(row_ - LaneIndex() / 4))
+      return;  // the first row of the warp sees all
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
@@ -152,7 +156,8 @@ class ForwardWarp {
 };
 
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads) FlashForwardKernel(const __grid_constant__ AttentionOperands o) {
+__global__ void __launch_bounds__(kFlashThreads)
+    FlashForwardKernel(const __grid_constant__ AttentionOperands o) {
   using Tiles = ForwardTiles<hd>;
   ORRERY_SHARED(uint16_t, shared);
   const Heads& s = o.s;
@@ -160,13 +165,15 @@ __global__ void __launch_bounds__(kFlashThreads) FlashForwardKernel(const __grid
   // Late queries see the most keys where attention is causal: they begin.
   const int64_t first = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kFlashRows;
   const int64_t last = first + kFlashRows < s.seq ? first + kFlashRows - 1 : s.seq - 1;
-  const int64_t tiles = (s.Keys(last) + Tiles::kKeys - 1) / Tiles::kKeys, stride = s.batch * s.kv_width;
+  const int64_t tiles = (s.Keys(last) + Tiles::kKeys - 1) / Tiles::kKeys,
+                stride = s.batch * s.kv_width;
   const auto start = [&](int64_t tile) {
     const int64_t key = tile * Tiles::kKeys;
     const uint16_t* from = Halves(o.kv) + s.KeyAt(b, h, key);
     uint16_t* to = shared + (tile % 2) * 2 * Tiles::kTile;
     StartTile<hd, Tiles::kKeys, kFlashThreads>(to, from, stride, s.seq_kv - key);
-    StartTile<hd, Tiles::kKeys, kFlashThreads>(to + Tiles::kTile, from + hd, stride, s.seq_kv - key);
+    StartTile<hd, Tiles::kKeys, kFlashThreads>(to + Tiles::kTile, from + hd, stride,
+                                               s.seq_kv - key);
     CommitCopies();
   };
   start(0);
@@ -196,7 +203,8 @@ bool IsHalf(Ref x) {
 bool CanFlash(const AttentionOperands& o) {
   if (!o.s.flash || !o.bias.absent() || (o.s.hd != 64 && o.s.hd != 128)) return false;
   if (o.softmax.type != Type::kF32) return false;
-  return IsHalf(o.q) && IsHalf(o.kv) && IsHalf(o.ctx) && IsHalf(o.dctx) && IsHalf(o.dq) && IsHalf(o.dkv);
+  return IsHalf(o.q) && IsHalf(o.kv) && IsHalf(o.ctx) && IsHalf(o.dctx) && IsHalf(o.dq) &&
+         IsHalf(o.dkv);
 }
 
 void FlashForward(OpFrame& f, const AttentionOperands& o) {

@@ -9,12 +9,17 @@ using ir::Dtype;
 Ref OpFrame::RefOf(const cpu::Operand& operand) const {
   switch (operand.dtype) {
     case Dtype::kF32:
-    case Dtype::kTf32: return {operand.data, Type::kF32};
-    case Dtype::kBf16: return {operand.data, Type::kBf16};
-    case Dtype::kF16: return {operand.data, Type::kF16};
-    case Dtype::kU8: return {operand.data, Type::kU8};
+    case Dtype::kTf32:
+      return {operand.data, Type::kF32};
+    case Dtype::kBf16:
+      return {operand.data, Type::kBf16};
+    case Dtype::kF16:
+      return {operand.data, Type::kF16};
+    case Dtype::kU8:
+      return {operand.data, Type::kU8};
     case Dtype::kF64:
-    case Dtype::kI32: break;
+    case Dtype::kI32:
+      break;
   }
   Fail("an operand is of a type that no CUDA kernel computes with");
 }

@@ -12,7 +12,8 @@ namespace orrery::cuda {
 
 class OpFrame {
  public:
-  OpFrame(const cpu::KernelArgs& args_in, const Queue& queue_in) : args(args_in), queue(queue_in), checks_(args_in) {}
+  OpFrame(const cpu::KernelArgs& args_in, const Queue& queue_in)
+      : args(args_in), queue(queue_in), checks_(args_in) {}
 
   const cpu::KernelArgs& args;
   const Queue& queue;
@@ -34,7 +35,7 @@ class OpFrame {
   Ref Out(size_t i, int64_t n) const { return RefOf(RawOut(i, n)); }
   Ref InOut(size_t out, size_t in, int64_t n) const;  // must be the same memory
   const int32_t* Indices(size_t i, int64_t n) const;
-  float* Floats(size_t i, int64_t n) const;     // an output that is stored in single precision
+  float* Floats(size_t i, int64_t n) const;  // an output that is stored in single precision
   const float* FloatsIn(size_t i, int64_t n) const;
 
   // Memory that holds until the op's last kernel has run. Throws where more is asked for than there is.

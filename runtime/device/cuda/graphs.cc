@@ -12,12 +12,12 @@ using ir::OpKind;
 
 // A run is issued when it is so long: the GPU is not to wait for the end of the step.
 constexpr size_t kLongRun = 256;
-constexpr size_t kShortRun = 2;       // less is not worth a graph
+constexpr size_t kShortRun = 2;        // less is not worth a graph
 constexpr size_t kMostEntries = 8192;  // runs that never come again must not pile up
 
 bool UpdatesParameters(OpKind kind) {
-  return kind == OpKind::kSgd || kind == OpKind::kAdam || kind == OpKind::kLambDir || kind == OpKind::kLambApply ||
-         kind == OpKind::kLossScale;
+  return kind == OpKind::kSgd || kind == OpKind::kAdam || kind == OpKind::kLambDir ||
+         kind == OpKind::kLambApply || kind == OpKind::kLossScale;
 }
 
 uint64_t Bits(const void* address) { return reinterpret_cast<uintptr_t>(address); }

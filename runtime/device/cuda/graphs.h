@@ -56,7 +56,7 @@ class OpStream {
 
   static Key KeyOf(const Ops& run);
   Entry* EntryOf(const Ops& run);  // null: not worth one
-  void Issue();  // what was gathered
+  void Issue();                    // what was gathered
   void RunPlainly(const Ops& run);
   int Record(const Ops& run);
 

@@ -13,7 +13,8 @@ using ir::Attr;
 
 constexpr int kThreads = 256;
 
-__global__ void DirectionKernel(Ref g, Ref w, Ref m, Ref v, Ref u, Runs runs, Correction correction, AdamTerms t) {
+__global__ void DirectionKernel(Ref g, Ref w, Ref m, Ref v, Ref u, Runs runs, Correction correction,
+                                AdamTerms t) {
   const int64_t i = runs.begin + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= runs.end[runs.count - 1]) return;
   const Corrected c = Correct(correction);
@@ -42,7 +43,10 @@ __global__ void ApplyKernel(Ref u, Weights w, Ref norms, Ref squares, Table tabl
   const double w2 = static_cast<double>(Load(norms, 2 * table.segment[piece]));
   const double u2 = static_cast<double>(Load(norms, 2 * table.segment[piece] + 1));
   const bool skip = !squares.absent() && !IsFinite(Load(squares, 0));
-  const float step = skip ? 0.0f : static_cast<float>(-static_cast<double>(lr) * (w2 > 0 && u2 > 0 ? sqrt(w2 / u2) : 1.0));
+  const float step =
+      skip
+          ? 0.0f
+          : static_cast<float>(-static_cast<double>(lr) * (w2 > 0 && u2 > 0 ? sqrt(w2 / u2) : 1.0));
   for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < end;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const float old = Load(w.old, i), value = skip ? old : old + step * Load(u, i);
@@ -62,18 +66,21 @@ __global__ void KeepKernel(Weights w, int64_t begin, int64_t end) {
 std::vector<SquaredPiece> Squared(const std::vector<Piece>& pieces, int64_t split, int64_t which) {
   std::vector<SquaredPiece> squared;
   for (const Piece& p : pieces) {
-    squared.push_back({p.begin, std::clamp(split, p.begin, p.end), p.end, 2 * static_cast<int64_t>(p.segment) + which});
+    squared.push_back({p.begin, std::clamp(split, p.begin, p.end), p.end,
+                       2 * static_cast<int64_t>(p.segment) + which});
   }
   return squared;
 }
 
 void Keep(OpFrame& f, const Weights& w, int64_t begin, int64_t end) {
-  if (begin < end) Launch(f.queue, KeepKernel, Blocks(end - begin, kThreads), kThreads, 0, w, begin, end);
+  if (begin < end)
+    Launch(f.queue, KeepKernel, Blocks(end - begin, kThreads), kThreads, 0, w, begin, end);
 }
 
 // Padding between and behind the pieces.
 void KeepRest(OpFrame& f, const Weights& w, std::vector<Piece> pieces, int64_t n) {
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   int64_t at = 0;
   for (const Piece& p : pieces) {
     Keep(f, w, at, p.begin);
@@ -87,11 +94,12 @@ void KeepRest(OpFrame& f, const Weights& w, std::vector<Piece> pieces, int64_t n
 void LambDirection(OpFrame& f) {
   const int64_t n = f.Size(Attr::kElements), split = SplitOf(f, n);
   const std::vector<Piece> pieces = PiecesOf(f);
-  const Ref g = f.In(0, n), w = f.In(1, n), m = f.InOut(0, 2, n), v = f.InOut(1, 3, n), u = f.Out(2, n);
+  const Ref g = f.In(0, n), w = f.In(1, n), m = f.InOut(0, 2, n), v = f.InOut(1, 3, n),
+            u = f.Out(2, n);
   const Ref norms = f.Out(3, 2 * static_cast<int64_t>(pieces.size()));
   for (const Runs& runs : RunsOf(f, n)) {
-    Launch(f.queue, DirectionKernel, Blocks(runs.end[runs.count - 1] - runs.begin, kThreads), kThreads, 0, g, w, m, v, u,
-           runs, CorrectionOf(f, 4), AdamTermsOf(f));
+    Launch(f.queue, DirectionKernel, Blocks(runs.end[runs.count - 1] - runs.begin, kThreads),
+           kThreads, 0, g, w, m, v, u, runs, CorrectionOf(f, 4), AdamTermsOf(f));
   }
   const double weight = f.Get(Attr::kWt), behind = f.Get(Attr::kWrep);
   SumSquares(f, w, Squared(pieces, split, 0), weight, behind, {}, norms);
@@ -113,9 +121,10 @@ void LambApply(OpFrame& f) {
       table.segment[table.count] = static_cast<int64_t>(pieces[p].segment);
       longest = std::max(longest, pieces[p].end - pieces[p].begin);
     }
-    const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(longest / (kThreads * 4), 1, 1024));
-    Launch(f.queue, ApplyKernel, dim3(blocks, static_cast<unsigned>(table.count)), kThreads, 0, u, w, norms, squares,
-           table, static_cast<float>(f.Get(Attr::kLr)));
+    const auto blocks =
+        static_cast<unsigned>(std::clamp<int64_t>(longest / (kThreads * 4), 1, 1024));
+    Launch(f.queue, ApplyKernel, dim3(blocks, static_cast<unsigned>(table.count)), kThreads, 0, u,
+           w, norms, squares, table, static_cast<float>(f.Get(Attr::kLr)));
   }
   KeepRest(f, w, pieces, n);
 }

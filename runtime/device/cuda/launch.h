@@ -28,19 +28,21 @@ class Products;
 
 // Where an op's kernels go.
 struct Queue {
-  void* stream = nullptr;           // cudaStream_t
-  void* scratch = nullptr;          // of this stream alone, aligned to 256 bytes
+  void* stream = nullptr;   // cudaStream_t
+  void* scratch = nullptr;  // of this stream alone, aligned to 256 bytes
   int64_t scratch_bytes = 0;
-  void* workspace = nullptr;        // likewise, for the vendor's products
+  void* workspace = nullptr;  // likewise, for the vendor's products
   int64_t workspace_bytes = 0;
-  int64_t* step = nullptr;          // where kernels find the step's number; null: they are given it
-  int* fault = nullptr;             // a word in which kernels report what cannot be (Fault)
-  Products* products = nullptr;     // the vendor's matrix products; null: own kernels
+  int64_t* step = nullptr;       // where kernels find the step's number; null: they are given it
+  int* fault = nullptr;          // a word in which kernels report what cannot be (Fault)
+  Products* products = nullptr;  // the vendor's matrix products; null: own kernels
 };
 
 enum Fault : int { kNoFault = 0, kBadToken, kBadRow, kBadLabel };
 
-inline unsigned Blocks(int64_t n, int64_t per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
+inline unsigned Blocks(int64_t n, int64_t per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
 
 #if defined(__CUDACC__) || defined(ORRERY_CUDA_EMULATION)
 
@@ -49,9 +51,10 @@ template <typename... P>
 void AllowShared(void (*kernel)(P...), size_t bytes) {
 #ifndef ORRERY_CUDA_EMULATION
   if (bytes > (size_t{48} << 10)) {
-    Check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(bytes)),
-          "asking for shared memory");
+    Check(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "asking for shared memory");
   }
 #else
   (void)kernel, (void)bytes;
@@ -59,17 +62,19 @@ void AllowShared(void (*kernel)(P...), size_t bytes) {
 }
 
 template <typename... P, typename... A>
-void Launch(const Queue& queue, void (*kernel)(P...), dim3 grid, int threads, size_t shared, A... args) {
+void Launch(const Queue& queue, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
+            A... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   AllowShared(kernel, shared);
 #ifdef ORRERY_CUDA_EMULATION
   (void)queue;
   emulation::Perform([=] {
-    emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)), shared, [&] { kernel(static_cast<P>(args)...); });
+    emulation::RunGrid(grid, dim3(static_cast<unsigned>(threads)), shared,
+                       [&] { kernel(static_cast<P>(args)...); });
   });
 #else
-  kernel<<<grid, static_cast<unsigned>(threads), shared, static_cast<cudaStream_t>(queue.stream)>>>(
-      static_cast<P>(args)...);
+  kernel<<<grid, static_cast<unsigned>(threads), shared,
+           static_cast<cudaStream_t>(queue.stream)> > >(static_cast<P>(args)...);
   Check(cudaGetLastError(), "starting a kernel");
 #endif
 }
@@ -88,7 +93,8 @@ __device__ inline T WarpSum(T x) {
 }
 __device__ inline float WarpMax(float x) {
 #pragma unroll
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, mask));
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2)
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, mask));
   return x;
 }
 

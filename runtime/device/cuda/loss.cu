@@ -25,7 +25,8 @@ struct Columns {
 
 template <typename F>
 __device__ inline void ForPieces(int64_t h, F f) {
-  for (int64_t c = static_cast<int64_t>(threadIdx.x) * kWide; c < h; c += kThreads * kWide) f(c, Least(kWide, h - c));
+  for (int64_t c = static_cast<int64_t>(threadIdx.x) * kWide; c < h; c += kThreads * kWide)
+    f(c, Least(kWide, h - c));
 }
 
 __global__ void MaxKernel(Ref x, Ref m, Columns s, bool wide) {
@@ -41,7 +42,8 @@ __global__ void MaxKernel(Ref x, Ref m, Columns s, bool wide) {
   if (threadIdx.x == 0) Store(m, blockIdx.x, top);
 }
 
-__global__ void SumKernel(Ref x, Ref m, const int32_t* labels, Ref s_out, Columns s, int* fault, bool wide) {
+__global__ void SumKernel(Ref x, Ref m, const int32_t* labels, Ref s_out, Columns s, int* fault,
+                          bool wide) {
   __shared__ float slots[kSlots];
   const int64_t row = blockIdx.x, at = row * s.width;
   const float top = Load(m, row);
@@ -65,11 +67,13 @@ struct GradTerms {
 };
 
 // dx may be x. Padding columns become 0.
-__global__ void GradKernel(Ref x, Ref m, Ref sums, const int32_t* labels, Ref dx, Columns s, GradTerms g, int* fault,
-                           bool wide) {
+__global__ void GradKernel(Ref x, Ref m, Ref sums, const int32_t* labels, Ref dx, Columns s,
+                           GradTerms g, int* fault, bool wide) {
   const int64_t row = blockIdx.x, at = row * s.width;
-  const double whole = g.scale * (g.loss_scale.absent() ? 1.0 : static_cast<double>(Load(g.loss_scale, 0)));
-  const float top = Load(m, row), factor = static_cast<float>(whole / static_cast<double>(Load(sums, 2 * row)));
+  const double whole =
+      g.scale * (g.loss_scale.absent() ? 1.0 : static_cast<double>(Load(g.loss_scale, 0)));
+  const float top = Load(m, row),
+              factor = static_cast<float>(whole / static_cast<double>(Load(sums, 2 * row)));
   const int64_t target = s.Target(labels[row]);
   if (threadIdx.x == 0 && labels[row] < 0) atomicExch(fault, static_cast<int>(kBadLabel));
   ForPieces(s.width, [&](int64_t c, int count) {
@@ -94,10 +98,11 @@ __global__ void RowLossKernel(Ref sums, int64_t rows, double* parts) {
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-__global__ void SquaredErrorKernel(Ref y, Ref target, Ref dy, int64_t n, GradTerms g, double* parts, bool wide) {
+__global__ void SquaredErrorKernel(Ref y, Ref target, Ref dy, int64_t n, GradTerms g, double* parts,
+                                   bool wide) {
   __shared__ double slots[kSlots];
-  const float factor =
-      static_cast<float>(2 * g.scale * (g.loss_scale.absent() ? 1.0 : static_cast<double>(Load(g.loss_scale, 0))));
+  const float factor = static_cast<float>(
+      2 * g.scale * (g.loss_scale.absent() ? 1.0 : static_cast<double>(Load(g.loss_scale, 0))));
   double sum = 0;
   for (int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWide; at < n;
        at += static_cast<int64_t>(gridDim.x) * kThreads * kWide) {
@@ -122,7 +127,8 @@ __global__ void AddLossKernel(const double* parts, int count, double scale, Ref 
   double sum = 0;
   for (int p = static_cast<int>(threadIdx.x); p < count; p += kThreads) sum += parts[p];
   sum = BlockSum(sum, slots);
-  if (threadIdx.x == 0) Store(loss, 0, static_cast<float>(static_cast<double>(Load(old, 0)) + scale * sum));
+  if (threadIdx.x == 0)
+    Store(loss, 0, static_cast<float>(static_cast<double>(Load(old, 0)) + scale * sum));
 }
 
 Columns LocalColumns(const OpFrame& f) {
@@ -131,7 +137,9 @@ Columns LocalColumns(const OpFrame& f) {
 }
 
 // The optional input: a scalar, or the first element of a state.
-Ref LossScaleInput(const OpFrame& f, size_t i) { return f.Inputs() > i ? f.In(i, f.InSize(i)) : Ref{}; }
+Ref LossScaleInput(const OpFrame& f, size_t i) {
+  return f.Inputs() > i ? f.In(i, f.InSize(i)) : Ref{};
+}
 
 }  // namespace
 
@@ -144,8 +152,8 @@ void CrossEntropyMax(OpFrame& f) {
 void CrossEntropySum(OpFrame& f) {
   const Columns s = LocalColumns(f);
   const Ref x = f.In(0, s.n()), m = f.In(1, s.rows), sums = f.Out(0, 2 * s.rows);
-  Launch(f.queue, SumKernel, Blocks(s.rows, 1), kThreads, 0, x, m, f.Indices(2, s.rows), sums, s, f.queue.fault,
-         IsWide({x}, s.width));
+  Launch(f.queue, SumKernel, Blocks(s.rows, 1), kThreads, 0, x, m, f.Indices(2, s.rows), sums, s,
+         f.queue.fault, IsWide({x}, s.width));
 }
 
 void CrossEntropyGrad(OpFrame& f) {
@@ -153,23 +161,26 @@ void CrossEntropyGrad(OpFrame& f) {
   const Ref x = f.In(0, s.n()), m = f.In(1, s.rows), sums = f.In(2, 2 * s.rows), old = f.In(4, 1);
   const Ref dx = f.Out(0, s.n()), loss = f.Out(1, 1);
   const GradTerms terms{f.Get(Attr::kScale), LossScaleInput(f, 5)};
-  Launch(f.queue, GradKernel, Blocks(s.rows, 1), kThreads, 0, x, m, sums, f.Indices(3, s.rows), dx, s, terms,
-         f.queue.fault, IsWide({x, dx}, s.width));
+  Launch(f.queue, GradKernel, Blocks(s.rows, 1), kThreads, 0, x, m, sums, f.Indices(3, s.rows), dx,
+         s, terms, f.queue.fault, IsWide({x, dx}, s.width));
   const int64_t blocks = std::clamp<int64_t>(s.rows / 64, 1, kLossBlocks);
   double* parts = f.Scratch<double>(blocks);
   Launch(f.queue, RowLossKernel, static_cast<unsigned>(blocks), kThreads, 0, sums, s.rows, parts);
-  Launch(f.queue, AddLossKernel, 1u, kThreads, 0, parts, static_cast<int>(blocks), terms.scale, old, loss);
+  Launch(f.queue, AddLossKernel, 1u, kThreads, 0, parts, static_cast<int>(blocks), terms.scale, old,
+         loss);
 }
 
 void MeanSquaredError(OpFrame& f) {
   const int64_t n = f.Size(Attr::kElements);
-  const Ref y = f.In(0, n), target = f.In(1, n), old = f.In(2, 1), dy = f.Out(0, n), loss = f.Out(1, 1);
+  const Ref y = f.In(0, n), target = f.In(1, n), old = f.In(2, 1), dy = f.Out(0, n),
+            loss = f.Out(1, 1);
   const GradTerms terms{f.Get(Attr::kScale), LossScaleInput(f, 3)};
   const int64_t blocks = std::clamp<int64_t>(Blocks(n, kThreads * kWide), 1, kLossBlocks);
   double* parts = f.Scratch<double>(blocks);
-  Launch(f.queue, SquaredErrorKernel, static_cast<unsigned>(blocks), kThreads, 0, y, target, dy, n, terms, parts,
-         IsWide({y, target, dy}));
-  Launch(f.queue, AddLossKernel, 1u, kThreads, 0, parts, static_cast<int>(blocks), terms.scale, old, loss);
+  Launch(f.queue, SquaredErrorKernel, static_cast<unsigned>(blocks), kThreads, 0, y, target, dy, n,
+         terms, parts, IsWide({y, target, dy}));
+  Launch(f.queue, AddLossKernel, 1u, kThreads, 0, parts, static_cast<int>(blocks), terms.scale, old,
+         loss);
 }
 
 }  // namespace orrery::cuda

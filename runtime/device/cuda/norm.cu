@@ -15,7 +15,9 @@ struct Rows {
   int64_t n() const { return rows * h; }
 };
 
-__device__ inline int64_t RowOfWarp() { return static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + WarpIndex(); }
+__device__ inline int64_t RowOfWarp() {
+  return static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + WarpIndex();
+}
 
 // Calls f(first column, columns) for the pieces of a row that are this lane's.
 template <typename F>
@@ -76,10 +78,12 @@ __global__ void RmsNormKernel(Ref x, Ref gamma, Ref y, Ref stats, Rows s, bool w
 
 // dx = rstd (dy gamma - mean(dy gamma) - xhat mean(dy gamma xhat)) (+ r); RMS norm has no mean.
 template <bool has_mean>
-__global__ void NormBackwardKernel(Ref dy, Ref x, Ref stats, Ref gamma, Ref residual, Ref dx, Rows s, bool wide) {
+__global__ void NormBackwardKernel(Ref dy, Ref x, Ref stats, Ref gamma, Ref residual, Ref dx,
+                                   Rows s, bool wide) {
   const int64_t row = RowOfWarp(), at = row * s.h;
   if (row >= s.rows) return;
-  const float mean = has_mean ? Load(stats, 2 * row) : 0.0f, rstd = Load(stats, has_mean ? 2 * row + 1 : row);
+  const float mean = has_mean ? Load(stats, 2 * row) : 0.0f,
+              rstd = Load(stats, has_mean ? 2 * row + 1 : row);
   float sum_g = 0, sum_gx = 0;
   ForPieces(s.h, [&](int64_t c, int count) {
     float d[kWide], v[kWide], g[kWide];
@@ -98,7 +102,8 @@ __global__ void NormBackwardKernel(Ref dy, Ref x, Ref stats, Ref gamma, Ref resi
     LoadSome(dy, at + c, count, wide, d);
     LoadSome(x, at + c, count, wide, v);
     LoadSome(gamma, c, count, wide, g);
-    for (int k = 0; k < kWide; ++k) d[k] = rstd * (d[k] * g[k] - mean_g - (v[k] - mean) * rstd * mean_gx);
+    for (int k = 0; k < kWide; ++k)
+      d[k] = rstd * (d[k] * g[k] - mean_g - (v[k] - mean) * rstd * mean_gx);
     if (!residual.absent()) {
       LoadSome(residual, at + c, count, wide, v);
       for (int k = 0; k < kWide; ++k) d[k] += v[k];
@@ -112,10 +117,11 @@ Rows RowsOf(const OpFrame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1)
 template <bool has_mean>
 void NormBackward(OpFrame& f) {
   const Rows s = RowsOf(f);
-  const Ref dy = f.In(0, s.n()), x = f.In(1, s.n()), stats = f.In(2, (has_mean ? 2 : 1) * s.rows), gamma = f.In(3, s.h);
+  const Ref dy = f.In(0, s.n()), x = f.In(1, s.n()), stats = f.In(2, (has_mean ? 2 : 1) * s.rows),
+            gamma = f.In(3, s.h);
   const Ref residual = f.Flag(Attr::kAdd) ? f.In(4, s.n()) : Ref{}, dx = f.Out(0, s.n());
-  Launch(f.queue, NormBackwardKernel<has_mean>, Blocks(s.rows, kRowsPerBlock), kThreads, 0, dy, x, stats, gamma,
-         residual, dx, s, IsWide({dy, x, gamma, residual, dx}, s.h));
+  Launch(f.queue, NormBackwardKernel<has_mean>, Blocks(s.rows, kRowsPerBlock), kThreads, 0, dy, x,
+         stats, gamma, residual, dx, s, IsWide({dy, x, gamma, residual, dx}, s.h));
 }
 
 }  // namespace
@@ -124,8 +130,8 @@ void LayerNorm(OpFrame& f) {
   const Rows s = RowsOf(f);
   const Ref x = f.In(0, s.n()), gamma = f.In(1, s.h), beta = f.In(2, s.h);
   const Ref y = f.Out(0, s.n()), stats = f.Out(1, 2 * s.rows);
-  Launch(f.queue, LayerNormKernel, Blocks(s.rows, kRowsPerBlock), kThreads, 0, x, gamma, beta, y, stats, s,
-         IsWide({x, gamma, beta, y}, s.h));
+  Launch(f.queue, LayerNormKernel, Blocks(s.rows, kRowsPerBlock), kThreads, 0, x, gamma, beta, y,
+         stats, s, IsWide({x, gamma, beta, y}, s.h));
 }
 
 void RmsNorm(OpFrame& f) {

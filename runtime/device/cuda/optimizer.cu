@@ -20,7 +20,8 @@ struct Share {
 };
 // Eight elements that start at a multiple of eight, cut to the table's runs.
 __device__ inline Share ShareOf(const Runs& runs) {
-  const int64_t at = (runs.begin / kWide + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWide;
+  const int64_t at =
+      (runs.begin / kWide + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWide;
   const int64_t end = runs.end[runs.count - 1];
   return {at, at < end ? Least(kWide, end - at) : 0};
 }
@@ -28,7 +29,8 @@ int64_t Pieces(const Runs& runs) {
   return (runs.end[runs.count - 1] + kWide - 1) / kWide - runs.begin / kWide;
 }
 
-__device__ inline void StoreWeights(const Weights& w, const Share& s, int64_t begin, bool wide, const float* values) {
+__device__ inline void StoreWeights(const Weights& w, const Share& s, int64_t begin, bool wide,
+                                    const float* values) {
   if (s.at >= begin) {
     StoreSome(w.update, s.at, s.count, wide, values);
     if (!w.copy.absent()) StoreSome(w.copy, s.at, s.count, wide, values);
@@ -53,7 +55,8 @@ __global__ void SgdKernel(Ref g, Weights w, Runs runs, Correction correction, fl
 }
 
 // Kingma and Ba 2015; decoupled decay: Loshchilov and Hutter 2019.
-__global__ void AdamKernel(Ref g, Weights w, Ref m, Ref v, Runs runs, Correction correction, AdamTerms t, bool wide) {
+__global__ void AdamKernel(Ref g, Weights w, Ref m, Ref v, Runs runs, Correction correction,
+                           AdamTerms t, bool wide) {
   const Share s = ShareOf(runs);
   if (s.count == 0) return;
   const Corrected c = Correct(correction);
@@ -79,7 +82,8 @@ __global__ void AdamKernel(Ref g, Weights w, Ref m, Ref v, Runs runs, Correction
 __global__ void LossScaleKernel(Ref state, int64_t n, Ref squares, int64_t step) {
   if (threadIdx.x != 0) return;
   const bool good = IsFinite(Load(squares, 0));
-  const double kept = n > 1 ? (good ? static_cast<double>(Load(state, 1)) + 1 : 0) : (good ? static_cast<double>(step) : 0);
+  const double kept = n > 1 ? (good ? static_cast<double>(Load(state, 1)) + 1 : 0)
+                            : (good ? static_cast<double>(step) : 0);
   float scale = Load(state, 0);
   if (!good) scale /= 2;
   if (good && fmod(kept, 2000.0) == 0) scale *= 2;
@@ -115,7 +119,8 @@ void Adam(OpFrame& f) {
   const Correction c = CorrectionOf(f, 4);
   const bool wide = IsWide({g, w.old, w.update, w.copy, m, v});
   for (const Runs& runs : RunsOf(f, n))
-    Launch(f.queue, AdamKernel, Blocks(Pieces(runs), kThreads), kThreads, 0, g, w, m, v, runs, c, AdamTermsOf(f), wide);
+    Launch(f.queue, AdamKernel, Blocks(Pieces(runs), kThreads), kThreads, 0, g, w, m, v, runs, c,
+           AdamTermsOf(f), wide);
 }
 
 void LossScale(OpFrame& f) {

@@ -11,15 +11,16 @@ using ir::OpKind;
 
 // Gelu of the product's result, which is kept for backward.
 bool IsGelu(const cpu::KernelArgs& product, const cpu::KernelArgs& next) {
-  return next.op.kind == OpKind::kGelu && next.in.size() == 1 && next.in[0].data == product.out[0].data &&
-         next.in[0].n == product.out[0].n && next.out[0].data != product.out[0].data;
+  return next.op.kind == OpKind::kGelu && next.in.size() == 1 &&
+         next.in[0].data == product.out[0].data && next.in[0].n == product.out[0].n &&
+         next.out[0].data != product.out[0].data;
 }
 
 // Gelu's gradient in the place of the product's result: nothing is left that somebody could read.
 bool IsGeluBackward(const cpu::KernelArgs& product, const cpu::KernelArgs& next) {
-  return next.op.kind == OpKind::kGeluBwd && next.in.size() == 2 && next.in[0].data == product.out[0].data &&
-         next.in[0].n == product.out[0].n && next.out[0].data == product.out[0].data &&
-         next.out[0].dtype == product.out[0].dtype;
+  return next.op.kind == OpKind::kGeluBwd && next.in.size() == 2 &&
+         next.in[0].data == product.out[0].data && next.in[0].n == product.out[0].n &&
+         next.out[0].data == product.out[0].data && next.out[0].dtype == product.out[0].dtype;
 }
 
 }  // namespace
@@ -45,8 +46,8 @@ void OpPairs::Run(const cpu::KernelArgs& args) {
     return Release();
   }
   Flush();
-  const bool can_wait = queue_.products != nullptr && args.op.kind == OpKind::kMatmul && args.out.size() == 1 &&
-                        args.op.attrs.Get(ir::Attr::kAcc) == 0;
+  const bool can_wait = queue_.products != nullptr && args.op.kind == OpKind::kMatmul &&
+                        args.out.size() == 1 && args.op.attrs.Get(ir::Attr::kAcc) == 0;
   if (can_wait) {
     held_.emplace(args);
   } else {

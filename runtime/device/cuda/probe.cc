@@ -15,7 +15,8 @@ Findings Probe(bool memory) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
-    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver) found.error = cudaGetErrorString(status);
+    if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver)
+      found.error = cudaGetErrorString(status);
     return found;
   }
   for (int i = 0; i < count; ++i) {

@@ -34,7 +34,8 @@ Verdict Judge(const Findings& findings, int architecture);
 Verdict JudgeRanks(const std::vector<Gpu>& gpus, int64_t ranks, bool shared, double bytes);
 
 // By rank, on however many machines: the GPU, and where it is ("rank 3 on node7"). "": all are of one model.
-std::string MixedModels(const std::vector<std::string>& gpus, const std::vector<std::string>& places);
+std::string MixedModels(const std::vector<std::string>& gpus,
+                        const std::vector<std::string>& places);
 
 // What is said when the device has not got what a rank asks for.
 std::string NoRoom(const Gpu& gpu, int64_t arena_bytes, int64_t scratch_bytes);

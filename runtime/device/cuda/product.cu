@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kTile = 64, kDepth = 16, kSide = 4, kThreads = (kTile / kSide) * (kTile / kSide);
 
-__device__ inline float ElementOrZero(Ref x, int64_t row, int64_t column, int64_t rows, int64_t columns, bool transposed) {
+__device__ inline float ElementOrZero(Ref x, int64_t row, int64_t column, int64_t rows,
+                                      int64_t columns, bool transposed) {
   if (row >= rows || column >= columns) return 0.0f;
   return Load(x, transposed ? column * rows + row : row * columns + column);
 }
@@ -15,7 +16,8 @@ __device__ inline float ElementOrZero(Ref x, int64_t row, int64_t column, int64_
 // A block has a tile of C; a thread has kSide x kSide elements of it, kTile / kSide apart.
 __global__ void ProductKernel(Product p) {
   __shared__ float a[kDepth][kTile + 1], b[kDepth][kTile + 1];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kTile, column0 = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kTile,
+                column0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int t = static_cast<int>(threadIdx.x), step = kTile / kSide, y = t / step, x = t % step;
   float sum[kSide][kSide] = {};
   for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {

@@ -57,7 +57,8 @@ struct Shape {
   Epilogue epilogue;
   int alignment;  // bytes, of the least aligned operand
   auto Key() const {
-    return std::make_tuple(ta, tb, fast, m, n, k, operands, result, bias, adds, epilogue, alignment);
+    return std::make_tuple(ta, tb, fast, m, n, k, operands, result, bias, adds, epilogue,
+                           alignment);
   }
   bool operator<(const Shape& other) const { return Key() < other.Key(); }
 };
@@ -68,11 +69,16 @@ cudaDataType TypeOf(Type type) {
 
 cublasLtEpilogue_t EpilogueOf(Epilogue e) {
   switch (e) {
-    case Epilogue::kBias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::kGelu: return CUBLASLT_EPILOGUE_GELU_AUX;
-    case Epilogue::kGeluBias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::kGeluBackward: return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::kNone: break;
+    case Epilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kGelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::kGeluBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::kGeluBackward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kNone:
+      break;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -84,7 +90,8 @@ Ref ResultOf(const Product& p) { return !p.activated.absent() ? p.activated : p.
 
 int AlignmentOf(const Product& p) {
   uintptr_t bits = 256;
-  for (const Ref& x : {p.a, p.b, p.c, p.old, p.bias, p.activated, p.gelu_input}) bits |= reinterpret_cast<uintptr_t>(x.data);
+  for (const Ref& x : {p.a, p.b, p.c, p.old, p.bias, p.activated, p.gelu_input})
+    bits |= reinterpret_cast<uintptr_t>(x.data);
   return static_cast<int>(bits & (~bits + 1));
 }
 
@@ -92,13 +99,15 @@ Shape ShapeOf(const Product& p) {
   Epilogue epilogue = p.bias.absent() ? Epilogue::kNone : Epilogue::kBias;
   if (!p.activated.absent()) epilogue = p.bias.absent() ? Epilogue::kGelu : Epilogue::kGeluBias;
   if (!p.gelu_input.absent()) epilogue = Epilogue::kGeluBackward;
-  return {p.ta,     p.tb,     p.fast_f32,    p.m,      p.n,           p.k, p.a.type, ResultOf(p).type,
-          p.bias.type, !p.old.absent(), epilogue, AlignmentOf(p)};
+  return {p.ta,     p.tb,          p.fast_f32,       p.m,         p.n,
+          p.k,      p.a.type,      ResultOf(p).type, p.bias.type, !p.old.absent(),
+          epilogue, AlignmentOf(p)};
 }
 
 template <typename T>
 void Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  CheckLt(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
+  CheckLt(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value),
+          "describing a product");
 }
 
 void MakeLayout(Holder<cublasLtMatrixLayout_t>* layout, Type type, int64_t rows, int64_t columns) {
@@ -137,15 +146,17 @@ class LtProducts : public Products {
   bool Execute(const Queue& queue, const Product& p) {
     const Shape shape = ShapeOf(p);
     auto at = calls_.find(shape);
-    if (at == calls_.end()) at = calls_.emplace(shape, Choose(shape, p, queue.workspace_bytes)).first;
+    if (at == calls_.end())
+      at = calls_.emplace(shape, Choose(shape, p, queue.workspace_bytes)).first;
     if (!at->second) return false;
     const Call& call = *at->second;
     Point(call, shape, p);
     const float one = 1, beta = p.old.absent() ? 0 : 1;
     void* result = ResultOf(p).data;
-    CheckLt(cublasLtMatmul(handle_, call.desc.handle, &one, p.b.data, call.left.handle, p.a.data, call.right.handle,
-                           &beta, p.old.absent() ? result : p.old.data, call.old.handle, result, call.result.handle,
-                           &call.algorithm, queue.workspace, static_cast<size_t>(queue.workspace_bytes),
+    CheckLt(cublasLtMatmul(handle_, call.desc.handle, &one, p.b.data, call.left.handle, p.a.data,
+                           call.right.handle, &beta, p.old.absent() ? result : p.old.data,
+                           call.old.handle, result, call.result.handle, &call.algorithm,
+                           queue.workspace, static_cast<size_t>(queue.workspace_bytes),
                            static_cast<cudaStream_t>(queue.stream)),
             "a product");
     return true;
@@ -159,8 +170,10 @@ class LtProducts : public Products {
 
   static void Describe(const Shape& s, Call* call) {
     const bool single = s.operands == Type::kF32;
-    const cublasComputeType_t compute = single && s.fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    CheckLt(cublasLtMatmulDescCreate(&call->desc.handle, compute, CUDA_R_32F), "describing a product");
+    const cublasComputeType_t compute =
+        single && s.fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    CheckLt(cublasLtMatmulDescCreate(&call->desc.handle, compute, CUDA_R_32F),
+            "describing a product");
     const cublasLtMatmulDesc_t desc = call->desc.handle;
     // The left operand there is B: stored [K, N] it is B^T already, stored [N, K] it is to be transposed.
     Set(desc, CUBLASLT_MATMUL_DESC_TRANSA, s.tb ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -183,8 +196,9 @@ class LtProducts : public Products {
     Holder<cublasLtMatmulPreference_t> preference;
     CheckLt(cublasLtMatmulPreferenceCreate(&preference.handle), "choosing a product");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      CheckLt(cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value),
-              "choosing a product");
+      CheckLt(
+          cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value),
+          "choosing a product");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
     for (const auto attribute :
@@ -193,10 +207,11 @@ class LtProducts : public Products {
       prefer(attribute, static_cast<uint32_t>(s.alignment));
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, call.desc.handle, call.left.handle, call.right.handle, call.old.handle,
-                                       call.result.handle, preference.handle, 1, &found, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, call.desc.handle, call.left.handle, call.right.handle, call.old.handle,
+        call.result.handle, preference.handle, 1, &found, &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
+      return std::nullopt;
     call.algorithm = found.algo;
     return call;
   }

@@ -24,7 +24,9 @@ struct Ref {
   __host__ __device__ bool absent() const { return data == nullptr; }
 };
 
-__host__ __device__ inline int TypeBytes(Type type) { return type == Type::kF32 ? 4 : type == Type::kU8 ? 1 : 2; }
+__host__ __device__ inline int TypeBytes(Type type) {
+  return type == Type::kF32 ? 4 : type == Type::kU8 ? 1 : 2;
+}
 
 __device__ inline float BitsToFloat(uint32_t bits) {
 #ifdef __CUDA_ARCH__
@@ -60,19 +62,30 @@ __device__ inline uint32_t PackBf16(float low, float high) {
 
 __device__ inline float Load(Ref x, int64_t i) {
   switch (x.type) {
-    case Type::kF32: return static_cast<const float*>(x.data)[i];
-    case Type::kBf16: return FromBf16(static_cast<const uint16_t*>(x.data)[i]);
-    case Type::kF16: return FromF16(static_cast<const uint16_t*>(x.data)[i]);
-    default: return static_cast<const uint8_t*>(x.data)[i];
+    case Type::kF32:
+      return static_cast<const float*>(x.data)[i];
+    case Type::kBf16:
+      return FromBf16(static_cast<const uint16_t*>(x.data)[i]);
+    case Type::kF16:
+      return FromF16(static_cast<const uint16_t*>(x.data)[i]);
+    default:
+      return static_cast<const uint8_t*>(x.data)[i];
   }
 }
 
 __device__ inline void Store(Ref x, int64_t i, float value) {
   switch (x.type) {
-    case Type::kF32: static_cast<float*>(x.data)[i] = value; break;
-    case Type::kBf16: static_cast<uint16_t*>(x.data)[i] = ToBf16(value); break;
-    case Type::kF16: static_cast<uint16_t*>(x.data)[i] = ToF16(value); break;
-    default: static_cast<uint8_t*>(x.data)[i] = value != 0.0f ? 1 : 0;
+    case Type::kF32:
+      static_cast<float*>(x.data)[i] = value;
+      break;
+    case Type::kBf16:
+      static_cast<uint16_t*>(x.data)[i] = ToBf16(value);
+      break;
+    case Type::kF16:
+      static_cast<uint16_t*>(x.data)[i] = ToF16(value);
+      break;
+    default:
+      static_cast<uint8_t*>(x.data)[i] = value != 0.0f ? 1 : 0;
   }
 }
 
@@ -137,9 +150,9 @@ __device__ inline void StoreWide(Ref x, int64_t i, const float* v) {
     Quad a;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      a.word[k] = x.type == Type::kBf16
-                      ? PackBf16(v[2 * k], v[2 * k + 1])
-                      : static_cast<uint32_t>(ToF16(v[2 * k])) | static_cast<uint32_t>(ToF16(v[2 * k + 1])) << 16;
+      a.word[k] = x.type == Type::kBf16 ? PackBf16(v[2 * k], v[2 * k + 1])
+                                        : static_cast<uint32_t>(ToF16(v[2 * k])) |
+                                              static_cast<uint32_t>(ToF16(v[2 * k + 1])) << 16;
     }
     *reinterpret_cast<Quad*>(static_cast<uint16_t*>(x.data) + i) = a;
   }
@@ -158,6 +171,8 @@ __device__ inline void StoreSome(Ref x, int64_t i, int count, bool wide, const f
     if (k < count) Store(x, i + k, v[k]);
 }
 
-__host__ __device__ inline int Least(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
+__host__ __device__ inline int Least(int64_t a, int64_t b) {
+  return static_cast<int>(a < b ? a : b);
+}
 
 }  // namespace orrery::cuda

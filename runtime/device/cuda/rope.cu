@@ -18,7 +18,8 @@ struct Heads {
 // Blocks go over the rows of one position times frequencies: the angle is computed once per position and pair.
 __global__ void RopeKernel(Ref x, Ref y, Heads s) {
   const int64_t half = s.hd / 2, position = blockIdx.x;
-  const int64_t begin = position * s.batch, end = begin + s.batch < s.rows ? begin + s.batch : s.rows;
+  const int64_t begin = position * s.batch,
+                end = begin + s.batch < s.rows ? begin + s.batch : s.rows;
   ORRERY_SHARED(float, table);  // cosines, then sines
   for (int64_t i = threadIdx.x; i < half; i += kThreads) {
     const double power = pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.hd));
@@ -32,7 +33,8 @@ __global__ void RopeKernel(Ref x, Ref y, Heads s) {
     const int64_t row = begin + t / pairs, head = t % pairs / half, i = t % half;
     const int64_t low = row * s.width() + head * s.hd + i, high = low + half;
     const float a = Load(x, low), b = Load(x, high);
-    const bool turns = head % s.per_group != s.per_group - 1;  // the last of a group is the value head
+    const bool turns =
+        head % s.per_group != s.per_group - 1;  // the last of a group is the value head
     Store(y, low, turns ? a * table[i] - b * table[half + i] : a);
     Store(y, high, turns ? b * table[i] + a * table[half + i] : b);
   }
@@ -41,13 +43,15 @@ __global__ void RopeKernel(Ref x, Ref y, Heads s) {
 }  // namespace
 
 void Rope(OpFrame& f) {
-  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1), nh = f.Size(Attr::kNh, 1);
+  const int64_t rows = f.Size(Attr::kRows), batch = f.Size(Attr::kBatch, 1),
+                nh = f.Size(Attr::kNh, 1);
   const int64_t kv = f.Size(Attr::kKv, 1), hd = f.Size(Attr::kHd, 1);
   if (nh % kv != 0 || hd % 2 != 0) f.Fail("heads do not divide");
   const int64_t per_group = nh / kv + 2;
   const Heads s{rows, batch, kv * per_group, per_group, hd, f.Flag(Attr::kInverse)};
   const Ref x = f.In(0, rows * s.width()), y = f.Out(0, rows * s.width());
-  Launch(f.queue, RopeKernel, Blocks(rows, batch), kThreads, sizeof(float) * static_cast<size_t>(hd), x, y, s);
+  Launch(f.queue, RopeKernel, Blocks(rows, batch), kThreads,
+         sizeof(float) * static_cast<size_t>(hd), x, y, s);
 }
 
 }  // namespace orrery::cuda

@@ -14,7 +14,7 @@ struct SquaredPiece {
 };
 
 // to[target] = (old absent: 0) old[target] + weight * sum before + weight_behind * sum behind, for each piece.
-void SumSquares(OpFrame& f, Ref x, const std::vector<SquaredPiece>& pieces, double weight, double weight_behind, Ref old,
-                Ref to);
+void SumSquares(OpFrame& f, Ref x, const std::vector<SquaredPiece>& pieces, double weight,
+                double weight_behind, Ref old, Ref to);
 
 }  // namespace orrery::cuda

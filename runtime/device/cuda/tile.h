@@ -20,13 +20,16 @@ inline void MultiplyTile(float (&d)[4], const uint32_t (&a)[4], const uint32_t (
   emulation::ExchangeAll(a[0] | static_cast<uint64_t>(a[1]) << 32, low);
   emulation::ExchangeAll(a[2] | static_cast<uint64_t>(a[3]) << 32, high);
   emulation::ExchangeAll(b[0] | static_cast<uint64_t>(b[1]) << 32, right);
-  const auto half = [](uint64_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
+  const auto half = [](uint64_t word, int i) {
+    return FromBf16(static_cast<uint16_t>(word >> (16 * i)));
+  };
   const int lane = LaneIndex();
   for (int e = 0; e < 4; ++e) {
     const int row = lane / 4, below = e / 2, column = 2 * (lane % 4) + e % 2;
     for (int k = 0; k < 16; ++k) {
       const uint64_t left = (k < 8 ? low : high)[row * 4 + k % 8 / 2];
-      d[e] += half(left, 2 * below + k % 2) * half(right[column * 4 + k % 8 / 2], 2 * (k / 8) + k % 2);
+      d[e] +=
+          half(left, 2 * below + k % 2) * half(right[column * 4 + k % 8 / 2], 2 * (k / 8) + k % 2);
     }
   }
 }
@@ -36,18 +39,24 @@ inline void LoadMatrices(uint32_t (&r)[4], const uint16_t* row, bool transposed)
   emulation::ExchangeAll(reinterpret_cast<uintptr_t>(row), rows);
   const int g = LaneIndex() / 4, t = LaneIndex() % 4;
   for (int m = 0; m < 4; ++m) {
-    const auto at = [&](int i, int j) { return reinterpret_cast<const uint16_t*>(rows[8 * m + i])[j]; };
+    const auto at = [&](int i, int j) {
+      return reinterpret_cast<const uint16_t*>(rows[8 * m + i])[j];
+    };
     const uint32_t first = transposed ? at(2 * t, g) : at(g, 2 * t);
     const uint32_t second = transposed ? at(2 * t + 1, g) : at(g, 2 * t + 1);
     r[m] = first | second << 16;
   }
 }
 inline void LoadFour(uint32_t (&r)[4], const uint16_t* row) { LoadMatrices(r, row, false); }
-inline void LoadFourTransposed(uint32_t (&r)[4], const uint16_t* row) { LoadMatrices(r, row, true); }
+inline void LoadFourTransposed(uint32_t (&r)[4], const uint16_t* row) {
+  LoadMatrices(r, row, true);
+}
 
 inline void CopyAsync(uint16_t* to, const uint16_t* from, bool valid) {
-  if (valid) std::memcpy(to, from, 16);
-  else std::memset(to, 0, 16);
+  if (valid)
+    std::memcpy(to, from, 16);
+  else
+    std::memset(to, 0, 16);
 }
 inline void CommitCopies() {}
 template <int pending>
@@ -57,12 +66,15 @@ inline void AwaitCopies() {}
 
 __device__ inline void MultiplyTile(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-__device__ inline uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ inline uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 
 __device__ inline void LoadFour(uint32_t (&r)[4], const uint16_t* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -80,7 +92,8 @@ __device__ inline void LoadFourTransposed(uint32_t (&r)[4], const uint16_t* row)
 // 16 bytes, zeros where there is nothing valid.
 __device__ inline void CopyAsync(uint16_t* to, const uint16_t* from, bool valid) {
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from), "r"(bytes)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from),
+               "r"(bytes)
                : "memory");
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -104,25 +117,30 @@ __device__ inline void StartNextAndAwait(int64_t at, int64_t count, const Start&
 }
 
 // Matrices 0..3: upper left, lower left, upper right, lower right of 16 x 16: the left operand of a product.
-__device__ inline void LoadLeft(uint32_t (&a)[4], const uint16_t* tile, int stride, int row, int column) {
+__device__ inline void LoadLeft(uint32_t (&a)[4], const uint16_t* tile, int stride, int row,
+                                int column) {
   const int lane = LaneIndex();
   LoadFour(a, tile + (row + lane % 16) * stride + column + lane / 16 * 8);
 }
 
 // Right operands of two neighbouring products whose columns are the rows [row, row + 16) of the tile, summed over its
 // columns [column, column + 16): x y^T.
-__device__ inline void LoadRightByRows(uint32_t (&b)[4], const uint16_t* tile, int stride, int row, int column) {
+__device__ inline void LoadRightByRows(uint32_t (&b)[4], const uint16_t* tile, int stride, int row,
+                                       int column) {
   const int lane = LaneIndex();
   LoadFour(b, tile + (row + lane / 16 * 8 + lane % 8) * stride + column + lane / 8 % 2 * 8);
 }
 // Likewise, columns [column, column + 16) of the tile, summed over its rows [row, row + 16): x y.
-__device__ inline void LoadRight(uint32_t (&b)[4], const uint16_t* tile, int stride, int row, int column) {
+__device__ inline void LoadRight(uint32_t (&b)[4], const uint16_t* tile, int stride, int row,
+                                 int column) {
   const int lane = LaneIndex();
-  LoadFourTransposed(b, tile + (row + lane / 8 % 2 * 8 + lane % 8) * stride + column + lane / 16 * 8);
+  LoadFourTransposed(b,
+                     tile + (row + lane / 8 % 2 * 8 + lane % 8) * stride + column + lane / 16 * 8);
 }
 
 // d[0], d[1]: neighbouring tiles of 8 columns; b as loaded above.
-__device__ inline void MultiplyPair(float (&d0)[4], float (&d1)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+__device__ inline void MultiplyPair(float (&d0)[4], float (&d1)[4], const uint32_t (&a)[4],
+                                    const uint32_t (&b)[4]) {
   MultiplyTile(d0, a, {b[0], b[1]});
   MultiplyTile(d1, a, {b[2], b[3]});
 }
@@ -137,7 +155,8 @@ __device__ inline void PackLeft(uint32_t (&a)[4], const float (&d0)[4], const fl
 
 // Starts copying `rows` rows of `width` elements, those from `valid` on as zeros.
 template <int width, int rows, int threads>
-__device__ inline void StartTile(uint16_t* to, const uint16_t* from, int64_t stride, int64_t valid) {
+__device__ inline void StartTile(uint16_t* to, const uint16_t* from, int64_t stride,
+                                 int64_t valid) {
   constexpr int pieces = width / 8;
 #pragma unroll
   for (int p = static_cast<int>(threadIdx.x); p < rows * pieces; p += threads) {

@@ -12,14 +12,17 @@ using ir::Attr;
 Correction CorrectionOf(const OpFrame& f, size_t first_optional) {
   Correction c;
   if (f.Inputs() > first_optional) c.squares = f.In(first_optional, 1);
-  if (f.Inputs() > first_optional + 1) c.scale = f.In(first_optional + 1, f.InSize(first_optional + 1));
+  if (f.Inputs() > first_optional + 1)
+    c.scale = f.In(first_optional + 1, f.InSize(first_optional + 1));
   c.clip = f.Get(Attr::kClip);
   return c;
 }
 
 int64_t FirstElement(const OpFrame& f) { return f.Coord(Attr::kZaxis) * f.Int(Attr::kElements); }
 
-int64_t SplitOf(const OpFrame& f, int64_t n) { return std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n); }
+int64_t SplitOf(const OpFrame& f, int64_t n) {
+  return std::clamp<int64_t>(f.Int(Attr::kRep) - FirstElement(f), 0, n);
+}
 
 namespace {
 
@@ -65,7 +68,8 @@ std::vector<Runs> RunsOf(const OpFrame& f, int64_t n) {
   const double wd = f.Get(Attr::kWd);
   int64_t at = 0;
   std::vector<Piece> pieces = wd == 0 ? std::vector<Piece>() : PiecesOf(f);
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   for (const Piece& piece : pieces) {
     const auto param = static_cast<size_t>(UnitOf(f).segments[piece.segment].param);
     if (param >= f.args.params.size()) f.Fail("a segment of the unit names no parameter");
@@ -80,7 +84,8 @@ std::vector<Runs> RunsOf(const OpFrame& f, int64_t n) {
 
 AdamTerms AdamTermsOf(const OpFrame& f) {
   // As the CPU device computes them: betas rounded to single precision first.
-  const double beta1 = f.Get(Attr::kBeta1), beta2 = f.Get(Attr::kBeta2), steps = static_cast<double>(f.args.step);
+  const double beta1 = f.Get(Attr::kBeta1), beta2 = f.Get(Attr::kBeta2),
+               steps = static_cast<double>(f.args.step);
   const auto b1 = static_cast<float>(beta1), b2 = static_cast<float>(beta2);
   return {b1,
           b2,

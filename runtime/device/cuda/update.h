@@ -20,7 +20,8 @@ struct Corrected {
 __device__ inline Corrected Correct(const Correction& c) {
   if (c.squares.absent()) return {false, 1.0f};
   const float sum = Load(c.squares, 0);
-  const double squares = sum, scale = c.scale.absent() ? 1.0 : static_cast<double>(Load(c.scale, 0));
+  const double squares = sum,
+               scale = c.scale.absent() ? 1.0 : static_cast<double>(Load(c.scale, 0));
   double factor = 1 / scale;
   const double bound = c.clip / (sqrt(squares) / scale + 1e-6);
   if (c.clip > 0 && bound < 1) factor *= bound;
@@ -54,7 +55,8 @@ int64_t FirstElement(const OpFrame& f);
 int64_t SplitOf(const OpFrame& f, int64_t n);  // first local element of the replicated tail
 
 struct AdamTerms {
-  float beta1, beta2, new1, new2, eps, lr, inverse1, inverse2;  // new: 1 - beta, inverse: 1 / (1 - beta^step)
+  float beta1, beta2, new1, new2, eps, lr, inverse1,
+      inverse2;  // new: 1 - beta, inverse: 1 / (1 - beta^step)
   bool decoupled;
 };
 AdamTerms AdamTermsOf(const OpFrame& f);

@@ -139,7 +139,8 @@ std::vector<Held> StateOf(const exec::RankImage& image) { return StateReader(ima
 
 cpu::Operand LossScaleOf(const exec::RankImage& image) {
   for (const exec::Task& task : image.tasks) {
-    if (task.op->kind == ir::OpKind::kLossScale) return image.OnHost(image.operands[At(task.out_begin)]);
+    if (task.op->kind == ir::OpKind::kLossScale)
+      return image.OnHost(image.operands[At(task.out_begin)]);
   }
   return {};
 }

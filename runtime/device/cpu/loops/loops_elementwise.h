@@ -31,9 +31,7 @@ void MultiplyLoop(const float* x, const float* y, float factor, float* z, int64_
 // Hendrycks and Gimpel 2016, tanh form: x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 constexpr float kGeluSlope = 2.0f * 0.797884560802865f, kGeluCubic = 0.044715f;
 
-inline float GeluOne(float x) {
-  return x * Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * x * x));
-}
+inline float GeluOne(float x) { return x * Sigmoid(kGeluSlope * x * (1.0f + kGeluCubic * x * x)); }
 
 inline float GeluGradOne(float dy, float x) {
   const float square = x * x;
@@ -82,7 +80,8 @@ void TanhBwdLoop(const float* dy, const float* y, float* dx, int64_t n) {
   ORRERY_SIMD for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1.0f - y[i] * y[i]);
 }
 
-void BiasResidualLoop(const float* x, const float* y, const float* bias, const float* f, float* z, int64_t n) {
+void BiasResidualLoop(const float* x, const float* y, const float* bias, const float* f, float* z,
+                      int64_t n) {
   if (f != nullptr && bias != nullptr) {
     ORRERY_SIMD for (int64_t i = 0; i < n; ++i) z[i] = x[i] + f[i] * (y[i] + bias[i]);
   } else if (f != nullptr) {
@@ -94,7 +93,8 @@ void BiasResidualLoop(const float* x, const float* y, const float* bias, const f
   }
 }
 
-void DropFactorsLoop(uint64_t prefix, uint64_t first, uint64_t threshold, float keep, float* factor, int64_t n) {
+void DropFactorsLoop(uint64_t prefix, uint64_t first, uint64_t threshold, float keep, float* factor,
+                     int64_t n) {
   ORRERY_SIMD for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = ir::HashMore(prefix, first + static_cast<uint64_t>(i));
     factor[i] = ir::IsDropped(bits, threshold) ? 0.0f : keep;
@@ -109,7 +109,8 @@ void RopeLoop(const float* cosine, const float* sine, float* low, float* high, i
   }
 }
 
-void MseLoop(const float* y, const float* t, float factor, float* dy, int64_t n, double* sum_of_squares) {
+void MseLoop(const float* y, const float* t, float factor, float* dy, int64_t n,
+             double* sum_of_squares) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) {

@@ -15,12 +15,14 @@ double SumSquaresLoop(const float* x, int64_t n) {
   return sum;
 }
 
-void SgdLoop(const float* g, const float* old, float* w, float lr, float factor, float decay, int64_t n) {
+void SgdLoop(const float* g, const float* old, float* w, float lr, float factor, float decay,
+             int64_t n) {
   ORRERY_SIMD for (int64_t i = 0; i < n; ++i) w[i] = old[i] - lr * (g[i] * factor + decay * old[i]);
 }
 
 // Kingma and Ba 2015; decoupled decay: Loshchilov and Hutter 2019.
-void AdamLoop(const AdamTerms& terms, const float* g, const float* old, float* w, float* m, float* v, int64_t n) {
+void AdamLoop(const AdamTerms& terms, const float* g, const float* old, float* w, float* m,
+              float* v, int64_t n) {
   const AdamTerms t = terms;
   const float coupled = t.decoupled ? 0.0f : t.decay, direct = t.decoupled ? t.decay : 0.0f;
   const float new1 = static_cast<float>(1.0 - static_cast<double>(t.beta1));
@@ -38,7 +40,8 @@ void AdamLoop(const AdamTerms& terms, const float* g, const float* old, float* w
 }
 
 // You et al. 2020: u = Adam direction + decay w.
-void LambLoop(const AdamTerms& terms, const float* g, const float* w, float* m, float* v, float* u, int64_t n) {
+void LambLoop(const AdamTerms& terms, const float* g, const float* w, float* m, float* v, float* u,
+              int64_t n) {
   const AdamTerms t = terms;
   const float new1 = static_cast<float>(1.0 - static_cast<double>(t.beta1));
   const float new2 = static_cast<float>(1.0 - static_cast<double>(t.beta2));

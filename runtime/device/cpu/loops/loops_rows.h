@@ -35,7 +35,8 @@ void ColSumLoop(const float* x, float* sum, int64_t rows, int64_t h) {
   }
 }
 
-void LnRow(const float* x, const float* gamma, const float* beta, float* y, float* stats, int64_t h) {
+void LnRow(const float* x, const float* gamma, const float* beta, float* y, float* stats,
+           int64_t h) {
   const float count = static_cast<float>(h), mean = SumOf(x, h) / count;
   float squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -46,8 +47,8 @@ void LnRow(const float* x, const float* gamma, const float* beta, float* y, floa
   stats[1] = rstd;
 }
 
-void LnBwdRow(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual, float* dx,
-              int64_t h) {
+void LnBwdRow(const float* dy, const float* x, const float* stats, const float* gamma,
+              const float* residual, float* dx, int64_t h) {
   const float mean = stats[0], rstd = stats[1];
   float sum_g = 0, sum_gx = 0;  // of dy gamma, and of dy gamma times the normalised x
 #pragma omp simd reduction(+ : sum_g, sum_gx)
@@ -58,17 +59,18 @@ void LnBwdRow(const float* dy, const float* x, const float* stats, const float* 
   }
   const float mean_g = sum_g / static_cast<float>(h), mean_gx = sum_gx / static_cast<float>(h);
   if (residual != nullptr) {
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
-      dx[c] = rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx) + residual[c];
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] =
+        rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx) + residual[c];
   } else {
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
-      dx[c] = rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx);
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] =
+        rstd * (dy[c] * gamma[c] - mean_g - (x[c] - mean) * rstd * mean_gx);
   }
 }
 
 // `count` rows at once: fewer passes over the sums.
 template <int count>
-void LnWgradRows(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t h) {
+void LnWgradRows(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta,
+                 int64_t h) {
   ORRERY_SIMD for (int64_t c = 0; c < h; ++c) {
     float gamma = dgamma[c], beta = dbeta[c];
 #pragma GCC unroll 8
@@ -81,35 +83,39 @@ void LnWgradRows(const float* dy, const float* x, const float* stats, float* dga
   }
 }
 
-void LnWgrad(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta, int64_t rows,
-             int64_t h) {
+void LnWgrad(const float* dy, const float* x, const float* stats, float* dgamma, float* dbeta,
+             int64_t rows, int64_t h) {
   int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) LnWgradRows<4>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
+  for (; r + 4 <= rows; r += 4)
+    LnWgradRows<4>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
   for (; r < rows; ++r) LnWgradRows<1>(dy + r * h, x + r * h, stats + 2 * r, dgamma, dbeta, h);
 }
 
 void RmsRow(const float* x, const float* gamma, float* y, float* stats, int64_t h) {
-  const float rstd = 1.0f / __builtin_sqrtf(DotLoop(x, x, h) / static_cast<float>(h) + kNormEpsilon);
+  const float rstd =
+      1.0f / __builtin_sqrtf(DotLoop(x, x, h) / static_cast<float>(h) + kNormEpsilon);
   ORRERY_SIMD for (int64_t c = 0; c < h; ++c) y[c] = x[c] * rstd * gamma[c];
   stats[0] = rstd;
 }
 
-void RmsBwdRow(const float* dy, const float* x, const float* stats, const float* gamma, const float* residual,
-               float* dx, int64_t h) {
+void RmsBwdRow(const float* dy, const float* x, const float* stats, const float* gamma,
+               const float* residual, float* dx, int64_t h) {
   const float rstd = stats[0];
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t c = 0; c < h; ++c) sum += dy[c] * gamma[c] * (x[c] * rstd);
   const float mean_gx = sum / static_cast<float>(h);
   if (residual != nullptr) {
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c)
-      dx[c] = rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx) + residual[c];
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] =
+        rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx) + residual[c];
   } else {
-    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] = rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx);
+    ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dx[c] =
+        rstd * (dy[c] * gamma[c] - x[c] * rstd * mean_gx);
   }
 }
 
-void RmsWgrad(const float* dy, const float* x, const float* stats, float* dgamma, int64_t rows, int64_t h) {
+void RmsWgrad(const float* dy, const float* x, const float* stats, float* dgamma, int64_t rows,
+              int64_t h) {
   for (int64_t r = 0; r < rows; ++r) {
     const float *dy0 = dy + r * h, *x0 = x + r * h, rstd = stats[r];
     ORRERY_SIMD for (int64_t c = 0; c < h; ++c) dgamma[c] += dy0[c] * (x0[c] * rstd);
@@ -139,7 +145,9 @@ void ZeroTail(float* p, int64_t from, int64_t to) {
 }
 
 // Whole vectors where the row has room: what lies behind the visible keys is computed and then cleared.
-inline int64_t WholeVectors(int64_t n, int64_t width) { return (n + 15) / 16 * 16 <= width ? (n + 15) / 16 * 16 : n; }
+inline int64_t WholeVectors(int64_t n, int64_t width) {
+  return (n + 15) / 16 * 16 <= width ? (n + 15) / 16 * 16 : n;
+}
 
 struct RowSum {
   float top, sum;
@@ -161,7 +169,8 @@ RowSum SoftmaxRow(float* p, int64_t n, int64_t width) {
   return {top, sum};
 }
 
-void SoftmaxRows(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal, float* log_sums) {
+void SoftmaxRows(float* p, int64_t rows, int64_t width, int64_t first_n, bool causal,
+                 float* log_sums) {
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t n = first_n + (causal ? r : 0);
     const RowSum row = SoftmaxRow(p + r * width, n < width ? n : width, width);
@@ -175,7 +184,8 @@ void ExpRow(float* p, float log_sum, int64_t n, int64_t width) {
   ZeroTail(p, n, width);
 }
 
-void ScoreGradRow(const float* p, const float* kept, float mean, float* dp, int64_t n, int64_t width) {
+void ScoreGradRow(const float* p, const float* kept, float mean, float* dp, int64_t n,
+                  int64_t width) {
   const int64_t whole = WholeVectors(n, width);
   if (kept != nullptr) {
     ORRERY_SIMD for (int64_t j = 0; j < whole; ++j) dp[j] = p[j] * (kept[j] * dp[j] - mean);

@@ -33,7 +33,8 @@ void FromF16(const uint16_t* x, float* y, int64_t n) {
 
 void ToF16(const float* x, uint16_t* y, int64_t n) {
   ORRERY_SIMD for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = FloatToBits(x[i]), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    const uint32_t bits = FloatToBits(x[i]), sign = (bits >> 16) & 0x8000u,
+                   magnitude = bits & 0x7fffffffu;
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     // Below 2^-14: adding 0.5 aligns the mantissa so that its last bit is worth 2^-24, correctly rounded.
     const uint32_t tiny = FloatToBits(BitsToFloat(magnitude) + 0.5f) - 0x3f000000u;
