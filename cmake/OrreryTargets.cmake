@@ -32,7 +32,7 @@ if(ORRERY_SANITIZE)
   endif()
 endif()
 
-# orrery_library(NAME SOURCES a.cc ... DEPS orrery_units fmt::fmt ...)
+# orrery_library(NAME SOURCES a.cc ... DEPS orrery_base fmt::fmt ...)
 function(orrery_library name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})

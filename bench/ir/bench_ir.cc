@@ -14,10 +14,10 @@
 
 #include "heap_use.h"
 #include "model/arch/catalogue.h"
-#include "model/ir/layout.h"
-#include "model/ir/plan.h"
-#include "model/ir/verify.h"
-#include "model/lower/lower.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/plan.h"
+#include "model/plan/ir/verify.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

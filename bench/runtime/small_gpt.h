@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 

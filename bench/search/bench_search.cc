@@ -7,8 +7,8 @@
 #include <ctime>
 
 #include "model/arch/catalogue.h"
-#include "model/search/runner.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
+#include "model/twin/runner.h"
 
 namespace orrery {
 namespace {

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "bench/twin/figures.h"
-#include "model/network/fluid.h"
-#include "model/network/traffic.h"
-#include "model/topo/catalog.h"
+#include "model/engine/network/fluid.h"
+#include "model/engine/network/traffic.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "bench/twin/figures.h"
 #include "model/arch/catalogue.h"
-#include "model/lower/lower.h"
-#include "model/sim/executor.h"
-#include "model/topo/catalog.h"
+#include "model/engine/event/executor.h"
+#include "model/hardware/catalog.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

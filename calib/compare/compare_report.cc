@@ -8,7 +8,7 @@
 
 #include "calib/compare/compare.h"
 #include "calib/compare/governing.h"
-#include "model/units/text.h"
+#include "model/base/text.h"
 
 namespace orrery::compare {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table from kinds of work and phases to constants; formulas in model/cost/op_cost.h and
+// The table from kinds of work and phases to constants; formulas in model/price/op_cost.h and
 // closed_form.h.
 #include "calib/compare/governing.h"
 

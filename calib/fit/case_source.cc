@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "calib/validate/validate.h"
-#include "model/cost/layer_factors.h"
-#include "model/input/check.h"
-#include "model/topo/catalog.h"
+#include "model/base/check.h"
+#include "model/hardware/catalog.h"
+#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "calib/fit/source.h"
 #include "calib/validate/case_row.h"
-#include "model/cost/closed_form.h"
-#include "model/cost/trust.h"
-#include "model/topo/summary.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/hardware/summary.h"
+#include "model/twin/trust.h"
 
 namespace orrery {
 

@@ -6,9 +6,10 @@
 #include <cmath>
 
 #include "calib/fit/profile_store.h"
-#include "model/input/check.h"
-#include "model/input/diagnostics.h"
-#include "model/units/text.h"
+#include "model/base/check.h"
+#include "model/base/diagnostics.h"
+#include "model/base/text.h"
+#include "model/hardware/profile_tables.h"
 
 namespace orrery {
 namespace {

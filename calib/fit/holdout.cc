@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/input/check.h"
-#include "model/input/diagnostics.h"
+#include "model/base/check.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "calib/fit/fit.h"
-#include "model/cost/trust.h"
+#include "model/twin/trust.h"
 
 namespace orrery {
 
@@ -34,7 +34,7 @@ inline constexpr int kLeastPoints = 10;
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors);
 
 // What the rows `which`, left out by groups, say of the trust in predictions like theirs: s, z and
-// ranges of model/cost/trust.h. A group of n rows counts as sqrt(n), a source at most as ten, on both sides alike.
+// ranges of model/price/trust.h. A group of n rows counts as sqrt(n), a source at most as ten, on both sides alike.
 StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                    const std::vector<int>& which);
 

@@ -9,8 +9,8 @@
 #include <iterator>
 
 #include "calib/validate/validate.h"
-#include "model/input/diagnostics.h"
-#include "model/units/text.h"
+#include "model/base/diagnostics.h"
+#include "model/base/text.h"
 
 namespace orrery {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "model/input/node.h"
+#include "model/base/node.h"
 
 namespace orrery {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <optional>
 
-#include "model/lower/names.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {

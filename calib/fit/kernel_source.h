@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timed products, attentions and streaming kernels of one chip as measurements.
 //
-// Predicted by the formulas of model/cost/op_cost.h, without the gaps and habits of a training
+// Predicted by the formulas of model/price/op_cost.h, without the gaps and habits of a training
 // software and without what earlier measurements left of them. What is
 // left out together is a weight's shape (n, k) of products, heads and head size of attention, the
 // operation of streaming kernels: the error of shapes that nobody has measured.
@@ -14,7 +14,7 @@
 
 #include "calib/fit/fit.h"
 #include "calib/import/kernel_csv.h"
-#include "model/cost/op_cost.h"
+#include "model/price/op_cost.h"
 
 namespace orrery {
 

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "model/arch/data_root.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {
@@ -72,7 +72,7 @@ std::map<std::string, std::string> LayerFiles(const FitResult& result) {
     if (text.empty()) continue;
     text = fmt::format(
         "# SPDX-License-Identifier: Apache-2.0\n# Written by plan calibrate: what layers of these "
-        "shapes took, over the formulas of model/cost.\ntitle: \"Measured layers of {}\"\n"
+        "shapes took, over the formulas of model/price.\ntitle: \"Measured layers of {}\"\n"
         "layers:\n{}",
         stack, text);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of measured layers as variables of a fit (model/cost/layer_factors.h).
+// Factors of measured layers as variables of a fit (model/price/layer_factors.h).
 #pragma once
 
 #include <map>

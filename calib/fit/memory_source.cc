@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "calib/validate/validate.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

@@ -8,9 +8,10 @@
 #include <filesystem>
 
 #include "model/arch/data_root.h"
-#include "model/input/check.h"
-#include "model/input/diagnostics.h"
-#include "model/input/node.h"
+#include "model/base/check.h"
+#include "model/base/diagnostics.h"
+#include "model/base/node.h"
+#include "model/hardware/profile_tables.h"
 
 namespace orrery {
 namespace {

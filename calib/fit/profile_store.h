@@ -14,8 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "model/cost/profile.h"
-#include "model/cost/profile_tables.h"
+#include "model/framework/profile.h"
 
 namespace orrery {
 

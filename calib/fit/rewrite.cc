@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "model/arch/data_root.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <filesystem>
 
+#include "model/base/node.h"
 #include "model/cli/job_flags.h"
 #include "model/cli/section_flags.h"
-#include "model/input/node.h"
 #include "model/report/names.h"
 
 namespace orrery {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <map>
 
-#include "model/lower/names.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What timed products and attentions of a chip leave of the formulas, as tables by shape that
-// predictions use (model/cost/kernel_factors.h).
+// predictions use (model/hardware/kernel_factors.h).
 //
 // Spread, reach and noise are those under which the logarithms of measured over predicted are most
 // likely. Left out together are the shapes of a weight (n, k), or heads and head size of an

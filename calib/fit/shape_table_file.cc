@@ -10,8 +10,8 @@
 
 #include "calib/fit/shape_table.h"
 #include "model/arch/data_root.h"
-#include "model/input/diagnostics.h"
-#include "model/lower/names.h"
+#include "model/base/diagnostics.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {

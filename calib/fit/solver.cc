@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 namespace orrery {
 namespace {

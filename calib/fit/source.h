@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "calib/fit/profile_store.h"
-#include "model/cost/situation.h"
+#include "model/twin/situation.h"
 
 namespace orrery {
 

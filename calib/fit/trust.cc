@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From left-out errors and covariances to trust in predictions (model/cost/trust.h).
-#include "model/cost/trust.h"
+// From left-out errors and covariances to trust in predictions (model/twin/trust.h).
+#include "model/twin/trust.h"
 
 #include <algorithm>
 #include <cmath>

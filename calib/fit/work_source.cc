@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "calib/fit/log_measure.h"
-#include "model/cost/closed_form.h"
-#include "model/input/check.h"
-#include "model/lower/lower.h"
-#include "model/topo/catalog.h"
+#include "model/base/check.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/hardware/catalog.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

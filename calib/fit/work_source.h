@@ -12,8 +12,8 @@
 
 #include "calib/fit/case_source.h"
 #include "calib/fit/run_sheet.h"
-#include "model/cost/layer_ops.h"
-#include "model/topo/summary.h"
+#include "model/hardware/summary.h"
+#include "model/price/layer_ops.h"
 
 namespace orrery {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/input/csv.h"
+#include "model/base/csv.h"
 
 namespace orrery::measured {
 

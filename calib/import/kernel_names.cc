@@ -6,7 +6,7 @@
 #include <cctype>
 #include <map>
 
-#include "model/ir/op.h"
+#include "model/plan/ir/op.h"
 
 namespace orrery::measured {
 namespace {

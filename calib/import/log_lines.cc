@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "model/input/plain_text.h"
+#include "model/base/plain_text.h"
 
 namespace orrery::measured {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery::measured {
 

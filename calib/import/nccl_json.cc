@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/import/nccl_log.h"
-#include "model/input/node.h"
-#include "model/input/plain_text.h"
+#include "model/base/node.h"
+#include "model/base/plain_text.h"
 
 namespace orrery::measured {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery::measured {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "calib/import/nccl_log.h"
-#include "model/input/plain_text.h"
+#include "model/base/plain_text.h"
 
 namespace orrery::measured {
 namespace {

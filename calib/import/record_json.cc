@@ -7,7 +7,7 @@
 
 #include "calib/import/log_lines.h"
 #include "calib/import/training_log.h"
-#include "model/input/node.h"
+#include "model/base/node.h"
 
 namespace orrery::measured {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery::measured {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands and attributes as model/ir/op.h documents them.
+// Operands and attributes as model/plan/ir/op.h documents them.
 #include "calib/measure/bench_cases.h"
 
 #include <memory>

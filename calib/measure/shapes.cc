@@ -10,7 +10,7 @@
 #include <set>
 
 #include "model/arch/parameters.h"
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/arch/catalogue.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 

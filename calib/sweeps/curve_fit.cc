@@ -10,7 +10,7 @@
 
 #include "calib/fit/solver.h"
 #include "calib/sweeps/residual_table.h"
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 namespace orrery {
 namespace {

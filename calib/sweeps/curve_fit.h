@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits the curve of a sweep (model/cost/sweep_curve.h) to its points.
+// Fits the curve of a sweep (model/hardware/sweep_curve.h) to its points.
 //
 // Variables, all but the last as logarithms, so that nothing becomes negative: a_1 the latency of
 // the fastest start, b_P the bandwidth of the largest messages, u_i = a_{i+1} / a_i >= 1,
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "calib/sweeps/sweep.h"
-#include "model/cost/sweep_curve.h"
+#include "model/hardware/sweep_curve.h"
 
 namespace orrery {
 

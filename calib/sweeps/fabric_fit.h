@@ -10,7 +10,7 @@
 #include "calib/fit/holdout.h"
 #include "calib/fit/source.h"
 #include "calib/sweeps/machine.h"
-#include "model/topo/summary.h"
+#include "model/hardware/summary.h"
 
 namespace orrery {
 

@@ -10,7 +10,7 @@
 #include "calib/sweeps/curve_fit.h"
 #include "calib/sweeps/node_form.h"
 #include "calib/sweeps/sweep.h"
-#include "model/topo/spec.h"
+#include "model/hardware/spec.h"
 
 namespace orrery {
 

@@ -8,8 +8,8 @@
 
 #include "calib/sweeps/machine.h"
 #include "model/collectives/select.h"
-#include "model/topo/catalog.h"
-#include "model/topo/summary.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/summary.h"
 
 namespace orrery {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "model/cost/sweep_curve.h"
+#include "model/hardware/sweep_curve.h"
 
 namespace orrery {
 

@@ -10,8 +10,8 @@
 #include "calib/fit/fit.h"
 #include "calib/fit/profile_store.h"
 #include "calib/sweeps/sweep_holdout.h"
-#include "model/cost/measured_collectives.h"
-#include "model/cost/measured_keys.h"
+#include "model/hardware/measured_collectives.h"
+#include "model/hardware/measured_keys.h"
 
 namespace orrery {
 namespace {

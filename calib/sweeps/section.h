@@ -11,7 +11,7 @@ namespace orrery {
 // Constants with spread, what they rest on, errors of fitted and of left-out points.
 std::string RenderMachine(const FittedMachine& machine);
 
-// The format of model/cost/measured_collectives.h. Groups of unknown ranks or nodes are left out.
+// The format of model/price/measured_collectives.h. Groups of unknown ranks or nodes are left out.
 std::string SectionText(const FittedMachine& machine);
 
 }  // namespace orrery

@@ -13,7 +13,7 @@
 
 #include "calib/import/nccl_log.h"
 #include "calib/import/training_log.h"
-#include "model/input/csv.h"
+#include "model/base/csv.h"
 
 namespace orrery {
 namespace {

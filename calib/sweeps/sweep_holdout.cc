@@ -10,8 +10,8 @@
 #include "calib/sweeps/sibling.h"
 #include "model/collectives/measured.h"
 #include "model/collectives/network.h"
-#include "model/cost/measured_collectives.h"
-#include "model/topo/summary.h"
+#include "model/hardware/measured_collectives.h"
+#include "model/hardware/summary.h"
 
 namespace orrery {
 namespace {

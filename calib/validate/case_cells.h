@@ -8,7 +8,7 @@
 
 #include "calib/validate/case_names.h"
 #include "calib/validate/case_row.h"
-#include "model/input/csv.h"
+#include "model/base/csv.h"
 
 namespace orrery {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "calib/validate/validate.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

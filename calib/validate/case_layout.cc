@@ -6,7 +6,7 @@
 #include <array>
 
 #include "calib/validate/case_cells.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 
 namespace orrery {
 namespace {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/input/diagnostics.h"
-#include "model/lower/names.h"
-#include "model/lower/presets.h"
+#include "model/base/diagnostics.h"
+#include "model/framework/presets.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {

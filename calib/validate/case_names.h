@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "model/cost/closed_form.h"
-#include "model/lower/strategy.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/plan/lower/strategy.h"
 
 namespace orrery {
 

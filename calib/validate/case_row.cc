@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "calib/validate/case_cells.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

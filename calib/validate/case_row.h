@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/cost/closed_form.h"
-#include "model/input/csv.h"
-#include "model/lower/strategy.h"
+#include "model/base/csv.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/plan/lower/strategy.h"
 
 namespace orrery {
 

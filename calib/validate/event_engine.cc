@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 
-#include "model/cost/closed_form.h"
-#include "model/cost/layer_factors.h"
-#include "model/input/diagnostics.h"
-#include "model/ir/hazards.h"
-#include "model/sim/executor.h"
-#include "model/topo/cluster.h"
+#include "model/base/diagnostics.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/engine/event/executor.h"
+#include "model/hardware/cluster.h"
+#include "model/plan/ir/hazards.h"
+#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

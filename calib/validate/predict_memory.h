@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "calib/validate/case_row.h"
-#include "model/cost/profile.h"
+#include "model/framework/profile.h"
 #include "model/memory/memory.h"
 
 namespace orrery {

@@ -13,12 +13,12 @@
 #include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
 #include "calib/validate/uneven_steps.h"
-#include "model/cost/measured_collectives.h"
-#include "model/cost/trust.h"
-#include "model/input/diagnostics.h"
-#include "model/lower/names.h"
-#include "model/topo/catalog.h"
-#include "model/topo/summary.h"
+#include "model/base/diagnostics.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/measured_collectives.h"
+#include "model/hardware/summary.h"
+#include "model/plan/lower/names.h"
+#include "model/twin/trust.h"
 
 namespace orrery {
 namespace {

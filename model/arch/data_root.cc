@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

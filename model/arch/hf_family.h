@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/input/node.h"
+#include "model/base/node.h"
 
 namespace orrery {
 

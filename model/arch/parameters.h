@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "model/arch/model_spec.h"
-#include "model/units/quantity.h"
+#include "model/base/quantity.h"
 
 namespace orrery {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/arch/catalogue.h"
-#include "model/input/node.h"
+#include "model/base/node.h"
 
 namespace orrery {
 

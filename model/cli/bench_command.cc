@@ -11,9 +11,9 @@
 #include "model/cli/bench_sweep.h"
 #include "model/cli/commands.h"
 #include "model/cli/simulate_flags.h"
-#include "model/cost/measured_collectives.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/measured_collectives.h"
 #include "model/report/names.h"
-#include "model/topo/catalog.h"
 
 namespace orrery::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <limits>
 
+#include "model/base/plain_text.h"
 #include "model/cli/commands.h"
 #include "model/cli/simulate_flags.h"
-#include "model/input/plain_text.h"
 
 namespace orrery::cli {
 namespace {

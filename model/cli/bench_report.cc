@@ -8,10 +8,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "model/cost/measured_collectives.h"
+#include "model/base/text.h"
+#include "model/hardware/measured_collectives.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 
 namespace orrery::cli {
 namespace {

@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "model/collectives/algorithm.h"
-#include "model/cost/profile.h"
-#include "model/network/network.h"
-#include "model/sim/comm_time.h"
-#include "model/topo/cluster.h"
+#include "model/engine/event/meetings.h"
+#include "model/engine/network/network.h"
+#include "model/engine/network/traffic.h"
+#include "model/framework/profile.h"
+#include "model/hardware/cluster.h"
+#include "model/price/comm_time.h"
 
 namespace orrery::cli {
 

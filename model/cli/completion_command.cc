@@ -6,7 +6,7 @@
 #include <map>
 
 #include "model/cli/commands.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 
 namespace orrery::cli {
 namespace {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
 #include "model/cli/job_flags.h"
-#include "model/input/plain_text.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
 #include "model/report/names.h"
-#include "model/topo/catalog.h"
-#include "model/units/text.h"
 
 namespace orrery::cli {
 namespace {

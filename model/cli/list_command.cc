@@ -7,13 +7,13 @@
 #include "model/arch/catalogue.h"
 #include "model/arch/enum_names.h"
 #include "model/arch/parameters.h"
+#include "model/base/text.h"
 #include "model/cli/commands.h"
-#include "model/cost/profile.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
+#include "model/framework/profile.h"
+#include "model/hardware/catalog.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/topo/catalog.h"
-#include "model/units/text.h"
 
 namespace orrery::cli {
 namespace {

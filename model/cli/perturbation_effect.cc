@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "model/cli/perturbation_flags.h"
-#include "model/topo/faults.h"
+#include "model/hardware/faults.h"
 
 namespace orrery::cli {
 namespace {

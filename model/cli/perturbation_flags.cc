@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "model/input/plain_text.h"
-#include "model/topo/faults.h"
+#include "model/base/plain_text.h"
+#include "model/hardware/faults.h"
 
 namespace orrery::cli {
 namespace {

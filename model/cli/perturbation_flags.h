@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/cli/simulate_flags.h"
-#include "model/sim/executor.h"
-#include "model/topo/cluster.h"
+#include "model/engine/event/executor.h"
+#include "model/hardware/cluster.h"
 
 namespace orrery::cli {
 

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "model/base/plain_text.h"
 #include "model/cli/flags.h"
-#include "model/input/plain_text.h"
 
 namespace orrery::cli {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "model/arch/data_root.h"
 #include "model/cli/section_flags.h"
-#include "model/topo/catalog.h"
-#include "model/topo/read_parts.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/read_parts.h"
 
 namespace orrery::cli {
 namespace {

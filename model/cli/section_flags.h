@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "model/base/node.h"
 #include "model/cli/flags.h"
-#include "model/input/node.h"
 
 namespace orrery::cli {
 

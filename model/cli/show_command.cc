@@ -4,7 +4,7 @@
 
 #include "model/cli/commands.h"
 #include "model/cli/job_flags.h"
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
 #include "model/report/plan_report.h"
 
 namespace orrery::cli {

@@ -14,14 +14,14 @@
 #include "model/cli/commands.h"
 #include "model/cli/perturbation_flags.h"
 #include "model/cli/scenario_file.h"
-#include "model/cost/closed_form.h"
-#include "model/cost/layer_factors.h"
-#include "model/ir/hazards.h"
-#include "model/lower/lower.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/hardware/faults.h"
+#include "model/plan/ir/hazards.h"
+#include "model/plan/lower/lower.h"
+#include "model/price/layer_factors.h"
 #include "model/report/names.h"
 #include "model/report/simulate_report.h"
 #include "model/report/trace_json.h"
-#include "model/topo/faults.h"
 
 namespace orrery::cli {
 namespace {

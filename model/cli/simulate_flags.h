@@ -3,7 +3,7 @@
 #pragma once
 
 #include "model/cli/job_flags.h"
-#include "model/network/network.h"
+#include "model/engine/network/network.h"
 #include "model/report/names.h"
 
 namespace orrery::cli {

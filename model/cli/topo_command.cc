@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan topo NAME`: a cluster as text.
 #include "model/cli/commands.h"
-#include "model/topo/catalog.h"
-#include "model/topo/print.h"
-#include "model/topo/summary.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/print.h"
+#include "model/hardware/summary.h"
 
 namespace orrery::cli {
 namespace {

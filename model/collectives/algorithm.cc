@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 namespace orrery {
 namespace {

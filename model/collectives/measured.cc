@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "model/collectives/measured_nodes.h"
-#include "model/cost/measured_collectives.h"
+#include "model/hardware/measured_collectives.h"
 
 namespace orrery {
 namespace {

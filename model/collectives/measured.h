@@ -21,7 +21,7 @@
 #include <string>
 
 #include "model/collectives/algorithm.h"
-#include "model/cost/sweep_curve.h"
+#include "model/hardware/sweep_curve.h"
 
 namespace orrery {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/collectives/select.h"
-#include "model/cost/measured_collectives.h"
+#include "model/hardware/measured_collectives.h"
 
 namespace orrery {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/cost/measured_collectives.h"
+#include "model/hardware/measured_collectives.h"
 
 namespace orrery {
 namespace {

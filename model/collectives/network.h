@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
-#include "model/cost/profile.h"
-#include "model/topo/summary.h"
-#include "model/units/quantity.h"
+#include "model/base/quantity.h"
+#include "model/hardware/profile.h"
+#include "model/hardware/summary.h"
 
 namespace orrery {
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "model/input/check.h"
-#include "model/input/diagnostics.h"
+#include "model/base/check.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 

@@ -13,7 +13,7 @@
 
 #include "model/collectives/algorithm.h"
 #include "model/collectives/measured.h"
-#include "model/cost/profile.h"
+#include "model/hardware/profile.h"
 
 namespace orrery {
 

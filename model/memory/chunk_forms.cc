@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "model/input/check.h"
-#include "model/ir/usage.h"
+#include "model/base/check.h"
+#include "model/plan/ir/usage.h"
 
 namespace orrery {
 namespace {

@@ -17,9 +17,9 @@
 #include <variant>
 #include <vector>
 
-#include "model/lower/lower.h"
 #include "model/memory/size_form.h"
 #include "model/memory/software_memory.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 

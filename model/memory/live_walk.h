@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "model/ir/layout.h"
-#include "model/ir/usage.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/usage.h"
 
 namespace orrery {
 

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <map>
 
-#include "model/ir/layout.h"
+#include "model/base/text.h"
 #include "model/memory/moment.h"
-#include "model/units/text.h"
+#include "model/plan/ir/layout.h"
 
 namespace orrery {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "model/cost/profile.h"
-#include "model/ir/plan.h"
+#include "model/base/quantity.h"
+#include "model/framework/profile.h"
 #include "model/memory/software_memory.h"
-#include "model/units/quantity.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery {
 

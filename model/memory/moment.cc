@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "model/ir/usage.h"
 #include "model/memory/live_walk.h"
+#include "model/plan/ir/usage.h"
 
 namespace orrery {
 namespace {

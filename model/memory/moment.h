@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "model/ir/layout.h"
 #include "model/memory/memory.h"
+#include "model/plan/ir/layout.h"
 
 namespace orrery {
 

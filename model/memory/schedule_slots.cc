@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/lower/schedules.h"
+#include "model/plan/lower/schedules.h"
 
 namespace orrery {
 namespace {

@@ -8,8 +8,8 @@
 #include <array>
 #include <vector>
 
-#include "model/lower/balance.h"
 #include "model/memory/chunk_forms.h"
+#include "model/plan/lower/balance.h"
 
 namespace orrery {
 

@@ -20,11 +20,11 @@
 
 #include <vector>
 
-#include "model/cost/profile.h"
-#include "model/ir/layout.h"
-#include "model/ir/plan.h"
+#include "model/base/quantity.h"
+#include "model/framework/profile.h"
 #include "model/memory/live_walk.h"
-#include "model/units/quantity.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery {
 

@@ -8,9 +8,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "model/base/text.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

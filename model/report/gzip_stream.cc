@@ -8,7 +8,7 @@
 #include <ostream>
 #include <vector>
 
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 namespace orrery::report {
 namespace {

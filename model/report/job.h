@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "model/arch/catalogue.h"
-#include "model/search/search.h"
-#include "model/topo/summary.h"
+#include "model/hardware/summary.h"
+#include "model/twin/search.h"
 
 namespace orrery::report {
 

@@ -6,9 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/base/text.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

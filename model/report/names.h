@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "model/cost/closed_form.h"
-#include "model/lower/names.h"
-#include "model/search/search.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/plan/lower/names.h"
+#include "model/twin/search.h"
 
 namespace orrery::report {
 

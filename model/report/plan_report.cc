@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "model/ir/layout.h"
+#include "model/base/text.h"
+#include "model/plan/ir/layout.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::report {
 

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "model/base/text.h"
 #include "model/report/memory_report.h"
 #include "model/report/names.h"
 #include "model/report/table.h"
 #include "model/report/time_report.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "model/base/text.h"
 #include "model/report/candidate_report.h"
 #include "model/report/memory_report.h"
 #include "model/report/names.h"
@@ -14,7 +15,6 @@
 #include "model/report/refinement_report.h"
 #include "model/report/table.h"
 #include "model/report/time_report.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

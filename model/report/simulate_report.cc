@@ -9,12 +9,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "model/base/text.h"
 #include "model/report/analysis_report.h"
 #include "model/report/candidate_report.h"
 #include "model/report/provenance.h"
 #include "model/report/table.h"
 #include "model/report/time_report.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "model/engine/event/executor.h"
 #include "model/report/job.h"
 #include "model/report/step_analysis.h"
-#include "model/sim/executor.h"
 
 namespace orrery::report {
 

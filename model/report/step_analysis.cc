@@ -5,9 +5,9 @@
 #include <limits>
 #include <map>
 
-#include "model/sim/compute_clock.h"
-#include "model/sim/index.h"
-#include "model/sim/memory_track.h"
+#include "model/engine/event/compute_clock.h"
+#include "model/engine/event/index.h"
+#include "model/engine/event/memory_track.h"
 
 namespace orrery::report {
 namespace {

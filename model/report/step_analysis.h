@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "model/cost/closed_form.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/engine/event/axis_time.h"
+#include "model/engine/event/critical_path.h"
 #include "model/report/trace_json.h"
-#include "model/sim/axis_time.h"
-#include "model/sim/critical_path.h"
 
 namespace orrery::report {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "model/base/text.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 
 namespace orrery::report {
 namespace {

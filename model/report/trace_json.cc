@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/ir/text_words.h"
+#include "model/engine/event/memory_track.h"
+#include "model/engine/event/task_ops.h"
+#include "model/plan/ir/text_words.h"
 #include "model/report/gzip_stream.h"
-#include "model/sim/memory_track.h"
-#include "model/sim/task_ops.h"
 
 namespace orrery::report {
 namespace {

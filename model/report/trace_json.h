@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/plan.h"
-#include "model/sim/executor.h"
-#include "model/sim/link_track.h"
+#include "model/engine/event/executor.h"
+#include "model/engine/event/link_track.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::report {
 

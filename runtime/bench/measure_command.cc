@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "model/base/text.h"
 #include "model/cli/bench_command.h"
-#include "model/topo/catalog.h"
-#include "model/units/text.h"
+#include "model/hardware/catalog.h"
 #include "runtime/bench/measure_report.h"
 #include "runtime/cli/device.h"
 #include "runtime/comm/gather.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "model/collectives/algorithm.h"
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::bench {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/op.h"
+#include "model/plan/ir/op.h"
 #include "runtime/device/accelerator.h"
 
 namespace orrery::bench {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "model/base/text.h"
 #include "model/report/job.h"
-#include "model/units/text.h"
 #include "runtime/launch/host_memory.h"
 
 namespace orrery::cli {

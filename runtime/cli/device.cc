@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 
 #ifdef ORRERY_HAS_CUDA
 #include "runtime/comm/cuda_queue.h"

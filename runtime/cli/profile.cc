@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "model/ir/text_words.h"
+#include "model/base/text.h"
+#include "model/plan/ir/text_words.h"
 #include "model/report/job.h"
 #include "model/report/table.h"
-#include "model/units/text.h"
 #include "runtime/comm/gather.h"
 
 namespace orrery::cli {

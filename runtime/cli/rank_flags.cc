@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 #include "runtime/comm/tcp.h"
 #include "runtime/launch/mpirun.h"
 #ifdef ORRERY_HAS_MPI

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 
-#include "model/input/plain_text.h"
-#include "model/ir/verify.h"
-#include "model/lower/lower.h"
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+#include "model/hardware/catalog.h"
+#include "model/plan/ir/verify.h"
+#include "model/plan/lower/lower.h"
 #include "model/report/names.h"
-#include "model/topo/catalog.h"
-#include "model/units/text.h"
 #include "runtime/cli/rank_flags.h"
 #include "runtime/launch/host_memory.h"
 

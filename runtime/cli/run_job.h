@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/cli/run_flags.h"
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 #include "runtime/cli/device.h"
 #include "runtime/launch/place.h"
 #include "runtime/launch/plan_facts.h"

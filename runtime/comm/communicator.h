@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::comm {
 

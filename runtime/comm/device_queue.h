@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::comm {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery::comm::nccl {
 namespace {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 struct ncclComm;
 

@@ -19,7 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "runtime/comm/communicator.h"
 
 namespace orrery::comm {

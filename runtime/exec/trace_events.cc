@@ -8,7 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/ir/text_words.h"
+#include "model/plan/ir/text_words.h"
 #include "runtime/exec/index.h"
 
 namespace orrery::exec {

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <random>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "runtime/lab/error.h"
 #include "runtime/lab/switch_loop.h"
 

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "model/base/text.h"
 #include "model/cli/commands.h"
 #include "model/cli/lab_flags.h"
-#include "model/units/text.h"
 #include "runtime/lab/error.h"
 #include "runtime/lab/keeper.h"
 #include "runtime/lab/launch.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 #include "runtime/lab/error.h"
 #include "runtime/lab/launch.h"
 

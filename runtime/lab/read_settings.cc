@@ -8,9 +8,9 @@
 #include <cctype>
 #include <thread>
 
-#include "model/input/plain_text.h"
-#include "model/topo/catalog.h"
-#include "model/units/text.h"
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery::lab {
 namespace {

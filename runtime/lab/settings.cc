@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 
 namespace orrery::lab {
 

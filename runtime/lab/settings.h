@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "model/units/quantity.h"
+#include "model/base/quantity.h"
 
 namespace orrery::lab {
 

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 #include "runtime/lab/state.h"
 #include "runtime/lab/switch.h"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery::launch {
 namespace {

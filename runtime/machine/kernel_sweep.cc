@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "model/input/check.h"
+#include "model/base/check.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/peak.h"
 #include "runtime/launch/train_rank.h"

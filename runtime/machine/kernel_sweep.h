@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "model/cost/op_shape.h"
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
+#include "model/price/op_shape.h"
 
 namespace orrery::machine {
 

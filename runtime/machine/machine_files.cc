@@ -10,7 +10,7 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "model/lower/names.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery::machine {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/lower/strategy.h"
+#include "model/plan/lower/strategy.h"
 
 namespace orrery::machine {
 

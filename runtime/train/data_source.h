@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/ir/op.h"
+#include "model/plan/ir/op.h"
 
 namespace orrery::train {
 
@@ -28,7 +28,7 @@ struct LoadPlace {
 class DataSource {
  public:
   virtual ~DataSource() = default;
-  // Fills `out` as the load op says (model/ir/op.h); token numbers and positions are whole numbers.
+  // Fills `out` as the load op says (model/plan/ir/op.h); token numbers and positions are whole numbers.
   // Called from the rank's own thread, in the order of its steps. Throws DataError.
   virtual void Load(const ir::Op& op, const LoadPlace& place, std::span<double> out) = 0;
   // Will be called with the step that comes next; a source may begin to read ahead.

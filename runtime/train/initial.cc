@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 #include "runtime/train/normal.h"
 namespace orrery::train {
 namespace {

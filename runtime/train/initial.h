@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::train {
 

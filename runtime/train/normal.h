@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 
 namespace orrery::train {
 

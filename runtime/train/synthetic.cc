@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 #include "runtime/train/normal.h"
 
 namespace orrery::train {

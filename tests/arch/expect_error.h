@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
+#include "model/base/diagnostics.h"
 #include "model/collectives/select.h"
-#include "model/input/diagnostics.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

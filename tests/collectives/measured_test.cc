@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <map>
 
+#include "model/base/csv.h"
 #include "model/collectives/select.h"
-#include "model/input/csv.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

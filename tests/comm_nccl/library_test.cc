@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "runtime/comm/nccl.h"
 #include "tests/comm_nccl/fake.h"
 

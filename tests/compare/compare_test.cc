@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/compare/governing.h"
-#include "model/cost/profile.h"
+#include "model/framework/profile.h"
 
 namespace orrery::compare {
 namespace {

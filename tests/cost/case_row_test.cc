@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "calib/validate/validate.h"
-#include "model/input/diagnostics.h"
-#include "model/lower/presets.h"
+#include "model/base/diagnostics.h"
+#include "model/framework/presets.h"
 
 namespace orrery {
 namespace {

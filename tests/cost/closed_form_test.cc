@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The closed form: parts, limits, schedules, and that better hardware never makes a step longer.
-#include "model/cost/closed_form.h"
+#include "model/engine/closed/closed_form.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "model/arch/catalogue.h"
-#include "model/cost/layer_factors.h"
-#include "model/input/diagnostics.h"
-#include "model/topo/catalog.h"
+#include "model/base/diagnostics.h"
+#include "model/hardware/catalog.h"
+#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deviations of measured kernels by shape: near, between and far from what was measured.
-#include "model/cost/kernel_factors.h"
+#include "model/hardware/kernel_factors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "model/cost/kernel_factors_file.h"
-#include "model/cost/op_cost.h"
+#include "model/hardware/kernel_factors_file.h"
+#include "model/price/op_cost.h"
 
 namespace orrery {
 namespace {

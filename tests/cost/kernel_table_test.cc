@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measured kernels: exact where measured, sensible in between and beyond, and what the costs take.
-#include "model/cost/kernel_table.h"
+#include "model/hardware/kernel_table.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "model/cost/op_cost.h"
+#include "model/price/op_cost.h"
 
 namespace orrery {
 namespace {

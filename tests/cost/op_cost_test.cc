@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single operations: rooflines, their limits and their order.
-#include "model/cost/op_cost.h"
+#include "model/price/op_cost.h"
 
 #include <gtest/gtest.h>
 

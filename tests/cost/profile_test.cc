@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Profile files: every one in the tree loads; every slip is reported with its place.
-#include "model/cost/profile.h"
+#include "model/framework/profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "model/cost/profile_tables.h"
+#include "model/framework/profile.h"
+#include "model/hardware/profile_tables.h"
 
 namespace orrery {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "calib/validate/validate.h"
 #include "model/arch/catalogue.h"
-#include "model/search/search.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
+#include "model/twin/search.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Intervals of predictions: what widens them, what they say, the file behind them.
-#include "model/cost/trust.h"
+#include "model/twin/trust.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <memory>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

@@ -12,7 +12,7 @@
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/predict_memory.h"
 #include "calib/validate/ranking.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 #include "runtime/device/cpu/kernels.h"
 #include "tests/interpreter/op_runner.h"
 

@@ -12,7 +12,7 @@
 #include "calib/fit/case_source.h"
 #include "calib/fit/holdout.h"
 #include "calib/validate/validate.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

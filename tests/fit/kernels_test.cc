@@ -10,7 +10,7 @@
 #include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/kernel_source.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 namespace {

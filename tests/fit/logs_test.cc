@@ -15,9 +15,9 @@
 #include "calib/fit/job.h"
 #include "calib/fit/log_measure.h"
 #include "calib/fit/work_source.h"
-#include "model/input/diagnostics.h"
-#include "model/topo/catalog.h"
-#include "model/topo/summary.h"
+#include "model/base/diagnostics.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/summary.h"
 
 namespace orrery {
 namespace {

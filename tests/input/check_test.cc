@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broken invariant says where, what and why, then aborts.
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CSV: what is read, and every message about what is not.
-#include "model/input/csv.h"
+#include "model/base/csv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How diagnostics look, and what the file reader refuses.
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "model/input/plain_text.h"
+#include "model/base/plain_text.h"
 #include "tests/input/read_text.h"
 
 namespace orrery {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "model/input/csv.h"
-#include "model/input/node.h"
+#include "model/base/csv.h"
+#include "model/base/node.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typed getters: what they return, and what they say when they cannot.
-#include "model/input/node.h"
+#include "model/base/node.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

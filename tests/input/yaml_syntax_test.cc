@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-#include "model/input/node.h"
+#include "model/base/node.h"
 #include "tests/input/read_text.h"
 
 namespace orrery {

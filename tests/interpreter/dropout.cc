@@ -2,7 +2,7 @@
 // Reference dropout with masks that every layout draws alike.
 #include "tests/interpreter/dropout.h"
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 
 namespace orrery::interpreter {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 #include "runtime/train/synthetic.h"
 #include "tests/interpreter/kernels.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference kernels: one slow, obvious double-precision implementation per op kind.
 //
-// Operands arrive as contiguous doubles in the order that model/ir/op.h documents; a view named in `in` and in
+// Operands arrive as contiguous doubles in the order that model/plan/ir/op.h documents; a view named in `in` and in
 // `out` is the same memory. Every kernel checks the operand sizes against the op's attributes and throws
 // PlanFault when the plan contradicts itself.
 #pragma once
@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "model/ir/op.h"
-#include "model/ir/plan.h"
+#include "model/plan/ir/op.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::interpreter {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/hazards.h"
-#include "model/ir/layout.h"
-#include "model/ir/plan.h"
+#include "model/plan/ir/hazards.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/plan.h"
 #include "tests/interpreter/kernels.h"
 
 namespace orrery::interpreter {

@@ -5,8 +5,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "model/ir/plan.h"
-#include "model/lower/lower.h"
+#include "model/plan/ir/plan.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "model/ir/op.h"
+#include "model/plan/ir/op.h"
 
 namespace orrery::ir {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Meshes and groups: rank order, members, sizes.
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

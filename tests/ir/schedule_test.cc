@@ -5,7 +5,7 @@
 #include <chrono>
 #include <random>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::ir {
 namespace {

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "model/input/diagnostics.h"
-#include "model/ir/plan.h"
+#include "model/base/diagnostics.h"
+#include "model/plan/ir/plan.h"
 #include "random_plan.h"
 
 namespace orrery::ir {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits against the definition of a byte hazard, pair by pair.
-#include "model/ir/hazards.h"
+#include "model/plan/ir/hazards.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layout and live peak against their definitions, byte by byte, on random plans; overhead on
 // realistic ones.
-#include "model/ir/layout.h"
+#include "model/plan/ir/layout.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <map>
 
 #include "model/arch/catalogue.h"
-#include "model/ir/scratch.h"
+#include "model/plan/ir/scratch.h"
 #include "tests/ir_verify/planting.h"
 #include "tests/ir_verify/strategies.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/layout.h"
-#include "model/ir/verify.h"
-#include "model/lower/strategy.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/verify.h"
+#include "model/plan/lower/strategy.h"
 
 namespace orrery::ir {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/input/check.h"
+#include "model/base/check.h"
 
 namespace orrery::ir {
 

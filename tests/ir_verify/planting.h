@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "model/ir/layout.h"
-#include "model/ir/plan.h"
-#include "model/lower/lower.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/ir/plan.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery::ir {
 

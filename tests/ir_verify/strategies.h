@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "model/lower/strategy.h"
+#include "model/plan/lower/strategy.h"
 
 namespace orrery::ir {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Correct plans pass, over options and models; the executor's window decides about deadlock; verify
 // is quick.
-#include "model/ir/verify.h"
+#include "model/plan/ir/verify.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "model/cost/profile.h"
+#include "model/hardware/profile.h"
 
 namespace orrery::lab {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery::lab {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "model/collectives/select.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 #include "runtime/machine/machine_files.h"
 #include "runtime/machine/sweep_models.h"
 

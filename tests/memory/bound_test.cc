@@ -11,7 +11,7 @@
 #include <random>
 
 #include "model/arch/catalogue.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 #include "model/memory/memory.h"
 
 namespace orrery {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "model/arch/catalogue.h"
-#include "model/lower/lower.h"
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 #include "model/memory/memory.h"
 #include "model/memory/software_memory.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

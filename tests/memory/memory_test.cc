@@ -6,8 +6,8 @@
 
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
-#include "model/lower/lower.h"
 #include "model/memory/software_memory.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

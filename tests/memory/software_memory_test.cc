@@ -2,9 +2,9 @@
 // What a software takes for a plan: live bytes, the loss, copies of gradients, the device's figure.
 #include <gtest/gtest.h>
 
-#include "model/ir/layout.h"
-#include "model/lower/lower.h"
 #include "model/memory/memory.h"
+#include "model/plan/ir/layout.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery {
 namespace {

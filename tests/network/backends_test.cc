@@ -2,7 +2,7 @@
 // Two backends, one answer: random flows, capped flows and coupled jobs on both.
 #include <gtest/gtest.h>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "tests/network/scenario.h"
 
 namespace orrery::net {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fluid backend by hand-made cases and by its invariants on random traffic.
-#include "model/network/fluid.h"
+#include "model/engine/network/fluid.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "tests/network/scenario.h"
 
 namespace orrery::net {

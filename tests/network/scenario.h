@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "model/network/network.h"
+#include "model/engine/network/network.h"
 
 namespace orrery::net {
 

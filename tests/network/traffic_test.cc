@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on routed links: loads by hand, both backends, and a ring against chunked steps.
-#include "model/network/traffic.h"
+#include "model/engine/network/traffic.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "model/input/diagnostics.h"
-#include "model/network/fluid.h"
+#include "model/base/diagnostics.h"
+#include "model/engine/network/fluid.h"
 #include "tests/topo/testing.h"
 
 namespace orrery::net {

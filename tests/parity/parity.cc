@@ -9,7 +9,7 @@
 #include <cmath>
 #include <thread>
 
-#include "model/ir/verify.h"
+#include "model/plan/ir/verify.h"
 
 namespace orrery::parity {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/lower/lower.h"
+#include "model/plan/lower/lower.h"
 #include "tests/interpreter/interpreter.h"
 
 namespace orrery::parity {

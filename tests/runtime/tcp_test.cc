@@ -8,7 +8,7 @@
 #include <functional>
 #include <thread>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "runtime/comm/tcp_mesh.h"
 #include "runtime/comm/tcp_socket.h"
 #include "tests/runtime/exercise.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "model/arch/catalogue.h"
+#include "model/hardware/catalog.h"
 #include "model/memory/software_memory.h"
-#include "model/search/explain.h"
-#include "model/topo/catalog.h"
+#include "model/twin/explain.h"
 
 namespace orrery {
 namespace {

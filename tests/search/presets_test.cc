@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each framework offers and how it completes a strategy.
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 
 #include <gtest/gtest.h>
 
-#include "model/cost/profile.h"
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
+#include "model/framework/profile.h"
 
 namespace orrery {
 namespace {

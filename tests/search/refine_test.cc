@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Refinement: simulated times rank, order changes have reasons, effort is bounded by counted ops.
-#include "model/search/refine.h"
+#include "model/twin/refine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "model/arch/catalogue.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a search promises beyond its ranking: determinism, explanations, remedies, clear refusals.
-#include "model/search/search.h"
+#include "model/twin/search.h"
 
 #include <gtest/gtest.h>
 
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {

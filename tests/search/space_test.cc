@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The enumeration of the space.
-#include "model/search/space.h"
+#include "model/twin/space.h"
 
 #include <gtest/gtest.h>
 

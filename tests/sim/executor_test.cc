@@ -9,7 +9,7 @@
 #include <functional>
 #include <sstream>
 
-#include "model/input/diagnostics.h"
+#include "model/base/diagnostics.h"
 #include "tests/sim/setting.h"
 
 namespace orrery::sim {
@@ -242,7 +242,7 @@ TEST_F(SimTest, JitterIsRepeatableAndCostsTime) {
   EXPECT_NE(first, Simulate(plan, options).seconds);
 }
 
-// Strategy lives in model/lower alone.
+// Strategy lives in model/plan/lower alone.
 TEST(SimSources, NameNoStrategy) {
   const std::vector<std::string> words = {"zero1",         "ZeRO",
                                           "1f1b",          "1F1B",
@@ -250,7 +250,7 @@ TEST(SimSources, NameNoStrategy) {
                                           "fsdp",          "tensor_parallel",
                                           "data_parallel", "pipeline_parallel",
                                           "strategy.h",    "Strategy "};
-  for (const char* folder : {"model/sim", "model/network"}) {
+  for (const char* folder : {"model/engine", "model/price"}) {
     for (const auto& entry :
          std::filesystem::directory_iterator(std::filesystem::path(ORRERY_SOURCE_DIR) / folder)) {
       std::ostringstream text;

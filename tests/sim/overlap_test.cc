@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions and gathers of a whole step beside compute: what software hides costs the same in the
 // closed form and in the simulation, on healthy links and on degraded ones.
-#include "model/lower/overlap.h"
+#include "model/plan/lower/overlap.h"
 
-#include "model/topo/faults.h"
+#include "model/hardware/faults.h"
 #include "tests/sim/setting.h"
 
 namespace orrery::sim {

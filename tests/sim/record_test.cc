@@ -4,10 +4,10 @@
 #include <numeric>
 #include <set>
 
-#include "model/ir/layout.h"
-#include "model/sim/axis_time.h"
-#include "model/sim/critical_path.h"
-#include "model/sim/memory_track.h"
+#include "model/engine/event/axis_time.h"
+#include "model/engine/event/critical_path.h"
+#include "model/engine/event/memory_track.h"
+#include "model/plan/ir/layout.h"
 #include "tests/sim/recorded.h"
 
 namespace orrery::sim {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "model/sim/index.h"
-#include "model/sim/task_ops.h"
+#include "model/engine/event/index.h"
+#include "model/engine/event/task_ops.h"
 #include "tests/sim/setting.h"
 
 namespace orrery::sim {

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "model/arch/catalogue.h"
-#include "model/cost/closed_form.h"
-#include "model/lower/lower.h"
-#include "model/sim/executor.h"
-#include "model/topo/catalog.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/engine/event/executor.h"
+#include "model/hardware/catalog.h"
+#include "model/plan/lower/lower.h"
 
 namespace orrery::sim {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executor against the closed form with profiles as they are shipped: real jobs on real
 // clusters, laid out as frameworks do, host and software terms included.
-#include "model/lower/presets.h"
+#include "model/framework/presets.h"
 #include "tests/sim/setting.h"
 
 namespace orrery::sim {

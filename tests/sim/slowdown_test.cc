@@ -2,8 +2,8 @@
 // Compute beside exchanges that slow it down differently, in steps written by hand.
 #include <gtest/gtest.h>
 
-#include "model/sim/executor.h"
-#include "model/sim/index.h"
+#include "model/engine/event/executor.h"
+#include "model/engine/event/index.h"
 
 namespace orrery::sim {
 namespace {

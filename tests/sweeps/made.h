@@ -6,7 +6,7 @@
 #include <random>
 
 #include "calib/sweeps/sweep.h"
-#include "model/cost/sweep_curve.h"
+#include "model/hardware/sweep_curve.h"
 
 namespace orrery {
 

@@ -8,8 +8,8 @@
 #include "calib/sweeps/section.h"
 #include "model/cli/bench_sweep.h"
 #include "model/collectives/select.h"
-#include "model/cost/measured_collectives.h"
-#include "model/topo/catalog.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/measured_collectives.h"
 #include "tests/sweeps/made.h"
 
 namespace orrery {

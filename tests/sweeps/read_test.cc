@@ -10,7 +10,7 @@
 #include "calib/sweeps/machine.h"
 #include "calib/sweeps/section.h"
 #include "calib/sweeps/sweep_command.h"
-#include "model/cost/measured_collectives.h"
+#include "model/hardware/measured_collectives.h"
 #include "tests/sweeps/made.h"
 
 namespace orrery {

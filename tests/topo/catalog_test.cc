@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/input/csv.h"
-#include "model/topo/print.h"
+#include "model/base/csv.h"
+#include "model/hardware/print.h"
 #include "tests/topo/testing.h"
 
 namespace orrery {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slow links and failed NICs: names, routes around them, what they cost.
-#include "model/topo/faults.h"
+#include "model/hardware/faults.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 
-#include "model/topo/graph.h"
+#include "model/hardware/graph.h"
 #include "tests/topo/testing.h"
 
 namespace orrery {

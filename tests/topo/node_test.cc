@@ -3,9 +3,9 @@
 #include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/connected_components.hpp>
 
-#include "model/topo/graph.h"
-#include "model/topo/node_template.h"
-#include "model/topo/rings.h"
+#include "model/hardware/graph.h"
+#include "model/hardware/node_template.h"
+#include "model/hardware/rings.h"
 #include "tests/topo/testing.h"
 
 namespace orrery {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "model/topo/cluster.h"
+#include "model/hardware/cluster.h"
 
 namespace orrery {
 

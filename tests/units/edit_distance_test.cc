@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The distance behind "did you mean".
-#include "model/units/edit_distance.h"
+#include "model/base/edit_distance.h"
 
 #include <gtest/gtest.h>
 

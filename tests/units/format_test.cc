@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantities from text: every unit, and every way to get one wrong.
-#include "model/units/text.h"
+#include "model/base/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of dropout, row by row, from the draws of model/ir/draws.h.
+// Factors of dropout, row by row, from the draws of model/plan/ir/draws.h.
 #pragma once
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 #include "runtime/device/cpu/frame.h"
 
 namespace orrery::cpu {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CPU kernels: one per op kind, single precision inside, on operands stored as f32, bf16 or f16.
 //
-// Operands arrive in the order that model/ir/op.h documents, contiguous, inside the arena; a view named in `in` and in
+// Operands arrive in the order that model/plan/ir/op.h documents, contiguous, inside the arena; a view named in `in` and in
 // `out` is the same memory. i32 operands are tokens and positions. Sums over rows and columns are accumulated in an
 // order that does not depend on the rank. Every kernel checks operand sizes and types and throws KernelError when an op
 // contradicts itself. One thread per rank; kernels keep no state but scratch memory of the calling thread.
@@ -11,8 +11,8 @@
 #include <span>
 #include <stdexcept>
 
-#include "model/ir/op.h"
-#include "model/ir/plan.h"
+#include "model/plan/ir/op.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::cpu {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of dropout from the draws of model/ir/draws.h: the CPU device drops the same elements.
+// Factors of dropout from the draws of model/plan/ir/draws.h: the CPU device drops the same elements.
 #pragma once
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 #include "runtime/device/cuda/frame.h"
 
 namespace orrery::cuda {

@@ -2,7 +2,7 @@
 // What is wrong with the GPUs that were found, in words.
 #include <fmt/format.h>
 
-#include "model/units/text.h"
+#include "model/base/text.h"
 #include "runtime/device/cuda/probe.h"
 
 namespace orrery::cuda {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "model/ir/plan.h"
+#include "model/plan/ir/plan.h"
 
 namespace orrery::train {
 

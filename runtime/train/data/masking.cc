@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 
 namespace orrery::train {
 namespace {

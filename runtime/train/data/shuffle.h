@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 
 namespace orrery::train {
 

@@ -2,7 +2,7 @@
 // Element-wise loops: activations, residuals, dropout factors, rotations, squared error.
 #pragma once
 
-#include "model/ir/draws.h"
+#include "model/plan/ir/draws.h"
 #include "runtime/device/cpu/loops/loops_math.h"
 
 namespace orrery::cpu {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training job computes per step, whatever its layout, and how flags and files spell it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace orrery {
+
+enum class Precision { kFp32, kTf32, kFp16, kBf16 };  // fp16 and bf16 keep fp32 master weights
+enum class Optimizer { kSgd, kAdam, kAdamW, kLamb };
+
+// What the job is, whatever the layout.
+struct Workload {
+  int64_t seq_len = 0;
+  int64_t global_batch = 0;      // sequences per optimizer step
+  int64_t masked_positions = 0;  // kEncoder: predictions per sequence; 0: all positions
+  Precision precision = Precision::kBf16;
+  Optimizer optimizer = Optimizer::kAdam;
+  double clip_norm = 1.0;  // 0: no gradient clipping (then no gradient norm is computed)
+  double dropout = 0.0;    // of embeddings, sublayer outputs and attention probabilities
+};
+
+template <class E>
+using NameRow = std::pair<const char*, E>;
+
+inline constexpr NameRow<Precision> kPrecisionNames[] = {
+    {"fp32", Precision::kFp32},
+    {"tf32", Precision::kTf32},
+    {"fp16", Precision::kFp16},
+    {"bf16", Precision::kBf16},
+};
+inline constexpr NameRow<Optimizer> kOptimizerNames[] = {
+    {"sgd", Optimizer::kSgd},
+    {"adam", Optimizer::kAdam},
+    {"adamw", Optimizer::kAdamW},
+    {"lamb", Optimizer::kLamb},
+};
+template <class E, std::size_t N>
+constexpr const char* NameIn(const NameRow<E> (&table)[N], E value) {
+  for (const auto& row : table) {
+    if (row.second == value) return row.first;
+  }
+  return "?";
+}
+
+}  // namespace orrery

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// CSV (RFC 4180: quoted fields, doubled quotes, CRLF or LF) with named columns and places.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/base/diagnostics.h"
+
+namespace orrery {
+
+class CsvTable {
+ public:
+  // `required` columns that are missing are reported together, with near names. A row with another
+  // number of fields than the header, or an unterminated quote, is an error with its line.
+  static CsvTable Parse(SourcePtr source, const std::vector<std::string>& required,
+                        Diagnostics* diagnostics);
+
+  std::size_t rows() const { return cells_.size(); }
+  const std::vector<std::string>& columns() const { return header_; }
+  Location header(const std::string& column) const;  // where it is named; the first line without it
+  bool HasColumn(const std::string& column) const;
+  Location where(std::size_t row, const std::string& column) const;
+
+  const std::string& Text(std::size_t row,
+                          const std::string& column) const;  // "" when empty or no such column
+  // nullopt: the cell is empty, or it is malformed or out of range (then also recorded).
+  std::optional<double> Number(std::size_t row, const std::string& column, double min,
+                               double max) const;
+  std::optional<int64_t> Integer(std::size_t row, const std::string& column, int64_t min,
+                                 int64_t max) const;
+
+ private:
+  struct Cell {
+    std::string text;
+    int line;
+    int column;
+  };
+
+  std::optional<std::size_t> IndexOf(const std::string& column) const;
+  const Cell* At(std::size_t row, const std::string& column) const;  // null: no such column
+  void Complain(std::size_t row, const std::string& column, bool malformed, const char* wanted,
+                const std::string& range) const;
+
+  SourcePtr source_;
+  Diagnostics* diagnostics_ = nullptr;
+  std::vector<std::string> header_;
+  std::vector<Location> header_at_;
+  std::vector<std::vector<Cell>> cells_;
+};
+
+}  // namespace orrery

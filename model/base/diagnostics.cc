@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collects what is wrong with an input and reads the files that may be wrong.
+#include "model/base/diagnostics.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kMostKept = 1000;
+
+struct Closer {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+}  // namespace
+
+InputError::InputError(std::vector<Diagnostic> diagnostics)
+    : diagnostics_(std::move(diagnostics)), what_(Render(diagnostics_, /*colour=*/false)) {}
+
+InputError::InputError(std::string message, std::string hint)
+    : InputError(std::vector<Diagnostic>{{Location{}, std::move(message), std::move(hint)}}) {}
+
+void Diagnostics::Error(Location where, std::string message, std::string hint) {
+  if (list_.size() >= kMostKept) return;
+  list_.push_back({std::move(where), std::move(message), std::move(hint)});
+}
+
+void Diagnostics::ThrowIfAny() {
+  if (!list_.empty()) throw InputError(list_);
+}
+
+SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError(fmt::format("cannot read '{}': it is a directory", path), "name a file");
+  }
+  const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rb"));
+  if (!file) throw InputError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)));
+  auto source = std::make_shared<Source>();
+  source->name = path;
+  char chunk[1 << 16];
+  while (const std::size_t got = std::fread(chunk, 1, sizeof chunk, file.get())) {
+    if (std::memchr(chunk, 0, got)) {
+      throw InputError(fmt::format("'{}' is not a text file: it holds NUL bytes", path));
+    }
+    if (source->text.size() + got > max_bytes) {
+      throw InputError(
+          fmt::format("'{}' is larger than {} bytes, the most that is read", path, max_bytes));
+    }
+    source->text.append(chunk, got);
+  }
+  if (std::ferror(file.get()))
+    throw InputError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  return source;
+}
+
+}  // namespace orrery

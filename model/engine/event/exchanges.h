@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication in a step: rendezvous, latency, then traffic phase by phase.
+#pragma once
+
+#include "model/engine/event/compute_clock.h"
+#include "model/engine/event/due_timers.h"
+#include "model/engine/event/step_state.h"
+#include "model/engine/event/tails.h"
+
+namespace orrery::sim {
+
+class Exchanges {
+ public:
+  // Both must outlive it.
+  Exchanges(StepState* state, ComputeClock* clock)
+      : state_(*state), clock_(*clock), tails_(state, clock), timers_(&state->network, this) {}
+
+  // A task is the head of its stream: it arrives when the host has issued it.
+  void Start(uint32_t rank, int32_t id, const Task& task);
+
+ private:
+  struct Due {
+    int32_t meeting;
+  };
+  friend class DueTimers<Due, Exchanges>;
+  void OnDue(const Due& due) { Finish(due.meeting); }
+  void AfterDue() { state_.drain(); }
+
+  std::size_t Current(int32_t meeting) const;  // into MeetingTable::exchanges
+  void Arrive(uint32_t rank, int32_t id);
+  [[noreturn]] void Disagree(const Meeting& meeting, uint32_t rank, int32_t id) const;
+  void Begin(int32_t meeting);
+  void StartPhase(int32_t meeting);
+  void EndJob(int32_t meeting);
+  void Finish(int32_t meeting);
+  void End(int32_t meeting);
+  void CountAll(int32_t meeting, int change);
+
+  StepState& state_;
+  ComputeClock& clock_;
+  Tails tails_;
+  DueTimers<Due, Exchanges> timers_;
+};
+
+}  // namespace orrery::sim

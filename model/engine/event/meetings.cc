@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the members of every communicator and routes what they exchange.
+#include "model/engine/event/meetings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "model/base/check.h"
+#include "model/base/diagnostics.h"
+#include "model/engine/event/index.h"
+#include "model/engine/event/path_table.h"
+#include "model/hardware/faults.h"
+
+namespace orrery::sim {
+namespace {
+
+GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
+  GroupShape shape;
+  shape.ranks = static_cast<int>(members.size());
+  int on_node = 0;
+  int64_t node = -1;
+  for (const int64_t rank : members) {
+    on_node = cluster.NodeOf(rank) == node ? on_node + 1 : 1;
+    node = cluster.NodeOf(rank);
+    shape.ranks_per_node = std::max(shape.ranks_per_node, on_node);
+  }
+  shape.sharing = std::max(1, cluster.gpus_per_node / shape.ranks_per_node);
+  return shape;
+}
+
+class TableBuilder {
+ public:
+  TableBuilder(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+               const net::Wires& wires, const CommTime& time, const MeetingOptions& options)
+      : plan_(plan),
+        tasks_(tasks),
+        cluster_(cluster),
+        time_(time),
+        options_(options),
+        router_(cluster),
+        paths_(wires.capacity) {}
+
+  MeetingTable Build(const net::Wires& wires) {
+    CheckMesh();
+    FindRanks();
+    table_.cores = static_cast<double>(cluster_.summary.cores) *
+                   static_cast<double>(table_.ranks.size()) /
+                   static_cast<double>(plan_.mesh.ranks());
+    MarkUses();
+    table_.of.assign(2 * tasks_.lines.size(), std::vector<int32_t>(table_.ranks.size(), -1));
+    for (std::size_t line = 0; line < tasks_.lines.size(); ++line) {
+      for (std::size_t r = 0; r < table_.ranks.size(); ++r) Join(line, r);
+    }
+    for (std::size_t m = 0; m < table_.meetings.size(); ++m) AddExchanges(static_cast<int32_t>(m));
+    table_.network = net::MakeNetwork(options_.backend, wires);
+    if (options_.log_rates) {
+      table_.rates = std::make_unique<std::vector<net::RateChange>>();
+      table_.rates_logged = table_.network->LogRates(table_.rates.get());
+    }
+    table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
+                                    options_.log_rates ? &table_.path_uses : nullptr);
+    if (options_.keep_links) table_.link_shares = paths_.LinkShares();
+    return std::move(table_);
+  }
+
+ private:
+  void CheckMesh() const {
+    if (cluster_.ranks() < plan_.mesh.ranks()) {
+      throw InputError(fmt::format("the plan wants {} ranks, the cluster has {}",
+                                   plan_.mesh.ranks(), cluster_.ranks()));
+    }
+    for (const LineMessages& line : tasks_.lines) {
+      if (line.line.axis >= 0 && (options_.merged >> line.line.axis & 1) != 0) {
+        throw InputError(fmt::format("ranks along '{}' send to each other and cannot be merged",
+                                     plan_.mesh.axes[At(line.line.axis)].name));
+      }
+    }
+  }
+
+  void FindRanks() {
+    index_of_.assign(At(plan_.mesh.ranks()), -1);
+    for (int64_t rank = 0; rank < plan_.mesh.ranks(); ++rank) {
+      const std::vector<int> coords = plan_.mesh.Coords(rank);
+      bool executed = true;
+      for (std::size_t a = 0; a < coords.size(); ++a)
+        executed &= (options_.merged >> a & 1) == 0 || coords[a] == 0;
+      if (!executed) continue;
+      index_of_[At(rank)] = static_cast<int32_t>(table_.ranks.size());
+      table_.ranks.push_back(rank);
+    }
+  }
+
+  void MarkUses() {
+    uses_.assign(tasks_.stages.size(), std::vector<char>(2 * tasks_.lines.size(), 0));
+    for (std::size_t s = 0; s < tasks_.stages.size(); ++s) {
+      for (const Task& task : tasks_.stages[s].tasks) {
+        if (task.line >= 0) uses_[s][At(2 * task.line + task.receives)] = 1;
+      }
+    }
+  }
+
+  void Join(std::size_t line, std::size_t r) {
+    const int64_t rank = table_.ranks[r];
+    const auto stage = At(plan_.mesh.Coords(rank)[At(plan_.mesh.program_axis)]);
+    const Line& key = tasks_.lines[line].line;
+    if (key.axis < 0) {
+      if (uses_[stage][2 * line] && table_.of[2 * line][r] < 0) AddGroup(line, rank);
+      return;
+    }
+    if (uses_[stage][2 * line]) table_.of[2 * line][r] = Pair(line, rank);
+    if (uses_[stage][2 * line + 1])
+      table_.of[2 * line + 1][r] = Pair(line, Neighbour(rank, key.axis, -key.delta));
+  }
+
+  int64_t Neighbour(int64_t rank, int axis, int delta) const {
+    std::vector<int> coords = plan_.mesh.Coords(rank);
+    const int size = plan_.mesh.axes[At(axis)].size;
+    coords[At(axis)] = ((coords[At(axis)] + delta) % size + size) % size;
+    return plan_.mesh.Rank(coords);
+  }
+
+  void AddGroup(std::size_t line, int64_t rank) {
+    const ir::Group& group = plan_.groups[At(tasks_.lines[line].line.group)];
+    const std::vector<int64_t> members = ir::GroupMembers(plan_.mesh, group, rank);
+    const int32_t meeting = AddMeeting(line, members);
+    for (const int64_t member : members) {
+      const int32_t r = index_of_[At(member)];
+      if (r < 0) continue;
+      table_.of[2 * line][At(r)] = meeting;
+      ++table_.meetings.back().needed;
+    }
+    table_.arrivals += table_.meetings.back().needed;
+  }
+
+  int32_t Pair(std::size_t line, int64_t sender) {
+    const auto [at, added] =
+        pairs_.try_emplace({line, sender}, static_cast<int32_t>(table_.meetings.size()));
+    if (added) {
+      const Line& key = tasks_.lines[line].line;
+      AddMeeting(line, {sender, Neighbour(sender, key.axis, key.delta)});
+      table_.meetings.back().needed = 2;
+      table_.arrivals += 2;
+    }
+    return at->second;
+  }
+
+  int32_t AddMeeting(std::size_t line, const std::vector<int64_t>& members) {
+    Meeting meeting;
+    meeting.line = static_cast<int32_t>(line);
+    meeting.first_member = static_cast<int32_t>(table_.members.size());
+    meeting.members = static_cast<int32_t>(members.size());
+    meeting.first_arrival = table_.arrivals;
+    table_.members.insert(table_.members.end(), members.begin(), members.end());
+    table_.meetings.push_back(meeting);
+    return static_cast<int32_t>(table_.meetings.size()) - 1;
+  }
+
+  void AddExchanges(int32_t m) {
+    Meeting& meeting = table_.meetings[At(m)];
+    meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
+    const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
+                                           At(meeting.members));
+    const GroupShape shape = ShapeOf(cluster_, members);
+    known_routes_.clear();
+    const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      Exchange exchange;
+      exchange.bytes = messages[i].bytes;
+      if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
+        const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
+        const Beside beside = time_.BesideOf(messages[i], shape);
+        exchange.latency = messages[i].share * time.latency;
+        exchange.bytes *= messages[i].share;
+        exchange.slowdown = beside.slowdown;
+        exchange.hidden = beside.hidden;
+        exchange.route = RouteOf(m, members, messages[i].collective, time);
+      }
+      table_.exchanges.push_back(exchange);
+    }
+  }
+
+  // Software sends what belongs to a whole step together, up to a bucket: each part takes its share
+  // of the bucket's latency.
+  MessageTime InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
+    double bytes = message.bytes;
+    if (message.whole_step)
+      bytes = std::max(bytes, std::min(time_.Bucket(message.phase), StepBytes(line, message)));
+    MessageTime time =
+        time_.Time(message.collective, shape, bytes, message.phase, "", message.whole_step);
+    time.latency *= message.bytes / bytes;
+    return time;
+  }
+
+  // What messages of a kind carry over a line in a step, on the stage that sends most.
+  double StepBytes(int32_t line, const Message& kind) const {
+    double most = 0;
+    const std::vector<Message>& messages = tasks_.lines[At(line)].messages;
+    for (const StageTasks& stage : tasks_.stages) {
+      double sum = 0;
+      for (const Task& task : stage.tasks) {
+        if (task.line != line || task.other_part()) continue;
+        const Message& message = messages[At(task.message)];
+        if (message.collective == kind.collective && message.phase == kind.phase &&
+            message.whole_step)
+          sum += message.bytes;
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+
+  const MessageTime& TimeOf(int32_t line, std::size_t i, const Message& message,
+                            const GroupShape& shape) {
+    const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
+    if (added) at->second = InItsBucket(line, message, shape);
+    return at->second;
+  }
+
+  int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective,
+                  const MessageTime& time) {
+    const auto [at, added] = known_routes_.try_emplace(
+        {time.algorithm, collective, time.wire_per_byte, time.floor_per_byte});
+    if (!added) return at->second;
+    const ir::Mesh& mesh = plan_.mesh;
+    const Line& key = tasks_.lines[At(table_.meetings[At(m)].line)].line;
+    const std::string what =
+        key.axis >= 0
+            ? fmt::format("send from rank {} to rank {}", members[0], members[1])
+            : fmt::format("{} of group {} with ranks {} to {}", Name(collective),
+                          plan_.groups[At(key.group)].name, members.front(), members.back());
+    net::Traffic traffic;
+    try {
+      traffic = router_.Route(time.algorithm, collective, members);
+    } catch (const NoRoute& gap) {
+      throw gap.Of(what);
+    }
+    const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
+    std::vector<int64_t> image(members.size());
+    for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
+      for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
+      Couple(router_.Route(time.algorithm, collective, image), &traffic);
+    }
+    if (!options_.whole_weights && options_.backend != net::Backend::kSimGrid)
+      WeighInside(time, cluster_, &traffic);
+    return at->second = paths_.Add(m, traffic, time.wire_per_byte, time.floor_per_byte, what);
+  }
+
+  // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
+  static std::vector<int64_t> Shifts(const ir::Mesh& mesh, AxisMask axes) {
+    std::vector<int64_t> shifts = {0};
+    int64_t stride = 1;
+    for (std::size_t a = mesh.axes.size(); a-- > 0; stride *= mesh.axes[a].size) {
+      if ((axes >> a & 1) == 0) continue;
+      const std::size_t before = shifts.size();
+      for (int i = 1; i < mesh.axes[a].size; ++i) {
+        for (std::size_t k = 0; k < before; ++k) shifts.push_back(shifts[k] + i * stride);
+      }
+    }
+    shifts.erase(shifts.begin());
+    return shifts;
+  }
+
+  // Copies run in step with the executed one: one job per channel. On a mesh they may have other
+  // rings than it has, with other shares; then those run beside it.
+  static void Couple(const net::Traffic& copy, net::Traffic* traffic) {
+    ORRERY_CHECK(copy.size() == traffic->size(), "{} phases, copy has {}", traffic->size(),
+                 copy.size());
+    for (std::size_t phase = 0; phase < copy.size(); ++phase) {
+      net::TrafficPhase& own = (*traffic)[phase];
+      for (std::size_t c = 0; c < copy[phase].size(); ++c) {
+        const net::Channel& channel = copy[phase][c];
+        if (c < own.size() && own[c].share == channel.share) {
+          own[c].uses.insert(own[c].uses.end(), channel.uses.begin(), channel.uses.end());
+        } else {
+          own.push_back(channel);
+        }
+      }
+    }
+  }
+
+  const ir::Plan& plan_;
+  const PlanTasks& tasks_;
+  const Cluster& cluster_;
+  const CommTime& time_;
+  const MeetingOptions& options_;
+  net::TrafficRouter router_;
+  PathTable paths_;
+  MeetingTable table_;
+  std::vector<int32_t> index_of_;                             // by rank, -1: not executed
+  std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
+  std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
+  std::map<std::tuple<int32_t, std::size_t, int, int>, MessageTime> times_;
+  std::map<std::tuple<std::string_view, Collective, double, double>, int32_t>
+      known_routes_;  // of one meeting
+};
+
+}  // namespace
+
+void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic) {
+  if (time.wire_inside == time.wire_per_byte) return;
+  for (net::TrafficPhase& phase : *traffic) {
+    for (net::Channel& channel : phase) {
+      for (net::LinkUse& use : channel.uses) {
+        const LinkKind kind = cluster.links[static_cast<std::size_t>(use.link)].kind;
+        if (kind == LinkKind::kScaleUp) use.weight *= time.wire_inside / time.wire_per_byte;
+        if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink)
+          use.weight /= time.wire_per_byte;
+      }
+    }
+  }
+}
+
+MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+                          net::Wires wires, const CommTime& time, const MeetingOptions& options) {
+  return TableBuilder(plan, tasks, cluster, wires, time, options).Build(wires);
+}
+
+std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
+                             const MeetingTable& meetings, std::size_t links) {
+  std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
+  for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
+    const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);
+    for (const Task& task : tasks.stages[stage].tasks) {
+      if (task.line < 0) continue;
+      const Meeting& meeting =
+          meetings.meetings[At(meetings.of[At(2 * task.line + task.receives)][r])];
+      const Exchange& exchange = meetings.exchanges[At(meeting.first_exchange + task.message)];
+      if (exchange.route >= 0) through[At(exchange.route)] += exchange.bytes / meeting.needed;
+    }
+  }
+  std::vector<Bytes> bytes(links);
+  for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
+    for (const net::LinkUse& use : meetings.link_shares[route])
+      bytes[At(use.link)] += Bytes(use.weight * through[route]);
+  }
+  return bytes;
+}
+
+}  // namespace orrery::sim

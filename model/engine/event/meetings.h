@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// All communicators of a plan on a cluster: who meets whom, over which links, at what cost.
+//
+// The streams of a rank are FIFO, so that a meeting has at most one exchange under way: one counter
+// per meeting is enough for a rendezvous.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/engine/event/tasks.h"
+#include "model/engine/network/network.h"
+#include "model/engine/network/traffic.h"
+#include "model/plan/ir/plan.h"
+#include "model/price/comm_time.h"
+
+namespace orrery::sim {
+
+// Mesh axes along which all ranks do the same at the same time: only coordinate 0 is executed. The
+// traffic of the other ranks stays, coupled with that of the executed one.
+using AxisMask = uint16_t;
+
+inline constexpr double kUsualSlowdown = -1;  // the overlap_slowdown that Execute() is given
+
+struct Exchange {  // of one message at one meeting
+  double latency = 0;
+  double bytes = 0;    // S
+  int32_t route = -1;  // into MeetingTable::routes
+  // Share of its rate that compute on its members loses while it is under way, 0 to 1. Of several
+  // exchanges at a time the largest counts; at 1 compute stands still.
+  double slowdown = kUsualSlowdown;
+  // Share that nobody waits for: it is moved when the rest has arrived, beside whatever follows.
+  double hidden = 0;
+};
+
+struct Route {
+  struct Job {
+    net::PathId path = 0;
+    double bytes = 0;  // per byte of S
+  };
+  std::vector<std::vector<Job>> phases;
+  double alone = -1;  // >= 0: seconds per byte of S, on links that nobody else uses
+};
+
+struct Meeting {
+  int32_t line = 0;
+  int32_t needed = 0;          // executed members
+  int32_t first_member = 0;    // into MeetingTable::members
+  int32_t members = 0;         // executed or not, of the executed copy
+  int32_t first_exchange = 0;  // exchange of message m: first_exchange + m
+  int32_t first_arrival = 0;   // `needed` places for the executor
+};
+
+struct MeetingTable {
+  std::vector<Meeting> meetings;
+  std::vector<int64_t> members;
+  std::vector<Exchange> exchanges;
+  std::vector<Route> routes;
+  std::vector<std::vector<net::LinkUse>> link_shares;  // by route, see MeetingOptions::keep_links
+  std::vector<int64_t> ranks;                          // executed, ascending
+  std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
+  std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see MeetingOptions::log_rates
+  double cores = 0;           // that the executed ranks share for compute; 0: each has its own
+  bool rates_logged = false;  // the network can tell them
+  // While the step runs; not on the table itself, so that it may be moved.
+  std::unique_ptr<std::vector<net::RateChange>> rates;
+  std::unique_ptr<net::Network> network;
+  int32_t arrivals = 0;
+};
+
+struct MeetingOptions {
+  AxisMask merged = 0;
+  net::Backend backend = net::Backend::kFluid;
+  bool set_apart = true;  // traffic on links of its own becomes a timer
+  // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
+  bool whole_weights = false;
+  bool keep_links = false;  // fills MeetingTable::link_shares, for LinkBytes()
+  bool log_rates = false;   // the network notes every rate, for LinkTracks() of link_track.h
+};
+
+// `wires` may be degraded; routes are those of `cluster`. Throws InputError: a cluster smaller than
+// the mesh, links without bandwidth, point-to-point along a merged axis. Throws NoRoute
+// (model/hardware/faults.h), which names the operation.
+MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
+                          net::Wires wires, const CommTime& time, const MeetingOptions& options);
+
+// Bytes that the plan's exchanges put on every link, by LinkId, protocol overhead included: what
+// the link is occupied with. All ranks, executed or not. The table must have been made with
+// keep_links.
+std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
+                             const MeetingTable& meetings, std::size_t links);
+
+// Between nodes, the line loses what links inside a node do not: lowers the weights of those, so
+// that `wire_per_byte` holds for all links alike.
+void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic);
+
+}  // namespace orrery::sim

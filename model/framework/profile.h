@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibrated constants of a training framework, read from calib/profiles/stack.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "model/hardware/profile.h"
+#include "model/hardware/profile_reader.h"
+#include "model/plan/lower/overlap.h"
+
+namespace orrery {
+
+// A training software and its generation.
+struct StackProfile {
+  ProfileHeader header;
+  std::string without_flash;  // profile to take when attention is materialised; "" = this one
+  std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
+  std::string attention;  // "standard": it has no fused attention, so that jobs do not assume one
+  bool static_layout =
+      false;           // `allocates: layout`: the plan's layout in one piece; else tensor by tensor
+  Seconds kernel_gap;  // idle time of the device between two kernels
+  Seconds host_forward_op;  // time of the issuing thread per op
+  Seconds host_backward_op;
+  Seconds host_collective;       // more of it, per collective inside a layer
+  Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
+  double host_waits =
+      0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
+          // (pageable copy) and where a received tensor is used; 0: never
+  double timer_waits =
+      1;  // 0: the timer of a micro-step does not wait for the device, so that it prints
+          // what the issuing thread takes as long as that runs ahead
+  double mlm_all_positions =
+      0;  // 1: encoders compute the vocabulary layer at every position, not only at
+          // the masked ones
+  double host_multi_node = 0;  // relative growth of host time on more than one node (stragglers)
+  double straggling =
+      0;  // relative growth of kernel times per doubling of the number of nodes: what
+          // all of them finish together lasts as long as on the slowest one
+  double elementwise_traffic = 0;     // bytes that element-wise kernels move over their operands
+  double softmax_traffic = 0;         // passes over a materialised score matrix, forward
+  double softmax_backward = 1;        // of the backward pass over the forward one
+  double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where
+                                      // half precision promotes to fp32 between kernels
+  double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
+  double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
+  double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
+  double accumulation_traffic = 0;    // bytes per parameter and micro-batch to add up gradients
+  double sgd_traffic = 0, adam_traffic = 0, lamb_traffic = 0;  // bytes per parameter of one update
+  Seconds head_fixed;                                          // per micro-batch around the loss
+  Seconds embedding_fixed;          // per micro-batch around the embedding
+  Seconds step_fixed;               // per step: data loading, logging, tail
+  Seconds step_per_layer;           // per step and layer
+  Seconds step_per_doubling;        // per step and doubling of the number of nodes
+  Seconds tensor_latency;           // per tensor-parallel collective
+  Seconds tensor_latency_per_rank;  // and per further rank
+  double tensor_overlap = 0;        // part of a backward tensor-parallel all-reduce that is hidden
+  double sequence_overlap = 0;  // part of the gathers and scatters of sequence parallelism that is
+                                // hidden beside pieces of the products that need them
+  double scaleup_use = 1;       // scale-up bandwidth in training over the benchmark's
+  double data_scaleup_use = 1;  // same, data-parallel reduction
+  double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
+  double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
+  Bytes bucket;                 // gradients and weights are sent together up to so many bytes
+  double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
+  double data_exposed_replicas =
+      1;                   // same, of whole replicas (model/lower/overlap.h), where software that
+                           // else reduces at the end offers a reduction beside the backward pass
+  Seconds gather_latency;  // per ZeRO-3 gather of one layer
+  double gather_latency_growth = 0;  // relative, per doubling of the number of nodes
+  double gather_scaleup_use = 1;     // scale-up bandwidth of layer gathers over the benchmark's
+  double gather_nic_use = 1;         // NIC bandwidth of layer gathers over the benchmark's
+  Seconds pipeline_latency;          // per send or receive between stages
+  double pipeline_nic_use = 1;       // NIC bandwidth of those over the benchmark's
+  double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
+  Bytes memory_buffers;              // device memory of buckets and of the workspaces of libraries
+  Bytes memory_communicator;         // device memory of one communicator's buffers
+  double memory_fragmentation =
+      0;  // held by the caching allocator on top of the peak that it handed out
+  double memory_loss =
+      0;  // bytes per logit of the loss beyond half-precision logits turned in place
+  double memory_gradient_copy =
+      0;  // bytes per parameter of half-precision gradients beside those in fp32
+  double memory_nearly_full =
+      1;                    // share of the capacity above which allocators retry and runs slow down
+  double residual_low = 1;  // 10 % quantile of measured over predicted step time
+  double residual_high = 1;                     // 90 % quantile
+  std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
+};
+
+// NIC bandwidth of the data-parallel reduction over the benchmark's.
+inline double ReductionNicUse(const StackProfile& stack, bool ends_apart) {
+  return stack.data_nic_use * (ends_apart ? stack.data_nic_apart : 1.0);
+}
+inline VisibleReduction VisibleReductionOf(const StackProfile& stack) {
+  return {stack.data_exposed, stack.data_exposed_replicas};
+}
+
+// FollowSoftware() of model/lower/overlap.h with this software's constants.
+void FollowStack(const StackProfile& stack, Strategy* strategy);
+// Positions of the vocabulary layer: see mlm_all_positions.
+void FollowStack(const StackProfile& stack, Workload* work);
+
+std::span<const ConstantRow<StackProfile>> StackConstants();
+
+// Reads one profile by id, as LoadGpuProfile().
+StackProfile LoadStackProfile(const std::string& id);
+StackProfile ReadStackProfile(const std::string& id, ProfileSource load);
+
+// The stack profile of a framework at a site: `<framework>@<topology>` when that site has been
+// calibrated, else `<framework>`; without flash attention the profile that it names for that case.
+StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
+                                bool flash_attention);
+
+// Measured layers of one stack profile (calib/profiles/layer, see layer_factors.h): factor by shape.
+std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError
+
+}  // namespace orrery

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the profiles of chips and networks, with their tables of measured kernels.
+#include "model/hardware/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "model/arch/data_root.h"
+#include "model/base/check.h"
+#include "model/base/node.h"
+#include "model/hardware/kernel_factors_file.h"
+#include "model/hardware/profile_tables.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t kMaxProfileBytes = 1 << 20;
+
+// `mm: [[m, n, k, us], ...]`: the shape, then the time in microseconds.
+void ReadKernel(const Node& rows, const std::string& kernel, KernelTable* table) {
+  constexpr double kMostExtent = 1e15, kMicrosecond = 1e-6;
+  for (const Node& row : rows.Elements()) {
+    const std::vector<Node> numbers = row.Elements();
+    KernelTable::Shape shape = {1, 1, 1, 1};
+    if (numbers.size() < 2 || numbers.size() > shape.size() + 1) {
+      row.Error("a measured kernel is one to four extents and its microseconds",
+                "such as [128, 256, 256, 151.2] for a product");
+      continue;
+    }
+    for (std::size_t i = 0; i + 1 < numbers.size(); ++i)
+      shape[i] = numbers[i].AsNumber(1, kMostExtent);
+    table->Add(kernel, shape, numbers.back().AsNumber(1e-4, 1e12) * kMicrosecond);
+  }
+}
+
+// `all_reduce: [[ranks, bytes, us], ...]`
+void ReadCollective(const Node& rows, const std::string& collective, GpuProfile* profile) {
+  constexpr double kMostMessage = 1e15, kMicrosecond = 1e-6;
+  constexpr int64_t kMostMembers = 1 << 20;
+  for (const Node& row : rows.Elements()) {
+    const std::vector<Node> numbers = row.Elements();
+    if (numbers.size() != 3) {
+      row.Error("a measured collective is its ranks, bytes and microseconds",
+                "such as [2, 1024, 5.1]");
+      continue;
+    }
+    const auto ranks = static_cast<int>(numbers[0].AsInteger(2, kMostMembers));
+    profile->collectives[ranks].Add(collective, {numbers[1].AsNumber(1, kMostMessage), 1, 1, 1},
+                                    numbers[2].AsNumber(1e-4, 1e12) * kMicrosecond);
+  }
+}
+
+void ReadTables(const Node& root, GpuProfile* profile) {
+  if (const std::optional<Node> collectives = root.Find("collectives")) {
+    for (const std::string& name : collectives->Keys())
+      ReadCollective(collectives->Child(name), name, profile);
+  }
+  if (const std::optional<Node> factors = root.Find("kernel_factors"))
+    ReadKernelFactors(*factors, profile);
+  const std::optional<Node> kernels = root.Find("kernels");
+  if (!kernels) return;
+  for (const auto& [name, precision] : kPrecisionNames) {
+    const std::optional<Node> table = kernels->Find(name);
+    if (!table) continue;
+    for (const std::string& kernel : table->Keys())
+      ReadKernel(table->Child(kernel), kernel,
+                 &profile->kernels[static_cast<std::size_t>(precision)]);
+  }
+  kernels->RejectUnknownKeys();
+}
+
+bool IsAbstract(const std::string& folder, const std::string& id) {
+  Diagnostics ignored;
+  const Node root = Node::Parse(LoadProfileFile(folder, id), &ignored);
+  return root.Bool("abstract", false);
+}
+
+}  // namespace
+
+std::string ProfileFolder(const std::string& folder) {
+  return (fs::path(DataRoot()) / "calib" / "profiles" / folder).string();
+}
+
+std::vector<std::string> AllProfileIds(const std::string& folder) {
+  std::vector<std::string> ids;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(ProfileFolder(folder), error)) {
+    if (entry.path().extension() == ".yaml") ids.push_back(entry.path().stem().string());
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+SourcePtr LoadProfileFile(const std::string& folder, const std::string& id) {
+  if (id.find('/') != std::string::npos) return ReadSource(id, kMaxProfileBytes);
+  const std::vector<std::string> ids = AllProfileIds(folder);
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) {
+    throw InputError(fmt::format("no {} profile named '{}'", folder, id), SuggestName(id, ids));
+  }
+  return ReadSource((fs::path(ProfileFolder(folder)) / (id + ".yaml")).string(), kMaxProfileBytes);
+}
+
+FlopsPerSecond GpuProfile::Peak(Precision precision) const {
+  switch (precision) {
+    case Precision::kFp32:
+      return peak_fp32;
+    case Precision::kTf32:
+      return peak_tf32;
+    case Precision::kFp16:
+      return peak_fp16;
+    case Precision::kBf16:
+      return peak_bf16;
+  }
+  ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+
+double GpuProfile::GemmEfficiency(Precision precision) const {
+  switch (precision) {
+    case Precision::kFp32:
+      return gemm_efficiency_fp32;
+    case Precision::kTf32:
+      return gemm_efficiency_tf32;
+    case Precision::kFp16:
+      return gemm_efficiency_fp16;
+    case Precision::kBf16:
+      return gemm_efficiency_bf16;
+  }
+  ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+
+std::optional<double> GpuProfile::MeasuredCollective(std::string_view collective, int ranks,
+                                                     double bytes) const {
+  std::optional<double> below, above;
+  int ranks_below = 0, ranks_above = 0;
+  for (const auto& [measured, table] : collectives) {
+    const std::optional<double> time = table.Seconds(collective, {bytes, 1, 1, 1});
+    if (!time) continue;
+    if (measured <= ranks) below = time, ranks_below = measured;
+    if (measured >= ranks && !above) above = time, ranks_above = measured;
+  }
+  if (!below || !above) return below ? below : above;
+  if (ranks_above == ranks_below) return below;
+  const double share = std::log(static_cast<double>(ranks) / ranks_below) /
+                       std::log(static_cast<double>(ranks_above) / ranks_below);
+  return *below * std::pow(*above / *below, share);
+}
+
+GpuProfile ReadGpuProfile(const std::string& id, ProfileSource load) {
+  return ReadProfile<GpuProfile>("gpu", id, load, GpuConstants(), ReadTables);
+}
+FabricProfile ReadFabricProfile(const std::string& id, ProfileSource load) {
+  return ReadProfile<FabricProfile>("fabric", id, load, FabricConstants());
+}
+
+GpuProfile LoadGpuProfile(const std::string& id) { return ReadGpuProfile(id, LoadProfileFile); }
+FabricProfile LoadFabricProfile(const std::string& id) {
+  return ReadFabricProfile(id, LoadProfileFile);
+}
+std::vector<std::string> ProfileIds(const std::string& folder) {
+  std::vector<std::string> ids = AllProfileIds(folder);
+  std::erase_if(ids, [&](const std::string& id) { return IsAbstract(folder, id); });
+  return ids;
+}
+
+}  // namespace orrery

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibrated constants of a chip and a network, read from calib/profiles.
+//
+// Every constant carries its value with unit, the spread of its estimate, the number of points it
+// rests on and its source; the tables in profile_tables.cc name them all. A file may inherit
+// another one of the same folder and override some constants. Symbols in [] are those of the
+// formulas in op_cost.h and closed_form.h.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/arch/workload.h"
+#include "model/base/diagnostics.h"
+#include "model/base/quantity.h"
+#include "model/hardware/kernel_factors.h"
+#include "model/hardware/kernel_table.h"
+
+namespace orrery {
+
+struct MeasuredCollectives;  // measured_collectives.h
+
+// Where one constant comes from.
+struct Provenance {
+  std::string value;             // as written, with its unit
+  std::string unit;              // of a plain number: "of peak", "bytes per logit"
+  std::optional<double> spread;  // relative standard error or range; absent: not estimated
+  int points = 0;                // measurements behind it; 0: not fitted
+  std::string source;
+  std::string file;  // the profile file that sets it
+};
+
+struct ProfileHeader {
+  std::string id;
+  std::string title;
+  std::string path;
+  std::map<std::string, Provenance> constants;  // by key
+};
+
+inline constexpr int kPrecisions = 4;  // in the order of enum Precision
+
+// A chip. Peaks are dense; 0: the chip has no such arithmetic.
+struct GpuProfile {
+  ProfileHeader header;
+  FlopsPerSecond peak_fp32, peak_tf32, peak_fp16, peak_bf16;
+  double gemm_efficiency_fp32 = 0, gemm_efficiency_tf32 = 0, gemm_efficiency_fp16 = 0,
+         gemm_efficiency_bf16 = 0;  // largest fraction of the peak that a matrix product reaches
+  double gemm_k_overhead = 0;       // prologue of a tile, in elements of K [K0]
+  double wave_quantisation = 0;     // 0: tiles are divisible, 1: whole waves only [q]
+  double multiprocessors = 1;       // that hold one tile each [U]
+  Bytes memory;
+  Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
+  BytesPerSecond memory_bandwidth;  // [W]
+  double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
+  Bytes l2_cache;
+  double cache_gain = 0;        // extra bandwidth, in units of W, of operands that fit the cache
+  double cache_reach = 1;       // operand size that loses 1/e of the gain, over l2_cache
+  double flash_efficiency = 0;  // of the peak, fused attention forward
+  double flash_backward = 0;    // backward efficiency over forward efficiency
+  double overlap_slowdown = 0;  // compute time lost per second of collective beside it
+  double ring_efficiency = 0;   // bus bandwidth of a ring over the scale-up rate
+  double nvls_efficiency = 0;   // same for in-switch reduction; 0: the chip has none
+  Seconds scaleup_hop;          // latency of one ring step inside a node
+  Seconds nvls_round_trip;      // latency of one reduction in the switch
+  Seconds collective_launch;    // floor of a collective inside a node
+  double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
+  double low_latency_hop = 0;
+  double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
+  double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
+  BytesPerSecond local_copy;    // one rank's own pass over the data in a ring; 0: not visible
+  // Measured kernels, by precision: where there is one, it counts, and not the formulas above.
+  std::array<KernelTable, kPrecisions> kernels;
+  // What measured products and attentions take over the formulas above, by precision.
+  std::array<KernelFactors, kPrecisions> factors;
+  // Measured collectives inside a node, by ranks; likewise.
+  std::map<int, KernelTable> collectives;
+
+  FlopsPerSecond Peak(Precision precision) const;
+  double GemmEfficiency(Precision precision) const;
+  // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in
+  // log(time) over log(ranks), beyond them as at the nearest. nullopt: not measured.
+  std::optional<double> MeasuredCollective(std::string_view collective, int ranks,
+                                           double bytes) const;
+};
+
+// A network between nodes, and the way into it.
+struct FabricProfile {
+  ProfileHeader header;
+  double nic_ring_efficiency = 0;  // wire bandwidth of ring algorithms over the NIC rate
+  double nic_tree_efficiency = 0;  // same, trees
+  double nic_nvls_tree_efficiency =
+      0;  // same, trees over in-switch reduction on three nodes or more
+  double point_to_point_efficiency = 0;
+  double large_ring_loss = 0;  // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
+  Seconds hop;                 // latency of one hop between nodes, bandwidth protocol
+  Seconds launch;              // floor of a collective between nodes
+  double low_latency_bandwidth = 0;  // between nodes: latency protocol over the other one
+  double low_latency_hop = 0;
+  double pipelining = 0;        // between nodes: loss = pipelining x sqrt(hop x S / B)
+  double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
+  double pcie_efficiency = 0;   // bus bandwidth over the PCIe rate when no scale-up link exists
+  // Sweeps of the machine itself, where there are some: they replace the constants above and those
+  // of the chip for the groups that they know. Null: none. Not part of the file.
+  std::shared_ptr<const MeasuredCollectives> measured;
+};
+
+// Reads one profile by id from DataRoot()/calib/profiles/{gpu,fabric}, or the file that is named by
+// its path (with a '/'). Throws InputError: an unknown id with the nearest ones; unknown, missing or
+// malformed constants with their places.
+GpuProfile LoadGpuProfile(const std::string& id);
+FabricProfile LoadFabricProfile(const std::string& id);
+
+// Readers on given text, for tests: `load` returns the source of an inherited id.
+using ProfileSource = SourcePtr (*)(const std::string& folder, const std::string& id);
+GpuProfile ReadGpuProfile(const std::string& id, ProfileSource load);
+FabricProfile ReadFabricProfile(const std::string& id, ProfileSource load);
+
+// Ids in one of the folders "gpu", "fabric", "stack", sorted; family files that only serve as a
+// base for others (abstract: true) are left out.
+std::vector<std::string> ProfileIds(const std::string& folder);
+
+}  // namespace orrery

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads profile files: constants with provenance, inheritance, rejection of unknown keys.
+//
+// A profile is a struct with a ProfileHeader and a table that names its constants (ConstantRow).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/base/node.h"
+#include "model/hardware/profile.h"
+
+namespace orrery {
+
+template <class Profile>
+struct ConstantRow {
+  const char* key;
+  std::variant<double Profile::*, Seconds Profile::*, Bytes Profile::*, BytesPerSecond Profile::*,
+               FlopsPerSecond Profile::*>
+      member;
+  double min = 0;  // of the value in SI base units
+  double max = 0;
+  bool required = true;
+};
+
+// Reads the keys that a profile has besides its header and its constants.
+template <class Profile>
+using ExtraKeys = void (*)(const Node& root, Profile* profile);
+
+// DataRoot()/calib/profiles/FOLDER.
+std::string ProfileFolder(const std::string& folder);
+// Every file of the folder, base files included, sorted.
+std::vector<std::string> AllProfileIds(const std::string& folder);
+// By id, or by path (with a '/'). Throws InputError: no such file, with the nearest ids.
+SourcePtr LoadProfileFile(const std::string& folder, const std::string& id);
+
+namespace profile_reader {
+
+inline constexpr int kMaxInheritance = 8;
+
+inline void ReadText(const Node& root, const char* key, std::string* out) {
+  if (root.Has(key)) *out = root.String(key);
+}
+
+struct Setter {
+  const Node& entry;  // the map with `value`
+  double min, max;
+
+  template <class Profile>
+  void operator()(Profile* profile, double Profile::*member) const {
+    profile->*member = entry.Number("value", min, max);
+  }
+  template <class Profile>
+  void operator()(Profile* profile, Seconds Profile::*member) const {
+    profile->*member = Checked(entry.ReadSeconds("value"));
+  }
+  template <class Profile>
+  void operator()(Profile* profile, Bytes Profile::*member) const {
+    profile->*member = Checked(entry.ReadBytes("value"));
+  }
+  template <class Profile>
+  void operator()(Profile* profile, BytesPerSecond Profile::*member) const {
+    profile->*member = Checked(entry.ReadBytesPerSecond("value"));
+  }
+  template <class Profile>
+  void operator()(Profile* profile, FlopsPerSecond Profile::*member) const {
+    profile->*member = Checked(entry.ReadFlopsPerSecond("value"));
+  }
+
+ private:
+  template <class Q>
+  Q Checked(Q quantity) const {
+    if (quantity.value < min || quantity.value > max) {
+      entry.ErrorAt("value", "this value is out of any plausible range");
+    }
+    return quantity;
+  }
+};
+
+template <class Profile>
+void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const std::string& file,
+                  Profile* profile) {
+  const std::optional<Node> entry = constants.Find(row.key);
+  if (!entry) return;
+  const Setter setter{*entry, row.min, row.max};
+  std::visit([&](auto member) { setter(profile, member); }, row.member);
+  Provenance provenance;
+  provenance.value = entry->String("value");
+  provenance.unit = entry->String("unit", "");
+  if (entry->Has("spread")) provenance.spread = entry->Number("spread", 0, 100);
+  provenance.points = static_cast<int>(entry->Integer("points", 0, 1000000000, 0));
+  provenance.source = entry->String("source");
+  provenance.file = file;
+  entry->RejectUnknownKeys();
+  profile->header.constants[row.key] = std::move(provenance);
+}
+
+template <class Profile>
+void ReadInto(const std::string& folder, const std::string& id, ProfileSource load,
+              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra, int depth,
+              Profile* profile) {
+  if (depth > kMaxInheritance) {
+    throw InputError(fmt::format("profile '{}' inherits itself", id),
+                     "break the cycle of 'inherits' keys");
+  }
+  const SourcePtr source = load(folder, id);
+  Diagnostics diagnostics;
+  const Node root = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  if (root.Has("inherits"))
+    ReadInto(folder, root.String("inherits"), load, table, extra, depth + 1, profile);
+  profile->header.id = id;
+  profile->header.path = source->name;
+  ReadText(root, "title", &profile->header.title);
+  (void)root.Bool("abstract", false);
+  if (extra != nullptr) extra(root, profile);
+  const Node constants = root.Child("constants");
+  for (const auto& row : table) ReadConstant(constants, row, source->name, profile);
+  constants.RejectUnknownKeys();
+  root.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+}
+
+}  // namespace profile_reader
+
+// Throws InputError: unknown, missing or malformed constants with their places.
+template <class Profile>
+Profile ReadProfile(const std::string& folder, const std::string& id, ProfileSource load,
+                    std::span<const ConstantRow<Profile>> table,
+                    ExtraKeys<Profile> extra = nullptr) {
+  Profile profile;
+  profile_reader::ReadInto(folder, id, load, table, extra, 0, &profile);
+  std::string missing;
+  for (const auto& row : table) {
+    if (row.required && !profile.header.constants.contains(row.key)) {
+      missing += (missing.empty() ? "" : ", ") + std::string(row.key);
+    }
+  }
+  if (!missing.empty()) {
+    throw InputError(fmt::format("{}: profile '{}' lacks {}", profile.header.path, id, missing),
+                     "add them, or inherit a profile that has them");
+  }
+  return profile;
+}
+
+}  // namespace orrery

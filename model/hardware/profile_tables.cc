@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of the profile constants, with the range outside which a value can only be a slip.
+#include "model/hardware/profile_tables.h"
+
+namespace orrery {
+namespace {
+
+constexpr bool kOptional = false;
+using Gpu = GpuProfile;
+using Fabric = FabricProfile;
+
+const ConstantRow<Gpu> kGpu[] = {
+    {"peak_fp32", &Gpu::peak_fp32, 0, 1e17},
+    {"peak_tf32", &Gpu::peak_tf32, 0, 1e17, kOptional},
+    {"peak_fp16", &Gpu::peak_fp16, 0, 1e17, kOptional},
+    {"peak_bf16", &Gpu::peak_bf16, 0, 1e17, kOptional},
+    {"gemm_efficiency_fp32", &Gpu::gemm_efficiency_fp32, 0.01, 1.5},
+    {"gemm_efficiency_tf32", &Gpu::gemm_efficiency_tf32, 0.01, 1.5},
+    {"gemm_efficiency_fp16", &Gpu::gemm_efficiency_fp16, 0.01, 1.5},
+    {"gemm_efficiency_bf16", &Gpu::gemm_efficiency_bf16, 0.01, 1.5},
+    {"gemm_k_overhead", &Gpu::gemm_k_overhead, 0, 4096},
+    {"wave_quantisation", &Gpu::wave_quantisation, 0, 1},
+    {"multiprocessors", &Gpu::multiprocessors, 1, 1e4},
+    {"memory", &Gpu::memory, 1e6, 1e13},
+    {"memory_context", &Gpu::memory_context, 0, 1e11, kOptional},
+    {"memory_bandwidth", &Gpu::memory_bandwidth, 1e9, 1e14},
+    {"memory_efficiency", &Gpu::memory_efficiency, 0.05, 1},
+    {"l2_cache", &Gpu::l2_cache, 1e4, 1e10},
+    {"cache_gain", &Gpu::cache_gain, 0, 10},
+    {"cache_reach", &Gpu::cache_reach, 0.01, 10},
+    {"flash_efficiency", &Gpu::flash_efficiency, 0.01, 1},
+    {"flash_backward", &Gpu::flash_backward, 0.05, 1.5},
+    {"overlap_slowdown", &Gpu::overlap_slowdown, 0, 1},
+    {"ring_efficiency", &Gpu::ring_efficiency, 0.01, 1},
+    {"nvls_efficiency", &Gpu::nvls_efficiency, 0, 2},
+    {"scaleup_hop", &Gpu::scaleup_hop, 0, 1e-3},
+    {"nvls_round_trip", &Gpu::nvls_round_trip, 0, 1e-2},
+    {"collective_launch", &Gpu::collective_launch, 0, 1e-2},
+    {"low_latency_bandwidth", &Gpu::low_latency_bandwidth, 0.001, 1},
+    {"low_latency_hop", &Gpu::low_latency_hop, 0.01, 1},
+    {"pipelining", &Gpu::pipelining, 0, 10},
+    {"chain_pipelining", &Gpu::chain_pipelining, 0, 10, kOptional},
+    {"local_copy", &Gpu::local_copy, 0, 1e14, kOptional},
+};
+
+const ConstantRow<Fabric> kFabric[] = {
+    {"nic_ring_efficiency", &Fabric::nic_ring_efficiency, 0.01, 1},
+    {"nic_tree_efficiency", &Fabric::nic_tree_efficiency, 0.01, 1},
+    {"nic_nvls_tree_efficiency", &Fabric::nic_nvls_tree_efficiency, 0.01, 1},
+    {"point_to_point_efficiency", &Fabric::point_to_point_efficiency, 0.01, 1},
+    {"large_ring_loss", &Fabric::large_ring_loss, 0, 10},
+    {"hop", &Fabric::hop, 0, 1},
+    {"launch", &Fabric::launch, 0, 1},
+    {"low_latency_bandwidth", &Fabric::low_latency_bandwidth, 0.001, 1},
+    {"low_latency_hop", &Fabric::low_latency_hop, 0.01, 1},
+    {"pipelining", &Fabric::pipelining, 0, 10},
+    {"chain_pipelining", &Fabric::chain_pipelining, 0, 10, kOptional},
+    {"pcie_efficiency", &Fabric::pcie_efficiency, 0.01, 1},
+};
+
+}  // namespace
+
+std::span<const ConstantRow<GpuProfile>> GpuConstants() { return kGpu; }
+std::span<const ConstantRow<FabricProfile>> FabricConstants() { return kFabric; }
+
+}  // namespace orrery

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a topology file: names, counts, profiles, price; node and fabric are read elsewhere.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "model/base/node.h"
+#include "model/hardware/catalog.h"
+#include "model/hardware/read_parts.h"
+
+namespace orrery {
+namespace {
+
+constexpr int64_t kMostNodes = 65'536, kMostCores = 65'536;
+namespace fs = std::filesystem;
+
+constexpr std::array<std::pair<const char*, char>, 3> kEvidence = {
+    {{"A", 'A'}, {"B", 'B'}, {"C", 'C'}}};
+
+// Ids become file names of profiles.
+std::string ReadId(const Node& node, const std::string& key) {
+  const std::string id = node.String(key);
+  if (id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") != std::string::npos ||
+      id.empty() || id.front() == '.') {
+    node.ErrorAt(key, "'" + id + "' is not an id",
+                 "ids are lower-case letters, digits, '-', '_' and '.', such as a100-sxm4-80gb");
+  }
+  return id;
+}
+
+// An id that must be a file of calib/profiles/<folder>, or a path, relative to the topology file.
+std::string ReadProfileId(const Node& node, const std::string& key, const char* folder) {
+  if (const std::string text = node.String(key); LooksLikePath(text)) {
+    const fs::path path = fs::path(node.where().source->name).parent_path() / text;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error))
+      node.ErrorAt(key, "no profile '" + path.string() + "'",
+                   "paths start from the topology's folder");
+    return fs::absolute(path, error).lexically_normal().string();
+  }
+  const std::string id = ReadId(node, key);
+  if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
+  const std::vector<std::string> known = YamlNames(std::string("calib/profiles/") + folder);
+  if (!std::binary_search(known.begin(), known.end(), id)) {
+    node.ErrorAt(key, "no profile '" + id + "' in calib/profiles/" + folder,
+                 SuggestName(id, known));
+  }
+  return id;
+}
+
+void ReadCounts(const Node& root, TopologySpec* spec) {
+  spec->max_nodes = root.Integer("max_nodes", 1, kMostNodes);
+  spec->nodes = root.Integer("nodes", 1, kMostNodes);
+  if (spec->nodes > spec->max_nodes && spec->max_nodes > 0) {
+    root.ErrorAt("nodes", "more nodes than max_nodes, which is " + std::to_string(spec->max_nodes),
+                 "raise max_nodes or lower nodes");
+  }
+}
+
+void ReadSoftware(const Node& root, TopologySpec* spec) {
+  const auto software = root.Find("software");
+  if (!software) return;
+  for (const std::string& framework : software->Keys())
+    spec->software[framework] = ReadProfileId(*software, framework, "stack");
+}
+
+void ReadPrice(const Node& root, TopologySpec* spec) {
+  const auto price = root.Find("price");
+  if (!price) return;
+  spec->node_price = price->ReadDollarsPerHour("per_node_hour");
+  spec->price_source = price->String("source");
+  price->RejectUnknownKeys();
+}
+
+}  // namespace
+
+TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
+  const Node root = Node::Parse(std::move(source), diagnostics);
+  TopologySpec spec;
+  if (!diagnostics->ok()) return spec;
+  spec.name = ReadId(root, "name");
+  spec.description = root.String("description");
+  spec.source = root.String("source");
+  spec.evidence = root.Choice("evidence", std::span<const std::pair<const char*, char>>(kEvidence));
+  spec.gpu = ReadProfileId(root, "gpu", "gpu");
+  spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
+  spec.collectives = root.String("collectives", "");
+  spec.cores = root.Integer("cores", 1, kMostCores, 0);
+  ReadSoftware(root, &spec);
+  ReadCounts(root, &spec);
+  ReadPrice(root, &spec);
+  spec.node = ReadNodeSpec(root.Child("node"));
+  if (diagnostics->ok())
+    ReadFabric(root, &spec);
+  else
+    root.Find("fabric");  // its limits depend on the node: report the node's errors first
+  root.RejectUnknownKeys();
+  return spec;
+}
+
+}  // namespace orrery

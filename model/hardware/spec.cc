@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures that follow from a topology description alone.
+#include "model/hardware/spec.h"
+
+#include <algorithm>
+
+namespace orrery {
+
+int64_t LeafNodes(const TopologySpec& spec) {
+  const FabricSpec& fabric = spec.fabric;
+  const auto nics = static_cast<int64_t>(spec.node.nics.size());
+  switch (fabric.kind) {
+    case FabricKind::kNone:
+    case FabricKind::kSingleSwitch:
+      return spec.max_nodes;
+    case FabricKind::kFatTree:
+      return std::max<int64_t>(1, fabric.leaf_ports / nics);
+    case FabricKind::kRailOptimised:
+      return fabric.leaf_ports;
+    case FabricKind::kDragonfly:
+      return std::max<int64_t>(1, fabric.routers_per_group * fabric.ports_per_router / nics);
+    case FabricKind::kTorus:
+      return 1;
+  }
+  return 1;
+}
+
+BytesPerSecond ScaleUpPerGpu(const NodeSpec& node) {
+  switch (node.intra) {
+    case IntraLink::kNone:
+      return BytesPerSecond(0);
+    case IntraLink::kPcie:
+      return node.pcie_rate;
+    case IntraLink::kNvSwitch:
+    case IntraLink::kCubeMesh:
+    case IntraLink::kFullMesh:
+      return node.per_link * node.links_per_gpu;
+  }
+  return BytesPerSecond(0);
+}
+
+}  // namespace orrery

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffer usage per block, read off the op lists and the expanded schedule.
+#include "model/plan/ir/usage.h"
+
+#include <algorithm>
+
+namespace orrery::ir {
+
+Usage AnalyseUsage(const Program& program) {
+  Usage usage;
+  usage.by_block.resize(program.blocks.size());
+  usage.blocks_of.resize(program.buffers.size());
+  std::vector<int32_t> position(program.buffers.size(), -1);  // in the current block's touches
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    auto& touches = usage.by_block[b];
+    const auto& ops = program.blocks[b].ops;
+    auto name = [&](ViewId view, int32_t op) {
+      const BufferId buffer = program.views[view].buffer;
+      if (position[buffer] < 0) {
+        position[buffer] = static_cast<int32_t>(touches.size());
+        touches.push_back({buffer, op, op});
+        usage.blocks_of[buffer].push_back(static_cast<int32_t>(b));
+      } else {
+        touches[position[buffer]].last_op = op;
+      }
+    };
+    for (size_t i = 0; i < ops.size(); ++i) {
+      for (ViewId view : ops[i].in) name(view, static_cast<int32_t>(i));
+      for (ViewId view : ops[i].out) name(view, static_cast<int32_t>(i));
+    }
+    for (const Touch& touch : touches) position[touch.buffer] = -1;
+  }
+  return usage;
+}
+
+std::vector<CallSpan> SpansOfBlocks(const std::vector<Call>& calls, size_t blocks,
+                                    int micro_batches) {
+  const std::vector<int32_t> none(micro_batches, -1);
+  std::vector<CallSpan> spans(blocks, {none, none});
+  for (size_t c = 0; c < calls.size(); ++c) {
+    CallSpan& span = spans[calls[c].block];
+    const int32_t m = calls[c].micro_batch;
+    if (span.first[m] < 0) span.first[m] = static_cast<int32_t>(c);
+    span.last[m] = static_cast<int32_t>(c);
+  }
+  return spans;
+}
+
+CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& blocks) {
+  CallSpan all = spans[blocks[0]];
+  for (size_t i = 1; i < blocks.size(); ++i) {
+    const CallSpan& span = spans[blocks[i]];
+    for (size_t m = 0; m < all.first.size(); ++m) {
+      if (span.first[m] < 0) continue;
+      if (all.first[m] < 0 || span.first[m] < all.first[m]) all.first[m] = span.first[m];
+      all.last[m] = std::max(all.last[m], span.last[m]);
+    }
+  }
+  return all;
+}
+
+std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const Layout& layout,
+                                 const Usage& usage) {
+  const auto of_block = SpansOfBlocks(layout.calls, program.blocks.size(), plan.micro_batches);
+  std::vector<CallSpan> spans;
+  for (const Frame& frame : layout.frames) {
+    spans.push_back(Union(of_block, usage.blocks_of[frame.buffers.front()]));
+  }
+  return spans;
+}
+
+}  // namespace orrery::ir

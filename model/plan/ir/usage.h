@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which buffers each block names, from which op to which, and in which calls a micro-batch meets a
+// block.
+#pragma once
+
+#include <vector>
+
+#include "model/plan/ir/layout.h"
+
+namespace orrery::ir {
+
+// From the first to the last op of a block that names the buffer, ops with a `when` flag included.
+struct Touch {
+  BufferId buffer;
+  int32_t first_op;
+  int32_t last_op;
+};
+
+struct Usage {
+  std::vector<std::vector<Touch>> by_block;     // in order of first touch
+  std::vector<std::vector<int32_t>> blocks_of;  // by buffer, ascending
+};
+Usage AnalyseUsage(const Program& program);
+
+// By micro-batch: first and last call (indices into the expanded schedule) of any of some blocks;
+// -1: none.
+struct CallSpan {
+  std::vector<int32_t> first, last;
+  bool operator==(const CallSpan&) const = default;
+};
+// One span per block. `micro_batches` bounds every micro-batch of `calls`.
+std::vector<CallSpan> SpansOfBlocks(const std::vector<Call>& calls, size_t blocks,
+                                    int micro_batches);
+CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& blocks);
+// By frame of the layout: the calls in which it takes and returns its slot.
+std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const Layout& layout,
+                                 const Usage& usage);
+
+inline int64_t BufferBytes(const Buffer& buffer) {
+  return buffer.elements * DtypeBytes(buffer.dtype);
+}
+inline int64_t AlignUp(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace orrery::ir

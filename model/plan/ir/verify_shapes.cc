@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verify, pass 1: indices in range, operand counts from the op table, element counts of views
+// against attributes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "model/plan/ir/verify_passes.h"
+
+namespace orrery::ir {
+namespace {
+
+constexpr int64_t kAny = -1;  // an operand whose size the attributes do not fix
+
+struct Sizes {
+  std::vector<int64_t> out, in;
+};
+
+struct AttrReader {
+  const Attrs& attrs;
+  int64_t operator()(Attr key) const { return attrs.Int(key); }
+};
+
+// Optimizer ops: out W (, master copy) followed by `state` tensors of n elements; inputs g, W,
+// state, then scalars.
+Sizes OptimizerSizes(const Op& op, int64_t n, size_t tensors_in) {
+  Sizes sizes;
+  sizes.out.assign(op.out.size(), n);
+  sizes.in.assign(op.in.size(), 1);
+  std::fill_n(sizes.in.begin(), std::min(tensors_in, sizes.in.size()), n);
+  return sizes;
+}
+
+bool Drops(const Op& op) { return op.attrs.Get(Attr::kRate) > 0; }
+
+// Mask and dropped probabilities stand behind the materialised probabilities, in forward's outputs
+// and backward's inputs.
+void AddDropped(const Op& op, bool forward, int64_t saved, Sizes& sizes) {
+  if (!Drops(op) || op.attrs.Get(Attr::kFlash) != 0) return;
+  auto& list = forward ? sizes.out : sizes.in;
+  list.insert(list.end(), {saved, saved});
+}
+
+Sizes SelfAttentionSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kBatch) * a(Attr::kSeq);
+  const int64_t ctx = rows * a(Attr::kNh) * a(Attr::kHd);
+  const int64_t qkv = rows * (a(Attr::kNh) + 2 * a(Attr::kKv)) * a(Attr::kHd);
+  const int64_t saved = rows * a(Attr::kNh) * (a(Attr::kFlash) ? 1 : a(Attr::kSeq));
+  const int64_t bias = a(Attr::kBuckets) * a(Attr::kNh);
+  Sizes sizes;
+  if (op.kind == OpKind::kAttn) {
+    sizes = {{ctx, saved}, {qkv}};
+    AddDropped(op, true, saved, sizes);
+    if (bias > 0) sizes.in.push_back(bias);
+  } else {
+    sizes = {{qkv}, {ctx, qkv, ctx, saved}};
+    AddDropped(op, false, saved, sizes);
+    if (bias > 0) sizes.out.push_back(bias), sizes.in.insert(sizes.in.end(), {bias, bias});
+  }
+  return sizes;
+}
+
+Sizes CrossAttentionSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kBatch) * a(Attr::kSeq);
+  const int64_t q = rows * a(Attr::kNh) * a(Attr::kHd);
+  const int64_t kv = a(Attr::kBatch) * a(Attr::kSeqKv) * 2 * a(Attr::kNh) * a(Attr::kHd);
+  const int64_t saved = rows * a(Attr::kNh) * (a(Attr::kFlash) ? 1 : a(Attr::kSeqKv));
+  const bool forward = op.kind == OpKind::kCrossAttn;
+  Sizes sizes = forward ? Sizes{{q, saved}, {q, kv}} : Sizes{{q, kv}, {q, q, kv, q, saved}};
+  AddDropped(op, forward, saved, sizes);
+  return sizes;
+}
+
+Sizes NormSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t x = a(Attr::kRows) * a(Attr::kH), h = a(Attr::kH), rows = a(Attr::kRows);
+  Sizes sizes;
+  switch (op.kind) {
+    case OpKind::kLayerNorm:
+      return {{x, 2 * rows}, {x, h, h}};
+    case OpKind::kRmsNorm:
+      return {{x, rows}, {x, h}};
+    case OpKind::kLayerNormBwd:
+      sizes = {{x}, {x, x, 2 * rows, h}};
+      break;
+    case OpKind::kRmsNormBwd:
+      sizes = {{x}, {x, x, rows, h}};
+      break;
+    case OpKind::kLayerNormWgrad:
+      return {{h, h}, {h, h, x, x, 2 * rows}};
+    default:
+      return {{h}, {h, x, x, rows}};  // kRmsNormWgrad
+  }
+  if (a(Attr::kAdd)) sizes.in.push_back(x);
+  return sizes;
+}
+
+Sizes EmbeddingSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kRows), x = rows * a(Attr::kH), table = a(Attr::kVl) * a(Attr::kH);
+  switch (op.kind) {
+    case OpKind::kGatherRows:
+      return {{x}, {kAny, rows}};
+    case OpKind::kScatterRows:
+      return {{a(Attr::kElements) * a(Attr::kH)}, {x, rows}};
+    case OpKind::kEmbed:
+      return a(Attr::kAcc) ? Sizes{{x}, {rows, table, x}} : Sizes{{x}, {rows, table}};
+    case OpKind::kEmbedBwd:
+      return {{table}, {table, rows, x}};
+    case OpKind::kAddPos:
+      return {{x}, {x, kAny}};
+    default:
+      return {{kAny}, {kAny, x}};  // kPosBwd
+  }
+}
+
+Sizes LossSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kRows), logits = rows * a(Attr::kVl), n = a(Attr::kElements);
+  Sizes sizes;
+  switch (op.kind) {
+    case OpKind::kXentMax:
+      return {{rows}, {logits}};
+    case OpKind::kXentSum:
+      return {{2 * rows}, {logits, rows, rows}};
+    case OpKind::kXentGrad:
+      sizes = {{logits, 1}, {logits, rows, 2 * rows, rows, 1}};
+      break;
+    default:
+      sizes = {{n, 1}, {n, n, 1}};  // kMse
+  }
+  if (op.in.size() > sizes.in.size()) sizes.in.push_back(1);  // loss scale
+  return sizes;
+}
+
+Sizes MatmulSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t m = a(Attr::kM), n = a(Attr::kN), k = a(Attr::kK);
+  Sizes sizes{{m * n}, {m * k, n * k}};
+  if (a(Attr::kBias)) sizes.in.push_back(n);
+  if (a(Attr::kAcc)) sizes.in.push_back(m * n);
+  return sizes;
+}
+
+Sizes CollectiveSizes(const Plan& plan, const Program& program, const Op& op) {
+  const int64_t x = program.views[op.in[0]].elements;
+  const int64_t members = GroupSize(plan.mesh, plan.groups[op.group]);
+  switch (op.kind) {
+    case OpKind::kAllGather:
+      return {{x * members}, {x}};
+    case OpKind::kReduceScatter:
+      return {{x % members == 0 ? x / members : 0}, {x}};
+    default:
+      return {{x}, {x}};  // kAllReduce
+  }
+}
+
+// An axis that the mesh lacks has no parts.
+Sizes SliceSizes(const Plan& plan, const Op& op) {
+  const int64_t n = op.attrs.Int(Attr::kElements), axis = op.attrs.Int(Attr::kAxis);
+  const bool known = axis >= 0 && axis < static_cast<int64_t>(plan.mesh.axes.size());
+  return {{n}, {known ? n * plan.mesh.axes[static_cast<size_t>(axis)].size : 0}};
+}
+
+// What the attributes say about every operand.
+Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t x = a(Attr::kRows) * a(Attr::kH), n = a(Attr::kElements);
+  switch (op.kind) {
+    case OpKind::kLoad:
+      return {{a(Attr::kSeq) * a(Attr::kBatch) * std::max<int64_t>(1, a(Attr::kH))}, {}};
+    case OpKind::kZero:
+      return {{kAny}, {}};
+    case OpKind::kAdd: {
+      const int64_t sum = n > 0 ? n : program.views[op.out[0]].elements;
+      return {{sum}, {sum, sum}};
+    }
+    case OpKind::kSlice:
+      return SliceSizes(plan, op);
+    case OpKind::kGatherRows:
+    case OpKind::kScatterRows:
+    case OpKind::kEmbed:
+    case OpKind::kEmbedBwd:
+    case OpKind::kAddPos:
+    case OpKind::kPosBwd:
+      return EmbeddingSizes(op);
+    case OpKind::kRope: {
+      const int64_t qkv = a(Attr::kRows) * (a(Attr::kNh) + 2 * a(Attr::kKv)) * a(Attr::kHd);
+      return {{qkv}, {qkv}};
+    }
+    case OpKind::kMatmul:
+      return MatmulSizes(op);
+    case OpKind::kAttn:
+    case OpKind::kAttnBwd:
+      return SelfAttentionSizes(op);
+    case OpKind::kCrossAttn:
+    case OpKind::kCrossAttnBwd:
+      return CrossAttentionSizes(op);
+    case OpKind::kLayerNorm:
+    case OpKind::kLayerNormBwd:
+    case OpKind::kLayerNormWgrad:
+    case OpKind::kRmsNorm:
+    case OpKind::kRmsNormBwd:
+    case OpKind::kRmsNormWgrad:
+      return NormSizes(op);
+    case OpKind::kBiasResidual: {
+      Sizes sizes{{x}, {x, x}};
+      if (a(Attr::kBias)) sizes.in.push_back(a(Attr::kH));
+      if (Drops(op)) sizes.out.push_back(x);
+      return sizes;
+    }
+    case OpKind::kDropout:
+      return {{x, x}, {x}};
+    case OpKind::kDropoutBwd:
+      return {{n}, {n, n}};
+    case OpKind::kColSum:
+      return {{a(Attr::kH)}, {a(Attr::kH), x}};
+    case OpKind::kGelu:
+    case OpKind::kRelu:
+    case OpKind::kTanh:
+      return {{n}, {n}};
+    case OpKind::kGeluBwd:
+    case OpKind::kReluBwd:
+    case OpKind::kTanhBwd:
+      return {{n}, {n, n}};
+    case OpKind::kSwiglu:
+      return {{n}, {2 * n}};
+    case OpKind::kSwigluBwd:
+      return {{2 * n}, {n, 2 * n}};
+    case OpKind::kXentMax:
+    case OpKind::kXentSum:
+    case OpKind::kXentGrad:
+    case OpKind::kMse:
+      return LossSizes(op);
+    case OpKind::kSumSq:
+      return {{1}, {1, n}};
+    case OpKind::kSgd:
+      return OptimizerSizes(op, n, 2);
+    case OpKind::kAdam:
+      return OptimizerSizes(op, n, 4);
+    case OpKind::kLambDir: {
+      Sizes sizes = OptimizerSizes(op, n, 4);
+      sizes.out[3] = kAny;
+      return sizes;
+    }
+    case OpKind::kLambApply: {
+      Sizes sizes = OptimizerSizes(op, n, 2);
+      sizes.in[2] = kAny;
+      return sizes;
+    }
+    case OpKind::kLossScale:
+      return {{1}, {1, 1}};
+    case OpKind::kAllReduce:
+    case OpKind::kAllGather:
+    case OpKind::kReduceScatter:
+      return CollectiveSizes(plan, program, op);
+    case OpKind::kSend:
+      return {{}, {kAny}};
+    case OpKind::kRecv:
+      return {{kAny}, {}};
+  }
+  return {};
+}
+
+std::optional<std::string> Mismatch(const Program& program, const std::vector<ViewId>& views,
+                                    const std::vector<int64_t>& expected, const char* role) {
+  if (views.size() != expected.size()) {
+    return fmt::format("{} {} operands where the attributes ask for {}", views.size(), role,
+                       expected.size());
+  }
+  for (size_t i = 0; i < views.size(); ++i) {
+    const View& view = program.views[views[i]];
+    if (expected[i] == kAny || expected[i] == view.elements) continue;
+    return fmt::format("{} operand {} ({}) has {} elements where the attributes ask for {}", role,
+                       i, view.name, view.elements, expected[i]);
+  }
+  return std::nullopt;
+}
+
+class StructurePass {
+ public:
+  StructurePass(const Plan& plan, const Program& program, Findings* findings)
+      : plan_(plan), program_(program), findings_(*findings) {}
+
+  bool Run() {
+    Buffers();
+    for (size_t b = 0; b < program_.blocks.size() && sound_; ++b) {
+      for (size_t i = 0; i < program_.blocks[b].ops.size(); ++i) {
+        block_ = b;
+        op_ = i;
+        CheckOp(program_.blocks[b].ops[i]);
+      }
+    }
+    if (sound_) Schedule(program_.schedule, 0, 0);
+    return sound_;
+  }
+
+ private:
+  void Report(const std::string& where, const std::string& message) {
+    findings_.Add(Fault::kShape, program_.stage, where, message);
+    sound_ = false;
+  }
+
+  void Buffers() {
+    for (const Buffer& buffer : program_.buffers) {
+      if (buffer.elements < 0) Report(buffer.name, "negative size");
+      if (buffer.ring >= static_cast<int>(program_.rings.size()))
+        Report(buffer.name, "no such ring");
+      if (buffer.ring_index < 0) Report(buffer.name, "negative ring index");
+      if (buffer.unit >= static_cast<int>(program_.units.size()))
+        Report(buffer.name, "no such unit");
+      if (buffer.unit_shard_axis >= static_cast<int>(plan_.mesh.axes.size()))
+        Report(buffer.name, "no such shard axis");
+    }
+    for (const View& view : program_.views) {
+      if (view.buffer < 0 || view.buffer >= static_cast<BufferId>(program_.buffers.size())) {
+        Report(view.name, "view of no buffer");
+        continue;
+      }
+      const int64_t size = program_.buffers[view.buffer].elements;
+      if (view.offset < 0 || view.elements < 0 || view.offset > size ||
+          view.elements > size - view.offset) {
+        Report(view.name, fmt::format("elements {} to {} of a buffer of {}", view.offset,
+                                      view.offset + view.elements, size));
+      }
+    }
+    for (const Unit& unit : program_.units) {
+      for (const UnitSegment& segment : unit.segments) {
+        if (segment.param < 0 || segment.param >= static_cast<int32_t>(plan_.params.size()))
+          Report(unit.name, "segment of no parameter");
+      }
+    }
+  }
+
+  void ReportOp(const std::string& message) {
+    Report(fmt::format("{} op {}", program_.blocks[block_].name, op_), message);
+  }
+
+  void CheckOp(const Op& op) {
+    const OpInfo& row = Info(op.kind);
+    const auto in = static_cast<int>(op.in.size()), out = static_cast<int>(op.out.size());
+    if (in < row.min_in || in > row.max_in || out < row.min_out || out > row.max_out) {
+      ReportOp(fmt::format("{} with {} inputs and {} outputs", row.name, in, out));
+    }
+    for (const auto* views : {&op.in, &op.out}) {
+      for (ViewId view : *views) {
+        if (view < 0 || view >= static_cast<ViewId>(program_.views.size()))
+          ReportOp("operand is no view");
+      }
+    }
+    if (op.stream >= plan_.streams.size())
+      ReportOp(fmt::format("stream {} of {}", op.stream, plan_.streams.size()));
+    const bool collective = row.op_class == OpClass::kCollective;
+    if (op.group >= static_cast<int>(plan_.groups.size()) || (collective && op.group < 0))
+      ReportOp("no such group");
+    const bool p2p = row.op_class == OpClass::kPointToPoint;
+    if (p2p && (op.peer.axis < 0 || op.peer.axis >= static_cast<int>(plan_.mesh.axes.size())))
+      ReportOp("no such peer axis");
+  }
+
+  void Schedule(const std::vector<Item>& items, int64_t low, int64_t high) {
+    for (const Item& item : items) {
+      if (item.block >= static_cast<int32_t>(program_.blocks.size())) {
+        Report("schedule",
+               fmt::format("call of block {} of {}", item.block, program_.blocks.size()));
+      } else if (item.block >= 0) {
+        if (low + item.micro_batch < 0 || high + item.micro_batch >= plan_.micro_batches) {
+          Report("schedule", fmt::format("{} is called with micro-batches {} to {} of {}",
+                                         program_.blocks[item.block].name, low + item.micro_batch,
+                                         high + item.micro_batch, plan_.micro_batches));
+        }
+      } else if (item.count > 0) {
+        const int64_t last = int64_t{item.stride} * (item.count - 1);
+        Schedule(item.body, low + std::min<int64_t>(0, last), high + std::max<int64_t>(0, last));
+      }
+    }
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  Findings& findings_;
+  size_t block_ = 0, op_ = 0;  // under examination
+  bool sound_ = true;
+};
+
+template <typename Where>
+void CheckCollective(const Program& program, const Op& op, const Where& where, Findings* findings) {
+  const Buffer& from = program.buffers[program.views[op.in[0]].buffer];
+  const Buffer& to = program.buffers[program.views[op.out[0]].buffer];
+  if (from.dtype != to.dtype) {
+    findings->Add(Fault::kShape, program.stage, where(), "input and output differ in type");
+  }
+  if (op.kind == OpKind::kAllReduce && op.in[0] != op.out[0]) {
+    findings->Add(Fault::kShape, program.stage, where(),
+                  "an all_reduce works in place: one view, in and out");
+  }
+}
+
+}  // namespace
+
+bool VerifyStructure(const Plan& plan, Findings* findings) {
+  bool sound = true;
+  auto report = [&](const char* where, const std::string& message) {
+    findings->Add(Fault::kShape, 0, where, message);
+    sound = false;
+  };
+  const auto axes = static_cast<int>(plan.mesh.axes.size());
+  if (axes == 0 || axes > 16 || plan.mesh.program_axis < 0 || plan.mesh.program_axis >= axes) {
+    report("mesh", "1 to 16 axes, one of them the program axis");
+    return false;
+  }
+  const int programs = plan.mesh.axes[plan.mesh.program_axis].size;
+  if (static_cast<int>(plan.programs.size()) != programs) {
+    report("mesh", fmt::format("{} programs for {} coordinates", plan.programs.size(), programs));
+  }
+  for (const Group& group : plan.groups) {
+    if (group.axes >> axes || group.restricted_axis >= axes)
+      report(group.name.c_str(), "group over no axis of the mesh");
+  }
+  if (plan.micro_batches < 1 || plan.alignment < 1)
+    report("plan", "at least one micro-batch, alignment of a byte");
+  for (const Program& program : plan.programs) {
+    if (!StructurePass(plan, program, findings).Run()) sound = false;
+  }
+  return sound;
+}
+
+void VerifyShapes(const Plan& plan, Findings* findings) {
+  for (const Program& program : plan.programs) {
+    for (size_t b = 0; b < program.blocks.size(); ++b) {
+      for (size_t i = 0; i < program.blocks[b].ops.size(); ++i) {
+        const Op& op = program.blocks[b].ops[i];
+        const Sizes sizes = ExpectedSizes(plan, program, op);
+        auto where = [&] {
+          return WhereOp(program, static_cast<int32_t>(b), static_cast<int32_t>(i));
+        };
+        auto mismatch = Mismatch(program, op.out, sizes.out, "output");
+        if (!mismatch) mismatch = Mismatch(program, op.in, sizes.in, "input");
+        if (mismatch) findings->Add(Fault::kShape, program.stage, where(), *mismatch);
+        if (Info(op.kind).op_class == OpClass::kCollective)
+          CheckCollective(program, op, where, findings);
+      }
+    }
+  }
+}
+
+}  // namespace orrery::ir

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which strategies can be lowered; every refusal names the dimension or option that stands in the way.
+#include <fmt/format.h>
+
+#include "model/plan/lower/balance.h"
+#include "model/plan/lower/lower.h"
+
+namespace orrery {
+namespace {
+
+using Result = std::optional<Refusal>;
+
+Result CheckDegrees(const Strategy& s) {
+  for (const auto& [name, value] : {std::pair{"tp", s.tp},
+                                    {"pp", s.pp},
+                                    {"dp", s.dp},
+                                    {"dp_outer", s.dp_outer},
+                                    {"cp", s.cp},
+                                    {"ep", s.ep},
+                                    {"vpp", s.vpp},
+                                    {"micro_batch", s.micro_batch},
+                                    {"bucket_layers", s.bucket_layers},
+                                    {"send_slots", s.send_slots}}) {
+    if (value < 1)
+      return Refusal{fmt::format("{} is {}", name, value), "every degree is at least 1"};
+  }
+  if (s.cp > 1) return Refusal{"context parallelism (cp > 1) is not lowered yet", "use cp 1"};
+  if (s.ep > 1) return Refusal{"expert parallelism (ep > 1) is not lowered yet", "use ep 1"};
+  if (s.zero < 0 || s.zero > 3)
+    return Refusal{fmt::format("ZeRO stage {}", s.zero), "stages are 0 to 3"};
+  if (s.prefetch < 0 || s.recv_slots < 0)
+    return Refusal{"prefetch and recv_slots cannot be negative", ""};
+  if (s.dp_outer > 1 && s.zero == 0) {
+    return Refusal{"hybrid sharding (dp_outer > 1) without ZeRO", "use dp alone, or ZeRO 1 to 3"};
+  }
+  return std::nullopt;
+}
+
+Result Divides(int64_t parts, const char* axis, int64_t whole, const char* what) {
+  if (whole % parts == 0) return std::nullopt;
+  return Refusal{fmt::format("{} {} do not divide by {} {}", whole, what, axis, parts),
+                 fmt::format("{} must be a divisor of {}", axis, whole)};
+}
+
+Result CheckTensor(const ModelSpec& model, const Workload& work, const Strategy& s) {
+  if (s.sequence_parallel && s.tp == 1)
+    return Refusal{"sequence parallelism needs tp > 1", "drop it or raise tp"};
+  if (s.tp == 1) return std::nullopt;
+  if (model.family == Family::kMlp)
+    return Refusal{"tensor parallelism of a plain MLP is not lowered", "use tp 1"};
+  if (auto refused = Divides(s.tp, "tp", model.heads, "attention heads")) return refused;
+  if (auto refused = Divides(s.tp, "tp", model.kv_heads, "key-value heads")) return refused;
+  if (auto refused = Divides(s.tp, "tp", model.ffn, "MLP columns (ffn)")) return refused;
+  if (s.sequence_parallel) return Divides(s.tp, "tp", work.seq_len, "positions (seq_len)");
+  if (s.pp == 1 || !s.scatter_gather) return std::nullopt;
+  return Divides(s.tp, "tp", work.seq_len * s.micro_batch * model.hidden,
+                 "elements of a tensor between two stages");
+}
+
+Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strategy& s) {
+  const bool interleaved = s.schedule == PipelineSchedule::kInterleaved;
+  if (interleaved != (s.vpp > 1)) {
+    return Refusal{interleaved ? "the interleaved schedule needs vpp > 1"
+                               : "vpp > 1 needs the interleaved schedule",
+                   ""};
+  }
+  if (s.pp == 1 && s.schedule != PipelineSchedule::k1F1B &&
+      s.schedule != PipelineSchedule::kGpipe) {
+    return Refusal{"interleaved and zero-bubble schedules need pp > 1", "use 1f1b"};
+  }
+  if (model.family == Family::kEncoderDecoder && s.pp > 1) {
+    return Refusal{"pipelines over an encoder-decoder model are not lowered yet", "use pp 1"};
+  }
+  if (interleaved && s.recv_slots < 1) {
+    return Refusal{"the interleaved schedule needs recv_slots of at least 1",
+                   "without slack two stages can wait for each other's receive buffers for ever"};
+  }
+  if (model.family == Family::kMlp && s.vpp > 1)
+    return Refusal{"interleaving a plain MLP is not lowered", "use vpp 1"};
+  if (interleaved && MicroBatches(work, s) % s.pp != 0) {
+    return Refusal{fmt::format("{} micro-batches do not divide by pp {} (interleaved schedule)",
+                               MicroBatches(work, s), s.pp),
+                   "micro-batches per step must be a multiple of pp"};
+  }
+  for (const LayerRange& range : BalanceLayers(model.layers, s)) {
+    if (range.count < 1) {
+      return Refusal{
+          fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp),
+          ""};
+    }
+  }
+  return std::nullopt;
+}
+
+Result CheckWork(const ModelSpec& model, const Workload& work, const Strategy& s) {
+  const int64_t samples = s.data_parallel() * s.micro_batch;
+  if (work.global_batch < 1 || work.seq_len < 1)
+    return Refusal{"global batch and sequence length must be at least 1", ""};
+  if (work.global_batch % samples != 0) {
+    return Refusal{
+        fmt::format("global batch {} does not divide by data-parallel ranks {} x micro-batch {}",
+                    work.global_batch, s.data_parallel(), s.micro_batch),
+        ""};
+  }
+  if (model.positions == Positions::kLearned && model.family != Family::kMlp &&
+      work.seq_len > model.max_positions) {
+    return Refusal{fmt::format("sequence length {} exceeds the {} learned positions", work.seq_len,
+                               model.max_positions),
+                   ""};
+  }
+  if (work.masked_positions < 0 || work.masked_positions > work.seq_len) {
+    return Refusal{
+        fmt::format("{} masked positions in {} tokens", work.masked_positions, work.seq_len), ""};
+  }
+  if (model.positions == Positions::kRotary && model.head_dim % 2 != 0) {
+    return Refusal{
+        fmt::format("rotary positions need an even head dimension, not {}", model.head_dim), ""};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t MicroBatches(const Workload& work, const Strategy& strategy) {
+  const int64_t samples = strategy.data_parallel() * strategy.micro_batch;
+  return samples > 0 && work.global_batch % samples == 0 ? work.global_batch / samples : 0;
+}
+
+int64_t PaddedVocab(const ModelSpec& model, int tp) { return (model.vocab + tp - 1) / tp * tp; }
+
+std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& work,
+                                     const Strategy& strategy) {
+  if (auto refused = CheckDegrees(strategy)) return refused;
+  if (auto refused = CheckWork(model, work, strategy)) return refused;
+  if (auto refused = CheckTensor(model, work, strategy)) return refused;
+  return CheckPipeline(model, work, strategy);
+}
+
+}  // namespace orrery

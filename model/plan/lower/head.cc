@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Final norm, masked-LM transform, vocabulary-parallel logits and cross-entropy with their gradients.
+#include "model/plan/lower/ends.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::Init;
+using ir::LoadWhat;
+using ir::OpKind;
+using ir::Phase;
+using ir::Segment;
+using ir::ViewId;
+
+namespace {
+
+bool HasMaskedHead(const LowerContext& ctx) { return ctx.model.family == Family::kEncoder; }
+bool HasFinalNorm(const LowerContext& ctx) { return !ctx.model.post_norm; }
+
+void DeclareNormPair(const ModelSpec& model, const std::string& name,
+                     std::vector<ParamDecl>& decls) {
+  decls.push_back({name + ".g", {model.hidden}, -1, Init::kOnes, false});
+  if (model.norm == Norm::kLayerNorm)
+    decls.push_back({name + ".b", {model.hidden}, -1, Init::kZeros, false});
+}
+
+ParamRef Second(const std::vector<ParamRef>& refs, std::size_t at) {
+  return at < refs.size() ? refs[at] : ParamRef{};
+}
+
+void AddMaskedTransform(StageBuilder& stage, EndParams& ends) {
+  const ModelSpec& model = stage.ctx().model;
+  const int64_t h = model.hidden, vocab = PaddedVocab(model, stage.ctx().strategy.tp);
+  std::vector<ParamDecl> decls{{"mlm.bias", {vocab}, 0, Init::kZeros, false, model.vocab},
+                               {"mlm.w", {h, h}, -1},
+                               {"mlm.b", {h}, -1, Init::kZeros, false}};
+  DeclareNormPair(model, "mlm.ln", decls);
+  const auto refs = stage.AddUnit("mlm", decls, false, false);
+  ends.vocab_bias = refs[0];
+  ends.dense_w = refs[1];
+  ends.dense_b = refs[2];
+  ends.dense_gamma = refs[3];
+  ends.dense_beta = Second(refs, 4);
+}
+
+// Logits, loss and the gradient of the logits' input, for `rows` rows of `y` (full width, all of them on each rank).
+struct Logits {
+  int64_t rows;
+  LoadWhat labels;
+  int64_t positions;  // label positions per sample
+};
+
+// Returns the gradient of y, a partial sum over the tensor axis, in `dy`.
+void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& shape, ViewId y,
+                      ViewId dy) {
+  const LowerContext& ctx = stage.ctx();
+  const int64_t h = ctx.model.hidden,
+                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const double axis = ctx.strategy.tp > 1 ? kAxisTp : -1;
+  const ir::Attrs attrs{{Attr::kRows, double(shape.rows)},
+                        {Attr::kVl, double(vl)},
+                        {Attr::kV, double(ctx.model.vocab)},
+                        {Attr::kAxis, axis}};
+  const ViewId labels = stage.Make("head.labels", shape.rows, ir::Dtype::kI32);
+  const ViewId logits = stage.Act("head.logits", shape.rows * vl);
+  const ViewId maxima = stage.Make("head.max", shape.rows, ctx.full);
+  const ViewId sums = stage.Make("head.sum", 2 * shape.rows, ctx.full);
+  stage.SetPhase(Phase::kInput);
+  stage
+      .Emit(OpKind::kLoad, {labels}, {},
+            {{Attr::kWhat, double(static_cast<int>(shape.labels))},
+             {Attr::kBatch, double(ctx.batch())},
+             {Attr::kSeq, double(shape.positions)},
+             {Attr::kV, double(ctx.work.seq_len)}})
+      .group = kGroupData;
+  stage.SetPhase(Phase::kForward);
+  const ViewId bias = ends.vocab_bias ? stage.Weight(ends.vocab_bias) : -1;
+  stage.Matmul(logits, y, stage.Weight(ends.lm_table), shape.rows, vl, h, false, true, false, bias);
+  stage.Emit(OpKind::kXentMax, {maxima}, {logits}, attrs);
+  stage.MarkPartial();
+  stage.AllReduce(maxima, kGroupTp, kCompute, 1);
+  stage.Emit(OpKind::kXentSum, {sums}, {logits, maxima, labels}, attrs);
+  stage.MarkPartial();
+  stage.AllReduce(sums, kGroupTp, kCompute);
+  stage.SetPhase(Phase::kBackward);
+  ir::Attrs grad = attrs;
+  grad.Set(Attr::kScale, 1.0 / (double(ctx.work.global_batch) * double(shape.positions)));
+  std::vector<ViewId> in{logits, maxima, sums, labels, stage.loss()};
+  if (stage.loss_scale() >= 0) in.push_back(stage.loss_scale());
+  stage.Emit(OpKind::kXentGrad, {logits, stage.loss()}, in, grad);
+  stage.Matmul(dy, logits, stage.Weight(ends.lm_table), shape.rows, h, vl, false, false);
+}
+
+void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, ViewId y) {
+  const LowerContext& ctx = stage.ctx();
+  const int64_t h = ctx.model.hidden,
+                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const ViewId dlogits = stage.Act("head.logits", rows * vl);
+  stage.SetPhase(Phase::kWeightGrad);
+  stage.BeginGrad(ends.lm_table.unit);
+  stage.Matmul(stage.Grad(ends.lm_table), dlogits, y, vl, h, rows, true, false, true);
+  stage.EndGrad(ends.lm_table.unit, !ends.table_shared_with_head);
+  if (ends.vocab_bias) {
+    const ViewId target = stage.Grad(ends.vocab_bias);
+    stage.Emit(OpKind::kColSum, {target}, {target, dlogits},
+               {{Attr::kRows, double(rows)}, {Attr::kH, double(vl)}});
+  }
+  stage.SetPhase(Phase::kBackward);
+}
+
+// Masked positions only: gather rows, dense + gelu + norm, logits; back to a scattered gradient of the stream.
+void MaskedHead(StageBuilder& stage, const EndParams& ends, ViewId full, ViewId dx) {
+  const LowerContext& ctx = stage.ctx();
+  const int64_t h = ctx.model.hidden;
+  const int64_t masked =
+      ctx.work.masked_positions > 0 ? ctx.work.masked_positions : ctx.work.seq_len;
+  const int64_t rows = masked * ctx.batch();
+  const ViewId where = stage.Make("head.pos", rows, ir::Dtype::kI32);
+  const ViewId picked = stage.Act("head.pick", rows * h), dense = stage.Act("head.dense", rows * h);
+  const ViewId active = stage.Act("head.act", rows * h);
+  const ir::Attrs elements{{Attr::kElements, double(rows * h)}};
+  stage.SetPhase(Phase::kInput);
+  stage
+      .Emit(OpKind::kLoad, {where}, {},
+            {{Attr::kWhat, double(static_cast<int>(LoadWhat::kMaskedPositions))},
+             {Attr::kBatch, double(ctx.batch())},
+             {Attr::kSeq, double(masked)},
+             {Attr::kV, double(ctx.work.seq_len)}})
+      .group = kGroupData;
+  stage.SetPhase(Phase::kForward);
+  ir::Attrs move{
+      {Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kBatch, double(ctx.batch())}};
+  stage.Emit(OpKind::kGatherRows, {picked}, {full, where}, move);
+  const ViewId weight = stage.Weight(ends.dense_w);
+  stage.Matmul(dense, picked, weight, rows, h, h, false, true, false, stage.Weight(ends.dense_b));
+  stage.Emit(OpKind::kGelu, {active}, {dense}, elements);
+  const ViewId y = EmitNorm(stage, "head.n", active, ends.dense_gamma, ends.dense_beta, rows, -1);
+  stage.BeginGrad(ends.dense_w.unit);
+  const ViewId dy = stage.Act("d.head.y", rows * h);
+  LossAndInputGrad(stage, ends, {rows, LoadWhat::kMaskedLabels, masked}, y, dy);
+  stage.MarkPartial();
+  stage.AllReduce(dy, kGroupTp, kCompute);
+  LogitsWeightGrad(stage, ends, rows, y);
+  const ViewId dactive = stage.Act("d.head.act", rows * h),
+               ddense = stage.Act("d.head.dense", rows * h);
+  EmitNormWeightGrad(stage, "head.n", dy, active, ends.dense_gamma, ends.dense_beta, rows);
+  EmitNormBackward(stage, "head.n", dy, active, ends.dense_gamma, rows, dactive, -1);
+  stage.Emit(OpKind::kGeluBwd, {ddense}, {dactive, dense}, elements);
+  const ViewId bias = stage.Grad(ends.dense_b);
+  stage.Emit(OpKind::kColSum, {bias}, {bias, ddense},
+             {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}});
+  stage.Matmul(stage.Grad(ends.dense_w), ddense, picked, h, h, rows, true, false, true);
+  stage.EndGrad(ends.dense_w.unit, true);
+  const ViewId dpicked = stage.Act("d.head.pick", rows * h);
+  stage.Matmul(dpicked, ddense, stage.Weight(ends.dense_w), rows, h, h, false, false);
+  move.Set(Attr::kElements, double(ctx.ShardRows()));
+  move.Set(Attr::kAxis, ctx.sp() ? kAxisTp : -1);
+  stage.Emit(OpKind::kScatterRows, {dx}, {dpicked, where}, move);
+}
+
+}  // namespace
+
+void AddHeadUnits(StageBuilder& stage, EndParams& ends) {
+  const LowerContext& ctx = stage.ctx();
+  if (HasFinalNorm(ctx)) {
+    std::vector<ParamDecl> decls;
+    DeclareNormPair(ctx.model, "fin", decls);
+    const auto refs = stage.AddUnit("fin", decls, ctx.sp(), false);
+    ends.final_gamma = refs[0];
+    ends.final_beta = Second(refs, 1);
+  }
+  if (HasMaskedHead(ctx)) AddMaskedTransform(stage, ends);
+  if (ctx.model.tied_embeddings && !ctx.tied_across_stages) {
+    ends.lm_table = ends.table;
+    ends.table_shared_with_head = true;
+    return;
+  }
+  const ParamDecl table{ctx.tied_across_stages ? "wte.w" : "wlm.w",
+                        {PaddedVocab(ctx.model, ctx.strategy.tp), ctx.model.hidden},
+                        0,
+                        Init::kNormal,
+                        true,
+                        ctx.model.vocab,
+                        ctx.tied_across_stages ? 0 : -1};
+  ends.lm_table = stage.AddUnit(ctx.tied_across_stages ? "wte" : "wlm", {table}, false, false)[0];
+  if (ctx.tied_across_stages) stage.SetNormWeightZero(ends.lm_table.unit);
+}
+
+void HeadForwardBackward(StageBuilder& stage, const EndParams& ends, ViewId x, ViewId dx) {
+  const LowerContext& ctx = stage.ctx();
+  const int64_t h = ctx.model.hidden, shard_rows = ctx.ShardRows();
+  stage.Label(Phase::kForward, Segment::kHead);
+  const bool norm = HasFinalNorm(ctx);
+  const ViewId y =
+      norm ? EmitNorm(stage, "fin.n", x, ends.final_gamma, ends.final_beta, shard_rows, -1) : x;
+  const ViewId full = stage.GatherSequence(y, "fin.nf", h);
+  ViewId dy = norm ? stage.Act("d.fin.n", shard_rows * h) : dx;
+  if (HasMaskedHead(ctx)) {
+    MaskedHead(stage, ends, full, dy);
+  } else {
+    const LoadWhat labels =
+        ctx.model.family == Family::kEncoderDecoder ? LoadWhat::kDecoderLabels : LoadWhat::kLabels;
+    const ViewId dfull = norm || ctx.sp() ? stage.Act("d.head.y", ctx.Rows() * h) : dx;
+    LossAndInputGrad(stage, ends, {ctx.Rows(), labels, ctx.work.seq_len}, full, dfull);
+    dy = stage.ReduceTensor(dfull, norm ? "d.fin.ns" : stage.NameOf(dx), h);
+    LogitsWeightGrad(stage, ends, ctx.Rows(), full);
+  }
+  if (!norm) return;
+  stage.SetPhase(Phase::kWeightGrad);
+  stage.BeginGrad(ends.final_gamma.unit);
+  EmitNormWeightGrad(stage, "fin.n", dy, x, ends.final_gamma, ends.final_beta, shard_rows);
+  stage.EndGrad(ends.final_gamma.unit, true);
+  stage.SetPhase(Phase::kBackward);
+  EmitNormBackward(stage, "fin.n", dy, x, ends.final_gamma, shard_rows, dx, -1);
+}
+
+}  // namespace orrery

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Assembles the plan: mesh, groups, streams, one program per pipeline stage.
+#include "model/plan/lower/lower.h"
+
+#include <fmt/format.h>
+
+#include "model/plan/lower/ends.h"
+
+namespace orrery {
+namespace {
+
+ir::Dtype ActivationType(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return ir::Dtype::kF32;
+    case Precision::kTf32:
+      return ir::Dtype::kTf32;
+    case Precision::kFp16:
+      return ir::Dtype::kF16;
+    case Precision::kBf16:
+      return ir::Dtype::kBf16;
+  }
+  return ir::Dtype::kF32;
+}
+
+std::string GroupName(const ir::Mesh& mesh, uint16_t axes) {
+  std::string name;
+  for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    if (axes & (1u << axis)) name += (name.empty() ? "" : "+") + mesh.axes[axis].name;
+  }
+  return name;
+}
+
+std::vector<ir::Group> MakeGroups(const ir::Mesh& mesh, const LowerContext& ctx) {
+  const auto bit = [](int axis) { return static_cast<uint16_t>(1u << axis); };
+  const uint16_t data = bit(kAxisDpOuter) | bit(kAxisDp);
+  const uint16_t sharded = ctx.sharded() ? bit(kAxisDp) : 0;
+  std::vector<ir::Group> groups(kLoweredGroups);
+  const auto set = [&](int group, uint16_t axes, const char* suffix = "") {
+    groups[group].axes = axes;
+    groups[group].name = GroupName(mesh, axes) + suffix;
+  };
+  set(kGroupTp, bit(kAxisTp));
+  set(kGroupDp, bit(kAxisDp));
+  set(kGroupDpOuter, bit(kAxisDpOuter));
+  set(kGroupData, data);
+  set(kGroupLoss, bit(kAxisPp) | data);
+  set(kGroupNorm, bit(kAxisPp) | bit(kAxisTp));
+  set(kGroupNormSharded, bit(kAxisPp) | bit(kAxisDp) | bit(kAxisTp));
+  set(kGroupShardedTensor, sharded | bit(kAxisTp), ":tensor");
+  set(kGroupTied, bit(kAxisPp));
+  groups[kGroupTied].name = "emb";
+  groups[kGroupTied].restricted_axis = kAxisPp;
+  groups[kGroupTied].allowed = {0, mesh.axes[kAxisPp].size - 1};
+  if (mesh.axes[kAxisPp].size == 1) groups[kGroupTied].allowed = {0};
+  return groups;
+}
+
+std::string Title(const LowerContext& ctx) {
+  const Strategy& s = ctx.strategy;
+  return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name,
+                     s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch, ctx.micro_batches);
+}
+
+void EmitStage(StageBuilder& stage) {
+  switch (stage.ctx().model.family) {
+    case Family::kDecoder:
+    case Family::kEncoder:
+      EmitTransformerStage(stage);
+      break;
+    case Family::kEncoderDecoder:
+      EmitEncoderDecoder(stage);
+      break;
+    case Family::kMlp:
+      EmitMlpStage(stage);
+      break;
+  }
+}
+
+}  // namespace
+
+LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                         const LowerOptions& options) {
+  LowerContext ctx{.model = model, .work = work, .strategy = strategy, .options = options};
+  if (strategy.dp == 1) ctx.strategy.zero = 0;  // a shard of one rank is the whole
+  ctx.micro_batches = MicroBatches(work, strategy);
+  ctx.low_precision = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
+  ctx.activation = options.uniform_dtype.value_or(ActivationType(work.precision));
+  ctx.full = options.uniform_dtype.value_or(ir::Dtype::kF32);
+  ctx.mask = options.uniform_dtype.value_or(ir::Dtype::kU8);
+  ctx.gradient = strategy.fp32_grads ? ctx.full : ctx.activation;
+  ctx.master = ctx.low_precision || ctx.strategy.zero == 1 || ctx.strategy.zero == 2;
+  ctx.loss_scaling = work.precision == Precision::kFp16 && options.loss_scaling;
+  ctx.clip = work.clip_norm > 0 || ctx.loss_scaling;
+  ctx.tied_across_stages = model.tied_embeddings && strategy.pp > 1 && model.family != Family::kMlp;
+  ctx.chunks = BalanceLayers(model.layers, strategy);
+  return ctx;
+}
+
+LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                  const LowerOptions& options) {
+  if (auto refused = CheckStrategy(model, work, strategy)) return *refused;
+  const LowerContext ctx = MakeContext(model, work, strategy, options);
+  ir::Plan plan;
+  const Strategy& s = ctx.strategy;
+  plan.mesh.axes = {{"pp", s.pp}, {"dpo", s.dp_outer}, {"dp", s.dp},
+                    {"ep", s.ep}, {"cp", s.cp},        {"tp", s.tp}};
+  plan.mesh.program_axis = kAxisPp;
+  plan.groups = MakeGroups(plan.mesh, ctx);
+  plan.streams = {"compute",  "tp",       "dp",        "gather",
+                  "send_act", "recv_act", "send_grad", "recv_grad"};
+  plan.micro_batches = static_cast<int>(ctx.micro_batches);
+  plan.frame_pool = s.frame_pool;
+  plan.title = Title(ctx);
+  for (int stage = 0; stage < s.pp; ++stage) {
+    StageBuilder builder(ctx, &plan, stage);
+    EmitStage(builder);
+    builder.EmitBegin();
+    builder.EmitEnd();
+    plan.programs.push_back(builder.Finish(StageCalls(s, stage, plan.micro_batches)));
+  }
+  return plan;
+}
+
+}  // namespace orrery

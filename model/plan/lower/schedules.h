@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipeline schedules as explicit call lists, one per stage; ir::Compress turns them into loops.
+#pragma once
+
+#include <vector>
+
+#include "model/plan/ir/plan.h"
+#include "model/plan/lower/strategy.h"
+
+namespace orrery {
+
+// Block numbers of a program with `chunks` model chunks; W blocks exist for zero-bubble only.
+struct BlockNumbers {
+  int chunks = 1;
+  bool split_backward = false;
+  int Begin() const { return 0; }
+  int Forward(int chunk) const { return 1 + chunk; }
+  int Backward(int chunk) const { return 1 + chunks + chunk; }
+  int WeightGrad(int chunk) const { return 1 + 2 * chunks + chunk; }
+  int End() const { return 1 + (split_backward ? 3 : 2) * chunks; }
+  int Count() const { return End() + 1; }
+};
+
+// The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
+//   GPipe: all forward, all backward (Huang et al. 2019). 1F1B: PipeDream-flush (Narayanan et al. 2021).
+//   Interleaved: Narayanan et al. 2021, section 2.2; needs micro_batches to be a multiple of the stages. Forward calls
+//   run ahead by 2 (stages - stage - 1) + (chunks - 1) stages, also where there are as many micro-batches as stages
+//   (Megatron Core since 2024; before, such steps ran all forward passes first).
+//   Zero-bubble H1: Qi et al. 2024; 1F1B order with the weight gradient of m after the backward of m + stage.
+std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches);
+
+}  // namespace orrery

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds the program of one pipeline stage op by op: buffers by name, parameters by unit, gathers by use.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "model/plan/lower/balance.h"
+#include "model/plan/lower/lower.h"
+#include "model/plan/lower/schedules.h"
+
+namespace orrery {
+
+// Mesh axes of every lowered plan, outermost first.
+enum LoweredAxis : int { kAxisPp, kAxisDpOuter, kAxisDp, kAxisEp, kAxisCp, kAxisTp };
+// Streams of every lowered plan.
+enum LoweredStream : uint8_t {
+  kCompute,
+  kTpStream,
+  kDpStream,
+  kGatherStream,
+  kSendAct,
+  kRecvAct,
+  kSendGrad,
+  kRecvGrad
+};
+// Groups of every lowered plan (index into Plan::groups); members of size 1 are declared but never used.
+enum LoweredGroup : int {
+  kGroupTp,
+  kGroupDp,
+  kGroupDpOuter,
+  kGroupData,
+  kGroupLoss,
+  kGroupNorm,
+  kGroupNormSharded,
+  kGroupShardedTensor,
+  kGroupTied,
+  kLoweredGroups
+};
+// Tags of collectives that cross stages; tags inside a stage count from kFirstLocalTag.
+enum CrossStageTag : int32_t { kTagLoss = 1, kTagNorm, kTagTied, kFirstLocalTag = 100 };
+
+// Everything that the emitters ask of model, workload and strategy, resolved once.
+struct LowerContext {
+  const ModelSpec& model;
+  const Workload& work;
+  Strategy strategy;  // zero is 0 when the sharding group has one member
+  const LowerOptions& options;
+  int64_t micro_batches = 1;
+  ir::Dtype activation, gradient, full;  // dtypes of activations and weights, gradients, fp32 state
+  ir::Dtype mask = ir::Dtype::kU8;
+  bool low_precision = false;  // weights are kept in fewer bits than fp32
+  bool master = false;         // a separate fp32 (or sharded) master copy exists
+  bool clip = false;           // a gradient norm is computed
+  bool loss_scaling = false;
+  bool tied_across_stages = false;
+  std::vector<LayerRange> chunks;  // by virtual stage
+
+  int64_t batch() const { return strategy.micro_batch; }
+  bool sp() const { return strategy.sequence_parallel && strategy.tp > 1; }
+  bool scatter_gather() const {
+    return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp();
+  }
+  int64_t Rows() const { return work.seq_len * strategy.micro_batch; }        // whole sequence
+  int64_t ShardRows() const { return sp() ? Rows() / strategy.tp : Rows(); }  // residual stream
+  bool sharded() const { return strategy.zero > 0; }
+  bool split_backward() const { return strategy.schedule == PipelineSchedule::kZeroBubble; }
+};
+LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                         const LowerOptions& options);
+
+// A parameter inside a unit of the stage; invalid by default ("this layer has no such parameter").
+struct ParamRef {
+  int unit = -1;
+  int segment = -1;
+  explicit operator bool() const { return unit >= 0; }
+};
+
+struct ParamDecl {
+  std::string name;
+  std::vector<int64_t> shape;
+  int shard_dim = -1;
+  ir::Init init = ir::Init::kNormal;
+  bool decay = true;
+  int64_t real_rows = 0;
+  int tie = -1;
+};
+
+class StageBuilder {
+ public:
+  StageBuilder(const LowerContext& context, ir::Plan* plan, int stage);
+  const LowerContext& ctx() const { return ctx_; }
+  int stage() const { return program_.stage; }
+
+  // Units. `partial_tail`: raw gradients of the replicated members are partial over the tensor axis.
+  // `pipelined_ring`: gathers and transient gradients may live in the stage's rings.
+  std::vector<ParamRef> AddUnit(const std::string& name, const std::vector<ParamDecl>& params,
+                                bool partial_tail, bool layer_unit);
+  void SetNormWeightZero(int unit) { units_[unit].norm_weight = 0; }  // second copy of a tied unit
+
+  // Blocks and the cursor that labels ops.
+  void SelectBlock(int block) { block_ = block; }
+  int block() const { return block_; }
+  void Label(ir::Phase phase, ir::Segment segment, int layer = -1) {
+    phase_ = phase;
+    segment_ = segment;
+    layer_ = layer;
+  }
+  ir::Phase phase() const { return phase_; }
+  void SetPhase(ir::Phase phase) { phase_ = phase; }
+
+  // Buffers by name: created at first mention, whole view returned.
+  ir::ViewId Act(const std::string& name, int64_t elements);  // activation type
+  ir::ViewId Make(const std::string& name, int64_t elements, ir::Dtype dtype,
+                  ir::BufferClass cls = ir::BufferClass::kActivation,
+                  ir::Life life = ir::Life::kDerived, int extra_slots = 0);
+  ir::ViewId Sub(ir::ViewId whole, const std::string& suffix, int64_t offset, int64_t elements);
+
+  // Parameters as operands. Weight: the resident or gathered weight; Grad: where gradients accumulate.
+  ir::ViewId Weight(ParamRef ref);
+  ir::ViewId Grad(ParamRef ref);
+  // Around the ops that touch a unit's gradients in the current block. `final`: no later block touches them.
+  void BeginGrad(int unit);
+  void EndGrad(int unit, bool final_touch);
+
+  // Ops.
+  ir::Op& Emit(ir::OpKind kind, std::vector<ir::ViewId> out, std::vector<ir::ViewId> in,
+               ir::Attrs attrs = {});
+  void Matmul(ir::ViewId c, ir::ViewId a, ir::ViewId b, int64_t m, int64_t n, int64_t k, bool ta,
+              bool tb, bool acc = false, ir::ViewId bias = -1);
+  // Tensor-parallel reduction of a full-sequence partial sum: all-reduce in place, or reduce-scatter to the
+  // sequence shard. The producing op (the last emitted) is marked as yielding a partial sum.
+  ir::ViewId ReduceTensor(ir::ViewId full, const std::string& shard_name, int64_t width);
+  ir::ViewId ReduceGathered(ir::ViewId full, const std::string& shard_name,
+                            int64_t width);  // without the mark
+  ir::ViewId GatherSequence(ir::ViewId shard, const std::string& full_name,
+                            int64_t width);              // identity without SP
+  void GatherTensor(ir::ViewId full, ir::ViewId shard);  // all-gather over the tensor group
+  void AllReduce(ir::ViewId x, int group, uint8_t stream, int reduce_op = 0, int32_t tag = 0);
+  void Send(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  // A tensor that is equal on all tensor ranks: scattered before the transfer and gathered behind it where the
+  // strategy says so. The parts take the slack slots, the whole tensors need none.
+  void SendBoundary(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  void RecvBoundary(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  const std::string& NameOf(ir::ViewId view) const { return program_.views[view].name; }
+  void Recv(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
+  void MarkPartial();  // the last op's first output is a partial sum over the tensor axis
+
+  void EmitBegin();  // block P
+  void EmitEnd();    // block E: reductions, norm, optimizer, gathers
+  ir::Program Finish(std::vector<ir::Call> calls);
+
+  int64_t GroupSize(int group) const;
+
+ private:
+  struct UnitState {
+    bool partial_tail = false, layer_unit = false, tied = false;
+    double norm_weight = 1;
+    int64_t shard = 0;  // elements of one ZeRO shard
+    ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1,
+               second_moment = -1;
+    ir::ViewId tail = -1;  // replicated tail of `grad`
+    bool reduced_in_backward = false;
+  };
+  struct Use {
+    int unit;
+    std::size_t at;
+    ir::ViewId gathered;
+  };
+  struct BlockState {
+    std::vector<ir::Op> ops;
+    std::vector<Use> uses;
+    std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
+    std::optional<ir::Op> pending_add;  // of a reduction that the next unit's backward pass hides
+    std::vector<uint8_t> use_phase;
+  };
+
+  ir::ViewId BoundaryPart(ir::ViewId x, int extra_slots);
+  void DeclareUnitBuffers(int unit);
+  ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
+  void ReduceTail(ir::ViewId tail);
+  void ReduceUnit(int unit, uint8_t when);
+  void AddReduced(ir::ViewId shard, ir::ViewId reduced, int64_t elements);
+  void InsertGathers(BlockState& state);
+  int RingIndex(const std::string& name, int slots);
+  void EmitGradNorm();
+  void EmitOptimizer(int unit);
+  void EmitLamb(int unit, const std::vector<ir::ViewId>& weights_out, ir::ViewId source,
+                ir::Attrs attrs);
+  ir::ViewId GradOperand(int unit) const;
+
+  const LowerContext& ctx_;
+  ir::Plan* plan_;
+  ir::Program program_;
+  std::unordered_map<std::string, ir::ViewId> views_;
+  std::vector<UnitState> units_;
+  std::vector<BlockState> blocks_;
+  int block_ = 0;
+  ir::Phase phase_ = ir::Phase::kSetup;
+  ir::Segment segment_ = ir::Segment::kStep;
+  int layer_ = -1;
+  int32_t next_tag_ = kFirstLocalTag;
+  int next_use_ = 0;
+  int next_gather_ = 0, next_grad_ = 0;  // ring positions: neighbours take neighbouring slots
+  ir::ViewId loss_ = -1, norm_ = -1, loss_scale_ = -1;
+
+ public:
+  ir::ViewId loss() const { return loss_; }
+  ir::ViewId loss_scale() const { return loss_scale_; }  // -1 without loss scaling
+};
+
+}  // namespace orrery

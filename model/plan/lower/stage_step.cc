@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks around the micro-batches: P clears, E reduces, measures the gradient norm and updates the weights.
+#include "model/plan/lower/stage_builder.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::BufferClass;
+using ir::OpKind;
+using ir::Phase;
+using ir::ViewId;
+
+ViewId StageBuilder::GradOperand(int unit) const {
+  return ctx_.sharded() ? units_[unit].grad_shard : units_[unit].grad;
+}
+
+void StageBuilder::EmitBegin() {
+  SelectBlock(0);
+  Label(Phase::kSetup, ir::Segment::kStep);
+  Emit(OpKind::kZero, {loss_}, {});
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    Emit(OpKind::kZero, {ctx_.strategy.zero >= 2 ? units_[unit].grad_shard : units_[unit].grad},
+         {});
+  }
+}
+
+void StageBuilder::EmitGradNorm() {
+  if (!ctx_.clip) return;
+  SetPhase(Phase::kGradNorm);
+  const double tp = ctx_.strategy.tp;
+  Emit(OpKind::kZero, {norm_}, {});
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const UnitState& unit = units_[i];
+    Emit(OpKind::kSumSq, {norm_}, {norm_, GradOperand(static_cast<int>(i))},
+         {{Attr::kElements, double(unit.shard)},
+          {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)},
+          {Attr::kRep, double(program_.units[i].replicated_from)},
+          {Attr::kWt, unit.norm_weight},
+          {Attr::kWrep, unit.norm_weight / tp}});
+  }
+  AllReduce(norm_, ctx_.sharded() ? kGroupNormSharded : kGroupNorm, kCompute, 0, kTagNorm);
+}
+
+void StageBuilder::EmitEnd() {
+  SelectBlock(static_cast<int>(blocks_.size()) - 1);
+  Label(Phase::kGradReduce, ir::Segment::kStep);
+  const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
+  for (int unit = static_cast<int>(units_.size()) - 1; unit >= 0; --unit) {
+    if (ctx_.strategy.zero >= 2) {
+      AllReduce(units_[unit].grad_shard, kGroupDpOuter, stream);
+    } else if (!units_[unit].reduced_in_backward) {
+      ReduceUnit(unit, 0);
+    }
+  }
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (units_[unit].tied)
+      AllReduce(GradOperand(static_cast<int>(unit)), kGroupTied, stream, 0, kTagTied);
+  }
+  EmitGradNorm();
+  AllReduce(loss_, kGroupLoss, kCompute, 0, kTagLoss);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) EmitOptimizer(static_cast<int>(unit));
+  SetPhase(Phase::kOptimizer);
+  if (loss_scale_ >= 0) Emit(OpKind::kLossScale, {loss_scale_}, {loss_scale_, norm_});
+}
+
+// LAMB (You et al. 2020): the trust ratio needs the norms of whole tensors, so the update has two passes with a
+// small reduction between them when tensors are sharded.
+void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, ViewId source,
+                            ir::Attrs attrs) {
+  const UnitState& unit = units_[index];
+  const ir::Unit& flat = program_.units[index];
+  const ViewId update = Make("u." + flat.name, unit.shard, ctx_.full, BufferClass::kOptimizer);
+  const ViewId norms = Make("nrm." + flat.name, 2 * static_cast<int64_t>(flat.segments.size()),
+                            ctx_.full, BufferClass::kScalar);
+  ir::Buffer& buffer = program_.buffers[program_.views[update].buffer];
+  buffer.unit = index;
+  buffer.unit_shard_axis = static_cast<int8_t>(ctx_.sharded() ? kAxisDp : -1);
+  std::vector<ViewId> in{GradOperand(index), source, unit.first_moment, unit.second_moment};
+  if (norm_ >= 0) in.push_back(norm_);
+  if (loss_scale_ >= 0) in.push_back(loss_scale_);
+  ir::Attrs direction = attrs;
+  direction.Set(Attr::kRep, double(flat.replicated_from));
+  direction.Set(Attr::kWt, 1);
+  direction.Set(Attr::kWrep, 1.0 / ctx_.strategy.tp);
+  Emit(OpKind::kLambDir, {unit.first_moment, unit.second_moment, update, norms}, in, direction);
+  AllReduce(norms, kGroupShardedTensor, kCompute);
+  std::vector<ViewId> apply_in{update, source, norms};
+  if (norm_ >= 0) apply_in.push_back(norm_);
+  Emit(OpKind::kLambApply, weights_out, apply_in,
+       {{Attr::kElements, double(unit.shard)},
+        {Attr::kLr, ctx_.options.optimizer.lr},
+        {Attr::kMaster, double(ctx_.master)},
+        {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}});
+}
+
+void StageBuilder::EmitOptimizer(int index) {
+  SetPhase(Phase::kOptimizer);
+  const UnitState& unit = units_[index];
+  const OptimizerSettings& settings = ctx_.options.optimizer;
+  const bool rebuilt =
+      ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2;  // shards are gathered into W again
+  ViewId target = unit.weight;
+  if (rebuilt) {
+    target = Act("Wo." + program_.units[index].name, unit.shard);
+    ir::Buffer& buffer = program_.buffers[program_.views[target].buffer];
+    buffer.cls = BufferClass::kParam;
+    buffer.unit = index;
+    buffer.unit_shard_axis = kAxisDp;
+  }
+  const ViewId source = ctx_.master ? unit.master : unit.weight;
+  std::vector<ViewId> out{target};
+  if (ctx_.master) out.push_back(unit.master);
+  const Optimizer kind = ctx_.work.optimizer;
+  const bool decays = kind == Optimizer::kAdamW || kind == Optimizer::kLamb;
+  ir::Attrs attrs{{Attr::kElements, double(unit.shard)},
+                  {Attr::kLr, settings.lr},
+                  {Attr::kWd, decays ? settings.weight_decay : 0},
+                  {Attr::kClip, ctx_.work.clip_norm},
+                  {Attr::kMaster, double(ctx_.master)},
+                  {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}};
+  std::vector<ViewId> in{GradOperand(index), source};
+  if (kind != Optimizer::kSgd) {
+    in.insert(in.end(), {unit.first_moment, unit.second_moment});
+    attrs.Set(Attr::kBeta1, settings.beta1);
+    attrs.Set(Attr::kBeta2, settings.beta2);
+    attrs.Set(Attr::kEps, settings.eps);
+  }
+  if (norm_ >= 0) in.push_back(norm_);
+  if (loss_scale_ >= 0) in.push_back(loss_scale_);
+  switch (kind) {
+    case Optimizer::kSgd:
+      Emit(OpKind::kSgd, out, in, attrs);
+      break;
+    case Optimizer::kAdamW:
+      attrs.Set(Attr::kDecoupled, 1);
+      [[fallthrough]];
+    case Optimizer::kAdam:
+      out.insert(out.end(), {unit.first_moment, unit.second_moment});
+      Emit(OpKind::kAdam, out, in, attrs);
+      break;
+    case Optimizer::kLamb:
+      EmitLamb(index, out, source, attrs);
+      break;
+  }
+  if (!rebuilt) return;
+  SetPhase(Phase::kParamGather);
+  ir::Op& op = Emit(OpKind::kAllGather, {unit.weight}, {target});
+  op.group = kGroupDp;
+  op.stream = ctx_.strategy.overlap_param_gather ? kGatherStream : kCompute;
+  op.tag = next_tag_++;
+}
+
+}  // namespace orrery

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flat parameter units of one stage: placement by ZeRO stage, gathers before use, gradient reductions.
+#include <algorithm>
+
+#include "model/plan/lower/stage_builder.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::BufferClass;
+using ir::Life;
+using ir::OpKind;
+using ir::Phase;
+using ir::ViewId;
+
+namespace {
+
+int64_t Product(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (int64_t extent : shape) product *= extent;
+  return product;
+}
+
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
+                                            const std::vector<ParamDecl>& params, bool partial_tail,
+                                            bool layer_unit) {
+  const int unit_index = static_cast<int>(units_.size());
+  ir::Unit unit;
+  unit.name = name;
+  UnitState state;
+  state.layer_unit = layer_unit;
+  std::vector<ParamRef> refs(params.size());
+  const uint16_t data_axes = (1u << kAxisDpOuter) | (1u << kAxisDp);
+  const int tp = ctx_.strategy.tp;
+  for (const bool sharded : {true, false}) {
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const ParamDecl& decl = params[i];
+      if ((decl.shard_dim >= 0) != sharded) continue;
+      ir::Param param;
+      param.name = decl.name;
+      param.shape = decl.shape;
+      param.shard_dim = static_cast<int8_t>(decl.shard_dim);
+      param.shard_axis = static_cast<int8_t>(sharded ? kAxisTp : -1);
+      param.partial_over = data_axes | (!sharded && partial_tail ? 1u << kAxisTp : 0u);
+      param.tie = static_cast<int16_t>(decl.tie);
+      if (decl.tie >= 0) param.partial_over |= 1u << kAxisPp;
+      param.real_rows = decl.real_rows;
+      param.init = decl.init;
+      param.decay = decl.decay;
+      const int64_t elements = Product(decl.shape) / (sharded ? tp : 1);
+      refs[i] = {unit_index, static_cast<int>(unit.segments.size())};
+      unit.segments.push_back(
+          {static_cast<int32_t>(plan_->params.size()), unit.elements, elements});
+      unit.elements += elements;
+      state.tied = state.tied || decl.tie >= 0;
+      plan_->params.push_back(std::move(param));
+    }
+    if (sharded) unit.replicated_from = unit.elements;
+  }
+  state.partial_tail = partial_tail && tp > 1 && unit.replicated_from < unit.elements;
+  unit.elements = RoundUp(unit.elements, ctx_.sharded() ? ctx_.strategy.dp : 1);
+  state.shard = ctx_.sharded() ? unit.elements / ctx_.strategy.dp : unit.elements;
+  program_.units.push_back(std::move(unit));
+  units_.push_back(state);
+  DeclareUnitBuffers(unit_index);
+  return refs;
+}
+
+void StageBuilder::DeclareUnitBuffers(int index) {
+  const ir::Unit& unit = program_.units[index];
+  UnitState& state = units_[index];
+  const int zero = ctx_.strategy.zero;
+  const auto declare = [&](const char* prefix, BufferClass cls, ir::Dtype dtype, bool shard) {
+    const ViewId view =
+        Make(prefix + unit.name, shard ? state.shard : unit.elements, dtype, cls, Life::kStep);
+    ir::Buffer& buffer = program_.buffers[program_.views[view].buffer];
+    buffer.unit = index;
+    buffer.unit_shard_axis = static_cast<int8_t>(shard ? kAxisDp : -1);
+    return view;
+  };
+  state.weight = declare(zero == 3 ? "Ws." : "W.", BufferClass::kParam, ctx_.activation, zero == 3);
+  if (zero < 2) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
+  if (zero >= 2 || (zero == 1 && ctx_.strategy.reduce_in_backward)) {
+    state.grad_shard = declare("Gs.", BufferClass::kGrad, ctx_.gradient, true);
+  }
+  if (ctx_.master) state.master = declare("M.", BufferClass::kMaster, ctx_.full, zero > 0);
+  if (ctx_.work.optimizer != Optimizer::kSgd) {
+    state.first_moment = declare("m.", BufferClass::kOptimizer, ctx_.full, zero > 0);
+    state.second_moment = declare("v.", BufferClass::kOptimizer, ctx_.full, zero > 0);
+  }
+  if (state.grad >= 0 && state.partial_tail) {
+    state.tail = Sub(state.grad, "rep", unit.replicated_from, unit.elements - unit.replicated_from);
+  }
+}
+
+ViewId StageBuilder::ParamView(ViewId whole, ParamRef ref) {
+  const ir::UnitSegment& segment = program_.units[ref.unit].segments[ref.segment];
+  return Sub(whole, plan_->params[segment.param].name, segment.offset, segment.elements);
+}
+
+int StageBuilder::RingIndex(const std::string& name, int slots) {
+  for (std::size_t i = 0; i < program_.rings.size(); ++i) {
+    if (program_.rings[i].name == name) return static_cast<int>(i);
+  }
+  program_.rings.push_back({name, slots});
+  return static_cast<int>(program_.rings.size() - 1);
+}
+
+ViewId StageBuilder::Weight(ParamRef ref) {
+  UnitState& unit = units_[ref.unit];
+  if (ctx_.strategy.zero < 3) return ParamView(unit.weight, ref);
+  BlockState& state = blocks_[block_];
+  if (state.uses.empty() || state.uses.back().unit != ref.unit) {
+    const std::string name = "Wg." + program_.units[ref.unit].name + "@" +
+                             program_.blocks[block_].name + "." + std::to_string(state.uses.size());
+    const ViewId gathered =
+        Make(name, program_.units[ref.unit].elements, ctx_.activation, BufferClass::kGathered);
+    ir::Buffer& buffer = program_.buffers[program_.views[gathered].buffer];
+    buffer.unit = ref.unit;
+    if (unit.layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_param_gather) {
+      buffer.ring = static_cast<int16_t>(RingIndex("gather", ctx_.strategy.prefetch + 1));
+      buffer.ring_index = static_cast<int16_t>(next_gather_++);
+    }
+    state.uses.push_back({ref.unit, state.ops.size(), gathered});
+  }
+  return ParamView(state.uses.back().gathered, ref);
+}
+
+// The gather of use k goes in front of use k - prefetch.
+void StageBuilder::InsertGathers(BlockState& state) {
+  if (state.uses.empty()) return;
+  std::vector<ir::Op> ops;
+  ops.reserve(state.ops.size() + state.uses.size());
+  std::size_t next = 0;
+  const auto prefetch = static_cast<std::size_t>(ctx_.strategy.prefetch);
+  const auto position = [&](std::size_t use) {
+    return state.uses[use < prefetch ? 0 : use - prefetch].at;
+  };
+  for (std::size_t i = 0; i < state.ops.size(); ++i) {
+    for (; next < state.uses.size() && position(next) == i; ++next) {
+      const Use& use = state.uses[next];
+      ir::Op op;
+      op.kind = OpKind::kAllGather;
+      op.out = {use.gathered};
+      op.in = {units_[use.unit].weight};
+      op.group = kGroupDp;
+      op.stream = ctx_.strategy.overlap_param_gather ? kGatherStream : kCompute;
+      op.tag = next_tag_++;
+      op.phase = Phase::kParamGather;
+      op.segment = state.ops[use.at].segment;
+      op.layer = state.ops[use.at].layer;
+      ops.push_back(std::move(op));
+    }
+    ops.push_back(std::move(state.ops[i]));
+  }
+  state.ops = std::move(ops);
+}
+
+void StageBuilder::BeginGrad(int unit) {
+  if (ctx_.strategy.zero < 2) return;
+  BlockState& state = blocks_[block_];
+  const std::string name = "Gt." + program_.units[unit].name + "@" + program_.blocks[block_].name +
+                           "." + std::to_string(next_use_++);
+  const ViewId transient =
+      Make(name, program_.units[unit].elements, ctx_.gradient, BufferClass::kGradTransient);
+  ir::Buffer& buffer = program_.buffers[program_.views[transient].buffer];
+  buffer.unit = unit;
+  if (units_[unit].layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_grad_reduce) {
+    buffer.ring = static_cast<int16_t>(RingIndex("grad", 2));
+    buffer.ring_index = static_cast<int16_t>(next_grad_++);
+  }
+  state.open_grads[unit] = transient;
+  Emit(OpKind::kZero, {transient}, {});
+}
+
+ViewId StageBuilder::Grad(ParamRef ref) {
+  if (ctx_.strategy.zero < 2) return ParamView(units_[ref.unit].grad, ref);
+  return ParamView(blocks_[block_].open_grads.at(ref.unit), ref);
+}
+
+void StageBuilder::ReduceTail(ViewId tail) {
+  AllReduce(tail, kGroupTp, ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute);
+}
+
+void StageBuilder::EndGrad(int index, bool final_touch) {
+  UnitState& unit = units_[index];
+  const Phase before = phase_;
+  phase_ = Phase::kGradReduce;
+  const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
+  if (ctx_.strategy.zero < 2) {
+    if (ctx_.strategy.reduce_in_backward && final_touch) ReduceUnit(index, ir::kWhenLast);
+  } else {
+    BlockState& state = blocks_[block_];
+    const ViewId transient = state.open_grads.at(index);
+    const ir::Unit& flat = program_.units[index];
+    if (unit.partial_tail) {
+      ReduceTail(Sub(transient, "rep", flat.replicated_from, flat.elements - flat.replicated_from));
+    }
+    const std::string suffix = program_.views[transient].name.substr(3);
+    const ViewId reduced =
+        Make("Gr." + suffix, unit.shard, ctx_.gradient, BufferClass::kGradTransient);
+    ir::Buffer& buffer = program_.buffers[program_.views[reduced].buffer];
+    buffer.unit = index;
+    buffer.unit_shard_axis = kAxisDp;
+    const ir::Buffer& source = program_.buffers[program_.views[transient].buffer];
+    if (source.ring >= 0) {
+      const int16_t slot = source.ring_index;
+      buffer.ring = static_cast<int16_t>(RingIndex("gradshard", 2));
+      buffer.ring_index = slot;
+    }
+    ir::Op& op = Emit(OpKind::kReduceScatter, {reduced}, {transient});
+    op.group = kGroupDp;
+    op.stream = stream;
+    op.tag = next_tag_++;
+    AddReduced(unit.grad_shard, reduced, unit.shard);
+    state.open_grads.erase(index);
+  }
+  phase_ = before;
+}
+
+// Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
+// wait for what runs beside it.
+void StageBuilder::AddReduced(ViewId shard, ViewId reduced, int64_t elements) {
+  BlockState& state = blocks_[block_];
+  Emit(OpKind::kAdd, {shard}, {shard, reduced}, {{Attr::kElements, double(elements)}});
+  if (!ctx_.strategy.overlap_grad_reduce) return;
+  ir::Op add = std::move(state.ops.back());
+  state.ops.pop_back();
+  if (state.pending_add) state.ops.push_back(std::move(*state.pending_add));
+  state.pending_add = std::move(add);
+}
+
+void StageBuilder::ReduceUnit(int index, uint8_t when) {
+  UnitState& unit = units_[index];
+  const std::size_t first = blocks_[block_].ops.size();
+  const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
+  if (unit.tail >= 0) ReduceTail(unit.tail);
+  if (ctx_.strategy.zero == 0) {
+    AllReduce(unit.grad, kGroupData, stream);
+  } else {
+    if (unit.grad_shard < 0) {
+      unit.grad_shard =
+          Make("Gs." + program_.units[index].name, unit.shard, ctx_.gradient, BufferClass::kGrad);
+      ir::Buffer& buffer = program_.buffers[program_.views[unit.grad_shard].buffer];
+      buffer.unit = index;
+      buffer.unit_shard_axis = kAxisDp;
+    }
+    ir::Op& op = Emit(OpKind::kReduceScatter, {unit.grad_shard}, {unit.grad});
+    op.group = kGroupDp;
+    op.stream = stream;
+    op.tag = next_tag_++;
+    AllReduce(unit.grad_shard, kGroupDpOuter, stream);
+  }
+  for (std::size_t i = first; i < blocks_[block_].ops.size(); ++i)
+    blocks_[block_].ops[i].when = when;
+  unit.reduced_in_backward = when != 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a training step is laid out over the ranks: every choice that the lowering knows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/arch/workload.h"
+
+namespace orrery {
+
+enum class Recompute { kNone, kSelective, kFull };
+enum class PipelineSchedule { kGpipe, k1F1B, kInterleaved, kZeroBubble };
+
+// ranks = pp * dp_outer * dp * ep * cp * tp. global_batch = dp_outer * dp * micro_batch * accumulation.
+struct Strategy {
+  int tp = 1;
+  int pp = 1;
+  int dp = 1;  // ZeRO shards over this axis
+  int dp_outer =
+      1;        // hybrid sharding: replicas of the sharded group (node-hybrid: dp = GPUs per node)
+  int cp = 1;   // must be 1 for now: refused by name
+  int ep = 1;   // must be 1 for now: refused by name
+  int vpp = 1;  // model chunks per stage (interleaved)
+  int micro_batch = 1;  // sequences
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int zero = 0;  // ZeRO stage 0..3
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::kNone;
+  bool flash_attention = true;  // attention probabilities are never materialised
+  bool recompute_unread =
+      false;  // full recomputation repeats the whole forward pass of a layer, as
+              // torch.utils.checkpoint does, not only what backward reads
+
+  // Fine knobs, each with the default of the reference framework.
+  bool overlap_grad_reduce = true;   // data-parallel reduction on its own stream
+  bool overlap_param_gather = true;  // ZeRO gathers on their own stream
+  bool reduce_in_backward =
+      false;              // ZeRO 0/1: reduction inside the last backward call, not after it
+  bool tp_async = false;  // tensor-parallel collectives on their own stream
+  bool scatter_gather =
+      true;  // tp and pp > 1 without sequence parallelism: a tensor rank sends its 1/tp of
+             // a boundary tensor; the next stage's tensor group gathers them (Narayanan et
+             // al. 2021, section 4.1); else every tensor rank sends the whole tensor
+  int bucket_layers = 1;         // layers per flat unit (gradient bucket, ZeRO gather)
+  int prefetch = 1;              // ZeRO 3: uses gathered ahead, 0..2
+  bool rings = true;             // buffers touched by a second stream get their own ring
+  int recv_slots = 1;            // extra slots of received tensors
+  int send_slots = 2;            // ring slots of sent tensors
+  bool frame_pool = true;        // one slot pool over chunks of equal frame size
+  bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
+  bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
+  bool count_head = false;       // pipeline balance: the head counts as a layer
+
+  int64_t ranks() const { return int64_t{1} * tp * pp * dp * dp_outer * cp * ep; }
+  int64_t data_parallel() const { return int64_t{1} * dp * dp_outer; }
+};
+
+}  // namespace orrery

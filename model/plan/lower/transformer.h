@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transformer layers: attention, cross-attention and MLP sublayers, forward, backward and recompute.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/plan/lower/stage_builder.h"
+
+namespace orrery {
+
+enum class SubKind { kAttention, kCrossAttention, kMlp };
+
+// One residual sublayer. `in` maps the normalised input to the inner width (qkv, q, fc1), `out` back (o, fc2).
+struct Sublayer {
+  SubKind kind = SubKind::kMlp;
+  std::string tag;  // "attn", "xattn", "mlp"
+  bool causal = true;
+  ParamRef norm_gamma, norm_beta, in_w, in_b, kv_w, kv_b, out_w, out_b;
+  ParamRef relative_bias;  // shared table of the stack (T5)
+};
+struct Layer {
+  int index = 0;  // global; T5 decoder layers follow the encoder's
+  int unit = -1;
+  std::vector<Sublayer> sublayers;
+};
+
+// Declares the parameters of `count` layers from `first` as one flat unit. `decoder_stack`: T5's decoder.
+std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool decoder_stack,
+                                ParamRef relative_bias);
+
+// Reads x, writes y (views of the residual stream); `memory`: encoder output for cross-attention (full sequence).
+// `prefix` names the activations: "" kept for backward, "t." gone after the block, "r." recomputed. `for_backward_only`:
+// the last matrix product and what follows it are left out when the backward pass does not need them.
+void LayerForward(StageBuilder& stage, const Layer& layer, const std::string& prefix, ir::ViewId x,
+                  ir::ViewId y, ir::ViewId memory, bool for_backward_only);
+
+// Reads dy and the activations, writes dx; weight gradients go to block `wgrad_block` (the current one, or W).
+// `dmemory`: gradient of the encoder output, accumulated (partial over the tensor axis).
+void LayerBackward(StageBuilder& stage, const Layer& layer, ir::ViewId x, ir::ViewId dy,
+                   ir::ViewId dx, ir::ViewId memory, ir::ViewId dmemory, int wgrad_block);
+
+// Names of activations that F leaves for B, by the recompute choice.
+std::string ForwardPrefix(const StageBuilder& stage);
+
+// Norms, shared with embedding and head. Statistics are kept beside the output as `<name>.s`.
+ir::ViewId EmitNorm(StageBuilder& stage, const std::string& name, ir::ViewId x, ParamRef gamma,
+                    ParamRef beta, int64_t rows, ir::ViewId y);
+void EmitNormBackward(StageBuilder& stage, const std::string& name, ir::ViewId dy, ir::ViewId x,
+                      ParamRef gamma, int64_t rows, ir::ViewId dx, ir::ViewId residual);
+void EmitNormWeightGrad(StageBuilder& stage, const std::string& name, ir::ViewId dy, ir::ViewId x,
+                        ParamRef gamma, ParamRef beta, int64_t rows);
+
+// Runs `emit` with the cursor on another block and phase kWeightGrad, then returns.
+template <class Emit>
+void InWeightGradBlock(StageBuilder& stage, int block, Emit emit) {
+  const int before = stage.block();
+  const ir::Phase phase = stage.phase();
+  stage.SelectBlock(block);
+  stage.SetPhase(ir::Phase::kWeightGrad);
+  emit();
+  stage.SelectBlock(before);
+  stage.SetPhase(phase);
+}
+
+}  // namespace orrery

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of transformer layers and the norms around the sublayers.
+#include "model/plan/lower/transformer.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::Init;
+using ir::OpKind;
+using ir::ViewId;
+
+namespace {
+
+struct Declared {
+  std::vector<ParamDecl> params;
+  std::vector<ParamRef Sublayer::*> fields;
+  std::vector<std::pair<int, int>> owner;  // (layer offset, sublayer)
+};
+
+void DeclareNorm(const ModelSpec& model, const std::string& base, int layer, int sub,
+                 Declared& out) {
+  out.params.push_back({base + ".g", {model.hidden}, -1, Init::kOnes, false});
+  out.fields.push_back(&Sublayer::norm_gamma);
+  out.owner.emplace_back(layer, sub);
+  if (model.norm != Norm::kLayerNorm) return;
+  out.params.push_back({base + ".b", {model.hidden}, -1, Init::kZeros, false});
+  out.fields.push_back(&Sublayer::norm_beta);
+  out.owner.emplace_back(layer, sub);
+}
+
+// shard_dim 0: column-parallel (the bias is sharded too); 1: row-parallel (the bias is replicated).
+void DeclareLinear(const std::string& base, int64_t out_features, int64_t in_features,
+                   int shard_dim, bool bias, ParamRef Sublayer::*weight,
+                   ParamRef Sublayer::*bias_field, int layer, int sub, Declared& out) {
+  out.params.push_back({base + ".w", {out_features, in_features}, shard_dim});
+  out.fields.push_back(weight);
+  out.owner.emplace_back(layer, sub);
+  if (!bias) return;
+  out.params.push_back({base + ".b", {out_features}, shard_dim == 0 ? 0 : -1, Init::kZeros, false});
+  out.fields.push_back(bias_field);
+  out.owner.emplace_back(layer, sub);
+}
+
+void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind kind, int layer,
+                     int sub, Declared& out) {
+  const int64_t h = model.hidden, attention = model.heads * model.head_dim;
+  switch (kind) {
+    case SubKind::kAttention:
+      DeclareLinear(base + "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0,
+                    model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      DeclareLinear(base + "o", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
+      DeclareNorm(model, base + "ln1", layer, sub, out);
+      break;
+    case SubKind::kCrossAttention:
+      DeclareLinear(base + "xq", attention, h, 0, model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b,
+                    layer, sub, out);
+      DeclareLinear(base + "xkv", 2 * attention, h, 0, model.qkv_bias, &Sublayer::kv_w,
+                    &Sublayer::kv_b, layer, sub, out);
+      DeclareLinear(base + "xo", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
+      DeclareNorm(model, base + "lnx", layer, sub, out);
+      break;
+    case SubKind::kMlp:
+      DeclareLinear(base + "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, model.linear_bias,
+                    &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      DeclareLinear(base + "fc2", h, model.ffn, 1, model.linear_bias, &Sublayer::out_w,
+                    &Sublayer::out_b, layer, sub, out);
+      DeclareNorm(model, base + "ln2", layer, sub, out);
+      break;
+  }
+}
+
+}  // namespace
+
+std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool decoder_stack,
+                                ParamRef relative_bias) {
+  const ModelSpec& model = stage.ctx().model;
+  std::vector<SubKind> kinds{SubKind::kAttention};
+  if (decoder_stack) kinds.push_back(SubKind::kCrossAttention);
+  kinds.push_back(SubKind::kMlp);
+  Declared declared;
+  std::vector<Layer> layers(count);
+  for (int i = 0; i < count; ++i) {
+    layers[i].index = first + i;
+    for (std::size_t sub = 0; sub < kinds.size(); ++sub) {
+      Sublayer sublayer;
+      sublayer.kind = kinds[sub];
+      sublayer.tag = kinds[sub] == SubKind::kAttention ? "attn"
+                     : kinds[sub] == SubKind::kMlp     ? "mlp"
+                                                       : "xattn";
+      sublayer.causal = model.family == Family::kDecoder || decoder_stack;
+      if (kinds[sub] == SubKind::kAttention) sublayer.relative_bias = relative_bias;
+      layers[i].sublayers.push_back(sublayer);
+      DeclareSublayer(model, "l" + std::to_string(first + i) + ".", kinds[sub], i,
+                      static_cast<int>(sub), declared);
+    }
+  }
+  const auto refs =
+      stage.AddUnit("u" + std::to_string(first), declared.params, stage.ctx().sp(), true);
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    layers[declared.owner[i].first].sublayers[declared.owner[i].second].*declared.fields[i] =
+        refs[i];
+  }
+  for (Layer& layer : layers) layer.unit = refs.front().unit;
+  return layers;
+}
+
+std::string ForwardPrefix(const StageBuilder& stage) {
+  return stage.ctx().strategy.recompute == Recompute::kFull ? "t." : "";
+}
+
+ViewId EmitNorm(StageBuilder& stage, const std::string& name, ViewId x, ParamRef gamma,
+                ParamRef beta, int64_t rows, ViewId y) {
+  const int64_t h = stage.ctx().model.hidden;
+  const bool layer_norm = static_cast<bool>(beta);
+  const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
+  if (y < 0) y = stage.Act(name, rows * h);
+  std::vector<ViewId> in{x, stage.Weight(gamma)};
+  if (layer_norm) in.push_back(stage.Weight(beta));
+  stage.Emit(layer_norm ? OpKind::kLayerNorm : OpKind::kRmsNorm, {y, stats}, in,
+             {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}});
+  return y;
+}
+
+void EmitNormBackward(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x,
+                      ParamRef gamma, int64_t rows, ViewId dx, ViewId residual) {
+  const bool layer_norm = stage.ctx().model.norm == Norm::kLayerNorm;
+  const int64_t h = stage.ctx().model.hidden;
+  const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
+  std::vector<ViewId> in{dy, x, stats, stage.Weight(gamma)};
+  if (residual >= 0) in.push_back(residual);
+  stage.Emit(
+      layer_norm ? OpKind::kLayerNormBwd : OpKind::kRmsNormBwd, {dx}, in,
+      {{Attr::kRows, double(rows)}, {Attr::kH, double(h)}, {Attr::kAdd, double(residual >= 0)}});
+}
+
+void EmitNormWeightGrad(StageBuilder& stage, const std::string& name, ViewId dy, ViewId x,
+                        ParamRef gamma, ParamRef beta, int64_t rows) {
+  const bool layer_norm = static_cast<bool>(beta);
+  const ViewId stats = stage.Make(name + ".s", rows * (layer_norm ? 2 : 1), stage.ctx().full);
+  const ir::Attrs attrs{{Attr::kRows, double(rows)}, {Attr::kH, double(stage.ctx().model.hidden)}};
+  const ViewId dgamma = stage.Grad(gamma);
+  if (layer_norm) {
+    const ViewId dbeta = stage.Grad(beta);
+    stage.Emit(OpKind::kLayerNormWgrad, {dgamma, dbeta}, {dgamma, dbeta, dy, x, stats}, attrs);
+  } else {
+    stage.Emit(OpKind::kRmsNormWgrad, {dgamma}, {dgamma, dy, x, stats}, attrs);
+  }
+}
+
+}  // namespace orrery

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the shapes of operations out of a small plan.
+#include "model/price/layer_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "model/base/check.h"
+#include "model/price/op_shape.h"
+
+namespace orrery {
+namespace {
+
+using ir::Attr;
+using ir::OpKind;
+
+constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
+
+class ShapeReader {
+ public:
+  ShapeReader(const ir::Plan& plan, double context_parallel)
+      : program_(plan.programs.front()), cp_(context_parallel) {}
+
+  // nullopt: costs nothing on the device that is worth counting.
+  std::optional<ShapedOp> Read(const ir::Op& op) const {
+    ShapedOp shaped;
+    shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
+    switch (ir::Info(op.kind).op_class) {
+      case ir::OpClass::kMatmul:
+        shaped.shape = MatmulShape(program_, op);
+        if (op.attrs.Get(Attr::kAcc) != 0) {
+          shaped.weight_gradient = true;
+          shaped.accumulated = op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
+        }
+        return shaped;
+      case ir::OpClass::kAttention:
+        shaped.shape = AttentionShapeOf(program_, op, cp_);
+        return shaped;
+      case ir::OpClass::kMemory:
+        std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program_, op));
+        return shaped;
+      case ir::OpClass::kCollective:
+        shaped.shape = CollectiveOf(op);
+        return shaped;
+      case ir::OpClass::kInput:
+      case ir::OpClass::kOptimizer:
+      case ir::OpClass::kPointToPoint:
+        return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  CollectiveShape CollectiveOf(const ir::Op& op) const {
+    switch (op.kind) {
+      case OpKind::kAllGather:
+        return {Collective::kAllGather, ViewBytes(program_, op.out.front())};
+      case OpKind::kReduceScatter:
+        return {Collective::kReduceScatter, ViewBytes(program_, op.in.front())};
+      default:
+        return {Collective::kAllReduce, ViewBytes(program_, op.out.front())};
+    }
+  }
+
+  const ir::Program& program_;
+  double cp_;
+};
+
+std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
+  switch (phase) {
+    case ir::Phase::kForward:
+      return &segment->forward;
+    case ir::Phase::kRecompute:
+      return &segment->recompute;
+    case ir::Phase::kBackward:
+    case ir::Phase::kWeightGrad:
+      return &segment->backward;
+    case ir::Phase::kInput:
+    case ir::Phase::kParamGather:
+    case ir::Phase::kGradReduce:
+    case ir::Phase::kGradNorm:
+    case ir::Phase::kOptimizer:
+    case ir::Phase::kPipeline:
+    case ir::Phase::kSetup:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+// One layer of each kind; the stack of a plain MLP as it is.
+ModelSpec OneLayerOfEach(ModelSpec model) {
+  if (model.family == Family::kMlp) {
+    model.layers = std::min(model.layers, kMostMlpLayers);
+    return model;
+  }
+  model.layers = 1;
+  model.decoder_layers = std::min<int64_t>(model.decoder_layers, 1);
+  return model;
+}
+
+std::vector<LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
+  if (model.family == Family::kMlp) {
+    return {
+        LayerKind{{}, 1.0 / static_cast<double>(small.layers), static_cast<double>(model.layers)}};
+  }
+  std::vector<LayerKind> kinds(1);
+  kinds[0].count = static_cast<double>(model.layers);
+  if (model.decoder_layers > 0)
+    kinds.push_back(LayerKind{{}, 1.0, static_cast<double>(model.decoder_layers)});
+  return kinds;
+}
+
+Strategy SmallStrategy(const MicroBatchKey& key) {
+  Strategy strategy;
+  strategy.tp = key.tp;
+  strategy.micro_batch = key.micro_batch;
+  strategy.sequence_parallel = key.sequence_parallel;
+  strategy.recompute = key.recompute;
+  strategy.flash_attention = key.flash_attention;
+  strategy.fp32_grads = key.fp32_grads;
+  strategy.recompute_unread = key.recompute_unread;
+  return strategy;
+}
+
+void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps* out) {
+  const ShapeReader reader(plan, context_parallel);
+  for (const ir::Block& block : plan.programs.front().blocks) {
+    for (const ir::Op& op : block.ops) {
+      SegmentOps* segment = nullptr;
+      switch (op.segment) {
+        case ir::Segment::kEmbedding:
+          segment = &out->embedding;
+          break;
+        case ir::Segment::kHead:
+          segment = &out->head;
+          break;
+        case ir::Segment::kLayer: {
+          const std::size_t kind = mlp ? 0 : static_cast<std::size_t>(std::max<int>(op.layer, 0));
+          ORRERY_CHECK(kind < out->layers.size(), "layer {} of {} kinds", kind, out->layers.size());
+          segment = &out->layers[kind].ops;
+          break;
+        }
+        case ir::Segment::kStep:
+          continue;
+      }
+      std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
+      if (list == nullptr) continue;
+      if (const auto shaped = reader.Read(op)) list->push_back(*shaped);
+    }
+  }
+}
+
+}  // namespace
+
+std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, const Workload& work,
+                                                     const MicroBatchKey& key) {
+  if (work.seq_len % key.cp != 0) {
+    return Refusal{
+        fmt::format("cp={} does not divide the sequence length {}", key.cp, work.seq_len), ""};
+  }
+  Workload local = work;
+  local.seq_len = work.seq_len / key.cp;
+  local.masked_positions = std::min(work.masked_positions, local.seq_len);
+  local.global_batch = key.micro_batch;
+  local.clip_norm = 0;
+  const ModelSpec small = OneLayerOfEach(model);
+  LowerResult lowered = Lower(small, local, SmallStrategy(key));
+  if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
+  MicroBatchOps out;
+  out.layers = Kinds(model, small);
+  Sort(std::get<ir::Plan>(lowered), key.cp, model.family == Family::kMlp, &out);
+  const double element =
+      work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
+  out.boundary_bytes = static_cast<double>(local.seq_len * key.micro_batch) *
+                       static_cast<double>(model.hidden) * element;
+  return out;
+}
+
+}  // namespace orrery

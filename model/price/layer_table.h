@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of one micro-batch through one layer, the embedding and the head, on one rank.
+//
+// Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form
+// then only adds and multiplies. The host that issues kernels runs beside the device.
+#pragma once
+
+#include "model/collectives/network.h"
+#include "model/framework/profile.h"
+#include "model/price/layer_ops.h"
+
+namespace orrery {
+
+// Seconds per micro-batch.
+struct PassTime {
+  double device = 0;  // kernels, tensor-parallel collectives excluded
+  double tensor = 0;  // exposed tensor-parallel collectives
+  double tensor_hidden = 0;
+  double host = 0;  // issuing time
+
+  double busy() const { return device + tensor; }
+};
+
+struct LayerTime {
+  PassTime forward;
+  PassTime backward;            // recomputation included
+  double recompute_device = 0;  // part of backward.device
+  double weight_gradient = 0;   // part of backward.device that may be put off
+  double accumulate = 0;        // per micro-batch when there are several: adding up gradients
+};
+
+struct LayerTable {
+  LayerTime layer;  // mean over the kinds of layers
+  LayerTime embedding, head;
+  double layers = 0;
+  double layer_parameters = 0;  // per rank
+  double embedding_parameters = 0;
+  double head_parameters = 0;  // on the last stage; a tied table counts on both stages
+  bool tied = false;
+  double boundary_bytes = 0;  // per rank, between two stages
+  int tp = 1;
+};
+
+struct CostSetting {
+  const GpuProfile* gpu = nullptr;
+  const FabricProfile* fabric = nullptr;
+  const StackProfile* stack = nullptr;
+  const ClusterSummary* cluster = nullptr;
+};
+
+// Growth of kernel times on so many nodes.
+double StragglerFactor(const StackProfile& stack, int64_t nodes);
+
+// x and y at once when neither hides the other completely.
+double SmoothMax(double x, double y);
+
+LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
+                      const MicroBatchKey& key, const CostSetting& setting);
+
+}  // namespace orrery

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an op sends on its line; partners must agree on it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "model/collectives/algorithm.h"
+#include "model/plan/ir/op.h"
+
+namespace orrery::sim {
+
+// Of a message in two parts (split.h).
+enum class Part : uint8_t {
+  kWhole,
+  kBeside,   // costs the compute beside it nothing
+  kAwaited,  // compute stands still
+};
+
+struct Message {
+  Collective collective = Collective::kAllReduce;
+  double bytes = 0;  // S of collectives/algorithm.h
+  ir::Phase phase = ir::Phase::kForward;
+  bool whole_step = false;  // of a buffer that lives through the step, not for one use of a layer
+  double share = 1;         // of its bytes and latency that this exchange moves
+  Part part = Part::kWhole;
+  auto operator<=>(const Message&) const = default;
+};
+
+}  // namespace orrery::sim

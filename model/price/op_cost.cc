@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rooflines of single operations.
+#include "model/price/op_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/base/check.h"
+
+namespace orrery {
+namespace {
+
+// Tile shapes of dense matrix kernels and what smaller ones lose to operand reuse.
+struct Tile {
+  double m, n, efficiency;
+};
+constexpr Tile kTiles[] = {{256, 128, 1.0}, {128, 128, 0.95}, {128, 64, 0.82}, {64, 64, 0.65}};
+constexpr double kSplits[] = {1, 4};
+constexpr double kPartialSumBytes = 4;  // split-K partial sums are fp32
+
+constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
+
+}  // namespace
+
+OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision)
+    : gpu_(&gpu),
+      stack_(&stack),
+      measured_(&gpu.kernels[static_cast<std::size_t>(precision)]),
+      factors_(&gpu.factors[static_cast<std::size_t>(precision)]) {
+  peak_ = gpu.Peak(precision).value;
+  ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
+               static_cast<int>(precision));
+  gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
+  stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
+  gap_ = stack.kernel_gap.value;
+  const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
+  promotion_ = half ? 1.0 : stack.full_precision_traffic;
+}
+
+OpCost OpCost::WithoutFactors() const {
+  static const KernelFactors kNone;
+  OpCost plain = *this;
+  plain.factors_ = &kNone;
+  return plain;
+}
+
+double OpCost::CacheFactor(double bytes) const {
+  return 1.0 + gpu_->cache_gain * std::exp(-bytes / (gpu_->cache_reach * gpu_->l2_cache.value));
+}
+
+double OpCost::Gemm(const GemmShape& s) const {
+  if (const auto measured = measured_->Seconds("mm", {s.m, s.n, s.k, 1}))
+    return s.batch * *measured;
+  const double units = gpu_->multiprocessors;
+  const double q = gpu_->wave_quantisation;
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles) {
+    const double tiles = std::ceil(s.m / tile.m) * std::ceil(s.n / tile.n) * s.batch;
+    const double rate = gemm_rate_ * tile.efficiency / units;
+    for (double split : kSplits) {
+      const double x = tiles * split / units;
+      const double waves = q * std::ceil(x) + (1.0 - q) * std::max(x, 1.0);
+      double time = waves * 2.0 * tile.m * tile.n * (s.k / split + gpu_->gemm_k_overhead) / rate;
+      if (split > 1) time += 2.0 * kPartialSumBytes * split * s.m * s.n * s.batch / stream_rate_;
+      best = std::min(best, time);
+    }
+  }
+  const double bytes = (s.m * s.k + s.k * s.n + s.m * s.n) * s.batch * s.element_bytes;
+  return std::max(best, bytes / stream_rate_) * factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) +
+         gap_;
+}
+
+const char* AttentionShape::kernel() const {
+  constexpr const char* kNames[2][2][2] = {
+      {{"attn", "attn_bwd"}, {"attn_flash", "attn_flash_bwd"}},
+      {{"attn_causal", "attn_causal_bwd"}, {"attn_causal_flash", "attn_causal_flash_bwd"}}};
+  return kNames[causal ? 1 : 0][flash ? 1 : 0][backward ? 1 : 0];
+}
+
+double OpCost::Attention(const AttentionShape& s) const {
+  const KernelTable::Shape shape = {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim};
+  if (const auto measured = measured_->Seconds(s.kernel(), shape)) return *measured;
+  return AttentionFormula(s) * factors_->Factor(s.kernel(), shape);
+}
+
+double OpCost::AttentionFormula(const AttentionShape& s) const {
+  const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
+  if (s.flash) {
+    const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);
+    const double forward = flops / (peak_ * gpu_->flash_efficiency * stack_->flash_use);
+    return s.backward ? kFlashBackwardFlops * forward / gpu_->flash_backward : forward;
+  }
+  const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
+  const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};
+  const double products = Gemm(scores) + Gemm(context);
+  const double score_bytes = pairs * s.element_bytes;
+  double traffic = promotion_ * stack_->softmax_traffic * score_bytes /
+                   (stream_rate_ * CacheFactor(2.0 * score_bytes));
+  if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + stack_->unaligned_head_penalty;
+  return s.backward ? 2.0 * products + stack_->softmax_backward * traffic : products + traffic;
+}
+
+double OpCost::Traffic(const TrafficShape& s) const {
+  if (const auto measured = Measured(s.kernel, s.bytes)) return *measured;
+  return promotion_ * stack_->elementwise_traffic * s.bytes /
+             (stream_rate_ * CacheFactor(s.bytes)) +
+         gap_;
+}
+
+double OpCost::Loss(const LossShape& s) const {
+  if (const auto measured = Measured(s.kernel, s.logits)) return *measured;
+  return 0.25 * s.passes * stack_->loss_traffic * s.logits / stream_rate_;
+}
+
+double OpCost::UnfusedSoftmaxHost(const AttentionShape& s) const {
+  const bool fits = s.flash || std::fmod(s.batch * s.heads, 4.0) == 0.0;
+  return fits ? 0.0 : stack_->host_unfused_softmax.value;
+}
+
+}  // namespace orrery

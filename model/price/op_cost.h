@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device time of one operation from its shape and the profiles.
+//
+// Formulas follow the step-time study: a roofline per kernel with calibrated efficiencies.
+//   product C[M,N] += A[M,K] B[K,N]:  max(tiles, bytes) + gap, with
+//     tiles = min over tile shapes (Tm, Tn, eta) and split-K k of
+//             waves x 2 Tm Tn (K/k + K0) / (F e eta / U) (+ partial sums of split K / W)
+//     waves = q ceil(x) + (1-q) max(x, 1),  x = ceil(M/Tm) ceil(N/Tn) batch k / U
+//     bytes = (MK + KN + MN) batch element_size / (W ew)
+//   attention, materialised: two batched products (four backward) + passes over the b a s s scores;
+//   attention, fused: FLOPs over (F x flash efficiency), half of them when causal;
+//   element-wise: operand bytes x traffic / (W ew (1 + gain exp(-size / reach)));
+//   loss: bytes per logit of the software's own implementation;
+//   products and attention times exp(r), what measured shapes of the chip left of the formulas
+//   (kernel_factors.h), where its profile holds some;
+//   kernels that the profile holds measured times of (kernel_table.h) take those instead.
+// F peak of the precision, e gemm_efficiency, W memory bandwidth, ew memory_efficiency, U
+// multiprocessors. Valid for dense transformer shapes; every kernel pays the gap once.
+#pragma once
+
+#include <optional>
+#include <variant>
+
+#include "model/base/quantity.h"
+#include "model/framework/profile.h"
+
+namespace orrery {
+
+struct GemmShape {
+  double m = 0, n = 0, k = 0;
+  double batch = 1;
+  double element_bytes = 2;
+};
+
+struct AttentionShape {
+  double batch = 0, heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0;
+  double element_bytes = 2;
+  bool causal = true;
+  bool flash = true;
+  bool backward = false;
+
+  const char* kernel() const;  // its name among measured kernels
+};
+
+struct TrafficShape {
+  double bytes = 0;  // sum of the operands
+  const char* kernel = "";
+};
+
+struct LossShape {
+  double logits = 0;
+  double passes = 0;  // of the four over the logits: max, sum, gradient (read and write)
+  const char* kernel = "";
+};
+
+// What a chip and a software do to shapes: profiles and precision, with the derived rates.
+class OpCost {
+ public:
+  OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision);
+  // Formulas alone: without what measured shapes left of them.
+  OpCost WithoutFactors() const;
+
+  // Seconds on the device.
+  double Gemm(const GemmShape& shape) const;
+  double Attention(const AttentionShape& shape) const;
+  double Traffic(const TrafficShape& shape) const;
+  double Loss(const LossShape& shape) const;
+
+  // Of a measured kernel with one extent; nullopt: it was not measured.
+  std::optional<double> Measured(const char* kernel, double extent) const {
+    return measured_->Seconds(kernel, {extent, 1, 1, 1});
+  }
+  // Seconds that `bytes` of plain streaming take.
+  double Stream(double bytes) const { return bytes / stream_rate_; }
+  // Extra host time of a materialised attention: the fused softmax kernels of Megatron want
+  // (batch x local heads) % 4 == 0.
+  double UnfusedSoftmaxHost(const AttentionShape& shape) const;
+
+  const StackProfile& stack() const { return *stack_; }
+
+ private:
+  double CacheFactor(double bytes) const;
+  double AttentionFormula(const AttentionShape& shape) const;
+
+  const GpuProfile* gpu_;
+  const StackProfile* stack_;
+  const KernelTable* measured_;
+  const KernelFactors* factors_;
+  double peak_ = 0;         // FLOP/s of the precision
+  double gemm_rate_ = 0;    // FLOP/s at best
+  double stream_rate_ = 0;  // bytes/s at best
+  double gap_ = 0;          // seconds per kernel
+  double promotion_ = 1;    // traffic factor of the precision
+};
+
+}  // namespace orrery

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads shapes of matrix products, attention and memory-bound ops off a plan.
+#include "model/price/op_shape.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::OpKind;
+
+double ElementBytes(const ir::Program& program, ir::ViewId view) {
+  const auto buffer =
+      static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
+  return static_cast<double>(ir::DtypeBytes(program.buffers[buffer].dtype));
+}
+
+double ViewBytes(const ir::Program& program, ir::ViewId view) {
+  return static_cast<double>(program.views[static_cast<std::size_t>(view)].elements) *
+         ElementBytes(program, view);
+}
+
+double OperandBytes(const ir::Program& program, const ir::Op& op) {
+  double bytes = 0;
+  for (const ir::ViewId view : op.in) bytes += ViewBytes(program, view);
+  for (const ir::ViewId view : op.out) bytes += ViewBytes(program, view);
+  return bytes;
+}
+
+GemmShape MatmulShape(const ir::Program& program, const ir::Op& op) {
+  return {op.attrs.Get(Attr::kM), op.attrs.Get(Attr::kN), op.attrs.Get(Attr::kK), 1.0,
+          ElementBytes(program, op.in.front())};
+}
+
+AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
+                                double context_parallel) {
+  AttentionShape shape;
+  const bool cross = op.kind == OpKind::kCrossAttn || op.kind == OpKind::kCrossAttnBwd;
+  shape.batch = op.attrs.Get(Attr::kBatch);
+  shape.heads = op.attrs.Get(Attr::kNh);
+  shape.seq_q = op.attrs.Get(Attr::kSeq);
+  shape.seq_kv = (cross ? op.attrs.Get(Attr::kSeqKv) : shape.seq_q) * context_parallel;
+  shape.head_dim = op.attrs.Get(Attr::kHd);
+  shape.element_bytes = ElementBytes(program, op.in.front());
+  shape.causal = !cross && op.attrs.Get(Attr::kCausal) != 0;
+  shape.flash = op.attrs.Get(Attr::kFlash) != 0;
+  shape.backward = op.kind == OpKind::kAttnBwd || op.kind == OpKind::kCrossAttnBwd;
+  return shape;
+}
+
+MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
+  const char* kernel = ir::Info(op.kind).name;
+  const double logits = op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl);
+  switch (op.kind) {
+    case OpKind::kXentMax:
+    case OpKind::kXentSum:
+      return LossShape{logits, 1.0, kernel};
+    case OpKind::kXentGrad:
+      return LossShape{logits, 2.0, kernel};
+    case OpKind::kEmbed:
+    case OpKind::kAddPos:
+    case OpKind::kSlice:
+      return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
+    case OpKind::kEmbedBwd:
+    case OpKind::kPosBwd:
+      return TrafficShape{3.0 * ViewBytes(program, op.in.back()), kernel};
+    default:
+      return TrafficShape{OperandBytes(program, op), kernel};
+  }
+}
+
+std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const ir::Op& op) {
+  switch (ir::Info(op.kind).op_class) {
+    case ir::OpClass::kMatmul: {
+      const GemmShape s = MatmulShape(program, op);
+      return MeasuredShape{"mm", {s.m, s.n, s.k, 1}};
+    }
+    case ir::OpClass::kAttention: {
+      const AttentionShape s = AttentionShapeOf(program, op);
+      return MeasuredShape{s.kernel(), {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim}};
+    }
+    case ir::OpClass::kMemory: {
+      const MemoryShape shape = MemoryShapeOf(program, op);
+      if (const auto* loss = std::get_if<LossShape>(&shape))
+        return MeasuredShape{loss->kernel, {loss->logits, 1, 1, 1}};
+      return MeasuredShape{ir::Info(op.kind).name, {std::get<TrafficShape>(shape).bytes, 1, 1, 1}};
+    }
+    case ir::OpClass::kOptimizer:
+      return MeasuredShape{ir::Info(op.kind).name, {OperandBytes(program, op), 1, 1, 1}};
+    case ir::OpClass::kCollective:
+    case ir::OpClass::kPointToPoint:
+    case ir::OpClass::kInput:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace orrery

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluates one job of the search.
+#include "model/twin/evaluator.h"
+
+#include <algorithm>
+
+#include "model/base/check.h"
+#include "model/memory/software_memory.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kNearMiss = 1.25;  // of the capacity
+
+std::vector<Entry>::iterator InsertBest(std::vector<Entry>& best, const Entry& entry) {
+  const auto at = std::upper_bound(best.begin(), best.end(), entry,
+                                   [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
+  return best.insert(at, entry);
+}
+
+void KeepBetter(std::optional<Entry>& kept, const Entry& entry) {
+  if (!kept || entry.rank < kept->rank) kept = entry;
+}
+
+}  // namespace
+
+double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting) {
+  const double per_sequence = 1.0 / static_cast<double>(setting.work.global_batch);
+  switch (objective) {
+    case Objective::kTime:
+      return step_seconds * per_sequence;
+    case Objective::kCost:
+      return step_seconds * setting.price.value_or(0.0);
+    case Objective::kTokensPerDollar:
+      return step_seconds * per_sequence * setting.price.value_or(0.0);
+  }
+  ORRERY_CHECK(false, "objective {}", static_cast<int>(objective));
+}
+
+// One job under way, with look-ups that all its strategies share.
+struct Evaluator::Visit {
+  const Job& job;
+  int64_t index;
+  const EvaluateOptions& options;
+  std::vector<ShardChoice> shards;
+  std::vector<const DataGroup*> data;  // by shard
+  const PipelineGroup* pipeline = nullptr;
+  const PlanForms* forms[2][4][2] =
+      {};  // split backward, ZeRO, hybrid; of the current group's layer
+  JobResult result;
+  int64_t sequence = 0;
+
+  // True if no strategy of this value can enter the result.
+  bool Beaten(double value) const {
+    return options.prune && result.best.size() >= options.keep &&
+           value > result.best.back().rank.value;
+  }
+  void Refuse(const Refusal& refusal, const Strategy& s, int64_t strategies) {
+    result.counts.illegal += strategies;
+    Tally& tally = result.refusals[refusal.reason];
+    tally.strategies += strategies;
+    if (tally.example.empty()) tally.example = DescribeLayout(s, job.micro_batches);
+  }
+};
+
+struct Evaluator::Group {
+  Strategy base;
+  const std::vector<StageSlots>* slots;
+};
+
+Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
+                     const MemoryLimits& limits, const Setting& setting, MemoryModel& memory)
+    : request_(request),
+      preset_(preset),
+      limits_(limits),
+      setting_(setting),
+      space_(request, preset),
+      predictor_(request.model, setting.work, setting.cost),
+      memory_(memory) {}
+
+double Evaluator::TimeBound(const LayerTable& table, const Strategy& s,
+                            double micro_batches) const {
+  const auto device = [](const LayerTime& time) {
+    return time.forward.busy() + time.backward.busy();
+  };
+  const auto host = [](const LayerTime& time) { return time.forward.host + time.backward.host; };
+  const double pass = device(table.layer);
+  const double sum =
+      std::max(table.layers * pass + device(table.embedding) + device(table.head),
+               table.layers * host(table.layer) + host(table.embedding) + host(table.head));
+  double share = 1.0;
+  if (s.schedule == PipelineSchedule::kInterleaved) share = 1.0 / s.vpp;
+  if (s.schedule == PipelineSchedule::kZeroBubble) {
+    share = std::max(0.1, 1.0 - 2.0 * table.layer.weight_gradient / pass);
+  }
+  const double work = share * sum + (micro_batches - share) * sum / s.pp;
+  return work + predictor_.closed_form().step_fixed;
+}
+
+void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
+                         const LayoutShape& shape, double allocated, int64_t sequence) {
+  JobResult& result = visit.result;
+  const StepTime time = predictor_.closed_form().Evaluate(table, shape);
+  ++result.counts.evaluated;
+  const double value = ObjectiveValue(request_.objective, time.total, setting_);
+  const Entry entry{{value, allocated, visit.index, sequence}, strategy, time.total, 0, allocated};
+  if (visit.options.after && !(entry.rank > *visit.options.after)) return;
+  KeepBetter(result.unlimited, entry);
+  const double total = limits_.Total(Bytes(allocated), Communicators(strategy)).value;
+  if (total > limits_.capacity.value) {
+    if (total <= kNearMiss * limits_.capacity.value) KeepBetter(result.near_miss, entry);
+    return;
+  }
+  if (result.best.size() == visit.options.keep) {
+    result.truncated = true;
+    if (!(entry.rank < result.best.back().rank)) return;
+    result.best.pop_back();
+  }
+  InsertBest(result.best, entry);
+}
+
+void Evaluator::RunGroup(Visit& visit, const Group& group) {
+  SearchCounts& counts = visit.result.counts;
+  const bool split = group.base.schedule == PipelineSchedule::kZeroBubble;
+  std::optional<BoundTerms> terms;
+  LayoutShape shape;
+  const LayerTable* table = nullptr;
+  double value_bound = 0;
+  int zero = -1, hybrid = -1;
+  Strategy s;
+  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
+    const ShardChoice& shard = visit.shards[i];
+    const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
+    const int outer = shard.dp_outer > 1;
+    if (shard.zero != zero || outer != hybrid) {
+      s = group.base;
+      s.zero = shard.zero;
+      s.dp = shard.dp;
+      s.dp_outer = shard.dp_outer;
+      s = preset_.Complete(s, setting_.work.precision);
+      FollowStack(*setting_.cost.stack, &s);
+      const auto found = predictor_.Table(KeyOf(s));
+      if (const auto* refusal = std::get_if<Refusal>(&found)) {
+        visit.Refuse(*refusal, s, 1);
+        continue;
+      }
+      if (std::get<const LayerTable*>(found) != table) {
+        table = std::get<const LayerTable*>(found);
+        const double bound = TimeBound(*table, s, static_cast<double>(visit.job.micro_batches));
+        value_bound = ObjectiveValue(request_.objective, bound, setting_);
+      }
+      const PlanForms*& forms = visit.forms[split][shard.zero][outer];
+      if (forms == nullptr) forms = memory_.Forms(s);
+      ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
+      if (!visit.Beaten(value_bound)) terms.emplace(*forms, *group.slots, s.micro_batch);
+      shape = MakeLayoutShape(request_.model, setting_.work, s, nullptr, visit.pipeline);
+      zero = shard.zero;
+      hybrid = outer;
+    }
+    if (visit.Beaten(value_bound)) {
+      ++counts.bounded;
+      visit.result.truncated = true;
+      continue;
+    }
+    s.dp = shard.dp;
+    s.dp_outer = shard.dp_outer;
+    shape.data = visit.data[i];
+    const double allocated = terms->At(shard.zero > 0 ? shard.dp : 1);
+    const Bytes total = limits_.Total(Bytes(allocated), Communicators(s));
+    const bool over = total > limits_.capacity;
+    counts.over_memory += over;
+    if (!visit.result.smallest || allocated < visit.result.smallest->allocated) {
+      visit.result.smallest = Entry{{0, allocated, visit.index, sequence}, s, 0, 0, allocated};
+    }
+    const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
+    const auto improves = [&](const std::optional<Entry>& kept) {
+      return !kept || value_bound < kept->rank.value;
+    };
+    if (over && visit.options.prune && !improves(visit.result.unlimited) &&
+        !(near && improves(visit.result.near_miss))) {
+      continue;
+    }
+    Consider(visit, s, *table, shape, allocated, sequence);
+  }
+}
+
+JobResult Evaluator::Run(const Job& job, int64_t job_index, const EvaluateOptions& options) {
+  Visit visit{job, job_index, options, space_.Shards(job.pp, job.data), {}, nullptr, {}, {}, 0};
+  for (const ShardChoice& shard : visit.shards) {
+    visit.data.push_back(predictor_.Data(shard.dp, shard.dp_outer, job.tp));
+  }
+  visit.pipeline = predictor_.Pipeline(job.pp, job.tp * job.data);
+  const std::vector<ScheduleChoice> schedules = space_.Schedules(job.pp);
+  const auto shards = static_cast<int64_t>(visit.shards.size());
+  if (shards == 0) return visit.result;
+  Group group;
+  group.base.tp = job.tp;
+  group.base.pp = job.pp;
+  group.base.dp = job.data;
+  group.base.micro_batch = job.micro_batch;
+  group.base.flash_attention = request_.flash_attention;
+  for (const bool sequence_parallel : space_.SequenceParallel(job.tp)) {
+    group.base.sequence_parallel = sequence_parallel;
+    for (const Recompute recompute : space_.Recomputes()) {
+      group.base.recompute = recompute;
+      std::fill_n(&visit.forms[0][0][0], 16, nullptr);
+      for (const ScheduleChoice& choice : schedules) {
+        group.base.schedule = choice.schedule;
+        group.base.vpp = choice.vpp;
+        visit.result.counts.space += shards;
+        if (const auto refusal = CheckStrategy(request_.model, setting_.work, group.base)) {
+          visit.Refuse(*refusal, group.base, shards);
+          continue;
+        }
+        group.slots = &memory_.Slots(group.base, job.micro_batches);
+        RunGroup(visit, group);
+      }
+    }
+  }
+  return visit.result;
+}
+
+std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
+  const auto time = predictor_.Predict(strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&time)) return *refusal;
+  Entry entry;
+  entry.strategy = strategy;
+  entry.seconds = std::get<StepTime>(time).total;
+  const int64_t micro_batches = MicroBatches(setting_.work, strategy);
+  const auto table = predictor_.Table(KeyOf(strategy));
+  entry.seconds_bound =
+      TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
+  entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
+  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.allocated, 0, 0};
+  return entry;
+}
+
+}  // namespace orrery

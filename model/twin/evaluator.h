@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks the strategies of one job: legality, memory bound, time bound, closed form; keeps the best.
+//
+// Time bound of a group that shares layer table, schedule and chunks (T(zero, dp) >= bound for all of them):
+//   M sum / p + share (1 - 1/p) sum + fixed,  sum = layers (f + b) + embedding + head without gathers,
+// because the busiest stage has at least the mean of the work and M >= share. share: see closed_form.h.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/memory/bound.h"
+#include "model/twin/space.h"
+
+namespace orrery {
+
+// One (nodes, global batch) with everything that evaluation needs. Read only while searching.
+struct Setting {
+  int64_t nodes = 0;
+  ClusterSummary cluster;
+  Workload work;
+  CostSetting cost;             // points into this struct and into the profiles
+  std::optional<double> price;  // dollars per second of all nodes
+};
+
+// What orders candidates: objective, then memory, then place in the enumeration.
+struct Rank {
+  double value = 0;
+  double memory = 0;
+  int64_t job = 0, sequence = 0;
+  auto operator<=>(const Rank&) const = default;
+};
+
+struct Entry {
+  Rank rank;
+  Strategy strategy;
+  double seconds = 0;
+  double seconds_bound = 0;  // lower bound of seconds; set by One() only
+  double allocated = 0;      // lower bound, bytes
+};
+
+struct Tally {
+  int64_t strategies = 0;
+  std::string example;
+};
+
+struct JobResult {
+  std::vector<Entry> best;         // ascending by rank, at most `keep`
+  bool truncated = false;          // more strategies fit than were kept
+  std::optional<Entry> unlimited;  // best whatever its memory
+  std::optional<Entry> near_miss;  // best of those above the memory limit by at most a quarter
+  std::optional<Entry> smallest;   // least memory
+  SearchCounts counts;
+  std::map<std::string, Tally> refusals;  // by reason
+};
+
+struct EvaluateOptions {
+  std::size_t keep = 6;
+  bool prune = true;          // by the time bound
+  std::optional<Rank> after;  // only what ranks behind this
+};
+
+// The objective of a step: smaller is better.
+double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting);
+
+// Not for concurrent use: one per thread. Setting and memory model must outlive it.
+class Evaluator {
+ public:
+  Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
+            const Setting& setting, MemoryModel& memory);
+
+  JobResult Run(const Job& job, int64_t job_index, const EvaluateOptions& options);
+  // One strategy; Refusal: it cannot be lowered.
+  std::variant<Entry, Refusal> One(const Strategy& strategy);
+  StepPredictor& predictor() { return predictor_; }
+
+ private:
+  struct Group;  // strategies that differ in ZeRO and sharding alone
+  struct Visit;  // one job under way
+
+  void RunGroup(Visit& visit, const Group& group);
+  void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
+                const LayoutShape& shape, double allocated, int64_t sequence);
+  double TimeBound(const LayerTable& table, const Strategy& strategy, double micro_batches) const;
+
+  const SearchRequest& request_;
+  const FrameworkPreset& preset_;
+  const MemoryLimits limits_;
+  const Setting& setting_;
+  const Space space_;
+  StepPredictor predictor_;
+  MemoryModel& memory_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Term-by-term differences between layouts, and the winner's step with more of each resource.
+#include "model/twin/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/base/text.h"
+
+namespace orrery {
+namespace {
+
+struct Term {
+  const char* name;
+  double StepTime::*member;
+};
+constexpr Term kTerms[] = {
+    {"compute", &StepTime::compute},
+    {"host", &StepTime::host},
+    {"tensor-parallel communication", &StepTime::tensor_exposed},
+    {"parameter gathering", &StepTime::gather_exposed},
+    {"gradient reduction", &StepTime::data_exposed},
+    {"transfers between stages", &StepTime::pipeline_exposed},
+    {"pipeline bubble", &StepTime::bubble},
+    {"optimizer", &StepTime::optimizer},
+    {"fixed costs", &StepTime::fixed},
+};
+
+std::string Seconds_(double seconds) { return Format(Seconds(std::abs(seconds))); }
+
+// "saves 0.8 s of pipeline bubble and 0.1 s of optimizer, pays 0.2 s of compute"
+std::string SavesAndPays(const std::vector<TermDifference>& terms, double scale) {
+  std::string saves, pays;
+  for (const TermDifference& term : terms) {
+    if (std::abs(term.seconds) < 0.005 * scale) continue;
+    std::string& list = term.seconds > 0 ? saves : pays;
+    list += fmt::format("{}{} of {}", list.empty() ? "" : ", ", Seconds_(term.seconds), term.term);
+  }
+  if (saves.empty() && pays.empty()) return "no term differs by more than 0.5 %";
+  if (saves.empty()) return "pays " + pays;
+  return pays.empty() ? "saves " + saves : "saves " + saves + "; pays " + pays;
+}
+
+struct Resource {
+  const char* name;
+  const char* what;
+  void (*twice)(Profiles&, ClusterSummary&);
+};
+
+constexpr Resource kResources[] = {
+    {"arithmetic", "twice the arithmetic rate",
+     [](Profiles& p, ClusterSummary&) {
+       for (FlopsPerSecond* peak :
+            {&p.gpu.peak_fp32, &p.gpu.peak_tf32, &p.gpu.peak_fp16, &p.gpu.peak_bf16})
+         *peak *= 2.0;
+     }},
+    {"memory bandwidth", "twice the memory bandwidth",
+     [](Profiles& p, ClusterSummary&) { p.gpu.memory_bandwidth *= 2.0; }},
+    {"links inside a node", "twice the rate of the links inside a node",
+     [](Profiles&, ClusterSummary& c) {
+       c.scaleup_per_gpu *= 2.0;
+       c.per_link *= 2.0;
+       c.pcie_rate *= 2.0;
+     }},
+    {"network between nodes", "twice the rate of the network between nodes",
+     [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; }},
+    {"host", "a host that issues kernels twice as fast",
+     [](Profiles& p, ClusterSummary&) {
+       for (Seconds* s :
+            {&p.stack.host_forward_op, &p.stack.host_backward_op, &p.stack.host_collective})
+         *s *= 0.5;
+     }},
+};
+
+std::string LimitWords(const char* what, double before, double after) {
+  return fmt::format("{}: {} instead of {} ({:.1f} % less)", what, Format(Seconds(after)),
+                     Format(Seconds(before)), 100.0 * (1.0 - after / before));
+}
+
+}  // namespace
+
+Comparison Compare(const Candidate& winner, const Candidate& other) {
+  Comparison comparison;
+  comparison.other = other;
+  const bool simulated = winner.simulated && other.simulated;
+  if (simulated) {
+    for (std::size_t i = 0; i < winner.simulated->terms.size(); ++i) {
+      const SimulatedTerm &a = winner.simulated->terms[i], &b = other.simulated->terms[i];
+      comparison.terms.push_back({a.term, b.simulated - a.simulated});
+    }
+  } else {
+    for (const Term& term : kTerms) {
+      comparison.terms.push_back({term.name, other.time.*term.member - winner.time.*term.member});
+    }
+  }
+  std::stable_sort(
+      comparison.terms.begin(), comparison.terms.end(),
+      [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
+  const double mine = simulated ? winner.simulated->seconds : winner.time.total;
+  const double its = simulated ? other.simulated->seconds : other.time.total;
+  const char* engine = simulated                ? ", simulated"
+                       : winner.closed_rank > 1 ? " by the closed form"
+                                                : "";
+  comparison.words =
+      fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
+                  DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
+                  100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
+  return comparison;
+}
+
+std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
+                              const Candidate& winner, const std::optional<Candidate>& unlimited) {
+  std::vector<Limit> limits;
+  const double before = winner.time.total;
+  Workload work = request.work;
+  work.global_batch = winner.global_batch;
+  for (const Resource& resource : kResources) {
+    Profiles changed = profiles;
+    ClusterSummary cluster = Summarise(request.topology, winner.nodes, request.gpus_per_node);
+    resource.twice(changed, cluster);
+    StepPredictor predictor(request.model, work,
+                            {&changed.gpu, &changed.fabric, &changed.stack, &cluster});
+    const double after = std::get<StepTime>(predictor.Predict(winner.strategy)).total;
+    limits.push_back(
+        {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
+  }
+  if (unlimited && unlimited->global_batch == winner.global_batch &&
+      unlimited->nodes == winner.nodes && unlimited->time.total < before) {
+    const double after = unlimited->time.total;
+    limits.push_back({"GPU memory", after, 1.0 - after / before,
+                      LimitWords("memory without limit", before, after) + ", with " +
+                          DescribeLayout(unlimited->strategy, unlimited->micro_batches) +
+                          fmt::format(", which asks {}", Format(unlimited->memory_bound))});
+  }
+  std::stable_sort(limits.begin(), limits.end(),
+                   [](const Limit& a, const Limit& b) { return a.gain > b.gain; });
+  return limits;
+}
+
+}  // namespace orrery

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why the winner wins, which limit comes next, and what would make a job fit.
+#pragma once
+
+#include "model/twin/runner.h"
+
+namespace orrery {
+
+// Term by term in the simulation when both were simulated, else in the closed form.
+Comparison Compare(const Candidate& winner, const Candidate& other);
+
+// The winner's step with twice of each resource, and without a memory limit, largest gain first.
+std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
+                              const Candidate& winner, const std::optional<Candidate>& unlimited);
+
+// Searches with one change each until something fits.
+std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles);
+
+// The ranked candidates alone, without explanations.
+SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles);
+
+}  // namespace orrery

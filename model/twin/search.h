@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the best layouts of a training job on a cluster: exact over the space that the request spans.
+//
+// Space: all factorisations tp x pp x dp (x dp_outer) of the ranks x micro-batch (every divisor) x
+// schedule x vpp x ZeRO x recomputation x sequence parallelism, cut to what the framework offers and to
+// the axes that the request fixes. Every strategy is either evaluated in closed form, or rejected by a
+// rule, or by a lower bound of its memory, or by a lower bound of its time; the ranked ones have
+// their memory from the lowered plan. The same request gives the same result, with any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/arch/model_spec.h"
+#include "model/engine/closed/closed_form.h"
+#include "model/framework/presets.h"
+#include "model/hardware/spec.h"
+#include "model/memory/memory.h"
+
+namespace orrery {
+
+enum class Objective {
+  kTime,             // least time per token (at one global batch: least step time)
+  kCost,             // least dollars per optimizer step
+  kTokensPerDollar,  // most tokens per dollar
+};
+
+// Axes that the user fixes; empty: searched. `dp` is the whole data-parallel degree (dp x dp_outer of Strategy).
+struct FixedAxes {
+  std::optional<int> tp, pp, dp, dp_outer, vpp, zero, micro_batch;
+  std::optional<Recompute> recompute;
+  std::optional<bool> sequence_parallel;
+  std::optional<PipelineSchedule> schedule;
+};
+
+struct SearchRequest {
+  ModelSpec model;
+  Workload work;                        // global_batch is replaced by each of global_batches
+  std::vector<int64_t> global_batches;  // empty: work.global_batch alone
+  TopologySpec topology;
+  std::vector<int64_t> nodes;  // node counts to compare; empty: topology.nodes
+  int gpus_per_node = 0;       // 0: all
+  std::string framework = "orrery";
+  Objective objective = Objective::kTime;
+  int top = 5;            // ranked candidates wanted
+  bool variants = false;  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
+  FixedAxes fixed;
+  bool flash_attention = true;
+  std::optional<Bytes> memory_limit;         // per GPU; empty: the capacity in the GPU's profile
+  std::optional<DollarsPerHour> node_price;  // empty: the topology's
+  int window = 0;                            // executor's look-ahead for verify; 0: no bound
+  int threads = 0;                           // 0: as many as the machine has
+  int refine = 0;           // simulate the best so many and rank them by it; 0: none
+  double refine_ops = 5e6;  // effort that simulations may take together, see refine.h
+};
+
+// Profiles that the prediction rests on; LoadProfiles reads those that the request names.
+struct Profiles {
+  GpuProfile gpu;
+  FabricProfile fabric;
+  StackProfile stack;
+};
+// Throws InputError: unknown GPU, fabric or framework.
+Profiles LoadProfiles(const SearchRequest& request);
+
+// A part of the step on the GPU that computes longest, by both engines.
+struct SimulatedTerm {
+  std::string term;   // "data-parallel communication": exposed; "waiting": for others, the bubble
+  double closed = 0;  // seconds; their sums lack the closed form's fixed costs
+  double simulated = 0;
+  double contention = 0;    // what its messages took beyond their time with all links to themselves
+  std::string shared_link;  // where contention is worst: "n0.nic1 -> leaf2"
+  std::vector<std::string>
+      shared_with;  // other terms' traffic on that link; empty: only its own kind
+};
+
+// A step played op by op with contention.
+struct SimulatedStep {
+  double seconds = 0;  // the closed form's fixed costs included
+  int64_t ops = 0;     // executed
+  std::vector<SimulatedTerm> terms;
+};
+
+struct Candidate {
+  Strategy strategy;
+  int64_t nodes = 0;
+  int64_t global_batch = 0;
+  int64_t micro_batches = 0;
+  StepTime time;
+  double tokens_per_second = 0;
+  double mfu =
+      0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
+  Bytes memory_bound;                  // lower bound of the total, framework overhead included
+  std::optional<MemoryReport> memory;  // exact; set for every printed candidate
+  std::optional<Dollars> price_per_step, price_per_billion_tokens;
+  std::vector<std::string>
+      outside;  // in what the calibration does not cover it; set for printed ones
+  double difference =
+      0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
+  int difference_pairs = 0;  // published pairs behind it
+  bool tie_with_first =
+      false;  // 80 % intervals: of their difference, if known, else of both step times
+  int verify_findings = 0;  // of ir::Verify on the lowered plan; 0 unless this program has a fault
+  std::optional<SimulatedStep> simulated;
+  int closed_rank = 0;  // place by the closed form, from 1; 0: nothing was refined
+};
+
+// Strategies that one reason kept out, with the best example.
+struct Rejection {
+  std::string reason;  // "attention heads do not divide by tp", "memory"
+  int64_t strategies = 0;
+  std::string example;  // layout, and for memory what it asks
+};
+
+struct SearchCounts {
+  int64_t space = 0;              // strategies in the space, before any rule
+  int64_t illegal = 0;            // cannot be lowered
+  int64_t over_memory = 0;        // lower bound of the memory above the capacity
+  int64_t bounded = 0;            // lower bound of the time above the best known
+  int64_t evaluated = 0;          // closed form computed
+  int64_t exact_memory = 0;       // lowered and laid out
+  int64_t exact_over_memory = 0;  // of these, did not fit after all
+  double seconds = 0;             // wall
+};
+
+// Where the winner gains and loses against another layout; seconds, positive: the winner is faster there.
+struct TermDifference {
+  std::string term;  // "compute", "pipeline bubble", ...
+  double seconds = 0;
+};
+struct Comparison {
+  Candidate other;                    // best of another (tp, pp, dp)
+  std::vector<TermDifference> terms;  // largest first by magnitude
+  std::string words;  // "the winner saves 0.8 s of bubble and pays 0.2 s of tensor parallelism"
+};
+
+// What would help the winner: its own step with one resource changed, by evaluation.
+struct Limit {
+  std::string resource;     // "GPU memory", "arithmetic", "network between nodes", ...
+  double step_seconds = 0;  // with twice as much of it
+  double gain = 0;          // 1 - step / winner's step
+  std::string words;
+};
+
+// A smallest change under which something fits.
+struct Remedy {
+  std::string change;   // "use 8 nodes instead of 4"
+  std::string flag;     // "--nodes 8"
+  Candidate candidate;  // best plan with it, memory exact
+};
+
+// How far simulation went and what it changed.
+struct Refinement {
+  struct Skipped {
+    int rank = 0;    // by the closed form
+    double ops = 0;  // effort that it would take
+    std::string why;
+    auto operator<=>(const Skipped&) const = default;
+  };
+  int asked = 0, simulated = 0;
+  bool ranked_by_simulation = false;  // all that were asked for could be simulated
+  double disagreement = 0;            // largest |closed form / simulation - 1|
+  std::vector<Skipped> skipped;
+  std::vector<std::string> changes;  // of the order, in words
+};
+
+struct SearchResult {
+  std::vector<Candidate> ranked;        // best first, at most `top`; empty: nothing fits
+  std::vector<Comparison> comparisons;  // against the best of up to three other layouts
+  std::vector<Limit> limits;            // what helps most first
+  std::optional<Candidate>
+      unlimited;  // fastest if memory were no limit; memory_bound says what it asks
+  std::vector<Candidate>
+      near_misses;  // over memory by little and faster than the winner, memory exact
+  std::vector<Rejection> rejections;     // most strategies first
+  std::vector<Remedy> remedies;          // when nothing fits
+  std::optional<Candidate> closest;      // when nothing fits: least memory, report exact
+  std::optional<Refinement> refinement;  // when the request asks for it
+  SearchCounts counts;
+  bool complete = true;  // every strategy of the space is accounted for: the first is optimal
+
+  bool feasible() const { return !ranked.empty(); }
+};
+
+// Throws InputError when the request contradicts itself (a fixed axis that the framework lacks, a
+// degree that does not divide, a cost objective without a price).
+SearchResult Search(const SearchRequest& request);
+SearchResult Search(const SearchRequest& request, const Profiles& profiles);
+
+// One strategy in full, as the ranked ones: time, price, exact memory. Refusal: cannot be lowered.
+std::variant<Candidate, Refusal> Assess(const SearchRequest& request, const Profiles& profiles,
+                                        const Strategy& strategy);
+
+// "tp 8, pp 16, dp 32 (ZeRO 1), micro-batch 2 x 32, interleaved x 3, recompute selective, sequence parallel"
+std::string DescribeLayout(const Strategy& strategy, int64_t micro_batches = 0);
+
+}  // namespace orrery

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Enumerates the space in a fixed order, simpler choices first.
+#include "model/twin/space.h"
+
+#include <algorithm>
+
+namespace orrery {
+
+std::vector<int64_t> Divisors(int64_t n) {
+  std::vector<int64_t> low, high;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d * d != n) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<Job> Space::Degrees(int64_t ranks, int gpus_per_node) const {
+  std::vector<Job> all;
+  const FixedAxes& fixed = request_.fixed;
+  for (const int64_t tp : Divisors(ranks)) {
+    if (fixed.tp ? tp != *fixed.tp : tp > 1 && !preset_.tensor) continue;
+    for (const int64_t pp : Divisors(ranks / tp)) {
+      if (fixed.pp ? pp != *fixed.pp : pp > 1 && !preset_.pipeline()) continue;
+      const int64_t data = ranks / tp / pp;
+      if (fixed.dp && data != *fixed.dp) continue;
+      Job job;
+      job.tp = static_cast<int>(tp);
+      job.pp = static_cast<int>(pp);
+      job.data = static_cast<int>(data);
+      all.push_back(job);
+    }
+  }
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const Job& job) { return job.tp <= gpus_per_node; });
+  return all;
+}
+
+std::vector<Job> Space::Jobs(const Job& degrees, int64_t global_batch) const {
+  std::vector<Job> all;
+  if (global_batch % degrees.data != 0) return all;
+  const int64_t samples = global_batch / degrees.data;
+  for (const int64_t micro_batch : Divisors(samples)) {
+    if (request_.fixed.micro_batch && micro_batch != *request_.fixed.micro_batch) continue;
+    Job job = degrees;
+    job.micro_batch = static_cast<int>(micro_batch);
+    job.micro_batches = samples / micro_batch;
+    all.push_back(job);
+  }
+  return all;
+}
+
+std::vector<bool> Space::SequenceParallel(int tp) const {
+  if (request_.fixed.sequence_parallel) return {*request_.fixed.sequence_parallel && tp > 1};
+  if (tp > 1 && preset_.sequence) return {false, true};
+  return {false};
+}
+
+std::vector<Recompute> Space::Recomputes() const {
+  if (request_.fixed.recompute) return {*request_.fixed.recompute};
+  return preset_.recompute;
+}
+
+std::vector<ScheduleChoice> Space::Schedules(int pp) const {
+  if (pp == 1) return {{PipelineSchedule::k1F1B, 1}};
+  std::vector<ScheduleChoice> all;
+  const FixedAxes& fixed = request_.fixed;
+  for (const PipelineSchedule schedule : preset_.schedules) {
+    const bool interleaved = schedule == PipelineSchedule::kInterleaved;
+    if (fixed.schedule && schedule != *fixed.schedule) continue;
+    if (fixed.vpp && (*fixed.vpp > 1) != interleaved) continue;
+    if (!interleaved) {
+      all.push_back({schedule, 1});
+      continue;
+    }
+    const int64_t layers = request_.model.layers;
+    for (int64_t vpp = 2; vpp * pp <= layers; ++vpp) {
+      if (fixed.vpp ? vpp != *fixed.vpp : layers % (vpp * pp) != 0 && !preset_.uneven_chunks)
+        continue;
+      all.push_back({schedule, static_cast<int>(vpp)});
+    }
+  }
+  return all;
+}
+
+std::vector<ShardChoice> Space::Shards(int pp, int data) const {
+  const FixedAxes& fixed = request_.fixed;
+  if (data == 1) return {{0, 1, 1}};
+  std::vector<ShardChoice> all;
+  for (const int zero : fixed.zero ? std::vector<int>{*fixed.zero} : preset_.zero) {
+    if (pp > 1 && zero > preset_.zero_with_pipeline) continue;
+    for (const int64_t outer : Divisors(data)) {
+      if (fixed.dp_outer ? outer != *fixed.dp_outer : outer > 1 && !preset_.hybrid) continue;
+      if (outer > 1 && (zero == 0 || outer == data)) continue;
+      all.push_back({zero, static_cast<int>(data / outer), static_cast<int>(outer)});
+    }
+  }
+  return all;
+}
+
+int64_t Space::Choices(int tp, int pp, int data) const {
+  return static_cast<int64_t>(SequenceParallel(tp).size() * Recomputes().size() *
+                              Schedules(pp).size() * Shards(pp, data).size());
+}
+
+}  // namespace orrery

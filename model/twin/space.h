@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategies of one (nodes, global batch): degrees, then micro-batches, then choices.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/hardware/summary.h"
+#include "model/twin/search.h"
+
+namespace orrery {
+
+std::vector<int64_t> Divisors(int64_t n);  // ascending
+
+// One unit of work of the search: all choices under these degrees and this micro-batch.
+struct Job {
+  int setting = 0;  // which (nodes, global batch)
+  int tp = 1, pp = 1;
+  int data = 1;  // dp x dp_outer
+  int micro_batch = 1;
+  int64_t micro_batches = 1;
+};
+
+struct ScheduleChoice {
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int vpp = 1;
+};
+
+struct ShardChoice {
+  int zero = 0;
+  int dp = 1, dp_outer = 1;
+};
+
+// What the framework offers and the request leaves open.
+class Space {
+ public:
+  Space(const SearchRequest& request, const FrameworkPreset& preset)
+      : request_(request), preset_(preset) {}
+
+  // Degrees with tp x pp x data = ranks; tensor parallelism beyond a node comes last.
+  std::vector<Job> Degrees(int64_t ranks, int gpus_per_node) const;
+  // Micro-batches that divide the samples of a data-parallel rank; empty: the batch does not divide.
+  std::vector<Job> Jobs(const Job& degrees, int64_t global_batch) const;
+  std::vector<bool> SequenceParallel(int tp) const;
+  std::vector<Recompute> Recomputes() const;
+  std::vector<ScheduleChoice> Schedules(int pp) const;
+  std::vector<ShardChoice> Shards(int pp, int data) const;
+  // Strategies under one job.
+  int64_t Choices(int tp, int pp, int data) const;
+
+ private:
+  const SearchRequest& request_;
+  const FrameworkPreset& preset_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Intervals from slopes, covariances and left-out errors.
+#include "model/twin/trust.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/base/check.h"
+#include "model/framework/profile.h"
+#include "model/hardware/profile_tables.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kStep = 0.01;  // of a logarithm
+
+// Multiplies a constant of a profile; false: the table has no such key.
+template <class Profile>
+bool Bump(std::span<const ConstantRow<Profile>> table, const std::string& key, double factor,
+          Profile* profile) {
+  for (const ConstantRow<Profile>& row : table) {
+    if (key != row.key) continue;
+    std::visit(
+        [&](auto member) {
+          using Value = std::remove_reference_t<decltype(profile->*member)>;
+          if constexpr (std::is_same_v<Value, double>) {
+            profile->*member *= factor;
+          } else {
+            profile->*member = Value((profile->*member).value * factor);
+          }
+        },
+        row.member);
+    return true;
+  }
+  return false;
+}
+
+// A setting whose profiles may be changed.
+struct Changed {
+  explicit Changed(const CostSetting& setting)
+      : gpu(*setting.gpu), fabric(*setting.fabric), stack(*setting.stack), at(setting) {
+    at.gpu = &gpu;
+    at.fabric = &fabric;
+    at.stack = &stack;
+  }
+  Changed(const Changed&) = delete;
+  Changed& operator=(const Changed&) = delete;
+
+  const ProfileHeader& Header(const std::string& folder) const {
+    return folder == "gpu" ? gpu.header : folder == "fabric" ? fabric.header : stack.header;
+  }
+  void Multiply(const std::string& folder, const std::string& key, double factor) {
+    if (folder == "gpu") (void)Bump(GpuConstants(), key, factor, &gpu);
+    if (folder == "fabric") (void)Bump(FabricConstants(), key, factor, &fabric);
+    if (folder == "stack") (void)Bump(StackConstants(), key, factor, &stack);
+  }
+
+  GpuProfile gpu;
+  FabricProfile fabric;
+  StackProfile stack;
+  CostSetting at;
+};
+
+struct Place {
+  std::string folder, file, key;
+};
+
+Place PlaceOf(const std::string& name) {
+  const std::size_t slash = name.find('/'), colon = name.find(':');
+  if (slash == std::string::npos || colon == std::string::npos || colon < slash) return {};
+  return {name.substr(0, slash), name.substr(slash + 1, colon - slash - 1), name.substr(colon + 1)};
+}
+
+// Whether the setting's profile takes the constant from that file.
+bool Reaches(const Place& place, const Changed& profiles) {
+  if (place.key.empty()) return false;
+  const auto& constants = profiles.Header(place.folder).constants;
+  const auto found = constants.find(place.key);
+  return found != constants.end() && found->second.file == place.file;
+}
+
+double SlopeOf(const std::vector<Place>& places, double total, const PredictWith& predict,
+               Changed* profiles) {
+  for (const Place& place : places) profiles->Multiply(place.folder, place.key, std::exp(kStep));
+  const double moved = predict(profiles->at);
+  for (const Place& place : places) profiles->Multiply(place.folder, place.key, std::exp(-kStep));
+  return std::log(moved / total) / kStep;
+}
+
+double FittedVariance(const Trust& trust, double total, const PredictWith& predict,
+                      Changed* profiles) {
+  const std::size_t n = trust.constants.size();
+  std::vector<std::pair<std::size_t, double>> slopes;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::vector<Place> places;
+    for (const std::string& name : trust.constants[i]) {
+      const Place place = PlaceOf(name);
+      if (Reaches(place, *profiles)) places.push_back(place);
+    }
+    if (places.empty()) continue;
+    const double slope = SlopeOf(places, total, predict, profiles);
+    if (slope != 0) slopes.emplace_back(i, slope);
+  }
+  double variance = 0;
+  for (const auto& [i, a] : slopes) {
+    for (const auto& [j, b] : slopes) variance += a * b * trust.covariance[i * n + j];
+  }
+  return std::max(0.0, variance);
+}
+
+bool IsFitted(const Trust& trust, const std::string& folder, const std::string& key,
+              const Provenance& known) {
+  const std::string name = fmt::format("{}/{}:{}", folder, known.file, key);
+  return std::any_of(trust.constants.begin(), trust.constants.end(), [&](const auto& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
+
+// Of hardware without a calibrated run: its constants that are priors, each on its own.
+double PriorVariance(const Trust& trust, const std::string& folder, double total,
+                     const PredictWith& predict, Changed* profiles) {
+  double variance = 0;
+  const auto constants = profiles->Header(folder).constants;
+  for (const auto& [key, known] : constants) {
+    if (!known.source.starts_with("prior") || IsFitted(trust, folder, key, known)) continue;
+    const double spread = known.spread.value_or(kPriorSpread);
+    const double slope = SlopeOf({{folder, known.file, key}}, total, predict, profiles);
+    variance += slope * slope * spread * spread;
+  }
+  return variance;
+}
+
+// Of a site that no run knows: it lies as far from its family as calibrated sites do.
+double SiteVariance(const Trust& trust, double total, const PredictWith& predict,
+                    Changed* profiles) {
+  double variance = 0;
+  for (const auto& [name, spread] : trust.site_spread) {
+    const Place place = PlaceOf(name);
+    if (!Reaches(place, *profiles)) continue;
+    const double slope = SlopeOf({place}, total, predict, profiles);
+    variance += slope * slope * spread * spread;
+  }
+  return variance;
+}
+
+// Doublings outside of the calibrated range; says which.
+double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::string>* outside) {
+  double doublings = 0;
+  for (int i = 0; i < kFeatures; ++i) {
+    const auto [low, high] = stack.range[i];
+    if (at[i] <= 0 || (at[i] >= low && at[i] <= high)) continue;
+    doublings += std::abs(std::log2(at[i] / (at[i] < low ? low : high)));
+    outside->push_back(
+        low == high
+            ? fmt::format("{} {}: calibrated on {}", at[i], kFeatureNames[i], low)
+            : fmt::format("{} {}: calibrated on {} to {}", at[i], kFeatureNames[i], low, high));
+  }
+  return std::min(doublings, kMostDoublings);
+}
+
+}  // namespace
+
+const StackTrust& Trust::Of(const std::string& id, double nodes) const {
+  ORRERY_CHECK(!stacks.empty(), "trust in {}", id);
+  const auto own = std::find_if(stacks.begin(), stacks.end(), [&](const StackTrust& stack) {
+    const RunScale other = nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
+    return stack.stack == id && stack.scale != other;
+  });
+  if (own != stacks.end()) return *own;
+  const auto all = std::find_if(stacks.begin(), stacks.end(),
+                                [](const StackTrust& stack) { return stack.stack.empty(); });
+  return all != stacks.end() ? *all : stacks.front();
+}
+
+Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
+                        double total, const PredictWith& predict) {
+  Confidence confidence;
+  confidence.low = total * setting.stack->residual_low;
+  confidence.high = total * setting.stack->residual_high;
+  if (trust.empty()) return confidence;
+  Changed profiles(setting);
+  const StackTrust& stack = trust.Of(setting.stack->header.id, at[kAtNodes]);
+  double variance = FittedVariance(trust, total, predict, &profiles);
+  const bool strange = !stack.clusters.empty() && !stack.clusters.contains(setting.cluster->name);
+  const StackTrust& errors = strange ? trust.Of("") : stack;
+  if (strange) {
+    confidence.outside.push_back(
+        fmt::format("{}: no calibrated run of this software on it", setting.cluster->name));
+  }
+  if (strange || stack.stack.empty()) variance += SiteVariance(trust, total, predict, &profiles);
+  if (stack.stack.empty()) {
+    confidence.outside.push_back(
+        fmt::format("{}: too few calibrated runs of this software", setting.stack->header.id));
+    variance += PriorVariance(trust, "stack", total, predict, &profiles);
+  }
+  const auto hardware = [&](const char* folder, const std::set<std::string>& known) {
+    const std::string& id = profiles.Header(folder).id;
+    if (known.contains(id)) return;
+    confidence.outside.push_back(fmt::format("{}: no calibrated run of this software on it", id));
+    if (!trust.Of("").gpus.contains(id) && !trust.Of("").fabrics.contains(id))
+      variance += PriorVariance(trust, folder, total, predict, &profiles);
+  };
+  hardware("gpu", stack.gpus);
+  if (setting.cluster->nodes > 1) hardware("fabric", stack.fabrics);
+  const double doublings = Doublings(stack, at, &confidence.outside);
+  const double f =
+      (1 + kPerDoubling * doublings) * std::sqrt(errors.spread * errors.spread + variance);
+  confidence.low = total * std::exp(std::min(0.0, errors.low * f));
+  confidence.high = total * std::exp(std::max(0.0, errors.high * f));
+  const StackTrust& pooled = trust.Of("");
+  const StackTrust& swept = stack.pairs > 0 ? stack : pooled;
+  confidence.difference = swept.difference;
+  confidence.pairs = swept.pairs;
+  return confidence;
+}
+
+}  // namespace orrery
