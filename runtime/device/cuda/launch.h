@@ -73,8 +73,11 @@ void Launch(const Queue& queue, void (*kernel)(P...), dim3 grid, int threads, si
                        [&] { kernel(static_cast<P>(args)...); });
   });
 #else
-  kernel<<<grid, static_cast<unsigned>(threads), shared,
-           static_cast<cudaStream_t>(queue.stream)> > >(static_cast<P>(args)...);
+  // Version 14 of clang-format breaks the closing chevrons.
+  // clang-format off
+  kernel<<<grid, static_cast<unsigned>(threads), shared, static_cast<cudaStream_t>(queue.stream)>>>(
+      static_cast<P>(args)...);
+  // clang-format on
   Check(cudaGetLastError(), "starting a kernel");
 #endif
 }
