@@ -77,7 +77,7 @@ void Run(const Case& which) {
                                                    sim::CommTime(setting), options);
     meetings_cpu = std::min(meetings_cpu, meetings_watch.Cpu());
     const Stopwatch run_watch;
-    result = sim::Execute(plan, tasks, &meetings, gpu.overlap_slowdown, {.jitter = which.jitter});
+    result = sim::Execute(plan, tasks, &meetings, {.jitter = which.jitter});
     run_cpu = std::min(run_cpu, run_watch.Cpu());
   }
   const auto print = [&](const char* figure, double value, const char* unit) {

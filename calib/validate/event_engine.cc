@@ -6,7 +6,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/engine/closed/closed_form.h"
-#include "model/engine/event/executor.h"
+#include "model/engine/event/simulation.h"
 #include "model/hardware/cluster.h"
 #include "model/plan/ir/hazards.h"
 #include "model/price/layer_factors.h"
@@ -15,20 +15,6 @@ namespace orrery {
 namespace {
 
 constexpr double kMostOps = 2e7;  // of one stage: the unfolded program stays below a gigabyte
-
-sim::StepOptions Options(const ir::Plan& plan, const CaseRow& row, const CostSetting& setting) {
-  sim::StepOptions options;
-  options.precision = row.work.precision;
-  options.layer_factor =
-      LayerFactor(*setting.gpu, *setting.stack, row.model, row.work, KeyOf(row.strategy));
-  for (const char* name : {"dp", "dpo"}) {
-    const int axis = plan.mesh.AxisIndex(name);
-    if (axis >= 0) {
-      options.meetings.merged = static_cast<sim::AxisMask>(options.meetings.merged | 1 << axis);
-    }
-  }
-  return options;
-}
 
 }  // namespace
 
@@ -44,10 +30,13 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
   }
   try {
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
-    const sim::StepResult step = sim::SimulateStep(plan, cluster, net::WiresOf(cluster), setting,
-                                                   Options(plan, row, setting));
-    StepTime time = closed;
-    time.total = WholeStep(step.seconds, closed);
+    const Pricer pricer(
+        setting, row.work.precision,
+        LayerFactor(*setting.gpu, *setting.stack, row.model, row.work, KeyOf(row.strategy)));
+    sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), {});
+    StepTime time;
+    time.total = simulation.Run();
+    static_cast<Breakdown&>(time) = simulation.breakdown();
     time.low = closed.low / closed.total * time.total;
     time.high = closed.high / closed.total * time.total;
     return time;

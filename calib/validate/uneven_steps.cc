@@ -24,11 +24,9 @@ Workload WithSequences(const CaseRow& row, int64_t sequences) {
 
 StepTime Between(const StepTime& low, const StepTime& high, double share) {
   StepTime t = low;
-  for (double StepTime::*part :
-       {&StepTime::compute, &StepTime::host, &StepTime::tensor_exposed, &StepTime::gather_exposed,
-        &StepTime::data_exposed, &StepTime::pipeline_exposed, &StepTime::bubble,
-        &StepTime::optimizer, &StepTime::fixed, &StepTime::total, &StepTime::overlapped,
-        &StepTime::low, &StepTime::high})
+  for (const BreakdownTerm& term : BreakdownTerms())
+    t.*term.seconds += share * (high.*term.seconds - low.*term.seconds);
+  for (double StepTime::*part : {&StepTime::total, &StepTime::low, &StepTime::high})
     t.*part += share * (high.*part - low.*part);
   return t;
 }

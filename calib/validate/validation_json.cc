@@ -13,12 +13,11 @@ using Json = nlohmann::ordered_json;
 
 Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
-// Seconds of the step by what they are spent on; they add up to the prediction of the closed form.
+// Seconds of the step by term; they add up to the prediction of the closed form.
 Json PartsJson(const StepTime& t) {
-  return {
-      {"compute", t.compute},       {"host", t.host},           {"tensor", t.tensor_exposed},
-      {"gather", t.gather_exposed}, {"data", t.data_exposed},   {"pipeline", t.pipeline_exposed},
-      {"bubble", t.bubble},         {"optimizer", t.optimizer}, {"fixed", t.fixed}};
+  Json json;
+  for (const BreakdownTerm& term : BreakdownTerms()) json[term.key] = t.*term.seconds;
+  return json;
 }
 
 Json CaseJson(const CasePrediction& c) {

@@ -15,6 +15,7 @@
 #include "model/cli/perturbation_flags.h"
 #include "model/cli/scenario_file.h"
 #include "model/engine/closed/closed_form.h"
+#include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
 #include "model/plan/ir/hazards.h"
 #include "model/plan/lower/lower.h"
@@ -45,6 +46,10 @@ net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
   return backend;
 }
 
+bool ReadContention(const SimulateFlags& flags, Diagnostics* diagnostics) {
+  return ReadChoice<bool>(flags.contention, kContentionNames, diagnostics).value_or(true);
+}
+
 // Of the stage with most.
 double MostOps(const ir::Plan& plan) {
   double most = 0;
@@ -65,47 +70,38 @@ void RefuseHuge(const ir::Plan& plan, int64_t executed) {
 // One simulation with all that it needs and leaves behind.
 class Twin {
  public:
-  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy, net::Backend backend)
+  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy,
+       const sim::SimulationOptions& options)
       : plan_(std::move(plan)),
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
-        op_time_(job.profiles.gpu, job.profiles.stack, job.request.work.precision,
-                 job.cluster.nodes,
-                 LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
-                             job.request.work, KeyOf(strategy))) {
-    options_.backend = backend;
+        pricer_(setting_, job.request.work.precision,
+                LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
+                            job.request.work, KeyOf(strategy))),
+        options_(options) {
     options_.keep_links = true;
   }
 
   void Disturb(Perturbations* perturbations) {
-    perturbation_ = cli::Disturb(perturbations, plan_.mesh.ranks(), &cluster_);
+    options_.perturbation = cli::Disturb(perturbations, plan_.mesh.ranks(), &cluster_);
   }
-
-  // Replicas of the data do the same at the same time.
-  void MergeReplicas() {
-    for (const char* name : {"dp", "dpo"}) {
-      const int axis = plan_.mesh.AxisIndex(name);
-      if (axis >= 0) options_.merged = static_cast<sim::AxisMask>(options_.merged | 1 << axis);
-    }
-  }
-
-  double Ops() const { return MostOps(plan_) * static_cast<double>(plan_.mesh.ranks()); }
 
   // `record`: when each task ran, for Analyse() and WriteTrace(); `rates`: of all links, too.
   void Run(bool record, bool rates, report::Simulation* simulation) {
     int64_t executed = plan_.mesh.ranks();
+    const sim::AxisMask merged = options_.merge_replicas ? sim::Replicas(plan_.mesh) : 0;
     for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
-      if ((options_.merged >> a & 1) != 0) executed /= plan_.mesh.axes[a].size;
+      if ((merged >> a & 1) != 0) executed /= plan_.mesh.axes[a].size;
     }
     RefuseHuge(plan_, executed);
     record = record && MostOps(plan_) * static_cast<double>(executed) <= kMostRecorded;
     options_.log_rates = rates;
+    options_.record = record || rates;
+    simulation->fixed = FixedCosts(setting_, LayersOf(plan_));
     const auto begin = std::chrono::steady_clock::now();
-    tasks_ = sim::MakeTasks(plan_, op_time_);
-    meetings_ = sim::MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_),
-                                  sim::CommTime(setting_), options_);
-    simulation->result = sim::Execute(plan_, tasks_, &meetings_, setting_.gpu->overlap_slowdown,
-                                      perturbation_, record || rates ? &timeline_ : nullptr);
+    step_.emplace(plan_, cluster_, pricer_, simulation->fixed, options_);
+    step_->Run();
+    simulation->result = step_->result();
     simulation->wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     simulation->ranks = plan_.mesh.ranks();
@@ -120,9 +116,10 @@ class Twin {
 
   bool WriteTrace(bool gzip, std::ostream* out) const {
     report::TraceSource source = Source();
-    if (meetings_.rates_logged) {
-      std::vector<std::vector<sim::LinkPoint>> tracks = sim::LinkTracks(
-          plan_, tasks_, meetings_, timeline_, busiest_, net::WiresOf(cluster_).capacity);
+    if (step_->meetings().rates_logged) {
+      std::vector<std::vector<sim::LinkPoint>> tracks =
+          sim::LinkTracks(plan_, step_->tasks(), step_->meetings(), step_->timeline(), busiest_,
+                          net::WiresOf(cluster_).capacity);
       for (std::size_t i = 0; i < busiest_.size(); ++i)
         source.links.push_back({net::LinkName(cluster_, busiest_[i]), std::move(tracks[i])});
     }
@@ -133,19 +130,18 @@ class Twin {
 
  private:
   report::TraceSource Source() const {
-    return {&plan_, &tasks_, &meetings_, &timeline_, &op_time_};
+    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &pricer_.ops};
   }
 
   void Analyse(report::Simulation* simulation) const {
-    simulation->analysis =
-        report::AnalyseStep(Source(), simulation->result, perturbation_,
-                            report::Representatives(simulation->result, simulation->stages),
-                            simulation->candidate.strategy.zero == 3);
+    simulation->analysis = report::AnalyseStep(
+        Source(), simulation->result, options_.perturbation,
+        report::Representatives(simulation->result, simulation->stages), simulation->fixed);
   }
 
   std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
     const std::vector<Bytes> bytes =
-        sim::LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+        sim::LinkBytes(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
     std::vector<std::pair<double, LinkId>> order;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       if (bytes[i].value > 0)
@@ -167,12 +163,9 @@ class Twin {
   ir::Plan plan_;
   Cluster cluster_;
   CostSetting setting_;
-  sim::OpTime op_time_;
-  sim::MeetingOptions options_;
-  sim::Perturbation perturbation_;
-  sim::PlanTasks tasks_;
-  sim::MeetingTable meetings_;
-  sim::Timeline timeline_;
+  Pricer pricer_;
+  sim::SimulationOptions options_;
+  std::optional<sim::Simulation> step_;
   std::vector<LinkId> busiest_;
 };
 
@@ -206,12 +199,12 @@ ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
 // by one, as the disturbed ones are, while that is quick.
 double UndisturbedSeconds(const report::Job& job, ir::Plan plan, const Strategy& strategy,
-                          net::Backend backend) {
-  Twin twin(job, std::move(plan), strategy, backend);
-  if (twin.Ops() > kMostCompared) twin.MergeReplicas();
+                          sim::SimulationOptions options) {
+  options.merge_replicas = MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
+  Twin twin(job, std::move(plan), strategy, options);
   report::Simulation simulation;
   twin.Run(false, false, &simulation);
-  return simulation.result.seconds;
+  return simulation.seconds();
 }
 
 // What there is to say when ranks that must talk cannot.
@@ -245,6 +238,7 @@ Answer Simulate(const CommandLine& line) {
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeSimulate().help};
   Diagnostics diagnostics;
   const net::Backend backend = ReadBackend(flags, &diagnostics);
+  const bool contention = ReadContention(flags, &diagnostics);
   Scenario scenario = ReadScenario(&flags);
   Perturbations perturbations =
       ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
@@ -258,13 +252,15 @@ Answer Simulate(const CommandLine& line) {
   if (!scenario.name.empty())
     simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
   ir::Plan plan = LowerOrThrow(job, strategy);
-  Twin twin(job, plan, strategy, backend);
+  sim::SimulationOptions options;
+  options.backend = backend;
+  options.contention = contention;
+  options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
+  Twin twin(job, plan, strategy, options);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);
     simulation.perturbation = perturbations.Words();
-    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, backend);
-  } else if (!flags.all_ranks.given) {
-    twin.MergeReplicas();
+    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, options);
   }
   try {
     twin.Run(true, flags.trace.given, &simulation);

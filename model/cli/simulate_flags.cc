@@ -23,6 +23,10 @@ SimulateFlags::SimulateFlags()
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));
+  set.Value(&contention, "--contention", "on|off",
+            "off: every message has its links to itself and takes the time that the closed form "
+            "counts (default on)",
+            Words::kList, NamesOf<bool>(kContentionNames));
   set.Switch(&all_ranks, "--all-ranks",
              "execute every rank, also replicas that do the same as another one");
   set.Group("What disturbs it (compared with the undisturbed step)");

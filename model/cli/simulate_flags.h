@@ -13,12 +13,15 @@ inline constexpr report::NameRow<net::Backend> kNetworkNames[] = {
     {"simgrid", net::Backend::kSimGrid},
 };
 
+inline constexpr report::NameRow<bool> kContentionNames[] = {{"on", true}, {"off", false}};
+
 struct SimulateFlags {
   SimulateFlags();
 
   JobFlags job;
   LayoutFlags layout;
-  Flag scenario, network, jitter, seed, slow_gpu, degraded_link, failed_nic, all_ranks, trace, json;
+  Flag scenario, network, contention, jitter, seed, slow_gpu, degraded_link, failed_nic, all_ranks,
+      trace, json;
   FlagSet set;
 };
 

@@ -23,6 +23,7 @@ void FollowMeasured(double bytes, double wire, double extra, MessageTime* time) 
   time->wire_per_byte *= parts.wire / wire;
   time->wire_inside *= parts.wire / wire;
   time->floor_per_byte *= parts.wire / wire;
+  time->seconds_per_byte *= parts.wire / wire;
 }
 
 }  // namespace
@@ -137,6 +138,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
     result.wire_inside = shape.nodes() > 1
                              ? 1.0 / (setting_.gpu->ring_efficiency * use.bandwidth.scaleup)
                              : result.wire_per_byte;
+    result.seconds_per_byte = line.per_byte;
     result.floor_per_byte = floor.per_byte;
     wire = bytes * line.per_byte;
   };

@@ -20,10 +20,11 @@ namespace orrery::sim {
 
 struct MessageTime {
   std::string_view algorithm;
-  double latency = 0;         // seconds before the traffic
-  double wire_per_byte = 1;   // bytes that the line carries per byte of S that the algorithm moves
-  double wire_inside = 1;     // same, on scale-up links
-  double floor_per_byte = 0;  // seconds per byte of S: faster it never goes, whatever the links
+  double latency = 0;        // seconds before the traffic
+  double wire_per_byte = 1;  // bytes that the line carries per byte of S that the algorithm moves
+  double wire_inside = 1;    // same, on scale-up links
+  double seconds_per_byte = 0;  // of S, after the latency, with the links of its group to itself
+  double floor_per_byte = 0;    // seconds per byte of S: faster it never goes, whatever the links
   std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
 };
 

@@ -122,7 +122,7 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
                  "it would fail for lack of memory (below); the times are as if it had enough");
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
-  text += Breakdown(step ? candidate.time : prediction.micro_step);
+  text += BreakdownTable(step ? candidate.time : prediction.micro_step);
   if (candidate.memory) {
     text += fmt::format("\nMemory of the fullest GPU: {}, {}\n",
                         MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));

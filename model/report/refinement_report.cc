@@ -85,18 +85,21 @@ nlohmann::ordered_json SimulatedJson(const Candidate& candidate) {
   nlohmann::ordered_json json = {{"closed_form_rank", candidate.closed_rank},
                                  {"simulated", nullptr}};
   if (!candidate.simulated) return json;
-  nlohmann::ordered_json terms = nlohmann::ordered_json::array();
-  for (const SimulatedTerm& term : candidate.simulated->terms) {
-    terms.push_back({{"term", term.term},
-                     {"closed_form_s", term.closed},
-                     {"simulated_s", term.simulated},
-                     {"contention_s", term.contention},
-                     {"shared_link", term.shared_link},
-                     {"shared_with", term.shared_with}});
+  nlohmann::ordered_json terms, shared = nlohmann::ordered_json::array();
+  for (const BreakdownTerm& term : BreakdownTerms())
+    terms[term.key] = candidate.simulated->parts.*term.seconds;
+  for (const sim::SharedLink& link : candidate.simulated->shared) {
+    nlohmann::ordered_json with = nlohmann::ordered_json::array();
+    for (const CommAxis axis : link.shared_with) with.push_back(AxisWords(axis));
+    shared.push_back({{"term", AxisWords(link.axis)},
+                      {"contention_s", link.seconds},
+                      {"link", link.link},
+                      {"shared_with", with}});
   }
   json["simulated"] = {{"step_time_s", candidate.simulated->seconds},
                        {"ops", candidate.simulated->ops},
-                       {"terms", terms}};
+                       {"terms", terms},
+                       {"shared_links", shared}};
   return json;
 }
 

@@ -27,18 +27,22 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+StepTime UnknownTime() {
+  StepTime time;
+  for (const BreakdownTerm& term : BreakdownTerms()) time.*term.seconds = kUnknown;
+  time.tensor_hidden = time.data_hidden = time.pipeline_hidden = kUnknown;
+  time.total = time.low = time.high = kUnknown;
+  return time;
+}
+
 // The candidate with the simulated step in the closed form's place.
 Candidate SimulatedCandidate(const Simulation& simulation) {
   Candidate candidate = simulation.candidate;
-  const double fixed = candidate.time.fixed;
-  const double seconds = WholeStep(simulation.result.seconds, simulation.candidate.time);
+  const double seconds = simulation.seconds();
   const double ratio = candidate.time.total / seconds;
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  StepTime unknown;
-  for (const TimeTerm& term : TimeTerms()) unknown.*term.seconds = kUnknown;
-  unknown.overlapped = unknown.low = unknown.high = kUnknown;
-  candidate.time = simulation.analysis ? simulation.analysis->time : unknown;
-  candidate.time.fixed = fixed;
+  candidate.time = simulation.analysis ? simulation.analysis->time : UnknownTime();
   candidate.time.total = seconds;
   candidate.tokens_per_second *= ratio;
   candidate.mfu *= ratio;
@@ -47,24 +51,14 @@ Candidate SimulatedCandidate(const Simulation& simulation) {
   return candidate;
 }
 
-// A simulation plays whole steps.
-StepTime NoMicroStep() {
-  StepTime time;
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  for (const TimeTerm& term : TimeTerms()) time.*term.seconds = kUnknown;
-  time.total = time.overlapped = time.low = time.high = kUnknown;
-  return time;
-}
-
 std::string SimulatedLine(const char* label, const std::string& text) {
   return fmt::format("  {:<16}{}\n", label, Fold(text, 18));
 }
 
 std::string Disturbance(const Simulation& simulation) {
   if (simulation.perturbation.empty()) return "";
-  const double before = WholeStep(simulation.undisturbed, simulation.candidate.time);
-  const double more =
-      100 * (WholeStep(simulation.result.seconds, simulation.candidate.time) / before - 1);
+  const double before = simulation.undisturbed;
+  const double more = 100 * (simulation.seconds() / before - 1);
   return SimulatedLine("disturbed by", simulation.perturbation) +
          SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
                                             Format(Seconds(before))));
@@ -72,11 +66,11 @@ std::string Disturbance(const Simulation& simulation) {
 
 std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
-  const double seconds = WholeStep(simulation.result.seconds, simulation.candidate.time);
+  const double seconds = simulation.seconds();
   std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
-  if (closed.fixed > 0)
-    step +=
-        fmt::format("; {} of it are fixed costs outside the ops", Format(Seconds(closed.fixed)));
+  if (simulation.fixed > 0)
+    step += fmt::format("; {} of it are fixed costs outside the ops",
+                        Format(Seconds(simulation.fixed)));
   std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
   const double difference = closed.total / seconds - 1;
@@ -180,20 +174,18 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
-  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  const Prediction record{SimulatedCandidate(simulation), NoMicroStep(), Window::kStep, kUnknown,
+  const Prediction record{SimulatedCandidate(simulation), UnknownTime(), Window::kStep, kUnknown,
                           kUnknown};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["digest"] = simulation.digest;
   json["network"] = simulation.network;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
-  if (!simulation.perturbation.empty())
-    json["undisturbed_step_time_s"] = WholeStep(simulation.undisturbed, simulation.candidate.time);
-  json["step_time_s"] = WholeStep(result.seconds, simulation.candidate.time);
+  if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;
+  json["step_time_s"] = simulation.seconds();
   json["played_s"] = result.seconds;
   json["closed_form_step_time_s"] = simulation.candidate.time.total;
-  json["closed_form_fixed_s"] = simulation.candidate.time.fixed;
+  json["fixed_s"] = simulation.fixed;
   json["ranks"] = nlohmann::ordered_json::array();
   for (const std::size_t r : OnePerStage(simulation)) {
     json["ranks"].push_back(RankJson(simulation, r));

@@ -29,10 +29,13 @@ struct Simulation {
   std::string network;                   // "fluid", "simgrid"
   std::string scenario;                  // what its file says of it; empty: none
   std::string perturbation;              // in words; empty: none
-  double undisturbed = 0;                // seconds of the step without it
+  double fixed = 0;                      // seconds of a step outside of its ops
+  double undisturbed = 0;                // seconds of the step without the perturbation
   std::vector<LinkBusy> links;           // busiest first
   std::optional<StepAnalysis> analysis;  // of Representatives(); absent: too many ops to record
   double wall = 0;                       // seconds that the simulation took
+
+  double seconds() const { return result.seconds + fixed; }
 };
 
 std::string SimulationText(const Job& job, const Simulation& simulation);

@@ -37,11 +37,10 @@ struct StepAnalysis {
   StepTime time;  // of the rank that computes longest; without interval
 };
 
-// `ranks`: indices into result.ranks, one per stage. `gathers_inside`: weights are gathered and
-// gradients scattered inside the passes, which the parts of the step time name apart.
+// `ranks`: indices into result.ranks, one per stage. `fixed`: seconds of the step outside of its ops.
 StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& result,
                          const sim::Perturbation& perturbation,
-                         const std::vector<std::size_t>& ranks, bool gathers_inside);
+                         const std::vector<std::size_t>& ranks, double fixed);
 
 // Of each stage the rank that computes longest, the first one of equals: indices into times.
 std::vector<std::size_t> Representatives(const sim::StepResult& result,

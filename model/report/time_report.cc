@@ -21,23 +21,7 @@ constexpr double kLeastTimeShown = 5e-4;  // of the total
 constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3},
                                                          {"s", 1},     {"min", 60},  {"h", 3600}};
 
-constexpr TimeTerm kTerms[] = {
-    {"compute_s", "compute: kernels of forward, backward and recomputation", &StepTime::compute},
-    {"host_s", "GPU waits for the host that issues its kernels", &StepTime::host},
-    {"tensor_exposed_s", "tensor-parallel communication", &StepTime::tensor_exposed},
-    {"gather_exposed_s", "ZeRO 3: weights gathered, gradients scattered",
-     &StepTime::gather_exposed},
-    {"data_exposed_s", "gradient reduction and weight gathering between replicas",
-     &StepTime::data_exposed},
-    {"pipeline_exposed_s", "transfers between pipeline stages", &StepTime::pipeline_exposed},
-    {"bubble_s", "pipeline bubble: stages wait for each other", &StepTime::bubble},
-    {"optimizer_s", "optimizer update", &StepTime::optimizer},
-    {"fixed_s", "fixed costs of a step", &StepTime::fixed},
-};
-
 }  // namespace
-
-std::span<const TimeTerm> TimeTerms() { return kTerms; }
 
 std::string TimeWithInterval(const StepTime& time) {
   const std::string total = Format(Seconds(time.total));
@@ -53,32 +37,32 @@ std::string TimeWithInterval(const StepTime& time) {
   return fmt::format("{} ({} to {})", total, in_unit(time.low), in_unit(time.high));
 }
 
-std::string Breakdown(const StepTime& time) {
-  std::vector<const TimeTerm*> terms;
-  for (const TimeTerm& term : kTerms) {
+std::string BreakdownTable(const StepTime& time) {
+  std::vector<const BreakdownTerm*> terms;
+  for (const BreakdownTerm& term : BreakdownTerms()) {
     if (time.*term.seconds > kLeastTimeShown * time.total) terms.push_back(&term);
   }
-  std::stable_sort(terms.begin(), terms.end(), [&](const TimeTerm* a, const TimeTerm* b) {
+  std::stable_sort(terms.begin(), terms.end(), [&](const BreakdownTerm* a, const BreakdownTerm* b) {
     return time.*a->seconds > time.*b->seconds;
   });
   Table table({{""}, {"", true}, {"", true}, {""}});
-  for (const TimeTerm* term : terms) {
+  for (const BreakdownTerm* term : terms) {
     const double seconds = time.*term->seconds;
-    table.Row({term->words, Format(Seconds(seconds)), Percent(seconds / time.total),
+    table.Row({term->title, Format(Seconds(seconds)), Percent(seconds / time.total),
                Bar(seconds / time.total, kTimeBarWidth)});
   }
   std::string text = table.Text(2, false);
-  if (time.overlapped > 0) {
-    text += fmt::format("  Beside compute, at no cost of its own: {} of communication.\n",
-                        Format(Seconds(time.overlapped)));
+  if (time.Hidden() > 0) {
+    text += fmt::format("  Hidden behind compute: {} of communication.\n",
+                        Format(Seconds(time.Hidden())));
   }
   return text;
 }
 
 nlohmann::ordered_json TimeJson(const StepTime& time) {
   nlohmann::ordered_json json;
-  for (const TimeTerm& term : kTerms) json[term.key] = time.*term.seconds;
-  json["overlapped_s"] = time.overlapped;
+  for (const BreakdownTerm& term : BreakdownTerms()) json[term.key] = time.*term.seconds;
+  json["hidden_s"] = time.Hidden();
   return json;
 }
 

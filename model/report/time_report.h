@@ -9,20 +9,12 @@
 
 namespace orrery::report {
 
-// One part of a step's time; the parts add up to the total.
-struct TimeTerm {
-  const char* key;  // in JSON, with unit
-  const char* words;
-  double StepTime::*seconds;
-};
-std::span<const TimeTerm> TimeTerms();
-
 // "537 ms (456 to 644)": prediction and 80 % interval, in the same unit.
 std::string TimeWithInterval(const StepTime& time);
 
 // The breakdown: seconds, share and bar of every part above zero, largest first; and what
 // communication runs hidden beside compute.
-std::string Breakdown(const StepTime& time);
+std::string BreakdownTable(const StepTime& time);
 nlohmann::ordered_json TimeJson(const StepTime& time);
 
 }  // namespace orrery::report

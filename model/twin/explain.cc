@@ -12,22 +12,6 @@
 namespace orrery {
 namespace {
 
-struct Term {
-  const char* name;
-  double StepTime::*member;
-};
-constexpr Term kTerms[] = {
-    {"compute", &StepTime::compute},
-    {"host", &StepTime::host},
-    {"tensor-parallel communication", &StepTime::tensor_exposed},
-    {"parameter gathering", &StepTime::gather_exposed},
-    {"gradient reduction", &StepTime::data_exposed},
-    {"transfers between stages", &StepTime::pipeline_exposed},
-    {"pipeline bubble", &StepTime::bubble},
-    {"optimizer", &StepTime::optimizer},
-    {"fixed costs", &StepTime::fixed},
-};
-
 std::string Seconds_(double seconds) { return Format(Seconds(std::abs(seconds))); }
 
 // "saves 0.8 s of pipeline bubble and 0.1 s of optimizer, pays 0.2 s of compute"
@@ -85,16 +69,10 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
   Comparison comparison;
   comparison.other = other;
   const bool simulated = winner.simulated && other.simulated;
-  if (simulated) {
-    for (std::size_t i = 0; i < winner.simulated->terms.size(); ++i) {
-      const SimulatedTerm &a = winner.simulated->terms[i], &b = other.simulated->terms[i];
-      comparison.terms.push_back({a.term, b.simulated - a.simulated});
-    }
-  } else {
-    for (const Term& term : kTerms) {
-      comparison.terms.push_back({term.name, other.time.*term.member - winner.time.*term.member});
-    }
-  }
+  const Breakdown& its_parts = simulated ? other.simulated->parts : other.time;
+  const Breakdown& my_parts = simulated ? winner.simulated->parts : winner.time;
+  for (const BreakdownTerm& term : BreakdownTerms())
+    comparison.terms.push_back({term.name, its_parts.*term.seconds - my_parts.*term.seconds});
   std::stable_sort(
       comparison.terms.begin(), comparison.terms.end(),
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });

@@ -14,42 +14,45 @@ namespace {
 // Contention is part of the reason when it makes up this share of it.
 constexpr double kTells = 0.25;
 
-double Extra(const SimulatedTerm& term) { return term.simulated - term.closed; }
+double Extra(const Candidate& candidate, const BreakdownTerm& term) {
+  return candidate.simulated->parts.*term.seconds - candidate.time.*term.seconds;
+}
 
 std::string MoreOrLess(double seconds) {
   return fmt::format("{} {}", Format(Seconds(std::abs(seconds))), seconds < 0 ? "less" : "more");
 }
 
-// "both share n0.nic1 -> leaf2": whose traffic is on the link, as far as it is known.
-std::string WhoShares(const SimulatedTerm& term) {
-  if (term.shared_link.empty()) return "";
-  if (term.shared_with.empty())
-    return fmt::format(", where several of its groups share {}", term.shared_link);
+// "contention slows its data-parallel communication by 20 ms, where it shares n0.nic1 -> leaf2 with ...".
+std::string WhoShares(const sim::SharedLink& shared) {
+  if (shared.link.empty()) return "";
+  if (shared.shared_with.empty())
+    return fmt::format(", where several of its groups share {}", shared.link);
   std::string others;
-  for (const std::string& other : term.shared_with)
-    others += fmt::format("{}{}", others.empty() ? "" : " and ", other);
-  return fmt::format(", where it shares {} with {}", term.shared_link, others);
+  for (const CommAxis other : shared.shared_with)
+    others += fmt::format("{}{}", others.empty() ? "" : " and ", AxisWords(other));
+  return fmt::format(", where it shares {} with {}", shared.link, others);
 }
 
 // Why `ahead` is faster than `behind` in the simulation and was not in the closed form.
 std::string Reason(const Candidate& ahead, const std::string& ahead_name, const Candidate& behind,
                    const std::string& behind_name) {
-  const std::vector<SimulatedTerm>& a = ahead.simulated->terms;
-  const std::vector<SimulatedTerm>& b = behind.simulated->terms;
-  std::size_t deciding = 0;
-  const auto gain = [&](std::size_t i) { return Extra(b[i]) - Extra(a[i]); };
-  for (std::size_t i = 1; i < a.size(); ++i) {
-    if (gain(i) > gain(deciding)) deciding = i;
+  const BreakdownTerm* deciding = nullptr;
+  const auto gain = [&](const BreakdownTerm& term) {
+    return Extra(behind, term) - Extra(ahead, term);
+  };
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    if (deciding == nullptr || gain(term) > gain(*deciding)) deciding = &term;
   }
   std::string words =
-      fmt::format("against the closed form, the simulation sees {} {} in {} and {} in {}",
-                  MoreOrLess(Extra(b[deciding])), b[deciding].term, behind_name,
-                  MoreOrLess(Extra(a[deciding])), ahead_name);
-  const double contention = b[deciding].contention - a[deciding].contention;
-  if (contention >= kTells * gain(deciding)) {
-    words +=
-        fmt::format("; contention slows it by {} in {}{}", Format(Seconds(b[deciding].contention)),
-                    behind_name, WhoShares(b[deciding]));
+      fmt::format("against the closed form, the simulation sees {} of {} in {} and {} in {}",
+                  MoreOrLess(Extra(behind, *deciding)), deciding->name, behind_name,
+                  MoreOrLess(Extra(ahead, *deciding)), ahead_name);
+  const double contention = behind.simulated->parts.contention - ahead.simulated->parts.contention;
+  const std::vector<sim::SharedLink>& shared = behind.simulated->shared;
+  if (contention >= kTells * gain(*deciding) && !shared.empty()) {
+    const auto most = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);
+    words += fmt::format("; contention slows {} by {} in {}{}", AxisWords(most->axis),
+                         Format(Seconds(most->seconds)), behind_name, WhoShares(*most));
   }
   return words;
 }

@@ -15,7 +15,6 @@
 #include "model/plan/ir/hazards.h"
 #include "model/plan/lower/lower.h"
 #include "model/price/layer_factors.h"
-#include "model/twin/account.h"
 
 namespace orrery {
 namespace {
@@ -28,21 +27,11 @@ constexpr double kSameTime = 1e-6;
 constexpr double kOpsPerUnfolded = 2;
 constexpr double kOpsPerRoute = 20;
 
-// Replicas of the data do the same at the same time.
-sim::AxisMask Replicas(const ir::Mesh& mesh) {
-  unsigned mask = 0;
-  for (const char* name : {"dp", "dpo"}) {
-    const int axis = mesh.AxisIndex(name);
-    if (axis >= 0) mask |= 1u << axis;
-  }
-  return static_cast<sim::AxisMask>(mask);
-}
-
 // What a simulation takes, in ops: unfolding each stage, executing its ranks, routing for all
 // ranks.
 double EffortOf(const ir::Plan& plan) {
   double executed = 1;
-  const sim::AxisMask merged = Replicas(plan.mesh);
+  const sim::AxisMask merged = sim::Replicas(plan.mesh);
   for (std::size_t axis = 0; axis < plan.mesh.axes.size(); ++axis) {
     if ((merged >> axis & 1) == 0) executed *= plan.mesh.axes[axis].size;
   }
@@ -65,23 +54,18 @@ struct Play {
   std::string refusal;
 };
 
-SimulatedStep Simulate(const Play& play, const StepTime& closed) {
+SimulatedStep Simulate(const Play& play) {
   const CostSetting& cost = play.setting->cost;
-  const sim::OpTime op_time(*cost.gpu, *cost.stack, play.setting->work.precision,
-                            play.cluster->nodes, play.layer_factor);
-  sim::MeetingOptions options;
-  options.merged = Replicas(play.plan.mesh);
+  const Pricer pricer(cost, play.setting->work.precision, play.layer_factor);
+  sim::SimulationOptions options;
   options.keep_links = true;
-  const sim::PlanTasks tasks = sim::MakeTasks(play.plan, op_time);
-  sim::MeetingTable meetings = sim::MakeMeetings(
-      play.plan, tasks, *play.cluster, net::WiresOf(*play.cluster), sim::CommTime(cost), options);
-  sim::Timeline timeline;
-  const sim::StepResult result =
-      sim::Execute(play.plan, tasks, &meetings, cost.gpu->overlap_slowdown, {}, &timeline);
+  sim::Simulation simulation(play.plan, *play.cluster, pricer,
+                             FixedCosts(cost, LayersOf(play.plan)), options);
   SimulatedStep step;
-  step.seconds = WholeStep(result.seconds, closed);
-  step.ops = result.ops;
-  step.terms = AccountStep({play.plan, *play.cluster, tasks, meetings, timeline, result}, closed);
+  step.seconds = simulation.Run();
+  step.ops = simulation.result().ops;
+  step.parts = simulation.breakdown();
+  step.shared = simulation.SharedLinks();
   return step;
 }
 
@@ -154,7 +138,7 @@ class Refiner {
       for (std::size_t i = next++; i < plays_.size(); i = next++) {
         Play& play = plays_[i];
         try {
-          play.step = Simulate(play, ranked_[play.index].time);
+          play.step = Simulate(play);
         } catch (const InputError& error) {  // such as no route between two ranks
           play.refusal = error.what();
         }

@@ -16,6 +16,7 @@
 
 #include "model/arch/model_spec.h"
 #include "model/engine/closed/closed_form.h"
+#include "model/engine/event/simulation.h"
 #include "model/framework/presets.h"
 #include "model/hardware/spec.h"
 #include "model/memory/memory.h"
@@ -66,22 +67,12 @@ struct Profiles {
 // Throws InputError: unknown GPU, fabric or framework.
 Profiles LoadProfiles(const SearchRequest& request);
 
-// A part of the step on the GPU that computes longest, by both engines.
-struct SimulatedTerm {
-  std::string term;   // "data-parallel communication": exposed; "waiting": for others, the bubble
-  double closed = 0;  // seconds; their sums lack the closed form's fixed costs
-  double simulated = 0;
-  double contention = 0;    // what its messages took beyond their time with all links to themselves
-  std::string shared_link;  // where contention is worst: "n0.nic1 -> leaf2"
-  std::vector<std::string>
-      shared_with;  // other terms' traffic on that link; empty: only its own kind
-};
-
 // A step played op by op with contention.
 struct SimulatedStep {
-  double seconds = 0;  // the closed form's fixed costs included
-  int64_t ops = 0;     // executed
-  std::vector<SimulatedTerm> terms;
+  Breakdown parts;  // of the rank that computes longest; they add up to `seconds`
+  double seconds = 0;
+  int64_t ops = 0;                      // executed
+  std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
 };
 
 struct Candidate {

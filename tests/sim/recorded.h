@@ -23,7 +23,7 @@ class RecordedTest : public SimTest {
     const CommTime comm_time(Setting());
     meetings_ =
         MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
-    result_ = Execute(plan_, tasks_, &meetings_, gpu_.overlap_slowdown, perturbation_, &timeline_);
+    result_ = Execute(plan_, tasks_, &meetings_, perturbation_, &timeline_);
     ops_.clear();
     for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
       ops_.emplace_back(plan_, tasks_, op_time, stage);

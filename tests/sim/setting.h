@@ -9,10 +9,27 @@
 #include "model/arch/catalogue.h"
 #include "model/engine/closed/closed_form.h"
 #include "model/engine/event/executor.h"
+#include "model/engine/event/simulation.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
 
 namespace orrery::sim {
+
+struct StepOptions {
+  MeetingOptions meetings;
+  Precision precision = Precision::kBf16;
+  Perturbation perturbation;
+};
+
+inline StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster,
+                               const net::Wires& wires, const CostSetting& setting,
+                               const StepOptions& options) {
+  const Pricer pricer(setting, options.precision);
+  const PlanTasks tasks = MakeTasks(plan, pricer.ops);
+  MeetingTable meetings =
+      MakeMeetings(plan, tasks, cluster, wires, pricer.messages, options.meetings);
+  return Execute(plan, tasks, &meetings, options.perturbation);
+}
 
 class SimTest : public testing::Test {
  protected:

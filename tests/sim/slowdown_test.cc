@@ -31,7 +31,7 @@ class OneRank {
     for (std::size_t i = 0; i < exchanges.size(); ++i) AddExchange(i, exchanges[i], over_network);
   }
 
-  StepResult Run(double usual_slowdown) { return Execute(plan_, tasks_, &table_, usual_slowdown); }
+  StepResult Run() { return Execute(plan_, tasks_, &table_); }
 
  private:
   void Add(Task task) {
@@ -72,7 +72,7 @@ TEST(Slowdown, AnExchangeTakesItsShareOfTheComputeBesideIt) {
         for (const double slowdown : {0.0, 0.1, 0.5, 0.9, 1.0}) {
           const double expected =
               (1 - slowdown) * exchange <= compute ? compute + slowdown * exchange : exchange;
-          const StepResult result = OneRank(compute, {{exchange, slowdown}}, over_network).Run(0.7);
+          const StepResult result = OneRank(compute, {{exchange, slowdown}}, over_network).Run();
           EXPECT_NEAR(result.seconds, expected, 1e-9)
               << compute << " " << exchange << " " << slowdown;
         }
@@ -82,7 +82,7 @@ TEST(Slowdown, AnExchangeTakesItsShareOfTheComputeBesideIt) {
 }
 
 TEST(Slowdown, AFullOneSerialises) {
-  const StepResult result = OneRank(2, {{3, 1}}, true).Run(0);
+  const StepResult result = OneRank(2, {{3, 1}}, true).Run();
   EXPECT_NEAR(result.seconds, 5, 1e-9);
   EXPECT_NEAR(result.times[0].overlapped, 3, 1e-9);
   EXPECT_NEAR(result.times[0].compute, 2, 1e-9);
@@ -90,13 +90,9 @@ TEST(Slowdown, AFullOneSerialises) {
 
 TEST(Slowdown, TheLargestOfThoseUnderWayCounts) {
   // 0 to 1: both, rate 0.25; 1 to 3: the second, rate 0.5; then 2.75 - 0.25 - 1 = 1.5 alone.
-  EXPECT_NEAR(OneRank(2.75, {{1, 0.75}, {3, 0.5}}, true).Run(0).seconds, 4.5, 1e-9);
+  EXPECT_NEAR(OneRank(2.75, {{1, 0.75}, {3, 0.5}}, true).Run().seconds, 4.5, 1e-9);
   // 0 to 1 both, the weaker one ends first and changes nothing; standing still until 2.
-  EXPECT_NEAR(OneRank(1.5, {{1, 0.5}, {2, 1}}, false).Run(0).seconds, 3.5, 1e-9);
-}
-
-TEST(Slowdown, WhereNoneIsGivenTheUsualOneHolds) {
-  EXPECT_NEAR(OneRank(2, {{1, kUsualSlowdown}}, true).Run(0.25).seconds, 2.25, 1e-9);
+  EXPECT_NEAR(OneRank(1.5, {{1, 0.5}, {2, 1}}, false).Run().seconds, 3.5, 1e-9);
 }
 
 }  // namespace

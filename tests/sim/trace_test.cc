@@ -28,7 +28,7 @@ class TraceTest : public SimTest {
     const CommTime comm_time(Setting());
     meetings_ =
         MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
-    result_ = Execute(plan_, tasks_, &meetings_, gpu_.overlap_slowdown, {}, &timeline_);
+    result_ = Execute(plan_, tasks_, &meetings_, {}, &timeline_);
     report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &op_time};
     if (meeting_options_.log_rates) AddLinks(&source);
     std::ostringstream text;

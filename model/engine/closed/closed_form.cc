@@ -57,7 +57,8 @@ Overlap RunBeside(double pass, double collective, bool overlapped, double slowdo
 struct LayerPass {
   double forward = 0, backward = 0;  // of the device, waits for gathers included
   double host_forward = 0, host_backward = 0;
-  double device = 0, tensor = 0, gather = 0, hidden = 0;
+  double device = 0, tensor = 0, gather = 0;
+  double tensor_hidden = 0, gather_hidden = 0;
   double step_extra = 0;  // once per step and layer
 };
 
@@ -71,7 +72,7 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
   pass.host_backward = layer.backward.host;
   pass.device = layer.forward.device + layer.backward.device + adding;
   pass.tensor = layer.forward.tensor + layer.backward.tensor;
-  pass.hidden = layer.forward.tensor_hidden + layer.backward.tensor_hidden;
+  pass.tensor_hidden = layer.forward.tensor_hidden + layer.backward.tensor_hidden;
   if (layout.zero >= 2 && layout.data->dp > 1) {
     const DataGroup& data = *layout.data;
     const double gather =
@@ -92,7 +93,7 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
     if (every_pass) {
       pass.forward = f.time;
       pass.gather += f.exposed;
-      pass.hidden += f.hidden;
+      pass.gather_hidden += f.hidden;
       pass.step_extra =
           2.0 * gather / std::max(table.layers, 1.0);  // the first gathers have nothing beside them
     } else {
@@ -100,7 +101,7 @@ LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const Lay
     }
     pass.backward = b.time;
     pass.gather += b.exposed;
-    pass.hidden += b.hidden;
+    pass.gather_hidden += b.hidden;
   }
   return pass;
 }
@@ -297,36 +298,38 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
 
   StepTime time;
   time.compute = busiest_layers * layer.device;
-  time.tensor_exposed = busiest_layers * layer.tensor;
+  time.tensor = busiest_layers * layer.tensor;
   const auto add_end = [&](const LayerTime& end) {
     time.compute +=
         end.forward.device + end.backward.device + (shape.accumulates ? end.accumulate : 0.0);
-    time.tensor_exposed += end.forward.tensor + end.backward.tensor;
+    time.tensor += end.forward.tensor + end.backward.tensor;
   };
   if (stages.first) add_end(table.embedding);
   if (stages.last) add_end(table.head);
   time.compute *= M;
-  time.tensor_exposed *= M;
-  time.gather_exposed = M * busiest_layers * layer.gather;
-  time.host = M * stages.busiest - time.compute - time.tensor_exposed - time.gather_exposed;
-  time.overlapped = M * busiest_layers * layer.hidden;
+  time.tensor *= M;
+  time.data = M * busiest_layers * layer.gather;
+  time.host = M * stages.busiest - time.compute - time.tensor - time.data;
+  time.tensor_hidden = M * busiest_layers * layer.tensor_hidden;
+  time.data_hidden = M * busiest_layers * layer.gather_hidden;
   if (shape.pp > 1) {
     time.bubble =
         (stages.sum - stages.busiest) * BubbleShare(table, shape, layer.forward + layer.backward);
     const double message = pipeline_latency + shape.pipeline->send.Time(table.boundary_bytes);
     const double transfers = 2.0 * (shape.pp - 1) * (1.0 + M * shape.vpp / shape.pp) * message;
-    time.pipeline_exposed = pipeline_exposed * transfers;
-    time.overlapped += (1.0 - pipeline_exposed) * transfers;
+    time.pipeline = pipeline_exposed * transfers;
+    time.pipeline_hidden = (1.0 - pipeline_exposed) * transfers;
   }
   if (whole_step) {
     const double parameters = FullestParameters(table, shape);
     const double reduction = Reduction(*this, shape, parameters);
     const double gather = WeightGather(*this, shape, parameters);
-    time.data_exposed =
+    const double exposed =
         ExposedReduction(*this, table, shape, reduction, busiest_layers * layer.backward) +
         ExposedGather(*this, shape, gather, busiest_layers * layer.forward);
-    time.overlapped += reduction + gather - time.data_exposed;
-    time.gather_exposed += busiest_layers * layer.step_extra;
+    time.data += exposed;
+    time.data_hidden += reduction + gather - exposed;
+    time.data += busiest_layers * layer.step_extra;
     const double shards = shape.zero > 0 ? shape.data->dp : 1.0;
     time.optimizer = optimizer_traffic * parameters / shards;
     time.fixed = step_fixed + step_per_layer * table.layers;
@@ -336,9 +339,7 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout
     const double kernels = time.compute + time.optimizer;
     time.compute += std::max(0.0, (crowding - 1) * kernels - time.bubble);
   }
-  time.total = time.compute + time.host + time.tensor_exposed + time.gather_exposed +
-               time.data_exposed + time.pipeline_exposed + time.bubble + time.optimizer +
-               time.fixed;
+  time.total = time.Total();
   time.low = time.total * residual_low;
   time.high = time.total * residual_high;
   return time;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "model/collectives/select.h"
+#include "model/price/breakdown.h"
 #include "model/price/layer_table.h"
 
 namespace orrery {
@@ -73,25 +74,11 @@ struct LayoutShape {
   const PipelineGroup* pipeline = nullptr;
 };
 
-// Seconds of one window on the critical rank; the parts add up to `total`.
-struct StepTime {
-  double compute = 0;           // kernels of forward, backward and recomputation
-  double host = 0;              // device waits for the issuing thread
-  double tensor_exposed = 0;    // tensor-parallel collectives
-  double gather_exposed = 0;    // ZeRO 3 gathers and reductions inside the passes
-  double data_exposed = 0;      // gradient reduction and weight gathering per step
-  double pipeline_exposed = 0;  // transfers between stages
-  double bubble = 0;
-  double optimizer = 0;
-  double fixed = 0;
+// Seconds of one window on the rank that computes longest; the parts add up to `total`.
+struct StepTime : Breakdown {
   double total = 0;
-  double overlapped = 0;     // communication that runs beside compute; not part of the total
-  double low = 0, high = 0;  // 80 % interval, from the residuals of the software's calibration
+  double low = 0, high = 0;  // 80 % interval
 };
-
-// Seconds of a step whose ops were played: what software spends outside of them (loading, logging, its
-// tail) is the closed form's.
-inline double WholeStep(double played, const StepTime& closed) { return played + closed.fixed; }
 
 // Seconds and rates that do not depend on the strategy.
 struct ClosedForm {

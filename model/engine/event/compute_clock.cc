@@ -22,18 +22,16 @@ double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
 
 }  // namespace
 
-ComputeClock::ComputeClock(StepState* state, double overlap_slowdown,
-                           const Perturbation& perturbation)
+ComputeClock::ComputeClock(StepState* state, const Perturbation& perturbation)
     : state_(*state), perturbation_(perturbation), timers_(&state->network, this) {
-  ClassifyExchanges(overlap_slowdown);
+  ClassifyExchanges();
   under_way_.assign(state_.ranks.size() * rates_.size(), 0);
 }
 
-void ComputeClock::ClassifyExchanges(double overlap_slowdown) {
+void ComputeClock::ClassifyExchanges() {
   const std::vector<Exchange>& exchanges = state_.table.exchanges;
   const auto rate = [&](const Exchange& exchange) {
-    const double slowdown =
-        exchange.slowdown == kUsualSlowdown ? overlap_slowdown : exchange.slowdown;
+    const double slowdown = exchange.slowdown;
     ORRERY_CHECK(slowdown >= 0 && slowdown <= 1, "an exchange slows compute by {}", slowdown);
     return 1.0 - slowdown;
   };

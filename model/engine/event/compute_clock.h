@@ -16,7 +16,7 @@ double ComputeFactor(const Perturbation& perturbation, int64_t rank, int32_t tas
 class ComputeClock {
  public:
   // `state` and `perturbation` must outlive it.
-  ComputeClock(StepState* state, double overlap_slowdown, const Perturbation& perturbation);
+  ComputeClock(StepState* state, const Perturbation& perturbation);
 
   void Start(uint32_t rank, int32_t id, const Task& task, StreamState* stream);
   // A task of the rank has ended.
@@ -33,7 +33,7 @@ class ComputeClock {
   void OnDue(const Due& due);
   void AfterDue() { state_.drain(); }
 
-  void ClassifyExchanges(double overlap_slowdown);
+  void ClassifyExchanges();
   double RateOf(uint32_t rank) const;
   // Books the time since the last change of a rank's activity.
   void Book(RankState* rank);

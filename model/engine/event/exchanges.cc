@@ -32,7 +32,7 @@ void Exchanges::Arrive(uint32_t r, int32_t id) {
   if (rendezvous.arrived == 0) rendezvous.message = task.message;
   state_.arrivals[At(meeting.first_arrival + rendezvous.arrived)] = {r, id};
   if (task.message != rendezvous.message) Disagree(meeting, r, id);
-  if (++rendezvous.arrived == meeting.needed) Begin(m);
+  if (++rendezvous.arrived == meeting.needed) Queue(m);
 }
 
 void Exchanges::Disagree(const Meeting& meeting, uint32_t r, int32_t id) const {
@@ -50,6 +50,14 @@ void Exchanges::CountAll(int32_t m, int change) {
     const Arrival& arrival = state_.arrivals[At(meeting.first_arrival + i)];
     clock_.CountExchange(arrival.rank, exchange, change);
   }
+}
+
+void Exchanges::Queue(int32_t m) {
+  const Meeting& meeting = state_.table.meetings[At(m)];
+  if (meeting.communicator < 0 || state_.table.exchanges[Current(m)].route < 0) return Begin(m);
+  std::vector<int32_t>& queue = state_.queued[At(meeting.communicator)];
+  queue.push_back(m);
+  if (queue.size() == 1) Begin(m);
 }
 
 void Exchanges::Begin(int32_t m) {
@@ -100,6 +108,11 @@ void Exchanges::Finish(int32_t m) {
     CountAll(m, -1);
   }
   End(m);
+  const int32_t communicator = state_.table.meetings[At(m)].communicator;
+  if (communicator < 0) return;
+  std::vector<int32_t>& queue = state_.queued[At(communicator)];
+  queue.erase(queue.begin());
+  if (!queue.empty()) Begin(queue.front());
 }
 
 void Exchanges::End(int32_t m) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication in a step: rendezvous, latency, then traffic phase by phase.
+// Communication in a step: rendezvous, latency, then traffic phase by phase. Collectives of the same ranks run one
+// at a time, in the order in which their last members arrive: NCCL runs those of a communicator so, and two that
+// share all of their links would not end earlier together.
 #pragma once
 
 #include "model/engine/event/compute_clock.h"
@@ -29,6 +31,7 @@ class Exchanges {
   std::size_t Current(int32_t meeting) const;  // into MeetingTable::exchanges
   void Arrive(uint32_t rank, int32_t id);
   [[noreturn]] void Disagree(const Meeting& meeting, uint32_t rank, int32_t id) const;
+  void Queue(int32_t meeting);
   void Begin(int32_t meeting);
   void StartPhase(int32_t meeting);
   void EndJob(int32_t meeting);

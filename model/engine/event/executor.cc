@@ -18,9 +18,9 @@ namespace {
 class Executor {
  public:
   Executor(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* table,
-           double overlap_slowdown, const Perturbation& perturbation, Timeline* timeline)
+           const Perturbation& perturbation, Timeline* timeline)
       : state_(plan, tasks, table, timeline),
-        clock_(&state_, overlap_slowdown, perturbation),
+        clock_(&state_, perturbation),
         exchanges_(&state_, &clock_) {
     state_.drain = [this] { Drain(); };
   }
@@ -127,22 +127,12 @@ class Executor {
 }  // namespace
 
 StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
-                   double overlap_slowdown, const Perturbation& perturbation, Timeline* timeline) {
+                   const Perturbation& perturbation, Timeline* timeline) {
   for (const double slowdown : perturbation.slowdown) {
     if (!(slowdown > 0))
       throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
   }
-  return Executor(plan, tasks, meetings, overlap_slowdown, perturbation, timeline).Run();
-}
-
-StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
-                        const CostSetting& setting, const StepOptions& options) {
-  const OpTime op_time(*setting.gpu, *setting.stack, options.precision, cluster.nodes,
-                       options.layer_factor);
-  const CommTime comm_time(setting);
-  const PlanTasks tasks = MakeTasks(plan, op_time);
-  MeetingTable meetings = MakeMeetings(plan, tasks, cluster, wires, comm_time, options.meetings);
-  return Execute(plan, tasks, &meetings, setting.gpu->overlap_slowdown, options.perturbation);
+  return Executor(plan, tasks, meetings, perturbation, timeline).Run();
 }
 
 }  // namespace orrery::sim

@@ -44,13 +44,6 @@ struct Perturbation {
       slowdown;  // of compute, by rank of the plan: 1.2 takes 20 % longer; empty: none
 };
 
-struct StepOptions {
-  MeetingOptions meetings;
-  Precision precision = Precision::kBf16;
-  double layer_factor = 1;  // model/price/layer_factors.h
-  Perturbation perturbation;
-};
-
 // When a task ran, in seconds since the step began.
 struct TaskSpan {
   double start = 0;
@@ -61,15 +54,9 @@ struct TaskSpan {
 // By index into StepResult::ranks and by task of the rank's stage.
 using Timeline = std::vector<std::vector<TaskSpan>>;
 
-// Throws InputError: what MakeMeetings() refuses; partners that disagree on a message; a deadlock,
-// with what each stuck stream waits for.
-StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster, const net::Wires& wires,
-                        const CostSetting& setting, const StepOptions& options);
-
-// The same in two parts, for whoever simulates a plan several times, times the parts, or wants to
-// know when each task ran (`timeline`, if not null).
+// Plays the tasks; `timeline`, if not null, learns when each of them ran. Throws InputError: partners that disagree on a
+// message; a deadlock, with what each stuck stream waits for.
 StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* meetings,
-                   double overlap_slowdown, const Perturbation& perturbation = {},
-                   Timeline* timeline = nullptr);
+                   const Perturbation& perturbation = {}, Timeline* timeline = nullptr);
 
 }  // namespace orrery::sim

@@ -55,13 +55,16 @@ class TableBuilder {
       for (std::size_t r = 0; r < table_.ranks.size(); ++r) Join(line, r);
     }
     for (std::size_t m = 0; m < table_.meetings.size(); ++m) AddExchanges(static_cast<int32_t>(m));
+    table_.contention = options_.contention;
     table_.network = net::MakeNetwork(options_.backend, wires);
     if (options_.log_rates) {
       table_.rates = std::make_unique<std::vector<net::RateChange>>();
       table_.rates_logged = table_.network->LogRates(table_.rates.get());
     }
-    table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
-                                    options_.log_rates ? &table_.path_uses : nullptr);
+    if (options_.contention) {
+      table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
+                                      options_.log_rates ? &table_.path_uses : nullptr);
+    }
     if (options_.keep_links) table_.link_shares = paths_.LinkShares();
     return std::move(table_);
   }
@@ -133,6 +136,20 @@ class TableBuilder {
       ++table_.meetings.back().needed;
     }
     table_.arrivals += table_.meetings.back().needed;
+    table_.meetings.back().communicator = CommunicatorOf(group, members.front());
+  }
+
+  // The same for all groups with the same members.
+  int32_t CommunicatorOf(const ir::Group& group, int64_t first) {
+    AxisMask axes = 0;
+    for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
+      if ((group.axes >> a & 1) != 0 && plan_.mesh.axes[a].size > 1)
+        axes = static_cast<AxisMask>(axes | 1 << a);
+    }
+    return communicators_.try_emplace({axes, group.restricted_axis, first}, table_.communicators)
+                   .second
+               ? table_.communicators++
+               : communicators_.at({axes, group.restricted_axis, first});
   }
 
   int32_t Pair(std::size_t line, int64_t sender) {
@@ -176,7 +193,9 @@ class TableBuilder {
         exchange.bytes *= messages[i].share;
         exchange.slowdown = beside.slowdown;
         exchange.hidden = beside.hidden;
-        exchange.route = RouteOf(m, members, messages[i].collective, time);
+        exchange.price = exchange.latency + exchange.bytes * time.seconds_per_byte;
+        exchange.route = options_.contention ? RouteOf(m, members, messages[i].collective, time)
+                                             : AloneRoute(time.seconds_per_byte);
       }
       table_.exchanges.push_back(exchange);
     }
@@ -216,6 +235,17 @@ class TableBuilder {
                             const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
     if (added) at->second = InItsBucket(line, message, shape);
+    return at->second;
+  }
+
+  // Without contention: numbered like the routes of the path table, which stays empty.
+  int32_t AloneRoute(double seconds_per_byte) {
+    const auto [at, added] =
+        alone_.try_emplace(seconds_per_byte, static_cast<int32_t>(table_.routes.size()));
+    if (added) {
+      table_.routes.emplace_back();
+      table_.routes.back().alone = seconds_per_byte;
+    }
     return at->second;
   }
 
@@ -294,7 +324,9 @@ class TableBuilder {
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
   std::map<std::tuple<int32_t, std::size_t, int, int>, MessageTime> times_;
   std::map<std::tuple<std::string_view, Collective, double, double>, int32_t>
-      known_routes_;  // of one meeting
+      known_routes_;                 // of one meeting
+  std::map<double, int32_t> alone_;  // by seconds per byte
+  std::map<std::tuple<AxisMask, int, int64_t>, int32_t> communicators_;
 };
 
 }  // namespace

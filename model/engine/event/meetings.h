@@ -21,17 +21,16 @@ namespace orrery::sim {
 // traffic of the other ranks stays, coupled with that of the executed one.
 using AxisMask = uint16_t;
 
-inline constexpr double kUsualSlowdown = -1;  // the overlap_slowdown that Execute() is given
-
 struct Exchange {  // of one message at one meeting
   double latency = 0;
   double bytes = 0;    // S
   int32_t route = -1;  // into MeetingTable::routes
   // Share of its rate that compute on its members loses while it is under way, 0 to 1. Of several
   // exchanges at a time the largest counts; at 1 compute stands still.
-  double slowdown = kUsualSlowdown;
+  double slowdown = 0;
   // Share that nobody waits for: it is moved when the rest has arrived, beside whatever follows.
   double hidden = 0;
+  double price = 0;  // seconds of all of it without contention
 };
 
 struct Route {
@@ -50,6 +49,7 @@ struct Meeting {
   int32_t members = 0;         // executed or not, of the executed copy
   int32_t first_exchange = 0;  // exchange of message m: first_exchange + m
   int32_t first_arrival = 0;   // `needed` places for the executor
+  int32_t communicator = -1;   // of a collective: ranks that run one at a time; -1: a transfer
 };
 
 struct MeetingTable {
@@ -67,12 +67,15 @@ struct MeetingTable {
   std::unique_ptr<std::vector<net::RateChange>> rates;
   std::unique_ptr<net::Network> network;
   int32_t arrivals = 0;
+  int32_t communicators = 0;
+  bool contention = true;  // as MeetingOptions
 };
 
 struct MeetingOptions {
   AxisMask merged = 0;
   net::Backend backend = net::Backend::kFluid;
-  bool set_apart = true;  // traffic on links of its own becomes a timer
+  bool contention = true;  // false: every message takes its price, whatever else is under way
+  bool set_apart = true;   // traffic on links of its own becomes a timer
   // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
   bool whole_weights = false;
   bool keep_links = false;  // fills MeetingTable::link_shares, for LinkBytes()

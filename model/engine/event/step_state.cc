@@ -15,6 +15,7 @@ StepState::StepState(const ir::Plan& plan_in, const PlanTasks& tasks_in, Meeting
       ranks(table.ranks.size()),
       streams(table.ranks.size() * tasks_in.streams),
       rendezvous(table.meetings.size()),
+      queued(At(table.communicators)),
       arrivals(At(table.arrivals)) {
   std::size_t count = 0, epoch_count = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

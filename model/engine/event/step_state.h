@@ -81,6 +81,7 @@ struct StepState {
   std::vector<uint8_t> waits;        // by rank and task: how many it still waits for
   std::vector<double> epochs;        // by rank and epoch: when it was opened
   std::vector<Rendezvous> rendezvous;
+  std::vector<std::vector<int32_t>> queued;  // by communicator: meetings, first the one under way
   std::vector<Arrival> arrivals;
   std::vector<Arrival> ended;   // tasks whose streams go on at the next Drain
   std::function<void()> drain;  // lets go whatever waited for `ended`

@@ -136,7 +136,7 @@ class StageBuilder {
     if (joins) {
       Task& task = result_.tasks[At(last)];
       ++task.ops;
-      AddCompute(Device(at, op), &task);
+      AddCompute(Device(at, op), op, &task);
     } else {
       AddTask(i, at, op);
       result_.tasks.back().syncs = syncs;
@@ -170,8 +170,10 @@ class StageBuilder {
   }
 
   // An op starts when the one before it has ended and the host has issued it.
-  void AddCompute(double seconds, Task* task) const {
+  void AddCompute(double seconds, const ir::Op& op, Task* task) const {
     task->seconds += seconds;
+    if (op.phase == ir::Phase::kGradNorm || op.phase == ir::Phase::kOptimizer)
+      task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
   }
 
@@ -188,7 +190,7 @@ class StageBuilder {
       lines_.Number(program_, op, share, part, &task);
       task.earliest = issued_;
     } else {
-      AddCompute(Device(at, op), &task);
+      AddCompute(Device(at, op), op, &task);
     }
     Append(task, i);
   }

@@ -31,6 +31,7 @@ struct Line {
 
 struct Task {
   double seconds = 0;  // compute on the device
+  double update = 0;   // of them, kernels of the optimizer
   double earliest =
       0;  // compute: ends no earlier; communication: starts no earlier (the host issues it)
   int32_t epoch =

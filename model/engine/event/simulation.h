@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step of a plan on a cluster, set up, played and booked: the one way into this engine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/engine/event/step_breakdown.h"
+#include "model/price/pricer.h"
+
+namespace orrery::sim {
+
+struct SimulationOptions {
+  bool contention = true;  // false: every message takes its price
+  bool merge_replicas =
+      true;                 // ranks along data axes do the same at the same time: execute the first
+  bool keep_links = false;  // for links()
+  bool log_rates = false;   // for traces
+  bool record = true;       // when each task ran: breakdown() and whatever reads the timeline
+  net::Backend backend = net::Backend::kFluid;
+  Perturbation perturbation;
+};
+
+// A term that contention lengthens.
+struct SharedLink {
+  CommAxis axis = CommAxis::kTensor;
+  double seconds = 0;  // beyond the price of its exposed and hidden messages
+  std::string link;    // of its own traffic the fullest: "n0.nic1 -> leaf2"; "": not known
+  std::vector<CommAxis>
+      shared_with;  // whose traffic is on that link, too; empty: several groups of its own
+};
+
+// Plan, cluster and prices must outlive it.
+class Simulation {
+ public:
+  // Throws InputError, NoRoute: see MakeMeetings().
+  Simulation(const ir::Plan& plan, const Cluster& cluster, const Pricer& pricer, double fixed,
+             const SimulationOptions& options);
+
+  // Seconds of the step, fixed costs included. Throws InputError: see Execute(). Once.
+  double Run();
+
+  const StepResult& result() const { return result_; }
+  const PlanTasks& tasks() const { return tasks_; }
+  const MeetingTable& meetings() const { return meetings_; }
+  const Timeline& timeline() const { return timeline_; }
+  std::size_t busiest() const { return BusiestRank(Played()); }
+  Breakdown breakdown() const { return BreakdownOf(Played(), busiest(), fixed_); }
+  // Of the rank that computes longest, by axis; without contention empty. Wants keep_links.
+  std::vector<SharedLink> SharedLinks() const;
+
+ private:
+  SimulatedRun Played() const {
+    return {plan_, tasks_, meetings_, timeline_, result_, options_.perturbation};
+  }
+
+  const ir::Plan& plan_;
+  const Cluster& cluster_;
+  const double fixed_;
+  const SimulationOptions options_;
+  PlanTasks tasks_;
+  MeetingTable meetings_;
+  Timeline timeline_;
+  StepResult result_;
+};
+
+// Mesh axes along which all ranks do the same at the same time.
+AxisMask Replicas(const ir::Mesh& mesh);
+
+}  // namespace orrery::sim

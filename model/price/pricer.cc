@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts the price list together.
+#include "model/price/pricer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+
+Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
+    : ops(*setting.gpu, *setting.stack, precision, setting.cluster->nodes, layer_factor),
+      messages(setting) {}
+
+double FixedCosts(const CostSetting& setting, double layers) {
+  const StackProfile& stack = *setting.stack;
+  const double nodes = static_cast<double>(std::max<int64_t>(1, setting.cluster->nodes));
+  return stack.step_fixed.value + stack.step_per_doubling.value * std::log2(nodes) +
+         stack.step_per_layer.value * layers;
+}
+
+double LayersOf(const ir::Plan& plan) {
+  int most = -1;
+  for (const ir::Program& program : plan.programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (op.segment == ir::Segment::kLayer) most = std::max<int>(most, op.layer);
+      }
+    }
+  }
+  return most + 1;
+}
+
+}  // namespace orrery

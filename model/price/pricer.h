@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every op and message of a plan costs on one cluster, with one framework: the one price list that engines read.
+#pragma once
+
+#include "model/price/comm_time.h"
+#include "model/price/op_time.h"
+
+namespace orrery {
+
+// Profiles and cluster must outlive it.
+struct Pricer {
+  // `layer_factor`: of measured layers, see layer_factors.h.
+  Pricer(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
+
+  sim::OpTime ops;
+  sim::CommTime messages;
+};
+
+// Seconds of a step outside of its plan: data loading, logging, the tail.
+double FixedCosts(const CostSetting& setting, double layers);
+// Layers of the model that a plan trains.
+double LayersOf(const ir::Plan& plan);
+
+}  // namespace orrery
