@@ -62,6 +62,7 @@ void Run(const Case& which) {
   const FabricProfile fabric = LoadFabricProfile("infiniband");
   const StackProfile stack = LoadStackProfile("megatron");
   const CostSetting setting{&gpu, &fabric, &stack, &cluster.summary};
+  const Pricer pricer(setting, Precision::kBf16);
   sim::MeetingOptions options;
   options.backend = which.backend;
   if (which.merged) options.merged = static_cast<sim::AxisMask>(1 << plan.mesh.AxisIndex("dp"));
@@ -69,12 +70,11 @@ void Run(const Case& which) {
   sim::StepResult result;
   for (int round = 0; round < which.rounds; ++round) {
     const Stopwatch tasks_watch;
-    const sim::PlanTasks tasks =
-        sim::MakeTasks(plan, sim::OpTime(gpu, stack, Precision::kBf16, cluster.nodes));
+    const sim::PlanTasks tasks = sim::MakeTasks(plan, pricer);
     tasks_cpu = std::min(tasks_cpu, tasks_watch.Cpu());
     const Stopwatch meetings_watch;
-    sim::MeetingTable meetings = sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster),
-                                                   sim::CommTime(setting), options);
+    sim::MeetingTable meetings =
+        sim::MakeMeetings(plan, tasks, cluster, net::WiresOf(cluster), pricer.messages, options);
     meetings_cpu = std::min(meetings_cpu, meetings_watch.Cpu());
     const Stopwatch run_watch;
     result = sim::Execute(plan, tasks, &meetings, {.jitter = which.jitter});

@@ -10,8 +10,8 @@
 
 #include "calib/fit/source.h"
 #include "calib/validate/case_row.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/hardware/summary.h"
+#include "model/twin/step_predictor.h"
 #include "model/twin/trust.h"
 
 namespace orrery {

@@ -4,11 +4,13 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "calib/fit/log_measure.h"
 #include "model/base/check.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {
@@ -24,40 +26,40 @@ Cases(F...) -> Cases<F...>;
 
 using Sums = std::map<Work, double>;
 
-void AddOps(const std::vector<ShapedOp>& ops, double factor, bool accumulates, const OpCost& cost,
-            Sums* sums) {
+std::optional<Work> WorkOf(const ShapedOp& op) {
+  return std::visit(Cases{[](const GemmShape&) { return std::optional(Work::kProduct); },
+                          [](const AttentionShape&) { return std::optional(Work::kAttention); },
+                          [](const TrafficShape&) { return std::optional(Work::kElementwise); },
+                          [](const LossShape&) { return std::optional(Work::kElementwise); },
+                          [](const UpdateShape&) { return std::optional(Work::kOptimizer); },
+                          [](const CollectiveShape&) { return std::optional<Work>(); }},
+                    op.shape);
+}
+
+void AddOps(const std::vector<ShapedOp>& ops, double factor, bool accumulates,
+            const OpPrices& prices, Sums* sums) {
   for (const ShapedOp& op : ops) {
-    std::visit(
-        Cases{
-            [&](const GemmShape& s) { (*sums)[Work::kProduct] += factor * cost.Gemm(s); },
-            [&](const AttentionShape& s) {
-              (*sums)[Work::kAttention] += factor * cost.Attention(s);
-            },
-            [&](const TrafficShape& s) { (*sums)[Work::kElementwise] += factor * cost.Traffic(s); },
-            [&](const LossShape& s) { (*sums)[Work::kElementwise] += factor * cost.Loss(s); },
-            [](const CollectiveShape&) {}},
-        op.shape);
-    if (accumulates)
-      (*sums)[Work::kElementwise] +=
-          factor * cost.Stream(op.accumulated * cost.stack().accumulation_traffic);
+    if (const auto work = WorkOf(op)) (*sums)[*work] += factor * prices.Price(op, false).device;
+    if (accumulates && op.accumulated > 0)
+      (*sums)[Work::kElementwise] += factor * prices.Accumulate(op.accumulated);
   }
 }
 
-void AddSegment(const SegmentOps& ops, double factor, bool accumulates, const OpCost& cost,
+void AddSegment(const SegmentOps& ops, double factor, bool accumulates, const OpPrices& prices,
                 Sums* sums) {
-  AddOps(ops.forward, factor, false, cost, sums);
-  AddOps(ops.recompute, factor, false, cost, sums);
-  AddOps(ops.backward, factor, accumulates, cost, sums);
+  AddOps(ops.forward, factor, false, prices, sums);
+  AddOps(ops.recompute, factor, false, prices, sums);
+  AddOps(ops.backward, factor, accumulates, prices, sums);
 }
 
 // Of a whole step.
-Sums StepWork(const MicroBatchOps& ops, double micro_batches, const OpCost& cost) {
+Sums StepWork(const MicroBatchOps& ops, double micro_batches, const OpPrices& prices) {
   const bool accumulates = micro_batches > 1;
   Sums sums;
-  AddSegment(ops.embedding, 1, accumulates, cost, &sums);
-  AddSegment(ops.head, 1, accumulates, cost, &sums);
+  AddSegment(ops.embedding, 1, accumulates, prices, &sums);
+  AddSegment(ops.head, 1, accumulates, prices, &sums);
   for (const LayerKind& kind : ops.layers)
-    AddSegment(kind.ops, kind.scale * kind.count, accumulates, cost, &sums);
+    AddSegment(kind.ops, kind.scale * kind.count, accumulates, prices, &sums);
   for (auto& [work, seconds] : sums) seconds *= micro_batches;
   return sums;
 }
@@ -119,9 +121,11 @@ void WorkSource::Predict(const ProfileStore& store, const std::vector<int>& whic
     const Run& run = runs_[part.run];
     if (part.run != last) {
       StackProfile stack = store.stack(seen.stack);
-      stack.kernel_gap = Seconds(0);
-      const OpCost cost(store.gpu(seen.gpu), stack, run.work.precision);
-      sums = StepWork(run.ops, static_cast<double>(MicroBatches(run.work, run.strategy)), cost);
+      stack.kernel_gap = stack.head_fixed = stack.embedding_fixed = Seconds(0);
+      const OpPrices prices(
+          {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &stack, &run.cluster},
+          run.work.precision);
+      sums = StepWork(run.ops, static_cast<double>(MicroBatches(run.work, run.strategy)), prices);
       StepPredictor predictor(run.model, run.work,
                               {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
                                &store.stack(seen.stack), &run.cluster});

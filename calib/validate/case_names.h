@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "model/engine/closed/closed_form.h"
 #include "model/plan/lower/strategy.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 

@@ -10,8 +10,8 @@
 
 #include "model/arch/model_spec.h"
 #include "model/base/csv.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/plan/lower/strategy.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 

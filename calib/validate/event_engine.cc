@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "model/base/diagnostics.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/cluster.h"
 #include "model/plan/ir/hazards.h"
 #include "model/price/layer_factors.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {

@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "calib/validate/case_row.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/hardware/spec.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 

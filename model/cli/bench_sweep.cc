@@ -27,7 +27,7 @@ BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile 
     : cluster_(std::move(cluster)),
       gpu_(std::move(gpu)),
       fabric_(std::move(fabric)),
-      comm_time_(CostSetting{&gpu_, &fabric_, &no_software_, &cluster_.summary}),
+      prices_(CostSetting{&gpu_, &fabric_, &no_software_, &cluster_.summary}),
       backend_(backend),
       router_(cluster_),
       network_(net::MakeNetwork(backend, net::WiresOf(cluster_))) {}
@@ -35,9 +35,9 @@ BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile 
 BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
                                                    const std::vector<int64_t>& members, Bytes size,
                                                    std::string_view only, BenchTime* result) {
-  // A phase to which no training software adds anything.
-  const sim::MessageTime time =
-      comm_time_.Time(collective, ShapeOf(cluster_, members), size.value, ir::Phase::kInput, only);
+  // A role to which no framework adds anything.
+  const MessagePrice time = prices_.Price(MessageRole::kControl, collective,
+                                          ShapeOf(cluster_, members), size.value, only);
   result->algorithm = time.algorithm;
   result->measured = time.measured;
   const auto [at, added] = known_.try_emplace(

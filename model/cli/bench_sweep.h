@@ -20,7 +20,7 @@
 #include "model/engine/network/traffic.h"
 #include "model/framework/profile.h"
 #include "model/hardware/cluster.h"
-#include "model/price/comm_time.h"
+#include "model/price/message_prices.h"
 
 namespace orrery::cli {
 
@@ -66,7 +66,7 @@ class BenchSimulation {
   GpuProfile gpu_;
   FabricProfile fabric_;
   StackProfile no_software_;
-  sim::CommTime comm_time_;
+  MessagePrices prices_;
   net::Backend backend_;
   net::TrafficRouter router_;
   std::unique_ptr<net::Network> network_;

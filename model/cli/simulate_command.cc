@@ -14,7 +14,6 @@
 #include "model/cli/commands.h"
 #include "model/cli/perturbation_flags.h"
 #include "model/cli/scenario_file.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
 #include "model/plan/ir/hazards.h"
@@ -23,6 +22,7 @@
 #include "model/report/names.h"
 #include "model/report/simulate_report.h"
 #include "model/report/trace_json.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery::cli {
 namespace {
@@ -130,7 +130,7 @@ class Twin {
 
  private:
   report::TraceSource Source() const {
-    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &pricer_.ops};
+    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &pricer_};
   }
 
   void Analyse(report::Simulation* simulation) const {

@@ -13,60 +13,7 @@
 namespace orrery {
 namespace {
 
-using ir::Attr;
-using ir::OpKind;
-
 constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
-
-class ShapeReader {
- public:
-  ShapeReader(const ir::Plan& plan, double context_parallel)
-      : program_(plan.programs.front()), cp_(context_parallel) {}
-
-  // nullopt: costs nothing on the device that is worth counting.
-  std::optional<ShapedOp> Read(const ir::Op& op) const {
-    ShapedOp shaped;
-    shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
-    switch (ir::Info(op.kind).op_class) {
-      case ir::OpClass::kMatmul:
-        shaped.shape = MatmulShape(program_, op);
-        if (op.attrs.Get(Attr::kAcc) != 0) {
-          shaped.weight_gradient = true;
-          shaped.accumulated = op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
-        }
-        return shaped;
-      case ir::OpClass::kAttention:
-        shaped.shape = AttentionShapeOf(program_, op, cp_);
-        return shaped;
-      case ir::OpClass::kMemory:
-        std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program_, op));
-        return shaped;
-      case ir::OpClass::kCollective:
-        shaped.shape = CollectiveOf(op);
-        return shaped;
-      case ir::OpClass::kInput:
-      case ir::OpClass::kOptimizer:
-      case ir::OpClass::kPointToPoint:
-        return std::nullopt;
-    }
-    return std::nullopt;
-  }
-
- private:
-  CollectiveShape CollectiveOf(const ir::Op& op) const {
-    switch (op.kind) {
-      case OpKind::kAllGather:
-        return {Collective::kAllGather, ViewBytes(program_, op.out.front())};
-      case OpKind::kReduceScatter:
-        return {Collective::kReduceScatter, ViewBytes(program_, op.in.front())};
-      default:
-        return {Collective::kAllReduce, ViewBytes(program_, op.out.front())};
-    }
-  }
-
-  const ir::Program& program_;
-  double cp_;
-};
 
 std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
   switch (phase) {
@@ -125,8 +72,8 @@ Strategy SmallStrategy(const MicroBatchKey& key) {
 }
 
 void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps* out) {
-  const ShapeReader reader(plan, context_parallel);
-  for (const ir::Block& block : plan.programs.front().blocks) {
+  const ir::Program& program = plan.programs.front();
+  for (const ir::Block& block : program.blocks) {
     for (const ir::Op& op : block.ops) {
       SegmentOps* segment = nullptr;
       switch (op.segment) {
@@ -147,7 +94,7 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
       }
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
       if (list == nullptr) continue;
-      if (const auto shaped = reader.Read(op)) list->push_back(*shaped);
+      if (const auto shaped = ShapeOf(program, op, context_parallel)) list->push_back(*shaped);
     }
   }
 }

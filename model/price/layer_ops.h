@@ -10,25 +10,11 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/collectives/algorithm.h"
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/strategy.h"
-#include "model/price/op_cost.h"
+#include "model/price/op_shape.h"
 
 namespace orrery {
-
-struct CollectiveShape {
-  Collective kind = Collective::kAllReduce;
-  double bytes = 0;  // S of collectives/algorithm.h
-};
-
-using OpShape = std::variant<GemmShape, AttentionShape, TrafficShape, LossShape, CollectiveShape>;
-
-struct ShapedOp {
-  OpShape shape;
-  bool weight_gradient = false;  // may be put off by zero-bubble schedules
-  double accumulated = 0;        // elements of a gradient that it adds to
-};
 
 struct SegmentOps {
   std::vector<ShapedOp> forward, recompute, backward;

@@ -3,125 +3,70 @@
 #include "model/price/layer_table.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 #include "model/arch/parameters.h"
-#include "model/collectives/select.h"
 #include "model/price/layer_factors.h"
+#include "model/price/message_prices.h"
+#include "model/price/op_prices.h"
 
 namespace orrery {
 namespace {
 
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-
-// Tensor-parallel collectives of one group, with what the training software adds to them.
-struct TensorCost {
-  PreparedCollective all_reduce, all_gather, reduce_scatter;
-  double extra = 0;  // seconds per collective
-
-  double Time(const CollectiveShape& shape) const {
-    switch (shape.kind) {
-      case Collective::kAllGather:
-        return 0.5 * extra + all_gather.Time(shape.bytes);
-      case Collective::kReduceScatter:
-        return 0.5 * extra + reduce_scatter.Time(shape.bytes);
-      case Collective::kAllReduce:
-      case Collective::kAllToAll:
-      case Collective::kSendRecv:
-      case Collective::kBroadcast:
-        return extra + all_reduce.Time(shape.bytes);
-    }
-    return 0;
-  }
-};
-
-TensorCost MakeTensorCost(int tp, const CostSetting& s) {
-  TensorCost cost;
-  if (tp == 1) return cost;
-  const GroupShape shape = ShapeOfAxis(tp, 1, s.cluster->gpus_per_node);
-  const Network network = ViewNetwork(*s.cluster, *s.gpu, *s.fabric, shape,
-                                      {s.stack->scaleup_use, 1.0, s.stack->algorithm});
-  cost.all_reduce = Prepare(Collective::kAllReduce, network);
-  cost.all_gather = Prepare(Collective::kAllGather, network);
-  cost.reduce_scatter = Prepare(Collective::kReduceScatter, network);
-  cost.extra = s.stack->tensor_latency.value + (tp - 1) * s.stack->tensor_latency_per_rank.value;
-  return cost;
-}
-
-// Sums over one list of operations.
-struct Sum {
-  double device = 0, tensor = 0, host = 0, weight_gradient = 0, accumulated = 0;
-  bool all_reduces = false;  // all-reduces, not the pairs of sequence parallelism
-
-  void Add(const std::vector<ShapedOp>& ops, const OpCost& cost, const TensorCost& tensor_cost,
-           double host_op) {
-    for (const ShapedOp& op : ops) {
-      const double time =
-          std::visit(Overloaded{
-                         [&](const GemmShape& s) { return cost.Gemm(s); },
-                         [&](const AttentionShape& s) {
-                           host += cost.UnfusedSoftmaxHost(s);
-                           return cost.Attention(s);
-                         },
-                         [&](const TrafficShape& s) { return cost.Traffic(s); },
-                         [&](const LossShape& s) { return cost.Loss(s); },
-                         [&](const CollectiveShape& s) {
-                           tensor += tensor_cost.Time(s);
-                           const bool whole = s.kind == Collective::kAllReduce;
-                           host += (whole ? 1.0 : 0.5) * cost.stack().host_collective.value;
-                           all_reduces |= whole;
-                           return 0.0;
-                         },
-                     },
-                     op.shape);
-      device += time;
-      if (!std::holds_alternative<CollectiveShape>(op.shape)) host += host_op;
-      if (op.weight_gradient) weight_gradient += time;
-      accumulated += op.accumulated;
+// Messages inside a layer, prepared for every collective that layers use.
+class LayerMessages {
+ public:
+  LayerMessages(int tp, const CostSetting& setting) {
+    const MessagePrices prices(setting);
+    const GroupShape shape = ShapeOfAxis(tp, 1, setting.cluster->gpus_per_node);
+    for (int kind = 0; kind < kCollectives; ++kind) {
+      const auto collective = static_cast<Collective>(kind);
+      if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
+      forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
+      backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
     }
   }
-};
 
-PassTime Finish(const Sum& sum, double hidden_share, double host_factor) {
-  PassTime pass;
-  pass.device = sum.device;
-  pass.tensor = sum.tensor * (1.0 - hidden_share);
-  pass.tensor_hidden = sum.tensor * hidden_share;
-  pass.host = sum.host * host_factor;
-  return pass;
-}
+  const PreparedMessage& Of(Collective collective, bool backward) const {
+    return (backward ? backward_ : forward_)[At(static_cast<int>(collective))];
+  }
+
+ private:
+  static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
+  std::array<PreparedMessage, kCollectives> forward_, backward_;
+};
 
 struct SegmentCosting {
-  const OpCost& cost;
-  const TensorCost& tensor;
-  double host_factor;
+  const OpPrices& ops;
+  const LayerMessages& messages;
 
-  LayerTime operator()(const SegmentOps& ops) const {
-    const StackProfile& stack = cost.stack();
-    Sum forward, recompute, backward;
-    forward.Add(ops.forward, cost, tensor, stack.host_forward_op.value);
-    recompute.Add(ops.recompute, cost, tensor, stack.host_forward_op.value);
-    backward.Add(ops.backward, cost, tensor, stack.host_backward_op.value);
+  // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
+  double Add(const std::vector<ShapedOp>& list, PassTime* pass, double* accumulated) const {
+    double put_off = 0;
+    for (const ShapedOp& op : list) {
+      const OpPrice price = ops.Price(op, false);
+      pass->device += price.device;
+      pass->host += price.host;
+      if (op.weight_gradient) put_off += price.device;
+      *accumulated += op.accumulated;
+      const auto* collective = std::get_if<CollectiveShape>(&op.shape);
+      if (collective == nullptr) continue;
+      const PreparedMessage& message = messages.Of(collective->kind, op.pass == Pass::kBackward);
+      const double time = message.Time(collective->bytes);
+      pass->tensor += time * (1.0 - message.terms.hidden);
+      pass->tensor_hidden += time * message.terms.hidden;
+    }
+    return put_off;
+  }
+
+  LayerTime operator()(const SegmentOps& segment) const {
     LayerTime time;
-    const auto pairs = [&](const Sum& sum) {
-      return sum.all_reduces ? 0.0 : stack.sequence_overlap;
-    };
-    time.forward = Finish(forward, pairs(forward), host_factor);
-    // A backward pass has its own products to run collectives beside: the weight gradient beside an
-    // all-reduce or a scatter, the input gradient beside the second gather.
-    const double hidden = std::max(stack.tensor_overlap, pairs(backward));
-    const PassTime again = Finish(recompute, pairs(recompute), host_factor);
-    time.backward = Finish(backward, hidden, host_factor);
-    time.backward.device += again.device;
-    time.backward.tensor += again.tensor;
-    time.backward.tensor_hidden += again.tensor_hidden;
-    time.backward.host += again.host;
-    time.recompute_device = again.device;
-    time.weight_gradient = backward.weight_gradient;
-    time.accumulate = cost.Stream(backward.accumulated * stack.accumulation_traffic);
+    double accumulated = 0;
+    (void)Add(segment.forward, &time.forward, &accumulated);
+    (void)Add(segment.recompute, &time.backward, &accumulated);
+    time.recompute_device = time.backward.device;
+    time.weight_gradient = Add(segment.backward, &time.backward, &accumulated);
+    time.accumulate = ops.Accumulate(accumulated);
     return time;
   }
 };
@@ -151,13 +96,6 @@ void ScaleOwnWork(double factor, LayerTime* layer) {
   layer->weight_gradient *= factor;
 }
 
-// What kernels take where the slowest of so many nodes sets the pace.
-void Straggle(double factor, LayerTime* time) {
-  for (double* seconds : {&time->forward.device, &time->backward.device, &time->recompute_device,
-                          &time->weight_gradient, &time->accumulate})
-    *seconds *= factor;
-}
-
 void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
@@ -170,26 +108,11 @@ void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
 
 }  // namespace
 
-double StragglerFactor(const StackProfile& stack, int64_t nodes) {
-  return 1.0 + stack.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
-}
-
-double SmoothMax(double x, double y) {
-  const double high = x > y ? x : y;
-  const double low = x > y ? y : x;
-  if (high <= 0) return 0;
-  const double r = low / high;
-  const double r3 = r * r * r;
-  return high * std::pow(1.0 + r3 * r3, 1.0 / 6.0);
-}
-
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
                       const MicroBatchKey& key, const CostSetting& setting) {
-  const OpCost cost(*setting.gpu, *setting.stack, work.precision);
-  const TensorCost tensor = MakeTensorCost(key.tp, setting);
-  const bool many_nodes = setting.cluster->nodes > 1;
-  const SegmentCosting costing{cost, tensor,
-                               many_nodes ? 1.0 + setting.stack->host_multi_node : 1.0};
+  const OpPrices prices(setting, work.precision);
+  const LayerMessages messages(key.tp, setting);
+  const SegmentCosting costing{prices, messages};
   LayerTable table;
   table.tp = key.tp;
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
@@ -198,11 +121,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   }
   ScaleOwnWork(LayerFactor(*setting.gpu, *setting.stack, model, work, key), &table.layer);
   table.embedding = costing(ops.embedding);
-  table.embedding.forward.device += setting.stack->embedding_fixed.value;
   table.head = costing(ops.head);
-  table.head.forward.device += setting.stack->head_fixed.value;
-  const double pace = StragglerFactor(*setting.stack, setting.cluster->nodes);
-  for (LayerTime* time : {&table.layer, &table.embedding, &table.head}) Straggle(pace, time);
   table.boundary_bytes =
       ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
   CountShard(model, key.tp, &table);

@@ -5,9 +5,8 @@
 // then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
-#include "model/collectives/network.h"
-#include "model/framework/profile.h"
 #include "model/price/layer_ops.h"
+#include "model/price/setting.h"
 
 namespace orrery {
 
@@ -41,19 +40,7 @@ struct LayerTable {
   int tp = 1;
 };
 
-struct CostSetting {
-  const GpuProfile* gpu = nullptr;
-  const FabricProfile* fabric = nullptr;
-  const StackProfile* stack = nullptr;
-  const ClusterSummary* cluster = nullptr;
-};
-
-// Growth of kernel times on so many nodes.
-double StragglerFactor(const StackProfile& stack, int64_t nodes);
-
-// x and y at once when neither hides the other completely.
-double SmoothMax(double x, double y);
-
+// Throws nothing. `pricer` without layer factor: layers are scaled here.
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
                       const MicroBatchKey& key, const CostSetting& setting);
 

@@ -67,6 +67,87 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
   }
 }
 
+namespace {
+
+Pass PassOf(ir::Phase phase) {
+  switch (phase) {
+    case ir::Phase::kForward:
+    case ir::Phase::kRecompute:
+      return Pass::kForward;
+    case ir::Phase::kBackward:
+    case ir::Phase::kWeightGrad:
+      return Pass::kBackward;
+    case ir::Phase::kInput:
+    case ir::Phase::kParamGather:
+    case ir::Phase::kGradReduce:
+    case ir::Phase::kGradNorm:
+    case ir::Phase::kOptimizer:
+    case ir::Phase::kPipeline:
+    case ir::Phase::kSetup:
+      return Pass::kNone;
+  }
+  return Pass::kNone;
+}
+
+Surcharge SurchargeOf(const ir::Op& op) {
+  switch (op.kind) {
+    case OpKind::kXentGrad:
+    case OpKind::kMse:
+      return Surcharge::kLoss;
+    case OpKind::kEmbed:
+      return op.attrs.Get(Attr::kAcc) == 0 ? Surcharge::kEmbedding : Surcharge::kNothing;
+    default:
+      return Surcharge::kNothing;
+  }
+}
+
+CollectiveShape CollectiveOf(const ir::Program& program, const ir::Op& op) {
+  switch (op.kind) {
+    case OpKind::kAllGather:
+      return {Collective::kAllGather, ViewBytes(program, op.out.front())};
+    case OpKind::kReduceScatter:
+      return {Collective::kReduceScatter, ViewBytes(program, op.in.front())};
+    default:
+      return {Collective::kAllReduce, ViewBytes(program, op.out.front())};
+  }
+}
+
+}  // namespace
+
+std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
+                                double context_parallel) {
+  ShapedOp shaped;
+  shaped.pass = PassOf(op.phase);
+  shaped.surcharge = SurchargeOf(op);
+  shaped.layer = op.segment == ir::Segment::kLayer;
+  shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
+  switch (ir::Info(op.kind).op_class) {
+    case ir::OpClass::kMatmul:
+      shaped.shape = MatmulShape(program, op);
+      if (op.attrs.Get(Attr::kAcc) != 0) {
+        shaped.weight_gradient = true;
+        shaped.accumulated = op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
+      }
+      return shaped;
+    case ir::OpClass::kAttention:
+      shaped.shape = AttentionShapeOf(program, op, context_parallel);
+      return shaped;
+    case ir::OpClass::kMemory:
+      std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program, op));
+      return shaped;
+    case ir::OpClass::kCollective:
+      shaped.shape = CollectiveOf(program, op);
+      return shaped;
+    case ir::OpClass::kOptimizer:
+      shaped.shape = UpdateShape{op.kind, op.attrs.Get(Attr::kElements), OperandBytes(program, op)};
+      return shaped;
+    case ir::OpClass::kInput:
+    case ir::OpClass::kPointToPoint:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const ir::Op& op) {
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul: {

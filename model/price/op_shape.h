@@ -5,6 +5,7 @@
 #include <optional>
 #include <variant>
 
+#include "model/collectives/algorithm.h"
 #include "model/plan/ir/plan.h"
 #include "model/price/op_cost.h"
 
@@ -22,6 +23,41 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
 // Row look-ups move the rows they touch, not the whole table: read and write, or read, read and write.
 using MemoryShape = std::variant<TrafficShape, LossShape>;
 MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op);
+
+struct CollectiveShape {
+  Collective kind = Collective::kAllReduce;
+  double bytes = 0;  // S of collectives/algorithm.h
+};
+
+// An op of the optimizer: its parameters on this rank, and the bytes of its operands.
+struct UpdateShape {
+  ir::OpKind kind = ir::OpKind::kAdam;
+  double elements = 0;
+  double bytes = 0;
+};
+
+using OpShape =
+    std::variant<GemmShape, AttentionShape, TrafficShape, LossShape, CollectiveShape, UpdateShape>;
+
+enum class Pass : uint8_t { kNone, kForward, kBackward };
+enum class Surcharge : uint8_t {
+  kNothing,
+  kLoss,
+  kEmbedding
+};  // what a framework adds a fixed time to
+
+// All that the price of an op depends on.
+struct ShapedOp {
+  OpShape shape;
+  Pass pass = Pass::kNone;
+  Surcharge surcharge = Surcharge::kNothing;
+  bool layer = false;            // of a layer, not of the embedding, the head or the step
+  bool weight_gradient = false;  // may be put off by zero-bubble schedules
+  double accumulated = 0;        // elements of a gradient that it adds to
+};
+// nullopt: costs nothing that is worth counting (input, transfers between stages).
+std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
+                                double context_parallel = 1);
 
 // Under what an op's time stands in a table of measured kernels; nullopt: communication and input.
 struct MeasuredShape {

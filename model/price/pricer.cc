@@ -8,8 +8,7 @@
 namespace orrery {
 
 Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
-    : ops(*setting.gpu, *setting.stack, precision, setting.cluster->nodes, layer_factor),
-      messages(setting) {}
+    : ops(setting, precision, layer_factor), messages(setting) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
   const StackProfile& stack = *setting.stack;

@@ -2,8 +2,8 @@
 // What every op and message of a plan costs on one cluster, with one framework: the one price list that engines read.
 #pragma once
 
-#include "model/price/comm_time.h"
-#include "model/price/op_time.h"
+#include "model/price/message_prices.h"
+#include "model/price/op_prices.h"
 
 namespace orrery {
 
@@ -12,8 +12,8 @@ struct Pricer {
   // `layer_factor`: of measured layers, see layer_factors.h.
   Pricer(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
 
-  sim::OpTime ops;
-  sim::CommTime messages;
+  OpPrices ops;
+  MessagePrices messages;
 };
 
 // Seconds of a step outside of its plan: data loading, logging, the tail.

@@ -23,7 +23,7 @@ class Analyst {
           const sim::Perturbation& perturbation)
       : source_(source), result_(result), perturbation_(perturbation) {
     for (std::size_t stage = 0; stage < source.plan->programs.size(); ++stage)
-      ops_.emplace_back(*source.plan, *source.tasks, *source.op_time, stage);
+      ops_.emplace_back(*source.plan, *source.tasks, *source.pricer, stage);
   }
 
   MemoryUse Memory(std::size_t r) const {

@@ -42,7 +42,7 @@ class TraceWriter {
         links_(source.links),
         out_(*out) {
     for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
-      ops_.emplace_back(plan_, tasks_, *source.op_time, stage);
+      ops_.emplace_back(plan_, tasks_, *source.pricer, stage);
     for (const sim::TaskOps& ops : ops_) memory_.emplace_back(ops);
   }
 

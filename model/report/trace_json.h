@@ -28,7 +28,7 @@ struct TraceSource {
   const sim::PlanTasks* tasks = nullptr;
   const sim::MeetingTable* meetings = nullptr;
   const sim::Timeline* timeline = nullptr;
-  const sim::OpTime* op_time = nullptr;
+  const Pricer* pricer = nullptr;
   std::vector<TracedLink> links = {};
 };
 

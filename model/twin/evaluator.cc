@@ -43,8 +43,8 @@ struct Evaluator::Visit {
   int64_t index;
   const EvaluateOptions& options;
   std::vector<ShardChoice> shards;
-  std::vector<const DataGroup*> data;  // by shard
-  const PipelineGroup* pipeline = nullptr;
+  std::vector<const DataMessages*> data;  // by shard
+  const StageMessages* stages = nullptr;
   const PlanForms* forms[2][4][2] =
       {};  // split backward, ZeRO, hybrid; of the current group's layer
   JobResult result;
@@ -94,13 +94,14 @@ double Evaluator::TimeBound(const LayerTable& table, const Strategy& s,
     share = std::max(0.1, 1.0 - 2.0 * table.layer.weight_gradient / pass);
   }
   const double work = share * sum + (micro_batches - share) * sum / s.pp;
-  return work + predictor_.closed_form().step_fixed;
+  return work + predictor_.closed_form().fixed;
 }
 
 void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
-                         const LayoutShape& shape, double allocated, int64_t sequence) {
+                         const PlanOutline& outline, const DataMessages& data, double allocated,
+                         int64_t sequence) {
   JobResult& result = visit.result;
-  const StepTime time = predictor_.closed_form().Evaluate(table, shape);
+  const StepTime time = predictor_.closed_form().Evaluate(table, outline, data, *visit.stages);
   ++result.counts.evaluated;
   const double value = ObjectiveValue(request_.objective, time.total, setting_);
   const Entry entry{{value, allocated, visit.index, sequence}, strategy, time.total, 0, allocated};
@@ -123,7 +124,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
   SearchCounts& counts = visit.result.counts;
   const bool split = group.base.schedule == PipelineSchedule::kZeroBubble;
   std::optional<BoundTerms> terms;
-  LayoutShape shape;
+  PlanOutline outline;
   const LayerTable* table = nullptr;
   double value_bound = 0;
   int zero = -1, hybrid = -1;
@@ -153,7 +154,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       if (forms == nullptr) forms = memory_.Forms(s);
       ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
       if (!visit.Beaten(value_bound)) terms.emplace(*forms, *group.slots, s.micro_batch);
-      shape = MakeLayoutShape(request_.model, setting_.work, s, nullptr, visit.pipeline);
+      outline = OutlineOf(request_.model, setting_.work, s);
       zero = shard.zero;
       hybrid = outer;
     }
@@ -164,7 +165,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
     }
     s.dp = shard.dp;
     s.dp_outer = shard.dp_outer;
-    shape.data = visit.data[i];
+    if (s.zero > 0) outline.shards = s.dp;
     const double allocated = terms->At(shard.zero > 0 ? shard.dp : 1);
     const Bytes total = limits_.Total(Bytes(allocated), Communicators(s));
     const bool over = total > limits_.capacity;
@@ -180,7 +181,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
         !(near && improves(visit.result.near_miss))) {
       continue;
     }
-    Consider(visit, s, *table, shape, allocated, sequence);
+    Consider(visit, s, *table, outline, *visit.data[i], allocated, sequence);
   }
 }
 
@@ -189,7 +190,7 @@ JobResult Evaluator::Run(const Job& job, int64_t job_index, const EvaluateOption
   for (const ShardChoice& shard : visit.shards) {
     visit.data.push_back(predictor_.Data(shard.dp, shard.dp_outer, job.tp));
   }
-  visit.pipeline = predictor_.Pipeline(job.pp, job.tp * job.data);
+  visit.stages = predictor_.Stages(job.pp, job.tp * job.data);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(job.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;

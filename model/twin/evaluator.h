@@ -82,7 +82,8 @@ class Evaluator {
 
   void RunGroup(Visit& visit, const Group& group);
   void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
-                const LayoutShape& shape, double allocated, int64_t sequence);
+                const PlanOutline& outline, const DataMessages& data, double allocated,
+                int64_t sequence);
   double TimeBound(const LayerTable& table, const Strategy& strategy, double micro_batches) const;
 
   const SearchRequest& request_;

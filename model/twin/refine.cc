@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "model/base/check.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/plan/ir/hazards.h"
 #include "model/plan/lower/lower.h"
 #include "model/price/layer_factors.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {

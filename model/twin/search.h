@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/engine/event/simulation.h"
 #include "model/framework/presets.h"
 #include "model/hardware/spec.h"
 #include "model/memory/memory.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 

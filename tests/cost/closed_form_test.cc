@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The closed form: parts, limits, schedules, and that better hardware never makes a step longer.
-#include "model/engine/closed/closed_form.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,6 +9,7 @@
 #include "model/base/diagnostics.h"
 #include "model/hardware/catalog.h"
 #include "model/price/layer_factors.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {

@@ -16,8 +16,8 @@
 #include "calib/fit/rewrite.h"
 #include "calib/fit/shape_table.h"
 #include "model/arch/catalogue.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/hardware/catalog.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "model/arch/catalogue.h"
-#include "model/engine/closed/closed_form.h"
 #include "model/engine/event/executor.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery::sim {
 

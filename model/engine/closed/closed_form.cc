@@ -1,345 +1,385 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed form itself.
+// The fold itself.
 #include "model/engine/closed/closed_form.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "model/base/check.h"
-
 namespace orrery {
 namespace {
 
-double OptimizerTraffic(const StackProfile& stack, Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return stack.sgd_traffic;
-    case Optimizer::kAdam:
-    case Optimizer::kAdamW:
-      return stack.adam_traffic;
-    case Optimizer::kLamb:
-      return stack.lamb_traffic;
-  }
-  ORRERY_CHECK(false, "optimizer {}", static_cast<int>(optimizer));
+// Kernels beside messages that slow them down, see the header: seconds beyond those of the kernels alone.
+double Exposed(double kernels, double messages, double slowdown, bool overlaps) {
+  if (!overlaps || slowdown >= 1) return messages;
+  if (messages * (1.0 - slowdown) > kernels) return messages - kernels;
+  return slowdown * messages;
 }
 
-// Seconds per parameter; of a measured kernel those of large tensors.
-double OptimizerTime(const CostSetting& setting, const Workload& work) {
-  constexpr double kElements = 1 << 20,
-                   kBytes = 28;  // weight, gradient, two moments; three of them written
-  const StackProfile& stack = *setting.stack;
-  const KernelTable& measured = setting.gpu->kernels[static_cast<std::size_t>(work.precision)];
-  const bool adam = work.optimizer == Optimizer::kAdam || work.optimizer == Optimizer::kAdamW;
-  if (adam && work.precision == Precision::kFp32) {
-    if (const auto time = measured.Seconds("adam", {kElements * kBytes, 1, 1, 1}))
-      return *time / kElements;
-  }
-  const double rate = setting.gpu->memory_bandwidth.value * setting.gpu->memory_efficiency;
-  return OptimizerTraffic(stack, work.optimizer) / rate;
-}
-
-// One layer's pass with a collective beside it.
-struct Overlap {
-  double time = 0;     // of the pass, collective included
-  double exposed = 0;  // time - pass
-  double hidden = 0;   // part of the collective that compute hides
+// What is folded over: one stage with its share of the layers.
+struct Stage {
+  double layers = 0;
+  bool first = true, last = true;
 };
 
-// `moving`: seconds of the collective that compute is slower for.
-Overlap RunBeside(double pass, double collective, bool overlapped, double slowdown, double moving) {
-  if (collective <= 0) return {pass, 0, 0};
-  if (!overlapped) return {pass + collective, collective, 0};
-  const double time = SmoothMax(pass, collective) + slowdown * std::min({pass, collective, moving});
-  return {time, time - pass, std::max(0.0, collective - (time - pass))};
-}
+class Fold {
+ public:
+  Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
+       const DataMessages& data, const StageMessages& stages, double micro_batches)
+      : form_(form),
+        table_(table),
+        outline_(outline),
+        data_(data),
+        stages_(stages),
+        M_(micro_batches) {
+    sharded_ = data.dp > 1;
+    PriceLayer();
+  }
 
-// Seconds of one micro-batch, per layer.
-struct LayerPass {
-  double forward = 0, backward = 0;  // of the device, waits for gathers included
-  double host_forward = 0, host_backward = 0;
-  double device = 0, tensor = 0, gather = 0;
-  double tensor_hidden = 0, gather_hidden = 0;
-  double step_extra = 0;  // once per step and layer
-};
+  StepTime WholeStep() {
+    StepTime time = Passes();
+    AddUpdate(&time);
+    time.fixed = form_.fixed;
+    return Crowded(time);
+  }
+  StepTime MicroStep() { return Crowded(Passes()); }
 
-LayerPass PassOfLayer(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout) {
-  const LayerTime& layer = table.layer;
-  const double adding = layout.accumulates ? layer.accumulate : 0.0;
-  LayerPass pass;
-  pass.forward = layer.forward.busy();
-  pass.backward = layer.backward.busy() + adding;
-  pass.host_forward = layer.forward.host;
-  pass.host_backward = layer.backward.host;
-  pass.device = layer.forward.device + layer.backward.device + adding;
-  pass.tensor = layer.forward.tensor + layer.backward.tensor;
-  pass.tensor_hidden = layer.forward.tensor_hidden + layer.backward.tensor_hidden;
-  if (layout.zero >= 2 && layout.data->dp > 1) {
-    const DataGroup& data = *layout.data;
-    const double gather =
-        data.latency + data.layer_gather.Time(table.layer_parameters * layout.weight_bytes);
-    const double scatter =
-        data.latency + data.layer_scatter.Time(table.layer_parameters * layout.gradient_bytes);
-    const bool every_pass = layout.zero == 3;
-    const auto moving = [&](double seconds, double bytes) {
-      return std::max(0.0, seconds - bytes * data.slower_per_byte);
-    };
-    const double gather_moves = moving(gather, table.layer_parameters * layout.weight_bytes);
-    const double scatter_moves = moving(scatter, table.layer_parameters * layout.gradient_bytes);
-    const Overlap f = RunBeside(pass.forward, gather, layout.overlap_param_gather,
-                                form.overlap_slowdown, gather_moves);
-    const Overlap b =
-        RunBeside(pass.backward, scatter + (every_pass ? gather : 0.0), layout.overlap_grad_reduce,
-                  form.overlap_slowdown, scatter_moves + (every_pass ? gather_moves : 0.0));
-    if (every_pass) {
-      pass.forward = f.time;
-      pass.gather += f.exposed;
-      pass.gather_hidden += f.hidden;
-      pass.step_extra =
-          2.0 * gather / std::max(table.layers, 1.0);  // the first gathers have nothing beside them
-    } else {
-      pass.step_extra = f.exposed;  // ZeRO 2 gathers once per step
+  // What the host issues for one micro-batch on the stage where that takes longest.
+  double IssueTime() const {
+    double most = 0;
+    for (const Stage& stage : Stages()) {
+      const Work work = WorkOf(stage);
+      most = std::max(most, work.host_forward + work.host_head + work.host_backward);
     }
-    pass.backward = b.time;
-    pass.gather += b.exposed;
-    pass.gather_hidden += b.hidden;
+    return most;
   }
-  return pass;
-}
 
-// One micro-batch on one stage: what the device does and what the host issues for it, in this order.
-struct StageWork {
-  double forward = 0, head = 0, backward = 0;
-  double host_forward = 0, host_head = 0, host_backward = 0;
-};
-
-StageWork WorkOf(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer,
-                 double layers, bool first, bool last) {
-  const auto adding = [&](const LayerTime& t) { return layout.accumulates ? t.accumulate : 0.0; };
-  StageWork work{layers * layer.forward,      0, layers * layer.backward,
-                 layers * layer.host_forward, 0, layers * layer.host_backward};
-  if (first) {
-    const LayerTime& t = table.embedding;
-    work.forward += t.forward.busy();
-    work.backward += t.backward.busy() + adding(t);
-    work.host_forward += t.forward.host;
-    work.host_backward += t.backward.host;
-  }
-  if (last) {
-    const LayerTime& t = table.head;
-    work.head = t.forward.busy() + t.backward.busy() + adding(t);
-    work.host_head = t.forward.host + t.backward.host;
-  }
-  return work;
-}
-
-// Device and host side by side. The device works on what the host has issued; the host runs ahead
-// of it, without end or up to its next wait: for a micro-batch to load and, between stages, for
-// what the neighbour sends.
-double Together(const StageWork& w, bool host_waits, bool pipeline) {
-  const double device = w.forward + w.head + w.backward;
-  const double host = w.host_forward + w.host_head + w.host_backward;
-  if (!host_waits) return std::max(device, host);
-  if (pipeline) {
-    return std::max(w.forward, w.host_forward) +
-           std::max({w.head + w.backward, w.host_head + w.backward, w.host_head + w.host_backward});
-  }
-  return std::max({device, w.host_forward + w.head + w.backward,
-                   w.host_forward + w.host_head + w.backward, host});
-}
-
-// What the host issues for one micro-batch on the stage where that takes longest.
-double IssueTime(const LayerTable& table, const LayoutShape& layout, const LayerPass& layer) {
-  const auto host = [&](double layers, bool first, bool last) {
-    const StageWork work = WorkOf(table, layout, layer, layers, first, last);
-    return work.host_forward + work.host_head + work.host_backward;
+ private:
+  // One micro-batch on one stage: kernels and messages inside of layers, in this order, and what the host issues.
+  struct Work {
+    double forward = 0, head = 0, backward = 0;
+    double host_forward = 0, host_head = 0, host_backward = 0;
+    double shards = 0;  // exposed gathers and scatters
+    double device() const { return forward + head + backward; }
   };
-  if (layout.pp == 1) return host(table.layers, true, true);
-  return std::max({host(layout.first_layers, true, false), host(layout.last_layers, false, true),
-                   host(layout.middle_layers, false, false)});
-}
 
-struct StageTimes {
-  double sum = 0;                  // of all stages
-  double busiest = 0;              // the longest
-  double layers = 0;               // of that one
-  bool first = true, last = true;  // it is
-};
-
-StageTimes TimeStages(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
-                      const LayerPass& layer) {
-  const bool pipeline = layout.pp > 1;
-  const auto time = [&](double layers, bool first, bool last) {
-    return Together(WorkOf(table, layout, layer, layers, first, last), form.host_waits, pipeline);
-  };
-  if (!pipeline) {
-    const double all = time(table.layers, true, true);
-    return {all, all, layout.first_layers, true, true};
+  double ExtraKernels(double parameters) const {
+    if (!outline_.scatters_gradients || !sharded_) return 0;
+    // The whole gradient is cleared, its shard added to the sum of those before.
+    return form_.fill.Of(parameters * outline_.gradient_bytes) +
+           form_.add.Of(3.0 * parameters / data_.dp * outline_.gradient_bytes);
   }
-  const double first = time(layout.first_layers, true, false);
-  const double last = time(layout.last_layers, false, true);
-  const double middle = time(layout.middle_layers, false, false);
-  const double between = table.layers - layout.first_layers - layout.last_layers;
-  StageTimes times;
-  times.sum = first + last + between * time(1, false, false);
-  times.busiest = std::max({first, last, middle});
-  times.first = times.busiest == first;
-  times.last = !times.first && times.busiest == last;
-  times.layers = times.first  ? layout.first_layers
-                 : times.last ? layout.last_layers
-                              : layout.middle_layers;
-  return times;
-}
 
-// Part of the bubble that zero-bubble schedules fill with weight gradients.
-double BubbleShare(const LayerTable& table, const LayoutShape& layout, double pass) {
-  if (layout.schedule == PipelineSchedule::kInterleaved) return 1.0 / layout.vpp;
-  if (layout.schedule != PipelineSchedule::kZeroBubble) return 1.0;
-  return std::max(0.1, 1.0 - 2.0 * table.layer.weight_gradient / pass);
-}
+  void PriceLayer() {
+    const auto adding = [&](const LayerTime& t) {
+      return outline_.accumulates ? t.accumulate : 0.0;
+    };
+    extra_ = ExtraKernels(table_.layer_parameters);
+    forward_ = table_.layer.forward.busy();
+    backward_ = table_.layer.backward.busy() + adding(table_.layer) + extra_;
+    embedding_extra_ = ExtraKernels(table_.embedding_parameters) + adding(table_.embedding);
+    head_extra_ = ExtraKernels(HeadUnit()) + adding(table_.head);
+    if (!sharded_) return;
+    if (outline_.gathers_weights) {
+      gather_ = Gather(table_.layer_parameters);
+      gather_embedding_ = Gather(table_.embedding_parameters);
+      gather_head_ = Gather(HeadUnit());
+    }
+    if (outline_.scatters_gradients) {
+      scatter_ = Scatter(table_.layer_parameters);
+      scatter_embedding_ = Scatter(table_.embedding_parameters);
+      scatter_head_ = Scatter(HeadUnit());
+    }
+  }
 
-double FullestParameters(const LayerTable& table, const LayoutShape& layout) {
-  const double p = table.layer_parameters;
-  const double table_rows = table.embedding_parameters;
-  if (layout.pp == 1) return layout.first_layers * p + table_rows + table.head_parameters;
-  const double first = layout.first_layers * p + table_rows;
-  const double last =
-      layout.last_layers * p + table.head_parameters + (table.tied ? table_rows : 0.0);
-  return std::max({first, last, layout.middle_layers * p});
-}
+  // Parameters that the head reads: a table that it shares with the embedding is gathered for it again.
+  double HeadUnit() const {
+    return table_.head_parameters + (table_.tied ? table_.embedding_parameters : 0.0);
+  }
+  double Gather(double parameters) const {
+    return data_.layer_gather.Time(parameters * outline_.weight_bytes);
+  }
+  double Scatter(double parameters) const {
+    return data_.layer_scatter.Time(parameters * outline_.gradient_bytes);
+  }
 
-// Of so many bytes, in as many equal messages as the software's buckets make of them.
-double Bucketed(const PreparedCollective& collective, double bytes, double bucket) {
-  const double messages = std::max(1.0, std::ceil(bytes / bucket));
-  return messages * collective.Time(bytes / messages);
-}
+  std::array<Stage, 3> Stages() const {
+    if (outline_.stages == 1) {
+      const Stage all{table_.layers, true, true};
+      return {all, all, all};
+    }
+    return {Stage{outline_.first_layers, true, false}, Stage{outline_.last_layers, false, true},
+            Stage{outline_.middle_layers, false, false}};
+  }
 
-// Of the gradients of so many parameters; ZeRO 2 and 3 reduce inside the passes.
-double Reduction(const ClosedForm& form, const LayoutShape& layout, double parameters) {
-  const DataGroup& data = *layout.data;
-  const double gradient = parameters * layout.gradient_bytes;
-  double time = 0;
-  if (layout.zero == 0) time = Bucketed(data.all_reduce, gradient, form.bucket);
-  if (layout.zero == 1) time = Bucketed(data.reduce_scatter, gradient, form.bucket);
-  if (data.dp_outer > 1 && layout.zero > 0)
-    time += Bucketed(data.outer_all_reduce, gradient / data.dp, form.bucket);
-  return time;
-}
+  // Gathers and scatters that show, of one micro-batch in the middle of a step.
+  double ShardsOf(const Stage& stage) const {
+    if (!sharded_ || !outline_.scatters_gradients) return 0;
+    const double slow = data_.layer_gather.terms.slowdown;
+    const auto in_forward = [&](double kernels, double gathers) {
+      return Exposed(kernels, gathers, slow, outline_.gather_overlaps);
+    };
+    const auto in_backward = [&](double kernels, double gathers, double scatters) {
+      if (!outline_.scatter_overlaps)
+        return scatters + Exposed(kernels, gathers, slow, outline_.gather_overlaps);
+      if (!outline_.gather_overlaps) return gathers + Exposed(kernels, scatters, slow, true);
+      return Exposed(kernels, gathers + scatters, slow, true);
+    };
+    const double L = std::max(stage.layers, 1.0);
+    double shown = 0;
+    // Forward: beside each layer the weights of the next one, beside the last one those of the head.
+    shown += (L - 1) * in_forward(forward_, gather_);
+    shown += in_forward(forward_, stage.last ? gather_head_ : gather_);
+    if (stage.last) {
+      const double head = table_.head.forward.busy() + table_.head.backward.busy() + head_extra_;
+      shown += in_forward(head, gather_);
+    }
+    // Backward: beside each layer the gradients of the one before it in this pass.
+    shown += in_backward(backward_, gather_, stage.last ? scatter_head_ : scatter_);
+    shown += std::max(0.0, L - 2) * in_backward(backward_, gather_, scatter_);
+    if (L > 1) shown += in_backward(backward_, stage.first ? gather_embedding_ : gather_, scatter_);
+    if (stage.first) {
+      shown += in_backward(table_.embedding.backward.busy() + embedding_extra_, 0, scatter_);
+      shown += in_backward(table_.embedding.forward.busy(), gather_, scatter_embedding_);
+    }
+    return shown;
+  }
 
-double WeightGather(const ClosedForm& form, const LayoutShape& layout, double parameters) {
-  if (layout.zero != 1) return 0;
-  return Bucketed(layout.data->all_gather, parameters * layout.weight_bytes, form.bucket);
-}
+  // First gathers and last scatters of a step have nothing beside them.
+  double ShardsAtEnds(const Stage& stage) const {
+    if (!sharded_ || !outline_.scatters_gradients) return 0;
+    const double slow = data_.layer_gather.terms.slowdown;
+    const auto alone = [&](double kernels, double messages, bool overlaps) {
+      return messages - Exposed(kernels, messages, slow, overlaps);
+    };
+    if (!stage.first)
+      return alone(forward_, gather_, outline_.gather_overlaps) +
+             alone(backward_, scatter_, outline_.scatter_overlaps);
+    return alone(backward_, gather_embedding_, outline_.gather_overlaps) +
+           alone(table_.embedding.forward.busy(), scatter_embedding_, outline_.scatter_overlaps);
+  }
 
-// What is longer than the passes beside it. With interleaved chunks the passes of all but the last
-// micro-batches of a round are still to come when the first chunk has its gradients (or until the
-// last one wants its weights); one chunk in vpp has its own pass only.
-double Beyond(const LayoutShape& layout, double collective, double pass) {
-  const double chunks = layout.vpp;
-  const double round = chunks > 1 ? std::min<double>(layout.micro_batches, layout.pp) : 1.0;
-  const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
-  return std::max({0.0, collective - beside, (collective - pass) / chunks});
-}
+  Work WorkOf(const Stage& stage) const {
+    const LayerTime& layer = table_.layer;
+    Work work;
+    work.forward = stage.layers * forward_;
+    work.backward = stage.layers * backward_;
+    work.host_forward = stage.layers * layer.forward.host;
+    work.host_backward = stage.layers * layer.backward.host;
+    if (stage.first) {
+      const LayerTime& t = table_.embedding;
+      work.forward += t.forward.busy();
+      work.backward += t.backward.busy() + embedding_extra_;
+      work.host_forward += t.forward.host;
+      work.host_backward += t.backward.host;
+    }
+    if (stage.last) {
+      const LayerTime& t = table_.head;
+      work.head = t.forward.busy() + t.backward.busy() + head_extra_;
+      work.host_head = t.forward.host + t.backward.host;
+    }
+    work.shards = ShardsOf(stage);
+    return work;
+  }
 
-// What is not hidden of a reduction beside the last backward passes: the share that slows them
-// down, the embedding's gradients, which are ready at their very end, and what is longer.
-double ExposedReduction(const ClosedForm& form, const LayerTable& table, const LayoutShape& layout,
-                        double reduction, double backward) {
-  if (!layout.overlap_grad_reduce) return reduction;
-  const double last = std::min(reduction, Reduction(form, layout, table.embedding_parameters));
-  const double share = VisibleShare(form.visible_reduction, layout.whole_replicas);
-  const double beside = last + share * (reduction - last);
-  return std::min(reduction, std::max(beside, Beyond(layout, reduction, backward)));
-}
+  // Device and host side by side, of one micro-batch of many. The device works on what the host has issued; the host
+  // runs ahead of it, without end or up to its next wait: for a micro-batch to load and, between stages, for what the
+  // neighbour sends.
+  double Together(const Work& w) const {
+    const double device = w.device() + w.shards;
+    const double host = w.host_forward + w.host_head + w.host_backward;
+    const double tail = w.backward + w.shards;
+    if (!form_.host_waits) return std::max(device, host);
+    if (outline_.stages > 1) {
+      return std::max(w.forward, w.host_forward) +
+             std::max({w.head + tail, w.host_head + tail, w.host_head + w.host_backward});
+    }
+    return std::max(
+        {device, w.host_forward + w.head + tail, w.host_forward + w.host_head + tail, host});
+  }
 
-double ExposedGather(const ClosedForm& form, const LayoutShape& layout, double gather,
-                     double forward) {
-  if (!layout.overlap_param_gather) return gather;
-  return std::max(form.data_exposed * gather, Beyond(layout, gather, forward));
-}
+  // A host that never waits is ahead or behind once per step, not once per micro-batch.
+  double HostOnce(const Work& w) const {
+    if (form_.host_waits || outline_.stages > 1) return 0;
+    const double device = w.device() + w.shards;
+    const double host = w.host_forward + w.host_head + w.host_backward;
+    const double tail = w.backward + w.shards;
+    const double once = std::max(
+        {device, host, w.host_forward + w.head + tail, w.host_forward + w.host_head + tail});
+    return once - std::max(device, host);
+  }
+
+  StepTime Passes() {
+    StepTime time;
+    double sum = 0, busiest = -1;
+    const std::array<Stage, 3> stages = Stages();
+    if (outline_.stages == 1) {
+      stage_ = stages[0];
+      sum = busiest = Together(WorkOf(stage_));
+    } else {
+      const double between = table_.layers - outline_.first_layers - outline_.last_layers;
+      const double per_layer = Together(WorkOf({1, false, false}));
+      for (const Stage& stage : stages) {
+        const bool middle = !stage.first && !stage.last;
+        if (middle && outline_.stages == 2) continue;
+        const double one = Together(WorkOf(stage));
+        sum += middle ? between * per_layer : one;
+        if (one > busiest) busiest = one, stage_ = stage;
+      }
+    }
+    const Work work = WorkOf(stage_);
+    AddKernels(&time);
+    time.data = M_ * work.shards + ShardsAtEnds(stage_);
+    time.data_hidden = M_ * MessagesOf(stage_) - time.data;
+    time.host = M_ * (busiest - work.device() - work.shards) + HostOnce(work);
+    if (outline_.stages > 1) AddPipeline(sum - busiest, &time);
+    return time;
+  }
+
+  double MessagesOf(const Stage& stage) const {
+    double all = stage.layers * (2 * gather_ + scatter_);
+    if (stage.first) all += gather_embedding_ + scatter_embedding_;
+    if (stage.last) all += 2 * gather_head_ + scatter_head_;
+    return all;
+  }
+
+  void AddKernels(StepTime* time) const {
+    const auto add = [&](double count, const LayerTime& t, double extra) {
+      time->compute += M_ * count * (t.forward.device + t.backward.device + extra);
+      time->tensor += M_ * count * (t.forward.tensor + t.backward.tensor);
+      time->tensor_hidden += M_ * count * (t.forward.tensor_hidden + t.backward.tensor_hidden);
+    };
+    const double adding = outline_.accumulates ? table_.layer.accumulate : 0.0;
+    add(stage_.layers, table_.layer, extra_ + adding);
+    if (stage_.first) add(1, table_.embedding, embedding_extra_);
+    if (stage_.last) add(1, table_.head, head_extra_);
+  }
+
+  void AddPipeline(double others, StepTime* time) const {
+    double share = 1.0 / outline_.chunks;
+    if (outline_.fills_bubble)
+      share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
+    time->bubble = others * share;
+    const double rounds = 1.0 + M_ * outline_.chunks / outline_.stages;
+    time->pipeline = 2.0 * rounds * stages_.Travel(table_.boundary_bytes);
+  }
+
+  double FullestParameters() const {
+    const double p = table_.layer_parameters;
+    const double rows = table_.embedding_parameters;
+    if (outline_.stages == 1) return table_.layers * p + rows + table_.head_parameters;
+    const double first = outline_.first_layers * p + rows;
+    const double last =
+        outline_.last_layers * p + table_.head_parameters + (table_.tied ? rows : 0.0);
+    return std::max({first, last, outline_.middle_layers * p});
+  }
+
+  // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
+  // a round are still to come when the first chunk has its gradients (or until the last one wants its weights); one
+  // chunk in v has its own pass only.
+  double Beyond(double message, double pass) const {
+    const double chunks = outline_.chunks;
+    const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) : 1.0;
+    const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
+    return std::max({0.0, message - beside, (message - pass) / chunks});
+  }
+
+  double Reduction(double parameters) const {
+    const double bytes = parameters * outline_.gradient_bytes;
+    switch (outline_.reduction) {
+      case PlanOutline::Reduction::kNone:
+        return 0;
+      case PlanOutline::Reduction::kAllReduce:
+        return data_.all_reduce.InBuckets(bytes);
+      case PlanOutline::Reduction::kReduceScatter:
+        return data_.reduce_scatter.InBuckets(bytes) +
+               (outline_.reduces_outer ? data_.outer_all_reduce.InBuckets(bytes / data_.dp) : 0.0);
+    }
+    return 0;
+  }
+
+  // Beside the last backward passes: the share that the framework waits for, the embedding's gradients, which are
+  // ready at their very end, and what is longer.
+  double ExposedReduction(double reduction, double share, double last, double pass) const {
+    if (!outline_.reduction_overlaps) return reduction;
+    last = std::min(reduction, last);
+    return std::min(reduction,
+                    std::max(last + share * (reduction - last), Beyond(reduction, pass)));
+  }
+
+  void AddUpdate(StepTime* time) const {
+    const double parameters = FullestParameters();
+    const double gradients = parameters * outline_.gradient_bytes;
+    const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
+    const double reduction = Reduction(parameters);
+    double exposed =
+        ExposedReduction(reduction, awaited.reductions, Reduction(table_.embedding_parameters),
+                         stage_.layers * backward_);
+    double all = reduction;
+    if (outline_.scatters_gradients && outline_.reduces_outer) {
+      const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
+      exposed += outer;
+      all += outer;
+    }
+    if (outline_.gathers_at_end && sharded_) {
+      const double gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
+      exposed += outline_.end_gather_overlaps
+                     ? std::max(awaited.gathers * gather, Beyond(gather, stage_.layers * forward_))
+                     : gather;
+      all += gather;
+    }
+    time->data += exposed;
+    time->data_hidden += all - exposed;
+    if (outline_.ties_stages)
+      time->pipeline +=
+          stages_.tied.InBuckets(table_.embedding_parameters * outline_.gradient_bytes);
+    // The norm of the gradient and the loss are known to all ranks before the update.
+    time->data += (form_.clips ? 2 : 1) * form_.control;
+    if (outline_.norm_messages) time->data += form_.control;
+    const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
+    time->compute += form_.fill.Of(kept);
+    time->optimizer = form_.update * parameters / outline_.shards;
+    if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
+  }
+
+  // Ranks that share cores: what one of them waits for in a bubble, others use.
+  StepTime Crowded(StepTime time) const {
+    if (form_.crowding > 1) {
+      const double kernels = time.compute + time.optimizer;
+      time.compute += std::max(0.0, (form_.crowding - 1) * kernels - time.bubble);
+    }
+    time.total = time.Total();
+    return time;
+  }
+
+  const ClosedForm& form_;
+  const LayerTable& table_;
+  const PlanOutline& outline_;
+  const DataMessages& data_;
+  const StageMessages& stages_;
+  const double M_;
+  bool sharded_ = false;
+  Stage stage_;  // the busiest
+  // Of one layer: kernels and messages inside of it; kernels that sharding adds; gathers and scatters.
+  double forward_ = 0, backward_ = 0, extra_ = 0, embedding_extra_ = 0, head_extra_ = 0;
+  double gather_ = 0, gather_embedding_ = 0, gather_head_ = 0;
+  double scatter_ = 0, scatter_embedding_ = 0, scatter_head_ = 0;
+};
 
 }  // namespace
 
-ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work) {
-  const StackProfile& stack = *setting.stack;
-  optimizer_traffic = OptimizerTime(setting, work);
-  crowding = setting.cluster->Crowding();
-  overlap_slowdown = setting.gpu->overlap_slowdown;
-  host_waits = stack.host_waits > 0.5;
-  timer_waits = stack.timer_waits > 0.5;
-  bucket = stack.bucket.value;
-  data_exposed = stack.data_exposed;
-  visible_reduction = VisibleReductionOf(stack);
-  pipeline_exposed = stack.pipeline_exposed;
-  pipeline_latency = stack.pipeline_latency.value;
-  const double doublings =
-      std::log2(std::max<double>(1.0, static_cast<double>(setting.cluster->nodes)));
-  step_fixed = stack.step_fixed.value + stack.step_per_doubling.value * doublings;
-  step_per_layer = stack.step_per_layer.value;
-  residual_low = stack.residual_low;
-  residual_high = stack.residual_high;
-}
-
-StepTime ClosedForm::Evaluate(const LayerTable& table, const LayoutShape& layout,
+StepTime ClosedForm::Evaluate(const LayerTable& table, const PlanOutline& outline,
+                              const DataMessages& data, const StageMessages& stages,
                               Window window) const {
-  const bool whole_step = window == Window::kStep;
-  LayoutShape shape = layout;
-  if (!whole_step) shape.micro_batches = 1;
-  const double M = shape.micro_batches;
-  const LayerPass layer = PassOfLayer(*this, table, shape);
-  if (window == Window::kMicrostep && !timer_waits && !host_waits) {
-    StepTime printed;
-    printed.host = printed.total = IssueTime(table, shape, layer);
-    printed.low = printed.total * residual_low;
-    printed.high = printed.total * residual_high;
-    return printed;
-  }
-  const StageTimes stages = TimeStages(*this, table, shape, layer);
-  const double busiest_layers = stages.layers;
-
+  Fold fold(*this, table, outline, data, stages,
+            window == Window::kStep ? outline.micro_batches : 1.0);
   StepTime time;
-  time.compute = busiest_layers * layer.device;
-  time.tensor = busiest_layers * layer.tensor;
-  const auto add_end = [&](const LayerTime& end) {
-    time.compute +=
-        end.forward.device + end.backward.device + (shape.accumulates ? end.accumulate : 0.0);
-    time.tensor += end.forward.tensor + end.backward.tensor;
-  };
-  if (stages.first) add_end(table.embedding);
-  if (stages.last) add_end(table.head);
-  time.compute *= M;
-  time.tensor *= M;
-  time.data = M * busiest_layers * layer.gather;
-  time.host = M * stages.busiest - time.compute - time.tensor - time.data;
-  time.tensor_hidden = M * busiest_layers * layer.tensor_hidden;
-  time.data_hidden = M * busiest_layers * layer.gather_hidden;
-  if (shape.pp > 1) {
-    time.bubble =
-        (stages.sum - stages.busiest) * BubbleShare(table, shape, layer.forward + layer.backward);
-    const double message = pipeline_latency + shape.pipeline->send.Time(table.boundary_bytes);
-    const double transfers = 2.0 * (shape.pp - 1) * (1.0 + M * shape.vpp / shape.pp) * message;
-    time.pipeline = pipeline_exposed * transfers;
-    time.pipeline_hidden = (1.0 - pipeline_exposed) * transfers;
+  if (window == Window::kStep) {
+    time = fold.WholeStep();
+  } else if (window == Window::kMicrostep && !timer_waits && !host_waits) {
+    time.host = time.total = fold.IssueTime();
+  } else {
+    time = fold.MicroStep();
   }
-  if (whole_step) {
-    const double parameters = FullestParameters(table, shape);
-    const double reduction = Reduction(*this, shape, parameters);
-    const double gather = WeightGather(*this, shape, parameters);
-    const double exposed =
-        ExposedReduction(*this, table, shape, reduction, busiest_layers * layer.backward) +
-        ExposedGather(*this, shape, gather, busiest_layers * layer.forward);
-    time.data += exposed;
-    time.data_hidden += reduction + gather - exposed;
-    time.data += busiest_layers * layer.step_extra;
-    const double shards = shape.zero > 0 ? shape.data->dp : 1.0;
-    time.optimizer = optimizer_traffic * parameters / shards;
-    time.fixed = step_fixed + step_per_layer * table.layers;
-  }
-  if (crowding > 1) {
-    // Ranks that share cores: what one of them waits for in a bubble, others use.
-    const double kernels = time.compute + time.optimizer;
-    time.compute += std::max(0.0, (crowding - 1) * kernels - time.bubble);
-  }
-  time.total = time.Total();
   time.low = time.total * residual_low;
   time.high = time.total * residual_high;
   return time;

@@ -42,7 +42,13 @@ Message MessageOf(const ir::Program& program, const ir::Op& op, double share, Pa
   const ir::ViewId view = LargerSide(op);
   const ir::BufferClass cls = program.buffers[At(program.views[At(view)].buffer)].cls;
   const bool one_use = cls == ir::BufferClass::kGradTransient || cls == ir::BufferClass::kGathered;
-  return {CollectiveOf(op.kind), ViewBytes(program, view), op.phase, !one_use, share, part};
+  const bool backward = op.phase == ir::Phase::kBackward || op.phase == ir::Phase::kWeightGrad;
+  return {CollectiveOf(op.kind),
+          ViewBytes(program, view),
+          RoleOf(op.phase, one_use),
+          backward,
+          share,
+          part};
 }
 
 }  // namespace

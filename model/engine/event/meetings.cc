@@ -34,11 +34,11 @@ GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
 class TableBuilder {
  public:
   TableBuilder(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-               const net::Wires& wires, const CommTime& time, const MeetingOptions& options)
+               const net::Wires& wires, const MessagePrices& prices, const MeetingOptions& options)
       : plan_(plan),
         tasks_(tasks),
         cluster_(cluster),
-        time_(time),
+        prices_(prices),
         options_(options),
         router_(cluster),
         paths_(wires.capacity) {}
@@ -187,12 +187,13 @@ class TableBuilder {
       Exchange exchange;
       exchange.bytes = messages[i].bytes;
       if (meeting.members > 1 && exchange.bytes * messages[i].share > 0) {
-        const MessageTime& time = TimeOf(meeting.line, i, messages[i], shape);
-        const Beside beside = time_.BesideOf(messages[i], shape);
+        const MessagePrice& time = TimeOf(meeting.line, i, messages[i], shape);
         exchange.latency = messages[i].share * time.latency;
         exchange.bytes *= messages[i].share;
-        exchange.slowdown = beside.slowdown;
-        exchange.hidden = beside.hidden;
+        const MessageTerms terms =
+            prices_.TermsOf(messages[i].role, messages[i].collective, shape, messages[i].backward);
+        exchange.slowdown = SlowdownOf(messages[i], terms);
+        exchange.hidden = terms.hidden;
         exchange.price = exchange.latency + exchange.bytes * time.seconds_per_byte;
         exchange.route = options_.contention ? RouteOf(m, members, messages[i].collective, time)
                                              : AloneRoute(time.seconds_per_byte);
@@ -201,16 +202,29 @@ class TableBuilder {
     }
   }
 
-  // Software sends what belongs to a whole step together, up to a bucket: each part takes its share
-  // of the bucket's latency.
-  MessageTime InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
+  // Of a message in two parts, compute stands still for the awaited one, and the other costs it nothing.
+  static double SlowdownOf(const Message& message, const MessageTerms& terms) {
+    switch (message.part) {
+      case Part::kWhole:
+        return terms.slowdown;
+      case Part::kBeside:
+        return 0;
+      case Part::kAwaited:
+        return 1;
+    }
+    return 0;
+  }
+
+  // Frameworks send what belongs to a whole step together, up to a bucket: each part takes its share of the bucket's
+  // latency.
+  MessagePrice InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
     double bytes = message.bytes;
-    if (message.whole_step)
-      bytes = std::max(bytes, std::min(time_.Bucket(message.phase), StepBytes(line, message)));
-    MessageTime time =
-        time_.Time(message.collective, shape, bytes, message.phase, "", message.whole_step);
-    time.latency *= message.bytes / bytes;
-    return time;
+    const MessageTerms terms =
+        prices_.TermsOf(message.role, message.collective, shape, message.backward);
+    if (terms.bucket > 0) bytes = std::max(bytes, std::min(terms.bucket, StepBytes(line, message)));
+    MessagePrice price = prices_.Price(message.role, message.collective, shape, bytes);
+    price.latency *= message.bytes / bytes;
+    return price;
   }
 
   // What messages of a kind carry over a line in a step, on the stage that sends most.
@@ -222,8 +236,7 @@ class TableBuilder {
       for (const Task& task : stage.tasks) {
         if (task.line != line || task.other_part()) continue;
         const Message& message = messages[At(task.message)];
-        if (message.collective == kind.collective && message.phase == kind.phase &&
-            message.whole_step)
+        if (message.collective == kind.collective && message.role == kind.role)
           sum += message.bytes;
       }
       most = std::max(most, sum);
@@ -231,8 +244,8 @@ class TableBuilder {
     return most;
   }
 
-  const MessageTime& TimeOf(int32_t line, std::size_t i, const Message& message,
-                            const GroupShape& shape) {
+  const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
+                             const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
     if (added) at->second = InItsBucket(line, message, shape);
     return at->second;
@@ -250,7 +263,7 @@ class TableBuilder {
   }
 
   int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective,
-                  const MessageTime& time) {
+                  const MessagePrice& time) {
     const auto [at, added] = known_routes_.try_emplace(
         {time.algorithm, collective, time.wire_per_byte, time.floor_per_byte});
     if (!added) return at->second;
@@ -314,7 +327,7 @@ class TableBuilder {
   const ir::Plan& plan_;
   const PlanTasks& tasks_;
   const Cluster& cluster_;
-  const CommTime& time_;
+  const MessagePrices& prices_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
   PathTable paths_;
@@ -322,7 +335,7 @@ class TableBuilder {
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed
   std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
-  std::map<std::tuple<int32_t, std::size_t, int, int>, MessageTime> times_;
+  std::map<std::tuple<int32_t, std::size_t, int, int>, MessagePrice> times_;
   std::map<std::tuple<std::string_view, Collective, double, double>, int32_t>
       known_routes_;                 // of one meeting
   std::map<double, int32_t> alone_;  // by seconds per byte
@@ -331,7 +344,7 @@ class TableBuilder {
 
 }  // namespace
 
-void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic) {
+void WeighInside(const MessagePrice& time, const Cluster& cluster, net::Traffic* traffic) {
   if (time.wire_inside == time.wire_per_byte) return;
   for (net::TrafficPhase& phase : *traffic) {
     for (net::Channel& channel : phase) {
@@ -346,8 +359,9 @@ void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* 
 }
 
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-                          net::Wires wires, const CommTime& time, const MeetingOptions& options) {
-  return TableBuilder(plan, tasks, cluster, wires, time, options).Build(wires);
+                          net::Wires wires, const MessagePrices& prices,
+                          const MeetingOptions& options) {
+  return TableBuilder(plan, tasks, cluster, wires, prices, options).Build(wires);
 }
 
 std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,

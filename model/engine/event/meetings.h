@@ -13,7 +13,7 @@
 #include "model/engine/network/network.h"
 #include "model/engine/network/traffic.h"
 #include "model/plan/ir/plan.h"
-#include "model/price/comm_time.h"
+#include "model/price/message_prices.h"
 
 namespace orrery::sim {
 
@@ -86,7 +86,8 @@ struct MeetingOptions {
 // the mesh, links without bandwidth, point-to-point along a merged axis. Throws NoRoute
 // (model/hardware/faults.h), which names the operation.
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
-                          net::Wires wires, const CommTime& time, const MeetingOptions& options);
+                          net::Wires wires, const MessagePrices& prices,
+                          const MeetingOptions& options);
 
 // Bytes that the plan's exchanges put on every link, by LinkId, protocol overhead included: what
 // the link is occupied with. All ranks, executed or not. The table must have been made with
@@ -96,6 +97,6 @@ std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
 
 // Between nodes, the line loses what links inside a node do not: lowers the weights of those, so
 // that `wire_per_byte` holds for all links alike.
-void WeighInside(const MessageTime& time, const Cluster& cluster, net::Traffic* traffic);
+void WeighInside(const MessagePrice& time, const Cluster& cluster, net::Traffic* traffic);
 
 }  // namespace orrery::sim

@@ -129,9 +129,9 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const Price
   meetings.contention = options.contention;
   meetings.backend = options.backend;
   meetings.keep_links = options.keep_links;
-  meetings.log_rates = options.log_rates;
+  meetings.log_rates = options.log_rates && options.contention;
   if (options.merge_replicas) meetings.merged = Replicas(plan.mesh);
-  tasks_ = MakeTasks(plan, pricer.ops);
+  tasks_ = MakeTasks(plan, pricer);
   meetings_ = MakeMeetings(plan, tasks_, cluster, net::WiresOf(cluster), pricer.messages, meetings);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/plan/ir/hazards.h"
+#include "model/price/message_prices.h"
 
 namespace orrery::sim {
 
@@ -20,10 +21,6 @@ struct SplitOp {
   int32_t instance = 0;  // of the unfolded program
   double awaited = 0;    // share of its bytes and latency
   int32_t reader = -1;   // of a gather: the first instance that reads what it gathers; -1: none
-};
-
-struct AwaitedShares {  // of all messages of a kind in a step, 0 to 1
-  double reductions = 1, gathers = 1;
 };
 
 struct SplitOps {

@@ -10,7 +10,7 @@
 
 namespace orrery::sim {
 
-TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const OpTime& time,
+TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const Pricer& pricer,
                  std::size_t stage)
     : program_(plan.programs[stage]), layout_(ir::ComputeLayout(plan, program_)) {
   std::vector<std::vector<ir::Instance>> streams(tasks.streams);
@@ -35,15 +35,15 @@ TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const OpTime& tim
     }
   }
   first_.push_back(instances_.size());
-  MeasureShares(time, plan.micro_batches > 1);
+  MeasureShares(pricer, plan.micro_batches > 1);
 }
 
 // Shapes do not depend on the micro-batch: one measurement per op of a block.
-void TaskOps::MeasureShares(const OpTime& time, bool accumulates) {
+void TaskOps::MeasureShares(const Pricer& pricer, bool accumulates) {
   std::vector<std::vector<double>> known(program_.blocks.size());
   for (std::size_t b = 0; b < known.size(); ++b) {
     for (const ir::Op& op : program_.blocks[b].ops)
-      known[b].push_back(time.Device(program_, op, accumulates));
+      known[b].push_back(pricer.ops.Price(program_, op, accumulates).device);
   }
   end_share_.resize(instances_.size());
   for (std::size_t t = 0; t + 1 < first_.size(); ++t) {

@@ -8,7 +8,7 @@
 
 #include "model/engine/event/tasks.h"
 #include "model/plan/ir/hazards.h"
-#include "model/price/op_time.h"
+#include "model/price/pricer.h"
 
 namespace orrery::sim {
 
@@ -17,7 +17,7 @@ struct TaskSpan;
 class TaskOps {
  public:
   // `plan` must outlive it.
-  TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const OpTime& time, std::size_t stage);
+  TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const Pricer& pricer, std::size_t stage);
 
   const ir::Program& program() const { return program_; }
   const ir::Layout& layout() const { return layout_; }
@@ -35,7 +35,7 @@ class TaskOps {
   double End(int32_t task, const TaskSpan& span, std::size_t i) const;
 
  private:
-  void MeasureShares(const OpTime& time, bool accumulates);
+  void MeasureShares(const Pricer& pricer, bool accumulates);
 
   const ir::Program& program_;
   ir::Layout layout_;

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "model/base/check.h"
 #include "model/engine/event/index.h"
 #include "model/engine/event/lines.h"
 #include "model/engine/event/split.h"
+#include "model/plan/lower/overlap.h"
 
 namespace orrery::sim {
 namespace {
@@ -25,12 +27,12 @@ bool Communicates(const ir::Op& op) {
 
 class StageBuilder {
  public:
-  StageBuilder(const ir::Plan& plan, const ir::Program& program, const OpTime& time, Lines* lines)
+  StageBuilder(const ir::Plan& plan, const ir::Program& program, const Pricer& pricer, Lines* lines)
       : plan_(plan),
         program_(program),
-        time_(time),
+        pricer_(pricer),
         lines_(*lines),
-        device_(program.blocks.size()) {}
+        prices_(program.blocks.size()) {}
 
   StageTasks Build(std::size_t streams) {
     const ir::Layout layout = ir::ComputeLayout(plan_, program_);
@@ -62,7 +64,8 @@ class StageBuilder {
   // What the step before has left of its gathers goes first on its stream; what is awaited of
   // reductions goes last.
   void SplitMessages() {
-    split_ = FindSplitOps(plan_, program_, instances_, time_.Awaited(plan_));
+    split_ = FindSplitOps(plan_, program_, instances_,
+                          pricer_.messages.Awaited(HoldsWholeReplicas(plan_)));
     if (split_.gathers.empty() && split_.reductions.empty()) return;
     own_part_.assign(instances_.size(), {1.0, Part::kWhole});
     other_waits_.assign(instances_.size(), 0);
@@ -110,13 +113,14 @@ class StageBuilder {
   }
 
   // Equal for all calls of a block: shapes do not depend on the micro-batch.
-  double Device(const ir::Instance& at, const ir::Op& op) {
-    std::vector<double>& known = device_[At(at.block)];
-    if (known.empty()) known.assign(program_.blocks[At(at.block)].ops.size(), -1);
-    double& seconds = known[At(at.op)];
-    if (seconds < 0) seconds = time_.Device(program_, op, plan_.micro_batches > 1);
-    return seconds;
+  const OpPrice& PriceOf(const ir::Instance& at, const ir::Op& op) {
+    std::vector<std::optional<OpPrice>>& known = prices_[At(at.block)];
+    if (known.empty()) known.resize(program_.blocks[At(at.block)].ops.size());
+    std::optional<OpPrice>& price = known[At(at.op)];
+    if (!price) price = pricer_.ops.Price(program_, op, plan_.micro_batches > 1);
+    return *price;
   }
+  double Device(const ir::Instance& at, const ir::Op& op) { return PriceOf(at, op).device; }
 
   void AddInstance(int32_t i) {
     const ir::Instance& at = instances_[At(i)];
@@ -124,12 +128,12 @@ class StageBuilder {
     const bool reduces = op.phase == ir::Phase::kGradReduce && op.stream != 0;
     if (reduces && OwnPart(i).second == Part::kWhole) AddAwaitedReductions(i);
     received_.push_back(op.kind == OpKind::kRecv || (op.stream != 0 && WaitsForReceived(at)));
-    const bool syncs = time_.HostWaits() && HostWaitsFor(at, op);
+    const bool syncs = pricer_.ops.HostWaits() && HostWaitsFor(at, op);
     if (syncs) {
       issued_ = 0;
       ++result_.epochs;
     }
-    issued_ += time_.Host(program_, op);
+    issued_ += PriceOf(at, op).host;
     const int32_t last = latest_[op.stream];
     const bool joins =
         !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 && Joinable(last);
@@ -233,7 +237,7 @@ class StageBuilder {
 
   const ir::Plan& plan_;
   const ir::Program& program_;
-  const OpTime& time_;
+  const Pricer& pricer_;
   Lines& lines_;
   std::vector<ir::Instance> instances_;
   SplitOps split_;
@@ -248,7 +252,7 @@ class StageBuilder {
   std::vector<int32_t> task_of_;        // by instance
   std::vector<int32_t> last_instance_;  // by task
   std::vector<int32_t> latest_;         // by stream
-  std::vector<std::vector<double>> device_;  // by block and op
+  std::vector<std::vector<std::optional<OpPrice>>> prices_;  // by block and op
   double issued_ = 0;
   StageTasks result_;
 };
@@ -266,12 +270,12 @@ std::size_t StreamCount(const ir::Plan& plan) {
 
 }  // namespace
 
-PlanTasks MakeTasks(const ir::Plan& plan, const OpTime& time) {
+PlanTasks MakeTasks(const ir::Plan& plan, const Pricer& pricer) {
   PlanTasks result;
   result.streams = StreamCount(plan);
   Lines lines(&result.lines);
   for (const ir::Program& program : plan.programs) {
-    result.stages.push_back(StageBuilder(plan, program, time, &lines).Build(result.streams));
+    result.stages.push_back(StageBuilder(plan, program, pricer, &lines).Build(result.streams));
   }
   return result;
 }

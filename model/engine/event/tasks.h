@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "model/collectives/algorithm.h"
+#include "model/engine/event/message.h"
 #include "model/plan/ir/hazards.h"
-#include "model/price/message.h"
-#include "model/price/op_time.h"
+#include "model/price/pricer.h"
 
 namespace orrery::sim {
 
@@ -68,7 +68,7 @@ struct PlanTasks {
   std::size_t streams = 0;
 };
 
-PlanTasks MakeTasks(const ir::Plan& plan, const OpTime& time);
+PlanTasks MakeTasks(const ir::Plan& plan, const Pricer& pricer);
 
 // "stage 2, tp: B0[3] op 17 all_reduce": for messages.
 std::string Describe(const ir::Plan& plan, std::size_t stage, const Task& task);

@@ -5,8 +5,7 @@
 #include <compare>
 #include <cstdint>
 
-#include "model/collectives/algorithm.h"
-#include "model/plan/ir/op.h"
+#include "model/price/message_prices.h"
 
 namespace orrery::sim {
 
@@ -20,9 +19,9 @@ enum class Part : uint8_t {
 struct Message {
   Collective collective = Collective::kAllReduce;
   double bytes = 0;  // S of collectives/algorithm.h
-  ir::Phase phase = ir::Phase::kForward;
-  bool whole_step = false;  // of a buffer that lives through the step, not for one use of a layer
-  double share = 1;         // of its bytes and latency that this exchange moves
+  MessageRole role = MessageRole::kLayer;
+  bool backward = false;  // inside a backward pass
+  double share = 1;       // of its bytes and latency that this exchange moves
   Part part = Part::kWhole;
   auto operator<=>(const Message&) const = default;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits closed-form lines into latency and traffic.
-#include "model/price/comm_time.h"
+// The policy of roles; closed-form lines split into latency and traffic.
+#include "model/price/message_prices.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
 
-namespace orrery::sim {
+namespace orrery {
 
 namespace {
 
 // Makes a message alone take what was measured: `wire` seconds of S / b are the closed form's.
-void FollowMeasured(double bytes, double wire, double extra, MessageTime* time) {
+void FollowMeasured(double bytes, double wire, double extra, MessagePrice* time) {
   if (time->measured == nullptr || bytes <= 0 || wire <= 0) return;
   const SweepCurve::Parts parts = time->measured->curve.Split(bytes);
   time->latency = extra + parts.latency;
@@ -28,42 +28,88 @@ void FollowMeasured(double bytes, double wire, double extra, MessageTime* time) 
 
 }  // namespace
 
-CommTime::Use CommTime::UseOf(ir::Phase phase, Collective collective, const GroupShape& shape,
-                              bool whole_step) const {
-  const StackProfile& stack = *setting_.stack;
+MessageRole RoleOf(ir::Phase phase, bool one_use) {
   switch (phase) {
     case ir::Phase::kForward:
     case ir::Phase::kBackward:
     case ir::Phase::kWeightGrad:
-    case ir::Phase::kRecompute: {
-      const double extra =
-          stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
-      return {{stack.scaleup_use, 1.0, stack.algorithm},
-              collective == Collective::kAllReduce ? extra : 0.5 * extra};
-    }
+    case ir::Phase::kRecompute:
+      return MessageRole::kLayer;
     case ir::Phase::kGradReduce:
     case ir::Phase::kParamGather:
-      if (whole_step) {
-        const double nic = ReductionNicUse(stack, EndsApart(*setting_.cluster, shape));
-        return {{stack.data_scaleup_use, nic, stack.algorithm}, 0.0};
-      }
-      return {{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm},
-              stack.gather_latency.value *
-                  (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()))};
+      return one_use ? MessageRole::kShard : MessageRole::kStep;
     case ir::Phase::kPipeline:
-      return {{1.0, stack.pipeline_nic_use}, stack.pipeline_latency.value};
+      return MessageRole::kStage;
     case ir::Phase::kInput:
     case ir::Phase::kGradNorm:
     case ir::Phase::kOptimizer:
     case ir::Phase::kSetup:
-      return {};
+      return MessageRole::kControl;
   }
-  return {};
+  ORRERY_CHECK(false, "phase {}", static_cast<int>(phase));
+}
+
+MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
+                                    const GroupShape& shape, bool backward) const {
+  const StackProfile& stack = *setting_.stack;
+  const bool whole = collective == Collective::kAllReduce;
+  MessageTerms terms;
+  switch (role) {
+    case MessageRole::kLayer: {
+      // The two halves of an all-reduce (sequence parallelism) have half of its latency each, and are hidden behind
+      // pieces of the products that need them.
+      const double extra =
+          stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
+      const double pieces = whole ? 0.0 : stack.sequence_overlap;
+      terms.bandwidth = {stack.scaleup_use, 1.0, stack.algorithm};
+      terms.latency = whole ? extra : 0.5 * extra;
+      terms.hidden = backward ? std::max(stack.tensor_overlap, pieces) : pieces;
+      return terms;
+    }
+    case MessageRole::kShard:
+      terms.bandwidth = {stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
+      terms.latency = stack.gather_latency.value *
+                      (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()));
+      terms.slowdown =
+          setting_.gpu->overlap_slowdown *
+          TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
+      return terms;
+    case MessageRole::kStep:
+      terms.bandwidth = {stack.data_scaleup_use,
+                         ReductionNicUse(stack, EndsApart(*setting_.cluster, shape)),
+                         stack.algorithm};
+      terms.bucket = stack.bucket.value;
+      return terms;
+    case MessageRole::kStage:
+      terms.bandwidth = {1.0, stack.pipeline_nic_use, ""};
+      terms.latency = stack.pipeline_latency.value;
+      return terms;
+    case MessageRole::kControl:
+      terms.bucket = 1e18;  // all of a step's travel together
+      return terms;
+  }
+  ORRERY_CHECK(false, "role {}", static_cast<int>(role));
+}
+
+PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
+                                       const GroupShape& shape, bool backward) const {
+  PreparedMessage message;
+  if (shape.ranks < 2) return message;
+  message.terms = TermsOf(role, collective, shape, backward);
+  message.collective =
+      orrery::Prepare(collective, ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric,
+                                              shape, message.terms.bandwidth));
+  return message;
+}
+
+AwaitedShares MessagePrices::Awaited(bool whole_replicas) const {
+  return {VisibleShare(VisibleReductionOf(*setting_.stack), whole_replicas),
+          setting_.stack->data_exposed};
 }
 
 // Share of the nominal rate of its bottleneck links that an algorithm reaches.
-double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape,
-                           const BandwidthUse& use) const {
+double MessagePrices::LineShare(std::string_view algorithm, const GroupShape& shape,
+                                const BandwidthUse& use) const {
   const FabricProfile& fabric = *setting_.fabric;
   const GpuProfile& gpu = *setting_.gpu;
   const int nodes = shape.nodes();
@@ -85,9 +131,9 @@ double CommTime::LineShare(std::string_view algorithm, const GroupShape& shape,
 namespace {
 
 // A measured time holds everything: on the links there is next to nothing left.
-MessageTime Timed(Collective collective, double seconds) {
+MessagePrice Timed(Collective collective, double seconds) {
   constexpr double kNextToNothing = 1e-6;
-  MessageTime time;
+  MessagePrice time;
   switch (collective) {
     case Collective::kSendRecv:
       time.algorithm = "send-recv";
@@ -109,9 +155,9 @@ MessageTime Timed(Collective collective, double seconds) {
 
 }  // namespace
 
-MessageTime CommTime::Time(Collective collective, const GroupShape& shape, double bytes,
-                           ir::Phase phase, std::string_view only, bool whole_step) const {
-  const Use use = UseOf(phase, collective, shape, whole_step);
+MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const GroupShape& shape,
+                                  double bytes, std::string_view only) const {
+  const MessageTerms use = TermsOf(role, collective, shape);
   const Network network =
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, use.bandwidth);
   GroupShape alone = shape;
@@ -120,7 +166,7 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, alone, use.bandwidth);
   const double root = std::sqrt(bytes);
   double best = -1, wire = 0;
-  MessageTime result;
+  MessagePrice result;
   result.measured = FindMeasuredTime(collective, network, std::string(only));
   if (only.empty() && result.measured == nullptr && network.measured != nullptr) {
     if (const auto time =
@@ -163,35 +209,4 @@ MessageTime CommTime::Time(Collective collective, const GroupShape& shape, doubl
   return result;
 }
 
-Beside CommTime::BesideOf(const Message& message, const GroupShape& shape) const {
-  const StackProfile& stack = *setting_.stack;
-  if (message.part != Part::kWhole) return {message.part == Part::kAwaited ? 1.0 : 0.0, 0};
-  const BandwidthUse layer{stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
-  const double usual =
-      setting_.gpu->overlap_slowdown *
-      TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, layer);
-  switch (message.phase) {
-    case ir::Phase::kForward:
-    case ir::Phase::kRecompute:
-    case ir::Phase::kBackward:
-    case ir::Phase::kWeightGrad: {
-      const bool returns =
-          message.phase == ir::Phase::kBackward || message.phase == ir::Phase::kWeightGrad;
-      const double pairs =
-          message.collective == Collective::kAllReduce ? 0.0 : stack.sequence_overlap;
-      return {0, returns ? std::max(stack.tensor_overlap, pairs) : pairs};
-    }
-    case ir::Phase::kPipeline:
-      return {0, 0};
-    case ir::Phase::kGradReduce:
-    case ir::Phase::kParamGather:
-    case ir::Phase::kInput:
-    case ir::Phase::kGradNorm:
-    case ir::Phase::kOptimizer:
-    case ir::Phase::kSetup:
-      return {usual, 0};
-  }
-  return {};
-}
-
-}  // namespace orrery::sim
+}  // namespace orrery

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The outline of a lowered plan: which messages a layout sends, how often, and what they run beside.
+//
+// The closed form folds prices over it instead of walking the plan, so that millions of layouts can be compared. It
+// follows the rules by which stage_units.cc and stage_step.cc place messages; tests/parity lays both side by side.
+#pragma once
+
+#include "model/arch/model_spec.h"
+#include "model/plan/lower/strategy.h"
+
+namespace orrery {
+
+struct PlanOutline {
+  int stages = 1;
+  int chunks = 1;  // of a stage
+  double micro_batches = 1;
+  bool accumulates =
+      false;  // gradients of several micro-batches add up; seen in one of them alone too
+  bool fills_bubble = false;  // weight gradients are put off into the bubble
+  // Layers of the first, the last and the fullest other stage.
+  double first_layers = 0, middle_layers = 0, last_layers = 0;
+
+  // Inside the passes, per layer.
+  bool gathers_weights = false;                          // before each pass
+  bool scatters_gradients = false;                       // after each backward pass
+  bool gather_overlaps = true, scatter_overlaps = true;  // with the kernels of other layers
+
+  // Once per step.
+  enum class Reduction : unsigned char { kNone, kAllReduce, kReduceScatter };
+  Reduction reduction = Reduction::kNone;  // of gradients that were not scattered inside the passes
+  bool reduction_overlaps = false;         // in the last backward pass; false: after it
+  bool whole_replicas = true;              // HoldsWholeReplicas()
+  bool gathers_at_end = false;             // weights that the update left sharded
+  bool end_gather_overlaps = true;         // with the next step
+  bool reduces_outer = false;              // what is left between sharding groups
+  double shards = 1;                       // ranks that share optimizer state and update
+  bool ties_stages = false;    // first and last stage add up the gradients of a shared table
+  bool norm_messages = false;  // the update exchanges norms of sharded tensors
+
+  double gradient_bytes = 2;  // per element
+  double weight_bytes = 2;
+};
+
+PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& strategy);
+
+}  // namespace orrery

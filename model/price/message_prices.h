@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Price of one message: algorithm and protocol, latency, seconds on the wire, and what it does to compute beside it.
+//
+// A framework gets another share of the network's benchmark rates for each role that a message plays in a step. The
+// one policy that says so is TermsOf(). The closed form asks for a whole group at once (Prepare), the simulator for
+// single messages (Price), with the seconds that their traffic takes split off.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "model/collectives/algorithm.h"
+#include "model/collectives/measured.h"
+#include "model/collectives/select.h"
+#include "model/plan/ir/op.h"
+#include "model/price/setting.h"
+
+namespace orrery {
+
+enum class MessageRole : uint8_t {
+  kLayer,    // inside a layer's pass, among ranks that share the layer
+  kShard,    // weights and gradients of one layer, gathered and scattered inside a pass
+  kStep,     // gradients and weights of a whole step, sent in buckets
+  kStage,    // between neighbouring stages
+  kControl,  // norms and flags of a step: a few bytes
+};
+// `one_use`: of a buffer that lives for one use of a layer.
+MessageRole RoleOf(ir::Phase phase, bool one_use);
+
+// What a role means for a group.
+struct MessageTerms {
+  BandwidthUse bandwidth;
+  double latency = 0;   // seconds on top of the algorithm's
+  double slowdown = 0;  // share of its rate that compute beside the message loses
+  double hidden =
+      0;  // share of the message that nobody waits for: fused with the kernels around it
+  double bucket = 0;  // bytes that are sent together; 0: each message alone
+};
+
+// Collectives of one kind in one group, for any size. A group of one rank: everything is zero.
+struct PreparedMessage {
+  PreparedCollective collective;
+  MessageTerms terms;
+
+  double Time(double bytes) const {
+    return bytes > 0 ? terms.latency + collective.Time(bytes) : 0.0;
+  }
+  // Of so many bytes in all, sent in buckets: each of them pays the latency.
+  double InBuckets(double bytes) const {
+    if (terms.bucket <= 0 || bytes <= terms.bucket) return Time(bytes);
+    return bytes / terms.bucket * Time(terms.bucket);
+  }
+};
+
+struct MessagePrice {
+  std::string_view algorithm;
+  double latency = 0;        // seconds before the traffic
+  double wire_per_byte = 1;  // bytes that the line carries per byte of S that the algorithm moves
+  double wire_inside = 1;    // same, on scale-up links
+  double seconds_per_byte = 0;  // of S, after the latency, with the links of its group to itself
+  double floor_per_byte = 0;    // seconds per byte of S: faster it never goes, whatever the links
+  std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
+};
+
+// Of the messages of a whole step, the shares that a framework waits for.
+struct AwaitedShares {
+  double reductions = 1, gathers = 1;
+};
+
+// `setting` must outlive it.
+class MessagePrices {
+ public:
+  explicit MessagePrices(const CostSetting& setting) : setting_(setting) {}
+
+  // `backward`: in a backward pass, which has kernels of its own to hide a message behind.
+  MessageTerms TermsOf(MessageRole role, Collective collective, const GroupShape& shape,
+                       bool backward = false) const;
+  PreparedMessage Prepare(MessageRole role, Collective collective, const GroupShape& shape,
+                          bool backward = false) const;
+  // S as in algorithm.h; ranks >= 2. `only`: the algorithm to take; "": the fastest. Throws InputError when that cannot
+  // do this collective.
+  MessagePrice Price(MessageRole role, Collective collective, const GroupShape& shape, double bytes,
+                     std::string_view only = "") const;
+  // `whole_replicas`: see model/plan/lower/overlap.h.
+  AwaitedShares Awaited(bool whole_replicas) const;
+
+ private:
+  double LineShare(std::string_view algorithm, const GroupShape& shape,
+                   const BandwidthUse& use) const;
+
+  CostSetting setting_;
+};
+
+}  // namespace orrery

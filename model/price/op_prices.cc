@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applies a chip's and a framework's constants to the shapes of ops.
+#include "model/price/op_prices.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/base/check.h"
+
+namespace orrery {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+
+// Kernels on many nodes: what all of them finish together lasts as long as on the slowest one.
+double StragglerFactor(const StackProfile& stack, int64_t nodes) {
+  return 1.0 + stack.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
+}
+
+}  // namespace
+
+OpPrices::OpPrices(const CostSetting& setting, Precision precision, double layer_factor)
+    : cost_(*setting.gpu, *setting.stack, precision),
+      stack_(setting.stack),
+      host_factor_(setting.cluster->nodes > 1 ? 1.0 + stack_->host_multi_node : 1.0),
+      pace_(StragglerFactor(*stack_, setting.cluster->nodes)),
+      layer_factor_(layer_factor) {}
+
+OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
+  OpPrice price{Device(op), Host(op)};
+  if (accumulates && op.accumulated > 0) price.device += Accumulate(op.accumulated);
+  return price;
+}
+
+OpPrice OpPrices::Price(const ir::Program& program, const ir::Op& op, bool accumulates) const {
+  const std::optional<ShapedOp> shaped = ShapeOf(program, op);
+  return shaped ? Price(*shaped, accumulates) : OpPrice{};
+}
+
+double OpPrices::Accumulate(double elements) const {
+  return pace_ * cost_.Stream(elements * stack_->accumulation_traffic);
+}
+
+StreamPrice OpPrices::Stream(const char* kernel) const {
+  constexpr double kLarge = 1e9, kLarger = 2e9;  // far beyond any cache
+  const double large = cost_.Traffic({kLarge, kernel});
+  const double slope = (cost_.Traffic({kLarger, kernel}) - large) / (kLarger - kLarge);
+  return {pace_ * std::max(0.0, large - slope * kLarge), pace_ * slope};
+}
+
+double OpPrices::UpdatePerElement(Optimizer optimizer) const {
+  constexpr double kElements = 1 << 20;
+  constexpr double kBytes = 28;  // weight, gradient, two moments; three of them written
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      return Update({ir::OpKind::kSgd, kElements, kElements * kBytes}) / kElements;
+    case Optimizer::kAdam:
+    case Optimizer::kAdamW:
+      return Update({ir::OpKind::kAdam, kElements, kElements * kBytes}) / kElements;
+    case Optimizer::kLamb:
+      return Update({ir::OpKind::kLambDir, kElements, kElements * kBytes}) / kElements;
+  }
+  ORRERY_CHECK(false, "optimizer {}", static_cast<int>(optimizer));
+}
+
+double OpPrices::Device(const ShapedOp& op) const {
+  if (const auto* update = std::get_if<UpdateShape>(&op.shape)) return Update(*update);
+  const double time =
+      std::visit(Overloaded{[&](const GemmShape& s) { return cost_.Gemm(s); },
+                            [&](const AttentionShape& s) { return cost_.Attention(s); },
+                            [&](const TrafficShape& s) { return cost_.Traffic(s); },
+                            [&](const LossShape& s) { return cost_.Loss(s); },
+                            [](const UpdateShape&) { return 0.0; },
+                            [](const CollectiveShape&) { return 0.0; }},
+                 op.shape);
+  return pace_ * (Scale(op) * time + Around(op));
+}
+
+double OpPrices::Update(const UpdateShape& s) const {
+  if (const auto measured = cost_.Measured(ir::Info(s.kind).name, s.bytes)) return *measured;
+  switch (s.kind) {
+    case ir::OpKind::kSgd:
+      return cost_.Stream(s.elements * stack_->sgd_traffic);
+    case ir::OpKind::kAdam:
+      return cost_.Stream(s.elements * stack_->adam_traffic);
+    case ir::OpKind::kLambDir:
+      return cost_.Stream(s.elements * stack_->lamb_traffic);
+    case ir::OpKind::kLambApply:  // lamb_traffic counts both passes
+    case ir::OpKind::kLossScale:
+      return 0;
+    default:
+      return cost_.Traffic({s.bytes, ir::Info(s.kind).name});
+  }
+}
+
+// What frameworks add once per micro-batch around the loss and the embedding.
+double OpPrices::Around(const ShapedOp& op) const {
+  switch (op.surcharge) {
+    case Surcharge::kNothing:
+      return 0;
+    case Surcharge::kLoss:
+      return stack_->head_fixed.value;
+    case Surcharge::kEmbedding:
+      return stack_->embedding_fixed.value;
+  }
+  return 0;
+}
+
+double OpPrices::Host(const ShapedOp& op) const {
+  if (const auto* collective = std::get_if<CollectiveShape>(&op.shape)) {
+    const bool whole = collective->kind == Collective::kAllReduce;
+    return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_ * Scale(op);
+  }
+  const auto* attention = std::get_if<AttentionShape>(&op.shape);
+  const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
+  switch (op.pass) {
+    case Pass::kForward:
+      return (stack_->host_forward_op.value + unfused) * host_factor_ * Scale(op);
+    case Pass::kBackward:
+      return (stack_->host_backward_op.value + unfused) * host_factor_ * Scale(op);
+    case Pass::kNone:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace orrery

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Price of one op: seconds of the device, by OpCost, and of the host thread that issues it.
+//
+// The constants of a chip and of a framework apply to ops here and in op_cost.cc, nowhere else. Both engines ask with
+// the same ShapedOp: the closed form for the ops of one layer, the simulator for those of a whole plan.
+#pragma once
+
+#include "model/plan/ir/plan.h"
+#include "model/price/op_shape.h"
+#include "model/price/setting.h"
+
+namespace orrery {
+
+struct OpPrice {
+  double device = 0;
+  double host = 0;
+};
+
+// Seconds of a kernel that streams: gap + bytes x per_byte.
+struct StreamPrice {
+  double gap = 0;
+  double per_byte = 0;
+  double Of(double bytes) const { return bytes > 0 ? gap + bytes * per_byte : 0.0; }
+};
+
+class OpPrices {
+ public:
+  // `layer_factor`: of all times of layers (layer_factors.h). The profiles must outlive this.
+  OpPrices(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
+
+  // `accumulates`: gradients are added up over several micro-batches.
+  OpPrice Price(const ShapedOp& op, bool accumulates) const;
+  OpPrice Price(const ir::Program& program, const ir::Op& op, bool accumulates) const;
+  // Adding up gradients of so many elements, part of the price of the product that does it.
+  double Accumulate(double elements) const;
+  // Of a named kernel that streams large buffers.
+  StreamPrice Stream(const char* kernel) const;
+  // Of the update of one parameter with its moments, large tensors.
+  double UpdatePerElement(Optimizer optimizer) const;
+
+  // The issuing thread stops at loads and at the first use of what another stage sent.
+  bool HostWaits() const { return stack_->host_waits > 0.5; }
+  // Whether the framework's timer of a micro-step waits for the device.
+  bool TimerWaits() const { return stack_->timer_waits > 0.5; }
+
+ private:
+  double Device(const ShapedOp& op) const;
+  double Update(const UpdateShape& shape) const;
+  double Around(const ShapedOp& op) const;
+  double Host(const ShapedOp& op) const;
+  double Scale(const ShapedOp& op) const { return op.layer ? layer_factor_ : 1.0; }
+
+  OpCost cost_;
+  const StackProfile* stack_;
+  double host_factor_, pace_;
+  double layer_factor_;
+};
+
+}  // namespace orrery

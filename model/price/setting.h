@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What prices depend on: the profiles of a chip, a network and a framework, and the cluster.
+#pragma once
+
+#include "model/framework/profile.h"
+#include "model/hardware/summary.h"
+
+namespace orrery {
+
+struct CostSetting {
+  const GpuProfile* gpu = nullptr;
+  const FabricProfile* fabric = nullptr;
+  const StackProfile* stack = nullptr;
+  const ClusterSummary* cluster = nullptr;
+};
+
+}  // namespace orrery

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks up layer tables and prepared messages of a strategy.
+#include "model/twin/step_predictor.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace orrery {
+
+MicroBatchKey KeyOf(const Strategy& strategy) {
+  MicroBatchKey key;
+  key.tp = strategy.tp;
+  key.cp = strategy.cp;
+  key.micro_batch = strategy.micro_batch;
+  key.sequence_parallel = strategy.sequence_parallel && strategy.tp > 1;
+  key.recompute = strategy.recompute;
+  key.flash_attention = strategy.flash_attention;
+  key.fp32_grads = strategy.fp32_grads;
+  key.recompute_unread = strategy.recompute_unread;
+  key.scatter_gather = strategy.scatter_gather;
+  return key;
+}
+
+StepPredictor::StepPredictor(const ModelSpec& model, const Workload& work,
+                             const CostSetting& setting, ShapeCache* shapes)
+    : model_(model),
+      work_(work),
+      setting_(setting),
+      closed_form_(setting, work, static_cast<double>(model.layers + model.decoder_layers)),
+      shapes_(shapes) {}
+
+std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
+  auto found = tables_.find(key);
+  if (found == tables_.end()) {
+    ShapeCache own;
+    ShapeCache& shapes = shapes_ != nullptr ? *shapes_ : own;
+    auto shaped = shapes.find(key);
+    if (shaped == shapes.end())
+      shaped = shapes.emplace(key, ShapeMicroBatch(model_, work_, key)).first;
+    std::variant<LayerTable, Refusal> entry;
+    if (const auto* refusal = std::get_if<Refusal>(&shaped->second)) {
+      entry = *refusal;
+    } else {
+      entry = CostLayers(std::get<MicroBatchOps>(shaped->second), model_, work_, key, setting_);
+    }
+    found = tables_.emplace(key, std::move(entry)).first;
+  }
+  if (const auto* refusal = std::get_if<Refusal>(&found->second)) return *refusal;
+  return &std::get<LayerTable>(found->second);
+}
+
+const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {
+  const std::array<int, 3> key{dp, dp_outer, inner};
+  auto found = data_.find(key);
+  if (found == data_.end())
+    found = data_.emplace(key, PrepareData(setting_, dp, dp_outer, inner)).first;
+  return &found->second;
+}
+
+const StageMessages* StepPredictor::Stages(int pp, int inner) {
+  const std::array<int, 2> key{pp, inner};
+  auto found = stages_.find(key);
+  if (found == stages_.end())
+    found = stages_.emplace(key, PrepareStages(setting_, pp, inner)).first;
+  return &found->second;
+}
+
+std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy, Window window) {
+  Strategy legal = strategy;
+  legal.cp = 1;  // costed, not lowered: the other rules still hold
+  if (auto refusal = CheckStrategy(model_, work_, legal)) return *refusal;
+  const auto table = Table(KeyOf(strategy));
+  if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
+  const int inner = strategy.tp * strategy.cp;
+  // Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel
+  // ones.
+  const DataMessages* data = Data(strategy.dp * strategy.cp, strategy.dp_outer, strategy.tp);
+  const StageMessages* stages = Stages(strategy.pp, inner * strategy.dp * strategy.dp_outer);
+  return closed_form_.Evaluate(*std::get<const LayerTable*>(table),
+                               OutlineOf(model_, work_, strategy), *data, *stages, window);
+}
+
+}  // namespace orrery

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predicts layouts of one model and workload on one cluster in closed form; layer tables and messages are kept.
+#pragma once
+
+#include <array>
+#include <map>
+#include <variant>
+
+#include "model/engine/closed/closed_form.h"
+#include "model/price/layer_ops.h"
+
+namespace orrery {
+
+// Not for concurrent use. The profiles and the cluster must outlive it.
+class StepPredictor {
+ public:
+  // `shapes`: where to look for shapes and to leave new ones; null: each predictor makes its own.
+  StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting,
+                ShapeCache* shapes = nullptr);
+
+  // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not
+  // lowered.
+  std::variant<StepTime, Refusal> Predict(const Strategy& strategy, Window window = Window::kStep);
+
+  // The parts, for callers that evaluate many strategies. Pointers stay valid.
+  std::variant<const LayerTable*, Refusal> Table(const MicroBatchKey& key);
+  const DataMessages* Data(int dp, int dp_outer, int inner);
+  const StageMessages* Stages(int pp, int inner);
+  const ClosedForm& closed_form() const { return closed_form_; }
+
+ private:
+  ModelSpec model_;
+  Workload work_;
+  CostSetting setting_;
+  ClosedForm closed_form_;
+  ShapeCache* shapes_;
+  std::map<MicroBatchKey, std::variant<LayerTable, Refusal>> tables_;
+  std::map<std::array<int, 3>, DataMessages> data_;
+  std::map<std::array<int, 2>, StageMessages> stages_;
+};
+
+MicroBatchKey KeyOf(const Strategy& strategy);
+
+}  // namespace orrery
