@@ -231,7 +231,7 @@ class Fold {
     time.data = M_ * work.shards + ShardsAtEnds(stage_);
     time.data_hidden = M_ * MessagesOf(stage_) - time.data;
     time.host = M_ * (busiest - work.device() - work.shards) + HostOnce(work);
-    if (outline_.stages > 1) AddPipeline(sum - busiest, &time);
+    if (outline_.stages > 1) AddPipeline(sum, busiest, &time);
     return time;
   }
 
@@ -254,13 +254,24 @@ class Fold {
     if (stage_.last) add(1, table_.head, head_extra_);
   }
 
-  void AddPipeline(double others, StepTime* time) const {
-    double share = 1.0 / outline_.chunks;
+  // The first micro-batch travels through all stages before the busiest one has work, and back behind its last work.
+  // After that transfers show only where a stage runs out of micro-batches: one forward, one backward keeps at most p of
+  // them under way, so that p of them take no less than one takes for its whole way (maximum cycle ratio of the marked
+  // graph); interleaved chunks and forward passes that run ahead keep more.
+  void AddPipeline(double sum, double busiest, StepTime* time) const {
+    const double p = outline_.stages, v = outline_.chunks;
+    double share = 1.0 / v;
     if (outline_.fills_bubble)
       share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
-    time->bubble = others * share;
-    const double rounds = 1.0 + M_ * outline_.chunks / outline_.stages;
-    time->pipeline = 2.0 * rounds * stages_.Travel(table_.boundary_bytes);
+    const double way = stages_.Travel(table_.boundary_bytes);  // through all stages
+    const double hop = way / (p - 1);
+    double own = 2.0 * hop + (v - 1) * (p + 2) * hop;  // that the busiest stage waits for itself
+    const double all = 2.0 * (p * v - 1) * hop;
+    if (outline_.waits_for_round && M_ > p)
+      own += std::floor((M_ - 1) / p) * std::max(0.0, sum + 2.0 * way - p * busiest);
+    time->pipeline = own;
+    time->bubble =
+        (sum - busiest) * share + std::max(0.0, all - 2.0 * hop - (v - 1) * (p + 2) * hop);
   }
 
   double FullestParameters() const {

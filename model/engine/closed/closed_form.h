@@ -7,8 +7,9 @@
 //              the next one, gradients scattered of the one before
 //   stage      S: segments of its layers (+ embedding on the first, + head on the last), or what the host issues where
 //              that takes longer; the host runs ahead up to its waits
-//   pipeline   M max S + (sum of the other S) / v, plus transfers 2 (p-1) (1 + M v / p) t; zero-bubble puts off
-//              weight gradients (Narayanan et al. 2021, section 2; Qi et al. 2023)
+//   pipeline   M max S + (sum of the other S) / v + 2 (p v - 1) t (Narayanan et al. 2021, section 2); with one forward,
+//              one backward also (M-1) / p times what sum S + 2 (p-1) t exceeds p max S by; zero-bubble puts off weight
+//              gradients (Qi et al. 2023)
 //   reduction  r beside the last backward pass B: max(l + x (r - l), r - B), l: that of the embedding, ready last; x:
 //              share that the framework waits for. After the passes: r. Gather g of weights for the next step beside its
 //              forward pass F: max(x g, g - F)

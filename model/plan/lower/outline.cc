@@ -18,6 +18,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.micro_batches = static_cast<double>(MicroBatches(work, s));
   outline.accumulates = outline.micro_batches > 1;
   outline.fills_bubble = s.vpp == 1 && s.schedule == PipelineSchedule::kZeroBubble;
+  outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
   std::vector<double> layers(static_cast<std::size_t>(s.pp), 0.0);
   const std::vector<LayerRange> chunks = BalanceLayers(model.layers + model.decoder_layers, s);
   for (std::size_t i = 0; i < chunks.size(); ++i)

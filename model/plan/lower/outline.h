@@ -17,6 +17,8 @@ struct PlanOutline {
   bool accumulates =
       false;  // gradients of several micro-batches add up; seen in one of them alone too
   bool fills_bubble = false;  // weight gradients are put off into the bubble
+  bool waits_for_round =
+      false;  // a stage starts a forward pass only when an earlier micro-batch is back
   // Layers of the first, the last and the fullest other stage.
   double first_layers = 0, middle_layers = 0, last_layers = 0;
 
