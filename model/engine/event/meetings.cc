@@ -180,7 +180,12 @@ class TableBuilder {
     meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
     const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
                                            At(meeting.members));
-    const GroupShape shape = ShapeOf(cluster_, members);
+    GroupShape shape = ShapeOf(cluster_, members);
+    const Line& line = tasks_.lines[At(meeting.line)].line;
+    // All ranks of a stage that are on one node send at the same time.
+    if (line.axis >= 0)
+      shape.sharing =
+          static_cast<int>(std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.gpus_per_node));
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -242,6 +247,14 @@ class TableBuilder {
       most = std::max(most, sum);
     }
     return most;
+  }
+
+  // Ranks between neighbours along a mesh axis.
+  int64_t StrideOf(int axis) const {
+    int64_t stride = 1;
+    for (std::size_t a = plan_.mesh.axes.size(); a-- > At(axis) + 1;)
+      stride *= plan_.mesh.axes[a].size;
+    return stride;
   }
 
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
