@@ -20,7 +20,7 @@ struct Machine {
   double bar;  // mean |error| that class constants must keep for large messages
 };
 
-// Bars: the study of collectives, section 6, "class defaults", rounded up where one site is known
+// Bars: calib/DERIVATIONS.md, section 8, rounded up where one site is known
 // to differ (p4d and p4de chose ring and tree on equal hardware).
 constexpr Machine kMachines[] = {
     {"a100_40g_1node_8gpu_allreduce", "dgx-a100-40", 1, 8, 0.08},

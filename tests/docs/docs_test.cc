@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Documents name what exists: sections, files and folders; each folder's README stays short.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = ORRERY_SOURCE_DIR;
+
+std::string Text(const fs::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<fs::path> FilesUnder(const char* folder, const std::string& extension) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+    if (entry.is_regular_file() && entry.path().extension() == extension)
+      files.push_back(entry.path());
+  }
+  return files;
+}
+
+std::set<std::string> Matches(const std::string& text, const char* pattern) {
+  const std::regex regex(pattern);
+  std::set<std::string> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it)
+    found.insert((*it)[1]);
+  return found;
+}
+
+// "## 2. Kernels" is section 2, "### 2.1 Matrix products" section 2.1.
+std::set<std::string> SectionsOf(const std::string& document) {
+  return Matches("\n" + document, "\n#{2,3} ([0-9]+(?:\\.[0-9]+)?)\\.? ");
+}
+
+constexpr const char* kCitation = "DERIVATIONS\\.md, section ([0-9]+(?:\\.[0-9]+)*)";
+
+TEST(Derivations, EverySourceNamesASectionThatExists) {
+  const std::set<std::string> sections = SectionsOf(Text(kRoot / "calib/DERIVATIONS.md"));
+  ASSERT_TRUE(sections.contains("2.1"));
+  int citing = 0;
+  for (const fs::path& file : FilesUnder("calib", ".yaml")) {
+    for (const std::string& cited : Matches(Text(file), kCitation)) {
+      EXPECT_TRUE(sections.contains(cited)) << file << " cites section " << cited;
+      ++citing;
+    }
+  }
+  EXPECT_GE(citing, 40);
+}
+
+TEST(Derivations, EverySectionOnConstantsIsCited) {
+  std::set<std::string> cited;
+  for (const fs::path& file : FilesUnder("calib/profiles", ".yaml"))
+    cited.merge(Matches(Text(file), kCitation));
+  for (const std::string& section : SectionsOf(Text(kRoot / "calib/DERIVATIONS.md"))) {
+    const bool heads_others = section == "2" || section == "4" || section == "9";
+    if (section != "1" && !heads_others) EXPECT_TRUE(cited.contains(section)) << section;
+  }
+}
+
+// A source is readable from a clone: it names a file here or a publication.
+TEST(Sources, NoneIsADocumentOutsideOfTheRepository) {
+  for (const fs::path& file : FilesUnder("calib/profiles", ".yaml"))
+    EXPECT_THAT(Text(file), testing::Not(testing::HasSubstr(" study"))) << file;
+}
+
+TEST(Readme, FitsTwoScreensAndFoldersOneScreen) {
+  const auto lines = [](const fs::path& path) {
+    const std::string text = Text(path);
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  EXPECT_LE(lines(kRoot / "README.md"), 100);
+  int folders = 0;
+  for (const char* top : {"model", "calib", "runtime", "plan_commands", "scenarios", "topologies",
+                          "tests", "bench", "notebooks"}) {
+    if (!fs::exists(kRoot / top)) continue;
+    for (const fs::path& file : FilesUnder(top, ".md")) {
+      if (file.filename() != "README.md") continue;
+      EXPECT_LE(lines(file), 40) << file;
+      ++folders;
+    }
+  }
+  EXPECT_GE(folders, 20);
+}
+
+// Paths in backticks with a folder and an extension exist; placeholders are in capitals.
+TEST(Readme, NamesFilesThatExist) {
+  std::vector<fs::path> documents = {kRoot / "README.md", kRoot / "CONTRIBUTING.md"};
+  for (const char* top :
+       {"model", "calib", "runtime", "scenarios", "topologies", "tests", "bench", "notebooks"}) {
+    for (const fs::path& file : FilesUnder(top, ".md")) documents.push_back(file);
+  }
+  constexpr const char* kPath =
+      "`((?:model|calib|runtime|scenarios|topologies|tests|bench|notebooks|cmake)"
+      "/[a-z0-9_./@-]*)[` ]";
+  for (const fs::path& document : documents) {
+    for (std::string path : Matches(Text(document), kPath)) {
+      if (path.ends_with(".") || path.find("..") != std::string::npos) continue;
+      const bool there = fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".h")) ||
+                         fs::exists(kRoot / (path + ".cc"));
+      EXPECT_TRUE(there) << document << " names " << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery
