@@ -144,8 +144,7 @@ TEST(PublishedSweeps, OtherNumbersOfNodes) {
 }
 
 MeasuredRuns TcpSweep() {
-  return ReadSweeps({std::string(ORRERY_SOURCE_DIR) + "/calib/data/aws-g5-tcp.csv"})
-      .sweeps.front();
+  return ReadSweeps({std::string(ORRERY_SOURCE_DIR) + "/calib/data/aws-g5-tcp.csv"}).sweeps.front();
 }
 
 double MeanOf(const std::vector<double>& logs) {
