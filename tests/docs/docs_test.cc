@@ -69,7 +69,8 @@ TEST(Derivations, EverySectionOnConstantsIsCited) {
     cited.merge(Matches(Text(file), kCitation));
   for (const std::string& section : SectionsOf(Text(kRoot / "calib/DERIVATIONS.md"))) {
     const bool heads_others = section == "2" || section == "4" || section == "9";
-    if (section != "1" && !heads_others) EXPECT_TRUE(cited.contains(section)) << section;
+    if (section == "1" || heads_others) continue;
+    EXPECT_TRUE(cited.contains(section)) << section;
   }
 }
 
@@ -84,9 +85,9 @@ TEST(Readme, FitsTwoScreensAndFoldersOneScreen) {
     const std::string text = Text(path);
     return std::count(text.begin(), text.end(), '\n');
   };
-  EXPECT_LE(lines(kRoot / "README.md"), 100);
+  EXPECT_LE(lines(kRoot / "README.md"), 95);
   int folders = 0;
-  for (const char* top : {"model", "calib", "runtime", "plan_commands", "scenarios", "topologies",
+  for (const char* top : {"model", "calib", "runtime", "programs", "scenarios", "topologies",
                           "tests", "bench", "notebooks"}) {
     if (!fs::exists(kRoot / top)) continue;
     for (const fs::path& file : FilesUnder(top, ".md")) {
@@ -108,14 +109,17 @@ TEST(Readme, NamesFilesThatExist) {
   constexpr const char* kPath =
       "`((?:model|calib|runtime|scenarios|topologies|tests|bench|notebooks|cmake)"
       "/[a-z0-9_./@-]*)[` ]";
+  int named = 0;
   for (const fs::path& document : documents) {
-    for (std::string path : Matches(Text(document), kPath)) {
+    for (const std::string& path : Matches(Text(document), kPath)) {
       if (path.ends_with(".") || path.find("..") != std::string::npos) continue;
       const bool there = fs::exists(kRoot / path) || fs::exists(kRoot / (path + ".h")) ||
                          fs::exists(kRoot / (path + ".cc"));
       EXPECT_TRUE(there) << document << " names " << path;
+      ++named;
     }
   }
+  EXPECT_GE(named, 30);
 }
 
 }  // namespace
