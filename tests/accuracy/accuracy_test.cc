@@ -29,7 +29,7 @@ std::vector<std::string> LinesOf(const std::string& text) {
   return lines;
 }
 
-// Every `step`-th published run on one node, and the runs whose name begins with `also`.
+// Every `step`-th published run, and the runs whose name begins with `also`.
 std::string Subset(int step, const std::string& also) {
   std::ifstream in(kData + "published_runs.csv");
   std::string line, text;
