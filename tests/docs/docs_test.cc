@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Documents name what exists: sections, files and folders; each folder's README stays short.
 #include <fmt/format.h>
+#include <glob.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -120,6 +121,53 @@ TEST(Readme, NamesFilesThatExist) {
     }
   }
   EXPECT_GE(named, 30);
+}
+
+// Names of the first column of tables headed file, path or folder, in backticks.
+std::vector<std::string> MapOf(const std::string& readme) {
+  std::vector<std::string> names;
+  bool inside = false;
+  std::istringstream in(readme);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("| ")) {
+      inside = inside && line.starts_with("|");
+      continue;
+    }
+    const std::string cell = line.substr(0, line.find('|', 1));
+    if (cell == "| file " || cell == "| path " || cell == "| folder ") inside = true;
+    if (!inside) continue;
+    for (const std::string& name : Matches(cell, "`([^`]+)`")) names.push_back(name);
+  }
+  return names;
+}
+
+bool Exists(const fs::path& folder, const std::string& pattern) {
+  glob_t found;
+  const bool any = glob((folder / pattern).c_str(), 0, nullptr, &found) == 0;
+  globfree(&found);
+  return any;
+}
+
+TEST(Readme, FileMapsAreCurrent) {
+  int named = 0;
+  for (const char* top : {"model", "calib", "runtime", "tests", "scenarios", "notebooks"}) {
+    for (const fs::path& file : FilesUnder(top, ".md")) {
+      for (const std::string& name : MapOf(Text(file))) {
+        const bool kernel = Exists(file.parent_path(), name + ".*");  // a stem: `matmul`
+        EXPECT_TRUE(Exists(file.parent_path(), name) || kernel) << file << " maps " << name;
+        ++named;
+      }
+    }
+  }
+  EXPECT_GE(named, 200);
+}
+
+// Every library of the twin says what it is for.
+TEST(Readme, EveryFolderOfModelHasOne) {
+  for (const fs::path& file : FilesUnder("model", ".txt")) {
+    if (file.filename() != "CMakeLists.txt") continue;
+    EXPECT_TRUE(fs::exists(file.parent_path() / "README.md")) << file.parent_path();
+  }
 }
 
 }  // namespace
