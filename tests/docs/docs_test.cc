@@ -27,11 +27,24 @@ std::string Text(const fs::path& path) {
   return text.str();
 }
 
-std::vector<fs::path> FilesUnder(const char* folder, const std::string& extension) {
+std::vector<fs::path> FilesUnder(const fs::path& folder, const std::string& extension) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
     if (entry.is_regular_file() && entry.path().extension() == extension)
       files.push_back(entry.path());
+  }
+  return files;
+}
+
+// READMEs of all folders of the repository.
+std::vector<fs::path> FolderReadmes() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(kRoot)) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_directory() || name.starts_with(".") || name.starts_with("build")) continue;
+    for (const fs::path& file : FilesUnder(name, ".md")) {
+      if (file.filename() == "README.md") files.push_back(file);
+    }
   }
   return files;
 }
@@ -87,26 +100,15 @@ TEST(Readme, FitsTwoScreensAndFoldersOneScreen) {
     return std::count(text.begin(), text.end(), '\n');
   };
   EXPECT_LE(lines(kRoot / "README.md"), 95);
-  int folders = 0;
-  for (const char* top : {"model", "calib", "runtime", "programs", "scenarios", "topologies",
-                          "tests", "bench", "notebooks"}) {
-    if (!fs::exists(kRoot / top)) continue;
-    for (const fs::path& file : FilesUnder(top, ".md")) {
-      if (file.filename() != "README.md") continue;
-      EXPECT_LE(lines(file), 40) << file;
-      ++folders;
-    }
-  }
-  EXPECT_GE(folders, 20);
+  for (const fs::path& file : FolderReadmes()) EXPECT_LE(lines(file), 40) << file;
+  EXPECT_GE(FolderReadmes().size(), 30u);
 }
 
 // Paths in backticks with a folder and an extension exist; placeholders are in capitals.
 TEST(Readme, NamesFilesThatExist) {
-  std::vector<fs::path> documents = {kRoot / "README.md", kRoot / "CONTRIBUTING.md"};
-  for (const char* top :
-       {"model", "calib", "runtime", "scenarios", "topologies", "tests", "bench", "notebooks"}) {
-    for (const fs::path& file : FilesUnder(top, ".md")) documents.push_back(file);
-  }
+  std::vector<fs::path> documents = FolderReadmes();
+  for (const char* name : {"README.md", "CONTRIBUTING.md", "calib/DERIVATIONS.md"})
+    documents.push_back(kRoot / name);
   constexpr const char* kPath =
       "`((?:model|calib|runtime|scenarios|topologies|tests|bench|notebooks|cmake)"
       "/[a-z0-9_./@-]*)[` ]";
@@ -150,13 +152,11 @@ bool Exists(const fs::path& folder, const std::string& pattern) {
 
 TEST(Readme, FileMapsAreCurrent) {
   int named = 0;
-  for (const char* top : {"model", "calib", "runtime", "tests", "scenarios", "notebooks"}) {
-    for (const fs::path& file : FilesUnder(top, ".md")) {
-      for (const std::string& name : MapOf(Text(file))) {
-        const bool kernel = Exists(file.parent_path(), name + ".*");  // a stem: `matmul`
-        EXPECT_TRUE(Exists(file.parent_path(), name) || kernel) << file << " maps " << name;
-        ++named;
-      }
+  for (const fs::path& file : FolderReadmes()) {
+    for (const std::string& name : MapOf(Text(file))) {
+      const bool stem = Exists(file.parent_path(), name + ".*");  // `matmul`
+      EXPECT_TRUE(stem || Exists(file.parent_path(), name)) << file << " maps " << name;
+      ++named;
     }
   }
   EXPECT_GE(named, 200);
