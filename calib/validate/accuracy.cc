@@ -21,6 +21,11 @@ using Groups = std::map<std::string, Cases>;
 
 constexpr std::size_t kWorstNamed = 10;
 
+// "1,229".
+std::string Count(std::size_t n) {
+  return n < 1000 ? fmt::format("{}", n) : fmt::format("{},{:03}", n / 1000, n % 1000);
+}
+
 std::string Percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 std::string Signed(double share) { return fmt::format("{:+.1f}", 100 * share); }
 
@@ -376,7 +381,7 @@ std::string RenderAccuracy(const Accuracy& accuracy) {
              "Written by `plan validate calib/data/published_runs.csv --accuracy "
              "calib/ACCURACY.md`; do not edit. Run it "
              "again after a change of constants or engines.\n\n",
-             accuracy.closed.size()) +
+             Count(accuracy.closed.size())) +
          StepSection(closed, event, all_closed, all_event, accuracy.left_out) +
          IntervalSection(closed, accuracy.left_out) +
          RankingSection(closed, event, accuracy.left_out) + DataParallelSection(closed, event) +
