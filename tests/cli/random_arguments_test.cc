@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "model/cli/commands.h"
+#include "model/program/plan/commands.h"
 
 namespace orrery::cli {
 namespace {

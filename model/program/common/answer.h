@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a command's answer goes: text or JSON on standard output, JSON also into a file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/program/common/exit_code.h"
+#include "model/program/common/flags.h"
+
+namespace orrery::cli {
+
+struct Answer {
+  ExitCode code = ExitCode::kOk;
+  std::string text;  // for standard output
+};
+
+// `--json` alone: the JSON replaces the text. `--json FILE`: the JSON goes there, the text stays.
+Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
+               const Flag& flag);
+
+// Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.
+ExitCode WriteOut(const Answer& answer);
+
+bool ColourOnErrors();  // standard error is a terminal and NO_COLOR is not set
+
+}  // namespace orrery::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranked plan: table, why the first wins, what limits it, what was rejected and by what.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/program/common/job.h"
+
+namespace orrery::report {
+
+std::string SearchText(const Job& job, const SearchResult& result);
+nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
+
+// The command line that predicts this candidate again: "plan predict --model ...".
+std::string PredictCommand(const Job& job, const Candidate& candidate);
+
+}  // namespace orrery::report
