@@ -11,7 +11,6 @@
 #include "bench/runtime/small_gpt.h"
 #include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/peak.h"
 #include "runtime/train/plan_facts.h"
 #include "runtime/train/train_rank.h"
 

@@ -2,7 +2,7 @@
 // Kernels timed on a device by its own marks.
 #include <algorithm>
 
-#include "runtime/timing/device_memory.h"
+#include "runtime/timing/call_memory.h"
 #include "runtime/timing/time_kernel.h"
 
 namespace orrery::bench {

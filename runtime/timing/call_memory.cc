@@ -8,8 +8,6 @@
 #include <new>
 #include <vector>
 
-#include "runtime/timing/device_memory.h"
-
 namespace orrery::bench {
 namespace {
 

@@ -42,4 +42,7 @@ struct CallDevice {  // of one rank; null: host memory
 };
 std::unique_ptr<CallMemory> MakeDeviceMemory(const CallDevice& device);
 
+// Returns when it is there.
+void UploadAll(device::Accelerator* accelerator, void* to, const void* from, int64_t bytes);
+
 }  // namespace orrery::bench

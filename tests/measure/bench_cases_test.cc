@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/program/bench/kernel_command.h"
+#include "runtime/program/bench/bench_command.h"
 #include "tests/measure/small_cases.h"
 
 namespace orrery {

@@ -54,7 +54,7 @@ FitInputs LoadInputs(const std::vector<std::string>& files) {
     } else {
       throw InputError(
           fmt::format("nothing says which model and layout {} is of", file),
-          fmt::format("describe the run in {}.yaml: calib/program/calibrate/run_sheet.h", file));
+          fmt::format("describe the run in {}.yaml: calib/program/calibrate/inputs.h", file));
     }
   }
   return inputs;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads sheets of logged runs; jobs and layouts go the way of the flags.
-#include "calib/program/calibrate/run_sheet.h"
-
 #include <fmt/format.h>
 
 #include <charconv>
 #include <filesystem>
 
+#include "calib/program/calibrate/inputs.h"
 #include "model/base/node.h"
+#include "model/program/common/flags.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
-#include "model/program/common/section_flags.h"
 
 namespace orrery {
 namespace {

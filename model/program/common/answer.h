@@ -5,10 +5,18 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "model/program/common/exit_code.h"
 #include "model/program/common/flags.h"
 
 namespace orrery::cli {
+
+// What `plan` tells the shell.
+enum class ExitCode : int {
+  kOk = 0,
+  kFailure = 1,     // the answer could not be written, or a program could not be started
+  kInputError = 2,  // command line or a file
+  kInfeasible = 3,  // nothing fits, or the given layout does not
+  kCheckFailed = 4,
+};
 
 struct Answer {
   ExitCode code = ExitCode::kOk;

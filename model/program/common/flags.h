@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/base/node.h"
 #include "model/program/common/command_line.h"
 
 namespace CLI {
@@ -122,5 +123,10 @@ std::optional<E> ReadChoice(const Flag& flag, NameTable<E> table, Diagnostics* d
 
 // Runs `load`; an InputError without a place then points at the flag that caused it.
 void AtFlag(const Flag& flag, const std::function<void()>& load);
+
+// "--global-batch" stands as `global_batch` below `section`, which may be absent. Flags that were
+// given keep their values; the others take the file's, with their places. Unknown keys and empty
+// values are recorded.
+void FillFlags(const Node& root, const char* section, const std::vector<Flag*>& flags);
 
 }  // namespace orrery::cli

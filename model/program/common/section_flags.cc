@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills flags from a section of a file.
-#include "model/program/common/section_flags.h"
-
 #include <algorithm>
+
+#include "model/program/common/flags.h"
 
 namespace orrery::cli {
 namespace {

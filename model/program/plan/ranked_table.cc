@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of `plan --nodes N --model NAME`.
-#include "model/program/plan/ranked_table.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/program/plan/search_report.h"
 
 namespace orrery::report {
 namespace {

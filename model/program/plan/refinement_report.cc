@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The section "Simulated" of `plan --nodes N --model NAME`.
-#include "model/program/plan/refinement_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/program/common/table.h"
+#include "model/program/plan/search_report.h"
 
 namespace orrery::report {
 namespace {

@@ -13,8 +13,6 @@
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
-#include "model/program/plan/ranked_table.h"
-#include "model/program/plan/refinement_report.h"
 
 namespace orrery::report {
 namespace {

@@ -8,7 +8,7 @@
 #include "model/arch/data_root.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/read_parts.h"
-#include "model/program/common/section_flags.h"
+#include "model/program/common/flags.h"
 
 namespace orrery::cli {
 namespace {

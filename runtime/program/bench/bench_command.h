@@ -47,3 +47,27 @@ std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collect
 Answer RunBench(const CommandLine& line, const BenchHooks& hooks);
 
 }  // namespace orrery::cli
+
+namespace orrery {
+
+// The word behind `bench` names kernels, not a collective.
+bool BenchesKernels(const cli::CommandLine& line);
+// Throws InputError.
+cli::Answer BenchKernels(const cli::CommandLine& line);
+
+}  // namespace orrery
+
+namespace orrery::bench {
+
+// What BenchHooks::measure does. `words` is the command line, to start it again on every rank.
+// Wrong results: exit code 1.
+cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<std::string>& words);
+
+}  // namespace orrery::bench
+
+namespace orrery::machine {
+
+// Writes DIR/machine.yaml and DIR/cpu.yaml; says what was measured and how well it fits.
+cli::Answer Calibrate(const cli::BenchFlags& flags);
+
+}  // namespace orrery::machine

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From flags to cases, their times, a table and a CSV.
-#include "runtime/program/bench/kernel_command.h"
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -12,6 +10,7 @@
 #include <set>
 
 #include "runtime/program/bench/bench_cases.h"
+#include "runtime/program/bench/bench_command.h"
 #include "runtime/program/common/device.h"
 
 namespace orrery {

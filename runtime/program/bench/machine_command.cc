@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the flag to files and a summary.
-#include "runtime/program/bench/machine_command.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <thread>
 
 #include "runtime/machine/machine_files.h"
+#include "runtime/program/bench/bench_command.h"
 
 namespace orrery::machine {
 namespace {

@@ -6,9 +6,6 @@
 #include "calib/import/nccl_log.h"
 #include "model/program/common/program.h"
 #include "runtime/program/bench/bench_command.h"
-#include "runtime/program/bench/kernel_command.h"
-#include "runtime/program/bench/machine_command.h"
-#include "runtime/program/bench/measure_command.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From flags to ranks, their calls, and the table.
-#include "runtime/program/bench/measure_command.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

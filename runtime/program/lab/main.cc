@@ -10,10 +10,9 @@
 #include "model/program/common/lab_flags.h"
 #include "model/program/common/program.h"
 #include "runtime/lab/error.h"
-#include "runtime/lab/keeper.h"
 #include "runtime/lab/launch.h"
 #include "runtime/lab/measure.h"
-#include "runtime/lab/status.h"
+#include "runtime/lab/state.h"
 #include "runtime/program/lab/read_settings.h"
 
 namespace orrery::lab {
