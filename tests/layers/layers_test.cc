@@ -129,6 +129,15 @@ std::vector<Include> IncludesOf(const std::string& file) {
   return includes;
 }
 
+// As it stands there: "path" or <path>.
+std::string FirstInclude(const std::string& file) {
+  std::ifstream lines(Root() / file);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#include ")) return line.substr(line.find(' ') + 1);
+  }
+  return "";
+}
+
 std::vector<Include> AllIncludes() {
   std::vector<Include> all;
   for (const std::string& file : Sources()) {
@@ -168,6 +177,16 @@ TEST(Layers, EveryIncludePointsDown) {
 TEST(Layers, EveryIncludeNamesAFileFromTheRoot) {
   for (const Include& include : AllIncludes())
     EXPECT_TRUE(fs::exists(Root() / include.to)) << include.Text();
+}
+
+// So that a build without ORRERY_UNITY compiles each of these headers alone; `ninja headers` compiles
+// the others.
+TEST(Layers, ASourceIncludesItsOwnHeaderFirst) {
+  for (const std::string& file : Sources()) {
+    const std::string header = fs::path(file).replace_extension(".h").string();
+    if (file == header || !fs::exists(Root() / header)) continue;
+    EXPECT_EQ(FirstInclude(file), "\"" + header + "\"") << file;
+  }
 }
 
 TEST(Layers, EveryFolderHasARow) {

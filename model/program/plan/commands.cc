@@ -44,7 +44,8 @@ Answer RunExternal(const CommandLine& line, const std::string& name) {
   ExecBeside(name, words);
   if (FindCommand(name) != nullptr) {
     throw InputError(
-        {{line.where(1), fmt::format("the program plan-{} is not built", name), "run ./check"}});
+        {{line.where(1), fmt::format("the program plan-{} is not built", name),
+          "./plan in the source folder builds it, where its libraries are installed"}});
   }
   std::string hint = SuggestName(name, CommandNames());
   throw InputError({{line.where(1), fmt::format("there is no command '{}'", name),

@@ -73,7 +73,7 @@ std::vector<Origin> Origins(const BenchSimulation& simulation) {
 std::string TrustText(const BenchSimulation& simulation, const BenchResult& result) {
   if (simulation.ranks() == 1 || result.rows.empty()) return "";
   if (const auto& follows = result.rows.back().follows) {
-    return fmt::format("Times follow {} ({}; {})", follows->origin, Words(follows->rule),
+    return fmt::format("Times follow {} ({}; {})", follows->origin, orrery::Words(follows->rule),
                        simulation.fabric().measured->path);
   }
   // What small messages take follows from these.
@@ -234,7 +234,7 @@ Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const
                {"busbw_gb_s", result.busbw(row, simulation.ranks())},
                {"algorithm", row.algorithm}};
   if (row.follows)
-    json["follows"] = {{"sweep", row.follows->origin}, {"rule", Words(row.follows->rule)}};
+    json["follows"] = {{"sweep", row.follows->origin}, {"rule", orrery::Words(row.follows->rule)}};
   if (row.measured_us) {
     json["measured_us"] = *row.measured_us;
     json["error"] = row.error();
