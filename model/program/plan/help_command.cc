@@ -2,6 +2,7 @@
 // `plan help [COMMAND]` and `plan version`.
 #include <fmt/format.h>
 
+#include "model/program/common/program.h"
 #include "model/program/plan/commands.h"
 
 namespace orrery::cli {

@@ -83,27 +83,29 @@ Setting ReadSetting(const BenchFlags& flags, Collective collective) {
   return setting;
 }
 
-std::string Words(const MeasuredSweep& sweep) {
-  return fmt::format(
-      "line {}: {}, {}{}", sweep.line,
-      sweep.collective.empty() ? "collective not named" : sweep.collective,
-      sweep.ranks > 0 ? fmt::format("{} rank{}", sweep.ranks, sweep.ranks == 1 ? "" : "s")
-                      : "ranks not named",
-      sweep.hosts > 0 ? fmt::format(" on {} host{}", sweep.hosts, sweep.hosts == 1 ? "" : "s")
-                      : "");
+using measured::NcclLog;
+using measured::NcclRun;
+
+std::string Words(const NcclRun& run) {
+  const int hosts = run.hosts();
+  return fmt::format("line {}: {}, {}{}", run.line,
+                     run.collective.empty() ? "collective not named" : run.collective,
+                     run.ranks > 0 ? fmt::format("{} rank{}", run.ranks, run.ranks == 1 ? "" : "s")
+                                   : "ranks not named",
+                     hosts > 0 ? fmt::format(" on {} host{}", hosts, hosts == 1 ? "" : "s") : "");
 }
 
 // The last table that the flags describe.
-const MeasuredSweep& Matching(const MeasuredLog& log, const BenchFlags& flags,
-                              Collective collective, const Cluster& cluster) {
-  const MeasuredSweep* found = nullptr;
+const NcclRun& Matching(const NcclLog& log, const BenchFlags& flags, Collective collective,
+                        const Cluster& cluster) {
+  const NcclRun* found = nullptr;
   std::vector<std::string> there;
-  for (const MeasuredSweep& sweep : log.sweeps) {
-    there.push_back(Words(sweep));
-    const bool named = sweep.collective.empty() || sweep.collective == Name(collective);
-    const bool as_many = sweep.ranks == 0 || sweep.ranks == cluster.ranks();
-    const bool as_far = sweep.hosts == 0 || sweep.hosts == cluster.nodes;
-    if (named && as_many && as_far) found = &sweep;
+  for (const NcclRun& run : log.runs) {
+    there.push_back(Words(run));
+    const bool named = run.collective.empty() || run.collective == Name(collective);
+    const bool as_many = run.ranks == 0 || run.ranks == cluster.ranks();
+    const bool as_far = run.hosts() == 0 || run.hosts() == cluster.nodes;
+    if (named && as_many && as_far) found = &run;
   }
   if (found != nullptr) return *found;
   Refuse(flags.log,
@@ -115,34 +117,33 @@ const MeasuredSweep& Matching(const MeasuredLog& log, const BenchFlags& flags,
 }
 
 // All sizes of the log, or those between -b and -e.
-std::vector<BenchRow> RowsOf(const MeasuredSweep& measured, const BenchFlags& flags,
-                             const Sweep& sweep) {
+std::vector<BenchRow> RowsOf(const NcclRun& run, const BenchFlags& flags, const Sweep& sweep) {
   std::vector<BenchRow> rows;
-  for (const MeasuredSweep::Point& point : measured.points) {
+  for (const measured::Measurement& point : run.measurements) {
     if (flags.begin.given && point.bytes < sweep.bytes.front()) continue;
     if (flags.end.given && point.bytes > sweep.bytes.back()) continue;
     BenchRow row;
     row.size = {point.bytes, point.bytes / sweep.type.bytes};
-    row.measured_us = point.us;
+    row.measured_us = (point.out_of_place ? *point.out_of_place : *point.in_place).us;
     row.line = point.line;
     rows.push_back(row);
   }
   if (rows.empty()) {
     Refuse(flags.log, "no size of the log lies between -b and -e",
-           fmt::format("it goes from {} to {}", measured.points.front().bytes,
-                       measured.points.back().bytes));
+           fmt::format("it goes from {} to {}", run.measurements.front().bytes,
+                       run.measurements.back().bytes));
   }
   return rows;
 }
 
-Answer Predict(const BenchFlags& flags, const BenchHooks& hooks) {
+Answer Predict(const BenchFlags& flags) {
   BenchResult result;
   result.sweep = ReadSweep(flags);
   Setting setting = ReadSetting(flags, result.sweep.collective);
   result.network = report::NameIn(kNetworkNames, setting.backend);
-  MeasuredLog log;
+  NcclLog log;
   if (flags.log.given) {
-    AtFlag(flags.log, [&] { log = hooks.read_log(flags.log.text); });
+    AtFlag(flags.log, [&] { log = measured::ReadNcclLog(ReadSource(flags.log.text)); });
     result.log = &log;
     result.measured = &Matching(log, flags, result.sweep.collective, setting.cluster);
     result.rows = RowsOf(*result.measured, flags, result.sweep);
@@ -178,13 +179,12 @@ std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collect
                                            std::move(setting.fabric), setting.backend);
 }
 
-Answer RunBench(const CommandLine& line, const BenchHooks& hooks) {
+Answer BenchCollective(const CommandLine& line) {
   BenchFlags flags;
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeBench().help};
-  if (flags.simulate.given) return Predict(flags, hooks);
-  if (hooks.measure) return hooks.measure(flags);
-  Refuse(flags.simulate, "this program cannot measure collectives: needs --simulate",
-         "plan bench --simulate all_reduce --topology aws-g5-1gpu --nodes 2");
+  if (flags.simulate.given) return Predict(flags);
+  if (flags.calibrate.given) return machine::Calibrate(flags);
+  return bench::MeasureCollective(flags, line.words());
 }
 
 }  // namespace orrery::cli

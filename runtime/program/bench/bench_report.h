@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "calib/import/nccl_log.h"
 #include "runtime/program/bench/bench_command.h"
 #include "runtime/program/bench/bench_sweep.h"
 
@@ -29,8 +30,8 @@ struct BenchResult {
   Sweep sweep;
   std::string network;  // backend
   std::vector<BenchRow> rows;
-  const MeasuredLog* log = nullptr;
-  const MeasuredSweep* measured = nullptr;
+  const measured::NcclLog* log = nullptr;
+  const measured::NcclRun* measured = nullptr;
 
   double busbw(const BenchRow& row, int ranks) const {
     return row.algbw() * WireFactor(sweep.collective, ranks);
