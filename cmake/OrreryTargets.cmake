@@ -24,6 +24,8 @@ if(ORRERY_WERROR)
   target_compile_options(orrery_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
 endif()
 if(ORRERY_SANITIZE)
+  # -O2 -g compiles six times as long: GCC tracks variables through all that the sanitizers add. Traces keep their lines.
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-Og -g1 -DNDEBUG")
   orrery_cxx_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(orrery_flags INTERFACE -fsanitize=address,undefined)
   # With them GCC takes std::regex and others for uninitialised (its bug 105562).
@@ -51,6 +53,9 @@ function(orrery_program name)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder}
                         UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  if(folder STREQUAL "bin")
+    set_property(GLOBAL APPEND PROPERTY ORRERY_PROGRAMS ${name})
+  endif()
 endfunction()
 
 # orrery_compile_quickly(TARGET ...): with -Og, in about 60 % of the time of -O2. For code that reads flags and writes
@@ -72,9 +77,9 @@ function(orrery_share_test_headers name)
   endif()
 endfunction()
 
-# orrery_test(NAME [LABEL unit|slow] [COST seconds] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest
-# binary, registered as one CTest entry. COST: of the longest, so that a first run starts with them. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the
-# sources, those whose local names clash with others', kept out of unity builds. A test's own code is
+# orrery_test(NAME [LABEL unit|integration|slow] [COST seconds] SOURCES ... [ALONE ...] DEPS ...): one GoogleTest
+# binary, registered as one CTest entry. unit: ./check --unit runs it; integration: ./check; slow: ./check --all.
+# COST: of the longest, so that a first run starts with them. It finds the source tree in ORRERY_SOURCE_DIR. ALONE: of the sources, those whose local names clash with others', kept out of unity builds. A test's own code is
 # compiled quickly; what it tests is compiled as ever.
 function(orrery_test name)
   cmake_parse_arguments(A "" "LABEL;COST" "SOURCES;ALONE;DEPS" ${ARGN})
@@ -96,4 +101,15 @@ function(orrery_test name)
   if(A_COST)
     set_tests_properties(${name} PROPERTIES COST ${A_COST})
   endif()
+  if(NOT A_LABEL STREQUAL "slow")
+    set_property(GLOBAL APPEND PROPERTY ORRERY_QUICK_TESTS ${name})
+  endif()
+endfunction()
+
+# Targets `programs`, and `quick`: what ./check builds, all programs and the tests that are not slow.
+function(orrery_add_group_targets)
+  get_property(programs GLOBAL PROPERTY ORRERY_PROGRAMS)
+  get_property(tests GLOBAL PROPERTY ORRERY_QUICK_TESTS)
+  add_custom_target(programs DEPENDS ${programs})
+  add_custom_target(quick DEPENDS ${programs} ${tests})
 endfunction()

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shared by ./plan and ./check (POSIX sh): installs missing Debian packages and builds build/.
-# Expects $root, the absolute path of the repository. Speaks on stderr only.
+# Expects $root, the absolute path of the repository. Builds the preset $preset (release) in $build
+# (build/). Speaks on stderr only.
 #
 #   ORRERY_NO_INSTALL=1  take the packages for installed
 #   ORRERY_JOBS=N        compile N files at a time (default: one per core and GiB of free memory)
 
 build="$root/build"
+preset=release
 log="$build/setup.log"
 
 say() { printf 'orrery: %s\n' "$*" >&2; }
 
 fail_with_log() {
-  say "$1; the last lines of build/setup.log:"
+  say "$1; the last lines of $(basename "$build")/setup.log:"
   tail -n 25 "$log" >&2
   exit 1
 }
@@ -109,18 +111,28 @@ configure() {
   fi
   fresh=
   [ ! -f "$build/CMakeCache.txt" ] || fresh=--fresh
-  (cd "$root" && cmake --preset release $fresh) >"$log" 2>&1 || fail_with_log "CMake failed"
+  (cd "$root" && cmake --preset "$preset" $fresh) >"$log" 2>&1 || fail_with_log "CMake failed"
   printf '%s\n' "$root" >"$build/.root"
 }
 
-# Shows "[12/80]" in place on a terminal; the whole output goes to the log.
+# Shows how far ninja is, on standard error: "[12/80]" in place on a terminal, else a line for each
+# tenth of the way. The whole output goes to the log.
 follow() {
-  if [ -t 2 ]; then
-    tee -a "$log" | sed -un 's/^\(\[[0-9]*\/[0-9]*\]\).*/\r  \1 /p' | stdbuf -o0 tr -d '\n' >&2
-    printf '\r            \r' >&2
-  else
-    cat >>"$log"
-  fi
+  said=0
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log"
+    case "$line" in
+      '['[0-9]*/[0-9]*']'*) counter=${line%%]*} && counter=${counter#[} ;;
+      *) continue ;;
+    esac
+    if [ -t 2 ]; then
+      printf '\r  [%s] ' "$counter" >&2
+    elif [ $((10 * ${counter%/*} / ${counter#*/})) -gt "$said" ]; then
+      said=$((10 * ${counter%/*} / ${counter#*/}))
+      say "  [$counter]"
+    fi
+  done
+  [ ! -t 2 ] || printf '\r                \r' >&2
 }
 
 # compile TARGET...

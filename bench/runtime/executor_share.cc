@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "bench/runtime/small_gpt.h"
+#include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/launch/peak.h"
-#include "runtime/launch/plan_facts.h"
-#include "runtime/launch/train_rank.h"
-#include "runtime/train/synthetic.h"
+#include "runtime/train/plan_facts.h"
+#include "runtime/train/train_rank.h"
 
 namespace orrery {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "bench/runtime/small_gpt.h"
 #include "runtime/comm/local.h"
+#include "runtime/data/synthetic.h"
 #include "runtime/device/cpu/gemm.h"
 #include "runtime/device/cpu/kernels.h"
 #include "runtime/device/cpu/loops.h"
 #include "runtime/exec/executor.h"
-#include "runtime/train/synthetic.h"
 
 namespace orrery {
 namespace {

@@ -2,7 +2,6 @@
 // A predicted step beside a measured one, term by term.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,8 +40,5 @@ struct Comparison {
 // Throws InputError: `predicted` is not this project's, different plans (both digests are named),
 // no step time on one side.
 Comparison Compare(const measured::TrainingLog& predicted, const measured::TrainingLog& measured);
-
-std::string ComparisonText(const Comparison& comparison);
-nlohmann::ordered_json ComparisonJson(const Comparison& comparison);
 
 }  // namespace orrery::compare

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "calib/import/training_log.h"
+#include "calib/validate/case_row.h"
 
 namespace orrery {
 
@@ -43,5 +44,16 @@ std::optional<LogChange> ChangeOf(const measured::TrainingLog& log, const LogWin
 
 // Seconds per rank and step of each kind of work; empty: the log is no trace with operations.
 std::map<measured::Work, double> WorkOf(const measured::TrainingLog& log);
+
+// A run of a sheet, with its log.
+struct LoggedRun {
+  CaseRow row;      // measured_step_s: of its log
+  std::string log;  // path
+  std::optional<std::pair<int64_t, int64_t>> steps;
+  bool predict = false;
+  measured::TrainingLog read;
+  std::string how;                  // "mean of steps 1 to 80, DeepSpeed"
+  std::optional<LogChange> change;  // of the whole log
+};
 
 }  // namespace orrery

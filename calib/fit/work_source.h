@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "calib/fit/case_source.h"
-#include "calib/fit/run_sheet.h"
+#include "calib/fit/log_measure.h"
 #include "model/hardware/summary.h"
 #include "model/price/layer_ops.h"
 

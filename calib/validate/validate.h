@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,11 +44,5 @@ std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows,
 
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);
-
-// The tables per source and topology: errors, order within sweeps, memory; notes and refusals.
-std::string RenderValidation(const std::vector<CasePrediction>& cases);
-
-// {"schema": "orrery.validate/1", "cases": [...], "sources": [...]}, SI units in key names.
-nlohmann::ordered_json ValidationJson(const std::vector<CasePrediction>& cases);
 
 }  // namespace orrery

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events, copies and sums over peers' memory on CUDA streams.
+#include "runtime/comm/cuda_queue.h"
+
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "runtime/comm/cuda_queue.h"
 #include "runtime/comm/peer_sums.h"
 #include "runtime/device/cuda/status.h"
 

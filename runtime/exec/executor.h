@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/data/data_source.h"
 #include "runtime/device/accelerator.h"
 #include "runtime/exec/rank_image.h"
-#include "runtime/train/data_source.h"
 
 namespace orrery::exec {
 

@@ -4,9 +4,9 @@
 #include <stdexcept>
 
 #include "runtime/exec/index.h"
+#include "runtime/exec/initial.h"
 #include "runtime/exec/rank_image.h"
 #include "runtime/half.h"
-#include "runtime/train/initial.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank's last steps as Chrome trace events, in the shape of the simulated trace
-// (model/report/trace_json.h): a process per rank, a thread per stream, an event per op.
+// (model/program/simulate/trace_json.h): a process per rank, a thread per stream, an event per op.
 #pragma once
 
 #include <string>

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The keeper of a lab: a child process that builds the network, says so, and runs the switch.
-#include "runtime/lab/keeper.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -17,6 +15,7 @@
 
 #include "model/base/diagnostics.h"
 #include "runtime/lab/error.h"
+#include "runtime/lab/state.h"
 #include "runtime/lab/switch_loop.h"
 
 namespace orrery::lab {

@@ -61,4 +61,11 @@ std::vector<pid_t> ProcessesOf(const std::string& id);
 std::string Remove(const std::string& name);
 void RemoveLabsFolder();  // when it is empty
 
+// `already`: the same lab is up, and stays. Leftovers of a crashed one are removed first. After a
+// failure, or SIGINT or SIGTERM meanwhile, nothing is left. Throws LabError; InputError when a
+// different lab of that name is up. The caller's process is single-threaded.
+State BringUp(const Settings& settings, bool* already);
+
+std::string StatusText(const std::string& name);  // "": all labs of this user
+
 }  // namespace orrery::lab

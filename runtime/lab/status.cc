@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The answer of `plan lab status`.
-#include "runtime/lab/status.h"
 
 #include <fmt/format.h>
 

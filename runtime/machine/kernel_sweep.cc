@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "model/base/check.h"
+#include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/launch/peak.h"
-#include "runtime/launch/train_rank.h"
 #include "runtime/machine/sweep_models.h"
-#include "runtime/train/synthetic.h"
+#include "runtime/train/plan_facts.h"
+#include "runtime/train/train_rank.h"
 
 namespace orrery::machine {
 namespace {

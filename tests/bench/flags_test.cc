@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/cli/bench_flags.h"
+#include "model/program/common/bench_flags.h"
 
 namespace orrery::cli {
 namespace {

@@ -2,9 +2,9 @@
 // Physics of the simulated sweep.
 #include <gtest/gtest.h>
 
-#include "model/cli/bench_report.h"
-#include "model/cli/bench_sweep.h"
 #include "model/collectives/select.h"
+#include "runtime/program/bench/bench_report.h"
+#include "runtime/program/bench/bench_sweep.h"
 
 namespace orrery::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "model/cli/fidelity_flags.h"
+#include "model/program/common/fidelity_flags.h"
 #include "tests/cli/run_plan.h"
 
 namespace orrery::cli {

@@ -4,12 +4,13 @@
 
 #include <random>
 
-#include "model/cli/commands.h"
+#include "model/program/plan/commands.h"
+#include "tests/from_environment.h"
 
 namespace orrery::cli {
 namespace {
 
-constexpr int kRuns = 400;
+constexpr uint64_t kRuns = 400;
 
 const std::vector<std::string> kValues = {
     "0",
@@ -99,9 +100,10 @@ std::vector<std::string> RandomWords(std::mt19937* random) {
 }
 
 TEST(RandomArguments, NeverBreakTheProgram) {
-  std::mt19937 random(20240607);
-  int answered = 0, refused = 0;
-  for (int run = 0; run < kRuns; ++run) {
+  const uint64_t runs = FromEnvironment("ORRERY_MUTATIONS", kRuns);
+  std::mt19937 random(static_cast<uint32_t>(FromEnvironment("ORRERY_MUTATION_SEED", 20240607)));
+  uint64_t answered = 0, refused = 0;
+  for (uint64_t run = 0; run < runs; ++run) {
     const std::vector<std::string> words = RandomWords(&random);
     std::string line;
     for (const std::string& word : words) line += word + " ";
@@ -116,8 +118,8 @@ TEST(RandomArguments, NeverBreakTheProgram) {
       ++refused;
     }
   }
-  EXPECT_GT(answered, kRuns / 20);
-  EXPECT_GT(refused, kRuns / 5);
+  EXPECT_GT(answered, runs / 20);
+  EXPECT_GT(refused, runs / 5);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables, folding and numbers as reports print them.
-#include "model/report/table.h"
+#include "model/program/common/table.h"
 
 #include <gtest/gtest.h>
 
-#include "model/report/job.h"
+#include "model/program/common/job.h"
 
 namespace orrery::report {
 namespace {

@@ -6,12 +6,12 @@
 
 #include <cstring>
 
-#include "runtime/bench/time_collective.h"
 #include "runtime/comm/device_local.h"
 #include "runtime/comm/local_collectives.h"
 #include "runtime/comm/peer_sums.h"
 #include "runtime/half.h"
 #include "runtime/launch/local_ranks.h"
+#include "runtime/timing/time_collective.h"
 #include "tests/comm_device/delayed_queue.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/host_accelerator.h"

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "runtime/bench/time_collective.h"
 #include "runtime/launch/local_ranks.h"
+#include "runtime/timing/time_collective.h"
 #include "tests/comm_nccl/fake.h"
 #include "tests/runtime/exercise.h"
 #include "tests/runtime/host_accelerator.h"

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A predicted step beside a measured one: the term that was changed is the one that is named.
-#include "calib/compare/compare.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "calib/compare/governing.h"
+#include "calib/program/compare/compare_report.h"
 #include "model/framework/profile.h"
 
 namespace orrery::compare {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Validation against published runs: reading rows, refusing them by name, and the errors reached.
-#include "calib/validate/validate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "calib/program/validate/report.h"
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/predict_memory.h"
 #include "calib/validate/ranking.h"

@@ -2,9 +2,9 @@
 // Whole training steps on a GPU against the CPU device.
 #include <gtest/gtest.h>
 
+#include "runtime/data/synthetic.h"
 #include "runtime/device/cuda/device.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/synthetic.h"
 #include "tests/cuda_device/device_call.h"
 #include "tests/runtime/single.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/synthetic.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/parity/grid.h"
 #include "tests/runtime/single.h"

@@ -7,9 +7,9 @@
 
 #include "calib/fit/fit.h"
 #include "calib/fit/holdout.h"
-#include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/kernel_source.h"
+#include "calib/program/calibrate/inputs.h"
 #include "model/base/diagnostics.h"
 
 namespace orrery {

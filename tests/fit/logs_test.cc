@@ -10,11 +10,11 @@
 #include <numeric>
 
 #include "calib/fit/fit.h"
-#include "calib/fit/fit_report.h"
-#include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/log_measure.h"
 #include "calib/fit/work_source.h"
+#include "calib/program/calibrate/fit_report.h"
+#include "calib/program/calibrate/inputs.h"
 #include "model/base/diagnostics.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/summary.h"

@@ -11,10 +11,10 @@
 #include <set>
 
 #include "calib/fit/fit.h"
-#include "calib/fit/inputs.h"
 #include "calib/fit/job.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/shape_table.h"
+#include "calib/program/calibrate/inputs.h"
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/step_predictor.h"

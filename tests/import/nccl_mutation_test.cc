@@ -8,6 +8,7 @@
 #include <random>
 
 #include "calib/import/nccl_log.h"
+#include "tests/from_environment.h"
 
 namespace orrery::measured {
 namespace {
@@ -59,12 +60,11 @@ std::string Mutated(Random& random, const std::vector<std::string>& seeds) {
 TEST(Mutations, LogReaderNeverCrashes) {
   const std::vector<std::string> seeds = Samples();
   ASSERT_GE(seeds.size(), 3u);
-  const char* wanted = std::getenv("ORRERY_MUTATIONS");
-  const std::size_t cases = wanted ? std::strtoull(wanted, nullptr, 10) : 6000;
-  const char* seed = std::getenv("ORRERY_MUTATION_SEED");
+  const std::size_t cases = FromEnvironment("ORRERY_MUTATIONS", 6000);
+  const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20240511);
   std::size_t read = 0, refused = 0;
   for (std::size_t i = 0; i < cases; ++i) {
-    Random random((seed ? std::strtoull(seed, nullptr, 10) : 20240511) * 1000003 + i);
+    Random random(seed * 1000003 + i);
     const auto source = std::make_shared<Source>(Source{"mutated", Mutated(random, seeds)});
     SCOPED_TRACE(i);
     try {

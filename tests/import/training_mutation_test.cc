@@ -10,6 +10,7 @@
 #include <random>
 
 #include "calib/import/training_log.h"
+#include "tests/from_environment.h"
 
 namespace orrery::measured {
 namespace {
@@ -82,12 +83,11 @@ void ExpectSane(const TrainingLog& log) {
 
 TEST(TrainingMutations, ReadersNeverCrash) {
   const std::vector<std::string> seeds = SeedLogs();
-  const char* wanted = std::getenv("ORRERY_MUTATIONS");
-  const std::size_t cases = wanted ? std::strtoull(wanted, nullptr, 10) : 6000;
-  const char* seed = std::getenv("ORRERY_MUTATION_SEED");
+  const std::size_t cases = FromEnvironment("ORRERY_MUTATIONS", 6000);
+  const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20250117);
   std::size_t read = 0, refused = 0;
   for (std::size_t i = 0; i < cases; ++i) {
-    Dice dice((seed ? std::strtoull(seed, nullptr, 10) : 20250117) * 1000003 + i);
+    Dice dice(seed * 1000003 + i);
     const auto source = std::make_shared<Source>(Source{"mutated", Damaged(dice, seeds)});
     SCOPED_TRACE(i);
     try {

@@ -16,6 +16,7 @@
 
 #include "model/base/csv.h"
 #include "model/base/node.h"
+#include "tests/from_environment.h"
 
 namespace orrery {
 namespace {
@@ -122,11 +123,6 @@ void ReadEverything(const Node& node) {
   }
   node.AsString();
   node.RejectUnknownKeys();
-}
-
-std::size_t FromEnvironment(const char* name, std::size_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 // Runs `read` on every case; it returns whether the input was taken without complaint.

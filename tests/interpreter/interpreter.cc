@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/train/initial.h"
+#include "runtime/exec/initial.h"
 #include "tests/interpreter/machine.h"
 
 namespace orrery::interpreter {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "model/plan/ir/plan.h"
-#include "runtime/train/synthetic.h"
+#include "runtime/data/synthetic.h"
 #include "tests/interpreter/kernels.h"
 
 namespace orrery::interpreter {

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "runtime/train/initial.h"
+#include "runtime/exec/initial.h"
 #include "tests/interpreter/plan_builder.h"
 
 namespace orrery::interpreter {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels timed alone: every case that `plan bench gemm|attention|memory` makes runs on the CPU.
-#include "calib/measure/bench_cases.h"
+#include "runtime/program/bench/bench_cases.h"
 
 #include <gtest/gtest.h>
 
-#include "calib/measure/bench_command.h"
+#include "runtime/program/bench/bench_command.h"
 #include "tests/measure/small_cases.h"
 
 namespace orrery {

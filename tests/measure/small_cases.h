@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "calib/measure/bench_cases.h"
+#include "runtime/program/bench/bench_cases.h"
 
 namespace orrery {
 

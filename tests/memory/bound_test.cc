@@ -13,6 +13,7 @@
 #include "model/arch/catalogue.h"
 #include "model/framework/presets.h"
 #include "model/memory/memory.h"
+#include "tests/from_environment.h"
 
 namespace orrery {
 namespace {
@@ -116,11 +117,10 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   work.precision = job.precision;
   work.optimizer = job.optimizer;
   work.masked_positions = model.family == Family::kEncoder ? 20 : 0;
-  Drawer drawer(7);
+  Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
   Against arena(model, work, {true, 0, 0}), live(model, work, {false, 0, 0}),
       copies(model, work, {false, 4, 2});
-  const int cases =
-      std::getenv("ORRERY_BOUND_CASES") ? std::atoi(std::getenv("ORRERY_BOUND_CASES")) : 60;
+  const int cases = static_cast<int>(FromEnvironment("ORRERY_BOUND_CASES", 60));
   for (int i = 0; i < cases; ++i) {
     const Strategy s = drawer.Draw(job, model, work);
     const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));

@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "calib/import/nccl_log.h"
-#include "runtime/bench/time_collective.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/mpirun.h"
+#include "runtime/timing/time_collective.h"
 #include "tests/cli/run_plan.h"
 
 namespace orrery {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "runtime/cli/event_file.h"
+#include "runtime/program/run/event_file.h"
 #include "tests/cli/run_plan.h"
 
 namespace orrery {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/bench/time_collective.h"
+#include "runtime/timing/time_collective.h"
 
 namespace orrery::runtime_test {
 

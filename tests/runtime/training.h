@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/launch/train_rank.h"
+#include "runtime/train/train_rank.h"
 #include "tests/parity/parity.h"
 
 namespace orrery::runtime_test {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/train/data/token_file.h"
+#include "runtime/data/token_file.h"
 #include "tests/runtime_data/testing.h"
 
 namespace orrery::train {

@@ -4,8 +4,8 @@
 
 #include <thread>
 
+#include "runtime/data/make_source.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/make_source.h"
 #include "tests/runtime/single.h"
 #include "tests/runtime_data/testing.h"
 

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <set>
 
-#include "runtime/train/data/shuffle.h"
-#include "runtime/train/data/token_source.h"
+#include "runtime/data/shuffle.h"
+#include "runtime/data/token_source.h"
 #include "tests/runtime_data/testing.h"
 
 namespace orrery::train {

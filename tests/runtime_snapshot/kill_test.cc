@@ -20,6 +20,7 @@
 #include "runtime/launch/mpirun.h"
 #include "runtime/train/snapshot/files.h"
 #include "tests/cli/run_plan.h"
+#include "tests/from_environment.h"
 #include "tests/runtime_data/testing.h"
 
 namespace orrery::snapshot {
@@ -144,14 +145,11 @@ class Killer {
 
   const std::string where_, output_, job_;
   const bool mpi_;
-  std::mt19937 random_{12345};
+  std::mt19937 random_{static_cast<uint32_t>(FromEnvironment("ORRERY_MUTATION_SEED", 12345))};
   int refused_ = 0;
 };
 
-int Kills() {
-  const char* text = std::getenv("ORRERY_KILLS");
-  return text == nullptr ? 20 : std::max(1, std::atoi(text));
-}
+int Kills() { return std::max(1, static_cast<int>(FromEnvironment("ORRERY_KILLS", 20))); }
 
 // A job of four ranks.
 std::string Gpt(const Folder& folder, const std::string& layout) {

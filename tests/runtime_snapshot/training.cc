@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/synthetic.h"
 
 namespace orrery::snapshot {
 namespace {

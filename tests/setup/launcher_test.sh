@@ -11,7 +11,11 @@ repo="$work/a repo"
 tools=$work/tools
 failures=0
 
-mkdir -p "$repo/model" "$repo/calib" "$tools" "$work/elsewhere"
+mkdir -p "$repo/model/program/help" "$repo/calib" "$repo/runtime" "$tools" "$work/elsewhere"
+echo "the overview" >"$repo/model/program/help/_plan.txt"
+echo "the kernels" >"$repo/model/program/help/_bench-kernels.txt"
+echo "the bench" >"$repo/model/program/help/bench.txt"
+echo "int main();" >"$repo/model/main.cc"
 cp -r "$source_root/plan" "$source_root/check" "$source_root/cmake" "$repo"
 touch "$repo/CMakeLists.txt" "$repo/CMakePresets.json"
 ln -s "$repo/plan" "$work/link"
@@ -22,15 +26,24 @@ tool() {
   chmod +x "$tools/$1"
 }
 tool cmake <<'T'
-mkdir -p build && touch build/build.ninja
+case "$*" in *plain*) build=build-plain ;; *dev*) build=build-dev ;; *) build=build ;; esac
+mkdir -p $build
+for name in plan plan-bench plan-simulate plan-validate; do echo "build bin/$name: phony"; done >$build/build.ninja
 T
 tool ninja <<'T'
 sleep 0.05
 [ ! -e "$work/broken" ] || { echo "error: no such luck"; exit 1; }
+for step in 1 2 3 4 5; do echo "[$step/5] compiling"; done
 mkdir -p "$2/bin"
 echo "${CCACHE_DIR:-default}" >"$work/ccache-dir"
-printf '#!/bin/sh\nprintf "%%s|" "$PWD" "$@"\nexit 3\n' >"$2/bin/plan"
-chmod +x "$2/bin/plan"
+for target; do
+  case "$target" in plan*) ;; *) continue ;; esac
+  printf '#!/bin/sh\nprintf "%%s|" "$PWD" "$@"\nexit 3\n' >"$2/bin/$target"
+  chmod +x "$2/bin/$target"
+done
+T
+tool clang-format <<'T'
+[ ! -e "$work/unformatted" ] || { echo "model/main.cc:1:1: error: code should be clang-formatted [-W]"; exit 1; }
 T
 tool ctest <<'T'
 [ ! -e "$work/red" ] || { echo "50% tests passed"; exit 8; }
@@ -86,13 +99,28 @@ out=$("$repo/plan" "two words" --x 2>"$work/err")
 expect "the program's exit code" 3 $?
 expect "arguments and folder of the first call" "$work/elsewhere|two words|--x|" "$out"
 expect_text "what the first call says" "building build/bin/plan" "$(cat "$work/err")"
-expect "programs that are built" "-C $repo/build -j N plan plan-simulate plan-validate" \
-  "$(sed 's/-j [0-9]*/-j N/' "$work/calls.ninja")"
+expect "programs that are built" "-C $repo/build -j N plan" "$(sed 's/-j [0-9]*/-j N/' "$work/calls.ninja")"
+expect_text "how far it is, where nobody watches a terminal" "orrery:   [4/5]" "$(cat "$work/err")"
 
-find "$repo/model" "$repo/cmake" "$repo/calib" "$repo"/*.* | while read -r file; do older "$file"; done
+find "$repo/model" "$repo/cmake" "$repo/calib" "$repo/runtime" "$repo"/*.* | while read -r file; do older "$file"; done
 "$work/link" y >"$work/out" 2>"$work/err"
 expect "a second call, through a link, builds nothing" 1 "$(calls ninja)"
 expect "and says nothing but the result" "$work/elsewhere|y|" "$(cat "$work/out" "$work/err")"
+
+out=$("$repo/plan" bench all_reduce 2>"$work/err")
+expect "another program is built when it is first wanted" "$work/elsewhere|bench|all_reduce|" "$out"
+expect_text "and only then" "plan plan-bench" "$(tail -n 1 "$work/calls.ninja")"
+"$repo/plan" bench >/dev/null 2>&1
+expect "once" 2 "$(calls ninja)"
+touch -d 'next minute' "$repo/runtime/new.cc"
+"$repo/plan" y >/dev/null 2>&1
+expect "a source that plan does not use" 2 "$(calls ninja)"
+"$repo/plan" bench >/dev/null 2>&1
+expect "a source that plan-bench uses" 3 "$(calls ninja)"
+older "$repo/runtime/new.cc"
+out=$("$repo/plan" calibrate 2>/dev/null)
+expect "a program whose libraries are missing: plan says so" "$work/elsewhere|calibrate|" "$out"
+expect_text "and nothing else is built" "-j" "$(tail -n 1 "$work/calls.ninja" | grep -v calibrate)"
 
 touch -d 'next minute' "$repo/model/new.cc"
 for call in 1 2 3; do "$repo/plan" $call >"$work/out.$call" 2>/dev/null & done
@@ -103,7 +131,7 @@ for call in 1 2 3; do
 done
 
 touch "$work/broken" && touch -d 'next minute' "$repo/model/new.cc"
-"$repo/plan" >"$work/out" 2>"$work/err"
+"$repo/plan" x >"$work/out" 2>"$work/err"
 expect "exit code of a broken build" 1 $?
 expect_text "a broken build shows the log" "error: no such luck" "$(cat "$work/err")"
 expect_text "and where the log is" "build/setup.log" "$(cat "$work/err")"
@@ -112,18 +140,18 @@ expect "exit code of check on a broken build" 1 $?
 rm "$work/broken"
 
 echo libfmt-dev >"$work/not-installed"
-"$repo/plan" >/dev/null 2>"$work/err"
+"$repo/plan" x >/dev/null 2>"$work/err"
 expect_text "root installs what is missing" "install --no-install-recommends libfmt-dev" "$(cat "$work/calls.apt-get")"
 
 echo libfmt-dev >"$work/not-installed" && echo 1000 >"$work/uid"
-"$repo/plan" >/dev/null 2>"$work/err"
+"$repo/plan" x >/dev/null 2>"$work/err"
 expect "exit code without the right to install" 1 $?
 expect_text "the line to run" "sudo apt-get install -y --no-install-recommends libfmt-dev" "$(cat "$work/err")"
 echo ccache >"$work/not-installed"
 "$repo/plan" z >"$work/out" 2>"$work/err"
 expect "an optional package may be missing" "$work/elsewhere|z|" "$(cat "$work/out")"
 echo 0 >"$work/uid" && echo libfmt-dev >"$work/not-installed" && touch "$work/offline"
-"$repo/plan" >/dev/null 2>"$work/err"
+"$repo/plan" x >/dev/null 2>"$work/err"
 expect "exit code without a network" 1 $?
 expect_text "the reason" "E: no network" "$(cat "$work/err")"
 rm -f "$work/offline" "$work/not-installed"
@@ -137,31 +165,67 @@ rm -f "$work/unknown" "$work/not-installed"
 
 expect "a cache that can be written is used" default "$(cat "$work/ccache-dir")"
 rm -rf "$work/cache" && touch "$work/cache"
-"$repo/plan" >/dev/null 2>&1
+"$repo/plan" x >/dev/null 2>&1
 expect "a cache that cannot is replaced" "$repo/build/.ccache" "$(cat "$work/ccache-dir")"
 
 mkdir "$work/group" && echo max >"$work/group/memory.max" && echo "150000 100000" >"$work/group/cpu.max"
-ORRERY_CGROUP=$work/group "$repo/plan" >/dev/null 2>&1
+ORRERY_CGROUP=$work/group "$repo/plan" x >/dev/null 2>&1
 jobs=$(tail -n 1 "$work/calls.ninja" | sed 's/.*-j \([0-9]*\) .*/\1/')
 expect "no more compilers than a container's cores (fewer where memory is short)" yes \
   "$([ "$jobs" -le 2 ] && echo yes || echo "$jobs")"
 echo 1073741824 >"$work/group/memory.max"
-ORRERY_CGROUP=$work/group "$repo/plan" >/dev/null 2>&1
+ORRERY_CGROUP=$work/group "$repo/plan" x >/dev/null 2>&1
 expect_text "nor than its memory holds" "-j 1 " "$(tail -n 1 "$work/calls.ninja")"
+
+# Help where nothing is built.
+mv "$repo/build" "$work/built" && before=$(calls ninja)
+help() { "$repo/plan" "$@" 2>&1; }
+expect "help, first of all" "the overview" "$(help --help)"
+expect "no words" "the overview" "$(help)"
+expect "help of the flags" "the overview" "$(help --model x --help)"
+expect "help of a command" "the bench" "$(help bench all_reduce -h)"
+expect "help COMMAND" "the bench" "$(help help bench)"
+expect "help of kernels" "the kernels" "$(help bench gemm --help)"
+expect "help compiles nothing" "$before" "$(calls ninja)"
+expect "nor makes a folder" no "$([ -e "$repo/build" ] && echo yes || echo no)"
+expect_text "help behind -- is another program's" "bench|--|--help|" "$(help bench -- --help)"
+rm -rf "$repo/build" && mv "$work/built" "$repo/build"
 
 out=$("$repo/check" 2>/dev/null)
 expect "check" 0 $?
+expect_text "check builds programs and tests that are not slow" " quick" "$(tail -n 1 "$work/calls.ninja")"
 expect_text "check keeps ctest's closing lines" "100% tests passed" "$out"
 expect_text "check closes with a summary" "check: all tests passed" "$out"
-expect_text "the sample of a grid that runs whole is left out" "-LE sample" "$(tail -n 1 "$work/calls.ctest")"
+expect_text "slow tests are left to --all" "-LE slow" "$(tail -n 1 "$work/calls.ctest")"
+touch "$work/unformatted"
+out=$("$repo/check" 2>"$work/err")
+expect "check on a file that is not formatted" 4 $?
+expect_text "which it is" "clang-format -i model/main.cc" "$(cat "$work/err")"
+rm "$work/unformatted"
+out=$("$repo/check" --all 2>/dev/null)
+expect "check --all" 0 $?
+expect_text "a build without unity, headers alone" "build-plain -j" "$(grep ' all headers' "$work/calls.ninja")"
+expect_text "sanitizers" "build-dev -j" "$(tail -n 1 "$work/calls.ninja")"
+expect_text "the sample of a grid that runs whole is left out" "build-plain --parallel" "$(grep -e '-LE sample' "$work/calls.ctest")"
+expect_text "what took how long" "build (sanitizers)" "$out"
+mkdir -p "$repo/build/tests/ir" && printf '#!/bin/sh\necho "$ORRERY_MUTATION_SEED"\n[ "$ORRERY_MUTATION_SEED" != 2 ]\n' >"$repo/build/tests/ir/ir_test"
+chmod +x "$repo/build/tests/ir/ir_test"
+mkdir -p "$repo/build/long" && echo "plan-texts 1 20000 60 ok" >"$repo/build/long/rounds"
+out=$("$repo/check" --long --hours 0.0005 2>/dev/null)
+expect "check --long with a round that fails" 4 $?
+expect_text "the next seed of an earlier call" "plan-texts 2 20000" "$(sed -n 2p "$repo/build/long/rounds")"
+expect "its output is kept" 2 "$(cat "$repo/build/long/plan-texts-2.log")"
+expect_text "the table" "seeds that failed" "$out"
 "$repo/check" --unit >/dev/null 2>&1
 expect_text "quick tests only" "-L unit" "$(tail -n 1 "$work/calls.ctest")"
 touch "$work/red"
 out=$("$repo/check" 2>/dev/null)
 expect "check on a failed test" 4 $?
 expect_text "check on a failed test" "check: FAILED" "$out"
-"$repo/check" --wrong >/dev/null 2>&1
-expect "check with a wrong argument" 2 $?
+for wrong in --wrong "--long --hours" "--long --hours x" "--all more"; do
+  "$repo/check" $wrong >/dev/null 2>&1
+  expect "check $wrong" 2 $?
+done
 
 [ "$failures" -eq 0 ] && echo "all passed"
 [ "$failures" -eq 0 ]

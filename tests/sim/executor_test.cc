@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "model/base/diagnostics.h"
 #include "tests/sim/setting.h"
@@ -243,24 +240,5 @@ TEST_F(SimTest, JitterIsRepeatableAndCostsTime) {
 }
 
 // Strategy lives in model/plan/lower alone.
-TEST(SimSources, NameNoStrategy) {
-  const std::vector<std::string> words = {"zero1",         "ZeRO",
-                                          "1f1b",          "1F1B",
-                                          "gpipe",         "GPipe",
-                                          "fsdp",          "tensor_parallel",
-                                          "data_parallel", "pipeline_parallel",
-                                          "strategy.h",    "Strategy "};
-  for (const char* folder : {"model/engine", "model/price"}) {
-    for (const auto& entry :
-         std::filesystem::directory_iterator(std::filesystem::path(ORRERY_SOURCE_DIR) / folder)) {
-      std::ostringstream text;
-      text << std::ifstream(entry.path()).rdbuf();
-      for (const std::string& word : words) {
-        EXPECT_EQ(text.str().find(word), std::string::npos) << word << " in " << entry.path();
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace orrery::sim

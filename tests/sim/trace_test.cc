@@ -9,7 +9,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "model/report/trace_json.h"
+#include "model/program/simulate/trace_json.h"
 #include "tests/sim/setting.h"
 
 namespace orrery::sim {

@@ -6,10 +6,10 @@
 #include <fstream>
 
 #include "calib/sweeps/section.h"
-#include "model/cli/bench_sweep.h"
 #include "model/collectives/select.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/measured_collectives.h"
+#include "runtime/program/bench/bench_sweep.h"
 #include "tests/sweeps/made.h"
 
 namespace orrery {

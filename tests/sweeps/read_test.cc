@@ -7,9 +7,9 @@
 #include <fstream>
 #include <random>
 
+#include "calib/program/calibrate/sweep_command.h"
 #include "calib/sweeps/machine.h"
 #include "calib/sweeps/section.h"
-#include "calib/sweeps/sweep_command.h"
 #include "model/hardware/measured_collectives.h"
 #include "tests/sweeps/made.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout and the residual sum that contains one. A thread has eight columns of a row.
 #include "runtime/device/cuda/dropout.h"
+
 #include "runtime/device/cuda/ops.h"
 
 namespace orrery::cuda {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of squares: blocks sum parts of a piece, then a block per piece adds them.
-#include <algorithm>
-
 #include "runtime/device/cuda/squares.h"
+
+#include <algorithm>
 
 namespace orrery::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "runtime/launch/train_rank.h"
+#include "runtime/train/train_rank.h"
 
 namespace orrery::snapshot {
 

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan calibrate`.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "calib/fit/case_source.h"
+#include "calib/fit/fit.h"
+#include "calib/fit/job.h"
+#include "calib/fit/kernel_source.h"
+#include "calib/fit/layer_parameters.h"
+#include "calib/fit/memory_source.h"
+#include "calib/fit/rewrite.h"
+#include "calib/fit/shape_table.h"
+#include "calib/fit/work_source.h"
+#include "calib/import/training_log.h"
+#include "calib/program/calibrate/fit_report.h"
+#include "calib/program/calibrate/inputs.h"
+#include "calib/program/calibrate/sweep_command.h"
+#include "calib/validate/left_out.h"
+#include "model/program/common/program.h"
+
+namespace orrery {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> files;
+  FitFlags flags;
+  std::string job, holdout, output, residuals;
+  bool in_place = false;
+};
+
+// All kinds of measurements of one fit.
+struct Sources {
+  Sources(const FitInputs& inputs, const FitJob& job, ProfileStore* store) {
+    std::vector<const LoggedRun*> traced;
+    for (const LoggedRun& run : inputs.runs) {
+      if (!run.predict) traced.push_back(&run);
+    }
+    const Needs needs = NeedsOf(job.requests);
+    if (needs.time && (!inputs.rows.empty() || inputs.kernels.empty())) {
+      cases = std::make_unique<CaseSource>(inputs.rows, job.filter, store);
+      left_out.insert(cases->left_out().begin(), cases->left_out().end());
+    }
+    memory = std::make_unique<MemorySource>(needs.memory ? inputs.rows : std::vector<CaseRow>{},
+                                            job.memory_by, job.filter, store);
+    left_out.insert(memory->left_out().begin(), memory->left_out().end());
+    works = std::make_unique<WorkSource>(traced, job.filter, store);
+    if (!inputs.kernels.empty()) {
+      if (job.kernels_of.empty())
+        throw InputError("which GPU ran the timed kernels?", "--gpu ID, or kernels_of in the job");
+      kernels = std::make_unique<KernelSource>(inputs.kernels, job.kernels_of, store);
+      left_out.insert(kernels->left_out().begin(), kernels->left_out().end());
+    }
+    if (!inputs.predicted.empty())
+      kept = std::make_unique<CaseSource>(inputs.predicted, RowFilter{}, store);
+  }
+
+  std::vector<const MeasurementSource*> All() const {
+    std::vector<const MeasurementSource*> all = {works.get(), memory.get()};
+    if (cases) all.push_back(cases.get());
+    if (kernels) all.push_back(kernels.get());
+    return all;
+  }
+
+  std::unique_ptr<CaseSource> cases, kept;
+  std::unique_ptr<WorkSource> works;
+  std::unique_ptr<MemorySource> memory;
+  std::unique_ptr<KernelSource> kernels;
+  std::map<std::string, int> left_out;
+};
+
+// Every row predicted without its source, where rows are left out at all.
+Unseen WithoutSources(const Evidence& evidence, const Unseen& left_out, Fitter* fitter) {
+  return left_out.error.empty() ? Unseen() : LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+}
+
+// What was trusted before, and what this fit adds to it.
+Trust TrustAfter(const Evidence& evidence, Holdout holdout, const Unseen& left_out,
+                 const Unseen& foreign, const FitResult& result) {
+  return Merged(LoadTrust(), MakeTrust(evidence, holdout, left_out, foreign, result));
+}
+
+// The left-out predictions of earlier fits, with those of the training runs of this one.
+LeftOutRows LeftOutAfter(const Sources& sources, const Evidence& evidence, Holdout holdout,
+                         const Unseen& left_out, const Unseen& foreign) {
+  LeftOutRows rows = ReadLeftOut(LeftOutPath());
+  const std::map<int, bool> inside = Coverage(evidence, holdout, left_out);
+  const std::map<int, bool> inside_foreign = Coverage(evidence, Holdout::kSource, foreign);
+  const auto flag = [](const std::map<int, bool>& flags, int row) {
+    const auto found = flags.find(row);
+    return found == flags.end() ? std::nullopt : std::optional<bool>(found->second);
+  };
+  int first = 0;
+  for (const MeasurementSource* source : sources.All()) {
+    const auto count = static_cast<int>(source->observations().size());
+    const bool memory = source == sources.memory.get();
+    for (int i = first; i < first + count && (memory || source == sources.cases.get()); ++i) {
+      LeftOutRow row{std::exp(left_out.error[i]), std::nullopt, std::exp(foreign.error[i]),
+                     std::nullopt};
+      if (!memory) {
+        row.inside_by_model = flag(inside, i);
+        row.inside_by_source = flag(inside_foreign, i);
+      }
+      rows[{memory ? kMemoryRow : kStepTimeRow, evidence.observations()[i]->name}] = row;
+    }
+    first += count;
+  }
+  return rows;
+}
+
+// Of timed kernels, which are the last observations.
+std::vector<ShapeTable> TablesOf(const Sources& sources, const FitResult& result,
+                                 const Unseen& unseen) {
+  if (!sources.kernels) return {};
+  const auto count = static_cast<std::ptrdiff_t>(sources.kernels->observations().size());
+  const auto last = [&](const std::vector<double>& errors) {
+    return errors.empty() ? errors : std::vector<double>(errors.end() - count, errors.end());
+  };
+  return FitShapeTables(*sources.kernels, last(result.error), last(unseen.error));
+}
+
+void Save(const Arguments& arguments, const Sources& sources, const FitResult& result,
+          const FitJob& job, const Unseen& left_out, const std::vector<ShapeTable>& tables,
+          const Evidence& evidence, Fitter* fitter) {
+  const std::vector<double>& unseen = left_out.error;
+  if (arguments.output.empty() && !arguments.in_place) return;
+  const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
+  const std::string source =
+      unseen.empty() ? std::string("the fitted rows")
+                     : fmt::format("rows predicted with their {} left out", NameOf(job.holdout));
+  const auto paths =
+      WriteProfiles(LinesOf(result, IntervalsOf(evidence, errors), source, evidence.store()),
+                    arguments.output, evidence.store());
+  for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+  const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
+  if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
+  if (arguments.output.ends_with(".yaml")) return;
+  for (const std::string& path : WriteLayerFiles(result, arguments.output))
+    fmt::print("wrote {}\n", path);
+  const Unseen foreign = WithoutSources(evidence, left_out, fitter);
+  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, foreign, result),
+                                      arguments.output));
+  if (unseen.empty()) return;
+  fmt::print("wrote {}\n",
+             WriteLeftOut(LeftOutAfter(sources, evidence, job.holdout, left_out, foreign),
+                          arguments.output));
+}
+
+void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
+                    const std::vector<double>& unseen) {
+  std::ofstream file(path);
+  file << "case,group,model,measured,fitted_ratio,unseen_ratio\n";
+  for (std::size_t i = 0; i < result.error.size(); ++i) {
+    const Observation& seen = *evidence.observations()[i];
+    file << fmt::format("{},{},\"{}\",{:.6g},{:.5f},{}\n", seen.name, seen.group, seen.model,
+                        seen.measured, std::exp(result.error[i]),
+                        unseen.empty() ? "" : fmt::format("{:.5f}", std::exp(unseen[i])));
+  }
+  file.close();
+  if (!file) throw InputError(fmt::format("cannot write {}", path));
+}
+
+void PrintLeftOut(const std::map<std::string, int>& rows) {
+  for (const auto& [reason, count] : rows) fmt::print("{:>6} rows left out: {}\n", count, reason);
+}
+
+void Run(const Arguments& arguments) {
+  ProfileStore store;
+  FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
+                                     : ReadFitJob(ReadSource(arguments.job));
+  if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
+  FitInputs inputs = LoadInputs(arguments.files);
+  fmt::print("{}", RenderLogs(inputs.runs));
+  const Sources sources(inputs, job, &store);
+  std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
+  if (sources.cases && job.layer_spread > 0) {
+    std::vector<FitParameter> layers =
+        LayerParameters(sources.cases->observations(), job.layer_spread, store);
+    std::move(layers.begin(), layers.end(), std::back_inserter(parameters));
+  }
+  const Evidence evidence(sources.All(), store);
+  FitOptions options;
+  options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
+  PrintLeftOut(sources.left_out);
+  Fitter fitter(evidence, std::move(parameters), options);
+  const FitResult result = fitter.Fit();
+  fmt::print("\n{}\n{}", RenderConstants(result), RenderLayers(result));
+  Unseen unseen;
+  if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
+  fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
+  fmt::print("{}", RenderShapes(evidence, unseen.error.empty() ? result.error : unseen.error));
+  const std::vector<ShapeTable> tables = TablesOf(sources, result, unseen);
+  fmt::print("{}", RenderShapeTables(tables));
+  if (sources.kept) {
+    const Trust trust = TrustAfter(evidence, job.holdout, unseen,
+                                   WithoutSources(evidence, unseen, &fitter), result);
+    fmt::print("\n{}", RenderKept(*sources.kept, result, trust, store));
+  }
+  if (!arguments.residuals.empty())
+    WriteResiduals(arguments.residuals, evidence, result, unseen.error);
+  Save(arguments, sources, result, job, unseen, tables, evidence, &fitter);
+}
+
+// A job says all that these say, and sweeps alone know of the machines that they ran on.
+void RejectFlags(const cli::CalibrateFlags& flags) {
+  Diagnostics diagnostics;
+  const auto reject = [&](const cli::Flag& flag, const char* why) {
+    diagnostics.Error(flag.where, fmt::format("{} {}", flag.name, why), "leave one of them out");
+  };
+  std::vector<cli::Flag> chosen, swept = flags.topologies;
+  for (const auto* several :
+       {&flags.gpus, &flags.fabrics, &flags.stacks, &flags.sources, &flags.free})
+    chosen.insert(chosen.end(), several->begin(), several->end());
+  for (const cli::Flag* flag : {&flags.machine, &flags.ranks, &flags.nodes, &flags.algorithm}) {
+    if (flag->given) swept.push_back(*flag);
+  }
+  if (flags.job.given && !chosen.empty()) reject(chosen.front(), "and --job exclude each other");
+  if (flags.output.given && flags.in_place.given)
+    reject(flags.in_place, "and -o exclude each other");
+  if (!swept.empty())
+    diagnostics.Error(
+        swept.front().where,
+        fmt::format("{} is for sweeps of collectives, and no file here is one", swept.front().name),
+        "a sweep is a log of nccl-tests with its column titles, or a CSV; calib/sweeps/README.md");
+  diagnostics.ThrowIfAny();
+}
+
+Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
+  RejectFlags(flags);
+  Arguments a;
+  a.files = cli::TextsOf(flags.files);
+  a.flags = {cli::TextsOf(flags.gpus), cli::TextsOf(flags.fabrics), cli::TextsOf(flags.stacks),
+             cli::TextsOf(flags.sources), cli::TextsOf(flags.free)};
+  a.job = flags.job.text;
+  a.holdout = flags.holdout.text;
+  a.output = flags.output.text;
+  a.residuals = flags.residuals.text;
+  a.in_place = flags.in_place.given;
+  return a;
+}
+
+// What is no text at all is said before anything is asked about it.
+void CheckReadable(const std::vector<cli::Flag>& files) {
+  for (const cli::Flag& file : files) {
+    cli::AtFlag(file, [&] {
+      if (measured::ReadLogSource(file.text)->text.empty())
+        throw InputError(fmt::format("'{}' is empty: no measurement in it", file.text));
+    });
+  }
+}
+
+cli::Answer CalibrateCommand(const cli::CommandLine& line) {
+  constexpr std::size_t kBehindCalibrate = 2;  // plan calibrate
+  cli::CalibrateFlags flags;
+  if (flags.set.Parse(line, kBehindCalibrate))
+    return {cli::ExitCode::kOk, cli::DescribeCalibrate().help};
+  if (flags.files.empty())
+    throw InputError({{line.where(line.words().size()), "which measurements?",
+                       "plan calibrate FILE..., such as a CSV of runs or a log"}});
+  CheckReadable(flags.files);
+  if (NamesSweeps(flags)) {
+    CalibrateSweeps(flags);
+  } else {
+    Run(ArgumentsOf(flags));
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace orrery
+
+int main(int argc, char** argv) {
+  return orrery::cli::ProgramMain("calibrate", argc, argv, orrery::CalibrateCommand,
+                                  {{"-o", "--output"}});
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plan compare` prints.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "calib/compare/compare.h"
+
+namespace orrery::compare {
+
+std::string ComparisonText(const Comparison& comparison);
+nlohmann::ordered_json ComparisonJson(const Comparison& comparison);
+
+}  // namespace orrery::compare

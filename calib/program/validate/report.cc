@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of a validation.
+#include "calib/program/validate/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "calib/validate/memory_errors.h"
+#include "calib/validate/ranking.h"
+
+namespace orrery {
+namespace {
+
+double ErrorOf(const CasePrediction& prediction) {
+  return prediction.time->total / prediction.row.measured_step_s - 1.0;
+}
+
+std::string Line(const std::string& name, const ErrorSummary& s) {
+  const std::string refused = s.predicted < s.rows ? fmt::format("{}", s.rows - s.predicted) : "-";
+  if (s.predicted == 0) return fmt::format("{:<30}{:>6}{:>9}\n", name, s.rows, refused);
+  return fmt::format("{:<30}{:>6}{:>9}{:>8.1f}{:>8.1f}{:>+8.1f}{:>+8.0f}  {:>5.0f}  {}\n", name,
+                     s.rows, refused, 100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst,
+                     100 * s.inside, s.worst_case);
+}
+
+using Groups = std::map<std::string, std::vector<const CasePrediction*>>;
+
+Groups GroupBy(const std::vector<CasePrediction>& cases,
+               const std::function<std::string(const CaseRow&)>& key) {
+  Groups groups;
+  for (const CasePrediction& c : cases) groups[key(c.row)].push_back(&c);
+  return groups;
+}
+
+std::string Section(const char* title, const Groups& groups) {
+  std::string out = fmt::format("{:<30}{:>6}{:>9}{:>8}{:>8}{:>8}{:>8}  {:>5}  worst case\n", title,
+                                "rows", "refused", "mean", "median", "bias", "worst", "in80");
+  for (const auto& [name, members] : groups) out += Line(name, Summarise(members));
+  return out + "\n";
+}
+
+std::string RankingSection(const Groups& groups) {
+  std::string rows;
+  for (const auto& [name, members] : groups) {
+    const RankingSummary r = SummariseRanking(FindSweeps(members));
+    if (r.sweeps == 0) continue;
+    rows += fmt::format("{:<30}{:>7}{:>6}{:>8.3f}{:>8.1f}{:>8.1f}{:>8.0f}  {}\n", name, r.sweeps,
+                        r.rows, r.tau, 100 * r.regret, 100 * r.worst_regret,
+                        100.0 * r.best_found / r.sweeps, r.worst_case);
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+             "Order within sweeps (same model, cluster and batch, {} layouts or more): mean of "
+             "Kendall's tau;\nregret: % that the layout chosen is slower than the best measured "
+             "one; best: % of sweeps where\nit is the best.\n\n",
+             kLeastSwept) +
+         fmt::format("{:<30}{:>7}{:>6}{:>8}{:>8}{:>8}{:>8}  worst choice\n", "source", "sweeps",
+                     "rows", "tau", "regret", "worst", "best") +
+         rows + "\n";
+}
+
+std::string MemoryCells(const MemoryErrors& e) {
+  if (e.rows == 0) return fmt::format("{:>6}{:>8}{:>8}{:>8}", "-", "", "", "");
+  return fmt::format("{:>6}{:>8.1f}{:>+8.1f}{:>+8.0f}", e.rows, 100 * e.mean, 100 * e.bias,
+                     100 * e.worst);
+}
+
+std::string MemorySection(const Groups& groups) {
+  std::string rows;
+  for (const auto& [name, members] : groups) {
+    const MemoryErrors allocator = SummariseMemory(members, MemoryKind::kAllocator),
+                       device = SummariseMemory(members, MemoryKind::kDevice);
+    if (allocator.rows + device.rows == 0) continue;
+    rows += fmt::format("{:<30}{}  {}\n", name, MemoryCells(allocator), MemoryCells(device));
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+             "Memory, errors in %. Rows that do not say who printed it (column memory_by) are in "
+             "both halves.\n\n{:<30}{:>30}  {:>30}\n",
+             "", "allocator's peak", "device, as nvidia-smi") +
+         fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source",
+                     "rows", "mean", "bias", "worst") +
+         rows + "\n";
+}
+
+using Counts = std::map<std::string, int>;
+
+std::string Tally(const char* title, const Counts& counts) {
+  if (counts.empty()) return "";
+  std::string out = fmt::format("{}\n", title);
+  for (const auto& [text, count] : counts) out += fmt::format("{:>6}  {}\n", count, text);
+  return out + "\n";
+}
+
+// Reasons with the rows that they hold for.
+std::string RefusedSection(const std::vector<CasePrediction>& cases) {
+  constexpr std::size_t kMostNamed = 5;
+  std::map<std::string, std::vector<const CaseRow*>> reasons;
+  for (const CasePrediction& c : cases) {
+    if (c.row.refused) reasons[*c.row.refused].push_back(&c.row);
+  }
+  if (reasons.empty()) return "";
+  std::string out = "refused rows\n";
+  for (const auto& [reason, rows] : reasons) {
+    out += fmt::format("{:>6}  {}\n", rows.size(), reason);
+    for (std::size_t i = 0; i < std::min(rows.size(), kMostNamed); ++i)
+      out += fmt::format("        {} {}\n", rows[i]->place, rows[i]->name);
+    if (rows.size() > kMostNamed)
+      out += fmt::format("        ... and {} more\n", rows.size() - kMostNamed);
+  }
+  return out + "\n";
+}
+
+// What of the rows the calibration does not cover; their intervals are wider for it.
+std::string OutsideSection(const std::vector<CasePrediction>& cases) {
+  Counts outside;
+  for (const CasePrediction& c : cases) {
+    for (const std::string& reason : c.outside) ++outside[reason];
+  }
+  return Tally("outside of what was calibrated", outside);
+}
+
+// A published run fitted in memory: where the prediction says otherwise, it or the row is wrong.
+std::string UnfitSection(const std::vector<CasePrediction>& cases) {
+  Counts unfit;
+  for (const CasePrediction& c : cases) {
+    if (c.gpu_gib && c.predicted_mem_gib && *c.predicted_mem_gib > 1.1 * *c.gpu_gib)
+      ++unfit[fmt::format("{}: more than {:.0f} GiB of a GPU", c.row.topology, *c.gpu_gib)];
+  }
+  return Tally("predicted to need at least a tenth more memory than there is", unfit);
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<const CasePrediction*>> BySource(
+    const std::vector<CasePrediction>& cases) {
+  Groups all = GroupBy(cases, [](const CaseRow& row) { return row.source; });
+  Groups groups;
+  for (auto& [name, members] : all) {
+    const auto one_node = [](const CasePrediction* c) { return c->row.nodes == 1; };
+    const auto singles = std::count_if(members.begin(), members.end(), one_node);
+    groups[name] = members;
+    if (singles == 0 || singles == static_cast<std::ptrdiff_t>(members.size())) continue;
+    for (const CasePrediction* c : members)
+      groups[name + (one_node(c) ? ", one node" : ", several nodes")].push_back(c);
+  }
+  return groups;
+}
+
+MemoryErrors SummariseMemory(const std::vector<const CasePrediction*>& cases, MemoryKind kind) {
+  MemoryErrors errors;
+  for (const CasePrediction* c : cases) {
+    const auto& predicted =
+        kind == MemoryKind::kAllocator ? c->predicted_allocator_gib : c->predicted_mem_gib;
+    const bool wanted = c->row.memory_kind == kind || c->row.memory_kind == MemoryKind::kNotSaid;
+    if (!wanted || !predicted || !c->row.measured_mem_gib || *c->row.measured_mem_gib <= 0)
+      continue;
+    const double error = *predicted / *c->row.measured_mem_gib - 1;
+    ++errors.rows;
+    errors.mean += std::abs(error);
+    errors.bias += error;
+    if (std::abs(error) >= std::abs(errors.worst)) errors.worst = error;
+  }
+  if (errors.rows == 0) return errors;
+  errors.mean /= errors.rows;
+  errors.bias /= errors.rows;
+  return errors;
+}
+
+ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases) {
+  ErrorSummary summary;
+  summary.rows = static_cast<int>(cases.size());
+  std::vector<double> sizes;
+  int inside = 0;
+  for (const CasePrediction* c : cases) {
+    if (!c->time) continue;
+    const double error = ErrorOf(*c);
+    sizes.push_back(std::abs(error));
+    summary.mean += std::abs(error);
+    summary.bias += error;
+    if (std::abs(error) >= std::abs(summary.worst)) {
+      summary.worst = error;
+      summary.worst_case = c->row.name;
+    }
+    inside += c->row.measured_step_s >= c->time->low && c->row.measured_step_s <= c->time->high;
+  }
+  summary.predicted = static_cast<int>(sizes.size());
+  if (sizes.empty()) return summary;
+  const double n = static_cast<double>(sizes.size());
+  summary.mean /= n;
+  summary.bias /= n;
+  summary.inside = inside / n;
+  std::sort(sizes.begin(), sizes.end());
+  const std::size_t half = sizes.size() / 2;
+  summary.median = sizes.size() % 2 == 1 ? sizes[half] : 0.5 * (sizes[half - 1] + sizes[half]);
+  return summary;
+}
+
+std::string RenderValidation(const std::vector<CasePrediction>& cases) {
+  std::string out =
+      "Step time, predicted against measured. Errors in %: mean and median of |error|, bias, "
+      "worst;\n"
+      "in80: measured inside the 80 % interval.\n\n";
+  const Groups sources = BySource(cases);
+  out += Section("source", sources);
+  out += Section("topology", GroupBy(cases, [](const CaseRow& row) { return row.topology; }));
+  Counts notes;
+  std::vector<const CasePrediction*> all;
+  for (const CasePrediction& c : cases) {
+    all.push_back(&c);
+    for (const std::string& note : c.row.notes) ++notes[note];
+  }
+  out += Section("overall", {{"all", all}});
+  out += RankingSection(sources) + MemorySection(sources);
+  out += RefusedSection(cases) + OutsideSection(cases) + UnfitSection(cases);
+  out += Tally("how rows were read", notes);
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a command's answer goes: text or JSON on standard output, JSON also into a file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/program/common/flags.h"
+
+namespace orrery::cli {
+
+// What `plan` tells the shell.
+enum class ExitCode : int {
+  kOk = 0,
+  kFailure = 1,     // the answer could not be written, or a program could not be started
+  kInputError = 2,  // command line or a file
+  kInfeasible = 3,  // nothing fits, or the given layout does not
+  kCheckFailed = 4,
+};
+
+struct Answer {
+  ExitCode code = ExitCode::kOk;
+  std::string text;  // for standard output
+};
+
+// `--json` alone: the JSON replaces the text. `--json FILE`: the JSON goes there, the text stays.
+Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
+               const Flag& flag);
+
+// Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.
+ExitCode WriteOut(const Answer& answer);
+
+bool ColourOnErrors();  // standard error is a terminal and NO_COLOR is not set
+
+}  // namespace orrery::cli

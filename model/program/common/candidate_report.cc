@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of `plan predict`.
+#include "model/program/common/candidate_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/parameters.h"
+#include "model/base/text.h"
+#include "model/program/common/memory_report.h"
+#include "model/program/common/names.h"
+#include "model/program/common/provenance.h"
+#include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kLabel = 18;
+
+std::string Line(const std::string& label, const std::string& text) {
+  return fmt::format("  {:<{}}{}\n", label, kLabel - 2, Fold(text, kLabel));
+}
+
+double SamplesPerSecond(const Candidate& candidate) {
+  return static_cast<double>(candidate.global_batch) / candidate.time.total;
+}
+
+double MicroStepSamples(const Prediction& prediction) {
+  const Strategy& strategy = prediction.candidate.strategy;
+  return static_cast<double>(strategy.data_parallel() * strategy.micro_batch) /
+         prediction.micro_step.total;
+}
+
+std::string Price(const Job& job, const Candidate& candidate) {
+  const bool own = job.request.node_price.has_value();
+  const std::string source = own ? "--node-price" : job.cluster.price_source;
+  return fmt::format("{:.4g} USD per step, {} USD per billion tokens; {}",
+                     candidate.price_per_step->value,
+                     ThreeDigits(candidate.price_per_billion_tokens->value), source);
+}
+
+// What the calibration does not cover; the interval is wider for it.
+std::string OutsideLines(const Candidate& candidate) {
+  std::string text;
+  for (const std::string& what : candidate.outside)
+    text += Line(text.empty() ? "not calibrated" : "", what);
+  return text;
+}
+
+// For software whose timer of micro-steps does not wait for the device.
+std::string TimerLine(const Prediction& prediction) {
+  const double printed = prediction.printed_s, sustained = prediction.sustained_s;
+  if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
+  return Line("",
+              fmt::format("the software's timer does not wait for the device: it prints {} while "
+                          "its queue fills, {} in the long run",
+                          Format(Seconds(printed)), Format(Seconds(sustained))));
+}
+
+std::string TimeSection(const Job& job, const Prediction& prediction) {
+  const Candidate& candidate = prediction.candidate;
+  std::string text;
+  if (prediction.window != Window::kStep) {
+    text += Line("micro-step",
+                 TimeWithInterval(prediction.micro_step) + "; 80 % of runs lie in that range");
+    text += Line("throughput", fmt::format("{} samples/s during micro-steps",
+                                           Scaled(MicroStepSamples(prediction))));
+    text += TimerLine(prediction);
+  }
+  text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");
+  text += Line("throughput",
+               fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
+                           Scaled(SamplesPerSecond(candidate))));
+  if (prediction.window == Window::kStep) {
+    std::string micro = fmt::format("{} for forward and backward of one micro-batch",
+                                    Format(Seconds(prediction.micro_step.total)));
+    micro += candidate.strategy.pp > 1
+                 ? ", alone in the pipeline"
+                 : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
+    text += Line("micro-step", micro) + TimerLine(prediction);
+  }
+  text += OutsideLines(candidate);
+  text += Line("MFU", MfuFormula(job, candidate));
+  text += Line("", "peak: " + PeakSource(job));
+  if (candidate.price_per_step) text += Line("price", Price(job, candidate));
+  return text;
+}
+
+}  // namespace
+
+std::string MfuFormula(const Job& job, const Candidate& candidate) {
+  const SearchRequest& request = job.request;
+  const Flops flops =
+      ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
+      static_cast<double>(candidate.global_batch);
+  std::string number = fmt::format("{:.2e}", flops.value);
+  number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
+  return fmt::format("{} = {} model FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu),
+                     number, Format(Seconds(candidate.time.total)), candidate.strategy.ranks(),
+                     Format(job.profiles.gpu.Peak(request.work.precision)),
+                     Name(request.work.precision));
+}
+
+std::string PeakSource(const Job& job) {
+  const auto& constants = job.profiles.gpu.header.constants;
+  const auto found = constants.find(fmt::format("peak_{}", Name(job.request.work.precision)));
+  return found == constants.end() ? "not stated" : found->second.source;
+}
+
+std::string PredictionText(const Job& job, const Prediction& prediction) {
+  const Candidate& candidate = prediction.candidate;
+  const bool step = prediction.window == Window::kStep;
+  std::string text = JobHeader(job);
+  text +=
+      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  if (candidate.memory && !candidate.memory->fits)
+    text += Line("DOES NOT FIT",
+                 "it would fail for lack of memory (below); the times are as if it had enough");
+  text += TimeSection(job, prediction);
+  text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
+  text += BreakdownTable(step ? candidate.time : prediction.micro_step);
+  if (candidate.memory) {
+    text += fmt::format("\nMemory of the fullest GPU: {}, {}\n",
+                        MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));
+    if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
+    text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
+                                                job.profiles.stack.memory_nearly_full),
+                                       2));
+    text += MemoryText(*candidate.memory);
+  }
+  return text + "\nWhat this rests on\n" + ProvenanceText(job);
+}
+
+nlohmann::ordered_json CandidateJson(const Candidate& candidate) {
+  const Strategy& strategy = candidate.strategy;
+  nlohmann::ordered_json json;
+  json["layout"] = DescribeLayout(strategy, candidate.micro_batches);
+  json["strategy"] = {{"tp", strategy.tp},
+                      {"pp", strategy.pp},
+                      {"dp", strategy.dp},
+                      {"dp_outer", strategy.dp_outer},
+                      {"vpp", strategy.vpp},
+                      {"micro_batch", strategy.micro_batch},
+                      {"schedule", Name(strategy.schedule)},
+                      {"zero", strategy.zero},
+                      {"recompute", Name(strategy.recompute)},
+                      {"sequence_parallel", strategy.sequence_parallel},
+                      {"flash_attention", strategy.flash_attention}};
+  json["nodes"] = candidate.nodes;
+  json["gpus"] = strategy.ranks();
+  json["global_batch"] = candidate.global_batch;
+  json["micro_batches"] = candidate.micro_batches;
+  json["step_time_s"] = candidate.time.total;
+  json["step_time_interval_s"] = {candidate.time.low, candidate.time.high};
+  json["outside_calibration"] = candidate.outside;
+  json["breakdown"] = TimeJson(candidate.time);
+  json["tokens_per_s"] = candidate.tokens_per_second;
+  json["samples_per_s"] = SamplesPerSecond(candidate);
+  json["mfu"] = candidate.mfu;
+  json["price_per_step_usd"] = nullptr;
+  json["price_per_billion_tokens_usd"] = nullptr;
+  if (candidate.price_per_step) json["price_per_step_usd"] = candidate.price_per_step->value;
+  if (candidate.price_per_billion_tokens) {
+    json["price_per_billion_tokens_usd"] = candidate.price_per_billion_tokens->value;
+  }
+  json["memory"] = candidate.memory ? MemoryJson(*candidate.memory) : nlohmann::ordered_json();
+  return json;
+}
+
+nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction) {
+  return RecordJson(job, prediction, "orrery.predict/1", "closed");
+}
+
+nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
+                                  const std::string& schema, const std::string& engine) {
+  nlohmann::ordered_json json = {{"schema", schema}, {"engine", engine}};
+  json.update(JobJson(job));
+  json["window"] = Name(prediction.window);
+  json["micro_step_time_s"] = prediction.micro_step.total;
+  json["micro_step_time_interval_s"] = {prediction.micro_step.low, prediction.micro_step.high};
+  json["micro_step_breakdown"] = TimeJson(prediction.micro_step);
+  json["micro_step_samples_per_s"] = MicroStepSamples(prediction);
+  json["micro_step_printed_s"] = prediction.printed_s;
+  json["micro_step_sustained_s"] = prediction.sustained_s;
+  json["prediction"] = CandidateJson(prediction.candidate);
+  json["mfu_formula"] = MfuFormula(job, prediction.candidate);
+  json["provenance"] = ProvenanceJson(job);
+  return json;
+}
+
+}  // namespace orrery::report

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `plan validate`, `plan compare` and `plan calibrate`: known to `plan` for help and
+// completion, used by their own programs.
+#pragma once
+
+#include <vector>
+
+#include "model/program/common/flags.h"
+
+namespace orrery::cli {
+
+struct ValidateFlags {
+  ValidateFlags();
+
+  Flag runs, engine, json, accuracy;
+  FlagSet set;
+};
+
+struct CompareFlags {
+  CompareFlags();
+
+  Flag predicted, measured, json;
+  FlagSet set;
+};
+
+struct CalibrateFlags {
+  CalibrateFlags();
+
+  std::vector<Flag> files;
+  Flag job, holdout, output, in_place, residuals;
+  std::vector<Flag> gpus, fabrics, stacks, sources, free;  // fabrics: of sweeps, too
+  std::vector<Flag> topologies;                            // this and below: of sweeps
+  Flag machine, ranks, nodes, algorithm;
+  FlagSet set;
+};
+
+Description DescribeValidate();
+Description DescribeCompare();
+Description DescribeCalibrate();
+
+}  // namespace orrery::cli

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares flags to CLI11 and turns its complaints into ours.
+#include "model/program/common/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "model/program/common/table.h"
+
+namespace orrery::cli {
+namespace {
+
+bool IsFlag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
+std::string FlagName(const std::string& word) { return word.substr(0, word.find('=')); }
+
+}  // namespace
+
+std::vector<std::string> TextsOf(const std::vector<Flag>& flags) {
+  std::vector<std::string> texts;
+  for (const Flag& flag : flags) texts.push_back(flag.text);
+  return texts;
+}
+
+FlagSet::FlagSet(std::string usage, std::string purpose, std::vector<std::string> examples)
+    : usage_(std::move(usage)),
+      purpose_(std::move(purpose)),
+      examples_(std::move(examples)),
+      app_(std::make_unique<CLI::App>()) {
+  app_->set_help_flag("-h,--help");
+  app_->allow_extras();
+}
+FlagSet::~FlagSet() = default;
+
+void FlagSet::Add(Entry entry, FlagInfo info) {
+  if (entry.flag != nullptr) {
+    entry.flag->name = info.name;
+    entry.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  info.group = group_;
+  entries_.push_back(entry);
+  infos_.push_back(std::move(info));
+}
+
+void FlagSet::Value(Flag* flag, const char* name, const char* value, std::string help, Words words,
+                    std::vector<std::string> list) {
+  CLI::Option* option = app_->add_option(name, flag->text);
+  if (value[0] == '[') option->expected(0, 1);
+  Add({flag, nullptr, option}, {name, value, std::move(help), "", words, std::move(list), false});
+}
+
+void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
+  Add({flag, nullptr, app_->add_flag(name)},
+      {name, "", std::move(help), "", Words::kAny, {}, false});
+}
+
+void FlagSet::Positional(Flag* flag, const char* name, std::string help, Words words,
+                         std::vector<std::string> list) {
+  CLI::Option* option = app_->add_option(name, flag->text);
+  Add({flag, nullptr, option}, {name, "", std::move(help), "", words, std::move(list), true});
+}
+
+void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* value,
+                     std::string help, Words words) {
+  CLI::Option* option =
+      app_->add_option(name)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Add({nullptr, flags, option}, {name, value, std::move(help), "", words, {}, false});
+}
+
+void FlagSet::Positionals(std::vector<Flag>* flags, const char* name, std::string help,
+                          Words words) {
+  CLI::Option* option =
+      app_->add_option(name)->expected(-1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Add({nullptr, flags, option}, {name, "", std::move(help), "", words, {}, true});
+}
+
+std::vector<std::string> FlagSet::Names() const {
+  std::vector<std::string> names = {"--help"};
+  for (const FlagInfo& info : infos_) {
+    if (!info.positional) names.push_back(info.name);
+  }
+  return names;
+}
+
+void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
+  const std::vector<std::string> extras = app_->remaining();
+  if (extras.empty()) return;
+  Diagnostics diagnostics;
+  bool after_unknown = false;  // its value, most likely
+  for (std::size_t i = first; i < line.words().size(); ++i) {
+    const std::string& word = line.words()[i];
+    if (std::find(extras.begin(), extras.end(), word) == extras.end()) continue;
+    if (word.starts_with('-')) {
+      std::string hint = SuggestName(FlagName(word), Names());
+      if (hint.empty())
+        hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
+      diagnostics.Error(line.where(i), fmt::format("unknown flag '{}'", FlagName(word)), hint);
+      after_unknown = true;
+      continue;
+    }
+    if (!after_unknown) {
+      diagnostics.Error(line.where(i), fmt::format("'{}' belongs to no flag", word));
+    }
+    after_unknown = false;
+  }
+  diagnostics.ThrowIfAny();
+}
+
+void FlagSet::Place(const CommandLine& line, std::size_t first, const Entry& entry) const {
+  Flag* flag = entry.flag;
+  flag->given = entry.option->count() > 0;
+  flag->where = line.where(line.words().size());
+  int seen = 0;
+  for (std::size_t i = first; i < line.words().size(); ++i) {
+    const std::string& word = line.words()[i];
+    const bool positional = !flag->name.starts_with('-');
+    if (positional ? word != flag->text || seen > 0 : FlagName(word) != flag->name) continue;
+    const bool apart = !positional && word == flag->name && !flag->text.empty();
+    flag->where = line.where(apart ? i + 1 : i);
+    if (++seen > 1) {
+      throw InputError(
+          {{line.where(i), fmt::format("{} is given twice", flag->name), "keep one of them"}});
+    }
+  }
+}
+
+void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const {
+  const FlagInfo& info = infos_[entry];
+  std::size_t at = first;
+  for (const std::string& result : entries_[entry].option->results()) {
+    const auto holds = [&](const std::string& word) {
+      return word == result || (!info.positional && word == info.name + "=" + result);
+    };
+    while (at < line.words().size() && !holds(line.words()[at])) ++at;
+    std::string_view rest = result;
+    for (bool more = true; more;) {
+      const std::size_t comma = info.value.ends_with(",...") ? rest.find(',') : rest.npos;
+      const std::string text(rest.substr(0, comma));
+      const Location where = line.where(at);
+      if (text.empty() || IsFlag(text))
+        throw InputError(
+            {{where, fmt::format("{} needs a value ({})", info.name, info.value), ""}});
+      entries_[entry].several->push_back({info.name, text, true, where});
+      more = comma != rest.npos;
+      if (more) rest.remove_prefix(comma + 1);
+    }
+    ++at;
+  }
+}
+
+bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
+  std::vector<std::string> reversed(line.words().rbegin(), line.words().rend());
+  reversed.resize(line.words().size() - first);
+  try {
+    app_->parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return true;
+  } catch (const CLI::ArgumentMismatch&) {
+    // Only a flag that stands last can lack its value; the others take the next word.
+    const std::size_t last = line.words().size() - 1;
+    throw InputError(
+        {{line.where(last + 1), fmt::format("{} needs a value", line.words()[last]), ""}});
+  } catch (const CLI::ParseError& error) {
+    throw InputError({{line.where(first), error.what(), ""}});
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].several != nullptr) {
+      PlaceAll(line, first, i);
+      continue;
+    }
+    Place(line, first, entries_[i]);
+    const Flag& flag = *entries_[i].flag;
+    if (flag.given && infos_[i].value != "" &&
+        (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '['))) {
+      throw InputError(
+          {{flag.where, fmt::format("{} needs a value ({})", flag.name, infos_[i].value), ""}});
+    }
+  }
+  RejectUnknown(line, first);
+  return false;
+}
+
+Description FlagSet::Describe() const { return {Help(), infos_}; }
+
+std::string FlagSet::Help() const {
+  std::string text;
+  for (const std::string& example : examples_) text += fmt::format("  {}\n", example);
+  text = fmt::format("{}\n\nExamples\n{}\nUsage\n  plan {}\n", report::Fold(purpose_, 0), text,
+                     usage_);
+  std::string group;
+  for (const FlagInfo& info : infos_) {
+    if (info.group != group) text += fmt::format("\n{}\n", info.group);
+    group = info.group;
+    std::string left = info.value.empty() ? info.name : fmt::format("{} {}", info.name, info.value);
+    text += fmt::format("  {:<30}{}\n", left, report::Fold(info.help, 32));
+  }
+  return text + fmt::format("  {:<30}{}\n", "--help", "this text");
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The head of every report.
+#include "model/program/common/job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/arch/parameters.h"
+#include "model/program/common/names.h"
+#include "model/program/common/table.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kJobLabel = 26;  // width of the label column
+
+std::string Labelled(const std::string& label, const std::string& text) {
+  return fmt::format("  {:<{}}{}\n", label, kJobLabel - 2, Fold(text, kJobLabel));
+}
+
+std::string Decided(const std::vector<Decision>& decisions, bool from_model) {
+  std::string text;
+  for (const Decision& decision : decisions) {
+    if (decision.from_model != from_model) continue;
+    if (!text.empty()) text += ", ";
+    text += decision.what;
+    if (!decision.why.empty()) text += fmt::format(", {}", decision.why);
+    text += fmt::format(" ({})", decision.flag);
+  }
+  return text;
+}
+
+std::string Cluster(const Job& job) {
+  const ClusterSummary& cluster = job.cluster;
+  const auto counted = [](int64_t number, const char* noun) {
+    return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+  };
+  if (job.request.nodes.size() > 1) {
+    return fmt::format("{} nodes x {} {}", fmt::join(job.request.nodes, ", "),
+                       cluster.gpus_per_node, cluster.gpu);
+  }
+  return fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node,
+                     cluster.gpu, counted(cluster.ranks(), "GPU"));
+}
+
+}  // namespace
+
+std::string ThreeDigits(double number) {
+  return fmt::format("{:.{}f}", number, number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
+}
+
+std::string Count(double number) {
+  if (number >= 999.5e9) return ThreeDigits(number / 1e12) + " trillion";
+  if (number >= 999.5e6) return ThreeDigits(number / 1e9) + " billion";
+  if (number >= 999.5e3) return ThreeDigits(number / 1e6) + " million";
+  return fmt::format("{:.0f}", number);
+}
+
+std::string Scaled(double number) {
+  if (number >= 999.5e9) return ThreeDigits(number / 1e12) + " T";
+  if (number >= 999.5e6) return ThreeDigits(number / 1e9) + " G";
+  if (number >= 999.5e3) return ThreeDigits(number / 1e6) + " M";
+  if (number >= 999.5) return ThreeDigits(number / 1e3) + " k";
+  return ThreeDigits(number);
+}
+
+std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string JobHeader(const Job& job) {
+  const ModelSpec& spec = job.model.spec;
+  std::string text = fmt::format("{} ({} parameters) on {}: {}\n", spec.name,
+                                 Count(static_cast<double>(CountParameters(spec).total)),
+                                 job.request.topology.name, Cluster(job));
+  if (const std::string model = Decided(job.decisions, true); !model.empty()) {
+    text += Labelled("set by the model file", model);
+  }
+  if (const std::string own = Decided(job.decisions, false); !own.empty()) {
+    text += Labelled("set by default", own);
+  }
+  for (const std::string& note : job.model.notes) text += Labelled("note", note);
+  return text;
+}
+
+nlohmann::ordered_json JobJson(const Job& job) {
+  const ModelSpec& spec = job.model.spec;
+  const Workload& work = job.request.work;
+  nlohmann::ordered_json json;
+  json["model"] = {
+      {"name", spec.name}, {"parameters", CountParameters(spec).total}, {"file", job.model.origin}};
+  json["topology"] = {{"name", job.request.topology.name},
+                      {"gpu", job.cluster.gpu},
+                      {"nodes", job.request.nodes},
+                      {"gpus_per_node", job.cluster.gpus_per_node}};
+  json["workload"] = {{"seq_len", work.seq_len},
+                      {"global_batch", job.request.global_batches},
+                      {"masked_positions", work.masked_positions},
+                      {"precision", Name(work.precision)},
+                      {"optimizer", Name(work.optimizer)},
+                      {"dropout", work.dropout},
+                      {"attention", job.request.flash_attention ? "flash" : "standard"},
+                      {"framework", job.request.framework}};
+  json["profiles"] = {{"gpu", job.profiles.gpu.header.id},
+                      {"fabric", job.profiles.fabric.header.id},
+                      {"stack", job.profiles.stack.header.id}};
+  json["defaults"] = nlohmann::ordered_json::array();
+  for (const Decision& decision : job.decisions) {
+    json["defaults"].push_back({{"what", decision.what},
+                                {"flag", decision.flag},
+                                {"why", decision.why},
+                                {"from", decision.from_model ? "model file" : "plan"}});
+  }
+  json["notes"] = job.model.notes;
+  return json;
+}
+
+}  // namespace orrery::report

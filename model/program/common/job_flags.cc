@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares the flags of a job.
+#include "model/program/common/job_flags.h"
+
+#include <fmt/format.h>
+
+#include "model/program/common/names.h"
+
+namespace orrery::cli {
+
+std::string JobFlags::Arguments() const {
+  std::string text;
+  for (const Flag* flag :
+       {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision, &optimizer,
+        &framework, &attention, &dropout, &memory_limit, &node_price}) {
+    if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
+  }
+  return text;
+}
+
+std::vector<Flag*> JobFlags::All() {
+  return {&model,       &topology,     &nodes,   &gpus_per_node, &gpu,
+          &collectives, &global_batch, &seq_len, &precision,     &optimizer,
+          &framework,   &attention,    &dropout, &memory_limit,  &node_price};
+}
+
+void JobFlags::Declare(FlagSet* flags, bool take_several) {
+  several = take_several;
+  flags->Group("The job");
+  flags->Value(&model, "--model", "NAME",
+               "a model of `plan list models`, a YAML file or a HuggingFace config.json",
+               Words::kModel);
+  flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N",
+               several ? "sequences per optimizer step; A..B compares A, 2 A, 4 A, ... and B"
+                       : "sequences per optimizer step");
+  flags->Value(&seq_len, "--seq-len", "N", "tokens per sequence");
+  flags->Value(&precision, "--precision", "TYPE", "fp32, tf32, fp16 or bf16", Words::kList,
+               NamesOf<Precision>(report::kPrecisionNames));
+  flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw or lamb", Words::kList,
+               NamesOf<Optimizer>(report::kOptimizerNames));
+  flags->Value(&attention, "--attention", "KIND",
+               "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard",
+               Words::kList, NamesOf<bool>(report::kAttentionNames));
+  flags->Value(&dropout, "--dropout", "RATE",
+               "of embeddings, sublayers and attention, 0 to below 1 (default: the framework's)");
+  flags->Value(&framework, "--framework", "NAME",
+               "training software; `plan list frameworks` shows the names", Words::kFramework);
+  flags->Group("The cluster");
+  flags->Value(&topology, "--topology", "NAME",
+               "a cluster of `plan list topologies` or a YAML file", Words::kTopology);
+  flags->Value(&nodes, "--nodes", several ? "N|A,B,..." : "N",
+               several ? "compute nodes; several counts are compared" : "compute nodes");
+  flags->Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs used in each node (default: all)");
+  flags->Value(&gpu, "--gpu", "NAME",
+               "another GPU than the topology's; `plan list gpus` shows the names", Words::kList,
+               ProfileIds("gpu"));
+  flags->Value(&collectives, "--collectives", "FILE",
+               "collective times measured on this machine, from `plan calibrate`", Words::kFile);
+  flags->Value(&memory_limit, "--memory-limit", "SIZE",
+               "memory per GPU, such as 60GiB (default: the GPU's)");
+  flags->Value(&node_price, "--node-price", "PRICE",
+               "price of a node, such as 13.1USD/h (default: the topology's)");
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that describe a job and a layout, and the job that comes of them.
+#pragma once
+
+#include "model/program/common/flags.h"
+#include "model/program/common/job.h"
+
+namespace orrery::cli {
+
+// --model, --nodes, --topology ...
+struct JobFlags {
+  Flag model, topology, nodes, gpus_per_node, gpu, collectives, global_batch, seq_len, precision,
+      optimizer, framework, attention, dropout, memory_limit, node_price;
+
+  // `several`: --nodes and --global-batch take lists and ranges.
+  void Declare(FlagSet* flags, bool take_several);
+  bool several = true;
+  std::vector<Flag*> All();
+
+  // Those that were given, but for --nodes and --global-batch, as words for another command.
+  std::string Arguments() const;
+
+  // Model, topology and profiles loaded, defaults filled in and noted. Throws InputError.
+  report::Job Resolve() const;
+};
+
+// --tp, --pp, --zero ...: axes of the layout.
+struct LayoutFlags {
+  Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule;
+
+  void Declare(FlagSet* flags, const char* group);
+  FixedAxes Read() const;  // throws InputError
+  bool any() const;
+  std::vector<Flag*> All();
+};
+
+// The strategy that the axes name: the framework's defaults for what is not given, and dp (or
+// dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.
+Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job);
+
+}  // namespace orrery::cli

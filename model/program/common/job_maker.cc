@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// From flags and the model file's defaults to a job; every default leaves a note.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+#include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
+#include "model/program/common/job_flags.h"
+#include "model/program/common/names.h"
+
+namespace orrery::cli {
+namespace {
+
+using report::Decision;
+using report::Job;
+
+constexpr int64_t kMostNodes = int64_t{1} << 40;  // the topology's own limit is checked later
+constexpr int64_t kMostBatch = int64_t{1} << 40;
+constexpr int64_t kMostTokens = int64_t{1} << 24;  // of one sequence
+
+template <class Q>
+std::optional<Q> ReadQuantity(const Flag& flag, Diagnostics* diagnostics) {
+  if (!flag.given) return std::nullopt;
+  TextError error;
+  const std::optional<Q> quantity = ParseQuantity<Q>(flag.text, &error);
+  if (!quantity)
+    diagnostics->Error(flag.where, fmt::format("{}: {}", flag.name, error.message), error.hint);
+  return quantity;
+}
+
+// The numbers of "8", "8,16,32" or "4..16"; a range stands for its first number, doubled up to the
+// last, which takes part as well.
+std::vector<int64_t> ReadNumbers(const Flag& flag, bool several, int64_t min, int64_t max,
+                                 Diagnostics* diagnostics) {
+  std::vector<int64_t> numbers;
+  if (!several) {
+    if (const auto one = ReadInteger(flag, min, max, diagnostics)) numbers.push_back(*one);
+    return numbers;
+  }
+  for (std::size_t begin = 0; flag.given && begin <= flag.text.size();) {
+    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
+    Flag one = flag;
+    one.text = flag.text.substr(begin, end - begin);
+    begin = end + 1;
+    const auto range = ReadRange(one, min, max, diagnostics);
+    if (!range) return {};
+    for (int64_t n = range->first; n < range->second; n *= 2) numbers.push_back(n);
+    numbers.push_back(range->second);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+// Fills one field of a job after another and notes what nobody said.
+class JobMaker {
+ public:
+  explicit JobMaker(const JobFlags& flags) : flags_(flags) {}
+
+  Job Make() {
+    ReadPlain();
+    LoadModelFile();
+    LoadCluster();
+    SetWorkload();
+    SetSoftware();
+    diagnostics_.ThrowIfAny();
+    job_.arguments = flags_.Arguments();
+    return std::move(job_);
+  }
+
+ private:
+  // What needs no file.
+  void ReadPlain() {
+    if (!flags_.model.given) {
+      diagnostics_.Error(flags_.model.where, "which model?",
+                         "--model NAME, a YAML file or a HuggingFace config.json; `plan list "
+                         "models` shows the names");
+    }
+    request_.nodes = ReadNumbers(flags_.nodes, flags_.several, 1, kMostNodes, &diagnostics_);
+    request_.gpus_per_node =
+        static_cast<int>(ReadInteger(flags_.gpus_per_node, 1, 1024, &diagnostics_).value_or(0));
+    request_.global_batches =
+        ReadNumbers(flags_.global_batch, flags_.several, 1, kMostBatch, &diagnostics_);
+    seq_len_ = ReadInteger(flags_.seq_len, 1, kMostTokens, &diagnostics_);
+    precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
+    optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
+    attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
+    dropout_ = ReadRate(flags_.dropout);
+    ReadName(flags_.framework, FrameworkNames(), &diagnostics_);
+    request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
+    request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
+    diagnostics_.ThrowIfAny();
+  }
+
+  std::optional<double> ReadRate(const Flag& flag) {
+    if (!flag.given) return std::nullopt;
+    double rate = 0;
+    if (ParseNumber(flag.text, &rate) == NumberFault::kNone && rate >= 0 && rate < 1) return rate;
+    diagnostics_.Error(flag.where,
+                       fmt::format("{}: '{}' is no rate from 0 to below 1", flag.name, flag.text));
+    return std::nullopt;
+  }
+
+  void LoadModelFile() {
+    AtFlag(flags_.model, [&] { job_.model = LoadModel(flags_.model.text); });
+    request_.model = job_.model.spec;
+  }
+
+  void LoadCluster() {
+    std::string name = flags_.topology.text;
+    if (!flags_.topology.given) {
+      name = job_.model.defaults.topology;
+      if (name.empty()) {
+        throw InputError(
+            {{flags_.topology.where,
+              fmt::format("which cluster? {} names none", job_.model.spec.name),
+              "--topology NAME or a YAML file; `plan list topologies` shows the names"}});
+      }
+      FromModel(fmt::format("topology {}", name), "--topology");
+    }
+    AtFlag(flags_.topology, [&] { request_.topology = LoadTopology(name); });
+    if (flags_.gpu.given) request_.topology.gpu = flags_.gpu.text;
+    if (flags_.collectives.given) request_.topology.collectives = flags_.collectives.text;
+    if (!flags_.nodes.given) {
+      request_.nodes = {request_.topology.nodes};
+      Own(fmt::format("{} node{}", request_.nodes[0], request_.nodes[0] == 1 ? "" : "s"), "--nodes",
+          "as the topology file");
+    }
+    for (const int64_t nodes : request_.nodes) {
+      AtFlag(flags_.nodes, [&] { CheckCounts(request_.topology, nodes, 0); });
+    }
+    AtFlag(flags_.gpus_per_node, [&] {
+      job_.cluster = Summarise(request_.topology, request_.nodes[0], request_.gpus_per_node);
+    });
+    if (job_.cluster.gpu == kUnknownGpu) {
+      throw InputError({{flags_.topology.where,
+                         fmt::format("nobody has said which GPU is in {}", request_.topology.name),
+                         "--gpu NAME says it; `plan list gpus` shows the names"}});
+    }
+    AtFlag(flags_.gpu, [&] { job_.profiles.gpu = LoadGpuProfile(job_.cluster.gpu); });
+  }
+
+  void SetWorkload() {
+    const TrainingDefaults& defaults = job_.model.defaults;
+    SetLengths(defaults);
+    SetPrecision(defaults.precision);
+    if (optimizer_) {
+      request_.work.optimizer = *optimizer_;
+    } else if (!defaults.optimizer.empty()) {
+      request_.work.optimizer = Named<Optimizer>(report::kOptimizerNames, defaults.optimizer);
+      FromModel(fmt::format("optimizer {}", defaults.optimizer), "--optimizer");
+    } else {
+      request_.work.optimizer = Optimizer::kAdamW;
+      Own("optimizer adamw", "--optimizer");
+    }
+    const bool half =
+        request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
+    request_.flash_attention = attention_.value_or(half);
+  }
+
+  // Software may have no fused attention; then a job does not assume one.
+  void SetAttention() {
+    const bool none = job_.profiles.stack.attention == "standard";
+    if (attention_ || request_.model.family == Family::kMlp) return;
+    if (none) job_.request.flash_attention = false;
+    Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
+        none ? "the software has no other" : "");
+  }
+
+  // Published runs, which the profiles rest on, are read likewise.
+  void SetDropout() {
+    double& rate = job_.request.work.dropout;
+    if (dropout_) {
+      rate = *dropout_;
+    } else if (request_.model.family != Family::kMlp) {
+      rate = FindFramework(request_.framework).DropoutOf(request_.model);
+      if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "the framework's own");
+    }
+  }
+
+  void SetLengths(const TrainingDefaults& defaults) {
+    Workload& work = request_.work;
+    if (seq_len_) {
+      work.seq_len = *seq_len_;
+    } else if (defaults.seq_len) {
+      work.seq_len = *defaults.seq_len;
+      FromModel(fmt::format("sequence length {}", work.seq_len), "--seq-len");
+    } else {
+      work.seq_len = std::max<int64_t>(job_.model.spec.max_positions, 1);
+      Own(fmt::format("sequence length {}", work.seq_len), "--seq-len", "the model's longest");
+    }
+    if (request_.global_batches.empty() && defaults.global_batch) {
+      request_.global_batches = {*defaults.global_batch};
+      FromModel(fmt::format("global batch {} sequence{}", *defaults.global_batch,
+                            *defaults.global_batch == 1 ? "" : "s"),
+                "--global-batch");
+    } else if (request_.global_batches.empty()) {
+      diagnostics_.Error(flags_.global_batch.where,
+                         fmt::format("how many sequences are in a step? {} names no global batch",
+                                     job_.model.spec.name),
+                         "--global-batch N, or a range: --global-batch 256..4096");
+      request_.global_batches = {1};
+    }
+    work.global_batch = request_.global_batches[0];
+    work.masked_positions = MaskedPositions(job_.model.spec, defaults, work.seq_len);
+  }
+
+  void SetPrecision(const std::string& by_model) {
+    const GpuProfile& gpu = job_.profiles.gpu;
+    const auto computes = [&](Precision precision) { return gpu.Peak(precision).value > 0; };
+    const std::optional<Precision> wanted =
+        by_model.empty() ? std::nullopt
+                         : std::optional(Named<Precision>(report::kPrecisionNames, by_model));
+    if (precision_) {
+      request_.work.precision = *precision_;
+    } else if (wanted && computes(*wanted)) {
+      request_.work.precision = *wanted;
+      FromModel(fmt::format("precision {}", by_model), "--precision");
+    } else {
+      request_.work.precision = computes(Precision::kBf16)   ? Precision::kBf16
+                                : computes(Precision::kFp16) ? Precision::kFp16
+                                                             : Precision::kFp32;
+      Own(fmt::format("precision {}", report::Name(request_.work.precision)), "--precision",
+          wanted
+              ? fmt::format("{} does not compute in the model file's {}", gpu.header.id, by_model)
+              : "");
+    }
+    if (gpu.Peak(request_.work.precision).value > 0) return;
+    std::string can;
+    for (const auto& [name, value] : report::kPrecisionNames) {
+      if (gpu.Peak(value).value > 0)
+        can += fmt::format("{}--precision {}", can.empty() ? "" : " or ", name);
+    }
+    diagnostics_.Error(flags_.precision.where,
+                       fmt::format("{} does not compute in {}", gpu.header.id,
+                                   report::Name(request_.work.precision)),
+                       can);
+  }
+
+  // A software that was calibrated on this very cluster; else one that offers every axis.
+  void SetSoftware() {
+    std::string why;
+    if (flags_.framework.given) {
+      request_.framework = flags_.framework.text;
+    } else {
+      const std::vector<std::string> stacks = ProfileIds("stack");
+      request_.framework = request_.model.family == Family::kMlp ? "ddp" : "megatron";
+      for (const std::string& name : FrameworkNames()) {
+        const std::string site = name + "@" + request_.topology.name;
+        if (std::find(stacks.begin(), stacks.end(), site) == stacks.end()) continue;
+        request_.framework = name;
+        why = "calibrated on this cluster";
+      }
+    }
+    job_.request = request_;
+    AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
+    FollowStack(job_.profiles.stack, &job_.request.work);
+    SetAttention();
+    SetDropout();
+    if (!flags_.framework.given)
+      Own(fmt::format("framework {}", request_.framework), "--framework", why);
+  }
+
+  template <class E, std::size_t N>
+  static E Named(const report::NameRow<E> (&table)[N], const std::string& name) {
+    for (const auto& row : table) {
+      if (row.first == name) return row.second;
+    }
+    throw InputError(fmt::format("the model file's '{}' is not known", name),
+                     SuggestName(name, NamesOf<E>(table)));
+  }
+
+  void FromModel(std::string what, const char* flag) {
+    job_.decisions.push_back({std::move(what), flag, "", true});
+  }
+  void Own(std::string what, const char* flag, std::string why = "") {
+    job_.decisions.push_back({std::move(what), flag, std::move(why), false});
+  }
+
+  const JobFlags& flags_;
+  Job job_;
+  SearchRequest request_;
+  Diagnostics diagnostics_;
+  std::optional<int64_t> seq_len_;
+  std::optional<Precision> precision_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<bool> attention_;
+  std::optional<double> dropout_;
+};
+
+}  // namespace
+
+Job JobFlags::Resolve() const { return JobMaker(*this).Make(); }
+
+}  // namespace orrery::cli

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Axes of a layout from flags: fixed ones for a search, all of them for one strategy.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/program/common/job_flags.h"
+#include "model/program/common/names.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr int64_t kMostRanks = 1 << 20;
+
+std::optional<int> Small(const Flag& flag, int64_t min, int64_t max, Diagnostics* diagnostics) {
+  const std::optional<int64_t> number = ReadInteger(flag, min, max, diagnostics);
+  if (!number) return std::nullopt;
+  return static_cast<int>(*number);
+}
+
+// The flag to point at: the first of them that was given.
+const Flag& FirstGiven(std::initializer_list<const Flag*> flags) {
+  for (const Flag* flag : flags) {
+    if (flag->given) return *flag;
+  }
+  return **flags.begin();
+}
+
+}  // namespace
+
+void LayoutFlags::Declare(FlagSet* flags, const char* group) {
+  flags->Group(group);
+  flags->Value(&tp, "--tp", "N", "tensor parallelism: GPUs that share each layer");
+  flags->Value(&pp, "--pp", "N", "pipeline stages");
+  flags->Value(&dp, "--dp", "N", "data parallelism: ways in which the batch is split");
+  flags->Value(&dp_outer, "--dp-outer", "N",
+               "of these, groups that each hold a whole copy of what ZeRO shards");
+  flags->Value(&zero, "--zero", "0..3",
+               "ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights", Words::kList,
+               {"0", "1", "2", "3"});
+  flags->Value(&micro_batch, "--micro-batch", "N", "sequences per GPU in one forward pass");
+  flags->Value(&schedule, "--schedule", "NAME",
+               "pipeline schedule: gpipe, 1f1b, interleaved or zero-bubble", Words::kList,
+               NamesOf<PipelineSchedule>(report::kScheduleNames));
+  flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
+  flags->Value(&recompute, "--recompute", "HOW",
+               "activations computed again in the backward pass: none, selective, full",
+               Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
+  flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
+               "split norms and residuals along the sequence too", Words::kList, {"on", "off"});
+}
+
+std::vector<Flag*> LayoutFlags::All() {
+  return {&tp,   &pp,          &dp,        &dp_outer,          &vpp,
+          &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
+}
+
+bool LayoutFlags::any() const {
+  LayoutFlags self = *this;
+  const std::vector<Flag*> all = self.All();
+  return std::any_of(all.begin(), all.end(), [](const Flag* flag) { return flag->given; });
+}
+
+FixedAxes LayoutFlags::Read() const {
+  Diagnostics diagnostics;
+  FixedAxes axes;
+  axes.tp = Small(tp, 1, kMostRanks, &diagnostics);
+  axes.pp = Small(pp, 1, kMostRanks, &diagnostics);
+  axes.dp = Small(dp, 1, kMostRanks, &diagnostics);
+  axes.dp_outer = Small(dp_outer, 1, kMostRanks, &diagnostics);
+  axes.vpp = Small(vpp, 1, 1024, &diagnostics);
+  axes.zero = Small(zero, 0, 3, &diagnostics);
+  axes.micro_batch = Small(micro_batch, 1, 1 << 30, &diagnostics);
+  axes.recompute = ReadChoice<Recompute>(recompute, report::kRecomputeNames, &diagnostics);
+  axes.schedule = ReadChoice<PipelineSchedule>(schedule, report::kScheduleNames, &diagnostics);
+  axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
+  diagnostics.ThrowIfAny();
+  return axes;
+}
+
+Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
+  const FixedAxes axes = flags.Read();
+  const FrameworkPreset& preset = FindFramework(job.request.framework);
+  Strategy strategy = preset.defaults;
+  strategy.tp = axes.tp.value_or(1);
+  strategy.pp = axes.pp.value_or(1);
+  strategy.dp_outer = axes.dp_outer.value_or(1);
+  const int64_t gpus = job.cluster.ranks();
+  const int64_t inner = int64_t{1} * strategy.tp * strategy.pp * strategy.dp_outer;
+  if (!axes.dp && gpus % inner != 0) {
+    throw InputError(
+        {{FirstGiven({&flags.tp, &flags.pp, &flags.dp_outer}).where,
+          fmt::format("tp {} x pp {} = {} GPUs per replica do not divide {} GPUs", strategy.tp,
+                      strategy.pp, inner, gpus),
+          "choose degrees whose product divides the number of GPUs, or another --nodes"}});
+  }
+  strategy.dp =
+      axes.dp.value_or(static_cast<int>(gpus / strategy.tp / strategy.pp)) / strategy.dp_outer;
+  if (strategy.ranks() != gpus) {
+    throw InputError(
+        {{flags.dp.where,
+          fmt::format("tp {} x pp {} x dp {} = {} GPUs, but the cluster has {}", strategy.tp,
+                      strategy.pp, axes.dp.value_or(0),
+                      strategy.tp * strategy.pp * axes.dp.value_or(0), gpus),
+          gpus % inner == 0
+              ? fmt::format("--dp {}, or leave --dp out", gpus / strategy.tp / strategy.pp)
+              : "leave --dp out and choose --tp and --pp that divide it"}});
+  }
+  strategy.micro_batch = axes.micro_batch.value_or(1);
+  strategy.zero = axes.zero.value_or(preset.zero.front());
+  strategy.vpp = axes.vpp.value_or(1);
+  strategy.recompute = axes.recompute.value_or(strategy.recompute);
+  strategy.sequence_parallel = axes.sequence_parallel.value_or(false);
+  if (axes.schedule) {
+    strategy.schedule = *axes.schedule;
+  } else if (strategy.vpp > 1) {
+    strategy.schedule = PipelineSchedule::kInterleaved;
+  }
+  strategy.flash_attention = job.request.flash_attention;
+  if (const std::string refusal = preset.Refuses(strategy); !refusal.empty()) {
+    throw InputError(refusal, "--framework orrery offers every combination that can be lowered");
+  }
+  strategy = preset.Complete(strategy, job.request.work.precision);
+  FollowStack(job.profiles.stack, &strategy);
+  return strategy;
+}
+
+}  // namespace orrery::cli

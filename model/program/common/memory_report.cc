@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory as tables and bars.
+#include "model/program/common/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/base/text.h"
+#include "model/program/common/job.h"
+#include "model/program/common/table.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr int kBarWidth = 40;
+constexpr std::size_t kLargestShown = 5;
+constexpr std::size_t kMostStages = 8;
+constexpr double kLeastShown = 5e-4;  // of the capacity
+
+std::string ClassTable(const MemoryReport& memory) {
+  const StageMemory& peak = memory.peak();
+  Table table({{""}, {"", true}, {"", true}, {""}});
+  const auto row = [&](const std::string& what, Bytes bytes) {
+    const double share = bytes / memory.capacity;
+    if (share < kLeastShown) return;
+    table.Row({what, Format(bytes), Percent(share), Bar(share, kBarWidth)});
+  };
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
+  }
+  row("gaps in the static layout", peak.need.gaps);
+  row("copies of the logits that the software's loss makes", peak.need.loss_copies);
+  row("copies of gradients in half precision", peak.need.gradient_copies);
+  row("context and communication buffers of the software", memory.context);
+  row("fragmentation by the software's allocator", memory.fragmentation);
+  row("total", memory.total);
+  return table.Text(2, false);
+}
+
+std::string Largest(const StageMemory& stage) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kLargestShown, stage.largest.size()); ++i) {
+    const LiveTensor& tensor = stage.largest[i];
+    text += i == 0 ? "" : ", ";
+    text +=
+        fmt::format("{} {} ({}", tensor.name, Format(tensor.bytes), MemoryClassName(tensor.cls));
+    text += tensor.copies > 1 ? fmt::format(" of {} micro-batches)", tensor.copies) : ")";
+  }
+  return text;
+}
+
+std::string StageTable(const MemoryReport& memory) {
+  Table table({{"stage", true}, {"allocated", true}, {"live at the peak", true}, {"peak at"}});
+  const std::vector<std::size_t> shown =
+      ShownRows(memory.stages.size(), kMostStages, static_cast<std::size_t>(memory.fullest));
+  for (const std::size_t s : shown) {
+    const StageMemory& stage = memory.stages[s];
+    table.Row({std::to_string(s), Format(stage.allocated()), Format(stage.need.live),
+               stage.moment.words});
+  }
+  std::string text = table.Text();
+  if (shown.size() < memory.stages.size()) {
+    text +=
+        fmt::format("  {} of {} stages; --json lists all\n", shown.size(), memory.stages.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string MemoryOfCapacity(const MemoryReport& memory) {
+  return fmt::format("{} of {} ({:.0f} %)", Format(memory.total), Format(memory.capacity),
+                     100 * (memory.total / memory.capacity));
+}
+
+std::string FitWords(const MemoryReport& memory) {
+  if (!memory.fits) return "DOES NOT FIT";
+  return memory.nearly_full ? "fits, but nearly full" : "fits";
+}
+
+std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {
+  std::string text =
+      fmt::format("Counted: {}, to the byte, and what {} takes beside them, by its profile.",
+                  memory.peak().need.gaps.value > 0 ? "the plan's tensors in their static layout"
+                                                    : "the plan's tensors alive at the peak",
+                  framework);
+  if (memory.nearly_full) {
+    text += fmt::format(
+        " Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
+        "\"fits\" nor the time is reliable here: try it.",
+        100 * nearly_full);
+  }
+  return text;
+}
+
+std::string MemoryText(const MemoryReport& memory) {
+  std::string text = ClassTable(memory);
+  text += fmt::format("  {:<16}{}\n", "fullest moment", Fold(memory.peak().moment.words, 18));
+  text += fmt::format("  {:<16}{}\n", "largest tensors", Fold(Largest(memory.peak()), 18));
+  if (memory.stages.size() > 1) text += "\n" + StageTable(memory);
+  return text;
+}
+
+nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
+  nlohmann::ordered_json json = {
+      {"fits", memory.fits},
+      {"nearly_full", memory.nearly_full},
+      {"total_bytes", memory.total.value},
+      {"capacity_bytes", memory.capacity.value},
+      {"allocated_bytes", memory.peak().allocated().value},
+      {"arena_bytes", memory.arena.value},
+      {"live_peak_bytes", memory.live.value},
+      {"loss_copies_bytes", memory.peak().need.loss_copies.value},
+      {"gradient_copies_bytes", memory.peak().need.gradient_copies.value},
+      {"context_bytes", memory.context.value},
+      {"fragmentation_bytes", memory.fragmentation.value},
+      {"fullest_stage", memory.fullest},
+      {"verdict", memory.verdict},
+  };
+  json["stages"] = nlohmann::ordered_json::array();
+  for (const StageMemory& stage : memory.stages) {
+    nlohmann::ordered_json classes, tensors = nlohmann::ordered_json::array();
+    for (int c = 0; c < kMemoryClasses; ++c) {
+      std::string key = MemoryClassName(static_cast<MemoryClass>(c));
+      for (char& letter : key) letter = letter == ' ' ? '_' : letter;
+      classes[key + "_bytes"] = stage.by_class[static_cast<std::size_t>(c)].value;
+    }
+    for (const LiveTensor& tensor : stage.largest) {
+      tensors.push_back(
+          {{"name", tensor.name}, {"bytes", tensor.bytes.value}, {"micro_batches", tensor.copies}});
+    }
+    json["stages"].push_back({{"stage", stage.stage},
+                              {"allocated_bytes", stage.allocated().value},
+                              {"arena_bytes", stage.arena.value},
+                              {"live_peak_bytes", stage.need.live.value},
+                              {"live_at_peak", classes},
+                              {"peak_moment", stage.moment.words},
+                              {"peak_block", stage.moment.block},
+                              {"peak_op", stage.moment.op},
+                              {"largest", tensors}});
+  }
+  return json;
+}
+
+}  // namespace orrery::report

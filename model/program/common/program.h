@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every program does around its answer: errors, exit codes, programs that stand beside it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/program/common/answer.h"
+#include "model/program/common/command_line.h"
+
+namespace orrery::cli {
+
+// Replaces this process by the program `plan-NAME` that stands beside it, if there is one; `words`
+// are its arguments. Returns when there is none. Throws InputError when it cannot be started.
+void ExecBeside(const std::string& name, const std::vector<std::string>& words);
+std::string PathBeside(const std::string& name);  // "" when there is none
+
+// The answer of `run` on standard output, errors on standard error. Returns the exit code.
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line));
+// Main() of the program plan-`command`, whose own words follow behind "plan command". Short forms
+// ({"-n", "--ranks"}) are written out, up to a "--".
+int ProgramMain(const char* command, int argc, char** argv, Answer (*run)(const CommandLine& line),
+                std::initializer_list<std::pair<const char*, const char*>> short_forms = {});
+
+}  // namespace orrery::cli

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags of `plan run`: known to `plan` for help and completion, used by its own program.
+#pragma once
+
+#include "model/program/common/job_flags.h"
+
+namespace orrery::cli {
+
+struct RunFlags {
+  RunFlags();
+
+  Flag plan;
+  JobFlags job;
+  LayoutFlags layout;
+  Flag lr, weight_decay, clip_norm;
+  Flag ranks, comm, device, cuda_graphs, steps, seed, data, mask_token, timeout, log_every, json,
+      trace, trace_steps;
+  Flag save, save_every, resume;
+  Flag tensorboard, profile;
+  FlagSet set;
+};
+
+Description DescribeRun();
+
+}  // namespace orrery::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step time in text: interval, throughput, model FLOPs utilisation, breakdown with bars.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/program/common/job.h"
+
+namespace orrery::report {
+
+// "537 ms (456 to 644)": prediction and 80 % interval, in the same unit.
+std::string TimeWithInterval(const StepTime& time);
+
+// The breakdown: seconds, share and bar of every part above zero, largest first; and what
+// communication runs hidden beside compute.
+std::string BreakdownTable(const StepTime& time);
+nlohmann::ordered_json TimeJson(const StepTime& time);
+
+}  // namespace orrery::report

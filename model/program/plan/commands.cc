@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands, and the way from a command line to one of them.
+#include "model/program/plan/commands.h"
+
+#include <fmt/format.h>
+
+#include "model/program/common/bench_flags.h"
+#include "model/program/common/fidelity_flags.h"
+#include "model/program/common/lab_flags.h"
+#include "model/program/common/program.h"
+#include "model/program/common/run_flags.h"
+#include "model/program/common/simulate_flags.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"", "rank the layouts of a training job on a cluster", RunSearch, DescribeSearch},
+    {"predict", "step time, memory and breakdown of one given layout", RunPredict, DescribePredict},
+    {"simulate", "one step of one given layout, played op by op; a trace of it", nullptr,
+     DescribeSimulate},
+    {"run", "really train a plan on CPU ranks: losses, step times, a trace", nullptr, DescribeRun},
+    {"lab", "a cluster in a box: network namespaces with real TCP between them", nullptr,
+     DescribeLab},
+    {"bench", "the table of nccl-tests for a cluster, and beside a measured one", nullptr,
+     DescribeBench},
+    {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,
+     DescribeShow},
+    {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
+    {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList,
+     DescribeList},
+    {"validate", "how far predictions are from a CSV of measured runs", nullptr, DescribeValidate},
+    {"calibrate", "fit the constants of profiles to measurements", nullptr, DescribeCalibrate},
+    {"compare", "which term of a prediction is off, beside a measured run", nullptr,
+     DescribeCompare},
+    {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
+    {"help", "what a command does and its flags", RunHelp, DescribeHelp},
+    {"version", "the version of this program", RunVersion, DescribeVersion},
+};
+
+Answer RunExternal(const CommandLine& line, const std::string& name) {
+  std::vector<std::string> words = {"plan-" + name};
+  words.insert(words.end(), line.words().begin() + 2, line.words().end());
+  ExecBeside(name, words);
+  if (FindCommand(name) != nullptr) {
+    throw InputError(
+        {{line.where(1), fmt::format("the program plan-{} is not built", name),
+          "./plan in the source folder builds it, where its libraries are installed"}});
+  }
+  std::string hint = SuggestName(name, CommandNames());
+  throw InputError({{line.where(1), fmt::format("there is no command '{}'", name),
+                     hint.empty() ? "`plan help` lists the commands" : hint}});
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+const Command* FindCommand(const std::string& name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> CommandNames() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (command.name[0] != '\0') names.emplace_back(command.name);
+  }
+  return names;
+}
+
+Answer Run(const CommandLine& line) {
+  const std::vector<std::string>& words = line.words();
+  if (words.size() == 1) return RunHelp(line, 1);
+  const std::string& first = words[1];
+  if (first == "--version") return RunVersion(line, 2);
+  if (first == "-h" || first == "--help") return RunHelp(line, 2);
+  if (first.starts_with('-')) return RunSearch(line, 1);
+  const Command* command = first.empty() ? nullptr : FindCommand(first);
+  if (command == nullptr || command->run == nullptr) return RunExternal(line, first);
+  return command->run(line, 2);
+}
+
+}  // namespace orrery::cli

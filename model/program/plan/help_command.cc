@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan help [COMMAND]` and `plan version`.
+#include <fmt/format.h>
+
+#include "model/program/common/program.h"
+#include "model/program/plan/commands.h"
+
+namespace orrery::cli {
+namespace {
+
+struct HelpFlags {
+  Flag command;
+  FlagSet set{"help [COMMAND]",
+              "Says what a command does, with examples and all its flags.",
+              {"plan help", "plan help predict"}};
+  HelpFlags() {
+    set.Positional(&command, "COMMAND", "one of the commands", Words::kList, CommandNames());
+  }
+};
+
+struct VersionFlags {
+  FlagSet set{"version", "Prints the version of this program.", {"plan version"}};
+};
+
+// The form with flags only, and the commands.
+std::string Overview() {
+  std::string text = DescribeSearch().help + "\nOther commands\n";
+  for (const Command& command : Commands()) {
+    if (command.name[0] != '\0')
+      text += fmt::format("  plan {:<25}{}\n", command.name, command.summary);
+  }
+  return text +
+         "  plan help COMMAND             its flags, with examples\n\n"
+         "Exit codes: 0 ok, 1 failure, 2 wrong input, 3 nothing fits, 4 a check failed.\n";
+}
+
+}  // namespace
+
+Description DescribeHelp() { return HelpFlags().set.Describe(); }
+Description DescribeVersion() { return VersionFlags().set.Describe(); }
+
+Answer RunHelp(const CommandLine& line, std::size_t first) {
+  HelpFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeHelp().help};
+  if (!flags.command.given) return {ExitCode::kOk, Overview()};
+  const std::string& name = flags.command.text;
+  if (const Command* command = FindCommand(name); command != nullptr) {
+    return {ExitCode::kOk, command->describe().help};
+  }
+  ExecBeside(name, {"plan-" + name, "--help"});
+  throw InputError({{flags.command.where, fmt::format("there is no command '{}'", name),
+                     SuggestName(name, CommandNames())}});
+}
+
+Answer RunVersion(const CommandLine& line, std::size_t first) {
+  VersionFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeVersion().help};
+  return {ExitCode::kOk, fmt::format("plan {}\n", ORRERY_VERSION)};
+}
+
+}  // namespace orrery::cli

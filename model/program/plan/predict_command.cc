@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan predict`: one given layout.
+#include <nlohmann/json.hpp>
+
+#include "model/program/common/candidate_report.h"
+#include "model/program/common/job_flags.h"
+#include "model/program/common/names.h"
+#include "model/program/plan/commands.h"
+
+namespace orrery::cli {
+namespace {
+
+struct PredictFlags {
+  JobFlags job;
+  LayoutFlags layout;
+  Flag window, engine, json;
+  FlagSet set{
+      "predict --model NAME [flags]",
+      "Predicts one given layout: step time with its interval, where the time goes, what fills the "
+      "memory, "
+      "and which profiles the prediction rests on.",
+      {"plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
+       "plan predict --model gpt3-175b --nodes 128 --tp 8 --pp 16 --micro-batch 1 --recompute full",
+       "plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8 --window microstep "
+       "--json"}};
+
+  PredictFlags() {
+    job.Declare(&set, false);
+    layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    set.Group("The prediction");
+    set.Value(
+        &window, "--window", "WHAT",
+        "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
+        "timer prints it) or sustained (one micro-batch in the long run)",
+        Words::kList, NamesOf<Window>(report::kWindowNames));
+    set.Value(&engine, "--engine", "NAME", "closed (closed form)", Words::kList, {"closed"});
+    set.Value(&json, "--json", "[FILE]",
+              "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
+  }
+};
+
+void CheckEngine(const Flag& flag) {
+  Diagnostics diagnostics;
+  if (flag.given && flag.text == "event") {
+    diagnostics.Error(flag.where, "predict has the closed form only",
+                      "`plan simulate` with the same flags runs the event-driven engine");
+  }
+  diagnostics.ThrowIfAny();
+  ReadName(flag, {"closed"}, &diagnostics);
+  diagnostics.ThrowIfAny();
+}
+
+StepTime MicroStep(const report::Job& job, const Strategy& strategy, Window window) {
+  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack,
+                            &job.cluster};
+  StepPredictor predictor(job.request.model, job.request.work, setting);
+  return std::get<StepTime>(predictor.Predict(strategy, window));
+}
+
+}  // namespace
+
+Description DescribePredict() { return PredictFlags().set.Describe(); }
+
+Answer RunPredict(const CommandLine& line, std::size_t first) {
+  PredictFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribePredict().help};
+  CheckEngine(flags.engine);
+  Diagnostics diagnostics;
+  const Window window =
+      ReadChoice<Window>(flags.window, report::kWindowNames, &diagnostics).value_or(Window::kStep);
+  diagnostics.ThrowIfAny();
+  const report::Job job = flags.job.Resolve();
+  const Strategy strategy = OneStrategy(flags.layout, job);
+  const auto assessed = Assess(job.request, job.profiles, strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&assessed))
+    throw InputError(refusal->reason, refusal->hint);
+  const StepTime printed = MicroStep(job, strategy, Window::kMicrostep);
+  const StepTime sustained = MicroStep(job, strategy, Window::kSustained);
+  report::Prediction prediction{std::get<Candidate>(assessed),
+                                window == Window::kMicrostep ? printed : sustained, window,
+                                sustained.total, printed.total};
+  // As far off, relatively, as the step.
+  const StepTime& step = prediction.candidate.time;
+  prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);
+  prediction.micro_step.high = prediction.micro_step.total * (step.high / step.total);
+  const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
+  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
+                 report::PredictionText(job, prediction), report::PredictionJson(job, prediction),
+                 flags.json);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The section "Simulated" of `plan --nodes N --model NAME`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "model/program/common/table.h"
+#include "model/program/plan/search_report.h"
+
+namespace orrery::report {
+namespace {
+
+std::string Dash(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
+
+std::string Agreement(const Refinement& refinement) {
+  return fmt::format("closed form and simulation agree within {}",
+                     Percent(refinement.disagreement));
+}
+
+std::string Order(const Refinement& refinement) {
+  if (!refinement.ranked_by_simulation) {
+    return Dash("not all could be simulated: the order is the closed form's");
+  }
+  if (refinement.changes.empty() && refinement.asked > 1) return Dash("same order in both");
+  std::string text;
+  for (const std::string& change : refinement.changes) text += Dash("order changed: " + change);
+  return text;
+}
+
+// One line for each reason.
+std::string NotSimulated(const Refinement& refinement) {
+  struct Ranks {
+    std::string list;
+    double least = 0, most = 0;
+  };
+  std::map<std::string, Ranks> by_reason;
+  for (const Refinement::Skipped& skipped : refinement.skipped) {
+    const auto [at, added] =
+        by_reason.try_emplace(skipped.why, Ranks{"", skipped.ops, skipped.ops});
+    Ranks& ranks = at->second;
+    ranks.list += fmt::format("{}{}", added ? "" : ", ", skipped.rank);
+    ranks.least = std::min(ranks.least, skipped.ops);
+    ranks.most = std::max(ranks.most, skipped.ops);
+  }
+  std::string text;
+  for (const auto& [why, ranks] : by_reason) {
+    std::string ops = fmt::format("{:.2g}", ranks.least);
+    if (fmt::format("{:.2g}", ranks.most) != ops) ops += fmt::format(" to {:.2g}", ranks.most);
+    text += Dash(fmt::format("not simulated: {} (effort of {} ops): {}", ranks.list, ops, why));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RefinementText(const SearchResult& result) {
+  if (!result.refinement) return "";
+  const Refinement& refinement = *result.refinement;
+  std::string text = fmt::format("\nSimulated op by op, with contention: {} of the best {}\n",
+                                 refinement.simulated, refinement.asked);
+  if (refinement.simulated > 0) text += Dash(Agreement(refinement));
+  text += Order(refinement);
+  return text + NotSimulated(refinement);
+}
+
+nlohmann::ordered_json RefinementJson(const Refinement& refinement) {
+  nlohmann::ordered_json json = {{"engine", "event"},
+                                 {"network", "fluid"},
+                                 {"asked", refinement.asked},
+                                 {"simulated", refinement.simulated},
+                                 {"ranked_by_simulation", refinement.ranked_by_simulation},
+                                 {"disagreement", refinement.disagreement},
+                                 {"order_changes", refinement.changes}};
+  json["skipped"] = nlohmann::ordered_json::array();
+  for (const Refinement::Skipped& skipped : refinement.skipped)
+    json["skipped"].push_back(
+        {{"closed_form_rank", skipped.rank}, {"effort_ops", skipped.ops}, {"why", skipped.why}});
+  return json;
+}
+
+nlohmann::ordered_json SimulatedJson(const Candidate& candidate) {
+  nlohmann::ordered_json json = {{"closed_form_rank", candidate.closed_rank},
+                                 {"simulated", nullptr}};
+  if (!candidate.simulated) return json;
+  nlohmann::ordered_json terms, shared = nlohmann::ordered_json::array();
+  for (const BreakdownTerm& term : BreakdownTerms())
+    terms[term.key] = candidate.simulated->parts.*term.seconds;
+  for (const sim::SharedLink& link : candidate.simulated->shared) {
+    nlohmann::ordered_json with = nlohmann::ordered_json::array();
+    for (const CommAxis axis : link.shared_with) with.push_back(AxisWords(axis));
+    shared.push_back({{"term", AxisWords(link.axis)},
+                      {"contention_s", link.seconds},
+                      {"link", link.link},
+                      {"shared_with", with}});
+  }
+  json["simulated"] = {{"step_time_s", candidate.simulated->seconds},
+                       {"ops", candidate.simulated->ops},
+                       {"terms", terms},
+                       {"shared_links", shared}};
+  return json;
+}
+
+}  // namespace orrery::report

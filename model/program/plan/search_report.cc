@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of `plan --nodes N --model NAME`.
+#include "model/program/plan/search_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/base/text.h"
+#include "model/program/common/candidate_report.h"
+#include "model/program/common/memory_report.h"
+#include "model/program/common/names.h"
+#include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kMostRejections = 6;
+constexpr double kLeastGain = 0.005;  // smaller ones are noise
+
+std::string Bullet(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
+
+std::string Grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3) {
+    text.insert(static_cast<std::size_t>(at), 1, ' ');
+  }
+  return text;
+}
+
+const char* Aim(Objective objective) {
+  switch (objective) {
+    case Objective::kTime:
+      return "time";
+    case Objective::kCost:
+      return "cost of a step";
+    case Objective::kTokensPerDollar:
+      return "tokens per dollar";
+  }
+  return "";
+}
+
+std::string NearlyFull(const Job& job, const SearchResult& result) {
+  const double limit = job.profiles.stack.memory_nearly_full;
+  std::string rows;
+  for (std::size_t i = 0; i < result.ranked.size(); ++i) {
+    const auto& memory = result.ranked[i].memory;
+    if (!memory || !memory->nearly_full) continue;
+    rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+      "  {}\n", Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory software retries, "
+                                 "slows down or fails, "
+                                 "so that neither \"fits\" nor the time is reliable there: try it.",
+                                 rows, 100 * limit),
+                     2));
+}
+
+std::string Outside(const SearchResult& result) {
+  std::string text;
+  for (const std::string& what : result.ranked[0].outside)
+    text += (text.empty() ? "" : "; ") + what;
+  if (text.empty()) return "";
+  return fmt::format(
+      "  {}\n",
+      Fold(fmt::format("Not calibrated, so that the interval of 1 is wider: {}.", text), 2));
+}
+
+std::string Ranking(const Job& job, const SearchResult& result) {
+  const Candidate& first = result.ranked[0];
+  std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
+                                 Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
+  text += RankedTable(job, result.ranked);
+  text += fmt::format(
+      "  {}\n",
+      Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
+                       "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
+                       Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
+                       MfuFormula(job, first), PeakSource(job)),
+           2));
+  if (result.refinement && result.refinement->simulated > 0) {
+    text +=
+        fmt::format("  {}\n", Fold("simulated: the step played op by op; interval, tokens/s, MFU "
+                                   "and price follow the closed form.",
+                                   2));
+  }
+  return text + Outside(result) + NearlyFull(job, result) + RefinementText(result);
+}
+
+std::string Ties(const SearchResult& result) {
+  std::string ties;
+  for (std::size_t i = 1; i < result.ranked.size(); ++i) {
+    if (result.ranked[i].tie_with_first)
+      ties += fmt::format("{}{}", ties.empty() ? "" : ", ", i + 1);
+  }
+  if (ties.empty()) return "";
+  const Candidate& first = result.ranked[0];
+  if (first.difference_pairs == 0)
+    return Bullet(
+        fmt::format("A tie (=) with {}: the 80 % intervals overlap, so that these plans are "
+                    "not ranked.",
+                    ties));
+  return Bullet(
+      fmt::format("A tie (=) with {}: four in five differences between layouts are known to within "
+                  "{:.0f} %, as "
+                  "{} pairs of published runs show, so that these plans are not ranked.",
+                  ties, 100 * std::expm1(first.difference), first.difference_pairs));
+}
+
+std::string Why(const SearchResult& result) {
+  std::string text;
+  for (const Comparison& comparison : result.comparisons) text += Bullet(comparison.words);
+  text += Ties(result);
+  return text.empty() ? text : "\nWhy 1 wins\n" + text;
+}
+
+std::string NextLimit(const SearchResult& result) {
+  std::string text;
+  for (const Limit& limit : result.limits) {
+    if (limit.gain >= kLeastGain) text += Bullet(limit.words);
+  }
+  for (const Candidate& miss : result.near_misses) {
+    text += Bullet(fmt::format(
+        "Nearly: {} would take {} but asks {}.", DescribeLayout(miss.strategy, miss.micro_batches),
+        Format(Seconds(miss.time.total)),
+        miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
+  }
+  return text.empty() ? text : "\nWhat limits it next\n" + text;
+}
+
+std::string Rejected(const SearchResult& result) {
+  const SearchCounts& counts = result.counts;
+  int64_t predicted = counts.space - counts.bounded;
+  for (const Rejection& rejection : result.rejections) predicted -= rejection.strategies;
+  std::string text =
+      fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
+                  result.complete ? ", none left out" : "; the search was cut short");
+  const auto row = [&](int64_t number, const std::string& words) {
+    if (number > 0) text += fmt::format("{:>11}  {}\n", Grouped(number), Fold(words, 13));
+  };
+  row(predicted, "predicted");
+  row(counts.bounded, "cannot beat the best, by a lower bound of their time");
+  for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
+    const Rejection& rejection = result.rejections[i];
+    row(rejection.strategies,
+        rejection.reason +
+            (rejection.example.empty() ? "" : fmt::format("; for example {}", rejection.example)));
+  }
+  if (result.rejections.size() > kMostRejections) {
+    text += fmt::format("  and {} more reasons (--json lists all)\n",
+                        result.rejections.size() - kMostRejections);
+  }
+  return text;
+}
+
+std::string Winner(const Job& job, const SearchResult& result) {
+  const Candidate& first = result.ranked[0];
+  std::string text = fmt::format("\nWhere the step of 1 goes\n{}", BreakdownTable(first.time));
+  if (first.memory) {
+    text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
+                        MemoryText(*first.memory));
+  }
+  return text + fmt::format("\nMore about it\n  {}\n", PredictCommand(job, first));
+}
+
+std::string NothingFits(const Job& job, const SearchResult& result) {
+  std::string text = "\nNothing fits.\n";
+  if (result.closest) {
+    const Candidate& closest = *result.closest;
+    text += fmt::format("  closest: {}\n",
+                        Fold(DescribeLayout(closest.strategy, closest.micro_batches), 11));
+    if (closest.memory) {
+      text += fmt::format("  {}\n\nWhat fills its memory: {}\n{}", Fold(closest.memory->verdict, 2),
+                          MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
+    }
+  }
+  text += "\nThe smallest changes that make it fit\n";
+  for (const Remedy& remedy : result.remedies) {
+    text += Bullet(
+        fmt::format("{} ({}): {}, {} per step, {}", remedy.change, remedy.flag,
+                    DescribeLayout(remedy.candidate.strategy, remedy.candidate.micro_batches),
+                    Format(Seconds(remedy.candidate.time.total)),
+                    remedy.candidate.memory ? MemoryOfCapacity(*remedy.candidate.memory) : ""));
+  }
+  if (result.remedies.empty()) {
+    text += Bullet(fmt::format(
+        "none found up to the {} nodes of {}: it takes GPUs with more memory (--gpu, --topology)",
+        job.request.topology.max_nodes, job.request.topology.name));
+  }
+  return text;
+}
+
+nlohmann::ordered_json CountsJson(const SearchCounts& counts) {
+  return {{"space", counts.space},
+          {"illegal", counts.illegal},
+          {"over_memory", counts.over_memory},
+          {"bounded", counts.bounded},
+          {"evaluated", counts.evaluated},
+          {"exact_memory", counts.exact_memory},
+          {"exact_over_memory", counts.exact_over_memory}};
+}
+
+template <class List, class One>
+nlohmann::ordered_json ArrayOf(const List& list, One one) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const auto& element : list) json.push_back(one(element));
+  return json;
+}
+
+}  // namespace
+
+std::string PredictCommand(const Job& job, const Candidate& candidate) {
+  const Strategy& strategy = candidate.strategy;
+  std::string text = fmt::format("plan predict{} --nodes {}", job.arguments, candidate.nodes);
+  if (job.model.defaults.global_batch != candidate.global_batch) {
+    text += fmt::format(" --global-batch {}", candidate.global_batch);
+  }
+  if (strategy.tp > 1) text += fmt::format(" --tp {}", strategy.tp);
+  if (strategy.pp > 1)
+    text += fmt::format(" --pp {} --schedule {}", strategy.pp, Name(strategy.schedule));
+  if (strategy.vpp > 1) text += fmt::format(" --vpp {}", strategy.vpp);
+  if (strategy.dp_outer > 1) text += fmt::format(" --dp-outer {}", strategy.dp_outer);
+  text += fmt::format(" --zero {} --micro-batch {}", strategy.zero, strategy.micro_batch);
+  if (strategy.recompute != Recompute::kNone)
+    text += fmt::format(" --recompute {}", Name(strategy.recompute));
+  if (strategy.sequence_parallel) text += " --sequence-parallel on";
+  return text;
+}
+
+std::string SearchText(const Job& job, const SearchResult& result) {
+  std::string text = JobHeader(job);
+  if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
+  return text + Ranking(job, result) + Why(result) + NextLimit(result) + Winner(job, result) +
+         Rejected(result);
+}
+
+nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
+  nlohmann::ordered_json json = {{"schema", "orrery.plan/1"}, {"engine", "closed"}};
+  json.update(JobJson(job));
+  json["objective"] = Name(job.request.objective);
+  json["feasible"] = result.feasible();
+  json["complete"] = result.complete;
+  json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
+    nlohmann::ordered_json one = CandidateJson(candidate);
+    if (result.refinement) one.update(SimulatedJson(candidate));
+    return one;
+  });
+  if (result.refinement) json["refinement"] = RefinementJson(*result.refinement);
+  json["comparisons"] = ArrayOf(result.comparisons, [](const Comparison& comparison) {
+    nlohmann::ordered_json one = {{"other", CandidateJson(comparison.other)},
+                                  {"words", comparison.words}};
+    one["saved_s"] = nlohmann::ordered_json::object();
+    for (const TermDifference& term : comparison.terms) one["saved_s"][term.term] = term.seconds;
+    return one;
+  });
+  json["limits"] = ArrayOf(result.limits, [](const Limit& limit) -> nlohmann::ordered_json {
+    return {{"resource", limit.resource},
+            {"step_time_s", limit.step_seconds},
+            {"gain", limit.gain},
+            {"words", limit.words}};
+  });
+  json["unlimited"] =
+      result.unlimited ? CandidateJson(*result.unlimited) : nlohmann::ordered_json();
+  json["near_misses"] = ArrayOf(result.near_misses, CandidateJson);
+  json["rejections"] =
+      ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
+        return {{"reason", rejection.reason},
+                {"strategies", rejection.strategies},
+                {"example", rejection.example}};
+      });
+  json["closest"] = result.closest ? CandidateJson(*result.closest) : nlohmann::ordered_json();
+  json["remedies"] = ArrayOf(result.remedies, [](const Remedy& remedy) -> nlohmann::ordered_json {
+    return {{"change", remedy.change},
+            {"flag", remedy.flag},
+            {"candidate", CandidateJson(remedy.candidate)}};
+  });
+  json["counts"] = CountsJson(result.counts);
+  return json;
+}
+
+}  // namespace orrery::report

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranked plan: table, why the first wins, what limits it, what was rejected and by what.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/program/common/job.h"
+
+namespace orrery::report {
+
+std::string SearchText(const Job& job, const SearchResult& result);
+nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
+
+// The command line that predicts this candidate again: "plan predict --model ...".
+std::string PredictCommand(const Job& job, const Candidate& candidate);
+
+// Columns in which all rows are alike and plain (no pipeline, no ZeRO, ...) are left out.
+std::string RankedTable(const Job& job, const std::vector<Candidate>& candidates);
+
+// A section of the text; empty when nothing was refined.
+std::string RefinementText(const SearchResult& result);
+
+// Key "refinement", and the keys that a ranked candidate has more for it.
+nlohmann::ordered_json RefinementJson(const Refinement& refinement);
+nlohmann::ordered_json SimulatedJson(const Candidate& candidate);
+
+}  // namespace orrery::report

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan show`: the executable plan of one layout.
+#include <nlohmann/json.hpp>
+
+#include "model/plan/lower/lower.h"
+#include "model/program/common/job_flags.h"
+#include "model/program/plan/commands.h"
+#include "model/program/plan/plan_report.h"
+
+namespace orrery::cli {
+namespace {
+
+struct ShowFlags {
+  JobFlags job;
+  LayoutFlags layout;
+  Flag ir, json;
+  FlagSet set{"show --model NAME [flags]",
+              "Prints the executable plan of one layout: its programs, communication groups, "
+              "streams, schedule and "
+              "digest. With --ir every op, in the text form that reads back.",
+              {"plan show --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
+               "plan show --model gpt2-small --nodes 2 --pp 2 --micro-batch 4 --ir | less"}};
+
+  ShowFlags() {
+    job.Declare(&set, false);
+    layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    set.Group("The output");
+    set.Switch(&ir, "--ir", "the whole plan as text");
+    set.Value(&json, "--json", "[FILE]",
+              "as JSON, schema orrery.show/1, instead of text or into FILE", Words::kFile);
+  }
+};
+
+}  // namespace
+
+Description DescribeShow() { return ShowFlags().set.Describe(); }
+
+Answer RunShow(const CommandLine& line, std::size_t first) {
+  ShowFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
+  const report::Job job = flags.job.Resolve();
+  const LowerResult lowered =
+      Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
+  if (const auto* refusal = std::get_if<Refusal>(&lowered))
+    throw InputError(refusal->reason, refusal->hint);
+  const ir::Plan& plan = std::get<ir::Plan>(lowered);
+  if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan)};
+  return Deliver(ExitCode::kOk, report::JobHeader(job) + "\n" + report::PlanSummary(plan),
+                 report::PlanJson(plan), flags.json);
+}
+
+}  // namespace orrery::cli

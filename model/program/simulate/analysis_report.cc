@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sections of the report of `plan simulate`.
+#include "model/program/simulate/analysis_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "model/base/text.h"
+#include "model/program/common/job.h"
+#include "model/program/common/table.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kStretchesShown = 5;
+constexpr std::size_t kStretchesInJson = 20;
+constexpr double kLeastOfPath = 5e-4;  // of the step
+constexpr int kPathBarWidth = 22;
+constexpr std::size_t kMostRowsShown = 8;
+
+std::string StretchWords(const sim::PathStretch& stretch) {
+  return stretch.first == stretch.last ? stretch.first
+                                       : fmt::format("{} to {}", stretch.first, stretch.last);
+}
+
+std::vector<sim::PathStretch> LongestStretches(const sim::CriticalPath& path, std::size_t most) {
+  std::vector<sim::PathStretch> longest = path.stretches;
+  std::ranges::stable_sort(longest, std::greater<>(), &sim::PathStretch::seconds);
+  if (longest.size() > most) longest.resize(most);
+  return longest;
+}
+
+}  // namespace
+
+std::string AxisSection(const StepAnalysis& analysis) {
+  if (analysis.axes.empty()) return "";
+  const double step = analysis.time.total;
+  const auto part = [&](double seconds) {
+    return fmt::format("{} ({})", Format(Seconds(seconds)), Percent(seconds / step));
+  };
+  Table table({{"axis"},
+               {"exposed\n(mean)", true},
+               {"beside compute\n(mean)", true},
+               {"exposed\n(worst rank)", true},
+               {"rank", true}});
+  for (const AxisUse& use : analysis.axes) {
+    table.Row({use.axis, part(use.mean.exposed), part(use.mean.overlapped), part(use.worst.exposed),
+               std::to_string(use.worst_rank)});
+  }
+  return "\nCommunication of a GPU by axis of the mesh\n" + table.Text();
+}
+
+std::string PathSection(const StepAnalysis& analysis) {
+  const sim::CriticalPath& path = analysis.path;
+  const double step = analysis.time.total;
+  Table classes({{""}, {"", true}, {"", true}, {""}});
+  for (const sim::PathClass& part : path.classes) {
+    if (part.seconds < kLeastOfPath * step) continue;
+    classes.Row({part.name, Format(Seconds(part.seconds)), Percent(part.seconds / step),
+                 Bar(part.seconds / step, kPathBarWidth)});
+  }
+  std::string text = "\nCritical path: what the step waited for, from beginning to end\n";
+  text += classes.Text(2, false);
+  if (path.stretches.size() == 1) return text;
+  text +=
+      fmt::format("  It changes rank {} times; its longest stays:\n", path.stretches.size() - 1);
+  Table stays({{"rank", true}, {"stage", true}, {"from", true}, {"for", true}, {"blocks"}});
+  for (const sim::PathStretch& stretch : LongestStretches(path, kStretchesShown)) {
+    stays.Row({std::to_string(stretch.rank), std::to_string(stretch.stage),
+               Format(Seconds(stretch.begin)), Format(Seconds(stretch.seconds())),
+               StretchWords(stretch)});
+  }
+  return text + stays.Text();
+}
+
+std::string MemorySection(const StepAnalysis& analysis) {
+  const std::vector<MemoryUse>& memory = analysis.memory;
+  Table table({{"stage", true},
+               {"rank", true},
+               {"live at the peak", true},
+               {"static layout", true},
+               {"peak at", true}});
+  std::size_t fullest = 0;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    if (memory[i].peak > memory[fullest].peak) fullest = i;
+  }
+  for (const std::size_t i : ShownRows(memory.size(), kMostRowsShown, fullest)) {
+    const MemoryUse& use = memory[i];
+    table.Row({std::to_string(use.stage), std::to_string(use.rank),
+               Format(Bytes(static_cast<double>(use.peak))),
+               Format(Bytes(static_cast<double>(use.arena))), Format(Seconds(use.peak_time))});
+  }
+  return "\nMemory of the plan's tensors over time, on the same GPUs\n" + table.Text();
+}
+
+void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json) {
+  nlohmann::ordered_json& axes = (*json)["axes"] = nlohmann::ordered_json::array();
+  for (const AxisUse& use : analysis.axes) {
+    axes.push_back({{"axis", use.axis},
+                    {"exposed_mean_s", use.mean.exposed},
+                    {"overlapped_mean_s", use.mean.overlapped},
+                    {"exposed_worst_s", use.worst.exposed},
+                    {"overlapped_worst_s", use.worst.overlapped},
+                    {"worst_rank", use.worst_rank}});
+  }
+  nlohmann::ordered_json classes, stretches = nlohmann::ordered_json::array();
+  for (const sim::PathClass& part : analysis.path.classes) classes[part.name] = part.seconds;
+  for (const sim::PathStretch& stretch : LongestStretches(analysis.path, kStretchesInJson)) {
+    stretches.push_back({{"rank", stretch.rank},
+                         {"stage", stretch.stage},
+                         {"begin_s", stretch.begin},
+                         {"end_s", stretch.end},
+                         {"first", stretch.first},
+                         {"last", stretch.last}});
+  }
+  (*json)["critical_path"] = {{"seconds_by_class", classes},
+                              {"tasks", analysis.path.tasks},
+                              {"rank_changes", analysis.path.stretches.size() - 1},
+                              {"longest_stretches", stretches}};
+}
+
+void AddRankAnalysis(const StepAnalysis& analysis, std::size_t i, nlohmann::ordered_json* rank) {
+  const MemoryUse& memory = analysis.memory[i];
+  (*rank)["memory_peak_bytes"] = memory.peak;
+  (*rank)["memory_peak_at_s"] = memory.peak_time;
+  (*rank)["memory_layout_bytes"] = memory.arena;
+  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
+  for (std::size_t a = 0; a < analysis.axes.size(); ++a) {
+    const sim::AxisTime& time = analysis.rank_axes[i][a];
+    axes[analysis.axes[a].axis] = {{"exposed_s", time.exposed}, {"overlapped_s", time.overlapped}};
+  }
+  (*rank)["axes"] = axes;
+}
+
+}  // namespace orrery::report

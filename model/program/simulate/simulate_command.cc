@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan simulate`: one given layout, played op by op with contention. A program
+// of its own, so that `plan` loads without SimGrid.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "model/engine/event/simulation.h"
+#include "model/hardware/faults.h"
+#include "model/plan/ir/hazards.h"
+#include "model/plan/lower/lower.h"
+#include "model/price/layer_factors.h"
+#include "model/program/common/names.h"
+#include "model/program/common/program.h"
+#include "model/program/simulate/perturbation_flags.h"
+#include "model/program/simulate/scenario_file.h"
+#include "model/program/simulate/simulate_report.h"
+#include "model/program/simulate/trace_json.h"
+#include "model/twin/step_predictor.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kAfterName = 2;  // plan simulate
+constexpr std::size_t kBusiestLinks = 5;
+constexpr int64_t kMostMicroBatches = 1'000'000;
+constexpr int64_t kMostOps = 20'000'000;  // of one stage
+constexpr int64_t kMostExecuted = 300'000'000;
+constexpr int64_t kMostCompared = 10'000'000;  // of an undisturbed step with all its replicas
+constexpr double kMostRecorded = 20'000'000;   // ops of all executed ranks
+constexpr int64_t kMostTraced = 20'000'000;    // 4 GB
+
+net::Backend ReadBackend(const SimulateFlags& flags, Diagnostics* diagnostics) {
+  const auto backend = ReadChoice<net::Backend>(flags.network, kNetworkNames, diagnostics)
+                           .value_or(net::Backend::kFluid);
+  if (backend == net::Backend::kSimGrid && !net::HasSimGrid()) {
+    diagnostics->Error(flags.network.where, "this build has no SimGrid backend",
+                       "install libsimgrid-dev and build again, or --network fluid");
+  }
+  return backend;
+}
+
+bool ReadContention(const SimulateFlags& flags, Diagnostics* diagnostics) {
+  return ReadChoice<bool>(flags.contention, kContentionNames, diagnostics).value_or(true);
+}
+
+// Of the stage with most.
+double MostOps(const ir::Plan& plan) {
+  double most = 0;
+  for (const ir::Program& program : plan.programs) most = std::max(most, ir::ScheduledOps(program));
+  return most;
+}
+
+void RefuseHuge(const ir::Plan& plan, int64_t executed) {
+  const double most = MostOps(plan);
+  if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
+  throw InputError(
+      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
+                  most, executed, executed == 1 ? "" : "s"),
+      "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
+      "--all-ranks and perturbations replicas are executed once");
+}
+
+// One simulation with all that it needs and leaves behind.
+class Twin {
+ public:
+  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy,
+       const sim::SimulationOptions& options)
+      : plan_(std::move(plan)),
+        cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
+        setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
+        pricer_(setting_, job.request.work.precision,
+                LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
+                            job.request.work, KeyOf(strategy))),
+        options_(options) {
+    options_.keep_links = true;
+  }
+
+  void Disturb(Perturbations* perturbations) {
+    options_.perturbation = cli::Disturb(perturbations, plan_.mesh.ranks(), &cluster_);
+  }
+
+  // `record`: when each task ran, for Analyse() and WriteTrace(); `rates`: of all links, too.
+  void Run(bool record, bool rates, report::Simulation* simulation) {
+    int64_t executed = plan_.mesh.ranks();
+    const sim::AxisMask merged = options_.merge_replicas ? sim::Replicas(plan_.mesh) : 0;
+    for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
+      if ((merged >> a & 1) != 0) executed /= plan_.mesh.axes[a].size;
+    }
+    RefuseHuge(plan_, executed);
+    record = record && MostOps(plan_) * static_cast<double>(executed) <= kMostRecorded;
+    options_.log_rates = rates;
+    options_.record = record || rates;
+    simulation->fixed = FixedCosts(setting_, LayersOf(plan_));
+    const auto begin = std::chrono::steady_clock::now();
+    step_.emplace(plan_, cluster_, pricer_, simulation->fixed, options_);
+    step_->Run();
+    simulation->result = step_->result();
+    simulation->wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    simulation->ranks = plan_.mesh.ranks();
+    simulation->digest = ir::Digest(plan_);
+    for (const int64_t rank : simulation->result.ranks) {
+      simulation->stages.push_back(
+          plan_.mesh.Coords(rank)[static_cast<std::size_t>(plan_.mesh.program_axis)]);
+    }
+    busiest_ = Busiest(simulation->result.seconds, &simulation->links);
+    if (record) Analyse(simulation);
+  }
+
+  bool WriteTrace(bool gzip, std::ostream* out) const {
+    report::TraceSource source = Source();
+    if (step_->meetings().rates_logged) {
+      std::vector<std::vector<sim::LinkPoint>> tracks =
+          sim::LinkTracks(plan_, step_->tasks(), step_->meetings(), step_->timeline(), busiest_,
+                          net::WiresOf(cluster_).capacity);
+      for (std::size_t i = 0; i < busiest_.size(); ++i)
+        source.links.push_back({net::LinkName(cluster_, busiest_[i]), std::move(tracks[i])});
+    }
+    if (gzip) return report::WriteGzipTrace(source, out);
+    report::WriteTrace(source, out);
+    return out->good();
+  }
+
+ private:
+  report::TraceSource Source() const {
+    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &pricer_};
+  }
+
+  void Analyse(report::Simulation* simulation) const {
+    simulation->analysis = report::AnalyseStep(
+        Source(), simulation->result, options_.perturbation,
+        report::Representatives(simulation->result, simulation->stages), simulation->fixed);
+  }
+
+  std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
+    const std::vector<sim::LinkTraffic> traffic =
+        sim::TrafficOnLinks(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
+    std::vector<std::pair<double, LinkId>> order;
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+      if (traffic[i].bytes > 0)
+        order.emplace_back(-traffic[i].occupied / cluster_.links[i].capacity.value / seconds, i);
+    }
+    const std::size_t count = std::min(order.size(), kBusiestLinks);
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
+                      order.end());
+    std::vector<LinkId> busiest;
+    for (std::size_t i = 0; i < count; ++i) {
+      const LinkId link = order[i].second;
+      const sim::LinkTraffic& on_link = traffic[static_cast<std::size_t>(link)];
+      table->push_back(
+          {net::LinkName(cluster_, link), on_link.bytes, -order[i].first, on_link.efficiency()});
+      busiest.push_back(link);
+    }
+    return busiest;
+  }
+
+  ir::Plan plan_;
+  Cluster cluster_;
+  CostSetting setting_;
+  Pricer pricer_;
+  sim::SimulationOptions options_;
+  std::optional<sim::Simulation> step_;
+  std::vector<LinkId> busiest_;
+};
+
+// Under another name first: nobody finds half a trace.
+void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
+  if (ops > kMostTraced) {
+    throw InputError({{flag.where, fmt::format("a trace of {} ops is too large to open", ops),
+                       fmt::format("up to {}: fewer micro-batches or nodes", kMostTraced)}});
+  }
+  const std::string aside = flag.text + ".part";
+  errno = 0;
+  std::ofstream file(aside, std::ios::binary);
+  if (file && !twin.WriteTrace(flag.text.ends_with(".gz"), &file)) file.setstate(std::ios::failbit);
+  file.close();
+  std::error_code error(errno, std::generic_category());
+  if (file) std::filesystem::rename(aside, flag.text, error);
+  if (file && !error) return;
+  std::error_code ignored;
+  std::filesystem::remove(aside, ignored);
+  throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, error.message()),
+                     "--trace names a file in a folder that exists"}});
+}
+
+ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
+  LowerResult lowered = Lower(job.request.model, job.request.work, strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&lowered))
+    throw InputError(refusal->reason, refusal->hint);
+  return std::get<ir::Plan>(std::move(lowered));
+}
+
+// The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
+// by one, as the disturbed ones are, while that is quick.
+double UndisturbedSeconds(const report::Job& job, ir::Plan plan, const Strategy& strategy,
+                          sim::SimulationOptions options) {
+  options.merge_replicas = MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
+  Twin twin(job, std::move(plan), strategy, options);
+  report::Simulation simulation;
+  twin.Run(false, false, &simulation);
+  return simulation.seconds();
+}
+
+// What there is to say when ranks that must talk cannot.
+Answer NoStep(const report::Simulation& simulation, const NoRoute& gap, const Flag& json) {
+  const Diagnostic& why = gap.diagnostics().front();
+  const nlohmann::ordered_json document = {
+      {"schema", "orrery.simulate/1"}, {"feasible", false},
+      {"reason", why.message},         {"from_rank", gap.from()},
+      {"to_rank", gap.to()},           {"perturbation", simulation.perturbation}};
+  return Deliver(ExitCode::kInfeasible,
+                 fmt::format("This step cannot run ({}).\n  {}\n  {}\n", simulation.perturbation,
+                             why.message, why.hint),
+                 document, json);
+}
+
+report::Simulation Assessed(const report::Job& job, const Strategy& strategy) {
+  const auto assessed = Assess(job.request, job.profiles, strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&assessed))
+    throw InputError(refusal->reason, refusal->hint);
+  report::Simulation simulation{.candidate = std::get<Candidate>(assessed)};
+  if (simulation.candidate.micro_batches > kMostMicroBatches) {
+    throw InputError(fmt::format("{} micro-batches are too many to simulate",
+                                 simulation.candidate.micro_batches),
+                     "a smaller --global-batch, or a larger --micro-batch");
+  }
+  return simulation;
+}
+
+Answer Simulate(const CommandLine& line) {
+  SimulateFlags flags;
+  if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeSimulate().help};
+  Diagnostics diagnostics;
+  const net::Backend backend = ReadBackend(flags, &diagnostics);
+  const bool contention = ReadContention(flags, &diagnostics);
+  Scenario scenario = ReadScenario(&flags);
+  Perturbations perturbations =
+      ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
+  if (flags.trace.given && flags.trace.text.empty())
+    diagnostics.Error(flags.trace.where, "--trace wants a file name", "--trace step.json");
+  diagnostics.ThrowIfAny();
+  const report::Job job = flags.job.Resolve();
+  const Strategy strategy = OneStrategy(flags.layout, job);
+  report::Simulation simulation = Assessed(job, strategy);
+  simulation.network = report::NameIn(kNetworkNames, backend);
+  if (!scenario.name.empty())
+    simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
+  ir::Plan plan = LowerOrThrow(job, strategy);
+  sim::SimulationOptions options;
+  options.backend = backend;
+  options.contention = contention;
+  options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
+  Twin twin(job, plan, strategy, options);
+  if (perturbations.any()) {
+    twin.Disturb(&perturbations);
+    simulation.perturbation = perturbations.Words();
+    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, options);
+  }
+  try {
+    twin.Run(true, flags.trace.given, &simulation);
+  } catch (const NoRoute& gap) {
+    return NoStep(simulation, gap, flags.json);
+  }
+  if (flags.trace.given) SaveTrace(twin, simulation.result.ops, flags.trace);
+  const auto& memory = simulation.candidate.memory;
+  return Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,
+                 report::SimulationText(job, simulation), report::SimulationJson(job, simulation),
+                 flags.json);
+}
+
+}  // namespace
+}  // namespace orrery::cli
+
+int main(int argc, char** argv) {
+  return orrery::cli::ProgramMain("simulate", argc, argv, orrery::cli::Simulate);
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of `plan simulate`.
+#include "model/program/simulate/simulate_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "model/base/text.h"
+#include "model/program/common/candidate_report.h"
+#include "model/program/common/provenance.h"
+#include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
+#include "model/program/simulate/analysis_report.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kMostStagesShown = 8;
+
+double Working(const sim::RankTime& time) { return time.compute + time.overlapped; }
+
+std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
+  return Representatives(simulation.result, simulation.stages);
+}
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+StepTime UnknownTime() {
+  StepTime time;
+  for (const BreakdownTerm& term : BreakdownTerms()) time.*term.seconds = kUnknown;
+  time.tensor_hidden = time.data_hidden = time.pipeline_hidden = kUnknown;
+  time.total = time.low = time.high = kUnknown;
+  return time;
+}
+
+// The candidate with the simulated step in the closed form's place.
+Candidate SimulatedCandidate(const Simulation& simulation) {
+  Candidate candidate = simulation.candidate;
+  const double seconds = simulation.seconds();
+  const double ratio = candidate.time.total / seconds;
+  candidate.time = simulation.analysis ? simulation.analysis->time : UnknownTime();
+  candidate.time.total = seconds;
+  candidate.tokens_per_second *= ratio;
+  candidate.mfu *= ratio;
+  if (candidate.price_per_step) candidate.price_per_step->value /= ratio;
+  if (candidate.price_per_billion_tokens) candidate.price_per_billion_tokens->value /= ratio;
+  return candidate;
+}
+
+std::string SimulatedLine(const char* label, const std::string& text) {
+  return fmt::format("  {:<16}{}\n", label, Fold(text, 18));
+}
+
+std::string Disturbance(const Simulation& simulation) {
+  if (simulation.perturbation.empty()) return "";
+  const double before = simulation.undisturbed;
+  const double more = 100 * (simulation.seconds() / before - 1);
+  return SimulatedLine("disturbed by", simulation.perturbation) +
+         SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
+                                            Format(Seconds(before))));
+}
+
+std::string Times(const Simulation& simulation) {
+  const StepTime& closed = simulation.candidate.time;
+  const double seconds = simulation.seconds();
+  std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
+  if (simulation.fixed > 0)
+    step += fmt::format("; {} of it are fixed costs outside the ops",
+                        Format(Seconds(simulation.fixed)));
+  std::string text = SimulatedLine("step", step);
+  text += Disturbance(simulation);
+  const double difference = closed.total / seconds - 1;
+  const std::string beside =
+      fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
+                  Percent(std::abs(difference)), difference < 0 ? "less" : "more");
+  const Candidate simulated = SimulatedCandidate(simulation);
+  text += SimulatedLine("throughput",
+                        fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
+                                    Percent(simulated.mfu)));
+  return text + SimulatedLine("closed form", beside);
+}
+
+std::string RankTable(const Simulation& simulation) {
+  const std::vector<std::size_t> ranks = OnePerStage(simulation);
+  std::size_t slowest = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (Working(simulation.result.times[ranks[i]]) >
+        Working(simulation.result.times[ranks[slowest]]))
+      slowest = i;
+  }
+  Table table({{"stage", true},
+               {"rank", true},
+               {"compute", true},
+               {"beside\ncommunication", true},
+               {"exposed\ncommunication", true},
+               {"idle", true}});
+  const auto part = [&](double seconds) {
+    return fmt::format("{} ({})", Format(Seconds(seconds)),
+                       Percent(seconds / simulation.result.seconds));
+  };
+  for (const std::size_t i : ShownRows(ranks.size(), kMostStagesShown, slowest)) {
+    const sim::RankTime& time = simulation.result.times[ranks[i]];
+    table.Row({std::to_string(simulation.stages[ranks[i]]),
+               std::to_string(simulation.result.ranks[ranks[i]]), part(time.compute),
+               part(time.overlapped), part(time.exposed), part(time.idle)});
+  }
+  return table.Text();
+}
+
+std::string LinkTable(const Simulation& simulation) {
+  Table table({{"link"}, {"busy", true}, {"carries", true}, {"at, of its rate", true}});
+  for (const LinkBusy& link : simulation.links)
+    table.Row({link.name, Percent(link.busy), Format(Bytes(link.bytes)), Percent(link.efficiency)});
+  return table.Text();
+}
+
+std::string AnalysisSections(const Simulation& simulation) {
+  if (!simulation.analysis) {
+    return "\nToo many ops to record: no critical path, no axes, no memory over time.\n";
+  }
+  return AxisSection(*simulation.analysis) + PathSection(*simulation.analysis) +
+         MemorySection(*simulation.analysis);
+}
+
+std::string Effort(const Simulation& simulation) {
+  const sim::StepResult& result = simulation.result;
+  std::string ranks = fmt::format("all {} ranks", simulation.ranks);
+  if (static_cast<int64_t>(result.ranks.size()) < simulation.ranks) {
+    ranks =
+        fmt::format("{} of {} ranks, with the traffic of all (replicas of the data do the same)",
+                    result.ranks.size(), simulation.ranks);
+  }
+  return Fold(fmt::format("Executed {}: {} ops in {} tasks, {} of computing time.", ranks,
+                          result.ops, result.tasks, Format(Seconds(simulation.wall))),
+              0) +
+         "\n";
+}
+
+nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
+  const sim::RankTime& time = simulation.result.times[r];
+  return {{"rank", simulation.result.ranks[r]},
+          {"stage", simulation.stages[r]},
+          {"compute_s", time.compute},
+          {"overlapped_s", time.overlapped},
+          {"exposed_s", time.exposed},
+          {"idle_s", time.idle},
+          {"end_s", time.end}};
+}
+
+}  // namespace
+
+std::string SimulationText(const Job& job, const Simulation& simulation) {
+  const Candidate& candidate = simulation.candidate;
+  std::string text = JobHeader(job);
+  text +=
+      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
+  text += Times(simulation);
+  if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full)) {
+    const std::string verdict = candidate.memory->fits
+                                    ? candidate.memory->verdict
+                                    : "DOES NOT FIT: " + candidate.memory->verdict;
+    text += SimulatedLine("memory", verdict);
+  }
+  text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
+  text += RankTable(simulation) + AnalysisSections(simulation);
+  if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
+  return text + "\n" + Effort(simulation) + "\nWhat this rests on\n" + ProvenanceText(job);
+}
+
+nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
+  const sim::StepResult& result = simulation.result;
+  const Prediction record{SimulatedCandidate(simulation), UnknownTime(), Window::kStep, kUnknown,
+                          kUnknown};
+  nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
+  json["digest"] = simulation.digest;
+  json["network"] = simulation.network;
+  json["scenario"] = simulation.scenario;
+  json["perturbation"] = simulation.perturbation;
+  if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;
+  json["step_time_s"] = simulation.seconds();
+  json["played_s"] = result.seconds;
+  json["closed_form_step_time_s"] = simulation.candidate.time.total;
+  json["fixed_s"] = simulation.fixed;
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (const std::size_t r : OnePerStage(simulation)) {
+    json["ranks"].push_back(RankJson(simulation, r));
+    if (simulation.analysis)
+      AddRankAnalysis(*simulation.analysis, json["ranks"].size() - 1, &json["ranks"].back());
+  }
+  if (simulation.analysis) AddAnalysisJson(*simulation.analysis, &json);
+  json["links"] = nlohmann::ordered_json::array();
+  for (const LinkBusy& link : simulation.links)
+    json["links"].push_back({{"link", link.name},
+                             {"bytes", link.bytes},
+                             {"busy", link.busy},
+                             {"efficiency", link.efficiency}});
+  json["plan_ranks"] = simulation.ranks;
+  json["executed_ranks"] = result.ranks.size();
+  json["ops"] = result.ops;
+  json["tasks"] = result.tasks;
+  json["wall_s"] = simulation.wall;
+  json["closed_form"] = CandidateJson(simulation.candidate);
+  return json;
+}
+
+}  // namespace orrery::report

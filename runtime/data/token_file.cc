@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Maps token files and checks what they hold.
+#include "runtime/data/token_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace orrery::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are little-endian");
+
+// llm.c: 256 words, the first three of which are magic number, version and number of tokens.
+constexpr int64_t kHeaderBytes = 1024;
+constexpr uint32_t kMagicShort = 20240520, kVersionShort = 1;
+constexpr uint32_t kMagicWord = 20240801, kVersionWord = 7;
+
+template <class T>
+T ReadAs(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class T>
+void CopyAs(const std::byte* from, std::span<uint32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = ReadAs<T>(from + i * sizeof(T));
+}
+
+// Every second token is 0, and not every first one is: most likely words read as shorts.
+bool LooksTwiceAsWide(const std::byte* from, int64_t tokens) {
+  bool any = false;
+  const int64_t looked = std::min<int64_t>(tokens / 2, 512);
+  for (int64_t i = 0; i < looked; ++i) {
+    if (ReadAs<uint16_t>(from + 4 * i + 2) != 0) return false;
+    any = any || ReadAs<uint16_t>(from + 4 * i) != 0;
+  }
+  return looked >= 16 && any;
+}
+
+}  // namespace
+
+TokenFile::TokenFile(std::string path, int64_t vocab) : path_(std::move(path)), vocab_(vocab) {
+  try {
+    Map();
+    ReadFormat();
+  } catch (...) {
+    Close();
+    throw;
+  }
+}
+
+TokenFile::~TokenFile() { Close(); }
+
+void TokenFile::Close() {
+  if (bytes_ != nullptr) munmap(const_cast<std::byte*>(bytes_), static_cast<std::size_t>(size_));
+  if (file_ >= 0) close(file_);
+}
+
+void TokenFile::Fail(const std::string& what) const {
+  throw DataError(fmt::format("{}: {}", path_, what));
+}
+
+void TokenFile::FailAt(int64_t index) const {
+  Fail(fmt::format("token {} at byte {} is beyond the vocabulary of {}", Token(index),
+                   begin_ + index * width_, vocab_));
+}
+
+void TokenFile::Map() {
+  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ < 0) Fail(fmt::format("cannot be read: {}", std::strerror(errno)));
+  struct stat about {};
+  if (fstat(file_, &about) != 0 || !S_ISREG(about.st_mode)) Fail("is no regular file");
+  size_ = about.st_size;
+  if (size_ == 0) Fail("is empty, at byte 0");
+  void* memory = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file_, 0);
+  if (memory == MAP_FAILED) Fail(fmt::format("cannot be mapped: {}", std::strerror(errno)));
+  bytes_ = static_cast<const std::byte*>(memory);
+}
+
+void TokenFile::ReadFormat() {
+  const bool plain = path_.ends_with(".bin");
+  const bool word = path_.ends_with(".u32"), half = path_.ends_with(".u16");
+  const uint32_t magic = size_ >= 4 ? ReadAs<uint32_t>(bytes_) : 0;
+  if (plain && (magic == kMagicShort || magic == kMagicWord)) return ReadHeader();
+  if (plain || word || half) width_ = word || (plain && vocab_ > 65536) ? 4 : 2;
+  if (size_ % width_ != 0) {
+    Fail(fmt::format("ends within a token of {} bytes, at byte {}", width_,
+                     size_ / width_ * width_));
+  }
+  tokens_ = size_ / width_;
+  if (plain && width_ == 2 && LooksTwiceAsWide(bytes_, tokens_))
+    Fail("every second token is 0, from byte 2 on: uint32 tokens belong in a file named .u32");
+}
+
+void TokenFile::ReadHeader() {
+  if (size_ < kHeaderBytes)
+    Fail(fmt::format("ends within its header of {} bytes, at byte {}", kHeaderBytes, size_));
+  const bool word = ReadAs<uint32_t>(bytes_) == kMagicWord;
+  const auto version = ReadAs<uint32_t>(bytes_ + 4);
+  if (version != (word ? kVersionWord : kVersionShort)) {
+    Fail(fmt::format("version {} at byte 4, and only {} is known", version,
+                     word ? kVersionWord : kVersionShort));
+  }
+  width_ = word ? 4 : 2;
+  begin_ = kHeaderBytes;
+  tokens_ = ReadAs<uint32_t>(bytes_ + 8);
+  const int64_t expected = begin_ + tokens_ * width_;
+  if (size_ < expected) {
+    Fail(fmt::format("is truncated at byte {}: its header announces {} tokens, {} bytes in all",
+                     size_, tokens_, expected));
+  }
+  if (size_ > expected) Fail(fmt::format("goes on behind its last token, at byte {}", expected));
+}
+
+uint32_t TokenFile::Token(int64_t index) const {
+  const std::byte* at = bytes_ + begin_ + index * width_;
+  if (width_ == 1) return ReadAs<uint8_t>(at);
+  return width_ == 2 ? ReadAs<uint16_t>(at) : ReadAs<uint32_t>(at);
+}
+
+void TokenFile::Copy(int64_t first, std::span<uint32_t> out) const {
+  struct stat about {};
+  if (fstat(file_, &about) != 0 || about.st_size < size_)  // reading on would end in SIGBUS
+    Fail(fmt::format("has become shorter while it was read, at byte {}", about.st_size));
+  const std::byte* from = bytes_ + begin_ + first * width_;
+  if (width_ == 1) CopyAs<uint8_t>(from, out);
+  if (width_ == 2) CopyAs<uint16_t>(from, out);
+  if (width_ == 4) CopyAs<uint32_t>(from, out);
+  const auto wrong = std::find_if(out.begin(), out.end(), [&](uint32_t t) { return t >= vocab_; });
+  if (wrong != out.end()) FailAt(first + (wrong - out.begin()));
+}
+
+void TokenFile::Check(int64_t most) const {
+  uint32_t piece[4096];
+  const int64_t end = std::min(tokens_, most / width_);
+  for (int64_t first = 0; first < end; first += 4096)
+    Copy(first, {piece, static_cast<std::size_t>(std::min<int64_t>(4096, end - first))});
+}
+
+}  // namespace orrery::train

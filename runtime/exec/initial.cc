@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counter-based initial parameters.
+#include "runtime/exec/initial.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "model/plan/ir/draws.h"
+#include "runtime/data/normal.h"
+namespace orrery::train {
+namespace {
+
+using ir::HashOf;
+
+uint64_t NameHash(const std::string& name) {
+  uint64_t h = 0;
+  for (const char c : name) h = ir::MixBits(h ^ static_cast<unsigned char>(c));
+  return h;
+}
+
+double DrawNormal(uint64_t key, int64_t index) {
+  return NormalOf(HashOf({key, static_cast<uint64_t>(index)}));
+}
+
+// Tests ask for the small parameters of one model by thousands of plans: each thread keeps what it
+// has drawn.
+double NormalElement(uint64_t key, int64_t index) {
+  constexpr int64_t kKept = 2048;  // elements of a parameter
+  constexpr std::size_t kParams = 256;
+  if (index >= kKept) return DrawNormal(key, index);
+  struct Drawn {
+    uint64_t key = 0;
+    std::vector<double> values;
+  };
+  static thread_local std::vector<Drawn> cache(kParams);
+  Drawn& drawn = cache[key % cache.size()];
+  if (drawn.key != key) drawn = {key, {}};
+  while (static_cast<int64_t>(drawn.values.size()) <= index)
+    drawn.values.push_back(DrawNormal(key, static_cast<int64_t>(drawn.values.size())));
+  return drawn.values[static_cast<std::size_t>(index)];
+}
+
+// Tied parameters take the values of the first of them.
+const ir::Param& Source(const ir::Plan& plan, const ir::Param& param) {
+  if (param.tie < 0) return param;
+  return *std::find_if(plan.params.begin(), plan.params.end(),
+                       [&](const ir::Param& p) { return p.tie == param.tie; });
+}
+
+// How a rank's piece of a parameter lies in the whole: [outer, extent, inner], shard `shard` of
+// `shards` along the middle.
+struct Piece {
+  int64_t shards = 1, shard = 0, extent = 1, inner = 1, total = 1;
+
+  Piece(const ir::Plan& plan, const ir::Param& param, const std::vector<int>& coords) {
+    if (param.shard_dim >= 0 && param.shard_axis >= 0) {
+      shards = plan.mesh.axes.at(static_cast<std::size_t>(param.shard_axis)).size;
+      shard = coords.at(static_cast<std::size_t>(param.shard_axis));
+    }
+    for (std::size_t d = 0; d < param.shape.size(); ++d) {
+      total *= param.shape[d];
+      if (static_cast<int>(d) == param.shard_dim) extent = param.shape[d] / shards;
+      if (static_cast<int>(d) > param.shard_dim) inner *= param.shape[d];
+    }
+    if (param.shard_dim < 0) extent = 1, inner = total;
+  }
+
+  int64_t Global(int64_t local) const {
+    const int64_t outer = local / (extent * inner);
+    const int64_t along = local / inner % extent + shard * extent;
+    return (outer * extent * shards + along) * inner + local % inner;
+  }
+};
+
+}  // namespace
+
+double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index) {
+  int64_t row_width = 1;
+  for (std::size_t d = 1; d < param.shape.size(); ++d) row_width *= param.shape[d];
+  if (param.real_rows > 0 && global_index / row_width >= param.real_rows) return 0;
+  switch (param.init) {
+    case ir::Init::kZeros:
+      return 0;
+    case ir::Init::kOnes:
+      return 1;
+    case ir::Init::kNormal:
+      break;
+  }
+  return param.init_std * NormalElement(HashOf({seed, NameHash(param.name)}), global_index);
+}
+
+void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
+                 const std::vector<int>& coords, int64_t first, std::span<double> out) {
+  std::fill(out.begin(), out.end(), 0.0);
+  for (const ir::UnitSegment& segment : unit.segments) {
+    const ir::Param& param = plan.params.at(static_cast<std::size_t>(segment.param));
+    const ir::Param& source = Source(plan, param);
+    const Piece piece(plan, param, coords);
+    if (segment.elements * piece.shards != piece.total)
+      throw std::invalid_argument("unit segment of " + param.name + " has the wrong size");
+    const int64_t begin = std::max(segment.offset, first);
+    const int64_t end =
+        std::min(segment.offset + segment.elements, first + static_cast<int64_t>(out.size()));
+    for (int64_t at = begin; at < end; ++at) {
+      out[static_cast<std::size_t>(at - first)] =
+          InitialValue(seed, source, piece.Global(at - segment.offset));
+    }
+  }
+}
+
+}  // namespace orrery::train

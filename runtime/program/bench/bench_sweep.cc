@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays single collectives on the network.
+#include "runtime/program/bench/bench_sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace orrery::cli {
+namespace {
+
+GroupShape ShapeOf(const Cluster& cluster, const std::vector<int64_t>& members) {
+  GroupShape shape;
+  shape.ranks = static_cast<int>(members.size());
+  const auto on_first = std::count_if(members.begin(), members.end(), [&](int64_t rank) {
+    return cluster.NodeOf(rank) == cluster.NodeOf(members.front());
+  });
+  shape.ranks_per_node = static_cast<int>(on_first);
+  return shape;
+}
+
+}  // namespace
+
+BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile fabric,
+                                 net::Backend backend)
+    : cluster_(std::move(cluster)),
+      gpu_(std::move(gpu)),
+      fabric_(std::move(fabric)),
+      prices_(CostSetting{&gpu_, &fabric_, &no_software_, &cluster_.summary}),
+      backend_(backend),
+      router_(cluster_),
+      network_(net::MakeNetwork(backend, net::WiresOf(cluster_))) {}
+
+BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
+                                                   const std::vector<int64_t>& members, Bytes size,
+                                                   std::string_view only, BenchTime* result) {
+  // A role to which no framework adds anything.
+  const MessagePrice time = prices_.Price(MessageRole::kControl, collective,
+                                          ShapeOf(cluster_, members), size.value, only);
+  result->algorithm = time.algorithm->name();
+  result->measured = time.measured;
+  const auto [at, added] = known_.try_emplace(
+      {time.algorithm, collective, members.front(), time.bounding_share(), time.floor_per_byte});
+  if (added) {
+    net::Traffic traffic = router_.Route(time.algorithm->name(), collective, members);
+    Occupy(time, cluster_, backend_ == net::Backend::kSimGrid, &traffic);
+    const std::string what =
+        fmt::format("{} of ranks {} to {}", Name(collective), members.front(), members.back());
+    for (const net::TrafficPhase& phase : traffic) {
+      std::vector<Job>& jobs = at->second.emplace_back();
+      for (const net::Channel& channel : phase) {
+        const double bytes = channel.share;
+        const BytesPerSecond cap =
+            time.floor_per_byte > 0 ? BytesPerSecond(bytes / time.floor_per_byte) : net::kNoCap;
+        jobs.push_back({network_->AddPath(channel.uses, cap, what), bytes});
+      }
+    }
+  }
+  return {time.latency, &at->second, 0, 0};
+}
+
+void BenchSimulation::StartPhase(Exchange* exchange, Bytes size) {
+  if (exchange->phase == exchange->phases->size()) return;
+  const std::vector<Job>& jobs = (*exchange->phases)[exchange->phase++];
+  exchange->running = jobs.size();
+  for (const Job& job : jobs) {
+    network_->Start(job.path, size * job.bytes, [this, exchange, size] {
+      if (--exchange->running == 0) StartPhase(exchange, size);
+    });
+  }
+}
+
+BenchTime BenchSimulation::Time(Collective collective, Bytes size, std::string_view algorithm) {
+  if (ranks() == 1) {
+    const BytesPerSecond rate = gpu_.memory_bandwidth * gpu_.memory_efficiency;
+    return {gpu_.collective_launch + 2.0 * size / rate, "copy"};
+  }
+  BenchTime result;
+  std::vector<Exchange> exchanges;
+  if (collective == Collective::kSendRecv) {
+    for (int64_t rank = 0; rank < ranks(); ++rank)
+      exchanges.push_back(
+          Prepare(collective, {rank, (rank + 1) % ranks()}, size, algorithm, &result));
+  } else {
+    std::vector<int64_t> members(static_cast<std::size_t>(ranks()));
+    std::iota(members.begin(), members.end(), 0);
+    exchanges.push_back(Prepare(collective, members, size, algorithm, &result));
+  }
+  const Seconds begin = network_->Now();
+  for (Exchange& exchange : exchanges) {
+    network_->After(Seconds(exchange.latency),
+                    [this, &exchange, size] { StartPhase(&exchange, size); });
+  }
+  network_->Run();
+  result.time = network_->Now() - begin;
+  return result;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads --comm and --timeout; connects processes.
+#include "runtime/program/common/rank_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "model/base/text.h"
+#include "runtime/comm/tcp.h"
+#include "runtime/launch/mpirun.h"
+#ifdef ORRERY_HAS_MPI
+#include "runtime/comm/mpi.h"
+#endif
+
+namespace orrery::cli {
+
+double ReadTimeout(const Flag& flag, Diagnostics* diagnostics) {
+  if (!flag.given) return 120;
+  TextError error;
+  const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
+  if (!time) diagnostics->Error(flag.where, "--timeout: " + error.message, error.hint);
+  return time ? std::max(time->value, 0.01) : 120;
+}
+
+namespace {
+
+#ifdef ORRERY_HAS_MPI
+constexpr bool kHasMpi = true;
+#else
+constexpr bool kHasMpi = false;
+#endif
+
+constexpr Comm kComms[] = {Comm::kMpi, Comm::kLocal, Comm::kTcp};
+
+Comm Usual(const launch::Place& place, int64_t ranks) {
+  if (place.launcher == launch::Launcher::kTcp) return Comm::kTcp;
+  if (!kHasMpi) return Comm::kLocal;
+  const bool processes =
+      place.launcher == launch::Launcher::kMpi || (ranks > 1 && !launch::FindMpirun().empty());
+  return processes ? Comm::kMpi : Comm::kLocal;
+}
+
+// Why not; "": it can be.
+std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& place) {
+  using launch::Launcher;
+  if (comm == Comm::kLocal && place.size > 1) {
+    return {place.launcher == Launcher::kMpi
+                ? "mpirun has started processes, and local is one process"
+                : "RANK and WORLD_SIZE name one of several processes, and local is one process",
+            place.launcher == Launcher::kMpi ? "leave --comm out, or run it without mpirun"
+                                             : "leave --comm out, or unset MASTER_ADDR"};
+  }
+  if (comm == Comm::kTcp && place.launcher != Launcher::kTcp) {
+    return {"ranks find each other over TCP by variables that are not set",
+            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them"};
+  }
+  if (comm != Comm::kMpi) return {};
+  if (!kHasMpi)
+    return {"this build has no MPI", "install libopenmpi-dev and build again, or --comm local"};
+  if (place.launcher == Launcher::kTcp)
+    return {"the environment says that something else has started the ranks",
+            "--comm tcp, or unset MASTER_ADDR"};
+  if (place.size == 0 && launch::FindMpirun().empty())
+    return {"there is no mpirun on PATH", "install openmpi-bin, or --comm local"};
+  return {};
+}
+
+std::unique_ptr<comm::Endpoint> Connect(Comm comm, const launch::Place& place, double deadline_s,
+                                        const std::string& speaker) {
+  if (comm == Comm::kTcp)
+    return comm::ConnectTcp({place.rank, place.size, place.address, place.port}, deadline_s,
+                            speaker);
+#ifdef ORRERY_HAS_MPI
+  return comm::ConnectMpi(deadline_s, speaker);
+#else
+  throw comm::CommError("this build has no MPI");
+#endif
+}
+
+}  // namespace
+
+const char* CommName(Comm comm) {
+  return comm == Comm::kMpi ? "mpi" : comm == Comm::kTcp ? "tcp" : "local";
+}
+
+Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
+              Diagnostics* diagnostics) {
+  const auto asked = ReadName(flag, {"mpi", "local", "tcp"}, diagnostics);
+  if (!asked) return Usual(place, ranks);
+  const Comm comm = kComms[*asked];
+  const auto [why, hint] = Refusal(comm, place);
+  if (!why.empty()) diagnostics->Error(flag.where, why, hint);
+  return comm;
+}
+
+std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
+                                               double deadline_s, const std::string& speaker) {
+  try {
+    return Connect(comm, place, deadline_s, speaker);
+  } catch (const comm::CommError& error) {
+    if (!error.peer_failed)  // which says why
+      fmt::print(stderr, "{}: error: rank {}: {}\n", speaker, place.rank, error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace orrery::cli

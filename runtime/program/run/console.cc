@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines for people.
+#include "runtime/program/run/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/text.h"
+#include "model/program/common/job.h"
+#include "runtime/launch/host_memory.h"
+
+namespace orrery::cli {
+
+std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena_bytes,
+                       double peak_flops_per_s) {
+  std::string text = fmt::format("{}: {} parameters, {} FLOP a step; plan {}\n", job.name,
+                                 report::Scaled(static_cast<double>(job.facts.parameters)),
+                                 report::Scaled(job.facts.flops), job.digest);
+  text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
+                      host, job.comm == Comm::kLocal ? "local threads" : CommName(job.comm),
+                      job.layout.empty() ? "" : ": ", job.layout);
+  std::string yardstick =
+      "of a core " + Format(FlopsPerSecond{peak_flops_per_s}) + " (matrix products, measured)";
+  if (job.on_cuda) {
+    yardstick = fmt::format("of a {} {}", job.gpu,
+                            peak_flops_per_s > 0
+                                ? Format(FlopsPerSecond{peak_flops_per_s}) + " (bf16, data sheet)"
+                                : "unknown");
+  }
+  return text + fmt::format("arena of rank 0 {}, peak {}, data {}\n",
+                            Format(Bytes{static_cast<double>(arena_bytes)}), yardstick, job.data);
+}
+
+constexpr double kInputBound = 0.05;  // share of a step from which on input is worth a word
+
+std::string StepLine(const RunJob& job, const launch::StepRecord& record, double peak_flops_per_s) {
+  const double seconds = record.result.seconds;
+  const auto units = static_cast<double>(job.facts.tokens);
+  const double input = record.result.load_s;
+  return fmt::format(
+      "step {:>4}/{}  loss {:<10.6g}  grad norm {:<9.4g}  {:>8}  {:>7} {}/s  MFU {:>6}  mem {:>8}  "
+      "ETA {}{}\n",
+      record.step, job.steps, record.result.loss, record.result.gradient_norm,
+      Format(Seconds{seconds}), report::Scaled(units / seconds),
+      job.facts.has_tokens ? "tokens" : "samples",
+      report::Percent(Mfu(job, seconds, peak_flops_per_s)),
+      Format(Bytes{launch::PeakResidentMemory()}),
+      Format(Seconds{seconds * static_cast<double>(job.steps - record.step)}),
+      input > kInputBound * seconds ? "  input " + Format(Seconds{input}) : "");
+}
+
+std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
+                       double peak_flops_per_s) {
+  const StepSeconds seconds = SecondsOf(parts);
+  if (seconds.counted == 0) return "no step is left to do\n";
+  int64_t largest = 0;
+  for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
+  std::string text = fmt::format(
+      "median step {} (min {}, max {}, {} steps counted, {} disturbed by other work), {} {}/s, MFU "
+      "{}, largest arena {}\n",
+      Format(Seconds{seconds.median}), Format(Seconds{seconds.min}), Format(Seconds{seconds.max}),
+      seconds.counted, seconds.disturbed,
+      report::Scaled(static_cast<double>(job.facts.tokens) / seconds.median),
+      job.facts.has_tokens ? "tokens" : "samples",
+      report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
+      Format(Bytes{static_cast<double>(largest)}));
+  if (const double share = InputShare(parts); share > kInputBound)
+    text +=
+        fmt::format("input-bound: {} of a step goes into reading data\n", report::Percent(share));
+  return text;
+}
+
+}  // namespace orrery::cli

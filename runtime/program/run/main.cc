@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan run`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "model/program/common/program.h"
+#include "runtime/data/make_source.h"
+#include "runtime/launch/local_ranks.h"
+#include "runtime/launch/mpirun.h"
+#include "runtime/program/common/device.h"
+#include "runtime/program/run/console.h"
+#include "runtime/program/run/event_hook.h"
+#include "runtime/program/run/observe.h"
+#include "runtime/program/run/profile.h"
+#include "runtime/train/plan_facts.h"
+#include "runtime/train/snapshot/hook.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kBehindRun = 2;  // plan run
+constexpr const char* kSpeaker = "plan run";
+
+snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
+  snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
+                                job.data, job.facts.samples, job.timeout_s};
+  options.note = [](const std::string& text) {
+    fmt::print(stderr, "plan run: {}\n", text);
+    std::fflush(stderr);
+  };
+  if (quiet) return options;
+  options.progress = [](const std::string& text) {
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  };
+  return options;
+}
+
+// What rank 0 ends up with.
+struct Outcome {
+  Observer observer;
+  StepProfile profile;
+};
+
+bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
+  Observer* observer = &outcome->observer;
+  const auto data = train::MakeSource(job.data_from, DataSpecOf(job), train::ShapeOf(job.plan),
+                                      job.facts.samples);
+  launch::TrainOptions options;
+  options.steps = job.steps;
+  options.execute.seed = job.seed;
+  options.execute.deadline_s = job.timeout_s;
+  options.execute.marks = job.profile || !outcome->observer.trace_file.empty();
+  const auto accelerator = OpenAccelerator(job, endpoint->rank());
+  options.execute.accelerator = accelerator.get();
+  RankObserver hook(job, endpoint, observer);
+  snapshot::SnapshotHook snapshots(SnapshotOptions(job, observer->quiet), endpoint, data.get());
+  EventHook events(job, endpoint, observer->peak_flops_per_s);
+  ProfileHook profile(job.profile, endpoint, job.timeout_s, &outcome->profile);
+  return launch::TrainRank(job.plan, endpoint, data.get(), options,
+                           {&hook, &events, &profile, &snapshots});
+}
+
+[[noreturn]] void EndWithFailure(const std::string& why) {
+  fmt::print(stderr, "plan run: error: {}\n", why);
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(ExitCode::kFailure));
+}
+
+bool RunAsThreads(const RunJob& job, Outcome* outcome) {
+  constexpr double kGrace = 5;  // seconds for the other ranks to notice
+  std::optional<GpuThreads> gpu;
+  if (job.ranks() > 1) gpu.emplace(job);
+  const std::string failure = launch::RunLocalRanks(
+      job.ranks(),
+      [&](comm::Endpoint* endpoint) {
+        const std::unique_ptr<comm::Endpoint> on_gpu = gpu ? gpu->Connect(endpoint) : nullptr;
+        TrainHere(job, on_gpu != nullptr ? on_gpu.get() : endpoint, outcome);
+      },
+      kGrace, EndWithFailure);
+  if (!failure.empty()) EndWithFailure(failure);
+  return true;
+}
+
+bool RunAsProcess(const RunJob& job, Outcome* outcome) {
+  auto host = ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
+  if (host == nullptr) return false;
+  if (job.ranks() > 1) host = OverNccl(job, std::move(host), kSpeaker);
+  return host != nullptr && TrainHere(job, host.get(), outcome);
+}
+
+// The same words again, on every rank.
+ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
+  std::vector<std::string> again = {launch::OwnProgram()};
+  again.insert(again.end(), words.begin() + kBehindRun, words.end());
+  std::fflush(nullptr);
+  return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again));
+}
+
+Answer RunCommand(const CommandLine& line) {
+  RunFlags flags;
+  if (flags.set.Parse(line, kBehindRun)) return {ExitCode::kOk, DescribeRun().help};
+  const launch::Place place = launch::FindPlace();
+  RunJob job;
+  try {
+    job = ReadRunJob(&flags, place);
+  } catch (const InputError&) {
+    if (place.rank == 0) throw;
+    return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
+  }
+  if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
+  Outcome outcome;
+  Observer& observer = outcome.observer;
+  observer.quiet = flags.json.given && flags.json.text.empty();
+  observer.trace_file = flags.trace.text;
+  observer.trace_steps = job.trace_steps;
+  if (place.rank == 0)
+    observer.peak_flops_per_s = job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
+  if (!(job.comm != Comm::kLocal ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
+    return {ExitCode::kFailure, ""};
+  if (place.rank != 0) return {};
+  auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
+  if (job.profile) record["profile"] = ProfileJson(outcome.profile);
+  return Deliver(
+      ExitCode::kOk,
+      RunSummary(job, observer.parts, observer.peak_flops_per_s) + ProfileText(outcome.profile),
+      record, flags.json);
+}
+
+}  // namespace
+}  // namespace orrery::cli
+
+int main(int argc, char** argv) {
+  return orrery::cli::ProgramMain("run", argc, argv, orrery::cli::RunCommand, {{"-n", "--ranks"}});
+}

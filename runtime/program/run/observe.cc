@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps as they come, and what all ranks know at the end.
+#include "runtime/program/run/observe.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "runtime/comm/gather.h"
+#include "runtime/program/run/console.h"
+
+namespace orrery::cli {
+namespace {
+
+void WriteTraceFile(const std::string& path, const std::string& digest,
+                    const std::vector<std::string>& events,
+                    const std::vector<comm::ClockOffset>& clocks) {
+  const std::string aside = path + ".part";
+  std::FILE* file = std::fopen(aside.c_str(), "w");
+  if (file == nullptr)
+    throw std::runtime_error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
+  double error = 0;
+  for (const comm::ClockOffset& clock : clocks) error = std::max(error, clock.error_s);
+  fmt::print(file,
+             "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
+             "\"clock_error_us\": {:.3f},\n\"traceEvents\": [",
+             digest, error * 1e6);
+  for (std::size_t r = 0; r < events.size(); ++r)
+    fmt::print(file, "{}{}", r == 0 ? "\n" : ",\n", events[r]);
+  fmt::print(file, "\n]\n}}\n");
+  const bool good = std::ferror(file) == 0;
+  if (std::fclose(file) != 0 || !good || std::rename(aside.c_str(), path.c_str()) != 0)
+    throw std::runtime_error(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
+}
+
+}  // namespace
+
+RankObserver::RankObserver(const RunJob& job, comm::Endpoint* endpoint, Observer* observer)
+    : job_(job), endpoint_(endpoint), observer_(observer) {
+  part_.rank = endpoint->rank();
+  part_.host = endpoint->host();
+}
+
+void RankObserver::BeforeTraining(exec::Executor* executor) {
+  part_.arena_bytes = executor->arena_bytes();
+  if (part_.rank != 0 || observer_->quiet) return;
+  fmt::print("{}", RunHeading(job_, part_.host, part_.arena_bytes, observer_->peak_flops_per_s));
+  std::fflush(stdout);
+}
+
+void RankObserver::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
+  part_.steps.push_back(record);
+  if (!observer_->trace_file.empty() && record.step > job_.steps - observer_->trace_steps)
+    traced_.push_back({record.step, executor->spans()});
+  const bool due = record.step % job_.log_every == 0 || record.step == job_.steps;
+  if (part_.rank != 0 || observer_->quiet || !due) return;
+  fmt::print("{}", StepLine(job_, record, observer_->peak_flops_per_s));
+  std::fflush(stdout);
+}
+
+void RankObserver::AfterTraining(exec::Executor* executor) {
+  const auto texts = comm::GatherText(endpoint_, PartText(part_), job_.timeout_s);
+  if (part_.rank == 0) {
+    for (const std::string& text : texts) observer_->parts.push_back(ReadPart(text));
+  }
+  if (!observer_->trace_file.empty() && !traced_.empty()) GatherTrace(*executor);
+}
+
+// All times since rank 0's first traced step began, on rank 0's clock.
+void RankObserver::GatherTrace(const exec::Executor& executor) {
+  const auto clocks = comm::CompareClocks(endpoint_, job_.timeout_s);
+  int64_t origin = exec::StepBegin(traced_.front());
+  constexpr int32_t kOriginChannel = 32005;
+  if (part_.rank == 0) {
+    for (int64_t peer = 1; peer < endpoint_->size(); ++peer) {
+      const int64_t theirs =
+          origin + static_cast<int64_t>(clocks[static_cast<std::size_t>(peer)].ahead_s * 1e9);
+      Wait(endpoint_, endpoint_->Send(peer, kOriginChannel, &theirs, sizeof theirs).get(),
+           job_.timeout_s, "trace");
+    }
+  } else {
+    Wait(endpoint_, endpoint_->Receive(0, kOriginChannel, &origin, sizeof origin).get(),
+         job_.timeout_s, "trace");
+  }
+  const auto events = comm::GatherText(
+      endpoint_, exec::TraceEvents(executor.image(), traced_, origin), job_.timeout_s);
+  if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run reads besides its plan: data and snapshots.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "model/arch/data_root.h"
+#include "runtime/program/run/run_job.h"
+#include "runtime/train/snapshot/files.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr char kCorpus[] = "corpus";
+
+[[noreturn]] void Fail(const Flag& flag, std::string message, std::string hint = "") {
+  throw InputError({{flag.where, flag.name + ": " + std::move(message), std::move(hint)}});
+}
+
+void ReadTokenFile(const RunFlags& flags, RunJob* job) {
+  std::error_code error;
+  if (!std::filesystem::exists(job->data_from, error)) {
+    std::vector<std::string> names = train::SourceNames();
+    names.push_back(kCorpus);
+    Fail(flags.data, fmt::format("there is no file and no source '{}'", job->data),
+         SuggestName(job->data, names));
+  }
+  try {
+    train::CheckTokenFile(job->data_from, DataSpecOf(*job), train::ShapeOf(job->plan));
+  } catch (const train::DataError& cause) {
+    Fail(flags.data, cause.what());
+  }
+}
+
+std::string Path(const std::string& text) { return text.empty() ? "." : text; }
+
+}  // namespace
+
+train::DataSpec DataSpecOf(const RunJob& job) {
+  train::DataSpec spec;
+  spec.seed = job.seed;
+  spec.vocab = job.facts.vocab;
+  spec.token_types = job.facts.token_types;
+  spec.mask_token = job.mask_token;
+  return spec;
+}
+
+void ReadDataFlags(const RunFlags& flags, RunJob* job) {
+  Diagnostics diagnostics;
+  job->data = flags.data.given        ? flags.data.text
+              : job->facts.has_tokens ? "synthetic"
+                                      : "random-set";
+  job->mask_token =
+      ReadInteger(flags.mask_token, 0, std::max<int64_t>(job->facts.vocab - 1, 0), &diagnostics)
+          .value_or(-1);
+  diagnostics.ThrowIfAny();
+  job->data_from = job->data == kCorpus ? DataRoot() + "/scenarios/data/corpus.txt" : job->data;
+  const std::vector<std::string> names = train::SourceNames();
+  if (std::find(names.begin(), names.end(), job->data) == names.end()) ReadTokenFile(flags, job);
+}
+
+void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
+  Diagnostics diagnostics;
+  if (flags.resume.given) job->resume = Path(flags.resume.text);
+  if (flags.save.given) job->save = Path(flags.save.text);
+  job->save_every = ReadInteger(flags.save_every, 1, int64_t{1} << 40, &diagnostics).value_or(0);
+  diagnostics.ThrowIfAny();
+  if (job->save.empty() && job->save_every > 0) job->save = job->resume;
+  if (job->save.empty() && job->save_every > 0) Fail(flags.save_every, "where to?", "--save DIR");
+  if (!job->resume.empty() && snapshot::StepsIn(job->resume).empty()) {
+    Fail(flags.resume, fmt::format("there is no snapshot in '{}'", job->resume),
+         "leave it out to begin anew");
+  }
+  std::error_code ignored;
+  const bool same = std::filesystem::equivalent(job->save, job->resume, ignored);
+  if (!job->save.empty() && !same && !snapshot::StepsIn(job->save).empty()) {
+    Fail(flags.save, fmt::format("'{}' holds snapshots already", job->save),
+         "go on from them with --resume, or take another folder");
+  }
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// From flags to a plan that can be run.
+#include "runtime/program/run/run_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+#include "model/hardware/catalog.h"
+#include "model/plan/ir/verify.h"
+#include "model/plan/lower/lower.h"
+#include "model/program/common/names.h"
+#include "runtime/launch/host_memory.h"
+#include "runtime/program/common/rank_flags.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr int64_t kMostRunRanks = 4096, kMostTracedSteps = 1000;
+constexpr std::size_t kShownFindings = 5;
+
+double ReadNumber(const Flag& flag, double otherwise, double least, Diagnostics* diagnostics) {
+  if (!flag.given) return otherwise;
+  double number = 0;
+  if (ParseNumber(flag.text, &number) != NumberFault::kNone || !(number >= least)) {
+    diagnostics->Error(
+        flag.where, fmt::format("{}: '{}' is no number from {} up", flag.name, flag.text, least));
+    return otherwise;
+  }
+  return number;
+}
+
+// Plans a layout for this machine: in fp32 and with this project's own presets unless said
+// otherwise.
+class Planner {
+ public:
+  Planner(RunFlags* flags, const LowerOptions& options, std::optional<double> clip)
+      : flags_(*flags), options_(options), clip_(clip) {}
+
+  // 0 ranks: as many as the degrees make up.
+  void Plan(int64_t ranks, RunJob* job) {
+    Default(&flags_.job.topology, "localhost");
+    Default(&flags_.job.framework, "orrery");
+    Default(&flags_.job.precision, "fp32");
+    report::Job planned = flags_.job.Resolve();
+    if (ranks == 0) ranks = RanksOfDegrees();
+    planned.cluster.nodes = 1;
+    planned.cluster.gpus_per_node = static_cast<int>(ranks);
+    if (clip_) planned.request.work.clip_norm = *clip_;
+    const Strategy strategy = OneStrategy(flags_.layout, planned);
+    LowerResult lowered = Lower(planned.request.model, planned.request.work, strategy, options_);
+    if (const auto* refusal = std::get_if<Refusal>(&lowered))
+      throw InputError(refusal->reason, refusal->hint);
+    job->plan = std::get<ir::Plan>(std::move(lowered));
+    job->name = planned.model.spec.name;
+    job->layout = Layout(planned, strategy);
+  }
+
+ private:
+  static void Default(Flag* flag, const char* text) {
+    if (flag->given) return;
+    flag->given = true;
+    flag->text = text;
+  }
+
+  int64_t RanksOfDegrees() const {
+    const FixedAxes axes = flags_.layout.Read();
+    return int64_t{1} * axes.tp.value_or(1) * axes.pp.value_or(1) *
+           axes.dp.value_or(axes.dp_outer.value_or(1));
+  }
+
+  static std::string Layout(const report::Job& job, const Strategy& s) {
+    std::string text;
+    const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+    if (s.tp > 1) add(fmt::format("tp {}{}", s.tp, s.sequence_parallel ? " with sequence" : ""));
+    if (s.pp > 1) {
+      add(fmt::format("pp {} {}", s.pp, report::NameIn(report::kScheduleNames, s.schedule)));
+    }
+    if (s.data_parallel() > 1) add(fmt::format("dp {}", s.data_parallel()));
+    if (s.zero > 0) add(fmt::format("ZeRO {}", s.zero));
+    if (s.recompute != Recompute::kNone)
+      add(fmt::format("recompute {}", report::NameIn(report::kRecomputeNames, s.recompute)));
+    add(fmt::format("micro-batch {} of {}", s.micro_batch, job.request.work.global_batch));
+    add(report::NameIn(report::kPrecisionNames, job.request.work.precision));
+    return text;
+  }
+
+  RunFlags& flags_;
+  LowerOptions options_;
+  std::optional<double> clip_;
+};
+
+void ReadPlanFile(const RunFlags& flags, RunJob* job) {
+  if (flags.job.model.given) {
+    throw InputError({{flags.plan.where, "a plan and --model are given", "keep one of them"}});
+  }
+  if (flags.layout.any()) {
+    throw InputError({{flags.plan.where, "a plan has its layout already",
+                       "leave --tp, --pp and the like out, or plan anew with --model"}});
+  }
+  AtFlag(flags.plan, [&] {
+    const SourcePtr source = ReadSource(flags.plan.text);
+    job->plan = ir::ParsePlan(source->text, source->name);
+  });
+  job->name = flags.plan.text;
+}
+
+void VerifyPlan(const RunJob& job) {
+  const std::vector<ir::Finding> findings = ir::Verify(job.plan);
+  if (findings.empty()) return;
+  std::vector<Diagnostic> list;
+  for (std::size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) {
+    const ir::Finding& finding = findings[i];
+    list.push_back({{},
+                    fmt::format("{}: stage {} {}: {}: {}", job.name, finding.stage, finding.where,
+                                ir::FaultName(finding.fault), finding.message),
+                    i == 0 ? "the plan cannot be run; print it anew with plan show --ir" : ""});
+  }
+  throw InputError(std::move(list));
+}
+
+double LargestArena(const ir::Plan& plan) {
+  double largest = 0;
+  for (const ir::Program& program : plan.programs) {
+    largest = std::max(largest, static_cast<double>(ir::ComputeLayout(plan, program).arena_bytes));
+  }
+  return largest;
+}
+
+// An arena that does not fit would end in a killed process, most likely somebody else's.
+void CheckMemory(double largest, int64_t here) {
+  const double needed = largest * static_cast<double>(here), free = launch::FreeMemory();
+  if (free == 0 || needed <= free) return;
+  throw InputError(fmt::format("{} rank{} on this machine need {}, and {} are free", here,
+                               here == 1 ? "" : "s", Format(Bytes{needed}), Format(Bytes{free})),
+                   "a smaller --micro-batch or --seq-len, ZeRO, recompute, or more machines");
+}
+
+void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place,
+                const RunJob& job) {
+  const std::string plan =
+      fmt::format("the plan is for {} rank{}", job.ranks(), job.ranks() == 1 ? "" : "s");
+  if (place.size > 0 && place.size != job.ranks()) {
+    throw InputError(
+        fmt::format("{}, and {} were started", plan, place.size),
+        fmt::format("start {} ({}{}), or plan for {}", job.ranks(),
+                    place.launcher == launch::Launcher::kTcp ? "WORLD_SIZE=" : "mpirun -n ",
+                    job.ranks(), place.size));
+  }
+  if (asked > 0 && asked != job.ranks()) {
+    throw InputError({{flags.ranks.where, fmt::format("{}, not {}", plan, asked),
+                       fmt::format("-n {}, or leave it out", job.ranks())}});
+  }
+}
+
+}  // namespace
+
+RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
+  Diagnostics diagnostics;
+  RunJob job;
+  const int64_t asked = ReadInteger(flags->ranks, 1, kMostRunRanks, &diagnostics).value_or(0);
+  job.steps = ReadInteger(flags->steps, 1, int64_t{1} << 40, &diagnostics).value_or(10);
+  job.trace_steps = ReadInteger(flags->trace_steps, 1, kMostTracedSteps, &diagnostics).value_or(1);
+  if (flags->trace_steps.given && !flags->trace.given)
+    diagnostics.Error(flags->trace_steps.where, "--trace-steps needs --trace FILE", "");
+  job.log_every = ReadInteger(flags->log_every, 1, int64_t{1} << 40, &diagnostics).value_or(1);
+  job.seed = static_cast<uint64_t>(
+      ReadInteger(flags->seed, 0, int64_t{1} << 62, &diagnostics).value_or(1));
+  job.timeout_s = ReadTimeout(flags->timeout, &diagnostics);
+  LowerOptions options;
+  options.optimizer.lr = ReadNumber(flags->lr, options.optimizer.lr, 0, &diagnostics);
+  options.optimizer.weight_decay =
+      ReadNumber(flags->weight_decay, options.optimizer.weight_decay, 0, &diagnostics);
+  std::optional<double> clip;
+  if (flags->clip_norm.given) clip = ReadNumber(flags->clip_norm, 1, 0, &diagnostics);
+  if (!flags->plan.given && !flags->job.model.given) {
+    diagnostics.Error(flags->plan.where, "which plan?",
+                      "a file that `plan show --ir` printed, or --model NAME");
+  }
+  diagnostics.ThrowIfAny();
+  if (flags->plan.given) {
+    ReadPlanFile(*flags, &job);
+  } else {
+    Planner(flags, options, clip).Plan(asked > 0 ? asked : place.size, &job);
+  }
+  CheckRanks(*flags, asked, place, job);
+  job.place = place;
+  job.comm = ReadComm(flags->comm, place, job.ranks(), &diagnostics);
+  diagnostics.ThrowIfAny();
+  VerifyPlan(job);
+  const int64_t here = place.size > 0 ? place.on_host : job.ranks();
+  const double arena = LargestArena(job.plan);
+  ReadDeviceFlag(flags->device, here, arena, &job);
+  ReadGraphsFlag(flags->cuda_graphs, flags->trace.given || flags->profile.given, &job);
+  if (!job.on_cuda) CheckMemory(arena, here);
+  job.facts = launch::FactsOf(job.plan);
+  job.digest = ir::Digest(job.plan);
+  ReadDataFlags(*flags, &job);
+  ReadSnapshotFlags(*flags, &job);
+  job.tensorboard = flags->tensorboard.text;
+  job.profile = flags->profile.given;
+  return job;
+}
+
+}  // namespace orrery::cli

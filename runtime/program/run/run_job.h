@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plan run` is to do: the plan and everything around it, from the flags.
+#pragma once
+
+#include <string>
+
+#include "model/plan/ir/plan.h"
+#include "model/program/common/run_flags.h"
+#include "runtime/data/make_source.h"
+#include "runtime/launch/place.h"
+#include "runtime/program/common/device.h"
+#include "runtime/train/plan_facts.h"
+
+namespace orrery::cli {
+
+struct RunJob : RankJob {
+  ir::Plan plan;
+  std::string digest;
+  launch::PlanFacts facts;
+  std::string name;       // of the model, or of the plan's file
+  std::string layout;     // "tp 2, pp 2"; empty for a plan that was read
+  std::string data;       // source of samples: its name, or the file's
+  std::string data_from;  // the name again, or the file's path
+  int64_t mask_token = -1;
+  std::string save, resume;  // folders of snapshots; empty: none
+  int64_t save_every = 0;    // steps; 0: at the end
+  std::string tensorboard;   // folder of event files; empty: none
+  bool profile = false;
+  int64_t steps = 10;
+  uint64_t seed = 1;
+  int64_t log_every = 1;
+  int64_t trace_steps = 1;  // the last ones
+
+  int64_t ranks() const { return plan.mesh.ranks(); }
+};
+
+// What TrainHere opens the data with.
+train::DataSpec DataSpecOf(const RunJob& job);
+
+// Reads --data and --mask-token, and the token file itself; --save, --save-every and --resume, and
+// whether the folders hold what they should. Throws InputError. (run_input.cc)
+void ReadDataFlags(const RunFlags& flags, RunJob* job);
+void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
+
+// Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
+// and a number of ranks that is not the plan's.
+RunJob ReadRunJob(RunFlags* flags, const launch::Place& place);
+
+}  // namespace orrery::cli

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a plan's ops for what one step amounts to.
+#include "runtime/train/plan_facts.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace orrery::launch {
+namespace {
+
+using ir::Attr;
+using ir::LoadWhat;
+using ir::OpKind;
+
+bool IsInput(LoadWhat what) {
+  return what == LoadWhat::kTokens || what == LoadWhat::kDecoderTokens ||
+         what == LoadWhat::kFeatures;
+}
+
+// FLOPs of one rank's step; every rank of a stage does the same.
+double FlopsOf(const ir::Program& program) {
+  std::vector<double> of_block;
+  for (const ir::Block& block : program.blocks) {
+    double flops = 0;
+    for (const ir::Op& op : block.ops) {
+      if (op.phase != ir::Phase::kRecompute) flops += ir::OpFlops(op);
+    }
+    of_block.push_back(flops);
+  }
+  double flops = 0;
+  for (const ir::Call& call : ir::Expand(program.schedule))
+    flops += of_block[static_cast<std::size_t>(call.block)];
+  return flops;
+}
+
+class Reader {
+ public:
+  explicit Reader(const ir::Plan& plan) : plan_(plan) {}
+
+  PlanFacts Read() {
+    for (const ir::Program& program : plan_.programs) {
+      for (const ir::Block& block : program.blocks) {
+        for (const ir::Op& op : block.ops) ReadOp(program, op);
+      }
+      facts_.flops += FlopsOf(program) * static_cast<double>(plan_.mesh.ranks()) /
+                      static_cast<double>(plan_.programs.size());
+    }
+    facts_.tokens = facts_.has_tokens ? tokens_ : facts_.samples;
+    CountParameters();
+    return facts_;
+  }
+
+ private:
+  void ReadOp(const ir::Program& program, const ir::Op& op) {
+    if (op.kind == OpKind::kLoad) ReadLoad(op);
+    if (op.kind == OpKind::kXentGrad) facts_.vocab = std::max(facts_.vocab, op.attrs.Int(Attr::kV));
+    if (op.kind == OpKind::kEmbed && types_.count({&program, op.in[0]}) > 0)
+      facts_.token_types = std::max(facts_.token_types, op.attrs.Int(Attr::kVl));
+    if (op.kind == OpKind::kLoad &&
+        op.attrs.Int(Attr::kWhat) == static_cast<int64_t>(LoadWhat::kTokenTypes))
+      types_.insert({&program, op.out[0]});
+  }
+
+  // The same input may be loaded on several stages and again in the backward pass.
+  void ReadLoad(const ir::Op& op) {
+    const auto what = static_cast<LoadWhat>(op.attrs.Int(Attr::kWhat));
+    if (!IsInput(what)) return;
+    const int64_t parts =
+        op.group < 0 ? 1
+                     : ir::GroupSize(plan_.mesh, plan_.groups[static_cast<std::size_t>(op.group)]);
+    facts_.samples = op.attrs.Int(Attr::kBatch) * parts * plan_.micro_batches;
+    if (what == LoadWhat::kFeatures) return;
+    facts_.has_tokens = true;
+    const int64_t axis = op.attrs.Int(Attr::kAxis);
+    const int64_t shards = axis < 0 ? 1 : plan_.mesh.axes[static_cast<std::size_t>(axis)].size;
+    const int64_t of_kind = facts_.samples * op.attrs.Int(Attr::kSeq) * shards;
+    tokens_ = std::max(tokens_, of_kind);
+  }
+
+  void CountParameters() {
+    std::set<int> ties;
+    for (const ir::Param& param : plan_.params) {
+      if (param.tie >= 0 && !ties.insert(param.tie).second) continue;
+      int64_t elements = 1;
+      for (const int64_t extent : param.shape) elements *= extent;
+      facts_.parameters += elements;
+    }
+  }
+
+  const ir::Plan& plan_;
+  PlanFacts facts_;
+  int64_t tokens_ = 0;
+  std::set<std::pair<const ir::Program*, ir::ViewId>> types_;
+};
+
+}  // namespace
+
+PlanFacts FactsOf(const ir::Plan& plan) { return Reader(plan).Read(); }
+
+}  // namespace orrery::launch
