@@ -6,7 +6,6 @@
 #include <map>
 
 #include "model/cli/commands.h"
-#include "model/framework/presets.h"
 
 namespace orrery::cli {
 namespace {
@@ -28,7 +27,7 @@ std::string Offer(const FlagInfo& info) {
     case Words::kTopology:
       return "_plan_names topologies; _plan_files";
     case Words::kFramework:
-      return "_plan_words '" + fmt::format("{}", fmt::join(FrameworkNames(), " ")) + "'";
+      return "_plan_names frameworks";
     case Words::kList:
       return fmt::format("_plan_words '{}'", fmt::join(info.list, " "));
     case Words::kFile:

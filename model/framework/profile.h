@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibrated constants of a training framework, read from calib/profiles/stack.
+// Calibrated constants of a training framework, read from calib/profiles/framework.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
+#include "model/framework/presets.h"
 #include "model/hardware/profile.h"
 #include "model/hardware/profile_reader.h"
 #include "model/plan/lower/overlap.h"
@@ -14,6 +16,8 @@ namespace orrery {
 // A training software and its generation.
 struct StackProfile {
   ProfileHeader header;
+  // What the framework offers and sets; of a site and of an older generation: their framework's.
+  std::shared_ptr<const FrameworkPreset> preset = std::make_shared<FrameworkPreset>();
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
   std::string attention;  // "standard": it has no fused attention, so that jobs do not assume one
@@ -103,8 +107,12 @@ void FollowStack(const StackProfile& stack, Workload* work);
 
 std::span<const ConstantRow<StackProfile>> StackConstants();
 
-// Reads one profile by id, as LoadGpuProfile().
+inline constexpr const char* kFrameworkFolder = "framework";  // below calib/profiles
+
+// Reads one profile by id, as LoadGpuProfile(). A file is read again only when it has changed.
 StackProfile LoadStackProfile(const std::string& id);
+// The same without a copy.
+std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id);
 StackProfile ReadStackProfile(const std::string& id, ProfileSource load);
 
 // The stack profile of a framework at a site: `<framework>@<topology>` when that site has been

@@ -44,7 +44,7 @@ TEST(Rewrite, RefusesConstantsOverSeveralLines) {
 }
 
 TEST(Constants, PrintWithUnitsAndReadBack) {
-  const ConstantName gap = ParseConstantName("stack/megatron:kernel_gap");
+  const ConstantName gap = ParseConstantName("framework/megatron:kernel_gap");
   EXPECT_EQ(FormatConstant(5.167e-5, RangeOf(gap).kind), "51.67us");
   EXPECT_EQ(FormatConstant(5.6e11, ConstantKind::kBytesPerSecond), "560GB/s");
   EXPECT_EQ(FormatConstant(0, ConstantKind::kSeconds), "0ns");
