@@ -223,6 +223,7 @@ Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint
   std::string name, why;
   if (match.preset) {
     name = match.preset->name;
+    if (match.alias) why = ": " + match.alias->why;
   } else {
     const auto near = NearestNames(text, FrameworkNames(), 1);
     name = near.empty() ? ByLayout(hint) : near.front();

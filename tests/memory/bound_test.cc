@@ -27,8 +27,9 @@ struct Job {
   Precision precision;
 };
 
-// Small enough to lower hundreds of plans; wide enough that the 256-byte alignment does not show.
 constexpr const char* kFrameworks[] = {"orrery", "megatron", "deepspeed"};
+
+// Small enough to lower hundreds of plans; wide enough that the 256-byte alignment does not show.
 constexpr Job kJobs[] = {
     {"gpt2-medium", 0, 512, 64, 128, Optimizer::kAdam, Precision::kBf16},
     {"bert-large", 0, 128, 32, 64, Optimizer::kLamb, Precision::kFp16},
