@@ -71,7 +71,7 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   } else if (!IsAmong(filter.fabrics, cluster->fabric_profile)) {
     ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
   } else if (!IsAmong(filter.stacks, stack)) {
-    ++left_out_[fmt::format("ran on the framework {}", stack)];
+    ++left_out_[fmt::format("ran with the framework {}", stack)];
   } else {
     seen.name = row.name;
     seen.source = row.source;

@@ -54,7 +54,7 @@ class ProfileStore {
   int Gpu(const std::string& id);
   int Fabric(const std::string& id);
   int Stack(const std::string& id);
-  // The stack of a framework at a site, by the rule of SelectStackProfile().
+  // The profile of a framework at a site, by the rule of SelectStackProfile().
   int SelectStack(const std::string& framework, const std::string& topology, bool flash);
   // Makes `id` (framework@topology) an heir of `base` without constants of its own.
   void AddSite(const std::string& id, const std::string& base);

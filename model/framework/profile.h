@@ -13,7 +13,7 @@
 
 namespace orrery {
 
-// A training software and its generation.
+// A training framework and its generation.
 struct StackProfile {
   ProfileHeader header;
   // What the framework offers and sets; of a site and of an older generation: their framework's.
@@ -100,7 +100,7 @@ inline VisibleReduction VisibleReductionOf(const StackProfile& stack) {
   return {stack.data_exposed, stack.data_exposed_replicas};
 }
 
-// FollowSoftware() of model/lower/overlap.h with this software's constants.
+// FollowSoftware() of model/lower/overlap.h with this framework's constants.
 void FollowStack(const StackProfile& stack, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.
 void FollowStack(const StackProfile& stack, Workload* work);
@@ -115,12 +115,12 @@ StackProfile LoadStackProfile(const std::string& id);
 std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id);
 StackProfile ReadStackProfile(const std::string& id, ProfileSource load);
 
-// The stack profile of a framework at a site: `<framework>@<topology>` when that site has been
+// The profile of a framework at a site: `<framework>@<topology>` when that site has been
 // calibrated, else `<framework>`; without flash attention the profile that it names for that case.
 StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
                                 bool flash_attention);
 
-// Measured layers of one stack profile (calib/profiles/layer, see layer_factors.h): factor by shape.
+// Measured layers of one profile (calib/profiles/layer, see layer_factors.h): factor by shape.
 std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError
 
 }  // namespace orrery

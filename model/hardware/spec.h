@@ -88,7 +88,7 @@ struct TopologySpec {
   // 0: every rank has a processor of its own.
   int64_t cores = 0;
   std::map<std::string, std::string>
-      software;       // framework: stack profile to take instead of its own
+      software;       // framework: profile to take instead of its own
   int64_t nodes = 1;  // when nobody says how many
   int64_t max_nodes = 1;
   NodeSpec node;

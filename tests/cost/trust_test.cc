@@ -178,7 +178,7 @@ TEST(TrustFile, DamageIsAnErrorOfTheInput) {
     EXPECT_THROW((void)ParseTrust(source), InputError) << cut;
   }
   std::string other = text;
-  other.replace(other.find("trust/1"), 7, "trust/9");
+  other.replace(other.find("trust/2"), 7, "trust/9");
   EXPECT_THROW((void)ParseTrust(std::make_shared<Source>(Source{"trust.json", other})), InputError);
 }
 

@@ -112,7 +112,7 @@ TEST_F(Additions, AFrameworkIsOneFile) {
               HasSubstr("tp 2"));
 }
 
-TEST_F(Additions, EveryFrameworkAndEveryAliasWorksInEveryCommand) {
+TEST_F(Additions, EveryFrameworkWorksInEveryCommand) {
   const json frameworks = JsonOf({"list", "frameworks"})["frameworks"];
   EXPECT_GE(frameworks.size(), 7u);
   for (const json& framework : frameworks) {
@@ -125,7 +125,8 @@ TEST_F(Additions, EveryFrameworkAndEveryAliasWorksInEveryCommand) {
     }
     EXPECT_EQ(Run(Job("", {"--topology", "dgx-h100", "--nodes", "1", "--framework", name})).code, 0)
         << name;
-    for (const json& alias : framework["aliases"]) {
+    if (!framework["aliases"].empty()) {  // all of them are checked in preset_file_test.cc
+      const json& alias = framework["aliases"].back();
       const std::string text = alias["name"];
       const json answer =
           JsonOf(Job("predict", {"--topology", "dgx-h100", "--nodes", "1", "--framework", text}));
@@ -175,8 +176,9 @@ TEST_F(Additions, AGpuIsOneFile) {
     return answer["prediction"]["breakdown"]["compute_s"].get<double>();
   };
   EXPECT_LT(compute(mine), 0.75 * compute(theirs));
-  EXPECT_EQ(
-      Run({"bench", "all_reduce", "--topology", "dgx-h100", "--nodes", "1", "--gpu", id}).code, 0);
+  const Outcome bench = Run(
+      {"bench", "--simulate", "all_reduce", "--topology", "dgx-h100", "--nodes", "1", "--gpu", id});
+  EXPECT_THAT(bench.out, HasSubstr("dgx-h100: 1 node x 8 quokka-x")) << bench.err;
   const json step = JsonOf(of("simulate", id));
   EXPECT_EQ(step["profiles"]["gpu"], id);
   EXPECT_LT(step["step_time_s"], JsonOf(of("simulate", "h100-sxm5-80gb"))["step_time_s"]);
@@ -187,17 +189,17 @@ TEST_F(Additions, AGpuIsOneFile) {
 constexpr const char* kTopology = R"(name: quokka-4
 description: "four boxes of two GPUs behind one switch"
 source: "a test"
-evidence: D
+evidence: C
 gpu: a10g
 fabric_profile: tcp
 nodes: 4
 max_nodes: 8
 node:
   gpus: 2
+  scale_up: {kind: pcie}
   nics: {count: 1, rate: 10Gbps}
   pcie:
     rate: 12GB/s
-    between_hosts: 9GB/s
     tree:
       - {host: cpu0, switch: pcie0, devices: [gpu0, gpu1, nic0]}
 fabric: {kind: single-switch}
@@ -209,7 +211,7 @@ TEST_F(Additions, ATopologyIsOneFile) {
   EXPECT_THAT(Run({"list", "topologies", "--names"}).out, HasSubstr("quokka-4\n"));
   EXPECT_THAT(Run({"topo", "quokka-4"}).out,
               HasSubstr("n0.gpu0 > n0.pcie0 > n0.nic0 > switch > n1.nic0 > n1.pcie0 > n1.gpu0"));
-  const Outcome bench = Run({"bench", "all_reduce", "--topology", "quokka-4"});
+  const Outcome bench = Run({"bench", "--simulate", "all_reduce", "--topology", "quokka-4"});
   EXPECT_EQ(bench.code, 0) << bench.err;
   const std::vector<std::string> at = {"--topology", "quokka-4", "--framework", "ddp"};
   const json predicted = JsonOf(Job("predict", at)), step = JsonOf(Job("simulate", at));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The YAML of a framework: what it says is what comes out, and every slip is reported with its place.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -92,13 +93,9 @@ TEST(FrameworkFile, EverySlipHasItsPlaceAndTheRightName) {
 }
 
 TEST(FrameworkFile, AFrameworkSaysAllThatItOffers) {
-  Texts() = {{"base", "title: b\nabstract: true\nconstants: {}\n"}};
   std::string constants;
-  for (const auto& row : StackConstants()) {
-    constants += std::string("  ") + row.key + ": {value: " +
-                 StackProfile(*ShareStackProfile("common")).header.constants[row.key].value +
-                 ", source: s}\n";
-  }
+  for (const auto& [key, constant] : ShareStackProfile("common")->header.constants)
+    constants += fmt::format("  {}: {{value: {}, source: s}}\n", key, constant.value);
   const std::string error =
       ErrorIn("title: Mine\ndescription: d\noffers: {zero: {value: [0], source: s}}\nconstants:\n" +
               constants);
@@ -125,7 +122,8 @@ class FrameworkCatalogue : public testing::Test {
 TEST_F(FrameworkCatalogue, OneNameStandsForOneFramework) {
   const std::string path = root_.Add("calib/profiles/framework/mine.yaml",
                                      kHead + "aliases:\n  - {name: J-A-X, why: b}\n");
-  EXPECT_THAT(ErrorOf([] { FindFramework("mine"); }), AllOf(HasSubstr("jax"), HasSubstr("means")));
+  EXPECT_THAT(ErrorOf([] { FindFramework("mine"); }),
+              AllOf(HasSubstr(path + ":6"), HasSubstr("'J-A-X' means fsdp already")));
 }
 
 TEST_F(FrameworkCatalogue, AnAliasNeverHidesAName) {
@@ -159,6 +157,13 @@ TEST_F(FrameworkCatalogue, AChangedFileIsReadAgainByItsHeirs) {
 }
 
 TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {
+  for (const FrameworkPreset& preset : FrameworkPresets()) {
+    EXPECT_EQ(&FindFramework(preset.name), &preset);
+    for (const FrameworkAlias& alias : preset.aliases) {
+      EXPECT_EQ(&FindFramework(alias.name), &preset) << alias.name;
+      EXPECT_FALSE(alias.why.empty()) << alias.name;
+    }
+  }
   EXPECT_EQ(FindFramework("Megatron_LM").name, "megatron");
   EXPECT_EQ(FindFramework("llm.c").name, "ddp");
   const FrameworkMatch jax = MatchFramework("JAX");
