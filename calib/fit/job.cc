@@ -57,7 +57,8 @@ std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) 
   if (text.find('/') != std::string::npos) return {ParseConstantName(text)};
   const std::size_t colon = text.find(':');
   const std::string written = text.substr(0, colon);
-  const std::string folder = written == "stack" ? kFrameworkFolder : written;  // until the next release
+  const std::string folder =
+      written == "stack" ? kFrameworkFolder : written;  // until the next release
   const std::vector<std::string>& ids = folder == "gpu"      ? flags.gpus
                                         : folder == "fabric" ? flags.fabrics
                                                              : flags.stacks;
