@@ -27,7 +27,7 @@ constexpr Command kCommands[] = {
     {"show", "the executable plan of one layout: programs, streams, groups, schedule", RunShow,
      DescribeShow},
     {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
-    {"list", "the names of models, topologies, GPUs, fabrics, stacks, frameworks", RunList,
+    {"list", "the names of models, topologies, GPUs, fabrics, frameworks", RunList,
      DescribeList},
     {"validate", "how far predictions are from a CSV of measured runs", nullptr, DescribeValidate},
     {"calibrate", "fit the constants of profiles to measurements", nullptr, DescribeCalibrate},
