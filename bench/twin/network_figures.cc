@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "bench/twin/figures.h"
+#include "model/collectives/routing.h"
 #include "model/engine/network/fluid.h"
-#include "model/engine/network/traffic.h"
 #include "model/hardware/catalog.h"
 
 namespace orrery {
@@ -70,7 +70,8 @@ void LargeAllReduce() {
   for (int round = 0; round < kRounds; ++round) {
     const Stopwatch watch;
     net::FluidNetwork network(net::WiresOf(cluster));
-    const net::Traffic ring = net::RouteCollective("ring", Collective::kAllReduce, cluster, ranks);
+    const net::Traffic ring =
+        net::TrafficRouter(cluster).Route("ring", Collective::kAllReduce, ranks);
     for (const net::Channel& channel : ring.front()) {
       network.Start(network.AddPath(channel.uses, net::kNoCap, "ring"),
                     Bytes(1073741824.0 * channel.share), [] {});

@@ -170,4 +170,11 @@ std::string WriteTrust(const Trust& trust, const std::string& folder) {
   return path;
 }
 
+std::string WriteLeftOut(const LeftOutRows& rows, const std::string& folder) {
+  const std::string path =
+      folder.empty() ? LeftOutPath() : (fs::path(folder) / "left_out.csv").string();
+  WriteText(path, LeftOutText(rows));
+  return path;
+}
+
 }  // namespace orrery

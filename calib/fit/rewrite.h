@@ -9,6 +9,7 @@
 
 #include "calib/fit/fit.h"
 #include "calib/fit/holdout.h"
+#include "calib/validate/left_out.h"
 
 namespace orrery {
 
@@ -38,7 +39,8 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
 std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::string& folder,
                                        const ProfileStore& store);
 
-// Writes trust.json there likewise; returns its path.
+// Write trust.json and left_out.csv there likewise; return their paths.
 std::string WriteTrust(const Trust& trust, const std::string& folder);
+std::string WriteLeftOut(const LeftOutRows& rows, const std::string& folder);
 
 }  // namespace orrery

@@ -42,9 +42,8 @@ std::optional<PreparedCollective> PrepareModel(const MeasuredRuns& sweep,
   const GroupShape shape{sweep.ranks, sweep.ranks_per_node(), 1};
   const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
                                       LoadFabricProfile(cluster.fabric_profile), shape);
-  const bool known = std::ranges::any_of(Algorithms(), [&](const Algorithm& algorithm) {
-    return sweep.algorithm == algorithm.name && algorithm.cost(*collective, network);
-  });
+  const Algorithm* named = FindAlgorithm(sweep.algorithm);
+  const bool known = named != nullptr && named->Cost(*collective, network);
   return Prepare(*collective, network, known ? sweep.algorithm : "");
 }
 

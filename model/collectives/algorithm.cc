@@ -1,32 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms and what they share.
+// What all algorithms share: wire volume, the bus-bandwidth rule, protocols.
 #include "model/collectives/algorithm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "model/base/check.h"
 
 namespace orrery {
-namespace {
 
-constexpr Algorithm kAlgorithms[] = {
-    {"ring", true, RingCost},
-    {"tree", true, DoubleBinaryTreeCost},
-    {"nvls", true, NvlsCost},
-    {"nvls-tree", true, NvlsTreeCost},
-    {"hierarchical", false, HierarchicalCost},
-    {"direct", true, DirectAllToAllCost},
-    {"send-recv", true, SendRecvCost},
-};
+double LineShare::On(LinkKind kind) const {
+  switch (kind) {
+    case LinkKind::kScaleUp:
+      return scale_up;
+    case LinkKind::kPcie:
+    case LinkKind::kHostLink:
+      return pcie;
+    case LinkKind::kNicPort:
+    case LinkKind::kFabric:
+      return network;
+  }
+  ORRERY_CHECK(false, "kind of link {}", static_cast<int>(kind));
+}
 
-}  // namespace
+LineRates Algorithm::Lines(const Network& network) const {
+  return {network.inside, network.between()};
+}
 
-std::span<const Algorithm> Algorithms() { return kAlgorithms; }
+LineRates Algorithm::Rates(const Network& network) const {
+  const LineRates lines = Lines(network);
+  const InsideAndBetween<double> share = Efficiency(network);
+  return {lines.inside * share.inside, lines.between * share.between};
+}
+
+std::optional<AlgorithmCost> Algorithm::Cost(Collective collective, const Network& network) const {
+  if (!Serves(collective, network.shape) || !Possible(network)) return std::nullopt;
+  return CostOf(collective, network);
+}
 
 bool IsCandidate(const Algorithm& algorithm, std::string_view only, const BandwidthUse& use) {
   if (only.empty()) only = use.algorithm;
-  return only.empty() ? algorithm.chosen_by_default : algorithm.name == only;
+  return only.empty() ? algorithm.chosen_by_default() : algorithm.name() == only;
 }
 
 const char* Name(Collective collective) {
@@ -67,23 +80,36 @@ BytesPerSecond BusBandwidth(Collective collective, int ranks, Bytes size, Second
   return size * WireFactor(collective, ranks) / time;
 }
 
-void FillTimeLines(const Network& network, BytesPerSecond inter, double extra_per_byte,
+void FillTimeLines(const Algorithm& algorithm, const Network& network, double extra_per_byte,
                    AlgorithmCost* cost) {
+  const LineRates rates = algorithm.Rates(network);
   const int inside = cost->steps - cost->hops;
   double per_byte = 0;
-  if (cost->scaleup_load > 0) per_byte = cost->scaleup_load / network.intra.value;
+  if (cost->scaleup_load > 0) per_byte = cost->scaleup_load / rates.inside.value;
   double hop = network.intra_hop.value;
-  if (cost->nic_load > 0 && cost->nic_load / inter.value >= per_byte) {
-    per_byte = cost->nic_load / inter.value;
+  if (cost->nic_load > 0 && cost->nic_load / rates.between.value >= per_byte) {
+    per_byte = cost->nic_load / rates.between.value;
     hop = network.inter_hop.value;
   }
   const double travel = inside * network.intra_hop.value + cost->hops * network.inter_hop.value;
-  cost->bandwidth.latency = network.launch.value + travel;
-  cost->bandwidth.per_byte = per_byte + extra_per_byte;
-  cost->bandwidth.per_root_byte = network.pipelining * std::sqrt(hop * per_byte);
-  TimeLine fast;
-  fast.latency = network.launch.value + travel * network.low_latency_hop;
-  fast.per_byte = per_byte / network.low_latency_bandwidth + extra_per_byte;
+  TimeLine& wide = cost->bandwidth.line;
+  wide.latency = network.launch.value + travel;
+  wide.per_byte = per_byte + extra_per_byte;
+  wide.per_root_byte = network.pipelining * std::sqrt(hop * per_byte);
+  const InsideAndBetween<double> share = algorithm.Efficiency(network);
+  const bool crosses = network.shape.nodes() > 1;
+  cost->bandwidth.share = {share.inside, crosses ? 1.0 : share.inside, share.between};
+  // Flags in every word cost the latency protocol bandwidth on the line that bounds the message.
+  Protocol fast = cost->bandwidth;
+  fast.line.latency = network.launch.value + travel * network.low_latency_hop;
+  fast.line.per_byte = per_byte / network.low_latency_bandwidth + extra_per_byte;
+  fast.line.per_root_byte = 0;
+  if (crosses) {
+    fast.share.network *= network.low_latency_bandwidth;
+  } else {
+    fast.share.scale_up *= network.low_latency_bandwidth;
+    fast.share.pcie *= network.low_latency_bandwidth;
+  }
   cost->latency = fast;
 }
 

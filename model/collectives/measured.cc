@@ -114,12 +114,12 @@ std::optional<Collective> CollectiveNamed(const std::string& name) {
 std::string LikelyAlgorithm(Collective collective, const Network& network) {
   std::string best;
   double least = INFINITY;
-  for (const Algorithm& algorithm : Algorithms()) {
-    if (!IsCandidate(algorithm, "", network.use)) continue;
-    const std::optional<AlgorithmCost> cost = algorithm.cost(collective, network);
+  for (const Algorithm* algorithm : Algorithms()) {
+    if (!IsCandidate(*algorithm, "", network.use)) continue;
+    const std::optional<AlgorithmCost> cost = algorithm->Cost(collective, network);
     if (!cost) continue;
-    const double time = cost->bandwidth.At(kProbeBytes, std::sqrt(kProbeBytes));
-    if (time < least) least = time, best = algorithm.name;
+    const double time = cost->bandwidth.line.At(kProbeBytes, std::sqrt(kProbeBytes));
+    if (time < least) least = time, best = algorithm->name();
   }
   return best;
 }

@@ -16,10 +16,7 @@ namespace {
 
 constexpr int kLeastPower = 0, kMostPower = 36;  // sizes of the table, as powers of two
 
-bool InModel(const std::string& algorithm) {
-  return std::ranges::any_of(Algorithms(),
-                             [&](const Algorithm& one) { return algorithm == one.name; });
-}
+bool InModel(const std::string& algorithm) { return FindAlgorithm(algorithm) != nullptr; }
 
 // A sweep with the closed form of its own group.
 struct Anchor {
@@ -67,8 +64,7 @@ Anchor AnchorOf(const GroupCurve& curve, const Network& network, const std::stri
     // Leaves that a sweep crosses are in its time: the same message, alone, on the same network.
     Network alone = network;
     alone.sweeps = nullptr;
-    alone.inter_direct = alone.inter_direct * (1 / network.use.nic);
-    alone.intra = alone.intra * (1 / network.use.scaleup);
+    alone.use.nic = alone.use.scaleup = 1;
     return {&curve, Prepare(Collective::kSendRecv, alone, "")};
   }
   const Network& group = *network.swept.at({curve.ranks, curve.nodes});

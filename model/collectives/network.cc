@@ -4,40 +4,50 @@
 
 #include <algorithm>
 
+#include "model/collectives/algorithm.h"
 #include "model/hardware/measured_collectives.h"
+#include "model/hardware/profile_tables.h"
 
 namespace orrery {
 namespace {
 
-// Bus bandwidth of rings over `n` ranks of one node. On point-to-point links: packed Hamiltonian
-// cycles times the rate of a link; where no cycle exists data pass through a GPU in between, or over PCIe.
-BytesPerSecond IntraRing(const ClusterSummary& cluster, const GpuProfile& gpu,
-                         const FabricProfile& fabric, int n) {
-  const BytesPerSecond pcie = cluster.pcie_rate * fabric.pcie_efficiency;
+// The links that a ring over `n` ranks of one node runs on. On point-to-point links: packed
+// Hamiltonian cycles times the rate of a link; where no cycle exists data pass through a GPU in
+// between, or over PCIe.
+void SetInside(const ClusterSummary& cluster, int n, Network* view) {
+  view->inside = cluster.pcie_rate;
+  view->inside_is_pcie = true;
   switch (cluster.intra) {
     case IntraLink::kNone:
     case IntraLink::kPcie:
-      return pcie;
+      return;
     case IntraLink::kNvSwitch:
-      return cluster.scaleup_per_gpu * gpu.ring_efficiency;
+      view->inside = cluster.scaleup_per_gpu;
+      view->inside_is_pcie = false;
+      return;
     case IntraLink::kCubeMesh:
     case IntraLink::kFullMesh:
       break;
   }
   const int rings = std::max(cluster.PackedRings(n), cluster.RelayedRings(n));
-  return rings > 0 ? cluster.per_link * (rings * gpu.ring_efficiency) : pcie;
+  if (rings == 0) return;
+  view->inside = cluster.per_link * rings;
+  view->inside_is_pcie = false;
 }
 
 // More than one leaf: the uplinks carry what crosses, and long rings lose to collisions.
-double LargeRingFactor(const ClusterSummary& cluster, const FabricProfile& fabric, int nodes) {
-  double factor = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
-  if (nodes > cluster.leaf_nodes && cluster.oversubscription > 1.0) {
-    // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
-    const double crossing =
-        cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
-    factor = std::min(factor, 1.0 / std::max(1.0, cluster.oversubscription * crossing));
-  }
-  return factor;
+void SetBetween(const ClusterSummary& cluster, const FabricProfile& fabric, int nodes,
+                Network* view) {
+  view->node_nics = cluster.node_rate();
+  const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
+  view->own_nics = cluster.nic_rate * own;
+  view->ring_collisions = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
+  if (nodes <= cluster.leaf_nodes || cluster.oversubscription <= 1.0) return;
+  // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
+  const double crossing =
+      cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
+  view->ring_uplinks = 1.0 / std::max(1.0, cluster.oversubscription * crossing);
+  view->uplinks = 1.0 / cluster.oversubscription;
 }
 
 std::map<std::pair<int, int>, std::shared_ptr<const Network>> SweptGroups(
@@ -56,7 +66,40 @@ std::map<std::pair<int, int>, std::shared_ptr<const Network>> SweptGroups(
   return groups;
 }
 
+template <class Profile>
+void AddKnown(std::span<const ConstantRow<Profile>> table, const Profile& profile,
+              std::vector<std::pair<std::string_view, double>>* known) {
+  for (const ConstantRow<Profile>& row : table) {
+    const auto* member = std::get_if<double Profile::*>(&row.member);
+    if (member != nullptr && IsEfficiencyKey(row.key))
+      known->emplace_back(row.key, profile.**member);
+  }
+}
+
 }  // namespace
+
+Efficiencies::Efficiencies(const GpuProfile& gpu, const FabricProfile& fabric) {
+  constexpr std::size_t kUsual = 12;
+  known_.reserve(kUsual);
+  AddKnown(GpuConstants(), gpu, &known_);
+  AddKnown(FabricConstants(), fabric, &known_);
+  for (const auto& [key, value] : gpu.more_efficiencies) more_[key] = value;
+  for (const auto& [key, value] : fabric.more_efficiencies) more_[key] = value;
+}
+
+double Efficiencies::operator()(std::string_view key) const {
+  for (const auto& [name, value] : known_) {
+    if (name == key) return value;
+  }
+  const auto found = more_.find(key);
+  return found == more_.end() ? 1.0 : found->second;
+}
+
+BytesPerSecond Network::between_ranks() const { return std::min(between(), own_nics) * uplinks; }
+
+double Network::InsideShare(std::string_view key) const {
+  return efficiency(inside_is_pcie ? "pcie_efficiency" : key) * use.scaleup;
+}
 
 GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
   GroupShape shape;
@@ -74,14 +117,23 @@ bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape) {
 BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
                            const FabricProfile& fabric, const BandwidthUse& use) {
   if (cluster.gpus_per_node < 2) return {};
-  return IntraRing(cluster, gpu, fabric, cluster.gpus_per_node) * use.scaleup;
+  Network node;
+  node.use = use;
+  node.efficiency = Efficiencies(gpu, fabric);
+  SetInside(cluster, cluster.gpus_per_node, &node);
+  return RingAlgorithm().Rates(node).inside;
 }
 
 double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
   if (shape.nodes() < 2) return 1;
+  Network group;
+  group.shape = shape;
+  group.use = use;
+  group.efficiency = Efficiencies(gpu, fabric);
+  SetBetween(cluster, fabric, shape.nodes(), &group);
   const BytesPerSecond inside = ScaleUpRing(cluster, gpu, fabric, use);
-  const BytesPerSecond between = ViewNetwork(cluster, gpu, fabric, shape, use).inter_ring;
+  const BytesPerSecond between = RingAlgorithm().Rates(group).between;
   return inside.value > 0 ? std::min(1.0, between.value / inside.value) : 1;
 }
 
@@ -92,12 +144,12 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   const int nodes = shape.nodes();
   view.sweeps = fabric.measured;
   view.use = use;
+  view.efficiency = Efficiencies(gpu, fabric);
   if (cluster.intra == IntraLink::kCubeMesh || cluster.intra == IntraLink::kFullMesh)
     view.rings = cluster.PackedRings(shape.ranks_per_node);
-  view.intra = IntraRing(cluster, gpu, fabric, shape.ranks_per_node) * use.scaleup;
-  if (cluster.intra == IntraLink::kNvSwitch) {
-    view.in_switch = cluster.scaleup_per_gpu * (gpu.nvls_efficiency * use.scaleup);
-  }
+  SetInside(cluster, shape.ranks_per_node, &view);
+  if (cluster.intra == IntraLink::kNvSwitch && gpu.nvls_efficiency > 0)
+    view.into_switch = cluster.scaleup_per_gpu;
   view.local_copy = gpu.local_copy;
   view.intra_hop = gpu.scaleup_hop;
   view.switch_round_trip = gpu.nvls_round_trip;
@@ -110,21 +162,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
   view.nics = cluster.nics_per_node;
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
-  if (nodes > 1) {
-    const BytesPerSecond share = cluster.node_rate() * (use.nic / shape.sharing);
-    view.inter_ring =
-        share * (fabric.nic_ring_efficiency * LargeRingFactor(cluster, fabric, nodes));
-    view.inter_tree = share * fabric.nic_tree_efficiency;
-    // Two nodes exchange S each way: ring-like. More: interior nodes of the trees send 2 S.
-    view.inter_nvls_tree =
-        share * (nodes == 2 ? fabric.nic_ring_efficiency : fabric.nic_nvls_tree_efficiency);
-    const double uplink =
-        nodes > cluster.leaf_nodes ? std::max(1.0, cluster.oversubscription) : 1.0;
-    // One rank sends through its own NICs, however idle the others are.
-    const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
-    const BytesPerSecond direct = std::min(share, cluster.nic_rate * (own * use.nic));
-    view.inter_direct = direct * (fabric.point_to_point_efficiency / uplink);
-  }
+  if (nodes > 1) SetBetween(cluster, fabric, nodes, &view);
   return view;
 }
 

@@ -4,12 +4,17 @@
 // A group is regular: the same number of its ranks on every node that it touches. `sharing` groups
 // of the same kind run at once and split each node's NICs evenly (tensor parallelism of 8 means 8
 // data-parallel groups side by side).
+//
+// Rates here are nominal, those of the lines. What an algorithm reaches of them is its own
+// Efficiency() (algorithm.h), from `efficiency` and `use`.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/base/quantity.h"
 #include "model/hardware/profile.h"
@@ -40,16 +45,31 @@ struct BandwidthUse {
   std::string_view algorithm;  // the only one that the software runs; "": the fastest
 };
 
+// The shares of line rates that the profiles of chip and fabric state, by key ("nic_tree_efficiency").
+class Efficiencies {
+ public:
+  Efficiencies() = default;
+  Efficiencies(const GpuProfile& gpu, const FabricProfile& fabric);
+  // 1 where no profile has the key.
+  double operator()(std::string_view key) const;
+
+ private:
+  std::vector<std::pair<std::string_view, double>> known_;  // of the profiles' tables
+  std::map<std::string, double, std::less<>> more_;         // others that a file has
+};
+
 // Rates per direction; a zero rate means that the path does not exist.
 struct Network {
   GroupShape shape;
-  BytesPerSecond intra;            // bus bandwidth of a ring inside the node
-  BytesPerSecond in_switch;        // bus bandwidth of in-switch reduction; 0: none
-  BytesPerSecond local_copy;       // a rank's own pass over the data; 0: not visible
-  BytesPerSecond inter_ring;       // this group's share of a node's NICs, ring algorithms
-  BytesPerSecond inter_tree;       // same, trees
-  BytesPerSecond inter_nvls_tree;  // same, trees over in-switch reduction
-  BytesPerSecond inter_direct;     // same, point-to-point
+  BytesPerSecond inside;  // of the links that a ring among the ranks of a node runs on
+  bool inside_is_pcie = false;
+  BytesPerSecond into_switch;  // of a GPU, into a switch that adds by itself; 0: none
+  BytesPerSecond local_copy;   // a rank's own pass over the data; 0: not visible
+  BytesPerSecond node_nics;    // all NICs of a node
+  BytesPerSecond own_nics;     // of one rank, however idle the others are
+  double ring_collisions = 1;  // share that collisions leave to a ring over many nodes
+  double ring_uplinks = 1;     // share that oversubscribed uplinks leave to a ring
+  double uplinks = 1;          // the same for messages from every rank to anywhere
   Seconds launch;
   Seconds intra_hop;
   Seconds switch_round_trip;
@@ -64,7 +84,16 @@ struct Network {
   std::map<std::pair<int, int>, std::shared_ptr<const Network>> swept;
   int nics = 1;      // of a node
   int rings = 1;     // that the links among the ranks of one node hold; 0: none
-  BandwidthUse use;  // what the rates above were multiplied with
+  BandwidthUse use;  // of the software
+  Efficiencies efficiency;
+
+  // This group's share of a node's NICs; of that, what messages of single ranks can use.
+  BytesPerSecond between() const { return node_nics * (1.0 / shape.sharing); }
+  BytesPerSecond between_ranks() const;
+  // Shares of the line rate with an efficiency of the profiles, as the software uses the lines. Inside a
+  // node without scale-up links there is one for all algorithms.
+  double InsideShare(std::string_view key) const;
+  double BetweenShare(std::string_view key) const { return efficiency(key) * use.nic; }
 };
 
 // Bus bandwidth of a ring over all GPUs of a node; 0 where it has one.

@@ -4,8 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
+#include <limits>
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
@@ -41,9 +42,9 @@ std::string PreparedCollective::Choice(double bytes) const {
     if (candidates_[i].line.At(bytes, root) < candidates_[best].line.At(bytes, root)) best = i;
   }
   const Candidate& choice = candidates_[best];
-  if (sweep_) return fmt::format("{} ({})", choice.algorithm, Words(sweep_->rule));
-  return choice.latency_protocol ? fmt::format("{} (latency protocol)", choice.algorithm)
-                                 : choice.algorithm;
+  const std::string& name = choice.algorithm->name();
+  if (sweep_) return fmt::format("{} ({})", name, Words(sweep_->rule));
+  return choice.latency_protocol ? fmt::format("{} (latency protocol)", name) : name;
 }
 
 PreparedCollective Prepare(Collective collective, const Network& network,
@@ -53,22 +54,112 @@ PreparedCollective Prepare(Collective collective, const Network& network,
   if (algorithm.empty()) prepared.measured_ = network.measured;
   prepared.collective_ = collective;
   prepared.ranks_ = network.shape.ranks;
-  std::vector<std::string> names;
-  for (const Algorithm& candidate : Algorithms()) {
-    names.emplace_back(candidate.name);
-    if (!IsCandidate(candidate, algorithm, network.use)) continue;
-    const std::optional<AlgorithmCost> cost = candidate.cost(collective, network);
+  for (const Algorithm* candidate : Algorithms()) {
+    if (!IsCandidate(*candidate, algorithm, network.use)) continue;
+    const std::optional<AlgorithmCost> cost = candidate->Cost(collective, network);
     if (!cost) continue;
-    prepared.Add({cost->bandwidth, candidate.name, false});
-    if (cost->latency) prepared.Add({*cost->latency, candidate.name, true});
+    prepared.Add({cost->bandwidth.line, candidate, false});
+    if (cost->latency) prepared.Add({cost->latency->line, candidate, true});
   }
   if (prepared.count_ == 0) {
     throw InputError(fmt::format("algorithm '{}' cannot run {} on this group of {} ranks",
                                  algorithm, Name(collective), network.shape.ranks),
-                     SuggestName(algorithm, names));
+                     SuggestName(algorithm, AlgorithmNames()));
   }
   prepared.sweep_ = FindMeasuredTime(collective, network, algorithm);
   return prepared;
+}
+
+namespace {
+
+// Times that were measured size by size hold everything: on the links there is next to nothing left.
+MessagePrice Timed(Collective collective, const Network& network, double seconds) {
+  constexpr double kNextToNothing = 1e-6;  // of the line's time
+  const auto serves = [&](const Algorithm* one) {
+    return one->Cost(collective, network).has_value();
+  };
+  MessagePrice time;
+  time.algorithm = *std::ranges::find_if(Algorithms(), serves);
+  time.latency = seconds;
+  time.share.scale_up = time.share.pcie = time.share.network = 1 / kNextToNothing;
+  return time;
+}
+
+// Makes a message alone take what was measured: `wire` seconds of S / b are the closed form's.
+void FollowMeasured(double bytes, double wire, MessagePrice* time) {
+  if (time->measured == nullptr || bytes <= 0 || wire <= 0) return;
+  const SweepCurve::Parts parts = time->measured->curve.Split(bytes);
+  const double longer = parts.wire / wire;
+  time->latency = parts.latency;
+  time->share.scale_up /= longer;
+  time->share.network /= longer;
+  if (!time->crosses) time->share.pcie /= longer;
+  time->seconds_per_byte *= longer;
+  time->floor_per_byte *= longer;
+}
+
+}  // namespace
+
+MessagePrice PriceMessage(Collective collective, const Network& network, double bytes,
+                          std::string_view algorithm) {
+  MessagePrice best;
+  best.measured = FindMeasuredTime(collective, network, std::string(algorithm));
+  const int ranks = network.shape.ranks;
+  if (algorithm.empty() && best.measured == nullptr && network.measured != nullptr) {
+    if (const auto time = network.measured->MeasuredCollective(Name(collective), ranks, bytes))
+      return Timed(collective, network, *time);
+  }
+  best.crosses = network.shape.nodes() > 1;
+  Network alone = network;  // on its NICs: the least that the wire takes
+  alone.shape.sharing = 1;
+  const double root = std::sqrt(bytes);
+  double least = std::numeric_limits<double>::infinity(), wire = 0;
+  const auto consider = [&](const Algorithm& one, const Protocol& protocol, const TimeLine& floor,
+                            bool latency_protocol) {
+    const double time = protocol.line.At(bytes, root);
+    if (time >= least) return;
+    least = time;
+    best.algorithm = &one;
+    best.latency_protocol = latency_protocol;
+    best.latency = protocol.line.latency + protocol.line.per_root_byte * root;
+    best.share = protocol.share;
+    best.seconds_per_byte = protocol.line.per_byte;
+    best.floor_per_byte = floor.per_byte;
+    wire = bytes * protocol.line.per_byte;
+  };
+  for (const Algorithm* one : Algorithms()) {
+    if (!IsCandidate(*one, algorithm, network.use)) continue;
+    const std::optional<AlgorithmCost> cost = one->Cost(collective, network);
+    if (!cost) continue;
+    const std::optional<AlgorithmCost> floor = one->Cost(collective, alone);
+    consider(*one, cost->bandwidth, floor->bandwidth.line, false);
+    if (cost->latency) consider(*one, *cost->latency, floor->latency->line, true);
+  }
+  if (best.algorithm == nullptr && !algorithm.empty()) {
+    const int nodes = network.shape.nodes();
+    throw InputError(fmt::format("algorithm '{}' cannot run {} among {} ranks on {} node{}",
+                                 algorithm, Name(collective), ranks, nodes, nodes == 1 ? "" : "s"),
+                     "leave it out: the fastest is taken");
+  }
+  ORRERY_CHECK(best.algorithm != nullptr, "no algorithm for {} among {} ranks", Name(collective),
+               ranks);
+  FollowMeasured(bytes, wire, &best);
+  return best;
+}
+
+LineShare Occupy(const MessagePrice& time, const Cluster& cluster, bool whole_weights,
+                 net::Traffic* traffic) {
+  const double bounding = time.bounding_share();
+  LineShare share = time.share;
+  if (whole_weights) share.scale_up = share.pcie = share.network = bounding;
+  for (net::TrafficPhase& phase : *traffic) {
+    for (net::Channel& channel : phase) {
+      channel.share /= bounding;
+      for (net::LinkUse& use : channel.uses)
+        use.weight *= bounding / share.On(cluster.links[static_cast<std::size_t>(use.link)].kind);
+    }
+  }
+  return share;
 }
 
 }  // namespace orrery

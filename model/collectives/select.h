@@ -32,7 +32,7 @@ class PreparedCollective {
   friend PreparedCollective Prepare(Collective, const Network&, const std::string&);
   struct Candidate {
     TimeLine line;
-    const char* algorithm = "";
+    const Algorithm* algorithm = nullptr;
     bool latency_protocol = false;
   };
   void Add(const Candidate& candidate);
@@ -50,5 +50,36 @@ class PreparedCollective {
 // (InputError otherwise).
 PreparedCollective Prepare(Collective collective, const Network& network,
                            const std::string& algorithm = "");
+
+// How one message of S bytes runs when nothing else is on its lines: T(S) apart into what is latency and
+// what is traffic. A simulator waits for the latency, then sends the routed bytes, each link at its share
+// of the nominal rate. Where a sweep of the machine was measured, both follow from it: alone, the message
+// takes that time.
+struct MessagePrice {
+  const Algorithm* algorithm = nullptr;
+  bool latency_protocol = false;
+  double latency = 0;           // seconds before the traffic: launch, hops, pipelining loss
+  LineShare share;              // of the rate of each class of links
+  double seconds_per_byte = 0;  // of S, after the latency, with the links of its group to itself
+  double floor_per_byte = 0;    // seconds per byte of S: faster it never goes, whatever the links
+  std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
+
+  bool crosses = false;  // it leaves its node
+
+  // The class of links in whose bytes a job counts: lines between nodes, or inside the node.
+  double bounding_share() const { return crosses ? share.network : share.scale_up; }
+};
+
+// The fastest algorithm and protocol for this size, or the one that is named. Throws InputError when it
+// cannot do this; network.shape.ranks >= 2.
+MessagePrice PriceMessage(Collective collective, const Network& network, double bytes,
+                          std::string_view algorithm = "");
+
+// From bytes that cross links to what occupies them: `traffic` comes as Algorithm::Route() makes it and
+// leaves with shares over bounding_share(), and weights by the shares of the other classes. Returns the part of
+// the occupation, by class of links, that are bytes which cross. `whole_weights`: all classes take
+// bounding_share() (what SimGrid can represent).
+LineShare Occupy(const MessagePrice& time, const Cluster& cluster, bool whole_weights,
+                 net::Traffic* traffic);
 
 }  // namespace orrery

@@ -10,7 +10,6 @@
 #include "model/base/check.h"
 #include "model/hardware/fabric.h"
 #include "model/hardware/faults.h"
-#include "model/hardware/graph.h"
 #include "model/hardware/node_template.h"
 
 namespace orrery {
@@ -89,14 +88,6 @@ int NicOf(const Cluster& cluster, int64_t rank, int channel, int64_t from, int64
 
 }  // namespace
 
-std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster) {
-  auto made = std::make_shared<ClusterGraph>(cluster.devices.size());
-  for (std::size_t v = 0; v < cluster.devices.size(); ++v) made->graph[v] = cluster.devices[v];
-  AddLinksTo(
-      cluster.links, [](const Link& link) { return link.capacity.value > 0; }, &made->graph);
-  return made;
-}
-
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
   Cluster cluster;
   cluster.summary = Summarise(spec, nodes, gpus_per_node);
@@ -115,7 +106,6 @@ Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node)
     }
   }
   cluster.fabric = AddFabric(spec, nodes, nics, &cluster.devices, &cluster.links);
-  cluster.graph = MakeClusterGraph(cluster);
   return cluster;
 }
 
@@ -172,38 +162,6 @@ std::string Cluster::DeviceName(VertexId vertex) const {
 std::string Cluster::LinkName(LinkId link) const {
   const Link& ends = links[static_cast<std::size_t>(link)];
   return fmt::format("{} -> {}", DeviceName(ends.from), DeviceName(ends.to));
-}
-
-std::vector<Bytes> LinkLoads(const Cluster& cluster, std::span<const Flow> flows) {
-  std::vector<Bytes> loads(cluster.links.size());
-  std::vector<LinkId> route;
-  for (const Flow& flow : flows) {
-    route.clear();
-    cluster.AppendRoute(flow.from, flow.to, flow.channel, &route);
-    for (const LinkId link : route) loads[static_cast<std::size_t>(link)] += flow.bytes;
-  }
-  return loads;
-}
-
-Seconds BottleneckTime(const Cluster& cluster, std::span<const Flow> flows) {
-  // Kept between calls, all zero: a few flows on a large cluster touch few of its links.
-  thread_local std::vector<double> loads;
-  thread_local std::vector<LinkId> touched;
-  if (loads.size() < cluster.links.size()) loads.resize(cluster.links.size(), 0.0);
-  touched.clear();
-  std::size_t begin = 0;
-  for (const Flow& flow : flows) {
-    cluster.AppendRoute(flow.from, flow.to, flow.channel, &touched);
-    for (; begin < touched.size(); ++begin)
-      loads[static_cast<std::size_t>(touched[begin])] += flow.bytes.value;
-  }
-  Seconds longest;
-  for (const LinkId id : touched) {
-    double& load = loads[static_cast<std::size_t>(id)];
-    longest = std::max(longest, Bytes(load) / cluster.links[static_cast<std::size_t>(id)].capacity);
-    load = 0;
-  }
-  return longest;
 }
 
 }  // namespace orrery

@@ -3,8 +3,7 @@
 //
 // Routes are not stored per pair: paths inside the node template are found once, paths through the
 // fabric follow the fabric's rule. A route look-up is a few copies of link ids. Vertex and link ids
-// count from 0 and depend only on the topology file and the counts. The Boost graph with the same
-// ids is in graph.h.
+// count from 0 and depend only on the topology file and the counts.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +59,6 @@ struct Link {  // one direction
   LinkKind kind = LinkKind::kScaleUp;
 };
 
-struct ClusterGraph;  // graph.h
 class NodeTemplate;   // node_template.h
 class FabricRouting;  // fabric.h
 struct NicFaults;     // faults.h
@@ -72,7 +70,6 @@ struct Cluster {
   int gpus_per_node = 0;        // in use: rank r is GPU r % gpus_per_node of node r / gpus_per_node
   std::vector<Device> devices;  // by VertexId
   std::vector<Link> links;      // by LinkId
-  std::shared_ptr<const ClusterGraph> graph;
   std::shared_ptr<const NodeTemplate> node_template;
   std::shared_ptr<const FabricRouting> fabric;  // null: one node without NICs
   std::shared_ptr<const NicFaults> faults;      // null: every NIC works
@@ -98,22 +95,5 @@ struct Cluster {
 // `gpus_per_node` 0: all. Counts out of range are an InputError, and so are more than a million
 // NICs or GPUs: the closed forms of summary.h have no such limit.
 Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node = 0);
-
-// The Boost graph of the links that have a capacity.
-std::shared_ptr<const ClusterGraph> MakeClusterGraph(const Cluster& cluster);
-
-struct Flow {
-  int64_t from = 0;  // rank
-  int64_t to = 0;    // rank
-  Bytes bytes;
-  int channel = 0;
-};
-
-// Bytes that the flows put on every link, by LinkId.
-std::vector<Bytes> LinkLoads(const Cluster& cluster, std::span<const Flow> flows);
-
-// The static bottleneck form: flows that run together, all at the pace of the fullest link, take
-// max over links of bytes / capacity. No latency. 0 without flows.
-Seconds BottleneckTime(const Cluster& cluster, std::span<const Flow> flows);
 
 }  // namespace orrery

@@ -138,7 +138,6 @@ void FailNics(std::span<const NicOfNode> nics, Cluster* cluster) {
     }
   }
   cluster->faults = std::move(faults);
-  cluster->graph = MakeClusterGraph(*cluster);
 }
 
 }  // namespace orrery

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Boost graph of a cluster: vertices are devices, edges are directed links.
+// Devices and directed links as a Boost graph, on which node_template.cc finds the routes inside a node.
 //
-// Apart from cluster.h because Boost.Graph headers are slow to compile.
+// A header of its own because Boost.Graph headers are slow to compile.
 #pragma once
 
 #include <boost/graph/adjacency_list.hpp>
@@ -11,16 +11,11 @@
 namespace orrery {
 
 struct LinkProperty {
-  LinkId id = 0;  // into Cluster::links
+  LinkId id = 0;  // into the list of links
 };
 
 using BoostGraph =
     boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, Device, LinkProperty>;
-
-struct ClusterGraph {
-  explicit ClusterGraph(std::size_t vertices) : graph(vertices) {}
-  BoostGraph graph;
-};
 
 // Adds the links that `keep` accepts; the graph has one vertex per device. (Boost's graphs have no
 // move, so that they are filled in place.)

@@ -41,6 +41,10 @@ struct ProfileHeader {
   std::map<std::string, Provenance> constants;  // by key
 };
 
+// Constants of this name are shares of a rate. Chips and networks may have others than their tables list:
+// an algorithm of collectives asks for its own by key, 1 where no file has it.
+inline bool IsEfficiencyKey(std::string_view key) { return key.ends_with("_efficiency"); }
+
 inline constexpr int kPrecisions = 4;  // in the order of enum Precision
 
 // A chip. Peaks are dense; 0: the chip has no such arithmetic.
@@ -72,6 +76,8 @@ struct GpuProfile {
   double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   BytesPerSecond local_copy;    // one rank's own pass over the data in a ring; 0: not visible
+  // Further shares of line rates that algorithms of collectives name (IsEfficiencyKey), by key.
+  std::map<std::string, double> more_efficiencies;
   // Measured kernels, by precision: where there is one, it counts, and not the formulas above.
   std::array<KernelTable, kPrecisions> kernels;
   // What measured products and attentions take over the formulas above, by precision.
@@ -103,6 +109,7 @@ struct FabricProfile {
   double pipelining = 0;        // between nodes: loss = pipelining x sqrt(hop x S / B)
   double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
   double pcie_efficiency = 0;   // bus bandwidth over the PCIe rate when no scale-up link exists
+  std::map<std::string, double> more_efficiencies;  // as in GpuProfile
   // Sweeps of the machine itself, where there are some: they replace the constants above and those
   // of the chip for the groups that they know. Null: none. Not part of the file.
   std::shared_ptr<const MeasuredCollectives> measured;

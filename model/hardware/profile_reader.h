@@ -6,11 +6,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "model/base/edit_distance.h"
 #include "model/base/node.h"
 #include "model/hardware/profile.h"
 
@@ -81,6 +83,18 @@ struct Setter {
   }
 };
 
+inline Provenance ReadProvenance(const Node& entry, const std::string& file) {
+  Provenance provenance;
+  provenance.value = entry.String("value");
+  provenance.unit = entry.String("unit", "");
+  if (entry.Has("spread")) provenance.spread = entry.Number("spread", 0, 100);
+  provenance.points = static_cast<int>(entry.Integer("points", 0, 1000000000, 0));
+  provenance.source = entry.String("source");
+  provenance.file = file;
+  entry.RejectUnknownKeys();
+  return provenance;
+}
+
 template <class Profile>
 void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const std::string& file,
                   Profile* profile) {
@@ -88,15 +102,30 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
   if (!entry) return;
   const Setter setter{*entry, row.min, row.max};
   std::visit([&](auto member) { setter(profile, member); }, row.member);
-  Provenance provenance;
-  provenance.value = entry->String("value");
-  provenance.unit = entry->String("unit", "");
-  if (entry->Has("spread")) provenance.spread = entry->Number("spread", 0, 100);
-  provenance.points = static_cast<int>(entry->Integer("points", 0, 1000000000, 0));
-  provenance.source = entry->String("source");
-  provenance.file = file;
-  entry->RejectUnknownKeys();
-  profile->header.constants[row.key] = std::move(provenance);
+  profile->header.constants[row.key] = ReadProvenance(*entry, file);
+}
+
+// A key that is nearly one of the table's is a slip.
+template <class Profile>
+bool IsSlip(const std::string& key, std::span<const ConstantRow<Profile>> table) {
+  constexpr std::size_t kTwoEdits = 4;
+  return std::ranges::any_of(table,
+                             [&](const auto& row) { return HalfEdits(key, row.key) <= kTwoEdits; });
+}
+
+// Shares of rates that the table does not list, of profiles that may have them.
+template <class Profile>
+void ReadMoreEfficiencies(const Node& constants, std::span<const ConstantRow<Profile>> table,
+                          const std::string& file, Profile* profile) {
+  if constexpr (requires { profile->more_efficiencies; }) {
+    constexpr double kLeast = 0.01, kMost = 2;
+    for (const std::string& key : constants.Keys()) {
+      if (!IsEfficiencyKey(key) || IsSlip(key, table)) continue;
+      const Node entry = constants.Child(key);
+      profile->more_efficiencies[key] = entry.Number("value", kLeast, kMost);
+      profile->header.constants[key] = ReadProvenance(entry, file);
+    }
+  }
 }
 
 template <class Profile>
@@ -120,6 +149,7 @@ void ReadInto(const std::string& folder, const std::string& id, ProfileSource lo
   if (extra != nullptr) extra(root, profile);
   const Node constants = root.Child("constants");
   for (const auto& row : table) ReadConstant(constants, row, source->name, profile);
+  ReadMoreEfficiencies(constants, table, source->name, profile);
   constants.RejectUnknownKeys();
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();

@@ -6,11 +6,8 @@
 // single messages (Price), with the seconds that their traffic takes split off.
 #pragma once
 
-#include <memory>
 #include <string_view>
 
-#include "model/collectives/algorithm.h"
-#include "model/collectives/measured.h"
 #include "model/collectives/select.h"
 #include "model/plan/ir/op.h"
 #include "model/price/setting.h"
@@ -52,16 +49,6 @@ struct PreparedMessage {
   }
 };
 
-struct MessagePrice {
-  std::string_view algorithm;
-  double latency = 0;        // seconds before the traffic
-  double wire_per_byte = 1;  // bytes that the line carries per byte of S that the algorithm moves
-  double wire_inside = 1;    // same, on scale-up links
-  double seconds_per_byte = 0;  // of S, after the latency, with the links of its group to itself
-  double floor_per_byte = 0;    // seconds per byte of S: faster it never goes, whatever the links
-  std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
-};
-
 // Of the messages of a whole step, the shares that a framework waits for.
 struct AwaitedShares {
   double reductions = 1, gathers = 1;
@@ -85,9 +72,6 @@ class MessagePrices {
   AwaitedShares Awaited(bool whole_replicas) const;
 
  private:
-  double LineShare(std::string_view algorithm, const GroupShape& shape,
-                   const BandwidthUse& use) const;
-
   CostSetting setting_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device time of one operation from its shape and the profiles.
 //
-// Formulas follow the step-time study: a roofline per kernel with calibrated efficiencies.
+// Formulas as calib/DERIVATIONS.md, section 2, derives them: a roofline per kernel with calibrated efficiencies.
 //   product C[M,N] += A[M,K] B[K,N]:  max(tiles, bytes) + gap, with
 //     tiles = min over tile shapes (Tm, Tn, eta) and split-K k of
 //             waves x 2 Tm Tn (K/k + K0) / (F e eta / U) (+ partial sums of split K / W)

@@ -12,16 +12,20 @@
 namespace orrery {
 namespace {
 
+std::optional<AlgorithmCost> CostOf(const char* name, Collective collective,
+                                    const Network& network) {
+  return FindAlgorithm(name)->Cost(collective, network);
+}
+
 constexpr int kRanks[] = {2, 3, 4, 7, 8};
 
 // A network with round figures: 100 GB/s inside a node, 50 GB/s out of it, 2 us and 20 us per hop.
 Network RoundNetwork(int ranks, int ranks_per_node) {
   Network network;
   network.shape = {ranks, ranks_per_node, 1};
-  network.intra = BytesPerSecond(100e9);
-  network.in_switch = BytesPerSecond(150e9);
-  network.inter_ring = network.inter_tree = network.inter_nvls_tree = network.inter_direct =
-      BytesPerSecond(50e9);
+  network.inside = BytesPerSecond(100e9);
+  network.into_switch = BytesPerSecond(150e9);
+  network.node_nics = network.own_nics = BytesPerSecond(50e9);
   network.launch = Seconds(10e-6);
   network.intra_hop = Seconds(2e-6);
   network.switch_round_trip = Seconds(25e-6);
@@ -34,66 +38,64 @@ Network RoundNetwork(int ranks, int ranks_per_node) {
 
 TEST(Ring, TakesTwoLapsForAllReduceAndOneForGathering) {
   for (int n : kRanks) {
-    const auto reduce = RingCost(Collective::kAllReduce, RoundNetwork(n, n));
-    const auto gather = RingCost(Collective::kAllGather, RoundNetwork(n, n));
+    const auto reduce = CostOf("ring", Collective::kAllReduce, RoundNetwork(n, n));
+    const auto gather = CostOf("ring", Collective::kAllGather, RoundNetwork(n, n));
     EXPECT_EQ(reduce->steps, 2 * (n - 1));
     EXPECT_EQ(gather->steps, n - 1);
     EXPECT_DOUBLE_EQ(reduce->scaleup_load, 2.0 * (n - 1) / n);
-    EXPECT_DOUBLE_EQ(reduce->bandwidth.per_byte, 2.0 * (n - 1) / n / 100e9);
-    EXPECT_DOUBLE_EQ(reduce->bandwidth.latency, 10e-6 + 2 * (n - 1) * 2e-6);
-    EXPECT_NEAR(2.0 * gather->bandwidth.per_byte, reduce->bandwidth.per_byte, 1e-18);
+    EXPECT_DOUBLE_EQ(reduce->bandwidth.line.per_byte, 2.0 * (n - 1) / n / 100e9);
+    EXPECT_DOUBLE_EQ(reduce->bandwidth.line.latency, 10e-6 + 2 * (n - 1) * 2e-6);
+    EXPECT_NEAR(2.0 * gather->bandwidth.line.per_byte, reduce->bandwidth.line.per_byte, 1e-18);
   }
 }
 
 TEST(Ring, LeavesEachNodeOnceSoThatTheNicsCarryTheWireVolume) {
-  const auto cost = RingCost(Collective::kAllReduce, RoundNetwork(16, 8));
+  const auto cost = CostOf("ring", Collective::kAllReduce, RoundNetwork(16, 8));
   EXPECT_EQ(cost->hops, 2);
   EXPECT_DOUBLE_EQ(cost->nic_load, 2.0 * 15 / 16);
-  EXPECT_DOUBLE_EQ(cost->bandwidth.per_byte, cost->nic_load / 50e9);
+  EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, cost->nic_load / 50e9);
 }
 
 TEST(DoubleBinaryTree, GrowsWithTheLogarithmOfTheNodes) {
-  EXPECT_FALSE(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(8, 8)));
-  EXPECT_FALSE(DoubleBinaryTreeCost(Collective::kAllGather, RoundNetwork(16, 8)));
-  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->hops, 2);
-  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
-  EXPECT_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(72, 8))->hops, 8);
-  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(16, 8))->nic_load,
-                   1.0);
-  EXPECT_DOUBLE_EQ(DoubleBinaryTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->nic_load,
-                   2.0);
+  EXPECT_FALSE(CostOf("tree", Collective::kAllReduce, RoundNetwork(8, 8)));
+  EXPECT_FALSE(CostOf("tree", Collective::kAllGather, RoundNetwork(16, 8)));
+  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, RoundNetwork(16, 8))->hops, 2);
+  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
+  EXPECT_EQ(CostOf("tree", Collective::kAllReduce, RoundNetwork(72, 8))->hops, 8);
+  EXPECT_DOUBLE_EQ(CostOf("tree", Collective::kAllReduce, RoundNetwork(16, 8))->nic_load, 1.0);
+  EXPECT_DOUBLE_EQ(CostOf("tree", Collective::kAllReduce, RoundNetwork(64, 8))->nic_load, 2.0);
 }
 
 TEST(Hierarchical, HasTheRingsVolumeBetweenNodesAndAShorterChain) {
-  const auto flat = RingCost(Collective::kAllReduce, RoundNetwork(64, 8));
-  const auto levels = HierarchicalCost(Collective::kAllReduce, RoundNetwork(64, 8));
+  const auto flat = CostOf("ring", Collective::kAllReduce, RoundNetwork(64, 8));
+  const auto levels = CostOf("hierarchical", Collective::kAllReduce, RoundNetwork(64, 8));
   EXPECT_EQ(levels->steps, 2 * 7 + 2 * 7);
   EXPECT_LT(levels->steps, flat->steps);
   EXPECT_LE(levels->nic_load, flat->nic_load);
-  EXPECT_FALSE(HierarchicalCost(Collective::kAllReduce, RoundNetwork(8, 8)));
+  EXPECT_FALSE(CostOf("hierarchical", Collective::kAllReduce, RoundNetwork(8, 8)));
 }
 
 TEST(Nvls, RunsAtTheSwitchsBusBandwidth) {
-  const auto cost = NvlsCost(Collective::kAllReduce, RoundNetwork(8, 8));
-  EXPECT_DOUBLE_EQ(cost->bandwidth.per_byte, 1.75 / 150e9);
+  const auto cost = CostOf("nvls", Collective::kAllReduce, RoundNetwork(8, 8));
+  EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, 1.75 / 150e9);
   Network without = RoundNetwork(8, 8);
-  without.in_switch = BytesPerSecond(0);
-  EXPECT_FALSE(NvlsCost(Collective::kAllReduce, without));
-  EXPECT_FALSE(NvlsCost(Collective::kAllReduce, RoundNetwork(16, 8)));
-  EXPECT_EQ(NvlsTreeCost(Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
+  without.into_switch = BytesPerSecond(0);
+  EXPECT_FALSE(CostOf("nvls", Collective::kAllReduce, without));
+  EXPECT_FALSE(CostOf("nvls", Collective::kAllReduce, RoundNetwork(16, 8)));
+  EXPECT_EQ(CostOf("nvls-tree", Collective::kAllReduce, RoundNetwork(64, 8))->hops, 6);
 }
 
 TEST(DirectAllToAll, SendsOnlyWhatIsMeantForOtherNodesOverTheNics) {
-  const auto cost = DirectAllToAllCost(Collective::kAllToAll, RoundNetwork(16, 8));
+  const auto cost = CostOf("direct", Collective::kAllToAll, RoundNetwork(16, 8));
   EXPECT_EQ(cost->steps, 15);
   EXPECT_DOUBLE_EQ(cost->nic_load, 8.0 * 8 / 16);
 }
 
 TEST(SendRecv, MovesTheMessageOnce) {
-  const auto inside = SendRecvCost(Collective::kSendRecv, RoundNetwork(2, 2));
-  EXPECT_DOUBLE_EQ(inside->bandwidth.per_byte, 1.0 / 100e9);
-  const auto across = SendRecvCost(Collective::kSendRecv, RoundNetwork(2, 1));
-  EXPECT_DOUBLE_EQ(across->bandwidth.per_byte, 1.0 / 50e9);
+  const auto inside = CostOf("send-recv", Collective::kSendRecv, RoundNetwork(2, 2));
+  EXPECT_DOUBLE_EQ(inside->bandwidth.line.per_byte, 1.0 / 100e9);
+  const auto across = CostOf("send-recv", Collective::kSendRecv, RoundNetwork(2, 1));
+  EXPECT_DOUBLE_EQ(across->bandwidth.line.per_byte, 1.0 / 50e9);
 }
 
 TEST(Selector, CostsNothingForOneRankOrNoBytes) {
@@ -103,7 +105,7 @@ TEST(Selector, CostsNothingForOneRankOrNoBytes) {
 
 TEST(Selector, TakesTheLatencyProtocolForSmallAndBandwidthForLargeMessages) {
   Network network = RoundNetwork(8, 8);
-  network.in_switch = BytesPerSecond(0);
+  network.into_switch = BytesPerSecond(0);
   const PreparedCollective reduce = Prepare(Collective::kAllReduce, network);
   EXPECT_EQ(reduce.Choice(64), "ring (latency protocol)");
   EXPECT_EQ(reduce.Choice(1e9), "ring");
@@ -152,9 +154,8 @@ TEST_P(EveryCollective, IsNeverSlowerOnABetterNetwork) {
   for (int ranks : {2, 8, 16, 64}) {
     const Network base = RoundNetwork(ranks, std::min(ranks, 8));
     std::vector<Network> better(4, base);
-    better[0].intra *= 1.5;
-    better[1].inter_ring *= 1.5, better[1].inter_tree *= 1.5, better[1].inter_nvls_tree *= 1.5,
-        better[1].inter_direct *= 1.5;
+    better[0].inside *= 1.5;
+    better[1].node_nics *= 1.5, better[1].own_nics *= 1.5;
     better[2].intra_hop *= 0.5, better[2].inter_hop *= 0.5;
     better[3].launch *= 0.5;
     for (double bytes : {8.0, 1e4, 1e6, 1e8, 1e10}) {

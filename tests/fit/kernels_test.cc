@@ -148,7 +148,7 @@ TEST(Kernels, DeviationsByShapeAreShrunk) {
 // FlashAttention 4 on one B200: two thirds of the shapes within 15 %, each sequence length unseen.
 TEST(Kernels, PublishedAttentionOfOneChip) {
   const std::string root = ORRERY_SOURCE_DIR;
-  const FitInputs inputs = LoadInputs({root + "/calib/fit/samples/b200-attention.csv"});
+  const FitInputs inputs = LoadInputs({root + "/calib/data/b200-attention.csv"});
   ASSERT_EQ(inputs.kernels.size(), 10U);
   ProfileStore store;
   FitFlags flags;

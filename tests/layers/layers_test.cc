@@ -30,6 +30,7 @@ constexpr const char* kFolders[] = {
     "model/plan/lower",
     "model/framework",
     "model/collectives",
+    "model/collectives/algorithms",
     "model/price",
     "model/engine/network",
     "model/engine/closed",
@@ -72,8 +73,7 @@ constexpr const char* kFolders[] = {
 // What is still to be turned round. A line that no longer holds is an error too.
 const std::set<std::string> kOpenArrows = {};
 // Files of the engines and of prices that still name strategies.
-const std::set<std::string> kOpenNames = {"model/price/README.md", "model/price/layer_ops.cc",
-                                          "model/price/layer_ops.h"};
+const std::set<std::string> kOpenNames = {"model/price/layer_ops.cc", "model/price/layer_ops.h"};
 
 fs::path Root() { return ORRERY_SOURCE_DIR; }
 

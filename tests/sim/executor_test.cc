@@ -26,11 +26,11 @@ TEST_F(SimTest, OneRankTakesTheSumOfItsOps) {
   const Strategy strategy = Layout(1, 1, 1);
   UseRanks(1);
   const ir::Plan plan = Build(strategy);
-  const OpTime time(gpu_, stack_, Precision::kBf16, 1);
+  const OpPrices prices(Setting(), Precision::kBf16);
   const ir::Program& program = plan.programs.front();
   double expected = 0;
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
-    expected += time.Device(program, program.blocks[at.block].ops[at.op], true);
+    expected += prices.Price(program, program.blocks[at.block].ops[at.op], true).device;
   }
   const StepResult result = Simulate(plan);
   EXPECT_GT(expected, 0.01);
@@ -57,10 +57,10 @@ TEST_F(SimTest, ALateHostDelaysTheDevice) {
   stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-3);
   const StepResult slow = Simulate(plan);
   double issuing = 0;
-  const OpTime time(gpu_, stack_, Precision::kBf16, 1);
+  const OpPrices prices(Setting(), Precision::kBf16);
   const ir::Program& program = plan.programs.front();
   for (const ir::Instance& at : ir::Unfold(plan, program, ir::ComputeLayout(plan, program))) {
-    issuing += time.Host(program, program.blocks[at.block].ops[at.op]);
+    issuing += prices.Price(program, program.blocks[at.block].ops[at.op], true).host;
   }
   EXPECT_GT(issuing, fast);
   EXPECT_GT(slow.seconds, issuing);

@@ -18,15 +18,14 @@ class RecordedTest : public SimTest {
   }
   void Record(ir::Plan plan) {
     plan_ = std::move(plan);
-    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes);
-    tasks_ = MakeTasks(plan_, op_time);
-    const CommTime comm_time(Setting());
-    meetings_ =
-        MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
+    const Pricer pricer(Setting(), Precision::kBf16);
+    tasks_ = MakeTasks(plan_, pricer);
+    meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
+                             meeting_options_);
     result_ = Execute(plan_, tasks_, &meetings_, perturbation_, &timeline_);
     ops_.clear();
     for (std::size_t stage = 0; stage < plan_.programs.size(); ++stage)
-      ops_.emplace_back(plan_, tasks_, op_time, stage);
+      ops_.emplace_back(plan_, tasks_, pricer, stage);
   }
 
   std::size_t StageOf(std::size_t rank_index) const {

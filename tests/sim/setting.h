@@ -25,7 +25,7 @@ inline StepResult SimulateStep(const ir::Plan& plan, const Cluster& cluster,
                                const net::Wires& wires, const CostSetting& setting,
                                const StepOptions& options) {
   const Pricer pricer(setting, options.precision);
-  const PlanTasks tasks = MakeTasks(plan, pricer.ops);
+  const PlanTasks tasks = MakeTasks(plan, pricer);
   MeetingTable meetings =
       MakeMeetings(plan, tasks, cluster, wires, pricer.messages, options.meetings);
   return Execute(plan, tasks, &meetings, options.perturbation);

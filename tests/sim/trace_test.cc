@@ -23,13 +23,12 @@ class TraceTest : public SimTest {
   void Trace(const Strategy& strategy) {
     UseRanks(strategy.ranks());
     plan_ = Build(strategy);
-    const OpTime op_time(gpu_, stack_, Precision::kBf16, cluster_.nodes);
-    tasks_ = MakeTasks(plan_, op_time);
-    const CommTime comm_time(Setting());
-    meetings_ =
-        MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), comm_time, meeting_options_);
+    const Pricer pricer(Setting(), Precision::kBf16);
+    tasks_ = MakeTasks(plan_, pricer);
+    meetings_ = MakeMeetings(plan_, tasks_, cluster_, net::WiresOf(cluster_), pricer.messages,
+                             meeting_options_);
     result_ = Execute(plan_, tasks_, &meetings_, {}, &timeline_);
-    report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &op_time};
+    report::TraceSource source{&plan_, &tasks_, &meetings_, &timeline_, &pricer};
     if (meeting_options_.log_rates) AddLinks(&source);
     std::ostringstream text;
     report::WriteTrace(source, &text);
@@ -40,12 +39,16 @@ class TraceTest : public SimTest {
     EXPECT_LT(compressed.str().size(), text.str().size() / 5);
   }
 
+  std::vector<LinkTraffic> OnLinks() const {
+    return TrafficOnLinks(plan_, tasks_, meetings_, cluster_.links.size());
+  }
+
   void AddLinks(report::TraceSource* source) {
     ASSERT_TRUE(meetings_.rates_logged);
-    const std::vector<Bytes> bytes = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+    const std::vector<LinkTraffic> traffic = OnLinks();
     links_.clear();
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i].value > 0) links_.push_back(static_cast<LinkId>(i));
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+      if (traffic[i].bytes > 0) links_.push_back(static_cast<LinkId>(i));
     }
     const auto tracks =
         LinkTracks(plan_, tasks_, meetings_, timeline_, links_, net::WiresOf(cluster_).capacity);
@@ -184,7 +187,7 @@ TEST_F(TraceTest, LinkCountersStayWithinBandwidthAndCarryAllBytes) {
     meeting_options_.merged = merged ? Replicas(Build(strategy)) : 0;
     Trace(strategy);
     ASSERT_GT(tracks_.size(), 10u);
-    const std::vector<Bytes> bytes = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+    const std::vector<LinkTraffic> traffic = OnLinks();
     for (std::size_t i = 0; i < tracks_.size(); ++i) {
       double carried = 0, share = 0, since = 0;
       for (const LinkPoint& point : tracks_[i].points) {
@@ -195,13 +198,40 @@ TEST_F(TraceTest, LinkCountersStayWithinBandwidthAndCarryAllBytes) {
       }
       EXPECT_EQ(share, 0) << tracks_[i].name;
       const std::size_t link = static_cast<std::size_t>(links_[i]);
-      const double expected = bytes[link].value / cluster_.links[link].capacity.value;
+      const double expected = traffic[link].occupied / cluster_.links[link].capacity.value;
       EXPECT_NEAR(carried, expected, 1e-6 * expected) << tracks_[i].name;
     }
     const int64_t pid = plan_.mesh.ranks();
     const std::vector<json> counters = Events("C");
     EXPECT_TRUE(std::ranges::any_of(counters, [&](const json& c) { return c["pid"] == pid; }));
   }
+}
+
+// A ring over two nodes sends 2 (n-1) / n of the gradients out of each of them, however slow its lines are.
+TEST_F(TraceTest, LinksReportTheBytesThatCrossThemApartFromEfficiency) {
+  meeting_options_.keep_links = true;
+  stack_.algorithm = "ring";
+  fabric_.nic_ring_efficiency = 0.25;
+  const Strategy strategy = Layout(1, 1, 16);
+  Trace(strategy);
+  double gradients = 0;
+  for (const Task& task : tasks_.stages.front().tasks) {
+    if (task.line < 0) continue;
+    const Message& message = tasks_.lines[static_cast<std::size_t>(task.line)]
+                                 .messages[static_cast<std::size_t>(task.message)];
+    gradients += message.bytes * message.share;
+  }
+  double out = 0;
+  int ports = 0;
+  for (const LinkTraffic& link : OnLinks()) {
+    const Link& at = cluster_.links[static_cast<std::size_t>(link.link)];
+    const Device& from = cluster_.devices[static_cast<std::size_t>(at.from)];
+    if (at.kind != LinkKind::kNicPort || from.kind != DeviceKind::kNic || from.node != 0) continue;
+    out += link.bytes;
+    if (link.bytes > 0) EXPECT_NEAR(link.efficiency(), 0.25 * stack_.data_nic_use, 1e-6), ++ports;
+  }
+  EXPECT_GT(ports, 0);
+  EXPECT_NEAR(out, 2 * 15 / 16.0 * gradients, 1e-6 * out);
 }
 
 TEST_F(TraceTest, NamesProcessesAndThreads) {
@@ -226,14 +256,15 @@ TEST_F(TraceTest, LinksCarryTheSameWhetherReplicasAreMergedOrNot) {
   Strategy strategy = Layout(2, 2, 4);
   meeting_options_.keep_links = true;
   Trace(strategy);
-  const std::vector<Bytes> all = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+  const std::vector<LinkTraffic> all = OnLinks();
   meeting_options_.merged = Replicas(plan_);
   Trace(strategy);
-  const std::vector<Bytes> merged = LinkBytes(plan_, tasks_, meetings_, cluster_.links.size());
+  const std::vector<LinkTraffic> merged = OnLinks();
   double total = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    EXPECT_NEAR(merged[i].value, all[i].value, 1e-9 * all[i].value) << i;
-    total += all[i].value;
+    EXPECT_NEAR(merged[i].bytes, all[i].bytes, 1e-9 * all[i].bytes) << i;
+    EXPECT_NEAR(merged[i].occupied, all[i].occupied, 1e-9 * all[i].occupied) << i;
+    total += all[i].bytes;
   }
   EXPECT_GT(total, 1e9);
 }

@@ -124,7 +124,7 @@ TEST(PublishedSweeps, NothingMeasured) {
 TEST(PublishedSweeps, OtherNumbersOfNodes) {
   const std::string root = ORRERY_SOURCE_DIR;
   const std::vector<MeasuredRuns> runs =
-      ReadSweeps({root + "/calib/sweeps/samples/together-b200.csv"}).sweeps;
+      ReadSweeps({root + "/calib/data/together-b200.csv"}).sweeps;
   const MachineTopologies topology({"together-b200"});
   BandErrors carried, guessed, messages;
   for (const HeldOutSweep& sweep : HoldOut(SweepHoldout::kNodes, runs, topology)) {
@@ -144,8 +144,7 @@ TEST(PublishedSweeps, OtherNumbersOfNodes) {
 }
 
 MeasuredRuns TcpSweep() {
-  return ReadSweeps({std::string(ORRERY_SOURCE_DIR) + "/calib/sweeps/samples/aws-g5-tcp.csv"})
-      .sweeps.front();
+  return ReadSweeps({std::string(ORRERY_SOURCE_DIR) + "/calib/data/aws-g5-tcp.csv"}).sweeps.front();
 }
 
 double MeanOf(const std::vector<double>& logs) {

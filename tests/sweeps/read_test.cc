@@ -83,7 +83,7 @@ TEST(ReadSweeps, ALogThatNamesNoCollectiveIsOfTheOneInItsName) {
 }
 
 TEST(ReadSweeps, MutatedTextNeverCrashes) {
-  std::ifstream in(fs::path(ORRERY_SOURCE_DIR) / "calib/sweeps/samples/aws-g5-tcp.csv");
+  std::ifstream in(fs::path(ORRERY_SOURCE_DIR) / "calib/data/aws-g5-tcp.csv");
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
   ASSERT_GT(whole.size(), 1000u);
   std::mt19937_64 random(11);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside one node: mesh rings, multi-hop routes, PCIe routes, nearest NICs.
-#include <boost/graph/breadth_first_search.hpp>
-#include <boost/graph/connected_components.hpp>
 
-#include "model/hardware/graph.h"
 #include "model/hardware/node_template.h"
 #include "model/hardware/rings.h"
 #include "tests/topo/testing.h"
@@ -98,24 +95,6 @@ TEST(Nics, NearestFirstAndSharedFairly) {
   EXPECT_EQ(p5.NicOf(2, 5), 9);
   const NodeTemplate p3dn(LoadTopology("aws-p3dn").node);  // one NIC, on the other host of GPU 7
   EXPECT_EQ(p3dn.NearestNics(7), std::vector<int>{0});
-}
-
-TEST(Graph, HoldsEveryDeviceAndLinkAndIsConnected) {
-  const Cluster cluster = BuildCluster(LoadTopology("selene"), 24);
-  const BoostGraph& graph = cluster.graph->graph;
-  ASSERT_EQ(boost::num_vertices(graph), cluster.devices.size());
-  ASSERT_EQ(boost::num_edges(graph), cluster.links.size());
-  for (auto [edge, end] = boost::edges(graph); edge != end; ++edge) {
-    const Link& link = cluster.links[static_cast<std::size_t>(graph[*edge].id)];
-    ASSERT_EQ(boost::source(*edge, graph), static_cast<std::size_t>(link.from));
-    ASSERT_EQ(boost::target(*edge, graph), static_cast<std::size_t>(link.to));
-    ASSERT_GT(link.capacity.value, 0);
-  }
-  std::vector<std::size_t> distance(cluster.devices.size(), 0);
-  boost::breadth_first_search(graph, 0,
-                              boost::visitor(boost::make_bfs_visitor(boost::record_distances(
-                                  distance.data(), boost::on_tree_edge()))));
-  EXPECT_EQ(std::count(distance.begin(), distance.end(), 0u), 1) << "only the start has distance 0";
 }
 
 TEST(Counts, PartOfANodeKeepsItsNumbering) {

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "model/hardware/cluster.h"
 
@@ -63,6 +66,28 @@ inline void ExpectAllRoutesValid(const Cluster& cluster, int channels) {
       }
     }
   }
+}
+
+struct Flow {
+  int64_t from = 0;  // rank
+  int64_t to = 0;    // rank
+  Bytes bytes;
+  int channel = 0;
+};
+
+// Flows that run together, all at the pace of the fullest link: max over links of bytes / capacity. No
+// latency. 0 without flows.
+inline Seconds BottleneckTime(const Cluster& cluster, std::span<const Flow> flows) {
+  std::vector<Bytes> loads(cluster.links.size());
+  Seconds longest;
+  for (const Flow& flow : flows) {
+    for (const LinkId id : cluster.Route(flow.from, flow.to, flow.channel)) {
+      Bytes& load = loads[static_cast<std::size_t>(id)];
+      load += flow.bytes;
+      longest = std::max(longest, load / cluster.links[static_cast<std::size_t>(id)].capacity);
+    }
+  }
+  return longest;
 }
 
 }  // namespace orrery

@@ -20,6 +20,7 @@
 #include "calib/program/calibrate/fit_report.h"
 #include "calib/program/calibrate/inputs.h"
 #include "calib/program/calibrate/sweep_command.h"
+#include "calib/validate/left_out.h"
 #include "model/program/common/program.h"
 
 namespace orrery {
@@ -72,12 +73,43 @@ struct Sources {
   std::map<std::string, int> left_out;
 };
 
+// Every row predicted without its source, where rows are left out at all.
+Unseen WithoutSources(const Evidence& evidence, const Unseen& left_out, Fitter* fitter) {
+  return left_out.error.empty() ? Unseen() : LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+}
+
 // What was trusted before, and what this fit adds to it.
 Trust TrustAfter(const Evidence& evidence, Holdout holdout, const Unseen& left_out,
-                 const FitResult& result, Fitter* fitter) {
-  Unseen foreign;
-  if (!left_out.error.empty()) foreign = LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+                 const Unseen& foreign, const FitResult& result) {
   return Merged(LoadTrust(), MakeTrust(evidence, holdout, left_out, foreign, result));
+}
+
+// The left-out predictions of earlier fits, with those of the training runs of this one.
+LeftOutRows LeftOutAfter(const Sources& sources, const Evidence& evidence, Holdout holdout,
+                         const Unseen& left_out, const Unseen& foreign) {
+  LeftOutRows rows = ReadLeftOut(LeftOutPath());
+  const std::map<int, bool> inside = Coverage(evidence, holdout, left_out);
+  const std::map<int, bool> inside_foreign = Coverage(evidence, Holdout::kSource, foreign);
+  const auto flag = [](const std::map<int, bool>& flags, int row) {
+    const auto found = flags.find(row);
+    return found == flags.end() ? std::nullopt : std::optional<bool>(found->second);
+  };
+  int first = 0;
+  for (const MeasurementSource* source : sources.All()) {
+    const auto count = static_cast<int>(source->observations().size());
+    const bool memory = source == sources.memory.get();
+    for (int i = first; i < first + count && (memory || source == sources.cases.get()); ++i) {
+      LeftOutRow row{std::exp(left_out.error[i]), std::nullopt, std::exp(foreign.error[i]),
+                     std::nullopt};
+      if (!memory) {
+        row.inside_by_model = flag(inside, i);
+        row.inside_by_source = flag(inside_foreign, i);
+      }
+      rows[{memory ? kMemoryRow : kStepTimeRow, evidence.observations()[i]->name}] = row;
+    }
+    first += count;
+  }
+  return rows;
 }
 
 // Of timed kernels, which are the last observations.
@@ -91,9 +123,9 @@ std::vector<ShapeTable> TablesOf(const Sources& sources, const FitResult& result
   return FitShapeTables(*sources.kernels, last(result.error), last(unseen.error));
 }
 
-void Save(const Arguments& arguments, const FitResult& result, const FitJob& job,
-          const Unseen& left_out, const std::vector<ShapeTable>& tables, const Evidence& evidence,
-          Fitter* fitter) {
+void Save(const Arguments& arguments, const Sources& sources, const FitResult& result,
+          const FitJob& job, const Unseen& left_out, const std::vector<ShapeTable>& tables,
+          const Evidence& evidence, Fitter* fitter) {
   const std::vector<double>& unseen = left_out.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
@@ -109,8 +141,13 @@ void Save(const Arguments& arguments, const FitResult& result, const FitJob& job
   if (arguments.output.ends_with(".yaml")) return;
   for (const std::string& path : WriteLayerFiles(result, arguments.output))
     fmt::print("wrote {}\n", path);
-  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, result, fitter),
+  const Unseen foreign = WithoutSources(evidence, left_out, fitter);
+  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, foreign, result),
                                       arguments.output));
+  if (unseen.empty()) return;
+  fmt::print("wrote {}\n",
+             WriteLeftOut(LeftOutAfter(sources, evidence, job.holdout, left_out, foreign),
+                          arguments.output));
 }
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
@@ -160,12 +197,13 @@ void Run(const Arguments& arguments) {
   const std::vector<ShapeTable> tables = TablesOf(sources, result, unseen);
   fmt::print("{}", RenderShapeTables(tables));
   if (sources.kept) {
-    const Trust trust = TrustAfter(evidence, job.holdout, unseen, result, &fitter);
+    const Trust trust = TrustAfter(evidence, job.holdout, unseen,
+                                   WithoutSources(evidence, unseen, &fitter), result);
     fmt::print("\n{}", RenderKept(*sources.kept, result, trust, store));
   }
   if (!arguments.residuals.empty())
     WriteResiduals(arguments.residuals, evidence, result, unseen.error);
-  Save(arguments, result, job, unseen, tables, evidence, &fitter);
+  Save(arguments, sources, result, job, unseen, tables, evidence, &fitter);
 }
 
 // A job says all that these say, and sweeps alone know of the machines that they ran on.

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan validate`.
+#include <fmt/format.h>
+
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "calib/program/validate/report.h"
+#include "calib/validate/accuracy.h"
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/program.h"
 
@@ -13,6 +17,20 @@ constexpr std::size_t kBehindValidate = 2;  // plan validate
 constexpr std::pair<const char*, Engine> kEngines[] = {{"closed", Engine::kClosed},
                                                        {"event", Engine::kEvent}};
 
+// The document of both engines instead of the tables of one.
+Answer WriteAccuracy(const ValidateFlags& flags) {
+  std::string text;
+  AtFlag(flags.runs, [&] { text = RenderAccuracy(MeasureAccuracy(flags.runs.text)); });
+  if (flags.accuracy.text.empty()) return {ExitCode::kOk, text};
+  std::ofstream file(flags.accuracy.text, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    throw InputError({{flags.accuracy.where, fmt::format("cannot write '{}'", flags.accuracy.text),
+                       "--accuracy without a file name prints to standard output"}});
+  return {ExitCode::kOk, fmt::format("wrote {}\n", flags.accuracy.text)};
+}
+
 Answer ValidateCommand(const CommandLine& line) {
   ValidateFlags flags;
   if (flags.set.Parse(line, kBehindValidate)) return {ExitCode::kOk, DescribeValidate().help};
@@ -21,7 +39,14 @@ Answer ValidateCommand(const CommandLine& line) {
     diagnostics.Error(flags.runs.where, "which runs?", "plan validate FILE.csv");
   const Engine engine =
       ReadChoice<Engine>(flags.engine, kEngines, &diagnostics).value_or(Engine::kClosed);
+  for (const Flag* other : {&flags.engine, &flags.json}) {
+    if (flags.accuracy.given && other->given)
+      diagnostics.Error(other->where,
+                        fmt::format("{} and --accuracy exclude each other", other->name),
+                        "--accuracy predicts with both engines and writes text");
+  }
   diagnostics.ThrowIfAny();
+  if (flags.accuracy.given) return WriteAccuracy(flags);
   std::vector<CasePrediction> cases;
   AtFlag(flags.runs, [&] { cases = PredictCases(LoadCases(flags.runs.text), engine); });
   return Deliver(ExitCode::kOk, RenderValidation(cases), ValidationJson(cases), flags.json);

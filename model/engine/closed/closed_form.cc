@@ -255,23 +255,69 @@ class Fold {
   }
 
   // The first micro-batch travels through all stages before the busiest one has work, and back behind its last work.
-  // After that transfers show only where a stage runs out of micro-batches: one forward, one backward keeps at most p of
-  // them under way, so that p of them take no less than one takes for its whole way (maximum cycle ratio of the marked
-  // graph); interleaved chunks and forward passes that run ahead keep more.
+  // After that transfers show only where a stage runs out of micro-batches. With one forward, one backward at most p - i
+  // of them are between stage i and the last one: so many take no less than one takes for its way there and back
+  // (maximum cycle ratio of the marked graph). Interleaved chunks keep more under way: there a lap of all stages
+  // counts, and what a single hop lets through. Of all that the busiest stage sees its own messages as transfers, the
+  // others' as a bubble.
   void AddPipeline(double sum, double busiest, StepTime* time) const {
     const double p = outline_.stages, v = outline_.chunks;
     double share = 1.0 / v;
     if (outline_.fills_bubble)
       share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
-    const double way = stages_.Travel(table_.boundary_bytes);  // through all stages
-    const double hop = way / (p - 1);
-    double own = 2.0 * hop + (v - 1) * (p + 2) * hop;  // that the busiest stage waits for itself
-    const double all = 2.0 * (p * v - 1) * hop;
-    if (outline_.waits_for_round && M_ > p)
-      own += std::floor((M_ - 1) / p) * std::max(0.0, sum + 2.0 * way - p * busiest);
+    const double inside = stages_.inside.Time(table_.boundary_bytes);
+    const double between = stages_.between.Time(table_.boundary_bytes);
+    const double way = stages_.hops_inside * inside + stages_.hops_between * between;
+    const double slowest =
+        stages_.hops_between > 0 ? between : inside;  // from the last stage to the first, too
+    // The hop next to the busiest stage.
+    const double hop = stages_.on_node > 1 ? inside : between;
+    double own = 2.0 * hop + (v - 1) * (p + 2) * hop;
+    double others = 2.0 * (way - hop) + (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
+    const auto add_rounds = [&](double seconds, double messages) {
+      if (seconds <= 0 || messages <= 0) return;
+      const double part = std::min(1.0, 2.0 * hop / messages);
+      own += part * seconds;
+      others += (1 - part) * seconds;
+    };
+    if (v > 1) {
+      const double lap = sum * forward_ / (forward_ + backward_) + v * (way + slowest);
+      const double period = std::max(lap / p, v * slowest);
+      add_rounds((M_ - 1) * std::max(0.0, period - busiest), 2.0 * slowest);
+    } else if (outline_.waits_for_round) {
+      const auto [seconds, messages] = LongestRound(sum, busiest, inside, between);
+      add_rounds(seconds, messages);
+    } else {
+      add_rounds((M_ - 1) * std::max(0.0, slowest - busiest), 2.0 * slowest);
+    }
     time->pipeline = own;
-    time->bubble =
-        (sum - busiest) * share + std::max(0.0, all - 2.0 * hop - (v - 1) * (p + 2) * hop);
+    time->bubble = (sum - busiest) * share + std::max(0.0, others);
+  }
+
+  // Over the stages i from which a way back is longest for its micro-batches: the first one, and those before the first
+  // and the last hop between nodes. Seconds of a step beyond what the busiest stage takes, messages of one way.
+  std::pair<double, double> LongestRound(double sum, double busiest, double inside,
+                                         double between) const {
+    const double p = outline_.stages, on_node = stages_.on_node;
+    const double mean = sum / p;
+    std::pair<double, double> longest{0, 0};
+    const auto consider = [&](double i) {
+      if (i < 0 || i > p - 2) return;
+      const double crossing = std::floor((p - 1) / on_node) - std::floor(i / on_node);
+      const double messages = 2.0 * (crossing * between + (p - 1 - i - crossing) * inside);
+      const double stages = i == 0 ? sum : (p - i) * mean + (busiest - mean);
+      const double rounds = std::floor((M_ - 1) / (p - i));
+      const double seconds = rounds * std::max(0.0, stages + messages - (p - i) * busiest);
+      if (seconds > longest.first) longest = {seconds, messages};
+    };
+    consider(0);
+    consider(on_node - 1);
+    consider(std::floor((p - 1) / on_node) * on_node - 1);
+    // A hop lets one message through at a time.
+    const double slowest = stages_.hops_between > 0 ? between : inside;
+    const double stream = (M_ - 1) * std::max(0.0, slowest - busiest);
+    if (stream > longest.first) longest = {stream, 2.0 * slowest};
+    return longest;
   }
 
   double FullestParameters() const {
@@ -341,8 +387,8 @@ class Fold {
     time->data += exposed;
     time->data_hidden += all - exposed;
     if (outline_.ties_stages)
-      time->pipeline +=
-          stages_.tied.InBuckets(table_.embedding_parameters * outline_.gradient_bytes);
+      time->pipeline += stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
+                                               outline_.gradient_bytes);
     // The norm of the gradient and the loss are known to all ranks before the update.
     time->data += (form_.clips ? 2 : 1) * form_.control;
     if (outline_.norm_messages) time->data += form_.control;

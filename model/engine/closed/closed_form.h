@@ -46,12 +46,8 @@ struct DataMessages {
 struct StageMessages {
   PreparedMessage inside, between;           // of a node, nodes
   double hops_inside = 0, hops_between = 0;  // neighbouring stages of each kind
+  double on_node = 1;                        // neighbouring stages on one node
   PreparedMessage tied;                      // first and last stage add up a table's gradients
-
-  // One message over every hop.
-  double Travel(double bytes) const {
-    return hops_inside * inside.Time(bytes) + hops_between * between.Time(bytes);
-  }
 };
 
 DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner);

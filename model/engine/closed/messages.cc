@@ -28,12 +28,13 @@ StageMessages PrepareStages(const CostSetting& setting, int pp, int inner) {
   const int local = setting.cluster->gpus_per_node;
   StageMessages stages;
   if (pp < 2) return stages;
-  const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);  // neighbouring stages
+  const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
+  stages.on_node = on_node;
   stages.hops_between = (pp + on_node - 1) / on_node - 1;
   stages.hops_inside = pp - 1 - stages.hops_between;
   const auto send = [&](int per_node) {
     return prices.Prepare(MessageRole::kStage, Collective::kSendRecv,
-                          GroupShape{2, per_node, std::max(1, local / per_node)});
+                          GroupShape{2, per_node, std::clamp(inner, 1, local)});
   };
   if (stages.hops_inside > 0) stages.inside = send(2);
   if (stages.hops_between > 0) stages.between = send(1);

@@ -35,18 +35,17 @@ class TrackBuilder {
   }
 
  private:
-  void Add(const std::vector<net::LinkUse>& uses, double time, double rate) {
-    for (const net::LinkUse& use : uses) {
-      const auto found = number_.find(use.link);
-      if (found != number_.end()) changes_[found->second].push_back({time, use.weight * rate});
-    }
+  void Add(LinkId link, double time, double rate) {
+    const auto found = number_.find(link);
+    if (found != number_.end()) changes_[found->second].push_back({time, rate});
   }
 
   void AddLogged() {
     std::vector<double> rate(meetings_.path_uses.size(), 0.0);
     for (const net::RateChange& change : *meetings_.rates) {
       double& before = rate[At(change.path)];
-      Add(meetings_.path_uses[At(change.path)], change.time, change.rate - before);
+      for (const net::LinkUse& use : meetings_.path_uses[At(change.path)])
+        Add(use.link, change.time, use.weight * (change.rate - before));
       before = change.rate;
     }
   }
@@ -66,8 +65,10 @@ class TrackBuilder {
       const double begin = std::min(span.end, span.met + exchange.latency);
       if (span.end <= begin) continue;
       const double rate = exchange.bytes / (span.end - begin);
-      Add(meetings_.link_shares[At(exchange.route)], begin, rate);
-      Add(meetings_.link_shares[At(exchange.route)], span.end, -rate);
+      for (const LinkTraffic& share : meetings_.link_shares[At(exchange.route)]) {
+        Add(share.link, begin, share.occupied * rate);
+        Add(share.link, span.end, -share.occupied * rate);
+      }
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
+#include "model/collectives/routing.h"
 #include "model/engine/event/index.h"
 #include "model/engine/event/path_table.h"
 #include "model/hardware/faults.h"
@@ -41,7 +42,7 @@ class TableBuilder {
         prices_(prices),
         options_(options),
         router_(cluster),
-        paths_(wires.capacity) {}
+        paths_(cluster, wires.capacity) {}
 
   MeetingTable Build(const net::Wires& wires) {
     CheckMesh();
@@ -180,7 +181,12 @@ class TableBuilder {
     meeting.first_exchange = static_cast<int32_t>(table_.exchanges.size());
     const std::span<const int64_t> members(table_.members.data() + meeting.first_member,
                                            At(meeting.members));
-    const GroupShape shape = ShapeOf(cluster_, members);
+    GroupShape shape = ShapeOf(cluster_, members);
+    const Line& line = tasks_.lines[At(meeting.line)].line;
+    // All ranks of a stage that are on one node send at the same time.
+    if (line.axis >= 0)
+      shape.sharing =
+          static_cast<int>(std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.gpus_per_node));
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -244,6 +250,14 @@ class TableBuilder {
     return most;
   }
 
+  // Ranks between neighbours along a mesh axis.
+  int64_t StrideOf(int axis) const {
+    int64_t stride = 1;
+    for (std::size_t a = plan_.mesh.axes.size(); a-- > At(axis) + 1;)
+      stride *= plan_.mesh.axes[a].size;
+    return stride;
+  }
+
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
                              const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
@@ -265,7 +279,7 @@ class TableBuilder {
   int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective,
                   const MessagePrice& time) {
     const auto [at, added] = known_routes_.try_emplace(
-        {time.algorithm, collective, time.wire_per_byte, time.floor_per_byte});
+        {time.algorithm, collective, time.bounding_share(), time.floor_per_byte});
     if (!added) return at->second;
     const ir::Mesh& mesh = plan_.mesh;
     const Line& key = tasks_.lines[At(table_.meetings[At(m)].line)].line;
@@ -276,7 +290,7 @@ class TableBuilder {
                           plan_.groups[At(key.group)].name, members.front(), members.back());
     net::Traffic traffic;
     try {
-      traffic = router_.Route(time.algorithm, collective, members);
+      traffic = router_.Route(time.algorithm->name(), collective, members);
     } catch (const NoRoute& gap) {
       throw gap.Of(what);
     }
@@ -284,11 +298,11 @@ class TableBuilder {
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
       for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
-      Couple(router_.Route(time.algorithm, collective, image), &traffic);
+      Couple(router_.Route(time.algorithm->name(), collective, image), &traffic);
     }
-    if (!options_.whole_weights && options_.backend != net::Backend::kSimGrid)
-      WeighInside(time, cluster_, &traffic);
-    return at->second = paths_.Add(m, traffic, time.wire_per_byte, time.floor_per_byte, what);
+    const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
+    const LineShare share = Occupy(time, cluster_, whole, &traffic);
+    return at->second = paths_.Add(m, traffic, share, time.floor_per_byte, what);
   }
 
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
@@ -336,7 +350,7 @@ class TableBuilder {
   std::vector<std::vector<char>> uses_;                       // by stage, 2 * line + receives
   std::map<std::pair<std::size_t, int64_t>, int32_t> pairs_;  // (line, sender)
   std::map<std::tuple<int32_t, std::size_t, int, int>, MessagePrice> times_;
-  std::map<std::tuple<std::string_view, Collective, double, double>, int32_t>
+  std::map<std::tuple<const Algorithm*, Collective, double, double>, int32_t>
       known_routes_;                 // of one meeting
   std::map<double, int32_t> alone_;  // by seconds per byte
   std::map<std::tuple<AxisMask, int, int64_t>, int32_t> communicators_;
@@ -344,28 +358,14 @@ class TableBuilder {
 
 }  // namespace
 
-void WeighInside(const MessagePrice& time, const Cluster& cluster, net::Traffic* traffic) {
-  if (time.wire_inside == time.wire_per_byte) return;
-  for (net::TrafficPhase& phase : *traffic) {
-    for (net::Channel& channel : phase) {
-      for (net::LinkUse& use : channel.uses) {
-        const LinkKind kind = cluster.links[static_cast<std::size_t>(use.link)].kind;
-        if (kind == LinkKind::kScaleUp) use.weight *= time.wire_inside / time.wire_per_byte;
-        if (kind == LinkKind::kPcie || kind == LinkKind::kHostLink)
-          use.weight /= time.wire_per_byte;
-      }
-    }
-  }
-}
-
 MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cluster& cluster,
                           net::Wires wires, const MessagePrices& prices,
                           const MeetingOptions& options) {
   return TableBuilder(plan, tasks, cluster, wires, prices, options).Build(wires);
 }
 
-std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
-                             const MeetingTable& meetings, std::size_t links) {
+std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
+                                        const MeetingTable& meetings, std::size_t links) {
   std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
   for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
     const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);
@@ -377,12 +377,15 @@ std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
       if (exchange.route >= 0) through[At(exchange.route)] += exchange.bytes / meeting.needed;
     }
   }
-  std::vector<Bytes> bytes(links);
+  std::vector<LinkTraffic> traffic(links);
+  for (std::size_t link = 0; link < links; ++link) traffic[link].link = static_cast<LinkId>(link);
   for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
-    for (const net::LinkUse& use : meetings.link_shares[route])
-      bytes[At(use.link)] += Bytes(use.weight * through[route]);
+    for (const LinkTraffic& share : meetings.link_shares[route]) {
+      traffic[At(share.link)].bytes += share.bytes * through[route];
+      traffic[At(share.link)].occupied += share.occupied * through[route];
+    }
   }
-  return bytes;
+  return traffic;
 }
 
 }  // namespace orrery::sim

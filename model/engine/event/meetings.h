@@ -11,7 +11,7 @@
 
 #include "model/engine/event/tasks.h"
 #include "model/engine/network/network.h"
-#include "model/engine/network/traffic.h"
+#include "model/hardware/traffic.h"
 #include "model/plan/ir/plan.h"
 #include "model/price/message_prices.h"
 
@@ -42,6 +42,15 @@ struct Route {
   double alone = -1;  // >= 0: seconds per byte of S, on links that nobody else uses
 };
 
+// What crosses a link, and how long that takes: links seldom run at their nominal rate.
+struct LinkTraffic {
+  LinkId link = 0;
+  double bytes = 0;     // that cross it
+  double occupied = 0;  // bytes at the full rate that would take as long
+
+  double efficiency() const { return occupied > 0 ? bytes / occupied : 1; }
+};
+
 struct Meeting {
   int32_t line = 0;
   int32_t needed = 0;          // executed members
@@ -57,8 +66,9 @@ struct MeetingTable {
   std::vector<int64_t> members;
   std::vector<Exchange> exchanges;
   std::vector<Route> routes;
-  std::vector<std::vector<net::LinkUse>> link_shares;  // by route, see MeetingOptions::keep_links
-  std::vector<int64_t> ranks;                          // executed, ascending
+  // By route, per byte of S, see MeetingOptions::keep_links.
+  std::vector<std::vector<LinkTraffic>> link_shares;
+  std::vector<int64_t> ranks;            // executed, ascending
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
   std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see MeetingOptions::log_rates
   double cores = 0;           // that the executed ranks share for compute; 0: each has its own
@@ -78,7 +88,7 @@ struct MeetingOptions {
   bool set_apart = true;   // traffic on links of its own becomes a timer
   // What SimGrid wants: links inside a node carry the overhead of the network between nodes too.
   bool whole_weights = false;
-  bool keep_links = false;  // fills MeetingTable::link_shares, for LinkBytes()
+  bool keep_links = false;  // fills MeetingTable::link_shares, for TrafficOnLinks()
   bool log_rates = false;   // the network notes every rate, for LinkTracks() of link_track.h
 };
 
@@ -89,14 +99,9 @@ MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cl
                           net::Wires wires, const MessagePrices& prices,
                           const MeetingOptions& options);
 
-// Bytes that the plan's exchanges put on every link, by LinkId, protocol overhead included: what
-// the link is occupied with. All ranks, executed or not. The table must have been made with
-// keep_links.
-std::vector<Bytes> LinkBytes(const ir::Plan& plan, const PlanTasks& tasks,
-                             const MeetingTable& meetings, std::size_t links);
-
-// Between nodes, the line loses what links inside a node do not: lowers the weights of those, so
-// that `wire_per_byte` holds for all links alike.
-void WeighInside(const MessagePrice& time, const Cluster& cluster, net::Traffic* traffic);
+// What the plan's exchanges put on every link, by LinkId: all ranks, executed or not. The table must
+// have been made with keep_links.
+std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
+                                        const MeetingTable& meetings, std::size_t links);
 
 }  // namespace orrery::sim

@@ -28,7 +28,7 @@ struct HashOfHash {
 
 }  // namespace
 
-int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte,
+int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const LineShare& share,
                        double floor_per_byte, const std::string& what) {
   for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
     for (const net::Channel& channel : traffic[phase]) {
@@ -36,7 +36,8 @@ int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, double wire
       entry.meeting = meeting;
       entry.route = routes_;
       entry.phase = static_cast<int32_t>(phase);
-      entry.bytes = channel.share * wire_per_byte;
+      entry.bytes = channel.share;
+      entry.share = share;
       entry.cap = floor_per_byte > 0 ? entry.bytes / floor_per_byte : net::kNoCap.value;
       entry.uses = channel.uses;
       entry.what = what;
@@ -160,11 +161,14 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart,
   return routes;
 }
 
-std::vector<std::vector<net::LinkUse>> PathTable::LinkShares() const {
-  std::vector<std::vector<net::LinkUse>> shares(static_cast<std::size_t>(routes_));
+std::vector<std::vector<LinkTraffic>> PathTable::LinkShares() const {
+  std::vector<std::vector<LinkTraffic>> shares(static_cast<std::size_t>(routes_));
   for (const Entry& entry : entries_) {
     for (const net::LinkUse& use : entry.uses) {
-      shares[static_cast<std::size_t>(entry.route)].push_back({use.link, use.weight * entry.bytes});
+      const double occupied = use.weight * entry.bytes;
+      const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
+      shares[static_cast<std::size_t>(entry.route)].push_back(
+          {use.link, occupied * entry.share.On(kind), occupied});
     }
   }
   return shares;

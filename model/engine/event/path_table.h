@@ -9,17 +9,18 @@
 
 #include "model/engine/event/meetings.h"
 #include "model/engine/network/network.h"
-#include "model/engine/network/traffic.h"
+#include "model/hardware/traffic.h"
 
 namespace orrery::sim {
 
 class PathTable {
  public:
-  explicit PathTable(const std::vector<BytesPerSecond>& capacity) : capacity_(capacity) {}
+  PathTable(const Cluster& cluster, const std::vector<BytesPerSecond>& capacity)
+      : cluster_(cluster), capacity_(capacity) {}
 
-  // Adds traffic of a meeting; `wire_per_byte`, `floor_per_byte` as in MessageTime. Returns its
-  // route's number.
-  int32_t Add(int32_t meeting, const net::Traffic& traffic, double wire_per_byte,
+  // Adds traffic of a meeting: what occupies links, of which `share` are bytes that cross them (see
+  // Occupy()). `floor_per_byte` as in MessagePrice. Returns its route's number.
+  int32_t Add(int32_t meeting, const net::Traffic& traffic, const LineShare& share,
               double floor_per_byte, const std::string& what);
 
   // Registers the paths that are needed, with the links that matter; `path_uses`, if not null, gets
@@ -27,16 +28,17 @@ class PathTable {
   std::vector<Route> Register(net::Network* network, bool set_apart,
                               std::vector<std::vector<net::LinkUse>>* path_uses) const;
 
-  // By route: what its traffic puts on links (overhead included) per byte of S, all copies.
-  std::vector<std::vector<net::LinkUse>> LinkShares() const;
+  // By route: what its traffic puts on links per byte of S, all copies.
+  std::vector<std::vector<LinkTraffic>> LinkShares() const;
 
  private:
   struct Entry {
     int32_t meeting = 0;
     int32_t route = 0;
     int32_t phase = 0;
-    double bytes = 0;  // per byte of S
+    double bytes = 0;  // that occupy links of weight 1, per byte of S
     double cap = 0;
+    LineShare share;
     std::vector<net::LinkUse> uses;
     std::string what;
   };
@@ -46,6 +48,7 @@ class PathTable {
   double AloneSeconds(std::size_t begin, std::size_t end) const;
   void CheckWires(const Entry& entry, net::Network* network) const;
 
+  const Cluster& cluster_;
   const std::vector<BytesPerSecond>& capacity_;
   std::vector<Entry> entries_;  // by route, then phase
   int32_t routes_ = 0;

@@ -98,9 +98,9 @@ class LinkLoad {
     std::vector<double> seconds(cluster_.links.size(), 0.0);
     for (std::size_t route = 0; route < through.size(); ++route) {
       if (through[route] <= 0) continue;
-      for (const net::LinkUse& use : run_.meetings.link_shares[route])
+      for (const LinkTraffic& use : run_.meetings.link_shares[route])
         seconds[At(use.link)] +=
-            use.weight * through[route] / cluster_.links[At(use.link)].capacity.value;
+            use.occupied * through[route] / cluster_.links[At(use.link)].capacity.value;
     }
     return seconds;
   }

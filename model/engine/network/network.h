@@ -21,17 +21,12 @@
 
 #include "model/base/quantity.h"
 #include "model/engine/network/wires.h"
+#include "model/hardware/traffic.h"
 
 namespace orrery::net {
 
 using PathId = int32_t;
 using Done = std::function<void()>;  // two words of captures cost no allocation
-
-struct LinkUse {
-  LinkId link = 0;
-  double weight = 1;  // bytes on the link per byte of the job
-  bool operator==(const LinkUse&) const = default;
-};
 
 inline constexpr BytesPerSecond kNoCap{std::numeric_limits<double>::infinity()};
 

@@ -52,7 +52,5 @@ Layout ComputeLayout(const Plan& plan, const Program& program);
 Peak LivePeak(const Plan& plan, const Program& program, const Layout& layout, bool detail);
 // Fills `live` with the buffers that are alive at the op that `peak` names.
 void ListLive(const Plan& plan, const Program& program, const Layout& layout, Peak* peak);
-// Live bytes per buffer class at the peak, for breakdowns.
-std::vector<int64_t> BytesByClass(const Program& program, const Peak& peak);
 
 }  // namespace orrery::ir

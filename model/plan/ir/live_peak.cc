@@ -157,12 +157,4 @@ void ListLive(const Plan& plan, const Program& program, const Layout& layout, Pe
   LiveWalk(plan, program, layout).ListLive(peak);
 }
 
-std::vector<int64_t> BytesByClass(const Program& program, const Peak& peak) {
-  std::vector<int64_t> bytes(static_cast<size_t>(BufferClass::kScalar) + 1, 0);
-  for (const LiveBuffer& live : peak.live) {
-    bytes[static_cast<size_t>(program.buffers[live.buffer].cls)] += live.bytes;
-  }
-  return bytes;
-}
-
 }  // namespace orrery::ir

@@ -39,12 +39,6 @@ std::vector<std::string> CollectiveNames() {
   return NamesOf<Collective>(NameTable<Collective>(kCollectiveNames));
 }
 
-std::vector<std::string> AlgorithmNames() {
-  std::vector<std::string> names;
-  for (const Algorithm& algorithm : Algorithms()) names.emplace_back(algorithm.name);
-  return names;
-}
-
 int64_t ReadSize(const Flag& flag, int64_t otherwise, Diagnostics* diagnostics) {
   if (!flag.given) return otherwise;
   int64_t bytes = 0;

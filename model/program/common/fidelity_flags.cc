@@ -9,7 +9,8 @@ ValidateFlags::ValidateFlags()
           "Predicts every run of a CSV of measured runs, one per row, and prints how wrong the "
           "predictions are: errors per source and cluster, the order within sweeps (Kendall's tau, "
           "regret), memory, and the rows that cannot be predicted, with the reason.",
-          {"plan validate runs.csv", "plan validate runs.csv --engine event --json cases.json"}) {
+          {"plan validate runs.csv", "plan validate runs.csv --engine event --json cases.json",
+           "plan validate calib/data/published_runs.csv --accuracy calib/ACCURACY.md"}) {
   set.Positional(&runs, "FILE.csv", "measured runs; calib/README.md names the columns",
                  Words::kFile);
   set.Value(&engine, "--engine", "NAME",
@@ -17,6 +18,10 @@ ValidateFlags::ValidateFlags()
             {"closed", "event"});
   set.Value(&json, "--json", "[FILE]",
             "every case as JSON, schema orrery.validate/1, instead of text or into FILE",
+            Words::kFile);
+  set.Value(&accuracy, "--accuracy", "[FILE]",
+            "the errors of both engines, of runs that the fit had not seen, of memory and of "
+            "collectives as Markdown; takes some minutes for 1,000 runs",
             Words::kFile);
 }
 

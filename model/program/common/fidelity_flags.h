@@ -12,7 +12,7 @@ namespace orrery::cli {
 struct ValidateFlags {
   ValidateFlags();
 
-  Flag runs, engine, json;
+  Flag runs, engine, json, accuracy;
   FlagSet set;
 };
 

@@ -140,12 +140,12 @@ class Twin {
   }
 
   std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
-    const std::vector<Bytes> bytes =
-        sim::LinkBytes(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
+    const std::vector<sim::LinkTraffic> traffic =
+        sim::TrafficOnLinks(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
     std::vector<std::pair<double, LinkId>> order;
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i].value > 0)
-        order.emplace_back(-bytes[i].value / cluster_.links[i].capacity.value / seconds, i);
+    for (std::size_t i = 0; i < traffic.size(); ++i) {
+      if (traffic[i].bytes > 0)
+        order.emplace_back(-traffic[i].occupied / cluster_.links[i].capacity.value / seconds, i);
     }
     const std::size_t count = std::min(order.size(), kBusiestLinks);
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
@@ -153,8 +153,9 @@ class Twin {
     std::vector<LinkId> busiest;
     for (std::size_t i = 0; i < count; ++i) {
       const LinkId link = order[i].second;
-      table->push_back({net::LinkName(cluster_, link), bytes[static_cast<std::size_t>(link)].value,
-                        -order[i].first});
+      const sim::LinkTraffic& on_link = traffic[static_cast<std::size_t>(link)];
+      table->push_back(
+          {net::LinkName(cluster_, link), on_link.bytes, -order[i].first, on_link.efficiency()});
       busiest.push_back(link);
     }
     return busiest;

@@ -112,9 +112,9 @@ std::string RankTable(const Simulation& simulation) {
 }
 
 std::string LinkTable(const Simulation& simulation) {
-  Table table({{"link"}, {"busy", true}, {"carries", true}});
+  Table table({{"link"}, {"busy", true}, {"carries", true}, {"at, of its rate", true}});
   for (const LinkBusy& link : simulation.links)
-    table.Row({link.name, Percent(link.busy), Format(Bytes(link.bytes))});
+    table.Row({link.name, Percent(link.busy), Format(Bytes(link.bytes)), Percent(link.efficiency)});
   return table.Text();
 }
 
@@ -195,7 +195,10 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   if (simulation.analysis) AddAnalysisJson(*simulation.analysis, &json);
   json["links"] = nlohmann::ordered_json::array();
   for (const LinkBusy& link : simulation.links)
-    json["links"].push_back({{"link", link.name}, {"bytes", link.bytes}, {"busy", link.busy}});
+    json["links"].push_back({{"link", link.name},
+                             {"bytes", link.bytes},
+                             {"busy", link.busy},
+                             {"efficiency", link.efficiency}});
   json["plan_ranks"] = simulation.ranks;
   json["executed_ranks"] = result.ranks.size();
   json["ops"] = result.ops;

@@ -15,8 +15,9 @@ namespace orrery::report {
 
 struct LinkBusy {
   std::string name;
-  double bytes = 0;  // in the step, protocol overhead included
-  double busy = 0;   // share of the step's time at full rate
+  double bytes = 0;       // that cross it in the step
+  double busy = 0;        // share of the step in which messages occupy it
+  double efficiency = 1;  // share of its rate that they reach meanwhile
 };
 
 // What `plan simulate` found out.

@@ -38,19 +38,19 @@ BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
   // A role to which no framework adds anything.
   const MessagePrice time = prices_.Price(MessageRole::kControl, collective,
                                           ShapeOf(cluster_, members), size.value, only);
-  result->algorithm = time.algorithm;
+  result->algorithm = time.algorithm->name();
   result->measured = time.measured;
   const auto [at, added] = known_.try_emplace(
-      {time.algorithm, collective, members.front(), time.wire_per_byte, time.floor_per_byte});
+      {time.algorithm, collective, members.front(), time.bounding_share(), time.floor_per_byte});
   if (added) {
-    net::Traffic traffic = router_.Route(time.algorithm, collective, members);
-    if (backend_ != net::Backend::kSimGrid) sim::WeighInside(time, cluster_, &traffic);
+    net::Traffic traffic = router_.Route(time.algorithm->name(), collective, members);
+    Occupy(time, cluster_, backend_ == net::Backend::kSimGrid, &traffic);
     const std::string what =
         fmt::format("{} of ranks {} to {}", Name(collective), members.front(), members.back());
     for (const net::TrafficPhase& phase : traffic) {
       std::vector<Job>& jobs = at->second.emplace_back();
       for (const net::Channel& channel : phase) {
-        const double bytes = channel.share * time.wire_per_byte;
+        const double bytes = channel.share;
         const BytesPerSecond cap =
             time.floor_per_byte > 0 ? BytesPerSecond(bytes / time.floor_per_byte) : net::kNoCap;
         jobs.push_back({network_->AddPath(channel.uses, cap, what), bytes});

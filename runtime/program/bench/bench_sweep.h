@@ -14,10 +14,9 @@
 #include <tuple>
 #include <vector>
 
-#include "model/collectives/algorithm.h"
+#include "model/collectives/routing.h"
 #include "model/engine/event/meetings.h"
 #include "model/engine/network/network.h"
-#include "model/engine/network/traffic.h"
 #include "model/framework/profile.h"
 #include "model/hardware/cluster.h"
 #include "model/price/message_prices.h"
@@ -26,7 +25,7 @@ namespace orrery::cli {
 
 struct BenchTime {
   Seconds time;
-  std::string_view algorithm;                    // "copy" for one rank
+  std::string algorithm;                         // "copy" for one rank
   std::shared_ptr<const MeasuredTime> measured;  // the sweep that it follows; null: the profiles
 };
 
@@ -70,7 +69,7 @@ class BenchSimulation {
   net::Backend backend_;
   net::TrafficRouter router_;
   std::unique_ptr<net::Network> network_;
-  std::map<std::tuple<std::string_view, Collective, int64_t, double, double>, Phases> known_;
+  std::map<std::tuple<const Algorithm*, Collective, int64_t, double, double>, Phases> known_;
 };
 
 }  // namespace orrery::cli

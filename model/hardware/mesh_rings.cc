@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packs rings and chains: Held-Karp under lengths that grow with load, then local search.
-#include "model/engine/network/mesh_rings.h"
+#include "model/hardware/mesh_rings.h"
 
 #include <algorithm>
 #include <cmath>

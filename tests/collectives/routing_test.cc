@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on routed links: loads by hand, both backends, and a ring against chunked steps.
-#include "model/engine/network/traffic.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/engine/network/fluid.h"
+#include "tests/collectives/testing.h"
 #include "tests/topo/testing.h"
 
 namespace orrery::net {

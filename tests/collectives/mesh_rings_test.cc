@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings and chains on point-to-point meshes: walks over links, rates by hand, loads of whole nodes.
-#include "model/engine/network/mesh_rings.h"
+#include "model/hardware/mesh_rings.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <bit>
 #include <numeric>
 
-#include "model/engine/network/traffic.h"
 #include "model/hardware/rings.h"
+#include "tests/collectives/testing.h"
 #include "tests/topo/testing.h"
 
 namespace orrery::net {

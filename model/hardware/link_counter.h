@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/engine/network/network.h"
+#include "model/hardware/traffic.h"
 
 namespace orrery::net {
 

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of calib/ACCURACY.md.
+#include "calib/validate/accuracy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "calib/validate/memory_errors.h"
+#include "calib/validate/ranking.h"
+#include "model/arch/data_root.h"
+
+namespace orrery {
+namespace {
+
+using Cases = std::vector<const CasePrediction*>;
+using Groups = std::map<std::string, Cases>;
+
+constexpr std::size_t kWorstNamed = 10;
+
+// "1,229".
+std::string Count(std::size_t n) {
+  return n < 1000 ? fmt::format("{}", n) : fmt::format("{},{:03}", n / 1000, n % 1000);
+}
+
+std::string Percent(double share) { return fmt::format("{:.1f}", 100 * share); }
+std::string Signed(double share) { return fmt::format("{:+.1f}", 100 * share); }
+
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+const LeftOutRow* FindLeftOut(const LeftOutRows& rows, const char* what,
+                              const CasePrediction& one) {
+  const auto found = rows.find({what, one.row.name});
+  return found == rows.end() ? nullptr : &found->second;
+}
+
+// The rows of `cases` as the fit without their model (or their source) predicts them; others are absent.
+struct LeftOutCases {
+  std::vector<CasePrediction> cases;
+  int inside = 0, judged = 0;  // of the 80 % interval
+
+  Cases All() const {
+    Cases all;
+    for (const CasePrediction& one : cases) all.push_back(&one);
+    return all;
+  }
+};
+
+LeftOutCases WithoutModel(const Cases& cases, const LeftOutRows& rows, bool by_source) {
+  LeftOutCases out;
+  for (const CasePrediction* one : cases) {
+    const LeftOutRow* row = FindLeftOut(rows, kStepTimeRow, *one);
+    if (row == nullptr || !one->time || (by_source && !row->by_source)) continue;
+    out.cases.push_back(*one);
+    out.cases.back().time->total =
+        one->row.measured_step_s * (by_source ? *row->by_source : row->by_model);
+    const std::optional<bool>& inside = by_source ? row->inside_by_source : row->inside_by_model;
+    if (!inside) continue;
+    ++out.judged;
+    out.inside += *inside ? 1 : 0;
+  }
+  return out;
+}
+
+std::string Share(int count, int of) {
+  return of == 0 ? "-" : fmt::format("{:.0f}", 100.0 * count / of);
+}
+
+// "-": many.
+std::string TopologiesOf(const Cases& cases) {
+  constexpr std::size_t kMostNamed = 4;
+  std::string names;
+  std::map<std::string, int> seen;
+  for (const CasePrediction* one : cases) ++seen[one->row.topology];
+  if (seen.size() > kMostNamed) return "-";
+  for (const auto& [name, count] : seen) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+// Mean error of the simulated steps, with the number of rows where it is not all of them.
+std::string SimulatedMean(const ErrorSummary& closed, const ErrorSummary& event) {
+  if (event.predicted == 0) return "-";
+  if (event.predicted == closed.predicted) return Percent(event.mean);
+  return fmt::format("{} ({} rows)", Percent(event.mean), event.predicted);
+}
+
+std::string EngineRatio(const Cases& closed, const Cases& event) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < closed.size() && i < event.size(); ++i) {
+    if (closed[i]->time && event[i]->time)
+      ratios.push_back(event[i]->time->total / closed[i]->time->total);
+  }
+  return ratios.empty() ? "-" : fmt::format("{:.3f}", MedianOf(std::move(ratios)));
+}
+
+std::string StepRow(const std::string& name, const Cases& closed, const Cases& event,
+                    const LeftOutRows& left_out) {
+  const ErrorSummary all = Summarise(closed);
+  if (all.predicted == 0) return "";
+  const LeftOutCases model = WithoutModel(closed, left_out, false);
+  const LeftOutCases source = WithoutModel(closed, left_out, true);
+  const ErrorSummary unseen = Summarise(model.All()), foreign = Summarise(source.All());
+  const bool known = unseen.predicted > 0;
+  return fmt::format(
+      "| {} | {} | {} | {} | {} | {} | {:+.0f} | {} | {} | {} | {} |\n", name, TopologiesOf(closed),
+      all.predicted, Percent(all.mean), Percent(all.median), Signed(all.bias), 100 * all.worst,
+      SimulatedMean(all, Summarise(event)), EngineRatio(closed, event),
+      known ? fmt::format("{}, {}", Percent(unseen.mean), Percent(unseen.median)) : "-",
+      foreign.predicted > 0 ? Percent(foreign.mean) : "-");
+}
+
+std::string StepSection(const Groups& closed, const Groups& event, const Cases& all_closed,
+                        const Cases& all_event, const LeftOutRows& left_out) {
+  std::string out =
+      "## Step time\n\n"
+      "Mean, median, bias (mean of the signed error) and worst error of the closed form. "
+      "Simulated: mean error of "
+      "`--engine event`. Simulated / closed: median ratio of\nthe two engines. Model left out: "
+      "mean and median error "
+      "when the constants are fitted without the runs of the row's model. Source left out: mean "
+      "error when they are\n"
+      "fitted without the row's source: what to expect on an uncalibrated cluster.\n\n"
+      "| source | cluster | rows | mean | median | bias | worst | simulated | simulated / closed | "
+      "model left out | "
+      "source left out |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const auto& [name, members] : closed)
+    out += StepRow(name, members, event.at(name), left_out);
+  return out + StepRow("all", all_closed, all_event, left_out) + "\n";
+}
+
+std::string IntervalSection(const Groups& closed, const LeftOutRows& left_out) {
+  std::string out =
+      "## 80 % interval\n\n"
+      "Share of the measured times inside the printed interval, in %; the aim is 80. Left out: "
+      "intervals and "
+      "predictions by the other rows of the framework, or of\nother sources.\n\n"
+      "| source | rows | as shipped | model left out | source left out |\n|---|---|---|---|---|\n";
+  for (const auto& [name, members] : closed) {
+    const ErrorSummary all = Summarise(members);
+    if (all.predicted == 0) continue;
+    const LeftOutCases model = WithoutModel(members, left_out, false);
+    const LeftOutCases source = WithoutModel(members, left_out, true);
+    out += fmt::format("| {} | {} | {:.0f} | {} | {} |\n", name, all.predicted, 100 * all.inside,
+                       Share(model.inside, model.judged), Share(source.inside, source.judged));
+  }
+  return out + "\n";
+}
+
+std::string RankingCells(const Cases& cases) {
+  const RankingSummary r = SummariseRanking(FindSweeps(cases));
+  if (r.sweeps == 0) return "- | - | -";
+  return fmt::format("{:.2f} | {} | {}", r.tau, Percent(r.regret), Percent(r.worst_regret));
+}
+
+std::string RankingSection(const Groups& closed, const Groups& event, const LeftOutRows& left_out) {
+  std::string rows;
+  for (const auto& [name, members] : closed) {
+    const RankingSummary r = SummariseRanking(FindSweeps(members));
+    if (r.sweeps == 0) continue;
+    rows += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, r.sweeps, r.rows,
+                        RankingCells(members), Share(r.best_found, r.sweeps),
+                        RankingCells(event.at(name)),
+                        RankingCells(WithoutModel(members, left_out, false).All()));
+  }
+  if (rows.empty()) return "";
+  return fmt::format(
+             "## Choice of a layout\n\n"
+             "Sweeps: {} or more layouts of one model, cluster and batch. Tau: Kendall's, mean "
+             "over sweeps. Regret: % by "
+             "which the chosen layout is slower than the best measured\none, mean and worst. Best: "
+             "% of sweeps where it is "
+             "the best.\n\n"
+             "| source | sweeps | rows | tau | regret | worst | best | simulated: tau | regret | "
+             "worst | model left out: "
+             "tau | regret | worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+             kLeastSwept) +
+         rows + "\n";
+}
+
+std::string DataParallelSection(const Groups& closed, const Groups& event) {
+  const auto alone = [](const Cases& cases) {
+    Cases some;
+    for (const CasePrediction* one : cases) {
+      const Strategy& s = one->row.strategy;
+      if (s.tp == 1 && s.pp == 1 && s.data_parallel() > 1) some.push_back(one);
+    }
+    return some;
+  };
+  std::string rows;
+  for (const auto& [name, members] : closed) {
+    const ErrorSummary errors = Summarise(alone(members));
+    if (errors.predicted == 0) continue;
+    rows +=
+        fmt::format("| {} | {} | {} | {} | {} |\n", name, errors.predicted, Percent(errors.mean),
+                    Signed(errors.bias), SimulatedMean(errors, Summarise(alone(event.at(name)))));
+  }
+  if (rows.empty()) return "";
+  return "## Data parallelism alone\n\nRows with TP = PP = 1 and several replicas or shards.\n\n"
+         "| source | rows | mean | bias | simulated |\n|---|---|---|---|---|\n" +
+         rows + "\n";
+}
+
+std::string WorstSection(const Cases& cases) {
+  Cases sorted;
+  for (const CasePrediction* one : cases) {
+    if (one->time) sorted.push_back(one);
+  }
+  const auto error = [](const CasePrediction* one) {
+    return one->time->total / one->row.measured_step_s - 1;
+  };
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const auto* a, const auto* b) {
+    return std::abs(error(a)) > std::abs(error(b));
+  });
+  sorted.resize(std::min(sorted.size(), kWorstNamed));
+  std::string out =
+      "## Largest errors\n\n| run | measured s | predicted s | error | inside 80 % "
+      "|\n|---|---|---|---|---|\n";
+  for (const CasePrediction* one : sorted) {
+    const bool inside =
+        one->row.measured_step_s >= one->time->low && one->row.measured_step_s <= one->time->high;
+    out += fmt::format("| {} | {:.3g} | {:.3g} | {:+.0f} | {} |\n", one->row.name,
+                       one->row.measured_step_s, one->time->total, 100 * error(one),
+                       inside ? "yes" : "no");
+  }
+  return out + "\n";
+}
+
+// Mean |error| of the memory of rows left out; "-": none.
+std::string MemoryLeftOut(const Cases& cases, MemoryKind kind, const LeftOutRows& rows) {
+  double sum = 0;
+  int count = 0;
+  for (const CasePrediction* one : cases) {
+    const LeftOutRow* row = FindLeftOut(rows, kMemoryRow, *one);
+    if (row == nullptr || one->row.memory_kind != kind) continue;
+    sum += std::abs(row->by_model - 1);
+    ++count;
+  }
+  return count == 0 ? "-" : Percent(sum / count);
+}
+
+std::string MemorySection(const Groups& closed, const LeftOutRows& left_out) {
+  std::string rows;
+  for (const auto& [name, members] : closed) {
+    for (const auto& [printer, kind] : MemoryPrinters()) {
+      const MemoryErrors errors = SummariseMemory(members, kind);
+      if (errors.rows == 0) continue;
+      rows += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, printer, errors.rows,
+                          Percent(errors.mean), Signed(errors.bias), Signed(errors.worst),
+                          MemoryLeftOut(members, kind, left_out));
+    }
+  }
+  if (rows.empty()) return "";
+  return "## Memory\n\nPeak of a GPU, by the program that printed it.\n\n"
+         "| source | printed by | rows | mean | bias | worst | model left out "
+         "|\n|---|---|---|---|---|---|---|\n" +
+         rows + "\n";
+}
+
+std::string BandCells(const BandMeans& means) {
+  std::string cells;
+  for (std::size_t band = 0; band < kSizeBands; ++band)
+    cells += means.points[band] == 0
+                 ? " - |"
+                 : fmt::format(" {} |", Percent(means.sum[band] / means.points[band]));
+  return cells;
+}
+
+std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
+                              const std::vector<SweepErrors>& sweeps) {
+  std::string out = fmt::format(
+      "## Collectives\n\n"
+      "Mean error of the closed form against published tables of nccl-tests, by message size, with "
+      "the constants of the "
+      "hardware class: nothing of the machine is used.\n\n"
+      "| table | collective | cluster | GPUs | algorithm | {0} | {1} | {2} "
+      "|\n|---|---|---|---|---|---|---|---|\n",
+      SizeBandName(0), SizeBandName(1), SizeBandName(2));
+  for (const CollectiveErrors& one : tables)
+    out += fmt::format("| {} | {} | {} | {} x {} | {} |{}\n", one.table, one.collective,
+                       one.topology, one.nodes, one.gpus_per_node,
+                       one.algorithm.empty() ? "fastest" : one.algorithm, BandCells(one.errors));
+  out += fmt::format(
+      "\nWith sweeps of the machine itself (`--collectives ID`), each message size left out of the "
+      "fit:\n\n"
+      "| ID | machine | sweeps | {0} | {1} | {2} |\n|---|---|---|---|---|---|\n",
+      SizeBandName(0), SizeBandName(1), SizeBandName(2));
+  for (const SweepErrors& one : sweeps)
+    out +=
+        fmt::format("| {} | {} | {} |{}\n", one.id, one.machine, one.sweeps, BandCells(one.errors));
+  return out + "\n";
+}
+
+std::string SeedSection(const std::vector<CasePrediction>& seeds) {
+  std::string out =
+      "## Single figures of tutorials\n\n"
+      "`calib/data/seed_systems.csv`. Their clusters are assumed in part, so the errors say as "
+      "much about the assumption "
+      "(the link of `dli-slurm-v100`, the\ninput pipeline of S2) as about the model.\n\n"
+      "| run | measured s | predicted s | interval s | measured GiB | predicted GiB: allocator, "
+      "device |\n"
+      "|---|---|---|---|---|---|\n";
+  for (const CasePrediction& one : seeds) {
+    const auto gib = [](const std::optional<double>& value) {
+      return value ? fmt::format("{:.3g}", *value) : "-";
+    };
+    out += fmt::format(
+        "| {} | {:.3g} | {} | {} | {} | {}, {} |\n", one.row.name, one.row.measured_step_s,
+        one.time ? fmt::format("{:.3g}", one.time->total) : *one.row.refused,
+        one.time ? fmt::format("{:.3g} to {:.3g}", one.time->low, one.time->high) : "-",
+        gib(one.row.measured_mem_gib), gib(one.predicted_allocator_gib),
+        gib(one.predicted_mem_gib));
+  }
+  return out + "\n";
+}
+
+std::string RefusedSection(const std::vector<CasePrediction>& closed,
+                           const std::vector<CasePrediction>& event) {
+  std::map<std::string, int> reasons;
+  for (const CasePrediction& one : closed) {
+    if (one.row.refused) ++reasons["closed form: " + *one.row.refused];
+  }
+  for (const CasePrediction& one : event) {
+    if (one.row.refused) ++reasons["simulation: " + *one.row.refused];
+  }
+  if (reasons.empty()) return "";
+  std::string out = "## Not predicted\n\n| rows | reason |\n|---|---|\n";
+  for (const auto& [reason, count] : reasons) out += fmt::format("| {} | {} |\n", count, reason);
+  return out;
+}
+
+// All sources; their rows of one node and of several apart only where either part is large enough to say something.
+Groups ShownGroups(const std::vector<CasePrediction>& cases) {
+  constexpr std::size_t kLeastOfPart = 4;
+  Groups groups = BySource(cases);
+  for (const auto& [name, members] : BySource(cases)) {
+    const std::string one = name + ", one node", several = name + ", several nodes";
+    if (!groups.contains(one) || !groups.contains(several)) continue;
+    if (std::min(groups.at(one).size(), groups.at(several).size()) >= kLeastOfPart) continue;
+    groups.erase(one);
+    groups.erase(several);
+  }
+  return groups;
+}
+
+Cases Pointers(const std::vector<CasePrediction>& cases) {
+  Cases all;
+  for (const CasePrediction& one : cases) all.push_back(&one);
+  return all;
+}
+
+}  // namespace
+
+Accuracy MeasureAccuracy(const std::string& path) {
+  const std::string data = (std::filesystem::path(DataRoot()) / "calib" / "data").string() + "/";
+  Accuracy accuracy;
+  accuracy.closed = PredictCases(LoadCases(path));
+  accuracy.event = PredictCases(LoadCases(path), Engine::kEvent);
+  accuracy.left_out = ReadLeftOut(LeftOutPath());
+  accuracy.seeds = PredictCases(LoadCases(data + "seed_systems.csv"));
+  accuracy.collectives = PredictCollectives(data + "collective_runs.csv",
+                                            {data + "collectives.csv", data + "aws-g5-tcp.csv"});
+  accuracy.sweeps = LeftOutSweeps();
+  return accuracy;
+}
+
+std::string RenderAccuracy(const Accuracy& accuracy) {
+  const Groups closed = ShownGroups(accuracy.closed), event = ShownGroups(accuracy.event);
+  const Cases all_closed = Pointers(accuracy.closed), all_event = Pointers(accuracy.event);
+  return fmt::format(
+             "# Accuracy\n\n"
+             "How far predictions are from published measurements ({} runs; `calib/data/README.md` "
+             "names the sources). "
+             "Errors are predicted / measured - 1, in %.\n"
+             "Written by `plan validate calib/data/published_runs.csv --accuracy "
+             "calib/ACCURACY.md`; do not edit. Run it "
+             "again after a change of constants or engines.\n\n",
+             Count(accuracy.closed.size())) +
+         StepSection(closed, event, all_closed, all_event, accuracy.left_out) +
+         IntervalSection(closed, accuracy.left_out) +
+         RankingSection(closed, event, accuracy.left_out) + DataParallelSection(closed, event) +
+         WorstSection(all_closed) + MemorySection(closed, accuracy.left_out) +
+         CollectiveSection(accuracy.collectives, accuracy.sweeps) + SeedSection(accuracy.seeds) +
+         RefusedSection(accuracy.closed, accuracy.event);
+}
+
+}  // namespace orrery

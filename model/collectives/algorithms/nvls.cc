@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduction inside the NVLink switch of one node (NVLS).
+//
+// The switch adds what all ranks of the node write and sends the sums back, so that each rank sends and
+// receives S once instead of 2 (n-1)/n S. In terms of bus bandwidth a node's switch is loaded with
+// 2 (n-1)/n S, and measured bus bandwidth exceeds the link rate: its efficiency may be above 1.
+// Invariant: one round trip through the switch, whatever the number of ranks. All-reduce on one node.
+// Source: NCCL since 2.17; the switch works with the bandwidth protocol only.
+#include "model/collectives/routing.h"
+
+namespace orrery {
+namespace {
+
+class NvlsImpl : public Algorithm {
+ public:
+  NvlsImpl() : Algorithm("nvls") {}
+
+  bool Serves(Collective collective, const GroupShape& shape) const override {
+    return collective == Collective::kAllReduce && shape.ranks_per_node > 2 && shape.nodes() == 1;
+  }
+  bool Possible(const Network& network) const override { return network.into_switch.value > 0; }
+
+  InsideAndBetween<double> Efficiency(const Network& network) const override {
+    return {network.InsideShare("nvls_efficiency"), 1.0};
+  }
+  LineRates Lines(const Network& network) const override { return {network.into_switch, {}}; }
+
+  // On the links of the node: what a ring puts there, in keeping with the efficiency.
+  net::Traffic Route(Collective collective, net::GroupRoutes* routes) const override {
+    return {routes->Ring(routes->nodes(), WireFactor(collective, routes->ranks()))};
+  }
+
+ private:
+  AlgorithmCost CostOf(Collective collective, const Network& network) const override {
+    AlgorithmCost cost;
+    cost.scaleup_load = WireFactor(collective, network.shape.ranks_per_node);
+    FillTimeLines(*this, network, 0.0, &cost);
+    cost.bandwidth.line.latency += network.switch_round_trip.value;
+    cost.steps = 2;
+    cost.scaleup_load = 1.0;
+    cost.latency.reset();
+    return cost;
+  }
+};
+
+}  // namespace
+
+const Algorithm& NvlsAlgorithm() {
+  static const NvlsImpl nvls;
+  return nvls;
+}
+
+}  // namespace orrery

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Double binary tree over nodes with a chain inside each: reduce up, broadcast down.
+//
+// Two complementary trees carry half of the data each: up every edge goes S/2 of partial sums, down comes
+// S/2 of sums. Latency grows with log2 N, that of a ring with N.
+// Invariant: an interior node of one tree is a leaf of the other, so that a node sends S when there are
+// two of them and at most 2 S when there are more. All-reduce only.
+// Source: Sanders, Speck, Traeff 2009 (two-tree algorithms); NCCL since 2.4.
+#include <bit>
+
+#include "model/collectives/routing.h"
+
+namespace orrery {
+namespace {
+
+class DoubleBinaryTreeImpl : public Algorithm {
+ public:
+  DoubleBinaryTreeImpl() : Algorithm("tree") {}
+
+  bool Serves(Collective collective, const GroupShape& shape) const override {
+    return collective == Collective::kAllReduce && shape.nodes() > 1;
+  }
+
+  InsideAndBetween<double> Efficiency(const Network& network) const override {
+    return {network.InsideShare("ring_efficiency"), network.BetweenShare("nic_tree_efficiency")};
+  }
+
+  // A chain inside a node sends down what it sent up.
+  net::Traffic Route(Collective, net::GroupRoutes* routes) const override {
+    return {routes->DoubleTree([&](const std::vector<int64_t>& walk, int turn) {
+      for (std::size_t i = 1; i < walk.size(); ++i) {
+        routes->AddEdge(walk[i - 1], walk[i], turn);
+        routes->AddEdge(walk[i], walk[i - 1], turn);
+      }
+    })};
+  }
+
+ private:
+  AlgorithmCost CostOf(Collective, const Network& network) const override {
+    const int nodes = network.shape.nodes();
+    const int depth = std::bit_width(static_cast<unsigned>(nodes - 1));  // ceil(log2 N)
+    AlgorithmCost cost;
+    cost.hops = 2 * depth;
+    cost.steps = cost.hops + 2 * (network.shape.ranks_per_node - 1);
+    cost.scaleup_load = network.shape.ranks_per_node > 1 ? 2.0 : 0.0;
+    cost.nic_load = nodes == 2 ? 1.0 : 2.0;
+    FillTimeLines(*this, network, 0.0, &cost);
+    return cost;
+  }
+};
+
+}  // namespace
+
+const Algorithm& DoubleBinaryTreeAlgorithm() {
+  static const DoubleBinaryTreeImpl tree;
+  return tree;
+}
+
+}  // namespace orrery

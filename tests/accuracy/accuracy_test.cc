@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The document of errors: its tables hold what the rows say, on a few published runs.
+#include "calib/validate/accuracy.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "model/base/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kData = std::string(ORRERY_SOURCE_DIR) + "/calib/data/";
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Every `step`-th published run, and the runs whose name begins with `also`.
+std::string Subset(int step, const std::string& also) {
+  std::ifstream in(kData + "published_runs.csv");
+  std::string line, text;
+  std::getline(in, line);
+  text = line + "\n";
+  for (int i = 0; std::getline(in, line); ++i) {
+    if (i % step == 0 || line.starts_with(also)) text += line + "\n";
+  }
+  const std::string path = testing::TempDir() + "/orrery_subset.csv";
+  std::ofstream(path) << text;
+  return path;
+}
+
+const Accuracy& SmallAccuracy() {
+  static const Accuracy accuracy = MeasureAccuracy(Subset(40, "mcoreci"));
+  return accuracy;
+}
+
+std::vector<std::string> CellsOf(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line.substr(1));
+  for (std::string cell; std::getline(in, cell, '|');) {
+    const auto first = cell.find_first_not_of(' '), last = cell.find_last_not_of(' ');
+    cells.push_back(first == std::string::npos ? "" : cell.substr(first, last - first + 1));
+  }
+  return cells;
+}
+
+// The cells of the row that begins with `name` in the section `title`; empty: there is none.
+std::vector<std::string> RowOf(const std::string& document, const std::string& title,
+                               const std::string& name) {
+  const std::size_t at = document.find("## " + title + "\n");
+  if (at == std::string::npos) return {};
+  const std::size_t end = document.find("\n## ", at);
+  for (const std::string& line : LinesOf(document.substr(at, end - at))) {
+    if (line.starts_with("| " + name + " |")) return CellsOf(line);
+  }
+  return {};
+}
+
+TEST(Accuracy, StepTimesAreThoseOfTheRows) {
+  const std::string document = RenderAccuracy(SmallAccuracy());
+  const auto closed = BySource(SmallAccuracy().closed), event = BySource(SmallAccuracy().event);
+  for (const char* source : {"vtrain", "mosaic", "mcoreci"}) {
+    const std::vector<std::string> cells = RowOf(document, "Step time", source);
+    ASSERT_EQ(cells.size(), 11u) << source;
+    const ErrorSummary errors = Summarise(closed.at(source)), played = Summarise(event.at(source));
+    EXPECT_EQ(cells[2], std::to_string(errors.predicted));
+    EXPECT_EQ(cells[3], fmt::format("{:.1f}", 100 * errors.mean));
+    EXPECT_EQ(cells[4], fmt::format("{:.1f}", 100 * errors.median));
+    EXPECT_EQ(cells[6], fmt::format("{:+.0f}", 100 * errors.worst));
+    EXPECT_THAT(cells[7], testing::StartsWith(fmt::format("{:.1f}", 100 * played.mean)));
+  }
+  EXPECT_EQ(RowOf(document, "Step time", "all").at(2),
+            std::to_string(SmallAccuracy().closed.size()));
+}
+
+TEST(Accuracy, LeftOutColumnsAreOfTheSameRows) {
+  Accuracy accuracy = SmallAccuracy();
+  accuracy.left_out.clear();
+  const std::string none = RenderAccuracy(accuracy);
+  EXPECT_EQ(RowOf(none, "Step time", "mcoreci").at(9), "-");
+  for (const CasePrediction& one : accuracy.closed) {
+    if (one.row.source == "mcoreci")
+      accuracy.left_out[{kStepTimeRow, one.row.name}] = {1.2, true, 0.5, false};
+  }
+  const std::string known = RenderAccuracy(accuracy);
+  EXPECT_EQ(RowOf(known, "Step time", "mcoreci").at(9), "20.0, 20.0");
+  EXPECT_EQ(RowOf(known, "Step time", "mcoreci").at(10), "50.0");
+  EXPECT_EQ(RowOf(known, "80 % interval", "mcoreci").at(3), "100");
+  EXPECT_EQ(RowOf(known, "80 % interval", "mcoreci").at(4), "0");
+}
+
+TEST(Accuracy, EveryPublishedRunWasLeftOutOnce) {
+  const LeftOutRows rows = ReadLeftOut(LeftOutPath());
+  for (const CaseRow& row : LoadCases(kData + "published_runs.csv")) {
+    EXPECT_TRUE(rows.contains({kStepTimeRow, row.name})) << row.name;
+    EXPECT_EQ(rows.contains({kMemoryRow, row.name}), row.measured_mem_gib.has_value()) << row.name;
+  }
+}
+
+TEST(Accuracy, MemoryIsApartByWhoPrintedIt) {
+  const std::string document = RenderAccuracy(SmallAccuracy());
+  EXPECT_EQ(RowOf(document, "Memory", "mcoreci").at(1), "allocator");
+  EXPECT_EQ(RowOf(document, "Memory", "mcoreci").at(2), "4");
+}
+
+TEST(Accuracy, TablesAreWhole) {
+  const std::string document = RenderAccuracy(SmallAccuracy());
+  for (const char* title :
+       {"Step time", "80 % interval", "Data parallelism alone", "Largest errors", "Memory",
+        "Collectives", "Single figures of tutorials"})
+    EXPECT_THAT(document, HasSubstr(fmt::format("## {}\n", title)));
+  std::ptrdiff_t bars = 0;
+  for (const std::string& line : LinesOf(document)) {
+    if (!line.starts_with("|")) {
+      bars = 0;
+      continue;
+    }
+    const std::ptrdiff_t here = std::count(line.begin(), line.end(), '|');
+    if (bars == 0) bars = here;
+    EXPECT_EQ(here, bars) << line;
+  }
+}
+
+TEST(LeftOut, SurvivesItsFile) {
+  const LeftOutRows rows = {{{kStepTimeRow, "a-1"}, {1.25, true, 0.75, false}},
+                            {{kMemoryRow, "a-1"}, {0.5, std::nullopt, std::nullopt, std::nullopt}}};
+  const std::string path = testing::TempDir() + "/orrery_left_out.csv";
+  std::ofstream(path) << LeftOutText(rows);
+  const LeftOutRows read = ReadLeftOut(path);
+  ASSERT_EQ(read.size(), 2u);
+  const LeftOutRow& row = read.at({kStepTimeRow, "a-1"});
+  EXPECT_DOUBLE_EQ(row.by_model, 1.25);
+  EXPECT_EQ(row.inside_by_model, true);
+  EXPECT_EQ(row.inside_by_source, false);
+  EXPECT_FALSE(read.at({kMemoryRow, "a-1"}).by_source);
+  EXPECT_TRUE(ReadLeftOut(testing::TempDir() + "/none.csv").empty());
+}
+
+TEST(CollectiveErrors, ATableWithoutTimesIsNamed) {
+  const std::string path = testing::TempDir() + "/orrery_collective_runs.csv";
+  std::ofstream(path) << "table,topology,nodes,gpus_per_node,algorithm\nnowhere,dgx-h100,1,8,\n";
+  try {
+    PredictCollectives(path, {kData + "collectives.csv"});
+    FAIL() << "accepted a table that is not there";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no collective times of 'nowhere'"));
+  }
+}
+
+}  // namespace
+}  // namespace orrery
