@@ -52,7 +52,7 @@ CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, Profi
     std::string reasons;
     for (const auto& [reason, count] : left_out_) reasons += fmt::format("; {}: {}", count, reason);
     throw InputError("no row is left to fit" + reasons,
-                     "check --gpu, --fabric, --stack and the job's sources");
+                     "check --gpu, --fabric, --framework and the job's sources");
   }
   NameGroups();
 }
@@ -62,7 +62,7 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   Observation seen;
   seen.gpu = store->Gpu(cluster->gpu);
   seen.fabric = store->Fabric(cluster->fabric_profile);
-  seen.stack = store->SelectStack(row.software, row.topology, row.strategy.flash_attention);
+  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
   const std::string& stack = store->stack(seen.stack).header.id;
   if (!IsAmong(filter.sources, row.source)) {
     ++left_out_[fmt::format("source {} is not selected", row.source)];
@@ -71,7 +71,7 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   } else if (!IsAmong(filter.fabrics, cluster->fabric_profile)) {
     ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
   } else if (!IsAmong(filter.stacks, stack)) {
-    ++left_out_[fmt::format("ran on the stack {}", stack)];
+    ++left_out_[fmt::format("ran with the framework {}", stack)];
   } else {
     seen.name = row.name;
     seen.source = row.source;

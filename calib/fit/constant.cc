@@ -14,6 +14,7 @@
 namespace orrery {
 namespace {
 
+constexpr const char* kOldFolder = "stack";  // what "framework" was called; until the next release
 constexpr ProfileLayer kLayers[] = {ProfileLayer::kGpu, ProfileLayer::kFabric,
                                     ProfileLayer::kStack};
 
@@ -83,7 +84,7 @@ const char* FolderOf(ProfileLayer layer) {
     case ProfileLayer::kFabric:
       return "fabric";
     case ProfileLayer::kStack:
-      return "stack";
+      return "framework";
   }
   ORRERY_CHECK(false, "layer {}", static_cast<int>(layer));
 }
@@ -97,15 +98,17 @@ ConstantName ParseConstantName(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (slash == std::string::npos || colon == std::string::npos || colon < slash)
     throw InputError(fmt::format("'{}' does not name a constant", text),
-                     "write FOLDER/FILE:KEY, for example stack/megatron:kernel_gap");
-  const std::string folder = text.substr(0, slash);
+                     "write FOLDER/FILE:KEY, for example framework/megatron:kernel_gap");
+  const std::string written = text.substr(0, slash);
+  const std::string folder = written == kOldFolder ? FolderOf(ProfileLayer::kStack) : written;
   ConstantName name;
   name.file = text.substr(slash + 1, colon - slash - 1);
   name.key = text.substr(colon + 1);
   const auto* layer = std::find_if(std::begin(kLayers), std::end(kLayers),
                                    [&](ProfileLayer l) { return folder == FolderOf(l); });
   if (layer == std::end(kLayers))
-    throw InputError(fmt::format("no profiles of kind '{}'", folder), "one of: gpu, fabric, stack");
+    throw InputError(fmt::format("no profiles of kind '{}'", folder),
+                     "one of: gpu, fabric, framework");
   name.layer = *layer;
   if (!FindRange(name.layer, name.key))
     throw InputError(fmt::format("no constant named '{}' in {} profiles", name.key, folder),

@@ -29,7 +29,7 @@ struct Interval {
 };
 Interval IntervalOf(std::vector<double> errors);
 
-// Intervals by stack profile (index in the store), of those with kLeastPoints rows or more.
+// Intervals by framework profile (index in the store), of those with kLeastPoints rows or more.
 inline constexpr int kLeastPoints = 10;
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors);
 
@@ -38,16 +38,16 @@ std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<
 StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                    const std::vector<int>& which);
 
-// Whether each row lies inside the interval that the other groups of its stack give; of stacks with
-// fewer than kLeastPoints other rows, and where sources are left out, those of all stacks.
+// Whether each row lies inside the interval that the other groups of its framework profile give; of profiles with
+// fewer than kLeastPoints other rows, and where sources are left out, those of all profiles.
 std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Unseen& unseen);
 
-// All stacks with kLeastPoints rows or more, the constants' covariance, and all rows together: these
+// All framework profiles with kLeastPoints rows or more, the constants' covariance, and all rows together: these
 // stand for software without runs of its own, so that `foreign`, left out by source, speaks there.
 Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                 const Unseen& foreign, const FitResult& result);
 
-// `fresh` over `old`: its constants and stacks replace those of the same name.
+// `fresh` over `old`: its constants and profiles replace those of the same name.
 Trust Merged(const Trust& old, const Trust& fresh);
 
 }  // namespace orrery

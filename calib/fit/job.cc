@@ -52,11 +52,13 @@ void ReadRequest(const Node& entry, std::vector<ParameterRequest>* requests) {
   requests->push_back(std::move(request));
 }
 
-// "stack:kernel_gap", "stack/megatron:kernel_gap": the first form means the named profile.
+// "framework:kernel_gap", "framework/megatron:kernel_gap": the first form means the named profile.
 std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) {
   if (text.find('/') != std::string::npos) return {ParseConstantName(text)};
   const std::size_t colon = text.find(':');
-  const std::string folder = text.substr(0, colon);
+  const std::string written = text.substr(0, colon);
+  const std::string folder =
+      written == "stack" ? kFrameworkFolder : written;  // until the next release
   const std::vector<std::string>& ids = folder == "gpu"      ? flags.gpus
                                         : folder == "fabric" ? flags.fabrics
                                                              : flags.stacks;
@@ -73,9 +75,8 @@ std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) 
 }
 
 void KnowStack(const std::string& id, FitJob* job, ProfileStore* store) {
-  const std::vector<std::string> ids = ProfileIds("stack");
   const std::size_t at = id.find('@');
-  if (at == std::string::npos || std::find(ids.begin(), ids.end(), id) != ids.end()) {
+  if (at == std::string::npos || HasProfile(kFrameworkFolder, id)) {
     (void)store->Stack(id);
     return;
   }
@@ -134,7 +135,7 @@ FitJob JobOf(const FitFlags& flags, ProfileStore* store) {
     named.emplace_back(ProfileLayer::kStack, id);
   }
   if (named.empty())
-    throw InputError("nothing to calibrate", "name profiles with --gpu, --fabric or --stack");
+    throw InputError("nothing to calibrate", "name profiles with --gpu, --fabric or --framework");
   for (const std::string& text : flags.free) {
     for (const ConstantName& name : Named(text, flags))
       job.requests.push_back({{name}, std::nullopt, std::nullopt});

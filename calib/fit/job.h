@@ -8,9 +8,9 @@
 //   holdout: model                  # none, model, topology or source
 //   memory_by: {bloom: nvidia-smi}  # who printed the memory of a source's rows, where these do not say
 //   parameters:
-//     - {of: "stack/fsdp:step_fixed", prior: 20ms, spread: 0.6}
+//     - {of: "framework/fsdp:step_fixed", prior: 20ms, spread: 0.6}
 //     - {of: ["gpu/family-ampere:gemm_efficiency_fp16", "gpu/family-ampere:gemm_efficiency_bf16"]}
-//     - {of: "stack/fsdp@site:step_fixed", prior: "stack/fsdp:step_fixed", spread: 0.5}
+//     - {of: "framework/fsdp@site:step_fixed", prior: "framework/fsdp:step_fixed", spread: 0.5}
 // A prior that names a constant freed above it is that constant's value: sites are drawn around their
 // family, which stands in their middle, and a site without data of its own follows it.
 // `prior` and `spread` (relative) may be absent: then the profile's own value, and at least 0.3.
@@ -34,7 +34,7 @@ struct FitJob {
   MemoryKinds memory_by;
   double layer_spread = 0;         // prior spread of measured layers; 0: no layer is measured
   std::string kernels_of;          // profile of the GPU that timed kernels ran on; "": not said
-  std::vector<std::string> sites;  // stack profiles framework@topology to be created
+  std::vector<std::string> sites;  // profiles framework@topology to be created
 };
 
 FitJob ReadFitJob(const SourcePtr& source);  // throws InputError

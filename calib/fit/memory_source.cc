@@ -63,7 +63,7 @@ void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFi
       Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node);
   Observation seen;
   seen.gpu = store->Gpu(cluster.gpu);
-  seen.stack = store->SelectStack(row.software, row.topology, row.strategy.flash_attention);
+  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
   const bool taken = Takes(filter.sources, row.source) && Takes(filter.gpus, cluster.gpu) &&
                      Takes(filter.fabrics, cluster.fabric_profile) &&
                      Takes(filter.stacks, store->stack(seen.stack).header.id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All profiles of a fit in memory, with the constants that several of them inherit.
 //
-// A constant is named "stack/megatron:kernel_gap": folder, file, key. Its value reaches every
+// A constant is named "framework/megatron:kernel_gap": folder, file, key. Its value reaches every
 // profile whose nearest file with that key is this one, so that setting it moves all heirs and no
 // others. Values are in SI base units.
 #pragma once
@@ -29,7 +29,7 @@ struct ConstantName {
   std::string Text() const;
 };
 
-// "stack/megatron:kernel_gap". Throws InputError with the nearest known names.
+// "framework/megatron:kernel_gap". Throws InputError with the nearest known names.
 ConstantName ParseConstantName(const std::string& text);
 
 // Range and kind of a constant, from the tables of profile_tables.h.
@@ -54,7 +54,7 @@ class ProfileStore {
   int Gpu(const std::string& id);
   int Fabric(const std::string& id);
   int Stack(const std::string& id);
-  // The stack of a framework at a site, by the rule of SelectStackProfile().
+  // The profile of a framework at a site, by the rule of SelectStackProfile().
   int SelectStack(const std::string& framework, const std::string& topology, bool flash);
   // Makes `id` (framework@topology) an heir of `base` without constants of its own.
   void AddSite(const std::string& id, const std::string& base);

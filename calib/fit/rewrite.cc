@@ -70,6 +70,7 @@ std::string RewriteProfile(const std::string& name, const std::string& text,
   if (head == out.end())
     throw InputError(fmt::format("{} has no line 'constants:' to write below", name));
   *head = "constants:";
+  const std::ptrdiff_t first = head - out.begin() + 1;  // other sections may have the same keys
   // Behind the last constant: other keys of the profile may follow.
   const auto position = std::find_if(head + 1, out.end(), [](const std::string& line) {
     return !line.empty() && line[0] != ' ' && line[0] != '#';
@@ -78,7 +79,7 @@ std::string RewriteProfile(const std::string& name, const std::string& text,
   for (const ConstantLine& line : lines) {
     const std::string start = "  " + line.key + ":";
     const auto last = out.begin() + static_cast<std::ptrdiff_t>(end);
-    const auto found = std::find_if(out.begin(), last,
+    const auto found = std::find_if(out.begin() + first, last,
                                     [&](const std::string& old) { return old.starts_with(start); });
     if (found == last) {
       out.insert(last, LineText(line));

@@ -29,12 +29,12 @@ std::string RewriteProfile(const std::string& name, const std::string& text,
 std::string NewProfile(const std::string& title, const std::string& parent,
                        const std::vector<ConstantLine>& lines);
 
-// Lines by file ("stack/megatron"), of the constants that the data determined, and the intervals.
+// Lines by file ("framework/megatron"), of the constants that the data determined, and the intervals.
 using ProfileLines = std::map<std::pair<ProfileLayer, std::string>, std::vector<ConstantLine>>;
 ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& intervals,
                      const std::string& interval_source, const ProfileStore& store);
 
-// Writes them: below `folder` (gpu/, fabric/, stack/), to `folder` itself when it ends in .yaml and
+// Writes them: below `folder` (gpu/, fabric/, framework/), to `folder` itself when it ends in .yaml and
 // there is one file, or in place when it is empty. Returns the paths.
 std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::string& folder,
                                        const ProfileStore& store);

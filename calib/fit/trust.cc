@@ -275,7 +275,7 @@ Trust Merged(const Trust& old, const Trust& fresh) {
   }
   // Software that was fitted again without a run of its own (the family of sites) is trusted as any without runs.
   const auto stale = [&](const StackTrust& stack) {
-    const std::string start = "stack/" + stack.stack + ":";
+    const std::string start = "framework/" + stack.stack + ":";
     return !fresh.stacks.empty() && !stack.stack.empty() &&
            std::any_of(replaced.begin(), replaced.end(),
                        [&](const std::string& name) { return name.starts_with(start); });

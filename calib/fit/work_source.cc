@@ -81,7 +81,7 @@ void WorkSource::Add(const LoggedRun& logged, const RowFilter& filter, ProfileSt
           Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node)};
   Observation seen;
   seen.gpu = store->Gpu(run.cluster.gpu);
-  seen.stack = store->SelectStack(row.software, row.topology, row.strategy.flash_attention);
+  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
   seen.fabric = store->Fabric(run.cluster.fabric_profile);
   if (!filter.Takes(row.source, run.cluster.gpu, run.cluster.fabric_profile,
                     store->stack(seen.stack).header.id))

@@ -130,12 +130,10 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   const Meaning<Recompute> recompute = RecomputeOf(cells->Text("recompute"));
   row->recompute_open = !recompute.value && recompute.note.empty();
   if (!row->recompute_open) s.recompute = cells->Take(recompute, Recompute::kNone);
-  const Software software = cells->Take(
-      SoftwareOf(row->framework, {s.tp * s.pp * s.cp > 1, s.zero}), Software{"orrery", "orrery"});
-  row->framework = software.preset;
-  row->software = software.profile;
+  row->framework = cells->Take(FrameworkOf(row->framework, {s.tp * s.pp * s.cp > 1, s.zero}),
+                               std::string("orrery"));
   if (row->framework == "ddp" && s.zero >= 2) {
-    row->framework = row->software = "fsdp";
+    row->framework = "fsdp";
     cells->Note("ddp with sharded gradients read as fsdp");
   }
   const FrameworkPreset& preset = FindFramework(row->framework);

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,15 +17,7 @@
 namespace orrery {
 namespace {
 
-// Letters and digits alone, in lower case.
-std::string Folded(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return out;
-}
+std::string Folded(std::string_view text) { return FoldedName(text); }
 
 template <class T>
 using Word = std::pair<std::string_view, T>;  // folded beginning of a cell
@@ -188,48 +179,6 @@ constexpr Word<bool> kFlashWords[] = {
     {"sdpa", true},     {"fused", true},  {"math", false},
     {"eager", false},   {"torch", false}, {"unfused", false}};
 
-// Empty: told by the layout.
-constexpr Word<const char*> kSoftwareWords[] = {{"megatron", "megatron"},
-                                                {"mcore", "megatron"},
-                                                {"nemo", "megatron"},
-                                                {"nanotron", "megatron"},
-                                                {"picotron", "megatron"},
-                                                {"colossalai", "megatron"},
-                                                {"alpa", "megatron"},
-                                                {"gptneox", "megatron"},
-                                                {"mbridge", "megatron"},
-                                                {"bigscience", "megatron"},
-                                                {"paimegatron", "megatron"},
-                                                {"fsdp", "fsdp"},
-                                                {"torchfsdp", "fsdp"},
-                                                {"pytorchfsdp", "fsdp"},
-                                                {"torchtitan", "fsdp"},
-                                                {"titan", "fsdp"},
-                                                {"llmfoundry", "fsdp"},
-                                                {"composer", "fsdp"},
-                                                {"mosaic", "fsdp"},
-                                                {"fairscale", "fsdp"},
-                                                {"metaseq", "fsdp"},
-                                                {"fms", "fsdp"},
-                                                {"foundationmodelstack", "fsdp"},
-                                                {"litgpt", "fsdp"},
-                                                {"torchtune", "fsdp"},
-                                                {"maxtext", "fsdp"},
-                                                {"paxml", "fsdp"},
-                                                {"t5x", "fsdp"},
-                                                {"jax", "fsdp"},
-                                                {"deepspeed", "deepspeed"},
-                                                {"zero", "deepspeed"},
-                                                {"ddp", "ddp"},
-                                                {"torchddp", "ddp"},
-                                                {"pytorchddp", "ddp"},
-                                                {"apex", "ddp"},
-                                                {"fairseq", "ddp"},
-                                                {"nanogpt", "ddp"},
-                                                {"llmc", "ddp"},
-                                                {"horovod", "tensorflow"},
-                                                {"tensorflow", "tensorflow"}};
-
 constexpr std::pair<std::string_view, const char*> kInstances[] = {
     {"p316xlarge", "aws-p3-16xl"}, {"p3dn", "aws-p3dn"},     {"p4d", "aws-p4d"},
     {"p4de", "aws-p4de"},          {"p548xlarge", "aws-p5"}, {"p5en", "aws-p5en"},
@@ -238,10 +187,6 @@ constexpr std::pair<std::string_view, const char*> kInstances[] = {
 std::string ByLayout(const LayoutHint& hint) {
   if (hint.model_parallel) return "megatron";
   return hint.zero >= 2 ? "fsdp" : hint.zero == 1 ? "deepspeed" : "ddp";
-}
-
-Software Of(const std::string& profile) {
-  return {profile == "tensorflow" ? "ddp" : profile, profile};
 }
 
 }  // namespace
@@ -272,21 +217,20 @@ Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated) {
   return Read<CsvFamily>("family", text, kFamilies, kFamilyWords);
 }
 
-Meaning<Software> SoftwareOf(const std::string& text, const LayoutHint& hint) {
-  const std::string folded = Folded(text);
-  for (const std::string& name : FrameworkNames()) {
-    if (folded == name) return {Of(name), ""};
-  }
-  const char* const* word = Longest<const char*>(kSoftwareWords, folded);
-  std::string name = word ? *word : "", why;
-  if (!word) {
+Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint) {
+  const FrameworkMatch match = FrameworkThatBegins(text);
+  if (match.preset && Folded(text) == match.preset->name) return {match.preset->name, ""};
+  std::string name, why;
+  if (match.preset) {
+    name = match.preset->name;
+    if (match.alias) why = ": " + match.alias->why;
+  } else {
     const auto near = NearestNames(text, FrameworkNames(), 1);
     name = near.empty() ? ByLayout(hint) : near.front();
     why = near.empty() ? ", which such layouts are run with" : ", the nearest name";
   }
-  if (text.empty())
-    return {Of(name), fmt::format("framework not printed: read as {}{}", name, why)};
-  return {Of(name), fmt::format("framework '{}' read as {}{}", text, name, why)};
+  if (text.empty()) return {name, fmt::format("framework not printed: read as {}{}", name, why)};
+  return {name, fmt::format("framework '{}' read as {}{}", text, name, why)};
 }
 
 Meaning<Precision> PrecisionOf(const std::string& text) {

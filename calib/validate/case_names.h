@@ -21,12 +21,6 @@ struct Meaning {
 
 enum class CsvFamily { kGpt, kLlama, kBert, kT5, kVit };
 
-// A row's framework: whose rules lay it out, and whose constants price it.
-struct Software {
-  std::string preset;   // a row of FrameworkPresets()
-  std::string profile;  // calib/profiles/stack
-};
-
 // What of the layout tells an unnamed framework.
 struct LayoutHint {
   bool model_parallel = false;  // tp, pp or cp above 1
@@ -37,7 +31,8 @@ struct LayoutHint {
 std::string KnownText(const std::string& cell);
 
 Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated);
-Meaning<Software> SoftwareOf(const std::string& text, const LayoutHint& hint);
+// A framework's name; what is written may be an alias of its YAML, also with more behind it.
+Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint);
 Meaning<Precision> PrecisionOf(const std::string& text);
 Meaning<Optimizer> OptimizerOf(const std::string& text);
 // No value and no note: not printed.

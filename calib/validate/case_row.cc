@@ -9,6 +9,7 @@
 
 #include "calib/validate/case_cells.h"
 #include "model/base/diagnostics.h"
+#include "model/framework/presets.h"
 
 namespace orrery {
 namespace {
@@ -150,16 +151,16 @@ void ReadGradients(CaseRow* row) {
 
 // One column names data parallelism of PyTorch and of TensorFlow, or Megatron's own loop and NeMo's; where the row
 // comes from tells them apart.
-void TellSoftware(CaseCells* cells, CaseRow* row) {
-  const auto from = [&](const char* name) {
-    return cells->Text("source").find(name) != std::string::npos;
-  };
-  if (row->software == "ddp" && from("TensorFlow")) {
-    row->software = "tensorflow";
-    cells->Note("ddp of a TensorFlow program read as Horovod");
-  } else if (row->software == "megatron" && from("NeMo")) {
-    row->software = "nemo";
-    cells->Note("megatron under NeMo: the loop of PyTorch Lightning around it");
+void TellFramework(CaseCells* cells, CaseRow* row) {
+  for (const FrameworkPreset& preset : FrameworkPresets()) {
+    for (const PublishedAs& other : preset.published_as) {
+      if (row->framework != other.framework ||
+          cells->Text("source").find(other.source) == std::string::npos)
+        continue;
+      row->framework = preset.name;
+      cells->Note(other.note);
+      return;
+    }
   }
 }
 
@@ -195,7 +196,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadLayout(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);
-  TellSoftware(&cells, &row);
+  TellFramework(&cells, &row);
   if (cells.Text("assumed").find("flash") != std::string::npos) row.flash_assumed = true;
   row.window = cells.Take(WindowOf(cells.Text("window")), Window::kStep);
   const auto measured = cells.Number("measured_step_s", 1e-9, kLongestStep);

@@ -25,9 +25,8 @@ struct CaseRow {
   std::string source;  // the name's first word: "mosaic"
   std::string place;   // "runs.csv:12"
   std::string topology;
-  std::string gpu;  // "": the topology's
-  std::string framework;
-  std::string software;  // whose profile it takes: the framework, or what the source says of it
+  std::string gpu;        // "": the topology's
+  std::string framework;  // by its name in calib/profiles/framework
   int64_t nodes = 0;
   int gpus_per_node = 0;
   ModelSpec model;

@@ -19,7 +19,7 @@ SweepKey SweepOf(const CaseRow& row) {
   const Workload& w = row.work;
   return {row.source,
           row.topology,
-          row.software,
+          row.framework,
           row.nodes,
           row.gpus_per_node,
           {static_cast<int64_t>(m.family), static_cast<int64_t>(m.norm), m.layers, m.decoder_layers,

@@ -68,7 +68,7 @@ PredictorKey KeyOf(const CaseRow& row) {
   const ModelSpec& m = row.model;
   return {row.topology,
           row.gpu,
-          row.software,
+          row.framework,
           row.nodes,
           row.gpus_per_node,
           row.strategy.flash_attention,
@@ -205,7 +205,7 @@ class CasePredictor {
       row.notes.push_back(fmt::format("topology '{}' read as {}", row.topology, *alias));
       row.topology = *alias;
     }
-    const auto key = std::make_tuple(row.topology, row.gpu, row.software, row.nodes,
+    const auto key = std::make_tuple(row.topology, row.gpu, row.framework, row.nodes,
                                      row.gpus_per_node, row.strategy.flash_attention);
     auto found = settings_.find(key);
     if (found == settings_.end()) {
@@ -254,9 +254,9 @@ class CasePredictor {
         [&] { return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu); },
         &reason);
     const bool flash = row.strategy.flash_attention;
-    const std::string stack = fmt::format("{} {} {}", row.software, row.topology, flash);
+    const std::string stack = fmt::format("{} {} {}", row.framework, row.topology, flash);
     setting->cost.stack = stacks_.Get(
-        stack, [&] { return SelectStackProfile(row.software, row.topology, flash); }, &reason);
+        stack, [&] { return SelectStackProfile(row.framework, row.topology, flash); }, &reason);
     if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.stack)
       return {nullptr, reason};
     return {std::move(setting), ""};

@@ -1,105 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of frameworks.
-//
-// Sources: Megatron-LM arguments.py (gradients of bf16 runs are accumulated in fp32; the distributed optimizer is
-// ZeRO 1; layers must divide by pp x vpp unless the ends are counted; scatter-gather of tensors in the pipeline is
-// on unless asked off; --hidden-dropout and --attention-dropout are 0.1 unless asked otherwise); DeepSpeed's PipelineEngine (with tensor parallelism it partitions activations and gradients
-// between stages: pipe_partitioned and grad_partitioned are on by default), DeepSpeed documentation of
-// zero_optimization (pipelines work with stages 0 and 1) and its BF16_Optimizer (fp32 accumulation without
-// ZeRO); Devlin et al. 2018, appendix A.2 (BERT trains with dropout 0.1, and so do its recipes for apex DDP and
-// DeepSpeed); PyTorch documentation of DistributedDataParallel and FullyShardedDataParallel (SHARD_GRAD_OP,
-// FULL_SHARD, HYBRID_SHARD).
+// Frameworks by name and by alias, and the rules that their YAML parametrises.
 #include "model/framework/presets.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <memory>
+#include <mutex>
 
+#include "model/arch/data_root.h"
 #include "model/base/diagnostics.h"
+#include "model/framework/profile.h"
 
 namespace orrery {
 namespace {
 
 using enum PipelineSchedule;
 
-Strategy Knobs(bool overlap_reduce, bool reduce_in_backward, int bucket_layers,
-               bool recompute_unread = true) {
-  Strategy s;
-  s.recompute_unread = recompute_unread;
-  s.overlap_grad_reduce = overlap_reduce;
-  s.reduce_in_backward = reduce_in_backward;
-  s.bucket_layers = bucket_layers;
-  return s;
+// A name under which a framework can be asked for.
+struct Spelling {
+  std::string folded;
+  FrameworkMatch match;
+};
+
+// The frameworks of one data root.
+struct Catalogue {
+  std::vector<FrameworkPreset> presets;
+  std::vector<Spelling> spellings;
+};
+
+void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
+  const auto same = std::find_if(spellings->begin(), spellings->end(), [&](const Spelling& other) {
+    return other.folded == spelling.folded;
+  });
+  if (same != spellings->end()) {
+    const FrameworkMatch& match = spelling.match;
+    throw InputError(
+        {{match.alias ? match.alias->where : Location{},
+          fmt::format("'{}' means {} already", match.alias ? match.alias->name : match.preset->name,
+                      same->match.preset->name),
+          "one name stands for one framework: remove it here or there"}});
+  }
+  spellings->push_back(std::move(spelling));
 }
 
-const std::vector<FrameworkPreset>& Table() {
-  static const std::vector<FrameworkPreset> table = [] {
-    const std::vector<Recompute> any{Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-    const std::vector<Recompute> whole{Recompute::kNone, Recompute::kFull};
-    std::vector<FrameworkPreset> rows(5);
-    rows[0] = {
-        .name = "orrery",
-        .description =
-            "everything that this project can lower, also combinations that no framework offers",
-        .tensor = true,
-        .sequence = true,
-        .hybrid = true,
-        .uneven_chunks = true,
-        .zero = {0, 1, 2, 3},
-        .zero_with_pipeline = 3,
-        .schedules = {k1F1B, kInterleaved, kZeroBubble, kGpipe},
-        .recompute = any,
-        .fp32_grads = Fp32Grads::kNever,
-        .defaults = Knobs(true, false, 1, false)};
-    rows[1] = {.name = "megatron",
-               .description =
-                   "Megatron-LM: tensor, sequence and (interleaved) pipeline parallelism, "
-                   "distributed optimizer",
-               .tensor = true,
-               .sequence = true,
-               .zero = {0, 1},
-               .zero_with_pipeline = 1,
-               .schedules = {k1F1B, kInterleaved},
-               .recompute = any,
-               .fp32_grads = Fp32Grads::kBf16,
-               .defaults = Knobs(true, true, 1),
-               .dropout = 0.1};
-    rows[2] = {.name = "deepspeed",
-               .description =
-                   "DeepSpeed: ZeRO 0 to 3, pipelines with ZeRO 0 and 1, tensor parallelism "
-                   "through Megatron",
-               .tensor = true,
-               .zero = {0, 1, 2, 3},
-               .zero_with_pipeline = 1,
-               .schedules = {k1F1B},
-               .recompute = whole,
-               .fp32_grads = Fp32Grads::kBf16Zero0,
-               .defaults = Knobs(true, false, 1),
-               .dropout = 0.1};
-    rows[3] = {.name = "ddp",
-               .description =
-                   "PyTorch DistributedDataParallel: replicas only, gradients reduced in buckets "
-                   "during backward",
-               .zero = {0},
-               .recompute = whole,
-               .fp32_grads = Fp32Grads::kNever,
-               .defaults = Knobs(true, true, 1),
-               .dropout = 0.1};
-    rows[4] = {.name = "fsdp",
-               .description =
-                   "PyTorch FullyShardedDataParallel: ZeRO 2 and 3, sharded over all ranks or "
-                   "inside a node",
-               .hybrid = true,
-               .zero = {2, 3},
-               .recompute = whole,
-               .fp32_grads = Fp32Grads::kNever,
-               .defaults = Knobs(true, false, 1)};
-    // Pays between nodes (a fifth of the step of gpt3-175b on aws-p4d), costs up to 0.5 % where stages share a node;
-    // sequence parallelism, which this preset has, sends parts anyway.
-    rows[0].defaults.scatter_gather = false;
-    return rows;
-  }();
-  return table;
+std::unique_ptr<const Catalogue> ReadCatalogue() {
+  auto catalogue = std::make_unique<Catalogue>();
+  for (const std::string& id : AllProfileIds(kFrameworkFolder)) {
+    if (id.find('@') != std::string::npos) continue;  // a site
+    if (const auto profile = ShareStackProfile(id); !profile->preset->description.empty())
+      catalogue->presets.push_back(*profile->preset);
+  }
+  // Names first: an alias never hides one.
+  for (const FrameworkPreset& preset : catalogue->presets)
+    AddSpelling({FoldedName(preset.name), {&preset, nullptr}}, &catalogue->spellings);
+  for (const FrameworkPreset& preset : catalogue->presets) {
+    for (const FrameworkAlias& alias : preset.aliases)
+      AddSpelling({FoldedName(alias.name), {&preset, &alias}}, &catalogue->spellings);
+  }
+  return catalogue;
+}
+
+// Kept for good: callers hold references into it.
+const Catalogue& TheCatalogue() {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<const Catalogue>> by_root;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const Catalogue>& catalogue = by_root[DataRoot()];
+  if (!catalogue) catalogue = ReadCatalogue();
+  return *catalogue;
 }
 
 bool Low(Precision precision) {
@@ -175,20 +145,47 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   return "";
 }
 
-std::span<const FrameworkPreset> FrameworkPresets() { return Table(); }
+std::string FoldedName(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+std::span<const FrameworkPreset> FrameworkPresets() { return TheCatalogue().presets; }
 
 std::vector<std::string> FrameworkNames() {
   std::vector<std::string> names;
-  for (const FrameworkPreset& preset : Table()) names.emplace_back(preset.name);
+  for (const FrameworkPreset& preset : FrameworkPresets()) names.push_back(preset.name);
   return names;
 }
 
-const FrameworkPreset& FindFramework(std::string_view name) {
-  for (const FrameworkPreset& preset : Table()) {
-    if (name == preset.name) return preset;
+FrameworkMatch MatchFramework(std::string_view name) {
+  const std::string folded = FoldedName(name);
+  for (const Spelling& spelling : TheCatalogue().spellings) {
+    if (folded == spelling.folded) return spelling.match;
   }
-  throw InputError(fmt::format("unknown framework '{}'", name),
-                   SuggestName(name, FrameworkNames()));
+  std::vector<std::string> known = FrameworkNames();
+  for (const FrameworkPreset& preset : FrameworkPresets()) {
+    for (const FrameworkAlias& alias : preset.aliases) known.push_back(alias.name);
+  }
+  std::string hint = SuggestName(name, known);
+  if (hint.empty()) hint = SuggestName("", FrameworkNames());
+  throw InputError(fmt::format("unknown framework '{}'", name), hint);
+}
+
+FrameworkMatch FrameworkThatBegins(std::string_view text) {
+  const std::string folded = FoldedName(text);
+  FrameworkMatch best{nullptr, nullptr};
+  std::size_t longest = 0;
+  for (const Spelling& spelling : TheCatalogue().spellings) {
+    if (!folded.starts_with(spelling.folded) || spelling.folded.size() <= longest) continue;
+    longest = spelling.folded.size();
+    best = spelling.match;
+  }
+  return best;
 }
 
 }  // namespace orrery

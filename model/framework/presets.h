@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each training framework sets and what it leaves open: `--framework NAME` is one row here.
+// What each training framework offers, what it sets, and which other names mean it: `--framework NAME`.
 //
-// A preset fills the fine knobs of Strategy with the framework's defaults and says which axes a search
-// may turn. The cost profile of the same name (calib/profiles/stack) holds its constants.
+// All of it is data: calib/profiles/framework/NAME.yaml, next to the constants of the same framework
+// (profile.h). A preset fills the fine knobs of Strategy with the framework's defaults and says which
+// axes a search may turn. A file with a `description` is a framework that can be named; files without
+// one are bases, sites (FRAMEWORK@TOPOLOGY) and older generations: constants alone.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/arch/model_spec.h"
+#include "model/base/node.h"
 #include "model/plan/lower/strategy.h"
 
 namespace orrery {
@@ -18,20 +23,44 @@ namespace orrery {
 // When gradients of 16-bit runs are accumulated and reduced in fp32.
 enum class Fp32Grads { kNever, kBf16, kBf16Zero0 };
 
+// One entry of `offers` or `defaults`, with its citation.
+struct FrameworkFact {
+  std::string value;   // as text: "0, 1"
+  std::string source;  // documentation or file of the release that behaves so
+  std::string file;    // the profile file that says it
+};
+
+// Another name under which people know the framework, or a framework that behaves like it.
+struct FrameworkAlias {
+  std::string name;
+  std::string why;  // "JAX shards parameters over the data axis, as FSDP does"
+  Location where;
+};
+
+// Tables of published runs that name a wider framework; the row's source tells which one it was.
+struct PublishedAs {
+  std::string framework;  // what the row names
+  std::string source;     // part of the text that says where the row comes from
+  std::string note;       // how the row was read
+};
+
 struct FrameworkPreset {
-  const char* name;
-  const char* description;                  // one line
+  std::string name;
+  std::string description;                  // one line; empty: no framework that can be named
   bool tensor = false;                      // tp > 1
   bool sequence = false;                    // sequence parallelism with tp > 1
   bool hybrid = false;                      // dp_outer > 1: ZeRO shards inside groups of ranks
   bool uneven_chunks = false;               // interleaving where layers do not divide by pp x vpp
   std::vector<int> zero;                    // stages on offer
-  int zero_with_pipeline = 0;               // highest stage beside pp > 1
+  int zero_with_pipeline = 0;               // highest stage with pp > 1
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
   std::vector<Recompute> recompute;
   Fp32Grads fp32_grads = Fp32Grads::kNever;
   Strategy defaults;   // knobs; degrees are all 1
   double dropout = 0;  // of runs whose settings do not name any
+  std::vector<FrameworkAlias> aliases;
+  std::vector<PublishedAs> published_as;
+  std::map<std::string, FrameworkFact> facts;  // by "offers.zero", "defaults.dropout"
 
   bool pipeline() const { return !schedules.empty(); }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
@@ -43,9 +72,33 @@ struct FrameworkPreset {
   std::string Refuses(const Strategy& strategy) const;
 };
 
+// Reads the keys description, offers, defaults, aliases and published_as of a profile file over what
+// it inherits. Mistakes go to the node's diagnostics.
+void ReadPreset(const Node& root, const std::string& id, const std::string& file,
+                FrameworkPreset* preset);
+// Keys of `offers` and `defaults` that a framework lacks after inheritance: "offers.zero, ...".
+std::string MissingFacts(const FrameworkPreset& preset);
+
+// Every framework of calib/profiles/framework, by name. Each file is read once per process and data
+// root; what is returned stays valid. Threads may call these at the same time. Throws InputError: a
+// damaged file, or one alias in two files.
 std::span<const FrameworkPreset> FrameworkPresets();
 std::vector<std::string> FrameworkNames();
-// Throws InputError with the nearest names.
-const FrameworkPreset& FindFramework(std::string_view name);
+
+struct FrameworkMatch {
+  const FrameworkPreset* preset;
+  const FrameworkAlias* alias;  // null: by its own name
+};
+// By name or alias; case, blanks, dashes and underscores never matter. Throws InputError with the
+// nearest names.
+FrameworkMatch MatchFramework(std::string_view name);
+inline const FrameworkPreset& FindFramework(std::string_view name) {
+  return *MatchFramework(name).preset;
+}
+// The framework whose name or alias is the longest that `text` begins with; preset null: none.
+FrameworkMatch FrameworkThatBegins(std::string_view text);
+
+// Letters and digits alone, in lower case: how names are compared.
+std::string FoldedName(std::string_view text);
 
 }  // namespace orrery

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the profiles of training frameworks and their measured layers.
+// Reads the profiles of training frameworks and their measured layers, each file once.
 #include "model/framework/profile.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 
 #include "model/base/node.h"
 
@@ -13,7 +14,6 @@ namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t kMaxLayerBytes = 1 << 20;
 constexpr double kLeastFactor = 0.2, kMostFactor = 5.0;  // of a measured layer
 constexpr bool kOptional = false;
 using Stack = StackProfile;
@@ -73,15 +73,11 @@ const ConstantRow<Stack> kStack[] = {
     {"residual_high", &Stack::residual_high, 1, 100},
 };
 
-std::map<std::string, double> LoadLayerFactors(const std::string& stack) {
-  const fs::path path = fs::path(ProfileFolder("layer")) / (stack + ".yaml");
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  return ReadLayerFactors(ReadSource(path.string(), kMaxLayerBytes));
-}
-
-// Text keys beyond the header's.
-void ReadTexts(const Node& root, StackProfile* profile) {
+// Keys beyond the header's and the constants.
+void ReadOwnKeys(const Node& root, StackProfile* profile) {
+  auto preset = std::make_shared<FrameworkPreset>(*profile->preset);
+  ReadPreset(root, profile->header.id, profile->header.path, preset.get());
+  profile->preset = std::move(preset);
   profile_reader::ReadText(root, "without_flash", &profile->without_flash);
   profile_reader::ReadText(root, "algorithm", &profile->algorithm);
   profile_reader::ReadText(root, "attention", &profile->attention);
@@ -90,17 +86,80 @@ void ReadTexts(const Node& root, StackProfile* profile) {
   if (words != "layout" && words != "tensors") {
     root.ErrorAt(
         "allocates",
-        "software allocates 'layout' (the plan's, in one piece) or 'tensors' (one by one)");
+        "a framework allocates 'layout' (the plan's, in one piece) or 'tensors' (one by one)");
   }
   profile->static_layout = words == "layout";
 }
+
+void CheckComplete(const StackProfile& profile) {
+  profile_reader::RequireConstants(profile, StackConstants());
+  if (profile.preset->description.empty()) return;
+  if (const std::string missing = MissingFacts(*profile.preset); !missing.empty()) {
+    throw InputError(
+        fmt::format("{}: framework '{}' lacks {}", profile.header.path, profile.header.id, missing),
+        "add them, or inherit a file that has them, such as common");
+  }
+}
+
+// Profiles of the catalogue as they were read. A source is the same object as long as its file has
+// not changed (LoadProfileFile), and so is what was read from it and from all that it inherits.
+class Cache {
+ public:
+  struct Entry {
+    SourcePtr source, layers;  // layers: null, no layer of it was measured
+    std::shared_ptr<const Entry> parent;
+    std::shared_ptr<const StackProfile> profile;  // complete or not
+  };
+
+  // Parsed at most once per state of the file, whoever asks.
+  std::shared_ptr<const Entry> Load(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    return Load(id, 0);
+  }
+
+ private:
+  std::shared_ptr<const Entry> Load(const std::string& id, int depth) {
+    profile_reader::CheckDepth(id, depth);
+    auto entry = std::make_shared<Entry>();
+    entry->source = LoadProfileFile(kFrameworkFolder, id);
+    entry->layers = LayersOf(id);
+    const std::shared_ptr<const Entry> known = entries_[entry->source->name];
+    if (known && known->source == entry->source && known->layers == entry->layers &&
+        (!known->parent || known->parent == Load(known->parent->profile->header.id, depth + 1)))
+      return known;
+    auto profile = std::make_shared<StackProfile>();
+    profile_reader::ReadFile<StackProfile>(
+        id, entry->source, StackConstants(), ReadOwnKeys,
+        [&](const std::string& parent, StackProfile* base) {
+          entry->parent = Load(parent, depth + 1);
+          *base = *entry->parent->profile;
+        },
+        profile.get());
+    profile->layer_factors.clear();
+    if (entry->layers) profile->layer_factors = ReadLayerFactors(entry->layers);
+    entry->profile = std::move(profile);
+    return entries_[entry->source->name] = entry;
+  }
+
+  static SourcePtr LayersOf(const std::string& id) {
+    const fs::path path = fs::path(ProfileFolder("layer")) / (id + ".yaml");
+    std::error_code error;
+    return fs::exists(path, error) ? ReadUnchanged(path.string()) : nullptr;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Entry>> entries_;  // by path
+};
 
 }  // namespace
 
 std::span<const ConstantRow<StackProfile>> StackConstants() { return kStack; }
 
 StackProfile ReadStackProfile(const std::string& id, ProfileSource load) {
-  return ReadProfile<StackProfile>("stack", id, load, StackConstants(), ReadTexts);
+  StackProfile profile;
+  profile_reader::ReadInto(kFrameworkFolder, id, load, StackConstants(), ReadOwnKeys, 0, &profile);
+  CheckComplete(profile);
+  return profile;
 }
 
 std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
@@ -123,20 +182,22 @@ std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
   return factors;
 }
 
-StackProfile LoadStackProfile(const std::string& id) {
-  StackProfile stack = ReadStackProfile(id, LoadProfileFile);
-  stack.layer_factors = LoadLayerFactors(id);
-  return stack;
+std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id) {
+  static Cache cache;
+  std::shared_ptr<const StackProfile> profile = cache.Load(id)->profile;
+  CheckComplete(*profile);
+  return profile;
 }
+
+StackProfile LoadStackProfile(const std::string& id) { return *ShareStackProfile(id); }
 
 StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
                                 bool flash_attention) {
-  const std::vector<std::string> ids = AllProfileIds("stack");
   const std::string site = framework + "@" + topology;
-  if (std::find(ids.begin(), ids.end(), site) != ids.end()) return LoadStackProfile(site);
-  StackProfile stack = LoadStackProfile(framework);
-  if (flash_attention || stack.without_flash.empty()) return stack;
-  return LoadStackProfile(stack.without_flash);
+  if (HasProfile(kFrameworkFolder, site)) return LoadStackProfile(site);
+  const auto profile = ShareStackProfile(framework);
+  if (flash_attention || profile->without_flash.empty()) return *profile;
+  return LoadStackProfile(profile->without_flash);
 }
 
 void FollowStack(const StackProfile& stack, Strategy* strategy) {

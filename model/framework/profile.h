@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibrated constants of a training framework, read from calib/profiles/stack.
+// Calibrated constants of a training framework, read from calib/profiles/framework.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
+#include "model/framework/presets.h"
 #include "model/hardware/profile.h"
 #include "model/hardware/profile_reader.h"
 #include "model/plan/lower/overlap.h"
 
 namespace orrery {
 
-// A training software and its generation.
+// A training framework and its generation.
 struct StackProfile {
   ProfileHeader header;
+  // What the framework offers and sets; of a site and of an older generation: their framework's.
+  std::shared_ptr<const FrameworkPreset> preset = std::make_shared<FrameworkPreset>();
   std::string without_flash;  // profile to take when attention is materialised; "" = this one
   std::string algorithm;      // of its collectives inside a step: "ring"; "" = the fastest (NCCL)
   std::string attention;  // "standard": it has no fused attention, so that jobs do not assume one
@@ -96,23 +100,27 @@ inline VisibleReduction VisibleReductionOf(const StackProfile& stack) {
   return {stack.data_exposed, stack.data_exposed_replicas};
 }
 
-// FollowSoftware() of model/lower/overlap.h with this software's constants.
+// FollowSoftware() of model/lower/overlap.h with this framework's constants.
 void FollowStack(const StackProfile& stack, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.
 void FollowStack(const StackProfile& stack, Workload* work);
 
 std::span<const ConstantRow<StackProfile>> StackConstants();
 
-// Reads one profile by id, as LoadGpuProfile().
+inline constexpr const char* kFrameworkFolder = "framework";  // below calib/profiles
+
+// Reads one profile by id, as LoadGpuProfile(). A file is read again only when it has changed.
 StackProfile LoadStackProfile(const std::string& id);
+// The same without a copy.
+std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id);
 StackProfile ReadStackProfile(const std::string& id, ProfileSource load);
 
-// The stack profile of a framework at a site: `<framework>@<topology>` when that site has been
+// The profile of a framework at a site: `<framework>@<topology>` when that site has been
 // calibrated, else `<framework>`; without flash attention the profile that it names for that case.
 StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
                                 bool flash_attention);
 
-// Measured layers of one stack profile (calib/profiles/layer, see layer_factors.h): factor by shape.
+// Measured layers of one profile (calib/profiles/layer, see layer_factors.h): factor by shape.
 std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError
 
 }  // namespace orrery

@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <mutex>
 
 #include "model/arch/data_root.h"
 #include "model/base/check.h"
@@ -75,8 +77,10 @@ void ReadTables(const Node& root, GpuProfile* profile) {
 }
 
 bool IsAbstract(const std::string& folder, const std::string& id) {
+  const SourcePtr source = LoadProfileFile(folder, id);
+  if (source->text.find("abstract") == std::string::npos) return false;  // parsing takes longer
   Diagnostics ignored;
-  const Node root = Node::Parse(LoadProfileFile(folder, id), &ignored);
+  const Node root = Node::Parse(source, &ignored);
   return root.Bool("abstract", false);
 }
 
@@ -96,13 +100,38 @@ std::vector<std::string> AllProfileIds(const std::string& folder) {
   return ids;
 }
 
+bool HasProfile(const std::string& folder, const std::string& id) {
+  std::error_code error;
+  return id.find('/') == std::string::npos &&
+         fs::exists(fs::path(ProfileFolder(folder)) / (id + ".yaml"), error);
+}
+
+SourcePtr ReadUnchanged(const std::string& path) {
+  struct Known {
+    fs::file_time_type time;
+    std::uintmax_t size = 0;
+    SourcePtr source;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> by_path;
+  std::error_code no_time, no_size;
+  Known now{fs::last_write_time(path, no_time), fs::file_size(path, no_size), nullptr};
+  if (no_time || no_size) return ReadSource(path, kMaxProfileBytes);  // says what is wrong
+  const std::lock_guard lock(mutex);
+  Known& known = by_path[path];
+  if (known.source && known.time == now.time && known.size == now.size) return known.source;
+  now.source = ReadSource(path, kMaxProfileBytes);
+  known = now;
+  return known.source;
+}
+
 SourcePtr LoadProfileFile(const std::string& folder, const std::string& id) {
   if (id.find('/') != std::string::npos) return ReadSource(id, kMaxProfileBytes);
-  const std::vector<std::string> ids = AllProfileIds(folder);
-  if (std::find(ids.begin(), ids.end(), id) == ids.end()) {
-    throw InputError(fmt::format("no {} profile named '{}'", folder, id), SuggestName(id, ids));
+  if (!HasProfile(folder, id)) {
+    throw InputError(fmt::format("no {} profile named '{}'", folder, id),
+                     SuggestName(id, AllProfileIds(folder)));
   }
-  return ReadSource((fs::path(ProfileFolder(folder)) / (id + ".yaml")).string(), kMaxProfileBytes);
+  return ReadUnchanged((fs::path(ProfileFolder(folder)) / (id + ".yaml")).string());
 }
 
 FlopsPerSecond GpuProfile::Peak(Precision precision) const {

@@ -126,7 +126,7 @@ using ProfileSource = SourcePtr (*)(const std::string& folder, const std::string
 GpuProfile ReadGpuProfile(const std::string& id, ProfileSource load);
 FabricProfile ReadFabricProfile(const std::string& id, ProfileSource load);
 
-// Ids in one of the folders "gpu", "fabric", "stack", sorted; family files that only serve as a
+// Ids in one of the folders "gpu", "fabric", "framework", sorted; family files that only serve as a
 // base for others (abstract: true) are left out.
 std::vector<std::string> ProfileIds(const std::string& folder);
 

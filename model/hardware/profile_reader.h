@@ -37,8 +37,13 @@ using ExtraKeys = void (*)(const Node& root, Profile* profile);
 std::string ProfileFolder(const std::string& folder);
 // Every file of the folder, base files included, sorted.
 std::vector<std::string> AllProfileIds(const std::string& folder);
-// By id, or by path (with a '/'). Throws InputError: no such file, with the nearest ids.
+bool HasProfile(const std::string& folder, const std::string& id);
+// By id, or by path (with a '/'). A file of the catalogue is opened again only when it has changed:
+// until then the same object comes back. Throws InputError: no such file, with the nearest ids.
 SourcePtr LoadProfileFile(const std::string& folder, const std::string& id);
+// The text of a file of the catalogue, opened again only when its size or its time has changed.
+// Threads may call this at the same time.
+SourcePtr ReadUnchanged(const std::string& path);
 
 namespace profile_reader {
 
@@ -128,20 +133,25 @@ void ReadMoreEfficiencies(const Node& constants, std::span<const ConstantRow<Pro
   }
 }
 
-template <class Profile>
-void ReadInto(const std::string& folder, const std::string& id, ProfileSource load,
-              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra, int depth,
-              Profile* profile) {
-  if (depth > kMaxInheritance) {
-    throw InputError(fmt::format("profile '{}' inherits itself", id),
-                     "break the cycle of 'inherits' keys");
-  }
-  const SourcePtr source = load(folder, id);
+inline void CheckDepth(const std::string& id, int depth) {
+  if (depth <= kMaxInheritance) return;
+  throw InputError(fmt::format("profile '{}' inherits itself", id),
+                   "break the cycle of 'inherits' keys");
+}
+
+// Reads one file over what it inherits: `inherit(id, profile)` fills that in.
+template <class Profile, class Inherit>
+void ReadFile(const std::string& id, const SourcePtr& source,
+              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra,
+              const Inherit& inherit, Profile* profile) {
   Diagnostics diagnostics;
   const Node root = Node::Parse(source, &diagnostics);
   diagnostics.ThrowIfAny();
-  if (root.Has("inherits"))
-    ReadInto(folder, root.String("inherits"), load, table, extra, depth + 1, profile);
+  if (root.Has("inherits")) {
+    const std::string parent = root.String("inherits");
+    diagnostics.ThrowIfAny();
+    inherit(parent, profile);
+  }
   profile->header.id = id;
   profile->header.path = source->name;
   ReadText(root, "title", &profile->header.title);
@@ -155,6 +165,32 @@ void ReadInto(const std::string& folder, const std::string& id, ProfileSource lo
   diagnostics.ThrowIfAny();
 }
 
+template <class Profile>
+void ReadInto(const std::string& folder, const std::string& id, ProfileSource load,
+              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra, int depth,
+              Profile* profile) {
+  CheckDepth(id, depth);
+  const auto inherit = [&](const std::string& parent, Profile* base) {
+    ReadInto(folder, parent, load, table, extra, depth + 1, base);
+  };
+  ReadFile(id, load(folder, id), table, extra, inherit, profile);
+}
+
+template <class Profile>
+void RequireConstants(const Profile& profile, std::span<const ConstantRow<Profile>> table) {
+  std::string missing;
+  for (const auto& row : table) {
+    if (row.required && !profile.header.constants.contains(row.key)) {
+      missing += (missing.empty() ? "" : ", ") + std::string(row.key);
+    }
+  }
+  if (!missing.empty()) {
+    throw InputError(
+        fmt::format("{}: profile '{}' lacks {}", profile.header.path, profile.header.id, missing),
+        "add them, or inherit a profile that has them");
+  }
+}
+
 }  // namespace profile_reader
 
 // Throws InputError: unknown, missing or malformed constants with their places.
@@ -164,16 +200,7 @@ Profile ReadProfile(const std::string& folder, const std::string& id, ProfileSou
                     ExtraKeys<Profile> extra = nullptr) {
   Profile profile;
   profile_reader::ReadInto(folder, id, load, table, extra, 0, &profile);
-  std::string missing;
-  for (const auto& row : table) {
-    if (row.required && !profile.header.constants.contains(row.key)) {
-      missing += (missing.empty() ? "" : ", ") + std::string(row.key);
-    }
-  }
-  if (!missing.empty()) {
-    throw InputError(fmt::format("{}: profile '{}' lacks {}", profile.header.path, id, missing),
-                     "add them, or inherit a profile that has them");
-  }
+  profile_reader::RequireConstants(profile, table);
   return profile;
 }
 

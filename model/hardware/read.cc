@@ -59,10 +59,13 @@ void ReadCounts(const Node& root, TopologySpec* spec) {
 }
 
 void ReadSoftware(const Node& root, TopologySpec* spec) {
-  const auto software = root.Find("software");
-  if (!software) return;
-  for (const std::string& framework : software->Keys())
-    spec->software[framework] = ReadProfileId(*software, framework, "stack");
+  // `software` is what this key was called until the last release.
+  for (const char* key : {"software", "frameworks"}) {
+    const auto profiles = root.Find(key);
+    if (!profiles) continue;
+    for (const std::string& framework : profiles->Keys())
+      spec->software[framework] = ReadProfileId(*profiles, framework, "framework");
+  }
 }
 
 void ReadPrice(const Node& root, TopologySpec* spec) {

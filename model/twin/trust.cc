@@ -54,7 +54,7 @@ struct Changed {
   void Multiply(const std::string& folder, const std::string& key, double factor) {
     if (folder == "gpu") (void)Bump(GpuConstants(), key, factor, &gpu);
     if (folder == "fabric") (void)Bump(FabricConstants(), key, factor, &fabric);
-    if (folder == "stack") (void)Bump(StackConstants(), key, factor, &stack);
+    if (folder == "framework") (void)Bump(StackConstants(), key, factor, &stack);
   }
 
   GpuProfile gpu;
@@ -187,18 +187,18 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
   const StackTrust& errors = strange ? trust.Of("") : stack;
   if (strange) {
     confidence.outside.push_back(
-        fmt::format("{}: no calibrated run of this software on it", setting.cluster->name));
+        fmt::format("{}: no calibrated run of this framework on it", setting.cluster->name));
   }
   if (strange || stack.stack.empty()) variance += SiteVariance(trust, total, predict, &profiles);
   if (stack.stack.empty()) {
     confidence.outside.push_back(
-        fmt::format("{}: too few calibrated runs of this software", setting.stack->header.id));
-    variance += PriorVariance(trust, "stack", total, predict, &profiles);
+        fmt::format("{}: too few calibrated runs of this framework", setting.stack->header.id));
+    variance += PriorVariance(trust, "framework", total, predict, &profiles);
   }
   const auto hardware = [&](const char* folder, const std::set<std::string>& known) {
     const std::string& id = profiles.Header(folder).id;
     if (known.contains(id)) return;
-    confidence.outside.push_back(fmt::format("{}: no calibrated run of this software on it", id));
+    confidence.outside.push_back(fmt::format("{}: no calibrated run of this framework on it", id));
     if (!trust.Of("").gpus.contains(id) && !trust.Of("").fabrics.contains(id))
       variance += PriorVariance(trust, folder, total, predict, &profiles);
   };

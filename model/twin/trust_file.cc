@@ -15,13 +15,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr const char* kScales[] = {"any", "one node", "several nodes"};
-constexpr const char* kSchema = "orrery.trust/1";
+constexpr const char* kSchema = "orrery.trust/2";
 
 // Three significant digits.
 double Short(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
 Json StackJson(const StackTrust& stack) {
-  Json json = {{"stack", stack.stack},
+  Json json = {{"framework", stack.stack},
                {"scale", kScales[static_cast<int>(stack.scale)]},
                {"rows", stack.rows},
                {"spread", Short(stack.spread)},
@@ -39,7 +39,7 @@ Json StackJson(const StackTrust& stack) {
 
 StackTrust StackOf(const Json& json) {
   StackTrust stack;
-  stack.stack = json.at("stack");
+  stack.stack = json.at("framework");
   const std::string scale = json.at("scale");
   const auto* known = std::find(std::begin(kScales), std::end(kScales), scale);
   if (known == std::end(kScales)) throw std::out_of_range("another scale");
@@ -76,7 +76,7 @@ Trust TrustOf(const Json& json) {
     }
   }
   trust.site_spread = json.value("site_spread", std::map<std::string, double>{});
-  for (const Json& stack : json.at("stacks")) trust.stacks.push_back(StackOf(stack));
+  for (const Json& stack : json.at("frameworks")) trust.stacks.push_back(StackOf(stack));
   return trust;
 }
 
@@ -102,11 +102,11 @@ Trust LoadTrust() {
 std::string TrustText(const Trust& trust) {
   const std::size_t n = trust.constants.size();
   Json json = {{"schema", kSchema},
-               {"stacks", Json::array()},
+               {"frameworks", Json::array()},
                {"constants", trust.constants},
                {"spread", Json::array()},
                {"correlation", Json::array()}};
-  for (const StackTrust& stack : trust.stacks) json["stacks"].push_back(StackJson(stack));
+  for (const StackTrust& stack : trust.stacks) json["frameworks"].push_back(StackJson(stack));
   const auto at = [&](std::size_t i, std::size_t j) { return trust.covariance[i * n + j]; };
   for (std::size_t i = 0; i < n; ++i) {
     json["spread"].push_back(Short(std::sqrt(at(i, i))));
@@ -117,7 +117,7 @@ std::string TrustText(const Trust& trust) {
   }
   // One line per member of the lists: small differences between versions.
   std::string text = fmt::format("{{\"schema\": \"{}\"", kSchema);
-  for (const char* key : {"stacks", "constants", "correlation"}) {
+  for (const char* key : {"frameworks", "constants", "correlation"}) {
     text += fmt::format(",\n\"{}\": [", key);
     bool first = true;
     for (const Json& one : json[key]) {

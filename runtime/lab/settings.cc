@@ -86,7 +86,7 @@ std::string TopologyYaml(const Settings& s) {
       "evidence: B\n"
       "gpu: {}\n"
       "fabric_profile: {}\n"
-      "software: {{orrery: orrery-cpu}}\n"
+      "frameworks: {{orrery: orrery-cpu}}\n"
       "cores: {}\n"
       "nodes: {}\n"
       "max_nodes: {}\n"

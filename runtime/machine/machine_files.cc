@@ -86,7 +86,7 @@ std::string TopologyText(const Measured& m) {
       "evidence: B\n"
       "gpu: ./{}\n"
       "fabric_profile: localhost\n"
-      "software: {{orrery: orrery-cpu}}\n"
+      "frameworks: {{orrery: orrery-cpu}}\n"
       "cores: {}\n"
       "nodes: 1\n"
       "max_nodes: 1\n"

@@ -200,12 +200,13 @@ TEST(List, NamesEveryEntryOfEveryCatalogue) {
   const json all = JsonOf({"list", "--json"});
   EXPECT_EQ(all["schema"], "orrery.list/1");
   for (const char* catalogue :
-       {"models", "topologies", "gpus", "fabrics", "stacks", "frameworks"}) {
+       {"models", "topologies", "gpus", "fabrics", "frameworks", "framework-profiles"}) {
     std::string names;
     for (const json& entry : all[catalogue]) names += entry["name"].get<std::string>() + "\n";
     EXPECT_EQ(RunPlan({"list", catalogue, "--names"}).out, names);
     EXPECT_THAT(names, Not(IsEmpty())) << catalogue;
   }
+  EXPECT_EQ(RunPlan({"list", "stacks"}).out, RunPlan({"list", "framework-profiles"}).out);
 }
 
 // A default never asks for what the GPU cannot do; a flag that does is an error.

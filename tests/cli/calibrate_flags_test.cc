@@ -17,7 +17,7 @@ using testing::HasSubstr;
 TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
   CalibrateFlags flags;
   const CommandLine line({"plan", "calibrate", "a.csv", "--gpu", "x,y", "b.csv", "--gpu=z",
-                          "--stack", "s", "c,d.csv", "--topology", "8 GPUs, 2 nodes=dgx-h100",
+                          "--framework", "s", "c,d.csv", "--topology", "8 GPUs, 2 nodes=dgx-h100",
                           "--topology", "selene"});
   ASSERT_FALSE(flags.set.Parse(line, 2));
   EXPECT_THAT(TextsOf(flags.files), ElementsAre("a.csv", "b.csv", "c,d.csv"));
@@ -28,8 +28,17 @@ TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
   EXPECT_EQ(flags.files[1].where.column, line.where(5).column);
 }
 
+TEST(SeveralValues, AFlagStillAnswersToItsOldName) {
+  CalibrateFlags flags;
+  const CommandLine line({"plan", "calibrate", "a.csv", "--stack=s", "--gpu", "x"});
+  ASSERT_FALSE(flags.set.Parse(line, 2));
+  EXPECT_THAT(TextsOf(flags.stacks), ElementsAre("s"));
+  EXPECT_EQ(flags.stacks[0].where.column, line.where(3).column);
+  EXPECT_EQ(flags.gpus[0].where.column, line.where(5).column);
+}
+
 TEST(SeveralValues, NoneOfThemIsEmpty) {
-  for (const char* value : {"x,,y", ",", "--stack"}) {
+  for (const char* value : {"x,,y", ",", "--framework"}) {
     CalibrateFlags flags;
     EXPECT_THROW(flags.set.Parse(CommandLine({"plan", "calibrate", "a", "--gpu", value, "s"}), 2),
                  InputError)

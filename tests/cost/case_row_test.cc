@@ -73,7 +73,7 @@ double Seconds(const Cells& cells) {
 
 TEST(CaseNames, OtherWordsAreReadWithANote) {
   const std::map<std::string, std::string> frameworks = {
-      {"torchtitan", "fsdp"},   {"LLM-Foundry", "fsdp"},  {"NeMo", "megatron"},
+      {"torchtitan", "fsdp"},   {"LLM-Foundry", "fsdp"},  {"jax", "fsdp"},
       {"nanotron", "megatron"}, {"gpt-neox", "megatron"}, {"megatron-deepspeed", "megatron"},
       {"fairseq", "ddp"}};
   for (const auto& [name, known] : frameworks) {
@@ -81,6 +81,8 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
     EXPECT_EQ(row.framework, known) << name;
     EXPECT_THAT(row.notes, Contains(HasSubstr("framework '" + name + "' read as " + known)));
   }
+  EXPECT_EQ(Read(Printed({{"framework", "NeMo 2.0"}})).framework, "nemo");
+  EXPECT_EQ(Read(Printed({{"framework", "Horovod"}})).framework, "tensorflow");
   EXPECT_EQ(Read(Printed({{"precision", "amp_bf16"}})).work.precision, Precision::kBf16);
   EXPECT_EQ(Read(Printed({{"optimizer", "decoupled_adamw"}})).work.optimizer, Optimizer::kAdamW);
   EXPECT_EQ(Read(Printed({{"recompute", "full (8 layers)"}})).strategy.recompute, Recompute::kFull);

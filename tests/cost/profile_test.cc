@@ -56,14 +56,14 @@ TEST(Profiles, EveryFileInTheTreeLoads) {
   }
   for (const std::string& id : ProfileIds("fabric"))
     EXPECT_GT(LoadFabricProfile(id).hop.value, 0) << id;
-  for (const std::string& id : ProfileIds("stack")) {
+  for (const std::string& id : ProfileIds("framework")) {
     const StackProfile stack = LoadStackProfile(id);
     EXPECT_LE(stack.residual_low, 1) << id;
     EXPECT_GE(stack.residual_high, 1) << id;
     if (stack.without_flash.empty()) continue;
     EXPECT_NO_THROW(LoadStackProfile(stack.without_flash)) << id;
   }
-  EXPECT_THAT(ProfileIds("stack"),
+  EXPECT_THAT(ProfileIds("framework"),
               testing::IsSupersetOf({"megatron", "deepspeed", "fsdp", "ddp", "orrery"}));
 }
 

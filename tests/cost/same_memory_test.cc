@@ -34,7 +34,7 @@ CaseRow RowOf(const Job& job) {
   CaseRow row;
   row.name = job.name;
   row.topology = job.topology;
-  row.framework = row.software = job.framework;
+  row.framework = job.framework;
   row.nodes = job.nodes;
   row.model = LoadModel(job.model).spec;
   row.gpus_per_node = LoadTopology(job.topology).node.gpus;

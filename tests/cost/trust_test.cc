@@ -18,7 +18,7 @@ using testing::HasSubstr;
 // Two constants that hold the step together, strongly anticorrelated.
 Trust Sample() {
   Trust trust;
-  trust.constants = {{"gpu/a:gemm_efficiency_bf16"}, {"stack/s:kernel_gap"}};
+  trust.constants = {{"gpu/a:gemm_efficiency_bf16"}, {"framework/s:kernel_gap"}};
   trust.covariance = {0.04, -0.0396, -0.0396, 0.04};
   StackTrust stack;
   stack.stack = "s";
@@ -137,7 +137,7 @@ TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
   bench.cluster.name = "new";
   const Confidence c = bench.Ask(trust);
   EXPECT_THAT(c.outside,
-              testing::ElementsAre(HasSubstr("new: no calibrated run of this software")));
+              testing::ElementsAre(HasSubstr("new: no calibrated run of this framework")));
   EXPECT_GT(WidthOf(c), everywhere);
 }
 
@@ -148,8 +148,8 @@ TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
   Bench bench;
   bench.cluster.name = "new";
   EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.1, 1e-9);
-  trust.site_spread["stack/s:kernel_gap"] = 0.4;  // half of the step
-  trust.site_spread["stack/other:kernel_gap"] = 9;
+  trust.site_spread["framework/s:kernel_gap"] = 0.4;  // half of the step
+  trust.site_spread["framework/other:kernel_gap"] = 9;
   EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * std::hypot(0.1, 0.5 * 0.4), 0.01);
   bench.cluster.name = "known";
   EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.05, 1e-9);
@@ -158,7 +158,7 @@ TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
 TEST(TrustFile, IsReadAsItWasWritten) {
   Trust written = Sample();
   written.stacks[0].clusters = {"here", "there"};
-  written.site_spread["stack/s:kernel_gap"] = 0.5;
+  written.site_spread["framework/s:kernel_gap"] = 0.5;
   const auto source = std::make_shared<Source>(Source{"trust.json", TrustText(written)});
   const Trust trust = ParseTrust(source);
   EXPECT_EQ(trust.stacks[0].clusters, written.stacks[0].clusters);
@@ -178,7 +178,7 @@ TEST(TrustFile, DamageIsAnErrorOfTheInput) {
     EXPECT_THROW((void)ParseTrust(source), InputError) << cut;
   }
   std::string other = text;
-  other.replace(other.find("trust/1"), 7, "trust/9");
+  other.replace(other.find("trust/2"), 7, "trust/9");
   EXPECT_THROW((void)ParseTrust(std::make_shared<Source>(Source{"trust.json", other})), InputError);
 }
 

@@ -65,19 +65,18 @@ CaseRow ReadFrom(const std::string& origin, std::string line) {
 }
 
 TEST(CaseRows, TheSourceTellsTensorFlowFromPyTorch) {
-  EXPECT_EQ(Read(Row("dgx1-v100", "ddp")).front().software, "ddp");
+  EXPECT_EQ(Read(Row("dgx1-v100", "ddp")).front().framework, "ddp");
   const CaseRow row = ReadFrom("examples TensorFlow/BERT/README.md L1", Row("dgx1-v100", "ddp"));
-  EXPECT_EQ(row.software, "tensorflow");
-  EXPECT_EQ(row.framework, "ddp");
+  EXPECT_EQ(row.framework, "tensorflow");
   EXPECT_THAT(row.notes, testing::Contains(HasSubstr("Horovod")));
 }
 
 TEST(CaseRows, TheSourceTellsNeMoFromMegatron) {
-  EXPECT_EQ(Read(Row("selene", "megatron")).front().software, "megatron");
+  EXPECT_EQ(Read(Row("selene", "megatron")).front().framework, "megatron");
   const CaseRow row = ReadFrom("NeMo README.md L1", Row("selene", "megatron"));
-  EXPECT_EQ(row.software, "nemo");
+  EXPECT_EQ(row.framework, "nemo");
   EXPECT_THAT(row.notes, testing::Contains(HasSubstr("Lightning")));
-  EXPECT_EQ(ReadFrom("TensorFlow NeMo", Row("selene", "fsdp")).software, "fsdp");
+  EXPECT_EQ(ReadFrom("TensorFlow NeMo", Row("selene", "fsdp")).framework, "fsdp");
 }
 
 TEST(CaseRows, UnknownNamesRefuseTheRowWithTheNearestOnes) {

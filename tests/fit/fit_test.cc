@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kStack = "stack/megatron@vtrain-a100:";
+constexpr const char* kStack = "framework/megatron@vtrain-a100:";
 constexpr const char* kChip = "gpu/a100-sxm4-80gb:gemm_efficiency_fp16";
 
 std::vector<CaseRow> SampleRows() {
@@ -152,8 +152,8 @@ TEST(Fit, RefusesConstantsWithoutEffect) {
   const auto request = [](const char* text) {
     return std::vector<ParameterRequest>{{{ParseConstantName(text)}, std::nullopt, std::nullopt}};
   };
-  EXPECT_THROW(MakeParameters(request("stack/fsdp:kernel_gap"), &store), InputError);
-  EXPECT_THROW(MakeParameters(request("stack/megatron@vtrain-a100:sequence_overlap"), &store),
+  EXPECT_THROW(MakeParameters(request("framework/fsdp:kernel_gap"), &store), InputError);
+  EXPECT_THROW(MakeParameters(request("framework/megatron@vtrain-a100:sequence_overlap"), &store),
                InputError);  // zero, without a prior
 }
 

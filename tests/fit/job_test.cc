@@ -45,17 +45,18 @@ TEST(FitJob, TheJobOfMemorySaysWhoPrintedIt) {
   EXPECT_EQ(job.memory_by.at("bloom"), MemoryKind::kDevice);
   EXPECT_EQ(job.memory_by.at("mcoreci"), MemoryKind::kAllocator);
   EXPECT_FALSE(NeedsOf(job.requests).time);
-  EXPECT_THAT(MessageOf([] {
-                Job("memory_by: {a: nvidia}\nparameters:\n  - {of: \"stack/fsdp:step_fixed\"}\n");
-              }),
-              testing::AllOf(HasSubstr("job.yaml:1"), HasSubstr("nvidia-smi")));
+  EXPECT_THAT(
+      MessageOf([] {
+        Job("memory_by: {a: nvidia}\nparameters:\n  - {of: \"framework/fsdp:step_fixed\"}\n");
+      }),
+      testing::AllOf(HasSubstr("job.yaml:1"), HasSubstr("nvidia-smi")));
 }
 
 TEST(FitJob, MistakesAreNamedWithTheirPlace) {
-  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixd\"}\n"); }),
+  EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"framework/fsdp:step_fixd\"}\n"); }),
               testing::AllOf(HasSubstr("job.yaml:2"), HasSubstr("step_fixed")));
   EXPECT_THAT(
-      MessageOf([] { Job("parameters:\n  - {of: \"stack/fsdp:step_fixed\", prior: 20}\n"); }),
+      MessageOf([] { Job("parameters:\n  - {of: \"framework/fsdp:step_fixed\", prior: 20}\n"); }),
       HasSubstr("job.yaml:2"));
   EXPECT_THAT(MessageOf([] { Job("parameters:\n  - {of: \"disk/a:b\"}\n"); }), HasSubstr("disk"));
   EXPECT_THAT(MessageOf([] { Job("parameters: []\n"); }), HasSubstr("no constant"));
@@ -63,10 +64,10 @@ TEST(FitJob, MistakesAreNamedWithTheirPlace) {
 
 TEST(FitJob, APriorMayBeTheFamilysConstant) {
   const std::string family =
-      "  - {of: \"stack/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
+      "  - {of: \"framework/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
   const std::string site =
-      "  - {of: \"stack/megatron@vtrain-a100:kernel_gap\", prior: "
-      "\"stack/megatron-classic:kernel_gap\"}\n";
+      "  - {of: \"framework/megatron@vtrain-a100:kernel_gap\", prior: "
+      "\"framework/megatron-classic:kernel_gap\"}\n";
   const FitJob job = Job("parameters:\n" + family + site);
   ProfileStore store;
   (void)store.SelectStack("megatron", "vtrain-a100", false);
@@ -85,14 +86,14 @@ TEST(FitJob, APriorMayBeTheFamilysConstant) {
 TEST(FitJob, FlagsNameProfilesAndConstants) {
   ProfileStore store;
   FitFlags flags;
-  EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--stack"));
+  EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--framework"));
   flags.stacks = {"megatron@my-cluster"};
-  flags.free = {"stack:kernel_gap"};
+  flags.free = {"framework:kernel_gap"};
   const FitJob job = JobOf(flags, &store);
   ASSERT_EQ(job.requests.size(), 1U);
-  EXPECT_EQ(job.requests[0].names[0].Text(), "stack/megatron@my-cluster:kernel_gap");
+  EXPECT_EQ(job.requests[0].names[0].Text(), "framework/megatron@my-cluster:kernel_gap");
   EXPECT_EQ(job.sites, std::vector<std::string>{"megatron@my-cluster"});
-  flags.free = {"stack:kernel_gapp"};
+  flags.free = {"framework:kernel_gapp"};
   EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("kernel_gap"));
   flags.free = {"gpu:gemm_efficiency_fp16"};
   EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--gpu"));

@@ -11,8 +11,8 @@ namespace orrery {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-constexpr const char* kFragmentation = "stack/megatron@vtrain-a100:memory_fragmentation";
-constexpr const char* kBuffers = "stack/megatron@vtrain-a100:memory_buffers";
+constexpr const char* kFragmentation = "framework/megatron@vtrain-a100:memory_fragmentation";
+constexpr const char* kBuffers = "framework/megatron@vtrain-a100:memory_buffers";
 
 // The sample runs with memory as these constants make it.
 std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, MemoryKind kind) {

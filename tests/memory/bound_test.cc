@@ -28,6 +28,8 @@ struct Job {
   Precision precision;
 };
 
+constexpr const char* kFrameworks[] = {"orrery", "megatron", "deepspeed"};
+
 // Small enough to lower hundreds of plans; wide enough that the 256-byte alignment does not show.
 constexpr Job kJobs[] = {
     {"gpt2-medium", 0, 512, 64, 128, Optimizer::kAdam, Precision::kBf16},
@@ -63,7 +65,7 @@ class Drawer {
       s.recompute = static_cast<Recompute>(Below(3));
       s.sequence_parallel = s.tp > 1 && Below(2) == 0;
       s.flash_attention = Below(2) == 0;
-      const auto& preset = FrameworkPresets()[static_cast<std::size_t>(Below(3))];
+      const auto& preset = FindFramework(kFrameworks[Below(3)]);
       s = preset.Complete(s, work.precision);
       if (!CheckStrategy(model, work, s)) return s;
     }

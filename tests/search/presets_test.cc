@@ -13,7 +13,7 @@ namespace {
 TEST(Presets, EveryFrameworkHasACostProfile) {
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     EXPECT_NO_THROW(SelectStackProfile(preset.name, "selene", true)) << preset.name;
-    EXPECT_STRNE(preset.description, "");
+    EXPECT_NE(preset.description, "");
     EXPECT_FALSE(preset.zero.empty());
     EXPECT_FALSE(preset.recompute.empty());
   }

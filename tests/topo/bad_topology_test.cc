@@ -74,7 +74,7 @@ const BadCase kCases[] = {
     {"NoProfileAtThePath", "gpu: a100-sxm4-80gb", "gpu: ../secret", 5, "no profile"},
     {"NoCores", "gpu: a100-sxm4-80gb", "gpu: a100-sxm4-80gb\ncores: 0", 6, "cores"},
     {"UnknownSoftwareProfile", "gpu: a100-sxm4-80gb",
-     "gpu: a100-sxm4-80gb\nsoftware: {orrery: no-such-stack}", 6, "no-such-stack"},
+     "gpu: a100-sxm4-80gb\nframeworks: {orrery: no-such-profile}", 6, "no-such-profile"},
     {"SeveralGpusWithoutLinks", "kind: cube-mesh", "kind: none", 13, "'none' with 4 GPUs"},
     {"HostsWithoutALink", "    between_hosts: 16GB/s\n", "", 0, "between_hosts"},
     {"NodeWiderThanALeaf", "leaf_ports: 16", "leaf_ports: 1", 25,

@@ -139,7 +139,7 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
   return out + CoverageLine(evidence, inside) +
          fmt::format(
              "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
-             "out.\nin80: inside the interval that the other groups of its stack give.\n",
+             "out.\nin80: inside the interval that the other groups of its framework give.\n",
              orrery::NameOf(holdout));
 }
 

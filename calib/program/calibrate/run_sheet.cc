@@ -53,7 +53,7 @@ std::optional<std::pair<int64_t, int64_t>> ReadSteps(const Node& entry) {
 void FillRow(SheetFlags* flags, CaseRow* row) {
   const report::Job job = flags->job.Resolve();
   row->topology = flags->job.topology.given ? flags->job.topology.text : job.request.topology.name;
-  row->framework = row->software = job.request.framework;
+  row->framework = job.request.framework;
   row->nodes = job.cluster.nodes;
   row->gpus_per_node = job.cluster.gpus_per_node;
   row->model = job.request.model;

@@ -46,8 +46,8 @@ CalibrateFlags::CalibrateFlags()
     : set("calibrate FILE... [flags]",
           "Fits the constants of profiles to measurements, and prints what the data determine and "
           "how wrong predictions of unseen runs are. Writes nothing without -o or --in-place.",
-          {"plan calibrate runs.csv --stack megatron@my-cluster --holdout model -o profiles",
-           "plan calibrate run.log --stack deepspeed -o profiles",
+          {"plan calibrate runs.csv --framework megatron@my-cluster --holdout model -o profiles",
+           "plan calibrate run.log --framework deepspeed -o profiles",
            "plan calibrate kernels.csv --gpu h200-sxm-141gb -o profiles",
            "plan calibrate all_reduce.txt all_gather.txt --topology dgx-h100 -o my-cluster.yaml"}) {
   set.Positionals(&files, "FILE",
@@ -65,12 +65,13 @@ CalibrateFlags::CalibrateFlags()
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);
   set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, by its rows only");
-  set.Values(&stacks, "--stack", "NAME,...", "same, of a software: FRAMEWORK[@TOPOLOGY]");
+  set.Values(&stacks, "--framework", "NAME,...", "same, of a framework: NAME[@TOPOLOGY]",
+             Words::kFramework, "--stack");
   set.Values(&fabrics, "--fabric", "NAME,...",
              "same, of a network; of sweeps: its class constants, through the closed form");
   set.Values(&sources, "--source", "NAME,...", "only rows of this source");
   set.Values(&free, "--free", "KEY,...",
-             "constants to fit: stack:KEY, or FOLDER/FILE:KEY (default: all)");
+             "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: all)");
   set.Value(&residuals, "--residuals", "FILE",
             "CSV: predicted over measured of every row, fitted and left out", Words::kFile);
   set.Group("Sweeps of collectives");

@@ -62,10 +62,11 @@ void FlagSet::Positional(Flag* flag, const char* name, std::string help, Words w
 }
 
 void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* value,
-                     std::string help, Words words) {
+                     std::string help, Words words, const char* old_name) {
+  const std::string names = fmt::format("{}{}{}", name, *old_name ? "," : "", old_name);
   CLI::Option* option =
-      app_->add_option(name)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  Add({nullptr, flags, option}, {name, value, std::move(help), "", words, {}, false});
+      app_->add_option(names)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  Add({nullptr, flags, option}, {name, value, std::move(help), "", words, {}, false, old_name});
 }
 
 void FlagSet::Positionals(std::vector<Flag>* flags, const char* name, std::string help,
@@ -130,7 +131,8 @@ void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t e
   std::size_t at = first;
   for (const std::string& result : entries_[entry].option->results()) {
     const auto holds = [&](const std::string& word) {
-      return word == result || (!info.positional && word == info.name + "=" + result);
+      return word == result || (!info.positional && (word == info.name + "=" + result ||
+                                                     word == info.old_name + "=" + result));
     };
     while (at < line.words().size() && !holds(line.words()[at])) ++at;
     std::string_view rest = result;

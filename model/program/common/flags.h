@@ -45,6 +45,7 @@ struct FlagInfo {
   Words words = Words::kAny;
   std::vector<std::string> list;  // kList
   bool positional = false;
+  std::string old_name = "";  // what it was called until the last release; accepted, not shown
 };
 
 // What --help and completion know of a command.
@@ -67,7 +68,7 @@ class FlagSet {
                   std::vector<std::string> list = {});
   // May be given several times; a `value` like "NAME,..." with several between commas, too.
   void Values(std::vector<Flag>* flags, const char* name, const char* value, std::string help,
-              Words words = Words::kAny);
+              Words words = Words::kAny, const char* old_name = "");
   void Positionals(std::vector<Flag>* flags, const char* name, std::string help, Words words);
 
   // Parses the words from number `first` on. True: --help was asked for. Throws InputError.

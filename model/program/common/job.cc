@@ -79,7 +79,9 @@ std::string JobHeader(const Job& job) {
   if (const std::string own = Decided(job.decisions, false); !own.empty()) {
     text += Labelled("set by default", own);
   }
-  for (const std::string& note : job.model.notes) text += Labelled("note", note);
+  for (const auto* notes : {&job.notes, &job.model.notes}) {
+    for (const std::string& note : *notes) text += Labelled("note", note);
+  }
   return text;
 }
 
@@ -103,7 +105,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"framework", job.request.framework}};
   json["profiles"] = {{"gpu", job.profiles.gpu.header.id},
                       {"fabric", job.profiles.fabric.header.id},
-                      {"stack", job.profiles.stack.header.id}};
+                      {"framework", job.profiles.stack.header.id}};
   json["defaults"] = nlohmann::ordered_json::array();
   for (const Decision& decision : job.decisions) {
     json["defaults"].push_back({{"what", decision.what},
@@ -111,7 +113,8 @@ nlohmann::ordered_json JobJson(const Job& job) {
                                 {"why", decision.why},
                                 {"from", decision.from_model ? "model file" : "plan"}});
   }
-  json["notes"] = job.model.notes;
+  json["notes"] = job.notes;
+  for (const std::string& note : job.model.notes) json["notes"].push_back(note);
   return json;
 }
 

@@ -26,6 +26,7 @@ struct Job {
   Profiles profiles;
   ClusterSummary cluster;  // of the first node count
   std::vector<Decision> decisions;
+  std::vector<std::string> notes;  // how flags were read: an alias of a framework
   std::string arguments;  // flags that name this job again, without --nodes and --global-batch
 };
 

@@ -65,7 +65,7 @@ class JobMaker {
     LoadModelFile();
     LoadCluster();
     SetWorkload();
-    SetSoftware();
+    SetFramework();
     diagnostics_.ThrowIfAny();
     job_.arguments = flags_.Arguments();
     return std::move(job_);
@@ -89,7 +89,9 @@ class JobMaker {
     optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
     attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
     dropout_ = ReadRate(flags_.dropout);
-    ReadName(flags_.framework, FrameworkNames(), &diagnostics_);
+    if (flags_.framework.given) {
+      AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
+    }
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
     diagnostics_.ThrowIfAny();
@@ -161,13 +163,13 @@ class JobMaker {
     request_.flash_attention = attention_.value_or(half);
   }
 
-  // Software may have no fused attention; then a job does not assume one.
+  // A framework may have no fused attention; then a job does not assume one.
   void SetAttention() {
     const bool none = job_.profiles.stack.attention == "standard";
     if (attention_ || request_.model.family == Family::kMlp) return;
     if (none) job_.request.flash_attention = false;
     Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
-        none ? "the software has no other" : "");
+        none ? "this framework has no fused kernel" : "");
   }
 
   // Published runs, which the profiles rest on, are read likewise.
@@ -177,7 +179,7 @@ class JobMaker {
       rate = *dropout_;
     } else if (request_.model.family != Family::kMlp) {
       rate = FindFramework(request_.framework).DropoutOf(request_.model);
-      if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "the framework's own");
+      if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "default of the framework");
     }
   }
 
@@ -240,17 +242,24 @@ class JobMaker {
                        can);
   }
 
-  // A software that was calibrated on this very cluster; else one that offers every axis.
-  void SetSoftware() {
+  // What an alias stands for is part of the answer.
+  void TakeFramework() {
+    request_.framework = framework_.preset->name;
+    if (framework_.alias == nullptr) return;
+    job_.notes.push_back(fmt::format("framework {} is read as {}: {}", framework_.alias->name,
+                                     request_.framework, framework_.alias->why));
+  }
+
+  // A framework that was calibrated on this very cluster; else one that offers every axis.
+  void SetFramework() {
     std::string why;
-    if (flags_.framework.given) {
-      request_.framework = flags_.framework.text;
+    if (framework_.preset != nullptr) {
+      TakeFramework();
     } else {
-      const std::vector<std::string> stacks = ProfileIds("stack");
       request_.framework = request_.model.family == Family::kMlp ? "ddp" : "megatron";
       for (const std::string& name : FrameworkNames()) {
         const std::string site = name + "@" + request_.topology.name;
-        if (std::find(stacks.begin(), stacks.end(), site) == stacks.end()) continue;
+        if (!HasProfile(kFrameworkFolder, site)) continue;
         request_.framework = name;
         why = "calibrated on this cluster";
       }
@@ -289,6 +298,7 @@ class JobMaker {
   std::optional<Optimizer> optimizer_;
   std::optional<bool> attention_;
   std::optional<double> dropout_;
+  FrameworkMatch framework_{nullptr, nullptr};
 };
 
 }  // namespace

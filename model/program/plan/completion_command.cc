@@ -5,7 +5,6 @@
 
 #include <map>
 
-#include "model/framework/presets.h"
 #include "model/program/plan/commands.h"
 
 namespace orrery::cli {
@@ -28,7 +27,7 @@ std::string Offer(const FlagInfo& info) {
     case Words::kTopology:
       return "_plan_names topologies; _plan_files";
     case Words::kFramework:
-      return "_plan_words '" + fmt::format("{}", fmt::join(FrameworkNames(), " ")) + "'";
+      return "_plan_names frameworks";
     case Words::kList:
       return fmt::format("_plan_words '{}'", fmt::join(info.list, " "));
     case Words::kFile:

@@ -24,6 +24,7 @@ using report::Table;
 struct Listing {
   Table table;
   Json json = Json::array();
+  std::string more = "";  // further tables
 };
 
 Listing ListModels() {
@@ -101,22 +102,58 @@ Listing ListFabrics() {
   return list;
 }
 
-Listing ListStacks() {
-  Listing list{Table({{"stack (software@site)"}, {"what it is"}})};
-  for (const std::string& id : ProfileIds("stack")) {
-    const std::string title = LoadStackProfile(id).header.title;
+Listing ListFrameworkProfiles() {
+  Listing list{Table({{"profile (framework@site)"}, {"what it is"}})};
+  for (const std::string& id : ProfileIds(kFrameworkFolder)) {
+    const std::string title = ShareStackProfile(id)->header.title;
     list.table.Row({id, title});
     list.json.push_back({{"name", id}, {"title", title}});
   }
   return list;
 }
 
+// {"offers": {"zero": {"value": "0, 1", "source": ...}}, "defaults": ...}
+void AddFacts(const FrameworkPreset& preset, Json* entry) {
+  for (const auto& [name, fact] : preset.facts) {
+    const std::size_t dot = name.find('.');
+    (*entry)[name.substr(0, dot)][name.substr(dot + 1)] = {
+        {"value", fact.value}, {"source", fact.source}, {"file", fact.file}};
+  }
+}
+
+// One table of what there is, one of what each offers, one of the other names that people use.
 Listing ListFrameworks() {
   Listing list{Table({{"framework"}, {"what it sets and offers"}})};
+  Table offers({{"offers"},
+                {"tensor"},
+                {"sequence"},
+                {"hybrid"},
+                {"ZeRO"},
+                {"with pipelines"},
+                {"pipeline schedules"},
+                {"recompute"},
+                {"dropout"},
+                {"fp32 gradients"}});
+  Table aliases({{"alias"}, {"read as"}, {"because"}});
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     list.table.Row({preset.name, preset.description});
-    list.json.push_back({{"name", preset.name}, {"description", preset.description}});
+    const auto text = [&](const char* fact) { return preset.facts.at(fact).value; };
+    const auto has = [](bool offered) { return offered ? "yes" : "-"; };
+    offers.Row({preset.name, has(preset.tensor), has(preset.sequence), has(preset.hybrid),
+                text("offers.zero"),
+                preset.pipeline() ? fmt::format("up to {}", preset.zero_with_pipeline) : "-",
+                preset.pipeline() ? text("offers.schedules") : "-", text("offers.recompute"),
+                text("defaults.dropout"), text("defaults.fp32_grads")});
+    Json entry = {{"name", preset.name}, {"description", preset.description}};
+    AddFacts(preset, &entry);
+    entry["aliases"] = Json::array();
+    for (const FrameworkAlias& alias : preset.aliases) {
+      aliases.Row({alias.name, preset.name, alias.why});
+      entry["aliases"].push_back({{"name", alias.name}, {"why", alias.why}});
+    }
+    list.json.push_back(std::move(entry));
   }
+  list.more = "\n" + offers.Text() + "\n" + aliases.Text();
   return list;
 }
 
@@ -130,8 +167,8 @@ constexpr Catalogue kCatalogues[] = {
     {"topologies", ListTopologies, "plan topo NAME"},
     {"gpus", ListGpus, "plan --gpu NAME"},
     {"fabrics", ListFabrics, "named by topology files"},
-    {"stacks", ListStacks, "chosen by --framework and --topology"},
     {"frameworks", ListFrameworks, "plan --framework NAME"},
+    {"framework-profiles", ListFrameworkProfiles, "chosen by --framework and --topology"},
 };
 
 std::vector<std::string> CatalogueNames() {
@@ -143,7 +180,7 @@ std::vector<std::string> CatalogueNames() {
 struct ListFlags {
   Flag what, names, json;
   FlagSet set{
-      "list [models|topologies|gpus|fabrics|stacks|frameworks]",
+      "list [models|topologies|gpus|fabrics|frameworks|framework-profiles]",
       "Lists the catalogues: what may stand behind --model, --topology, --gpu and --framework.",
       {"plan list models", "plan list topologies", "plan list gpus --json"}};
 
@@ -171,6 +208,8 @@ Description DescribeList() { return ListFlags().set.Describe(); }
 Answer RunList(const CommandLine& line, std::size_t first) {
   ListFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeList().help};
+  if (flags.what.text == "stacks")
+    flags.what.text = "framework-profiles";  // until the next release
   Diagnostics diagnostics;
   const auto index = ReadName(flags.what, CatalogueNames(), &diagnostics);
   diagnostics.ThrowIfAny();
@@ -185,7 +224,7 @@ Answer RunList(const CommandLine& line, std::size_t first) {
     document[kCatalogues[*index].name] = listing.json;
     return {ExitCode::kOk, document.dump(2) + "\n"};
   }
-  if (!flags.names.given) return {ExitCode::kOk, listing.table.Text()};
+  if (!flags.names.given) return {ExitCode::kOk, listing.table.Text() + listing.more};
   std::string names;
   for (const Json& entry : listing.json) names += entry["name"].get<std::string>() + "\n";
   return {ExitCode::kOk, names};

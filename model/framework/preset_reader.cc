@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections of a framework's YAML besides its constants: what it offers, what it sets, its aliases.
+//
+//   offers:
+//     zero: {value: [0, 1], source: "arguments.py: --use-distributed-optimizer shards ..."}
+//   defaults:
+//     dropout: {value: 0.1, source: "arguments.py: --hidden-dropout"}
+//   aliases:
+//     - {name: mcore, why: "Megatron Core is the library that Megatron-LM trains with"}
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "model/framework/presets.h"
+#include "model/plan/lower/names.h"
+
+namespace orrery {
+namespace {
+
+using enum Fp32Grads;
+constexpr NameRow<Fp32Grads> kFp32GradNames[] = {
+    {"never", kNever}, {"bf16", kBf16}, {"bf16-zero0", kBf16Zero0}};
+
+using Preset = FrameworkPreset;
+template <class T>
+using List = std::vector<T>;
+
+// One fact: where it stands in the file and in the preset.
+struct FactRow {
+  const char* section;
+  const char* key;
+  std::variant<bool Preset::*, int Preset::*, double Preset::*, Fp32Grads Preset::*,
+               List<int> Preset::*, List<PipelineSchedule> Preset::*, List<Recompute> Preset::*,
+               bool Strategy::*, int Strategy::*>
+      member;
+  double min = 0, max = 1;
+
+  std::string Name() const { return fmt::format("{}.{}", section, key); }
+};
+
+const FactRow kFacts[] = {
+    {"offers", "tensor", &Preset::tensor},
+    {"offers", "sequence", &Preset::sequence},
+    {"offers", "hybrid", &Preset::hybrid},
+    {"offers", "uneven_chunks", &Preset::uneven_chunks},
+    {"offers", "zero", &Preset::zero, 0, 3},
+    {"offers", "zero_with_pipeline", &Preset::zero_with_pipeline, 0, 3},
+    {"offers", "schedules", &Preset::schedules},
+    {"offers", "recompute", &Preset::recompute},
+    {"defaults", "dropout", &Preset::dropout, 0, 0.99},
+    {"defaults", "fp32_grads", &Preset::fp32_grads},
+    {"defaults", "overlap_grad_reduce", &Strategy::overlap_grad_reduce},
+    {"defaults", "overlap_param_gather", &Strategy::overlap_param_gather},
+    {"defaults", "reduce_in_backward", &Strategy::reduce_in_backward},
+    {"defaults", "recompute_unread", &Strategy::recompute_unread},
+    {"defaults", "scatter_gather", &Strategy::scatter_gather},
+    {"defaults", "tp_async", &Strategy::tp_async},
+    {"defaults", "bucket_layers", &Strategy::bucket_layers, 1, 1000},
+    {"defaults", "prefetch", &Strategy::prefetch, 0, 2},
+    {"defaults", "rings", &Strategy::rings},
+    {"defaults", "recv_slots", &Strategy::recv_slots, 0, 16},
+    {"defaults", "send_slots", &Strategy::send_slots, 1, 16},
+    {"defaults", "frame_pool", &Strategy::frame_pool},
+    {"defaults", "count_embedding", &Strategy::count_embedding},
+    {"defaults", "count_head", &Strategy::count_head},
+};
+
+template <class E>
+std::span<const NameRow<E>> NamesOf();
+template <>
+std::span<const NameRow<PipelineSchedule>> NamesOf() {
+  return kScheduleNames;
+}
+template <>
+std::span<const NameRow<Recompute>> NamesOf() {
+  return kRecomputeNames;
+}
+
+// Reads `value` of a fact into its member and returns it as text.
+struct FactReader {
+  const Node& entry;
+  const FactRow& row;
+  Preset* preset;
+
+  std::string operator()(bool Preset::*member) const { return Truth(&(preset->*member)); }
+  std::string operator()(bool Strategy::*member) const {
+    return Truth(&(preset->defaults.*member));
+  }
+  std::string operator()(int Preset::*member) const { return Whole(&(preset->*member)); }
+  std::string operator()(int Strategy::*member) const { return Whole(&(preset->defaults.*member)); }
+  std::string operator()(double Preset::*member) const {
+    preset->*member = entry.Number("value", row.min, row.max);
+    return fmt::format("{}", preset->*member);
+  }
+  std::string operator()(Fp32Grads Preset::*member) const {
+    const std::span<const NameRow<Fp32Grads>> names = kFp32GradNames;
+    preset->*member = entry.Choice("value", names);
+    return NameIn(kFp32GradNames, preset->*member);
+  }
+  std::string operator()(List<int> Preset::*member) const {
+    return Several<int>(&(preset->*member), [&](const Node& element) {
+      return static_cast<int>(
+          element.AsInteger(static_cast<int64_t>(row.min), static_cast<int64_t>(row.max)));
+    });
+  }
+  template <class E>
+  std::string operator()(List<E> Preset::*member) const {
+    return Several<E>(&(preset->*member), [&](const Node& element) {
+      std::vector<std::string> known;
+      const std::string text = element.AsString();
+      for (const auto& [name, value] : NamesOf<E>()) {
+        if (text == name) return value;
+        known.emplace_back(name);
+      }
+      element.Error(fmt::format("{}: there is no '{}'", row.key, text), SuggestName(text, known));
+      return E{};
+    });
+  }
+
+ private:
+  std::string Truth(bool* out) const {
+    *out = entry.Bool("value");
+    return *out ? "true" : "false";
+  }
+  std::string Whole(int* out) const {
+    *out = static_cast<int>(
+        entry.Integer("value", static_cast<int64_t>(row.min), static_cast<int64_t>(row.max)));
+    return std::to_string(*out);
+  }
+  template <class T, class Read>
+  std::string Several(List<T>* out, const Read& read) const {
+    out->clear();
+    std::string text;
+    for (const Node& element : entry.Items("value")) {
+      const T value = read(element);
+      if (std::find(out->begin(), out->end(), value) != out->end())
+        element.Error(fmt::format("{} names this twice", row.key));
+      out->push_back(value);
+      text += (text.empty() ? "" : ", ") + element.AsString();
+    }
+    return text;
+  }
+};
+
+void ReadFacts(const Node& root, const char* section, const std::string& file, Preset* preset) {
+  const std::optional<Node> facts = root.Find(section);
+  if (!facts) return;
+  for (const FactRow& row : kFacts) {
+    if (std::string_view(row.section) != section) continue;
+    const std::optional<Node> entry = facts->Find(row.key);
+    if (!entry) continue;
+    FrameworkFact fact;
+    fact.value = std::visit(FactReader{*entry, row, preset}, row.member);
+    fact.source = entry->String("source");
+    fact.file = file;
+    entry->RejectUnknownKeys();
+    preset->facts[row.Name()] = std::move(fact);
+  }
+  facts->RejectUnknownKeys();
+}
+
+void ReadAliases(const Node& root, Preset* preset) {
+  preset->aliases.clear();
+  if (!root.Has("aliases")) return;
+  for (const Node& entry : root.Items("aliases")) {
+    FrameworkAlias alias{entry.String("name"), entry.String("why"), entry.where("name")};
+    if (FoldedName(alias.name).empty())
+      entry.ErrorAt("name", "an alias has at least one letter or digit");
+    entry.RejectUnknownKeys();
+    preset->aliases.push_back(std::move(alias));
+  }
+}
+
+void ReadPublishedAs(const Node& root, Preset* preset) {
+  preset->published_as.clear();
+  if (!root.Has("published_as")) return;
+  for (const Node& entry : root.Items("published_as")) {
+    preset->published_as.push_back(
+        {entry.String("framework"), entry.String("source"), entry.String("note")});
+    entry.RejectUnknownKeys();
+  }
+}
+
+// Only a framework that can be named, or an abstract base, says more than constants.
+void CheckSections(const Node& root, const std::string& id, const Preset& preset) {
+  const std::size_t at = id.find('@');
+  const bool site = id.find('/') == std::string::npos && at != std::string::npos;
+  for (const char* section : {"description", "offers", "defaults", "aliases", "published_as"}) {
+    if (!root.Has(section)) continue;
+    if (site) {
+      root.ErrorAt(section, "the file of a site holds constants alone",
+                   fmt::format("move '{}' to {}.yaml", section, id.substr(0, at)));
+    } else if (preset.description.empty() && !root.Bool("abstract", false)) {
+      root.ErrorAt(section,
+                   fmt::format("'{}' belongs to a framework, and this file is none", section),
+                   "description: \"one line\" makes it a framework that --framework can name");
+    }
+  }
+}
+
+}  // namespace
+
+void ReadPreset(const Node& root, const std::string& id, const std::string& file,
+                FrameworkPreset* preset) {
+  preset->name = id;
+  preset->description = root.String("description", "");
+  for (const char* section : {"offers", "defaults"}) ReadFacts(root, section, file, preset);
+  ReadAliases(root, preset);
+  ReadPublishedAs(root, preset);
+  CheckSections(root, id, *preset);
+}
+
+std::string MissingFacts(const FrameworkPreset& preset) {
+  std::string missing;
+  for (const FactRow& row : kFacts) {
+    if (!preset.facts.contains(row.Name())) missing += (missing.empty() ? "" : ", ") + row.Name();
+  }
+  return missing;
+}
+
+}  // namespace orrery
