@@ -46,10 +46,10 @@ void Compare(const std::string& label, const SearchRequest& request, const Profi
   work.global_batch = candidate.global_batch;
   const LowerResult lowered = Lower(request.model, work, candidate.strategy);
   const auto& plan = std::get<ir::Plan>(lowered);
-  const CostSetting setting{&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster.summary};
-  const Pricer pricer(
-      setting, work.precision,
-      LayerFactor(profiles.gpu, profiles.stack, request.model, work, KeyOf(candidate.strategy)));
+  const CostSetting setting{&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster.summary};
+  const Pricer pricer(setting, work.precision,
+                      LayerFactor(profiles.gpu, profiles.framework, request.model, work,
+                                  KeyOf(candidate.strategy)));
   sim::SimulationOptions options;
   options.contention = false;
   sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), options);

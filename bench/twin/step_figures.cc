@@ -60,8 +60,8 @@ void Run(const Case& which) {
   const Cluster cluster = BuildCluster(LoadTopology("dgx-h100"), plan.mesh.ranks() / 8);
   const GpuProfile gpu = LoadGpuProfile("h100-sxm5-80gb");
   const FabricProfile fabric = LoadFabricProfile("infiniband");
-  const StackProfile stack = LoadStackProfile("megatron");
-  const CostSetting setting{&gpu, &fabric, &stack, &cluster.summary};
+  const FrameworkProfile framework = LoadFrameworkProfile("megatron");
+  const CostSetting setting{&gpu, &fabric, &framework, &cluster.summary};
   const Pricer pricer(setting, Precision::kBf16);
   sim::MeetingOptions options;
   options.backend = which.backend;

@@ -35,9 +35,9 @@ bool IsAmong(const std::set<std::string>& names, const std::string& name) {
 }  // namespace
 
 bool RowFilter::Takes(const std::string& source, const std::string& gpu, const std::string& fabric,
-                      const std::string& stack) const {
+                      const std::string& framework) const {
   return IsAmong(sources, source) && IsAmong(gpus, gpu) && IsAmong(fabrics, fabric) &&
-         IsAmong(stacks, stack);
+         IsAmong(frameworks, framework);
 }
 
 CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, ProfileStore* store) {
@@ -62,16 +62,17 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
   Observation seen;
   seen.gpu = store->Gpu(cluster->gpu);
   seen.fabric = store->Fabric(cluster->fabric_profile);
-  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
-  const std::string& stack = store->stack(seen.stack).header.id;
+  seen.framework =
+      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
+  const std::string& framework = store->framework(seen.framework).header.id;
   if (!IsAmong(filter.sources, row.source)) {
     ++left_out_[fmt::format("source {} is not selected", row.source)];
   } else if (!IsAmong(filter.gpus, cluster->gpu)) {
     ++left_out_[fmt::format("ran on the GPU {}", cluster->gpu)];
   } else if (!IsAmong(filter.fabrics, cluster->fabric_profile)) {
     ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
-  } else if (!IsAmong(filter.stacks, stack)) {
-    ++left_out_[fmt::format("ran with the framework {}", stack)];
+  } else if (!IsAmong(filter.frameworks, framework)) {
+    ++left_out_[fmt::format("ran with the framework {}", framework)];
   } else {
     seen.name = row.name;
     seen.source = row.source;
@@ -101,11 +102,11 @@ const ClusterSummary* CaseSource::FindCluster(const CaseRow& row) {
 int CaseSource::FindSweep(const CaseRow& row, const ClusterSummary* cluster,
                           const Observation& profiles) {
   const std::string key = fmt::format("{} {} {} {} {}", row.topology, row.nodes, row.gpus_per_node,
-                                      profiles.stack, ShapeText(row));
+                                      profiles.framework, ShapeText(row));
   const auto [found, fresh] = sweep_of_.emplace(key, static_cast<int>(sweeps_.size()));
   if (fresh) {
-    sweeps_.push_back({row.model, row.work, cluster, profiles.gpu, profiles.fabric, profiles.stack,
-                       std::make_unique<ShapeCache>()});
+    sweeps_.push_back({row.model, row.work, cluster, profiles.gpu, profiles.fabric,
+                       profiles.framework, std::make_unique<ShapeCache>()});
   }
   Sweep& sweep = sweeps_[found->second];
   const MicroBatchKey shape = orrery::KeyOf(row.strategy);
@@ -115,7 +116,7 @@ int CaseSource::FindSweep(const CaseRow& row, const ClusterSummary* cluster,
 }
 
 CostSetting CaseSource::SettingOf(const Sweep& sweep, const ProfileStore& store) const {
-  return {&store.gpu(sweep.gpu), &store.fabric(sweep.fabric), &store.stack(sweep.stack),
+  return {&store.gpu(sweep.gpu), &store.fabric(sweep.fabric), &store.framework(sweep.framework),
           sweep.cluster};
 }
 

@@ -18,9 +18,9 @@ namespace orrery {
 
 // Rows that a fit takes. Empty sets take all.
 struct RowFilter {
-  std::set<std::string> sources, gpus, fabrics, stacks;
+  std::set<std::string> sources, gpus, fabrics, frameworks;
   bool Takes(const std::string& source, const std::string& gpu, const std::string& fabric,
-             const std::string& stack) const;
+             const std::string& framework) const;
 };
 
 class CaseSource : public MeasurementSource {
@@ -43,7 +43,7 @@ class CaseSource : public MeasurementSource {
     ModelSpec model;
     Workload work;
     const ClusterSummary* cluster = nullptr;
-    int gpu = 0, fabric = 0, stack = 0;
+    int gpu = 0, fabric = 0, framework = 0;
     std::unique_ptr<ShapeCache> shapes;
   };
   struct Run {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kOldFolder = "stack";  // what "framework" was called; until the next release
 constexpr ProfileLayer kLayers[] = {ProfileLayer::kGpu, ProfileLayer::kFabric,
-                                    ProfileLayer::kStack};
+                                    ProfileLayer::kFramework};
 
 template <class Profile>
 std::optional<ConstantRange> FindRange(std::span<const ConstantRow<Profile>> table,
@@ -34,8 +34,8 @@ std::optional<ConstantRange> FindRange(ProfileLayer layer, const std::string& ke
       return FindRange(GpuConstants(), key);
     case ProfileLayer::kFabric:
       return FindRange(FabricConstants(), key);
-    case ProfileLayer::kStack:
-      return FindRange(StackConstants(), key);
+    case ProfileLayer::kFramework:
+      return FindRange(FrameworkConstants(), key);
   }
   return std::nullopt;
 }
@@ -83,7 +83,7 @@ const char* FolderOf(ProfileLayer layer) {
       return "gpu";
     case ProfileLayer::kFabric:
       return "fabric";
-    case ProfileLayer::kStack:
+    case ProfileLayer::kFramework:
       return "framework";
   }
   ORRERY_CHECK(false, "layer {}", static_cast<int>(layer));
@@ -100,7 +100,7 @@ ConstantName ParseConstantName(const std::string& text) {
     throw InputError(fmt::format("'{}' does not name a constant", text),
                      "write FOLDER/FILE:KEY, for example framework/megatron:kernel_gap");
   const std::string written = text.substr(0, slash);
-  const std::string folder = written == kOldFolder ? FolderOf(ProfileLayer::kStack) : written;
+  const std::string folder = written == kOldFolder ? FolderOf(ProfileLayer::kFramework) : written;
   ConstantName name;
   name.file = text.substr(slash + 1, colon - slash - 1);
   name.key = text.substr(colon + 1);
@@ -131,7 +131,7 @@ std::vector<std::string> KeysOf(ProfileLayer layer) {
   };
   if (layer == ProfileLayer::kGpu) add(GpuConstants());
   if (layer == ProfileLayer::kFabric) add(FabricConstants());
-  if (layer == ProfileLayer::kStack) add(StackConstants());
+  if (layer == ProfileLayer::kFramework) add(FrameworkConstants());
   return keys;
 }
 

@@ -24,7 +24,7 @@ bool Reaches(const FitParameter& parameter, const Observation& seen) {
   for (const auto& [layer, index] : parameter.heirs) {
     const int own = layer == ProfileLayer::kGpu      ? seen.gpu
                     : layer == ProfileLayer::kFabric ? seen.fabric
-                                                     : seen.stack;
+                                                     : seen.framework;
     if (own == index) return true;
   }
   return false;

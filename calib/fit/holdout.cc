@@ -72,15 +72,15 @@ Interval IntervalOf(std::vector<double> errors) {
 }
 
 std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors) {
-  std::map<int, std::vector<double>> by_stack;
+  std::map<int, std::vector<double>> by_framework;
   for (std::size_t i = 0; i < errors.size(); ++i) {
     const Observation& seen = *evidence.observations()[i];
-    if (seen.step_time) by_stack[seen.stack].push_back(errors[i]);
+    if (seen.step_time) by_framework[seen.framework].push_back(errors[i]);
   }
   std::map<int, Interval> intervals;
-  for (auto& [stack, values] : by_stack) {
-    if (stack >= 0 && static_cast<int>(values.size()) >= kLeastPoints)
-      intervals[stack] = IntervalOf(std::move(values));
+  for (auto& [framework, values] : by_framework) {
+    if (framework >= 0 && static_cast<int>(values.size()) >= kLeastPoints)
+      intervals[framework] = IntervalOf(std::move(values));
   }
   return intervals;
 }

@@ -35,8 +35,8 @@ std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<
 
 // What the rows `which`, left out by groups, say of the trust in predictions like theirs: s, z and
 // ranges of model/price/trust.h. A group of n rows counts as sqrt(n), a source at most as ten, on both sides alike.
-StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
-                   const std::vector<int>& which);
+FrameworkTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                       const std::vector<int>& which);
 
 // Whether each row lies inside the interval that the other groups of its framework profile give; of profiles with
 // fewer than kLeastPoints other rows, and where sources are left out, those of all profiles.

@@ -61,7 +61,7 @@ std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) 
       written == "stack" ? kFrameworkFolder : written;  // until the next release
   const std::vector<std::string>& ids = folder == "gpu"      ? flags.gpus
                                         : folder == "fabric" ? flags.fabrics
-                                                             : flags.stacks;
+                                                             : flags.frameworks;
   const std::string key = colon == std::string::npos ? "" : text.substr(colon + 1);
   std::vector<ConstantName> names;
   for (const std::string& id : ids)
@@ -74,10 +74,10 @@ std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) 
   return names;
 }
 
-void KnowStack(const std::string& id, FitJob* job, ProfileStore* store) {
+void KnowFramework(const std::string& id, FitJob* job, ProfileStore* store) {
   const std::size_t at = id.find('@');
   if (at == std::string::npos || HasProfile(kFrameworkFolder, id)) {
-    (void)store->Stack(id);
+    (void)store->Framework(id);
     return;
   }
   store->AddSite(id, id.substr(0, at));
@@ -129,10 +129,10 @@ FitJob JobOf(const FitFlags& flags, ProfileStore* store) {
     job.filter.fabrics.insert(id);
     named.emplace_back(ProfileLayer::kFabric, id);
   }
-  for (const std::string& id : flags.stacks) {
-    KnowStack(id, &job, store);
-    job.filter.stacks.insert(id);
-    named.emplace_back(ProfileLayer::kStack, id);
+  for (const std::string& id : flags.frameworks) {
+    KnowFramework(id, &job, store);
+    job.filter.frameworks.insert(id);
+    named.emplace_back(ProfileLayer::kFramework, id);
   }
   if (named.empty())
     throw InputError("nothing to calibrate", "name profiles with --gpu, --fabric or --framework");

@@ -41,7 +41,7 @@ FitJob ReadFitJob(const SourcePtr& source);  // throws InputError
 
 // Flags of the command line.
 struct FitFlags {
-  std::vector<std::string> gpus, fabrics, stacks, sources, free;
+  std::vector<std::string> gpus, fabrics, frameworks, sources, free;
 };
 FitJob JobOf(const FitFlags& flags, ProfileStore* store);
 

@@ -136,7 +136,7 @@ std::string KernelSource::Add(const KernelSample& s, const GpuProfile& gpu, Obse
 
 void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& which,
                            std::vector<double>* values) const {
-  StackProfile bare;  // a kernel alone: no gap, each operand moved once
+  FrameworkProfile bare;  // a kernel alone: no gap, each operand moved once
   bare.elementwise_traffic = 1;
   values->clear();
   for (int index : which) {

@@ -20,15 +20,15 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLeastModels = 2;
 constexpr double kWidestFactor = 2.5;
 
-FitParameter ParameterOf(int stack, const std::string& shape, double spread,
+FitParameter ParameterOf(int framework, const std::string& shape, double spread,
                          const ProfileStore& store) {
   FitParameter parameter;
   const std::string key = kLayerPrefix + shape;
   parameter.shape = shape;
-  parameter.names = {{ProfileLayer::kStack, store.stack(stack).header.id, key}};
-  parameter.heirs = {{ProfileLayer::kStack, stack}};
+  parameter.names = {{ProfileLayer::kFramework, store.framework(framework).header.id, key}};
+  parameter.heirs = {{ProfileLayer::kFramework, framework}};
   parameter.heir_keys = {key};
-  parameter.before = store.Get(ProfileLayer::kStack, stack, key);
+  parameter.before = store.Get(ProfileLayer::kFramework, framework, key);
   parameter.prior = 1;
   const double widest = std::log(kWidestFactor);
   parameter.variable = {std::clamp(std::log(parameter.before), -widest, widest), 0, spread, -widest,
@@ -50,7 +50,8 @@ std::vector<FitParameter> LayerParameters(const std::vector<Observation>& observ
                                           double spread, const ProfileStore& store) {
   std::map<std::pair<int, std::string>, std::set<std::string>> models;
   for (const Observation& seen : observations) {
-    if (seen.stack >= 0 && !seen.shape.empty()) models[{seen.stack, seen.shape}].insert(seen.model);
+    if (seen.framework >= 0 && !seen.shape.empty())
+      models[{seen.framework, seen.shape}].insert(seen.model);
   }
   std::vector<FitParameter> parameters;
   for (const auto& [at, names] : models) {
@@ -68,13 +69,13 @@ std::map<std::string, std::string> LayerFiles(const FitResult& result) {
     std::string& text = files[parameter.names.front().file];
     if (constant.verdict != Verdict::kKept) text += LineOf(constant);
   }
-  for (auto& [stack, text] : files) {
+  for (auto& [framework, text] : files) {
     if (text.empty()) continue;
     text = fmt::format(
         "# SPDX-License-Identifier: Apache-2.0\n# Written by plan calibrate: what layers of these "
         "shapes took, over the formulas of model/price.\ntitle: \"Measured layers of {}\"\n"
         "layers:\n{}",
-        stack, text);
+        framework, text);
   }
   return files;
 }
@@ -84,8 +85,8 @@ std::vector<std::string> WriteLayerFiles(const FitResult& result, const std::str
       folder.empty() ? fs::path(DataRoot()) / "calib" / "profiles" : fs::path(folder);
   std::vector<std::string> paths;
   std::error_code error;
-  for (const auto& [stack, text] : LayerFiles(result)) {
-    const fs::path path = home / "layer" / (stack + ".yaml");
+  for (const auto& [framework, text] : LayerFiles(result)) {
+    const fs::path path = home / "layer" / (framework + ".yaml");
     if (text.empty()) {
       fs::remove(path, error);
       continue;

@@ -63,10 +63,11 @@ void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFi
       Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node);
   Observation seen;
   seen.gpu = store->Gpu(cluster.gpu);
-  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
+  seen.framework =
+      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
   const bool taken = Takes(filter.sources, row.source) && Takes(filter.gpus, cluster.gpu) &&
                      Takes(filter.fabrics, cluster.fabric_profile) &&
-                     Takes(filter.stacks, store->stack(seen.stack).header.id);
+                     Takes(filter.frameworks, store->framework(seen.framework).header.id);
   const MemoryKind kind = KindOf(row, kinds);
   const RunDemand* demand = predictor_.Demand(row);
   if (!taken) {
@@ -95,7 +96,7 @@ void MemorySource::Predict(const ProfileStore& store, const std::vector<int>& wh
     const Figure& figure = figures_[index];
     const Observation& seen = observations_[index];
     const PredictedMemory memory =
-        MemoryOf(*figure.demand, store.gpu(seen.gpu), store.stack(seen.stack));
+        MemoryOf(*figure.demand, store.gpu(seen.gpu), store.framework(seen.framework));
     values->push_back(
         kGib * (figure.kind == MemoryKind::kDevice ? memory.device_gib : memory.allocator_gib));
   }

@@ -98,41 +98,41 @@ int ProfileStore::Fabric(const std::string& id) {
   return index_[key] = static_cast<int>(fabrics_.size()) - 1;
 }
 
-int ProfileStore::Stack(const std::string& id) {
-  const FileKey key{ProfileLayer::kStack, id};
+int ProfileStore::Framework(const std::string& id) {
+  const FileKey key{ProfileLayer::kFramework, id};
   if (const auto found = index_.find(key); found != index_.end()) return found->second;
-  stacks_.push_back(LoadStackProfile(id));
-  ReadChain(ProfileLayer::kStack, id);
-  return index_[key] = static_cast<int>(stacks_.size()) - 1;
+  frameworks_.push_back(LoadFrameworkProfile(id));
+  ReadChain(ProfileLayer::kFramework, id);
+  return index_[key] = static_cast<int>(frameworks_.size()) - 1;
 }
 
-int ProfileStore::SelectStack(const std::string& framework, const std::string& topology,
-                              bool flash) {
-  const auto site = index_.find({ProfileLayer::kStack, framework + "@" + topology});
+int ProfileStore::SelectFramework(const std::string& framework, const std::string& topology,
+                                  bool flash) {
+  const auto site = index_.find({ProfileLayer::kFramework, framework + "@" + topology});
   if (site != index_.end()) return site->second;
-  return Stack(SelectStackProfile(framework, topology, flash).header.id);
+  return Framework(SelectFrameworkProfile(framework, topology, flash).header.id);
 }
 
 void ProfileStore::AddSite(const std::string& id, const std::string& base) {
-  StackProfile profile = stack(Stack(base));
+  FrameworkProfile profile = framework(Framework(base));
   profile.header.id = id;
   profile.header.title = id;
   profile.header.path.clear();
-  stacks_.push_back(std::move(profile));
-  files_[{ProfileLayer::kStack, id}].parent = base;
-  index_[{ProfileLayer::kStack, id}] = static_cast<int>(stacks_.size()) - 1;
+  frameworks_.push_back(std::move(profile));
+  files_[{ProfileLayer::kFramework, id}].parent = base;
+  index_[{ProfileLayer::kFramework, id}] = static_cast<int>(frameworks_.size()) - 1;
 }
 
 const ProfileHeader& ProfileStore::Header(ProfileLayer layer, int index) const {
   if (layer == ProfileLayer::kGpu) return gpus_[index].header;
   if (layer == ProfileLayer::kFabric) return fabrics_[index].header;
-  return stacks_[index].header;
+  return frameworks_[index].header;
 }
 
 int ProfileStore::Count(ProfileLayer layer) const {
   if (layer == ProfileLayer::kGpu) return static_cast<int>(gpus_.size());
   if (layer == ProfileLayer::kFabric) return static_cast<int>(fabrics_.size());
-  return static_cast<int>(stacks_.size());
+  return static_cast<int>(frameworks_.size());
 }
 
 ConstantName ProfileStore::Resolve(ProfileLayer layer, int index, const std::string& key) const {
@@ -186,16 +186,16 @@ std::vector<int> ProfileStore::Heirs(const ConstantName& name) const {
 double ProfileStore::Get(ProfileLayer layer, int index, const std::string& key) const {
   if (layer == ProfileLayer::kGpu) return GetIn(gpus_[index], GpuConstants(), key);
   if (layer == ProfileLayer::kFabric) return GetIn(fabrics_[index], FabricConstants(), key);
-  if (!IsLayer(key)) return GetIn(stacks_[index], StackConstants(), key);
-  const auto found = stacks_[index].layer_factors.find(ShapeIn(key));
-  return found == stacks_[index].layer_factors.end() ? 1.0 : found->second;
+  if (!IsLayer(key)) return GetIn(frameworks_[index], FrameworkConstants(), key);
+  const auto found = frameworks_[index].layer_factors.find(ShapeIn(key));
+  return found == frameworks_[index].layer_factors.end() ? 1.0 : found->second;
 }
 
 void ProfileStore::Set(ProfileLayer layer, int index, const std::string& key, double value) {
   if (layer == ProfileLayer::kGpu) return SetIn(&gpus_[index], GpuConstants(), key, value);
   if (layer == ProfileLayer::kFabric) return SetIn(&fabrics_[index], FabricConstants(), key, value);
-  if (!IsLayer(key)) return SetIn(&stacks_[index], StackConstants(), key, value);
-  stacks_[index].layer_factors[ShapeIn(key)] = value;
+  if (!IsLayer(key)) return SetIn(&frameworks_[index], FrameworkConstants(), key, value);
+  frameworks_[index].layer_factors[ShapeIn(key)] = value;
 }
 
 double ProfileStore::Value(const ConstantName& name) const {

@@ -18,11 +18,11 @@
 
 namespace orrery {
 
-enum class ProfileLayer { kGpu, kFabric, kStack };
+enum class ProfileLayer { kGpu, kFabric, kFramework };
 const char* FolderOf(ProfileLayer layer);
 
 struct ConstantName {
-  ProfileLayer layer = ProfileLayer::kStack;
+  ProfileLayer layer = ProfileLayer::kFramework;
   std::string file;  // id of the profile file
   std::string key;
   auto operator<=>(const ConstantName&) const = default;
@@ -53,15 +53,15 @@ class ProfileStore {
   // Index of a loaded profile; loads it at first use. Throws InputError for an unknown id.
   int Gpu(const std::string& id);
   int Fabric(const std::string& id);
-  int Stack(const std::string& id);
-  // The profile of a framework at a site, by the rule of SelectStackProfile().
-  int SelectStack(const std::string& framework, const std::string& topology, bool flash);
+  int Framework(const std::string& id);
+  // The profile of a framework at a site, by the rule of SelectFrameworkProfile().
+  int SelectFramework(const std::string& framework, const std::string& topology, bool flash);
   // Makes `id` (framework@topology) an heir of `base` without constants of its own.
   void AddSite(const std::string& id, const std::string& base);
 
   const GpuProfile& gpu(int index) const { return gpus_[index]; }
   const FabricProfile& fabric(int index) const { return fabrics_[index]; }
-  const StackProfile& stack(int index) const { return stacks_[index]; }
+  const FrameworkProfile& framework(int index) const { return frameworks_[index]; }
   const ProfileHeader& Header(ProfileLayer layer, int index) const;
 
   // The file whose constant reaches this profile.
@@ -95,7 +95,7 @@ class ProfileStore {
 
   std::deque<GpuProfile> gpus_;
   std::deque<FabricProfile> fabrics_;
-  std::deque<StackProfile> stacks_;
+  std::deque<FrameworkProfile> frameworks_;
   std::map<FileKey, int> index_;
   std::map<FileKey, File> files_;
 };

@@ -127,8 +127,8 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
       files[{name.layer, name.file}].push_back(std::move(line));
     }
   }
-  for (const auto& [stack, interval] : intervals) {
-    auto& lines = files[{ProfileLayer::kStack, store.stack(stack).header.id}];
+  for (const auto& [framework, interval] : intervals) {
+    auto& lines = files[{ProfileLayer::kFramework, store.framework(framework).header.id}];
     const std::string unit = "measured over predicted";
     const auto number = [](double value) { return FormatConstant(value, ConstantKind::kNumber); };
     lines.push_back({"residual_low", number(interval.low), unit, std::nullopt, interval.points,

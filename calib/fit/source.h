@@ -25,7 +25,7 @@ struct Observation {
   std::string shape;      // of the layer that it ran; "": unknown
   std::string sweep;  // rows of one model, cluster and batch, whose layouts are compared; "": none
   std::optional<Situation> at;
-  int gpu = -1, fabric = -1, stack = -1;  // in the ProfileStore; -1: independent of it
+  int gpu = -1, fabric = -1, framework = -1;  // in the ProfileStore; -1: independent of it
 };
 
 class MeasurementSource {

@@ -56,7 +56,7 @@ std::vector<double> WeightsOf(const Evidence& evidence, Holdout holdout,
   return weights;
 }
 
-void Widen(const Situation& at, bool first, StackTrust* trust) {
+void Widen(const Situation& at, bool first, FrameworkTrust* trust) {
   for (int i = 0; i < kFeatures; ++i) {
     auto& [low, high] = trust->range[i];
     low = first ? at[i] : std::min(low, at[i]);
@@ -64,7 +64,7 @@ void Widen(const Situation& at, bool first, StackTrust* trust) {
   }
 }
 
-double Outside(const StackTrust& trust, const Situation& at) {
+double Outside(const FrameworkTrust& trust, const Situation& at) {
   double doublings = 0;
   for (int i = 0; i < kFeatures; ++i) {
     const auto [low, high] = trust.range[i];
@@ -76,7 +76,7 @@ double Outside(const StackTrust& trust, const Situation& at) {
 
 // The 80 % quantile of |difference of errors| between rows of one sweep.
 void TakeDifferences(const Evidence& evidence, const Unseen& unseen, const std::vector<int>& which,
-                     StackTrust* trust) {
+                     FrameworkTrust* trust) {
   std::map<std::string, std::vector<int>> sweeps;
   for (int row : which) {
     const std::string& sweep = evidence.observations()[row]->sweep;
@@ -97,22 +97,22 @@ void TakeDifferences(const Evidence& evidence, const Unseen& unseen, const std::
 bool OnSeveralNodes(const Observation& seen) { return seen.at && (*seen.at)[kAtNodes] > 1; }
 
 // Runs only: kernels say nothing about the error of a step.
-std::map<int, std::vector<int>> RunsByStack(const Evidence& evidence) {
+std::map<int, std::vector<int>> RunsByFramework(const Evidence& evidence) {
   std::map<int, std::vector<int>> rows;
   for (std::size_t i = 0; i < evidence.observations().size(); ++i) {
     const Observation& seen = *evidence.observations()[i];
-    if (seen.at) rows[seen.stack].push_back(static_cast<int>(i));
+    if (seen.at) rows[seen.framework].push_back(static_cast<int>(i));
   }
   return rows;
 }
 
 }  // namespace
 
-StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
-                   const std::vector<int>& which) {
+FrameworkTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
+                       const std::vector<int>& which) {
   const bool site = holdout == Holdout::kSource;
   const std::vector<double> weights = WeightsOf(evidence, holdout, which);
-  StackTrust trust;
+  FrameworkTrust trust;
   trust.rows = static_cast<int>(which.size());
   std::vector<Weighted> sizes, z;
   for (std::size_t i = 0; i < which.size(); ++i)
@@ -135,9 +135,9 @@ StackTrust TrustOf(const Evidence& evidence, Holdout holdout, const Unseen& unse
 namespace {
 
 // What the rows outside of `group` say about a row of it; nullopt: they are too few.
-std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout,
-                                       const Unseen& unseen, const std::string& group,
-                                       const Observation& row) {
+std::optional<FrameworkTrust> TrustWithout(const Evidence& evidence, Holdout holdout,
+                                           const Unseen& unseen, const std::string& group,
+                                           const Observation& row) {
   const auto& seen = evidence.observations();
   const bool several = OnSeveralNodes(row);
   std::vector<int> alike, others, all;
@@ -145,7 +145,7 @@ std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout
     if (GroupOf(*seen[i], holdout) == group || seen[i]->at.has_value() != row.at.has_value())
       continue;
     all.push_back(static_cast<int>(i));
-    if (seen[i]->stack != row.stack) continue;
+    if (seen[i]->framework != row.framework) continue;
     others.push_back(static_cast<int>(i));
     if (OnSeveralNodes(*seen[i]) == several) alike.push_back(static_cast<int>(i));
   }
@@ -155,7 +155,7 @@ std::optional<StackTrust> TrustWithout(const Evidence& evidence, Holdout holdout
   const bool foreign = holdout == Holdout::kSource || others.size() < enough;
   const std::vector<int>& errors = foreign ? all : split ? alike : others;
   if (errors.size() < enough) return std::nullopt;
-  StackTrust trust = TrustOf(evidence, holdout, unseen, errors);
+  FrameworkTrust trust = TrustOf(evidence, holdout, unseen, errors);
   trust.range = TrustOf(evidence, holdout, unseen, range).range;
   return trust;
 }
@@ -166,14 +166,14 @@ std::map<int, bool> Coverage(const Evidence& evidence, Holdout holdout, const Un
   const auto& seen = evidence.observations();
   std::map<int, bool> inside;
   for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
-    std::map<std::pair<int, bool>, std::optional<StackTrust>> trusts;
+    std::map<std::pair<int, bool>, std::optional<FrameworkTrust>> trusts;
     for (int row : rows) {
       const bool several = OnSeveralNodes(*seen[row]);
-      const std::pair<int, bool> stack{seen[row]->stack, several};
-      if (!trusts.contains(stack))
-        trusts[stack] = TrustWithout(evidence, holdout, unseen, name, *seen[row]);
-      if (!trusts.at(stack)) continue;
-      const StackTrust& trust = *trusts.at(stack);
+      const std::pair<int, bool> framework{seen[row]->framework, several};
+      if (!trusts.contains(framework))
+        trusts[framework] = TrustWithout(evidence, holdout, unseen, name, *seen[row]);
+      if (!trusts.at(framework)) continue;
+      const FrameworkTrust& trust = *trusts.at(framework);
       const double wide = seen[row]->at ? 1 + kPerDoubling * Outside(trust, *seen[row]->at) : 1;
       const double f = wide * std::sqrt(trust.spread * trust.spread + unseen.variance[row]);
       const double log = -unseen.error[row];
@@ -215,11 +215,11 @@ Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
   }
   trust.site_spread = SiteSpreadsByName(result);
   if (unseen.error.empty()) return trust;
-  const auto add = [&](const std::string& stack, const std::vector<int>& rows, RunScale scale,
+  const auto add = [&](const std::string& framework, const std::vector<int>& rows, RunScale scale,
                        const std::vector<int>& chosen) {
-    StackTrust one = stack.empty() ? TrustOf(evidence, Holdout::kSource, foreign, chosen)
-                                   : TrustOf(evidence, holdout, unseen, chosen);
-    one.stack = stack;
+    FrameworkTrust one = framework.empty() ? TrustOf(evidence, Holdout::kSource, foreign, chosen)
+                                           : TrustOf(evidence, holdout, unseen, chosen);
+    one.profile = framework;
     one.scale = scale;
     one.range = TrustOf(evidence, holdout, unseen, rows).range;
     TakeDifferences(evidence, unseen, rows, &one);
@@ -227,15 +227,15 @@ Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
       const Observation& seen = *evidence.observations()[row];
       if (seen.gpu >= 0) one.gpus.insert(evidence.store().gpu(seen.gpu).header.id);
       if (seen.fabric >= 0) one.fabrics.insert(evidence.store().fabric(seen.fabric).header.id);
-      if (!stack.empty()) one.clusters.insert(seen.topology);
+      if (!framework.empty()) one.clusters.insert(seen.topology);
     }
-    trust.stacks.push_back(std::move(one));
+    trust.frameworks.push_back(std::move(one));
   };
   std::vector<int> all;
-  for (const auto& [stack, rows] : RunsByStack(evidence)) {
+  for (const auto& [framework, rows] : RunsByFramework(evidence)) {
     all.insert(all.end(), rows.begin(), rows.end());
-    if (stack < 0 || static_cast<int>(rows.size()) < kLeastPoints) continue;
-    const std::string& id = evidence.store().stack(stack).header.id;
+    if (framework < 0 || static_cast<int>(rows.size()) < kLeastPoints) continue;
+    const std::string& id = evidence.store().framework(framework).header.id;
     std::vector<int> one, several;
     for (int row : rows)
       (OnSeveralNodes(*evidence.observations()[row]) ? several : one).push_back(row);
@@ -274,22 +274,23 @@ Trust Merged(const Trust& old, const Trust& fresh) {
           old.covariance[kept[i] * old.constants.size() + kept[j]];
   }
   // Software that was fitted again without a run of its own (the family of sites) is trusted as any without runs.
-  const auto stale = [&](const StackTrust& stack) {
-    const std::string start = "framework/" + stack.stack + ":";
-    return !fresh.stacks.empty() && !stack.stack.empty() &&
+  const auto stale = [&](const FrameworkTrust& framework) {
+    const std::string start = "framework/" + framework.profile + ":";
+    return !fresh.frameworks.empty() && !framework.profile.empty() &&
            std::any_of(replaced.begin(), replaced.end(),
                        [&](const std::string& name) { return name.starts_with(start); });
   };
   // All rows together: the larger collection speaks.
-  const std::size_t present = merged.stacks.size();
-  for (const StackTrust& stack : old.stacks) {
-    const auto end = merged.stacks.begin() + static_cast<std::ptrdiff_t>(present);
-    const auto same = std::find_if(merged.stacks.begin(), end,
-                                   [&](const StackTrust& one) { return one.stack == stack.stack; });
+  const std::size_t present = merged.frameworks.size();
+  for (const FrameworkTrust& framework : old.frameworks) {
+    const auto end = merged.frameworks.begin() + static_cast<std::ptrdiff_t>(present);
+    const auto same = std::find_if(merged.frameworks.begin(), end, [&](const FrameworkTrust& one) {
+      return one.profile == framework.profile;
+    });
     if (same == end) {
-      if (!stale(stack)) merged.stacks.push_back(stack);
-    } else if (stack.stack.empty() && stack.rows > same->rows) {
-      *same = stack;
+      if (!stale(framework)) merged.frameworks.push_back(framework);
+    } else if (framework.profile.empty() && framework.rows > same->rows) {
+      *same = framework;
     }
   }
   return merged;

@@ -81,10 +81,11 @@ void WorkSource::Add(const LoggedRun& logged, const RowFilter& filter, ProfileSt
           Summarise(LoadTopology(row.topology), row.nodes, row.gpus_per_node)};
   Observation seen;
   seen.gpu = store->Gpu(run.cluster.gpu);
-  seen.stack = store->SelectStack(row.framework, row.topology, row.strategy.flash_attention);
+  seen.framework =
+      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
   seen.fabric = store->Fabric(run.cluster.fabric_profile);
   if (!filter.Takes(row.source, run.cluster.gpu, run.cluster.fabric_profile,
-                    store->stack(seen.stack).header.id))
+                    store->framework(seen.framework).header.id))
     return;
   seen.source = row.source;
   seen.group = row.source + " kernels";
@@ -120,15 +121,15 @@ void WorkSource::Predict(const ProfileStore& store, const std::vector<int>& whic
     const Observation& seen = observations_[index];
     const Run& run = runs_[part.run];
     if (part.run != last) {
-      StackProfile stack = store.stack(seen.stack);
-      stack.kernel_gap = stack.head_fixed = stack.embedding_fixed = Seconds(0);
+      FrameworkProfile framework = store.framework(seen.framework);
+      framework.kernel_gap = framework.head_fixed = framework.embedding_fixed = Seconds(0);
       const OpPrices prices(
-          {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &stack, &run.cluster},
+          {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &framework, &run.cluster},
           run.work.precision);
       sums = StepWork(run.ops, static_cast<double>(MicroBatches(run.work, run.strategy)), prices);
       StepPredictor predictor(run.model, run.work,
                               {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
-                               &store.stack(seen.stack), &run.cluster});
+                               &store.framework(seen.framework), &run.cluster});
       const auto step = predictor.Predict(run.strategy);
       const auto* time = std::get_if<StepTime>(&step);
       ORRERY_CHECK(time != nullptr, "{} was shaped before", seen.name);

@@ -32,7 +32,7 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
     const Pricer pricer(
         setting, row.work.precision,
-        LayerFactor(*setting.gpu, *setting.stack, row.model, row.work, KeyOf(row.strategy)));
+        LayerFactor(*setting.gpu, *setting.framework, row.model, row.work, KeyOf(row.strategy)));
     sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), {});
     StepTime time;
     time.total = simulation.Run();

@@ -72,8 +72,8 @@ std::optional<RunDemand> DemandOf(const CaseRow& row) {
 }  // namespace
 
 PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
-                         const StackProfile& stack) {
-  const MemoryLimits limits = LimitsOf(gpu, stack);
+                         const FrameworkProfile& framework) {
+  const MemoryLimits limits = LimitsOf(gpu, framework);
   Bytes fullest, on_first_node;
   for (std::size_t stage = 0; stage < demand.stages.size(); ++stage) {
     const Bytes peak = PeakOf(demand.stages[stage], limits.allocation).allocated();
@@ -92,10 +92,10 @@ const RunDemand* MemoryPredictor::Demand(const CaseRow& row) {
 }
 
 std::optional<PredictedMemory> MemoryPredictor::Predict(const CaseRow& row, const GpuProfile& gpu,
-                                                        const StackProfile& stack) {
+                                                        const FrameworkProfile& framework) {
   const RunDemand* demand = Demand(row);
   if (demand == nullptr) return std::nullopt;
-  return MemoryOf(*demand, gpu, stack);
+  return MemoryOf(*demand, gpu, framework);
 }
 
 }  // namespace orrery

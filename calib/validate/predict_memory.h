@@ -25,14 +25,15 @@ struct RunDemand {
       1;  // stages with ranks on the first node: ranks count data before pipeline
   int communicators = 0;
 };
-PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu, const StackProfile& stack);
+PredictedMemory MemoryOf(const RunDemand& demand, const GpuProfile& gpu,
+                         const FrameworkProfile& framework);
 
 class MemoryPredictor {
  public:
   // Null when the strategy cannot be lowered; the pointer stays valid.
   const RunDemand* Demand(const CaseRow& row);
   std::optional<PredictedMemory> Predict(const CaseRow& row, const GpuProfile& gpu,
-                                         const StackProfile& stack);
+                                         const FrameworkProfile& framework);
 
  private:
   std::map<std::string, std::optional<RunDemand>> demands_;  // by everything that shapes a plan

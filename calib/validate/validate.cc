@@ -93,11 +93,11 @@ class CasePredictor {
     }
     if (!TakePrecision(*setting->cost.gpu, &row)) return;
     const Strategy as_read = row.strategy;
-    FollowStack(*setting->cost.stack, &row.strategy);
-    FollowStack(*setting->cost.stack, &row.work);
+    FollowFramework(*setting->cost.framework, &row.strategy);
+    FollowFramework(*setting->cost.framework, &row.work);
     if (row.recompute_open) ChooseRecompute(*setting, &row);
     prediction->gpu_gib = setting->cost.gpu->memory.value / kGibibyte;
-    if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.stack)) {
+    if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.framework)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
     }
@@ -173,7 +173,7 @@ class CasePredictor {
     const CostSetting& cost = setting.cost;
     for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       row->strategy.recompute = kind;
-      const auto memory = memory_.Predict(*row, *cost.gpu, *cost.stack);
+      const auto memory = memory_.Predict(*row, *cost.gpu, *cost.framework);
       if (!memory || memory->device_gib * kGibibyte <= cost.gpu->memory.value) break;
     }
     row->recompute_open = false;
@@ -254,10 +254,11 @@ class CasePredictor {
         [&] { return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu); },
         &reason);
     const bool flash = row.strategy.flash_attention;
-    const std::string stack = fmt::format("{} {} {}", row.framework, row.topology, flash);
-    setting->cost.stack = stacks_.Get(
-        stack, [&] { return SelectStackProfile(row.framework, row.topology, flash); }, &reason);
-    if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.stack)
+    const std::string framework = fmt::format("{} {} {}", row.framework, row.topology, flash);
+    setting->cost.framework = frameworks_.Get(
+        framework, [&] { return SelectFrameworkProfile(row.framework, row.topology, flash); },
+        &reason);
+    if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.framework)
       return {nullptr, reason};
     return {std::move(setting), ""};
   }
@@ -268,7 +269,7 @@ class CasePredictor {
   Cache<TopologySpec> topologies_;
   Cache<GpuProfile> gpus_;
   Cache<FabricProfile> fabrics_;
-  Cache<StackProfile> stacks_;
+  Cache<FrameworkProfile> frameworks_;
   std::map<std::tuple<std::string, std::string, std::string, int64_t, int, bool>,
            std::pair<std::unique_ptr<Setting>, std::string>>
       settings_;

@@ -38,7 +38,7 @@ GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node);
 // it inside the node (NCCL's PXN, since 2.12). Ranks are strided evenly over the node.
 bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape);
 
-// Share of the benchmark bandwidth that a training job gets (StackProfile).
+// Share of the benchmark bandwidth that a training job gets (FrameworkProfile).
 struct BandwidthUse {
   double scaleup = 1.0;
   double nic = 1.0;

@@ -49,7 +49,7 @@ std::unique_ptr<const Catalogue> ReadCatalogue() {
   auto catalogue = std::make_unique<Catalogue>();
   for (const std::string& id : AllProfileIds(kFrameworkFolder)) {
     if (id.find('@') != std::string::npos) continue;  // a site
-    if (const auto profile = ShareStackProfile(id); !profile->preset->description.empty())
+    if (const auto profile = ShareFrameworkProfile(id); !profile->preset->description.empty())
       catalogue->presets.push_back(*profile->preset);
   }
   // Names first: an alias never hides one.

@@ -16,65 +16,65 @@ namespace {
 namespace fs = std::filesystem;
 constexpr double kLeastFactor = 0.2, kMostFactor = 5.0;  // of a measured layer
 constexpr bool kOptional = false;
-using Stack = StackProfile;
+using Framework = FrameworkProfile;
 
-const ConstantRow<Stack> kStack[] = {
-    {"kernel_gap", &Stack::kernel_gap, 0, 1e-2},
-    {"host_forward_op", &Stack::host_forward_op, 0, 1e-1},
-    {"host_backward_op", &Stack::host_backward_op, 0, 1e-1},
-    {"host_collective", &Stack::host_collective, 0, 1e-1},
-    {"host_unfused_softmax", &Stack::host_unfused_softmax, 0, 1},
-    {"host_waits", &Stack::host_waits, 0, 1},
-    {"timer_waits", &Stack::timer_waits, 0, 1, kOptional},
-    {"mlm_all_positions", &Stack::mlm_all_positions, 0, 1, kOptional},
-    {"host_multi_node", &Stack::host_multi_node, 0, 10},
-    {"straggling", &Stack::straggling, 0, 0.2, kOptional},
-    {"elementwise_traffic", &Stack::elementwise_traffic, 0.05, 20},
-    {"softmax_traffic", &Stack::softmax_traffic, 0.5, 50},
-    {"softmax_backward", &Stack::softmax_backward, 0.5, 10},
-    {"full_precision_traffic", &Stack::full_precision_traffic, 0.1, 2},
-    {"flash_use", &Stack::flash_use, 0.1, 5},
-    {"unaligned_head_penalty", &Stack::unaligned_head_penalty, 0, 10},
-    {"loss_traffic", &Stack::loss_traffic, 1, 1000},
-    {"accumulation_traffic", &Stack::accumulation_traffic, 0, 100},
-    {"sgd_traffic", &Stack::sgd_traffic, 1, 1e4},
-    {"adam_traffic", &Stack::adam_traffic, 1, 1e4},
-    {"lamb_traffic", &Stack::lamb_traffic, 1, 1e4},
-    {"head_fixed", &Stack::head_fixed, 0, 10},
-    {"embedding_fixed", &Stack::embedding_fixed, 0, 10},
-    {"step_fixed", &Stack::step_fixed, 0, 100},
-    {"step_per_layer", &Stack::step_per_layer, 0, 1},
-    {"step_per_doubling", &Stack::step_per_doubling, 0, 10},
-    {"tensor_latency", &Stack::tensor_latency, 0, 1e-1},
-    {"tensor_latency_per_rank", &Stack::tensor_latency_per_rank, 0, 1e-1},
-    {"tensor_overlap", &Stack::tensor_overlap, 0, 1},
-    {"sequence_overlap", &Stack::sequence_overlap, 0, 1},
-    {"scaleup_use", &Stack::scaleup_use, 0.01, 2},
-    {"data_scaleup_use", &Stack::data_scaleup_use, 0.01, 2},
-    {"data_nic_use", &Stack::data_nic_use, 0.01, 2},
-    {"data_nic_apart", &Stack::data_nic_apart, 0.01, 1},
-    {"bucket", &Stack::bucket, 1, 1e15},
-    {"data_exposed", &Stack::data_exposed, 0, 1},
-    {"data_exposed_replicas", &Stack::data_exposed_replicas, 0, 1, kOptional},
-    {"gather_latency", &Stack::gather_latency, 0, 1},
-    {"gather_latency_growth", &Stack::gather_latency_growth, 0, 10},
-    {"gather_scaleup_use", &Stack::gather_scaleup_use, 0.01, 2},
-    {"gather_nic_use", &Stack::gather_nic_use, 0.01, 2},
-    {"pipeline_latency", &Stack::pipeline_latency, 0, 1},
-    {"pipeline_nic_use", &Stack::pipeline_nic_use, 0.01, 2},
-    {"pipeline_exposed", &Stack::pipeline_exposed, 0, 1},
-    {"memory_buffers", &Stack::memory_buffers, 0, 1e12},
-    {"memory_communicator", &Stack::memory_communicator, 0, 1e11},
-    {"memory_fragmentation", &Stack::memory_fragmentation, 0, 10},
-    {"memory_loss", &Stack::memory_loss, 0, 64},
-    {"memory_gradient_copy", &Stack::memory_gradient_copy, 0, 16},
-    {"memory_nearly_full", &Stack::memory_nearly_full, 0.1, 1},
-    {"residual_low", &Stack::residual_low, 0.01, 1},
-    {"residual_high", &Stack::residual_high, 1, 100},
+const ConstantRow<Framework> kFramework[] = {
+    {"kernel_gap", &Framework::kernel_gap, 0, 1e-2},
+    {"host_forward_op", &Framework::host_forward_op, 0, 1e-1},
+    {"host_backward_op", &Framework::host_backward_op, 0, 1e-1},
+    {"host_collective", &Framework::host_collective, 0, 1e-1},
+    {"host_unfused_softmax", &Framework::host_unfused_softmax, 0, 1},
+    {"host_waits", &Framework::host_waits, 0, 1},
+    {"timer_waits", &Framework::timer_waits, 0, 1, kOptional},
+    {"mlm_all_positions", &Framework::mlm_all_positions, 0, 1, kOptional},
+    {"host_multi_node", &Framework::host_multi_node, 0, 10},
+    {"straggling", &Framework::straggling, 0, 0.2, kOptional},
+    {"elementwise_traffic", &Framework::elementwise_traffic, 0.05, 20},
+    {"softmax_traffic", &Framework::softmax_traffic, 0.5, 50},
+    {"softmax_backward", &Framework::softmax_backward, 0.5, 10},
+    {"full_precision_traffic", &Framework::full_precision_traffic, 0.1, 2},
+    {"flash_use", &Framework::flash_use, 0.1, 5},
+    {"unaligned_head_penalty", &Framework::unaligned_head_penalty, 0, 10},
+    {"loss_traffic", &Framework::loss_traffic, 1, 1000},
+    {"accumulation_traffic", &Framework::accumulation_traffic, 0, 100},
+    {"sgd_traffic", &Framework::sgd_traffic, 1, 1e4},
+    {"adam_traffic", &Framework::adam_traffic, 1, 1e4},
+    {"lamb_traffic", &Framework::lamb_traffic, 1, 1e4},
+    {"head_fixed", &Framework::head_fixed, 0, 10},
+    {"embedding_fixed", &Framework::embedding_fixed, 0, 10},
+    {"step_fixed", &Framework::step_fixed, 0, 100},
+    {"step_per_layer", &Framework::step_per_layer, 0, 1},
+    {"step_per_doubling", &Framework::step_per_doubling, 0, 10},
+    {"tensor_latency", &Framework::tensor_latency, 0, 1e-1},
+    {"tensor_latency_per_rank", &Framework::tensor_latency_per_rank, 0, 1e-1},
+    {"tensor_overlap", &Framework::tensor_overlap, 0, 1},
+    {"sequence_overlap", &Framework::sequence_overlap, 0, 1},
+    {"scaleup_use", &Framework::scaleup_use, 0.01, 2},
+    {"data_scaleup_use", &Framework::data_scaleup_use, 0.01, 2},
+    {"data_nic_use", &Framework::data_nic_use, 0.01, 2},
+    {"data_nic_apart", &Framework::data_nic_apart, 0.01, 1},
+    {"bucket", &Framework::bucket, 1, 1e15},
+    {"data_exposed", &Framework::data_exposed, 0, 1},
+    {"data_exposed_replicas", &Framework::data_exposed_replicas, 0, 1, kOptional},
+    {"gather_latency", &Framework::gather_latency, 0, 1},
+    {"gather_latency_growth", &Framework::gather_latency_growth, 0, 10},
+    {"gather_scaleup_use", &Framework::gather_scaleup_use, 0.01, 2},
+    {"gather_nic_use", &Framework::gather_nic_use, 0.01, 2},
+    {"pipeline_latency", &Framework::pipeline_latency, 0, 1},
+    {"pipeline_nic_use", &Framework::pipeline_nic_use, 0.01, 2},
+    {"pipeline_exposed", &Framework::pipeline_exposed, 0, 1},
+    {"memory_buffers", &Framework::memory_buffers, 0, 1e12},
+    {"memory_communicator", &Framework::memory_communicator, 0, 1e11},
+    {"memory_fragmentation", &Framework::memory_fragmentation, 0, 10},
+    {"memory_loss", &Framework::memory_loss, 0, 64},
+    {"memory_gradient_copy", &Framework::memory_gradient_copy, 0, 16},
+    {"memory_nearly_full", &Framework::memory_nearly_full, 0.1, 1},
+    {"residual_low", &Framework::residual_low, 0.01, 1},
+    {"residual_high", &Framework::residual_high, 1, 100},
 };
 
 // Keys beyond the header's and the constants.
-void ReadOwnKeys(const Node& root, StackProfile* profile) {
+void ReadOwnKeys(const Node& root, FrameworkProfile* profile) {
   auto preset = std::make_shared<FrameworkPreset>(*profile->preset);
   ReadPreset(root, profile->header.id, profile->header.path, preset.get());
   profile->preset = std::move(preset);
@@ -91,8 +91,8 @@ void ReadOwnKeys(const Node& root, StackProfile* profile) {
   profile->static_layout = words == "layout";
 }
 
-void CheckComplete(const StackProfile& profile) {
-  profile_reader::RequireConstants(profile, StackConstants());
+void CheckComplete(const FrameworkProfile& profile) {
+  profile_reader::RequireConstants(profile, FrameworkConstants());
   if (profile.preset->description.empty()) return;
   if (const std::string missing = MissingFacts(*profile.preset); !missing.empty()) {
     throw InputError(
@@ -108,7 +108,7 @@ class Cache {
   struct Entry {
     SourcePtr source, layers;  // layers: null, no layer of it was measured
     std::shared_ptr<const Entry> parent;
-    std::shared_ptr<const StackProfile> profile;  // complete or not
+    std::shared_ptr<const FrameworkProfile> profile;  // complete or not
   };
 
   // Parsed at most once per state of the file, whoever asks.
@@ -127,10 +127,10 @@ class Cache {
     if (known && known->source == entry->source && known->layers == entry->layers &&
         (!known->parent || known->parent == Load(known->parent->profile->header.id, depth + 1)))
       return known;
-    auto profile = std::make_shared<StackProfile>();
-    profile_reader::ReadFile<StackProfile>(
-        id, entry->source, StackConstants(), ReadOwnKeys,
-        [&](const std::string& parent, StackProfile* base) {
+    auto profile = std::make_shared<FrameworkProfile>();
+    profile_reader::ReadFile<FrameworkProfile>(
+        id, entry->source, FrameworkConstants(), ReadOwnKeys,
+        [&](const std::string& parent, FrameworkProfile* base) {
           entry->parent = Load(parent, depth + 1);
           *base = *entry->parent->profile;
         },
@@ -153,11 +153,12 @@ class Cache {
 
 }  // namespace
 
-std::span<const ConstantRow<StackProfile>> StackConstants() { return kStack; }
+std::span<const ConstantRow<FrameworkProfile>> FrameworkConstants() { return kFramework; }
 
-StackProfile ReadStackProfile(const std::string& id, ProfileSource load) {
-  StackProfile profile;
-  profile_reader::ReadInto(kFrameworkFolder, id, load, StackConstants(), ReadOwnKeys, 0, &profile);
+FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load) {
+  FrameworkProfile profile;
+  profile_reader::ReadInto(kFrameworkFolder, id, load, FrameworkConstants(), ReadOwnKeys, 0,
+                           &profile);
   CheckComplete(profile);
   return profile;
 }
@@ -182,30 +183,30 @@ std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
   return factors;
 }
 
-std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id) {
+std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id) {
   static Cache cache;
-  std::shared_ptr<const StackProfile> profile = cache.Load(id)->profile;
+  std::shared_ptr<const FrameworkProfile> profile = cache.Load(id)->profile;
   CheckComplete(*profile);
   return profile;
 }
 
-StackProfile LoadStackProfile(const std::string& id) { return *ShareStackProfile(id); }
+FrameworkProfile LoadFrameworkProfile(const std::string& id) { return *ShareFrameworkProfile(id); }
 
-StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
-                                bool flash_attention) {
+FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std::string& topology,
+                                        bool flash_attention) {
   const std::string site = framework + "@" + topology;
-  if (HasProfile(kFrameworkFolder, site)) return LoadStackProfile(site);
-  const auto profile = ShareStackProfile(framework);
+  if (HasProfile(kFrameworkFolder, site)) return LoadFrameworkProfile(site);
+  const auto profile = ShareFrameworkProfile(framework);
   if (flash_attention || profile->without_flash.empty()) return *profile;
-  return LoadStackProfile(profile->without_flash);
+  return LoadFrameworkProfile(profile->without_flash);
 }
 
-void FollowStack(const StackProfile& stack, Strategy* strategy) {
-  FollowSoftware(VisibleReductionOf(stack), strategy);
+void FollowFramework(const FrameworkProfile& framework, Strategy* strategy) {
+  FollowFramework(VisibleReductionOf(framework), strategy);
 }
 
-void FollowStack(const StackProfile& stack, Workload* work) {
-  if (stack.mlm_all_positions > 0.5) work->masked_positions = 0;
+void FollowFramework(const FrameworkProfile& framework, Workload* work) {
+  if (framework.mlm_all_positions > 0.5) work->masked_positions = 0;
 }
 
 }  // namespace orrery

@@ -14,7 +14,7 @@
 namespace orrery {
 
 // A training framework and its generation.
-struct StackProfile {
+struct FrameworkProfile {
   ProfileHeader header;
   // What the framework offers and sets; of a site and of an older generation: their framework's.
   std::shared_ptr<const FrameworkPreset> preset = std::make_shared<FrameworkPreset>();
@@ -93,32 +93,32 @@ struct StackProfile {
 };
 
 // NIC bandwidth of the data-parallel reduction over the benchmark's.
-inline double ReductionNicUse(const StackProfile& stack, bool ends_apart) {
-  return stack.data_nic_use * (ends_apart ? stack.data_nic_apart : 1.0);
+inline double ReductionNicUse(const FrameworkProfile& framework, bool ends_apart) {
+  return framework.data_nic_use * (ends_apart ? framework.data_nic_apart : 1.0);
 }
-inline VisibleReduction VisibleReductionOf(const StackProfile& stack) {
-  return {stack.data_exposed, stack.data_exposed_replicas};
+inline VisibleReduction VisibleReductionOf(const FrameworkProfile& framework) {
+  return {framework.data_exposed, framework.data_exposed_replicas};
 }
 
-// FollowSoftware() of model/lower/overlap.h with this framework's constants.
-void FollowStack(const StackProfile& stack, Strategy* strategy);
+// FollowFramework() of model/lower/overlap.h with this framework's constants.
+void FollowFramework(const FrameworkProfile& framework, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.
-void FollowStack(const StackProfile& stack, Workload* work);
+void FollowFramework(const FrameworkProfile& framework, Workload* work);
 
-std::span<const ConstantRow<StackProfile>> StackConstants();
+std::span<const ConstantRow<FrameworkProfile>> FrameworkConstants();
 
 inline constexpr const char* kFrameworkFolder = "framework";  // below calib/profiles
 
 // Reads one profile by id, as LoadGpuProfile(). A file is read again only when it has changed.
-StackProfile LoadStackProfile(const std::string& id);
+FrameworkProfile LoadFrameworkProfile(const std::string& id);
 // The same without a copy.
-std::shared_ptr<const StackProfile> ShareStackProfile(const std::string& id);
-StackProfile ReadStackProfile(const std::string& id, ProfileSource load);
+std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id);
+FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load);
 
 // The profile of a framework at a site: `<framework>@<topology>` when that site has been
 // calibrated, else `<framework>`; without flash attention the profile that it names for that case.
-StackProfile SelectStackProfile(const std::string& framework, const std::string& topology,
-                                bool flash_attention);
+FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std::string& topology,
+                                        bool flash_attention);
 
 // Measured layers of one profile (calib/profiles/layer, see layer_factors.h): factor by shape.
 std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError

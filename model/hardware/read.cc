@@ -58,13 +58,13 @@ void ReadCounts(const Node& root, TopologySpec* spec) {
   }
 }
 
-void ReadSoftware(const Node& root, TopologySpec* spec) {
+void ReadFrameworks(const Node& root, TopologySpec* spec) {
   // `software` is what this key was called until the last release.
   for (const char* key : {"software", "frameworks"}) {
     const auto profiles = root.Find(key);
     if (!profiles) continue;
     for (const std::string& framework : profiles->Keys())
-      spec->software[framework] = ReadProfileId(*profiles, framework, "framework");
+      spec->framework_profiles[framework] = ReadProfileId(*profiles, framework, "framework");
   }
 }
 
@@ -90,7 +90,7 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
   spec.collectives = root.String("collectives", "");
   spec.cores = root.Integer("cores", 1, kMostCores, 0);
-  ReadSoftware(root, &spec);
+  ReadFrameworks(root, &spec);
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));

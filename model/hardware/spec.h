@@ -87,8 +87,9 @@ struct TopologySpec {
   // Ranks are processes on so many cores of one machine, whatever node they are on, and share them;
   // 0: every rank has a processor of its own.
   int64_t cores = 0;
-  std::map<std::string, std::string> software;  // framework: profile to take instead of its own
-  int64_t nodes = 1;                            // when nobody says how many
+  std::map<std::string, std::string>
+      framework_profiles;  // framework: profile to take instead of its own
+  int64_t nodes = 1;       // when nobody says how many
   int64_t max_nodes = 1;
   NodeSpec node;
   FabricSpec fabric;

@@ -151,13 +151,13 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
 
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
-MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack) {
+MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) {
   return {gpu.memory,
-          gpu.memory_context + stack.memory_buffers,
-          stack.memory_fragmentation,
-          stack.memory_communicator,
-          AllocationOf(stack),
-          stack.memory_nearly_full};
+          gpu.memory_context + framework.memory_buffers,
+          framework.memory_fragmentation,
+          framework.memory_communicator,
+          AllocationOf(framework),
+          framework.memory_nearly_full};
 }
 
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {

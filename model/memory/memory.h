@@ -99,7 +99,7 @@ struct MemoryLimits {
     return Total(allocated, communicators) <= capacity;
   }
 };
-MemoryLimits LimitsOf(const GpuProfile& gpu, const StackProfile& stack);
+MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework);
 
 // Every stage in full; `communicators`: Communicators(strategy).
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators);

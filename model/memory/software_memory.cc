@@ -35,8 +35,8 @@ void AtLoss(const ir::Program& program, const ir::Op& op, StepPlace place, doubl
 
 }  // namespace
 
-Allocation AllocationOf(const StackProfile& stack) {
-  return {stack.static_layout, stack.memory_loss, stack.memory_gradient_copy};
+Allocation AllocationOf(const FrameworkProfile& framework) {
+  return {framework.static_layout, framework.memory_loss, framework.memory_gradient_copy};
 }
 
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {

@@ -34,7 +34,7 @@ struct Allocation {
   double loss = 0;           // bytes per logit
   double gradient_copy = 0;  // bytes per parameter in half precision whose gradients are in fp32
 };
-Allocation AllocationOf(const StackProfile& stack);
+Allocation AllocationOf(const FrameworkProfile& framework);
 
 // One stage's demand, before the constants of a software.
 struct StageDemand {

@@ -18,11 +18,11 @@ std::string LayerShapeText(const std::string& gpu, const ModelSpec& model, const
       NameIn(kRecomputeNames, key.recompute));
 }
 
-double LayerFactor(const GpuProfile& gpu, const StackProfile& stack, const ModelSpec& model,
+double LayerFactor(const GpuProfile& gpu, const FrameworkProfile& framework, const ModelSpec& model,
                    const Workload& work, const MicroBatchKey& key) {
-  if (stack.layer_factors.empty()) return 1.0;
-  const auto found = stack.layer_factors.find(LayerShapeText(gpu.header.id, model, work, key));
-  return found == stack.layer_factors.end() ? 1.0 : found->second;
+  if (framework.layer_factors.empty()) return 1.0;
+  const auto found = framework.layer_factors.find(LayerShapeText(gpu.header.id, model, work, key));
+  return found == framework.layer_factors.end() ? 1.0 : found->second;
 }
 
 }  // namespace orrery

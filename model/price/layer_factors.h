@@ -7,7 +7,7 @@
 // `plan calibrate` estimates a factor per shape that runs of several models share, as a random
 // effect: log(factor) is normal around 0 with the spread that its job names, so that few rows move
 // it little. A shape without an entry has the factor 1.
-// File: calib/profiles/layer/<stack>.yaml, for the stack profile of that name.
+// File: calib/profiles/layer/<framework>.yaml, for the framework profile of that name.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ std::string LayerShapeText(const std::string& gpu, const ModelSpec& model, const
                            const MicroBatchKey& key);
 
 // On the device and host time of a layer's own operations; collectives are not scaled.
-double LayerFactor(const GpuProfile& gpu, const StackProfile& stack, const ModelSpec& model,
+double LayerFactor(const GpuProfile& gpu, const FrameworkProfile& framework, const ModelSpec& model,
                    const Workload& work, const MicroBatchKey& key);
 
 }  // namespace orrery

@@ -119,7 +119,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
   }
-  ScaleOwnWork(LayerFactor(*setting.gpu, *setting.stack, model, work, key), &table.layer);
+  ScaleOwnWork(LayerFactor(*setting.gpu, *setting.framework, model, work, key), &table.layer);
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   table.boundary_bytes =

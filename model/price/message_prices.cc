@@ -32,38 +32,39 @@ MessageRole RoleOf(ir::Phase phase, bool one_use) {
 
 MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                                     const GroupShape& shape, bool backward) const {
-  const StackProfile& stack = *setting_.stack;
+  const FrameworkProfile& framework = *setting_.framework;
   const bool whole = collective == Collective::kAllReduce;
   MessageTerms terms;
   switch (role) {
     case MessageRole::kLayer: {
       // The two halves of an all-reduce (sequence parallelism) have half of its latency each, and are hidden behind
       // pieces of the products that need them.
-      const double extra =
-          stack.tensor_latency.value + (shape.ranks - 1) * stack.tensor_latency_per_rank.value;
-      const double pieces = whole ? 0.0 : stack.sequence_overlap;
-      terms.bandwidth = {stack.scaleup_use, 1.0, stack.algorithm};
+      const double extra = framework.tensor_latency.value +
+                           (shape.ranks - 1) * framework.tensor_latency_per_rank.value;
+      const double pieces = whole ? 0.0 : framework.sequence_overlap;
+      terms.bandwidth = {framework.scaleup_use, 1.0, framework.algorithm};
       terms.latency = whole ? extra : 0.5 * extra;
-      terms.hidden = backward ? std::max(stack.tensor_overlap, pieces) : pieces;
+      terms.hidden = backward ? std::max(framework.tensor_overlap, pieces) : pieces;
       return terms;
     }
     case MessageRole::kShard:
-      terms.bandwidth = {stack.gather_scaleup_use, stack.gather_nic_use, stack.algorithm};
-      terms.latency = stack.gather_latency.value *
-                      (1.0 + stack.gather_latency_growth * std::log2(shape.nodes()));
+      terms.bandwidth = {framework.gather_scaleup_use, framework.gather_nic_use,
+                         framework.algorithm};
+      terms.latency = framework.gather_latency.value *
+                      (1.0 + framework.gather_latency_growth * std::log2(shape.nodes()));
       terms.slowdown =
           setting_.gpu->overlap_slowdown *
           TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
       return terms;
     case MessageRole::kStep:
-      terms.bandwidth = {stack.data_scaleup_use,
-                         ReductionNicUse(stack, EndsApart(*setting_.cluster, shape)),
-                         stack.algorithm};
-      terms.bucket = stack.bucket.value;
+      terms.bandwidth = {framework.data_scaleup_use,
+                         ReductionNicUse(framework, EndsApart(*setting_.cluster, shape)),
+                         framework.algorithm};
+      terms.bucket = framework.bucket.value;
       return terms;
     case MessageRole::kStage:
-      terms.bandwidth = {1.0, stack.pipeline_nic_use, ""};
-      terms.latency = stack.pipeline_latency.value;
+      terms.bandwidth = {1.0, framework.pipeline_nic_use, ""};
+      terms.latency = framework.pipeline_latency.value;
       return terms;
     case MessageRole::kControl:
       terms.bucket = 1e18;  // all of a step's travel together
@@ -84,8 +85,8 @@ PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
 }
 
 AwaitedShares MessagePrices::Awaited(bool whole_replicas) const {
-  return {VisibleShare(VisibleReductionOf(*setting_.stack), whole_replicas),
-          setting_.stack->data_exposed};
+  return {VisibleShare(VisibleReductionOf(*setting_.framework), whole_replicas),
+          setting_.framework->data_exposed};
 }
 
 MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const GroupShape& shape,

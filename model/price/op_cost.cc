@@ -23,9 +23,9 @@ constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
 
 }  // namespace
 
-OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision)
+OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precision precision)
     : gpu_(&gpu),
-      stack_(&stack),
+      framework_(&framework),
       measured_(&gpu.kernels[static_cast<std::size_t>(precision)]),
       factors_(&gpu.factors[static_cast<std::size_t>(precision)]) {
   peak_ = gpu.Peak(precision).value;
@@ -33,9 +33,9 @@ OpCost::OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision preci
                static_cast<int>(precision));
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
-  gap_ = stack.kernel_gap.value;
+  gap_ = framework.kernel_gap.value;
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
-  promotion_ = half ? 1.0 : stack.full_precision_traffic;
+  promotion_ = half ? 1.0 : framework.full_precision_traffic;
 }
 
 OpCost OpCost::WithoutFactors() const {
@@ -88,34 +88,34 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
   if (s.flash) {
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);
-    const double forward = flops / (peak_ * gpu_->flash_efficiency * stack_->flash_use);
+    const double forward = flops / (peak_ * gpu_->flash_efficiency * framework_->flash_use);
     return s.backward ? kFlashBackwardFlops * forward / gpu_->flash_backward : forward;
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};
   const double products = Gemm(scores) + Gemm(context);
   const double score_bytes = pairs * s.element_bytes;
-  double traffic = promotion_ * stack_->softmax_traffic * score_bytes /
+  double traffic = promotion_ * framework_->softmax_traffic * score_bytes /
                    (stream_rate_ * CacheFactor(2.0 * score_bytes));
-  if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + stack_->unaligned_head_penalty;
-  return s.backward ? 2.0 * products + stack_->softmax_backward * traffic : products + traffic;
+  if (std::fmod(s.head_dim, 8.0) != 0.0) traffic *= 1.0 + framework_->unaligned_head_penalty;
+  return s.backward ? 2.0 * products + framework_->softmax_backward * traffic : products + traffic;
 }
 
 double OpCost::Traffic(const TrafficShape& s) const {
   if (const auto measured = Measured(s.kernel, s.bytes)) return *measured;
-  return promotion_ * stack_->elementwise_traffic * s.bytes /
+  return promotion_ * framework_->elementwise_traffic * s.bytes /
              (stream_rate_ * CacheFactor(s.bytes)) +
          gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {
   if (const auto measured = Measured(s.kernel, s.logits)) return *measured;
-  return 0.25 * s.passes * stack_->loss_traffic * s.logits / stream_rate_;
+  return 0.25 * s.passes * framework_->loss_traffic * s.logits / stream_rate_;
 }
 
 double OpCost::UnfusedSoftmaxHost(const AttentionShape& s) const {
   const bool fits = s.flash || std::fmod(s.batch * s.heads, 4.0) == 0.0;
-  return fits ? 0.0 : stack_->host_unfused_softmax.value;
+  return fits ? 0.0 : framework_->host_unfused_softmax.value;
 }
 
 }  // namespace orrery

@@ -56,7 +56,7 @@ struct LossShape {
 // What a chip and a software do to shapes: profiles and precision, with the derived rates.
 class OpCost {
  public:
-  OpCost(const GpuProfile& gpu, const StackProfile& stack, Precision precision);
+  OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precision precision);
   // Formulas alone: without what measured shapes left of them.
   OpCost WithoutFactors() const;
 
@@ -76,14 +76,14 @@ class OpCost {
   // (batch x local heads) % 4 == 0.
   double UnfusedSoftmaxHost(const AttentionShape& shape) const;
 
-  const StackProfile& stack() const { return *stack_; }
+  const FrameworkProfile& framework() const { return *framework_; }
 
  private:
   double CacheFactor(double bytes) const;
   double AttentionFormula(const AttentionShape& shape) const;
 
   const GpuProfile* gpu_;
-  const StackProfile* stack_;
+  const FrameworkProfile* framework_;
   const KernelTable* measured_;
   const KernelFactors* factors_;
   double peak_ = 0;         // FLOP/s of the precision

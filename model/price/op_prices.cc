@@ -16,17 +16,17 @@ struct Overloaded : Ts... {
 };
 
 // Kernels on many nodes: what all of them finish together lasts as long as on the slowest one.
-double StragglerFactor(const StackProfile& stack, int64_t nodes) {
-  return 1.0 + stack.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
+double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
+  return 1.0 + framework.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
 }
 
 }  // namespace
 
 OpPrices::OpPrices(const CostSetting& setting, Precision precision, double layer_factor)
-    : cost_(*setting.gpu, *setting.stack, precision),
-      stack_(setting.stack),
-      host_factor_(setting.cluster->nodes > 1 ? 1.0 + stack_->host_multi_node : 1.0),
-      pace_(StragglerFactor(*stack_, setting.cluster->nodes)),
+    : cost_(*setting.gpu, *setting.framework, precision),
+      framework_(setting.framework),
+      host_factor_(setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0),
+      pace_(StragglerFactor(*framework_, setting.cluster->nodes)),
       layer_factor_(layer_factor) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
@@ -41,7 +41,7 @@ OpPrice OpPrices::Price(const ir::Program& program, const ir::Op& op, bool accum
 }
 
 double OpPrices::Accumulate(double elements) const {
-  return pace_ * cost_.Stream(elements * stack_->accumulation_traffic);
+  return pace_ * cost_.Stream(elements * framework_->accumulation_traffic);
 }
 
 StreamPrice OpPrices::Stream(const char* kernel) const {
@@ -83,11 +83,11 @@ double OpPrices::Update(const UpdateShape& s) const {
   if (const auto measured = cost_.Measured(ir::Info(s.kind).name, s.bytes)) return *measured;
   switch (s.kind) {
     case ir::OpKind::kSgd:
-      return cost_.Stream(s.elements * stack_->sgd_traffic);
+      return cost_.Stream(s.elements * framework_->sgd_traffic);
     case ir::OpKind::kAdam:
-      return cost_.Stream(s.elements * stack_->adam_traffic);
+      return cost_.Stream(s.elements * framework_->adam_traffic);
     case ir::OpKind::kLambDir:
-      return cost_.Stream(s.elements * stack_->lamb_traffic);
+      return cost_.Stream(s.elements * framework_->lamb_traffic);
     case ir::OpKind::kLambApply:  // lamb_traffic counts both passes
     case ir::OpKind::kLossScale:
       return 0;
@@ -102,9 +102,9 @@ double OpPrices::Around(const ShapedOp& op) const {
     case Surcharge::kNothing:
       return 0;
     case Surcharge::kLoss:
-      return stack_->head_fixed.value;
+      return framework_->head_fixed.value;
     case Surcharge::kEmbedding:
-      return stack_->embedding_fixed.value;
+      return framework_->embedding_fixed.value;
   }
   return 0;
 }
@@ -112,15 +112,15 @@ double OpPrices::Around(const ShapedOp& op) const {
 double OpPrices::Host(const ShapedOp& op) const {
   if (const auto* collective = std::get_if<CollectiveShape>(&op.shape)) {
     const bool whole = collective->kind == Collective::kAllReduce;
-    return (whole ? 1.0 : 0.5) * stack_->host_collective.value * host_factor_ * Scale(op);
+    return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_ * Scale(op);
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:
-      return (stack_->host_forward_op.value + unfused) * host_factor_ * Scale(op);
+      return (framework_->host_forward_op.value + unfused) * host_factor_ * Scale(op);
     case Pass::kBackward:
-      return (stack_->host_backward_op.value + unfused) * host_factor_ * Scale(op);
+      return (framework_->host_backward_op.value + unfused) * host_factor_ * Scale(op);
     case Pass::kNone:
       return 0;
   }

@@ -39,9 +39,9 @@ class OpPrices {
   double UpdatePerElement(Optimizer optimizer) const;
 
   // The issuing thread stops at loads and at the first use of what another stage sent.
-  bool HostWaits() const { return stack_->host_waits > 0.5; }
+  bool HostWaits() const { return framework_->host_waits > 0.5; }
   // Whether the framework's timer of a micro-step waits for the device.
-  bool TimerWaits() const { return stack_->timer_waits > 0.5; }
+  bool TimerWaits() const { return framework_->timer_waits > 0.5; }
 
  private:
   double Device(const ShapedOp& op) const;
@@ -51,7 +51,7 @@ class OpPrices {
   double Scale(const ShapedOp& op) const { return op.layer ? layer_factor_ : 1.0; }
 
   OpCost cost_;
-  const StackProfile* stack_;
+  const FrameworkProfile* framework_;
   double host_factor_, pace_;
   double layer_factor_;
 };

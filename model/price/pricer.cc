@@ -11,10 +11,10 @@ Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_fac
     : ops(setting, precision, layer_factor), messages(setting) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
-  const StackProfile& stack = *setting.stack;
+  const FrameworkProfile& framework = *setting.framework;
   const double nodes = static_cast<double>(std::max<int64_t>(1, setting.cluster->nodes));
-  return stack.step_fixed.value + stack.step_per_doubling.value * std::log2(nodes) +
-         stack.step_per_layer.value * layers;
+  return framework.step_fixed.value + framework.step_per_doubling.value * std::log2(nodes) +
+         framework.step_per_layer.value * layers;
 }
 
 double LayersOf(const ir::Plan& plan) {

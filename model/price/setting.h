@@ -10,7 +10,7 @@ namespace orrery {
 struct CostSetting {
   const GpuProfile* gpu = nullptr;
   const FabricProfile* fabric = nullptr;
-  const StackProfile* stack = nullptr;
+  const FrameworkProfile* framework = nullptr;
   const ClusterSummary* cluster = nullptr;
 };
 

@@ -139,7 +139,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       s.dp = shard.dp;
       s.dp_outer = shard.dp_outer;
       s = preset_.Complete(s, setting_.work.precision);
-      FollowStack(*setting_.cost.stack, &s);
+      FollowFramework(*setting_.cost.framework, &s);
       const auto found = predictor_.Table(KeyOf(s));
       if (const auto* refusal = std::get_if<Refusal>(&found)) {
         visit.Refuse(*refusal, s, 1);

@@ -52,8 +52,8 @@ constexpr Resource kResources[] = {
      [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; }},
     {"host", "a host that issues kernels twice as fast",
      [](Profiles& p, ClusterSummary&) {
-       for (Seconds* s :
-            {&p.stack.host_forward_op, &p.stack.host_backward_op, &p.stack.host_collective})
+       for (Seconds* s : {&p.framework.host_forward_op, &p.framework.host_backward_op,
+                          &p.framework.host_collective})
          *s *= 0.5;
      }},
 };
@@ -99,7 +99,7 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
     ClusterSummary cluster = Summarise(request.topology, winner.nodes, request.gpus_per_node);
     resource.twice(changed, cluster);
     StepPredictor predictor(request.model, work,
-                            {&changed.gpu, &changed.fabric, &changed.stack, &cluster});
+                            {&changed.gpu, &changed.fabric, &changed.framework, &cluster});
     const double after = std::get<StepTime>(predictor.Predict(winner.strategy)).total;
     limits.push_back(
         {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});

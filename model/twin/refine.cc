@@ -97,7 +97,7 @@ class Refiner {
   }
 
   double FactorOf(const Candidate& candidate, const Setting& setting) const {
-    return LayerFactor(*setting.cost.gpu, *setting.cost.stack, request_.model, setting.work,
+    return LayerFactor(*setting.cost.gpu, *setting.cost.framework, request_.model, setting.work,
                        KeyOf(candidate.strategy));
   }
 

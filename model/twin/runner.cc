@@ -27,7 +27,7 @@ std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profile
   setting->cluster = Summarise(request.topology, nodes, request.gpus_per_node);
   setting->work = request.work;
   setting->work.global_batch = global_batch;
-  setting->cost = {&profiles.gpu, &profiles.fabric, &profiles.stack, &setting->cluster};
+  setting->cost = {&profiles.gpu, &profiles.fabric, &profiles.framework, &setting->cluster};
   const auto price = request.node_price ? request.node_price : request.topology.node_price;
   if (price) setting->price = price->value / 3600.0 * static_cast<double>(nodes);
   return setting;
@@ -112,7 +112,7 @@ Runner::Runner(const SearchRequest& request, const Profiles& profiles)
     : request_(request),
       profiles_(profiles),
       preset_(FindFramework(request.framework)),
-      limits_(LimitsOf(profiles.gpu, profiles.stack)),
+      limits_(LimitsOf(profiles.gpu, profiles.framework)),
       memory_(request.model, request.work, limits_.allocation) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
   CheckArithmetic(request, profiles.gpu);

@@ -125,11 +125,11 @@ Profiles LoadProfiles(const SearchRequest& request) {
   profiles.gpu = LoadGpuProfile(request.topology.gpu);
   profiles.fabric = LoadFabricProfile(request.topology.fabric_profile, request.topology.collectives,
                                       request.topology.gpu);
-  const auto here = request.topology.software.find(preset.name);
-  profiles.stack =
-      here != request.topology.software.end()
-          ? LoadStackProfile(here->second)
-          : SelectStackProfile(preset.name, request.topology.name, request.flash_attention);
+  const auto here = request.topology.framework_profiles.find(preset.name);
+  profiles.framework =
+      here != request.topology.framework_profiles.end()
+          ? LoadFrameworkProfile(here->second)
+          : SelectFrameworkProfile(preset.name, request.topology.name, request.flash_attention);
   return profiles;
 }
 

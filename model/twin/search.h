@@ -62,7 +62,7 @@ struct SearchRequest {
 struct Profiles {
   GpuProfile gpu;
   FabricProfile fabric;
-  StackProfile stack;
+  FrameworkProfile framework;
 };
 // Throws InputError: unknown GPU, fabric or framework.
 Profiles LoadProfiles(const SearchRequest& request);

@@ -40,26 +40,26 @@ bool Bump(std::span<const ConstantRow<Profile>> table, const std::string& key, d
 // A setting whose profiles may be changed.
 struct Changed {
   explicit Changed(const CostSetting& setting)
-      : gpu(*setting.gpu), fabric(*setting.fabric), stack(*setting.stack), at(setting) {
+      : gpu(*setting.gpu), fabric(*setting.fabric), framework(*setting.framework), at(setting) {
     at.gpu = &gpu;
     at.fabric = &fabric;
-    at.stack = &stack;
+    at.framework = &framework;
   }
   Changed(const Changed&) = delete;
   Changed& operator=(const Changed&) = delete;
 
   const ProfileHeader& Header(const std::string& folder) const {
-    return folder == "gpu" ? gpu.header : folder == "fabric" ? fabric.header : stack.header;
+    return folder == "gpu" ? gpu.header : folder == "fabric" ? fabric.header : framework.header;
   }
   void Multiply(const std::string& folder, const std::string& key, double factor) {
     if (folder == "gpu") (void)Bump(GpuConstants(), key, factor, &gpu);
     if (folder == "fabric") (void)Bump(FabricConstants(), key, factor, &fabric);
-    if (folder == "framework") (void)Bump(StackConstants(), key, factor, &stack);
+    if (folder == "framework") (void)Bump(FrameworkConstants(), key, factor, &framework);
   }
 
   GpuProfile gpu;
   FabricProfile fabric;
-  StackProfile stack;
+  FrameworkProfile framework;
   CostSetting at;
 };
 
@@ -146,10 +146,11 @@ double SiteVariance(const Trust& trust, double total, const PredictWith& predict
 }
 
 // Doublings outside of the calibrated range; says which.
-double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::string>* outside) {
+double Doublings(const FrameworkTrust& framework, const Situation& at,
+                 std::vector<std::string>* outside) {
   double doublings = 0;
   for (int i = 0; i < kFeatures; ++i) {
-    const auto [low, high] = stack.range[i];
+    const auto [low, high] = framework.range[i];
     if (at[i] <= 0 || (at[i] >= low && at[i] <= high)) continue;
     doublings += std::abs(std::log2(at[i] / (at[i] < low ? low : high)));
     outside->push_back(
@@ -162,37 +163,41 @@ double Doublings(const StackTrust& stack, const Situation& at, std::vector<std::
 
 }  // namespace
 
-const StackTrust& Trust::Of(const std::string& id, double nodes) const {
-  ORRERY_CHECK(!stacks.empty(), "trust in {}", id);
-  const auto own = std::find_if(stacks.begin(), stacks.end(), [&](const StackTrust& stack) {
-    const RunScale other = nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
-    return stack.stack == id && stack.scale != other;
-  });
-  if (own != stacks.end()) return *own;
-  const auto all = std::find_if(stacks.begin(), stacks.end(),
-                                [](const StackTrust& stack) { return stack.stack.empty(); });
-  return all != stacks.end() ? *all : stacks.front();
+const FrameworkTrust& Trust::Of(const std::string& id, double nodes) const {
+  ORRERY_CHECK(!frameworks.empty(), "trust in {}", id);
+  const auto own =
+      std::find_if(frameworks.begin(), frameworks.end(), [&](const FrameworkTrust& framework) {
+        const RunScale other = nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
+        return framework.profile == id && framework.scale != other;
+      });
+  if (own != frameworks.end()) return *own;
+  const auto all =
+      std::find_if(frameworks.begin(), frameworks.end(),
+                   [](const FrameworkTrust& framework) { return framework.profile.empty(); });
+  return all != frameworks.end() ? *all : frameworks.front();
 }
 
 Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
                         double total, const PredictWith& predict) {
   Confidence confidence;
-  confidence.low = total * setting.stack->residual_low;
-  confidence.high = total * setting.stack->residual_high;
+  confidence.low = total * setting.framework->residual_low;
+  confidence.high = total * setting.framework->residual_high;
   if (trust.empty()) return confidence;
   Changed profiles(setting);
-  const StackTrust& stack = trust.Of(setting.stack->header.id, at[kAtNodes]);
+  const FrameworkTrust& framework = trust.Of(setting.framework->header.id, at[kAtNodes]);
   double variance = FittedVariance(trust, total, predict, &profiles);
-  const bool strange = !stack.clusters.empty() && !stack.clusters.contains(setting.cluster->name);
-  const StackTrust& errors = strange ? trust.Of("") : stack;
+  const bool strange =
+      !framework.clusters.empty() && !framework.clusters.contains(setting.cluster->name);
+  const FrameworkTrust& errors = strange ? trust.Of("") : framework;
   if (strange) {
     confidence.outside.push_back(
         fmt::format("{}: no calibrated run of this framework on it", setting.cluster->name));
   }
-  if (strange || stack.stack.empty()) variance += SiteVariance(trust, total, predict, &profiles);
-  if (stack.stack.empty()) {
+  if (strange || framework.profile.empty())
+    variance += SiteVariance(trust, total, predict, &profiles);
+  if (framework.profile.empty()) {
     confidence.outside.push_back(
-        fmt::format("{}: too few calibrated runs of this framework", setting.stack->header.id));
+        fmt::format("{}: too few calibrated runs of this framework", setting.framework->header.id));
     variance += PriorVariance(trust, "framework", total, predict, &profiles);
   }
   const auto hardware = [&](const char* folder, const std::set<std::string>& known) {
@@ -202,15 +207,15 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
     if (!trust.Of("").gpus.contains(id) && !trust.Of("").fabrics.contains(id))
       variance += PriorVariance(trust, folder, total, predict, &profiles);
   };
-  hardware("gpu", stack.gpus);
-  if (setting.cluster->nodes > 1) hardware("fabric", stack.fabrics);
-  const double doublings = Doublings(stack, at, &confidence.outside);
+  hardware("gpu", framework.gpus);
+  if (setting.cluster->nodes > 1) hardware("fabric", framework.fabrics);
+  const double doublings = Doublings(framework, at, &confidence.outside);
   const double f =
       (1 + kPerDoubling * doublings) * std::sqrt(errors.spread * errors.spread + variance);
   confidence.low = total * std::exp(std::min(0.0, errors.low * f));
   confidence.high = total * std::exp(std::max(0.0, errors.high * f));
-  const StackTrust& pooled = trust.Of("");
-  const StackTrust& swept = stack.pairs > 0 ? stack : pooled;
+  const FrameworkTrust& pooled = trust.Of("");
+  const FrameworkTrust& swept = framework.pairs > 0 ? framework : pooled;
   confidence.difference = swept.difference;
   confidence.pairs = swept.pairs;
   return confidence;

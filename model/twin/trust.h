@@ -36,8 +36,8 @@ inline constexpr double kPriorSpread = 0.15;  // of a prior that names none
 enum class RunScale { kAny, kOneNode, kSeveralNodes };
 
 // Left-out errors of one software.
-struct StackTrust {
-  std::string stack;  // profile id; "": all of them left out by source, for software without runs
+struct FrameworkTrust {
+  std::string profile;  // id; "": all of them left out by source, for software without runs
   RunScale scale = RunScale::kAny;  // runs that it speaks for, where both kinds were measured
   int rows = 0;
   double spread = 0.1;              // s
@@ -52,11 +52,11 @@ struct Trust {
   // Constants that move as one: "gpu/family-ampere:gemm_efficiency_fp16".
   std::vector<std::vector<std::string>> constants;
   std::vector<double> covariance;  // by rows, whole
-  std::vector<StackTrust> stacks;
+  std::vector<FrameworkTrust> frameworks;
   std::map<std::string, double> site_spread;  // of sites around a family's constant, logarithms
 
-  bool empty() const { return stacks.empty(); }
-  const StackTrust& Of(const std::string& stack, double nodes = 1) const;  // not empty
+  bool empty() const { return frameworks.empty(); }
+  const FrameworkTrust& Of(const std::string& framework, double nodes = 1) const;  // not empty
 };
 
 // The file below DataRoot(); without one an empty Trust. Throws InputError: it is damaged.

@@ -20,44 +20,44 @@ constexpr const char* kSchema = "orrery.trust/2";
 // Three significant digits.
 double Short(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
-Json StackJson(const StackTrust& stack) {
-  Json json = {{"framework", stack.stack},
-               {"scale", kScales[static_cast<int>(stack.scale)]},
-               {"rows", stack.rows},
-               {"spread", Short(stack.spread)},
-               {"low", Short(stack.low)},
-               {"high", Short(stack.high)},
-               {"difference", Short(stack.difference)},
-               {"pairs", stack.pairs},
-               {"gpus", stack.gpus},
-               {"fabrics", stack.fabrics},
-               {"clusters", stack.clusters}};
+Json FrameworkJson(const FrameworkTrust& framework) {
+  Json json = {{"framework", framework.profile},
+               {"scale", kScales[static_cast<int>(framework.scale)]},
+               {"rows", framework.rows},
+               {"spread", Short(framework.spread)},
+               {"low", Short(framework.low)},
+               {"high", Short(framework.high)},
+               {"difference", Short(framework.difference)},
+               {"pairs", framework.pairs},
+               {"gpus", framework.gpus},
+               {"fabrics", framework.fabrics},
+               {"clusters", framework.clusters}};
   for (int i = 0; i < kFeatures; ++i)
-    json["range"][kFeatureNames[i]] = {stack.range[i].first, stack.range[i].second};
+    json["range"][kFeatureNames[i]] = {framework.range[i].first, framework.range[i].second};
   return json;
 }
 
-StackTrust StackOf(const Json& json) {
-  StackTrust stack;
-  stack.stack = json.at("framework");
+FrameworkTrust FrameworkOf(const Json& json) {
+  FrameworkTrust framework;
+  framework.profile = json.at("framework");
   const std::string scale = json.at("scale");
   const auto* known = std::find(std::begin(kScales), std::end(kScales), scale);
   if (known == std::end(kScales)) throw std::out_of_range("another scale");
-  stack.scale = static_cast<RunScale>(known - std::begin(kScales));
-  stack.rows = json.at("rows");
-  stack.spread = json.at("spread");
-  stack.low = json.at("low");
-  stack.high = json.at("high");
-  stack.difference = json.at("difference");
-  stack.pairs = json.at("pairs");
-  stack.gpus = json.at("gpus").get<std::set<std::string>>();
-  stack.fabrics = json.at("fabrics").get<std::set<std::string>>();
-  stack.clusters = json.value("clusters", std::set<std::string>{});  // older files name none
+  framework.scale = static_cast<RunScale>(known - std::begin(kScales));
+  framework.rows = json.at("rows");
+  framework.spread = json.at("spread");
+  framework.low = json.at("low");
+  framework.high = json.at("high");
+  framework.difference = json.at("difference");
+  framework.pairs = json.at("pairs");
+  framework.gpus = json.at("gpus").get<std::set<std::string>>();
+  framework.fabrics = json.at("fabrics").get<std::set<std::string>>();
+  framework.clusters = json.value("clusters", std::set<std::string>{});  // older files name none
   for (int i = 0; i < kFeatures; ++i) {
     const Json& range = json.at("range").at(kFeatureNames[i]);
-    stack.range[i] = {range.at(0), range.at(1)};
+    framework.range[i] = {range.at(0), range.at(1)};
   }
-  return stack;
+  return framework;
 }
 
 Trust TrustOf(const Json& json) {
@@ -76,7 +76,8 @@ Trust TrustOf(const Json& json) {
     }
   }
   trust.site_spread = json.value("site_spread", std::map<std::string, double>{});
-  for (const Json& stack : json.at("frameworks")) trust.stacks.push_back(StackOf(stack));
+  for (const Json& framework : json.at("frameworks"))
+    trust.frameworks.push_back(FrameworkOf(framework));
   return trust;
 }
 
@@ -106,7 +107,8 @@ std::string TrustText(const Trust& trust) {
                {"constants", trust.constants},
                {"spread", Json::array()},
                {"correlation", Json::array()}};
-  for (const StackTrust& stack : trust.stacks) json["frameworks"].push_back(StackJson(stack));
+  for (const FrameworkTrust& framework : trust.frameworks)
+    json["frameworks"].push_back(FrameworkJson(framework));
   const auto at = [&](std::size_t i, std::size_t j) { return trust.covariance[i * n + j]; };
   for (std::size_t i = 0; i < n; ++i) {
     json["spread"].push_back(Short(std::sqrt(at(i, i))));

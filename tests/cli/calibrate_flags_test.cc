@@ -22,7 +22,7 @@ TEST(SeveralValues, StandBetweenCommasBehindEqualsSignsAndInSeveralFlags) {
   ASSERT_FALSE(flags.set.Parse(line, 2));
   EXPECT_THAT(TextsOf(flags.files), ElementsAre("a.csv", "b.csv", "c,d.csv"));
   EXPECT_THAT(TextsOf(flags.gpus), ElementsAre("x", "y", "z"));
-  EXPECT_THAT(TextsOf(flags.stacks), ElementsAre("s"));
+  EXPECT_THAT(TextsOf(flags.frameworks), ElementsAre("s"));
   EXPECT_THAT(TextsOf(flags.topologies), ElementsAre("8 GPUs, 2 nodes=dgx-h100", "selene"));
   EXPECT_EQ(flags.gpus[2].where.column, line.where(6).column);
   EXPECT_EQ(flags.files[1].where.column, line.where(5).column);
@@ -32,8 +32,8 @@ TEST(SeveralValues, AFlagStillAnswersToItsOldName) {
   CalibrateFlags flags;
   const CommandLine line({"plan", "calibrate", "a.csv", "--stack=s", "--gpu", "x"});
   ASSERT_FALSE(flags.set.Parse(line, 2));
-  EXPECT_THAT(TextsOf(flags.stacks), ElementsAre("s"));
-  EXPECT_EQ(flags.stacks[0].where.column, line.where(3).column);
+  EXPECT_THAT(TextsOf(flags.frameworks), ElementsAre("s"));
+  EXPECT_EQ(flags.frameworks[0].where.column, line.where(3).column);
   EXPECT_EQ(flags.gpus[0].where.column, line.where(5).column);
 }
 

@@ -227,7 +227,7 @@ class StepOfEveryAlgorithm : public sim::SimTest {
     ASSERT_LT(c, kCollectives);
     cluster_ = BuildCluster(LoadTopology("dgx-h100"), nodes);
     gpu_ = LoadGpuProfile("h100-sxm5-80gb");
-    stack_.algorithm = algorithm.name();
+    framework_.algorithm = algorithm.name();
     const ir::Plan plan = Build(Layout(1, 1, static_cast<int>(8 * nodes)));
     const Pricer pricer(Setting(), Precision::kBf16);
     sim::PlanTasks tasks = sim::MakeTasks(plan, pricer);
@@ -273,7 +273,7 @@ TEST_F(StepOfEveryAlgorithm, BothEnginesTakeTheOneThatTheSoftwareRuns) {
   const RegisteredAlgorithm registered(star);
   const Strategy strategy = Layout(1, 1, 16);
   const double fastest = Simulate(strategy).seconds, closed_fastest = ClosedForm(strategy).total;
-  stack_.algorithm = "star";
+  framework_.algorithm = "star";
   EXPECT_GT(Simulate(strategy).seconds, fastest);
   EXPECT_GT(ClosedForm(strategy).total, closed_fastest);
 }

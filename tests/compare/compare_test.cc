@@ -154,11 +154,11 @@ TEST(Compare, RecordsCompareStepsAndPartsOfTheSameName) {
 TEST(Governing, EveryConstantStandsInTheProfiles) {
   const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
   const FabricProfile fabric = LoadFabricProfile("infiniband");
-  const StackProfile stack = LoadStackProfile("megatron");
+  const FrameworkProfile framework = LoadFrameworkProfile("megatron");
   EXPECT_GT(AllGoverning().size(), 20u);
   for (const std::string& name : AllGoverning()) {
     EXPECT_TRUE(gpu.header.constants.contains(name) || fabric.header.constants.contains(name) ||
-                stack.header.constants.contains(name))
+                framework.header.constants.contains(name))
         << name;
   }
   for (const auto& [name, work] : measured::WorkNames()) {

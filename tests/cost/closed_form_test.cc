@@ -28,7 +28,7 @@ class ClosedFormTest : public testing::Test {
   void UseNodes(int64_t nodes) { cluster_ = Summarise(LoadTopology("selene"), nodes); }
 
   StepTime Predict(const Strategy& strategy, Window window = Window::kStep) {
-    StepPredictor predictor(model_, work_, {&gpu_, &fabric_, &stack_, &cluster_});
+    StepPredictor predictor(model_, work_, {&gpu_, &fabric_, &framework_, &cluster_});
     auto result = predictor.Predict(strategy, window);
     EXPECT_TRUE(std::holds_alternative<StepTime>(result)) << std::get<Refusal>(result).reason;
     return std::get<StepTime>(result);
@@ -60,7 +60,7 @@ class ClosedFormTest : public testing::Test {
   Workload work_;
   GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
   FabricProfile fabric_ = LoadFabricProfile("infiniband");
-  StackProfile stack_ = LoadStackProfile("megatron");
+  FrameworkProfile framework_ = LoadFrameworkProfile("megatron");
   ClusterSummary cluster_;
 };
 
@@ -115,7 +115,7 @@ TEST_F(ClosedFormTest, OneRankCommunicatesNothing) {
 }
 
 TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
-  stack_.pipeline_exposed = 0;
+  framework_.pipeline_exposed = 0;
   Strategy s;
   s.pp = 4, s.dp = 32, s.micro_batch = 1;
   const double m = 16;  // 512 / 32
@@ -133,7 +133,7 @@ TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
 }
 
 TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses) {
-  stack_.data_exposed = 0;
+  framework_.data_exposed = 0;
   cluster_.nic_rate *= 1.0 / 16;  // a reduction longer than one micro-batch's backward pass
   Strategy s;
   s.pp = 4, s.dp = 32, s.micro_batch = 1, s.zero = 1;
@@ -149,51 +149,51 @@ TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses
 TEST_F(ClosedFormTest, KernelsOfManyNodesWaitForTheSlowest) {
   Strategy s;
   s.tp = 8, s.dp = 16, s.micro_batch = 4;
-  stack_.straggling = 0;
+  framework_.straggling = 0;
   const StepTime even = Predict(s);
-  stack_.straggling = 0.01;  // per doubling: 4 % on 16 nodes
+  framework_.straggling = 0.01;  // per doubling: 4 % on 16 nodes
   const StepTime uneven = Predict(s);
   EXPECT_NEAR(uneven.compute, 1.04 * even.compute, 1e-9 * even.compute);
   EXPECT_EQ(uneven.optimizer, even.optimizer);
   UseNodes(1);
   s.dp = 1;
   const double alone = Predict(s).compute;
-  stack_.straggling = 0;
+  framework_.straggling = 0;
   EXPECT_EQ(Predict(s).compute, alone);
 }
 
 TEST_F(ClosedFormTest, RingsWithEndsApartGetLessOfTheNics) {
-  stack_.data_exposed = 1, stack_.data_nic_apart = 1;
+  framework_.data_exposed = 1, framework_.data_nic_apart = 1;
   const auto reduction = [&](int tp) {
     Strategy s;
     s.tp = tp, s.dp = 128 / tp, s.micro_batch = 4;
     return Predict(s).data_exposed;
   };
   const double one = reduction(1), two = reduction(2), eight = reduction(8);
-  stack_.data_nic_apart = 0.5;
+  framework_.data_nic_apart = 0.5;
   const double apart = reduction(2);
   EXPECT_GT(apart, 1.5 * two);
   EXPECT_EQ(reduction(1), one);
   EXPECT_EQ(reduction(8), eight);
-  stack_.data_nic_apart = 1, stack_.data_nic_use *= 0.5;
+  framework_.data_nic_apart = 1, framework_.data_nic_use *= 0.5;
   EXPECT_EQ(apart, reduction(2));
 }
 
 TEST_F(ClosedFormTest, ReplicasMayReduceBesideTheBackwardPassWherePipelinesDoNot) {
-  stack_.data_exposed = 1, stack_.data_exposed_replicas = 0.25;
+  framework_.data_exposed = 1, framework_.data_exposed_replicas = 0.25;
   Strategy replicas;
   replicas.dp = 128, replicas.micro_batch = 4;
-  FollowStack(stack_, &replicas);
+  FollowFramework(framework_, &replicas);
   EXPECT_TRUE(replicas.overlap_grad_reduce);
   Strategy pipeline = replicas, sharded = replicas;
   pipeline.pp = 4, pipeline.dp = 32, sharded.zero = 1;
-  FollowStack(stack_, &pipeline), FollowStack(stack_, &sharded);
+  FollowFramework(framework_, &pipeline), FollowFramework(framework_, &sharded);
   EXPECT_FALSE(pipeline.overlap_grad_reduce);
   EXPECT_FALSE(sharded.overlap_grad_reduce);
   const StepTime beside = Predict(replicas);
-  stack_.data_exposed_replicas = 1;
+  framework_.data_exposed_replicas = 1;
   replicas.overlap_grad_reduce = true;
-  FollowStack(stack_, &replicas);
+  FollowFramework(framework_, &replicas);
   EXPECT_FALSE(replicas.overlap_grad_reduce);
   const StepTime after = Predict(replicas);
   EXPECT_LT(beside.data_exposed, 0.5 * after.data_exposed);
@@ -206,29 +206,30 @@ TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   model_.vocab = 512;  // gradients so small that a tree over 128 ranks is the faster one
   Strategy s;
   s.dp = 128, s.micro_batch = 4;
-  stack_.bucket = Bytes(64e3), stack_.data_exposed = 1, s.overlap_grad_reduce = false;
+  framework_.bucket = Bytes(64e3), framework_.data_exposed = 1, s.overlap_grad_reduce = false;
   const double fastest = Predict(s).data_exposed;
-  stack_.algorithm = "ring";
+  framework_.algorithm = "ring";
   EXPECT_GT(Predict(s).data_exposed, 1.1 * fastest);
-  stack_.algorithm = "rign";
+  framework_.algorithm = "rign";
   EXPECT_THROW(Predict(s), InputError);
 }
 
 TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
   Strategy s;
   s.tp = 4, s.dp = 32, s.micro_batch = 4;
-  stack_.host_forward_op = stack_.host_backward_op = stack_.host_collective = Seconds(0);
+  framework_.host_forward_op = framework_.host_backward_op = framework_.host_collective =
+      Seconds(0);
   const StepTime before = Predict(s);
   const std::string shape = LayerShapeText(gpu_.header.id, model_, work_, KeyOf(s));
   EXPECT_NE(shape.find("hidden 1536"), std::string::npos) << shape;
-  stack_.layer_factors[shape] = 1.5;
+  framework_.layer_factors[shape] = 1.5;
   const StepTime after = Predict(s);
   EXPECT_EQ(after.tensor_exposed, before.tensor_exposed);
   EXPECT_GT(after.compute, 1.3 * before.compute);
   EXPECT_LT(after.compute, 1.5 * before.compute);  // embedding and head stay
   s.micro_batch = 2;                               // another shape
   const StepTime other = Predict(s);
-  stack_.layer_factors.clear();
+  framework_.layer_factors.clear();
   EXPECT_EQ(other.total, Predict(s).total);
 }
 
@@ -258,13 +259,13 @@ TEST_F(ClosedFormTest, AMicrostepIsOneForwardAndBackwardOnly) {
 TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
   Strategy s;
   s.dp = 128;
-  stack_.accumulation_traffic = 8;
+  framework_.accumulation_traffic = 8;
   const StepTime step = Predict(s), one_of_four = Predict(s, Window::kMicrostep);
   EXPECT_NEAR(one_of_four.compute, step.compute / 4, 1e-9 * step.compute);
   s.micro_batch = 4;
   EXPECT_EQ(Predict(s, Window::kMicrostep).compute, Predict(s).compute);
   s.micro_batch = 1;
-  stack_.accumulation_traffic = 0;
+  framework_.accumulation_traffic = 0;
   EXPECT_LT(Predict(s, Window::kMicrostep).compute, one_of_four.compute);
 }
 
@@ -272,20 +273,21 @@ TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
 TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   Strategy s;
   s.dp = 128;
-  stack_.host_waits = 0;
-  stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-6);
+  framework_.host_waits = 0;
+  framework_.host_forward_op = framework_.host_backward_op = Seconds(1e-6);
   const double sustained = Predict(s, Window::kSustained).total;
   EXPECT_EQ(Predict(s, Window::kMicrostep).total, sustained);
-  stack_.timer_waits = 0;
+  framework_.timer_waits = 0;
   const StepTime printed = Predict(s, Window::kMicrostep);
   EXPECT_LT(printed.total, sustained / 10);
   EXPECT_EQ(printed.host, printed.total);
   EXPECT_EQ(Predict(s, Window::kSustained).total, sustained);
-  stack_.host_forward_op = stack_.host_backward_op = Seconds(1);  // the device waits for the host
+  framework_.host_forward_op = framework_.host_backward_op =
+      Seconds(1);  // the device waits for the host
   EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 1e-9);
-  stack_.host_waits = 1;  // then it cannot run ahead of the device, whatever the timer does
+  framework_.host_waits = 1;  // then it cannot run ahead of the device, whatever the timer does
   EXPECT_EQ(Predict(s, Window::kMicrostep).total, Predict(s, Window::kSustained).total);
-  stack_.host_waits = 0;
+  framework_.host_waits = 0;
   s.pp = 4, s.dp = 32;
   EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
 }
@@ -294,7 +296,7 @@ TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {
   Strategy s;
   s.dp = 128;
   work_.seq_len = 1024;
-  stack_.head_fixed = Seconds(0);
+  framework_.head_fixed = Seconds(0);
   const double none = Predict(s).compute;
   s.recompute = Recompute::kFull;
   const double full = Predict(s).compute;
@@ -317,7 +319,7 @@ TEST_F(ClosedFormTest, ContextParallelismIsCostedThoughNotLowered) {
 TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   work_.seq_len = 128;
   StepPredictor predictor(LoadModel("bert-1.5b").spec, work_,
-                          {&gpu_, &fabric_, &stack_, &cluster_});
+                          {&gpu_, &fabric_, &framework_, &cluster_});
   Strategy s;
   s.tp = 8, s.dp = 16;  // 25 heads
   const auto result = predictor.Predict(s);

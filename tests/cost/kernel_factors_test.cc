@@ -55,12 +55,12 @@ TEST(KernelFactors, NoiseShrinksWhatOneMeasurementSays) {
 
 TEST(KernelFactors, ProductsAndAttentionUseThem) {
   GpuProfile gpu = LoadGpuProfile("h100-sxm5-80gb");
-  StackProfile stack = LoadStackProfile("megatron");
-  stack.kernel_gap = Seconds(0);
+  FrameworkProfile framework = LoadFrameworkProfile("megatron");
+  framework.kernel_gap = Seconds(0);
   KernelFactors& bf16 = gpu.factors[static_cast<std::size_t>(Precision::kBf16)];
   bf16.Set("mm", {0.2, 2, 1e-4}, {{{2048, 2048, 2048, 1}, std::log(1.25)}});
   bf16.Set("attn_causal_flash", {0.2, 2, 1e-4}, {{{32, 2048, 2048, 64}, std::log(0.8)}});
-  const OpCost cost(gpu, stack, Precision::kBf16), other(gpu, stack, Precision::kFp16);
+  const OpCost cost(gpu, framework, Precision::kBf16), other(gpu, framework, Precision::kFp16);
   const OpCost plain = cost.WithoutFactors();
   const GemmShape product{2048, 2048, 2048, 1, 2};
   EXPECT_NEAR(cost.Gemm(product) / plain.Gemm(product), 1.25, 1e-4);

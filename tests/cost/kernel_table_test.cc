@@ -50,12 +50,12 @@ TEST(KernelTable, SeveralExtentsTakeTheRateOfTheirNeighbours) {
 
 TEST(KernelTable, CostsPreferWhatWasMeasured) {
   GpuProfile gpu = LoadGpuProfile("localhost-cpu");
-  const StackProfile stack = LoadStackProfile("orrery-cpu");
+  const FrameworkProfile framework = LoadFrameworkProfile("orrery-cpu");
   KernelTable& fp32 = gpu.kernels[static_cast<std::size_t>(Precision::kFp32)];
   fp32.Add("mm", {128, 256, 512, 1}, 0.25);
   fp32.Add("gelu", {1e6, 1, 1, 1}, 0.5);
   fp32.Add("attn_causal_bwd", {8, 128, 128, 64}, 0.75);
-  const OpCost cost(gpu, stack, Precision::kFp32), other(gpu, stack, Precision::kBf16);
+  const OpCost cost(gpu, framework, Precision::kFp32), other(gpu, framework, Precision::kBf16);
   EXPECT_NEAR(cost.Gemm({128, 256, 512, 1, 4}), 0.25, 1e-9);
   EXPECT_NEAR(cost.Traffic({1e6, "gelu"}), 0.5, 1e-9);
   EXPECT_LT(cost.Traffic({1e6, "ln"}), 0.01);

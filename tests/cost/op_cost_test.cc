@@ -10,25 +10,25 @@ namespace {
 class OpCostTest : public testing::Test {
  protected:
   GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
-  StackProfile stack_ = LoadStackProfile("megatron");
+  FrameworkProfile framework_ = LoadFrameworkProfile("megatron");
 };
 
 TEST_F(OpCostTest, LargeProductsReachTheCalibratedEfficiency) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   const double n = 16384;
   const double rate = 2.0 * n * n * n / cost.Gemm({n, n, n, 1, 2});
   EXPECT_NEAR(rate / gpu_.peak_bf16.value, gpu_.gemm_efficiency_bf16, 0.03);
 }
 
 TEST_F(OpCostTest, SmallProductsPayTheGapAndThinOnesTheMemory) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
-  EXPECT_GE(cost.Gemm({1, 1, 1, 1, 2}), stack_.kernel_gap.value);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
+  EXPECT_GE(cost.Gemm({1, 1, 1, 1, 2}), framework_.kernel_gap.value);
   const double bytes = 2.0 * (8192.0 * 8192.0 + 2.0 * 8192.0);
   EXPECT_GE(cost.Gemm({1, 8192, 8192, 1, 2}), cost.Stream(bytes));
 }
 
 TEST_F(OpCostTest, ProductsGrowWithEveryDimension) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   double last = 0;
   for (double m = 64; m <= 65536; m *= 2) {
     const double time = cost.Gemm({m, 4096, 4096, 1, 2});
@@ -40,12 +40,12 @@ TEST_F(OpCostTest, ProductsGrowWithEveryDimension) {
 
 TEST_F(OpCostTest, PrecisionSetsThePeak) {
   const GemmShape shape{8192, 8192, 8192, 1, 2};
-  EXPECT_GT(OpCost(gpu_, stack_, Precision::kFp32).Gemm(shape),
-            5 * OpCost(gpu_, stack_, Precision::kBf16).Gemm(shape));
+  EXPECT_GT(OpCost(gpu_, framework_, Precision::kFp32).Gemm(shape),
+            5 * OpCost(gpu_, framework_, Precision::kBf16).Gemm(shape));
 }
 
 TEST_F(OpCostTest, MaterialisedAttentionCostsMoreThanFusedAtLongSequences) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   AttentionShape shape{1, 16, 8192, 8192, 128, 2, true, true, false};
   const double fused = cost.Attention(shape);
   AttentionShape backward = shape;
@@ -58,29 +58,30 @@ TEST_F(OpCostTest, MaterialisedAttentionCostsMoreThanFusedAtLongSequences) {
 }
 
 TEST_F(OpCostTest, UnalignedHeadsAndOddHeadCountsArePenalised) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   const AttentionShape aligned{4, 16, 2048, 2048, 112, 2, true, false, false};
   AttentionShape unaligned = aligned;
   unaligned.head_dim = 108;  // 108 % 8 != 0
   EXPECT_GT(cost.Attention(unaligned), cost.Attention(aligned));
   EXPECT_EQ(cost.UnfusedSoftmaxHost(aligned), 0.0);
   const AttentionShape odd{1, 2, 2048, 2048, 128, 2, true, false, false};
-  EXPECT_EQ(cost.UnfusedSoftmaxHost(odd), stack_.host_unfused_softmax.value);
+  EXPECT_EQ(cost.UnfusedSoftmaxHost(odd), framework_.host_unfused_softmax.value);
 }
 
 TEST_F(OpCostTest, TrafficOfLargeOperandsIsBandwidthBound) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   const double bytes = 1e9;
   EXPECT_NEAR(cost.Traffic({bytes}),
-              stack_.elementwise_traffic * cost.Stream(bytes) + stack_.kernel_gap.value, 1e-6);
-  EXPECT_LT(cost.Traffic({1e6}) - stack_.kernel_gap.value,
-            1e-3 * (cost.Traffic({bytes}) - stack_.kernel_gap.value) + 1e-9);
+              framework_.elementwise_traffic * cost.Stream(bytes) + framework_.kernel_gap.value,
+              1e-6);
+  EXPECT_LT(cost.Traffic({1e6}) - framework_.kernel_gap.value,
+            1e-3 * (cost.Traffic({bytes}) - framework_.kernel_gap.value) + 1e-9);
 }
 
 TEST_F(OpCostTest, TheLossReadsFourTimesAQuarterOfItsTraffic) {
-  const OpCost cost(gpu_, stack_, Precision::kBf16);
+  const OpCost cost(gpu_, framework_, Precision::kBf16);
   const double logits = 1e8;
-  EXPECT_NEAR(cost.Loss({logits, 4}), cost.Stream(stack_.loss_traffic * logits), 1e-12);
+  EXPECT_NEAR(cost.Loss({logits, 4}), cost.Stream(framework_.loss_traffic * logits), 1e-12);
 }
 
 }  // namespace

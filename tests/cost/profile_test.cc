@@ -57,11 +57,11 @@ TEST(Profiles, EveryFileInTheTreeLoads) {
   for (const std::string& id : ProfileIds("fabric"))
     EXPECT_GT(LoadFabricProfile(id).hop.value, 0) << id;
   for (const std::string& id : ProfileIds("framework")) {
-    const StackProfile stack = LoadStackProfile(id);
-    EXPECT_LE(stack.residual_low, 1) << id;
-    EXPECT_GE(stack.residual_high, 1) << id;
-    if (stack.without_flash.empty()) continue;
-    EXPECT_NO_THROW(LoadStackProfile(stack.without_flash)) << id;
+    const FrameworkProfile framework = LoadFrameworkProfile(id);
+    EXPECT_LE(framework.residual_low, 1) << id;
+    EXPECT_GE(framework.residual_high, 1) << id;
+    if (framework.without_flash.empty()) continue;
+    EXPECT_NO_THROW(LoadFrameworkProfile(framework.without_flash)) << id;
   }
   EXPECT_THAT(ProfileIds("framework"),
               testing::IsSupersetOf({"megatron", "deepspeed", "fsdp", "ddp", "orrery"}));
@@ -157,12 +157,13 @@ TEST(Profiles, BrokenTextNeverCrashes) {
   }
 }
 
-TEST(StackSelection, PrefersTheSiteThenTheGeneration) {
-  EXPECT_EQ(SelectStackProfile("megatron", "vtrain-a100", false).header.id, "megatron@vtrain-a100");
-  EXPECT_EQ(SelectStackProfile("megatron", "selene", false).header.id, "megatron-classic");
-  EXPECT_EQ(SelectStackProfile("megatron", "selene", true).header.id, "megatron");
-  EXPECT_EQ(SelectStackProfile("fsdp", "fms-a100", false).header.id, "fsdp");
-  EXPECT_THROW(SelectStackProfile("megatorn", "selene", true), InputError);
+TEST(FrameworkSelection, PrefersTheSiteThenTheGeneration) {
+  EXPECT_EQ(SelectFrameworkProfile("megatron", "vtrain-a100", false).header.id,
+            "megatron@vtrain-a100");
+  EXPECT_EQ(SelectFrameworkProfile("megatron", "selene", false).header.id, "megatron-classic");
+  EXPECT_EQ(SelectFrameworkProfile("megatron", "selene", true).header.id, "megatron");
+  EXPECT_EQ(SelectFrameworkProfile("fsdp", "fms-a100", false).header.id, "fsdp");
+  EXPECT_THROW(SelectFrameworkProfile("megatorn", "selene", true), InputError);
 }
 
 // A profile file of its own, named by its path.

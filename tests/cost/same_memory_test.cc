@@ -76,7 +76,7 @@ TEST_P(SameMemory, PlanAndValidateAgreeToTheByte) {
   if (GetParam().nodes == 1 || GetParam().pp == 1) {
     EXPECT_EQ(memory.total.value, *validated.predicted_mem_gib * kGib);
   }
-  EXPECT_EQ(memory.peak().allocated() == memory.arena, profiles.stack.static_layout);
+  EXPECT_EQ(memory.peak().allocated() == memory.arena, profiles.framework.static_layout);
   double live = 0;
   for (const Bytes& bytes : memory.peak().by_class) live += bytes.value;
   EXPECT_EQ(live, memory.live.value);

@@ -20,28 +20,28 @@ Trust Sample() {
   Trust trust;
   trust.constants = {{"gpu/a:gemm_efficiency_bf16"}, {"framework/s:kernel_gap"}};
   trust.covariance = {0.04, -0.0396, -0.0396, 0.04};
-  StackTrust stack;
-  stack.stack = "s";
-  stack.rows = 50;
-  stack.spread = 0.05;
-  stack.low = -1;
-  stack.high = 2;
-  stack.difference = 0.1;
-  stack.pairs = 20;
-  stack.gpus = {"a"};
-  stack.fabrics = {"f"};
-  for (auto& range : stack.range) range = {1, 8};
-  trust.stacks.push_back(stack);
-  stack.stack = "";
-  stack.spread = 0.1;
-  trust.stacks.push_back(stack);
+  FrameworkTrust framework;
+  framework.profile = "s";
+  framework.rows = 50;
+  framework.spread = 0.05;
+  framework.low = -1;
+  framework.high = 2;
+  framework.difference = 0.1;
+  framework.pairs = 20;
+  framework.gpus = {"a"};
+  framework.fabrics = {"f"};
+  for (auto& range : framework.range) range = {1, 8};
+  trust.frameworks.push_back(framework);
+  framework.profile = "";
+  framework.spread = 0.1;
+  trust.frameworks.push_back(framework);
   return trust;
 }
 
 struct Bench {
   GpuProfile gpu;
   FabricProfile fabric;
-  StackProfile stack;
+  FrameworkProfile framework;
   ClusterSummary cluster;
   Situation at;
 
@@ -50,20 +50,20 @@ struct Bench {
     gpu.gemm_efficiency_bf16 = 0.5;
     gpu.header.constants["gemm_efficiency_bf16"].file = "a";
     fabric.header.id = "f";
-    stack.header.id = "s";
-    stack.kernel_gap = Seconds(1);
-    stack.residual_low = 0.8;
-    stack.residual_high = 1.3;
-    stack.header.constants["kernel_gap"].file = "s";
+    framework.header.id = "s";
+    framework.kernel_gap = Seconds(1);
+    framework.residual_low = 0.8;
+    framework.residual_high = 1.3;
+    framework.header.constants["kernel_gap"].file = "s";
     cluster.nodes = 2;
     at.fill(4);
   }
   // 1 s of products and 1 s of gaps.
   static double Step(const CostSetting& s) {
-    return 0.5 / s.gpu->gemm_efficiency_bf16 + s.stack->kernel_gap.value;
+    return 0.5 / s.gpu->gemm_efficiency_bf16 + s.framework->kernel_gap.value;
   }
   Confidence Ask(const Trust& trust) const {
-    const CostSetting setting{&gpu, &fabric, &stack, &cluster};
+    const CostSetting setting{&gpu, &fabric, &framework, &cluster};
     return ConfidenceOf(trust, setting, at, Step(setting), Step);
   }
 };
@@ -121,7 +121,7 @@ TEST(Confidence, UnknownHardwareAddsItsPriors) {
 
 TEST(Confidence, SoftwareWithoutRunsTakesTheErrorsOfAll) {
   Bench bench;
-  bench.stack.header.id = "other";
+  bench.framework.header.id = "other";
   const Confidence c = bench.Ask(Sample());
   EXPECT_THAT(c.outside, testing::ElementsAre(HasSubstr("other: too few")));
   EXPECT_GT(WidthOf(c), WidthOf(Bench().Ask(Sample())));
@@ -132,7 +132,7 @@ TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
   Bench bench;
   bench.cluster.name = "known";
   const double everywhere = WidthOf(bench.Ask(trust));
-  trust.stacks[0].clusters = {"known"};
+  trust.frameworks[0].clusters = {"known"};
   EXPECT_DOUBLE_EQ(WidthOf(bench.Ask(trust)), everywhere);
   bench.cluster.name = "new";
   const Confidence c = bench.Ask(trust);
@@ -144,7 +144,7 @@ TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
 TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
   Trust trust = Sample();
   trust.covariance = {0, 0, 0, 0};
-  trust.stacks[0].clusters = {"known"};
+  trust.frameworks[0].clusters = {"known"};
   Bench bench;
   bench.cluster.name = "new";
   EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.1, 1e-9);
@@ -157,11 +157,11 @@ TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
 
 TEST(TrustFile, IsReadAsItWasWritten) {
   Trust written = Sample();
-  written.stacks[0].clusters = {"here", "there"};
+  written.frameworks[0].clusters = {"here", "there"};
   written.site_spread["framework/s:kernel_gap"] = 0.5;
   const auto source = std::make_shared<Source>(Source{"trust.json", TrustText(written)});
   const Trust trust = ParseTrust(source);
-  EXPECT_EQ(trust.stacks[0].clusters, written.stacks[0].clusters);
+  EXPECT_EQ(trust.frameworks[0].clusters, written.frameworks[0].clusters);
   EXPECT_EQ(trust.site_spread, written.site_spread);
   EXPECT_EQ(trust.constants, Sample().constants);
   for (std::size_t i = 0; i < 4; ++i)
@@ -188,9 +188,9 @@ TEST(TrustFile, TheOneOfTheRepositoryCoversItsConstants) {
   EXPECT_GT(trust.constants.size(), 50U);
   for (std::size_t i = 0; i < trust.constants.size(); ++i)
     EXPECT_GT(trust.covariance[i * trust.constants.size() + i], 0) << trust.constants[i][0];
-  for (const StackTrust& stack : trust.stacks) {
-    EXPECT_LT(stack.low, stack.high) << stack.stack;
-    EXPECT_GE(stack.rows, 10) << stack.stack;
+  for (const FrameworkTrust& framework : trust.frameworks) {
+    EXPECT_LT(framework.low, framework.high) << framework.profile;
+    EXPECT_GE(framework.rows, 10) << framework.profile;
   }
 }
 

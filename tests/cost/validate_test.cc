@@ -281,12 +281,12 @@ TEST(Memory, DeviceFiguresAreTheFirstNodes) {
   demand.stages[0].live = 1e9;
   demand.stages[1].live = 3e9;
   GpuProfile gpu;
-  StackProfile stack;
+  FrameworkProfile framework;
   demand.first_node_stages = 1;
-  EXPECT_NEAR(MemoryOf(demand, gpu, stack).device_gib * 1073741824.0, 1e9, 1);
-  EXPECT_NEAR(MemoryOf(demand, gpu, stack).allocator_gib * 1073741824.0, 3e9, 1);
+  EXPECT_NEAR(MemoryOf(demand, gpu, framework).device_gib * 1073741824.0, 1e9, 1);
+  EXPECT_NEAR(MemoryOf(demand, gpu, framework).allocator_gib * 1073741824.0, 3e9, 1);
   demand.first_node_stages = 2;
-  EXPECT_NEAR(MemoryOf(demand, gpu, stack).device_gib * 1073741824.0, 3e9, 1);
+  EXPECT_NEAR(MemoryOf(demand, gpu, framework).device_gib * 1073741824.0, 3e9, 1);
 }
 
 TEST(EventEngine, SimulatesWholeStepsAndRefusesOtherWindows) {

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kStack = "framework/megatron@vtrain-a100:";
+constexpr const char* kFramework = "framework/megatron@vtrain-a100:";
 constexpr const char* kChip = "gpu/a100-sxm4-80gb:gemm_efficiency_fp16";
 
 std::vector<CaseRow> SampleRows() {
@@ -71,11 +71,11 @@ std::unique_ptr<Bench> Prepare(std::vector<CaseRow> rows, const std::vector<std:
   return bench;
 }
 
-const std::map<std::string, double> kPlanted = {{kStack + std::string("loss_traffic"), 120},
-                                                {kStack + std::string("step_fixed"), 40e-3},
+const std::map<std::string, double> kPlanted = {{kFramework + std::string("loss_traffic"), 120},
+                                                {kFramework + std::string("step_fixed"), 40e-3},
                                                 {kChip, 0.7}};
-const std::vector<std::string> kFree = {kStack + std::string("loss_traffic"),
-                                        kStack + std::string("step_fixed"), kChip};
+const std::vector<std::string> kFree = {kFramework + std::string("loss_traffic"),
+                                        kFramework + std::string("step_fixed"), kChip};
 
 TEST(Fit, RecoversPlantedConstants) {
   const auto bench = Prepare(RowsMadeBy(kPlanted), kFree);
@@ -93,8 +93,8 @@ TEST(Fit, RecoversPlantedConstants) {
 
 TEST(Fit, KeepsWhatTheRowsDoNotDetermine) {
   std::vector<std::string> free = kFree;
-  free.push_back(kStack + std::string("lamb_traffic"));
-  free.push_back(kStack + std::string("flash_use"));
+  free.push_back(kFramework + std::string("lamb_traffic"));
+  free.push_back(kFramework + std::string("flash_use"));
   const auto bench = Prepare(RowsMadeBy(kPlanted), free);
   const FitResult result = bench->fitter->Fit();
   for (std::size_t j = 3; j < 5; ++j) {

@@ -70,14 +70,14 @@ TEST(FitJob, APriorMayBeTheFamilysConstant) {
       "\"framework/megatron-classic:kernel_gap\"}\n";
   const FitJob job = Job("parameters:\n" + family + site);
   ProfileStore store;
-  (void)store.SelectStack("megatron", "vtrain-a100", false);
+  (void)store.SelectFramework("megatron", "vtrain-a100", false);
   const std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
   EXPECT_EQ(parameters[1].variable.around, 0);
   EXPECT_DOUBLE_EQ(parameters[1].prior, 4e-6);
   EXPECT_TRUE(parameters[0].heirs.empty());  // no row but the site's: it serves as a centre
   EXPECT_THAT(MessageOf([&] {
                 ProfileStore other;
-                (void)other.SelectStack("megatron", "vtrain-a100", false);
+                (void)other.SelectFramework("megatron", "vtrain-a100", false);
                 MakeParameters(Job("parameters:\n" + site).requests, &other);
               }),
               HasSubstr("no request above frees"));
@@ -87,7 +87,7 @@ TEST(FitJob, FlagsNameProfilesAndConstants) {
   ProfileStore store;
   FitFlags flags;
   EXPECT_THAT(MessageOf([&] { JobOf(flags, &store); }), HasSubstr("--framework"));
-  flags.stacks = {"megatron@my-cluster"};
+  flags.frameworks = {"megatron@my-cluster"};
   flags.free = {"framework:kernel_gap"};
   const FitJob job = JobOf(flags, &store);
   ASSERT_EQ(job.requests.size(), 1U);

@@ -40,7 +40,7 @@ Made RowsMadeWithOneFastShape() {
   const CaseSource source(made.rows, {}, &store);
   const Observation& chosen = source.observations().front();
   made.shape = chosen.shape;
-  store.Set(ProfileLayer::kStack, chosen.stack, kLayerPrefix + chosen.shape, kFastLayer);
+  store.Set(ProfileLayer::kFramework, chosen.framework, kLayerPrefix + chosen.shape, kFastLayer);
   std::vector<int> all;
   for (std::size_t i = 0; i < made.rows.size(); ++i) all.push_back(static_cast<int>(i));
   std::vector<double> times;

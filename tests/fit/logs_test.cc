@@ -195,13 +195,13 @@ TEST(Traces, KindsOfWorkAddUpToTheCompute) {
   EXPECT_EQ(kernels.observations()[0].name, "one, product");
   const Observation& seen = kernels.observations()[0];
   for (const char* key : {"kernel_gap", "head_fixed", "embedding_fixed"})
-    store.Set(ProfileLayer::kStack, seen.stack, key, 0);
+    store.Set(ProfileLayer::kFramework, seen.framework, key, 0);
   std::vector<double> values;
   kernels.Predict(store, {0, 1, 2}, &values);
   const ClusterSummary cluster = Summarise(LoadTopology("aws-p4d"), 1, 8);
-  StepPredictor whole(
-      run.row.model, run.row.work,
-      {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &store.stack(seen.stack), &cluster});
+  StepPredictor whole(run.row.model, run.row.work,
+                      {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
+                       &store.framework(seen.framework), &cluster});
   const auto time = std::get<StepTime>(whole.Predict(run.row.strategy));
   EXPECT_NEAR(values[0] + values[1] + values[2], time.compute, 1e-6 * time.compute);
 }

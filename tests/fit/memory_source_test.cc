@@ -20,13 +20,13 @@ std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, Memory
       LoadCases(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/samples/runs.csv");
   MemoryPredictor predictor;
   const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
-  StackProfile stack = LoadStackProfile("megatron@vtrain-a100");
-  stack.memory_fragmentation = fragmentation;
-  stack.memory_buffers = Bytes(buffers);
+  FrameworkProfile framework = LoadFrameworkProfile("megatron@vtrain-a100");
+  framework.memory_fragmentation = fragmentation;
+  framework.memory_buffers = Bytes(buffers);
   for (CaseRow& row : rows) {
     Strategy as_read = row.strategy;
-    FollowStack(stack, &row.strategy);
-    const auto memory = predictor.Predict(row, gpu, stack);
+    FollowFramework(framework, &row.strategy);
+    const auto memory = predictor.Predict(row, gpu, framework);
     row.strategy = as_read;
     EXPECT_TRUE(memory.has_value()) << row.name;
     row.measured_mem_gib =

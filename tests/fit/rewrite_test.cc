@@ -51,7 +51,7 @@ TEST(Rewrite, AFrameworkReadsTheSameWithAnotherConstant) {
     const std::string path = testing::TempDir() + "/" + preset.name + ".yaml";
     std::ofstream(path) << RewriteProfile(old->name, old->text,
                                           {{"head_fixed", "123us", "", std::nullopt, 0, "a test"}});
-    const StackProfile now = LoadStackProfile(path);
+    const FrameworkProfile now = LoadFrameworkProfile(path);
     EXPECT_DOUBLE_EQ(now.head_fixed.value, 123e-6) << preset.name;
     EXPECT_EQ(now.preset->aliases.size(), preset.aliases.size()) << preset.name;
     EXPECT_EQ(now.preset->zero, preset.zero) << preset.name;

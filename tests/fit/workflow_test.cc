@@ -111,7 +111,7 @@ class MadeUpChip {
     }
   }
   double Time(const OpShape& shape) const {
-    StackProfile bare;
+    FrameworkProfile bare;
     bare.elementwise_traffic = 1;
     const OpCost cost = OpCost(gpu_, bare, Precision::kBf16).WithoutFactors();
     if (const auto* stream = std::get_if<TrafficShape>(&shape)) return cost.Traffic(*stream);
@@ -209,12 +209,12 @@ double StepOf(const Layout& layout, const GpuProfile& gpu) {
   ModelSpec spec = LoadModel(layout.model).spec;
   spec.max_positions = std::max<int64_t>(spec.max_positions, kSequence);
   const FabricProfile fabric = LoadFabricProfile("infiniband");
-  const StackProfile stack = LoadStackProfile("megatron");
+  const FrameworkProfile framework = LoadFrameworkProfile("megatron");
   const ClusterSummary cluster = Summarise(LoadTopology("dgx-h100"), 1);
   Strategy strategy;
   strategy.tp = layout.tp, strategy.dp = 8 / layout.tp, strategy.micro_batch = layout.micro_batch;
   strategy.zero = layout.zero;
-  StepPredictor predictor(spec, WorkOf(), {&gpu, &fabric, &stack, &cluster});
+  StepPredictor predictor(spec, WorkOf(), {&gpu, &fabric, &framework, &cluster});
   return std::get<StepTime>(predictor.Predict(strategy)).total;
 }
 

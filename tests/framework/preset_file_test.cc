@@ -31,9 +31,9 @@ SourcePtr FromTexts(const std::string& folder, const std::string& id) {
   return LoadProfileFile(folder, id);
 }
 
-StackProfile Read(const std::string& text, const std::string& id = "mine") {
+FrameworkProfile Read(const std::string& text, const std::string& id = "mine") {
   Texts() = {{id, text}};
-  return ReadStackProfile(id, FromTexts);
+  return ReadFrameworkProfile(id, FromTexts);
 }
 
 std::string ErrorOf(const std::function<void()>& read) {
@@ -94,7 +94,7 @@ TEST(FrameworkFile, EverySlipHasItsPlaceAndTheRightName) {
 
 TEST(FrameworkFile, AFrameworkSaysAllThatItOffers) {
   std::string constants;
-  for (const auto& [key, constant] : ShareStackProfile("common")->header.constants)
+  for (const auto& [key, constant] : ShareFrameworkProfile("common")->header.constants)
     constants += fmt::format("  {}: {{value: {}, source: s}}\n", key, constant.value);
   const std::string error =
       ErrorIn("title: Mine\ndescription: d\noffers: {zero: {value: [0], source: s}}\nconstants:\n" +
@@ -138,7 +138,7 @@ TEST_F(FrameworkCatalogue, ThreadsThatAskTogetherGetTheSame) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < found.size(); ++i) {
     threads.emplace_back([&found, i] {
-      (void)LoadStackProfile(i % 2 == 0 ? "mine" : "nemo");
+      (void)LoadFrameworkProfile(i % 2 == 0 ? "mine" : "nemo");
       found[i] = &FindFramework("mine");
     });
   }
@@ -148,12 +148,12 @@ TEST_F(FrameworkCatalogue, ThreadsThatAskTogetherGetTheSame) {
 }
 
 TEST_F(FrameworkCatalogue, AChangedFileIsReadAgainByItsHeirs) {
-  const double before = LoadStackProfile("nemo-classic").loss_traffic;
+  const double before = LoadFrameworkProfile("nemo-classic").loss_traffic;
   root_.Add("calib/profiles/framework/megatron-classic.yaml",
             "title: \"changed\"\ninherits: common\nconstants:\n"
             "  loss_traffic: {value: 77, source: \"a test\"}\n");
   EXPECT_NE(before, 77);
-  EXPECT_EQ(LoadStackProfile("nemo-classic").loss_traffic, 77);
+  EXPECT_EQ(LoadFrameworkProfile("nemo-classic").loss_traffic, 77);
 }
 
 TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {

@@ -42,7 +42,7 @@ TEST(MachineFiles, SayWhatWasMeasured) {
   EXPECT_NEAR(*fp32.Seconds("mm", {128, 1, 64, 1}), 7e-6, 1e-9);
   EXPECT_NEAR(*fp32.Seconds("mm", {128, 256, 64, 1}), 50e-6, 1e-9);
   EXPECT_TRUE(cpu.kernels[static_cast<std::size_t>(Precision::kBf16)].empty());
-  EXPECT_EQ(LoadStackProfile(spec.software.at("orrery")).header.id, "orrery-cpu");
+  EXPECT_EQ(LoadFrameworkProfile(spec.framework_profiles.at("orrery")).header.id, "orrery-cpu");
 }
 
 TEST(MachineFiles, CollectivesAreThoseThatWereMeasured) {

@@ -24,9 +24,9 @@ MemoryReport Predict(const MeasuredRun& run) {
   const LoadedModel model = LoadModel(run.model);
   const Strategy strategy = FindFramework(run.framework).Complete(run.strategy, run.work.precision);
   const LowerResult lowered = Lower(model.spec, run.work, strategy);
-  const StackProfile stack =
-      SelectStackProfile(run.framework, run.topology, strategy.flash_attention);
-  return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), stack),
+  const FrameworkProfile framework =
+      SelectFrameworkProfile(run.framework, run.topology, strategy.flash_attention);
+  return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), framework),
                       Communicators(strategy));
 }
 

@@ -20,8 +20,8 @@ struct Job {
   std::vector<StageDemand> Demands() const { return DemandsOf(Lowered()); }
 };
 
-double Allocated(const StageDemand& demand, const StackProfile& stack) {
-  return PeakOf(demand, AllocationOf(stack)).allocated().value;
+double Allocated(const StageDemand& demand, const FrameworkProfile& framework) {
+  return PeakOf(demand, AllocationOf(framework)).allocated().value;
 }
 
 Job Gpt(int layers) {
@@ -78,51 +78,51 @@ TEST(SoftwareMemory, OnlyTheLastStageHasLogitsAndOnlyInHalfPrecision) {
 }
 
 TEST(SoftwareMemory, TheLossCountsAtItsOwnMoment) {
-  StackProfile stack;
+  FrameworkProfile framework;
   StageDemand demand;
   demand.live = 100;
   demand.live_at_loss = 80;
   demand.logits = 10;
-  stack.memory_loss = 1;
+  framework.memory_loss = 1;
   demand.loss.call = 2;
   demand.fullest.call = 3;
-  EXPECT_EQ(Allocated(demand, stack), 100);
-  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).at.call, 3);
-  stack.memory_loss = 4;
-  EXPECT_EQ(Allocated(demand, stack), 120);
-  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).at.call, 2);
+  EXPECT_EQ(Allocated(demand, framework), 100);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(framework)).at.call, 3);
+  framework.memory_loss = 4;
+  EXPECT_EQ(Allocated(demand, framework), 120);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(framework)).at.call, 2);
 }
 
 // The arena, to the byte: of a software that allocates it, and of no other.
 TEST(SoftwareMemory, TheArenaCountsWhereItIsAllocated) {
-  StackProfile stack;
+  FrameworkProfile framework;
   StageDemand demand;
   demand.live = 100;
   demand.live_at_loss = 80;
   demand.shared = 10;
   demand.arena = 130;
-  EXPECT_EQ(Allocated(demand, stack), 100);
-  stack.static_layout = true;
-  EXPECT_EQ(Allocated(demand, stack), 130);
-  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).live.value, 110);
-  EXPECT_EQ(PeakOf(demand, AllocationOf(stack)).gaps.value, 20);
-  EXPECT_TRUE(LoadStackProfile("orrery").static_layout);
-  EXPECT_TRUE(LoadStackProfile("orrery-cpu").static_layout);
-  EXPECT_FALSE(LoadStackProfile("megatron").static_layout);
+  EXPECT_EQ(Allocated(demand, framework), 100);
+  framework.static_layout = true;
+  EXPECT_EQ(Allocated(demand, framework), 130);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(framework)).live.value, 110);
+  EXPECT_EQ(PeakOf(demand, AllocationOf(framework)).gaps.value, 20);
+  EXPECT_TRUE(LoadFrameworkProfile("orrery").static_layout);
+  EXPECT_TRUE(LoadFrameworkProfile("orrery-cpu").static_layout);
+  EXPECT_FALSE(LoadFrameworkProfile("megatron").static_layout);
 }
 
 TEST(SoftwareMemory, GradientsAreCopiedWhereFullPrecisionOnesAccumulate) {
   Job job = Gpt(2);
   job.work.precision = Precision::kBf16;
-  StackProfile stack;
-  stack.memory_gradient_copy = 2;
+  FrameworkProfile framework;
+  framework.memory_gradient_copy = 2;
   EXPECT_EQ(job.Demands()[0].half_weights, 0);
   job.strategy.fp32_grads = true;
   const StageDemand demand = job.Demands()[0];
   const double parameters =
       2 * (12.0 * kHidden * kHidden + 13.0 * kHidden) + (kVocab + kSeq + 2.0) * kHidden;
   EXPECT_EQ(demand.half_weights, parameters);
-  EXPECT_EQ(Allocated(demand, stack), demand.live + 2 * parameters);
+  EXPECT_EQ(Allocated(demand, framework), demand.live + 2 * parameters);
 }
 
 TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
@@ -146,17 +146,17 @@ TEST(SoftwareMemory, ShardedGradientsLieInsideTheWholeOnes) {
 
 TEST(SoftwareMemory, TheDeviceShowsContextBuffersAndCommunicatorsToo) {
   GpuProfile gpu;
-  StackProfile stack;
+  FrameworkProfile framework;
   gpu.memory_context = Bytes(1000.0);
-  stack.memory_buffers = Bytes(300.0);
-  stack.memory_communicator = Bytes(20.0);
-  stack.memory_fragmentation = 0.1;
+  framework.memory_buffers = Bytes(300.0);
+  framework.memory_communicator = Bytes(20.0);
+  framework.memory_fragmentation = 0.1;
   Strategy strategy;
   EXPECT_EQ(Communicators(strategy), 0);
   strategy.tp = 2;
   strategy.dp_outer = 4;
   EXPECT_EQ(Communicators(strategy), 2);
-  EXPECT_DOUBLE_EQ(LimitsOf(gpu, stack).Total(Bytes(2000.0), 2).value, 2200 + 1000 + 300 + 40);
+  EXPECT_DOUBLE_EQ(LimitsOf(gpu, framework).Total(Bytes(2000.0), 2).value, 2200 + 1000 + 300 + 40);
 }
 
 }  // namespace

@@ -72,11 +72,11 @@ class BruteForce {
   BruteForce(const SearchRequest& request, const Profiles& profiles)
       : request_(request),
         preset_(FindFramework(request.framework)),
-        limits_(LimitsOf(profiles.gpu, profiles.stack)),
+        limits_(LimitsOf(profiles.gpu, profiles.framework)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
-        stack_(profiles.stack),
+        framework_(profiles.framework),
         predictor_(request.model, request.work,
-                   {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_}) {}
+                   {&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster_}) {}
 
   std::vector<Exact> All() {
     const int ranks = static_cast<int>(cluster_.ranks());
@@ -121,7 +121,7 @@ class BruteForce {
     if (!preset_.uneven_chunks && s.vpp > 1 && request_.model.layers % (s.vpp * s.pp) != 0) return;
     for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
       Strategy full = preset_.Complete(s, request_.work.precision);
-      FollowStack(stack_, &full);
+      FollowFramework(framework_, &full);
       if (!preset_.Refuses(full).empty()) continue;
       if (CheckStrategy(request_.model, request_.work, full)) continue;
       const auto lowered = Lower(request_.model, request_.work, full);
@@ -135,7 +135,7 @@ class BruteForce {
   const FrameworkPreset& preset_;
   const MemoryLimits limits_;
   const ClusterSummary cluster_;
-  const StackProfile& stack_;
+  const FrameworkProfile& framework_;
   StepPredictor predictor_;
   std::vector<Exact> all_;
 };
@@ -146,14 +146,15 @@ class Bounds {
   Bounds(const SearchRequest& request, const Profiles& profiles)
       : request_(request),
         preset_(FindFramework(request.framework)),
-        memory_(request.model, request.work, AllocationOf(profiles.stack)),
+        memory_(request.model, request.work, AllocationOf(profiles.framework)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
         setting_{request.nodes[0],
                  cluster_,
                  request.work,
-                 {&profiles.gpu, &profiles.fabric, &profiles.stack, &cluster_},
+                 {&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster_},
                  std::nullopt},
-        evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.stack), setting_, memory_) {}
+        evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.framework), setting_,
+                   memory_) {}
 
   Entry Of(const Strategy& strategy) { return std::get<Entry>(evaluator_.One(strategy)); }
 
@@ -175,7 +176,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
   ASSERT_FALSE(all.empty());
   std::vector<double> memory;
   Bounds bounds(request, profiles);
-  const MemoryLimits limits = LimitsOf(profiles.gpu, profiles.stack);
+  const MemoryLimits limits = LimitsOf(profiles.gpu, profiles.framework);
   for (const Exact& exact : all) {
     memory.push_back(exact.memory);
     const Entry entry = bounds.Of(exact.strategy);

@@ -12,7 +12,7 @@ namespace {
 
 TEST(Presets, EveryFrameworkHasACostProfile) {
   for (const FrameworkPreset& preset : FrameworkPresets()) {
-    EXPECT_NO_THROW(SelectStackProfile(preset.name, "selene", true)) << preset.name;
+    EXPECT_NO_THROW(SelectFrameworkProfile(preset.name, "selene", true)) << preset.name;
     EXPECT_NE(preset.description, "");
     EXPECT_FALSE(preset.zero.empty());
     EXPECT_FALSE(preset.recompute.empty());

@@ -54,7 +54,7 @@ TEST_F(SimTest, ALateHostDelaysTheDevice) {
   UseRanks(1);
   const ir::Plan plan = Build(Layout(1, 1, 1));
   const double fast = Simulate(plan).seconds;
-  stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-3);
+  framework_.host_forward_op = framework_.host_backward_op = Seconds(1e-3);
   const StepResult slow = Simulate(plan);
   double issuing = 0;
   const OpPrices prices(Setting(), Precision::kBf16);

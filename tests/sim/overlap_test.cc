@@ -13,7 +13,7 @@ class Overlapped : public SimTest {
  protected:
   Overlapped() {
     model_.layers = 24, model_.vocab = 2048, model_.max_positions = 1024;
-    stack_.bucket = Bytes(1e12);
+    framework_.bucket = Bytes(1e12);
   }
 
   // The simulated step over the closed form's, with network links between nodes at `share`.
@@ -22,10 +22,10 @@ class Overlapped : public SimTest {
     if (share < 1) DegradeLinks(MatchLinks(cluster_, "*nic* <-> *"), share, &cluster_);
     const double simulated = Simulate(Build(strategy)).seconds;
     // All that the closed form sends between nodes here is sent by the data axis.
-    const StackProfile healthy = stack_;
-    stack_.data_nic_use *= share;
+    const FrameworkProfile healthy = framework_;
+    framework_.data_nic_use *= share;
     const double closed = ClosedForm(strategy).total;
-    stack_ = healthy;
+    framework_ = healthy;
     return simulated / closed;
   }
 };
@@ -56,7 +56,8 @@ TEST_F(Overlapped, OneRuleTellsStrategiesAndTheirPlansApart) {
 
 // Software that hides reductions of replicas alone: a pipeline told by hand to overlap hides nothing.
 TEST_F(Overlapped, AnOverlapForcedOnAPipelineHidesNothingInEitherEngine) {
-  stack_.data_exposed = 1, stack_.data_exposed_replicas = 0.25, stack_.data_nic_use = 0.2;
+  framework_.data_exposed = 1, framework_.data_exposed_replicas = 0.25,
+  framework_.data_nic_use = 0.2;
   work_.global_batch = 256;
   for (const bool in_backward : {false, true}) {
     Strategy pipeline = Layout(1, 2, 16, 2);
@@ -68,19 +69,20 @@ TEST_F(Overlapped, AnOverlapForcedOnAPipelineHidesNothingInEitherEngine) {
 
 // The constants of gathers are those of layers inside a pass.
 TEST_F(Overlapped, WeightsOfAWholeStepAreGatheredWithTheConstantsOfTheirReduction) {
-  stack_.data_nic_use = 0.3, stack_.gather_nic_use = 0.05, stack_.gather_latency = Seconds(0.01);
+  framework_.data_nic_use = 0.3, framework_.gather_nic_use = 0.05,
+  framework_.gather_latency = Seconds(0.01);
   for (const bool overlapped : {false, true}) {
     Strategy sharded = Sharded();
     sharded.overlap_param_gather = overlapped;
     EXPECT_NEAR(Ratio(sharded), 1, 0.02) << overlapped;
     const double before = Simulate(sharded).seconds;
-    stack_.gather_nic_use = 1;
+    framework_.gather_nic_use = 1;
     EXPECT_EQ(Simulate(sharded).seconds, before);
   }
 }
 
 TEST_F(Overlapped, GathersForTheNextStepShowWhereTheLinkNoLongerHidesThem) {
-  stack_.data_exposed = 0.1;
+  framework_.data_exposed = 0.1;
   const Strategy sharded = Sharded();
   Strategy awaited = sharded;
   awaited.overlap_param_gather = false;
@@ -100,7 +102,7 @@ TEST_F(Overlapped, GathersForTheNextStepShowWhereTheLinkNoLongerHidesThem) {
 
 // One slow NIC holds up the ring of all.
 TEST_F(Overlapped, OneDegradedNicIsEnough) {
-  stack_.data_exposed = 0.1;
+  framework_.data_exposed = 0.1;
   UseRanks(16);
   const ir::Plan plan = Build(Sharded());
   const double healthy = Simulate(plan).seconds;

@@ -31,10 +31,11 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   if (row.zero < 2) strategy.bucket_layers = static_cast<int>(model_.layers);
   model_.vocab = 2048, model_.max_positions = 1024;
   // The closed form gives a reduction inside the passes the bandwidth of a gather.
-  stack_.gather_nic_use = stack_.data_nic_use, stack_.gather_scaleup_use = stack_.data_scaleup_use;
-  stack_.gather_latency = Seconds(0);
-  stack_.bucket = Bytes(1e12);
-  stack_.straggling = 0.1;  // kernels on two nodes: 10 % longer in both engines
+  framework_.gather_nic_use = framework_.data_nic_use,
+  framework_.gather_scaleup_use = framework_.data_scaleup_use;
+  framework_.gather_latency = Seconds(0);
+  framework_.bucket = Bytes(1e12);
+  framework_.straggling = 0.1;  // kernels on two nodes: 10 % longer in both engines
   UseRanks(strategy.ranks());
   const StepTime closed = ClosedForm(strategy);
   const StepResult simulated = Simulate(strategy);

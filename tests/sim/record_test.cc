@@ -114,7 +114,7 @@ TEST_F(RecordTest, ThePathOfAPipelineVisitsItsStages) {
 
 TEST_F(RecordTest, ALateHostIsOnThePath) {
   work_.global_batch = 4;
-  stack_.host_forward_op = stack_.host_backward_op = Seconds(1e-3);
+  framework_.host_forward_op = framework_.host_backward_op = Seconds(1e-3);
   Record(Layout(1, 1, 1));
   const CriticalPath path = Path();
   EXPECT_EQ(path.classes.front().name, "host");

@@ -41,18 +41,18 @@ class SimTest : public testing::Test {
     model_.layers = 8, model_.hidden = 2048, model_.heads = model_.kv_heads = 16,
     model_.head_dim = 128;
     model_.ffn = 8192;
-    Quiet(&stack_);
+    Quiet(&framework_);
   }
 
   // Leaves out what software adds to the hardware's times: the closed form spreads it over a step
   // by fitted shares.
-  static void Quiet(StackProfile* stack) {
-    stack->host_forward_op = stack->host_backward_op = stack->host_collective =
-        stack->host_unfused_softmax = Seconds(0);
-    stack->head_fixed = stack->embedding_fixed = Seconds(0);
-    stack->step_fixed = stack->step_per_layer = stack->step_per_doubling = Seconds(0);
-    stack->tensor_overlap = stack->sequence_overlap = 0;
-    stack->data_exposed = stack->pipeline_exposed = 1;
+  static void Quiet(FrameworkProfile* framework) {
+    framework->host_forward_op = framework->host_backward_op = framework->host_collective =
+        framework->host_unfused_softmax = Seconds(0);
+    framework->head_fixed = framework->embedding_fixed = Seconds(0);
+    framework->step_fixed = framework->step_per_layer = framework->step_per_doubling = Seconds(0);
+    framework->tensor_overlap = framework->sequence_overlap = 0;
+    framework->data_exposed = framework->pipeline_exposed = 1;
   }
 
   static Strategy Layout(int tp, int pp, int dp, int micro_batch = 1) {
@@ -73,7 +73,7 @@ class SimTest : public testing::Test {
                             ranks < 8 ? static_cast<int>(ranks) : 8);
   }
 
-  CostSetting Setting() const { return {&gpu_, &fabric_, &stack_, &cluster_.summary}; }
+  CostSetting Setting() const { return {&gpu_, &fabric_, &framework_, &cluster_.summary}; }
 
   StepResult Simulate(const ir::Plan& plan, const StepOptions& options = {}) const {
     return SimulateStep(plan, cluster_, net::WiresOf(cluster_), Setting(), options);
@@ -97,7 +97,7 @@ class SimTest : public testing::Test {
   Workload work_;
   GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
   FabricProfile fabric_ = LoadFabricProfile("infiniband");
-  StackProfile stack_ = LoadStackProfile("megatron");
+  FrameworkProfile framework_ = LoadFrameworkProfile("megatron");
   Cluster cluster_;
 };
 

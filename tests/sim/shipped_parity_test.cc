@@ -32,14 +32,14 @@ class ShippedParity : public SimTest, public testing::WithParamInterface<Job> {
     const TopologySpec topology = LoadTopology(job.topology);
     cluster_ = BuildCluster(topology, job.nodes);
     gpu_ = LoadGpuProfile(topology.gpu);
-    stack_ = SelectStackProfile(job.framework, job.topology, true);
+    framework_ = SelectFrameworkProfile(job.framework, job.topology, true);
     Strategy strategy = Layout(job.tp, job.pp, job.dp, job.micro_batch);
     strategy.zero = job.zero, strategy.recompute = job.recompute;
     strategy.sequence_parallel = job.sequence_parallel;
     strategy.vpp = job.vpp;
     if (job.vpp > 1) strategy.schedule = PipelineSchedule::kInterleaved;
     strategy = FindFramework(job.framework).Complete(strategy, work_.precision);
-    FollowStack(stack_, &strategy);
+    FollowFramework(framework_, &strategy);
     return strategy;
   }
 };

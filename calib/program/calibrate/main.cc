@@ -214,7 +214,7 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
   };
   std::vector<cli::Flag> chosen, swept = flags.topologies;
   for (const auto* several :
-       {&flags.gpus, &flags.fabrics, &flags.stacks, &flags.sources, &flags.free})
+       {&flags.gpus, &flags.fabrics, &flags.frameworks, &flags.sources, &flags.free})
     chosen.insert(chosen.end(), several->begin(), several->end());
   for (const cli::Flag* flag : {&flags.machine, &flags.ranks, &flags.nodes, &flags.algorithm}) {
     if (flag->given) swept.push_back(*flag);
@@ -234,7 +234,7 @@ Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
   RejectFlags(flags);
   Arguments a;
   a.files = cli::TextsOf(flags.files);
-  a.flags = {cli::TextsOf(flags.gpus), cli::TextsOf(flags.fabrics), cli::TextsOf(flags.stacks),
+  a.flags = {cli::TextsOf(flags.gpus), cli::TextsOf(flags.fabrics), cli::TextsOf(flags.frameworks),
              cli::TextsOf(flags.sources), cli::TextsOf(flags.free)};
   a.job = flags.job.text;
   a.holdout = flags.holdout.text;

@@ -164,7 +164,7 @@ void RejectRunFlags(const cli::CalibrateFlags& flags) {
   for (const cli::Flag* flag : {&flags.job, &flags.residuals}) {
     if (flag->given) reject(*flag);
   }
-  for (const auto* several : {&flags.gpus, &flags.stacks, &flags.sources, &flags.free}) {
+  for (const auto* several : {&flags.gpus, &flags.frameworks, &flags.sources, &flags.free}) {
     if (!several->empty()) reject(several->front());
   }
   diagnostics.ThrowIfAny();

@@ -18,7 +18,7 @@ double VisibleShare(const VisibleReduction& software, bool whole_replicas) {
   return whole_replicas ? std::min(software.usual, software.whole_replicas) : software.usual;
 }
 
-void FollowSoftware(const VisibleReduction& software, Strategy* strategy) {
+void FollowFramework(const VisibleReduction& software, Strategy* strategy) {
   if (strategy->zero >= 2) return;
   if (VisibleShare(software, HoldsWholeReplicas(*strategy)) < 1) return;
   strategy->overlap_grad_reduce = false;

@@ -25,6 +25,6 @@ double VisibleShare(const VisibleReduction& software, bool whole_replicas);
 
 // Takes the overlaps away from a layout whose reduction this software begins after the backward pass.
 // With ZeRO 2 and 3 it is in the passes anyway.
-void FollowSoftware(const VisibleReduction& software, Strategy* strategy);
+void FollowFramework(const VisibleReduction& software, Strategy* strategy);
 
 }  // namespace orrery

@@ -128,7 +128,7 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
                         MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
     text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
-                                                job.profiles.stack.memory_nearly_full),
+                                                job.profiles.framework.memory_nearly_full),
                                        2));
     text += MemoryText(*candidate.memory);
   }

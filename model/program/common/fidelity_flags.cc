@@ -65,7 +65,7 @@ CalibrateFlags::CalibrateFlags()
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);
   set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, by its rows only");
-  set.Values(&stacks, "--framework", "NAME,...", "same, of a framework: NAME[@TOPOLOGY]",
+  set.Values(&frameworks, "--framework", "NAME,...", "same, of a framework: NAME[@TOPOLOGY]",
              Words::kFramework, "--stack");
   set.Values(&fabrics, "--fabric", "NAME,...",
              "same, of a network; of sweeps: its class constants, through the closed form");

@@ -28,8 +28,8 @@ struct CalibrateFlags {
 
   std::vector<Flag> files;
   Flag job, holdout, output, in_place, residuals;
-  std::vector<Flag> gpus, fabrics, stacks, sources, free;  // fabrics: of sweeps, too
-  std::vector<Flag> topologies;                            // this and below: of sweeps
+  std::vector<Flag> gpus, fabrics, frameworks, sources, free;  // fabrics: of sweeps, too
+  std::vector<Flag> topologies;                                // this and below: of sweeps
   Flag machine, ranks, nodes, algorithm;
   FlagSet set;
 };

@@ -105,7 +105,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"framework", job.request.framework}};
   json["profiles"] = {{"gpu", job.profiles.gpu.header.id},
                       {"fabric", job.profiles.fabric.header.id},
-                      {"framework", job.profiles.stack.header.id}};
+                      {"framework", job.profiles.framework.header.id}};
   json["defaults"] = nlohmann::ordered_json::array();
   for (const Decision& decision : job.decisions) {
     json["defaults"].push_back({{"what", decision.what},

@@ -165,7 +165,7 @@ class JobMaker {
 
   // A framework may have no fused attention; then a job does not assume one.
   void SetAttention() {
-    const bool none = job_.profiles.stack.attention == "standard";
+    const bool none = job_.profiles.framework.attention == "standard";
     if (attention_ || request_.model.family == Family::kMlp) return;
     if (none) job_.request.flash_attention = false;
     Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
@@ -266,7 +266,7 @@ class JobMaker {
     }
     job_.request = request_;
     AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
-    FollowStack(job_.profiles.stack, &job_.request.work);
+    FollowFramework(job_.profiles.framework, &job_.request.work);
     SetAttention();
     SetDropout();
     if (!flags_.framework.given)

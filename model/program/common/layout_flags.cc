@@ -121,7 +121,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
     throw InputError(refusal, "--framework orrery offers every combination that can be lowered");
   }
   strategy = preset.Complete(strategy, job.request.work.precision);
-  FollowStack(job.profiles.stack, &strategy);
+  FollowFramework(job.profiles.framework, &strategy);
   return strategy;
 }
 

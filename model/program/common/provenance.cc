@@ -20,7 +20,7 @@ struct Origin {
 std::array<Origin, 3> Origins(const Job& job) {
   return {{{"GPU", &job.profiles.gpu.header},
            {"network", &job.profiles.fabric.header},
-           {"framework", &job.profiles.stack.header}}};
+           {"framework", &job.profiles.framework.header}}};
 }
 
 // Constants behind which measurements of this very profile stand.

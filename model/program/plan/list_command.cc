@@ -105,7 +105,7 @@ Listing ListFabrics() {
 Listing ListFrameworkProfiles() {
   Listing list{Table({{"profile (framework@site)"}, {"what it is"}})};
   for (const std::string& id : ProfileIds(kFrameworkFolder)) {
-    const std::string title = ShareStackProfile(id)->header.title;
+    const std::string title = ShareFrameworkProfile(id)->header.title;
     list.table.Row({id, title});
     list.json.push_back({{"name", id}, {"title", title}});
   }

@@ -51,7 +51,7 @@ void CheckEngine(const Flag& flag) {
 }
 
 StepTime MicroStep(const report::Job& job, const Strategy& strategy, Window window) {
-  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack,
+  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.framework,
                             &job.cluster};
   StepPredictor predictor(job.request.model, job.request.work, setting);
   return std::get<StepTime>(predictor.Predict(strategy, window));

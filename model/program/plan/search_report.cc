@@ -43,7 +43,7 @@ const char* Aim(Objective objective) {
 }
 
 std::string NearlyFull(const Job& job, const SearchResult& result) {
-  const double limit = job.profiles.stack.memory_nearly_full;
+  const double limit = job.profiles.framework.memory_nearly_full;
   std::string rows;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const auto& memory = result.ranked[i].memory;

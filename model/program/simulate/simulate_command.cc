@@ -74,9 +74,9 @@ class Twin {
        const sim::SimulationOptions& options)
       : plan_(std::move(plan)),
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
-        setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.stack, &job.cluster},
+        setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.framework, &job.cluster},
         pricer_(setting_, job.request.work.precision,
-                LayerFactor(job.profiles.gpu, job.profiles.stack, job.request.model,
+                LayerFactor(job.profiles.gpu, job.profiles.framework, job.request.model,
                             job.request.work, KeyOf(strategy))),
         options_(options) {
     options_.keep_links = true;
