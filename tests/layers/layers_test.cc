@@ -30,6 +30,7 @@ constexpr const char* kFolders[] = {
     "model/plan/lower",
     "model/framework",
     "model/collectives",
+    "model/collectives/algorithms",
     "model/price",
     "model/engine/network",
     "model/engine/closed",

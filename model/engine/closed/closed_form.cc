@@ -387,9 +387,8 @@ class Fold {
     time->data += exposed;
     time->data_hidden += all - exposed;
     if (outline_.ties_stages)
-      time->pipeline +=
-          stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
-                                 outline_.gradient_bytes);
+      time->pipeline += stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
+                                               outline_.gradient_bytes);
     // The norm of the gradient and the loss are known to all ranks before the update.
     time->data += (form_.clips ? 2 : 1) * form_.control;
     if (outline_.norm_messages) time->data += form_.control;

@@ -44,7 +44,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&dropout, "--dropout", "RATE",
                "of embeddings, sublayers and attention, 0 to below 1 (default: the framework's)");
   flags->Value(&framework, "--framework", "NAME",
-               "training framework; `plan list frameworks` shows names and aliases", Words::kFramework);
+               "training framework; `plan list frameworks` shows names and aliases",
+               Words::kFramework);
   flags->Group("The cluster");
   flags->Value(&topology, "--topology", "NAME",
                "a cluster of `plan list topologies` or a YAML file", Words::kTopology);
