@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "calib/validate/accuracy.h"
+#include "calib/program/validate/accuracy.h"
 
 namespace orrery {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The document of errors: its tables hold what the rows say, on a few published runs.
-#include "calib/validate/accuracy.h"
+#include "calib/program/validate/accuracy.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

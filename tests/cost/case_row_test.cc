@@ -65,7 +65,7 @@ CaseRow Read(const Cells& cells) {
 
 CasePrediction Predict(const Cells& cells) { return PredictCases({Read(cells)}).front(); }
 
-double Seconds(const Cells& cells) {
+double StepSeconds(const Cells& cells) {
   const CasePrediction p = Predict(cells);
   EXPECT_TRUE(p.time) << p.row.refused.value_or("");
   return p.time ? p.time->total : 0;
@@ -137,7 +137,7 @@ TEST(CaseLayout, FewKeyValueHeadsAreCopiedAndTooManyRefused) {
 
 TEST(UnevenSteps, LieBetweenTheWholeOnesBelowAndAbove) {
   const auto at = [](int micro, int batch) {
-    return Seconds(Printed(
+    return StepSeconds(Printed(
         {{"micro_batch", std::to_string(micro)}, {"global_batch", std::to_string(64 * batch)}}));
   };
   double last = at(4, 8);
@@ -156,12 +156,12 @@ TEST(UnevenSteps, LieBetweenTheWholeOnesBelowAndAbove) {
 
 TEST(UnevenSteps, RoundsOfAnInterleavedPipelineNeedNotBeFull) {
   const auto at = [](int micro_batches) {
-    return Seconds(Printed({{"framework", "megatron"},
-                            {"zero", "1"},
-                            {"pp", "4"},
-                            {"vpp", "2"},
-                            {"dp", "16"},
-                            {"global_batch", std::to_string(64 * micro_batches)}}));
+    return StepSeconds(Printed({{"framework", "megatron"},
+                                {"zero", "1"},
+                                {"pp", "4"},
+                                {"vpp", "2"},
+                                {"dp", "16"},
+                                {"global_batch", std::to_string(64 * micro_batches)}}));
   };
   EXPECT_GT(at(10), at(8));
   EXPECT_LT(at(10), at(12));
@@ -203,18 +203,18 @@ TEST(Predictions, RecomputationThatNobodyPrintedIsTheLeastThatFits) {
 // not hidden, not a share of all the seconds that it takes.
 TEST(Predictions, ASlowNetworkThatComputeHidesCostsLittle) {
   const auto at = [](const char* topology, const char* nodes, const char* dp, const char* batch) {
-    return Seconds(Printed({{"topology", topology},
-                            {"nodes", nodes},
-                            {"dp", dp},
-                            {"global_batch", batch},
-                            {"layers", "40"},
-                            {"hidden", "5120"},
-                            {"ffn", "13824"},
-                            {"gated", "1"},
-                            {"heads", "40"},
-                            {"kv_heads", "40"},
-                            {"seq_len", "4096"},
-                            {"micro_batch", "2"}}));
+    return StepSeconds(Printed({{"topology", topology},
+                                {"nodes", nodes},
+                                {"dp", dp},
+                                {"global_batch", batch},
+                                {"layers", "40"},
+                                {"hidden", "5120"},
+                                {"ffn", "13824"},
+                                {"gated", "1"},
+                                {"heads", "40"},
+                                {"kv_heads", "40"},
+                                {"seq_len", "4096"},
+                                {"micro_batch", "2"}}));
   };
   const double slow = at("fms-a100", "16", "128", "256"),
                fast = at("mosaic-a100-80", "16", "128", "256");

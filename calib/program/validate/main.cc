@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "calib/program/validate/accuracy.h"
 #include "calib/program/validate/report.h"
-#include "calib/validate/accuracy.h"
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/program.h"
 

@@ -38,8 +38,10 @@ StageMessages PrepareStages(const CostSetting& setting, int pp, int inner) {
   };
   if (stages.hops_inside > 0) stages.inside = send(2);
   if (stages.hops_between > 0) stages.between = send(1);
+  // Between the first and the last stage, which are on one node where all stages are.
   stages.tied = prices.Prepare(MessageRole::kStep, Collective::kAllReduce,
-                               ShapeOfAxis(2, inner * (pp - 1), local));
+                               on_node == pp ? GroupShape{2, 2, std::clamp(inner, 1, local)}
+                                             : ShapeOfAxis(2, inner * (pp - 1), local));
   return stages;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of calib/ACCURACY.md.
-#include "calib/validate/accuracy.h"
+#include "calib/program/validate/accuracy.h"
 
 #include <fmt/format.h>
 
