@@ -27,7 +27,7 @@ BenchSimulation::BenchSimulation(Cluster cluster, GpuProfile gpu, FabricProfile 
     : cluster_(std::move(cluster)),
       gpu_(std::move(gpu)),
       fabric_(std::move(fabric)),
-      prices_(CostSetting{&gpu_, &fabric_, &no_software_, &cluster_.summary}),
+      prices_(CostSetting{&gpu_, &fabric_, &no_framework_, &cluster_.summary}),
       backend_(backend),
       router_(cluster_),
       network_(net::MakeNetwork(backend, net::WiresOf(cluster_))) {}

@@ -64,7 +64,7 @@ class BenchSimulation {
   Cluster cluster_;
   GpuProfile gpu_;
   FabricProfile fabric_;
-  StackProfile no_software_;
+  FrameworkProfile no_framework_;
   MessagePrices prices_;
   net::Backend backend_;
   net::TrafficRouter router_;
