@@ -49,7 +49,7 @@ const std::vector<Rule>& Rules() {
         "nic_ring_efficiency", "collective_launch", "low_latency_bandwidth", "hop", "launch"}},
       {"send and receive",
        "",
-       {"pipeline_nic_use", "pipeline_latency", "point_to_point_efficiency", "pipeline_exposed"}},
+       {"pipeline_nic_use", "pipeline_latency", "point_to_point_efficiency"}},
       {"copy", "", {"step_fixed"}},
       {"idle",
        "",

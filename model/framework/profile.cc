@@ -62,7 +62,6 @@ const ConstantRow<Framework> kFramework[] = {
     {"gather_nic_use", &Framework::gather_nic_use, 0.01, 2},
     {"pipeline_latency", &Framework::pipeline_latency, 0, 1},
     {"pipeline_nic_use", &Framework::pipeline_nic_use, 0.01, 2},
-    {"pipeline_exposed", &Framework::pipeline_exposed, 0, 1},
     {"memory_buffers", &Framework::memory_buffers, 0, 1e12},
     {"memory_communicator", &Framework::memory_communicator, 0, 1e11},
     {"memory_fragmentation", &Framework::memory_fragmentation, 0, 10},

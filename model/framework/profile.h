@@ -76,7 +76,6 @@ struct FrameworkProfile {
   double gather_nic_use = 1;         // NIC bandwidth of layer gathers over the benchmark's
   Seconds pipeline_latency;          // per send or receive between stages
   double pipeline_nic_use = 1;       // NIC bandwidth of those over the benchmark's
-  double pipeline_exposed = 0;       // part of the transfers between stages that is not hidden
   Bytes memory_buffers;              // device memory of buckets and of the workspaces of libraries
   Bytes memory_communicator;         // device memory of one communicator's buffers
   double memory_fragmentation =
