@@ -67,13 +67,10 @@ class ClosedFormTest : public testing::Test {
 TEST_F(ClosedFormTest, PartsAddUpAndNoneIsNegative) {
   for (const Strategy& s : Layouts()) {
     const StepTime t = Predict(s);
-    const double parts[] = {t.compute,        t.host,         t.tensor_exposed,
-                            t.gather_exposed, t.data_exposed, t.pipeline_exposed,
-                            t.bubble,         t.optimizer,    t.fixed};
     double sum = 0;
-    for (double part : parts) {
-      EXPECT_GE(part, -1e-12);
-      sum += part;
+    for (const BreakdownTerm& term : BreakdownTerms()) {
+      EXPECT_GE(t.*term.seconds, -1e-12) << term.key;
+      sum += t.*term.seconds;
     }
     EXPECT_NEAR(sum, t.total, 1e-12 * t.total);
     EXPECT_LE(t.low, t.total);
@@ -109,24 +106,23 @@ TEST_F(ClosedFormTest, OneRankCommunicatesNothing) {
   UseNodes(1);
   cluster_ = Summarise(LoadTopology("selene"), 1, 1);
   const StepTime t = Predict(Strategy{});
-  EXPECT_EQ(t.tensor_exposed + t.data_exposed + t.gather_exposed + t.pipeline_exposed + t.bubble,
-            0.0);
-  EXPECT_EQ(t.overlapped, 0.0);
+  EXPECT_EQ(t.tensor + t.data + t.pipeline + t.bubble, 0.0);
+  EXPECT_EQ(t.Hidden(), 0.0);
 }
 
 TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
-  framework_.pipeline_exposed = 0;
+  framework_.pipeline_latency = Seconds(0), cluster_.nic_rate *= 1e6;
   Strategy s;
   s.pp = 4, s.dp = 32, s.micro_batch = 1;
   const double m = 16;  // 512 / 32
   const StepTime t = Predict(s);
-  const double busiest = (t.compute + t.host + t.tensor_exposed) / m;
+  const double busiest = (t.compute + t.host + t.tensor) / m;
   // The other three stages hold at most as much as the busiest and at least their layers.
   EXPECT_LE(t.bubble, 3 * busiest);
   EXPECT_GE(t.bubble, 3 * busiest * 0.7);
   Strategy interleaved = s;
   interleaved.vpp = 3, interleaved.schedule = PipelineSchedule::kInterleaved;
-  EXPECT_NEAR(Predict(interleaved).bubble, t.bubble / 3, 1e-9 * t.bubble);
+  EXPECT_NEAR(Predict(interleaved).bubble, t.bubble / 3, 2e-3 * t.bubble);
   Strategy zero_bubble = s;
   zero_bubble.schedule = PipelineSchedule::kZeroBubble;
   EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);
@@ -136,14 +132,14 @@ TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses
   framework_.data_exposed = 0;
   cluster_.nic_rate *= 1.0 / 16;  // a reduction longer than one micro-batch's backward pass
   Strategy s;
-  s.pp = 4, s.dp = 32, s.micro_batch = 1, s.zero = 1;
+  s.pp = 4, s.dp = 32, s.micro_batch = 1, s.zero = 1, s.reduce_in_backward = true;
   const StepTime plain = Predict(s);
   s.vpp = 3, s.schedule = PipelineSchedule::kInterleaved;
   const StepTime interleaved = Predict(s);
-  ASSERT_GT(plain.data_exposed, 0);
-  EXPECT_LT(interleaved.data_exposed, plain.data_exposed);
+  ASSERT_GT(plain.data, 0);
+  EXPECT_LT(interleaved.data, plain.data);
   // The last chunk has its own pass only: of what the whole stage exposed, it keeps its share.
-  EXPECT_GE(interleaved.data_exposed, 0.9 * plain.data_exposed / 3);
+  EXPECT_GE(interleaved.data, 0.9 * plain.data / 3);
 }
 
 TEST_F(ClosedFormTest, KernelsOfManyNodesWaitForTheSlowest) {
@@ -167,7 +163,7 @@ TEST_F(ClosedFormTest, RingsWithEndsApartGetLessOfTheNics) {
   const auto reduction = [&](int tp) {
     Strategy s;
     s.tp = tp, s.dp = 128 / tp, s.micro_batch = 4;
-    return Predict(s).data_exposed;
+    return Predict(s).data;
   };
   const double one = reduction(1), two = reduction(2), eight = reduction(8);
   framework_.data_nic_apart = 0.5;
@@ -182,7 +178,7 @@ TEST_F(ClosedFormTest, RingsWithEndsApartGetLessOfTheNics) {
 TEST_F(ClosedFormTest, ReplicasMayReduceBesideTheBackwardPassWherePipelinesDoNot) {
   framework_.data_exposed = 1, framework_.data_exposed_replicas = 0.25;
   Strategy replicas;
-  replicas.dp = 128, replicas.micro_batch = 4;
+  replicas.dp = 128, replicas.micro_batch = 4, replicas.reduce_in_backward = true;
   FollowFramework(framework_, &replicas);
   EXPECT_TRUE(replicas.overlap_grad_reduce);
   Strategy pipeline = replicas, sharded = replicas;
@@ -196,8 +192,8 @@ TEST_F(ClosedFormTest, ReplicasMayReduceBesideTheBackwardPassWherePipelinesDoNot
   FollowFramework(framework_, &replicas);
   EXPECT_FALSE(replicas.overlap_grad_reduce);
   const StepTime after = Predict(replicas);
-  EXPECT_LT(beside.data_exposed, 0.5 * after.data_exposed);
-  EXPECT_GE(beside.data_exposed, 0.25 * after.data_exposed);
+  EXPECT_LT(beside.data, 0.5 * after.data);
+  EXPECT_GE(beside.data, 0.25 * after.data);
 }
 
 TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
@@ -207,9 +203,9 @@ TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   Strategy s;
   s.dp = 128, s.micro_batch = 4;
   framework_.bucket = Bytes(64e3), framework_.data_exposed = 1, s.overlap_grad_reduce = false;
-  const double fastest = Predict(s).data_exposed;
+  const double fastest = Predict(s).data;
   framework_.algorithm = "ring";
-  EXPECT_GT(Predict(s).data_exposed, 1.1 * fastest);
+  EXPECT_GT(Predict(s).data, 1.1 * fastest);
   framework_.algorithm = "rign";
   EXPECT_THROW(Predict(s), InputError);
 }
@@ -224,7 +220,7 @@ TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
   EXPECT_NE(shape.find("hidden 1536"), std::string::npos) << shape;
   framework_.layer_factors[shape] = 1.5;
   const StepTime after = Predict(s);
-  EXPECT_EQ(after.tensor_exposed, before.tensor_exposed);
+  EXPECT_EQ(after.tensor, before.tensor);
   EXPECT_GT(after.compute, 1.3 * before.compute);
   EXPECT_LT(after.compute, 1.5 * before.compute);  // embedding and head stay
   s.micro_batch = 2;                               // another shape
@@ -239,8 +235,8 @@ TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
   const StepTime scattered = Predict(s);
   s.scatter_gather = false;
   const StepTime whole = Predict(s);
-  EXPECT_GT(whole.pipeline_exposed, 2 * scattered.pipeline_exposed);
-  EXPECT_LT(whole.pipeline_exposed, 8 * scattered.pipeline_exposed);  // latency stays
+  EXPECT_GT(whole.pipeline, 2 * scattered.pipeline);
+  EXPECT_LT(whole.pipeline, 8 * scattered.pipeline);  // latency stays
   EXPECT_DOUBLE_EQ(whole.compute, scattered.compute);
   s.sequence_parallel = true;  // sends shards anyway
   const StepTime shards = Predict(s);
@@ -253,7 +249,7 @@ TEST_F(ClosedFormTest, AMicrostepIsOneForwardAndBackwardOnly) {
   s.dp = 128;
   const StepTime step = Predict(s), micro = Predict(s, Window::kMicrostep);
   EXPECT_LT(micro.total, step.total / 3);  // 512 / 128 = 4 micro-batches
-  EXPECT_EQ(micro.data_exposed + micro.optimizer + micro.fixed, 0.0);
+  EXPECT_EQ(micro.data + micro.optimizer + micro.fixed, 0.0);
 }
 
 TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
@@ -261,9 +257,11 @@ TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
   s.dp = 128;
   framework_.accumulation_traffic = 8;
   const StepTime step = Predict(s), one_of_four = Predict(s, Window::kMicrostep);
-  EXPECT_NEAR(one_of_four.compute, step.compute / 4, 1e-9 * step.compute);
+  EXPECT_NEAR(one_of_four.compute, step.compute / 4,
+              5e-3 * step.compute);  // less clearing gradients
   s.micro_batch = 4;
-  EXPECT_EQ(Predict(s, Window::kMicrostep).compute, Predict(s).compute);
+  EXPECT_NEAR(Predict(s, Window::kMicrostep).compute, Predict(s).compute,
+              0.02 * Predict(s).compute);
   s.micro_batch = 1;
   framework_.accumulation_traffic = 0;
   EXPECT_LT(Predict(s, Window::kMicrostep).compute, one_of_four.compute);
@@ -325,15 +323,6 @@ TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   const auto result = predictor.Predict(s);
   ASSERT_TRUE(std::holds_alternative<Refusal>(result));
   EXPECT_NE(std::get<Refusal>(result).reason.find("25"), std::string::npos);
-}
-
-TEST(SmoothMax, LiesBetweenTheMaximumAndTheSum) {
-  EXPECT_DOUBLE_EQ(SmoothMax(0, 0), 0);
-  EXPECT_DOUBLE_EQ(SmoothMax(3, 0), 3);
-  EXPECT_DOUBLE_EQ(SmoothMax(1, 5), SmoothMax(5, 1));
-  EXPECT_GT(SmoothMax(1, 1), 1);
-  EXPECT_LT(SmoothMax(1, 1), 1.13);
-  EXPECT_NEAR(SmoothMax(1, 10), 10, 1e-4);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class SimTest : public testing::Test {
     framework->head_fixed = framework->embedding_fixed = Seconds(0);
     framework->step_fixed = framework->step_per_layer = framework->step_per_doubling = Seconds(0);
     framework->tensor_overlap = framework->sequence_overlap = 0;
-    framework->data_exposed = framework->pipeline_exposed = 1;
+    framework->data_exposed = 1;
   }
 
   static Strategy Layout(int tp, int pp, int dp, int micro_batch = 1) {

@@ -53,8 +53,7 @@ TEST_P(ShippedParity, TheTwoEnginesAgree) {
   const double simulated = Simulate(plan, options).seconds + closed.fixed;
   EXPECT_NEAR(simulated, closed.total, GetParam().tolerance * closed.total)
       << "closed form: compute " << closed.compute << " host " << closed.host << " tensor "
-      << closed.tensor_exposed << " gather " << closed.gather_exposed << " data "
-      << closed.data_exposed << " pipeline " << closed.pipeline_exposed << " bubble "
+      << closed.tensor << " data " << closed.data << " pipeline " << closed.pipeline << " bubble "
       << closed.bubble << " optimizer " << closed.optimizer;
 }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far the two engines are apart, without contention, over the catalogue:
+//   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B]
+// Plans: every topology x every framework x six situations (ZeRO 1, 2, 3, LAMB, EFA, slow TCP), the best five layouts of
+// each on four nodes. Prints the share of plans within bounds and the largest difference of each term as a share of the
+// step; -v: a line a plan.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/engines/engine_parity.h"
+
+namespace orrery {
+namespace {
+
+struct Totals {
+  int plans = 0, within_1 = 0, within_3 = 0, terms_within_2 = 0, both = 0;
+  double worst = 0;
+  std::map<std::string, double> terms;
+
+  void Add(const EnginePair& pair) {
+    const double apart = std::abs(pair.Apart()), term = pair.WorstTerm();
+    ++plans;
+    within_1 += apart <= 0.01;
+    within_3 += apart <= 0.03;
+    terms_within_2 += term <= 0.02;
+    both += apart <= 0.03 && term <= 0.02;
+    worst = std::max(worst, apart);
+    for (const BreakdownTerm& row : BreakdownTerms()) {
+      double& most = terms[row.key];
+      most = std::max(
+          most, std::abs(pair.closed.*row.seconds - pair.event.*row.seconds) / pair.event_seconds);
+    }
+  }
+
+  void Print() const {
+    const auto share = [&](int count) { return 100.0 * count / std::max(1, plans); };
+    fmt::print(
+        "{} plans. Total within 1 %: {:.1f} %, 3 %: {:.1f} %; every term within 2 %: {:.1f} %; "
+        "total "
+        "within 3 % and terms within 2 %: {:.1f} %; worst total {:.1f} %\n",
+        plans, share(within_1), share(within_3), share(terms_within_2), share(both), 100 * worst);
+    for (const auto& [key, value] : terms) fmt::print("  {} {:.1f} %\n", key, 100 * value);
+  }
+};
+
+void PrintPair(const EnginePair& pair) {
+  std::string terms;
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    terms += fmt::format(" {}={:.4g}/{:.4g}", term.key, 1e3 * pair.closed.*term.seconds,
+                         1e3 * pair.event.*term.seconds);
+  }
+  fmt::print("{:+.2f}% {} | {:.4g}/{:.4g} ms:{}\n", 100 * pair.Apart(), pair.where,
+             1e3 * pair.closed_seconds, 1e3 * pair.event_seconds, terms);
+}
+
+std::vector<std::string> Listed(const std::string& text) {
+  std::vector<std::string> names;
+  std::stringstream words(text);
+  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
+  return names;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  ParitySelection selection;
+  bool verbose = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "-v") {
+      verbose = true;
+      continue;
+    }
+    std::vector<std::string>* names = arguments[i] == "--models"       ? &selection.models
+                                      : arguments[i] == "--topologies" ? &selection.topologies
+                                      : arguments[i] == "--frameworks" ? &selection.frameworks
+                                      : arguments[i] == "--situations" ? &selection.situations
+                                                                       : nullptr;
+    if (names == nullptr || i + 1 == arguments.size()) {
+      fmt::print(stderr, "bench_engines: unknown argument '{}'\n", arguments[i]);
+      return 2;
+    }
+    *names = Listed(arguments[++i]);
+  }
+  Totals totals;
+  CompareEngines(selection, [&](const EnginePair& pair) {
+    totals.Add(pair);
+    if (verbose) PrintPair(pair);
+  });
+  totals.Print();
+  return 0;
+}
+
+}  // namespace
+}  // namespace orrery
+
+int main(int argc, char** argv) { return orrery::Main({argv + 1, argv + argc}); }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two engines side by side, without contention, on plans that users get: best layouts of searches with profiles and
+// topologies as shipped.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/price/breakdown.h"
+#include "model/twin/search.h"
+
+namespace orrery {
+
+struct ParitySelection {
+  std::vector<std::string> models = {"gpt2-xl"};
+  std::vector<std::string> topologies;  // empty: the whole catalogue
+  std::vector<std::string> frameworks;  // empty: all
+  std::vector<std::string> situations;  // of ParitySituations(); empty: all
+  int64_t nodes = 4;                    // fewer where a topology has fewer
+};
+
+// "zero1", "zero2", "zero3", "lamb", "efa", "tcp".
+std::vector<std::string> ParitySituations();
+
+struct EnginePair {
+  std::string where;  // "gpt2-xl on dgx-a100-80, megatron, zero1: tp 2, ..."
+  Breakdown closed, event;
+  double closed_seconds = 0, event_seconds = 0;
+
+  double Apart() const { return closed_seconds / event_seconds - 1; }
+  // Largest difference of a term, as a share of the simulated step.
+  double WorstTerm(const BreakdownTerm** term = nullptr) const;
+};
+
+// Calls `visit` for every ranked layout. What a framework or a GPU refuses is left out.
+void CompareEngines(const ParitySelection& selection,
+                    const std::function<void(const EnginePair&)>& visit);
+
+}  // namespace orrery

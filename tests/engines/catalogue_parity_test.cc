@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Term parity of the engines over the whole catalogue: 33 topologies, all frameworks, six situations.
+#include <gtest/gtest.h>
+
+#include "tests/engines/parity_tally.h"
+
+namespace orrery {
+namespace {
+
+// To burn down: layouts outside are pipelines whose transfers take as long as their stages, and reductions of whole
+// replicas over slow networks.
+constexpr double kShare = 0.90;
+
+TEST(TermParity, EnginesAgreeTermByTermOverTheCatalogue) {
+  ParityTally tally;
+  CompareEngines({}, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 3000);
+  EXPECT_LT(tally.worst_sum, 1e-6);
+  EXPECT_GE(tally.share(), kShare) << tally.Worst(20);
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts pairs of engines against the bars: total within 3 %, every term within 2 % of the step.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "bench/engines/engine_parity.h"
+
+namespace orrery {
+
+struct ParityTally {
+  static constexpr double kTotal = 0.03, kTerm = 0.02;
+  int plans = 0, within = 0;
+  double worst_sum = 0;  // of terms against the step, relative
+  std::vector<std::pair<double, std::string>> outside;
+
+  void Add(const EnginePair& pair) {
+    ++plans;
+    worst_sum = std::max({worst_sum, std::abs(pair.closed.Total() / pair.closed_seconds - 1),
+                          std::abs(pair.event.Total() / pair.event_seconds - 1)});
+    const BreakdownTerm* term = nullptr;
+    const double apart = pair.WorstTerm(&term);
+    if (std::abs(pair.Apart()) <= kTotal && apart <= kTerm) {
+      ++within;
+    } else {
+      outside.push_back(
+          {std::max(std::abs(pair.Apart()), apart), pair.where + " (" + term->name + ")"});
+    }
+  }
+  double share() const { return static_cast<double>(within) / std::max(1, plans); }
+  // The furthest apart, a line each.
+  std::string Worst(std::size_t most) {
+    std::sort(outside.rbegin(), outside.rend());
+    std::string text;
+    for (std::size_t i = 0; i < std::min(most, outside.size()); ++i)
+      text += std::to_string(100 * outside[i].first) + " %: " + outside[i].second + "\n";
+    return text;
+  }
+};
+
+}  // namespace orrery

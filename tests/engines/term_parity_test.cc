@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Term parity of the engines on a sample of the catalogue, profiles as shipped, contention off.
+#include <gtest/gtest.h>
+
+#include "tests/engines/parity_tally.h"
+
+namespace orrery {
+namespace {
+
+// To burn down, see catalogue_parity_test.cc.
+constexpr double kFastShare = 0.95;
+
+TEST(TermParity, EnginesAgreeTermByTermOnFastNetworks) {
+  ParitySelection selection;
+  selection.topologies = {"dgx-a100-80", "dgx-h100"};
+  selection.situations = {"zero1", "zero2", "zero3", "lamb", "efa"};
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 100);
+  EXPECT_LT(tally.worst_sum, 1e-9);  // terms add up to the step
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
+}  // namespace
+}  // namespace orrery
