@@ -69,15 +69,15 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
   Comparison comparison;
   comparison.other = other;
   const bool simulated = winner.simulated && other.simulated;
-  const Breakdown& its_parts = simulated ? other.simulated->parts : other.time;
-  const Breakdown& my_parts = simulated ? winner.simulated->parts : winner.time;
+  const StepTime& its_parts = simulated ? other.time : other.ClosedForm();
+  const StepTime& my_parts = simulated ? winner.time : winner.ClosedForm();
   for (const BreakdownTerm& term : BreakdownTerms())
     comparison.terms.push_back({term.name, its_parts.*term.seconds - my_parts.*term.seconds});
   std::stable_sort(
       comparison.terms.begin(), comparison.terms.end(),
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
-  const double mine = simulated ? winner.simulated->seconds : winner.time.total;
-  const double its = simulated ? other.simulated->seconds : other.time.total;
+  const double mine = my_parts.total;
+  const double its = its_parts.total;
   const char* engine = simulated                ? ", simulated"
                        : winner.closed_rank > 1 ? " by the closed form"
                                                 : "";
@@ -91,7 +91,7 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
                               const Candidate& winner, const std::optional<Candidate>& unlimited) {
   std::vector<Limit> limits;
-  const double before = winner.time.total;
+  const double before = winner.ClosedForm().total;
   Workload work = request.work;
   work.global_batch = winner.global_batch;
   for (const Resource& resource : kResources) {

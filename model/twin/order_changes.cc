@@ -15,7 +15,7 @@ namespace {
 constexpr double kTells = 0.25;
 
 double Extra(const Candidate& candidate, const BreakdownTerm& term) {
-  return candidate.simulated->parts.*term.seconds - candidate.time.*term.seconds;
+  return candidate.time.*term.seconds - candidate.ClosedForm().*term.seconds;
 }
 
 std::string MoreOrLess(double seconds) {
@@ -47,7 +47,7 @@ std::string Reason(const Candidate& ahead, const std::string& ahead_name, const 
       fmt::format("against the closed form, the simulation sees {} of {} in {} and {} in {}",
                   MoreOrLess(Extra(behind, *deciding)), deciding->name, behind_name,
                   MoreOrLess(Extra(ahead, *deciding)), ahead_name);
-  const double contention = behind.simulated->parts.contention - ahead.simulated->parts.contention;
+  const double contention = behind.time.contention - ahead.time.contention;
   const std::vector<sim::SharedLink>& shared = behind.simulated->shared;
   if (contention >= kTells * gain(*deciding) && !shared.empty()) {
     const auto most = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);

@@ -51,20 +51,21 @@ struct Play {
   const Setting* setting = nullptr;
   double layer_factor = 1;
   std::optional<SimulatedStep> step;
+  StepTime time;  // without interval
   std::string refusal;
 };
 
-SimulatedStep Simulate(const Play& play) {
-  const CostSetting& cost = play.setting->cost;
-  const Pricer pricer(cost, play.setting->work.precision, play.layer_factor);
+SimulatedStep Simulate(Play* play) {
+  const CostSetting& cost = play->setting->cost;
+  const Pricer pricer(cost, play->setting->work.precision, play->layer_factor);
   sim::SimulationOptions options;
   options.keep_links = true;
-  sim::Simulation simulation(play.plan, *play.cluster, pricer,
-                             FixedCosts(cost, LayersOf(play.plan)), options);
+  sim::Simulation simulation(play->plan, *play->cluster, pricer,
+                             FixedCosts(cost, LayersOf(play->plan)), options);
   SimulatedStep step;
-  step.seconds = simulation.Run();
+  play->time.total = simulation.Run();
+  static_cast<Breakdown&>(play->time) = simulation.breakdown();
   step.ops = simulation.result().ops;
-  step.parts = simulation.breakdown();
   step.shared = simulation.SharedLinks();
   return step;
 }
@@ -138,7 +139,7 @@ class Refiner {
       for (std::size_t i = next++; i < plays_.size(); i = next++) {
         Play& play = plays_[i];
         try {
-          play.step = Simulate(play);
+          play.step = Simulate(&play);
         } catch (const InputError& error) {  // such as no route between two ranks
           play.refusal = error.what();
         }
@@ -161,16 +162,34 @@ class Refiner {
         continue;
       }
       ++refinement_.simulated;
-      refinement_.disagreement = std::max(refinement_.disagreement,
-                                          std::abs(candidate.time.total / play.step->seconds - 1));
-      candidate.simulated = std::move(play.step);
+      refinement_.disagreement =
+          std::max(refinement_.disagreement, std::abs(candidate.time.total / play.time.total - 1));
+      Settle(play, &candidate);
     }
     std::sort(refinement_.skipped.begin(), refinement_.skipped.end());
   }
 
+  // One step time in every answer: the simulated one, and what follows from it.
+  static void Settle(Play& play, Candidate* candidate) {
+    const StepTime closed = candidate->time;
+    const double ratio = play.time.total / closed.total;
+    candidate->closed_form = closed;
+    candidate->time = play.time;
+    candidate->time.low = closed.low * ratio;
+    candidate->time.high = closed.high * ratio;
+    if (std::abs(1 / ratio - 1) > kEnginesDiffer) {
+      candidate->time.low = std::min(candidate->time.low, closed.total);
+      candidate->time.high = std::max(candidate->time.high, closed.total);
+    }
+    candidate->tokens_per_second /= ratio;
+    candidate->mfu /= ratio;
+    if (candidate->price_per_step) *candidate->price_per_step *= ratio;
+    if (candidate->price_per_billion_tokens) *candidate->price_per_billion_tokens *= ratio;
+    candidate->simulated = std::move(play.step);
+  }
+
   double ValueOf(const Candidate& candidate) const {
-    return ObjectiveValue(request_.objective, candidate.simulated->seconds,
-                          runner_.SettingOf(candidate));
+    return ObjectiveValue(request_.objective, candidate.time.total, runner_.SettingOf(candidate));
   }
 
   void Order() {

@@ -309,7 +309,7 @@ std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t m
     const Setting& setting = *settings_[jobs_[entry->rank.job].setting];
     if (winner) {
       const double value =
-          ObjectiveValue(request_.objective, winner->time.total, SettingOf(*winner));
+          ObjectiveValue(request_.objective, winner->ClosedForm().total, SettingOf(*winner));
       if (ObjectiveValue(request_.objective, entry->seconds, setting) >= value) break;
     }
     ++counts_.exact_memory;

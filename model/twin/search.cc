@@ -56,7 +56,7 @@ void AddSimulated(const SearchResult& result, Candidate* other) {
   for (const Candidate& candidate : result.ranked) {
     if (candidate.nodes == other->nodes && candidate.global_batch == other->global_batch &&
         DescribeLayout(candidate.strategy) == DescribeLayout(other->strategy))
-      other->simulated = candidate.simulated;
+      *other = candidate;
   }
 }
 
@@ -69,7 +69,7 @@ void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles&
   }
   const Candidate& fastest = FastestClosed(result->ranked);
   const bool memory_limits =
-      result->unlimited && result->unlimited->time.total < fastest.time.total;
+      result->unlimited && result->unlimited->time.total < fastest.ClosedForm().total;
   result->limits =
       NextLimits(request, profiles, winner, memory_limits ? result->unlimited : std::nullopt);
   result->near_misses = runner.NearMisses(&fastest, kNearMisses);
@@ -77,7 +77,7 @@ void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles&
 
 // Of `one`: by simulation where both were simulated.
 double SecondsOf(const Candidate& one, const Candidate& other) {
-  return one.simulated && other.simulated ? one.simulated->seconds : one.time.total;
+  return one.simulated && other.simulated ? one.time.total : one.ClosedForm().total;
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of

@@ -67,10 +67,8 @@ struct Profiles {
 // Throws InputError: unknown GPU, fabric or framework.
 Profiles LoadProfiles(const SearchRequest& request);
 
-// A step played op by op with contention.
+// What a simulation of a step, with contention, says beyond its time.
 struct SimulatedStep {
-  Breakdown parts;  // of the rank that computes longest; they add up to `seconds`
-  double seconds = 0;
   int64_t ops = 0;                      // executed
   std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
 };
@@ -80,7 +78,8 @@ struct Candidate {
   int64_t nodes = 0;
   int64_t global_batch = 0;
   int64_t micro_batches = 0;
-  StepTime time;
+  StepTime time;  // of the step: simulated where there is a simulation, else in closed form
+  std::optional<StepTime> closed_form;  // where `time` is simulated
   double tokens_per_second = 0;
   double mfu =
       0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
@@ -95,7 +94,8 @@ struct Candidate {
   bool tie_with_first =
       false;  // 80 % intervals: of their difference, if known, else of both step times
   int verify_findings = 0;  // of ir::Verify on the lowered plan; 0 unless this program has a fault
-  std::optional<SimulatedStep> simulated;
+  std::optional<SimulatedStep> simulated;  // `time` is
+  const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
   int closed_rank = 0;  // place by the closed form, from 1; 0: nothing was refined
 };
 
@@ -142,6 +142,9 @@ struct Remedy {
   std::string flag;     // "--nodes 8"
   Candidate candidate;  // best plan with it, memory exact
 };
+
+// Engines further apart than this are named in the answer, and the interval covers both.
+inline constexpr double kEnginesDiffer = 0.05;
 
 // How far simulation went and what it changed.
 struct Refinement {

@@ -38,36 +38,36 @@ std::vector<std::string> Layouts(const std::vector<Candidate>& ranked) {
   return layouts;
 }
 
-double SumOf(const SimulatedStep& step, double SimulatedTerm::*seconds) {
-  double sum = 0;
-  for (const SimulatedTerm& term : step.terms) sum += term.*seconds;
-  return sum;
-}
-
 // Candidates of one layout each, with terms {compute, data-parallel communication}.
 Candidate MadeUp(int closed_rank, double closed_data, double simulated_data, double contention) {
   Candidate candidate;
   candidate.strategy.dp = closed_rank;
   candidate.closed_rank = closed_rank;
-  SimulatedStep step;
-  step.terms = {{"compute", 1, 1, 0, "", {}},
-                {"data-parallel communication", closed_data, simulated_data, contention, "", {}}};
-  step.seconds = 1 + simulated_data;
-  candidate.simulated = step;
+  StepTime closed;
+  closed.compute = candidate.time.compute = 1;
+  closed.data = closed_data;
+  candidate.time.data = simulated_data - contention;
+  candidate.time.contention = contention;
+  closed.total = closed.Total();
+  candidate.time.total = candidate.time.Total();
+  candidate.closed_form = closed;
+  candidate.simulated = SimulatedStep{};
+  if (contention > 0) candidate.simulated->shared = {{CommAxis::kData, contention, "", {}}};
   return candidate;
 }
 
 TEST(OrderChanges, SwappedNeighboursAndTheLinkThatDecided) {
   std::vector<Candidate> ranked = {MadeUp(1, 0.1, 0.1, 0), MadeUp(3, 0.3, 0.3, 0),
                                    MadeUp(2, 0.2, 0.5, 0.3)};
-  SimulatedTerm& slowed = ranked[2].simulated->terms[1];
-  slowed.shared_link = "n0.nic0 -> leaf0";
-  slowed.shared_with = {"transfers between stages"};
+  sim::SharedLink& slowed = ranked[2].simulated->shared[0];
+  slowed.link = "n0.nic0 -> leaf0";
+  slowed.shared_with = {CommAxis::kPipeline};
   EXPECT_THAT(
       OrderChanges(ranked, 3, 3),
-      ElementsAre("2 and 3 swapped: against the closed form, the simulation sees 300 ms more "
-                  "data-parallel communication in 3 and 0 s more in 2; contention slows it by "
-                  "300 ms in 3, where it shares n0.nic0 -> leaf0 with transfers between stages"));
+      ElementsAre(
+          "2 and 3 swapped: against the closed form, the simulation sees 300 ms more of "
+          "contention in 3 and 0 s more in 2; contention slows data-parallel communication "
+          "by 300 ms in 3, where it shares n0.nic0 -> leaf0 with transfers between stages"));
 }
 
 TEST(OrderChanges, WithoutContentionNoneIsNamed) {
@@ -103,7 +103,7 @@ TEST(Refine, RanksBySimulatedTimeWhateverTheOrderBefore) {
   EXPECT_TRUE(refinement.ranked_by_simulation);
   EXPECT_EQ(refinement.simulated, 4);
   for (std::size_t i = 1; i < forward.size(); ++i)
-    EXPECT_LE(forward[i - 1].simulated->seconds, forward[i].simulated->seconds * (1 + 1e-6));
+    EXPECT_LE(forward[i - 1].time.total, forward[i].time.total * (1 + 1e-6));
   Refine(request, runner, &backward);
   EXPECT_EQ(Layouts(backward), Layouts(forward));
   // One of the two lists came in another order.
@@ -113,10 +113,8 @@ TEST(Refine, RanksBySimulatedTimeWhateverTheOrderBefore) {
 TEST(Refine, TermsAddUpToTheSteps) {
   for (const Candidate& candidate : Search(SmallRequest(4)).ranked) {
     if (!candidate.simulated) continue;
-    const SimulatedStep& step = *candidate.simulated;
-    const double fixed = candidate.time.fixed;
-    EXPECT_NEAR(SumOf(step, &SimulatedTerm::simulated) + fixed, step.seconds, 1e-9 * step.seconds);
-    EXPECT_NEAR(SumOf(step, &SimulatedTerm::closed) + fixed, candidate.time.total,
+    EXPECT_NEAR(candidate.time.Total(), candidate.time.total, 1e-9 * candidate.time.total);
+    EXPECT_NEAR(candidate.ClosedForm().Total(), candidate.ClosedForm().total,
                 1e-9 * candidate.time.total);
   }
 }
@@ -134,8 +132,8 @@ TEST(Refine, SeesTransfersAndReductionOnOneNic) {
   ASSERT_TRUE(result.feasible());
   ASSERT_TRUE(result.ranked[0].simulated.has_value());
   bool shared = false;
-  for (const SimulatedTerm& term : result.ranked[0].simulated->terms)
-    shared |= term.contention > 0 && !term.shared_link.empty() && !term.shared_with.empty();
+  for (const sim::SharedLink& link : result.ranked[0].simulated->shared)
+    shared |= link.seconds > 0 && !link.link.empty() && !link.shared_with.empty();
   EXPECT_TRUE(shared);
 }
 
@@ -170,7 +168,7 @@ TEST(Refine, IsTheSameWithAnyNumberOfThreads) {
   EXPECT_EQ(one.refinement->changes, four.refinement->changes);
   EXPECT_EQ(one.refinement->disagreement, four.refinement->disagreement);
   for (std::size_t i = 0; i < one.ranked.size(); ++i)
-    EXPECT_EQ(one.ranked[i].simulated->seconds, four.ranked[i].simulated->seconds);
+    EXPECT_EQ(one.ranked[i].time.total, four.ranked[i].time.total);
 }
 
 TEST(Refine, LooksBehindWhatIsShown) {

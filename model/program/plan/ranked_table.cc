@@ -63,9 +63,9 @@ const Field kFields[] = {
     {{"step time\n(80 % interval)"},
      [](const Candidate& c) { return TimeWithInterval(c.time); },
      nullptr},
-    {{"simulated", true},
+    {{"closed\nform", true},
      [](const Candidate& c) {
-       return c.simulated ? Format(Seconds(c.simulated->seconds)) : std::string("-");
+       return c.closed_form ? Format(Seconds(c.closed_form->total)) : std::string("-");
      },
      "-"},
     {{"tokens/s", true}, [](const Candidate& c) { return Scaled(c.tokens_per_second); }, nullptr},

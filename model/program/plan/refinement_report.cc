@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -14,9 +15,44 @@ namespace {
 
 std::string Dash(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
 
-std::string Agreement(const Refinement& refinement) {
-  return fmt::format("closed form and simulation agree within {}",
-                     Percent(refinement.disagreement));
+// The term in which the engines differ most, and the link behind it.
+std::string Difference(std::size_t number, const Candidate& candidate) {
+  const StepTime& closed = candidate.ClosedForm();
+  const BreakdownTerm* most = nullptr;
+  const auto more = [&](const BreakdownTerm& term) {
+    return candidate.time.*term.seconds - closed.*term.seconds;
+  };
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    if (most == nullptr || std::abs(more(term)) > std::abs(more(*most))) most = &term;
+  }
+  std::string text =
+      fmt::format("the engines differ on {}: {} simulated, {} in closed form, mostly {} ({}{})",
+                  number, Format(Seconds(candidate.time.total)), Format(Seconds(closed.total)),
+                  most->name, more(*most) < 0 ? "-" : "+", Format(Seconds(std::abs(more(*most)))));
+  const std::vector<sim::SharedLink>& shared = candidate.simulated->shared;
+  const auto link = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);
+  if (link != shared.end() && !link->link.empty() && candidate.time.contention > 0) {
+    text += fmt::format("; {} shares {}", AxisWords(link->axis), link->link);
+    for (const CommAxis axis : link->shared_with) text += fmt::format(" with {}", AxisWords(axis));
+    if (link->shared_with.empty()) text += " with other groups of its kind";
+  }
+  return text + ". Its interval covers both";
+}
+
+std::string Agreement(const SearchResult& result) {
+  const Refinement& refinement = *result.refinement;
+  if (refinement.disagreement <= kEnginesDiffer)
+    return Dash(fmt::format("closed form and simulation agree within {}",
+                            Percent(refinement.disagreement)));
+  std::string text = Dash(fmt::format("closed form and simulation differ by up to {}",
+                                      Percent(refinement.disagreement)));
+  for (std::size_t i = 0; i < result.ranked.size(); ++i) {
+    const Candidate& candidate = result.ranked[i];
+    if (candidate.closed_form &&
+        std::abs(candidate.closed_form->total / candidate.time.total - 1) > kEnginesDiffer)
+      text += Dash(Difference(i + 1, candidate));
+  }
+  return text;
 }
 
 std::string Order(const Refinement& refinement) {
@@ -60,7 +96,7 @@ std::string RefinementText(const SearchResult& result) {
   const Refinement& refinement = *result.refinement;
   std::string text = fmt::format("\nSimulated op by op, with contention: {} of the best {}\n",
                                  refinement.simulated, refinement.asked);
-  if (refinement.simulated > 0) text += Dash(Agreement(refinement));
+  if (refinement.simulated > 0) text += Agreement(result);
   text += Order(refinement);
   return text + NotSimulated(refinement);
 }
@@ -85,8 +121,7 @@ nlohmann::ordered_json SimulatedJson(const Candidate& candidate) {
                                  {"simulated", nullptr}};
   if (!candidate.simulated) return json;
   nlohmann::ordered_json terms, shared = nlohmann::ordered_json::array();
-  for (const BreakdownTerm& term : BreakdownTerms())
-    terms[term.key] = candidate.simulated->parts.*term.seconds;
+  for (const BreakdownTerm& term : BreakdownTerms()) terms[term.key] = candidate.time.*term.seconds;
   for (const sim::SharedLink& link : candidate.simulated->shared) {
     nlohmann::ordered_json with = nlohmann::ordered_json::array();
     for (const CommAxis axis : link.shared_with) with.push_back(AxisWords(axis));
@@ -95,7 +130,8 @@ nlohmann::ordered_json SimulatedJson(const Candidate& candidate) {
                       {"link", link.link},
                       {"shared_with", with}});
   }
-  json["simulated"] = {{"step_time_s", candidate.simulated->seconds},
+  json["simulated"] = {{"step_time_s", candidate.time.total},
+                       {"closed_form_s", candidate.ClosedForm().total},
                        {"ops", candidate.simulated->ops},
                        {"terms", terms},
                        {"shared_links", shared}};

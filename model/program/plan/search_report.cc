@@ -82,10 +82,10 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                        MfuFormula(job, first), PeakSource(job)),
            2));
   if (result.refinement && result.refinement->simulated > 0) {
-    text +=
-        fmt::format("  {}\n", Fold("simulated: the step played op by op; interval, tokens/s, MFU "
-                                   "and price follow the closed form.",
-                                   2));
+    text += fmt::format("  {}\n",
+                        Fold("step time: simulated op by op where the closed form stands beside "
+                             "it; interval, tokens/s, MFU and price follow it.",
+                             2));
   }
   return text + Outside(result) + NearlyFull(job, result) + RefinementText(result);
 }
