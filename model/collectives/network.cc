@@ -124,17 +124,19 @@ BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
   return RingAlgorithm().Rates(node).inside;
 }
 
-double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu,
-                    const FabricProfile& fabric, const GroupShape& shape, const BandwidthUse& use) {
-  if (shape.nodes() < 2) return 1;
+double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
+                     const FabricProfile& fabric, const GroupShape& shape,
+                     const BandwidthUse& use) {
+  if (shape.nodes() < 2) return 0;
   Network group;
   group.shape = shape;
   group.use = use;
   group.efficiency = Efficiencies(gpu, fabric);
   SetBetween(cluster, fabric, shape.nodes(), &group);
-  const BytesPerSecond inside = ScaleUpRing(cluster, gpu, fabric, use);
-  const BytesPerSecond between = RingAlgorithm().Rates(group).between;
-  return inside.value > 0 ? std::min(1.0, between.value / inside.value) : 1;
+  const double inside = ScaleUpRing(cluster, gpu, fabric, use).value;
+  const double between = RingAlgorithm().Rates(group).between.value;
+  if (inside <= between || between <= 0) return 0;
+  return (1.0 - 1.0 / shape.ranks) * (1.0 / between - 1.0 / inside);
 }
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,

@@ -100,12 +100,11 @@ struct Network {
 BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
                            const FabricProfile& fabric, const BandwidthUse& use = {});
 
-// What a ring of the group moves over what one on the links inside a node does, at most 1. Compute beside a
-// collective loses processors and memory bandwidth to the bytes that it moves: where a slow network feeds it less,
-// it takes less.
-double TrafficShare(const ClusterSummary& cluster, const GpuProfile& gpu,
-                    const FabricProfile& fabric, const GroupShape& shape,
-                    const BandwidthUse& use = {});
+// Seconds that a ring of the group takes longer per byte of a gathered or scattered buffer than one on the links inside
+// a node does; 0 where it is as fast.
+double SlowerPerByte(const ClusterSummary& cluster, const GpuProfile& gpu,
+                     const FabricProfile& fabric, const GroupShape& shape,
+                     const BandwidthUse& use = {});
 
 Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
                     const FabricProfile& fabric, const GroupShape& shape,

@@ -52,9 +52,9 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                          framework.algorithm};
       terms.latency = framework.gather_latency.value *
                       (1.0 + framework.gather_latency_growth * std::log2(shape.nodes()));
-      terms.slowdown =
-          setting_.gpu->overlap_slowdown *
-          TrafficShare(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
+      terms.slowdown = setting_.gpu->overlap_slowdown;
+      terms.slower_per_byte =
+          SlowerPerByte(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
       return terms;
     case MessageRole::kStep:
       terms.bandwidth = {framework.data_scaleup_use,

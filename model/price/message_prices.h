@@ -6,6 +6,7 @@
 // single messages (Price), with the seconds that their traffic takes split off.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 
 #include "model/collectives/select.h"
@@ -27,8 +28,11 @@ MessageRole RoleOf(ir::Phase phase, bool one_use);
 // What a role means for a group.
 struct MessageTerms {
   BandwidthUse bandwidth;
-  double latency = 0;   // seconds on top of the algorithm's
-  double slowdown = 0;  // share of its rate that compute beside the message loses
+  double latency = 0;  // seconds on top of the algorithm's
+  // Compute beside a message loses processors and memory bandwidth to the bytes that move: `slowdown` of its rate at
+  // the pace of the links inside a node, less where a slower network adds `slower_per_byte` seconds to each byte.
+  double slowdown = 0;
+  double slower_per_byte = 0;
   double hidden =
       0;  // share of the message that nobody waits for: fused with the kernels around it
   double bucket = 0;  // bytes that are sent together; 0: each message alone
@@ -39,6 +43,10 @@ struct PreparedMessage {
   PreparedCollective collective;
   MessageTerms terms;
 
+  // Seconds that compute beside a message of so many bytes loses to it.
+  double Lost(double bytes) const {
+    return terms.slowdown * std::max(0.0, Time(bytes) - bytes * terms.slower_per_byte);
+  }
   double Time(double bytes) const {
     return bytes > 0 ? terms.latency + collective.Time(bytes) : 0.0;
   }

@@ -44,11 +44,16 @@ double OpPrices::Accumulate(double elements) const {
   return pace_ * cost_.Stream(elements * framework_->accumulation_traffic);
 }
 
-StreamPrice OpPrices::Stream(const char* kernel) const {
+StreamPrice OpPrices::UpdateStream(const char* kernel) const {
   constexpr double kLarge = 1e9, kLarger = 2e9;  // far beyond any cache
   const double large = cost_.Traffic({kLarge, kernel});
   const double slope = (cost_.Traffic({kLarger, kernel}) - large) / (kLarger - kLarge);
-  return {pace_ * std::max(0.0, large - slope * kLarge), pace_ * slope};
+  return {std::max(0.0, large - slope * kLarge), slope};
+}
+
+StreamPrice OpPrices::Stream(const char* kernel) const {
+  const StreamPrice price = UpdateStream(kernel);
+  return {pace_ * price.gap, pace_ * price.per_byte};
 }
 
 double OpPrices::UpdatePerElement(Optimizer optimizer) const {

@@ -8,11 +8,20 @@
 namespace orrery {
 namespace {
 
+// Messages beside kernels: how long they take, and what they cost the kernels meanwhile.
+struct Beside {
+  double seconds = 0, lost = 0;
+
+  Beside operator+(const Beside& other) const {
+    return {seconds + other.seconds, lost + other.lost};
+  }
+};
+
 // Kernels beside messages that slow them down, see the header: seconds beyond those of the kernels alone.
-double Exposed(double kernels, double messages, double slowdown, bool overlaps) {
-  if (!overlaps || slowdown >= 1) return messages;
-  if (messages * (1.0 - slowdown) > kernels) return messages - kernels;
-  return slowdown * messages;
+double Exposed(double kernels, const Beside& messages, bool overlaps) {
+  if (!overlaps) return messages.seconds;
+  if (messages.seconds - messages.lost > kernels) return messages.seconds - kernels;
+  return messages.lost;
 }
 
 // What is folded over: one stage with its share of the layers.
@@ -95,11 +104,14 @@ class Fold {
   double HeadUnit() const {
     return table_.head_parameters + (table_.tied ? table_.embedding_parameters : 0.0);
   }
-  double Gather(double parameters) const {
-    return data_.layer_gather.Time(parameters * outline_.weight_bytes);
+  static Beside Price(const PreparedMessage& message, double bytes) {
+    return {message.Time(bytes), message.Lost(bytes)};
   }
-  double Scatter(double parameters) const {
-    return data_.layer_scatter.Time(parameters * outline_.gradient_bytes);
+  Beside Gather(double parameters) const {
+    return Price(data_.layer_gather, parameters * outline_.weight_bytes);
+  }
+  Beside Scatter(double parameters) const {
+    return Price(data_.layer_scatter, parameters * outline_.gradient_bytes);
   }
 
   std::array<Stage, 3> Stages() const {
@@ -114,15 +126,14 @@ class Fold {
   // Gathers and scatters that show, of one micro-batch in the middle of a step.
   double ShardsOf(const Stage& stage) const {
     if (!sharded_ || !outline_.scatters_gradients) return 0;
-    const double slow = data_.layer_gather.terms.slowdown;
-    const auto in_forward = [&](double kernels, double gathers) {
-      return Exposed(kernels, gathers, slow, outline_.gather_overlaps);
+    const auto in_forward = [&](double kernels, const Beside& gathers) {
+      return Exposed(kernels, gathers, outline_.gather_overlaps);
     };
-    const auto in_backward = [&](double kernels, double gathers, double scatters) {
+    const auto in_backward = [&](double kernels, const Beside& gathers, const Beside& scatters) {
       if (!outline_.scatter_overlaps)
-        return scatters + Exposed(kernels, gathers, slow, outline_.gather_overlaps);
-      if (!outline_.gather_overlaps) return gathers + Exposed(kernels, scatters, slow, true);
-      return Exposed(kernels, gathers + scatters, slow, true);
+        return scatters.seconds + Exposed(kernels, gathers, outline_.gather_overlaps);
+      if (!outline_.gather_overlaps) return gathers.seconds + Exposed(kernels, scatters, true);
+      return Exposed(kernels, gathers + scatters, true);
     };
     const double L = std::max(stage.layers, 1.0);
     double shown = 0;
@@ -138,7 +149,7 @@ class Fold {
     shown += std::max(0.0, L - 2) * in_backward(backward_, gather_, scatter_);
     if (L > 1) shown += in_backward(backward_, stage.first ? gather_embedding_ : gather_, scatter_);
     if (stage.first) {
-      shown += in_backward(table_.embedding.backward.busy() + embedding_extra_, 0, scatter_);
+      shown += in_backward(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_);
       shown += in_backward(table_.embedding.forward.busy(), gather_, scatter_embedding_);
     }
     return shown;
@@ -147,9 +158,8 @@ class Fold {
   // First gathers and last scatters of a step have nothing beside them.
   double ShardsAtEnds(const Stage& stage) const {
     if (!sharded_ || !outline_.scatters_gradients) return 0;
-    const double slow = data_.layer_gather.terms.slowdown;
-    const auto alone = [&](double kernels, double messages, bool overlaps) {
-      return messages - Exposed(kernels, messages, slow, overlaps);
+    const auto alone = [&](double kernels, const Beside& messages, bool overlaps) {
+      return messages.seconds - Exposed(kernels, messages, overlaps);
     };
     if (!stage.first)
       return alone(forward_, gather_, outline_.gather_overlaps) +
@@ -236,9 +246,9 @@ class Fold {
   }
 
   double MessagesOf(const Stage& stage) const {
-    double all = stage.layers * (2 * gather_ + scatter_);
-    if (stage.first) all += gather_embedding_ + scatter_embedding_;
-    if (stage.last) all += 2 * gather_head_ + scatter_head_;
+    double all = stage.layers * (2 * gather_.seconds + scatter_.seconds);
+    if (stage.first) all += gather_embedding_.seconds + scatter_embedding_.seconds;
+    if (stage.last) all += 2 * gather_head_.seconds + scatter_head_.seconds;
     return all;
   }
 
@@ -418,8 +428,8 @@ class Fold {
   Stage stage_;  // the busiest
   // Of one layer: kernels and messages inside of it; kernels that sharding adds; gathers and scatters.
   double forward_ = 0, backward_ = 0, extra_ = 0, embedding_extra_ = 0, head_extra_ = 0;
-  double gather_ = 0, gather_embedding_ = 0, gather_head_ = 0;
-  double scatter_ = 0, scatter_embedding_ = 0, scatter_head_ = 0;
+  Beside gather_, gather_embedding_, gather_head_;
+  Beside scatter_, scatter_embedding_, scatter_head_;
 };
 
 }  // namespace

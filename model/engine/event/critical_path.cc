@@ -144,6 +144,7 @@ class PathWalk {
     Book(axis + " traffic", std::min(span.end, span.met + exchange.latency));
     Book(axis + " latency", span.met);
     const Spot last = LastToCome(at, task, meeting);
+    Book(axis + " traffic", SpanOf(last).start);  // of other messages of its communicator
     if (last.rank != at.rank) Enter(last);
     return last;
   }

@@ -198,7 +198,7 @@ class TableBuilder {
         exchange.bytes *= messages[i].share;
         const MessageTerms terms =
             prices_.TermsOf(messages[i].role, messages[i].collective, shape, messages[i].backward);
-        exchange.slowdown = SlowdownOf(messages[i], terms);
+        exchange.slowdown = SlowdownOf(messages[i], terms, time);
         exchange.hidden = terms.hidden;
         exchange.price = exchange.latency + exchange.bytes * time.seconds_per_byte;
         exchange.route = options_.contention ? RouteOf(m, members, messages[i].collective, time)
@@ -209,10 +209,15 @@ class TableBuilder {
   }
 
   // Of a message in two parts, compute stands still for the awaited one, and the other costs it nothing.
-  static double SlowdownOf(const Message& message, const MessageTerms& terms) {
+  static double SlowdownOf(const Message& message, const MessageTerms& terms,
+                           const MessagePrice& price) {
     switch (message.part) {
-      case Part::kWhole:
-        return terms.slowdown;
+      case Part::kWhole: {
+        const double seconds = price.latency + message.bytes * price.seconds_per_byte;
+        const double lost =
+            terms.slowdown * std::max(0.0, seconds - message.bytes * terms.slower_per_byte);
+        return seconds > 0 ? lost / seconds : 0.0;
+      }
       case Part::kBeside:
         return 0;
       case Part::kAwaited:
