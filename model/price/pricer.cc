@@ -17,6 +17,10 @@ double FixedCosts(const CostSetting& setting, double layers) {
          framework.step_per_layer.value * layers;
 }
 
+ResidualInterval ResidualsOf(const CostSetting& setting) {
+  return {setting.framework->residual_low, setting.framework->residual_high};
+}
+
 double LayersOf(const ir::Plan& plan) {
   int most = -1;
   for (const ir::Program& program : plan.programs) {

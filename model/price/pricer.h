@@ -18,6 +18,11 @@ struct Pricer {
 
 // Seconds of a step outside of its plan: data loading, logging, the tail.
 double FixedCosts(const CostSetting& setting, double layers);
+// The 80 % interval of a step, as shares of it, from the residuals of the framework's calibration.
+struct ResidualInterval {
+  double low = 1, high = 1;
+};
+ResidualInterval ResidualsOf(const CostSetting& setting);
 // Layers of the model that a plan trains.
 double LayersOf(const ir::Plan& plan);
 

@@ -10,6 +10,7 @@
 #include "model/base/check.h"
 #include "model/framework/profile.h"
 #include "model/hardware/profile_tables.h"
+#include "model/price/pricer.h"
 
 namespace orrery {
 namespace {
@@ -180,8 +181,9 @@ const FrameworkTrust& Trust::Of(const std::string& id, double nodes) const {
 Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
                         double total, const PredictWith& predict) {
   Confidence confidence;
-  confidence.low = total * setting.framework->residual_low;
-  confidence.high = total * setting.framework->residual_high;
+  const ResidualInterval residuals = ResidualsOf(setting);
+  confidence.low = total * residuals.low;
+  confidence.high = total * residuals.high;
   if (trust.empty()) return confidence;
   Changed profiles(setting);
   const FrameworkTrust& framework = trust.Of(setting.framework->header.id, at[kAtNodes]);

@@ -447,8 +447,8 @@ StepTime ClosedForm::Evaluate(const LayerTable& table, const PlanOutline& outlin
   } else {
     time = fold.MicroStep();
   }
-  time.low = time.total * residual_low;
-  time.high = time.total * residual_high;
+  time.low = time.total * residuals.low;
+  time.high = time.total * residuals.high;
   return time;
 }
 

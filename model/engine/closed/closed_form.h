@@ -74,7 +74,7 @@ struct ClosedForm {
   AwaitedShares awaited, awaited_replicas;  // of sharded layouts, of whole replicas
   double fixed = 0;
   double crowding = 1;  // ranks per core, at least 1
-  double residual_low = 1, residual_high = 1;
+  ResidualInterval residuals;
 };
 
 }  // namespace orrery

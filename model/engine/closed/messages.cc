@@ -65,8 +65,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   awaited_replicas = messages.Awaited(true);
   fixed = FixedCosts(setting, layers);
   crowding = setting.cluster->Crowding();
-  residual_low = setting.framework->residual_low;
-  residual_high = setting.framework->residual_high;
+  residuals = ResidualsOf(setting);
 }
 
 }  // namespace orrery
