@@ -33,6 +33,10 @@ struct MessageTerms {
   // the pace of the links inside a node, less where a slower network adds `slower_per_byte` seconds to each byte.
   double slowdown = 0;
   double slower_per_byte = 0;
+  // Seconds that compute beside a message of so many bytes loses to it while it takes `seconds`.
+  double Lost(double bytes, double seconds) const {
+    return slowdown * std::max(0.0, seconds - bytes * slower_per_byte);
+  }
   double hidden =
       0;  // share of the message that nobody waits for: fused with the kernels around it
   double bucket = 0;  // bytes that are sent together; 0: each message alone
@@ -43,10 +47,6 @@ struct PreparedMessage {
   PreparedCollective collective;
   MessageTerms terms;
 
-  // Seconds that compute beside a message of so many bytes loses to it.
-  double Lost(double bytes) const {
-    return terms.slowdown * std::max(0.0, Time(bytes) - bytes * terms.slower_per_byte);
-  }
   double Time(double bytes) const {
     return bytes > 0 ? terms.latency + collective.Time(bytes) : 0.0;
   }

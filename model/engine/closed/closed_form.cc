@@ -105,7 +105,8 @@ class Fold {
     return table_.head_parameters + (table_.tied ? table_.embedding_parameters : 0.0);
   }
   static Beside Price(const PreparedMessage& message, double bytes) {
-    return {message.Time(bytes), message.Lost(bytes)};
+    const double seconds = message.Time(bytes);
+    return {seconds, message.terms.Lost(bytes, seconds)};
   }
   Beside Gather(double parameters) const {
     return Price(data_.layer_gather, parameters * outline_.weight_bytes);
@@ -221,22 +222,22 @@ class Fold {
   StepTime Passes() {
     StepTime time;
     double sum = 0, busiest = -1;
-    const std::array<Stage, 3> stages = Stages();
+    Work work;
     if (outline_.stages == 1) {
-      stage_ = stages[0];
-      sum = busiest = Together(WorkOf(stage_));
+      stage_ = {table_.layers, true, true};
+      work = WorkOf(stage_);
+      sum = busiest = Together(work);
     } else {
       const double between = table_.layers - outline_.first_layers - outline_.last_layers;
-      const double per_layer = Together(WorkOf({1, false, false}));
-      for (const Stage& stage : stages) {
+      for (const Stage& stage : Stages()) {
         const bool middle = !stage.first && !stage.last;
         if (middle && outline_.stages == 2) continue;
-        const double one = Together(WorkOf(stage));
-        sum += middle ? between * per_layer : one;
-        if (one > busiest) busiest = one, stage_ = stage;
+        const Work candidate = WorkOf(stage);
+        const double one = Together(candidate);
+        sum += middle ? between * Together(WorkOf({1, false, false})) : one;
+        if (one > busiest) busiest = one, stage_ = stage, work = candidate;
       }
     }
-    const Work work = WorkOf(stage_);
     AddKernels(&time);
     time.data = M_ * work.shards + ShardsAtEnds(stage_);
     time.data_hidden = M_ * MessagesOf(stage_) - time.data;

@@ -214,9 +214,7 @@ class TableBuilder {
     switch (message.part) {
       case Part::kWhole: {
         const double seconds = price.latency + message.bytes * price.seconds_per_byte;
-        const double lost =
-            terms.slowdown * std::max(0.0, seconds - message.bytes * terms.slower_per_byte);
-        return seconds > 0 ? lost / seconds : 0.0;
+        return seconds > 0 ? terms.Lost(message.bytes, seconds) / seconds : 0.0;
       }
       case Part::kBeside:
         return 0;
