@@ -340,7 +340,7 @@ Candidate Runner::Complete(const Entry& entry, bool exact_memory) {
   return Fill(entry, static_cast<std::size_t>(jobs_[entry.rank.job].setting), exact_memory);
 }
 
-Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory) {
+Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory, bool digest) {
   const Setting& setting = *settings_[index];
   Candidate candidate;
   candidate.strategy = entry.strategy;
@@ -372,6 +372,7 @@ Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory)
   candidate.memory = ReportMemory(*plan, limits_, Communicators(entry.strategy));
   ir::VerifyOptions options;
   options.window = request_.window;
+  if (digest) candidate.digest = ir::Digest(*plan);
   candidate.verify_findings = static_cast<int>(ir::Verify(*plan, options).size());
   return candidate;
 }
@@ -385,7 +386,7 @@ std::variant<Candidate, Refusal> Runner::Assess(const Strategy& strategy) {
   }
   const auto entry = evaluators_.front()->One(strategy);
   if (const auto* refusal = std::get_if<Refusal>(&entry)) return *refusal;
-  return Fill(std::get<Entry>(entry), 0, true);
+  return Fill(std::get<Entry>(entry), 0, true, true);
 }
 
 std::vector<Rejection> Runner::Rejections() const {

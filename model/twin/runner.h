@@ -42,7 +42,7 @@ class Runner {
   void MergeCounts();
   void Advance(std::size_t job);
   std::string MemoryExample() const;
-  Candidate Fill(const Entry& entry, std::size_t setting, bool exact_memory);
+  Candidate Fill(const Entry& entry, std::size_t setting, bool exact_memory, bool digest = false);
 
   const SearchRequest& request_;
   const Profiles& profiles_;

@@ -92,7 +92,8 @@ struct Candidate {
       0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
   int difference_pairs = 0;  // published pairs behind it
   bool tie_with_first =
-      false;  // 80 % intervals: of their difference, if known, else of both step times
+      false;           // 80 % intervals: of their difference, if known, else of both step times
+  std::string digest;  // of the lowered plan; set by Assess()
   int verify_findings = 0;  // of ir::Verify on the lowered plan; 0 unless this program has a fault
   std::optional<SimulatedStep> simulated;  // `time` is
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }

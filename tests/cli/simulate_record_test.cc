@@ -52,6 +52,7 @@ TEST(SimulateRecord, MeansTheSameByThem) {
   const json whole = Record("simulate"), simulated = whole["prediction"];
   const double step = simulated["step_time_s"];
   EXPECT_EQ(whole["step_time_s"], step);
+  EXPECT_EQ(Record("predict")["digest"], whole["digest"]);
   const auto work = [](const json& record, const char* key) {
     return record[key].get<double>() * record["step_time_s"].get<double>();
   };

@@ -224,13 +224,13 @@ class TableBuilder {
     return 0;
   }
 
-  // Frameworks send what belongs to a whole step together, up to a bucket: each part takes its share of the bucket's
-  // latency.
+  // Frameworks send what belongs to a whole step in buckets: small messages share the latency of one, large ones pay that
+  // of several.
   MessagePrice InItsBucket(int32_t line, const Message& message, const GroupShape& shape) {
     double bytes = message.bytes;
     const MessageTerms terms =
         prices_.TermsOf(message.role, message.collective, shape, message.backward);
-    if (terms.bucket > 0) bytes = std::max(bytes, std::min(terms.bucket, StepBytes(line, message)));
+    if (terms.bucket > 0) bytes = std::min(terms.bucket, StepBytes(line, message));
     MessagePrice price = prices_.Price(message.role, message.collective, shape, bytes);
     price.latency *= message.bytes / bytes;
     return price;

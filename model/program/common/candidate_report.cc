@@ -179,6 +179,7 @@ nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
                                   const std::string& schema, const std::string& engine) {
   nlohmann::ordered_json json = {{"schema", schema}, {"engine", engine}};
   json.update(JobJson(job));
+  json["digest"] = prediction.candidate.digest;  // of the plan
   json["window"] = Name(prediction.window);
   json["micro_step_time_s"] = prediction.micro_step.total;
   json["micro_step_time_interval_s"] = {prediction.micro_step.low, prediction.micro_step.high};

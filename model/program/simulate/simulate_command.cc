@@ -245,11 +245,16 @@ Answer Simulate(const CommandLine& line) {
       ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
   if (flags.trace.given && flags.trace.text.empty())
     diagnostics.Error(flags.trace.where, "--trace wants a file name", "--trace step.json");
+  if (!contention && (!perturbations.slow_links.empty() || !perturbations.dead_nics.empty())) {
+    diagnostics.Error(flags.contention.where, "without contention no link is simulated",
+                      "leave --contention out, or degraded links and failed NICs");
+  }
   diagnostics.ThrowIfAny();
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
   report::Simulation simulation = Assessed(job, strategy);
   simulation.network = report::NameIn(kNetworkNames, backend);
+  simulation.contention = contention;
   if (!scenario.name.empty())
     simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
   ir::Plan plan = LowerOrThrow(job, strategy);

@@ -67,7 +67,9 @@ std::string Disturbance(const Simulation& simulation) {
 std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
   const double seconds = simulation.seconds();
-  std::string step = fmt::format("{}, {} network", Format(Seconds(seconds)), simulation.network);
+  std::string step =
+      fmt::format("{}, {}", Format(Seconds(seconds)),
+                  simulation.contention ? simulation.network + " network" : "contention off");
   if (simulation.fixed > 0)
     step += fmt::format("; {} of it are fixed costs outside the ops",
                         Format(Seconds(simulation.fixed)));
@@ -179,6 +181,7 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["digest"] = simulation.digest;
   json["network"] = simulation.network;
+  json["contention"] = simulation.contention;
   json["scenario"] = simulation.scenario;
   json["perturbation"] = simulation.perturbation;
   if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;

@@ -27,6 +27,7 @@ struct Simulation {
   std::vector<int> stages;               // by executed rank
   int64_t ranks = 0;                     // of the plan
   std::string digest;                    // of the plan
+  bool contention = true;                // false: every message took its price
   std::string network;                   // "fluid", "simgrid"
   std::string scenario;                  // what its file says of it; empty: none
   std::string perturbation;              // in words; empty: none
