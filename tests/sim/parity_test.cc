@@ -40,11 +40,10 @@ TEST_P(Parity, WithinTwoPercentOfTheClosedForm) {
   const StepTime closed = ClosedForm(strategy);
   const StepResult simulated = Simulate(strategy);
   EXPECT_NEAR(simulated.seconds, closed.total, 0.02 * closed.total)
-      << "closed form: compute " << closed.compute << " tensor " << closed.tensor
-      << " data " << closed.data << " pipeline "
-      << closed.pipeline << " bubble " << closed.bubble << " optimizer " << closed.optimizer
-      << "; rank 0: compute " << simulated.times[0].compute << " exposed "
-      << simulated.times[0].exposed << " idle " << simulated.times[0].idle;
+      << "closed form: compute " << closed.compute << " tensor " << closed.tensor << " data "
+      << closed.data << " pipeline " << closed.pipeline << " bubble " << closed.bubble
+      << " optimizer " << closed.optimizer << "; rank 0: compute " << simulated.times[0].compute
+      << " exposed " << simulated.times[0].exposed << " idle " << simulated.times[0].idle;
 }
 
 INSTANTIATE_TEST_SUITE_P(
