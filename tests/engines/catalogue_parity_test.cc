@@ -7,9 +7,9 @@
 namespace orrery {
 namespace {
 
-// To burn down: layouts outside are pipelines whose transfers take as long as their stages, and reductions of whole
-// replicas over slow networks.
-constexpr double kShare = 0.88;  // measured: 0.894
+// To burn down: layouts outside are interleaved pipelines whose transfers take as long as their stages, ZeRO 3 on slow
+// networks, and steps that wait for the host.
+constexpr double kShare = 0.94;  // measured: 0.956
 
 TEST(TermParity, EnginesAgreeTermByTermOverTheCatalogue) {
   ParityTally tally;
