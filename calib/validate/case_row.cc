@@ -140,7 +140,7 @@ void CopyKeyValueHeads(CaseCells* cells, CaseRow* row) {
 // Sharded optimizer states with plain fp32 did not exist in Megatron-DeepSpeed: its ZeRO took fp16
 // or bf16 only, and compilations print "bf16 with fp32 gradient accumulation" as fp32.
 void ReadGradients(CaseRow* row) {
-  const bool sharded_fp32 = row->framework == "megatron" &&
+  const bool sharded_fp32 = row->framework.starts_with("megatron") &&
                             row->work.precision == Precision::kFp32 && row->strategy.zero > 0;
   if (!sharded_fp32) return;
   row->work.precision = Precision::kBf16;
@@ -161,6 +161,19 @@ void TellFramework(CaseCells* cells, CaseRow* row) {
       cells->Note(other.note);
       return;
     }
+  }
+}
+
+// What the row's source says of its framework, over what the framework does by itself.
+void ReadFacts(CaseCells* cells, CaseRow* row) {
+  const std::string facts = cells->Text("facts");
+  if (facts.empty()) return;
+  const std::string reference = WithFacts(row->framework, facts);
+  try {
+    (void)FindFramework(reference);
+    row->framework = reference;
+  } catch (const InputError& error) {
+    cells->Refuse(error.diagnostics().front().message);
   }
 }
 
@@ -193,10 +206,11 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadModel(&cells, &row);
   if (cells.Integer("ep", 1, kMostRanks).value_or(1) > 1)
     cells.Refuse("expert parallelism (ep > 1) is not modelled");
+  TellFramework(&cells, &row);
+  ReadFacts(&cells, &row);
   ReadLayout(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);
-  TellFramework(&cells, &row);
   if (cells.Text("assumed").find("flash") != std::string::npos) row.flash_assumed = true;
   row.window = cells.Take(WindowOf(cells.Text("window")), Window::kStep);
   const auto measured = cells.Number("measured_step_s", 1e-9, kLongestStep);
@@ -224,6 +238,7 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "nodes",
                                                     "gpus_per_node",
                                                     "framework",
+                                                    "facts",
                                                     "family",
                                                     "ffn",
                                                     "gated",

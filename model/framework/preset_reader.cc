@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <variant>
 
 #include "model/framework/presets.h"
@@ -32,7 +33,7 @@ struct FactRow {
   const char* key;
   std::variant<bool Preset::*, int Preset::*, double Preset::*, Fp32Grads Preset::*,
                List<int> Preset::*, List<PipelineSchedule> Preset::*, List<Recompute> Preset::*,
-               bool Strategy::*, int Strategy::*>
+               List<AttentionKernel> Preset::*, bool Strategy::*, int Strategy::*>
       member;
   double min = 0, max = 1;
 
@@ -48,6 +49,8 @@ const FactRow kFacts[] = {
     {"offers", "zero_with_pipeline", &Preset::zero_with_pipeline, 0, 3},
     {"offers", "schedules", &Preset::schedules},
     {"offers", "recompute", &Preset::recompute},
+    {"facts", "attention", &Preset::attention},
+    {"facts", "tp_overlap", &Preset::tp_overlap},
     {"defaults", "dropout", &Preset::dropout, 0, 0.99},
     {"defaults", "fp32_grads", &Preset::fp32_grads},
     {"defaults", "overlap_grad_reduce", &Strategy::overlap_grad_reduce},
@@ -75,6 +78,10 @@ std::span<const NameRow<PipelineSchedule>> NamesOf() {
 template <>
 std::span<const NameRow<Recompute>> NamesOf() {
   return kRecomputeNames;
+}
+template <>
+std::span<const NameRow<AttentionKernel>> NamesOf() {
+  return kAttentionKernelNames;
 }
 
 // Reads `value` of a fact into its member and returns it as text.
@@ -160,6 +167,34 @@ void ReadFacts(const Node& root, const char* section, const std::string& file, P
   facts->RejectUnknownKeys();
 }
 
+bool IsList(const FactRow& row) {
+  return std::holds_alternative<List<int> Preset::*>(row.member) ||
+         std::holds_alternative<List<PipelineSchedule> Preset::*>(row.member) ||
+         std::holds_alternative<List<Recompute> Preset::*>(row.member) ||
+         std::holds_alternative<List<AttentionKernel> Preset::*>(row.member);
+}
+
+void SetFact(const std::string& key, std::string value, Preset* preset) {
+  const auto row = std::ranges::find_if(kFacts, [&](const FactRow& fact) {
+    return key == fact.key && std::string_view(fact.section) != "offers";
+  });
+  if (row == std::end(kFacts))
+    throw InputError(fmt::format("frameworks have no fact '{}'", key),
+                     SuggestName(key, FactNames()));
+  if (value == "on" || value == "off") value = value == "on" ? "true" : "false";
+  if (IsList(*row)) value = fmt::format("[{}]", value);
+  Diagnostics diagnostics;
+  const Node entry = Node::Parse(
+      std::make_shared<Source>(Source{"--fact " + key, fmt::format("value: {}", value)}),
+      &diagnostics);
+  diagnostics.ThrowIfAny();
+  FrameworkFact fact{std::visit(FactReader{entry, *row, preset}, row->member), "--fact",
+                     "command line"};
+  entry.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+  preset->facts[row->Name()] = std::move(fact);
+}
+
 void ReadAliases(const Node& root, Preset* preset) {
   preset->aliases.clear();
   if (!root.Has("aliases")) return;
@@ -185,11 +220,13 @@ void ReadPublishedAs(const Node& root, Preset* preset) {
 // Only a framework that can be named, or an abstract base, says more than constants.
 void CheckSections(const Node& root, const std::string& id, const Preset& preset) {
   const std::size_t at = id.find('@');
-  const bool site = id.find('/') == std::string::npos && at != std::string::npos;
+  // A release is a framework of its own: it has a description.
+  const bool site =
+      id.find('/') == std::string::npos && at != std::string::npos && preset.description.empty();
   for (const char* section : {"description", "offers", "defaults", "aliases", "published_as"}) {
     if (!root.Has(section)) continue;
     if (site) {
-      root.ErrorAt(section, "the file of a site holds constants alone",
+      root.ErrorAt(section, "the file of a site holds facts and constants alone",
                    fmt::format("move '{}' to {}.yaml", section, id.substr(0, at)));
     } else if (preset.description.empty() && !root.Bool("abstract", false)) {
       root.ErrorAt(section,
@@ -205,10 +242,39 @@ void ReadPreset(const Node& root, const std::string& id, const std::string& file
                 FrameworkPreset* preset) {
   preset->name = id;
   preset->description = root.String("description", "");
-  for (const char* section : {"offers", "defaults"}) ReadFacts(root, section, file, preset);
+  for (const char* section : {"offers", "facts", "defaults"})
+    ReadFacts(root, section, file, preset);
   ReadAliases(root, preset);
   ReadPublishedAs(root, preset);
   CheckSections(root, id, *preset);
+}
+
+std::vector<std::string> FactNames() {
+  std::vector<std::string> names;
+  for (const FactRow& row : kFacts) {
+    if (std::string_view(row.section) != "offers") names.emplace_back(row.key);
+  }
+  return names;
+}
+
+void SetFacts(std::string_view assignments, FrameworkPreset* preset) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const std::string_view piece :
+       std::views::split(assignments, ',') | std::views::transform([](auto&& part) {
+         return std::string_view(part.begin(), part.end());
+       })) {
+    const std::size_t at = piece.find('=');
+    if (at != std::string_view::npos) {
+      facts.emplace_back(piece.substr(0, at), piece.substr(at + 1));
+    } else if (!facts.empty()) {
+      facts.back().second += fmt::format(", {}", piece);
+    } else {
+      throw InputError(fmt::format("'{}' sets no fact", piece),
+                       "KEY=VALUE, such as tp_overlap=off");
+    }
+  }
+  for (const auto& [key, value] : facts) SetFact(key, value, preset);
+  preset->overridden = assignments;
 }
 
 std::string MissingFacts(const FrameworkPreset& preset) {

@@ -48,7 +48,6 @@ void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
 std::unique_ptr<const Catalogue> ReadCatalogue() {
   auto catalogue = std::make_unique<Catalogue>();
   for (const std::string& id : AllProfileIds(kFrameworkFolder)) {
-    if (id.find('@') != std::string::npos) continue;  // a site
     if (const auto profile = ShareFrameworkProfile(id); !profile->preset->description.empty())
       catalogue->presets.push_back(*profile->preset);
   }
@@ -129,6 +128,12 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   return s;
 }
 
+std::optional<AttentionKernel> FrameworkPreset::FusedAttention(const GpuProfile& gpu) const {
+  const auto found = std::ranges::find_if(
+      attention, [&](AttentionKernel kernel) { return gpu.AttentionRate(kernel) > 0; });
+  return found == attention.end() ? std::nullopt : std::optional(*found);
+}
+
 std::string FrameworkPreset::Refuses(const Strategy& s) const {
   if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", name);
   if (s.sequence_parallel && !sequence) return fmt::format("{} has no sequence parallelism", name);
@@ -162,7 +167,24 @@ std::vector<std::string> FrameworkNames() {
   return names;
 }
 
-FrameworkMatch MatchFramework(std::string_view name) {
+FrameworkReference SplitReference(std::string_view text) {
+  const std::size_t at = text.find('+');
+  if (at == std::string_view::npos) return {std::string(text), ""};
+  return {std::string(text.substr(0, at)), std::string(text.substr(at + 1))};
+}
+
+std::string WithFacts(const std::string& name, std::string_view facts) {
+  return facts.empty() ? name : fmt::format("{}+{}", name, facts);
+}
+
+FrameworkMatch MatchFramework(std::string_view reference) {
+  const FrameworkReference parts = SplitReference(reference);
+  if (!parts.facts.empty()) {
+    const FrameworkMatch base = MatchFramework(parts.name);
+    return {ShareFrameworkProfile(WithFacts(base.preset->name, parts.facts))->preset.get(),
+            base.alias};
+  }
+  const std::string& name = parts.name;
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,12 +17,20 @@
 
 #include "model/arch/model_spec.h"
 #include "model/base/node.h"
+#include "model/hardware/profile.h"
 #include "model/plan/lower/strategy.h"
 
 namespace orrery {
 
 // When gradients of 16-bit runs are accumulated and reduced in fp32.
 enum class Fp32Grads { kNever, kBf16, kBf16Zero0 };
+
+inline constexpr std::pair<const char*, AttentionKernel> kAttentionKernelNames[] = {
+    {"triton", AttentionKernel::kTriton},
+    {"fa2", AttentionKernel::kFa2},
+    {"fa3", AttentionKernel::kFa3},
+    {"fa4", AttentionKernel::kFa4},
+    {"cudnn", AttentionKernel::kCudnn}};
 
 // One entry of `offers` or `defaults`, with its citation.
 struct FrameworkFact {
@@ -56,11 +65,16 @@ struct FrameworkPreset {
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
   std::vector<Recompute> recompute;
   Fp32Grads fp32_grads = Fp32Grads::kNever;
+  // Facts of the release: what its source does, never fitted.
+  std::vector<AttentionKernel> attention;  // fused kernels, the first that the chip has is taken
+  bool tp_overlap =
+      false;           // gathers and scatters of sequence parallelism beside pieces of products
   Strategy defaults;   // knobs; degrees are all 1
   double dropout = 0;  // of runs whose settings do not name any
   std::vector<FrameworkAlias> aliases;
   std::vector<PublishedAs> published_as;
   std::map<std::string, FrameworkFact> facts;  // by "offers.zero", "defaults.dropout"
+  std::string overridden;                      // facts that the user set: "tp_overlap=off"
 
   bool pipeline() const { return !schedules.empty(); }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
@@ -68,6 +82,8 @@ struct FrameworkPreset {
   // Dropout of a published run that does not print it: the framework's own default, and none for models with gated
   // layers, whose recipes train without (Llama and its kin).
   double DropoutOf(const ModelSpec& model) const { return model.gated ? 0 : dropout; }
+  // The fused attention that it takes on a chip; nullopt: none of its kernels runs there.
+  std::optional<AttentionKernel> FusedAttention(const GpuProfile& gpu) const;
   // Empty, or the sentence that says what the framework cannot do.
   std::string Refuses(const Strategy& strategy) const;
 };
@@ -76,6 +92,21 @@ struct FrameworkPreset {
 // it inherits. Mistakes go to the node's diagnostics.
 void ReadPreset(const Node& root, const std::string& id, const std::string& file,
                 FrameworkPreset* preset);
+// Sets facts and defaults by "tp_overlap=off,attention=fa2": a piece without '=' continues the list before it. Throws
+// InputError: a fact that frameworks do not have, with the nearest ones, or a value that it cannot take.
+void SetFacts(std::string_view assignments, FrameworkPreset* preset);
+// Names of the facts that SetFacts() knows: "attention".
+std::vector<std::string> FactNames();
+
+// NAME, NAME@RELEASE or either with facts that replace its own: "nemo+tp_overlap=off". Every function here and in
+// profile.h that takes the name of a framework takes such a reference.
+struct FrameworkReference {
+  std::string name, facts;
+};
+FrameworkReference SplitReference(std::string_view text);
+// `name` with `facts` in place of its own; "" changes nothing.
+std::string WithFacts(const std::string& name, std::string_view facts);
+
 // Keys of `offers` and `defaults` that a framework lacks after inheritance: "offers.zero, ...".
 std::string MissingFacts(const FrameworkPreset& preset);
 

@@ -27,13 +27,13 @@ const ConstantRow<Framework> kFramework[] = {
     {"host_waits", &Framework::host_waits, 0, 1},
     {"timer_waits", &Framework::timer_waits, 0, 1, kOptional},
     {"mlm_all_positions", &Framework::mlm_all_positions, 0, 1, kOptional},
+    {"site_factor", &Framework::site_factor, 0.2, 5, kOptional},
     {"host_multi_node", &Framework::host_multi_node, 0, 10},
     {"straggling", &Framework::straggling, 0, 0.2, kOptional},
     {"elementwise_traffic", &Framework::elementwise_traffic, 0.05, 20},
     {"softmax_traffic", &Framework::softmax_traffic, 0.5, 50},
     {"softmax_backward", &Framework::softmax_backward, 0.5, 10},
     {"full_precision_traffic", &Framework::full_precision_traffic, 0.1, 2},
-    {"flash_use", &Framework::flash_use, 0.1, 5},
     {"unaligned_head_penalty", &Framework::unaligned_head_penalty, 0, 10},
     {"loss_traffic", &Framework::loss_traffic, 1, 1000},
     {"accumulation_traffic", &Framework::accumulation_traffic, 0, 100},
@@ -54,6 +54,7 @@ const ConstantRow<Framework> kFramework[] = {
     {"data_nic_use", &Framework::data_nic_use, 0.01, 2},
     {"data_nic_apart", &Framework::data_nic_apart, 0.01, 1},
     {"bucket", &Framework::bucket, 1, 1e15},
+    {"bucket_per_rank", &Framework::bucket_per_rank, 0, 1e12, kOptional},
     {"data_exposed", &Framework::data_exposed, 0, 1},
     {"data_exposed_replicas", &Framework::data_exposed_replicas, 0, 1, kOptional},
     {"gather_latency", &Framework::gather_latency, 0, 1},
@@ -182,8 +183,32 @@ std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
   return factors;
 }
 
+namespace {
+
+// With facts that the user set. Kept for good: FindFramework() hands out references into it.
+std::shared_ptr<const FrameworkProfile> WithOwnFacts(const FrameworkReference& reference) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::shared_ptr<const FrameworkProfile>, std::string>,
+                  std::shared_ptr<const FrameworkProfile>>
+      known;
+  const auto base = ShareFrameworkProfile(reference.name);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const FrameworkProfile>& own = known[{base, reference.facts}];
+  if (own) return own;
+  auto preset = std::make_shared<FrameworkPreset>(*base->preset);
+  SetFacts(reference.facts, preset.get());
+  preset->name = WithFacts(preset->name, reference.facts);
+  auto profile = std::make_shared<FrameworkProfile>(*base);
+  profile->preset = std::move(preset);
+  return own = std::move(profile);
+}
+
+}  // namespace
+
 std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id) {
   static Cache cache;
+  if (const FrameworkReference reference = SplitReference(id); !reference.facts.empty())
+    return WithOwnFacts(reference);
   std::shared_ptr<const FrameworkProfile> profile = cache.Load(id)->profile;
   CheckComplete(*profile);
   return profile;
@@ -193,11 +218,12 @@ FrameworkProfile LoadFrameworkProfile(const std::string& id) { return *ShareFram
 
 FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std::string& topology,
                                         bool flash_attention) {
-  const std::string site = framework + "@" + topology;
-  if (HasProfile(kFrameworkFolder, site)) return LoadFrameworkProfile(site);
+  const auto [name, facts] = SplitReference(framework);
+  const std::string site = name + "@" + topology;
+  if (HasProfile(kFrameworkFolder, site)) return LoadFrameworkProfile(WithFacts(site, facts));
   const auto profile = ShareFrameworkProfile(framework);
   if (flash_attention || profile->without_flash.empty()) return *profile;
-  return LoadFrameworkProfile(profile->without_flash);
+  return LoadFrameworkProfile(WithFacts(profile->without_flash, facts));
 }
 
 void FollowFramework(const FrameworkProfile& framework, Strategy* strategy) {

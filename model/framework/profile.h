@@ -37,6 +37,8 @@ struct FrameworkProfile {
   double mlm_all_positions =
       0;  // 1: encoders compute the vocabulary layer at every position, not only at
           // the masked ones
+  double site_factor =
+      1;  // kernel and host times at this site over those of the framework elsewhere
   double host_multi_node = 0;  // relative growth of host time on more than one node (stragglers)
   double straggling =
       0;  // relative growth of kernel times per doubling of the number of nodes: what
@@ -46,7 +48,6 @@ struct FrameworkProfile {
   double softmax_backward = 1;        // of the backward pass over the forward one
   double full_precision_traffic = 1;  // both of these with 4-byte elements, relative: below 1 where
                                       // half precision promotes to fp32 between kernels
-  double flash_use = 1;  // fused attention of this software over the chip's flash_efficiency
   double unaligned_head_penalty = 0;  // relative growth of softmax time when head_dim % 8 != 0
   double loss_traffic = 0;            // bytes per logit of the loss, forward and backward
   double accumulation_traffic = 0;    // bytes per parameter and micro-batch to add up gradients
@@ -66,6 +67,7 @@ struct FrameworkProfile {
   double data_nic_use = 1;      // NIC bandwidth of the data-parallel reduction over the benchmark's
   double data_nic_apart = 1;    // same, over data_nic_use, where EndsApart() (network.h)
   Bytes bucket;                 // gradients and weights are sent together up to so many bytes
+  Bytes bucket_per_rank;        // or up to so many per rank of the group, whichever is more
   double data_exposed = 1;      // part of the data-parallel reduction that is not hidden
   double data_exposed_replicas =
       1;                   // same, of whole replicas (model/lower/overlap.h), where software that

@@ -148,6 +148,22 @@ FlopsPerSecond GpuProfile::Peak(Precision precision) const {
   ORRERY_CHECK(false, "precision {}", static_cast<int>(precision));
 }
 
+double GpuProfile::AttentionRate(AttentionKernel kernel) const {
+  switch (kernel) {
+    case AttentionKernel::kTriton:
+      return attention_triton;
+    case AttentionKernel::kFa2:
+      return attention_fa2;
+    case AttentionKernel::kFa3:
+      return attention_fa3;
+    case AttentionKernel::kFa4:
+      return attention_fa4;
+    case AttentionKernel::kCudnn:
+      return attention_cudnn;
+  }
+  return 0;
+}
+
 double GpuProfile::GemmEfficiency(Precision precision) const {
   switch (precision) {
     case Precision::kFp32:

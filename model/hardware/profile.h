@@ -47,6 +47,9 @@ inline bool IsEfficiencyKey(std::string_view key) { return key.ends_with("_effic
 
 inline constexpr int kPrecisions = 4;  // in the order of enum Precision
 
+// Implementations of fused attention: an order of magnitude in age and up to a factor of 2.5 in speed.
+enum class AttentionKernel { kTriton, kFa2, kFa3, kFa4, kCudnn };
+
 // A chip. Peaks are dense; 0: the chip has no such arithmetic.
 struct GpuProfile {
   ProfileHeader header;
@@ -61,16 +64,19 @@ struct GpuProfile {
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
   Bytes l2_cache;
-  double cache_gain = 0;        // extra bandwidth, in units of W, of operands that fit the cache
-  double cache_reach = 1;       // operand size that loses 1/e of the gain, over l2_cache
-  double flash_efficiency = 0;  // of the peak, fused attention forward
-  double flash_backward = 0;    // backward efficiency over forward efficiency
-  double overlap_slowdown = 0;  // compute time lost per second of collective beside it
-  double ring_efficiency = 0;   // bus bandwidth of a ring over the scale-up rate
-  double nvls_efficiency = 0;   // same for in-switch reduction; 0: the chip has none
-  Seconds scaleup_hop;          // latency of one ring step inside a node
-  Seconds nvls_round_trip;      // latency of one reduction in the switch
-  Seconds collective_launch;    // floor of a collective inside a node
+  double cache_gain = 0;   // extra bandwidth, in units of W, of operands that fit the cache
+  double cache_reach = 1;  // operand size that loses 1/e of the gain, over l2_cache
+  // Fused attention forward over the peak, long sequences, by kernel; 0: the kernel does not run here.
+  double attention_triton = 0, attention_fa2 = 0, attention_fa3 = 0, attention_fa4 = 0,
+         attention_cudnn = 0;
+  double attention_ramp = 0;         // keys after which a row has half of that rate, causal
+  double attention_backward = 0;     // backward efficiency over forward efficiency
+  double overlap_slowdown = 0;       // compute time lost per second of collective beside it
+  double ring_efficiency = 0;        // bus bandwidth of a ring over the scale-up rate
+  double nvls_efficiency = 0;        // same for in-switch reduction; 0: the chip has none
+  Seconds scaleup_hop;               // latency of one ring step inside a node
+  Seconds nvls_round_trip;           // latency of one reduction in the switch
+  Seconds collective_launch;         // floor of a collective inside a node
   double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
   double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
@@ -87,6 +93,8 @@ struct GpuProfile {
 
   FlopsPerSecond Peak(Precision precision) const;
   double GemmEfficiency(Precision precision) const;
+  // Rate over the peak of one kernel of fused attention; 0: it does not run here.
+  double AttentionRate(AttentionKernel kernel) const;
   // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in
   // log(time) over log(ranks), beyond them as at the nearest. nullopt: not measured.
   std::optional<double> MeasuredCollective(std::string_view collective, int ranks,

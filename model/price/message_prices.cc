@@ -41,7 +41,8 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       // pieces of the products that need them.
       const double extra = framework.tensor_latency.value +
                            (shape.ranks - 1) * framework.tensor_latency_per_rank.value;
-      const double pieces = whole ? 0.0 : framework.sequence_overlap;
+      const double pieces =
+          whole || !framework.preset->tp_overlap ? 0.0 : framework.sequence_overlap;
       terms.bandwidth = {framework.scaleup_use, 1.0, framework.algorithm};
       terms.latency = whole ? extra : 0.5 * extra;
       terms.hidden = backward ? std::max(framework.tensor_overlap, pieces) : pieces;
@@ -60,7 +61,8 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       terms.bandwidth = {framework.data_scaleup_use,
                          ReductionNicUse(framework, EndsApart(*setting_.cluster, shape)),
                          framework.algorithm};
-      terms.bucket = framework.bucket.value;
+      terms.bucket =
+          std::max(framework.bucket.value, framework.bucket_per_rank.value * shape.ranks);
       return terms;
     case MessageRole::kStage:
       terms.bandwidth = {1.0, framework.pipeline_nic_use, ""};

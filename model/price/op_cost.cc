@@ -20,6 +20,8 @@ constexpr double kSplits[] = {1, 4};
 constexpr double kPartialSumBytes = 4;  // split-K partial sums are fp32
 
 constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
+// Ramp of attention without a mask over the causal one: 200 over 1100 keys of FlashAttention 4 on B200 (calib/data/b200-attention.csv).
+constexpr double kFullRamp = 0.2;
 
 }  // namespace
 
@@ -33,6 +35,8 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
                static_cast<int>(precision));
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
+  if (const auto kernel = framework.preset->FusedAttention(gpu))
+    attention_rate_ = peak_ * gpu.AttentionRate(*kernel);
   gap_ = framework.kernel_gap.value;
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
   promotion_ = half ? 1.0 : framework.full_precision_traffic;
@@ -86,10 +90,13 @@ double OpCost::Attention(const AttentionShape& s) const {
 
 double OpCost::AttentionFormula(const AttentionShape& s) const {
   const double pairs = s.batch * s.heads * s.seq_q * s.seq_kv;
-  if (s.flash) {
-    const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0);
-    const double forward = flops / (peak_ * gpu_->flash_efficiency * framework_->flash_use);
-    return s.backward ? kFlashBackwardFlops * forward / gpu_->flash_backward : forward;
+  if (s.flash && attention_rate_ > 0) {
+    // What a row of the scores costs besides its keys (prologue, tiles on the diagonal) counts as so many keys more; without
+    // a mask rows are longer and tiles full.
+    const double ramp = gpu_->attention_ramp * (s.causal ? 1.0 : kFullRamp) / s.seq_kv;
+    const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0) * (1.0 + ramp);
+    const double forward = flops / attention_rate_;
+    return s.backward ? kFlashBackwardFlops * forward / gpu_->attention_backward : forward;
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};

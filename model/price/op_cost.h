@@ -86,11 +86,12 @@ class OpCost {
   const FrameworkProfile* framework_;
   const KernelTable* measured_;
   const KernelFactors* factors_;
-  double peak_ = 0;         // FLOP/s of the precision
-  double gemm_rate_ = 0;    // FLOP/s at best
-  double stream_rate_ = 0;  // bytes/s at best
-  double gap_ = 0;          // seconds per kernel
-  double promotion_ = 1;    // traffic factor of the precision
+  double peak_ = 0;            // FLOP/s of the precision
+  double gemm_rate_ = 0;       // FLOP/s at best
+  double stream_rate_ = 0;     // bytes/s at best
+  double attention_rate_ = 0;  // FLOP/s of fused attention, long sequences; 0: the chip has none
+  double gap_ = 0;             // seconds per kernel
+  double promotion_ = 1;       // traffic factor of the precision
 };
 
 }  // namespace orrery

@@ -82,7 +82,7 @@ TEST(Profiles, AFamilyFileIsNoChip) {
 
 TEST(Profiles, AChipOverridesItsFamily) {
   EXPECT_EQ(LoadGpuProfile("a100-sxm4-80gb")
-                    .header.constants.at("flash_efficiency")
+                    .header.constants.at("attention_fa2")
                     .file.find("family-ampere") != std::string::npos,
             true);
   EXPECT_GT(LoadGpuProfile("v100-sxm2-32gb-450w").gemm_efficiency_fp16,
@@ -158,9 +158,9 @@ TEST(Profiles, BrokenTextNeverCrashes) {
 }
 
 TEST(FrameworkSelection, PrefersTheSiteThenTheGeneration) {
-  EXPECT_EQ(SelectFrameworkProfile("megatron", "vtrain-a100", false).header.id,
-            "megatron@vtrain-a100");
-  EXPECT_EQ(SelectFrameworkProfile("megatron", "selene", false).header.id, "megatron-classic");
+  EXPECT_EQ(SelectFrameworkProfile("megatron-deepspeed", "vtrain-a100", false).header.id,
+            "megatron-deepspeed@vtrain-a100");
+  EXPECT_EQ(SelectFrameworkProfile("megatron", "selene", false).header.id, "megatron@2021");
   EXPECT_EQ(SelectFrameworkProfile("megatron", "selene", true).header.id, "megatron");
   EXPECT_EQ(SelectFrameworkProfile("fsdp", "fms-a100", false).header.id, "fsdp");
   EXPECT_THROW(SelectFrameworkProfile("megatorn", "selene", true), InputError);

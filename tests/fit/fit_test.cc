@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kFramework = "framework/megatron@vtrain-a100:";
+constexpr const char* kFramework = "framework/megatron-deepspeed@vtrain-a100:";
 constexpr const char* kChip = "gpu/a100-sxm4-80gb:gemm_efficiency_fp16";
 
 std::vector<CaseRow> SampleRows() {
@@ -94,7 +94,7 @@ TEST(Fit, RecoversPlantedConstants) {
 TEST(Fit, KeepsWhatTheRowsDoNotDetermine) {
   std::vector<std::string> free = kFree;
   free.push_back(kFramework + std::string("lamb_traffic"));
-  free.push_back(kFramework + std::string("flash_use"));
+  free.push_back(kFramework + std::string("sgd_traffic"));
   const auto bench = Prepare(RowsMadeBy(kPlanted), free);
   const FitResult result = bench->fitter->Fit();
   for (std::size_t j = 3; j < 5; ++j) {
@@ -153,8 +153,9 @@ TEST(Fit, RefusesConstantsWithoutEffect) {
     return std::vector<ParameterRequest>{{{ParseConstantName(text)}, std::nullopt, std::nullopt}};
   };
   EXPECT_THROW(MakeParameters(request("framework/fsdp:kernel_gap"), &store), InputError);
-  EXPECT_THROW(MakeParameters(request("framework/megatron@vtrain-a100:sequence_overlap"), &store),
-               InputError);  // zero, without a prior
+  EXPECT_THROW(
+      MakeParameters(request("framework/megatron-deepspeed@vtrain-a100:sequence_overlap"), &store),
+      InputError);  // zero, without a prior
 }
 
 }  // namespace

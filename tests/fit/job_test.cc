@@ -64,20 +64,20 @@ TEST(FitJob, MistakesAreNamedWithTheirPlace) {
 
 TEST(FitJob, APriorMayBeTheFamilysConstant) {
   const std::string family =
-      "  - {of: \"framework/megatron-classic:kernel_gap\", prior: 4us, spread: 0.4}\n";
+      "  - {of: \"framework/megatron@2021:kernel_gap\", prior: 4us, spread: 0.4}\n";
   const std::string site =
-      "  - {of: \"framework/megatron@vtrain-a100:kernel_gap\", prior: "
-      "\"framework/megatron-classic:kernel_gap\"}\n";
+      "  - {of: \"framework/megatron-deepspeed@vtrain-a100:kernel_gap\", prior: "
+      "\"framework/megatron@2021:kernel_gap\"}\n";
   const FitJob job = Job("parameters:\n" + family + site);
   ProfileStore store;
-  (void)store.SelectFramework("megatron", "vtrain-a100", false);
+  (void)store.SelectFramework("megatron-deepspeed", "vtrain-a100", false);
   const std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
   EXPECT_EQ(parameters[1].variable.around, 0);
   EXPECT_DOUBLE_EQ(parameters[1].prior, 4e-6);
   EXPECT_TRUE(parameters[0].heirs.empty());  // no row but the site's: it serves as a centre
   EXPECT_THAT(MessageOf([&] {
                 ProfileStore other;
-                (void)other.SelectFramework("megatron", "vtrain-a100", false);
+                (void)other.SelectFramework("megatron-deepspeed", "vtrain-a100", false);
                 MakeParameters(Job("parameters:\n" + site).requests, &other);
               }),
               HasSubstr("no request above frees"));

@@ -89,8 +89,8 @@ std::vector<KernelSample> MadeBy(const std::map<std::string, double>& truth) {
 TEST(Kernels, ConstantsOfTheChipThatMadeThemComeBack) {
   const std::map<std::string, double> truth = {{"gemm_efficiency_bf16", 0.65},
                                                {"memory_efficiency", 0.7},
-                                               {"flash_efficiency", 0.6},
-                                               {"flash_backward", 0.8}};
+                                               {"attention_fa2", 0.6},
+                                               {"attention_backward", 0.8}};
   const std::vector<KernelSample> samples = MadeBy(truth);
   ProfileStore store;
   FitFlags flags;
@@ -153,7 +153,7 @@ TEST(Kernels, PublishedAttentionOfOneChip) {
   ProfileStore store;
   FitFlags flags;
   flags.gpus = {"b200-sxm-180gb"};
-  flags.free = {"gpu:flash_efficiency"};
+  flags.free = {"gpu:attention_fa2"};
   const FitJob job = JobOf(flags, &store);
   const KernelSource source(inputs.kernels, job.kernels_of, &store);
   const std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);

@@ -11,8 +11,9 @@ namespace orrery {
 namespace {
 
 constexpr double kGib = 1073741824.0;
-constexpr const char* kFragmentation = "framework/megatron@vtrain-a100:memory_fragmentation";
-constexpr const char* kBuffers = "framework/megatron@vtrain-a100:memory_buffers";
+constexpr const char* kFragmentation =
+    "framework/megatron-deepspeed@vtrain-a100:memory_fragmentation";
+constexpr const char* kBuffers = "framework/megatron-deepspeed@vtrain-a100:memory_buffers";
 
 // The sample runs with memory as these constants make it.
 std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, MemoryKind kind) {
@@ -20,7 +21,7 @@ std::vector<CaseRow> RowsWithMemory(double fragmentation, double buffers, Memory
       LoadCases(std::string(ORRERY_SOURCE_DIR) + "/calib/fit/samples/runs.csv");
   MemoryPredictor predictor;
   const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
-  FrameworkProfile framework = LoadFrameworkProfile("megatron@vtrain-a100");
+  FrameworkProfile framework = LoadFrameworkProfile("megatron-deepspeed@vtrain-a100");
   framework.memory_fragmentation = fragmentation;
   framework.memory_buffers = Bytes(buffers);
   for (CaseRow& row : rows) {

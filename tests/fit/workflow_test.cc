@@ -96,8 +96,8 @@ class MadeUpChip {
   MadeUpChip() : gpu_(LoadGpuProfile(kMadeUpChip)) {
     gpu_.gemm_efficiency_bf16 = 0.61;
     gpu_.memory_efficiency = 0.68;
-    gpu_.flash_efficiency = 0.42;
-    gpu_.flash_backward = 0.74;
+    gpu_.attention_fa2 = 0.42;
+    gpu_.attention_backward = 0.74;
   }
   void Know(const std::vector<OpShape>& shapes) {
     for (const OpShape& shape : shapes) {
@@ -181,8 +181,8 @@ Calibrated Calibrate(const std::string& csv) {
   ProfileStore store;
   FitFlags flags;
   flags.gpus = {kMadeUpChip};
-  flags.free = {"gpu:gemm_efficiency_bf16", "gpu:memory_efficiency", "gpu:flash_efficiency",
-                "gpu:flash_backward"};
+  flags.free = {"gpu:gemm_efficiency_bf16", "gpu:memory_efficiency", "gpu:attention_fa2",
+                "gpu:attention_backward"};
   const FitJob job = JobOf(flags, &store);
   const KernelSource source(inputs.kernels, job.kernels_of, &store);
   const Evidence evidence({&source}, store);

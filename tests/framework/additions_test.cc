@@ -246,7 +246,7 @@ TEST_F(Additions, ASearchOpensEachProfileOnce) {
     }
   }
   close(events);
-  EXPECT_TRUE(opened.contains("framework/megatron@vtrain-a100.yaml"));
+  EXPECT_TRUE(opened.contains("framework/megatron-deepspeed@vtrain-a100.yaml"));
   EXPECT_TRUE(opened.contains("framework/common.yaml"));
   for (const auto& [file, times] : opened) EXPECT_EQ(times, 1) << file;
 }

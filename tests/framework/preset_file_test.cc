@@ -148,12 +148,12 @@ TEST_F(FrameworkCatalogue, ThreadsThatAskTogetherGetTheSame) {
 }
 
 TEST_F(FrameworkCatalogue, AChangedFileIsReadAgainByItsHeirs) {
-  const double before = LoadFrameworkProfile("nemo-classic").loss_traffic;
-  root_.Add("calib/profiles/framework/megatron-classic.yaml",
+  const double before = LoadFrameworkProfile("nemo@2022").loss_traffic;
+  root_.Add("calib/profiles/framework/megatron@2021.yaml",
             "title: \"changed\"\ninherits: common\nconstants:\n"
             "  loss_traffic: {value: 77, source: \"a test\"}\n");
   EXPECT_NE(before, 77);
-  EXPECT_EQ(LoadFrameworkProfile("nemo-classic").loss_traffic, 77);
+  EXPECT_EQ(LoadFrameworkProfile("nemo@2022").loss_traffic, 77);
 }
 
 TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {

@@ -12,16 +12,16 @@ std::string JobFlags::Arguments() const {
   std::string text;
   for (const Flag* flag :
        {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision, &optimizer,
-        &framework, &attention, &dropout, &memory_limit, &node_price}) {
+        &framework, &fact, &attention, &dropout, &memory_limit, &node_price}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   return text;
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,       &topology,     &nodes,   &gpus_per_node, &gpu,
-          &collectives, &global_batch, &seq_len, &precision,     &optimizer,
-          &framework,   &attention,    &dropout, &memory_limit,  &node_price};
+  return {&model,        &topology, &nodes,        &gpus_per_node, &gpu,       &collectives,
+          &global_batch, &seq_len,  &precision,    &optimizer,     &framework, &fact,
+          &attention,    &dropout,  &memory_limit, &node_price};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -46,6 +46,9 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&framework, "--framework", "NAME",
                "training framework; `plan list frameworks` shows names and aliases",
                Words::kFramework);
+  flags->Value(&fact, "--fact", "KEY=VALUE,...",
+               "what this release or recipe of the framework does, such as tp_overlap=on or "
+               "attention=fa2; `plan list frameworks` shows them");
   flags->Group("The cluster");
   flags->Value(&topology, "--topology", "NAME",
                "a cluster of `plan list topologies` or a YAML file", Words::kTopology);

@@ -92,6 +92,15 @@ class JobMaker {
     if (flags_.framework.given) {
       AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
     }
+    if (flags_.fact.given && !flags_.framework.given) {
+      diagnostics_.Error(flags_.fact.where, "--fact says what a framework does, and none is named",
+                         "--framework NAME");
+    }
+    if (flags_.fact.given && framework_.preset != nullptr) {
+      AtFlag(flags_.fact, [&] {
+        framework_.preset = &FindFramework(WithFacts(framework_.preset->name, flags_.fact.text));
+      });
+    }
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
     diagnostics_.ThrowIfAny();
@@ -163,13 +172,32 @@ class JobMaker {
     request_.flash_attention = attention_.value_or(half);
   }
 
-  // A framework may have no fused attention; then a job does not assume one.
+  // A framework may have no fused attention, or none for the chip; then a job does not assume one.
   void SetAttention() {
-    const bool none = job_.profiles.framework.attention == "standard";
-    if (attention_ || request_.model.family == Family::kMlp) return;
-    if (none) job_.request.flash_attention = false;
-    Own(job_.request.flash_attention ? "flash attention" : "standard attention", "--attention",
-        none ? "this framework has no fused kernel" : "");
+    if (request_.model.family == Family::kMlp) return;
+    const FrameworkProfile& framework = job_.profiles.framework;
+    const auto kernel = FindFramework(request_.framework).FusedAttention(job_.profiles.gpu);
+    const bool none = framework.attention == "standard" || !kernel;
+    bool& flash = job_.request.flash_attention;
+    if (attention_ && flash && !kernel) {
+      diagnostics_.Error(flags_.attention.where,
+                         fmt::format("no fused attention of {} runs on {}", request_.framework,
+                                     job_.profiles.gpu.header.id),
+                         "--attention standard");
+      diagnostics_.ThrowIfAny();
+    }
+    if (!attention_) {
+      if (none) flash = false;
+      Own(flash ? "flash attention" : "standard attention", "--attention",
+          !none     ? ""
+          : !kernel ? "no fused kernel of this framework runs on the chip"
+                    : "this framework has no fused kernel");
+    }
+    if (flash) {
+      const char* name = NameIn(kAttentionKernelNames, *kernel);
+      Own(fmt::format("attention by {}", name), "--fact attention=NAME",
+          "what the framework takes on this chip");
+    }
   }
 
   // Published runs, which the profiles rest on, are read likewise.

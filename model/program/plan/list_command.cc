@@ -133,7 +133,9 @@ Listing ListFrameworks() {
                 {"pipeline schedules"},
                 {"recompute"},
                 {"dropout"},
-                {"fp32 gradients"}});
+                {"fp32 gradients"},
+                {"attention by"},
+                {"TP overlap"}});
   Table aliases({{"alias"}, {"read as"}, {"because"}});
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     list.table.Row({preset.name, preset.description});
@@ -143,7 +145,8 @@ Listing ListFrameworks() {
                 text("offers.zero"),
                 preset.pipeline() ? fmt::format("up to {}", preset.zero_with_pipeline) : "-",
                 preset.pipeline() ? text("offers.schedules") : "-", text("offers.recompute"),
-                text("defaults.dropout"), text("defaults.fp32_grads")});
+                text("defaults.dropout"), text("defaults.fp32_grads"), text("facts.attention"),
+                has(preset.tp_overlap)});
     Json entry = {{"name", preset.name}, {"description", preset.description}};
     AddFacts(preset, &entry);
     entry["aliases"] = Json::array();
