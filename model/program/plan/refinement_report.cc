@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "model/base/text.h"
 #include "model/program/common/table.h"
 #include "model/program/plan/search_report.h"
 
