@@ -96,7 +96,7 @@ class CasePredictor {
     FollowFramework(*setting->cost.framework, &row.strategy);
     FollowFramework(*setting->cost.framework, &row.work);
     if (row.recompute_open) ChooseRecompute(*setting, &row);
-    prediction->gpu_gib = setting->cost.gpu->memory.value / kGibibyte;
+    prediction->gpu_gib = setting->cost.gpu->Capacity().value / kGibibyte;
     if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.framework)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
@@ -165,7 +165,7 @@ class CasePredictor {
   static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
                            const Setting& setting) {
     const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
-    return open && *gib * kGibibyte > setting.cost.gpu->memory.value;
+    return open && *gib * kGibibyte > setting.cost.gpu->Capacity().value;
   }
 
   // As little recomputation as fits, where a row does not say.
@@ -174,7 +174,7 @@ class CasePredictor {
     for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       row->strategy.recompute = kind;
       const auto memory = memory_.Predict(*row, *cost.gpu, *cost.framework);
-      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->memory.value) break;
+      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->Capacity().value) break;
     }
     row->recompute_open = false;
     row->notes.push_back(fmt::format("recompute not printed: {}, the least that fits",
