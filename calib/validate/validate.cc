@@ -211,14 +211,23 @@ class CasePredictor {
     if (found == settings_.end()) {
       found = settings_.emplace(key, MakeSetting(row)).first;
     }
-    if (!found->second.first) {
+    const Setting* setting = found->second.first.get();
+    if (setting == nullptr) {
       *reason = found->second.second;
-    } else if (row.nodes > found->second.first->described_nodes) {
-      const std::string note =
-          fmt::format("more nodes than {} describes: a larger one of its kind", row.topology);
-      if (std::ranges::count(row.notes, note) == 0) row.notes.push_back(note);
+      return nullptr;
     }
-    return found->second.first.get();
+    const auto note = [&row](std::string text) {
+      if (std::ranges::count(row.notes, text) == 0) row.notes.push_back(std::move(text));
+    };
+    if (row.nodes > setting->described_nodes)
+      note(fmt::format("more nodes than {} describes: a larger one of its kind", row.topology));
+    const ClusterSummary& cluster = setting->cluster;
+    if (cluster.domain_nodes > 1) {
+      note(fmt::format("placement not printed: {} scale-up domain{} of {} nodes = {} GPUs",
+                       cluster.domains(), cluster.domains() == 1 ? "" : "s", cluster.domain_nodes,
+                       cluster.domain_gpus()));
+    }
+    return setting;
   }
 
   // The topology with the row's own GPU, and as many nodes as the row needs.
