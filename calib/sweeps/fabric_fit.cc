@@ -70,9 +70,10 @@ void CollectiveSource::Predict(const ProfileStore& store, const std::vector<int>
     auto found = prepared.find(point.sweep);
     if (found == prepared.end()) {
       const MeasuredRuns& sweep = sweeps_[static_cast<std::size_t>(point.sweep)];
-      const GroupShape shape{sweep.ranks, sweep.ranks_per_node(), 1};
-      const Network network = ViewNetwork(clusters_[static_cast<std::size_t>(point.sweep)],
-                                          store.gpu(seen.gpu), store.fabric(seen.fabric), shape);
+      const ClusterSummary& cluster = clusters_[static_cast<std::size_t>(point.sweep)];
+      const GroupShape shape{sweep.ranks, cluster.domain_gpus(), 1};
+      const Network network =
+          ViewNetwork(cluster, store.gpu(seen.gpu), store.fabric(seen.fabric), shape);
       found =
           prepared
               .emplace(point.sweep, Prepare(*ByName(sweep.collective), network, sweep.algorithm))

@@ -36,10 +36,10 @@ std::optional<PreparedCollective> PrepareModel(const MeasuredRuns& sweep,
   const auto collective = ModelCollective(sweep.collective);
   if (topology == nullptr || !collective || sweep.nodes < 1 || sweep.ranks < 2 ||
       sweep.ranks % sweep.nodes != 0 || sweep.nodes > topology->max_nodes ||
-      sweep.ranks_per_node() > topology->node.gpus)
+      sweep.ranks_per_node() > topology->node.gpus || NodesPerDomain(*topology, sweep.nodes) == 0)
     return std::nullopt;
   const ClusterSummary cluster = Summarise(*topology, sweep.nodes, sweep.ranks_per_node());
-  const GroupShape shape{sweep.ranks, sweep.ranks_per_node(), 1};
+  const GroupShape shape{sweep.ranks, cluster.domain_gpus(), 1};
   const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu),
                                       LoadFabricProfile(cluster.fabric_profile), shape);
   const Algorithm* named = FindAlgorithm(sweep.algorithm);

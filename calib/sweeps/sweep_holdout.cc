@@ -138,7 +138,7 @@ void FromOtherNodes(const MeasuredRuns& sweep, const std::vector<MeasuredRuns>& 
   FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
   fabric.measured = others;
   const Network network = ViewNetwork(cluster, LoadGpuProfile(cluster.gpu), fabric,
-                                      GroupShape{sweep.ranks, sweep.ranks_per_node(), 1});
+                                      GroupShape{sweep.ranks, cluster.domain_gpus(), 1});
   const auto found = FindMeasuredTime(*collective, network, sweep.algorithm);
   if (found == nullptr) return;
   out->push_back(Predicted(sweep, " from " + found->origin, found->curve));

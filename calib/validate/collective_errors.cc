@@ -79,7 +79,7 @@ void Compare(const Table& table, Collective collective, CollectiveErrors* one) {
       Summarise(LoadTopology(one->topology), one->nodes, one->gpus_per_node);
   const GpuProfile gpu = LoadGpuProfile(cluster.gpu);
   const FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
-  const GroupShape shape{static_cast<int>(cluster.ranks()), one->gpus_per_node, 1};
+  const GroupShape shape{static_cast<int>(cluster.ranks()), cluster.domain_gpus(), 1};
   const PreparedCollective prepared =
       Prepare(collective, ViewNetwork(cluster, gpu, fabric, shape), one->algorithm);
   for (const Point& point : table.points)

@@ -96,7 +96,7 @@ class CasePredictor {
     FollowFramework(*setting->cost.framework, &row.strategy);
     FollowFramework(*setting->cost.framework, &row.work);
     if (row.recompute_open) ChooseRecompute(*setting, &row);
-    prediction->gpu_gib = setting->cost.gpu->memory.value / kGibibyte;
+    prediction->gpu_gib = setting->cost.gpu->Capacity().value / kGibibyte;
     if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.framework)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
@@ -165,7 +165,7 @@ class CasePredictor {
   static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
                            const Setting& setting) {
     const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
-    return open && *gib * kGibibyte > setting.cost.gpu->memory.value;
+    return open && *gib * kGibibyte > setting.cost.gpu->Capacity().value;
   }
 
   // As little recomputation as fits, where a row does not say.
@@ -174,7 +174,7 @@ class CasePredictor {
     for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       row->strategy.recompute = kind;
       const auto memory = memory_.Predict(*row, *cost.gpu, *cost.framework);
-      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->memory.value) break;
+      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->Capacity().value) break;
     }
     row->recompute_open = false;
     row->notes.push_back(fmt::format("recompute not printed: {}, the least that fits",
@@ -211,14 +211,23 @@ class CasePredictor {
     if (found == settings_.end()) {
       found = settings_.emplace(key, MakeSetting(row)).first;
     }
-    if (!found->second.first) {
+    const Setting* setting = found->second.first.get();
+    if (setting == nullptr) {
       *reason = found->second.second;
-    } else if (row.nodes > found->second.first->described_nodes) {
-      const std::string note =
-          fmt::format("more nodes than {} describes: a larger one of its kind", row.topology);
-      if (std::ranges::count(row.notes, note) == 0) row.notes.push_back(note);
+      return nullptr;
     }
-    return found->second.first.get();
+    const auto note = [&row](std::string text) {
+      if (std::ranges::count(row.notes, text) == 0) row.notes.push_back(std::move(text));
+    };
+    if (row.nodes > setting->described_nodes)
+      note(fmt::format("more nodes than {} describes: a larger one of its kind", row.topology));
+    const ClusterSummary& cluster = setting->cluster;
+    if (cluster.domain_nodes > 1) {
+      note(fmt::format("placement not printed: {} scale-up domain{} of {} nodes = {} GPUs",
+                       cluster.domains(), cluster.domains() == 1 ? "" : "s", cluster.domain_nodes,
+                       cluster.domain_gpus()));
+    }
+    return setting;
   }
 
   // The topology with the row's own GPU, and as many nodes as the row needs.

@@ -38,14 +38,14 @@ void SetInside(const ClusterSummary& cluster, int n, Network* view) {
 // More than one leaf: the uplinks carry what crosses, and long rings lose to collisions.
 void SetBetween(const ClusterSummary& cluster, const FabricProfile& fabric, int nodes,
                 Network* view) {
-  view->node_nics = cluster.node_rate();
+  view->node_nics = cluster.node_rate() * cluster.domain_nodes;
   const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
   view->own_nics = cluster.nic_rate * own;
   view->ring_collisions = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
-  if (nodes <= cluster.leaf_nodes || cluster.oversubscription <= 1.0) return;
+  const int64_t on_leaf = cluster.leaf_nodes / cluster.domain_nodes;
+  if (nodes <= on_leaf || cluster.oversubscription <= 1.0) return;
   // A ring in rank order leaves each leaf once: one node's flow shares the uplinks of the leaf.
-  const double crossing =
-      cluster.leaf_nodes > 0 ? 1.0 / static_cast<double>(cluster.leaf_nodes) : 1.0;
+  const double crossing = on_leaf > 0 ? 1.0 / static_cast<double>(on_leaf) : 1.0;
   view->ring_uplinks = 1.0 / std::max(1.0, cluster.oversubscription * crossing);
   view->uplinks = 1.0 / cluster.oversubscription;
 }
@@ -57,7 +57,7 @@ std::map<std::pair<int, int>, std::shared_ptr<const Network>> SweptGroups(
   std::map<std::pair<int, int>, std::shared_ptr<const Network>> groups;
   for (const GroupCurve& curve : fabric.measured->groups) {
     const int per_node = curve.ranks / curve.nodes;
-    if (curve.ranks % curve.nodes != 0 || per_node > cluster.gpus_per_node) continue;
+    if (curve.ranks % curve.nodes != 0 || per_node > cluster.domain_gpus()) continue;
     auto& group = groups[{curve.ranks, curve.nodes}];
     if (group) continue;
     group = std::make_shared<const Network>(
@@ -101,26 +101,26 @@ double Network::InsideShare(std::string_view key) const {
   return efficiency(inside_is_pcie ? "pcie_efficiency" : key) * use.scaleup;
 }
 
-GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node) {
+GroupShape ShapeOfAxis(int size, int inner, int domain_gpus) {
   GroupShape shape;
   shape.ranks = size;
-  shape.ranks_per_node = std::clamp(gpus_per_node / std::max(inner, 1), 1, size);
-  shape.sharing = std::max(1, gpus_per_node / shape.ranks_per_node);
+  shape.ranks_per_node = std::clamp(domain_gpus / std::max(inner, 1), 1, size);
+  shape.sharing = std::max(1, domain_gpus / shape.ranks_per_node);
   return shape;
 }
 
 bool EndsApart(const ClusterSummary& cluster, const GroupShape& shape) {
   if (shape.nodes() < 2 || shape.ranks_per_node < 2) return false;
-  return cluster.gpus_per_node / shape.ranks_per_node >= cluster.switch_gpus;
+  return cluster.domain_gpus() / shape.ranks_per_node >= cluster.switch_gpus;
 }
 
 BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,
                            const FabricProfile& fabric, const BandwidthUse& use) {
-  if (cluster.gpus_per_node < 2) return {};
+  if (cluster.domain_gpus() < 2) return {};
   Network node;
   node.use = use;
   node.efficiency = Efficiencies(gpu, fabric);
-  SetInside(cluster, cluster.gpus_per_node, &node);
+  SetInside(cluster, cluster.domain_gpus(), &node);
   return RingAlgorithm().Rates(node).inside;
 }
 
@@ -162,7 +162,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
-  view.nics = cluster.nics_per_node;
+  view.nics = cluster.domain_nics();
   if (view.sweeps != nullptr) view.swept = SweptGroups(cluster, gpu, fabric);
   if (nodes > 1) SetBetween(cluster, fabric, nodes, &view);
   return view;

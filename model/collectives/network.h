@@ -3,7 +3,8 @@
 //
 // A group is regular: the same number of its ranks on every node that it touches. `sharing` groups
 // of the same kind run at once and split each node's NICs evenly (tensor parallelism of 8 means 8
-// data-parallel groups side by side).
+// data-parallel groups side by side). Here a node is a scale-up domain: GPUs that reach each other without
+// a NIC. Where several hosts share one (NVL72) they count as one node.
 //
 // Rates here are nominal, those of the lines. What an algorithm reaches of them is its own
 // Efficiency() (algorithm.h), from `efficiency` and `use`.
@@ -31,7 +32,7 @@ struct GroupShape {
 };
 
 // The shape of a mesh axis: `inner` ranks lie inside one step along it (all faster-varying axes).
-GroupShape ShapeOfAxis(int size, int inner, int gpus_per_node);
+GroupShape ShapeOfAxis(int size, int inner, int domain_gpus);
 
 // A ring enters and leaves each of its nodes by two ranks. Whether these are never on one PCIe switch,
 // so that no NIC is near to both: each NIC then carries one direction, unless the traffic crosses to

@@ -13,13 +13,13 @@
 namespace orrery::net {
 namespace {
 
-constexpr int kMostChannels = 64;
+constexpr int kMostChannels = 128;
 
 Nodes ByNode(const Cluster& cluster, std::span<const int64_t> members) {
   Nodes nodes;
   int64_t last = -1;
   for (const int64_t rank : members) {
-    if (std::exchange(last, cluster.NodeOf(rank)) != cluster.NodeOf(rank)) nodes.emplace_back();
+    if (std::exchange(last, cluster.DomainOf(rank)) != cluster.DomainOf(rank)) nodes.emplace_back();
     nodes.back().push_back(rank);
   }
   return nodes;

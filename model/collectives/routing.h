@@ -26,7 +26,7 @@ struct RoutingState {
   MeshRings mesh;
 };
 
-// The members of each node that has any, in order.
+// The members of each node (scale-up domain, GroupShape) that has any, in order.
 using Nodes = std::vector<std::vector<int64_t>>;
 
 // One group on a cluster, as Algorithm::Route() sees it.

@@ -42,6 +42,21 @@ void StampNodes(const NodeTemplate& node, int64_t nodes, Cluster* cluster) {
   }
 }
 
+// One switch per domain in use; every GPU of its nodes on it, in order.
+void AddDomainSwitches(Cluster* cluster) {
+  const NodeSpec& node = cluster->spec.node;
+  FabricBuilder builder(&cluster->devices, &cluster->links);
+  cluster->domain_links = builder.next_link();
+  const VertexId first = builder.AddSwitches(DeviceKind::kNvSwitch, cluster->summary.domains());
+  const auto devices = static_cast<int64_t>(cluster->node_template->devices().size());
+  for (int64_t n = 0; n < cluster->nodes; ++n) {
+    const auto hub = static_cast<VertexId>(first + n / cluster->summary.domain_nodes);
+    for (int64_t gpu = 0; gpu < node.gpus; ++gpu)
+      builder.Connect(static_cast<VertexId>(n * devices + gpu), hub, ScaleUpPerGpu(node),
+                      LinkKind::kScaleUp);
+  }
+}
+
 void AppendShifted(std::span<const LinkId> links, int64_t shift, std::vector<LinkId>* route) {
   for (const LinkId link : links) route->push_back(static_cast<LinkId>(link + shift));
 }
@@ -105,6 +120,7 @@ Cluster BuildCluster(const TopologySpec& spec, int64_t nodes, int gpus_per_node)
       nics.push_back(static_cast<VertexId>(base + node->NicVertex(static_cast<int>(k))));
     }
   }
+  if (spec.node.domain_nodes > 1) AddDomainSwitches(&cluster);
   cluster.fabric = AddFabric(spec, nodes, nics, &cluster.devices, &cluster.links);
   return cluster;
 }
@@ -129,6 +145,15 @@ void Cluster::AppendRoute(int64_t from, int64_t to, int channel, std::vector<Lin
   const auto links_per_node = static_cast<int64_t>(node_template->links().size());
   const auto gpu_a = static_cast<int>(from % gpus_per_node),
              gpu_b = static_cast<int>(to % gpus_per_node);
+  if (spec.node.domain_nodes > 1 && DomainOf(from) == DomainOf(to)) {
+    if (from == to) return;
+    const auto up = [&](int64_t node, int gpu) {
+      return static_cast<LinkId>(domain_links + 2 * (node * spec.node.gpus + gpu));
+    };
+    route->push_back(up(node_a, gpu_a));
+    route->push_back(static_cast<LinkId>(up(node_b, gpu_b) + 1));
+    return;
+  }
   if (node_a == node_b) {
     AppendShifted(node_template->GpuToGpu(gpu_a, gpu_b), node_a * links_per_node, route);
     return;
@@ -152,7 +177,7 @@ std::string Cluster::DeviceName(VertexId vertex) const {
   const Device& device = devices[static_cast<std::size_t>(vertex)];
   const auto index = static_cast<std::size_t>(device.index);
   std::string name = fmt::format("{}{}", KindName(device.kind), device.index);
-  if (device.kind == DeviceKind::kNvSwitch) name = "nvswitch";
+  if (device.kind == DeviceKind::kNvSwitch && device.node >= 0) name = "nvswitch";
   if (device.kind == DeviceKind::kSwitch) name = "switch";
   if (device.kind == DeviceKind::kPcieSwitch) name = spec.node.switches[index];
   if (device.kind == DeviceKind::kHost) name = spec.node.hosts[index];

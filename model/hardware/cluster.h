@@ -70,17 +70,20 @@ struct Cluster {
   int gpus_per_node = 0;        // in use: rank r is GPU r % gpus_per_node of node r / gpus_per_node
   std::vector<Device> devices;  // by VertexId
   std::vector<Link> links;      // by LinkId
+  LinkId domain_links = 0;  // of the first GPU into the switch of its domain, where nodes share one
   std::shared_ptr<const NodeTemplate> node_template;
   std::shared_ptr<const FabricRouting> fabric;  // null: one node without NICs
   std::shared_ptr<const NicFaults> faults;      // null: every NIC works
 
   int64_t ranks() const { return nodes * gpus_per_node; }
   int64_t NodeOf(int64_t rank) const { return rank / gpus_per_node; }
+  // Ranks of one scale-up domain reach each other without a NIC. A node, but where several share a switch.
+  int64_t DomainOf(int64_t rank) const { return NodeOf(rank) / summary.domain_nodes; }
   VertexId GpuOf(int64_t rank) const;
 
   // Directed links from one rank's GPU to another's, in order; empty when they are the same rank.
   // Inside a node over scale-up links (several hops in a mesh) if they connect the two, else PCIe.
-  // Between nodes each GPU uses one of its nearest NICs. `channel` turns the choice among several
+  // Between nodes of one domain through its switch; between others each GPU uses one of its nearest NICs. `channel` turns the choice among several
   // nearest NICs, and among equivalent paths of the fabric (spine, parallel link, direction).
   // Failed NICs are left aside; throws NoRoute (faults.h) when a node has lost all of them.
   std::vector<LinkId> Route(int64_t from, int64_t to, int channel = 0) const;

@@ -62,6 +62,11 @@ class RouteFinder {
   std::vector<std::size_t> predecessor_;
 };
 
+// The switch of a domain of several nodes is no part of any: BuildCluster adds it.
+bool OwnSwitch(const NodeSpec& spec) {
+  return spec.intra == IntraLink::kNvSwitch && spec.domain_nodes == 1;
+}
+
 }  // namespace
 
 int PcieDistance(const PcieGroup& a, const PcieGroup& b) {
@@ -111,7 +116,7 @@ void NodeTemplate::AddDevices(const NodeSpec& spec) {
     return first;
   };
   add(DeviceKind::kGpu, static_cast<std::size_t>(spec.gpus));
-  add(DeviceKind::kNvSwitch, spec.intra == IntraLink::kNvSwitch ? 1 : 0);
+  add(DeviceKind::kNvSwitch, OwnSwitch(spec) ? 1 : 0);
   first_switch_ = add(DeviceKind::kPcieSwitch, spec.switches.size());
   first_host_ = add(DeviceKind::kHost, spec.hosts.size());
   first_nic_ = add(DeviceKind::kNic, spec.nics.size());
@@ -123,7 +128,7 @@ void NodeTemplate::AddBoth(VertexId a, VertexId b, BytesPerSecond capacity, Link
 }
 
 void NodeTemplate::AddLinks(const NodeSpec& spec) {
-  if (spec.intra == IntraLink::kNvSwitch) {
+  if (OwnSwitch(spec)) {
     for (VertexId gpu = 0; gpu < gpus_; ++gpu)
       AddBoth(gpu, gpus_, ScaleUpPerGpu(spec), LinkKind::kScaleUp);
   }

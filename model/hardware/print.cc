@@ -32,7 +32,11 @@ std::string ScaleUpText(const NodeSpec& node) {
     case IntraLink::kPcie:
       return node.link_name + " through the host, " + rate;
     case IntraLink::kNvSwitch:
-      return fmt::format("{} x{} into NVSwitch, {}", node.link_name, node.links_per_gpu, rate);
+      return fmt::format("{} x{} into NVSwitch, {}", node.link_name, node.links_per_gpu, rate) +
+             (node.domain_nodes == 1
+                  ? ""
+                  : fmt::format("; {} nodes = {} GPUs share one", node.domain_nodes,
+                                node.domain_nodes * node.gpus));
     case IntraLink::kCubeMesh:
       return fmt::format("{} mesh, {} links of {}, at most {}", node.link_name, node.links_per_gpu,
                          BothUnits(node.per_link), rate);
@@ -118,7 +122,8 @@ std::string Header(const TopologySpec& spec, int64_t nodes) {
 std::string Drawing(const NodeSpec& node) {
   std::string text = "\none node\n";
   if (node.intra == IntraLink::kNvSwitch) {
-    text += fmt::format("  nvswitch == gpu0 .. gpu{}\n", node.gpus - 1);
+    text += fmt::format("  nvswitch{} == gpu0 .. gpu{}\n",
+                        node.domain_nodes == 1 ? "" : " of the domain", node.gpus - 1);
   }
   for (std::size_t h = 0; h < node.hosts.size(); ++h) {
     text += fmt::format("  {}\n", node.hosts[h]);

@@ -59,7 +59,8 @@ struct GpuProfile {
   double gemm_k_overhead = 0;       // prologue of a tile, in elements of K [K0]
   double wave_quantisation = 0;     // 0: tiles are divisible, 1: whole waves only [q]
   double multiprocessors = 1;       // that hold one tile each [U]
-  Bytes memory;
+  Bytes memory;                     // as it is sold
+  Bytes memory_usable;              // what a program can reach of it; 0: nobody printed it
   Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
@@ -91,6 +92,8 @@ struct GpuProfile {
   // Measured collectives inside a node, by ranks; likewise.
   std::map<int, KernelTable> collectives;
 
+  // What allocations and the context share: the usable bytes, the label where these are not known.
+  Bytes Capacity() const { return memory_usable.value > 0 ? memory_usable : memory; }
   FlopsPerSecond Peak(Precision precision) const;
   double GemmEfficiency(Precision precision) const;
   // Rate over the peak of one kernel of fused attention; 0: it does not run here.

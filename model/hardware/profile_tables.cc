@@ -22,6 +22,7 @@ const ConstantRow<Gpu> kGpu[] = {
     {"wave_quantisation", &Gpu::wave_quantisation, 0, 1},
     {"multiprocessors", &Gpu::multiprocessors, 1, 1e4},
     {"memory", &Gpu::memory, 1e6, 1e13},
+    {"memory_usable", &Gpu::memory_usable, 1e6, 1e13, kOptional},
     {"memory_context", &Gpu::memory_context, 0, 1e11, kOptional},
     {"memory_bandwidth", &Gpu::memory_bandwidth, 1e9, 1e14},
     {"memory_efficiency", &Gpu::memory_efficiency, 0.05, 1},

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kMostDevices = 64;  // GPUs or NICs of a node
 constexpr int64_t kMostLinks = 64;    // parallel links between two devices
+constexpr int64_t kMostDomain = 256;  // nodes on one scale-up switch
 
 constexpr std::array<std::pair<const char*, IntraLink>, 5> kIntraKinds = {
     {{"none", IntraLink::kNone},
@@ -86,6 +87,7 @@ class NodeReader {
       case IntraLink::kNvSwitch:
         spec_.per_link = ReadRate(map, "per_link");
         spec_.links_per_gpu = static_cast<int>(map.Integer("links_per_gpu", 1, kMostLinks));
+        spec_.domain_nodes = map.Integer("domain_nodes", 1, kMostDomain, 1);
         break;
       case IntraLink::kFullMesh:
         ReadFullMesh(map);

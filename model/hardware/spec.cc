@@ -25,6 +25,16 @@ int64_t LeafNodes(const TopologySpec& spec) {
   return 1;
 }
 
+int64_t NodesPerDomain(const TopologySpec& spec, int64_t nodes) {
+  const int64_t most = spec.node.domain_nodes;
+  for (int64_t domains = (nodes + most - 1) / most; domains <= nodes; ++domains) {
+    const int64_t each = nodes / domains;
+    if (domains > 1 && 2 * each < most) break;
+    if (nodes % domains == 0) return each;
+  }
+  return 0;
+}
+
 BytesPerSecond ScaleUpPerGpu(const NodeSpec& node) {
   switch (node.intra) {
     case IntraLink::kNone:

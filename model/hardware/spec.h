@@ -42,9 +42,11 @@ struct PcieGroup {
 struct NodeSpec {
   int gpus = 0;
   IntraLink intra = IntraLink::kNone;
-  std::string link_name;           // what the links are called: "NVLink3"; "PCIe" without any
-  int links_per_gpu = 0;           // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
-  BytesPerSecond per_link;         // one scale-up link
+  std::string link_name;    // what the links are called: "NVLink3"; "PCIe" without any
+  int links_per_gpu = 0;    // links of one GPU, at most (kNvSwitch, kCubeMesh, kFullMesh)
+  BytesPerSecond per_link;  // one scale-up link
+  // Nodes whose GPUs are on one switch (kNvSwitch): a scale-up domain, such as the 18 of an NVL72.
+  int64_t domain_nodes = 1;
   std::vector<MeshLink> mesh;      // kCubeMesh as written, kFullMesh all pairs
   std::vector<int> packed_rings;   // [n]: see PackedRings() in rings.h; empty without a mesh
   std::vector<int> relayed_rings;  // [n]: see RelayedRings(), where packed_rings has none
@@ -103,6 +105,10 @@ inline constexpr const char* kUnknownGpu = "unknown";
 // Nodes whose NICs of equal index share a leaf (rail-optimised), nodes under one leaf (fat tree),
 // nodes of one group (dragonfly); max_nodes where nothing is in between.
 int64_t LeafNodes(const TopologySpec& spec);
+
+// Of each scale-up domain in use, when a run takes so many nodes: the nodes are laid evenly over as few domains
+// as hold them, each at least half full (64 nodes of an NVL72 over four racks of 16). 0: that cannot be done.
+int64_t NodesPerDomain(const TopologySpec& spec, int64_t nodes);
 
 // The scale-up rate of one GPU, all its links together; the PCIe rate without any.
 BytesPerSecond ScaleUpPerGpu(const NodeSpec& node);

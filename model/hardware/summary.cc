@@ -66,6 +66,15 @@ int RingsAt(const std::vector<int>& rings, int n) {
                                                               : rings[static_cast<std::size_t>(n)];
 }
 
+// The nearest counts that fill domains evenly.
+std::string EvenCounts(const TopologySpec& spec, int64_t nodes) {
+  int64_t below = nodes, above = nodes;
+  while (below > 1 && NodesPerDomain(spec, below) == 0) --below;
+  while (above < spec.max_nodes && NodesPerDomain(spec, above) == 0) ++above;
+  return NodesPerDomain(spec, above) == 0 ? fmt::format("ask for {}", below)
+                                          : fmt::format("ask for {} or {}", below, above);
+}
+
 }  // namespace
 
 int ClusterSummary::PackedRings(int n) const { return RingsAt(packed_rings, n); }
@@ -84,6 +93,11 @@ void CheckCounts(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
                                  spec.name, spec.node.gpus),
                      fmt::format("ask for 1 to {}", spec.node.gpus));
   }
+  if (NodesPerDomain(spec, nodes) == 0) {
+    throw InputError(fmt::format("{} nodes cannot be laid evenly over scale-up domains of {}",
+                                 nodes, spec.node.domain_nodes),
+                     EvenCounts(spec, nodes));
+  }
 }
 
 ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_node) {
@@ -95,6 +109,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.collectives = spec.collectives;
   s.nodes = nodes;
   s.gpus_per_node = gpus_per_node == 0 ? spec.node.gpus : gpus_per_node;
+  s.domain_nodes = static_cast<int>(NodesPerDomain(spec, nodes));
   s.intra = spec.node.intra;
   s.scaleup_per_gpu = ScaleUpPerGpu(spec.node);
   s.per_link = spec.node.per_link;
@@ -116,6 +131,8 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
 
 BytesPerSecond Bisection(const TopologySpec& spec, int64_t nodes) {
   const ClusterSummary s = Summarise(spec, nodes);
+  if (s.domain_nodes > 1 && s.domains() == 1)
+    return s.scaleup_per_gpu * static_cast<double>(nodes / 2 * s.gpus_per_node);
   const BytesPerSecond injected = s.node_rate() * static_cast<double>(nodes / 2);
   if (spec.fabric.kind == FabricKind::kTorus) return std::min(injected, TorusCut(spec.fabric));
   return nodes <= s.leaf_nodes ? injected : injected / s.oversubscription;

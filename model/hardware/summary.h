@@ -19,6 +19,7 @@ struct ClusterSummary {
   std::string collectives;  // as TopologySpec
   int64_t nodes = 0;
   int gpus_per_node = 0;  // in use
+  int domain_nodes = 1;   // nodes in use that share one scale-up domain
   IntraLink intra = IntraLink::kNone;
   BytesPerSecond scaleup_per_gpu;  // per direction, all links of a GPU; PCIe rate for kPcie
   BytesPerSecond per_link;         // one scale-up link
@@ -41,6 +42,10 @@ struct ClusterSummary {
     return cores > 0 && ranks() > cores ? static_cast<double>(ranks()) / static_cast<double>(cores)
                                         : 1.0;
   }
+  // What communication inside and between nodes goes by: GPUs of one scale-up domain reach each other without a NIC.
+  int domain_gpus() const { return gpus_per_node * domain_nodes; }
+  int domain_nics() const { return nics_per_node * domain_nodes; }
+  int64_t domains() const { return nodes / domain_nodes; }
   BytesPerSecond node_rate() const { return nic_rate * nics_per_node; }
   // Edge-disjoint directed rings over GPUs 0..n-1 of one node on point-to-point links; 0 when there
   // is none, also for every other kind of link.

@@ -152,7 +152,7 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) {
-  return {gpu.memory,
+  return {gpu.Capacity(),
           gpu.memory_context + framework.memory_buffers,
           framework.memory_fragmentation,
           framework.memory_communicator,

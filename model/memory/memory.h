@@ -71,7 +71,7 @@ struct MemoryReport {
   Bytes context;        // the framework's own: context, workspaces, communication buffers
   Bytes fragmentation;  // the allocator's own share
   Bytes total;          // allocated + context + fragmentation
-  Bytes capacity;       // of the GPU
+  Bytes capacity;       // of the GPU: its usable bytes
   bool fits = false;
   bool nearly_full = false;  // fits, but so closely that the verdict is not reliable
   std::string verdict;       // one sentence for the user

@@ -18,7 +18,7 @@ class LayerMessages {
  public:
   LayerMessages(int tp, const CostSetting& setting) {
     const MessagePrices prices(setting);
-    const GroupShape shape = ShapeOfAxis(tp, 1, setting.cluster->gpus_per_node);
+    const GroupShape shape = ShapeOfAxis(tp, 1, setting.cluster->domain_gpus());
     for (int kind = 0; kind < kCollectives; ++kind) {
       const auto collective = static_cast<Collective>(kind);
       if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;

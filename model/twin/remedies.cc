@@ -108,7 +108,7 @@ class RemedyFinder {
     for (const int64_t nodes :
          request_.nodes.empty() ? std::vector<int64_t>{request_.topology.nodes} : request_.nodes) {
       const ClusterSummary cluster = Summarise(request_.topology, nodes, request_.gpus_per_node);
-      for (const Job& job : space.Degrees(cluster.ranks(), cluster.gpus_per_node)) {
+      for (const Job& job : space.Degrees(cluster.ranks(), cluster.domain_gpus())) {
         Strategy s;
         s.tp = job.tp;
         s.pp = job.pp;

@@ -149,7 +149,7 @@ void Runner::MakeJobs() {
   for (std::size_t i = 0; i < settings_.size(); ++i) {
     const Setting& setting = *settings_[i];
     const std::vector<Job> degrees =
-        space.Degrees(setting.cluster.ranks(), setting.cluster.gpus_per_node);
+        space.Degrees(setting.cluster.ranks(), setting.cluster.domain_gpus());
     if (degrees.empty()) {
       throw InputError(
           fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),

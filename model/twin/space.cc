@@ -17,7 +17,7 @@ std::vector<int64_t> Divisors(int64_t n) {
   return low;
 }
 
-std::vector<Job> Space::Degrees(int64_t ranks, int gpus_per_node) const {
+std::vector<Job> Space::Degrees(int64_t ranks, int domain_gpus) const {
   std::vector<Job> all;
   const FixedAxes& fixed = request_.fixed;
   for (const int64_t tp : Divisors(ranks)) {
@@ -34,7 +34,7 @@ std::vector<Job> Space::Degrees(int64_t ranks, int gpus_per_node) const {
     }
   }
   std::stable_partition(all.begin(), all.end(),
-                        [&](const Job& job) { return job.tp <= gpus_per_node; });
+                        [&](const Job& job) { return job.tp <= domain_gpus; });
   return all;
 }
 

@@ -38,7 +38,7 @@ class Space {
       : request_(request), preset_(preset) {}
 
   // Degrees with tp x pp x data = ranks; tensor parallelism beyond a node comes last.
-  std::vector<Job> Degrees(int64_t ranks, int gpus_per_node) const;
+  std::vector<Job> Degrees(int64_t ranks, int domain_gpus) const;
   // Micro-batches that divide the samples of a data-parallel rank; empty: the batch does not divide.
   std::vector<Job> Jobs(const Job& degrees, int64_t global_batch) const;
   std::vector<bool> SequenceParallel(int tp) const;

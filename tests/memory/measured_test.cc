@@ -20,21 +20,30 @@ struct MeasuredRun {
   Strategy strategy;
 };
 
-MemoryReport Predict(const MeasuredRun& run) {
-  const LoadedModel model = LoadModel(run.model);
-  const Strategy strategy = FindFramework(run.framework).Complete(run.strategy, run.work.precision);
-  const LowerResult lowered = Lower(model.spec, run.work, strategy);
-  const FrameworkProfile framework =
-      SelectFrameworkProfile(run.framework, run.topology, strategy.flash_attention);
-  return ReportMemory(std::get<ir::Plan>(lowered), LimitsOf(LoadGpuProfile(run.gpu), framework),
-                      Communicators(strategy));
+Strategy StrategyOf(const MeasuredRun& run) {
+  return FindFramework(run.framework).Complete(run.strategy, run.work.precision);
 }
+
+MemoryLimits LimitsOfRun(const MeasuredRun& run) {
+  return LimitsOf(LoadGpuProfile(run.gpu), SelectFrameworkProfile(run.framework, run.topology,
+                                                                  StrategyOf(run).flash_attention));
+}
+
+MemoryReport Predict(const MeasuredRun& run, const MemoryLimits& limits) {
+  const LoadedModel model = LoadModel(run.model);
+  const Strategy strategy = StrategyOf(run);
+  const LowerResult lowered = Lower(model.spec, run.work, strategy);
+  return ReportMemory(std::get<ir::Plan>(lowered), limits, Communicators(strategy));
+}
+
+MemoryReport Predict(const MeasuredRun& run) { return Predict(run, LimitsOfRun(run)); }
 
 MeasuredRun MegatronOnV100(int micro_batch) {
   MeasuredRun run{"megatron-s9", "v100-sxm2-16gb", "megatron", "dli-slurm-v100", {}, {}};
   run.work.seq_len = 1024;
   run.work.global_batch = int64_t{4} * micro_batch;
   run.work.precision = Precision::kFp32;
+  run.work.dropout = 0.1;  // arguments.py: --hidden-dropout and --attention-dropout
   run.strategy.dp = 4;
   run.strategy.micro_batch = micro_batch;
   run.strategy.flash_attention = false;
@@ -57,20 +66,66 @@ TEST(MeasuredMemory, BertOnGaudiIsWithinTenPercent) {
   EXPECT_TRUE(report.fits);
 }
 
-// The Megatron course shows a peak of about 10 GB in the memory view at micro-batch 2.
-TEST(MeasuredMemory, MegatronOnV100IsWithinFifteenPercent) {
+// The Megatron course shows a peak of about 10 GB in the memory view of PyTorch's profiler at micro-batch 2: what is
+// allocated, in units of 2^30 bytes.
+TEST(MeasuredMemory, MegatronOnV100IsWithinFivePercent) {
   const MemoryReport report = Predict(MegatronOnV100(2));
-  EXPECT_NEAR(report.total.value, 10e9, 1.5e9);
+  EXPECT_NEAR(report.peak().allocated().value / (1024.0 * 1024 * 1024), 10, 0.5);
   EXPECT_TRUE(report.fits);
 }
 
-// ... and CUDA out of memory at micro-batch 32.
-TEST(MeasuredMemory, SixteenTimesTheMicroBatchDoesNotFit) {
-  const MemoryReport report = Predict(MegatronOnV100(32));
+// S10: at micro-batch 4 its log shows "CUDA out of memory. Tried to allocate 512.00 MiB (15.78 GiB total capacity; 13.90 GiB
+// already allocated; 302.00 MiB free; 14.43 GiB reserved)": scores of 4 x 32 heads x 1024 x 1024 in fp32.
+TEST(MeasuredMemory, MegatronOnV100FailsForItsScores) {
+  const MemoryReport report = Predict(MegatronOnV100(4));
   EXPECT_FALSE(report.fits);
-  EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
-  EXPECT_NE(report.verdict.find("asks"), std::string::npos) << report.verdict;
-  EXPECT_NE(report.verdict.find("attn"), std::string::npos) << report.verdict;
+  EXPECT_EQ(report.capacity, Bytes(15.78 * 1024 * 1024 * 1024));
+  EXPECT_NE(report.verdict.find("forward of layer 8, micro-batch 0 asks 512 MiB for l8.attn.probs"),
+            std::string::npos)
+      << report.verdict;
+}
+
+// What the plan has allocated when the next layer asks for the same: within 1 % of the log. The verdict above comes a layer
+// early, because the priors of context and fragmentation are 1 GiB above what the log leaves for them.
+TEST(MeasuredMemory, MegatronOnV100HasAllocatedWhatItsLogSays) {
+  MemoryLimits roomy = LimitsOfRun(MegatronOnV100(4));
+  roomy.capacity = Bytes(17.0 * 1024 * 1024 * 1024);
+  const MemoryReport report = Predict(MegatronOnV100(4), roomy);
+  EXPECT_FALSE(report.fits);
+  EXPECT_NE(report.verdict.find("13.8 GiB live when forward of layer 9, micro-batch 0 asks 512 MiB "
+                                "for l9.attn.probs"),
+            std::string::npos)
+      << report.verdict;
+}
+
+// NVIDIA/Megatron-LM issue 525: gpt2-large in fp16, micro-batch 4, on one V100 of 31.74 GiB without flash attention. It
+// failed at the loss, when 786 MiB (4096 x 50304 logits in fp32) were asked at 28.82 GiB allocated.
+TEST(MeasuredMemory, Gpt2LargeOnV100DoesNotFit) {
+  MeasuredRun run{"gpt2-large", "v100-sxm2-32gb", "megatron", "dgx1-v100", {}, {}};
+  run.work.seq_len = 1024;
+  run.work.global_batch = 4;
+  run.work.precision = Precision::kFp16;
+  run.work.dropout = 0.1;
+  run.strategy.micro_batch = 4;
+  run.strategy.flash_attention = false;
+  const MemoryReport report = Predict(run);
+  EXPECT_FALSE(report.fits);
+  EXPECT_EQ(report.peak().moment.words, "forward of the head, micro-batch 0");
+  // The plan's tensors without the fp32 copies of the logits: 9 % above the log's 28.82 GiB.
+  const Bytes live = report.peak().need.live;
+  EXPECT_NEAR(live.value / (28.82 * 1024 * 1024 * 1024), 1.09, 0.02);
+}
+
+// Every part says what a program can reach of its memory: never more than the label, and not much less.
+TEST(UsableMemory, IsKnownOfEveryPart) {
+  for (const std::string& name : ProfileIds("gpu")) {
+    if (name == "localhost-cpu") continue;  // shares the host's
+    const GpuProfile gpu = LoadGpuProfile(name);
+    EXPECT_GT(gpu.memory_usable.value, 0.9 * gpu.memory.value) << name;
+    EXPECT_LT(gpu.memory_usable, gpu.memory) << name;
+    EXPECT_EQ(gpu.Capacity(), gpu.memory_usable) << name;
+    EXPECT_FALSE(gpu.header.constants.at("memory_usable").source.empty()) << name;
+  }
 }
 
 }  // namespace

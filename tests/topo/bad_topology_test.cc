@@ -62,6 +62,8 @@ const BadCase kCases[] = {
     {"NoNics", "count: 2", "count: 0", 18, ""},
     {"NoNodes", "nodes: 2", "nodes: 0", 7, ""},
     {"MoreNodesThanMax", "nodes: 2", "nodes: 9", 7, "more nodes than max_nodes, which is 8"},
+    {"DomainOfAMesh", "per_link: 25GB/s", "per_link: 25GB/s\n    domain_nodes: 18", 15,
+     "domain_nodes"},
     {"BareRate", "per_link: 25GB/s", "per_link: 25", 14, ""},
     {"ZeroRate", "per_link: 25GB/s", "per_link: 0GB/s", 14, ""},
     {"WrongUnit", "rate: 100Gbps", "rate: 100GB", 18, ""},

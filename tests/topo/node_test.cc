@@ -116,6 +116,66 @@ TEST(Counts, OutOfRangeIsAnInputError) {
   EXPECT_THROW(BuildCluster(LoadTopology("localhost"), 2), InputError);
 }
 
+// An NVL72: 18 trays of 4 GPUs on one switch, more trays behind NICs.
+TEST(Domains, NodesOnOneSwitchReachEachOtherWithoutNics) {
+  const Cluster cluster = BuildCluster(LoadTopology("nvl72-gb200"), 32);
+  EXPECT_EQ(cluster.summary.domains(), 2);
+  EXPECT_EQ(cluster.summary.domain_gpus(), 64);
+  EXPECT_EQ(cluster.NodeOf(63), 15);
+  EXPECT_EQ(cluster.DomainOf(63), 0);
+  EXPECT_EQ(cluster.DomainOf(64), 1);
+  const auto kinds = [&](int64_t from, int64_t to) {
+    std::vector<LinkKind> found;
+    for (const LinkId link : cluster.Route(from, to))
+      found.push_back(cluster.links[static_cast<std::size_t>(link)].kind);
+    return found;
+  };
+  const std::vector<LinkKind> switched{LinkKind::kScaleUp, LinkKind::kScaleUp};
+  EXPECT_EQ(kinds(0, 1), switched);   // one tray
+  EXPECT_EQ(kinds(0, 63), switched);  // the last tray of the rack
+  EXPECT_TRUE(kinds(5, 5).empty());
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 63), 900);
+  EXPECT_DOUBLE_EQ(Rate(cluster, 0, 64), 50);  // the next rack: a NIC of 400 Gbit/s
+  EXPECT_EQ(std::ranges::count(kinds(0, 64), LinkKind::kScaleUp), 0);
+  ExpectAllRoutesValid(cluster, 3);
+}
+
+TEST(Domains, NodesAreLaidEvenlyOverAsFewAsHoldThem) {
+  const TopologySpec spec = LoadTopology("nvl72-gb200");
+  const auto domains = [&](int64_t nodes) { return Summarise(spec, nodes).domains(); };
+  EXPECT_EQ(domains(1), 1);
+  EXPECT_EQ(domains(3), 1);
+  EXPECT_EQ(domains(18), 1);
+  EXPECT_EQ(domains(20), 2);
+  EXPECT_EQ(domains(32), 2);
+  EXPECT_EQ(domains(36), 2);
+  EXPECT_EQ(domains(40), 4);  // three racks cannot take 40 trays evenly
+  EXPECT_EQ(domains(64), 4);  // 256 GPUs: four racks of 64
+  EXPECT_EQ(Summarise(spec, 64, 2).domain_gpus(), 32);
+  EXPECT_EQ(Summarise(spec, 64).domain_nics(), 64);
+  EXPECT_EQ(Summarise(LoadTopology("dgx-h100"), 64).domains(), 64);
+}
+
+TEST(Domains, UnevenCountsAreRefusedWithTheNearestThatWork) {
+  const TopologySpec spec = LoadTopology("nvl72-gb200");
+  for (const int64_t nodes : {19, 37}) {
+    try {
+      Summarise(spec, nodes);
+      FAIL() << nodes << " nodes were accepted";
+    } catch (const InputError& error) {
+      const std::string hint = nodes == 19 ? "ask for 18 or 20" : "ask for 36 or 39";
+      EXPECT_NE(std::string(error.what()).find(hint), std::string::npos) << error.what();
+    }
+  }
+}
+
+// A rack sends through all its NICs, and its halves meet on the switch.
+TEST(Domains, BisectionIsOfTheSwitchInsideOneAndOfNicsBetween) {
+  const TopologySpec spec = LoadTopology("nvl72-gb200");
+  EXPECT_DOUBLE_EQ(Bisection(spec, 16).value, 8 * 4 * 900e9);
+  EXPECT_DOUBLE_EQ(Bisection(spec, 32).value, 16 * 4 * 50e9);
+}
+
 TEST(Counts, TooManyForAGraphIsAnInputError) {
   std::string text = TopologyText(64, 65'536, "kind: single-switch");
   EXPECT_EQ(Summarise(ParseTopology(text), 65'536).ranks(), 4'194'304);

@@ -8,7 +8,7 @@ namespace orrery {
 
 DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner) {
   const MessagePrices prices(setting);
-  const int local = setting.cluster->gpus_per_node;
+  const int local = setting.cluster->domain_gpus();
   const GroupShape shards = ShapeOfAxis(dp, inner, local);
   DataMessages data;
   data.dp = dp;
@@ -25,7 +25,7 @@ DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int i
 
 StageMessages PrepareStages(const CostSetting& setting, int pp, int inner) {
   const MessagePrices prices(setting);
-  const int local = setting.cluster->gpus_per_node;
+  const int local = setting.cluster->domain_gpus();
   StageMessages stages;
   if (pp < 2) return stages;
   const int on_node = std::clamp(local / std::max(inner, 1), 1, pp);
@@ -57,7 +57,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   constexpr double kScalar = 4;  // bytes
   control = messages
                 .Prepare(MessageRole::kControl, Collective::kAllReduce,
-                         ShapeOfAxis(ranks, 1, setting.cluster->gpus_per_node))
+                         ShapeOfAxis(ranks, 1, setting.cluster->domain_gpus()))
                 .Time(kScalar);
   host_waits = ops.HostWaits();
   timer_waits = ops.TimerWaits();

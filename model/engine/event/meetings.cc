@@ -24,11 +24,11 @@ GroupShape ShapeOf(const Cluster& cluster, std::span<const int64_t> members) {
   int on_node = 0;
   int64_t node = -1;
   for (const int64_t rank : members) {
-    on_node = cluster.NodeOf(rank) == node ? on_node + 1 : 1;
-    node = cluster.NodeOf(rank);
+    on_node = cluster.DomainOf(rank) == node ? on_node + 1 : 1;
+    node = cluster.DomainOf(rank);
     shape.ranks_per_node = std::max(shape.ranks_per_node, on_node);
   }
-  shape.sharing = std::max(1, cluster.gpus_per_node / shape.ranks_per_node);
+  shape.sharing = std::max(1, cluster.summary.domain_gpus() / shape.ranks_per_node);
   return shape;
 }
 
@@ -185,8 +185,8 @@ class TableBuilder {
     const Line& line = tasks_.lines[At(meeting.line)].line;
     // All ranks of a stage that are on one node send at the same time.
     if (line.axis >= 0)
-      shape.sharing =
-          static_cast<int>(std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.gpus_per_node));
+      shape.sharing = static_cast<int>(
+          std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.summary.domain_gpus()));
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {

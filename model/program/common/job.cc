@@ -41,8 +41,14 @@ std::string Cluster(const Job& job) {
     return fmt::format("{} nodes x {} {}", fmt::join(job.request.nodes, ", "),
                        cluster.gpus_per_node, cluster.gpu);
   }
-  return fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node,
-                     cluster.gpu, counted(cluster.ranks(), "GPU"));
+  std::string text =
+      fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node,
+                  cluster.gpu, counted(cluster.ranks(), "GPU"));
+  if (cluster.domain_nodes > 1) {
+    text += fmt::format(" in {} of {} nodes", counted(cluster.domains(), "scale-up domain"),
+                        cluster.domain_nodes);
+  }
+  return text;
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ std::string Ranking(const Job& job, const SearchResult& result) {
       "  {}\n",
       Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
                        "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
-                       Format(first.memory ? first.memory->capacity : job.profiles.gpu.memory),
+                       Format(first.memory ? first.memory->capacity : job.profiles.gpu.Capacity()),
                        MfuFormula(job, first), PeakSource(job)),
            2));
   if (result.refinement && result.refinement->simulated > 0) {

@@ -62,9 +62,9 @@ Origin OriginOf(const char* role, const ProfileHeader& header, std::span<const c
 std::vector<Origin> Origins(const BenchSimulation& simulation) {
   if (simulation.ranks() == 1) return {OriginOf("GPU", simulation.gpu().header, kCopyConstants)};
   std::vector<Origin> origins;
-  if (simulation.cluster().gpus_per_node > 1)
+  if (simulation.cluster().summary.domain_gpus() > 1)
     origins.push_back(OriginOf("GPU", simulation.gpu().header, kGpuConstants));
-  if (simulation.cluster().nodes > 1)
+  if (simulation.cluster().summary.domains() > 1)
     origins.push_back(OriginOf("network", simulation.fabric().header, {}));
   return origins;
 }
@@ -77,7 +77,7 @@ std::string TrustText(const BenchSimulation& simulation, const BenchResult& resu
                        simulation.fabric().measured->path);
   }
   // What small messages take follows from these.
-  const bool crosses = simulation.cluster().nodes > 1;
+  const bool crosses = simulation.cluster().summary.domains() > 1;
   const auto& known =
       crosses ? simulation.fabric().header.constants : simulation.gpu().header.constants;
   const auto latency = known.find(crosses ? "hop" : "collective_launch");

@@ -14,7 +14,7 @@ GroupShape ShapeOf(const Cluster& cluster, const std::vector<int64_t>& members) 
   GroupShape shape;
   shape.ranks = static_cast<int>(members.size());
   const auto on_first = std::count_if(members.begin(), members.end(), [&](int64_t rank) {
-    return cluster.NodeOf(rank) == cluster.NodeOf(members.front());
+    return cluster.DomainOf(rank) == cluster.DomainOf(members.front());
   });
   shape.ranks_per_node = static_cast<int>(on_first);
   return shape;
