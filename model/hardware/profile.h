@@ -61,16 +61,17 @@ struct GpuProfile {
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels
   Bytes l2_cache;
-  double cache_gain = 0;        // extra bandwidth, in units of W, of operands that fit the cache
-  double cache_reach = 1;       // operand size that loses 1/e of the gain, over l2_cache
-  double flash_efficiency = 0;  // of the peak, fused attention forward
-  double flash_backward = 0;    // backward efficiency over forward efficiency
-  double overlap_slowdown = 0;  // compute time lost per second of collective beside it
-  double ring_efficiency = 0;   // bus bandwidth of a ring over the scale-up rate
-  double nvls_efficiency = 0;   // same for in-switch reduction; 0: the chip has none
-  Seconds scaleup_hop;          // latency of one ring step inside a node
-  Seconds nvls_round_trip;      // latency of one reduction in the switch
-  Seconds collective_launch;    // floor of a collective inside a node
+  double cache_gain = 0;          // extra bandwidth, in units of W, of operands that fit the cache
+  double cache_reach = 1;         // operand size that loses 1/e of the gain, over l2_cache
+  double flash_efficiency = 0;    // of the peak, fused attention forward
+  double flash_backward = 0;      // backward efficiency over forward efficiency
+  double overlap_slowdown = 0;    // compute time lost per second of collective beside it
+  double compute_capability = 0;  // CUDA's, such as 8.6; 0: not a chip of that kind
+  double ring_efficiency = 0;     // bus bandwidth of a ring over the scale-up rate
+  double nvls_efficiency = 0;     // same for in-switch reduction; 0: the chip has none
+  Seconds scaleup_hop;            // latency of one ring step inside a node
+  Seconds nvls_round_trip;        // latency of one reduction in the switch
+  Seconds collective_launch;      // floor of a collective inside a node
   double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
   double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
@@ -96,6 +97,7 @@ struct GpuProfile {
 // A network between nodes, and the way into it.
 struct FabricProfile {
   ProfileHeader header;
+  double gpu_direct = 1;           // 0: data pass through memory of the CPU (sockets)
   double nic_ring_efficiency = 0;  // wire bandwidth of ring algorithms over the NIC rate
   double nic_tree_efficiency = 0;  // same, trees
   double nic_nvls_tree_efficiency =
