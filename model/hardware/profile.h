@@ -73,6 +73,7 @@ struct GpuProfile {
   double attention_ramp = 0;         // keys after which a row has half of that rate, causal
   double attention_backward = 0;     // backward efficiency over forward efficiency
   double overlap_slowdown = 0;       // compute time lost per second of collective beside it
+  double compute_capability = 0;     // CUDA's, such as 8.6; 0: not a chip of that kind
   double ring_efficiency = 0;        // bus bandwidth of a ring over the scale-up rate
   double nvls_efficiency = 0;        // same for in-switch reduction; 0: the chip has none
   Seconds scaleup_hop;               // latency of one ring step inside a node
@@ -107,6 +108,7 @@ struct GpuProfile {
 // A network between nodes, and the way into it.
 struct FabricProfile {
   ProfileHeader header;
+  double gpu_direct = 1;           // 0: data pass through memory of the CPU (sockets)
   double nic_ring_efficiency = 0;  // wire bandwidth of ring algorithms over the NIC rate
   double nic_tree_efficiency = 0;  // same, trees
   double nic_nvls_tree_efficiency =

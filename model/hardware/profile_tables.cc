@@ -37,6 +37,7 @@ const ConstantRow<Gpu> kGpu[] = {
     {"attention_ramp", &Gpu::attention_ramp, 0, 1e4, kOptional},
     {"attention_backward", &Gpu::attention_backward, 0.05, 1.5},
     {"overlap_slowdown", &Gpu::overlap_slowdown, 0, 1},
+    {"compute_capability", &Gpu::compute_capability, 0, 100, kOptional},
     {"ring_efficiency", &Gpu::ring_efficiency, 0.01, 1},
     {"nvls_efficiency", &Gpu::nvls_efficiency, 0, 2},
     {"scaleup_hop", &Gpu::scaleup_hop, 0, 1e-3},
@@ -50,6 +51,7 @@ const ConstantRow<Gpu> kGpu[] = {
 };
 
 const ConstantRow<Fabric> kFabric[] = {
+    {"gpu_direct", &Fabric::gpu_direct, 0, 1, kOptional},
     {"nic_ring_efficiency", &Fabric::nic_ring_efficiency, 0.01, 1},
     {"nic_tree_efficiency", &Fabric::nic_tree_efficiency, 0.01, 1},
     {"nic_nvls_tree_efficiency", &Fabric::nic_nvls_tree_efficiency, 0.01, 1},

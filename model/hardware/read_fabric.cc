@@ -89,6 +89,7 @@ void ReadFabric(const Node& root, TopologySpec* spec) {
   }
   fabric.kind =
       map->Choice("kind", std::span<const std::pair<const char*, FabricKind>>(kFabricKinds));
+  fabric.reduces = map->Bool("reduces", false);
   if (map->Find("latency")) fabric.latency = map->ReadSeconds("latency");
   if (spec->node.nics.empty()) {
     map->Error("a fabric, but the node has no NIC",

@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t kMostDevices = 64;  // GPUs or NICs of a node
+constexpr int64_t kMostDevices = 128;  // GPUs or NICs of a node
 constexpr int64_t kMostLinks = 64;    // parallel links between two devices
 constexpr int64_t kMostDomain = 256;  // nodes on one scale-up switch
 
@@ -23,6 +23,9 @@ constexpr std::array<std::pair<const char*, IntraLink>, 5> kIntraKinds = {
      {"nvswitch", IntraLink::kNvSwitch},
      {"cube-mesh", IntraLink::kCubeMesh},
      {"full-mesh", IntraLink::kFullMesh}}};
+
+constexpr std::array<std::pair<const char*, HostKind>, 3> kHostKinds = {
+    {{"intel", HostKind::kIntel}, {"amd", HostKind::kAmd}, {"arm", HostKind::kArm}}};
 
 std::vector<std::string> Numbered(const char* prefix, int64_t count) {
   std::vector<std::string> names;
@@ -67,6 +70,7 @@ class NodeReader {
     if (!nics) return;
     spec_.nics = Numbered("nic", nics->Integer("count", 1, kMostDevices));
     spec_.nic_rate = ReadRate(*nics, "rate");
+    spec_.gpu_direct = nics->Bool("gpu_direct", true);
     nics->RejectUnknownKeys();
   }
 
@@ -157,6 +161,9 @@ class NodeReader {
     spec_.pcie_rate = ReadRate(map, "rate");
     for (const Node& row : map.Items("tree")) ReadGroup(row);
     if (spec_.hosts.size() > 1) spec_.between_hosts = ReadRate(map, "between_hosts");
+    if (map.Has("cpu"))
+      spec_.cpu = map.Choice("cpu", std::span<const std::pair<const char*, HostKind>>(kHostKinds));
+    if (map.Has("gpu_to_host")) spec_.gpu_to_host = ReadRate(map, "gpu_to_host");
     map.RejectUnknownKeys();
     if (map.diagnostics()->ok()) CheckAllPlaced(map);
   }
@@ -169,6 +176,15 @@ class NodeReader {
     if (group.host < 0) {
       group.host = static_cast<int>(spec_.hosts.size());
       spec_.hosts.push_back(host);
+    }
+    group.machine = static_cast<int>(row.Integer("machine", 0, kMostDevices, 0));
+    const auto same_host = [&](const PcieGroup& other) {
+      return other.host == group.host && other.machine != group.machine;
+    };
+    if (std::ranges::any_of(spec_.pcie, same_host)) {
+      row.ErrorAt(row.Has("machine") ? "machine" : "host",
+                  fmt::format("host '{}' is in two machines", host),
+                  "rows of one host have the same 'machine'");
     }
     if (row.Has("switch")) {
       const std::string name = row.String("switch");

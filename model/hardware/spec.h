@@ -25,6 +25,9 @@ enum class IntraLink {
   kFullMesh,  // the same number of links between any two GPUs
 };
 
+// Makes of CPUs that route differently; what collective libraries assume of them differs too.
+enum class HostKind { kIntel, kAmd, kArm };
+
 struct MeshLink {
   int a = 0;  // GPU indices
   int b = 0;
@@ -34,6 +37,7 @@ struct MeshLink {
 // Devices that share one PCIe switch, or that hang straight on a host bridge (pcie_switch == -1).
 struct PcieGroup {
   int host = 0;
+  int machine = 0;  // that its host belongs to, of a node that several machines form
   int pcie_switch = -1;
   std::vector<int> gpus;
   std::vector<int> nics;
@@ -52,11 +56,14 @@ struct NodeSpec {
   std::vector<int> relayed_rings;  // [n]: see RelayedRings(), where packed_rings has none
   BytesPerSecond pcie_rate;        // every PCIe link of the node
   BytesPerSecond between_hosts;    // host to host; 0 with one host
+  std::optional<HostKind> cpu;     // nullopt: the file does not say
+  BytesPerSecond gpu_to_host;      // of a GPU's own link to its CPU besides PCIe; 0: none
   std::vector<std::string> hosts;
   std::vector<std::string> switches;
   std::vector<PcieGroup> pcie;
   std::vector<std::string> nics;
   BytesPerSecond nic_rate;  // each NIC
+  bool gpu_direct = true;   // NICs read and write the memory of GPUs, where the network can
 };
 
 enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonfly, kTorus };
@@ -64,6 +71,7 @@ enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonf
 struct FabricSpec {
   FabricKind kind = FabricKind::kNone;  // kNone: a single node without NICs
   Seconds latency;                      // one way, of a long way; beyond the profile's hop
+  bool reduces = false;                 // its switches add (SHARP)
   // Fat tree and rail-optimised.
   int levels = 2;                 // 2: leaf, spine; 3: leaf, spine, core
   int64_t leaf_ports = 0;         // NIC ports of one leaf switch

@@ -126,6 +126,8 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.packed_rings = spec.node.packed_rings;
   s.relayed_rings = spec.node.relayed_rings;
   s.cores = spec.cores;
+  s.node = std::make_shared<const NodeSpec>(spec.node);
+  s.network_reduces = spec.fabric.reduces;
   return s;
 }
 

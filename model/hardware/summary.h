@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ClusterSummary {
   std::optional<DollarsPerHour> node_price;
   std::string price_source;
   std::vector<int> packed_rings, relayed_rings;
+  std::shared_ptr<const NodeSpec> node;  // as the topology describes it
+  bool network_reduces = false;
   int64_t cores = 0;  // that all ranks share; 0: each has its own
 
   int64_t ranks() const { return nodes * gpus_per_node; }

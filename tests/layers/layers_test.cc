@@ -29,6 +29,7 @@ constexpr const char* kFolders[] = {
     "model/plan/ir",
     "model/plan/lower",
     "model/framework",
+    "model/collectives/nccl",
     "model/collectives",
     "model/collectives/algorithms",
     "model/price",

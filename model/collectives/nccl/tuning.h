@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL's tuning model: latency and bandwidth that it assumes of every algorithm and protocol, and the
+// choice for a size that follows. These are figures by which NCCL ranks; times of this twin come from
+// measurements (../algorithm.h).
+//
+// Figures and rules of NCCL 2.28.9 (NVIDIA/nccl@dbc86fd0, src/graph/tuning.cc, connect.cc,
+// enqueue.cc, transport/nvls.cc), written anew.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "model/collectives/nccl/search.h"
+
+namespace orrery::nccl {
+
+enum class Operation { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce };
+inline constexpr int kOperations = 5;
+
+// In the order in which NCCL compares: of equal times the first stays.
+enum class Algorithm { kTree, kRing, kCollNetDirect, kCollNetChain, kNvls, kNvlsTree, kPat };
+inline constexpr int kAlgorithms = 7;
+enum class Protocol { kLl, kLl128, kSimple };
+inline constexpr int kProtocols = 3;
+
+const char* Name(Operation operation);  // "all_reduce"
+const char* Name(Algorithm algorithm);  // "nvls_tree"
+const char* Name(Protocol protocol);    // "ll128"
+
+struct Choice {
+  Algorithm algorithm = Algorithm::kRing;
+  Protocol protocol = Protocol::kSimple;
+  int channels = 0;  // at most
+  int threads = 0;   // of each channel's block
+  double time = 0;   // seconds; NCCL's estimate
+};
+
+// What the search finds for the GPUs of a node; the same whatever the number of nodes, one excepted.
+struct Graphs {
+  Graph ring, tree, chain, direct, nvls;
+  bool nvls_support = false;
+  bool in_network = false;  // the network reduces
+  bool has_switch = false;
+};
+Graphs FindGraphs(const NodeDescription& node, bool across);
+
+// One communicator: `nodes` nodes that are alike, with the GPUs that the description lists.
+class Communicator {
+ public:
+  Communicator(const NodeDescription& node, int nodes, std::shared_ptr<const Graphs> graphs);
+
+  // nullopt: nothing can run it (one rank).
+  std::optional<Choice> Choose(Operation operation, double bytes) const;
+
+  struct Line {
+    float latency = 0;    // microseconds
+    float bandwidth = 0;  // GB/s; 0: may not be chosen
+  };
+  const Line& line(Operation operation, Algorithm algorithm, Protocol protocol) const {
+    return lines_[static_cast<std::size_t>(operation)][static_cast<std::size_t>(algorithm)]
+                 [static_cast<std::size_t>(protocol)];
+  }
+  int ranks() const { return ranks_; }
+  int nodes() const { return nodes_; }
+  int channels() const { return channels_; }
+  int nvls_channels() const { return nvls_channels_; }
+  const Graphs& graphs() const { return *graphs_; }
+  const Graph& GraphOf(Algorithm algorithm) const;
+
+ private:
+  void CountChannels();
+  void SetLines();
+  float BusBandwidth(Operation operation, Algorithm algorithm, Protocol protocol) const;
+  float Latency(Operation operation, Algorithm algorithm, Protocol protocol, int steps) const;
+  bool Allowed(Operation operation, Algorithm algorithm) const;
+  bool Allows128(Algorithm algorithm) const;
+  bool GathersInNetwork() const;
+  double TimeOf(Operation operation, Algorithm algorithm, Protocol protocol, double bytes) const;
+  void CountThreads(double bytes, Choice* choice) const;
+
+  int capability_ = 80;
+  HostKind cpu_ = HostKind::kIntel;
+  int nodes_ = 1, ranks_ = 1, local_ = 1;
+  int channels_ = 1, nvls_channels_ = 0;
+  int heads_ = 0;         // of CollNet
+  int direct_heads_ = 0;  // of CollNet direct
+  std::shared_ptr<const Graphs> graphs_;
+  std::array<std::array<std::array<Line, kProtocols>, kAlgorithms>, kOperations> lines_{};
+};
+
+}  // namespace orrery::nccl
