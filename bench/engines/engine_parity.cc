@@ -9,11 +9,8 @@
 #include <optional>
 
 #include "model/arch/catalogue.h"
-#include "model/engine/event/simulation.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
-#include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {
@@ -30,20 +27,12 @@ constexpr Circumstance kSituations[] = {{"zero1", 1, {}, ""},   {"zero2", 2, {},
                                         {"zero3", 3, {}, ""},   {"lamb", {}, Optimizer::kLamb, ""},
                                         {"efa", {}, {}, "efa"}, {"tcp", {}, {}, "tcp"}};
 
-EnginePair Compare(const SearchRequest& request, const Profiles& profiles,
-                   const Candidate& candidate) {
-  const Cluster cluster = BuildCluster(request.topology, candidate.nodes, request.gpus_per_node);
-  Workload work = request.work;
-  work.global_batch = candidate.global_batch;
-  const LowerResult lowered = Lower(request.model, work, candidate.strategy);
-  const auto& plan = std::get<ir::Plan>(lowered);
-  const CostSetting setting{&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster.summary};
-  const Pricer pricer(setting, work.precision,
-                      LayerFactor(profiles.gpu, profiles.framework, request.model, work,
-                                  KeyOf(candidate.strategy)));
+EnginePair Compare(const Job& job, const Candidate& candidate) {
+  const Cluster cluster = BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node);
+  const ir::Plan plan = LowerLegal(job, candidate.strategy);
   sim::SimulationOptions options;
   options.contention = false;
-  sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), options);
+  sim::Simulation simulation(plan, cluster, job.prices(), options);
   EnginePair pair;
   pair.event_seconds = simulation.Run();
   pair.event = simulation.breakdown();
@@ -79,9 +68,10 @@ void CompareBest(SearchRequest request, const std::string& label,
     request.work.precision = profiles.gpu.peak_bf16.value > 0   ? Precision::kBf16
                              : profiles.gpu.peak_fp16.value > 0 ? Precision::kFp16
                                                                 : Precision::kFp32;
+    const Job job = JobOf(request, profiles);
     const SearchResult result = Search(request, profiles);
     for (const Candidate& candidate : result.ranked) {
-      EnginePair pair = Compare(request, profiles, candidate);
+      EnginePair pair = Compare(job, candidate);
       pair.where = label + ": " + DescribeLayout(candidate.strategy, candidate.micro_batches);
       visit(pair);
     }

@@ -115,30 +115,27 @@ int CaseSource::FindSweep(const CaseRow& row, const ClusterSummary* cluster,
   return found->second;
 }
 
-CostSetting CaseSource::SettingOf(const Sweep& sweep, const ProfileStore& store) const {
-  return {&store.gpu(sweep.gpu), &store.fabric(sweep.fabric), &store.framework(sweep.framework),
-          sweep.cluster};
+Job CaseSource::JobOf(const Run& run, const ProfileStore& store) const {
+  const Sweep& sweep = sweeps_[run.sweep];
+  Job job(sweep.model, sweep.work,
+          {&store.gpu(sweep.gpu), &store.fabric(sweep.fabric), &store.framework(sweep.framework),
+           sweep.cluster});
+  job.work.global_batch = run.global_batch;
+  return job;
 }
 
 void CaseSource::Predict(const ProfileStore& store, const std::vector<int>& which,
                          std::vector<double>* values) const {
-  std::map<std::pair<int, int64_t>, StepPredictor> predictors;
+  std::map<std::pair<int, int64_t>, std::unique_ptr<StepPredictor>> predictors;
   values->clear();
   for (int index : which) {
     const Run& run = runs_[index];
-    const Sweep& sweep = sweeps_[run.sweep];
-    const auto key = std::make_pair(run.sweep, run.global_batch);
-    auto found = predictors.find(key);
-    if (found == predictors.end()) {
-      Workload work = sweep.work;
-      work.global_batch = run.global_batch;
-      found = predictors
-                  .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                           std::forward_as_tuple(sweep.model, work, SettingOf(sweep, store),
-                                                 sweep.shapes.get()))
-                  .first;
+    auto& predictor = predictors[{run.sweep, run.global_batch}];
+    if (!predictor) {
+      predictor =
+          std::make_unique<StepPredictor>(JobOf(run, store), sweeps_[run.sweep].shapes.get());
     }
-    const auto result = found->second.Predict(run.strategy, run.window);
+    const auto result = predictor->Predict(run.strategy, run.window);
     const auto* time = std::get_if<StepTime>(&result);
     ORRERY_CHECK(time != nullptr, "{} was predicted before", observations_[index].name);
     values->push_back(time->total);
@@ -148,18 +145,9 @@ void CaseSource::Predict(const ProfileStore& store, const std::vector<int>& whic
 std::vector<Confidence> CaseSource::Confidences(const ProfileStore& store,
                                                 const Trust& trust) const {
   std::vector<Confidence> confidences;
-  for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const Run& run = runs_[i];
-    const Sweep& sweep = sweeps_[run.sweep];
-    Workload work = sweep.work;
-    work.global_batch = run.global_batch;
-    const auto predict = [&](const CostSetting& setting) {
-      StepPredictor predictor(sweep.model, work, setting, sweep.shapes.get());
-      return std::get<StepTime>(predictor.Predict(run.strategy, run.window)).total;
-    };
-    const CostSetting setting = SettingOf(sweep, store);
-    confidences.push_back(
-        ConfidenceOf(trust, setting, *observations_[i].at, predict(setting), predict));
+  for (const Run& run : runs_) {
+    confidences.push_back(ConfidenceOf(JobOf(run, store), run.strategy, run.window, trust,
+                                       sweeps_[run.sweep].shapes.get()));
   }
   return confidences;
 }

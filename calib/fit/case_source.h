@@ -11,8 +11,7 @@
 #include "calib/fit/source.h"
 #include "calib/validate/case_row.h"
 #include "model/hardware/summary.h"
-#include "model/twin/step_predictor.h"
-#include "model/twin/trust.h"
+#include "model/twin/predict.h"
 
 namespace orrery {
 
@@ -56,7 +55,7 @@ class CaseSource : public MeasurementSource {
   void Add(const CaseRow& row, const RowFilter& filter, ProfileStore* store);
   const ClusterSummary* FindCluster(const CaseRow& row);
   int FindSweep(const CaseRow& row, const ClusterSummary* cluster, const Observation& profiles);
-  CostSetting SettingOf(const Sweep& sweep, const ProfileStore& store) const;
+  Job JobOf(const Run& run, const ProfileStore& store) const;
   void NameGroups();
 
   std::map<std::tuple<std::string, int64_t, int>, Cluster> clusters_;

@@ -127,9 +127,10 @@ void WorkSource::Predict(const ProfileStore& store, const std::vector<int>& whic
           {&store.gpu(seen.gpu), &store.fabric(seen.fabric), &framework, &run.cluster},
           run.work.precision);
       sums = StepWork(run.ops, static_cast<double>(MicroBatches(run.work, run.strategy)), prices);
-      StepPredictor predictor(run.model, run.work,
-                              {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
-                               &store.framework(seen.framework), &run.cluster});
+      StepPredictor predictor({run.model,
+                               run.work,
+                               {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
+                                &store.framework(seen.framework), &run.cluster}});
       const auto step = predictor.Predict(run.strategy);
       const auto* time = std::get_if<StepTime>(&step);
       ORRERY_CHECK(time != nullptr, "{} was shaped before", seen.name);

@@ -10,15 +10,12 @@
 #include <tuple>
 
 #include "calib/validate/case_names.h"
-#include "calib/validate/event_engine.h"
 #include "calib/validate/predict_memory.h"
 #include "calib/validate/uneven_steps.h"
 #include "model/base/diagnostics.h"
 #include "model/hardware/catalog.h"
-#include "model/hardware/measured_collectives.h"
-#include "model/hardware/summary.h"
 #include "model/plan/lower/names.h"
-#include "model/twin/trust.h"
+#include "model/twin/predict.h"
 
 namespace orrery {
 namespace {
@@ -91,13 +88,13 @@ class CasePredictor {
       row.refused = reason;
       return;
     }
-    if (!TakePrecision(*setting->cost.gpu, &row)) return;
+    if (!TakePrecision(*setting->job.gpu, &row)) return;
     const Strategy as_read = row.strategy;
-    FollowFramework(*setting->cost.framework, &row.strategy);
-    FollowFramework(*setting->cost.framework, &row.work);
+    FollowFramework(*setting->job.framework, &row.strategy);
+    FollowFramework(*setting->job.framework, &row.work);
     if (row.recompute_open) ChooseRecompute(*setting, &row);
-    prediction->gpu_gib = setting->cost.gpu->Capacity().value / kGibibyte;
-    if (const auto memory = memory_.Predict(row, *setting->cost.gpu, *setting->cost.framework)) {
+    prediction->gpu_gib = setting->job.gpu->Capacity().value / kGibibyte;
+    if (const auto memory = memory_.Predict(row, *setting->job.gpu, *setting->job.framework)) {
       prediction->predicted_mem_gib = memory->device_gib;
       prediction->predicted_allocator_gib = memory->allocator_gib;
     }
@@ -112,7 +109,7 @@ class CasePredictor {
     const auto result =
         PredictSteps(&row, [&](const Workload& work, const Strategy& strategy, Window window) {
           auto& step = steps_[{KeyOf(row), work.global_batch}];
-          if (!step) step = std::make_unique<StepPredictor>(row.model, work, setting->cost);
+          if (!step) step = std::make_unique<StepPredictor>(JobOf(*setting, row.model, work));
           return step->Predict(strategy, window);
         });
     if (const auto* refusal = std::get_if<Refusal>(&result)) {
@@ -121,60 +118,67 @@ class CasePredictor {
     }
     prediction->time = std::get<StepTime>(result);
     AddConfidence(prediction, *setting);
-    if (engine_ == Engine::kEvent) Simulate(prediction, *setting);
+    if (engine_ == Engine::kClosed) return;
+    row.refused = Simulate(row, *setting, &*prediction->time);
+    if (row.refused) prediction->time.reset();
   }
 
  private:
+  // What rows of one cluster and framework share; model and work of the job are left to them.
   struct Setting {
     TopologySpec topology;
     int64_t described_nodes = 0;
-    ClusterSummary cluster;
-    CostSetting cost;
+    Job job;
   };
+
+  static Job JobOf(const Setting& setting, const ModelSpec& model, const Workload& work) {
+    Job job = setting.job;
+    job.model = model;
+    job.work = work;
+    return job;
+  }
 
   void AddConfidence(CasePrediction* prediction, const Setting& setting) {
     const CaseRow& row = prediction->row;
     const WholeSteps whole = RoundUp(row);
-    ShapeCache& shapes = shapes_[KeyOf(row)];
-    const auto predict = [&](const CostSetting& cost) {
-      StepPredictor predictor(row.model, whole.work, cost, &shapes);
-      return std::get<StepTime>(predictor.Predict(whole.strategy, row.window)).total;
-    };
-    const double total = whole.same ? prediction->time->total : predict(setting.cost);
-    const double scale = prediction->time->total / total;
-    Confidence confidence =
-        ConfidenceOf(trust_, setting.cost,
-                     SituationOf(row.model, whole.work, whole.strategy, row.nodes), total, predict);
+    Confidence confidence = ConfidenceOf(JobOf(setting, row.model, whole.work), whole.strategy,
+                                         row.window, trust_, &shapes_[KeyOf(row)]);
+    const double scale = prediction->time->total / confidence.total;
     prediction->time->low = confidence.low * scale;
     prediction->time->high = confidence.high * scale;
     prediction->outside = std::move(confidence.outside);
   }
 
-  void Simulate(CasePrediction* prediction, const Setting& setting) {
-    CaseRow& row = prediction->row;
-    const auto simulated = SimulateCase(row, setting.topology, setting.cost, *prediction->time);
-    if (const auto* refusal = std::get_if<Refusal>(&simulated)) {
-      row.refused = refusal->reason;
-      prediction->time.reset();
-      return;
+  // Why the row cannot be simulated; nullopt: its time is simulated now.
+  static std::optional<std::string> Simulate(const CaseRow& row, const Setting& setting,
+                                             StepTime* time) {
+    if (row.window != Window::kStep) return "the event engine times whole steps only";
+    const LowerResult lowered = Lower(row.model, row.work, row.strategy);
+    if (const auto* refusal = std::get_if<Refusal>(&lowered)) return refusal->reason;
+    try {
+      const Cluster cluster = BuildCluster(setting.topology, row.nodes, row.gpus_per_node);
+      *time = WithInterval(SimulateStep(std::get<ir::Plan>(lowered), cluster, setting.job.prices()),
+                           *time);
+      return std::nullopt;
+    } catch (const InputError& error) {
+      return error.diagnostics().empty() ? error.what() : error.diagnostics().front().message;
     }
-    prediction->time = std::get<StepTime>(simulated);
   }
 
   // The score matrices of a run whose attention nobody printed must at least have fitted.
   static bool ReadsAsFlash(const CaseRow& row, const std::optional<double>& gib,
                            const Setting& setting) {
     const bool open = row.flash_assumed && !row.strategy.flash_attention && gib.has_value();
-    return open && *gib * kGibibyte > setting.cost.gpu->Capacity().value;
+    return open && *gib * kGibibyte > setting.job.gpu->Capacity().value;
   }
 
   // As little recomputation as fits, where a row does not say.
   void ChooseRecompute(const Setting& setting, CaseRow* row) {
-    const CostSetting& cost = setting.cost;
+    const Job& job = setting.job;
     for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       row->strategy.recompute = kind;
-      const auto memory = memory_.Predict(*row, *cost.gpu, *cost.framework);
-      if (!memory || memory->device_gib * kGibibyte <= cost.gpu->Capacity().value) break;
+      const auto memory = memory_.Predict(*row, *job.gpu, *job.framework);
+      if (!memory || memory->device_gib * kGibibyte <= job.gpu->Capacity().value) break;
     }
     row->recompute_open = false;
     row->notes.push_back(fmt::format("recompute not printed: {}, the least that fits",
@@ -246,29 +250,20 @@ class CasePredictor {
     auto setting = std::make_unique<Setting>();
     setting->topology = Fit(row, *spec);
     setting->described_nodes = spec->max_nodes;
+    const TopologySpec& topology = setting->topology;
+    if (topology.gpu == kUnknownGpu)
+      return {nullptr, fmt::format("topology {} does not name its GPU: name it in a column gpu",
+                                   row.topology)};
+    const bool flash = row.strategy.flash_attention;
+    const Profiles* profiles = profiles_.Get(
+        fmt::format("{} {} {} {}", row.topology, topology.gpu, row.framework, flash),
+        [&] { return LoadProfiles(topology, row.framework, flash); }, &reason);
+    if (profiles == nullptr) return {nullptr, reason};
     try {
-      setting->cluster = Summarise(setting->topology, row.nodes, row.gpus_per_node);
+      setting->job = MakeJob({}, {}, topology, row.nodes, row.gpus_per_node, *profiles);
     } catch (const InputError& error) {
       return {nullptr, ReasonOf(error)};
     }
-    const ClusterSummary& cluster = setting->cluster;
-    if (cluster.gpu == kUnknownGpu)
-      return {nullptr, fmt::format("topology {} does not name its GPU: name it in a column gpu",
-                                   row.topology)};
-    setting->cost.cluster = &setting->cluster;
-    setting->cost.gpu = gpus_.Get(
-        cluster.gpu, [&] { return LoadGpuProfile(cluster.gpu); }, &reason);
-    setting->cost.fabric = fabrics_.Get(
-        cluster.fabric_profile + " " + cluster.collectives + " " + cluster.gpu,
-        [&] { return LoadFabricProfile(cluster.fabric_profile, cluster.collectives, cluster.gpu); },
-        &reason);
-    const bool flash = row.strategy.flash_attention;
-    const std::string framework = fmt::format("{} {} {}", row.framework, row.topology, flash);
-    setting->cost.framework = frameworks_.Get(
-        framework, [&] { return SelectFrameworkProfile(row.framework, row.topology, flash); },
-        &reason);
-    if (!setting->cost.gpu || !setting->cost.fabric || !setting->cost.framework)
-      return {nullptr, reason};
     return {std::move(setting), ""};
   }
 
@@ -276,9 +271,7 @@ class CasePredictor {
   Trust trust_ = LoadTrust();
   std::map<PredictorKey, ShapeCache> shapes_;
   Cache<TopologySpec> topologies_;
-  Cache<GpuProfile> gpus_;
-  Cache<FabricProfile> fabrics_;
-  Cache<FrameworkProfile> frameworks_;
+  Cache<Profiles> profiles_;
   std::map<std::tuple<std::string, std::string, std::string, int64_t, int, bool>,
            std::pair<std::unique_ptr<Setting>, std::string>>
       settings_;

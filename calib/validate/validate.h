@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "calib/validate/case_row.h"
+#include "model/twin/predict.h"
 
 namespace orrery {
 
@@ -35,8 +36,6 @@ ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases);
 // "a, several nodes".
 std::map<std::string, std::vector<const CasePrediction*>> BySource(
     const std::vector<CasePrediction>& cases);
-
-enum class Engine { kClosed, kEvent };
 
 // Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
 std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows,

@@ -41,6 +41,12 @@ struct Breakdown {
   double Hidden() const { return tensor_hidden + data_hidden + pipeline_hidden; }
 };
 
+// Seconds of a step, or of a part of it, on the rank that computes longest; the parts add up to `total`.
+struct StepTime : Breakdown {
+  double total = 0;
+  double low = 0, high = 0;  // 80 % interval; NaN: not known
+};
+
 double Breakdown::*ExposedOf(CommAxis axis);
 double Breakdown::*HiddenOf(CommAxis axis);
 

@@ -21,9 +21,16 @@ namespace orrery {
 // What the kernels of a layer can see, on one rank.
 std::string LayerShapeText(const std::string& gpu, const ModelSpec& model, const Workload& work,
                            const MicroBatchKey& key);
+// The same, read off the ops of a plan; "": it has no attention.
+std::string LayerShapeText(const std::string& gpu, const ir::Plan& plan);
 
 // On the device and host time of a layer's own operations; collectives are not scaled.
 double LayerFactor(const GpuProfile& gpu, const FrameworkProfile& framework, const ModelSpec& model,
                    const Workload& work, const MicroBatchKey& key);
+// The same, read off the ops of a plan; 1 for plans without attention.
+double LayerFactor(const GpuProfile& gpu, const FrameworkProfile& framework, const ir::Plan& plan);
+
+// Of the plan's first product.
+Precision PrecisionOf(const ir::Plan& plan);
 
 }  // namespace orrery

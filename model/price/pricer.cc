@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/price/layer_factors.h"
+
 namespace orrery {
 
 Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
     : ops(setting, precision, layer_factor), messages(setting) {}
+
+Pricer::Pricer(const CostSetting& setting, const ir::Plan& plan)
+    : Pricer(setting, PrecisionOf(plan), LayerFactor(*setting.gpu, *setting.framework, plan)) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
   const FrameworkProfile& framework = *setting.framework;

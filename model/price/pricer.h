@@ -11,6 +11,8 @@ namespace orrery {
 struct Pricer {
   // `layer_factor`: of measured layers, see layer_factors.h.
   Pricer(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
+  // Precision and layer factor as the plan's ops have them.
+  Pricer(const CostSetting& setting, const ir::Plan& plan);
 
   OpPrices ops;
   MessagePrices messages;

@@ -2,7 +2,7 @@
 // Layouts in words.
 #include <fmt/format.h>
 
-#include "model/twin/search.h"
+#include "model/twin/predict.h"
 
 namespace orrery {
 namespace {

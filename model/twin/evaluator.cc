@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluates one job of the search.
+// Evaluates one split of the search.
 #include "model/twin/evaluator.h"
 
 #include <algorithm>
@@ -24,22 +24,22 @@ void KeepBetter(std::optional<Entry>& kept, const Entry& entry) {
 
 }  // namespace
 
-double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting) {
-  const double per_sequence = 1.0 / static_cast<double>(setting.work.global_batch);
+double ObjectiveValue(Objective objective, double step_seconds, const Job& job) {
+  const double per_sequence = 1.0 / static_cast<double>(job.work.global_batch);
   switch (objective) {
     case Objective::kTime:
       return step_seconds * per_sequence;
     case Objective::kCost:
-      return step_seconds * setting.price.value_or(0.0);
+      return step_seconds * job.price().value_or(0.0);
     case Objective::kTokensPerDollar:
-      return step_seconds * per_sequence * setting.price.value_or(0.0);
+      return step_seconds * per_sequence * job.price().value_or(0.0);
   }
   ORRERY_CHECK(false, "objective {}", static_cast<int>(objective));
 }
 
-// One job under way, with look-ups that all its strategies share.
+// One split under way, with look-ups that all its strategies share.
 struct Evaluator::Visit {
-  const Job& job;
+  const Split& split;
   int64_t index;
   const EvaluateOptions& options;
   std::vector<ShardChoice> shards;
@@ -47,7 +47,7 @@ struct Evaluator::Visit {
   const StageMessages* stages = nullptr;
   const PlanForms* forms[2][4][2] =
       {};  // split backward, ZeRO, hybrid; of the current group's layer
-  JobResult result;
+  SplitResult result;
   int64_t sequence = 0;
 
   // True if no strategy of this value can enter the result.
@@ -59,7 +59,7 @@ struct Evaluator::Visit {
     result.counts.illegal += strategies;
     Tally& tally = result.refusals[refusal.reason];
     tally.strategies += strategies;
-    if (tally.example.empty()) tally.example = DescribeLayout(s, job.micro_batches);
+    if (tally.example.empty()) tally.example = DescribeLayout(s, split.micro_batches);
   }
 };
 
@@ -69,13 +69,13 @@ struct Evaluator::Group {
 };
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
-                     const MemoryLimits& limits, const Setting& setting, MemoryModel& memory)
+                     const MemoryLimits& limits, const Job& job, MemoryModel& memory)
     : request_(request),
       preset_(preset),
       limits_(limits),
-      setting_(setting),
+      job_(job),
       space_(request, preset),
-      predictor_(request.model, setting.work, setting.cost),
+      predictor_(job),
       memory_(memory) {}
 
 double Evaluator::TimeBound(const LayerTable& table, const Strategy& s,
@@ -100,10 +100,10 @@ double Evaluator::TimeBound(const LayerTable& table, const Strategy& s,
 void Evaluator::Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
                          const PlanOutline& outline, const DataMessages& data, double allocated,
                          int64_t sequence) {
-  JobResult& result = visit.result;
+  SplitResult& result = visit.result;
   const StepTime time = predictor_.closed_form().Evaluate(table, outline, data, *visit.stages);
   ++result.counts.evaluated;
-  const double value = ObjectiveValue(request_.objective, time.total, setting_);
+  const double value = ObjectiveValue(request_.objective, time.total, job_);
   const Entry entry{{value, allocated, visit.index, sequence}, strategy, time.total, 0, allocated};
   if (visit.options.after && !(entry.rank > *visit.options.after)) return;
   KeepBetter(result.unlimited, entry);
@@ -138,8 +138,8 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       s.zero = shard.zero;
       s.dp = shard.dp;
       s.dp_outer = shard.dp_outer;
-      s = preset_.Complete(s, setting_.work.precision);
-      FollowFramework(*setting_.cost.framework, &s);
+      s = preset_.Complete(s, job_.work.precision);
+      FollowFramework(*job_.framework, &s);
       const auto found = predictor_.Table(KeyOf(s));
       if (const auto* refusal = std::get_if<Refusal>(&found)) {
         visit.Refuse(*refusal, s, 1);
@@ -147,14 +147,14 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       }
       if (std::get<const LayerTable*>(found) != table) {
         table = std::get<const LayerTable*>(found);
-        const double bound = TimeBound(*table, s, static_cast<double>(visit.job.micro_batches));
-        value_bound = ObjectiveValue(request_.objective, bound, setting_);
+        const double bound = TimeBound(*table, s, static_cast<double>(visit.split.micro_batches));
+        value_bound = ObjectiveValue(request_.objective, bound, job_);
       }
       const PlanForms*& forms = visit.forms[split][shard.zero][outer];
       if (forms == nullptr) forms = memory_.Forms(s);
       ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
       if (!visit.Beaten(value_bound)) terms.emplace(*forms, *group.slots, s.micro_batch);
-      outline = OutlineOf(request_.model, setting_.work, s);
+      outline = OutlineOf(request_.model, job_.work, s);
       zero = shard.zero;
       hybrid = outer;
     }
@@ -185,22 +185,24 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
   }
 }
 
-JobResult Evaluator::Run(const Job& job, int64_t job_index, const EvaluateOptions& options) {
-  Visit visit{job, job_index, options, space_.Shards(job.pp, job.data), {}, nullptr, {}, {}, 0};
+SplitResult Evaluator::Run(const Split& split, int64_t split_index,
+                           const EvaluateOptions& options) {
+  Visit visit{split, split_index, options, space_.Shards(split.pp, split.data), {}, nullptr,
+              {},    {},          0};
   for (const ShardChoice& shard : visit.shards) {
-    visit.data.push_back(predictor_.Data(shard.dp, shard.dp_outer, job.tp));
+    visit.data.push_back(predictor_.Data(shard.dp, shard.dp_outer, split.tp));
   }
-  visit.stages = predictor_.Stages(job.pp, job.tp * job.data);
-  const std::vector<ScheduleChoice> schedules = space_.Schedules(job.pp);
+  visit.stages = predictor_.Stages(split.pp, split.tp * split.data);
+  const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;
   Group group;
-  group.base.tp = job.tp;
-  group.base.pp = job.pp;
-  group.base.dp = job.data;
-  group.base.micro_batch = job.micro_batch;
+  group.base.tp = split.tp;
+  group.base.pp = split.pp;
+  group.base.dp = split.data;
+  group.base.micro_batch = split.micro_batch;
   group.base.flash_attention = request_.flash_attention;
-  for (const bool sequence_parallel : space_.SequenceParallel(job.tp)) {
+  for (const bool sequence_parallel : space_.SequenceParallel(split.tp)) {
     group.base.sequence_parallel = sequence_parallel;
     for (const Recompute recompute : space_.Recomputes()) {
       group.base.recompute = recompute;
@@ -209,11 +211,11 @@ JobResult Evaluator::Run(const Job& job, int64_t job_index, const EvaluateOption
         group.base.schedule = choice.schedule;
         group.base.vpp = choice.vpp;
         visit.result.counts.space += shards;
-        if (const auto refusal = CheckStrategy(request_.model, setting_.work, group.base)) {
+        if (const auto refusal = CheckStrategy(request_.model, job_.work, group.base)) {
           visit.Refuse(*refusal, group.base, shards);
           continue;
         }
-        group.slots = &memory_.Slots(group.base, job.micro_batches);
+        group.slots = &memory_.Slots(group.base, split.micro_batches);
         RunGroup(visit, group);
       }
     }
@@ -227,12 +229,12 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
   Entry entry;
   entry.strategy = strategy;
   entry.seconds = std::get<StepTime>(time).total;
-  const int64_t micro_batches = MicroBatches(setting_.work, strategy);
+  const int64_t micro_batches = MicroBatches(job_.work, strategy);
   const auto table = predictor_.Table(KeyOf(strategy));
   entry.seconds_bound =
       TimeBound(*std::get<const LayerTable*>(table), strategy, static_cast<double>(micro_batches));
   entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
-  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, setting_), entry.allocated, 0, 0};
+  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, job_), entry.allocated, 0, 0};
   return entry;
 }
 

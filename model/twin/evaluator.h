@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks the strategies of one job: legality, memory bound, time bound, closed form; keeps the best.
+// Walks the strategies of one split: legality, memory bound, time bound, closed form; keeps the best.
 //
 // Time bound of a group that shares layer table, schedule and chunks (T(zero, dp) >= bound for all of them):
 //   M sum / p + share (1 - 1/p) sum + fixed,  sum = layers (f + b) + embedding + head without gathers,
@@ -16,20 +16,11 @@
 
 namespace orrery {
 
-// One (nodes, global batch) with everything that evaluation needs. Read only while searching.
-struct Setting {
-  int64_t nodes = 0;
-  ClusterSummary cluster;
-  Workload work;
-  CostSetting cost;             // points into this struct and into the profiles
-  std::optional<double> price;  // dollars per second of all nodes
-};
-
 // What orders candidates: objective, then memory, then place in the enumeration.
 struct Rank {
   double value = 0;
   double memory = 0;
-  int64_t job = 0, sequence = 0;
+  int64_t split = 0, sequence = 0;
   auto operator<=>(const Rank&) const = default;
 };
 
@@ -46,7 +37,7 @@ struct Tally {
   std::string example;
 };
 
-struct JobResult {
+struct SplitResult {
   std::vector<Entry> best;         // ascending by rank, at most `keep`
   bool truncated = false;          // more strategies fit than were kept
   std::optional<Entry> unlimited;  // best whatever its memory
@@ -63,22 +54,22 @@ struct EvaluateOptions {
 };
 
 // The objective of a step: smaller is better.
-double ObjectiveValue(Objective objective, double step_seconds, const Setting& setting);
+double ObjectiveValue(Objective objective, double step_seconds, const Job& job);
 
-// Not for concurrent use: one per thread. Setting and memory model must outlive it.
+// Not for concurrent use: one per thread. Job and memory model must outlive it.
 class Evaluator {
  public:
   Evaluator(const SearchRequest& request, const FrameworkPreset& preset, const MemoryLimits& limits,
-            const Setting& setting, MemoryModel& memory);
+            const Job& job, MemoryModel& memory);
 
-  JobResult Run(const Job& job, int64_t job_index, const EvaluateOptions& options);
+  SplitResult Run(const Split& split, int64_t split_index, const EvaluateOptions& options);
   // One strategy; Refusal: it cannot be lowered.
   std::variant<Entry, Refusal> One(const Strategy& strategy);
   StepPredictor& predictor() { return predictor_; }
 
  private:
   struct Group;  // strategies that differ in ZeRO and sharding alone
-  struct Visit;  // one job under way
+  struct Visit;  // one split under way
 
   void RunGroup(Visit& visit, const Group& group);
   void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
@@ -89,7 +80,7 @@ class Evaluator {
   const SearchRequest& request_;
   const FrameworkPreset& preset_;
   const MemoryLimits limits_;
-  const Setting& setting_;
+  const Job& job_;
   const Space space_;
   StepPredictor predictor_;
   MemoryModel& memory_;

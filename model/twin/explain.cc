@@ -92,15 +92,11 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
                               const Candidate& winner, const std::optional<Candidate>& unlimited) {
   std::vector<Limit> limits;
   const double before = winner.ClosedForm().total;
-  Workload work = request.work;
-  work.global_batch = winner.global_batch;
   for (const Resource& resource : kResources) {
     Profiles changed = profiles;
-    ClusterSummary cluster = Summarise(request.topology, winner.nodes, request.gpus_per_node);
-    resource.twice(changed, cluster);
-    StepPredictor predictor(request.model, work,
-                            {&changed.gpu, &changed.fabric, &changed.framework, &cluster});
-    const double after = std::get<StepTime>(predictor.Predict(winner.strategy)).total;
+    Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
+    resource.twice(changed, job.cluster);
+    const double after = std::get<StepTime>(StepPredictor(job).Predict(winner.strategy)).total;
     limits.push_back(
         {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
   }

@@ -10,11 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "model/base/check.h"
 #include "model/plan/ir/hazards.h"
-#include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
-#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {
@@ -30,12 +26,8 @@ constexpr double kOpsPerRoute = 20;
 // What a simulation takes, in ops: unfolding each stage, executing its ranks, routing for all
 // ranks.
 double EffortOf(const ir::Plan& plan) {
-  double executed = 1;
-  const sim::AxisMask merged = sim::Replicas(plan.mesh);
-  for (std::size_t axis = 0; axis < plan.mesh.axes.size(); ++axis) {
-    if ((merged >> axis & 1) == 0) executed *= plan.mesh.axes[axis].size;
-  }
-  const double per_stage = executed / static_cast<double>(plan.programs.size());
+  const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, true)) /
+                           static_cast<double>(plan.programs.size());
   double ops = 0;
   for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
   return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute *
@@ -46,29 +38,13 @@ double EffortOf(const ir::Plan& plan) {
 // One simulation to be.
 struct Play {
   std::size_t index = 0;  // into ranked
+  const Job* job = nullptr;
   ir::Plan plan;
   const Cluster* cluster = nullptr;
-  const Setting* setting = nullptr;
-  double layer_factor = 1;
-  std::optional<SimulatedStep> step;
   StepTime time;  // without interval
-  std::string refusal;
-};
-
-SimulatedStep Simulate(Play* play) {
-  const CostSetting& cost = play->setting->cost;
-  const Pricer pricer(cost, play->setting->work.precision, play->layer_factor);
-  sim::SimulationOptions options;
-  options.keep_links = true;
-  sim::Simulation simulation(play->plan, *play->cluster, pricer,
-                             FixedCosts(cost, LayersOf(play->plan)), options);
   SimulatedStep step;
-  play->time.total = simulation.Run();
-  static_cast<Breakdown&>(play->time) = simulation.breakdown();
-  step.ops = simulation.result().ops;
-  step.shared = simulation.SharedLinks();
-  return step;
-}
+  std::string refusal;  // "": none
+};
 
 class Refiner {
  public:
@@ -89,19 +65,6 @@ class Refiner {
   }
 
  private:
-  ir::Plan LowerOne(const Candidate& candidate, const Setting& setting) const {
-    LowerResult lowered = Lower(request_.model, setting.work, candidate.strategy);
-    auto* plan = std::get_if<ir::Plan>(&lowered);
-    ORRERY_CHECK(plan != nullptr, "{} is refused: {}", DescribeLayout(candidate.strategy),
-                 std::get<Refusal>(lowered).reason);
-    return std::move(*plan);
-  }
-
-  double FactorOf(const Candidate& candidate, const Setting& setting) const {
-    return LayerFactor(*setting.cost.gpu, *setting.cost.framework, request_.model, setting.work,
-                       KeyOf(candidate.strategy));
-  }
-
   void Skip(std::size_t index, double effort, const std::string& why) {
     refinement_.skipped.push_back({static_cast<int>(index) + 1, effort, why});
   }
@@ -110,10 +73,8 @@ class Refiner {
   void Choose() {
     double left = request_.refine_ops;
     for (std::size_t i = 0; i < static_cast<std::size_t>(refinement_.asked); ++i) {
-      const Setting& setting = runner_.SettingOf(ranked_[i]);
-      Play play{i,        LowerOne(ranked_[i], setting), nullptr,
-                &setting, FactorOf(ranked_[i], setting), {},
-                {}};
+      const Job& job = runner_.JobOf(ranked_[i]);
+      Play play{i, &job, LowerLegal(job, ranked_[i].strategy)};
       const double effort = EffortOf(play.plan);
       if (effort > left) {
         Skip(i, effort,
@@ -123,7 +84,7 @@ class Refiner {
       left -= effort;
       plays_.push_back(std::move(play));
     }
-    for (Play& play : plays_) play.cluster = &ClusterOf(play.setting->nodes);
+    for (Play& play : plays_) play.cluster = &ClusterOf(play.job->cluster.nodes);
   }
 
   const Cluster& ClusterOf(int64_t nodes) {
@@ -139,7 +100,7 @@ class Refiner {
       for (std::size_t i = next++; i < plays_.size(); i = next++) {
         Play& play = plays_[i];
         try {
-          play.step = Simulate(&play);
+          play.time = SimulateStep(play.plan, *play.cluster, play.job->prices(), &play.step);
         } catch (const InputError& error) {  // such as no route between two ranks
           play.refusal = error.what();
         }
@@ -157,39 +118,20 @@ class Refiner {
   void Collect() {
     for (Play& play : plays_) {
       Candidate& candidate = ranked_[play.index];
-      if (!play.step) {
+      if (!play.refusal.empty()) {
         Skip(play.index, EffortOf(play.plan), play.refusal);
         continue;
       }
       ++refinement_.simulated;
       refinement_.disagreement =
           std::max(refinement_.disagreement, std::abs(candidate.time.total / play.time.total - 1));
-      Settle(play, &candidate);
+      TakeSimulated(play.time, std::move(play.step), &candidate);
     }
     std::sort(refinement_.skipped.begin(), refinement_.skipped.end());
   }
 
-  // One step time in every answer: the simulated one, and what follows from it.
-  static void Settle(Play& play, Candidate* candidate) {
-    const StepTime closed = candidate->time;
-    const double ratio = play.time.total / closed.total;
-    candidate->closed_form = closed;
-    candidate->time = play.time;
-    candidate->time.low = closed.low * ratio;
-    candidate->time.high = closed.high * ratio;
-    if (std::abs(1 / ratio - 1) > kEnginesDiffer) {
-      candidate->time.low = std::min(candidate->time.low, closed.total);
-      candidate->time.high = std::max(candidate->time.high, closed.total);
-    }
-    candidate->tokens_per_second /= ratio;
-    candidate->mfu /= ratio;
-    if (candidate->price_per_step) *candidate->price_per_step *= ratio;
-    if (candidate->price_per_billion_tokens) *candidate->price_per_billion_tokens *= ratio;
-    candidate->simulated = std::move(play.step);
-  }
-
   double ValueOf(const Candidate& candidate) const {
-    return ObjectiveValue(request_.objective, candidate.time.total, runner_.SettingOf(candidate));
+    return ObjectiveValue(request_.objective, candidate.time.total, runner_.JobOf(candidate));
   }
 
   void Order() {

@@ -108,11 +108,11 @@ class RemedyFinder {
     for (const int64_t nodes :
          request_.nodes.empty() ? std::vector<int64_t>{request_.topology.nodes} : request_.nodes) {
       const ClusterSummary cluster = Summarise(request_.topology, nodes, request_.gpus_per_node);
-      for (const Job& job : space.Degrees(cluster.ranks(), cluster.domain_gpus())) {
+      for (const Split& split : space.Degrees(cluster.ranks(), cluster.domain_gpus())) {
         Strategy s;
-        s.tp = job.tp;
-        s.pp = job.pp;
-        s.dp = job.data;
+        s.tp = split.tp;
+        s.pp = split.pp;
+        s.dp = split.data;
         s.micro_batch = request_.fixed.micro_batch.value_or(1);
         if (!CheckStrategy(request_.model, work, s)) return true;
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spreads jobs over threads and merges what they found.
+// Spreads splits over threads and merges what they found.
 #include "model/twin/runner.h"
 
 #include <fmt/format.h>
@@ -8,30 +8,15 @@
 #include <atomic>
 #include <thread>
 
-#include "model/arch/parameters.h"
 #include "model/base/check.h"
 #include "model/base/text.h"
 #include "model/memory/software_memory.h"
-#include "model/plan/ir/verify.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kDone = static_cast<std::size_t>(-1);
-
-std::unique_ptr<Setting> MakeSetting(const SearchRequest& request, const Profiles& profiles,
-                                     int64_t nodes, int64_t global_batch) {
-  auto setting = std::make_unique<Setting>();
-  setting->nodes = nodes;
-  setting->cluster = Summarise(request.topology, nodes, request.gpus_per_node);
-  setting->work = request.work;
-  setting->work.global_batch = global_batch;
-  setting->cost = {&profiles.gpu, &profiles.fabric, &profiles.framework, &setting->cluster};
-  const auto price = request.node_price ? request.node_price : request.topology.node_price;
-  if (price) setting->price = price->value / 3600.0 * static_cast<double>(nodes);
-  return setting;
-}
 
 // "25 attention heads do not divide by tp 2" -> "attention heads do not divide by tp".
 std::string WithoutNumbers(const std::string& reason) {
@@ -119,11 +104,11 @@ Runner::Runner(const SearchRequest& request, const Profiles& profiles)
   CheckFixed(request, preset_);
   if (request.work.seq_len < 1)
     throw InputError("the sequence length must be at least 1", "give --seq-len");
-  MakeSettings();
   MakeJobs();
+  MakeSplits();
 }
 
-void Runner::MakeSettings() {
+void Runner::MakeJobs() {
   const bool priced = request_.objective != Objective::kTime;
   if (priced && !request_.node_price && !request_.topology.node_price) {
     throw InputError(fmt::format("topology '{}' has no price, but the objective needs one",
@@ -137,45 +122,45 @@ void Runner::MakeSettings() {
     for (const int64_t batch : batches) {
       if (batch < 1)
         throw InputError(fmt::format("global batch {}", batch), "at least one sequence per step");
-      settings_.push_back(MakeSetting(request_, profiles_, count, batch));
+      jobs_.push_back(orrery::JobOf(request_, profiles_, count, batch));
       evaluators_.push_back(
-          std::make_unique<Evaluator>(request_, preset_, limits_, *settings_.back(), memory_));
+          std::make_unique<Evaluator>(request_, preset_, limits_, jobs_.back(), memory_));
     }
   }
 }
 
-void Runner::MakeJobs() {
+void Runner::MakeSplits() {
   const Space space(request_, preset_);
-  for (std::size_t i = 0; i < settings_.size(); ++i) {
-    const Setting& setting = *settings_[i];
-    const std::vector<Job> degrees =
-        space.Degrees(setting.cluster.ranks(), setting.cluster.domain_gpus());
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[i];
+    const std::vector<Split> degrees =
+        space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus());
     if (degrees.empty()) {
       throw InputError(
           fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),
-                      setting.cluster.ranks(), setting.nodes, setting.nodes == 1 ? "" : "s"),
+                      job.cluster.ranks(), job.cluster.nodes, job.cluster.nodes == 1 ? "" : "s"),
           "tp x pp x dp must be the number of GPUs");
     }
-    for (const Job& degree : degrees) {
-      std::vector<Job> jobs = space.Jobs(degree, setting.work.global_batch);
-      if (jobs.empty()) CountUndivided(degree, static_cast<int>(i));
-      for (Job& job : jobs) {
-        job.setting = static_cast<int>(i);
-        jobs_.push_back(job);
+    for (const Split& degree : degrees) {
+      std::vector<Split> splits = space.Splits(degree, job.work.global_batch);
+      if (splits.empty()) CountUndivided(degree, static_cast<int>(i));
+      for (Split& split : splits) {
+        split.job = static_cast<int>(i);
+        splits_.push_back(split);
       }
     }
   }
 }
 
 // Degrees under which the batch does not divide: one strategy per choice, whatever the micro-batch.
-void Runner::CountUndivided(const Job& degrees, int setting) {
+void Runner::CountUndivided(const Split& degrees, int job) {
   const int64_t strategies = Space(request_, preset_).Choices(degrees.tp, degrees.pp, degrees.data);
   counts_.space += strategies;
   counts_.illegal += strategies;
   const int64_t micro_batch = request_.fixed.micro_batch.value_or(1);
   Tally& tally = refusals_[fmt::format(
       "global batch {} does not divide by data-parallel ranks {} x micro-batch {}",
-      settings_[setting]->work.global_batch, degrees.data, micro_batch)];
+      jobs_[job].work.global_batch, degrees.data, micro_batch)];
   tally.strategies += strategies;
   Strategy example;
   example.tp = degrees.tp;
@@ -185,25 +170,25 @@ void Runner::CountUndivided(const Job& degrees, int setting) {
 }
 
 void Runner::Run(bool prune) {
-  results_.assign(jobs_.size(), {});
-  next_.assign(jobs_.size(), 0);
+  results_.assign(splits_.size(), {});
+  next_.assign(splits_.size(), 0);
   EvaluateOptions options;
   options.prune = prune;
   std::atomic<std::size_t> next{0};
   const auto work = [&](std::vector<std::unique_ptr<Evaluator>>& evaluators) {
-    for (std::size_t i = next++; i < jobs_.size(); i = next++) {
-      results_[i] = evaluators[jobs_[i].setting]->Run(jobs_[i], static_cast<int64_t>(i), options);
+    for (std::size_t i = next++; i < splits_.size(); i = next++) {
+      results_[i] = evaluators[splits_[i].job]->Run(splits_[i], static_cast<int64_t>(i), options);
     }
   };
   int threads = request_.threads > 0 ? request_.threads
                                      : static_cast<int>(std::thread::hardware_concurrency());
-  threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(jobs_.size() / 4)));
+  threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(splits_.size() / 4)));
   std::vector<std::thread> pool;
   for (int t = 1; t < threads; ++t) {
     pool.emplace_back([&] {
       std::vector<std::unique_ptr<Evaluator>> own;
-      for (const auto& setting : settings_) {
-        own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, *setting, memory_));
+      for (const Job& job : jobs_) {
+        own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
       }
       work(own);
     });
@@ -214,7 +199,7 @@ void Runner::Run(bool prune) {
 }
 
 void Runner::MergeCounts() {
-  for (const JobResult& result : results_) {
+  for (const SplitResult& result : results_) {
     counts_.space += result.counts.space;
     counts_.illegal += result.counts.illegal;
     counts_.over_memory += result.counts.over_memory;
@@ -228,23 +213,24 @@ void Runner::MergeCounts() {
   }
 }
 
-void Runner::Advance(std::size_t job) {
-  JobResult& result = results_[job];
-  if (++next_[job] < result.best.size()) return;
+void Runner::Advance(std::size_t split) {
+  SplitResult& result = results_[split];
+  if (++next_[split] < result.best.size()) return;
   if (!result.truncated) {
-    next_[job] = kDone;
+    next_[split] = kDone;
     return;
   }
   EvaluateOptions options;
   options.after = result.best.back().rank;
-  result = evaluators_[jobs_[job].setting]->Run(jobs_[job], static_cast<int64_t>(job), options);
-  next_[job] = result.best.empty() ? kDone : 0;
+  result =
+      evaluators_[splits_[split].job]->Run(splits_[split], static_cast<int64_t>(split), options);
+  next_[split] = result.best.empty() ? kDone : 0;
 }
 
 std::optional<Candidate> Runner::Next() {
   for (;;) {
     std::size_t first = kDone;
-    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    for (std::size_t i = 0; i < splits_.size(); ++i) {
       if (next_[i] == kDone || next_[i] >= results_[i].best.size()) continue;
       if (first == kDone ||
           results_[i].best[next_[i]].rank < results_[first].best[next_[first]].rank)
@@ -269,7 +255,7 @@ std::optional<Candidate> Runner::Next() {
 
 std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t most) {
   std::map<std::pair<int, int>, std::vector<const Entry*>> layouts;
-  for (const JobResult& result : results_) {
+  for (const SplitResult& result : results_) {
     for (const Entry& entry : result.best)
       layouts[{entry.strategy.tp, entry.strategy.pp}].push_back(&entry);
   }
@@ -298,7 +284,7 @@ std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t
 
 std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t most) {
   std::vector<const Entry*> entries;
-  for (const JobResult& result : results_) {
+  for (const SplitResult& result : results_) {
     if (result.near_miss) entries.push_back(&*result.near_miss);
   }
   std::sort(entries.begin(), entries.end(),
@@ -306,11 +292,11 @@ std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t m
   std::vector<Candidate> misses;
   for (const Entry* entry : entries) {
     if (misses.size() == most) break;
-    const Setting& setting = *settings_[jobs_[entry->rank.job].setting];
+    const Job& job = jobs_[splits_[entry->rank.split].job];
     if (winner) {
       const double value =
-          ObjectiveValue(request_.objective, winner->ClosedForm().total, SettingOf(*winner));
-      if (ObjectiveValue(request_.objective, entry->seconds, setting) >= value) break;
+          ObjectiveValue(request_.objective, winner->ClosedForm().total, JobOf(*winner));
+      if (ObjectiveValue(request_.objective, entry->seconds, job) >= value) break;
     }
     ++counts_.exact_memory;
     misses.push_back(Complete(*entry, true));
@@ -318,75 +304,32 @@ std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t m
   return misses;
 }
 
-std::optional<Entry> Runner::BestOf(std::optional<Entry> JobResult::*member) const {
+std::optional<Entry> Runner::BestOf(std::optional<Entry> SplitResult::*member) const {
   std::optional<Entry> best;
-  for (const JobResult& result : results_) {
+  for (const SplitResult& result : results_) {
     const std::optional<Entry>& entry = result.*member;
     if (entry && (!best || entry->rank < best->rank)) best = entry;
   }
   return best;
 }
 
-const Setting& Runner::SettingOf(const Candidate& candidate) const {
-  for (const auto& setting : settings_) {
-    if (setting->nodes == candidate.nodes && setting->work.global_batch == candidate.global_batch)
-      return *setting;
+const Job& Runner::JobOf(const Candidate& candidate) const {
+  for (const Job& job : jobs_) {
+    if (job.cluster.nodes == candidate.nodes && job.work.global_batch == candidate.global_batch)
+      return job;
   }
-  ORRERY_CHECK(false, "no setting with {} nodes and batch {}", candidate.nodes,
-               candidate.global_batch);
+  ORRERY_CHECK(false, "no job with {} nodes and batch {}", candidate.nodes, candidate.global_batch);
 }
 
 Candidate Runner::Complete(const Entry& entry, bool exact_memory) {
-  return Fill(entry, static_cast<std::size_t>(jobs_[entry.rank.job].setting), exact_memory);
-}
-
-Candidate Runner::Fill(const Entry& entry, std::size_t index, bool exact_memory, bool digest) {
-  const Setting& setting = *settings_[index];
-  Candidate candidate;
-  candidate.strategy = entry.strategy;
-  candidate.nodes = setting.nodes;
-  candidate.global_batch = setting.work.global_batch;
-  candidate.micro_batches = MicroBatches(setting.work, entry.strategy);
-  candidate.time = std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy));
+  const auto index = static_cast<std::size_t>(splits_[entry.rank.split].job);
+  const Job& job = jobs_[index];
+  Candidate candidate{
+      PredictionOf(job, entry.strategy,
+                   std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy)))};
   candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
-  const double sequences = static_cast<double>(setting.work.global_batch);
-  const double tokens = sequences * static_cast<double>(setting.work.seq_len);
-  candidate.tokens_per_second = tokens / candidate.time.total;
-  const double flops =
-      ModelFlopsPerSequence(request_.model, setting.work.seq_len, setting.work.masked_positions)
-          .value *
-      sequences;
-  const double peak = profiles_.gpu.Peak(setting.work.precision).value;
-  candidate.mfu =
-      flops / (candidate.time.total * static_cast<double>(entry.strategy.ranks()) * peak);
-  if (setting.price) {
-    candidate.price_per_step = Dollars(*setting.price * candidate.time.total);
-    candidate.price_per_billion_tokens =
-        Dollars(*setting.price * candidate.time.total / tokens * 1e9);
-  }
-  if (!exact_memory) return candidate;
-  const LowerResult lowered = Lower(request_.model, setting.work, entry.strategy);
-  const auto* plan = std::get_if<ir::Plan>(&lowered);
-  ORRERY_CHECK(plan != nullptr, "{} is refused: {}", DescribeLayout(entry.strategy),
-               std::get<Refusal>(lowered).reason);
-  candidate.memory = ReportMemory(*plan, limits_, Communicators(entry.strategy));
-  ir::VerifyOptions options;
-  options.window = request_.window;
-  if (digest) candidate.digest = ir::Digest(*plan);
-  candidate.verify_findings = static_cast<int>(ir::Verify(*plan, options).size());
+  if (exact_memory) AddPlan(job, request_.window, &candidate);
   return candidate;
-}
-
-std::variant<Candidate, Refusal> Runner::Assess(const Strategy& strategy) {
-  const Setting& setting = *settings_.front();
-  if (strategy.ranks() != setting.cluster.ranks()) {
-    return Refusal{fmt::format("{} takes {} GPUs, the cluster has {}", DescribeLayout(strategy),
-                               strategy.ranks(), setting.cluster.ranks()),
-                   "tp x pp x dp must be the number of GPUs"};
-  }
-  const auto entry = evaluators_.front()->One(strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&entry)) return *refusal;
-  return Fill(std::get<Entry>(entry), 0, true, true);
 }
 
 std::vector<Rejection> Runner::Rejections() const {
@@ -407,13 +350,13 @@ std::vector<Rejection> Runner::Rejections() const {
 }
 
 std::string Runner::MemoryExample() const {
-  auto entry = BestOf(&JobResult::near_miss);
-  if (!entry) entry = BestOf(&JobResult::smallest);
+  auto entry = BestOf(&SplitResult::near_miss);
+  if (!entry) entry = BestOf(&SplitResult::smallest);
   if (!entry) return "";
-  const Job& job = jobs_[entry->rank.job];
+  const Split& split = splits_[entry->rank.split];
   const Bytes total = limits_.Total(Bytes(entry->allocated), Communicators(entry->strategy));
   return fmt::format("asks at least {} of {} ({})", Format(total), Format(limits_.capacity),
-                     DescribeLayout(entry->strategy, job.micro_batches));
+                     DescribeLayout(entry->strategy, split.micro_batches));
 }
 
 }  // namespace orrery

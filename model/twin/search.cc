@@ -6,10 +6,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "model/hardware/measured_collectives.h"
 #include "model/twin/explain.h"
 #include "model/twin/refine.h"
-#include "model/twin/trust.h"
 
 namespace orrery {
 namespace {
@@ -95,42 +93,26 @@ void MarkTies(SearchResult* result) {
   }
 }
 
-void AddConfidence(const SearchRequest& request, const Setting& setting, const Trust& trust,
-                   Candidate* candidate) {
-  ShapeCache shapes;
-  const Strategy& strategy = candidate->strategy;
-  const auto predict = [&](const CostSetting& cost) {
-    StepPredictor predictor(request.model, setting.work, cost, &shapes);
-    return std::get<StepTime>(predictor.Predict(strategy)).total;
-  };
-  Confidence confidence = ConfidenceOf(
-      trust, setting.cost, SituationOf(request.model, setting.work, strategy, setting.nodes),
-      candidate->time.total, predict);
-  candidate->time.low = confidence.low;
-  candidate->time.high = confidence.high;
-  candidate->outside = std::move(confidence.outside);
-  candidate->difference = confidence.difference;
-  candidate->difference_pairs = confidence.pairs;
-}
-
 }  // namespace
 
 Profiles LoadProfiles(const SearchRequest& request) {
-  const FrameworkPreset& preset = FindFramework(request.framework);
-  if (request.topology.gpu == kUnknownGpu) {
-    throw InputError("topology '" + request.topology.name + "' does not name its GPU",
-                     "name one: " + SuggestName("", ProfileIds("gpu")));
-  }
-  Profiles profiles;
-  profiles.gpu = LoadGpuProfile(request.topology.gpu);
-  profiles.fabric = LoadFabricProfile(request.topology.fabric_profile, request.topology.collectives,
-                                      request.topology.gpu);
-  const auto here = request.topology.framework_profiles.find(preset.name);
-  profiles.framework =
-      here != request.topology.framework_profiles.end()
-          ? LoadFrameworkProfile(here->second)
-          : SelectFrameworkProfile(preset.name, request.topology.name, request.flash_attention);
-  return profiles;
+  return LoadProfiles(request.topology, request.framework, request.flash_attention);
+}
+
+Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
+          int64_t global_batch) {
+  Job job = MakeJob(request.model, request.work, request.topology, nodes, request.gpus_per_node,
+                    profiles);
+  job.work.global_batch = global_batch;
+  job.memory_limit = request.memory_limit;
+  if (request.node_price) job.node_price = request.node_price;
+  return job;
+}
+
+Job JobOf(const SearchRequest& request, const Profiles& profiles) {
+  return JobOf(
+      request, profiles, request.nodes.empty() ? request.topology.nodes : request.nodes.front(),
+      request.global_batches.empty() ? request.work.global_batch : request.global_batches.front());
 }
 
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) {
@@ -151,17 +133,17 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
                  &result);
   const Trust trust = LoadTrust();
   for (Candidate& candidate : result.ranked)
-    AddConfidence(request, runner.SettingOf(candidate), trust, &candidate);
+    AddConfidence(runner.JobOf(candidate), trust, &candidate);
   RefineRanked(runner, request, &result);
   MarkTies(&result);
-  if (const auto unlimited = runner.BestOf(&JobResult::unlimited)) {
+  if (const auto unlimited = runner.BestOf(&SplitResult::unlimited)) {
     result.unlimited = runner.Complete(*unlimited, false);
   }
   if (result.feasible()) {
     ExplainWinner(runner, request, profiles, &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
   } else {
-    if (const auto closest = runner.BestOf(&JobResult::smallest))
+    if (const auto closest = runner.BestOf(&SplitResult::smallest))
       result.closest = runner.Complete(*closest, true);
     result.near_misses = runner.NearMisses(nullptr, kNearMisses);
     result.remedies = FindRemedies(request, profiles);
@@ -173,16 +155,5 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
 }
 
 SearchResult Search(const SearchRequest& request) { return Search(request, LoadProfiles(request)); }
-
-std::variant<Candidate, Refusal> Assess(const SearchRequest& request, const Profiles& profiles,
-                                        const Strategy& strategy) {
-  SearchRequest free = request;
-  free.fixed = {};
-  Runner runner(free, profiles);
-  auto assessed = runner.Assess(strategy);
-  if (auto* candidate = std::get_if<Candidate>(&assessed))
-    AddConfidence(free, runner.SettingOf(*candidate), LoadTrust(), candidate);
-  return assessed;
-}
 
 }  // namespace orrery

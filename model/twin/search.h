@@ -15,11 +15,9 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
-#include "model/engine/event/simulation.h"
 #include "model/framework/presets.h"
 #include "model/hardware/spec.h"
-#include "model/memory/memory.h"
-#include "model/twin/step_predictor.h"
+#include "model/twin/predict.h"
 
 namespace orrery {
 
@@ -58,45 +56,18 @@ struct SearchRequest {
   double refine_ops = 5e6;  // effort that simulations may take together, see refine.h
 };
 
-// Profiles that the prediction rests on; LoadProfiles reads those that the request names.
-struct Profiles {
-  GpuProfile gpu;
-  FabricProfile fabric;
-  FrameworkProfile framework;
-};
-// Throws InputError: unknown GPU, fabric or framework.
+// Those that the request names. Throws InputError: unknown GPU, fabric or framework.
 Profiles LoadProfiles(const SearchRequest& request);
+// The request's job at its first node count and batch, or at others. Request and profiles must outlive it.
+Job JobOf(const SearchRequest& request, const Profiles& profiles);
+Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
+          int64_t global_batch);
 
-// What a simulation of a step, with contention, says beyond its time.
-struct SimulatedStep {
-  int64_t ops = 0;                      // executed
-  std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
-};
-
-struct Candidate {
-  Strategy strategy;
-  int64_t nodes = 0;
-  int64_t global_batch = 0;
-  int64_t micro_batches = 0;
-  StepTime time;  // of the step: simulated where there is a simulation, else in closed form
-  std::optional<StepTime> closed_form;  // where `time` is simulated
-  double tokens_per_second = 0;
-  double mfu =
-      0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
-  Bytes memory_bound;                  // lower bound of the total, framework overhead included
-  std::optional<MemoryReport> memory;  // exact; set for every printed candidate
-  std::optional<Dollars> price_per_step, price_per_billion_tokens;
-  std::vector<std::string>
-      outside;  // in what the calibration does not cover it; set for printed ones
-  double difference =
-      0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
-  int difference_pairs = 0;  // published pairs behind it
+// Memory, confidence and simulation are set for printed ones, the digest is not.
+struct Candidate : Prediction {
+  Bytes memory_bound;  // lower bound of the total, framework overhead included
   bool tie_with_first =
-      false;           // 80 % intervals: of their difference, if known, else of both step times
-  std::string digest;  // of the lowered plan; set by Assess()
-  int verify_findings = 0;  // of ir::Verify on the lowered plan; 0 unless this program has a fault
-  std::optional<SimulatedStep> simulated;  // `time` is
-  const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
+      false;            // 80 % intervals: of their difference, if known, else of both step times
   int closed_rank = 0;  // place by the closed form, from 1; 0: nothing was refined
 };
 
@@ -144,9 +115,6 @@ struct Remedy {
   Candidate candidate;  // best plan with it, memory exact
 };
 
-// Engines further apart than this are named in the answer, and the interval covers both.
-inline constexpr double kEnginesDiffer = 0.05;
-
 // How far simulation went and what it changed.
 struct Refinement {
   struct Skipped {
@@ -184,12 +152,5 @@ struct SearchResult {
 // degree that does not divide, a cost objective without a price).
 SearchResult Search(const SearchRequest& request);
 SearchResult Search(const SearchRequest& request, const Profiles& profiles);
-
-// One strategy in full, as the ranked ones: time, price, exact memory. Refusal: cannot be lowered.
-std::variant<Candidate, Refusal> Assess(const SearchRequest& request, const Profiles& profiles,
-                                        const Strategy& strategy);
-
-// "tp 8, pp 16, dp 32 (ZeRO 1), micro-batch 2 x 32, interleaved x 3, recompute selective, sequence parallel"
-std::string DescribeLayout(const Strategy& strategy, int64_t micro_batches = 0);
 
 }  // namespace orrery

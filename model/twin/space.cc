@@ -17,8 +17,8 @@ std::vector<int64_t> Divisors(int64_t n) {
   return low;
 }
 
-std::vector<Job> Space::Degrees(int64_t ranks, int domain_gpus) const {
-  std::vector<Job> all;
+std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
+  std::vector<Split> all;
   const FixedAxes& fixed = request_.fixed;
   for (const int64_t tp : Divisors(ranks)) {
     if (fixed.tp ? tp != *fixed.tp : tp > 1 && !preset_.tensor) continue;
@@ -26,28 +26,28 @@ std::vector<Job> Space::Degrees(int64_t ranks, int domain_gpus) const {
       if (fixed.pp ? pp != *fixed.pp : pp > 1 && !preset_.pipeline()) continue;
       const int64_t data = ranks / tp / pp;
       if (fixed.dp && data != *fixed.dp) continue;
-      Job job;
-      job.tp = static_cast<int>(tp);
-      job.pp = static_cast<int>(pp);
-      job.data = static_cast<int>(data);
-      all.push_back(job);
+      Split split;
+      split.tp = static_cast<int>(tp);
+      split.pp = static_cast<int>(pp);
+      split.data = static_cast<int>(data);
+      all.push_back(split);
     }
   }
   std::stable_partition(all.begin(), all.end(),
-                        [&](const Job& job) { return job.tp <= domain_gpus; });
+                        [&](const Split& split) { return split.tp <= domain_gpus; });
   return all;
 }
 
-std::vector<Job> Space::Jobs(const Job& degrees, int64_t global_batch) const {
-  std::vector<Job> all;
+std::vector<Split> Space::Splits(const Split& degrees, int64_t global_batch) const {
+  std::vector<Split> all;
   if (global_batch % degrees.data != 0) return all;
   const int64_t samples = global_batch / degrees.data;
   for (const int64_t micro_batch : Divisors(samples)) {
     if (request_.fixed.micro_batch && micro_batch != *request_.fixed.micro_batch) continue;
-    Job job = degrees;
-    job.micro_batch = static_cast<int>(micro_batch);
-    job.micro_batches = samples / micro_batch;
-    all.push_back(job);
+    Split split = degrees;
+    split.micro_batch = static_cast<int>(micro_batch);
+    split.micro_batches = samples / micro_batch;
+    all.push_back(split);
   }
   return all;
 }

@@ -13,8 +13,8 @@ namespace orrery {
 std::vector<int64_t> Divisors(int64_t n);  // ascending
 
 // One unit of work of the search: all choices under these degrees and this micro-batch.
-struct Job {
-  int setting = 0;  // which (nodes, global batch)
+struct Split {
+  int job = 0;  // which (nodes, global batch)
   int tp = 1, pp = 1;
   int data = 1;  // dp x dp_outer
   int micro_batch = 1;
@@ -38,14 +38,14 @@ class Space {
       : request_(request), preset_(preset) {}
 
   // Degrees with tp x pp x data = ranks; tensor parallelism beyond a node comes last.
-  std::vector<Job> Degrees(int64_t ranks, int domain_gpus) const;
+  std::vector<Split> Degrees(int64_t ranks, int domain_gpus) const;
   // Micro-batches that divide the samples of a data-parallel rank; empty: the batch does not divide.
-  std::vector<Job> Jobs(const Job& degrees, int64_t global_batch) const;
+  std::vector<Split> Splits(const Split& degrees, int64_t global_batch) const;
   std::vector<bool> SequenceParallel(int tp) const;
   std::vector<Recompute> Recomputes() const;
   std::vector<ScheduleChoice> Schedules(int pp) const;
   std::vector<ShardChoice> Shards(int pp, int data) const;
-  // Strategies under one job.
+  // Strategies under one split.
   int64_t Choices(int tp, int pp, int data) const;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace orrery {
 
@@ -21,12 +22,10 @@ MicroBatchKey KeyOf(const Strategy& strategy) {
   return key;
 }
 
-StepPredictor::StepPredictor(const ModelSpec& model, const Workload& work,
-                             const CostSetting& setting, ShapeCache* shapes)
-    : model_(model),
-      work_(work),
-      setting_(setting),
-      closed_form_(setting, work, static_cast<double>(model.layers + model.decoder_layers)),
+StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
+    : job_(std::move(job)),
+      closed_form_(job_.prices(), job_.work,
+                   static_cast<double>(job_.model.layers + job_.model.decoder_layers)),
       shapes_(shapes) {}
 
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
@@ -36,12 +35,13 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
     ShapeCache& shapes = shapes_ != nullptr ? *shapes_ : own;
     auto shaped = shapes.find(key);
     if (shaped == shapes.end())
-      shaped = shapes.emplace(key, ShapeMicroBatch(model_, work_, key)).first;
+      shaped = shapes.emplace(key, ShapeMicroBatch(job_.model, job_.work, key)).first;
     std::variant<LayerTable, Refusal> entry;
     if (const auto* refusal = std::get_if<Refusal>(&shaped->second)) {
       entry = *refusal;
     } else {
-      entry = CostLayers(std::get<MicroBatchOps>(shaped->second), model_, work_, key, setting_);
+      entry = CostLayers(std::get<MicroBatchOps>(shaped->second), job_.model, job_.work, key,
+                         job_.prices());
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }
@@ -53,7 +53,7 @@ const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {
   const std::array<int, 3> key{dp, dp_outer, inner};
   auto found = data_.find(key);
   if (found == data_.end())
-    found = data_.emplace(key, PrepareData(setting_, dp, dp_outer, inner)).first;
+    found = data_.emplace(key, PrepareData(job_.prices(), dp, dp_outer, inner)).first;
   return &found->second;
 }
 
@@ -61,14 +61,14 @@ const StageMessages* StepPredictor::Stages(int pp, int inner) {
   const std::array<int, 2> key{pp, inner};
   auto found = stages_.find(key);
   if (found == stages_.end())
-    found = stages_.emplace(key, PrepareStages(setting_, pp, inner)).first;
+    found = stages_.emplace(key, PrepareStages(job_.prices(), pp, inner)).first;
   return &found->second;
 }
 
 std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy, Window window) {
   Strategy legal = strategy;
   legal.cp = 1;  // costed, not lowered: the other rules still hold
-  if (auto refusal = CheckStrategy(model_, work_, legal)) return *refusal;
+  if (auto refusal = CheckStrategy(job_.model, job_.work, legal)) return *refusal;
   const auto table = Table(KeyOf(strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
   const int inner = strategy.tp * strategy.cp;
@@ -77,7 +77,7 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
   const DataMessages* data = Data(strategy.dp * strategy.cp, strategy.dp_outer, strategy.tp);
   const StageMessages* stages = Stages(strategy.pp, inner * strategy.dp * strategy.dp_outer);
   return closed_form_.Evaluate(*std::get<const LayerTable*>(table),
-                               OutlineOf(model_, work_, strategy), *data, *stages, window);
+                               OutlineOf(job_.model, job_.work, strategy), *data, *stages, window);
 }
 
 }  // namespace orrery

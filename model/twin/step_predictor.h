@@ -8,15 +8,15 @@
 
 #include "model/engine/closed/closed_form.h"
 #include "model/price/layer_ops.h"
+#include "model/twin/job.h"
 
 namespace orrery {
 
-// Not for concurrent use. The profiles and the cluster must outlive it.
+// Not for concurrent use. The profiles must outlive it.
 class StepPredictor {
  public:
-  // `shapes`: where to look for shapes and to leave new ones; null: each predictor makes its own.
-  StepPredictor(const ModelSpec& model, const Workload& work, const CostSetting& setting,
-                ShapeCache* shapes = nullptr);
+  // `shapes`: of the job's model and workload, where to look for shapes and to leave new ones; null: its own.
+  explicit StepPredictor(Job job, ShapeCache* shapes = nullptr);
 
   // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not
   // lowered.
@@ -29,9 +29,7 @@ class StepPredictor {
   const ClosedForm& closed_form() const { return closed_form_; }
 
  private:
-  ModelSpec model_;
-  Workload work_;
-  CostSetting setting_;
+  const Job job_;
   ClosedForm closed_form_;
   ShapeCache* shapes_;
   std::map<MicroBatchKey, std::variant<LayerTable, Refusal>> tables_;

@@ -181,6 +181,7 @@ const FrameworkTrust& Trust::Of(const std::string& id, double nodes) const {
 Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
                         double total, const PredictWith& predict) {
   Confidence confidence;
+  confidence.total = total;
   const ResidualInterval residuals = ResidualsOf(setting);
   confidence.low = total * residuals.low;
   confidence.high = total * residuals.high;

@@ -65,6 +65,7 @@ Trust ParseTrust(const SourcePtr& source);
 std::string TrustText(const Trust& trust);
 
 struct Confidence {
+  double total = 0;                  // seconds, as predicted
   double low = 0, high = 0;          // seconds
   double difference = 0;             // of logarithms; 0: not known
   int pairs = 0;                     // behind it

@@ -68,9 +68,9 @@ TEST_P(SameMemory, PlanAndValidateAgreeToTheByte) {
   ASSERT_FALSE(validated.row.refused) << *validated.row.refused;
   const SearchRequest request = RequestOf(validated.row);
   const Profiles profiles = LoadProfiles(request);
-  const auto assessed = Assess(request, profiles, validated.row.strategy);
-  ASSERT_TRUE(std::holds_alternative<Candidate>(assessed)) << std::get<Refusal>(assessed).reason;
-  const MemoryReport& memory = *std::get<Candidate>(assessed).memory;
+  const auto assessed = Predict(JobOf(request, profiles), validated.row.strategy);
+  ASSERT_TRUE(std::holds_alternative<Prediction>(assessed)) << std::get<Refusal>(assessed).reason;
+  const MemoryReport& memory = *std::get<Prediction>(assessed).memory;
   EXPECT_EQ(memory.peak().allocated().value, *validated.predicted_allocator_gib * kGib);
   // nvidia-smi is read on the first node; where it holds all stages, it shows the fullest.
   if (GetParam().nodes == 1 || GetParam().pp == 1) {

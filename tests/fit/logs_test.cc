@@ -200,9 +200,10 @@ TEST(Traces, KindsOfWorkAddUpToTheCompute) {
   std::vector<double> values;
   kernels.Predict(store, {0, 1, 2}, &values);
   const ClusterSummary cluster = Summarise(LoadTopology("aws-p4d"), 1, 8);
-  StepPredictor whole(run.row.model, run.row.work,
-                      {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
-                       &store.framework(seen.framework), &cluster});
+  StepPredictor whole({run.row.model,
+                       run.row.work,
+                       {&store.gpu(seen.gpu), &store.fabric(seen.fabric),
+                        &store.framework(seen.framework), &cluster}});
   const auto time = std::get<StepTime>(whole.Predict(run.row.strategy));
   // Kernels of the passes; the step also clears its gradients once.
   const double clears = OpPrices({&store.gpu(seen.gpu), &store.fabric(seen.fabric),

@@ -214,7 +214,7 @@ double StepOf(const Layout& layout, const GpuProfile& gpu) {
   Strategy strategy;
   strategy.tp = layout.tp, strategy.dp = 8 / layout.tp, strategy.micro_batch = layout.micro_batch;
   strategy.zero = layout.zero;
-  StepPredictor predictor(spec, WorkOf(), {&gpu, &fabric, &framework, &cluster});
+  StepPredictor predictor({spec, WorkOf(), {&gpu, &fabric, &framework, &cluster}});
   return std::get<StepTime>(predictor.Predict(strategy)).total;
 }
 

@@ -75,8 +75,7 @@ class BruteForce {
         limits_(LimitsOf(profiles.gpu, profiles.framework)),
         cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
         framework_(profiles.framework),
-        predictor_(request.model, request.work,
-                   {&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster_}) {}
+        predictor_(JobOf(request, profiles)) {}
 
   std::vector<Exact> All() {
     const int ranks = static_cast<int>(cluster_.ranks());
@@ -147,14 +146,8 @@ class Bounds {
       : request_(request),
         preset_(FindFramework(request.framework)),
         memory_(request.model, request.work, AllocationOf(profiles.framework)),
-        cluster_(Summarise(request.topology, request.nodes[0], request.gpus_per_node)),
-        setting_{request.nodes[0],
-                 cluster_,
-                 request.work,
-                 {&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster_},
-                 std::nullopt},
-        evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.framework), setting_,
-                   memory_) {}
+        job_(JobOf(request, profiles)),
+        evaluator_(request_, preset_, LimitsOf(profiles.gpu, profiles.framework), job_, memory_) {}
 
   Entry Of(const Strategy& strategy) { return std::get<Entry>(evaluator_.One(strategy)); }
 
@@ -162,8 +155,7 @@ class Bounds {
   const SearchRequest& request_;
   const FrameworkPreset& preset_;
   MemoryModel memory_;
-  const ClusterSummary cluster_;
-  const Setting setting_;
+  const orrery::Job job_;
   Evaluator evaluator_;
 };
 

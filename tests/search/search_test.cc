@@ -201,16 +201,17 @@ TEST(Search, ContradictionsAreInputErrors) {
   EXPECT_THROW(Search(request), InputError);
 }
 
-TEST(Search, AssessAgreesWithTheRanking) {
+TEST(Search, PredictAgreesWithTheRanking) {
   const SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
   const SearchResult result = Search(request);
   const Candidate& first = result.ranked.front();
-  const auto assessed = Assess(request, LoadProfiles(request), first.strategy);
-  EXPECT_EQ(std::get<Candidate>(assessed).time.total, first.time.total);
-  EXPECT_EQ(std::get<Candidate>(assessed).memory->total, first.memory->total);
+  const Profiles profiles = LoadProfiles(request);
+  const auto assessed = Predict(JobOf(request, profiles), first.strategy);
+  EXPECT_EQ(std::get<Prediction>(assessed).time.total, first.time.total);
+  EXPECT_EQ(std::get<Prediction>(assessed).memory->total, first.memory->total);
   Strategy wrong = first.strategy;
   wrong.dp *= 2;
-  EXPECT_TRUE(std::holds_alternative<Refusal>(Assess(request, LoadProfiles(request), wrong)));
+  EXPECT_TRUE(std::holds_alternative<Refusal>(Predict(JobOf(request, profiles), wrong)));
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ TEST(Space, DivisorsAreCompleteAndAscending) {
 
 TEST(Space, DegreesMultiplyToTheRanksAndTpBeyondANodeComesLast) {
   const SearchRequest request = Request();
-  const std::vector<Job> degrees = Space(request, FindFramework("orrery")).Degrees(16, 4);
+  const std::vector<Split> degrees = Space(request, FindFramework("orrery")).Degrees(16, 4);
   EXPECT_EQ(degrees.size(), 15u);  // ordered triples of factors of 2^4
   bool beyond = false;
-  for (const Job& job : degrees) {
+  for (const Split& job : degrees) {
     EXPECT_EQ(job.tp * job.pp * job.data, 16);
     EXPECT_FALSE(beyond && job.tp <= 4);
     beyond = beyond || job.tp > 4;
@@ -37,7 +37,7 @@ TEST(Space, FixedAxesAndFrameworksCutIt) {
   request.fixed.pp = 4;
   EXPECT_EQ(Space(request, FindFramework("orrery")).Degrees(16, 8).size(), 1u);
   request.fixed = {};
-  for (const Job& job : Space(request, FindFramework("ddp")).Degrees(16, 8))
+  for (const Split& job : Space(request, FindFramework("ddp")).Degrees(16, 8))
     EXPECT_EQ(job.data, 16);
   EXPECT_EQ(Space(request, FindFramework("megatron")).Shards(2, 4).size(), 2u);
   EXPECT_EQ(Space(request, FindFramework("fsdp")).Shards(1, 1).size(),

@@ -84,7 +84,7 @@ class SimTest : public testing::Test {
   }
 
   StepTime ClosedForm(const Strategy& strategy) const {
-    StepPredictor predictor(model_, work_, Setting());
+    StepPredictor predictor({model_, work_, Setting()});
     return std::get<StepTime>(predictor.Predict(strategy));
   }
 

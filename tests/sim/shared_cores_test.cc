@@ -36,7 +36,7 @@ TEST_F(SharedCores, StagesThatWaitLendTheirCores) {
 TEST_F(SharedCores, ClosedFormFollows) {
   UseRanks(4);
   const auto closed = [&](const Strategy& strategy) {
-    StepPredictor predictor(model_, work_, Setting());
+    StepPredictor predictor({model_, work_, Setting()});
     return std::get<StepTime>(predictor.Predict(strategy));
   };
   const Strategy strategy = Layout(1, 1, 4);

@@ -8,14 +8,13 @@
 #include "calib/program/validate/accuracy.h"
 #include "calib/program/validate/report.h"
 #include "model/program/common/fidelity_flags.h"
+#include "model/program/common/names.h"
 #include "model/program/common/program.h"
 
 namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kBehindValidate = 2;  // plan validate
-constexpr std::pair<const char*, Engine> kEngines[] = {{"closed", Engine::kClosed},
-                                                       {"event", Engine::kEvent}};
 
 // The document of both engines instead of the tables of one.
 Answer WriteAccuracy(const ValidateFlags& flags) {
@@ -37,8 +36,8 @@ Answer ValidateCommand(const CommandLine& line) {
   Diagnostics diagnostics;
   if (!flags.runs.given)
     diagnostics.Error(flags.runs.where, "which runs?", "plan validate FILE.csv");
-  const Engine engine =
-      ReadChoice<Engine>(flags.engine, kEngines, &diagnostics).value_or(Engine::kClosed);
+  const Engine engine = ReadChoice<Engine>(flags.engine, report::kEngineNames, &diagnostics)
+                            .value_or(Engine::kClosed);
   for (const Flag* other : {&flags.engine, &flags.json}) {
     if (flags.accuracy.given && other->given)
       diagnostics.Error(other->where,

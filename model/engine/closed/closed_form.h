@@ -53,12 +53,6 @@ struct StageMessages {
 DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner);
 StageMessages PrepareStages(const CostSetting& setting, int pp, int inner);
 
-// Seconds of one window on the rank that computes longest; the parts add up to `total`.
-struct StepTime : Breakdown {
-  double total = 0;
-  double low = 0, high = 0;  // 80 % interval
-};
-
 // Prices that do not depend on the layout.
 struct ClosedForm {
   ClosedForm(const CostSetting& setting, const Workload& work, double layers);

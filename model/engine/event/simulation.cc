@@ -2,14 +2,32 @@
 // Sets a step up, plays it, and names the links that its messages share.
 #include "model/engine/event/simulation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "model/engine/event/index.h"
 #include "model/engine/network/wires.h"
+#include "model/plan/ir/hazards.h"
 
 namespace orrery::sim {
 namespace {
+
+constexpr double kMostOps = 20'000'000;  // of one stage: its tasks take a gigabyte
+constexpr double kMostExecuted = 300'000'000;
+
+void RefuseHuge(const ir::Plan& plan, bool merge_replicas) {
+  const double most = MostOps(plan);
+  const int64_t executed = ExecutedRanks(plan.mesh, merge_replicas);
+  if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
+  throw InputError(
+      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
+                  most, executed, executed == 1 ? "" : "s"),
+      "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
+      "--all-ranks and perturbations replicas are executed once");
+}
 
 constexpr std::array kAxes = {CommAxis::kTensor, CommAxis::kData, CommAxis::kPipeline};
 
@@ -122,23 +140,51 @@ AxisMask Replicas(const ir::Mesh& mesh) {
   return static_cast<AxisMask>(mask);
 }
 
-Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const Pricer& pricer,
-                       double fixed, const SimulationOptions& options)
-    : plan_(plan), cluster_(cluster), fixed_(fixed), options_(options) {
+int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas) {
+  const AxisMask merged = merge_replicas ? Replicas(mesh) : 0;
+  int64_t executed = 1;
+  for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    if ((merged >> axis & 1) == 0) executed *= mesh.axes[axis].size;
+  }
+  return executed;
+}
+
+double MostOps(const ir::Plan& plan) {
+  double most = 0;
+  for (const ir::Program& program : plan.programs) most = std::max(most, ir::ScheduledOps(program));
+  return most;
+}
+
+Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
+                       const SimulationOptions& options)
+    : plan_(plan),
+      cluster_(cluster),
+      pricer_(prices, plan),
+      fixed_(FixedCosts(prices, LayersOf(plan))),
+      options_(options) {
+  RefuseHuge(plan, options.merge_replicas);
   MeetingOptions meetings;
   meetings.contention = options.contention;
   meetings.backend = options.backend;
   meetings.keep_links = options.keep_links;
   meetings.log_rates = options.log_rates && options.contention;
   if (options.merge_replicas) meetings.merged = Replicas(plan.mesh);
-  tasks_ = MakeTasks(plan, pricer);
-  meetings_ = MakeMeetings(plan, tasks_, cluster, net::WiresOf(cluster), pricer.messages, meetings);
+  tasks_ = MakeTasks(plan, pricer_);
+  meetings_ =
+      MakeMeetings(plan, tasks_, cluster, net::WiresOf(cluster), pricer_.messages, meetings);
 }
 
 double Simulation::Run() {
   result_ = Execute(plan_, tasks_, &meetings_, options_.perturbation,
                     options_.record ? &timeline_ : nullptr);
   return result_.seconds + fixed_;
+}
+
+StepTime Simulation::time() const {
+  StepTime time{breakdown()};
+  time.total = result_.seconds + fixed_;
+  time.low = time.high = std::numeric_limits<double>::quiet_NaN();
+  return time;
 }
 
 std::vector<SharedLink> Simulation::SharedLinks() const {

@@ -30,22 +30,25 @@ struct SharedLink {
       shared_with;  // whose traffic is on that link, too; empty: several groups of its own
 };
 
-// Plan, cluster and prices must outlive it.
+// Plan, cluster and profiles must outlive it.
 class Simulation {
  public:
-  // Throws InputError, NoRoute: see MakeMeetings().
-  Simulation(const ir::Plan& plan, const Cluster& cluster, const Pricer& pricer, double fixed,
+  // Throws InputError: too many ops; NoRoute: see MakeMeetings().
+  Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
              const SimulationOptions& options);
 
   // Seconds of the step, fixed costs included. Throws InputError: see Execute(). Once.
   double Run();
 
   const StepResult& result() const { return result_; }
+  const Pricer& pricer() const { return pricer_; }
+  double fixed() const { return fixed_; }  // seconds outside of the plan
   const PlanTasks& tasks() const { return tasks_; }
   const MeetingTable& meetings() const { return meetings_; }
   const Timeline& timeline() const { return timeline_; }
   std::size_t busiest() const { return BusiestRank(Played()); }
   Breakdown breakdown() const { return BreakdownOf(Played(), busiest(), fixed_); }
+  StepTime time() const;  // with breakdown(), without interval
   // Of the rank that computes longest, by axis; without contention empty. Wants keep_links.
   std::vector<SharedLink> SharedLinks() const;
 
@@ -56,6 +59,7 @@ class Simulation {
 
   const ir::Plan& plan_;
   const Cluster& cluster_;
+  const Pricer pricer_;
   const double fixed_;
   const SimulationOptions options_;
   PlanTasks tasks_;
@@ -66,5 +70,9 @@ class Simulation {
 
 // Mesh axes along which all ranks do the same at the same time.
 AxisMask Replicas(const ir::Mesh& mesh);
+// Ranks that are executed.
+int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas);
+// Ops of one rank's step, of the stage with most.
+double MostOps(const ir::Plan& plan);
 
 }  // namespace orrery::sim

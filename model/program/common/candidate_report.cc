@@ -25,17 +25,17 @@ std::string Line(const std::string& label, const std::string& text) {
   return fmt::format("  {:<{}}{}\n", label, kLabel - 2, Fold(text, kLabel));
 }
 
-double SamplesPerSecond(const Candidate& candidate) {
+double SamplesPerSecond(const Prediction& candidate) {
   return static_cast<double>(candidate.global_batch) / candidate.time.total;
 }
 
-double MicroStepSamples(const Prediction& prediction) {
+double MicroStepSamples(const PredictReport& prediction) {
   const Strategy& strategy = prediction.candidate.strategy;
   return static_cast<double>(strategy.data_parallel() * strategy.micro_batch) /
          prediction.micro_step.total;
 }
 
-std::string Price(const Job& job, const Candidate& candidate) {
+std::string Price(const Job& job, const Prediction& candidate) {
   const bool own = job.request.node_price.has_value();
   const std::string source = own ? "--node-price" : job.cluster.price_source;
   return fmt::format("{:.4g} USD per step, {} USD per billion tokens; {}",
@@ -44,7 +44,7 @@ std::string Price(const Job& job, const Candidate& candidate) {
 }
 
 // What the calibration does not cover; the interval is wider for it.
-std::string OutsideLines(const Candidate& candidate) {
+std::string OutsideLines(const Prediction& candidate) {
   std::string text;
   for (const std::string& what : candidate.outside)
     text += Line(text.empty() ? "not calibrated" : "", what);
@@ -52,7 +52,7 @@ std::string OutsideLines(const Candidate& candidate) {
 }
 
 // For software whose timer of micro-steps does not wait for the device.
-std::string TimerLine(const Prediction& prediction) {
+std::string TimerLine(const PredictReport& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
   if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
   return Line("",
@@ -61,8 +61,8 @@ std::string TimerLine(const Prediction& prediction) {
                           Format(Seconds(printed)), Format(Seconds(sustained))));
 }
 
-std::string TimeSection(const Job& job, const Prediction& prediction) {
-  const Candidate& candidate = prediction.candidate;
+std::string TimeSection(const Job& job, const PredictReport& prediction) {
+  const Prediction& candidate = prediction.candidate;
   std::string text;
   if (prediction.window != Window::kStep) {
     text += Line("micro-step",
@@ -72,6 +72,7 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
     text += TimerLine(prediction);
   }
   text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");
+  if (candidate.closed_form) text += Line("closed form", TimeWithInterval(*candidate.closed_form));
   text += Line("throughput",
                fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
                            Scaled(SamplesPerSecond(candidate))));
@@ -92,7 +93,7 @@ std::string TimeSection(const Job& job, const Prediction& prediction) {
 
 }  // namespace
 
-std::string MfuFormula(const Job& job, const Candidate& candidate) {
+std::string MfuFormula(const Job& job, const Prediction& candidate) {
   const SearchRequest& request = job.request;
   const Flops flops =
       ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
@@ -111,8 +112,8 @@ std::string PeakSource(const Job& job) {
   return found == constants.end() ? "not stated" : found->second.source;
 }
 
-std::string PredictionText(const Job& job, const Prediction& prediction) {
-  const Candidate& candidate = prediction.candidate;
+std::string PredictionText(const Job& job, const PredictReport& prediction) {
+  const Prediction& candidate = prediction.candidate;
   const bool step = prediction.window == Window::kStep;
   std::string text = JobHeader(job);
   text +=
@@ -135,7 +136,7 @@ std::string PredictionText(const Job& job, const Prediction& prediction) {
   return text + "\nWhat this rests on\n" + ProvenanceText(job);
 }
 
-nlohmann::ordered_json CandidateJson(const Candidate& candidate) {
+nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
   const Strategy& strategy = candidate.strategy;
   nlohmann::ordered_json json;
   json["layout"] = DescribeLayout(strategy, candidate.micro_batches);
@@ -171,11 +172,12 @@ nlohmann::ordered_json CandidateJson(const Candidate& candidate) {
   return json;
 }
 
-nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction) {
-  return RecordJson(job, prediction, "orrery.predict/1", "closed");
+nlohmann::ordered_json PredictionJson(const Job& job, const PredictReport& prediction) {
+  return RecordJson(job, prediction, "orrery.predict/1",
+                    prediction.candidate.simulated ? "event" : "closed");
 }
 
-nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
+nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& prediction,
                                   const std::string& schema, const std::string& engine) {
   nlohmann::ordered_json json = {{"schema", schema}, {"engine", engine}};
   json.update(JobJson(job));

@@ -11,29 +11,29 @@
 namespace orrery::report {
 
 // What `plan predict` found out.
-struct Prediction {
-  Candidate candidate;  // of a whole optimizer step
-  StepTime micro_step;  // forward and backward of one micro-batch: as the software's timer
-                        // prints it if the window is kMicrostep, else sustained
+struct PredictReport {
+  Prediction candidate;  // of a whole optimizer step
+  StepTime micro_step;   // forward and backward of one micro-batch: as the software's timer
+                         // prints it if the window is kMicrostep, else sustained
   Window window = Window::kStep;  // the one asked for
   // Seconds of a micro-step in the long run and by the software's timer: they differ where that does
   // not wait for the device. NaN: not known.
   double sustained_s = 0, printed_s = 0;
 };
 
-std::string PredictionText(const Job& job, const Prediction& prediction);
-nlohmann::ordered_json PredictionJson(const Job& job, const Prediction& prediction);
+std::string PredictionText(const Job& job, const PredictReport& prediction);
+nlohmann::ordered_json PredictionJson(const Job& job, const PredictReport& prediction);
 
 // The record that predictions and simulations share, key by key; a simulation has no interval and
 // no micro-step: NaN, which becomes null.
-nlohmann::ordered_json RecordJson(const Job& job, const Prediction& prediction,
+nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& prediction,
                                   const std::string& schema, const std::string& engine);
 
 // Layout, times, throughput, memory and price, keys in SI units.
-nlohmann::ordered_json CandidateJson(const Candidate& candidate);
+nlohmann::ordered_json CandidateJson(const Prediction& candidate);
 
 // "38.1 % = 3.04e17 model FLOP / (17.9 s x 16 GPUs x 100 TFLOP/s in bf16)"
-std::string MfuFormula(const Job& job, const Candidate& candidate);
+std::string MfuFormula(const Job& job, const Prediction& candidate);
 // Where the peak in that formula comes from.
 std::string PeakSource(const Job& job);
 

@@ -29,6 +29,10 @@ inline constexpr NameRow<Window> kWindowNames[] = {
     {"microstep", Window::kMicrostep},
     {"sustained", Window::kSustained},
 };
+inline constexpr NameRow<Engine> kEngineNames[] = {
+    {"closed", Engine::kClosed},
+    {"event", Engine::kEvent},
+};
 inline constexpr NameRow<bool> kAttentionNames[] = {
     {"flash", true},
     {"standard", false},

@@ -33,29 +33,13 @@ struct PredictFlags {
         "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
         "timer prints it) or sustained (one micro-batch in the long run)",
         Words::kList, NamesOf<Window>(report::kWindowNames));
-    set.Value(&engine, "--engine", "NAME", "closed (closed form)", Words::kList, {"closed"});
+    set.Value(&engine, "--engine", "NAME",
+              "closed (closed form; default) or event (simulated with contention)", Words::kList,
+              NamesOf<Engine>(report::kEngineNames));
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
   }
 };
-
-void CheckEngine(const Flag& flag) {
-  Diagnostics diagnostics;
-  if (flag.given && flag.text == "event") {
-    diagnostics.Error(flag.where, "predict has the closed form only",
-                      "`plan simulate` with the same flags runs the event-driven engine");
-  }
-  diagnostics.ThrowIfAny();
-  ReadName(flag, {"closed"}, &diagnostics);
-  diagnostics.ThrowIfAny();
-}
-
-StepTime MicroStep(const report::Job& job, const Strategy& strategy, Window window) {
-  const CostSetting setting{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.framework,
-                            &job.cluster};
-  StepPredictor predictor(job.request.model, job.request.work, setting);
-  return std::get<StepTime>(predictor.Predict(strategy, window));
-}
 
 }  // namespace
 
@@ -64,21 +48,30 @@ Description DescribePredict() { return PredictFlags().set.Describe(); }
 Answer RunPredict(const CommandLine& line, std::size_t first) {
   PredictFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribePredict().help};
-  CheckEngine(flags.engine);
   Diagnostics diagnostics;
+  const Engine engine = ReadChoice<Engine>(flags.engine, report::kEngineNames, &diagnostics)
+                            .value_or(Engine::kClosed);
   const Window window =
       ReadChoice<Window>(flags.window, report::kWindowNames, &diagnostics).value_or(Window::kStep);
+  if (engine == Engine::kEvent && window != Window::kStep)
+    diagnostics.Error(flags.engine.where, "the event engine times whole steps only",
+                      "--window step, or --engine closed");
   diagnostics.ThrowIfAny();
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
-  const auto assessed = Assess(job.request, job.profiles, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&assessed))
+  const orrery::Job twin = JobOf(job.request, job.profiles);
+  const auto predicted = Predict(twin, strategy, engine);
+  if (const auto* refusal = std::get_if<Refusal>(&predicted))
     throw InputError(refusal->reason, refusal->hint);
-  const StepTime printed = MicroStep(job, strategy, Window::kMicrostep);
-  const StepTime sustained = MicroStep(job, strategy, Window::kSustained);
-  report::Prediction prediction{std::get<Candidate>(assessed),
-                                window == Window::kMicrostep ? printed : sustained, window,
-                                sustained.total, printed.total};
+  StepPredictor predictor(twin);
+  const auto micro_step = [&](Window what) {
+    return std::get<StepTime>(predictor.Predict(strategy, what));
+  };
+  const StepTime printed = micro_step(Window::kMicrostep);
+  const StepTime sustained = micro_step(Window::kSustained);
+  report::PredictReport prediction{std::get<Prediction>(predicted),
+                                   window == Window::kMicrostep ? printed : sustained, window,
+                                   sustained.total, printed.total};
   // As far off, relatively, as the step.
   const StepTime& step = prediction.candidate.time;
   prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);

@@ -13,16 +13,12 @@
 
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
-#include "model/plan/ir/hazards.h"
-#include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
 #include "model/program/common/names.h"
 #include "model/program/common/program.h"
 #include "model/program/simulate/perturbation_flags.h"
 #include "model/program/simulate/scenario_file.h"
 #include "model/program/simulate/simulate_report.h"
 #include "model/program/simulate/trace_json.h"
-#include "model/twin/step_predictor.h"
 
 namespace orrery::cli {
 namespace {
@@ -30,8 +26,6 @@ namespace {
 constexpr std::size_t kAfterName = 2;  // plan simulate
 constexpr std::size_t kBusiestLinks = 5;
 constexpr int64_t kMostMicroBatches = 1'000'000;
-constexpr int64_t kMostOps = 20'000'000;  // of one stage
-constexpr int64_t kMostExecuted = 300'000'000;
 constexpr int64_t kMostCompared = 10'000'000;  // of an undisturbed step with all its replicas
 constexpr double kMostRecorded = 20'000'000;   // ops of all executed ranks
 constexpr int64_t kMostTraced = 20'000'000;    // 4 GB
@@ -50,34 +44,13 @@ bool ReadContention(const SimulateFlags& flags, Diagnostics* diagnostics) {
   return ReadChoice<bool>(flags.contention, kContentionNames, diagnostics).value_or(true);
 }
 
-// Of the stage with most.
-double MostOps(const ir::Plan& plan) {
-  double most = 0;
-  for (const ir::Program& program : plan.programs) most = std::max(most, ir::ScheduledOps(program));
-  return most;
-}
-
-void RefuseHuge(const ir::Plan& plan, int64_t executed) {
-  const double most = MostOps(plan);
-  if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
-  throw InputError(
-      fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
-                  most, executed, executed == 1 ? "" : "s"),
-      "fewer micro-batches (--global-batch, --micro-batch) or fewer --nodes; without "
-      "--all-ranks and perturbations replicas are executed once");
-}
-
 // One simulation with all that it needs and leaves behind.
 class Twin {
  public:
-  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy,
-       const sim::SimulationOptions& options)
-      : plan_(std::move(plan)),
-        cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
-        setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.framework, &job.cluster},
-        pricer_(setting_, job.request.work.precision,
-                LayerFactor(job.profiles.gpu, job.profiles.framework, job.request.model,
-                            job.request.work, KeyOf(strategy))),
+  Twin(const orrery::Job& job, ir::Plan plan, const sim::SimulationOptions& options)
+      : job_(job),
+        plan_(std::move(plan)),
+        cluster_(BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         options_(options) {
     options_.keep_links = true;
   }
@@ -88,19 +61,15 @@ class Twin {
 
   // `record`: when each task ran, for Analyse() and WriteTrace(); `rates`: of all links, too.
   void Run(bool record, bool rates, report::Simulation* simulation) {
-    int64_t executed = plan_.mesh.ranks();
-    const sim::AxisMask merged = options_.merge_replicas ? sim::Replicas(plan_.mesh) : 0;
-    for (std::size_t a = 0; a < plan_.mesh.axes.size(); ++a) {
-      if ((merged >> a & 1) != 0) executed /= plan_.mesh.axes[a].size;
-    }
-    RefuseHuge(plan_, executed);
-    record = record && MostOps(plan_) * static_cast<double>(executed) <= kMostRecorded;
+    const auto executed =
+        static_cast<double>(sim::ExecutedRanks(plan_.mesh, options_.merge_replicas));
+    record = record && sim::MostOps(plan_) * executed <= kMostRecorded;
     options_.log_rates = rates;
     options_.record = record || rates;
-    simulation->fixed = FixedCosts(setting_, LayersOf(plan_));
     const auto begin = std::chrono::steady_clock::now();
-    step_.emplace(plan_, cluster_, pricer_, simulation->fixed, options_);
+    step_.emplace(plan_, cluster_, job_.prices(), options_);
     step_->Run();
+    simulation->fixed = step_->fixed();
     simulation->result = step_->result();
     simulation->wall =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -130,13 +99,14 @@ class Twin {
 
  private:
   report::TraceSource Source() const {
-    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &pricer_};
+    return {&plan_, &step_->tasks(), &step_->meetings(), &step_->timeline(), &step_->pricer()};
   }
 
   void Analyse(report::Simulation* simulation) const {
-    simulation->analysis = report::AnalyseStep(
-        Source(), simulation->result, options_.perturbation,
-        report::Representatives(simulation->result, simulation->stages), simulation->fixed);
+    simulation->analysis =
+        report::AnalyseStep(Source(), simulation->result, options_.perturbation,
+                            report::Representatives(simulation->result, simulation->stages));
+    simulation->analysis->time = step_->time();
   }
 
   std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
@@ -161,10 +131,9 @@ class Twin {
     return busiest;
   }
 
+  const orrery::Job& job_;
   ir::Plan plan_;
   Cluster cluster_;
-  CostSetting setting_;
-  Pricer pricer_;
   sim::SimulationOptions options_;
   std::optional<sim::Simulation> step_;
   std::vector<LinkId> busiest_;
@@ -190,19 +159,12 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
                      "--trace names a file in a folder that exists"}});
 }
 
-ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
-  LowerResult lowered = Lower(job.request.model, job.request.work, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&lowered))
-    throw InputError(refusal->reason, refusal->hint);
-  return std::get<ir::Plan>(std::move(lowered));
-}
-
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
 // by one, as the disturbed ones are, while that is quick.
-double UndisturbedSeconds(const report::Job& job, ir::Plan plan, const Strategy& strategy,
-                          sim::SimulationOptions options) {
-  options.merge_replicas = MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
-  Twin twin(job, std::move(plan), strategy, options);
+double UndisturbedSeconds(const orrery::Job& job, ir::Plan plan, sim::SimulationOptions options) {
+  options.merge_replicas =
+      sim::MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
+  Twin twin(job, std::move(plan), options);
   report::Simulation simulation;
   twin.Run(false, false, &simulation);
   return simulation.seconds();
@@ -221,17 +183,11 @@ Answer NoStep(const report::Simulation& simulation, const NoRoute& gap, const Fl
                  document, json);
 }
 
-report::Simulation Assessed(const report::Job& job, const Strategy& strategy) {
-  const auto assessed = Assess(job.request, job.profiles, strategy);
-  if (const auto* refusal = std::get_if<Refusal>(&assessed))
+Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
+  const auto predicted = Predict(job, strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&predicted))
     throw InputError(refusal->reason, refusal->hint);
-  report::Simulation simulation{.candidate = std::get<Candidate>(assessed)};
-  if (simulation.candidate.micro_batches > kMostMicroBatches) {
-    throw InputError(fmt::format("{} micro-batches are too many to simulate",
-                                 simulation.candidate.micro_batches),
-                     "a smaller --global-batch, or a larger --micro-batch");
-  }
-  return simulation;
+  return std::get<Prediction>(predicted);
 }
 
 Answer Simulate(const CommandLine& line) {
@@ -252,21 +208,27 @@ Answer Simulate(const CommandLine& line) {
   diagnostics.ThrowIfAny();
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
-  report::Simulation simulation = Assessed(job, strategy);
+  const orrery::Job priced = JobOf(job.request, job.profiles);
+  if (MicroBatches(priced.work, strategy) > kMostMicroBatches) {
+    throw InputError(fmt::format("{} micro-batches are too many to simulate",
+                                 MicroBatches(priced.work, strategy)),
+                     "a smaller --global-batch, or a larger --micro-batch");
+  }
+  report::Simulation simulation{.candidate = ClosedForm(priced, strategy)};
   simulation.network = report::NameIn(kNetworkNames, backend);
   simulation.contention = contention;
   if (!scenario.name.empty())
     simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
-  ir::Plan plan = LowerOrThrow(job, strategy);
+  ir::Plan plan = LowerLegal(priced, strategy);
   sim::SimulationOptions options;
   options.backend = backend;
   options.contention = contention;
   options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
-  Twin twin(job, plan, strategy, options);
+  Twin twin(priced, plan, options);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);
     simulation.perturbation = perturbations.Words();
-    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, options);
+    simulation.undisturbed = UndisturbedSeconds(priced, std::move(plan), options);
   }
   try {
     twin.Run(true, flags.trace.given, &simulation);

@@ -38,8 +38,8 @@ StepTime UnknownTime() {
 }
 
 // The candidate with the simulated step in the closed form's place.
-Candidate SimulatedCandidate(const Simulation& simulation) {
-  Candidate candidate = simulation.candidate;
+Prediction SimulatedCandidate(const Simulation& simulation) {
+  Prediction candidate = simulation.candidate;
   const double seconds = simulation.seconds();
   const double ratio = candidate.time.total / seconds;
   candidate.time = simulation.analysis ? simulation.analysis->time : UnknownTime();
@@ -79,7 +79,7 @@ std::string Times(const Simulation& simulation) {
   const std::string beside =
       fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
                   Percent(std::abs(difference)), difference < 0 ? "less" : "more");
-  const Candidate simulated = SimulatedCandidate(simulation);
+  const Prediction simulated = SimulatedCandidate(simulation);
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
                                     Percent(simulated.mfu)));
@@ -156,7 +156,7 @@ nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
 }  // namespace
 
 std::string SimulationText(const Job& job, const Simulation& simulation) {
-  const Candidate& candidate = simulation.candidate;
+  const Prediction& candidate = simulation.candidate;
   std::string text = JobHeader(job);
   text +=
       fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
@@ -176,8 +176,8 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
-  const Prediction record{SimulatedCandidate(simulation), UnknownTime(), Window::kStep, kUnknown,
-                          kUnknown};
+  const PredictReport record{SimulatedCandidate(simulation), UnknownTime(), Window::kStep, kUnknown,
+                             kUnknown};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["digest"] = simulation.digest;
   json["network"] = simulation.network;

@@ -22,7 +22,7 @@ struct LinkBusy {
 
 // What `plan simulate` found out.
 struct Simulation {
-  Candidate candidate;  // with the closed form's time
+  Prediction candidate;  // with the closed form's time
   sim::StepResult result;
   std::vector<int> stages;               // by executed rank
   int64_t ranks = 0;                     // of the plan

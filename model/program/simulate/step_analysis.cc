@@ -2,13 +2,11 @@
 // Sums over ranks, messages and tasks.
 #include "model/program/simulate/step_analysis.h"
 
-#include <limits>
 #include <map>
 
 #include "model/engine/event/compute_clock.h"
 #include "model/engine/event/index.h"
 #include "model/engine/event/memory_track.h"
-#include "model/engine/event/step_breakdown.h"
 
 namespace orrery::report {
 namespace {
@@ -83,7 +81,7 @@ std::vector<std::size_t> Representatives(const sim::StepResult& result,
 
 StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& result,
                          const sim::Perturbation& perturbation,
-                         const std::vector<std::size_t>& ranks, double fixed) {
+                         const std::vector<std::size_t>& ranks) {
   const Analyst analyst(source, result, perturbation);
   StepAnalysis analysis;
   const sim::AxisTable table =
@@ -99,11 +97,6 @@ StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& resul
     }
   }
   analysis.path = analyst.Path();
-  const sim::SimulatedRun run{*source.plan,     *source.tasks, *source.meetings,
-                              *source.timeline, result,        perturbation};
-  static_cast<Breakdown&>(analysis.time) = BreakdownOf(run, BusiestRank(run), fixed);
-  analysis.time.total = result.seconds + fixed;
-  analysis.time.low = analysis.time.high = std::numeric_limits<double>::quiet_NaN();
   return analysis;
 }
 

@@ -37,10 +37,10 @@ struct StepAnalysis {
   StepTime time;  // of the rank that computes longest; without interval
 };
 
-// `ranks`: indices into result.ranks, one per stage. `fixed`: seconds of the step outside of its ops.
+// All but `time`. `ranks`: indices into result.ranks, one per stage.
 StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& result,
                          const sim::Perturbation& perturbation,
-                         const std::vector<std::size_t>& ranks, double fixed);
+                         const std::vector<std::size_t>& ranks);
 
 // Of each stage the rank that computes longest, the first one of equals: indices into times.
 std::vector<std::size_t> Representatives(const sim::StepResult& result,

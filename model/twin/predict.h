@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// One layout of a job in, what the twin says of its step out: the one door to both engines.
+//
+//   const Job job = MakeJob(...);
+//   const auto result = Predict(job, strategy, Engine::kEvent);   // Prediction or Refusal
+//
+// The search folds the closed form of millions of layouts with StepPredictor and completes the best with the same parts;
+// `plan simulate` plays plans with sim::Simulation, as SimulateStep() does. So every command gives one step time per job,
+// layout and engine. Times are seconds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/engine/event/simulation.h"
+#include "model/memory/memory.h"
+#include "model/twin/step_predictor.h"
+#include "model/twin/trust.h"
+
+namespace orrery {
+
+enum class Engine { kClosed, kEvent };
+
+// What a simulation of a step says beyond its time.
+struct SimulatedStep {
+  int64_t ops = 0;                      // executed
+  std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
+};
+
+struct Prediction {
+  Strategy strategy;
+  int64_t nodes = 0;
+  int64_t global_batch = 0;
+  int64_t micro_batches = 0;
+  StepTime time;  // of the step: simulated where there is a simulation, else in closed form
+  std::optional<StepTime> closed_form;     // where `time` is simulated
+  std::optional<SimulatedStep> simulated;  // `time` is
+  double tokens_per_second = 0;
+  double mfu =
+      0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
+  std::optional<MemoryReport> memory;  // exact, from the lowered plan
+  std::optional<Dollars> price_per_step, price_per_billion_tokens;
+  std::vector<std::string> outside;  // in what the calibration does not cover it
+  double difference =
+      0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
+  int difference_pairs = 0;  // published pairs behind it
+  std::string digest;        // of the lowered plan
+  int verify_findings = 0;   // of ir::Verify on it; 0 unless this program has a fault
+
+  const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
+};
+
+// Everything but `outside` and `difference` costs less than a millisecond; the interval takes one closed form per
+// calibrated constant, a simulation up to seconds. Refusal: the layout cannot be lowered, or is for another number of
+// GPUs. Throws InputError: the plan cannot be simulated (too many ops, no route between ranks).
+std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout,
+                                          Engine engine = Engine::kClosed);
+
+// Its parts.
+
+MemoryLimits LimitsOf(const Job& job);
+// Of a layout that CheckStrategy() lets pass.
+ir::Plan LowerLegal(const Job& job, const Strategy& layout);
+// Times and what follows from them, without interval, plan or memory.
+Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& time);
+// Memory, digest and ir::Verify of the plan; `window`: the executor's look-ahead, 0: no bound. Returns the plan.
+ir::Plan AddPlan(const Job& job, int window, Prediction* prediction);
+// What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
+Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
+                        ShapeCache* shapes);
+void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
+
+// The step of a plan, simulated with contention: total and breakdown; `step`, if not null, learns the rest. Throws
+// InputError: see sim::Simulation.
+StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
+                      SimulatedStep* step = nullptr);
+// Puts a simulated step in the closed form's place: one step time in every answer.
+void TakeSimulated(const StepTime& time, SimulatedStep step, Prediction* prediction);
+// With the interval of the closed form, moved along; it covers both where the engines are further apart than
+// kEnginesDiffer.
+StepTime WithInterval(StepTime simulated, const StepTime& closed);
+
+// Engines further apart than this are named in the answer.
+inline constexpr double kEnginesDiffer = 0.05;
+
+// "tp 8, pp 16, dp 32 (ZeRO 1), micro-batch 2 x 32, interleaved x 3, recompute selective, sequence parallel"
+std::string DescribeLayout(const Strategy& strategy, int64_t micro_batches = 0);
+
+}  // namespace orrery
