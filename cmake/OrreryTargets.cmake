@@ -2,7 +2,7 @@
 # Declares this project's libraries, programs and tests, all with the same warnings and include root.
 
 find_program(CCACHE ccache)
-if(CCACHE)
+if(CCACHE AND NOT ORRERY_SYNTAX_ONLY)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 

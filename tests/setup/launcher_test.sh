@@ -26,7 +26,7 @@ tool() {
   chmod +x "$tools/$1"
 }
 tool cmake <<'T'
-case "$*" in *plain*) build=build-plain ;; *dev*) build=build-dev ;; *) build=build ;; esac
+case "$*" in *syntax*) build=build-syntax ;; *dev*) build=build-dev ;; *) build=build ;; esac
 mkdir -p $build
 for name in plan plan-bench plan-simulate plan-validate; do echo "build bin/$name: phony"; done >$build/build.ninja
 T
@@ -204,7 +204,7 @@ expect_text "which it is" "clang-format -i model/main.cc" "$(cat "$work/err")"
 rm "$work/unformatted"
 out=$("$repo/check" --all 2>/dev/null)
 expect "check --all" 0 $?
-expect_text "a build without unity, headers alone" "build-plain -j" "$(grep ' all headers' "$work/calls.ninja")"
+expect_text "every file and header alone" "build-syntax -j" "$(grep ' all headers' "$work/calls.ninja")"
 expect_text "sanitizers" "build-dev -j" "$(tail -n 1 "$work/calls.ninja")"
 expect_text "the sample of a grid that runs whole is left out" "build --parallel" "$(grep -e '-LE sample' "$work/calls.ctest")"
 expect_text "what took how long" "build (sanitizers)" "$out"
