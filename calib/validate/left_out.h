@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "model/twin/situation.h"
+
 namespace orrery {
 
 // A row predicted without the other rows of its model, or of its source. Inside: the measured time lies in the 80 %
@@ -17,6 +19,10 @@ struct LeftOutRow {
   std::optional<bool> inside_by_model;
   std::optional<double> by_source;
   std::optional<bool> inside_by_source;
+  // Of step times: which run it was (model/twin/nearest.h).
+  std::string framework, gpu, topology;
+  double measured = 0;  // seconds
+  std::optional<Situation> at;
 };
 
 // By what was predicted, kStepTimeRow or kMemoryRow, and the name of the run.

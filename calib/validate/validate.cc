@@ -225,7 +225,7 @@ class CasePredictor {
     };
     if (row.nodes > setting->described_nodes)
       note(fmt::format("more nodes than {} describes: a larger one of its kind", row.topology));
-    const ClusterSummary& cluster = setting->cluster;
+    const ClusterSummary& cluster = setting->job.cluster;
     if (cluster.domain_nodes > 1) {
       note(fmt::format("placement not printed: {} scale-up domain{} of {} nodes = {} GPUs",
                        cluster.domains(), cluster.domains() == 1 ? "" : "s", cluster.domain_nodes,

@@ -75,6 +75,8 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
   prediction->time.low = confidence.low;
   prediction->time.high = confidence.high;
   prediction->outside = std::move(confidence.outside);
+  constexpr std::size_t kNearest = 3;
+  prediction->nearest = NearestRuns(job, prediction->strategy, kNearest);
   prediction->difference = confidence.difference;
   prediction->difference_pairs = confidence.pairs;
 }

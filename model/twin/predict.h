@@ -16,6 +16,7 @@
 
 #include "model/engine/event/simulation.h"
 #include "model/memory/memory.h"
+#include "model/twin/nearest.h"
 #include "model/twin/step_predictor.h"
 #include "model/twin/trust.h"
 
@@ -42,6 +43,7 @@ struct Prediction {
       0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
   std::optional<MemoryReport> memory;  // exact, from the lowered plan
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
+  std::vector<NearRun> nearest;      // published runs
   std::vector<std::string> outside;  // in what the calibration does not cover it
   double difference =
       0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown

@@ -104,6 +104,13 @@ LeftOutRows LeftOutAfter(const Sources& sources, const Evidence& evidence, Holdo
       if (!memory) {
         row.inside_by_model = flag(inside, i);
         row.inside_by_source = flag(inside_foreign, i);
+        const Observation& seen = *evidence.observations()[i];
+        const std::string& framework = evidence.store().framework(seen.framework).header.id;
+        row.framework = framework.substr(0, framework.find('@'));
+        row.gpu = evidence.store().gpu(seen.gpu).header.id;
+        row.topology = seen.topology;
+        row.measured = seen.measured;
+        row.at = seen.at;
       }
       rows[{memory ? kMemoryRow : kStepTimeRow, evidence.observations()[i]->name}] = row;
     }

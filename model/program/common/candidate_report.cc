@@ -51,6 +51,21 @@ std::string OutsideLines(const Prediction& candidate) {
   return text;
 }
 
+nlohmann::ordered_json NearestJson(const Prediction& candidate) {
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+  for (const NearRun& run : candidate.nearest) {
+    runs.push_back({{"case", run.name},
+                    {"framework", run.framework},
+                    {"gpu", run.gpu},
+                    {"topology", run.topology},
+                    {"nodes", run.at[kAtNodes]},
+                    {"measured_s", run.measured},
+                    {"predicted_s", run.predicted},
+                    {"distance_doublings", run.distance}});
+  }
+  return runs;
+}
+
 // For software whose timer of micro-steps does not wait for the device.
 std::string TimerLine(const PredictReport& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
@@ -112,6 +127,29 @@ std::string PeakSource(const Job& job) {
   return found == constants.end() ? "not stated" : found->second.source;
 }
 
+std::string NearestText(const Prediction& candidate) {
+  if (candidate.nearest.empty()) return "";
+  Table table({{"run"},
+               {"on"},
+               {"nodes", true},
+               {"hidden", true},
+               {"measured", true},
+               {"predicted", true},
+               {"error", true},
+               {"distance", true}});
+  for (const NearRun& run : candidate.nearest) {
+    table.Row({run.name, fmt::format("{}, {}", run.topology, run.framework),
+               fmt::format("{:g}", run.at[kAtNodes]), fmt::format("{:g}", run.at[kAtHidden]),
+               Format(Seconds(run.measured)), Format(Seconds(run.predicted)),
+               fmt::format("{:+.1f} %", 100 * (run.predicted / run.measured - 1)),
+               fmt::format("{:.1f}", run.distance)});
+  }
+  return fmt::format(
+      "\nNearest published runs, predicted by a fit without their model; distance in doublings of "
+      "scale and shape\n(another chip or framework counts as 2, another cluster as 1):\n{}",
+      table.Text(2));
+}
+
 std::string PredictionText(const Job& job, const PredictReport& prediction) {
   const Prediction& candidate = prediction.candidate;
   const bool step = prediction.window == Window::kStep;
@@ -133,7 +171,7 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
                                        2));
     text += MemoryText(*candidate.memory);
   }
-  return text + "\nWhat this rests on\n" + ProvenanceText(job);
+  return text + NearestText(candidate) + "\nWhat this rests on\n" + ProvenanceText(job);
 }
 
 nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
@@ -158,6 +196,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
   json["step_time_s"] = candidate.time.total;
   json["step_time_interval_s"] = {candidate.time.low, candidate.time.high};
   json["outside_calibration"] = candidate.outside;
+  json["nearest_runs"] = NearestJson(candidate);
   json["breakdown"] = TimeJson(candidate.time);
   json["tokens_per_s"] = candidate.tokens_per_second;
   json["samples_per_s"] = SamplesPerSecond(candidate);

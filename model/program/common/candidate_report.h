@@ -29,6 +29,9 @@ nlohmann::ordered_json PredictionJson(const Job& job, const PredictReport& predi
 nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& prediction,
                                   const std::string& schema, const std::string& engine);
 
+// The nearest published runs as a table, each with its distance; "" where none is known.
+std::string NearestText(const Prediction& candidate);
+
 // Layout, times, throughput, memory and price, keys in SI units.
 nlohmann::ordered_json CandidateJson(const Prediction& candidate);
 

@@ -87,7 +87,8 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                              "it; interval, tokens/s, MFU and price follow it.",
                              2));
   }
-  return text + Outside(result) + NearlyFull(job, result) + RefinementText(result);
+  return text + Outside(result) + NearlyFull(job, result) + RefinementText(result) +
+         NearestText(first);
 }
 
 std::string Ties(const SearchResult& result) {

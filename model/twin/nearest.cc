@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the runs once and ranks them by distance.
+#include "model/twin/nearest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "model/arch/data_root.h"
+#include "model/base/csv.h"
+#include "model/base/diagnostics.h"
+#include "model/framework/presets.h"
+#include "model/hardware/profile_reader.h"
+
+namespace orrery {
+namespace {
+
+constexpr double kOtherKind = 2;     // doublings, for another chip or framework
+constexpr double kOtherCluster = 1;  // doublings
+constexpr double kMost = 1e12;       // of any column
+
+std::string WithoutRelease(const std::string& framework) {
+  return framework.substr(0, framework.find_first_of("@+"));
+}
+
+std::vector<NearRun> ReadRuns(const SourcePtr& source) {
+  Diagnostics diagnostics;
+  std::vector<std::string> columns = {"what", "case",     "model_left_out", "framework",
+                                      "gpu",  "topology", "measured_s"};
+  columns.insert(columns.end(), std::begin(kFeatureNames), std::end(kFeatureNames));
+  const CsvTable table = CsvTable::Parse(source, columns, &diagnostics);
+  std::vector<NearRun> runs;
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    const auto measured = table.Number(i, "measured_s", 1e-12, kMost);
+    const auto ratio = table.Number(i, "model_left_out", 0, kMost);
+    if (!measured || !ratio) continue;  // memory, or a row that no fit has seen
+    NearRun run{table.Text(i, "case"), table.Text(i, "framework"), table.Text(i, "gpu"),
+                table.Text(i, "topology")};
+    run.measured = *measured;
+    run.predicted = *measured * *ratio;
+    for (int feature = 0; feature < kFeatures; ++feature)
+      run.at[feature] = table.Number(i, kFeatureNames[feature], 1e-6, kMost).value_or(1);
+    runs.push_back(std::move(run));
+  }
+  diagnostics.ThrowIfAny();
+  return runs;
+}
+
+std::shared_ptr<const std::vector<NearRun>> TheRuns() {
+  const std::filesystem::path path =
+      std::filesystem::path(DataRoot()) / "calib" / "profiles" / "left_out.csv";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::make_shared<std::vector<NearRun>>();
+  static std::mutex mutex;
+  static SourcePtr known;
+  static std::shared_ptr<const std::vector<NearRun>> runs;
+  const std::lock_guard lock(mutex);
+  const SourcePtr source = ReadUnchanged(path.string());
+  if (source != known || !runs) {
+    runs = std::make_shared<const std::vector<NearRun>>(ReadRuns(source));
+    known = source;
+  }
+  return runs;
+}
+
+double Distance(const NearRun& run, const Job& job, const Situation& at,
+                const std::string& framework) {
+  double sum = 0;
+  for (int feature = 0; feature < kFeatures; ++feature)
+    sum += std::pow(std::log2(run.at[feature] / at[feature]), 2);
+  if (run.gpu != job.gpu->header.id) sum += kOtherKind * kOtherKind;
+  if (run.framework != framework) sum += kOtherKind * kOtherKind;
+  if (run.topology != job.cluster.name) sum += kOtherCluster * kOtherCluster;
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count) {
+  const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
+  const std::string framework = WithoutRelease(job.framework->header.id);
+  std::vector<NearRun> runs = *TheRuns();
+  for (NearRun& run : runs) run.distance = Distance(run, job, at, framework);
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const NearRun& a, const NearRun& b) { return a.distance < b.distance; });
+  std::vector<NearRun> nearest;
+  std::set<std::tuple<std::string, double, double>> seen;  // a model on a cluster
+  for (NearRun& run : runs) {
+    if (nearest.size() == count) break;
+    if (seen.emplace(run.topology, run.at[kAtHidden], run.at[kAtLayers]).second)
+      nearest.push_back(std::move(run));
+  }
+  return nearest;
+}
+
+}  // namespace orrery
