@@ -251,8 +251,10 @@ class TextReader {
     return amount.has_value();
   }
 
-  // Digits that were lost show up as a bandwidth that is not size / time. "": consistent.
+  // Digits that were lost show up as a bandwidth that is not size / time; a table may lack the column
+  // of times. "": consistent.
   static std::string Contradiction(const Measurement& row) {
+    if (!row.out_of_place && !row.in_place) return "a row without a time";
     for (const auto* timing : {&row.out_of_place, &row.in_place}) {
       if (!*timing) continue;
       const double expected = static_cast<double>(row.bytes) / (*timing)->us / 1e3;

@@ -116,6 +116,16 @@ TEST(NcclText, ARowWithoutTitlesIsGarbled) {
               HasSubstr("run.log:1:1: error: a row of numbers without column titles"));
 }
 
+TEST(NcclText, ARowWithoutATimeIsGarbled) {
+  const NcclLog log = ReadNcclLog(Text(kTitles + kRow +
+                                       "# size count type redop root t1me algbw busbw\n"
+                                       "1048576 262144 float sum -1 100 10.49 10.49\n"));
+  ASSERT_EQ(log.runs.size(), 1u);
+  EXPECT_EQ(log.runs[0].measurements.size(), 1u);
+  ASSERT_EQ(log.garbled.size(), 1u);
+  EXPECT_THAT(log.garbled[0].message, HasSubstr("a row without a time"));
+}
+
 TEST(NcclLog, WithoutAMeasurementIsAnError) {
   for (const char* text : {"", "\n\n", "NCCL WARN out of memory\n", "{}", "{\"results\": []}"}) {
     const std::string error = ErrorOf(text);
