@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the two engines are apart, without contention, over the catalogue:
-//   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B]
+//   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B] [--nodes N]
 // Plans: every topology x every framework x six situations (ZeRO 1, 2, 3, LAMB, EFA, slow TCP), the best five layouts of
-// each on four nodes. Prints the share of plans within bounds and the largest difference of each term as a share of the
-// step; -v: a line a plan.
+// each on four nodes, or --nodes. Prints the share of plans within bounds and the largest difference of each term as a share
+// of the step; -v: a line a plan.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <string>
@@ -71,6 +73,10 @@ int Main(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "-v") {
       verbose = true;
+      continue;
+    }
+    if (arguments[i] == "--nodes" && i + 1 < arguments.size()) {
+      selection.nodes = std::max(1L, std::strtol(arguments[++i].c_str(), nullptr, 10));
       continue;
     }
     std::vector<std::string>* names = arguments[i] == "--models"       ? &selection.models

@@ -211,7 +211,7 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
       variance += PriorVariance(trust, folder, total, predict, &profiles);
   };
   hardware("gpu", framework.gpus);
-  if (setting.cluster->nodes > 1) hardware("fabric", framework.fabrics);
+  if (setting.cluster->domains() > 1) hardware("fabric", framework.fabrics);
   const double doublings = Doublings(framework, at, &confidence.outside);
   const double f =
       (1 + kPerDoubling * doublings) * std::sqrt(errors.spread * errors.spread + variance);

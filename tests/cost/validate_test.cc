@@ -95,6 +95,21 @@ TEST(CaseRows, RanksThatDoNotFillTheClusterAreRefused) {
   EXPECT_THAT(*Read(row).front().refused, HasSubstr("64"));
 }
 
+// Rows of racks say nodes x 4 GPUs; tensor parallelism over two trays stays on their switch.
+TEST(CaseRows, NodesOfARackAreHosts) {
+  std::string row = Row("nvl72-gb200", "megatron", "24", "bf16");
+  row.replace(row.find(",8,8,"), 5, ",64,4,");
+  row.replace(row.find(",1,1,1,64,1,"), 12, ",8,1,1,32,1,");
+  const CasePrediction rack = PredictCases(Read(row)).front();
+  ASSERT_TRUE(rack.time) << *rack.row.refused;
+  EXPECT_THAT(rack.row.notes,
+              testing::Contains(HasSubstr("4 scale-up domains of 16 nodes = 64 GPUs")));
+  row.replace(row.find("nvl72-gb200"), 11, "kempner-h200");
+  const CasePrediction alone = PredictCases(Read(row)).front();
+  ASSERT_TRUE(alone.time) << *alone.row.refused;
+  EXPECT_LT(2 * rack.time->tensor, alone.time->tensor);
+}
+
 TEST(CaseRows, HybridShardingStaysInsideTheNode) {
   std::string row = Row("selene", "fsdp", "24", "bf16", "3");
   row.replace(row.find(",3,dp,"), 6, ",3,node,");

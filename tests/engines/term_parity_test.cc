@@ -21,5 +21,19 @@ TEST(TermParity, EnginesAgreeTermByTermOnFastNetworks) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Two racks of 16 trays: groups inside a rack are on its switch, others on NICs, in both engines.
+TEST(TermParity, EnginesAgreeWhereScaleUpDomainsSpanNodes) {
+  ParitySelection selection;
+  selection.models = {"llama2-70b"};
+  selection.topologies = {"nvl72-gb200"};
+  selection.frameworks = {"megatron", "fsdp"};
+  selection.situations = {"zero1", "zero3"};
+  selection.nodes = 32;
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GE(tally.plans, 8);
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
 }  // namespace
 }  // namespace orrery

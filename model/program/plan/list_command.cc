@@ -78,16 +78,18 @@ std::string Tensor(const GpuProfile& gpu) {
 
 Listing ListGpus() {
   Listing list{Table({{"GPU"},
-                      {"memory", true},
+                      {"usable memory", true},
                       {"memory bandwidth", true},
                       {"16-bit peak", true},
                       {"what it is"}})};
   for (const std::string& id : ProfileIds("gpu")) {
     const GpuProfile gpu = LoadGpuProfile(id);
     list.table.Row(
-        {id, Format(gpu.memory), Format(gpu.memory_bandwidth), Tensor(gpu), gpu.header.title});
-    list.json.push_back(
-        {{"name", id}, {"memory_bytes", gpu.memory.value}, {"title", gpu.header.title}});
+        {id, Format(gpu.Capacity()), Format(gpu.memory_bandwidth), Tensor(gpu), gpu.header.title});
+    list.json.push_back({{"name", id},
+                         {"memory_bytes", gpu.memory.value},
+                         {"usable_memory_bytes", gpu.Capacity().value},
+                         {"title", gpu.header.title}});
   }
   return list;
 }
