@@ -39,22 +39,4 @@ std::optional<nccl::Operation> NcclOperation(Collective collective) {
   return std::nullopt;
 }
 
-const char* TwinOf(nccl::Algorithm algorithm) {
-  switch (algorithm) {
-    case nccl::Algorithm::kTree:
-      return "tree";
-    case nccl::Algorithm::kRing:
-      return "ring";
-    case nccl::Algorithm::kNvls:
-      return "nvls";
-    case nccl::Algorithm::kNvlsTree:
-      return "nvls-tree";
-    case nccl::Algorithm::kCollNetDirect:
-    case nccl::Algorithm::kCollNetChain:
-    case nccl::Algorithm::kPat:
-      break;
-  }
-  return "";
-}
-
 }  // namespace orrery

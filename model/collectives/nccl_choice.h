@@ -22,7 +22,4 @@ std::shared_ptr<const nccl::Communicator> NcclCommunicator(const ClusterSummary&
 // nullopt: NCCL has no algorithms for it, only messages between pairs of ranks.
 std::optional<nccl::Operation> NcclOperation(Collective collective);
 
-// Of this twin, the algorithm that carries the same bytes over the same links; "" where it has none.
-const char* TwinOf(nccl::Algorithm algorithm);
-
 }  // namespace orrery

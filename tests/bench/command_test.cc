@@ -91,6 +91,54 @@ TEST(BenchCommand, TakesTheAlgorithmThatIsNamed) {
   EXPECT_GT(row("ring")["time_us"], row("tree")["time_us"]);
 }
 
+TEST(BenchCommand, SaysWhatNcclChooses) {
+  const std::vector<std::string> words = {
+      "bench", "--simulate", "all_reduce", "--topology", "dgx-h100", "--nodes", "2",
+      "-b",    "1K",         "-e",         "1G",         "-f",       "1024"};
+  const json result = json::parse(Bench({"--json"}, words).out);
+  const json& rows = result["rows"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["algorithm"], "tree");
+  EXPECT_EQ(rows[0]["protocol"], "ll");
+  EXPECT_EQ(rows[0]["channels"], 1);
+  EXPECT_EQ(rows[1]["protocol"], "ll128");
+  EXPECT_EQ(rows[2]["algorithm"], "nvls_tree");
+  EXPECT_EQ(rows[2]["channels"], 16);
+  EXPECT_EQ(result["nccl"]["graphs"][0]["channels"], 8);
+  EXPECT_THAT(Bench({}, words).out, HasSubstr("tree ll to 1 KiB (1 channel), tree ll128 to 1 MiB"));
+  // No NCCL on Gaudi.
+  const json other = json::parse(RunPlan({"bench", "--simulate", "all_reduce", "--topology",
+                                          "aws-dl1", "-b", "1M", "-e", "1M", "--json"})
+                                     .out);
+  EXPECT_TRUE(other["nccl"].is_null());
+  EXPECT_FALSE(other["rows"][0].contains("protocol"));
+}
+
+TEST(BenchCommand, ComparesWithWhatNcclWrote) {
+  const std::vector<std::string> words = {"bench",    "--simulate", "all_reduce", "--topology",
+                                          "dgx-h100", "--nodes",    "2"};
+  const json log = json::parse(Bench({"--nccl", Sample("info-nccl.txt"), "--json"}, words).out);
+  ASSERT_EQ(log["choices"].size(), 4u);
+  for (const json& choice : log["choices"]) {
+    EXPECT_EQ(choice["algorithm"], choice["twin"]["algorithm"]) << choice;
+    EXPECT_EQ(choice["protocol"], choice["twin"]["protocol"]) << choice;
+  }
+  EXPECT_EQ(log["garbled_lines"], 1);
+  EXPECT_EQ(log["rings"]["logged"], 2);
+  EXPECT_EQ(log["rings"]["as_one_of_the_twin"], 2);
+  const json graphs =
+      json::parse(Bench({"--nccl", Sample("graphs-nccl.xml"), "--json"}, words).out);
+  for (const json& graph : graphs["graphs"])
+    EXPECT_EQ(graph["channels"], graph["twin"]["channels"]) << graph;
+  const Outcome topology = Bench({"--nccl", Sample("topology-nccl.xml")}, words);
+  EXPECT_THAT(topology.out, HasSubstr("8 of compute capability 90"));
+  EXPECT_THAT(topology.out, testing::Not(HasSubstr("differs")));
+  const Outcome wrong = Bench({"--nccl", Sample("info-nccl.txt"), "--nodes", "4"},
+                              {"bench", "--simulate", "all_reduce", "--topology", "dgx-h100"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("16 ranks on 2 nodes"));
+}
+
 TEST(BenchCommand, BusBandwidthFollowsTheRule) {
   for (const auto& [collective, factor] : {std::pair{"all_reduce", 1.5},
                                            {"all_gather", 0.75},

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bench/collectives/choice_table.h"
 #include "model/collectives/nccl/machine.h"
@@ -73,6 +74,20 @@ TEST(NcclChoice, FindsTheChannelsOfAHopperNode) {
 TEST(NcclChoice, KeepsTheFaultOfFourAmperes) {
   EXPECT_EQ(On("a100x4-pcisw*", 4, 2)->channels(), 2);
   EXPECT_EQ(On("a100x4*", 4, 2)->channels(), 8);
+}
+
+// Without a switch GPUs are tried by what the search has left of their PCIe slots: the order that NCCL
+// 2.28.9 finds on four A100 in a full mesh.
+TEST(NcclChoice, LaysRingsAsNccl) {
+  const auto two = On("a100x4*", 4, 2);
+  const nccl::Graph& ring = two->graphs().ring;
+  ASSERT_EQ(ring.channels, 4);
+  EXPECT_EQ(std::vector<int>(ring.order.begin(), ring.order.begin() + 16),
+            (std::vector<int>{0, 1, 2, 3, 1, 0, 3, 2, 2, 1, 0, 3, 3, 2, 1, 0}));
+  const auto hopper = On("dgx-h100*", 8, 2);
+  EXPECT_EQ(std::vector<int>(hopper->graphs().ring.order.begin(),
+                             hopper->graphs().ring.order.begin() + 16),
+            (std::vector<int>{0, 7, 6, 5, 4, 3, 2, 1, 1, 2, 3, 4, 5, 6, 7, 0}));
 }
 
 // A cube mesh holds six rings of 20 GB/s over eight GPUs and is searched without a switch.

@@ -33,17 +33,19 @@ HostKind KindOf(const NodeSpec& node) {
   return node.between_hosts.value == kBetweenAmd ? HostKind::kAmd : HostKind::kIntel;
 }
 
+// topo.h, SKL_QPI_BW and following: one figure for AMD and one for Arm; Intel's go by generation.
 float BetweenCpus(const NodeSpec& node, HostKind kind) {
-  if (node.between_hosts.value > 0) return static_cast<float>(node.between_hosts.value / kGb);
   switch (kind) {
-    case HostKind::kIntel:
-      return 10;
     case HostKind::kAmd:
       return 16;
     case HostKind::kArm:
+      return 6;
+    case HostKind::kIntel:
       break;
   }
-  return 6;
+  constexpr float kSkylake = 10;
+  const auto stated = static_cast<float>(node.between_hosts.value / kGb);
+  return stated > 0 ? stated : kSkylake;
 }
 
 class Describer {

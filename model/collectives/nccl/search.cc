@@ -397,31 +397,44 @@ class Search {
   // One GPU that another may go to.
   struct Way {
     int gpu = 0;
+    int turn = 0;  // counted from the other
     int hops = 0, rate = 0;
+    int net_hops = 0, net_rate = 0;  // to the NIC of the channel
+    int pcie = 0;                    // what its slot has left
+
+    // Smaller is better: near to the NIC, then on good links, then in turn.
+    std::array<int, 6> Score() const { return {-net_rate, -pcie, net_hops, -rate, hops, turn}; }
   };
 
-  // All other GPUs, best first: those that are near to the NIC of the channel (`net`; -1: no matter),
-  // then those on good links, then in turn.
+  // All other GPUs, best first, with empty slots. `net`: of the channel; -1: no matter.
   const std::vector<Way>& WaysFrom(int gpu, int net) {
     std::vector<Way>& ways = ways_[At(gpu * (system_.nets() + 1) + net + 1)];
     if (!ways.empty()) return ways;
-    std::vector<std::pair<std::array<int, 6>, Way>> scored;
     for (int i = 1; i < gpus(); ++i) {
-      const int g = (gpu + i) % gpus();
-      const Path& path = system_.PathOf(DeviceType::kGpu, gpu, DeviceType::kGpu, g);
+      Way way;
+      way.gpu = (gpu + i) % gpus();
+      way.turn = i;
+      const Path& path = system_.PathOf(DeviceType::kGpu, gpu, DeviceType::kGpu, way.gpu);
       if (path.steps.empty()) continue;
-      const Way way{g, static_cast<int>(path.steps.size()), static_cast<int>(path.bandwidth)};
-      std::array<int, 6> score = {0, 0, 0, -way.rate, way.hops, i};
+      way.hops = static_cast<int>(path.steps.size());
+      way.rate = static_cast<int>(path.bandwidth);
       if (net >= 0) {
-        const Path& back = system_.PathOf(DeviceType::kNet, net, DeviceType::kGpu, g);
-        score[0] = -static_cast<int>(back.bandwidth);
-        score[1] = -static_cast<int>(system_.PcieOf(g));
-        score[2] = static_cast<int>(back.steps.size());
+        const Path& back = system_.PathOf(DeviceType::kNet, net, DeviceType::kGpu, way.gpu);
+        way.net_rate = static_cast<int>(back.bandwidth);
+        way.net_hops = static_cast<int>(back.steps.size());
       }
-      scored.emplace_back(score, way);
+      ways.push_back(way);
     }
-    std::ranges::sort(scored, {}, [](const auto& one) { return one.first; });
-    for (const auto& [score, way] : scored) ways.push_back(way);
+    std::ranges::sort(ways, {}, &Way::Score);
+    return ways;
+  }
+
+  // The same, with what the search has left of the slots.
+  std::vector<Way> SortedWays(int gpu, int net) {
+    std::vector<Way> ways = WaysFrom(gpu, net);
+    if (net < 0) return ways;
+    for (Way& way : ways) way.pcie = static_cast<int>(system_.PcieLeft(way.gpu));
+    std::ranges::sort(ways, {}, &Way::Score);
     return ways;
   }
 
@@ -438,7 +451,7 @@ class Search {
     }
     if (system_.count(DeviceType::kNvSwitch) > 0) return ToNeighbours(gpu, go);
     const int net = to_net >= 0 ? graph_.nets[At(graph_.channels)][0] : -1;
-    const std::vector<Way>& ways = WaysFrom(gpu, net);
+    const std::vector<Way> ways = SortedWays(gpu, net);
     const Way* first = nullptr;
     bool alike = true;
     for (const Way& way : ways) {

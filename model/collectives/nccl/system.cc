@@ -76,30 +76,31 @@ void System::AddDevices() {
     cpus.push_back(Add(DeviceType::kCpu, cpu.host));
     hosts_ = std::max(hosts_, cpu.host + 1);
   }
-  const auto place = [&](int id, int above) {
+  const auto place = [&](int id, int above, float pcie) {
     uplinks_[static_cast<std::size_t>(id)] = above;
-    ConnectBoth(id, above, LinkType::kPcie, node_.pcie);
+    ConnectBoth(id, above, LinkType::kPcie, pcie > 0 ? pcie : node_.pcie);
   };
-  for (const auto& one : node_.switches) {
-    const int cpu = cpus[static_cast<std::size_t>(one.cpu)];
-    switches.push_back(Add(DeviceType::kPcieSwitch, At(cpu).host));
-    place(switches.back(), cpu);
-  }
   const auto above = [&](int switch_index, int cpu) {
     return switch_index >= 0 ? switches[static_cast<std::size_t>(switch_index)]
                              : cpus[static_cast<std::size_t>(cpu)];
   };
+  for (const auto& one : node_.switches) {
+    const int upper = above(one.above, one.cpu);
+    switches.push_back(Add(DeviceType::kPcieSwitch, At(upper).host));
+    place(switches.back(), upper, one.pcie);
+  }
   std::vector<int> gpus;
   for (const auto& gpu : node_.gpus) {
     gpus.push_back(Add(DeviceType::kGpu, gpu.host));
     At(gpus.back()).number = gpu.device;
-    place(gpus.back(), above(gpu.switch_index, gpu.cpu));
+    place(gpus.back(), above(gpu.switch_index, gpu.cpu), gpu.pcie);
   }
   for (const auto& nic : node_.nics) {
+    const float rate = nic.rate > 0 ? nic.rate : node_.nic_rate;
     const int card = Add(DeviceType::kNicCard, nic.host), net = Add(DeviceType::kNet, nic.host);
-    At(net).net_rate = node_.nic_rate;
-    ConnectBoth(card, net, LinkType::kNet, node_.nic_rate);
-    place(card, above(nic.switch_index, nic.cpu));
+    At(net).net_rate = rate;
+    ConnectBoth(card, net, LinkType::kNet, rate);
+    place(card, above(nic.switch_index, nic.cpu), nic.pcie);
   }
   const float rate = NvLinkRate(node_.capability);
   for (const auto& links : node_.nvlinks) {
@@ -396,9 +397,16 @@ bool System::SplitNvLink() const {
   return groups == 2;
 }
 
-float System::PcieOf(int gpu) const {
-  const int id = IdOf(DeviceType::kGpu, gpu);
-  return uplinks_[static_cast<std::size_t>(id)] < 0 ? -1 : node_.pcie;
+float System::PcieLeft(int gpu) const {
+  const int id = IdOf(DeviceType::kGpu, gpu), above = uplinks_[static_cast<std::size_t>(id)];
+  const auto left = [&](int from, int to) {
+    const auto& links = devices_[static_cast<std::size_t>(from)].links;
+    const auto found = std::ranges::find_if(links, [&](const SystemLink& link) {
+      return link.type == LinkType::kPcie && link.to == to;
+    });
+    return found->bandwidth;
+  };
+  return std::min(left(id, above), left(above, id));
 }
 
 void System::Measure() {

@@ -43,14 +43,18 @@ struct NodeDescription {
     int cpu = 0;
     int host = 0;    // of an NVLink domain of several hosts
     int device = 0;  // its number in its host
+    float pcie = 0;  // its slot; 0: as the node's
   };
   struct Nic {
     int switch_index = -1;
     int cpu = 0;
     int host = 0;
+    float rate = 0, pcie = 0;  // 0: as the node's
   };
   struct Switch {
     int cpu = 0;
+    int above = -1;  // the switch that it hangs on; -1: the CPU
+    float pcie = 0;  // 0: as the node's
   };
   struct Cpu {
     int host = 0;
@@ -131,8 +135,8 @@ class System {
   Distance FarthestPath(DeviceType to) const;
   // Two groups of NVLinked GPUs with something slower between.
   bool SplitNvLink() const;
-  // Rate of the PCIe slot of a GPU; -1 without.
-  float PcieOf(int gpu) const;
+  // What is left of the PCIe slot of a GPU, in the direction that has less.
+  float PcieLeft(int gpu) const;
 
   const NodeDescription& node() const { return node_; }
   bool across() const { return across_; }

@@ -167,6 +167,11 @@ BenchFlags::BenchFlags()
   set.Group("The output");
   set.Value(&log, "--log", "FILE", "what nccl-tests printed there: measured beside predicted",
             Words::kFile);
+  set.Value(
+      &nccl, "--nccl", "FILE",
+      "with --simulate: what NCCL wrote, a log with NCCL_DEBUG=INFO or a dump of its topology "
+      "or graphs: its choices and channels beside the twin's (calib/nccl-logs.md)",
+      Words::kFile);
   set.Value(&json, "--json", "[FILE]",
             "as JSON, schema orrery.bench/1, instead of text or into FILE", Words::kFile);
 }

@@ -20,7 +20,7 @@ struct BenchFlags {
   Flag collective, simulate, begin, end, factor, step, type;
   Flag iterations, warmup, check, operation, ranks, comm, device, timeout, predict,
       calibrate;  // of measuring
-  Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, json;
+  Flag topology, nodes, gpus_per_node, gpu, collectives, network, algorithm, log, nccl, json;
   FlagSet set;
 };
 

@@ -157,7 +157,15 @@ Answer Predict(const BenchFlags& flags) {
   }
   BenchSimulation simulation(std::move(setting.cluster), std::move(setting.gpu),
                              std::move(setting.fabric), setting.backend);
+  const Cluster& cluster = simulation.cluster();
+  const auto operation = NcclOperation(result.sweep.collective);
+  if (operation && !flags.algorithm.given) {
+    result.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
+                                   {simulation.ranks(), cluster.gpus_per_node, 1});
+  }
   for (BenchRow& row : result.rows) {
+    if (result.nccl)
+      row.nccl = result.nccl->Choose(*operation, static_cast<double>(row.size.bytes));
     BenchTime time;
     AtFlag(flags.algorithm, [&] {
       time = simulation.Time(result.sweep.collective, Bytes(static_cast<double>(row.size.bytes)),
@@ -165,6 +173,7 @@ Answer Predict(const BenchFlags& flags) {
     });
     row.time = time.time;
     row.algorithm = time.algorithm;
+    row.latency_protocol = time.latency_protocol;
     row.follows = time.measured;
   }
   return Deliver(ExitCode::kOk, BenchText(simulation, result), BenchJson(simulation, result),
@@ -182,6 +191,12 @@ std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collect
 Answer BenchCollective(const CommandLine& line) {
   BenchFlags flags;
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeBench().help};
+  if (flags.nccl.given) {
+    if (!flags.simulate.given)
+      Refuse(flags.nccl, "--nccl compares with the model", "add --simulate and --topology");
+    const Collective collective = ReadSweep(flags).collective;
+    return CompareNccl(flags, *MakeSimulation(flags, collective), collective);
+  }
   if (flags.simulate.given) return Predict(flags);
   if (flags.calibrate.given) return machine::Calibrate(flags);
   return bench::MeasureCollective(flags, line.words());

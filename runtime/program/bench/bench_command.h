@@ -16,6 +16,10 @@ namespace orrery::cli {
 // The cluster of the flags, ready to predict. Throws InputError.
 std::unique_ptr<BenchSimulation> MakeSimulation(const BenchFlags& flags, Collective collective);
 
+// What NCCL wrote (--nccl FILE) beside the twin's choices. Throws InputError.
+Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
+                   Collective collective);
+
 // A collective: simulated, next to a log or measured; or --calibrate. Throws InputError.
 Answer BenchCollective(const CommandLine& line);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
+#include "model/collectives/nccl/machine.h"
 #include "model/hardware/measured_collectives.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
@@ -52,6 +53,7 @@ Origin OriginOf(const char* role, const ProfileHeader& header, std::span<const c
   Origin origin{role, &header, {}, 0};
   for (const auto& [key, constant] : header.constants) {
     if (!only.empty() && std::find(only.begin(), only.end(), key) == only.end()) continue;
+    if (key == "gpu_direct") continue;  // a fact, and of NCCL's choice only
     ++origin.constants;
     if (IsGuess(constant)) origin.guesses.push_back(key);
   }
@@ -128,6 +130,33 @@ std::string AlgorithmText(const std::vector<BenchRow>& rows) {
   return text;
 }
 
+std::string Words(const nccl::Choice& choice) {
+  return fmt::format("{} {}", nccl::Name(choice.algorithm), nccl::Name(choice.protocol));
+}
+
+// "# NCCL 2.28.9: tree ll to 64 KiB (1 to 16 channels), nvls_tree simple above (16 channels)".
+std::string NcclText(const BenchResult& result, const char* mark) {
+  if (!result.nccl) return "";
+  std::string text;
+  const std::vector<BenchRow>& rows = result.rows;
+  for (std::size_t i = 0; i < rows.size();) {
+    std::size_t end = i;
+    int least = rows[i].nccl->channels, most = least;
+    while (end + 1 < rows.size() && Words(*rows[end + 1].nccl) == Words(*rows[i].nccl)) {
+      ++end;
+      least = std::min(least, rows[end].nccl->channels);
+      most = std::max(most, rows[end].nccl->channels);
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", Words(*rows[i].nccl));
+    if (end + 1 < rows.size())
+      text += fmt::format(" to {}", Format(Bytes(static_cast<double>(rows[end].size.bytes))));
+    text += least == most ? fmt::format(" ({} channel{})", most, most == 1 ? "" : "s")
+                          : fmt::format(" ({} to {} channels)", least, most);
+    i = end + 1;
+  }
+  return fmt::format("{}NCCL {} chooses: {}\n", mark, nccl::kRelease, text);
+}
+
 std::string DeviceLines(const BenchSimulation& simulation) {
   const Cluster& cluster = simulation.cluster();
   if (simulation.ranks() > kMostDevices) return "";
@@ -190,10 +219,12 @@ std::string ComparisonTable(const BenchResult& result) {
                        {"measured\nus", true},
                        {"predicted\nus", true},
                        {"error", true},
-                       {"predicted\nalgorithm"}});
+                       {"predicted\nalgorithm"},
+                       {"NCCL\nchooses"}});
   for (const BenchRow& row : result.rows) {
     table.Row({std::to_string(row.size.bytes), fmt::format("{:.4g}", *row.measured_us),
-               fmt::format("{:.4g}", row.us()), Percent(row.error()), std::string(row.algorithm)});
+               fmt::format("{:.4g}", row.us()), Percent(row.error()), std::string(row.algorithm),
+               row.nccl ? Words(*row.nccl) : "-"});
   }
   report::Table ranges(
       {{"sizes"}, {"points", true}, {"mean |error|", true}, {"bias", true}, {"worst", true}});
@@ -226,13 +257,44 @@ std::string ComparisonText(const BenchSimulation& simulation, const BenchResult&
   return text;
 }
 
+Json GraphJson(const nccl::Graph& graph) {
+  return {{"pattern", nccl::Name(graph.pattern)},
+          {"channels", graph.channels},
+          {"gb_s_inside", graph.inside},
+          {"gb_s_across", graph.across},
+          {"path_inside", nccl::Name(graph.distance_inside)},
+          {"path_across", nccl::Name(graph.distance_across)},
+          {"cross_nic", graph.cross_nic}};
+}
+
+// What NCCL's search finds on these ranks; null: it does not run here.
+Json NcclJson(const BenchResult& result) {
+  if (!result.nccl) return nullptr;
+  const nccl::Graphs& graphs = result.nccl->graphs();
+  Json json = {{"release", nccl::kRelease},
+               {"channels", result.nccl->channels()},
+               {"nvls_channels", result.nccl->nvls_channels()},
+               {"graphs", Json::array({GraphJson(graphs.ring), GraphJson(graphs.tree)})}};
+  if (graphs.nvls_support) json["graphs"].push_back(GraphJson(graphs.nvls));
+  if (graphs.in_network) json["graphs"].push_back(GraphJson(graphs.direct));
+  return json;
+}
+
 Json RowJson(const BenchSimulation& simulation, const BenchResult& result, const BenchRow& row) {
   Json json = {{"size", row.size.bytes},
                {"count", row.size.count},
                {"time_us", row.us()},
                {"algbw_gb_s", row.algbw()},
-               {"busbw_gb_s", result.busbw(row, simulation.ranks())},
-               {"algorithm", row.algorithm}};
+               {"busbw_gb_s", result.busbw(row, simulation.ranks())}};
+  // Where NCCL runs, its choice; else the algorithm that is fastest here, whose time it is anyway.
+  json["algorithm"] = row.nccl ? std::string_view(nccl::Name(row.nccl->algorithm)) : row.algorithm;
+  if (row.nccl) {
+    json["protocol"] = nccl::Name(row.nccl->protocol);
+    json["channels"] = row.nccl->channels;
+    json["threads"] = row.nccl->threads;
+  }
+  json["time_of"] = {{"algorithm", row.algorithm},
+                     {"protocol", row.latency_protocol ? "latency" : "bandwidth"}};
   if (row.follows)
     json["follows"] = {{"sweep", row.follows->origin}, {"rule", orrery::Words(row.follows->rule)}};
   if (row.measured_us) {
@@ -287,7 +349,7 @@ std::string BenchText(const BenchSimulation& simulation, const BenchResult& resu
       "# Predicted by plan bench --simulate, nothing was run: network {}\n# {}\n#\n",
       NcclProgram(result.sweep.collective), result.network, Machine(simulation));
   text += DeviceLines(simulation) + NcclTable(simulation, result);
-  text += fmt::format("# Algorithm: {}\n", AlgorithmText(result.rows));
+  text += fmt::format("# Algorithm: {}\n", AlgorithmText(result.rows)) + NcclText(result, "# ");
   return text + OriginText(simulation, result, "# ");
 }
 
@@ -305,6 +367,7 @@ nlohmann::ordered_json BenchJson(const BenchSimulation& simulation, const BenchR
                {"gpu", cluster.summary.gpu},
                {"ranks", simulation.ranks()},
                {"network", result.network},
+               {"nccl", NcclJson(result)},
                {"rows", Json::array()}};
   for (const BenchRow& row : result.rows) json["rows"].push_back(RowJson(simulation, result, row));
   if (result.measured != nullptr) {

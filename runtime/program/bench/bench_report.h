@@ -2,12 +2,14 @@
 // Predicted collective times as nccl-tests prints them, and beside measured ones.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "calib/import/nccl_log.h"
+#include "model/collectives/nccl_choice.h"
 #include "runtime/program/bench/bench_command.h"
 #include "runtime/program/bench/bench_sweep.h"
 
@@ -16,7 +18,9 @@ namespace orrery::cli {
 struct BenchRow {
   FittedSize size;
   Seconds time;
-  std::string_view algorithm;
+  std::string_view algorithm;        // whose time it is
+  bool latency_protocol = false;     // of that one
+  std::optional<nccl::Choice> nccl;  // what NCCL would choose; nullopt: it does not run this here
   std::shared_ptr<const MeasuredTime> follows;  // the sweep behind `time`; null: the profiles
   std::optional<double> measured_us;
   int line = 0;  // of the log
@@ -30,6 +34,7 @@ struct BenchResult {
   Sweep sweep;
   std::string network;  // backend
   std::vector<BenchRow> rows;
+  std::shared_ptr<const nccl::Communicator> nccl;  // of all ranks; null: NCCL does not run here
   const measured::NcclLog* log = nullptr;
   const measured::NcclRun* measured = nullptr;
 

@@ -39,6 +39,7 @@ BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
   const MessagePrice time = prices_.Price(MessageRole::kControl, collective,
                                           ShapeOf(cluster_, members), size.value, only);
   result->algorithm = time.algorithm->name();
+  result->latency_protocol = time.latency_protocol;
   result->measured = time.measured;
   const auto [at, added] = known_.try_emplace(
       {time.algorithm, collective, members.front(), time.bounding_share(), time.floor_per_byte});

@@ -25,7 +25,8 @@ namespace orrery::cli {
 
 struct BenchTime {
   Seconds time;
-  std::string algorithm;                         // "copy" for one rank
+  std::string algorithm;  // "copy" for one rank
+  bool latency_protocol = false;
   std::shared_ptr<const MeasuredTime> measured;  // the sweep that it follows; null: the profiles
 };
 

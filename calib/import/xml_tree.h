@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The XML that NCCL writes: elements with attributes, no text between them. Declarations and comments are
+// skipped; entities are not expanded.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/base/diagnostics.h"
+
+namespace orrery::measured {
+
+struct XmlElement {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> attributes;
+  std::vector<XmlElement> children;
+  Location where;
+
+  const std::string* Find(std::string_view attribute) const;  // null: not there
+  // Throw InputError with the element's place: missing, no number, out of range.
+  const std::string& Text(std::string_view attribute) const;
+  int Whole(std::string_view attribute, int min, int max) const;
+  int Whole(std::string_view attribute, int min, int max, int fallback) const;
+  double Number(std::string_view attribute, double min, double max) const;
+};
+
+// The one outermost element. Throws InputError: not well-formed, more than 64 levels or 100,000 elements.
+XmlElement ReadXml(const SourcePtr& source);
+
+}  // namespace orrery::measured
