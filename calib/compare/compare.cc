@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
+
+#include "model/price/breakdown.h"
 
 namespace orrery::compare {
 namespace {
@@ -98,6 +101,57 @@ bool ShareStreams(const TrainingLog& a, const TrainingLog& b) {
                      [&](const SpanSample& span) { return streams.contains(span.stream); });
 }
 
+constexpr const char* kWaiting = "waiting for the host or other ranks";
+
+bool Communicates(const SpanSample& span) {
+  return span.work == measured::Work::kCollective || span.work == measured::Work::kPointToPoint;
+}
+
+// Seconds per rank and step by term of the breakdown: kernels whole; of a message, which holds the wait for its
+// partners, what no kernel covers, counted once for the one that began first.
+Sums TermsOf(const TrainingLog& log, double step) {
+  const double scale = RanksOf(log).scale;
+  std::map<int64_t, std::vector<const SpanSample*>> ranks;
+  for (const SpanSample& span : log.spans) ranks[span.rank].push_back(&span);
+  Sums sums;
+  double all = 0;
+  for (auto& [rank, spans] : ranks) {
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const SpanSample* a, const SpanSample* b) { return a->begin < b->begin; });
+    std::vector<std::pair<double, double>> busy;  // disjoint, in order
+    for (const SpanSample* span : spans) {
+      if (Communicates(*span)) continue;
+      const double from = busy.empty() ? span->begin : std::max(span->begin, busy.back().second);
+      const double end = span->begin + span->seconds;
+      if (end <= from) continue;
+      busy.emplace_back(from, end);
+      sums[{span->term, "", ""}] += scale * (end - from);
+      all += scale * (end - from);
+    }
+    double counted = -std::numeric_limits<double>::infinity();
+    for (const SpanSample* span : spans) {
+      if (!Communicates(*span)) continue;
+      const double end = span->begin + span->seconds, from = std::max(span->begin, counted);
+      if (end <= from) continue;
+      double exposed = end - from;
+      auto at = std::upper_bound(busy.begin(), busy.end(), std::pair(from, from));
+      if (at != busy.begin()) --at;
+      for (; at != busy.end() && at->first < end; ++at)
+        exposed -= std::max(0.0, std::min(end, at->second) - std::max(from, at->first));
+      sums[{span->term, "", ""}] += scale * exposed;
+      all += scale * exposed;
+      counted = end;
+    }
+  }
+  sums[{kWaiting, "", ""}] = std::max(0.0, step - all);
+  return sums;
+}
+
+bool HasTerms(const TrainingLog& log) {
+  return std::all_of(log.spans.begin(), log.spans.end(),
+                     [](const SpanSample& span) { return !span.term.empty(); });
+}
+
 void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   const auto differences = [&](const auto& key, bool idle) {
     Sums p = AddUp(predicted, key), m = AddUp(measured, key);
@@ -112,6 +166,9 @@ void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Com
         return Key{measured::Name(s.work), "", ""};
       },
       true);
+  if (HasTerms(predicted) && HasTerms(measured))
+    c->by_part =
+        Differences(TermsOf(predicted, c->predicted_step), TermsOf(measured, c->measured_step));
   if (ShareStreams(predicted, measured))
     c->by_stream = differences([](const SpanSample& s) { return Key{"", "", s.stream}; }, false);
   if (!HasPhases(predicted) || !HasPhases(measured)) return;
@@ -123,13 +180,22 @@ void CompareSpans(const TrainingLog& predicted, const TrainingLog& measured, Com
       true);
 }
 
+// "data_exposed" -> "data-parallel communication"; other programs' timers keep their names.
+std::string TermName(const std::string& key) {
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    if (key + "_s" == term.key) return term.name;
+  }
+  return key;
+}
+
 // Parts that both records name alike.
 void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
   const auto means = [](const TrainingLog& log) {
     std::map<std::string, std::pair<double, int>> parts;
     for (const measured::TermSample& term : log.terms) {
-      parts[term.name].first += term.seconds;
-      ++parts[term.name].second;
+      auto& [sum, count] = parts[TermName(term.name)];
+      sum += term.seconds;
+      ++count;
     }
     return parts;
   };
@@ -137,7 +203,7 @@ void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Com
   Sums left, right;
   for (const auto& [name, sum] : p) {
     const auto other = m.find(name);
-    if (other == m.end()) continue;
+    if (other == m.end() || (sum.first == 0 && other->second.first == 0)) continue;
     left[{name, "", ""}] = sum.first / sum.second;
     right[{name, "", ""}] = other->second.first / other->second.second;
   }
@@ -178,10 +244,11 @@ void CheckPlans(const TrainingLog& predicted, const TrainingLog& measured, Compa
 namespace {
 
 // The first one that works at `work`, which is the one with the largest difference; "": at anything
-// but nothing.
-const Term* Largest(const std::vector<Term>& table, const std::string& work) {
+// but nothing. Null: none differs by `least` seconds.
+const Term* Largest(const std::vector<Term>& table, const std::string& work, double least) {
   for (const Term& term : table) {
-    if (work.empty() ? term.work != "idle" && term.share > 0 : term.work == work) return &term;
+    const bool asked = work.empty() ? term.work != "idle" : term.work == work;
+    if (asked && std::abs(term.difference()) > least) return &term;
   }
   return nullptr;
 }
@@ -189,15 +256,16 @@ const Term* Largest(const std::vector<Term>& table, const std::string& work) {
 }  // namespace
 
 const Term* Comparison::CulpritWork() const {
+  const double least = kLeastBlamed * measured_step;
   const std::vector<Term>& table = by_work.empty() ? by_part : by_work;
-  const Term* largest = Largest(table, "");
-  return largest != nullptr || table.empty() ? largest : &table.front();
+  const Term* largest = Largest(table, "", least);
+  return largest != nullptr ? largest : Largest(table, "idle", least);
 }
 
 const Term* Comparison::Culprit() const {
   const Term* work = CulpritWork();
   if (work == nullptr) return nullptr;
-  const Term* phase = Largest(by_work_and_phase, work->work);
+  const Term* phase = Largest(by_work_and_phase, work->work, kLeastBlamed * measured_step);
   return phase == nullptr ? work : phase;
 }
 

@@ -12,13 +12,16 @@ namespace orrery::compare {
 
 // Seconds per rank and step. Absent on one side: that file does not have the term.
 struct Term {
-  std::string work;   // of measured::WorkNames(), "idle", or the name of a record's part
+  std::string work;   // of measured::WorkNames(), "idle", or the name of a term of BreakdownTerms()
   std::string phase;  // "": all of them
   std::string stream;
   double predicted = 0, measured = 0;
   double share = 0;  // of the sum of all |differences| of its table
   double difference() const { return measured - predicted; }
 };
+
+// Smaller differences, as a share of the measured step, are no reason.
+inline constexpr double kLeastBlamed = 1e-3;
 
 struct Comparison {
   std::string predicted_file, measured_file;
@@ -29,10 +32,13 @@ struct Comparison {
   int64_t garbled_lines = 0;                       // of both files
   std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
   std::vector<Term> by_work_and_phase;
-  std::vector<Term> by_part;  // parts with the same name in both records
+  // Terms of the breakdown that both sides have. They add up to the step; those of traces with what a rank waits.
+  std::vector<Term> by_part;
+  bool HasTerms() const { return !by_work.empty() || !by_part.empty(); }
   double error() const { return predicted_step / measured_step - 1; }
-  // The kind of work (or part) that differs most, idle time only when nothing else does, and of it
-  // the phase that differs most where phases are known; null: there is no table.
+  // The kind of work (or term of the breakdown) that differs most, idle time only when nothing else does, and of it
+  // the phase that differs most where phases are known; null: there is no table, or nothing differs by more than
+  // kLeastBlamed of the measured step.
   const Term* CulpritWork() const;
   const Term* Culprit() const;
 };

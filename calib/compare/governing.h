@@ -7,7 +7,7 @@
 
 namespace orrery::compare {
 
-// `work`: a name of measured::WorkNames() or "idle"; `phase`: of a plan, "" when it is not known.
+// `work`: a name of measured::WorkNames(), "idle" or the name of a term of BreakdownTerms(); `phase`: of a plan, "" when it is not known.
 // Names without their profile, those with most say first; empty: no constant governs it.
 std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase);
 

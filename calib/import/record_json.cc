@@ -32,12 +32,12 @@ std::optional<double> DurationOf(const Json& value) {
   return seconds && *seconds > 0 && *seconds < kLongestSeconds ? seconds : std::nullopt;
 }
 
-// Each member `NAME_s` of an object is a term.
+// Each member `NAME_s` of an object is a term. What is hidden behind compute is no part of the step.
 void TakeTerms(const Json& object, int64_t rank, int line, TrainingLog* log) {
   if (!object.is_object()) return;
   for (const auto& [key, value] : object.items()) {
     const auto seconds = NumberIn(value);
-    if (!key.ends_with("_s") || !seconds) continue;
+    if (!key.ends_with("_s") || key.starts_with("hidden") || !seconds) continue;
     if (*seconds < 0 || *seconds > kLongestSeconds)
       AddGarbled(line, 0, fmt::format("{} is no duration", key.substr(0, 60)), log);
     else
@@ -68,6 +68,8 @@ void ReadRun(const Json& root, const Node& places, TrainingLog* log) {
     if (tokens) step.tokens_per_s = *tokens / *step.seconds;
     log->steps.push_back(step);
   }
+  if (In(root, "breakdown").is_object())
+    return TakeTerms(In(root, "breakdown"), -1, places.where("breakdown").line, log);
   const Json& ranks = In(root, "per_rank");
   const std::vector<Node> lines = ranks.is_array() ? places.Items("per_rank") : std::vector<Node>();
   for (std::size_t i = 0; ranks.is_array() && i < ranks.size(); ++i) {

@@ -124,6 +124,7 @@ class TraceReader {
     if (own) {
       log_.own = true;
       span->phase = TextIn(Member(arguments, "phase"));
+      span->term = TextIn(Member(arguments, "term"));
       if (!WorkOfOp(span->name, &span->work)) span->work = WorkOfKernel(span->name);
       return;
     }

@@ -62,6 +62,7 @@ struct SpanSample {
   int64_t rank = 0;
   std::string stream;  // "stream 0 compute", or the thread's number
   std::string phase;   // "fwd"; "": the trace does not say
+  std::string term;    // of the step's breakdown; "": likewise
   double begin = 0;    // seconds on the trace's clock
   double seconds = 0;
   int line = 0;

@@ -9,7 +9,8 @@
 //   host                the device waits for the thread that issues its kernels
 //   bubble              the rank waits for other ranks, with nothing of its own in flight
 //   fixed               once per step, outside of the plan: data loading, logging
-//   contention          simulated steps: what exposed messages take beyond their price, because others use their links
+//   contention          simulated steps: what the step takes longer because messages share links; all other terms are
+//                       those of the same step with every message at its price
 // Their sum is the time of the step.
 #pragma once
 

@@ -63,40 +63,57 @@ std::string LimitWords(const char* what, double before, double after) {
                      Format(Seconds(before)), 100.0 * (1.0 - after / before));
 }
 
+double Messages(const Breakdown& time) {
+  return time.tensor + time.data + time.pipeline + time.Hidden();
+}
+
+// The winner's step when the closed form of its terms becomes `after`. A term that shrinks does so in proportion in the
+// step of the answer, contention in proportion to all messages; what a term gains is added.
+double WithChange(const Candidate& winner, const StepTime& after) {
+  const StepTime& closed = winner.ClosedForm();
+  const auto shrunk = [](double before, double now) {
+    return before > 0 && now < before ? std::max(0.0, now) / before : 1.0;
+  };
+  double total = winner.time.total;
+  for (const BreakdownTerm& term : BreakdownTerms()) {
+    const double before = closed.*term.seconds, now = after.*term.seconds;
+    const double share = term.seconds == &Breakdown::contention
+                             ? shrunk(Messages(closed), Messages(after))
+                             : shrunk(before, now);
+    total += winner.time.*term.seconds * (share - 1) + std::max(0.0, now - before);
+  }
+  return total;
+}
+
 }  // namespace
 
 Comparison Compare(const Candidate& winner, const Candidate& other) {
   Comparison comparison;
   comparison.other = other;
-  const bool simulated = winner.simulated && other.simulated;
-  const StepTime& its_parts = simulated ? other.time : other.ClosedForm();
-  const StepTime& my_parts = simulated ? winner.time : winner.ClosedForm();
   for (const BreakdownTerm& term : BreakdownTerms())
-    comparison.terms.push_back({term.name, its_parts.*term.seconds - my_parts.*term.seconds});
+    comparison.terms.push_back({term.name, other.time.*term.seconds - winner.time.*term.seconds});
   std::stable_sort(
       comparison.terms.begin(), comparison.terms.end(),
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
-  const double mine = my_parts.total;
-  const double its = its_parts.total;
-  const char* engine = simulated                ? ", simulated"
-                       : winner.closed_rank > 1 ? " by the closed form"
-                                                : "";
-  comparison.words =
-      fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
-                  DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
-                  100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
+  const double mine = winner.time.total;
+  const double its = other.time.total;
+  comparison.words = fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
+                                 DescribeLayout(other.strategy, other.micro_batches),
+                                 Format(Seconds(its)), other.simulated ? ", simulated" : "",
+                                 100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
   return comparison;
 }
 
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
                               const Candidate& winner, const std::optional<Candidate>& unlimited) {
   std::vector<Limit> limits;
-  const double before = winner.ClosedForm().total;
+  const double before = winner.time.total;
   for (const Resource& resource : kResources) {
     Profiles changed = profiles;
     Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
     resource.twice(changed, job.cluster);
-    const double after = std::get<StepTime>(StepPredictor(job).Predict(winner.strategy)).total;
+    const double after =
+        WithChange(winner, std::get<StepTime>(StepPredictor(job).Predict(winner.strategy)));
     limits.push_back(
         {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
   }

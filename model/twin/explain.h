@@ -6,10 +6,11 @@
 
 namespace orrery {
 
-// Term by term in the simulation when both were simulated, else in the closed form.
+// Term by term; both by the same engine.
 Comparison Compare(const Candidate& winner, const Candidate& other);
 
-// The winner's step with twice of each resource, and without a memory limit, largest gain first.
+// The winner's step with twice of each resource, and without a memory limit, largest gain first. Each term of the step
+// changes as the closed form of it does.
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
                               const Candidate& winner, const std::optional<Candidate>& unlimited);
 

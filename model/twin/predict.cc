@@ -72,8 +72,10 @@ Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, c
 void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
   ShapeCache shapes;
   Confidence confidence = ConfidenceOf(job, prediction->strategy, Window::kStep, trust, &shapes);
-  prediction->time.low = confidence.low;
-  prediction->time.high = confidence.high;
+  StepTime& closed = prediction->closed_form ? *prediction->closed_form : prediction->time;
+  closed.low = confidence.low;
+  closed.high = confidence.high;
+  if (prediction->closed_form) prediction->time = WithInterval(prediction->time, closed);
   prediction->outside = std::move(confidence.outside);
   constexpr std::size_t kNearest = 3;
   prediction->nearest = NearestRuns(job, prediction->strategy, kNearest);

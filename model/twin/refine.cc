@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses what is simulated, simulates it on all threads, orders by the outcome.
+// Simulates on all threads, looks for what may still be faster, orders by the outcome.
 #include "model/twin/refine.h"
 
 #include <fmt/format.h>
@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <map>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "model/plan/ir/hazards.h"
 
@@ -23,9 +24,13 @@ constexpr double kSameTime = 1e-6;
 constexpr double kOpsPerUnfolded = 2;
 constexpr double kOpsPerRoute = 20;
 
-// What a simulation takes, in ops: unfolding each stage, executing its ranks, routing for all
-// ranks.
-double EffortOf(const ir::Plan& plan) {
+// Simulated at a time while looking for what is faster than the best so far.
+constexpr std::size_t kBatch = 4;
+// Layouts simulated beyond those that must be, per layout that must be.
+constexpr std::size_t kBeyond = 4;
+
+// Unfolding each stage, executing its ranks, routing for all ranks.
+double EffortOfPlan(const ir::Plan& plan) {
   const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, true)) /
                            static_cast<double>(plan.programs.size());
   double ops = 0;
@@ -35,111 +40,157 @@ double EffortOf(const ir::Plan& plan) {
                                                    static_cast<double>(plan.groups.size());
 }
 
-// One simulation to be.
 struct Play {
-  std::size_t index = 0;  // into ranked
-  const Job* job = nullptr;
-  ir::Plan plan;
+  Candidate* candidate = nullptr;
   const Cluster* cluster = nullptr;
+  const Job* job = nullptr;
   StepTime time;  // without interval
   SimulatedStep step;
   std::string refusal;  // "": none
 };
 
+// What the answer ranks one layout of: nodes, batch, degrees, micro-batch.
+auto RowOf(const Candidate& candidate) {
+  const Strategy& s = candidate.strategy;
+  return std::tuple(candidate.nodes, candidate.global_batch, s.tp, s.pp, s.data_parallel(),
+                    s.micro_batch);
+}
+
+std::vector<Candidate*> PointersTo(std::vector<Candidate>* candidates) {
+  std::vector<Candidate*> pointers;
+  for (Candidate& candidate : *candidates) pointers.push_back(&candidate);
+  return pointers;
+}
+
 class Refiner {
  public:
-  Refiner(const SearchRequest& request, const Runner& runner, std::vector<Candidate>* ranked)
-      : request_(request), runner_(runner), ranked_(*ranked) {
-    refinement_.asked = static_cast<int>(
-        std::min<std::size_t>(ranked_.size(), static_cast<std::size_t>(request.refine)));
-  }
+  Refiner(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator)
+      : request_(request), runner_(*runner), simulator_(*simulator) {}
 
-  Refinement Run() {
-    for (std::size_t i = 0; i < ranked_.size(); ++i)
-      ranked_[i].closed_rank = static_cast<int>(i) + 1;
-    Choose();
-    SimulateAll();
-    Collect();
-    if (refinement_.simulated == refinement_.asked) Order();
+  Refinement Run(std::vector<Candidate>* ranked, std::vector<Candidate>* others) {
+    refinement_.asked = static_cast<int>(ranked->size());
+    if (!SimulateRows(ranked)) return std::move(refinement_);
+    refinement_.ranked_by_simulation = true;
+    std::vector<Candidate> pool = *ranked;
+    SimulateOthers(others, &pool);
+    SimulateRivals(ranked->size(), &pool);
+    Order(&pool);
+    *others = pool;
+    if (pool.size() > ranked->size()) pool.resize(ranked->size());
+    *ranked = std::move(pool);
+    for (const Candidate& candidate : *ranked)
+      refinement_.disagreement =
+          std::max(refinement_.disagreement,
+                   std::abs(candidate.ClosedForm().total / candidate.time.total - 1));
+    refinement_.simulated = simulator_.simulated();
     return std::move(refinement_);
   }
 
  private:
-  void Skip(std::size_t index, double effort, const std::string& why) {
-    refinement_.skipped.push_back({static_cast<int>(index) + 1, effort, why});
+  void Skip(std::size_t row, const Candidate& candidate, const std::string& why) {
+    refinement_.skipped.push_back(
+        {static_cast<int>(row) + 1, CandidateSimulator::EffortOf(candidate), why});
   }
 
-  // In closed-form order, as long as the budget lasts.
-  void Choose() {
-    double left = request_.refine_ops;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(refinement_.asked); ++i) {
-      const Job& job = runner_.JobOf(ranked_[i]);
-      Play play{i, &job, LowerLegal(job, ranked_[i].strategy)};
-      const double effort = EffortOf(play.plan);
-      if (effort > left) {
-        Skip(i, effort,
+  // All rows or none: simulated and closed-form times do not compare.
+  bool SimulateRows(std::vector<Candidate>* ranked) {
+    double effort = 0;
+    for (const Candidate& candidate : *ranked) effort += CandidateSimulator::EffortOf(candidate);
+    if (effort > simulator_.left()) {
+      for (std::size_t i = 0; i < ranked->size(); ++i)
+        Skip(i, (*ranked)[i],
              fmt::format("all simulations together may take {:.2g}", request_.refine_ops));
-        continue;
-      }
-      left -= effort;
-      plays_.push_back(std::move(play));
+      return false;
     }
-    for (Play& play : plays_) play.cluster = &ClusterOf(play.job->cluster.nodes);
+    std::vector<Candidate> rows = *ranked;
+    if (simulator_.Simulate(PointersTo(&rows))) {
+      *ranked = std::move(rows);
+      return true;
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto why = simulator_.refusals().find(&rows[i]);
+      if (why != simulator_.refusals().end()) Skip(i, rows[i], why->second);
+    }
+    return false;
   }
 
-  const Cluster& ClusterOf(int64_t nodes) {
-    const auto at = clusters_.find(nodes);
-    if (at != clusters_.end()) return at->second;
-    return clusters_.emplace(nodes, BuildCluster(request_.topology, nodes, request_.gpus_per_node))
-        .first->second;
+  // Into the pool as well; those that cannot be simulated are left out of the answer.
+  void SimulateOthers(std::vector<Candidate>* others, std::vector<Candidate>* pool) {
+    std::set<std::string> known;
+    for (const Candidate& candidate : *pool) known.insert(NameOf(candidate));
+    std::vector<Candidate> fresh;
+    for (Candidate& other : *others) {
+      if (!known.contains(NameOf(other))) fresh.push_back(std::move(other));
+    }
+    simulator_.Simulate(PointersTo(&fresh));
+    Join(&fresh, pool);
   }
 
-  void SimulateAll() {
-    std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-      for (std::size_t i = next++; i < plays_.size(); i = next++) {
-        Play& play = plays_[i];
-        try {
-          play.time = SimulateStep(play.plan, *play.cluster, play.job->prices(), &play.step);
-        } catch (const InputError& error) {  // such as no route between two ranks
-          play.refusal = error.what();
+  static std::string NameOf(const Candidate& candidate) {
+    return fmt::format("{} {} {}", candidate.nodes, candidate.global_batch,
+                       DescribeLayout(candidate.strategy));
+  }
+
+  // First what may beat the fastest so far, among all strategies, then what may displace the last row, among the best
+  // of each.
+  void SimulateRivals(std::size_t rows, std::vector<Candidate>* pool) {
+    std::set<std::string> known;
+    for (const Candidate& candidate : *pool) known.insert(NameOf(candidate));
+    std::size_t left = kBeyond * rows;
+    bool fits = true;
+    for (const bool every : {true, false}) {
+      const std::size_t place = every ? 1 : rows;
+      for (bool any = true; any && fits && left > 0;) {
+        std::vector<Candidate> batch;
+        while (batch.size() < std::min(kBatch, left)) {
+          auto rival = runner_.NextBelow(ClosedFormThatReaches(place, *pool), every);
+          if (!rival) break;
+          if (known.insert(NameOf(*rival)).second) batch.push_back(std::move(*rival));
         }
+        any = !batch.empty();
+        left -= batch.size();
+        fits = simulator_.Simulate(PointersTo(&batch));
+        Join(&batch, pool);
       }
-    };
-    const int wanted = request_.threads > 0 ? request_.threads
-                                            : static_cast<int>(std::thread::hardware_concurrency());
-    std::vector<std::thread> pool;
-    for (int t = 1; t < std::min(wanted, static_cast<int>(plays_.size())); ++t)
-      pool.emplace_back(work);
-    work();
-    for (std::thread& thread : pool) thread.join();
-  }
-
-  void Collect() {
-    for (Play& play : plays_) {
-      Candidate& candidate = ranked_[play.index];
-      if (!play.refusal.empty()) {
-        Skip(play.index, EffortOf(play.plan), play.refusal);
-        continue;
-      }
-      ++refinement_.simulated;
-      refinement_.disagreement =
-          std::max(refinement_.disagreement, std::abs(candidate.time.total / play.time.total - 1));
-      TakeSimulated(play.time, std::move(play.step), &candidate);
+      if (every) refinement_.open = !fits || runner_.AnyBelow(ClosedFormThatReaches(1, *pool));
     }
-    std::sort(refinement_.skipped.begin(), refinement_.skipped.end());
   }
 
+  static void Join(std::vector<Candidate>* simulated, std::vector<Candidate>* pool) {
+    for (Candidate& candidate : *simulated) {
+      if (candidate.simulated) pool->push_back(std::move(candidate));
+    }
+  }
+
+  // The objective by the closed form below which a layout may reach a place among the rows of the pool.
+  double ClosedFormThatReaches(std::size_t place, std::vector<Candidate> pool) const {
+    Order(&pool);
+    double least = 1;
+    for (const Candidate& candidate : pool)
+      least = std::min(least, candidate.time.total / candidate.ClosedForm().total);
+    return ValueOf(pool[std::min(place, pool.size()) - 1]) / least;
+  }
+
+  double ValueOf(const Candidate& candidate, double seconds) const {
+    return ObjectiveValue(request_.objective, seconds, runner_.JobOf(candidate));
+  }
   double ValueOf(const Candidate& candidate) const {
-    return ObjectiveValue(request_.objective, candidate.time.total, runner_.JobOf(candidate));
+    return ValueOf(candidate, candidate.time.total);
   }
 
-  void Order() {
-    refinement_.ranked_by_simulation = true;
-    for (int i = 1; i < refinement_.asked; ++i) {
-      const auto at = ranked_.begin() + i;
+  // The fastest of each row, best first; closer than kSameTime: in the closed form's order.
+  void Order(std::vector<Candidate>* pool) const {
+    std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) { return ValueOf(c); });
+    if (!request_.variants) {
+      std::set<decltype(RowOf(pool->front()))> seen;
+      std::erase_if(*pool, [&](const Candidate& c) { return !seen.insert(RowOf(c)).second; });
+    }
+    std::ranges::stable_sort(*pool, {},
+                             [&](const Candidate& c) { return ValueOf(c, c.ClosedForm().total); });
+    for (std::size_t i = 0; i < pool->size(); ++i) (*pool)[i].closed_rank = static_cast<int>(i) + 1;
+    for (auto at = pool->begin(); at != pool->end(); ++at) {
       auto before = at;
-      while (before != ranked_.begin() &&
+      while (before != pool->begin() &&
              ValueOf(*at) < ValueOf(*std::prev(before)) - kSameTime * std::abs(ValueOf(*at)))
         --before;
       std::rotate(before, at, std::next(at));
@@ -147,18 +198,72 @@ class Refiner {
   }
 
   const SearchRequest& request_;
-  const Runner& runner_;
-  std::vector<Candidate>& ranked_;
-  std::map<int64_t, Cluster> clusters_;  // by nodes
-  std::vector<Play> plays_;
+  Runner& runner_;
+  CandidateSimulator& simulator_;
   Refinement refinement_;
 };
 
 }  // namespace
 
-Refinement Refine(const SearchRequest& request, const Runner& runner,
-                  std::vector<Candidate>* ranked) {
-  return Refiner(request, runner, ranked).Run();
+double CandidateSimulator::EffortOf(const Candidate& candidate) {
+  return EffortOfPlan(*candidate.plan);
+}
+
+const Cluster& CandidateSimulator::ClusterOf(int64_t nodes) {
+  const auto at = clusters_.find(nodes);
+  if (at != clusters_.end()) return at->second;
+  return clusters_.emplace(nodes, BuildCluster(request_.topology, nodes, request_.gpus_per_node))
+      .first->second;
+}
+
+bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates) {
+  bool all = true;
+  std::vector<Play> plays;
+  for (Candidate* candidate : candidates) {
+    if (candidate->simulated) continue;
+    const double effort = EffortOf(*candidate);
+    if (effort > left_) {
+      all = false;
+      continue;
+    }
+    left_ -= effort;
+    plays.push_back(
+        {candidate, &ClusterOf(candidate->nodes), &runner_.JobOf(*candidate), {}, {}, {}});
+  }
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < plays.size(); i = next++) {
+      Play& play = plays[i];
+      try {
+        play.time =
+            SimulateStep(*play.candidate->plan, *play.cluster, play.job->prices(), &play.step);
+      } catch (const InputError& error) {  // such as no route between two ranks
+        play.refusal = error.what();
+      }
+    }
+  };
+  const int wanted = request_.threads > 0 ? request_.threads
+                                          : static_cast<int>(std::thread::hardware_concurrency());
+  std::vector<std::thread> pool;
+  for (int t = 1; t < std::min(wanted, static_cast<int>(plays.size())); ++t)
+    pool.emplace_back(work);
+  work();
+  for (std::thread& thread : pool) thread.join();
+  for (Play& play : plays) {
+    if (play.refusal.empty()) {
+      ++simulated_;
+      TakeSimulated(play.time, std::move(play.step), play.candidate);
+    } else {
+      all = false;
+      refusals_[play.candidate] = play.refusal;
+    }
+  }
+  return all;
+}
+
+Refinement Refine(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator,
+                  std::vector<Candidate>* ranked, std::vector<Candidate>* others) {
+  return Refiner(request, runner, simulator).Run(ranked, others);
 }
 
 }  // namespace orrery

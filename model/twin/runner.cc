@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <thread>
 
 #include "model/base/check.h"
@@ -136,6 +137,13 @@ void Runner::MakeSplits() {
     const std::vector<Split> degrees =
         space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus());
     if (degrees.empty()) {
+      SearchRequest free = request_;
+      free.fixed.zero.reset(), free.fixed.vpp.reset(), free.fixed.sequence_parallel.reset();
+      if (!Space(free, preset_).Degrees(job.cluster.ranks(), job.cluster.domain_gpus()).empty())
+        throw InputError(
+            "the fixed axes contradict each other: ZeRO 1 to 3 needs data-parallel ranks, model "
+            "chunks need pipeline stages, sequence parallelism needs tensor-parallel ranks",
+            "fix fewer of them");
       throw InputError(
           fmt::format("{} the {} GPUs of {} node{}", FixedDegrees(request_.fixed),
                       job.cluster.ranks(), job.cluster.nodes, job.cluster.nodes == 1 ? "" : "s"),
@@ -172,6 +180,7 @@ void Runner::CountUndivided(const Split& degrees, int job) {
 void Runner::Run(bool prune) {
   results_.assign(splits_.size(), {});
   next_.assign(splits_.size(), 0);
+  given_.assign(splits_.size(), 0);
   EvaluateOptions options;
   options.prune = prune;
   std::atomic<std::size_t> next{0};
@@ -213,53 +222,63 @@ void Runner::MergeCounts() {
   }
 }
 
-void Runner::Advance(std::size_t split) {
+const Entry* Runner::Head(std::size_t split) {
   SplitResult& result = results_[split];
-  if (++next_[split] < result.best.size()) return;
-  if (!result.truncated) {
-    next_[split] = kDone;
-    return;
+  if (next_[split] >= result.best.size() && result.truncated && !result.best.empty()) {
+    EvaluateOptions options;
+    options.after = result.best.back().rank;
+    const SplitResult more =
+        evaluators_[splits_[split].job]->Run(splits_[split], static_cast<int64_t>(split), options);
+    result.best.insert(result.best.end(), more.best.begin(), more.best.end());
+    result.truncated = more.truncated;
   }
-  EvaluateOptions options;
-  options.after = result.best.back().rank;
-  result =
-      evaluators_[splits_[split].job]->Run(splits_[split], static_cast<int64_t>(split), options);
-  next_[split] = result.best.empty() ? kDone : 0;
+  return next_[split] < result.best.size() ? &result.best[next_[split]] : nullptr;
 }
 
-std::optional<Candidate> Runner::Next() {
+// `every`: splits that gave a candidate already, too.
+std::size_t Runner::FirstSplit(bool every) {
+  std::size_t first = kDone;
+  const Entry* best = nullptr;
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    if (!every && given_[i] != 0) continue;
+    const Entry* entry = Head(i);
+    if (entry == nullptr || (best != nullptr && !(entry->rank < best->rank))) continue;
+    best = entry, first = i;
+  }
+  return first;
+}
+
+std::optional<Candidate> Runner::NextBelow(double value, bool every) {
   for (;;) {
-    std::size_t first = kDone;
-    for (std::size_t i = 0; i < splits_.size(); ++i) {
-      if (next_[i] == kDone || next_[i] >= results_[i].best.size()) continue;
-      if (first == kDone ||
-          results_[i].best[next_[i]].rank < results_[first].best[next_[first]].rank)
-        first = i;
-    }
-    if (first == kDone) return std::nullopt;
-    Candidate candidate = Complete(results_[first].best[next_[first]], true);
-    ++counts_.exact_memory;
+    const std::size_t first = FirstSplit(every);
+    if (first == kDone || Head(first)->rank.value >= value) return std::nullopt;
+    Candidate candidate = Complete(*Head(first), true);
+    ++next_[first];
     if (!candidate.memory->fits) {
       ++counts_.exact_over_memory;
-      Advance(first);
       continue;
     }
-    if (request_.variants) {
-      Advance(first);
-    } else {
-      next_[first] = kDone;
-    }
+    given_[first] = request_.variants ? 0 : 1;
     return candidate;
   }
 }
 
-std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t most) {
+std::optional<Candidate> Runner::Next() {
+  return NextBelow(std::numeric_limits<double>::infinity(), false);
+}
+
+bool Runner::AnyBelow(double value) {
+  const std::size_t first = FirstSplit(true);
+  return first != kDone && Head(first)->rank.value < value;
+}
+
+// By (tp, pp), each list and the lists best first.
+std::vector<std::vector<const Entry*>> Runner::Layouts() const {
   std::map<std::pair<int, int>, std::vector<const Entry*>> layouts;
   for (const SplitResult& result : results_) {
     for (const Entry& entry : result.best)
       layouts[{entry.strategy.tp, entry.strategy.pp}].push_back(&entry);
   }
-  layouts.erase({winner.strategy.tp, winner.strategy.pp});
   std::vector<std::vector<const Entry*>> ordered;
   const auto better = [](const Entry* a, const Entry* b) { return a->rank < b->rank; };
   for (auto& [degrees, entries] : layouts) {
@@ -268,39 +287,65 @@ std::vector<Candidate> Runner::OtherLayouts(const Candidate& winner, std::size_t
   }
   std::sort(ordered.begin(), ordered.end(),
             [&](const auto& a, const auto& b) { return better(a[0], b[0]); });
-  std::vector<Candidate> others;
-  for (const auto& entries : ordered) {
-    if (others.size() == most) break;
-    for (const Entry* entry : entries) {
-      Candidate candidate = Complete(*entry, true);
-      ++counts_.exact_memory;
-      if (!candidate.memory->fits) continue;
-      others.push_back(std::move(candidate));
-      break;
-    }
-  }
-  return others;
+  return ordered;
 }
 
-std::vector<Candidate> Runner::NearMisses(const Candidate* winner, std::size_t most) {
+void Runner::Prepare(std::size_t rows, std::size_t layouts) {
   std::vector<const Entry*> entries;
   for (const SplitResult& result : results_) {
-    if (result.near_miss) entries.push_back(&*result.near_miss);
+    if (!result.best.empty()) entries.push_back(&result.best.front());
   }
   std::sort(entries.begin(), entries.end(),
             [](const Entry* a, const Entry* b) { return a->rank < b->rank; });
-  std::vector<Candidate> misses;
+  if (entries.size() > rows) entries.resize(rows);
+  const std::vector<std::vector<const Entry*>> best = Layouts();
+  for (std::size_t i = 0; i < std::min(layouts, best.size()); ++i) entries.push_back(best[i][0]);
+  std::vector<Candidate*> works;
   for (const Entry* entry : entries) {
-    if (misses.size() == most) break;
-    const Job& job = jobs_[splits_[entry->rank.split].job];
-    if (winner) {
-      const double value =
-          ObjectiveValue(request_.objective, winner->ClosedForm().total, JobOf(*winner));
-      if (ObjectiveValue(request_.objective, entry->seconds, job) >= value) break;
-    }
-    ++counts_.exact_memory;
-    misses.push_back(Complete(*entry, true));
+    const auto [at, added] = completed_.try_emplace({entry->rank.split, entry->rank.sequence});
+    if (!added) continue;
+    at->second = Fill(*entry);
+    works.push_back(&at->second);
   }
+  counts_.exact_memory += static_cast<int64_t>(works.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < works.size(); i = next++) LayOut(works[i]);
+  };
+  const int threads = request_.threads > 0 ? request_.threads
+                                           : static_cast<int>(std::thread::hardware_concurrency());
+  std::vector<std::thread> pool;
+  for (int t = 1; t < std::min(threads, static_cast<int>(works.size())); ++t)
+    pool.emplace_back(work);
+  work();
+  for (std::thread& thread : pool) thread.join();
+}
+
+std::vector<Candidate> Runner::BestOfEachLayout(std::size_t most) {
+  std::vector<Candidate> found;
+  for (const auto& entries : Layouts()) {
+    if (found.size() == most) break;
+    for (const Entry* entry : entries) {
+      Candidate candidate = Complete(*entry, true);
+      if (!candidate.memory->fits) continue;
+      found.push_back(std::move(candidate));
+      break;
+    }
+  }
+  return found;
+}
+
+std::vector<Candidate> Runner::NearMisses(double value, std::size_t most) {
+  std::vector<const Entry*> entries;
+  for (const SplitResult& result : results_) {
+    if (result.near_miss && result.near_miss->rank.value < value)
+      entries.push_back(&*result.near_miss);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry* a, const Entry* b) { return a->rank < b->rank; });
+  if (entries.size() > most) entries.resize(most);
+  std::vector<Candidate> misses;
+  for (const Entry* entry : entries) misses.push_back(Complete(*entry, true));
   return misses;
 }
 
@@ -322,14 +367,28 @@ const Job& Runner::JobOf(const Candidate& candidate) const {
 }
 
 Candidate Runner::Complete(const Entry& entry, bool exact_memory) {
+  if (!exact_memory) return Fill(entry);
+  const auto [at, added] = completed_.try_emplace({entry.rank.split, entry.rank.sequence});
+  if (added) {
+    at->second = Fill(entry);
+    LayOut(&at->second);
+    ++counts_.exact_memory;
+  }
+  return at->second;
+}
+
+Candidate Runner::Fill(const Entry& entry) const {
   const auto index = static_cast<std::size_t>(splits_[entry.rank.split].job);
-  const Job& job = jobs_[index];
   Candidate candidate{
-      PredictionOf(job, entry.strategy,
+      PredictionOf(jobs_[index], entry.strategy,
                    std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy)))};
   candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
-  if (exact_memory) AddPlan(job, request_.window, &candidate);
   return candidate;
+}
+
+void Runner::LayOut(Candidate* candidate) const {
+  candidate->plan =
+      std::make_shared<const ir::Plan>(AddPlan(JobOf(*candidate), request_.window, candidate));
 }
 
 std::vector<Rejection> Runner::Rejections() const {

@@ -21,9 +21,16 @@ class Runner {
   // The next best strategy that fits, by exact memory; nullopt: none is left. Unless the request asks for variants,
   // each split gives one.
   std::optional<Candidate> Next();
-  // The best that fits of each (tp, pp) other than the winner's, best first.
-  std::vector<Candidate> OtherLayouts(const Candidate& winner, std::size_t most);
-  std::vector<Candidate> NearMisses(const Candidate* winner, std::size_t most);
+  // The same while the objective is below `value`; `every`: of all strategies, splits that gave one included.
+  std::optional<Candidate> NextBelow(double value, bool every);
+  // Whether NextBelow(value, true) would look at another strategy.
+  bool AnyBelow(double value);
+  // Lays out, on all threads, what Next() will give `rows` times and the best of `layouts` (tp, pp).
+  void Prepare(std::size_t rows, std::size_t layouts);
+  // The best that fits of each (tp, pp), best first.
+  std::vector<Candidate> BestOfEachLayout(std::size_t most);
+  // Over memory by little, with an objective below `value`; best first.
+  std::vector<Candidate> NearMisses(double value, std::size_t most);
   // The smallest by one of the members of SplitResult.
   std::optional<Entry> BestOf(std::optional<Entry> SplitResult::*member) const;
 
@@ -40,8 +47,13 @@ class Runner {
   void MakeSplits();
   void CountUndivided(const Split& degrees, int job);
   void MergeCounts();
-  void Advance(std::size_t split);
+  // The best strategy of a split that was not given yet; null: none is left.
+  const Entry* Head(std::size_t split);
+  std::size_t FirstSplit(bool every);
+  std::vector<std::vector<const Entry*>> Layouts() const;
   std::string MemoryExample() const;
+  Candidate Fill(const Entry& entry) const;
+  void LayOut(Candidate* candidate) const;
 
   const SearchRequest& request_;
   const Profiles& profiles_;
@@ -52,7 +64,9 @@ class Runner {
   std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by job
   std::vector<Split> splits_;
   std::vector<SplitResult> results_;
-  std::vector<std::size_t> next_;  // by split: position in `best`
+  std::vector<std::size_t> next_;                               // by split: position in `best`
+  std::vector<uint8_t> given_;                                  // by split: Next() gave one
+  std::map<std::pair<int64_t, int64_t>, Candidate> completed_;  // by split and sequence
   SearchCounts counts_;
   std::map<std::string, Tally> refusals_;
 };

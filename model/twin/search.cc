@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
+#include <set>
 
 #include "model/twin/explain.h"
 #include "model/twin/refine.h"
@@ -25,7 +27,6 @@ std::size_t Shown(const SearchRequest& request) {
 }
 
 void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
-  runner.Run();
   while (result->ranked.size() < wanted) {
     auto candidate = runner.Next();
     if (!candidate) break;
@@ -33,49 +34,71 @@ void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
   }
 }
 
-void RefineRanked(const Runner& runner, const SearchRequest& request, SearchResult* result) {
-  if (request.refine < 1 || !result->feasible()) return;
-  result->refinement = Refine(request, runner, &result->ranked);
-  if (result->refinement->ranked_by_simulation) {
-    result->refinement->changes = OrderChanges(result->ranked, Shown(request), kMostChanges);
+// The best of other degrees than the winner's, out of `others`, best first.
+std::vector<Candidate> OtherLayouts(const std::vector<Candidate>& others, const Candidate& winner) {
+  std::vector<Candidate> found;
+  std::set<std::pair<int, int>> seen = {{winner.strategy.tp, winner.strategy.pp}};
+  for (const Candidate& other : others) {
+    if (found.size() < kComparisons && seen.emplace(other.strategy.tp, other.strategy.pp).second)
+      found.push_back(other);
   }
+  return found;
 }
 
-// The best by the closed form, wherever the simulation put it.
-const Candidate& FastestClosed(const std::vector<Candidate>& ranked) {
-  return *std::min_element(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    return a.closed_rank < b.closed_rank;
-  });
-}
+// Candidates that do not fit, by the engine that ranks; only what is faster than the winner stays.
+class Alternatives {
+ public:
+  Alternatives(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator,
+               const Candidate& winner)
+      : request_(request), runner_(*runner), simulator_(simulator), winner_(winner) {}
 
-// Comparisons go by the engine that ranked.
-void AddSimulated(const SearchResult& result, Candidate* other) {
-  if (!result.refinement || !result.refinement->ranked_by_simulation) return;
-  for (const Candidate& candidate : result.ranked) {
-    if (candidate.nodes == other->nodes && candidate.global_batch == other->global_batch &&
-        DescribeLayout(candidate.strategy) == DescribeLayout(other->strategy))
-      *other = candidate;
+  void Find(SearchResult* result) {
+    result->near_misses = Faster(runner_.NearMisses(ValueOf(winner_), kNearMisses));
+    const auto entry = runner_.BestOf(&SplitResult::unlimited);
+    if (!entry || entry->rank.value >= ValueOf(winner_)) return;
+    Candidate unlimited = runner_.Complete(*entry, simulator_ != nullptr);
+    for (const Candidate& miss : result->near_misses) {  // often one of them
+      if (miss.nodes == unlimited.nodes && miss.global_batch == unlimited.global_batch &&
+          DescribeLayout(miss.strategy) == DescribeLayout(unlimited.strategy))
+        unlimited = miss;
+    }
+    std::vector<Candidate> faster = Faster({std::move(unlimited)});
+    if (!faster.empty()) result->unlimited = std::move(faster.front());
   }
-}
 
-void ExplainWinner(Runner& runner, const SearchRequest& request, const Profiles& profiles,
+ private:
+  double ValueOf(const Candidate& candidate) const {
+    return ObjectiveValue(request_.objective, candidate.time.total, runner_.JobOf(candidate));
+  }
+
+  std::vector<Candidate> Faster(std::vector<Candidate> candidates) {
+    if (simulator_ != nullptr) {
+      std::vector<Candidate*> all;
+      for (Candidate& candidate : candidates) all.push_back(&candidate);
+      simulator_->Simulate(all);
+    }
+    std::erase_if(candidates, [&](const Candidate& candidate) {
+      return (simulator_ != nullptr && !candidate.simulated) ||
+             ValueOf(candidate) >= ValueOf(winner_);
+    });
+    return candidates;
+  }
+
+  const SearchRequest& request_;
+  Runner& runner_;
+  CandidateSimulator* const simulator_;  // null: by the closed form
+  const Candidate& winner_;
+};
+
+// `simulator`: of a ranking by simulation, else null.
+void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRequest& request,
+                   const Profiles& profiles, const std::vector<Candidate>& others,
                    SearchResult* result) {
   const Candidate& winner = result->ranked.front();
-  for (Candidate& other : runner.OtherLayouts(winner, kComparisons)) {
-    AddSimulated(*result, &other);
+  for (const Candidate& other : OtherLayouts(others, winner))
     result->comparisons.push_back(Compare(winner, other));
-  }
-  const Candidate& fastest = FastestClosed(result->ranked);
-  const bool memory_limits =
-      result->unlimited && result->unlimited->time.total < fastest.ClosedForm().total;
-  result->limits =
-      NextLimits(request, profiles, winner, memory_limits ? result->unlimited : std::nullopt);
-  result->near_misses = runner.NearMisses(&fastest, kNearMisses);
-}
-
-// Of `one`: by simulation where both were simulated.
-double SecondsOf(const Candidate& one, const Candidate& other) {
-  return one.simulated && other.simulated ? one.time.total : one.ClosedForm().total;
+  Alternatives(request, &runner, simulator, winner).Find(result);
+  result->limits = NextLimits(request, profiles, winner, result->unlimited);
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of
@@ -87,8 +110,7 @@ void MarkTies(SearchResult* result) {
     const bool alike = first.nodes == other.nodes && first.global_batch == other.global_batch;
     other.tie_with_first =
         alike && other.difference > 0
-            ? std::abs(std::log(SecondsOf(other, first) / SecondsOf(first, other))) <
-                  other.difference
+            ? std::abs(std::log(other.time.total / first.time.total)) < other.difference
             : other.time.low <= first.time.high && first.time.low <= other.time.high;
   }
 }
@@ -118,6 +140,7 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles) {
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) {
   SearchResult result;
   Runner runner(request, profiles);
+  runner.Run();
   RankCandidates(runner, Shown(request), &result);
   MarkTies(&result);
   result.counts = runner.counts();
@@ -128,24 +151,32 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
   const double start = Now();
   SearchResult result;
   Runner runner(request, profiles);
-  RankCandidates(runner,
-                 std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine))),
-                 &result);
-  const Trust trust = LoadTrust();
-  for (Candidate& candidate : result.ranked)
-    AddConfidence(runner.JobOf(candidate), trust, &candidate);
-  RefineRanked(runner, request, &result);
-  MarkTies(&result);
-  if (const auto unlimited = runner.BestOf(&SplitResult::unlimited)) {
-    result.unlimited = runner.Complete(*unlimited, false);
-  }
+  runner.Run();
+  const std::size_t rows =
+      std::max(Shown(request), static_cast<std::size_t>(std::max(0, request.refine)));
+  runner.Prepare(rows, kComparisons + 1);
+  RankCandidates(runner, rows, &result);
   if (result.feasible()) {
-    ExplainWinner(runner, request, profiles, &result);
+    std::vector<Candidate> others = runner.BestOfEachLayout(kComparisons + 1);
+    CandidateSimulator simulator(request, runner);
+    if (request.refine > 0)
+      result.refinement = Refine(request, &runner, &simulator, &result.ranked, &others);
+    const bool simulated = result.refinement && result.refinement->ranked_by_simulation;
+    if (simulated)
+      result.refinement->changes = OrderChanges(result.ranked, Shown(request), kMostChanges);
+    const Trust trust = LoadTrust();
+    for (Candidate& candidate : result.ranked)
+      AddConfidence(runner.JobOf(candidate), trust, &candidate);
+    MarkTies(&result);
+    ExplainWinner(runner, simulated ? &simulator : nullptr, request, profiles, others, &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
+    if (result.refinement) result.refinement->simulated = simulator.simulated();
   } else {
+    if (const auto unlimited = runner.BestOf(&SplitResult::unlimited))
+      result.unlimited = runner.Complete(*unlimited, false);
     if (const auto closest = runner.BestOf(&SplitResult::smallest))
       result.closest = runner.Complete(*closest, true);
-    result.near_misses = runner.NearMisses(nullptr, kNearMisses);
+    result.near_misses = runner.NearMisses(std::numeric_limits<double>::infinity(), kNearMisses);
     result.remedies = FindRemedies(request, profiles);
   }
   result.rejections = runner.Rejections();

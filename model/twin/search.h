@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -52,8 +53,9 @@ struct SearchRequest {
   std::optional<DollarsPerHour> node_price;  // empty: the topology's
   int window = 0;                            // executor's look-ahead for verify; 0: no bound
   int threads = 0;                           // 0: as many as the machine has
-  int refine = 0;           // simulate the best so many and rank them by it; 0: none
-  double refine_ops = 5e6;  // effort that simulations may take together, see refine.h
+  int refine =
+      0;  // simulate at least the best so many and rank by simulated time; 0: closed form only
+  double refine_ops = 1e7;  // effort that simulations may take together, see refine.h
 };
 
 // Those that the request names. Throws InputError: unknown GPU, fabric or framework.
@@ -67,8 +69,10 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
 struct Candidate : Prediction {
   Bytes memory_bound;  // lower bound of the total, framework overhead included
   bool tie_with_first =
-      false;            // 80 % intervals: of their difference, if known, else of both step times
-  int closed_rank = 0;  // place by the closed form, from 1; 0: nothing was refined
+      false;  // 80 % intervals: of their difference, if known, else of both step times
+  std::shared_ptr<const ir::Plan> plan;  // lowered; set together with `memory`
+  int closed_rank =
+      0;  // place by the closed form among the simulated ones, from 1; 0: not ranked by simulation
 };
 
 // Strategies that one reason kept out, with the best example.
@@ -123,9 +127,12 @@ struct Refinement {
     std::string why;
     auto operator<=>(const Skipped&) const = default;
   };
-  int asked = 0, simulated = 0;
+  int asked = 0;      // rows that had to be simulated
+  int simulated = 0;  // layouts altogether: rows, what they are compared with, possible winners
   bool ranked_by_simulation = false;  // all that were asked for could be simulated
-  double disagreement = 0;            // largest |closed form / simulation - 1|
+  // Layouts are left that were not simulated, although their closed form is below the winner's step.
+  bool open = false;
+  double disagreement = 0;  // largest |closed form / simulation - 1| of the ranked ones
   std::vector<Skipped> skipped;
   std::vector<std::string> changes;  // of the order, in words
 };

@@ -26,6 +26,10 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
       if (fixed.pp ? pp != *fixed.pp : pp > 1 && !preset_.pipeline()) continue;
       const int64_t data = ranks / tp / pp;
       if (fixed.dp && data != *fixed.dp) continue;
+      // What is fixed holds in every row: it must mean something there.
+      if (fixed.zero.value_or(0) > 0 && data == 1) continue;
+      if (fixed.vpp.value_or(1) > 1 && pp == 1) continue;
+      if (fixed.sequence_parallel.value_or(false) && tp == 1) continue;
       Split split;
       split.tp = static_cast<int>(tp);
       split.pp = static_cast<int>(pp);

@@ -37,7 +37,8 @@ class Space {
   Space(const SearchRequest& request, const FrameworkPreset& preset)
       : request_(request), preset_(preset) {}
 
-  // Degrees with tp x pp x data = ranks; tensor parallelism beyond a node comes last.
+  // Degrees with tp x pp x data = ranks under which the fixed axes mean something: ZeRO with data-parallel ranks, chunks
+  // with stages, sequence parallelism with tensor-parallel ranks. Tensor parallelism beyond a domain comes last.
   std::vector<Split> Degrees(int64_t ranks, int domain_gpus) const;
   // Micro-batches that divide the samples of a data-parallel rank; empty: the batch does not divide.
   std::vector<Split> Splits(const Split& degrees, int64_t global_batch) const;

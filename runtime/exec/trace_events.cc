@@ -23,7 +23,9 @@ std::string JsonText(const std::string& text) { return nlohmann::json(text).dump
 
 class EventWriter {
  public:
-  EventWriter(const RankImage& image, int64_t origin) : image_(image), origin_(origin) {}
+  EventWriter(const RankImage& image, int64_t origin,
+              const std::function<std::string(const ir::Op&)>& term)
+      : image_(image), origin_(origin), term_(term) {}
 
   std::string Write(const std::vector<TracedStep>& steps) {
     NameRank();
@@ -65,7 +67,8 @@ class EventWriter {
   void WriteTask(const Task& task, const OpSpan& span) {
     const ir::Op& op = *task.op;
     std::string arguments = fmt::format(
-        R"("phase": "{}", "block": {}, "op": {}, "micro_batch": {})", ir::kPhaseWords[At(op.phase)],
+        R"("phase": "{}", "term": {}, "block": {}, "op": {}, "micro_batch": {})",
+        ir::kPhaseWords[At(op.phase)], JsonText(term_(op)),
         JsonText(image_.program->blocks[At(task.block)].name), task.index, task.micro_batch);
     if (op.layer >= 0) arguments += fmt::format(R"(, "layer": {})", op.layer);
     if (task.line >= 0 || task.channel >= 0) {
@@ -101,6 +104,7 @@ class EventWriter {
 
   const RankImage& image_;
   int64_t origin_;
+  const std::function<std::string(const ir::Op&)>& term_;
   std::map<int64_t, int64_t> exchanged_;
   std::string text_;
 };
@@ -108,8 +112,8 @@ class EventWriter {
 }  // namespace
 
 std::string TraceEvents(const RankImage& image, const std::vector<TracedStep>& steps,
-                        int64_t origin_ns) {
-  return EventWriter(image, origin_ns).Write(steps);
+                        int64_t origin_ns, const std::function<std::string(const ir::Op&)>& term) {
+  return EventWriter(image, origin_ns, term).Write(steps);
 }
 
 int64_t StepBegin(const TracedStep& step) {

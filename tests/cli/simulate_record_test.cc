@@ -77,24 +77,31 @@ TEST(SimulateRecord, ItsCriticalPathIsTheStep) {
   ASSERT_FALSE(record["critical_path"]["longest_stretches"].empty());
 }
 
-TEST(SimulateRecord, ItsAxesAddUpToWhatRanksExpose) {
+TEST(SimulateRecord, ItsLinksAddUpToContention) {
   const json record = Record("simulate");
-  EXPECT_FALSE(record["axes"].empty());
+  double on_links = 0;
+  for (const json& link : record["contention_on_links"])
+    on_links += link["contention_s"].get<double>();
+  EXPECT_NEAR(on_links, record["prediction"]["breakdown"]["contention_s"].get<double>(), 1e-12);
   for (const json& rank : record["ranks"]) {
-    double exposed = 0;
-    for (const auto& [axis, time] : rank["axes"].items())
-      exposed += time["exposed_s"].get<double>();
-    EXPECT_NEAR(exposed, rank["exposed_s"].get<double>(), 1e-9);
     EXPECT_LE(rank["memory_peak_bytes"], rank["memory_layout_bytes"]);
     EXPECT_GT(rank["memory_peak_bytes"], 0);
   }
+}
+
+TEST(SimulateRecord, HasAnIntervalAndMicroSteps) {
+  const json record = Record("simulate"), step = record["prediction"];
+  EXPECT_LT(step["step_time_interval_s"][0], step["step_time_s"]);
+  EXPECT_GT(step["step_time_interval_s"][1], step["step_time_s"]);
+  EXPECT_EQ(record["micro_step_time_s"], Record("predict")["micro_step_time_s"]);
+  EXPECT_LT(record["micro_step_time_interval_s"][0], record["micro_step_time_s"]);
 }
 
 TEST(SimulateRecord, SaysWhatTheStepWaitsFor) {
   const Outcome outcome = Plan("simulate", {});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Critical path"));
-  EXPECT_THAT(outcome.out, HasSubstr("by axis of the mesh"));
+  EXPECT_THAT(outcome.out, HasSubstr("Where the step goes, on rank "));
   EXPECT_THAT(outcome.out, HasSubstr("tokens/s, MFU"));
 }
 

@@ -69,7 +69,7 @@ TEST(Compare, EqualStepsDifferInNothing) {
   const Comparison c = Beside(Trace("d"), Trace("d"));
   EXPECT_NEAR(c.error(), 0, 1e-12);
   EXPECT_NEAR(c.predicted_step, 1960e-6, 1e-12);
-  EXPECT_THAT(ComparisonText(c), HasSubstr("No term differs."));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("No term differs by more than 0.1 % of the step."));
 }
 
 TEST(Compare, TheTermThatWasScaledIsNamedAsTheCulprit) {
@@ -149,6 +149,42 @@ TEST(Compare, RecordsCompareStepsAndPartsOfTheSameName) {
   EXPECT_NEAR(c.error(), -0.2, 1e-12);
   ASSERT_EQ(c.by_part.size(), 1u);
   EXPECT_NEAR(c.by_part[0].difference(), 0.2, 1e-12);
+}
+
+constexpr const char* kPredicted =
+    R"({"schema": "orrery.simulate/1", "digest": "d", "prediction": {"step_time_s": 1.0,
+"breakdown": {"compute_s": 0.5, "data_exposed_s": 0.3, "host_s": 0.2, "hidden_s": 0.9}}})";
+
+std::string Measured(double step, double data, double hidden) {
+  return fmt::format(
+      R"({{"schema": "orrery.run/1", "digest": "d", "steps": [{{"step": 1, "seconds": {}}}],
+"breakdown": {{"compute_s": 0.5, "data_exposed_s": {}, "host_s": 0.2, "hidden_s": {}}},
+"per_rank": [{{"rank": 0, "compute_s": 0.1}}]}})",
+      step, data, hidden);
+}
+
+TEST(Compare, RecordsCompareTermsOfTheBreakdown) {
+  const Comparison c = Beside(kPredicted, Measured(1.4, 0.7, 0.1));
+  ASSERT_EQ(c.by_part.size(), 3u);
+  EXPECT_EQ(c.by_part[0].work, "data-parallel communication");
+  double predicted = 0, measured = 0;
+  for (const Term& term : c.by_part) predicted += term.predicted, measured += term.measured;
+  EXPECT_NEAR(predicted, c.predicted_step, 1e-12);  // what is hidden does not count
+  EXPECT_NEAR(measured, c.measured_step, 1e-12);
+  const std::string text = ComparisonText(c);
+  EXPECT_THAT(text, HasSubstr("Largest term: data-parallel communication, 300 ms predicted"));
+  EXPECT_THAT(text, HasSubstr("data_nic_use"));
+}
+
+TEST(Compare, EqualTermsAreNotBlamed) {
+  const Comparison c = Beside(kPredicted, Measured(1.0003, 0.3003, 5));
+  EXPECT_EQ(c.Culprit(), nullptr);
+  EXPECT_THAT(ComparisonText(c), HasSubstr("No term differs by more than 0.1 % of the step."));
+}
+
+TEST(Compare, ColumnsStayApart) {
+  const std::string text = ComparisonText(Beside(kPredicted, Measured(1.4, 0.7, 0.1)));
+  EXPECT_THAT(text, HasSubstr("data-parallel communication  "));
 }
 
 TEST(Governing, EveryConstantStandsInTheProfiles) {

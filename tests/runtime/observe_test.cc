@@ -176,7 +176,7 @@ TEST(PlanRun, ProfileSaysWhereAStepGoes) {
   const Outcome text = Plan(job);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("matrix products"));
-  EXPECT_THAT(text.out, HasSubstr("Mean of 2 ranks and 5 steps"));
+  EXPECT_THAT(text.out, HasSubstr("mean of 2 ranks and 5 steps"));
   EXPECT_THAT(text.out, HasSubstr("  mem "));
   const json profile = json::parse(Plan(job + " --json").out)["profile"];
   const double kernels = profile["share_of_kernels"], messages = profile["share_of_communication"];

@@ -62,6 +62,79 @@ TEST(PlanRun, RecordHoldsStepsRanksAndFigures) {
   EXPECT_LE(record["step_time_s"]["min"], record["step_time_s"]["median"]);
 }
 
+// Prediction and measurement name the same terms, and both add up to their step.
+TEST(PlanRun, ItsBreakdownHasTheRowsOfThePrediction) {
+  const std::string job =
+      " --model bert-tiny --seq-len 32 --global-batch 8 --micro-batch 2 --dp 2 --precision fp32";
+  const std::string folder = ScratchFolder();
+  const Outcome run =
+      Plan("run --comm local --ranks 2 --steps 4" + job + " --json " + folder + "/run.json");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Outcome twin = Plan(
+      "simulate --topology localhost --framework orrery --precision fp32 "
+      "--nodes 1 --gpus-per-node 2" +
+      job + " --json " + folder + "/twin.json");
+  ASSERT_EQ(twin.code, 0) << twin.err;
+  const json measured = json::parse(ReadText(folder + "/run.json"));
+  const json predicted = json::parse(ReadText(folder + "/twin.json"))["prediction"];
+  std::set<std::string> rows, predicted_rows;
+  double sum = 0;
+  for (const auto& [key, seconds] : measured["breakdown"].items()) {
+    rows.insert(key);
+    EXPECT_GE(seconds.get<double>(), 0) << key;
+    if (key != "hidden_s") sum += seconds.get<double>();
+  }
+  for (const auto& [key, seconds] : predicted["breakdown"].items()) predicted_rows.insert(key);
+  EXPECT_EQ(rows, predicted_rows);
+  EXPECT_GT(measured["breakdown"]["compute_s"], 0);
+  EXPECT_GT(measured["breakdown"]["optimizer_s"], 0);
+  EXPECT_EQ(measured["breakdown"]["tensor_exposed_s"], 0);
+  EXPECT_GT(measured["breakdown"]["data_exposed_s"].get<double>() +
+                measured["breakdown"]["hidden_s"].get<double>(),
+            0);
+  double mean = 0;  // of a rank's steps without the first
+  for (std::size_t s = 1; s < 4; ++s) mean += measured["steps"][s]["seconds"].get<double>() / 3;
+  EXPECT_LE(sum, mean * (1 + 1e-9));
+  EXPECT_GT(sum, 0.5 * mean);
+  const Outcome compared = Plan("compare " + folder + "/twin.json " + folder + "/run.json");
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  EXPECT_THAT(compared.out, HasSubstr("term of the step"));
+  EXPECT_THAT(compared.out, HasSubstr("data-parallel communication"));
+  EXPECT_EQ(compared.out.find("hidden"), std::string::npos);
+}
+
+TEST(PlanRun, ItsTraceHasTheTermsOfTheSimulatedOne) {
+  const std::string job =
+      " --model bert-tiny --seq-len 32 --global-batch 8 --micro-batch 2 --dp 2 --precision fp32";
+  const std::string folder = ScratchFolder();
+  const Outcome run =
+      Plan("run --comm local --ranks 2 --steps 3" + job + " --trace " + folder + "/run_trace.json");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Outcome twin = Plan(
+      "simulate --topology localhost --framework orrery --nodes 1 "
+      "--gpus-per-node 2" +
+      job + " --trace " + folder + "/twin_trace.json");
+  ASSERT_EQ(twin.code, 0) << twin.err;
+  const Outcome compared =
+      Plan("compare " + folder + "/twin_trace.json " + folder + "/run_trace.json --json");
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  const json comparison = json::parse(compared.out);
+  double predicted = 0, measured = 0;
+  std::set<std::string> terms;
+  for (const json& term : comparison["by_part"]) {
+    predicted += term["predicted_s"].get<double>();
+    measured += term["measured_s"].get<double>();
+    terms.insert(term["work"]);
+    const bool waiting = term["work"] == "waiting for the host or other ranks";
+    if (!waiting) EXPECT_GT(term["measured_s"], 0) << term;
+  }
+  EXPECT_TRUE(terms.contains("compute"));
+  EXPECT_TRUE(terms.contains("optimizer"));
+  EXPECT_TRUE(terms.contains("data-parallel communication"));
+  EXPECT_NEAR(predicted, comparison["predicted_step_s"].get<double>(), 1e-3 * predicted);
+  EXPECT_NEAR(measured, comparison["measured_step_s"].get<double>(), 1e-3 * measured);
+}
+
 TEST(PlanRun, MpiAndThreadsGiveTheSameLosses) {
   if (!HasMpi()) GTEST_SKIP() << "no MPI";
   for (const char* layout : {"--ranks 4 --dp 2 --pp 2", "--ranks 8 --dp 8 --zero 2",

@@ -214,5 +214,26 @@ TEST(Search, PredictAgreesWithTheRanking) {
   EXPECT_TRUE(std::holds_alternative<Refusal>(Predict(JobOf(request, profiles), wrong)));
 }
 
+// A stage that a layout with one data-parallel rank does not have is no answer to --zero 3.
+TEST(Search, WhatIsFixedHoldsInEveryRow) {
+  SearchRequest request;
+  request.model = LoadModel("gpt2-xl").spec;
+  request.topology = LoadTopology("aws-p4d");
+  request.nodes = {1};
+  request.work.seq_len = 512;
+  request.work.global_batch = 64;
+  request.top = 50;
+  request.fixed.zero = 3;
+  const SearchResult sharded = Search(request);
+  ASSERT_TRUE(sharded.feasible());
+  for (const Candidate& candidate : sharded.ranked) EXPECT_EQ(candidate.strategy.zero, 3);
+  request.fixed = {};
+  request.fixed.vpp = 2;
+  for (const Candidate& candidate : Search(request).ranked) EXPECT_EQ(candidate.strategy.vpp, 2);
+  request.fixed = {};
+  request.fixed.zero = 1, request.fixed.dp = 1;
+  EXPECT_THROW(Search(request), InputError);
+}
+
 }  // namespace
 }  // namespace orrery

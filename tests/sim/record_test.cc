@@ -4,7 +4,6 @@
 #include <numeric>
 #include <set>
 
-#include "model/engine/event/axis_time.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/memory_track.h"
 #include "model/plan/ir/layout.h"
@@ -119,37 +118,6 @@ TEST_F(RecordTest, ALateHostIsOnThePath) {
   const CriticalPath path = Path();
   EXPECT_EQ(path.classes.front().name, "host");
   EXPECT_GT(path.classes.front().seconds, 0.5 * result_.seconds);
-}
-
-TEST_F(RecordTest, AxesShareWhatTheRankCommunicates) {
-  for (const Strategy& strategy : VariedLayouts()) {
-    Record(strategy);
-    const AxisTable table = TimesByAxis(plan_, tasks_, meetings_, timeline_);
-    ASSERT_EQ(table.times.size(), result_.times.size());
-    EXPECT_EQ(std::set<std::string>(table.axes.begin(), table.axes.end()).size(),
-              table.axes.size());
-    for (std::size_t r = 0; r < table.times.size(); ++r) {
-      AxisTime sum;
-      for (const AxisTime& time : table.times[r]) {
-        EXPECT_GE(time.exposed, 0);
-        EXPECT_GE(time.overlapped, 0);
-        sum.exposed += time.exposed;
-        sum.overlapped += time.overlapped;
-      }
-      const double small = 1e-9 * result_.seconds;
-      EXPECT_NEAR(sum.exposed, result_.times[r].exposed, small) << plan_.title;
-      EXPECT_NEAR(sum.overlapped, result_.times[r].overlapped, small) << plan_.title;
-    }
-  }
-}
-
-TEST_F(RecordTest, AxesHaveThePlansNames) {
-  Record(Layout(2, 2, 4));
-  const AxisTable table = TimesByAxis(plan_, tasks_, meetings_, timeline_);
-  const std::set<std::string> axes(table.axes.begin(), table.axes.end());
-  EXPECT_TRUE(axes.contains("tp"));
-  EXPECT_TRUE(axes.contains("pp"));
-  EXPECT_TRUE(axes.contains("dp"));
 }
 
 }  // namespace

@@ -37,18 +37,21 @@ std::string Constants(const Term& term, std::size_t most) {
 
 std::string TableOf(const char* title, const std::vector<Term>& terms, bool governed) {
   if (terms.empty()) return "";
+  const std::size_t shown = std::min(kRowsShown, terms.size());
+  std::size_t width = std::string_view(title).size();
+  for (std::size_t i = 0; i < shown; ++i) width = std::max(width, NameOf(terms[i]).size() + 2);
   std::string text =
-      fmt::format("\n{:<30}{:>12}{:>12}{:>12}{:>8}{}\n", title, "predicted", "measured",
-                  "difference", "share", governed ? "  governed by" : "");
-  for (std::size_t i = 0; i < std::min(kRowsShown, terms.size()); ++i) {
+      fmt::format("\n{:<{}}  {:>11} {:>11} {:>11} {:>7}{}\n", title, width, "predicted", "measured",
+                  "difference", "share", governed ? "   governed by" : "");
+  for (std::size_t i = 0; i < shown; ++i) {
     const Term& term = terms[i];
-    text += fmt::format("  {:<28}{:>12}{:>12}{:>12}{:>6.0f} %", NameOf(term), Time(term.predicted),
-                        Time(term.measured), Time(term.difference()), 100 * term.share);
+    text += fmt::format("  {:<{}}  {:>11} {:>11} {:>11} {:>5.0f} %", NameOf(term), width - 2,
+                        Time(term.predicted), Time(term.measured), Time(term.difference()),
+                        100 * term.share);
     const std::string names = governed ? Constants(term, kConstantsShown) : "";
-    text += names.empty() ? "\n" : "  " + names + "\n";
+    text += names.empty() ? "\n" : "   " + names + "\n";
   }
-  if (terms.size() > kRowsShown)
-    text += fmt::format("  and {} smaller\n", terms.size() - kRowsShown);
+  if (terms.size() > shown) text += fmt::format("  and {} smaller\n", terms.size() - shown);
   return text;
 }
 
@@ -58,12 +61,14 @@ std::string Headline(const Comparison& c) {
                                  Time(c.predicted_step), Time(c.measured_step), std::abs(error),
                                  error < 0 ? "short" : "long");
   const Term *work = c.CulpritWork(), *culprit = c.Culprit();
+  if (culprit == nullptr && c.HasTerms())
+    return text +
+           fmt::format("No term differs by more than {} % of the step.\n", 100 * kLeastBlamed);
   if (culprit == nullptr) {
     return text +
            "Which term is off these files do not tell: give traces (--trace FILE of plan simulate "
            "and plan run).\n";
   }
-  if (culprit->share == 0) return text + "No term differs.\n";
   text +=
       fmt::format("Largest term: {}, {} predicted, {} measured, {:.0f} % of all differences",
                   NameOf(*work), Time(work->predicted), Time(work->measured), 100 * work->share);
@@ -104,11 +109,11 @@ std::string ComparisonText(const Comparison& c) {
                      : fmt::format("plan       {}\n", c.digest);
   if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines, left out\n", c.garbled_lines);
   text += "\n" + Headline(c);
+  text += TableOf("term of the step", c.by_part, true);
   text += TableOf("kind of work", c.by_work, true);
   text += TableOf("kind of work and phase", c.by_work_and_phase, true);
   text += TableOf("phase", c.by_phase, false);
   text += TableOf("stream", c.by_stream, false);
-  text += TableOf("part of the step", c.by_part, false);
   if (c.by_work.empty()) return text;
   return text +
          "\nSeconds per rank and step. Streams run beside each other; idle: a rank runs nothing on "

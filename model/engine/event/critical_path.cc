@@ -9,7 +9,6 @@
 #include <map>
 
 #include "model/base/check.h"
-#include "model/engine/event/axis_time.h"
 #include "model/engine/event/compute_clock.h"
 #include "model/engine/event/index.h"
 
@@ -19,12 +18,16 @@ namespace {
 constexpr std::array<const char*, 7> kPathClassNames = {
     "GEMM", "attention", "memory-bound", "optimizer", "collective", "transfer", "input"};
 
+constexpr double kPathRounding = 1e-9;
+constexpr int kMostSeen = 64;  // messages looked at for the one that slows a kernel
+
 // Where tasks come from: predecessors, and their number among the messages of a line.
 struct StageLinks {
   std::vector<int32_t> before;                 // by task: the one before it on its stream, or -1
   std::vector<std::vector<int32_t>> waits;     // by task: those on other streams
   std::vector<int32_t> number;                 // by task: of its line's messages, in this direction
   std::vector<std::vector<int32_t>> messages;  // by 2 * line + receives: tasks in order
+  std::vector<int32_t> opens;                  // by epoch: the task that the host waits for
 };
 
 StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
@@ -33,6 +36,7 @@ StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
   links.number.assign(stage.tasks.size(), 0);
   links.waits.resize(stage.tasks.size());
   links.messages.resize(2 * lines);
+  links.opens.assign(At(stage.epochs), -1);
   for (const std::vector<int32_t>& order : stage.on_stream) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (i > 0) links.before[At(order[i])] = order[i - 1];
@@ -44,10 +48,23 @@ StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
     }
   }
   for (std::size_t t = 0; t < stage.tasks.size(); ++t) {
+    if (stage.tasks[t].syncs) links.opens[At(stage.tasks[t].epoch)] = static_cast<int32_t>(t);
     for (uint32_t i = stage.tasks[t].successors; i < stage.tasks[t].successors_end; ++i)
       links.waits[At(stage.successors[i])].push_back(static_cast<int32_t>(t));
   }
   return links;
+}
+
+// Of the plan's mesh: "tp", or several ("pp+dp"); a group of some coordinates only goes by its own name.
+std::string AxisName(const ir::Plan& plan, const Line& line) {
+  if (line.axis >= 0) return plan.mesh.axes[At(line.axis)].name;
+  const ir::Group& group = plan.groups[At(line.group)];
+  std::string name;
+  for (std::size_t a = 0; a < plan.mesh.axes.size(); ++a) {
+    if ((group.axes >> a & 1) == 0 || plan.mesh.axes[a].size == 1) continue;
+    name += (name.empty() ? "" : "+") + plan.mesh.axes[a].name;
+  }
+  return name.empty() || group.restricted_axis >= 0 ? group.name : name;
 }
 
 // As schedules are written: blocks that begin and end the step belong to no micro-batch.
@@ -61,49 +78,46 @@ struct Spot {
   int32_t task = -1;
 };
 
-class PathWalk {
- public:
-  PathWalk(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
-           const Timeline& timeline, const std::vector<TaskOps>& ops,
-           const Perturbation& perturbation)
-      : plan_(plan),
-        tasks_(tasks),
-        meetings_(meetings),
-        timeline_(timeline),
-        ops_(ops),
-        perturbation_(perturbation) {
-    for (const StageTasks& stage : tasks.stages)
-      links_.push_back(LinksOf(stage, tasks.lines.size()));
+// Ranks and spans that both walks look at.
+class PathBase {
+ protected:
+  PathBase(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+           const Timeline& timeline)
+      : tasks_(tasks), meetings_(meetings), timeline_(timeline) {
     for (const int64_t rank : meetings.ranks)
       stage_.push_back(At(plan.mesh.Coords(rank)[At(plan.mesh.program_axis)]));
   }
 
-  CriticalPath Walk() {
-    Spot at = Last();
-    if (at.task < 0) return {};
-    date_ = SpanOf(at).end;
-    while (at.task >= 0) {
-      ++path_.tasks;
-      Enter(at);
-      const Task& task = TaskOf(at);
-      if (task.line >= 0) {
-        at = TakeMessage(at, task);
-      } else {
-        TakeCompute(at, task);
-      }
-      at = TakeGap(at);
-    }
-    path_.stretches.back().begin = 0;
-    std::ranges::reverse(path_.stretches);
-    for (const auto& [name, seconds] : seconds_) path_.classes.push_back({name, seconds});
-    std::ranges::stable_sort(path_.classes, std::greater<>(), &PathClass::seconds);
-    return std::move(path_);
-  }
-
- private:
   const TaskSpan& SpanOf(Spot at) const { return timeline_[at.rank][At(at.task)]; }
   const Task& TaskOf(Spot at) const { return tasks_.stages[stage_[at.rank]].tasks[At(at.task)]; }
 
+  const PlanTasks& tasks_;
+  const MeetingTable& meetings_;
+  const Timeline& timeline_;
+  std::vector<std::size_t> stage_;  // by executed rank
+};
+
+// From task to binding predecessor.
+class BackwardWalk : PathBase {
+ public:
+  BackwardWalk(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+               const Timeline& timeline)
+      : PathBase(plan, tasks, meetings, timeline) {
+    for (const StageTasks& stage : tasks.stages)
+      links_.push_back(LinksOf(stage, tasks.lines.size()));
+  }
+
+  std::vector<PathTask> Walk() const {
+    std::vector<PathTask> path;
+    for (Spot at = Last(); at.task >= 0;) {
+      const Spot left = TaskOf(at).line >= 0 ? LastToCome(at) : at;
+      path.push_back({at.rank, at.task, left.rank, left.task});
+      at = Before(left);
+    }
+    return path;
+  }
+
+ private:
   Spot Last() const {
     Spot last;
     for (std::size_t r = 0; r < timeline_.size(); ++r) {
@@ -115,6 +129,81 @@ class PathWalk {
     return last;
   }
 
+  // Of the partners in a message.
+  Spot LastToCome(Spot at) const {
+    const Task& task = TaskOf(at);
+    const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
+    const Meeting& meeting = meetings_.meetings[At(m)];
+    const int32_t number = links_[stage_[at.rank]].number[At(at.task)];
+    Spot last = at;
+    for (int32_t i = 0; i < meeting.members; ++i) {
+      const int64_t rank = meetings_.members[At(meeting.first_member + i)];
+      const auto found = std::ranges::lower_bound(meetings_.ranks, rank);
+      if (found == meetings_.ranks.end() || *found != rank) continue;
+      const auto r = static_cast<uint32_t>(found - meetings_.ranks.begin());
+      const bool receives = tasks_.lines[At(task.line)].line.axis >= 0 && i == 1;
+      const Spot other = {r, links_[stage_[r]].messages[At(2 * task.line + receives)][At(number)]};
+      if (SpanOf(other).start > SpanOf(last).start) last = other;
+    }
+    return last;
+  }
+
+  // The predecessor that ended last, or what the host waited for before it issued the task; no task: the step begins.
+  Spot Before(Spot at) const {
+    const int32_t opens = links_[stage_[at.rank]].opens[At(TaskOf(at).epoch)];
+    const Spot own = LastOf(at);
+    if (opens < 0 || opens == at.task) return own;
+    const Spot host = LastOf({at.rank, opens});
+    return host.task >= 0 && (own.task < 0 || SpanOf(host).end > SpanOf(own).end) ? host : own;
+  }
+
+  Spot LastOf(Spot at) const {
+    const StageLinks& links = links_[stage_[at.rank]];
+    Spot best = {at.rank, links.before[At(at.task)]};
+    for (const int32_t wait : links.waits[At(at.task)]) {
+      const Spot other = {at.rank, wait};
+      if (best.task < 0 || SpanOf(other).end > SpanOf(best).end) best = other;
+    }
+    return best;
+  }
+
+  std::vector<StageLinks> links_;  // by stage
+};
+
+class PathWalk : PathBase {
+ public:
+  PathWalk(const ir::Plan& plan, const PlanTasks& tasks, const MeetingTable& meetings,
+           const Timeline& timeline, const std::vector<TaskOps>& ops,
+           const Perturbation& perturbation)
+      : PathBase(plan, tasks, meetings, timeline),
+        plan_(plan),
+        ops_(ops),
+        perturbation_(perturbation) {}
+
+  CriticalPath Walk(const std::vector<PathTask>& tasks) {
+    if (tasks.empty()) return {};
+    date_ = SpanOf({tasks.front().rank, tasks.front().task}).end;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      const Spot at = {tasks[i].rank, tasks[i].task};
+      const Spot left = {tasks[i].last_rank, tasks[i].last_task};
+      ++path_.tasks;
+      Enter(at);
+      if (TaskOf(at).line >= 0) {
+        TakeMessage(at, left);
+      } else {
+        TakeCompute(at, TaskOf(at));
+      }
+      const bool more = i + 1 < tasks.size();
+      TakeGap(left, more ? SpanOf({tasks[i + 1].rank, tasks[i + 1].task}).end : 0);
+    }
+    path_.stretches.back().begin = 0;
+    std::ranges::reverse(path_.stretches);
+    for (const auto& [name, seconds] : seconds_) path_.classes.push_back({name, seconds});
+    std::ranges::stable_sort(path_.classes, std::greater<>(), &PathClass::seconds);
+    return std::move(path_);
+  }
+
+ private:
   // The path comes, backwards, to a task, maybe on another rank.
   void Enter(Spot at) {
     const TaskOps& ops = ops_[stage_[at.rank]];
@@ -134,34 +223,17 @@ class PathWalk {
   }
 
   // Back to the meeting, and over to who came last.
-  Spot TakeMessage(Spot at, const Task& task) {
+  void TakeMessage(Spot at, Spot last) {
+    const Task& task = TaskOf(at);
     const TaskSpan& span = SpanOf(at);
-    const LineMessages& line = tasks_.lines[At(task.line)];
     const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
     const Meeting& meeting = meetings_.meetings[At(m)];
     const Exchange& exchange = meetings_.exchanges[At(meeting.first_exchange + task.message)];
-    const std::string axis = AxisName(plan_, line.line);
+    const std::string axis = AxisName(plan_, tasks_.lines[At(task.line)].line);
     Book(axis + " traffic", std::min(span.end, span.met + exchange.latency));
     Book(axis + " latency", span.met);
-    const Spot last = LastToCome(at, task, meeting);
     Book(axis + " traffic", SpanOf(last).start);  // of other messages of its communicator
     if (last.rank != at.rank) Enter(last);
-    return last;
-  }
-
-  Spot LastToCome(Spot at, const Task& task, const Meeting& meeting) const {
-    const int32_t number = links_[stage_[at.rank]].number[At(at.task)];
-    Spot last = at;
-    for (int32_t i = 0; i < meeting.members; ++i) {
-      const int64_t rank = meetings_.members[At(meeting.first_member + i)];
-      const auto found = std::ranges::lower_bound(meetings_.ranks, rank);
-      if (found == meetings_.ranks.end() || *found != rank) continue;
-      const auto r = static_cast<uint32_t>(found - meetings_.ranks.begin());
-      const bool receives = tasks_.lines[At(task.line)].line.axis >= 0 && i == 1;
-      const Spot other = {r, links_[stage_[r]].messages[At(2 * task.line + receives)][At(number)]};
-      if (SpanOf(other).start > SpanOf(last).start) last = other;
-    }
-    return last;
   }
 
   void TakeCompute(Spot at, const Task& task) {
@@ -169,8 +241,9 @@ class PathWalk {
     const TaskOps& ops = ops_[stage_[at.rank]];
     const std::span<const ir::Instance> instances = ops.Of(at.task);
     const double whole = std::max(0.0, date_ - span.start);
-    const double host =
-        HostShare(task, span, ComputeFactor(perturbation_, meetings_.ranks[at.rank], at.task));
+    const double factor = ComputeFactor(perturbation_, meetings_.ranks[at.rank], at.task);
+    const double host = HostShare(task, span, factor);
+    const double lost = LostToMessages(at, task, factor);
     std::array<double, kPathClassNames.size()> share{};
     double before = 0;
     for (std::size_t i = 0; i < instances.size(); ++i) {
@@ -179,39 +252,82 @@ class PathWalk {
       before = after;
     }
     for (std::size_t c = 0; c < share.size(); ++c) {
-      if (share[c] > 0) seconds_[kPathClassNames[c]] += whole * (1 - host) * share[c];
+      if (share[c] > 0) seconds_[kPathClassNames[c]] += whole * (1 - lost) * (1 - host) * share[c];
     }
-    if (host > 0) seconds_["host"] += whole * host;
+    if (host > 0) seconds_["host"] += whole * (1 - lost) * host;
+    if (lost > 0) seconds_[SlowingAxis(at) + " traffic"] += whole * lost;
     date_ = std::min(date_, span.start);
   }
 
-  // To the predecessor that ended last. What lies between is the host, late with a message.
-  Spot TakeGap(Spot at) {
-    const StageLinks& links = links_[stage_[at.rank]];
-    Spot best = {at.rank, links.before[At(at.task)]};
-    for (const int32_t wait : links.waits[At(at.task)]) {
-      const Spot other = {at.rank, wait};
-      if (best.task < 0 || SpanOf(other).end > SpanOf(best).end) best = other;
-    }
-    const double end = best.task < 0 ? 0 : SpanOf(best).end;
-    Book(SpanOf(at).earliest > end ? "host" : "waiting", end);
-    return best;
+  // Share of a kernel's span by which messages slow it down. Ranks that share cores slow each other: still kernels.
+  double LostToMessages(Spot at, const Task& task, double factor) const {
+    const TaskSpan& span = SpanOf(at);
+    const double took = span.end - span.start;
+    const double own = std::max(task.seconds * factor, span.earliest - span.start);
+    if (meetings_.cores > 0 || took <= own * (1 + kPathRounding)) return 0;
+    return 1 - own / took;
   }
 
+  // The axis of the message that takes most from a kernel.
+  std::string SlowingAxis(Spot at) {
+    const std::vector<int32_t>& messages = MessagesOf(at.rank);
+    const TaskSpan& span = SpanOf(at);
+    std::map<std::string, double> lost;
+    // By departure; one that left before the kernel may still be under way.
+    auto next = std::ranges::lower_bound(
+        messages, span.end, {}, [&](int32_t id) { return timeline_[at.rank][At(id)].met; });
+    for (int seen = 0; next != messages.begin() && seen < kMostSeen; ++seen) {
+      const Spot message = {at.rank, *--next};
+      const double both =
+          std::min(span.end, SpanOf(message).end) - std::max(span.start, SpanOf(message).met);
+      if (both <= 0) continue;
+      const Line& line = tasks_.lines[At(TaskOf(message).line)].line;
+      lost[AxisName(plan_, line)] += both * ExchangeOf(message).slowdown;
+    }
+    const auto most =
+        std::ranges::max_element(lost, {}, [](const auto& one) { return one.second; });
+    return most == lost.end() ? "other" : most->first;
+  }
+
+  const Exchange& ExchangeOf(Spot at) const {
+    const Task& task = TaskOf(at);
+    const int32_t m = meetings_.of[At(2 * task.line + task.receives)][at.rank];
+    return meetings_.exchanges[At(meetings_.meetings[At(m)].first_exchange + task.message)];
+  }
+
+  const std::vector<int32_t>& MessagesOf(uint32_t rank) {
+    const auto [at, added] = messages_.try_emplace(rank);
+    std::vector<int32_t>& messages = at->second;
+    if (!added) return messages;
+    const std::vector<Task>& tasks = tasks_.stages[stage_[rank]].tasks;
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      const Spot spot = {rank, static_cast<int32_t>(t)};
+      if (tasks[t].line >= 0 && ExchangeOf(spot).route >= 0 && ExchangeOf(spot).slowdown > 0)
+        messages.push_back(spot.task);
+    }
+    std::ranges::stable_sort(messages, {}, [&](int32_t id) { return timeline_[rank][At(id)].met; });
+    return messages;
+  }
+
+  // What lies between a task and its predecessor's end is the host, late with a message.
+  void TakeGap(Spot at, double end) { Book(SpanOf(at).earliest > end ? "host" : "waiting", end); }
+
   const ir::Plan& plan_;
-  const PlanTasks& tasks_;
-  const MeetingTable& meetings_;
-  const Timeline& timeline_;
   const std::vector<TaskOps>& ops_;
   const Perturbation& perturbation_;
-  std::vector<StageLinks> links_;   // by stage
-  std::vector<std::size_t> stage_;  // by executed rank
+  std::map<uint32_t, std::vector<int32_t>>
+      messages_;  // by rank: those that slow kernels, by departure
   std::map<std::string, double> seconds_;
   double date_ = 0;  // the path is known from here on
   CriticalPath path_;
 };
 
 }  // namespace
+
+std::vector<PathTask> TasksOfPath(const ir::Plan& plan, const PlanTasks& tasks,
+                                  const MeetingTable& meetings, const Timeline& timeline) {
+  return BackwardWalk(plan, tasks, meetings, timeline).Walk();
+}
 
 double HostShare(const Task& task, const TaskSpan& span, double compute_factor) {
   const double until_issued = span.earliest - span.start;
@@ -222,7 +338,8 @@ double HostShare(const Task& task, const TaskSpan& span, double compute_factor) 
 CriticalPath FindCriticalPath(const ir::Plan& plan, const PlanTasks& tasks,
                               const MeetingTable& meetings, const Timeline& timeline,
                               const std::vector<TaskOps>& ops, const Perturbation& perturbation) {
-  return PathWalk(plan, tasks, meetings, timeline, ops, perturbation).Walk();
+  return PathWalk(plan, tasks, meetings, timeline, ops, perturbation)
+      .Walk(TasksOfPath(plan, tasks, meetings, timeline));
 }
 
 }  // namespace orrery::sim

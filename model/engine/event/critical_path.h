@@ -15,6 +15,17 @@
 
 namespace orrery::sim {
 
+// A task of the path. A message is entered on one rank and left on the one that came last to it.
+struct PathTask {
+  uint32_t rank = 0;  // index into executed ranks
+  int32_t task = -1;
+  uint32_t last_rank = 0;  // equal but for messages
+  int32_t last_task = -1;
+};
+// Backwards in time.
+std::vector<PathTask> TasksOfPath(const ir::Plan& plan, const PlanTasks& tasks,
+                                  const MeetingTable& meetings, const Timeline& timeline);
+
 struct PathClass {
   std::string name;  // "GEMM", "tp traffic", "host"
   double seconds = 0;

@@ -367,6 +367,29 @@ MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cl
   return TableBuilder(plan, tasks, cluster, wires, prices, options).Build(wires);
 }
 
+MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
+  MeetingTable free;
+  free.meetings = meetings.meetings;
+  free.members = meetings.members;
+  free.exchanges = meetings.exchanges;
+  free.ranks = meetings.ranks;
+  free.of = meetings.of;
+  free.cores = meetings.cores;
+  free.arrivals = meetings.arrivals;
+  free.communicators = meetings.communicators;
+  free.contention = false;
+  free.network = net::MakeNetwork(net::Backend::kFluid, std::move(wires));
+  std::map<double, int32_t> routes;  // by seconds per byte
+  for (Exchange& exchange : free.exchanges) {
+    if (exchange.route < 0) continue;
+    const double per_byte = (exchange.price - exchange.latency) / exchange.bytes;
+    const auto [at, added] = routes.try_emplace(per_byte, static_cast<int32_t>(routes.size()));
+    if (added) free.routes.emplace_back().alone = per_byte;
+    exchange.route = at->second;
+  }
+  return free;
+}
+
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
                                         const MeetingTable& meetings, std::size_t links) {
   std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S

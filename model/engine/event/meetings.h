@@ -99,6 +99,9 @@ MeetingTable MakeMeetings(const ir::Plan& plan, const PlanTasks& tasks, const Cl
                           net::Wires wires, const MessagePrices& prices,
                           const MeetingOptions& options);
 
+// The same meetings where every message takes its price, whatever else is under way; without links and rates.
+MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires);
+
 // What the plan's exchanges put on every link, by LinkId: all ranks, executed or not. The table must
 // have been made with keep_links.
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 
+#include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
 #include "model/engine/network/wires.h"
 #include "model/plan/ir/hazards.h"
@@ -33,42 +37,49 @@ constexpr std::array kAxes = {CommAxis::kTensor, CommAxis::kData, CommAxis::kPip
 
 std::size_t Index(CommAxis axis) { return static_cast<std::size_t>(axis); }
 
-// Which axes keep which links busy.
+constexpr double kNoise = 1e-12;  // of the step: sums of differences that cancelled
+
+// Seconds by which a message takes longer than its price.
+double BeyondPrice(const Exchange& exchange, const TaskSpan& span) {
+  if (exchange.route < 0) return 0;
+  const double price = (1.0 - exchange.hidden) * exchange.price;
+  const double beyond = span.end - span.met - price;
+  return beyond > 1e-9 * price ? beyond : 0;
+}
+
+// Where messages of the critical path meet others.
 class LinkLoad {
  public:
-  LinkLoad(const SimulatedRun& run, const Cluster& cluster, std::size_t rank)
-      : run_(run), cluster_(cluster), rank_(rank) {
+  LinkLoad(const SimulatedRun& run, const Cluster& cluster) : run_(run), cluster_(cluster) {
     for (const LineMessages& line : run.tasks.lines) {
       axes_.push_back(line.line.axis >= 0
                           ? AxisOfTransfer(run.plan, line.line.axis)
                           : AxisOfGroup(run.plan, run.plan.groups[At(line.line.group)]));
     }
+    for (const CommAxis axis : kAxes) load_[Index(axis)] = SecondsOnLinks(axis);
   }
 
-  std::vector<SharedLink> Find() const {
-    std::array<double, kAxes.size()> beyond{};
-    const StageTasks& stage = StageOf(rank_);
-    for (std::size_t t = 0; t < stage.tasks.size(); ++t) {
-      const Task& task = stage.tasks[t];
+  // `contention`: seconds to spread over the links.
+  std::vector<SharedLink> Find(double contention) const {
+    std::map<std::pair<CommAxis, LinkId>, double> beyond;
+    double sum = 0;
+    for (const PathTask& at : TasksOfPath(run_.plan, run_.tasks, run_.meetings, run_.timeline)) {
+      const Task& task = StageOf(at.rank).tasks[At(at.task)];
       if (task.line < 0) continue;
-      const Exchange& exchange = ExchangeOf(task, rank_);
-      if (exchange.route < 0) continue;
-      const TaskSpan& span = run_.timeline[rank_][t];
-      beyond[Index(axes_[At(task.line)])] +=
-          std::max(0.0, span.end - span.met - (1.0 - exchange.hidden) * exchange.price);
+      const Exchange& exchange = ExchangeOf(task, at.rank);
+      const double seconds = BeyondPrice(exchange, run_.timeline[at.rank][At(at.task)]);
+      if (seconds <= 0) continue;
+      beyond[{axes_[At(task.line)], FullestLink(exchange.route)}] += seconds;
+      sum += seconds;
     }
     std::vector<SharedLink> found;
-    for (const CommAxis axis : kAxes) {
-      if (beyond[Index(axis)] <= kTells * run_.result.seconds) continue;
-      found.push_back({axis, beyond[Index(axis)], "", {}});
-      if (!run_.meetings.link_shares.empty()) Name(&found.back());
-    }
+    for (const auto& [where, seconds] : beyond)
+      found.push_back(Describe(where.first, where.second, contention * seconds / sum));
+    std::ranges::stable_sort(found, std::greater<>(), &SharedLink::seconds);
     return found;
   }
 
  private:
-  static constexpr double kTells = 1e-4;  // of the step
-
   const StageTasks& StageOf(std::size_t r) const {
     return run_.tasks
         .stages[At(run_.plan.mesh.Coords(run_.result.ranks[r])[At(run_.plan.mesh.program_axis)])];
@@ -80,41 +91,42 @@ class LinkLoad {
     return run_.meetings.exchanges[At(MeetingOf(task, r).first_exchange + task.message)];
   }
 
-  // The link of this axis' own traffic that is loaded most.
-  void Name(SharedLink* shared) const {
-    const std::vector<double> own = SecondsOnLinks(shared->axis, true);
-    std::array<std::vector<double>, kAxes.size()> all;
-    for (const CommAxis axis : kAxes) all[Index(axis)] = SecondsOnLinks(axis, false);
-    std::size_t fullest = 0;
+  // Of a route, the link that the messages of the step keep busy longest; -1: not known.
+  LinkId FullestLink(int32_t route) const {
+    LinkId fullest = -1;
     double most = 0;
-    for (std::size_t link = 0; link < own.size(); ++link) {
+    if (run_.meetings.link_shares.empty()) return fullest;
+    for (const LinkTraffic& use : run_.meetings.link_shares[At(route)]) {
       double load = 0;
-      for (const std::vector<double>& seconds : all) load += seconds[link];
-      if (own[link] <= 0 || load <= most) continue;
-      most = load, fullest = link;
+      for (const std::vector<double>& seconds : load_) load += seconds[At(use.link)];
+      if (load > most) most = load, fullest = use.link;
     }
-    if (most <= 0) return;
-    shared->link = net::LinkName(cluster_, static_cast<LinkId>(fullest));
-    for (const CommAxis axis : kAxes) {
-      if (axis != shared->axis && all[Index(axis)][fullest] > 0)
-        shared->shared_with.push_back(axis);
-    }
+    return fullest;
   }
 
-  // By link: seconds at full rate that messages of an axis keep it busy; of this rank's meetings only, or of all.
-  std::vector<double> SecondsOnLinks(CommAxis axis, bool own) const {
+  SharedLink Describe(CommAxis axis, LinkId link, double seconds) const {
+    SharedLink shared{axis, seconds, "", {}};
+    if (link < 0) return shared;
+    shared.link = net::LinkName(cluster_, link);
+    for (const CommAxis other : kAxes) {
+      if (other != axis && load_[Index(other)][At(link)] > 0) shared.shared_with.push_back(other);
+    }
+    return shared;
+  }
+
+  // By link: seconds at full rate that messages of an axis keep it busy.
+  std::vector<double> SecondsOnLinks(CommAxis axis) const {
     std::vector<double> through(run_.meetings.routes.size(), 0.0);
     for (std::size_t r = 0; r < run_.result.ranks.size(); ++r) {
-      if (own && r != rank_) continue;
       for (const Task& task : StageOf(r).tasks) {
         if (task.line < 0 || axes_[At(task.line)] != axis) continue;
         const Exchange& exchange = ExchangeOf(task, r);
         if (exchange.route >= 0)
-          through[At(exchange.route)] += exchange.bytes / (own ? 1 : MeetingOf(task, r).needed);
+          through[At(exchange.route)] += exchange.bytes / MeetingOf(task, r).needed;
       }
     }
     std::vector<double> seconds(cluster_.links.size(), 0.0);
-    for (std::size_t route = 0; route < through.size(); ++route) {
+    for (std::size_t route = 0; route < run_.meetings.link_shares.size(); ++route) {
       if (through[route] <= 0) continue;
       for (const LinkTraffic& use : run_.meetings.link_shares[route])
         seconds[At(use.link)] +=
@@ -125,8 +137,8 @@ class LinkLoad {
 
   const SimulatedRun& run_;
   const Cluster& cluster_;
-  const std::size_t rank_;
-  std::vector<CommAxis> axes_;  // by line
+  std::vector<CommAxis> axes_;                          // by line
+  std::array<std::vector<double>, kAxes.size()> load_;  // by link
 };
 
 }  // namespace
@@ -177,6 +189,10 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
 double Simulation::Run() {
   result_ = Execute(plan_, tasks_, &meetings_, options_.perturbation,
                     options_.record ? &timeline_ : nullptr);
+  if (options_.record) {
+    if (Contended()) RunWithoutContention();
+    breakdown_ = BreakdownOfRank(busiest());
+  }
   return result_.seconds + fixed_;
 }
 
@@ -187,10 +203,57 @@ StepTime Simulation::time() const {
   return time;
 }
 
+bool Simulation::Contended() const {
+  if (!meetings_.contention) return false;
+  for (std::size_t r = 0; r < timeline_.size(); ++r) {
+    const auto stage = At(plan_.mesh.Coords(result_.ranks[r])[At(plan_.mesh.program_axis)]);
+    const std::vector<Task>& tasks = tasks_.stages[stage].tasks;
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      if (tasks[t].line < 0) continue;
+      const Meeting& meeting =
+          meetings_.meetings[At(meetings_.of[At(2 * tasks[t].line + tasks[t].receives)][r])];
+      const Exchange& exchange = meetings_.exchanges[At(meeting.first_exchange + tasks[t].message)];
+      if (BeyondPrice(exchange, timeline_[r][t]) > 0) return true;
+    }
+  }
+  return false;
+}
+
+// The same tasks once more: cheap, since nothing is unfolded or routed again.
+void Simulation::RunWithoutContention() {
+  Reference reference{WithoutContention(meetings_, net::WiresOf(cluster_)), {}, {}};
+  reference.result =
+      Execute(plan_, tasks_, &reference.meetings, options_.perturbation, &reference.timeline);
+  // Rarely a delay makes a step shorter, as it reorders messages: then the step stands as it is.
+  if (reference.result.seconds < result_.seconds) reference_ = std::move(reference);
+}
+
+Breakdown Simulation::BreakdownOfRank(std::size_t rank) const {
+  Breakdown booked;
+  if (reference_) {
+    const SimulatedRun run{plan_,
+                           tasks_,
+                           reference_->meetings,
+                           reference_->timeline,
+                           reference_->result,
+                           options_.perturbation};
+    booked = BreakdownOf(run, rank, fixed_);
+    booked.contention = result_.seconds - reference_->result.seconds;
+  } else {
+    booked = BreakdownOf(Played(), rank, fixed_);
+  }
+  const auto clean = [&](double& seconds) {
+    if (std::abs(seconds) < kNoise * result_.seconds) seconds = 0;
+  };
+  for (const BreakdownTerm& term : BreakdownTerms()) clean(booked.*term.seconds);
+  for (const CommAxis axis : kAxes) clean(booked.*HiddenOf(axis));
+  return booked;
+}
+
 std::vector<SharedLink> Simulation::SharedLinks() const {
-  if (!meetings_.contention || timeline_.empty()) return {};
+  if (breakdown_.contention <= 0) return {};
   const SimulatedRun run = Played();
-  return LinkLoad(run, cluster_, BusiestRank(run)).Find();
+  return LinkLoad(run, cluster_).Find(breakdown_.contention);
 }
 
 }  // namespace orrery::sim

@@ -2,6 +2,7 @@
 // One step of a plan on a cluster, set up, played and booked: the one way into this engine.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,11 @@ struct SimulationOptions {
   Perturbation perturbation;
 };
 
-// A term that contention lengthens.
+// What messages of an axis that wait for a link cost the step.
 struct SharedLink {
   CommAxis axis = CommAxis::kTensor;
-  double seconds = 0;  // beyond the price of its exposed and hidden messages
-  std::string link;    // of its own traffic the fullest: "n0.nic1 -> leaf2"; "": not known
+  double seconds = 0;  // of Breakdown::contention
+  std::string link;    // of their routes the fullest: "n0.nic1 -> leaf2"; "": not known
   std::vector<CommAxis>
       shared_with;  // whose traffic is on that link, too; empty: several groups of its own
 };
@@ -37,7 +38,8 @@ class Simulation {
   Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
              const SimulationOptions& options);
 
-  // Seconds of the step, fixed costs included. Throws InputError: see Execute(). Once.
+  // Seconds of the step, fixed costs included; with options.record also its breakdown. Throws InputError: see
+  // Execute(). Once.
   double Run();
 
   const StepResult& result() const { return result_; }
@@ -47,15 +49,30 @@ class Simulation {
   const MeetingTable& meetings() const { return meetings_; }
   const Timeline& timeline() const { return timeline_; }
   std::size_t busiest() const { return BusiestRank(Played()); }
-  Breakdown breakdown() const { return BreakdownOf(Played(), busiest(), fixed_); }
   StepTime time() const;  // with breakdown(), without interval
-  // Of the rank that computes longest, by axis; without contention empty. Wants keep_links.
+  // Of the rank that computes longest. Contention is what the step takes longer than one in which every message takes
+  // its price: who waits for whom is then part of it, on whatever rank.
+  const Breakdown& breakdown() const { return breakdown_; }
+  // Of another executed rank, index into result().ranks.
+  Breakdown BreakdownOfRank(std::size_t rank) const;
+  // Where contention arises, most first: messages of the critical path that take longer than their price. The seconds
+  // add up to the term. Wants keep_links.
   std::vector<SharedLink> SharedLinks() const;
 
  private:
   SimulatedRun Played() const {
     return {plan_, tasks_, meetings_, timeline_, result_, options_.perturbation};
   }
+
+  bool Contended() const;
+  void RunWithoutContention();
+
+  // The same step with every message at its price.
+  struct Reference {
+    MeetingTable meetings;
+    Timeline timeline;
+    StepResult result;
+  };
 
   const ir::Plan& plan_;
   const Cluster& cluster_;
@@ -66,6 +83,8 @@ class Simulation {
   MeetingTable meetings_;
   Timeline timeline_;
   StepResult result_;
+  std::optional<Reference> reference_;  // where it is shorter
+  Breakdown breakdown_;
 };
 
 // Mesh axes along which all ranks do the same at the same time.

@@ -104,15 +104,9 @@ class Account {
     std::ranges::stable_sort(messages_, by(&TaskSpan::met));
   }
 
-  // Seconds of a message that were exposed: its axis, but for what others on its links cost it.
+  // Seconds of a message that were exposed.
   void Expose(int32_t id, double seconds) {
-    const Task& task = tasks_[At(id)];
-    const double took = spans_[At(id)].end - spans_[At(id)].met;
-    const double price = (1.0 - ExchangeOf(task).hidden) * ExchangeOf(task).price;
-    const double contended =
-        run_.meetings.contention ? seconds * std::max(0.0, 1.0 - price / took) : 0.0;
-    sums_.contention += contended;
-    sums_.*ExposedOf(axes_[At(task.line)]) += seconds - contended;
+    sums_.*ExposedOf(axes_[At(tasks_[At(id)].line)]) += seconds;
   }
 
   // Where a kernel runs beside messages, the one that slows it most takes its share of the time.

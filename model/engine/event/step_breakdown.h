@@ -5,6 +5,7 @@
 // that started last to the one that released it, until the moment in question lies inside a message (exposed), before
 // the arrival of a partner (bubble) or before the host issued the task (host). While a kernel runs beside a message
 // that slows it down, the time it loses belongs to that message.
+// Contention is not booked here: see Simulation::breakdown().
 // Invariant: the terms add up to the step.
 #pragma once
 

@@ -14,6 +14,7 @@
 #include "model/engine/event/lines.h"
 #include "model/engine/event/split.h"
 #include "model/plan/lower/overlap.h"
+#include "model/price/op_term.h"
 
 namespace orrery::sim {
 namespace {
@@ -176,8 +177,7 @@ class StageBuilder {
   // An op starts when the one before it has ended and the host has issued it.
   void AddCompute(double seconds, const ir::Op& op, Task* task) const {
     task->seconds += seconds;
-    if (op.phase == ir::Phase::kGradNorm || op.phase == ir::Phase::kOptimizer)
-      task->update += seconds;
+    if (Updates(op)) task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
   }
 

@@ -161,7 +161,8 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
                  "it would fail for lack of memory (below); the times are as if it had enough");
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
-  text += BreakdownTable(step ? candidate.time : prediction.micro_step);
+  const StepTime& shown = step ? candidate.time : prediction.micro_step;
+  text += BreakdownTable(shown, shown.total);
   if (candidate.memory) {
     text += fmt::format("\nMemory of the fullest GPU: {}, {}\n",
                         MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));

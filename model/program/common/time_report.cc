@@ -37,10 +37,10 @@ std::string TimeWithInterval(const StepTime& time) {
   return fmt::format("{} ({} to {})", total, in_unit(time.low), in_unit(time.high));
 }
 
-std::string BreakdownTable(const StepTime& time) {
+std::string BreakdownTable(const Breakdown& time, double total) {
   std::vector<const BreakdownTerm*> terms;
   for (const BreakdownTerm& term : BreakdownTerms()) {
-    if (time.*term.seconds > kLeastTimeShown * time.total) terms.push_back(&term);
+    if (time.*term.seconds > kLeastTimeShown * total) terms.push_back(&term);
   }
   std::stable_sort(terms.begin(), terms.end(), [&](const BreakdownTerm* a, const BreakdownTerm* b) {
     return time.*a->seconds > time.*b->seconds;
@@ -48,8 +48,8 @@ std::string BreakdownTable(const StepTime& time) {
   Table table({{""}, {"", true}, {"", true}, {""}});
   for (const BreakdownTerm* term : terms) {
     const double seconds = time.*term->seconds;
-    table.Row({term->title, Format(Seconds(seconds)), Percent(seconds / time.total),
-               Bar(seconds / time.total, kTimeBarWidth)});
+    table.Row({term->title, Format(Seconds(seconds)), Percent(seconds / total),
+               Bar(seconds / total, kTimeBarWidth)});
   }
   std::string text = table.Text(2, false);
   if (time.Hidden() > 0) {
@@ -59,7 +59,7 @@ std::string BreakdownTable(const StepTime& time) {
   return text;
 }
 
-nlohmann::ordered_json TimeJson(const StepTime& time) {
+nlohmann::ordered_json TimeJson(const Breakdown& time) {
   nlohmann::ordered_json json;
   for (const BreakdownTerm& term : BreakdownTerms()) json[term.key] = time.*term.seconds;
   json["hidden_s"] = time.Hidden();

@@ -12,9 +12,9 @@ namespace orrery::report {
 // "537 ms (456 to 644)": prediction and 80 % interval, in the same unit.
 std::string TimeWithInterval(const StepTime& time);
 
-// The breakdown: seconds, share and bar of every part above zero, largest first; and what
-// communication runs hidden beside compute.
-std::string BreakdownTable(const StepTime& time);
-nlohmann::ordered_json TimeJson(const StepTime& time);
+// The breakdown: seconds, share of `total` and bar of every part above zero, largest first; and what
+// communication is hidden behind compute.
+std::string BreakdownTable(const Breakdown& time, double total);
+nlohmann::ordered_json TimeJson(const Breakdown& time);
 
 }  // namespace orrery::report

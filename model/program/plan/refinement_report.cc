@@ -57,13 +57,22 @@ std::string Agreement(const SearchResult& result) {
 }
 
 std::string Order(const Refinement& refinement) {
-  if (!refinement.ranked_by_simulation) {
-    return Dash("not all could be simulated: the order is the closed form's");
-  }
+  if (!refinement.ranked_by_simulation)
+    return Dash("not all could be simulated: times and order are the closed form's");
   if (refinement.changes.empty() && refinement.asked > 1) return Dash("same order in both");
   std::string text;
   for (const std::string& change : refinement.changes) text += Dash("order changed: " + change);
   return text;
+}
+
+// Layouts that nobody simulated although they may win.
+std::string Open(const SearchResult& result) {
+  if (!result.refinement->open) return "";
+  return Dash(fmt::format(
+      "more layouts might beat 1: their closed-form time is below its {}, and they were not "
+      "simulated; --refine {} goes further",
+      Format(Seconds(result.ranked.front().time.total)),
+      std::min(kMostRefined, 4 * result.refinement->asked)));
 }
 
 // One line for each reason.
@@ -95,11 +104,14 @@ std::string NotSimulated(const Refinement& refinement) {
 std::string RefinementText(const SearchResult& result) {
   if (!result.refinement) return "";
   const Refinement& refinement = *result.refinement;
-  std::string text = fmt::format("\nSimulated op by op, with contention: {} of the best {}\n",
-                                 refinement.simulated, refinement.asked);
-  if (refinement.simulated > 0) text += Agreement(result);
-  text += Order(refinement);
-  return text + NotSimulated(refinement);
+  if (!refinement.ranked_by_simulation) {
+    return "\nNot simulated\n" + Order(refinement) + NotSimulated(refinement);
+  }
+  const std::string rows =
+      refinement.asked == 1 ? "the best" : fmt::format("the best {}", refinement.asked);
+  return fmt::format("\nSimulated op by op, with contention: {} layouts, {} and {}\n",
+                     refinement.simulated, rows, "all that might beat or explain 1") +
+         Agreement(result) + Order(refinement) + Open(result);
 }
 
 nlohmann::ordered_json RefinementJson(const Refinement& refinement) {
@@ -108,6 +120,7 @@ nlohmann::ordered_json RefinementJson(const Refinement& refinement) {
                                  {"asked", refinement.asked},
                                  {"simulated", refinement.simulated},
                                  {"ranked_by_simulation", refinement.ranked_by_simulation},
+                                 {"faster_ones_possible", refinement.open},
                                  {"disagreement", refinement.disagreement},
                                  {"order_changes", refinement.changes}};
   json["skipped"] = nlohmann::ordered_json::array();

@@ -14,7 +14,6 @@ namespace orrery::cli {
 namespace {
 
 constexpr int64_t kRefine = 5;
-constexpr int64_t kMostRefined = 100;
 
 struct SearchFlags {
   JobFlags job;
@@ -39,10 +38,11 @@ struct SearchFlags {
               "time (default), cost (of a step) or tokens-per-dollar", Words::kList,
               NamesOf<Objective>(report::kObjectiveNames));
     set.Value(&top, "--top", "K", "layouts to print (default 5)");
-    set.Value(&refine, "--refine", "K",
-              fmt::format("best layouts to simulate with contention and to rank by it (default {}, "
-                          "0: none)",
-                          kRefine));
+    set.Value(
+        &refine, "--refine", "K",
+        fmt::format("simulate at least the best K layouts with contention and rank by simulated "
+                    "time (default {}; 0: closed form only)",
+                    kRefine));
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.plan/1, instead of text or into FILE", Words::kFile);
   }
@@ -94,7 +94,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const auto objective =
       ReadChoice<Objective>(flags.objective, report::kObjectiveNames, &diagnostics);
   const auto top = ReadInteger(flags.top, 1, 1000, &diagnostics);
-  const auto refine = ReadInteger(flags.refine, 0, kMostRefined, &diagnostics);
+  const auto refine = ReadInteger(flags.refine, 0, report::kMostRefined, &diagnostics);
   diagnostics.ThrowIfAny();
   report::Job job = flags.job.Resolve();
   job.request.fixed = flags.layout.Read();
@@ -107,6 +107,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   }
   job.request.top = static_cast<int>(top.value_or(5));
   job.request.refine = static_cast<int>(refine.value_or(kRefine));
+  job.request.refine_ops *= std::max(1.0, static_cast<double>(job.request.refine) / kRefine);
   const SearchResult result = [&] {
     const Progress progress;
     return Search(job.request, job.profiles);

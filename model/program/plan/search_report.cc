@@ -159,7 +159,8 @@ std::string Rejected(const SearchResult& result) {
 
 std::string Winner(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
-  std::string text = fmt::format("\nWhere the step of 1 goes\n{}", BreakdownTable(first.time));
+  std::string text =
+      fmt::format("\nWhere the step of 1 goes\n{}", BreakdownTable(first.time, first.time.total));
   if (first.memory) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));

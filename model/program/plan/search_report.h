@@ -9,6 +9,8 @@
 
 namespace orrery::report {
 
+inline constexpr int kMostRefined = 100;  // --refine
+
 std::string SearchText(const Job& job, const SearchResult& result);
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result);
 

@@ -11,6 +11,7 @@
 #include "model/base/text.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
 
 namespace orrery::report {
 namespace {
@@ -35,22 +36,46 @@ std::vector<sim::PathStretch> LongestStretches(const sim::CriticalPath& path, st
 
 }  // namespace
 
-std::string AxisSection(const StepAnalysis& analysis) {
-  if (analysis.axes.empty()) return "";
-  const double step = analysis.time.total;
-  const auto part = [&](double seconds) {
-    return fmt::format("{} ({})", Format(Seconds(seconds)), Percent(seconds / step));
-  };
-  Table table({{"axis"},
-               {"exposed\n(mean)", true},
-               {"beside compute\n(mean)", true},
-               {"exposed\n(worst rank)", true},
-               {"rank", true}});
-  for (const AxisUse& use : analysis.axes) {
-    table.Row({use.axis, part(use.mean.exposed), part(use.mean.overlapped), part(use.worst.exposed),
-               std::to_string(use.worst_rank)});
+std::string BreakdownSection(const StepAnalysis& analysis) {
+  std::string text = fmt::format("\nWhere the step goes, on rank {}, which computes longest\n{}",
+                                 analysis.rank, BreakdownTable(analysis.time, analysis.time.total));
+  Table table({{"link"}, {"", true}, {"", true}, {"slows"}, {"shared with"}});
+  for (const sim::SharedLink& link : analysis.contention) {
+    if (link.seconds < kLeastOfPath * analysis.time.total || table.rows() == kMostRowsShown) break;
+    std::string with;
+    for (const CommAxis axis : link.shared_with)
+      with += fmt::format("{}{}", with.empty() ? "" : ", ", AxisWords(axis));
+    table.Row({link.link.empty() ? "-" : link.link, Format(Seconds(link.seconds)),
+               Percent(link.seconds / analysis.time.total), AxisWords(link.axis),
+               with.empty() ? "other groups of its kind" : with});
   }
-  return "\nCommunication of a GPU by axis of the mesh\n" + table.Text();
+  return table.rows() == 0 ? text : text + "\nContention by link\n" + table.Text();
+}
+
+// One row per stage, the columns of the breakdown; every row adds up to the step.
+std::string StageSection(const StepAnalysis& analysis) {
+  if (analysis.of_ranks.size() < 2) return "";
+  Table table({{"stage", true},
+               {"rank", true},
+               {"compute", true},
+               {"exposed\ncommunication", true},
+               {"contention", true},
+               {"bubble", true},
+               {"host", true},
+               {"optimizer\nand fixed", true}});
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < analysis.memory.size(); ++i) {
+    if (analysis.memory[i].rank == analysis.rank) longest = i;
+  }
+  const auto part = [&](double seconds) { return Percent(seconds / analysis.time.total); };
+  for (const std::size_t i : ShownRows(analysis.of_ranks.size(), kMostRowsShown, longest)) {
+    const Breakdown& time = analysis.of_ranks[i];
+    table.Row({std::to_string(analysis.memory[i].stage), std::to_string(analysis.memory[i].rank),
+               part(time.compute), part(time.tensor + time.data + time.pipeline),
+               part(time.contention), part(time.bubble), part(time.host),
+               part(time.optimizer + time.fixed)});
+  }
+  return "\nThe same by stage, on the GPU that computes longest\n" + table.Text();
 }
 
 std::string PathSection(const StepAnalysis& analysis) {
@@ -97,14 +122,14 @@ std::string MemorySection(const StepAnalysis& analysis) {
 }
 
 void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json) {
-  nlohmann::ordered_json& axes = (*json)["axes"] = nlohmann::ordered_json::array();
-  for (const AxisUse& use : analysis.axes) {
-    axes.push_back({{"axis", use.axis},
-                    {"exposed_mean_s", use.mean.exposed},
-                    {"overlapped_mean_s", use.mean.overlapped},
-                    {"exposed_worst_s", use.worst.exposed},
-                    {"overlapped_worst_s", use.worst.overlapped},
-                    {"worst_rank", use.worst_rank}});
+  nlohmann::ordered_json& links = (*json)["contention_on_links"] = nlohmann::ordered_json::array();
+  for (const sim::SharedLink& link : analysis.contention) {
+    nlohmann::ordered_json with = nlohmann::ordered_json::array();
+    for (const CommAxis axis : link.shared_with) with.push_back(AxisWords(axis));
+    links.push_back({{"link", link.link},
+                     {"term", AxisWords(link.axis)},
+                     {"contention_s", link.seconds},
+                     {"shared_with", with}});
   }
   nlohmann::ordered_json classes, stretches = nlohmann::ordered_json::array();
   for (const sim::PathClass& part : analysis.path.classes) classes[part.name] = part.seconds;
@@ -127,12 +152,7 @@ void AddRankAnalysis(const StepAnalysis& analysis, std::size_t i, nlohmann::orde
   (*rank)["memory_peak_bytes"] = memory.peak;
   (*rank)["memory_peak_at_s"] = memory.peak_time;
   (*rank)["memory_layout_bytes"] = memory.arena;
-  nlohmann::ordered_json axes = nlohmann::ordered_json::object();
-  for (std::size_t a = 0; a < analysis.axes.size(); ++a) {
-    const sim::AxisTime& time = analysis.rank_axes[i][a];
-    axes[analysis.axes[a].axis] = {{"exposed_s", time.exposed}, {"overlapped_s", time.overlapped}};
-  }
-  (*rank)["axes"] = axes;
+  (*rank)["breakdown"] = TimeJson(analysis.of_ranks[i]);
 }
 
 }  // namespace orrery::report

@@ -104,9 +104,8 @@ class Twin {
 
   void Analyse(report::Simulation* simulation) const {
     simulation->analysis =
-        report::AnalyseStep(Source(), simulation->result, options_.perturbation,
+        report::AnalyseStep(Source(), *step_, options_.perturbation,
                             report::Representatives(simulation->result, simulation->stages));
-    simulation->analysis->time = step_->time();
   }
 
   std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
@@ -215,6 +214,9 @@ Answer Simulate(const CommandLine& line) {
                      "a smaller --global-batch, or a larger --micro-batch");
   }
   report::Simulation simulation{.candidate = ClosedForm(priced, strategy)};
+  StepPredictor predictor(priced);
+  simulation.micro_step = std::get<StepTime>(predictor.Predict(strategy, Window::kSustained));
+  simulation.printed_s = std::get<StepTime>(predictor.Predict(strategy, Window::kMicrostep)).total;
   simulation.network = report::NameIn(kNetworkNames, backend);
   simulation.contention = contention;
   if (!scenario.name.empty())

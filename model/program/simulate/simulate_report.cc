@@ -19,10 +19,6 @@
 namespace orrery::report {
 namespace {
 
-constexpr std::size_t kMostStagesShown = 8;
-
-double Working(const sim::RankTime& time) { return time.compute + time.overlapped; }
-
 std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
@@ -42,8 +38,15 @@ Prediction SimulatedCandidate(const Simulation& simulation) {
   Prediction candidate = simulation.candidate;
   const double seconds = simulation.seconds();
   const double ratio = candidate.time.total / seconds;
+  candidate.closed_form = candidate.time;
   candidate.time = simulation.analysis ? simulation.analysis->time : UnknownTime();
   candidate.time.total = seconds;
+  candidate.time = WithInterval(candidate.time, simulation.candidate.time);
+  if (!simulation.perturbation.empty()) {  // no reason for the engines to agree
+    const StepTime& closed = simulation.candidate.time;
+    candidate.time.low = closed.low * seconds / closed.total;
+    candidate.time.high = closed.high * seconds / closed.total;
+  }
   candidate.tokens_per_second *= ratio;
   candidate.mfu *= ratio;
   if (candidate.price_per_step) candidate.price_per_step->value /= ratio;
@@ -68,7 +71,7 @@ std::string Times(const Simulation& simulation) {
   const StepTime& closed = simulation.candidate.time;
   const double seconds = simulation.seconds();
   std::string step =
-      fmt::format("{}, {}", Format(Seconds(seconds)),
+      fmt::format("{}, {}", TimeWithInterval(SimulatedCandidate(simulation).time),
                   simulation.contention ? simulation.network + " network" : "contention off");
   if (simulation.fixed > 0)
     step += fmt::format("; {} of it are fixed costs outside the ops",
@@ -86,33 +89,6 @@ std::string Times(const Simulation& simulation) {
   return text + SimulatedLine("closed form", beside);
 }
 
-std::string RankTable(const Simulation& simulation) {
-  const std::vector<std::size_t> ranks = OnePerStage(simulation);
-  std::size_t slowest = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (Working(simulation.result.times[ranks[i]]) >
-        Working(simulation.result.times[ranks[slowest]]))
-      slowest = i;
-  }
-  Table table({{"stage", true},
-               {"rank", true},
-               {"compute", true},
-               {"beside\ncommunication", true},
-               {"exposed\ncommunication", true},
-               {"idle", true}});
-  const auto part = [&](double seconds) {
-    return fmt::format("{} ({})", Format(Seconds(seconds)),
-                       Percent(seconds / simulation.result.seconds));
-  };
-  for (const std::size_t i : ShownRows(ranks.size(), kMostStagesShown, slowest)) {
-    const sim::RankTime& time = simulation.result.times[ranks[i]];
-    table.Row({std::to_string(simulation.stages[ranks[i]]),
-               std::to_string(simulation.result.ranks[ranks[i]]), part(time.compute),
-               part(time.overlapped), part(time.exposed), part(time.idle)});
-  }
-  return table.Text();
-}
-
 std::string LinkTable(const Simulation& simulation) {
   Table table({{"link"}, {"busy", true}, {"carries", true}, {"at, of its rate", true}});
   for (const LinkBusy& link : simulation.links)
@@ -122,10 +98,11 @@ std::string LinkTable(const Simulation& simulation) {
 
 std::string AnalysisSections(const Simulation& simulation) {
   if (!simulation.analysis) {
-    return "\nToo many ops to record: no critical path, no axes, no memory over time.\n";
+    return "\nToo many ops to record: no breakdown, no critical path, no memory over time.\n";
   }
-  return AxisSection(*simulation.analysis) + PathSection(*simulation.analysis) +
-         MemorySection(*simulation.analysis);
+  const StepAnalysis& analysis = *simulation.analysis;
+  return BreakdownSection(analysis) + StageSection(analysis) + PathSection(analysis) +
+         MemorySection(analysis);
 }
 
 std::string Effort(const Simulation& simulation) {
@@ -143,14 +120,9 @@ std::string Effort(const Simulation& simulation) {
 }
 
 nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
-  const sim::RankTime& time = simulation.result.times[r];
   return {{"rank", simulation.result.ranks[r]},
           {"stage", simulation.stages[r]},
-          {"compute_s", time.compute},
-          {"overlapped_s", time.overlapped},
-          {"exposed_s", time.exposed},
-          {"idle_s", time.idle},
-          {"end_s", time.end}};
+          {"end_s", simulation.result.times[r].end}};
 }
 
 }  // namespace
@@ -168,16 +140,19 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
                                     : "DOES NOT FIT: " + candidate.memory->verdict;
     text += SimulatedLine("memory", verdict);
   }
-  text += "\nWhere the time goes, on the GPU of each stage that computes longest\n";
-  text += RankTable(simulation) + AnalysisSections(simulation);
+  text += AnalysisSections(simulation);
   if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
   return text + "\n" + Effort(simulation) + "\nWhat this rests on\n" + ProvenanceText(job);
 }
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
-  const PredictReport record{SimulatedCandidate(simulation), UnknownTime(), Window::kStep, kUnknown,
-                             kUnknown};
+  const Prediction candidate = SimulatedCandidate(simulation);
+  StepTime micro_step = simulation.micro_step;
+  micro_step.low = micro_step.total * (candidate.time.low / candidate.time.total);
+  micro_step.high = micro_step.total * (candidate.time.high / candidate.time.total);
+  const PredictReport record{candidate, micro_step, Window::kStep, simulation.micro_step.total,
+                             simulation.printed_s};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
   json["digest"] = simulation.digest;
   json["network"] = simulation.network;

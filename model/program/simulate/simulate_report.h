@@ -23,6 +23,8 @@ struct LinkBusy {
 // What `plan simulate` found out.
 struct Simulation {
   Prediction candidate;  // with the closed form's time
+  StepTime micro_step;   // in closed form, in the long run
+  double printed_s = 0;  // of a micro-step, by the framework's timer
   sim::StepResult result;
   std::vector<int> stages;               // by executed rank
   int64_t ranks = 0;                     // of the plan

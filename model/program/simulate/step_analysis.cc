@@ -31,23 +31,6 @@ class Analyst {
     return {result_.ranks[r], ops.program().stage, track.peak, map.arena_bytes(), track.peak_time};
   }
 
-  std::vector<AxisUse> Axes(const sim::AxisTable& table) const {
-    std::vector<AxisUse> uses;
-    for (std::size_t a = 0; a < table.axes.size(); ++a) {
-      AxisUse use{table.axes[a], {}, {-1, 0}, 0};
-      for (std::size_t r = 0; r < table.times.size(); ++r) {
-        const sim::AxisTime& time = table.times[r][a];
-        use.mean.exposed += time.exposed / static_cast<double>(table.times.size());
-        use.mean.overlapped += time.overlapped / static_cast<double>(table.times.size());
-        if (time.exposed <= use.worst.exposed) continue;
-        use.worst = time;
-        use.worst_rank = result_.ranks[r];
-      }
-      if (use.worst.exposed > 0 || use.mean.overlapped > 0) uses.push_back(use);
-    }
-    return uses;
-  }
-
   sim::CriticalPath Path() const {
     return sim::FindCriticalPath(*source_.plan, *source_.tasks, *source_.meetings,
                                  *source_.timeline, ops_, perturbation_);
@@ -79,24 +62,19 @@ std::vector<std::size_t> Representatives(const sim::StepResult& result,
   return ranks;
 }
 
-StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& result,
+StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simulation,
                          const sim::Perturbation& perturbation,
                          const std::vector<std::size_t>& ranks) {
-  const Analyst analyst(source, result, perturbation);
+  const Analyst analyst(source, simulation.result(), perturbation);
   StepAnalysis analysis;
-  const sim::AxisTable table =
-      sim::TimesByAxis(*source.plan, *source.tasks, *source.meetings, *source.timeline);
-  analysis.axes = analyst.Axes(table);
   for (const std::size_t r : ranks) {
     analysis.memory.push_back(analyst.Memory(r));
-    std::vector<sim::AxisTime>& row = analysis.rank_axes.emplace_back();
-    for (std::size_t a = 0; a < table.axes.size(); ++a) {
-      for (const AxisUse& use : analysis.axes) {
-        if (use.axis == table.axes[a]) row.push_back(table.times[r][a]);
-      }
-    }
+    analysis.of_ranks.push_back(simulation.BreakdownOfRank(r));
   }
   analysis.path = analyst.Path();
+  analysis.time = simulation.time();
+  analysis.rank = simulation.result().ranks[simulation.busiest()];
+  analysis.contention = simulation.SharedLinks();
   return analysis;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is worked out from a recorded step: its parts as the closed form names them, memory over
-// time, communication by axis, the critical path.
+// What is worked out from a recorded step: its breakdown, memory over time, the critical path.
 #pragma once
 
 #include <optional>
@@ -8,8 +7,8 @@
 #include <vector>
 
 #include "model/engine/closed/closed_form.h"
-#include "model/engine/event/axis_time.h"
 #include "model/engine/event/critical_path.h"
+#include "model/engine/event/simulation.h"
 #include "model/program/simulate/trace_json.h"
 
 namespace orrery::report {
@@ -23,22 +22,17 @@ struct MemoryUse {
   double peak_time = 0;
 };
 
-struct AxisUse {
-  std::string axis;
-  sim::AxisTime mean, worst;  // over ranks; the worst is the one with most exposed
-  int64_t worst_rank = 0;
-};
-
 struct StepAnalysis {
   std::vector<MemoryUse> memory;  // of the ranks asked for
-  std::vector<AxisUse> axes;
-  std::vector<std::vector<sim::AxisTime>> rank_axes;  // of the ranks asked for, by axis
   sim::CriticalPath path;
-  StepTime time;  // of the rank that computes longest; without interval
+  StepTime time;                            // of the rank that computes longest; without interval
+  int64_t rank = 0;                         // that one
+  std::vector<Breakdown> of_ranks;          // of the ranks asked for
+  std::vector<sim::SharedLink> contention;  // where it arises, most first
 };
 
-// All but `time`. `ranks`: indices into result.ranks, one per stage.
-StepAnalysis AnalyseStep(const TraceSource& source, const sim::StepResult& result,
+// `ranks`: indices into the result's ranks, one per stage.
+StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simulation,
                          const sim::Perturbation& perturbation,
                          const std::vector<std::size_t>& ranks);
 

@@ -15,6 +15,7 @@
 #include "model/engine/event/memory_track.h"
 #include "model/engine/event/task_ops.h"
 #include "model/plan/ir/text_words.h"
+#include "model/price/op_term.h"
 #include "model/program/simulate/gzip_stream.h"
 
 namespace orrery::report {
@@ -168,8 +169,9 @@ class TraceWriter {
     const ir::Block& block = plan_.programs[stage_].blocks[Index(at.block)];
     const ir::Op& op = OpOf(at);
     std::string place =
-        fmt::format(R"("phase": "{}", "block": {}, "op": {}, "micro_batch": {})",
-                    ir::kPhaseWords[Index(op.phase)], Escaped(block.name), at.op, at.micro_batch);
+        fmt::format(R"("phase": "{}", "term": "{}", "block": {}, "op": {}, "micro_batch": {})",
+                    ir::kPhaseWords[Index(op.phase)], TermNameOf(plan_, op), Escaped(block.name),
+                    at.op, at.micro_batch);
     if (op.layer >= 0) place += fmt::format(R"(, "layer": {})", op.layer);
     Event(fmt::format(
         R"({{"ph": "X", "cat": "kernel", "name": "{}", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}{}}}}})",

@@ -50,21 +50,33 @@ std::string StepLine(const RunJob& job, const launch::StepRecord& record, double
       input > kInputBound * seconds ? "  input " + Format(Seconds{input}) : "");
 }
 
+// Which steps the median is of: "3 of 8 steps: without the first and 4 in which other programs took a core".
+std::string CountedSteps(const StepSeconds& seconds, std::size_t steps) {
+  std::string text = fmt::format("{} of {} step{}", seconds.counted, steps, steps == 1 ? "" : "s");
+  std::string without;
+  if (seconds.first_left_out) without = "the first";
+  if (seconds.disturbed > 0 && !seconds.all_disturbed)
+    without += fmt::format("{}{} in which another program took a core",
+                           without.empty() ? "" : " and ", seconds.disturbed);
+  if (!without.empty()) text += ": without " + without;
+  if (seconds.all_disturbed) text += "; other programs took a core in each of them";
+  return text;
+}
+
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                        double peak_flops_per_s) {
   const StepSeconds seconds = SecondsOf(parts);
   if (seconds.counted == 0) return "no step is left to do\n";
   int64_t largest = 0;
   for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
-  std::string text = fmt::format(
-      "median step {} (min {}, max {}, {} steps counted, {} disturbed by other work), {} {}/s, MFU "
-      "{}, largest arena {}\n",
-      Format(Seconds{seconds.median}), Format(Seconds{seconds.min}), Format(Seconds{seconds.max}),
-      seconds.counted, seconds.disturbed,
-      report::Scaled(static_cast<double>(job.facts.tokens) / seconds.median),
-      job.facts.has_tokens ? "tokens" : "samples",
-      report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
-      Format(Bytes{static_cast<double>(largest)}));
+  std::string text =
+      fmt::format("median step {} (min {}, max {}; {}), {} {}/s, MFU {}, largest arena {}\n",
+                  Format(Seconds{seconds.median}), Format(Seconds{seconds.min}),
+                  Format(Seconds{seconds.max}), CountedSteps(seconds, parts.front().steps.size()),
+                  report::Scaled(static_cast<double>(job.facts.tokens) / seconds.median),
+                  job.facts.has_tokens ? "tokens" : "samples",
+                  report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
+                  Format(Bytes{static_cast<double>(largest)}));
   if (const double share = InputShare(parts); share > kInputBound)
     text +=
         fmt::format("input-bound: {} of a step goes into reading data\n", report::Percent(share));

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/program/common/program.h"
+#include "model/program/common/time_report.h"
 #include "runtime/data/make_source.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/mpirun.h"
@@ -61,7 +62,9 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   RankObserver hook(job, endpoint, observer);
   snapshot::SnapshotHook snapshots(SnapshotOptions(job, observer->quiet), endpoint, data.get());
   EventHook events(job, endpoint, observer->peak_flops_per_s);
-  ProfileHook profile(job.profile, endpoint, job.timeout_s, &outcome->profile);
+  // On CPU ranks every op is timed anyway.
+  ProfileHook profile(options.execute.marks || !job.on_cuda, job.plan, endpoint, job.timeout_s,
+                      &outcome->profile);
   return launch::TrainRank(job.plan, endpoint, data.get(), options,
                            {&hook, &events, &profile, &snapshots});
 }
@@ -125,11 +128,12 @@ Answer RunCommand(const CommandLine& line) {
     return {ExitCode::kFailure, ""};
   if (place.rank != 0) return {};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
+  if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);
-  return Deliver(
-      ExitCode::kOk,
-      RunSummary(job, observer.parts, observer.peak_flops_per_s) + ProfileText(outcome.profile),
-      record, flags.json);
+  return Deliver(ExitCode::kOk,
+                 RunSummary(job, observer.parts, observer.peak_flops_per_s) +
+                     (job.profile ? ProfileText(outcome.profile) : ""),
+                 record, flags.json);
 }
 
 }  // namespace

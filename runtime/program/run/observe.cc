@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "model/price/op_term.h"
 #include "runtime/comm/gather.h"
 #include "runtime/program/run/console.h"
 
@@ -85,7 +86,10 @@ void RankObserver::GatherTrace(const exec::Executor& executor) {
          job_.timeout_s, "trace");
   }
   const auto events = comm::GatherText(
-      endpoint_, exec::TraceEvents(executor.image(), traced_, origin), job_.timeout_s);
+      endpoint_,
+      exec::TraceEvents(executor.image(), traced_, origin,
+                        [this](const ir::Op& op) { return TermNameOf(job_.plan, op); }),
+      job_.timeout_s);
   if (part_.rank == 0) WriteTraceFile(observer_->trace_file, job_.digest, events, clocks);
 }
 

@@ -10,8 +10,10 @@
 
 #include "model/base/text.h"
 #include "model/plan/ir/text_words.h"
+#include "model/price/op_term.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
 #include "runtime/comm/gather.h"
 
 namespace orrery::cli {
@@ -56,13 +58,23 @@ class KernelTime {
   std::vector<int64_t> before_;
 };
 
+std::vector<double Breakdown::*> AllTerms() {
+  std::vector<double Breakdown::*> terms;
+  for (const BreakdownTerm& term : BreakdownTerms()) terms.push_back(term.seconds);
+  for (const CommAxis axis : {CommAxis::kTensor, CommAxis::kData, CommAxis::kPipeline})
+    terms.push_back(HiddenOf(axis));
+  return terms;
+}
+
 Json ToJson(const StepProfile& profile) {
   Json ops = Json::array();
   for (const auto& [key, times] : profile.ops) {
     ops.push_back({static_cast<int>(key.first), static_cast<int>(key.second), times.kernels,
                    times.in_flight, times.exposed});
   }
-  return {{"steps", profile.steps}, {"seconds", profile.seconds}, {"ops", ops}};
+  Json terms = Json::array();
+  for (double Breakdown::*const term : AllTerms()) terms.push_back(profile.breakdown.*term);
+  return {{"steps", profile.steps}, {"seconds", profile.seconds}, {"ops", ops}, {"terms", terms}};
 }
 
 void AddRank(const std::string& text, double weight, StepProfile* mean) {
@@ -76,6 +88,9 @@ void AddRank(const std::string& text, double weight, StepProfile* mean) {
                         static_cast<ir::OpClass>(op[1].get<int>()));
     mean->ops[key].Add({op[2], op[3], op[4]}, weight);
   }
+  std::size_t i = 0;
+  for (double Breakdown::*const term : AllTerms())
+    mean->breakdown.*term += weight * json["terms"][i++].get<double>();
 }
 
 std::string Part(double seconds, double step) {
@@ -123,9 +138,11 @@ OpTimes StepProfile::total() const {
   return total;
 }
 
-void AddStep(const exec::Executor& executor, double seconds, StepProfile* profile) {
+void AddStep(const ir::Plan& plan, const exec::Executor& executor, double seconds,
+             StepProfile* profile) {
   const std::vector<exec::Task>& tasks = executor.image().tasks;
   const std::vector<exec::OpSpan>& spans = executor.spans();
+  Breakdown step;
   std::vector<exec::OpSpan> kernels;
   std::vector<std::size_t> messages;
   const auto times = [&](std::size_t t) -> OpTimes& {
@@ -138,7 +155,9 @@ void AddStep(const exec::Executor& executor, double seconds, StepProfile* profil
       continue;
     }
     kernels.push_back(spans[t]);
-    times(t).kernels += 1e-9 * static_cast<double>(spans[t].end - spans[t].begin);
+    const double kernel = 1e-9 * static_cast<double>(spans[t].end - spans[t].begin);
+    times(t).kernels += kernel;
+    step.*TermOf(plan, *tasks[t].op) += kernel;
   }
   const KernelTime kernel_time(std::move(kernels));
   std::sort(messages.begin(), messages.end(),
@@ -146,13 +165,21 @@ void AddStep(const exec::Executor& executor, double seconds, StepProfile* profil
   int64_t counted = 0;  // what is in flight before this moment has been counted
   for (const std::size_t t : messages) {
     const exec::OpSpan& span = spans[t];
-    times(t).in_flight += 1e-9 * static_cast<double>(span.end - span.begin);
+    const CommAxis axis = AxisOf(plan, *tasks[t].op);
+    const double in_flight = 1e-9 * static_cast<double>(span.end - span.begin);
+    times(t).in_flight += in_flight;
+    step.*HiddenOf(axis) += in_flight;
     const int64_t begin = std::max(span.begin, counted);
     if (begin >= span.end) continue;
     const int64_t covered = kernel_time.Before(span.end) - kernel_time.Before(begin);
-    times(t).exposed += 1e-9 * static_cast<double>(span.end - begin - covered);
+    const double exposed = 1e-9 * static_cast<double>(span.end - begin - covered);
+    times(t).exposed += exposed;
+    step.*ExposedOf(axis) += exposed;
+    step.*HiddenOf(axis) -= exposed;
     counted = span.end;
   }
+  step.host = std::max(0.0, seconds - step.Total());
+  for (double Breakdown::*const term : AllTerms()) profile->breakdown.*term += step.*term;
   ++profile->steps;
   profile->seconds += seconds;
 }
@@ -163,7 +190,7 @@ void ProfileHook::AfterStep(exec::Executor* executor, const launch::StepRecord& 
     sum_ = {};
     first_ = false;
   }
-  AddStep(*executor, record.result.seconds, &sum_);
+  AddStep(plan_, *executor, record.result.seconds, &sum_);
 }
 
 void ProfileHook::AfterTraining(exec::Executor*) {
@@ -177,16 +204,12 @@ void ProfileHook::AfterTraining(exec::Executor*) {
 
 std::string ProfileText(const StepProfile& profile) {
   if (profile.steps == 0) return "";
-  const OpTimes total = profile.total();
-  const double step = profile.seconds;
-  return fmt::format(
-             "\nA step of {}: kernels {}, communication {} (in flight {}), executor {}\n"
-             "Mean of {} rank{} and {} step{}; exposed: no kernel runs beside it.\n\n",
-             Format(Seconds(step)), report::Percent(total.kernels / step),
-             report::Percent(total.exposed / step), report::Percent(total.in_flight / step),
-             report::Percent(1 - (total.kernels + total.exposed) / step), profile.ranks,
-             profile.ranks == 1 ? "" : "s", profile.steps, profile.steps == 1 ? "" : "s") +
-         PhaseTable(profile) + "\n" + ClassTable(profile);
+  return fmt::format("\nWhere the step of {} goes: mean of {} rank{} and {} step{}\n",
+                     Format(Seconds(profile.seconds)), profile.ranks, profile.ranks == 1 ? "" : "s",
+                     profile.steps, profile.steps == 1 ? "" : "s") +
+         report::BreakdownTable(profile.breakdown, profile.seconds) +
+         "\nBy phase; exposed: no kernel runs meanwhile\n" + PhaseTable(profile) +
+         "\nBy kind of op\n" + ClassTable(profile);
 }
 
 Json ProfileJson(const StepProfile& profile) {

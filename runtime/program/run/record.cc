@@ -97,14 +97,18 @@ StepSeconds SecondsOf(const std::vector<RankPart>& parts) {
   StepSeconds seconds;
   std::vector<double> calm, all;
   for (std::size_t s = 0; s < parts[0].steps.size(); ++s) {
+    if (s == 0 && parts[0].steps.size() > 1) {
+      seconds.first_left_out = true;
+      continue;
+    }
     const bool disturbed = Disturbed(parts, s);
     seconds.disturbed += disturbed ? 1 : 0;
-    if (s == 0 && parts[0].steps.size() > 1) continue;
     all.push_back(Slowest(parts, s));
     if (!disturbed) calm.push_back(all.back());
   }
   const std::vector<double>& counted = calm.empty() ? all : calm;
   if (counted.empty()) return seconds;
+  seconds.all_disturbed = calm.empty();
   seconds.min = *std::min_element(counted.begin(), counted.end());
   seconds.max = *std::max_element(counted.begin(), counted.end());
   seconds.median = Median(counted);

@@ -25,7 +25,10 @@ RankPart ReadPart(const std::string& text);
 // off its core are left out while others are there.
 struct StepSeconds {
   double min = 0, median = 0, max = 0;
-  int64_t counted = 0, disturbed = 0;
+  int64_t counted = 0;
+  int64_t disturbed = 0;  // of those behind the first
+  bool first_left_out = false;
+  bool all_disturbed = false;  // and counted all the same
 };
 StepSeconds SecondsOf(const std::vector<RankPart>& parts);
 
