@@ -13,7 +13,6 @@
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {
@@ -38,9 +37,7 @@ EnginePair Compare(const SearchRequest& request, const Profiles& profiles,
   const LowerResult lowered = Lower(request.model, work, candidate.strategy);
   const auto& plan = std::get<ir::Plan>(lowered);
   const CostSetting setting{&profiles.gpu, &profiles.fabric, &profiles.framework, &cluster.summary};
-  const Pricer pricer(setting, work.precision,
-                      LayerFactor(profiles.gpu, profiles.framework, request.model, work,
-                                  KeyOf(candidate.strategy)));
+  const Pricer pricer(setting, work.precision);
   sim::SimulationOptions options;
   options.contention = false;
   sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), options);

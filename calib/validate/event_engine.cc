@@ -8,7 +8,6 @@
 #include "model/engine/event/simulation.h"
 #include "model/hardware/cluster.h"
 #include "model/plan/ir/hazards.h"
-#include "model/price/layer_factors.h"
 #include "model/twin/step_predictor.h"
 
 namespace orrery {
@@ -30,9 +29,7 @@ std::variant<StepTime, Refusal> SimulateCase(const CaseRow& row, const TopologyS
   }
   try {
     const Cluster cluster = BuildCluster(topology, row.nodes, row.gpus_per_node);
-    const Pricer pricer(
-        setting, row.work.precision,
-        LayerFactor(*setting.gpu, *setting.framework, row.model, row.work, KeyOf(row.strategy)));
+    const Pricer pricer(setting, row.work.precision);
     sim::Simulation simulation(plan, cluster, pricer, FixedCosts(setting, LayersOf(plan)), {});
     StepTime time;
     time.total = simulation.Run();

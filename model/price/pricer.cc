@@ -7,8 +7,8 @@
 
 namespace orrery {
 
-Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
-    : ops(setting, precision, layer_factor), messages(setting) {}
+Pricer::Pricer(const CostSetting& setting, Precision precision)
+    : ops(setting, precision), messages(setting) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
   const FrameworkProfile& framework = *setting.framework;

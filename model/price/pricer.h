@@ -9,8 +9,7 @@ namespace orrery {
 
 // Profiles and cluster must outlive it.
 struct Pricer {
-  // `layer_factor`: of measured layers, see layer_factors.h.
-  Pricer(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
+  Pricer(const CostSetting& setting, Precision precision);
 
   OpPrices ops;
   MessagePrices messages;

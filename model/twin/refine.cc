@@ -13,7 +13,6 @@
 #include "model/base/check.h"
 #include "model/plan/ir/hazards.h"
 #include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
 #include "model/twin/step_predictor.h"
 
 namespace orrery {
@@ -49,7 +48,6 @@ struct Play {
   ir::Plan plan;
   const Cluster* cluster = nullptr;
   const Setting* setting = nullptr;
-  double layer_factor = 1;
   std::optional<SimulatedStep> step;
   StepTime time;  // without interval
   std::string refusal;
@@ -57,7 +55,7 @@ struct Play {
 
 SimulatedStep Simulate(Play* play) {
   const CostSetting& cost = play->setting->cost;
-  const Pricer pricer(cost, play->setting->work.precision, play->layer_factor);
+  const Pricer pricer(cost, play->setting->work.precision);
   sim::SimulationOptions options;
   options.keep_links = true;
   sim::Simulation simulation(play->plan, *play->cluster, pricer,
@@ -97,11 +95,6 @@ class Refiner {
     return std::move(*plan);
   }
 
-  double FactorOf(const Candidate& candidate, const Setting& setting) const {
-    return LayerFactor(*setting.cost.gpu, *setting.cost.framework, request_.model, setting.work,
-                       KeyOf(candidate.strategy));
-  }
-
   void Skip(std::size_t index, double effort, const std::string& why) {
     refinement_.skipped.push_back({static_cast<int>(index) + 1, effort, why});
   }
@@ -111,9 +104,7 @@ class Refiner {
     double left = request_.refine_ops;
     for (std::size_t i = 0; i < static_cast<std::size_t>(refinement_.asked); ++i) {
       const Setting& setting = runner_.SettingOf(ranked_[i]);
-      Play play{i,        LowerOne(ranked_[i], setting), nullptr,
-                &setting, FactorOf(ranked_[i], setting), {},
-                {}};
+      Play play{i, LowerOne(ranked_[i], setting), nullptr, &setting, {}, {}};
       const double effort = EffortOf(play.plan);
       if (effort > left) {
         Skip(i, effort,

@@ -15,7 +15,6 @@
 #include "model/hardware/faults.h"
 #include "model/plan/ir/hazards.h"
 #include "model/plan/lower/lower.h"
-#include "model/price/layer_factors.h"
 #include "model/program/common/names.h"
 #include "model/program/common/program.h"
 #include "model/program/simulate/perturbation_flags.h"
@@ -70,14 +69,11 @@ void RefuseHuge(const ir::Plan& plan, int64_t executed) {
 // One simulation with all that it needs and leaves behind.
 class Twin {
  public:
-  Twin(const report::Job& job, ir::Plan plan, const Strategy& strategy,
-       const sim::SimulationOptions& options)
+  Twin(const report::Job& job, ir::Plan plan, const sim::SimulationOptions& options)
       : plan_(std::move(plan)),
         cluster_(BuildCluster(job.request.topology, job.cluster.nodes, job.cluster.gpus_per_node)),
         setting_{&job.profiles.gpu, &job.profiles.fabric, &job.profiles.framework, &job.cluster},
-        pricer_(setting_, job.request.work.precision,
-                LayerFactor(job.profiles.gpu, job.profiles.framework, job.request.model,
-                            job.request.work, KeyOf(strategy))),
+        pricer_(setting_, job.request.work.precision),
         options_(options) {
     options_.keep_links = true;
   }
@@ -199,10 +195,9 @@ ir::Plan LowerOrThrow(const report::Job& job, const Strategy& strategy) {
 
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
 // by one, as the disturbed ones are, while that is quick.
-double UndisturbedSeconds(const report::Job& job, ir::Plan plan, const Strategy& strategy,
-                          sim::SimulationOptions options) {
+double UndisturbedSeconds(const report::Job& job, ir::Plan plan, sim::SimulationOptions options) {
   options.merge_replicas = MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
-  Twin twin(job, std::move(plan), strategy, options);
+  Twin twin(job, std::move(plan), options);
   report::Simulation simulation;
   twin.Run(false, false, &simulation);
   return simulation.seconds();
@@ -262,11 +257,11 @@ Answer Simulate(const CommandLine& line) {
   options.backend = backend;
   options.contention = contention;
   options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
-  Twin twin(job, plan, strategy, options);
+  Twin twin(job, plan, options);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);
     simulation.perturbation = perturbations.Words();
-    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), strategy, options);
+    simulation.undisturbed = UndisturbedSeconds(job, std::move(plan), options);
   }
   try {
     twin.Run(true, flags.trace.given, &simulation);
