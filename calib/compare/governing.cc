@@ -28,7 +28,7 @@ const std::vector<Rule>& Rules() {
         "softmax_traffic"}},
       {"attention",
        "",
-       {"flash_efficiency", "flash_use", "softmax_traffic", "full_precision_traffic"}},
+       {"attention_cudnn", "attention_fa2", "softmax_traffic", "full_precision_traffic"}},
       {"element-wise",
        "",
        {"memory_efficiency", "elementwise_traffic", "loss_traffic", "accumulation_traffic",

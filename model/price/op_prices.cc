@@ -22,13 +22,12 @@ double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
 
 }  // namespace
 
-OpPrices::OpPrices(const CostSetting& setting, Precision precision, double layer_factor)
+OpPrices::OpPrices(const CostSetting& setting, Precision precision)
     : cost_(*setting.gpu, *setting.framework, precision),
       framework_(setting.framework),
       host_factor_(framework_->site_factor *
                    (setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0)),
-      pace_(framework_->site_factor * StragglerFactor(*framework_, setting.cluster->nodes)),
-      layer_factor_(layer_factor) {}
+      pace_(framework_->site_factor * StragglerFactor(*framework_, setting.cluster->nodes)) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   OpPrice price{Device(op), Host(op)};
@@ -82,7 +81,7 @@ double OpPrices::Device(const ShapedOp& op) const {
                             [](const UpdateShape&) { return 0.0; },
                             [](const CollectiveShape&) { return 0.0; }},
                  op.shape);
-  return pace_ * (Scale(op) * time + Around(op));
+  return pace_ * (time + Around(op));
 }
 
 double OpPrices::Update(const UpdateShape& s) const {
@@ -118,15 +117,15 @@ double OpPrices::Around(const ShapedOp& op) const {
 double OpPrices::Host(const ShapedOp& op) const {
   if (const auto* collective = std::get_if<CollectiveShape>(&op.shape)) {
     const bool whole = collective->kind == Collective::kAllReduce;
-    return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_ * Scale(op);
+    return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_;
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:
-      return (framework_->host_forward_op.value + unfused) * host_factor_ * Scale(op);
+      return (framework_->host_forward_op.value + unfused) * host_factor_;
     case Pass::kBackward:
-      return (framework_->host_backward_op.value + unfused) * host_factor_ * Scale(op);
+      return (framework_->host_backward_op.value + unfused) * host_factor_;
     case Pass::kNone:
       return 0;
   }

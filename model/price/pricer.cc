@@ -5,15 +5,39 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/price/layer_factors.h"
-
 namespace orrery {
+namespace {
 
-Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
-    : ops(setting, precision, layer_factor), messages(setting) {}
+// The type of the operands of products.
+Precision PrecisionOf(const ir::Plan& plan) {
+  for (const ir::Program& program : plan.programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (op.kind != ir::OpKind::kMatmul) continue;
+        const ir::View& view = program.views[static_cast<std::size_t>(op.in[0])];
+        switch (program.buffers[static_cast<std::size_t>(view.buffer)].dtype) {
+          case ir::Dtype::kBf16:
+            return Precision::kBf16;
+          case ir::Dtype::kF16:
+            return Precision::kFp16;
+          case ir::Dtype::kTf32:
+            return Precision::kTf32;
+          default:
+            return Precision::kFp32;
+        }
+      }
+    }
+  }
+  return Precision::kFp32;
+}
+
+}  // namespace
+
+Pricer::Pricer(const CostSetting& setting, Precision precision)
+    : ops(setting, precision), messages(setting) {}
 
 Pricer::Pricer(const CostSetting& setting, const ir::Plan& plan)
-    : Pricer(setting, PrecisionOf(plan), LayerFactor(*setting.gpu, *setting.framework, plan)) {}
+    : Pricer(setting, PrecisionOf(plan)) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
   const FrameworkProfile& framework = *setting.framework;

@@ -9,7 +9,6 @@
 #include "model/arch/parameters.h"
 #include "model/base/diagnostics.h"
 #include "model/hardware/catalog.h"
-#include "model/price/layer_factors.h"
 #include "model/twin/step_predictor.h"
 
 namespace orrery {
@@ -210,25 +209,6 @@ TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   EXPECT_GT(Predict(s).data, 1.1 * fastest);
   framework_.algorithm = "rign";
   EXPECT_THROW(Predict(s), InputError);
-}
-
-TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
-  Strategy s;
-  s.tp = 4, s.dp = 32, s.micro_batch = 4;
-  framework_.host_forward_op = framework_.host_backward_op = framework_.host_collective =
-      Seconds(0);
-  const StepTime before = Predict(s);
-  const std::string shape = LayerShapeText(gpu_.header.id, model_, work_, KeyOf(s));
-  EXPECT_NE(shape.find("hidden 1536"), std::string::npos) << shape;
-  framework_.layer_factors[shape] = 1.5;
-  const StepTime after = Predict(s);
-  EXPECT_EQ(after.tensor, before.tensor);
-  EXPECT_GT(after.compute, 1.3 * before.compute);
-  EXPECT_LT(after.compute, 1.5 * before.compute);  // embedding and head stay
-  s.micro_batch = 2;                               // another shape
-  const StepTime other = Predict(s);
-  framework_.layer_factors.clear();
-  EXPECT_EQ(other.total, Predict(s).total);
 }
 
 TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
