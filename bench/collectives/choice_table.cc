@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -65,6 +66,15 @@ Machine ReadMachine(const std::string& name, const std::string& folder) {
   return machine;
 }
 
+// A node of the table is a scale-up domain of as many machines as its GPUs fill.
+ClusterSummary ClusterOf(TopologySpec spec, int nodes, int gpus) {
+  if (spec.node.domain_nodes == 1) return Summarise(spec, nodes, gpus);
+  const int machines = (gpus + spec.node.gpus - 1) / spec.node.gpus;
+  spec.node.domain_nodes = machines;
+  spec.max_nodes = std::max<int64_t>(spec.max_nodes, int64_t{nodes} * machines);
+  return Summarise(spec, int64_t{nodes} * machines, gpus / machines);
+}
+
 struct Group {
   std::shared_ptr<const nccl::Communicator> nccl;
   Network network;
@@ -108,7 +118,7 @@ std::vector<ChoiceAgreement> CompareChoices(const std::string& file, const std::
     const auto [group, added] = groups.try_emplace({row.machine, row.gpus_per_node, row.nodes});
     if (added) {
       const auto& [spec, gpu, fabric] = machine->second;
-      const ClusterSummary cluster = Summarise(spec, row.nodes, row.gpus_per_node);
+      const ClusterSummary cluster = ClusterOf(spec, row.nodes, row.gpus_per_node);
       const GroupShape shape{row.gpus_per_node * row.nodes, row.gpus_per_node, 1};
       group->second.nccl = NcclCommunicator(cluster, gpu, fabric, shape);
       group->second.network = ViewNetwork(cluster, gpu, fabric, shape);

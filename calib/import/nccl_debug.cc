@@ -15,8 +15,6 @@ namespace orrery::measured {
 namespace {
 
 constexpr std::size_t kMostNamed = 100;
-constexpr int64_t kMostRanks = 1 << 20;
-constexpr int64_t kMostChannels = 4096;
 constexpr std::string_view kInfo = "NCCL INFO ";
 constexpr std::string_view kVersion = "NCCL version ";
 
@@ -50,7 +48,7 @@ std::optional<Enum> NamedOrNumbered(std::string_view word, int count) {
   return static_cast<Enum>(*number);
 }
 
-std::string_view Word(std::string_view text) {
+std::string_view FirstWord(std::string_view text) {
   const std::size_t start = text.find_first_not_of(' ');
   if (start == std::string_view::npos) return "";
   const std::size_t end = text.find_first_of(" ,", start);
@@ -84,7 +82,7 @@ class LogReader {
     if (const std::size_t at = line.text.find(kVersion); at != std::string_view::npos) {
       seen_ = true;
       if (log_.release.empty()) {
-        const std::string_view word = Word(line.text.substr(at + kVersion.size()));
+        const std::string_view word = FirstWord(line.text.substr(at + kVersion.size()));
         log_.release = std::string(word.substr(0, word.find('+')));
       }
     }
@@ -114,9 +112,9 @@ class LogReader {
     const std::optional<int64_t> bytes = cursor.Whole();
     if (!bytes || *bytes < 0 || !cursor.Behind("Algo "))
       return Garbled(line, "a choice without its size");
-    const std::string_view algorithm = Word(cursor.Rest());
+    const std::string_view algorithm = FirstWord(cursor.Rest());
     if (!cursor.Behind("proto ")) return Garbled(line, "a choice without its protocol");
-    const std::string_view protocol = Word(cursor.Rest());
+    const std::string_view protocol = FirstWord(cursor.Rest());
     const auto a = NamedOrNumbered<nccl::Algorithm>(algorithm, nccl::kAlgorithms);
     const auto p = NamedOrNumbered<nccl::Protocol>(protocol, nccl::kProtocols);
     if (!a || !p)
@@ -164,7 +162,7 @@ class LogReader {
     graph.inside = *inside;
     graph.across = *across;
     if (cursor.Behind("type ")) {
-      const std::string_view types = Word(cursor.Rest());
+      const std::string_view types = FirstWord(cursor.Rest());
       const std::size_t slash = types.find('/');
       if (slash != std::string_view::npos) {
         graph.path_inside = std::string(types.substr(0, slash));

@@ -12,7 +12,6 @@
 namespace orrery::measured {
 namespace {
 
-constexpr int kMostChannels = 4096;
 constexpr std::size_t kMostDevices = 256;
 constexpr int kMostCount = 1024;  // links of a GPU, devices of a node
 

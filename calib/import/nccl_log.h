@@ -17,6 +17,10 @@
 
 namespace orrery::measured {
 
+// Beyond these a number in a log can only be damage.
+inline constexpr int kMostRanks = 1 << 20;
+inline constexpr int kMostChannels = 4096;
+
 struct Timing {
   double us = 0;     // microseconds of one call
   double algbw = 0;  // GB/s: size / time

@@ -14,7 +14,6 @@ namespace orrery::measured {
 namespace {
 
 constexpr std::size_t kMostColumns = 64;
-constexpr int kMostRanks = 1 << 20;
 
 struct Word {
   std::string_view text;

@@ -14,9 +14,9 @@ std::shared_ptr<const nccl::Communicator> NcclCommunicator(const ClusterSummary&
                                                            const FabricProfile& fabric,
                                                            const GroupShape& shape) {
   const int each = shape.ranks_per_node, nodes = shape.nodes();
-  if (shape.ranks < 2 || shape.ranks != each * nodes || each > cluster.gpus_per_node)
+  if (shape.ranks < 2 || shape.ranks != each * nodes || each > cluster.domain_gpus())
     return nullptr;
-  const int stride = nodes > 1 ? cluster.gpus_per_node / each : 1;
+  const int stride = nodes > 1 ? cluster.domain_gpus() / each : 1;
   std::vector<int> gpus;
   for (int g = 0; g < each; ++g) gpus.push_back(g * stride);
   return nccl::CommunicatorOf(cluster, gpu, fabric, gpus, nodes);

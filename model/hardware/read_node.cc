@@ -13,7 +13,7 @@
 namespace orrery {
 namespace {
 
-constexpr int64_t kMostDevices = 128;  // GPUs or NICs of a node
+constexpr int64_t kMostDevices = 64;  // GPUs or NICs of a node
 constexpr int64_t kMostLinks = 64;    // parallel links between two devices
 constexpr int64_t kMostDomain = 256;  // nodes on one scale-up switch
 
@@ -176,15 +176,6 @@ class NodeReader {
     if (group.host < 0) {
       group.host = static_cast<int>(spec_.hosts.size());
       spec_.hosts.push_back(host);
-    }
-    group.machine = static_cast<int>(row.Integer("machine", 0, kMostDevices, 0));
-    const auto same_host = [&](const PcieGroup& other) {
-      return other.host == group.host && other.machine != group.machine;
-    };
-    if (std::ranges::any_of(spec_.pcie, same_host)) {
-      row.ErrorAt(row.Has("machine") ? "machine" : "host",
-                  fmt::format("host '{}' is in two machines", host),
-                  "rows of one host have the same 'machine'");
     }
     if (row.Has("switch")) {
       const std::string name = row.String("switch");

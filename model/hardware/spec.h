@@ -37,7 +37,6 @@ struct MeshLink {
 // Devices that share one PCIe switch, or that hang straight on a host bridge (pcie_switch == -1).
 struct PcieGroup {
   int host = 0;
-  int machine = 0;  // that its host belongs to, of a node that several machines form
   int pcie_switch = -1;
   std::vector<int> gpus;
   std::vector<int> nics;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ class Describer {
  public:
   Describer(const ClusterSummary& cluster, const NodeSpec& node, const GpuProfile& gpu,
             const FabricProfile& fabric)
-      : node_(node) {
+      : node_(node), each_(cluster.gpus_per_node) {
     constexpr double kTenths = 10;
     made_.capability = static_cast<int>(std::lround(gpu.compute_capability * kTenths));
     made_.cpu = KindOf(node);
@@ -64,58 +65,53 @@ class Describer {
     made_.in_network = cluster.network_reduces;
   }
 
+  // GPUs count through the machines of a scale-up domain.
   NodeDescription Read(std::span<const int> gpus) {
-    std::map<int, std::pair<int, int>> placed;  // GPU: row, number in its machine
-    std::map<int, int> in_machine;
+    std::map<int, std::pair<int, int>> placed;  // GPU of a machine: row, number
+    std::map<int, std::set<int>> machines;      // in use: its rows with a GPU in use
     for (std::size_t row = 0; row < node_.pcie.size(); ++row) {
-      const PcieGroup& group = node_.pcie[row];
-      std::vector<int> sorted = group.gpus;
-      std::ranges::sort(sorted);
-      for (const int gpu : sorted)
-        placed[gpu] = {static_cast<int>(row), in_machine[group.machine]++};
+      for (const int gpu : node_.pcie[row].gpus) placed[gpu].first = static_cast<int>(row);
     }
+    int number = 0;
+    for (auto& [gpu, place] : placed) place.second = number++;
+    for (const int gpu : gpus) machines[gpu / each_].insert(placed.at(gpu % each_).first);
     // Rows without a device in use are not there for NCCL; machines neither.
-    std::vector<char> in_use(node_.pcie.size(), 0), machines(in_use.size() + kMostMachines, 0);
-    for (const int gpu : gpus) {
-      const auto row = static_cast<std::size_t>(placed.at(gpu).first);
-      in_use[row] = 1;
-      machines[static_cast<std::size_t>(node_.pcie[row].machine)] = 1;
-    }
-    for (std::size_t row = 0; row < node_.pcie.size(); ++row) {
-      const PcieGroup& group = node_.pcie[row];
-      if (!machines[static_cast<std::size_t>(group.machine)]) continue;
-      if (in_use[row] == 0 && group.nics.empty()) continue;
-      AddRow(static_cast<int>(row), group);
+    int host = 0;
+    for (const auto& [machine, rows] : machines) {
+      for (int row = 0; row < static_cast<int>(node_.pcie.size()); ++row) {
+        if (rows.contains(row) || !RowAt(row).nics.empty()) AddRow(machine, host, row);
+      }
+      ++host;
     }
     for (const int gpu : gpus) {
-      const auto [row, number] = placed.at(gpu);
-      const auto& [cpu, at_switch] = places_.at(row);
-      made_.gpus.push_back(
-          {at_switch, cpu, MachineOf(node_.pcie[static_cast<std::size_t>(row)]), number});
+      const auto [row, number_there] = placed.at(gpu % each_);
+      const Place& place = places_.at({gpu / each_, row});
+      made_.gpus.push_back({place.at_switch, place.cpu, place.host, number_there});
     }
     AddNvLinks(gpus);
     return std::move(made_);
   }
 
  private:
-  static constexpr std::size_t kMostMachines = 128;
+  struct Place {
+    int host = 0, cpu = 0, at_switch = -1;
+  };
 
-  int MachineOf(const PcieGroup& group) {
-    return machines_.try_emplace(group.machine, static_cast<int>(machines_.size())).first->second;
-  }
+  const PcieGroup& RowAt(int row) const { return node_.pcie[static_cast<std::size_t>(row)]; }
 
-  void AddRow(int row, const PcieGroup& group) {
-    const int machine = MachineOf(group);
-    const auto [at, added] = cpus_.try_emplace(group.host, static_cast<int>(cpus_.size()));
-    if (added) made_.cpus.push_back({machine});
-    int at_switch = -1;
+  void AddRow(int machine, int host, int row) {
+    const PcieGroup& group = RowAt(row);
+    const auto [cpu, added] =
+        cpus_.try_emplace({machine, group.host}, static_cast<int>(cpus_.size()));
+    if (added) made_.cpus.push_back({host});
+    Place place{host, cpu->second, -1};
     if (group.pcie_switch >= 0) {
-      at_switch = static_cast<int>(made_.switches.size());
-      made_.switches.push_back({at->second});
+      place.at_switch = static_cast<int>(made_.switches.size());
+      made_.switches.push_back({place.cpu});
     }
-    places_[row] = {at->second, at_switch};
+    places_[{machine, row}] = place;
     for (std::size_t nic = 0; nic < group.nics.size(); ++nic)
-      made_.nics.push_back({at_switch, at->second, machine});
+      made_.nics.push_back({place.at_switch, place.cpu, host});
   }
 
   void AddNvLinks(std::span<const int> gpus) {
@@ -135,8 +131,9 @@ class Describer {
 
   const NodeSpec& node_;
   NodeDescription made_;
-  std::map<int, int> machines_, cpus_;         // of the topology: number in the description
-  std::map<int, std::pair<int, int>> places_;  // row: CPU, switch
+  int each_ = 1;                                 // GPUs in use of one machine
+  std::map<std::pair<int, int>, int> cpus_;      // by machine and its host
+  std::map<std::pair<int, int>, Place> places_;  // by machine and row
 };
 
 // All that the search depends on.

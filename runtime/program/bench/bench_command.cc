@@ -161,7 +161,7 @@ Answer Predict(const BenchFlags& flags) {
   const auto operation = NcclOperation(result.sweep.collective);
   if (operation && !flags.algorithm.given) {
     result.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
-                                   {simulation.ranks(), cluster.gpus_per_node, 1});
+                                   {simulation.ranks(), cluster.summary.domain_gpus(), 1});
   }
   for (BenchRow& row : result.rows) {
     if (result.nccl)

@@ -341,9 +341,9 @@ Answer CompareNccl(const BenchFlags& flags, const BenchSimulation& simulation,
   Twin twin;
   twin.cluster = &cluster.summary;
   twin.nccl = NcclCommunicator(cluster.summary, simulation.gpu(), simulation.fabric(),
-                               {simulation.ranks(), cluster.gpus_per_node, 1});
+                               {simulation.ranks(), cluster.summary.domain_gpus(), 1});
   std::vector<int> gpus;
-  for (int g = 0; g < cluster.gpus_per_node; ++g) gpus.push_back(g);
+  for (int g = 0; g < cluster.summary.domain_gpus(); ++g) gpus.push_back(g);
   const auto own = nccl::Describe(cluster.summary, simulation.gpu(), simulation.fabric(), gpus);
   if (!operation || twin.nccl == nullptr || !own) {
     throw InputError(std::vector<Diagnostic>{
