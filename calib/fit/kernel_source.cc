@@ -63,6 +63,14 @@ std::optional<AttentionKernel> FusedKernel(const std::string& algorithm) {
   return std::nullopt;
 }
 
+// Products of several experts run beside each other, but none fills the waves of another
+// (TransformerEngine's general_grouped_gemm: one product per expert on four streams).
+double Product(const OpCost& cost, GemmShape shape, bool grouped) {
+  if (!grouped) return cost.Gemm(shape);
+  const double experts = std::exchange(shape.batch, 1);
+  return experts * cost.Gemm(shape);
+}
+
 struct Shrunk {
   std::string name;
   int points = 0;

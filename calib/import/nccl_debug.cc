@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "calib/import/log_lines.h"
+#include "calib/import/nccl_log.h"
 
 namespace orrery::measured {
 namespace {

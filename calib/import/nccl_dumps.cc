@@ -7,6 +7,7 @@
 #include <string>
 
 #include "calib/import/nccl_debug.h"
+#include "calib/import/nccl_log.h"
 #include "calib/import/xml_tree.h"
 
 namespace orrery::measured {
