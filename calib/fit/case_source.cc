@@ -10,7 +10,6 @@
 #include "calib/validate/validate.h"
 #include "model/base/check.h"
 #include "model/hardware/catalog.h"
-#include "model/price/layer_factors.h"
 
 namespace orrery {
 namespace {
@@ -80,7 +79,6 @@ void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* 
     seen.model = fmt::format("{} layers of {}", row.model.layers, row.model.hidden);
     seen.topology = row.topology;
     seen.measured = row.measured_step_s;
-    seen.shape = LayerShapeText(cluster->gpu, row.model, row.work, orrery::KeyOf(row.strategy));
     seen.at = SituationOf(row.model, row.work, row.strategy, row.nodes);
     runs_.push_back(
         {FindSweep(row, cluster, seen), row.work.global_batch, row.strategy, row.window});

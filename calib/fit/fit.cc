@@ -196,11 +196,7 @@ Unseen Fitter::LeaveOut(const std::vector<int>& without, bool site) {
   unseen.error = model_->Errors(refit.x, without);
   const Eigen::MatrixXd covariance = Covariance(refit, weights);
   for (int row : without) {
-    Eigen::VectorXd slope = solution_.jacobian.row(row).transpose() * model_->scale[row];
-    for (std::size_t j = 0; j < parameters_.size(); ++j) {
-      if (!parameters_[j].shape.empty())
-        slope[static_cast<Eigen::Index>(j)] = 0;  // in the residuals
-    }
+    const Eigen::VectorXd slope = solution_.jacobian.row(row).transpose() * model_->scale[row];
     unseen.variance.push_back(slope.dot(covariance * slope) + (site ? SiteVariance(slope) : 0));
   }
   return unseen;

@@ -20,7 +20,6 @@ double Slope(double up, double down) {
 }
 
 bool Reaches(const FitParameter& parameter, const Observation& seen) {
-  if (!parameter.shape.empty() && parameter.shape != seen.shape) return false;
   for (const auto& [layer, index] : parameter.heirs) {
     const int own = layer == ProfileLayer::kGpu      ? seen.gpu
                     : layer == ProfileLayer::kFabric ? seen.fabric

@@ -107,7 +107,6 @@ FitJob ReadFitJob(const SourcePtr& source) {
     for (const std::string& name : by.Keys())
       job.memory_by[name] = by.Choice(name, MemoryPrinters());
   }
-  if (root.Has("layer_spread")) job.layer_spread = root.Number("layer_spread", 0, 1);
   for (const Node& entry : root.Items("parameters")) ReadRequest(entry, &job.requests);
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();

@@ -32,7 +32,6 @@ struct FitJob {
   Holdout holdout = Holdout::kModel;
   std::vector<ParameterRequest> requests;
   MemoryKinds memory_by;
-  double layer_spread = 0;         // prior spread of measured layers; 0: no layer is measured
   std::string kernels_of;          // profile of the GPU that timed kernels ran on; "": not said
   std::vector<std::string> sites;  // profiles framework@topology to be created
 };

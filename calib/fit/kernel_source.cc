@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "model/plan/lower/names.h"
 
@@ -16,6 +17,8 @@ namespace {
 using measured::KernelKind;
 using measured::KernelSample;
 
+constexpr const char* kProductKernel = "mm";
+constexpr const char* kGroupedKernel = "mm_grouped";
 constexpr std::size_t kMostShapes = 20;
 constexpr double kLeastBetween = 0.01;  // spread between shapes, at least
 
@@ -43,9 +46,36 @@ AttentionShape AttentionOf(const KernelSample& s, double element_bytes) {
   return shape;
 }
 
-// Fused attention is what the profiles know apart from a software.
-bool IsFused(const std::string& algorithm) {
-  return algorithm.empty() || algorithm == "flash" || algorithm == "cudnn";
+// What adding to the output moves beyond writing it once in the type of the operands.
+double AccumulatedBytes(const KernelSample& s, const GemmShape& gemm) {
+  constexpr double kFloat = 4;
+  const double elements = gemm.m * gemm.n * gemm.batch;
+  if (s.epilogue == "accumulate_fp32") return elements * (2 * kFloat - gemm.element_bytes);
+  return s.epilogue == "accumulate" ? elements * gemm.element_bytes : 0;
+}
+
+// Fused attention is what the profiles know apart from a software; "flash", or no word, is FlashAttention 2.
+std::optional<AttentionKernel> FusedKernel(const std::string& algorithm) {
+  if (algorithm.empty() || algorithm == "flash") return AttentionKernel::kFa2;
+  for (const auto& [name, kernel] : kAttentionKernelNames) {
+    if (algorithm == name) return kernel;
+  }
+  return std::nullopt;
+}
+
+FrameworkProfile Taking(AttentionKernel kernel, FrameworkProfile framework) {
+  auto preset = std::make_shared<FrameworkPreset>();
+  preset->attention = {kernel};
+  framework.preset = std::move(preset);
+  return framework;
+}
+
+// Products of several experts run beside each other, but none fills the waves of another
+// (TransformerEngine's general_grouped_gemm: one product per expert on four streams).
+double Product(const OpCost& cost, GemmShape shape, bool grouped) {
+  if (!grouped) return cost.Gemm(shape);
+  const double experts = std::exchange(shape.batch, 1);
+  return experts * cost.Gemm(shape);
 }
 
 struct Shrunk {
@@ -109,14 +139,19 @@ std::string KernelSource::Add(const KernelSample& s, const GpuProfile& gpu, Obse
   if (s.seconds < kShortestKernel) return "calls that mostly time their launch";
   Kernel kernel{*precision, TrafficShape{s.bytes}};
   const double bytes = BytesOf(*precision);
-  if (s.kind == KernelKind::kGemm) {
-    kernel.shape = GemmShape{static_cast<double>(s.m), static_cast<double>(s.n),
-                             static_cast<double>(s.k), static_cast<double>(s.batch), bytes};
-    seen.group = "gemm " + s.dtype;
-    seen.model = fmt::format("gemm {} n {} k {}", s.dtype, s.n, s.k);
+  if (s.kind == KernelKind::kGemm || s.kind == KernelKind::kGrouped) {
+    const GemmShape gemm{static_cast<double>(s.m), static_cast<double>(s.n),
+                         static_cast<double>(s.k), static_cast<double>(s.batch), bytes};
+    kernel.shape = gemm;
+    kernel.grouped = s.kind == KernelKind::kGrouped;
+    kernel.accumulated = AccumulatedBytes(s, gemm);
+    seen.group = fmt::format("{} {}", Name(s.kind), s.dtype);
+    seen.model = fmt::format("{} n {} k {}", seen.group, s.n, s.k);
     seen.name = fmt::format("{} m {} batch {}", seen.model, s.m, s.batch);
   } else if (s.kind == KernelKind::kAttention) {
-    if (!IsFused(s.algorithm)) return "attention that is not fused";
+    const std::optional<AttentionKernel> fused = FusedKernel(s.algorithm);
+    if (!fused) return "attention that is not fused";
+    kernel.attention = *fused;
     kernel.shape = AttentionOf(s, bytes);
     seen.group = fmt::format("attention {} {}", s.op, s.dtype);
     seen.model = fmt::format("{}, {} heads of {}{}", seen.group, s.heads, s.head_dim,
@@ -141,10 +176,11 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
   values->clear();
   for (int index : which) {
     const Kernel& kernel = kernels_[index];
+    const FrameworkProfile framework = Taking(kernel.attention, bare);
     const OpCost cost =
-        OpCost(store.gpu(observations_[index].gpu), bare, kernel.precision).WithoutFactors();
+        OpCost(store.gpu(observations_[index].gpu), framework, kernel.precision).WithoutFactors();
     if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape)) {
-      values->push_back(cost.Gemm(*gemm));
+      values->push_back(Product(cost, *gemm, kernel.grouped) + cost.Stream(kernel.accumulated));
     } else if (const auto* attention = std::get_if<AttentionShape>(&kernel.shape)) {
       values->push_back(cost.Attention(*attention));
     } else {
@@ -156,7 +192,9 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
 std::optional<KernelSource::Place> KernelSource::PlaceOf(int observation) const {
   const Kernel& kernel = kernels_[static_cast<std::size_t>(observation)];
   if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape))
-    return Place{kernel.precision, "mm", {gemm->m, gemm->n, gemm->k, gemm->batch}};
+    return Place{kernel.precision,
+                 kernel.grouped ? kGroupedKernel : kProductKernel,
+                 {gemm->m, gemm->n, gemm->k, kernel.grouped ? 1 : gemm->batch}};
   if (const auto* s = std::get_if<AttentionShape>(&kernel.shape))
     return Place{
         kernel.precision, s->kernel(), {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};

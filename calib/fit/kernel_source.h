@@ -45,6 +45,9 @@ class KernelSource : public MeasurementSource {
   struct Kernel {
     Precision precision = Precision::kBf16;
     std::variant<GemmShape, AttentionShape, TrafficShape> shape;
+    AttentionKernel attention = AttentionKernel::kFa2;
+    bool grouped = false;    // products of several experts
+    double accumulated = 0;  // bytes that adding to the output moves
   };
   // A reason when the sample says nothing about a constant.
   std::string Add(const measured::KernelSample& sample, const GpuProfile& gpu, Observation seen);

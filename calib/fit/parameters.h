@@ -24,7 +24,6 @@ struct ParameterRequest {
 // Logarithms of the value: relative spreads, and no constant changes its sign.
 struct FitParameter {
   std::vector<ConstantName> names;
-  std::string shape;  // of a measured layer (layer_parameters.h): moves rows of that shape only
   ConstantKind kind = ConstantKind::kNumber;
   double before = 0;
   double prior = 0;

@@ -31,12 +31,6 @@ const ConstantRow<Profile>& RowOf(std::span<const ConstantRow<Profile>> table,
   return *found;
 }
 
-bool IsLayer(const std::string& key) { return key.starts_with(kLayerPrefix); }
-
-std::string ShapeIn(const std::string& key) {
-  return key.substr(std::char_traits<char>::length(kLayerPrefix));
-}
-
 struct Getter {
   template <class Profile>
   static double Read(const Profile& profile, double Profile::*member) {
@@ -186,16 +180,13 @@ std::vector<int> ProfileStore::Heirs(const ConstantName& name) const {
 double ProfileStore::Get(ProfileLayer layer, int index, const std::string& key) const {
   if (layer == ProfileLayer::kGpu) return GetIn(gpus_[index], GpuConstants(), key);
   if (layer == ProfileLayer::kFabric) return GetIn(fabrics_[index], FabricConstants(), key);
-  if (!IsLayer(key)) return GetIn(frameworks_[index], FrameworkConstants(), key);
-  const auto found = frameworks_[index].layer_factors.find(ShapeIn(key));
-  return found == frameworks_[index].layer_factors.end() ? 1.0 : found->second;
+  return GetIn(frameworks_[index], FrameworkConstants(), key);
 }
 
 void ProfileStore::Set(ProfileLayer layer, int index, const std::string& key, double value) {
   if (layer == ProfileLayer::kGpu) return SetIn(&gpus_[index], GpuConstants(), key, value);
   if (layer == ProfileLayer::kFabric) return SetIn(&fabrics_[index], FabricConstants(), key, value);
-  if (!IsLayer(key)) return SetIn(&frameworks_[index], FrameworkConstants(), key, value);
-  frameworks_[index].layer_factors[ShapeIn(key)] = value;
+  SetIn(&frameworks_[index], FrameworkConstants(), key, value);
 }
 
 double ProfileStore::Value(const ConstantName& name) const {

@@ -46,8 +46,6 @@ std::string FormatConstant(double value, ConstantKind kind);
 // The reverse, with unit. Throws InputError.
 double ParseConstant(const std::string& text, ConstantKind kind, const std::string& what);
 
-inline constexpr const char* kLayerPrefix = "layer of ";
-
 class ProfileStore {
  public:
   // Index of a loaded profile; loads it at first use. Throws InputError for an unknown id.
@@ -75,7 +73,6 @@ class ProfileStore {
 
   // Profiles that a constant reaches, by index.
   std::vector<int> Heirs(const ConstantName& name) const;
-  // Keys that begin with kLayerPrefix name a shape of layer; its factor is 1 unless set.
   double Get(ProfileLayer layer, int index, const std::string& key) const;
   void Set(ProfileLayer layer, int index, const std::string& key, double value);
   // Of an heir. Throws InputError when no loaded profile inherits the constant.

@@ -106,7 +106,6 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
                      const std::string& interval_source, const ProfileStore& store) {
   ProfileLines files;
   for (const FittedConstant& constant : result.constants) {
-    if (!constant.parameter.shape.empty()) continue;
     const bool kept = constant.verdict == Verdict::kKept;
     const bool weak = constant.verdict == Verdict::kWeak;
     // The others rest on this value: a prior that the file did not hold goes there.

@@ -8,24 +8,40 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
 
-constexpr double kSpreads[] = {0.01, 0.02, 0.04, 0.08, 0.16, 0.32};
+constexpr double kSpreads[] = {0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64};
 constexpr double kReaches[] = {0.5, 1, 2, 4, 8, 16};
 constexpr double kNoises[] = {0.005, 0.01, 0.02, 0.04, 0.08};
-constexpr std::size_t kMostForRule = 160;  // shapes that choose the rule
+constexpr double kStates[] = {0,    0.05, 0.1,
+                              0.15, 0.2,  0.3};  // of what the clock does to short calls
+constexpr int kSweeps = 3;                       // over the five numbers of a rule
+constexpr std::size_t kMostFitted = 1024;        // measurements of a kernel
 constexpr std::size_t kLeastGroups = 3, kLeastShapes = 4;
-constexpr double kBetter = 0.95;  // left-out error with a table over that without it
+constexpr double kBetter = 0.95;      // left-out error with a table over that without it
+constexpr double kSettling = 600e-6;  // seconds of a call that hardly sees the clock of the moment
+constexpr double kStateRows = 5;      // how long it lasts, in rows of the file
+constexpr double kStoredNoise = 0.005;  // stored factors are means already
 
-struct Shaped {  // all measurements of one shape in one group
+// One measurement.
+struct Shaped {
   KernelFactors::Shape shape{}, log2{};
   std::string group;
-  double fitted = 0, unseen = 0;  // mean of ln(measured / predicted)
-  int points = 0;
+  double fitted = 0, unseen = 0;  // ln(measured / predicted)
+  double row = 0;                 // in the order of the file
+  double brief = 0;               // 1: a short call, 0: one that lasts
+};
+
+// A rule, and what short calls of one machine share: a chip at its power limit changes its clock with what ran
+// before, so that rows measured one after the other deviate together (`drift`) and each a little (`jitter`).
+struct StatefulRule {
+  KernelFactors::Rule shape;
+  double drift = 0, jitter = 0;
 };
 
 using Key = std::pair<Precision, std::string>;
@@ -33,26 +49,20 @@ using Key = std::pair<Precision, std::string>;
 std::map<Key, std::vector<Shaped>> ByKernel(const KernelSource& source,
                                             const std::vector<double>& fitted,
                                             const std::vector<double>& unseen) {
-  std::map<Key, std::map<std::pair<std::string, KernelFactors::Shape>, Shaped>> sums;
+  std::map<Key, std::vector<Shaped>> kernels;
   for (std::size_t i = 0; i < fitted.size(); ++i) {
     const auto place = source.PlaceOf(static_cast<int>(i));
     if (!place) continue;
-    const std::string& group = source.observations()[i].model;
-    Shaped& sum = sums[{place->precision, place->kernel}][{group, place->shape}];
-    sum.shape = place->shape;
-    sum.log2 = KernelFactors::Log2(place->shape);
-    sum.group = group;
-    sum.fitted -= fitted[i];
-    sum.unseen -= unseen.empty() ? fitted[i] : unseen[i];
-    ++sum.points;
-  }
-  std::map<Key, std::vector<Shaped>> kernels;
-  for (auto& [key, shapes] : sums) {
-    for (auto& [place, shape] : shapes) {
-      shape.fitted /= shape.points;
-      shape.unseen /= shape.points;
-      kernels[key].push_back(shape);
-    }
+    const Observation& seen = source.observations()[i];
+    Shaped one;
+    one.shape = place->shape;
+    one.log2 = KernelFactors::Log2(place->shape);
+    one.group = seen.model;
+    one.fitted = -fitted[i];
+    one.unseen = unseen.empty() ? one.fitted : -unseen[i];
+    one.row = static_cast<double>(i);
+    one.brief = std::exp(-seen.measured / kSettling);
+    kernels[{place->precision, place->kernel}].push_back(one);
   }
   return kernels;
 }
@@ -72,17 +82,23 @@ std::vector<Shaped> Thinned(const std::vector<Shaped>& shapes, std::size_t most)
   return taken;
 }
 
-Eigen::MatrixXd Covariance(const std::vector<Shaped>& shapes, const KernelFactors::Rule& rule) {
+double ShapeCovariance(const Shaped& a, const Shaped& b, const KernelFactors::Rule& rule) {
+  return rule.spread * rule.spread *
+         KernelFactors::Correlation(KernelFactors::Distance(a.log2, b.log2), rule.reach);
+}
+
+Eigen::MatrixXd Covariance(const std::vector<Shaped>& shapes, const StatefulRule& rule) {
   const auto n = static_cast<Eigen::Index>(shapes.size());
   Eigen::MatrixXd covariance(n, n);
   for (Eigen::Index i = 0; i < n; ++i) {
+    const Shaped& a = shapes[static_cast<std::size_t>(i)];
     for (Eigen::Index j = 0; j <= i; ++j) {
-      const double distance = KernelFactors::Distance(shapes[static_cast<std::size_t>(i)].log2,
-                                                      shapes[static_cast<std::size_t>(j)].log2);
-      covariance(i, j) = covariance(j, i) =
-          rule.spread * rule.spread * KernelFactors::Correlation(distance, rule.reach);
+      const Shaped& b = shapes[static_cast<std::size_t>(j)];
+      covariance(i, j) = covariance(j, i) = ShapeCovariance(a, b, rule.shape) +
+                                            rule.drift * rule.drift * std::sqrt(a.brief * b.brief) *
+                                                std::exp(-std::abs(a.row - b.row) / kStateRows);
     }
-    covariance(i, i) += rule.noise * rule.noise;
+    covariance(i, i) += rule.shape.noise * rule.shape.noise + rule.jitter * rule.jitter * a.brief;
   }
   return covariance;
 }
@@ -94,47 +110,77 @@ Eigen::VectorXd Logs(const std::vector<Shaped>& shapes) {
   return logs;
 }
 
-double LogLikelihood(const std::vector<Shaped>& shapes, const KernelFactors::Rule& rule) {
+double LogLikelihood(const std::vector<Shaped>& shapes, const StatefulRule& rule) {
   const Eigen::LLT<Eigen::MatrixXd> llt(Covariance(shapes, rule));
   if (llt.info() != Eigen::Success) return -INFINITY;
   const Eigen::VectorXd logs = Logs(shapes);
-  return -0.5 * logs.dot(llt.solve(logs)) -
-         llt.matrixL().toDenseMatrix().diagonal().array().log().sum();
+  return -0.5 * logs.dot(llt.solve(logs)) - llt.matrixLLT().diagonal().array().log().sum();
 }
 
-KernelFactors::Rule MostLikelyRule(const std::vector<Shaped>& shapes) {
-  KernelFactors::Rule best;
-  double most = -INFINITY;
-  for (const double spread : kSpreads) {
-    for (const double reach : kReaches) {
-      for (const double noise : kNoises) {
-        const KernelFactors::Rule rule{spread, reach, noise};
-        const double likelihood = LogLikelihood(shapes, rule);
-        if (likelihood > most) most = likelihood, best = rule;
-      }
+// One number after the other, each over its whole list.
+StatefulRule MostLikelyRule(const std::vector<Shaped>& shapes) {
+  StatefulRule best{{0.16, 4, 0.02}, 0, 0};
+  double most = LogLikelihood(shapes, best);
+  const auto over = [&](double* number, std::span<const double> values) {
+    double chosen = *number;
+    for (const double value : values) {
+      *number = value;
+      const double likelihood = LogLikelihood(shapes, best);
+      if (likelihood > most) most = likelihood, chosen = value;
     }
+    *number = chosen;
+  };
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    over(&best.jitter, kStates);
+    over(&best.drift, kStates);
+    over(&best.shape.noise, kNoises);
+    over(&best.shape.reach, kReaches);
+    over(&best.shape.spread, kSpreads);
   }
   return best;
 }
 
+// Means at the shapes themselves, without what the clock did while they ran.
+std::vector<KernelFactors::Measured> MeansOf(const std::vector<Shaped>& shapes,
+                                             const StatefulRule& rule) {
+  const Eigen::VectorXd weights =
+      Eigen::LLT<Eigen::MatrixXd>(Covariance(shapes, rule)).solve(Logs(shapes));
+  std::map<KernelFactors::Shape, double> means;
+  std::vector<Shaped> different;
+  for (const Shaped& one : shapes) {
+    if (means.contains(one.shape)) continue;
+    double mean = 0;
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      mean += ShapeCovariance(one, shapes[i], rule.shape) * weights[static_cast<Eigen::Index>(i)];
+    means[one.shape] = mean;
+    different.push_back(one);
+  }
+  std::vector<KernelFactors::Measured> measured;
+  for (const Shaped& one : Thinned(different, kMostFactorShapes))
+    measured.push_back({one.shape, means[one.shape]});
+  return measured;
+}
+
 // Positions of what is left out together.
 std::vector<std::vector<Eigen::Index>> GroupsOf(const std::vector<Shaped>& shapes) {
-  std::map<std::string, std::vector<Eigen::Index>> by_name;
-  for (std::size_t i = 0; i < shapes.size(); ++i)
-    by_name[shapes[i].group].push_back(static_cast<Eigen::Index>(i));
-  std::vector<std::vector<Eigen::Index>> groups;
-  for (const auto& [name, members] : by_name) groups.push_back(members);
+  const auto grouped = [&](auto key) {
+    std::map<decltype(key(shapes.front())), std::vector<Eigen::Index>> by_key;
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      by_key[key(shapes[i])].push_back(static_cast<Eigen::Index>(i));
+    std::vector<std::vector<Eigen::Index>> groups;
+    for (const auto& [unused, members] : by_key) groups.push_back(members);
+    return groups;
+  };
+  auto groups = grouped([](const Shaped& one) { return one.group; });
   if (groups.size() >= kLeastGroups) return groups;
-  groups.clear();
-  for (std::size_t i = 0; i < shapes.size(); ++i) groups.push_back({static_cast<Eigen::Index>(i)});
-  return groups;
+  return grouped([](const Shaped& one) { return one.shape; });
 }
 
 double MissOf(double log) { return std::abs(std::exp(-log) - 1); }
 
 // What is left of a group without it is, by blocks of the inverse covariance P: P_gg^-1 (P y)_g.
-void LeaveOut(const std::vector<Shaped>& shapes, ShapeTable* table) {
-  const Eigen::LLT<Eigen::MatrixXd> llt(Covariance(shapes, table->rule));
+void LeaveOut(const std::vector<Shaped>& shapes, const StatefulRule& rule, ShapeTable* table) {
+  const Eigen::LLT<Eigen::MatrixXd> llt(Covariance(shapes, rule));
   const auto n = static_cast<Eigen::Index>(shapes.size());
   const Eigen::MatrixXd precision = llt.solve(Eigen::MatrixXd::Identity(n, n));
   const Eigen::VectorXd weighted = precision * Logs(shapes);
@@ -160,14 +206,16 @@ std::vector<ShapeTable> FitShapeTables(const KernelSource& source,
     ShapeTable table;
     table.precision = key.first;
     table.kernel = key.second;
-    const std::vector<Shaped> shapes = Thinned(measured, kMostFactorShapes);
-    table.rule = MostLikelyRule(Thinned(shapes, kMostForRule));
-    for (const Shaped& shape : shapes) {
-      table.shapes.push_back({shape.shape, shape.fitted});
-      table.points += shape.points;
-    }
-    LeaveOut(shapes, &table);
-    table.used = shapes.size() >= kLeastShapes && table.table_error < kBetter * table.formula_error;
+    const std::vector<Shaped> shapes = Thinned(measured, kMostFitted);
+    const StatefulRule rule = MostLikelyRule(shapes);
+    table.rule = {rule.shape.spread, rule.shape.reach, kStoredNoise};
+    table.noise = rule.shape.noise;
+    table.drift = rule.drift;
+    table.shapes = MeansOf(shapes, rule);
+    table.points = static_cast<int>(measured.size());
+    LeaveOut(shapes, rule, &table);
+    table.used =
+        table.shapes.size() >= kLeastShapes && table.table_error < kBetter * table.formula_error;
     tables.push_back(std::move(table));
   }
   return tables;
@@ -175,19 +223,23 @@ std::vector<ShapeTable> FitShapeTables(const KernelSource& source,
 
 std::string RenderShapeTables(const std::vector<ShapeTable>& tables) {
   if (tables.empty()) return "";
-  std::string text = fmt::format("\n{:<28}{:>7}{:>9}{:>8}{:>8}{:>12}{:>10}\n", "table of shapes",
-                                 "shapes", "spread", "reach", "noise", "left out:", "table");
-  text += fmt::format("{:<28}{:>7}{:>9}{:>8}{:>8}{:>12}{:>10}\n", "", "", "%", "x2", "%",
+  std::string text =
+      fmt::format("\n{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>12}{:>10}\n", "table of shapes", "calls",
+                  "spread", "reach", "noise", "drift", "left out:", "table");
+  text += fmt::format("{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>12}{:>10}\n", "", "", "%", "x2", "%", "%",
                       "formula %", "%");
   for (const ShapeTable& table : tables) {
     const char* name = NameIn(kPrecisionNames, table.precision);
-    text += fmt::format("{:<28}{:>7}{:>9.1f}{:>8.1f}{:>8.1f}{:>12.1f}{:>10.1f}  {}\n",
-                        fmt::format("{} {}", table.kernel, name), table.shapes.size(),
-                        100 * table.rule.spread, table.rule.reach, 100 * table.rule.noise,
-                        100 * table.formula_error, 100 * table.table_error,
+    text += fmt::format("{:<28}{:>7}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>12.1f}{:>10.1f}  {}\n",
+                        fmt::format("{} {}", table.kernel, name), table.points,
+                        100 * table.rule.spread, table.rule.reach, 100 * table.noise,
+                        100 * table.drift, 100 * table.formula_error, 100 * table.table_error,
                         table.used ? "used" : "not used: left-out shapes are no better with it");
   }
-  return text + "used: predictions take measured over formula of near shapes, 1 far from them.\n";
+  return text +
+         "used: predictions take measured over formula of near shapes, 1 far from them.\n"
+         "drift: what short calls measured one after the other share, a clock that changes; no "
+         "part of the table.\n";
 }
 
 }  // namespace orrery

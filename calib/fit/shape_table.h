@@ -3,7 +3,8 @@
 // predictions use (model/hardware/kernel_factors.h).
 //
 // Spread, reach and noise are those under which the logarithms of measured over predicted are most
-// likely. Left out together are the shapes of a weight (n, k), or heads and head size of an
+// likely, beside a clock that changes: short calls that were measured one after the other deviate together, long ones
+// see its mean. A table holds the means at the measured shapes without that. Left out together are the shapes of a weight (n, k), or heads and head size of an
 // attention; of kernels with fewer than three such groups single shapes. A table is used where left-out
 // shapes come out better with it than without.
 #pragma once
@@ -21,6 +22,9 @@ struct ShapeTable {
   KernelFactors::Rule rule;
   std::vector<KernelFactors::Measured> shapes;
   int points = 0;
+  double noise = 0,
+         drift =
+             0;  // of one measurement; of a clock that changes, shared by neighbours in the file
   double formula_error = 0, table_error = 0;  // mean |predicted / measured - 1| of left-out shapes
   bool used = false;
 };

@@ -22,7 +22,6 @@ struct Observation {
   std::string topology;
   double measured = 0;    // seconds, or bytes
   bool step_time = true;  // counts for the interval around predicted step times
-  std::string shape;      // of the layer that it ran; "": unknown
   std::string sweep;  // rows of one model, cluster and batch, whose layouts are compared; "": none
   std::optional<Situation> at;
   int gpu = -1, fabric = -1, framework = -1;  // in the ProfileStore; -1: independent of it

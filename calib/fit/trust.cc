@@ -201,17 +201,13 @@ std::map<std::string, double> SiteSpreadsByName(const FitResult& result) {
 Trust MakeTrust(const Evidence& evidence, Holdout holdout, const Unseen& unseen,
                 const Unseen& foreign, const FitResult& result) {
   Trust trust;
-  // Factors of measured layers are marginal: the residuals hold what they leave open.
-  std::vector<Eigen::Index> kept;
-  for (std::size_t i = 0; i < result.constants.size(); ++i) {
-    const FitParameter& parameter = result.constants[i].parameter;
-    if (!parameter.shape.empty()) continue;
-    kept.push_back(static_cast<Eigen::Index>(i));
+  for (const FittedConstant& constant : result.constants) {
     auto& names = trust.constants.emplace_back();
-    for (const ConstantName& name : parameter.names) names.push_back(name.Text());
+    for (const ConstantName& name : constant.parameter.names) names.push_back(name.Text());
   }
-  for (const Eigen::Index i : kept) {
-    for (const Eigen::Index j : kept) trust.covariance.push_back(result.covariance(i, j));
+  for (Eigen::Index i = 0; i < result.covariance.rows(); ++i) {
+    for (Eigen::Index j = 0; j < result.covariance.cols(); ++j)
+      trust.covariance.push_back(result.covariance(i, j));
   }
   trust.site_spread = SiteSpreadsByName(result);
   if (unseen.error.empty()) return trust;

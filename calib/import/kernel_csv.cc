@@ -14,11 +14,10 @@ constexpr int64_t kMostWidth = int64_t{1} << 48;
 constexpr double kMostAmount = 1e24;
 constexpr double kLongest = 1e6;  // seconds of one call
 
-constexpr std::pair<const char*, KernelKind> kKinds[] = {{"gemm", KernelKind::kGemm},
-                                                         {"attention", KernelKind::kAttention},
-                                                         {"memory", KernelKind::kMemory},
-                                                         {"optimizer", KernelKind::kOptimizer},
-                                                         {"launch", KernelKind::kLaunch}};
+constexpr std::pair<const char*, KernelKind> kKinds[] = {
+    {"gemm", KernelKind::kGemm},           {"grouped", KernelKind::kGrouped},
+    {"attention", KernelKind::kAttention}, {"memory", KernelKind::kMemory},
+    {"optimizer", KernelKind::kOptimizer}, {"launch", KernelKind::kLaunch}};
 constexpr const char* kDtypeNames[] = {"bf16", "fp16", "tf32", "fp32"};
 
 class KernelRow {
@@ -88,7 +87,7 @@ class KernelRow {
                    "a whole number above 0");
       }
     };
-    if (sample_.kind == KernelKind::kGemm) {
+    if (sample_.kind == KernelKind::kGemm || sample_.kind == KernelKind::kGrouped) {
       need({{"m", sample_.m}, {"n", sample_.n}, {"k", sample_.k}, {"batch", sample_.batch}});
     } else if (sample_.kind == KernelKind::kAttention) {
       need({{"batch", sample_.batch},
@@ -141,7 +140,17 @@ const std::vector<std::string>& KernelColumns() {
   return kColumns;
 }
 
+bool IsKernelHeader(std::string_view header) {
+  const std::string columns =
+      fmt::format(",{},", header.substr(0, header.find_last_not_of("\r") + 1));
+  const auto has = [&](const char* column) { return columns.find(column) != std::string::npos; };
+  return (has(",kind,") && has(",seconds,")) || (has(",op,") && has(",shape,") && has(",tflops,"));
+}
+
 std::vector<KernelSample> ReadKernelCsv(const SourcePtr& source) {
+  const std::string header = source->text.substr(0, source->text.find('\n'));
+  if (header.find("kind") == std::string::npos && IsKernelHeader(header))
+    return ReadShapeCsv(source);
   Diagnostics diagnostics;
   const CsvTable table = CsvTable::Parse(source, {"kind", "op", "dtype", "seconds"}, &diagnostics);
   diagnostics.ThrowIfAny();
@@ -159,7 +168,7 @@ std::string KernelCsv(const std::vector<KernelSample>& samples, const std::strin
   std::string text = fmt::format("{}\n", fmt::join(KernelColumns(), ","));
   for (const KernelSample& s : samples) {
     const bool attention = s.kind == KernelKind::kAttention;
-    const bool batched = attention || s.kind == KernelKind::kGemm;
+    const bool batched = attention || s.kind == KernelKind::kGemm || s.kind == KernelKind::kGrouped;
     text += fmt::format("{},{},{},{},{},{},{},{},", s.date, script, Quoted(s.device), s.driver,
                         Quoted(s.library), Amount(s.sm_mhz), Name(s.kind), s.op);
     text += fmt::format("{},{},{},{},", Whole(s.m), Whole(s.n), Whole(s.k),

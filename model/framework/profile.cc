@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the profiles of training frameworks and their measured layers, each file once.
+// Reads the profiles of training frameworks, each file once.
 #include "model/framework/profile.h"
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <mutex>
 
@@ -13,8 +12,6 @@
 namespace orrery {
 namespace {
 
-namespace fs = std::filesystem;
-constexpr double kLeastFactor = 0.2, kMostFactor = 5.0;  // of a measured layer
 constexpr bool kOptional = false;
 using Framework = FrameworkProfile;
 
@@ -106,7 +103,7 @@ void CheckComplete(const FrameworkProfile& profile) {
 class Cache {
  public:
   struct Entry {
-    SourcePtr source, layers;  // layers: null, no layer of it was measured
+    SourcePtr source;
     std::shared_ptr<const Entry> parent;
     std::shared_ptr<const FrameworkProfile> profile;  // complete or not
   };
@@ -122,9 +119,8 @@ class Cache {
     profile_reader::CheckDepth(id, depth);
     auto entry = std::make_shared<Entry>();
     entry->source = LoadProfileFile(kFrameworkFolder, id);
-    entry->layers = LayersOf(id);
     const std::shared_ptr<const Entry> known = entries_[entry->source->name];
-    if (known && known->source == entry->source && known->layers == entry->layers &&
+    if (known && known->source == entry->source &&
         (!known->parent || known->parent == Load(known->parent->profile->header.id, depth + 1)))
       return known;
     auto profile = std::make_shared<FrameworkProfile>();
@@ -135,16 +131,8 @@ class Cache {
           *base = *entry->parent->profile;
         },
         profile.get());
-    profile->layer_factors.clear();
-    if (entry->layers) profile->layer_factors = ReadLayerFactors(entry->layers);
     entry->profile = std::move(profile);
     return entries_[entry->source->name] = entry;
-  }
-
-  static SourcePtr LayersOf(const std::string& id) {
-    const fs::path path = fs::path(ProfileFolder("layer")) / (id + ".yaml");
-    std::error_code error;
-    return fs::exists(path, error) ? ReadUnchanged(path.string()) : nullptr;
   }
 
   std::mutex mutex_;
@@ -162,48 +150,6 @@ FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load)
   CheckComplete(profile);
   return profile;
 }
-
-std::map<std::string, double> ReadLayerFactors(const SourcePtr& source) {
-  Diagnostics diagnostics;
-  const Node root = Node::Parse(source, &diagnostics);
-  diagnostics.ThrowIfAny();
-  (void)root.String("title", "");
-  std::map<std::string, double> factors;
-  for (const Node& entry : root.Items("layers")) {
-    const std::string shape = entry.String("shape");
-    if (!factors.emplace(shape, entry.Number("time", kLeastFactor, kMostFactor)).second)
-      entry.ErrorAt("shape", "this shape is named twice");
-    (void)entry.Number("spread", 0, 100);
-    (void)entry.Integer("points", 1, 1000000000);
-    (void)entry.String("source");
-    entry.RejectUnknownKeys();
-  }
-  root.RejectUnknownKeys();
-  diagnostics.ThrowIfAny();
-  return factors;
-}
-
-namespace {
-
-// With facts that the user set. Kept for good: FindFramework() hands out references into it.
-std::shared_ptr<const FrameworkProfile> WithOwnFacts(const FrameworkReference& reference) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::shared_ptr<const FrameworkProfile>, std::string>,
-                  std::shared_ptr<const FrameworkProfile>>
-      known;
-  const auto base = ShareFrameworkProfile(reference.name);
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<const FrameworkProfile>& own = known[{base, reference.facts}];
-  if (own) return own;
-  auto preset = std::make_shared<FrameworkPreset>(*base->preset);
-  SetFacts(reference.facts, preset.get());
-  preset->name = WithFacts(preset->name, reference.facts);
-  auto profile = std::make_shared<FrameworkProfile>(*base);
-  profile->preset = std::move(preset);
-  return own = std::move(profile);
-}
-
-}  // namespace
 
 std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id) {
   static Cache cache;

@@ -89,8 +89,7 @@ struct FrameworkProfile {
   double memory_nearly_full =
       1;                    // share of the capacity above which allocators retry and runs slow down
   double residual_low = 1;  // 10 % quantile of measured over predicted step time
-  double residual_high = 1;                     // 90 % quantile
-  std::map<std::string, double> layer_factors;  // by LayerShapeText(): see layer_factors.h
+  double residual_high = 1;  // 90 % quantile
 };
 
 // NIC bandwidth of the data-parallel reduction over the benchmark's.
@@ -120,8 +119,5 @@ FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load)
 // calibrated, else `<framework>`; without flash attention the profile that it names for that case.
 FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std::string& topology,
                                         bool flash_attention);
-
-// Measured layers of one profile (calib/profiles/layer, see layer_factors.h): factor by shape.
-std::map<std::string, double> ReadLayerFactors(const SourcePtr& source);  // throws InputError
 
 }  // namespace orrery

@@ -11,6 +11,7 @@ namespace orrery {
 namespace {
 
 constexpr double kLeastExtent = 1e-3;
+constexpr double kLastExtent = 8;  // another head width, another number of experts: another kernel
 
 // Lower triangle of a symmetric positive definite matrix, row by row.
 using Triangle = std::vector<std::vector<double>>;
@@ -47,6 +48,7 @@ KernelFactors::Shape KernelFactors::Log2(const Shape& shape) {
   Shape log2{};
   for (std::size_t i = 0; i < shape.size(); ++i)
     log2[i] = std::log2(std::max(shape[i], kLeastExtent));
+  log2.back() *= kLastExtent;
   return log2;
 }
 

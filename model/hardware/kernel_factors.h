@@ -17,7 +17,7 @@
 
 namespace orrery {
 
-inline constexpr std::size_t kMostFactorShapes = 512;  // of one kernel
+inline constexpr std::size_t kMostFactorShapes = 192;  // of one kernel
 
 class KernelFactors {
  public:
@@ -46,7 +46,7 @@ class KernelFactors {
   // m(distance / reach), for those who fit the rule.
   static double Correlation(double distance, double reach);
   static double Distance(const Shape& log2_a, const Shape& log2_b);
-  static Shape Log2(const Shape& shape);
+  static Shape Log2(const Shape& shape);  // the last extent counts eightfold
 
  private:
   struct Weighted {

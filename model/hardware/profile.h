@@ -56,11 +56,14 @@ struct GpuProfile {
   FlopsPerSecond peak_fp32, peak_tf32, peak_fp16, peak_bf16;
   double gemm_efficiency_fp32 = 0, gemm_efficiency_tf32 = 0, gemm_efficiency_fp16 = 0,
          gemm_efficiency_bf16 = 0;  // largest fraction of the peak that a matrix product reaches
-  double gemm_k_overhead = 0;       // prologue of a tile, in elements of K [K0]
-  double wave_quantisation = 0;     // 0: tiles are divisible, 1: whole waves only [q]
-  double multiprocessors = 1;       // that hold one tile each [U]
-  Bytes memory;                     // as it is sold
-  Bytes memory_usable;              // what a program can reach of it; 0: nobody printed it
+  // Of the rate of products at the label's clock: what power and heat of a site leave of it. Only products draw the
+  // whole power; attention and streams do not. [c]
+  double clock_share = 1;
+  double gemm_k_overhead = 0;    // prologue of a tile, in elements of K [K0]
+  double wave_quantisation = 0;  // 0: tiles are divisible, 1: whole waves only [q]
+  double multiprocessors = 1;    // that hold one tile each [U]
+  Bytes memory;                  // as it is sold
+  Bytes memory_usable;           // what a program can reach of it; 0: nobody printed it
   Bytes memory_context;  // taken by the driver and its kernels as soon as a program uses the chip
   BytesPerSecond memory_bandwidth;  // [W]
   double memory_efficiency = 0;     // of the bandwidth, for streaming kernels

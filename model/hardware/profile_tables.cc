@@ -18,6 +18,7 @@ const ConstantRow<Gpu> kGpu[] = {
     {"gemm_efficiency_tf32", &Gpu::gemm_efficiency_tf32, 0.01, 1.5},
     {"gemm_efficiency_fp16", &Gpu::gemm_efficiency_fp16, 0.01, 1.5},
     {"gemm_efficiency_bf16", &Gpu::gemm_efficiency_bf16, 0.01, 1.5},
+    {"clock_share", &Gpu::clock_share, 0.2, 1.2, kOptional},
     {"gemm_k_overhead", &Gpu::gemm_k_overhead, 0, 4096},
     {"wave_quantisation", &Gpu::wave_quantisation, 0, 1},
     {"multiprocessors", &Gpu::multiprocessors, 1, 1e4},

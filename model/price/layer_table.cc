@@ -6,7 +6,6 @@
 #include <array>
 
 #include "model/arch/parameters.h"
-#include "model/price/layer_factors.h"
 #include "model/price/message_prices.h"
 #include "model/price/op_prices.h"
 
@@ -86,16 +85,6 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->accumulate += factor * from.accumulate;
 }
 
-// A measured layer: what its kernels and their issuing take, not its collectives.
-void ScaleOwnWork(double factor, LayerTime* layer) {
-  for (PassTime* pass : {&layer->forward, &layer->backward}) {
-    pass->device *= factor;
-    pass->host *= factor;
-  }
-  layer->recompute_device *= factor;
-  layer->weight_gradient *= factor;
-}
-
 void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
@@ -119,7 +108,6 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
   }
-  ScaleOwnWork(LayerFactor(*setting.gpu, *setting.framework, model, work, key), &table.layer);
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   table.boundary_bytes =

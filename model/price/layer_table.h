@@ -40,7 +40,7 @@ struct LayerTable {
   int tp = 1;
 };
 
-// Throws nothing. `pricer` without layer factor: layers are scaled here.
+// Throws nothing.
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
                       const MicroBatchKey& key, const CostSetting& setting);
 

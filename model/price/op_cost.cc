@@ -20,6 +20,9 @@ constexpr double kSplits[] = {1, 4};
 constexpr double kPartialSumBytes = 4;  // split-K partial sums are fp32
 
 constexpr double kFlashBackwardFlops = 2.5;  // five products instead of two
+constexpr double kFlashRows = 128;           // of queries (backward: keys) that one tile holds
+// Tiles that a unit needs under way to reach its rate: 4 to 128 heads of 4096 tokens on B200, SimuMax.
+constexpr double kFlashTiles = 3, kFlashBackwardTiles = 2;
 // Ramp of attention without a mask over the causal one: 200 over 1100 keys of FlashAttention 4 on B200 (calib/data/b200-attention.csv).
 constexpr double kFullRamp = 0.2;
 
@@ -33,7 +36,7 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
   peak_ = gpu.Peak(precision).value;
   ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
                static_cast<int>(precision));
-  gemm_rate_ = peak_ * gpu.GemmEfficiency(precision);
+  gemm_rate_ = peak_ * gpu.GemmEfficiency(precision) * gpu.clock_share;
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
   if (const auto kernel = framework.preset->FusedAttention(gpu))
     attention_rate_ = peak_ * gpu.AttentionRate(*kernel);
@@ -71,8 +74,10 @@ double OpCost::Gemm(const GemmShape& s) const {
     }
   }
   const double bytes = (s.m * s.k + s.k * s.n + s.m * s.n) * s.batch * s.element_bytes;
-  return std::max(best, bytes / stream_rate_) * factors_->Factor("mm", {s.m, s.n, s.k, s.batch}) +
-         gap_;
+  const double time =
+      std::max(best, bytes / stream_rate_) * factors_->Factor("mm", {s.m, s.n, s.k, s.batch});
+  // A table of another site holds calls at its clock: none of them goes beyond the peak here.
+  return std::max(time, 2.0 * s.m * s.n * s.k * s.batch / std::max(peak_, gemm_rate_)) + gap_;
 }
 
 const char* AttentionShape::kernel() const {
@@ -95,7 +100,10 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
     // a mask rows are longer and tiles full.
     const double ramp = gpu_->attention_ramp * (s.causal ? 1.0 : kFullRamp) / s.seq_kv;
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0) * (1.0 + ramp);
-    const double forward = flops / attention_rate_;
+    const double tiles = s.batch * s.heads * std::ceil(s.seq_q / kFlashRows);
+    const double lack =
+        (s.backward ? kFlashBackwardTiles : kFlashTiles) * gpu_->multiprocessors / tiles;
+    const double forward = flops * std::hypot(1.0, lack) / attention_rate_;
     return s.backward ? kFlashBackwardFlops * forward / gpu_->attention_backward : forward;
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};

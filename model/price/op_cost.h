@@ -4,17 +4,18 @@
 // Formulas as calib/DERIVATIONS.md, section 2, derives them: a roofline per kernel with calibrated efficiencies.
 //   product C[M,N] += A[M,K] B[K,N]:  max(tiles, bytes) + gap, with
 //     tiles = min over tile shapes (Tm, Tn, eta) and split-K k of
-//             waves x 2 Tm Tn (K/k + K0) / (F e eta / U) (+ partial sums of split K / W)
+//             waves x 2 Tm Tn (K/k + K0) / (F e c eta / U) (+ partial sums of split K / W)
 //     waves = q ceil(x) + (1-q) max(x, 1),  x = ceil(M/Tm) ceil(N/Tn) batch k / U
 //     bytes = (MK + KN + MN) batch element_size / (W ew)
 //   attention, materialised: two batched products (four backward) + passes over the b a s s scores;
-//   attention, fused: FLOPs over (F x flash efficiency), half of them when causal;
+//   attention, fused: FLOPs over (F x flash efficiency), half of them when causal, times sqrt(1 + (c U / tiles)^2),
+//     c 3 forward and 2 backward, tiles of 128 rows: few of them leave units idle;
 //   element-wise: operand bytes x traffic / (W ew (1 + gain exp(-size / reach)));
 //   loss: bytes per logit of the software's own implementation;
 //   products and attention times exp(r), what measured shapes of the chip left of the formulas
 //   (kernel_factors.h), where its profile holds some;
 //   kernels that the profile holds measured times of (kernel_table.h) take those instead.
-// F peak of the precision, e gemm_efficiency, W memory bandwidth, ew memory_efficiency, U
+// F peak of the precision, e gemm_efficiency, c clock_share, W memory bandwidth, ew memory_efficiency, U
 // multiprocessors. Valid for dense transformer shapes; every kernel pays the gap once.
 #pragma once
 

@@ -22,13 +22,12 @@ double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
 
 }  // namespace
 
-OpPrices::OpPrices(const CostSetting& setting, Precision precision, double layer_factor)
+OpPrices::OpPrices(const CostSetting& setting, Precision precision)
     : cost_(*setting.gpu, *setting.framework, precision),
       framework_(setting.framework),
       host_factor_(framework_->site_factor *
                    (setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0)),
-      pace_(framework_->site_factor * StragglerFactor(*framework_, setting.cluster->nodes)),
-      layer_factor_(layer_factor) {}
+      pace_(framework_->site_factor * StragglerFactor(*framework_, setting.cluster->nodes)) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   OpPrice price{Device(op), Host(op)};

@@ -25,8 +25,8 @@ struct StreamPrice {
 
 class OpPrices {
  public:
-  // `layer_factor`: of all times of layers (layer_factors.h). The profiles must outlive this.
-  OpPrices(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
+  // The profiles must outlive this.
+  OpPrices(const CostSetting& setting, Precision precision);
 
   // `accumulates`: gradients are added up over several micro-batches.
   OpPrice Price(const ShapedOp& op, bool accumulates) const;
@@ -50,12 +50,10 @@ class OpPrices {
   double Update(const UpdateShape& shape) const;
   double Around(const ShapedOp& op) const;
   double Host(const ShapedOp& op) const;
-  double Scale(const ShapedOp& op) const { return op.layer ? layer_factor_ : 1.0; }
 
   OpCost cost_;
   const FrameworkProfile* framework_;
   double host_factor_, pace_;
-  double layer_factor_;
 };
 
 }  // namespace orrery

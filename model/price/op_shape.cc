@@ -119,7 +119,6 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
   ShapedOp shaped;
   shaped.pass = PassOf(op.phase);
   shaped.surcharge = SurchargeOf(op);
-  shaped.layer = op.segment == ir::Segment::kLayer;
   shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul:

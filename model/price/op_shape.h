@@ -51,7 +51,6 @@ struct ShapedOp {
   OpShape shape;
   Pass pass = Pass::kNone;
   Surcharge surcharge = Surcharge::kNothing;
-  bool layer = false;            // of a layer, not of the embedding, the head or the step
   bool weight_gradient = false;  // may be put off by zero-bubble schedules
   double accumulated = 0;        // elements of a gradient that it adds to
 };

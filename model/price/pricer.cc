@@ -5,15 +5,34 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/price/layer_factors.h"
-
 namespace orrery {
+namespace {
 
-Pricer::Pricer(const CostSetting& setting, Precision precision, double layer_factor)
-    : ops(setting, precision, layer_factor), messages(setting) {}
+// Of the plan's first product.
+Precision PrecisionOf(const ir::Plan& plan) {
+  for (const ir::Program& program : plan.programs) {
+    for (const ir::Block& block : program.blocks) {
+      for (const ir::Op& op : block.ops) {
+        if (op.kind != ir::OpKind::kMatmul) continue;
+        const ir::View& view = program.views[static_cast<std::size_t>(op.in[0])];
+        const ir::Dtype type = program.buffers[static_cast<std::size_t>(view.buffer)].dtype;
+        return type == ir::Dtype::kBf16   ? Precision::kBf16
+               : type == ir::Dtype::kF16  ? Precision::kFp16
+               : type == ir::Dtype::kTf32 ? Precision::kTf32
+                                          : Precision::kFp32;
+      }
+    }
+  }
+  return Precision::kFp32;
+}
+
+}  // namespace
+
+Pricer::Pricer(const CostSetting& setting, Precision precision)
+    : ops(setting, precision), messages(setting) {}
 
 Pricer::Pricer(const CostSetting& setting, const ir::Plan& plan)
-    : Pricer(setting, PrecisionOf(plan), LayerFactor(*setting.gpu, *setting.framework, plan)) {}
+    : Pricer(setting, PrecisionOf(plan)) {}
 
 double FixedCosts(const CostSetting& setting, double layers) {
   const FrameworkProfile& framework = *setting.framework;

@@ -9,9 +9,8 @@ namespace orrery {
 
 // Profiles and cluster must outlive it.
 struct Pricer {
-  // `layer_factor`: of measured layers, see layer_factors.h.
-  Pricer(const CostSetting& setting, Precision precision, double layer_factor = 1.0);
-  // Precision and layer factor as the plan's ops have them.
+  Pricer(const CostSetting& setting, Precision precision);
+  // In the precision of the plan's first product.
   Pricer(const CostSetting& setting, const ir::Plan& plan);
 
   OpPrices ops;

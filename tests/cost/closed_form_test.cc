@@ -9,7 +9,6 @@
 #include "model/arch/parameters.h"
 #include "model/base/diagnostics.h"
 #include "model/hardware/catalog.h"
-#include "model/price/layer_factors.h"
 #include "model/twin/step_predictor.h"
 
 namespace orrery {
@@ -212,25 +211,6 @@ TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   EXPECT_THROW(Predict(s), InputError);
 }
 
-TEST_F(ClosedFormTest, AMeasuredLayerScalesItsOwnWorkAndNoCollective) {
-  Strategy s;
-  s.tp = 4, s.dp = 32, s.micro_batch = 4;
-  framework_.host_forward_op = framework_.host_backward_op = framework_.host_collective =
-      Seconds(0);
-  const StepTime before = Predict(s);
-  const std::string shape = LayerShapeText(gpu_.header.id, model_, work_, KeyOf(s));
-  EXPECT_NE(shape.find("hidden 1536"), std::string::npos) << shape;
-  framework_.layer_factors[shape] = 1.5;
-  const StepTime after = Predict(s);
-  EXPECT_EQ(after.tensor, before.tensor);
-  EXPECT_GT(after.compute, 1.3 * before.compute);
-  EXPECT_LT(after.compute, 1.5 * before.compute);  // embedding and head stay
-  s.micro_batch = 2;                               // another shape
-  const StepTime other = Predict(s);
-  framework_.layer_factors.clear();
-  EXPECT_EQ(other.total, Predict(s).total);
-}
-
 TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
   Strategy s;
   s.tp = 8, s.pp = 4, s.dp = 4;
@@ -318,31 +298,6 @@ TEST_F(ClosedFormTest, ContextParallelismIsCostedThoughNotLowered) {
   s.cp = 2, s.dp = 8;
   const double with = Predict(s).total;  // same ranks, same tokens
   EXPECT_NEAR(with / without, 1.0, 0.35);
-}
-
-// The simulator prices a plan by what its ops show, the closed form a layout by what the job says.
-TEST_F(ClosedFormTest, APlanShowsTheShapeOfItsLayers) {
-  int shapes = 0;
-  for (const char* name : {"gpt2-small", "llama2-7b", "bert-base", "t5-small"}) {
-    model_ = LoadModel(name).spec;
-    for (const Precision precision : {Precision::kBf16, Precision::kFp16, Precision::kTf32}) {
-      for (const Recompute recompute :
-           {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-        for (const int tp : {1, 4}) {
-          work_.seq_len = 128, work_.global_batch = 16, work_.precision = precision;
-          Strategy s;
-          s.tp = tp, s.pp = 2, s.dp = 2, s.micro_batch = 2, s.recompute = recompute;
-          s.sequence_parallel = tp > 1, s.flash_attention = recompute != Recompute::kFull;
-          const LowerResult lowered = Lower(model_, work_, s);
-          if (std::holds_alternative<Refusal>(lowered)) continue;  // T5 with several of them
-          ++shapes;
-          const auto& plan = std::get<ir::Plan>(lowered);
-          EXPECT_EQ(LayerShapeText("gpu", plan), LayerShapeText("gpu", model_, work_, KeyOf(s)));
-        }
-      }
-    }
-  }
-  EXPECT_GE(shapes, 3 * 18);
 }
 
 TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {

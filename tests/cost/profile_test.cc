@@ -89,22 +89,6 @@ TEST(Profiles, AChipOverridesItsFamily) {
             LoadGpuProfile("v100-sxm2-32gb").gemm_efficiency_fp16);
 }
 
-TEST(Profiles, MeasuredLayersAreReadAndSlipsAreNamed) {
-  const auto read = [](const std::string& lines) {
-    return ReadLayerFactors(
-        std::make_shared<Source>(Source{"layer.yaml", "title: \"x\"\nlayers:\n" + lines}));
-  };
-  const std::string good =
-      "  - {shape: \"a\", time: 0.9, spread: 0.01, points: 3, source: \"s\"}\n";
-  EXPECT_DOUBLE_EQ(read(good).at("a"), 0.9);
-  EXPECT_THAT(ErrorOf([&] { read(good + good); }), HasSubstr("named twice"));
-  EXPECT_THAT(ErrorOf([&] {
-                read("  - {shape: \"a\", time: 9, spread: 0.01, points: 3, source: \"s\"}\n");
-              }),
-              HasSubstr("layer.yaml:3"));
-  EXPECT_THAT(ErrorOf([&] { read("  - {shape: \"a\", tme: 0.9}\n"); }), HasSubstr("tme"));
-}
-
 TEST(Profiles, AnUnknownNameListsTheNearest) {
   EXPECT_THAT(ErrorOf([] { LoadGpuProfile("a100-sxm4-80g"); }), HasSubstr("a100-sxm4-80gb"));
 }

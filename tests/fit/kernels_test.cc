@@ -9,6 +9,7 @@
 #include "calib/fit/holdout.h"
 #include "calib/fit/job.h"
 #include "calib/fit/kernel_source.h"
+#include "calib/fit/shape_table.h"
 #include "calib/program/calibrate/inputs.h"
 #include "model/base/diagnostics.h"
 
@@ -153,7 +154,7 @@ TEST(Kernels, PublishedAttentionOfOneChip) {
   ProfileStore store;
   FitFlags flags;
   flags.gpus = {"b200-sxm-180gb"};
-  flags.free = {"gpu:attention_fa2"};
+  flags.free = {"gpu:attention_fa4"};
   const FitJob job = JobOf(flags, &store);
   const KernelSource source(inputs.kernels, job.kernels_of, &store);
   const std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
@@ -166,6 +167,56 @@ TEST(Kernels, PublishedAttentionOfOneChip) {
   int close = 0;
   for (const double error : result.error) close += std::abs(error) < 0.15;
   EXPECT_GE(close, 6);
+}
+
+// Every other ten calls ran at a lower clock. A table of shapes must not take that for the shapes.
+TEST(Kernels, AClockThatChangesStaysOutOfTheTable) {
+  constexpr double kSlow = 0.3;
+  std::vector<KernelSample> samples;
+  for (int i = 0; i < 120; ++i) {
+    samples.push_back(Gemm(512 << (i * 7 % 4), 512 << (i * 5 % 3), 512 << (i * 11 % 5)));
+    samples.back().seconds = 5e-5;
+  }
+  ProfileStore store;
+  const KernelSource source(samples, kTimedChip, &store);
+  std::vector<double> errors;
+  double clock = 0;
+  for (int i = 0; i < 120; ++i) {
+    errors.push_back(i / 10 % 2 == 0 ? kSlow / 2 : -kSlow / 2);
+    clock += kSlow / 2 / 120;
+  }
+  const std::vector<ShapeTable> tables = FitShapeTables(source, errors, {});
+  ASSERT_EQ(tables.size(), 1U);
+  EXPECT_GT(tables[0].drift, 0.05);
+  double taken = 0;
+  for (const KernelFactors::Measured& one : tables[0].shapes)
+    taken += std::abs(one.log_ratio) / static_cast<double>(tables[0].shapes.size());
+  EXPECT_LT(taken, 0.5 * clock);
+}
+
+// One power-limited B200, each shape predicted from the others.
+TEST(Kernels, ProductsAndAttentionOfOneB200) {
+  const FitInputs inputs =
+      LoadInputs({std::string(ORRERY_SOURCE_DIR) + "/calib/data/b200-kernels.csv"});
+  ASSERT_EQ(inputs.kernels.size(), 686U);
+  ProfileStore store;
+  FitFlags flags;
+  flags.gpus = {"b200-sxm-180gb"};
+  flags.free = {"gpu:clock_share", "gpu:attention_cudnn", "gpu:attention_backward"};
+  const FitJob job = JobOf(flags, &store);
+  const KernelSource source(inputs.kernels, job.kernels_of, &store);
+  const Evidence evidence({&source}, store);
+  Fitter fitter(evidence, MakeParameters(job.requests, &store), {});
+  const FitResult result = fitter.Fit();
+  const std::vector<ShapeTable> tables = FitShapeTables(
+      source, result.error, LeaveGroupsOut(evidence, Holdout::kModel, &fitter).error);
+  for (const ShapeTable& table : tables) {
+    EXPECT_TRUE(table.used) << RenderShapeTables(tables);
+    EXPECT_LT(table.table_error, table.kernel == "mm"           ? 0.08
+                                 : table.kernel == "mm_grouped" ? 0.12
+                                                                : 0.10)
+        << RenderShapeTables(tables);
+  }
 }
 
 }  // namespace

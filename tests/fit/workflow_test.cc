@@ -34,7 +34,7 @@ double Deviation(const std::string& kernel, const KernelFactors::Shape& shape) {
   const KernelFactors::Shape x = KernelFactors::Log2(shape);
   if (kernel == "mm")
     return 0.10 * std::sin(0.9 * x[1] + 0.4 * x[2]) + 0.06 * std::cos(0.8 * x[0] - 0.3 * x[2]);
-  return 0.08 * std::sin(0.7 * x[0] + 0.9 * x[3]);
+  return 0.08 * std::sin(0.7 * x[0] + 0.9 / 8 * x[3]);  // the width counts eightfold
 }
 
 KernelSample SampleOf(const GemmShape& s) {

@@ -22,6 +22,35 @@ std::string ErrorOf(const std::string& text) {
   return "";
 }
 
+// A product of each pass, a grouped one and an attention, as SimuMax's configs/system hold them.
+TEST(KernelCsv, TablesWithTheShapeInOneCellAreReadAsTheyAre) {
+  const auto rows =
+      ReadKernelCsv(Text("source,op,shape,peak_tflops,efficiency,tflops\r\n"
+                         "x,matmul,\"b=1, m=4096, k=8192, n=1024, layout=TN, accumulate=False, "
+                         "out_dtype=bf16\",2250,0.5,1125\r\n"
+                         "x,matmul,\"b=1, m=1024, k=4096, n=8192, layout=NT, accumulate=True, "
+                         "out_dtype=fp32\",2250,0.5,1125\r\n"
+                         "x,group_matmul,\"ng=8, M=256, N=3072, K=512, main_grad_dtype=fp32, "
+                         "stage=bwd_grad_w, accumulate=True\",2250,0.4,900\r\n"
+                         "x,sdp_bwd,\"batch=2, seq_len=1024, head_num=16, kv_head_num=4, "
+                         "qk_head_dim=192, v_head_dim=128\",2250,0.4,900\r\n"));
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows[0].op, "nt");
+  EXPECT_EQ(rows[0].n, 1024);
+  EXPECT_NEAR(rows[0].seconds, 2.0 * 4096 * 8192 * 1024 / 1125e12, 1e-12);
+  EXPECT_EQ(rows[0].epilogue, "none");
+  EXPECT_EQ(rows[1].epilogue, "accumulate_fp32");
+  EXPECT_EQ(rows[2].kind, KernelKind::kGrouped);
+  EXPECT_EQ(rows[2].batch, 8);
+  EXPECT_EQ(rows[2].m, 3072);  // the gradient of the weight: N x K over M tokens
+  EXPECT_EQ(rows[2].k, 256);
+  EXPECT_EQ(rows[3].head_dim, 160);
+  EXPECT_TRUE(rows[3].causal);
+  EXPECT_NEAR(rows[3].seconds, 5.0 * 2 * 16 * 1024 * 1024 * 320 / 900e12, 1e-12);
+  const std::string wrong = "op,shape,tflops\nmatmul,\"b=1, m=4096, k=8192\",100\n";
+  EXPECT_THROW(ReadKernelCsv(Text(wrong)), InputError);
+}
+
 TEST(KernelCsv, ReadsTheSample) {
   const auto rows =
       ReadKernelCsv(ReadSource(ORRERY_SOURCE_DIR "/calib/measure/samples/kernels.csv"));

@@ -93,7 +93,6 @@ std::string RenderConstants(const FitResult& result) {
                                 "after", "spread", "ratio", "rows", "");
   for (const FittedConstant& constant : result.constants) {
     const FitParameter& p = constant.parameter;
-    if (!p.shape.empty()) continue;
     out += fmt::format("{:<54}{:>12}{:>12}{:>8.2g}{:>7.2f}{:>6}  {}{}\n", p.names.front().Text(),
                        FormatConstant(p.before, p.kind), FormatConstant(constant.after, p.kind),
                        constant.spread, constant.ratio, constant.points, NameOf(constant.verdict),
@@ -104,20 +103,6 @@ std::string RenderConstants(const FitResult& result) {
   return out +
          "spread: relative; ratio: of the spread after over the prior's; rows that move with it.\n"
          "kept: the data do not determine it, the prior stays; weak: mostly its prior.\n";
-}
-
-std::string RenderLayers(const FitResult& result) {
-  std::string out;
-  for (const FittedConstant& constant : result.constants) {
-    const FitParameter& p = constant.parameter;
-    if (p.shape.empty()) continue;
-    out += fmt::format("{:>7.3f}{:>8.2g}{:>6}  {}: {}{}\n", constant.after, constant.spread,
-                       constant.points, p.names.front().file, p.shape,
-                       constant.verdict == Verdict::kKept ? " (kept)" : "");
-  }
-  if (out.empty()) return out;
-  return fmt::format("{:>7}{:>8}{:>6}  measured layers: times what the formulas say\n{}\n", "time",
-                     "spread", "rows", out);
 }
 
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,

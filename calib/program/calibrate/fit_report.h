@@ -13,8 +13,6 @@ namespace orrery {
 
 std::string RenderConstants(const FitResult& result);
 
-// Factors of measured layers; "" when the fit has none.
-std::string RenderLayers(const FitResult& result);
 
 // `unseen`: errors with the group left out; empty: not computed.
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,

@@ -31,9 +31,7 @@ void TakeSheet(const std::string& path, FitInputs* inputs) {
 // By the header alone.
 bool HoldsKernels(const std::string& file) {
   const std::string text = ReadSource(file)->text;
-  const std::string header = "," + text.substr(0, text.find('\n')) + ",";
-  return header.find(",kind,") != std::string::npos &&
-         header.find(",seconds,") != std::string::npos;
+  return measured::IsKernelHeader(std::string_view(text).substr(0, text.find('\n')));
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "calib/fit/fit.h"
 #include "calib/fit/job.h"
 #include "calib/fit/kernel_source.h"
-#include "calib/fit/layer_parameters.h"
 #include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/shape_table.h"
@@ -146,8 +145,6 @@ void Save(const Arguments& arguments, const Sources& sources, const FitResult& r
   const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
   if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;
-  for (const std::string& path : WriteLayerFiles(result, arguments.output))
-    fmt::print("wrote {}\n", path);
   const Unseen foreign = WithoutSources(evidence, left_out, fitter);
   fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, foreign, result),
                                       arguments.output));
@@ -184,11 +181,6 @@ void Run(const Arguments& arguments) {
   fmt::print("{}", RenderLogs(inputs.runs));
   const Sources sources(inputs, job, &store);
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
-  if (sources.cases && job.layer_spread > 0) {
-    std::vector<FitParameter> layers =
-        LayerParameters(sources.cases->observations(), job.layer_spread, store);
-    std::move(layers.begin(), layers.end(), std::back_inserter(parameters));
-  }
   const Evidence evidence(sources.All(), store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
@@ -196,7 +188,7 @@ void Run(const Arguments& arguments) {
   PrintLeftOut(sources.left_out);
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
-  fmt::print("\n{}\n{}", RenderConstants(result), RenderLayers(result));
+  fmt::print("\n{}\n", RenderConstants(result));
   Unseen unseen;
   if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
