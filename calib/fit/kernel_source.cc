@@ -54,13 +54,20 @@ double AccumulatedBytes(const KernelSample& s, const GemmShape& gemm) {
   return s.epilogue == "accumulate" ? elements * gemm.element_bytes : 0;
 }
 
-// The kernel of fused attention that a row names; PyTorch's "flash" is version 2. nullopt: not a fused one.
+// Fused attention is what the profiles know apart from a software; "flash", or no word, is FlashAttention 2.
 std::optional<AttentionKernel> FusedKernel(const std::string& algorithm) {
   if (algorithm.empty() || algorithm == "flash") return AttentionKernel::kFa2;
   for (const auto& [name, kernel] : kAttentionKernelNames) {
     if (algorithm == name) return kernel;
   }
   return std::nullopt;
+}
+
+FrameworkProfile Taking(AttentionKernel kernel, FrameworkProfile framework) {
+  auto preset = std::make_shared<FrameworkPreset>();
+  preset->attention = {kernel};
+  framework.preset = std::move(preset);
+  return framework;
 }
 
 // Products of several experts run beside each other, but none fills the waves of another
@@ -142,11 +149,8 @@ std::string KernelSource::Add(const KernelSample& s, const GpuProfile& gpu, Obse
     seen.model = fmt::format("{} n {} k {}", seen.group, s.n, s.k);
     seen.name = fmt::format("{} m {} batch {}", seen.model, s.m, s.batch);
   } else if (s.kind == KernelKind::kAttention) {
-    const auto fused = FusedKernel(s.algorithm);
+    const std::optional<AttentionKernel> fused = FusedKernel(s.algorithm);
     if (!fused) return "attention that is not fused";
-    if (gpu.AttentionRate(*fused) <= 0)
-      return fmt::format("{} has no rate for attention by {}", gpu.header.id,
-                         NameIn(kAttentionKernelNames, *fused));
     kernel.attention = *fused;
     kernel.shape = AttentionOf(s, bytes);
     seen.group = fmt::format("attention {} {}", s.op, s.dtype);
@@ -169,14 +173,12 @@ void KernelSource::Predict(const ProfileStore& store, const std::vector<int>& wh
                            std::vector<double>* values) const {
   FrameworkProfile bare;  // a kernel alone: no gap, each operand moved once
   bare.elementwise_traffic = 1;
-  const auto preset = std::make_shared<FrameworkPreset>();
-  bare.preset = preset;
   values->clear();
   for (int index : which) {
     const Kernel& kernel = kernels_[index];
-    preset->attention = {kernel.attention};
+    const FrameworkProfile framework = Taking(kernel.attention, bare);
     const OpCost cost =
-        OpCost(store.gpu(observations_[index].gpu), bare, kernel.precision).WithoutFactors();
+        OpCost(store.gpu(observations_[index].gpu), framework, kernel.precision).WithoutFactors();
     if (const auto* gemm = std::get_if<GemmShape>(&kernel.shape)) {
       values->push_back(Product(cost, *gemm, kernel.grouped) + cost.Stream(kernel.accumulated));
     } else if (const auto* attention = std::get_if<AttentionShape>(&kernel.shape)) {

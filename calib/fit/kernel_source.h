@@ -45,8 +45,8 @@ class KernelSource : public MeasurementSource {
   struct Kernel {
     Precision precision = Precision::kBf16;
     std::variant<GemmShape, AttentionShape, TrafficShape> shape;
-    bool grouped = false;  // products of several experts
     AttentionKernel attention = AttentionKernel::kFa2;
+    bool grouped = false;    // products of several experts
     double accumulated = 0;  // bytes that adding to the output moves
   };
   // A reason when the sample says nothing about a constant.

@@ -85,7 +85,7 @@ class ShapeRow {
   double ReadAttention(bool backward) {
     sample_.kind = KernelKind::kAttention;
     sample_.op = backward ? "backward" : "forward";
-    sample_.algorithm = "flash";
+    sample_.algorithm = "cudnn";  // what TransformerEngine takes
     sample_.causal = true;
     sample_.batch = Whole("batch");
     sample_.heads = Whole("head_num"), sample_.kv_heads = Whole("kv_head_num");

@@ -8,23 +8,18 @@
 namespace orrery {
 namespace {
 
-// The type of the operands of products.
+// Of the plan's first product.
 Precision PrecisionOf(const ir::Plan& plan) {
   for (const ir::Program& program : plan.programs) {
     for (const ir::Block& block : program.blocks) {
       for (const ir::Op& op : block.ops) {
         if (op.kind != ir::OpKind::kMatmul) continue;
         const ir::View& view = program.views[static_cast<std::size_t>(op.in[0])];
-        switch (program.buffers[static_cast<std::size_t>(view.buffer)].dtype) {
-          case ir::Dtype::kBf16:
-            return Precision::kBf16;
-          case ir::Dtype::kF16:
-            return Precision::kFp16;
-          case ir::Dtype::kTf32:
-            return Precision::kTf32;
-          default:
-            return Precision::kFp32;
-        }
+        const ir::Dtype type = program.buffers[static_cast<std::size_t>(view.buffer)].dtype;
+        return type == ir::Dtype::kBf16   ? Precision::kBf16
+               : type == ir::Dtype::kF16  ? Precision::kFp16
+               : type == ir::Dtype::kTf32 ? Precision::kTf32
+                                          : Precision::kFp32;
       }
     }
   }

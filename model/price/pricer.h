@@ -10,7 +10,7 @@ namespace orrery {
 // Profiles and cluster must outlive it.
 struct Pricer {
   Pricer(const CostSetting& setting, Precision precision);
-  // In the precision of the plan's ops.
+  // In the precision of the plan's first product.
   Pricer(const CostSetting& setting, const ir::Plan& plan);
 
   OpPrices ops;

@@ -300,31 +300,6 @@ TEST_F(ClosedFormTest, ContextParallelismIsCostedThoughNotLowered) {
   EXPECT_NEAR(with / without, 1.0, 0.35);
 }
 
-// The simulator prices a plan by what its ops show, the closed form a layout by what the job says.
-TEST_F(ClosedFormTest, APlanShowsTheShapeOfItsLayers) {
-  int shapes = 0;
-  for (const char* name : {"gpt2-small", "llama2-7b", "bert-base", "t5-small"}) {
-    model_ = LoadModel(name).spec;
-    for (const Precision precision : {Precision::kBf16, Precision::kFp16, Precision::kTf32}) {
-      for (const Recompute recompute :
-           {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-        for (const int tp : {1, 4}) {
-          work_.seq_len = 128, work_.global_batch = 16, work_.precision = precision;
-          Strategy s;
-          s.tp = tp, s.pp = 2, s.dp = 2, s.micro_batch = 2, s.recompute = recompute;
-          s.sequence_parallel = tp > 1, s.flash_attention = recompute != Recompute::kFull;
-          const LowerResult lowered = Lower(model_, work_, s);
-          if (std::holds_alternative<Refusal>(lowered)) continue;  // T5 with several of them
-          ++shapes;
-          const auto& plan = std::get<ir::Plan>(lowered);
-          EXPECT_EQ(LayerShapeText("gpu", plan), LayerShapeText("gpu", model_, work_, KeyOf(s)));
-        }
-      }
-    }
-  }
-  EXPECT_GE(shapes, 3 * 18);
-}
-
 TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   work_.seq_len = 128;
   StepPredictor predictor(
