@@ -151,6 +151,28 @@ FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load)
   return profile;
 }
 
+namespace {
+
+// With facts that the user set. Kept for good: FindFramework() hands out references into it.
+std::shared_ptr<const FrameworkProfile> WithOwnFacts(const FrameworkReference& reference) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::shared_ptr<const FrameworkProfile>, std::string>,
+                  std::shared_ptr<const FrameworkProfile>>
+      known;
+  const auto base = ShareFrameworkProfile(reference.name);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const FrameworkProfile>& own = known[{base, reference.facts}];
+  if (own) return own;
+  auto preset = std::make_shared<FrameworkPreset>(*base->preset);
+  SetFacts(reference.facts, preset.get());
+  preset->name = WithFacts(preset->name, reference.facts);
+  auto profile = std::make_shared<FrameworkProfile>(*base);
+  profile->preset = std::move(preset);
+  return own = std::move(profile);
+}
+
+}  // namespace
+
 std::shared_ptr<const FrameworkProfile> ShareFrameworkProfile(const std::string& id) {
   static Cache cache;
   if (const FrameworkReference reference = SplitReference(id); !reference.facts.empty())

@@ -25,9 +25,6 @@ constexpr double kFlashRows = 128;           // of queries (backward: keys) that
 constexpr double kFlashTiles = 3, kFlashBackwardTiles = 2;
 // Ramp of attention without a mask over the causal one: 200 over 1100 keys of FlashAttention 4 on B200 (calib/data/b200-attention.csv).
 constexpr double kFullRamp = 0.2;
-constexpr double kFlashRows = 128;  // of queries (backward: keys) that one tile holds
-// Tiles that a unit needs under way to reach its rate: 4 to 128 heads of 4096 tokens on B200, SimuMax.
-constexpr double kFlashTiles = 3, kFlashBackwardTiles = 2;
 
 }  // namespace
 
