@@ -106,7 +106,8 @@ ready_ccache() {
 }
 
 configure() {
-  if [ -f "$build/build.ninja" ] && [ "$(cat "$build/.root" 2>/dev/null)" = "$root" ]; then
+  if [ -f "$build/build.ninja" ] && [ "$(cat "$build/.root" 2>/dev/null)" = "$root" ] &&
+    [ -z "$(find "$root/CMakePresets.json" -newer "$build/.root")" ]; then
     return 0  # ninja itself configures again when a CMake file changed
   fi
   fresh=

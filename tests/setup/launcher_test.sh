@@ -163,6 +163,12 @@ expect_text "which is missing" "cannot install libsimgrid-dev; going on without"
 expect_text "the others are installed" "recommends libfmt-dev" "$(tail -n 1 "$work/calls.apt-get")"
 rm -f "$work/unknown" "$work/not-installed"
 
+before=$(calls cmake) && "$repo/plan" x >/dev/null 2>&1
+expect "what is configured stays so" "$before" "$(calls cmake)"
+touch -d '1 minute' "$repo/CMakePresets.json" && "$repo/plan" x >/dev/null 2>&1
+expect "changed presets configure again" "$((before + 1))" "$(calls cmake)"
+touch -d '1 hour ago' "$repo/CMakePresets.json"
+
 expect "a cache that can be written is used" default "$(cat "$work/ccache-dir")"
 rm -rf "$work/cache" && touch "$work/cache"
 "$repo/plan" x >/dev/null 2>&1
