@@ -15,7 +15,7 @@
 namespace orrery::measured {
 namespace {
 
-constexpr std::size_t kMostNamed = 100;
+constexpr std::size_t kMostGarbledNamed = 100;
 constexpr std::string_view kInfo = "NCCL INFO ";
 constexpr std::string_view kVersion = "NCCL version ";
 
@@ -75,7 +75,7 @@ class LogReader {
  private:
   void Garbled(const LogLine& line, std::string why) {
     ++log_.garbled_lines;
-    if (log_.garbled.size() < kMostNamed)
+    if (log_.garbled.size() < kMostGarbledNamed)
       log_.garbled.push_back({{log_.source, line.number, line.column}, std::move(why), ""});
   }
 

@@ -117,7 +117,8 @@ TEST(BenchCommand, SaysWhatNcclChooses) {
 TEST(BenchCommand, ComparesWithWhatNcclWrote) {
   const std::vector<std::string> words = {"bench",    "--simulate", "all_reduce", "--topology",
                                           "dgx-h100", "--nodes",    "2"};
-  const json log = json::parse(Bench({"--nccl", Sample("info-nccl.txt"), "--json"}, words).out);
+  const json log =
+      json::parse(Bench({"--nccl", Sample("../samples-nccl/info.txt"), "--json"}, words).out);
   ASSERT_EQ(log["choices"].size(), 4u);
   for (const json& choice : log["choices"]) {
     EXPECT_EQ(choice["algorithm"], choice["twin"]["algorithm"]) << choice;
@@ -127,13 +128,13 @@ TEST(BenchCommand, ComparesWithWhatNcclWrote) {
   EXPECT_EQ(log["rings"]["logged"], 2);
   EXPECT_EQ(log["rings"]["as_one_of_the_twin"], 2);
   const json graphs =
-      json::parse(Bench({"--nccl", Sample("graphs-nccl.xml"), "--json"}, words).out);
+      json::parse(Bench({"--nccl", Sample("../samples-nccl/graphs.xml"), "--json"}, words).out);
   for (const json& graph : graphs["graphs"])
     EXPECT_EQ(graph["channels"], graph["twin"]["channels"]) << graph;
-  const Outcome topology = Bench({"--nccl", Sample("topology-nccl.xml")}, words);
+  const Outcome topology = Bench({"--nccl", Sample("../samples-nccl/topology.xml")}, words);
   EXPECT_THAT(topology.out, HasSubstr("8 of compute capability 90"));
   EXPECT_THAT(topology.out, testing::Not(HasSubstr("differs")));
-  const Outcome wrong = Bench({"--nccl", Sample("info-nccl.txt"), "--nodes", "4"},
+  const Outcome wrong = Bench({"--nccl", Sample("../samples-nccl/info.txt"), "--nodes", "4"},
                               {"bench", "--simulate", "all_reduce", "--topology", "dgx-h100"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("16 ranks on 2 nodes"));

@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 SourcePtr Sample(const std::string& name) {
-  return ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples/" + name);
+  return ReadSource(std::string(ORRERY_SOURCE_DIR) + "/calib/import/samples-nccl/" + name);
 }
 
 SourcePtr Made(std::string text) {
@@ -36,7 +36,7 @@ std::string ErrorOf(const std::function<void()>& read) {
 }
 
 TEST(NcclDebug, ReadsChoicesGraphsAndRings) {
-  const NcclDebug log = ReadNcclDebug(Sample("info-nccl.txt"));
+  const NcclDebug log = ReadNcclDebug(Sample("info.txt"));
   EXPECT_EQ(log.release, "2.28.9");
   EXPECT_EQ(log.ranks, 16);
   EXPECT_EQ(log.nodes, 2);
@@ -80,8 +80,8 @@ TEST(NcclDebug, SaysWhatALogLacks) {
 }
 
 TEST(NcclDumps, ReadsTheTopologyOfANode) {
-  EXPECT_EQ(KindOfNcclFile(*Sample("topology-nccl.xml")), NcclFile::kTopology);
-  const nccl::NodeDescription node = ReadNcclTopology(Sample("topology-nccl.xml"));
+  EXPECT_EQ(KindOfNcclFile(*Sample("topology.xml")), NcclFile::kTopology);
+  const nccl::NodeDescription node = ReadNcclTopology(Sample("topology.xml"));
   EXPECT_EQ(node.capability, 90);
   ASSERT_EQ(node.gpus.size(), 8u);
   ASSERT_EQ(node.nics.size(), 8u);
@@ -101,8 +101,8 @@ TEST(NcclDumps, ReadsTheTopologyOfANode) {
 }
 
 TEST(NcclDumps, ReadsGraphs) {
-  EXPECT_EQ(KindOfNcclFile(*Sample("graphs-nccl.xml")), NcclFile::kGraphs);
-  const std::vector<LoggedGraph> graphs = ReadNcclGraphs(Sample("graphs-nccl.xml"));
+  EXPECT_EQ(KindOfNcclFile(*Sample("graphs.xml")), NcclFile::kGraphs);
+  const std::vector<LoggedGraph> graphs = ReadNcclGraphs(Sample("graphs.xml"));
   ASSERT_EQ(graphs.size(), 3u);
   EXPECT_EQ(graphs[0].pattern, nccl::Pattern::kRing);
   EXPECT_THAT(graphs[0].order[0], ElementsAre(0, 7, 6, 5, 4, 3, 2, 1));
@@ -114,7 +114,7 @@ TEST(NcclDumps, NamesPlaceAndRemedy) {
               testing::AllOf(HasSubstr("made:2"), HasSubstr("was the dump cut?")));
   EXPECT_THAT(ErrorOf([] { ReadNcclTopology(Made("<system version=\"1\"/>")); }),
               HasSubstr("NCCL_TOPO_DUMP_FILE"));
-  EXPECT_THAT(ErrorOf([] { ReadNcclGraphs(Sample("topology-nccl.xml")); }),
+  EXPECT_THAT(ErrorOf([] { ReadNcclGraphs(Sample("topology.xml")); }),
               HasSubstr("NCCL_GRAPH_DUMP_FILE"));
   EXPECT_THAT(ErrorOf([] { ReadXml(Made("<a><b></a></b>")); }), HasSubstr("'</a>' ends '<b>'"));
   std::string deep;
@@ -126,7 +126,7 @@ TEST(NcclDumps, NamesPlaceAndRemedy) {
 TEST(NcclDumps, ReadersNeverCrash) {
   std::mt19937_64 random(14);
   std::vector<std::string> seeds;
-  for (const char* name : {"info-nccl.txt", "topology-nccl.xml", "graphs-nccl.xml"})
+  for (const char* name : {"info.txt", "topology.xml", "graphs.xml"})
     seeds.push_back(Sample(name)->text);
   int read = 0, refused = 0;
   constexpr int kRounds = 600;
