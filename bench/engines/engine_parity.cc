@@ -28,7 +28,7 @@ constexpr Circumstance kSituations[] = {{"zero1", 1, {}, ""},   {"zero2", 2, {},
                                         {"efa", {}, {}, "efa"}, {"tcp", {}, {}, "tcp"}};
 
 EnginePair Compare(const Job& job, const Candidate& candidate) {
-  const Cluster cluster = BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node);
+  const Cluster cluster = ClusterOf(job);
   const ir::Plan plan = LowerLegal(job, candidate.strategy);
   sim::SimulationOptions options;
   options.contention = false;

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "bench/runtime/small_gpt.h"
+#include "model/plan/ir/plan_facts.h"
 #include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
-#include "runtime/train/plan_facts.h"
+#include "runtime/train/peak.h"
 #include "runtime/train/train_rank.h"
 
 namespace orrery {
@@ -66,7 +67,7 @@ void BenchRanks(int replicas, int batch, const char* name, double peak) {
   fmt::print("{}_op_time_over_step = {:.4f} ratio\n", name, MedianOf(ops));
   fmt::print("{}_communication_share = {:.3g} percent\n", name, 100 * MedianOf(waits));
   fmt::print("{}_mfu = {:.3g} percent\n", name,
-             100 * launch::FactsOf(plan).flops / (least * replicas * peak));
+             100 * ir::FactsOf(plan).flops / (least * replicas * peak));
 }
 
 }  // namespace

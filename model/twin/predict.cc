@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/arch/parameters.h"
 #include "model/base/check.h"
+#include "model/plan/ir/plan_facts.h"
 #include "model/plan/ir/verify.h"
 #include "model/plan/lower/lower.h"
 
@@ -26,19 +28,25 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
   prediction.nodes = job.cluster.nodes;
   prediction.global_batch = job.work.global_batch;
   prediction.micro_batches = MicroBatches(job.work, layout);
-  prediction.time = time;
   const double sequences = static_cast<double>(job.work.global_batch);
-  const double tokens = sequences * static_cast<double>(job.work.seq_len);
-  prediction.tokens_per_second = tokens / time.total;
-  const Flops flops =
-      ModelFlopsPerSequence(job.model, job.work.seq_len, job.work.masked_positions) * sequences;
-  prediction.mfu = flops.value / (time.total * static_cast<double>(layout.ranks()) *
-                                  job.gpu->Peak(job.work.precision).value);
-  if (const auto price = job.price()) {
-    prediction.price_per_step = Dollars(*price * time.total);
-    prediction.price_per_billion_tokens = Dollars(*price * time.total / tokens * 1e9);
-  }
+  prediction.tokens = sequences * static_cast<double>(job.work.seq_len);
+  prediction.model_flops =
+      (ModelFlopsPerSequence(job.model, job.work.seq_len, job.work.masked_positions) * sequences)
+          .value;
+  prediction.peak_flops =
+      static_cast<double>(layout.ranks()) * job.gpu->Peak(job.work.precision).value;
+  prediction.dollars_per_second = job.price();
+  prediction.SetTime(time);
   return prediction;
+}
+
+void Prediction::SetTime(const StepTime& step) {
+  time = step;
+  tokens_per_second = tokens / step.total;
+  mfu = model_flops / (step.total * peak_flops);
+  if (!dollars_per_second) return;
+  price_per_step = Dollars(*dollars_per_second * step.total);
+  price_per_billion_tokens = Dollars(*dollars_per_second * step.total / tokens * 1e9);
 }
 
 ir::Plan LowerLegal(const Job& job, const Strategy& layout) {
@@ -49,13 +57,11 @@ ir::Plan LowerLegal(const Job& job, const Strategy& layout) {
   return std::move(*plan);
 }
 
-ir::Plan AddPlan(const Job& job, int window, Prediction* prediction) {
-  ir::Plan plan = LowerLegal(job, prediction->strategy);
+void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
   prediction->memory = ReportMemory(plan, LimitsOf(job), Communicators(prediction->strategy));
   ir::VerifyOptions options;
   options.window = window;
   prediction->verify_findings = static_cast<int>(ir::Verify(plan, options).size());
-  return plan;
 }
 
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
@@ -83,6 +89,10 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
   prediction->difference_pairs = confidence.pairs;
 }
 
+Cluster ClusterOf(const Job& job) {
+  return BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node);
+}
+
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
                       SimulatedStep* step) {
   sim::SimulationOptions options;
@@ -105,13 +115,8 @@ StepTime WithInterval(StepTime simulated, const StepTime& closed) {
 }
 
 void TakeSimulated(const StepTime& time, SimulatedStep step, Prediction* prediction) {
-  const double ratio = time.total / prediction->time.total;
   prediction->closed_form = prediction->time;
-  prediction->time = WithInterval(time, prediction->time);
-  prediction->tokens_per_second /= ratio;
-  prediction->mfu /= ratio;
-  if (prediction->price_per_step) *prediction->price_per_step *= ratio;
-  if (prediction->price_per_billion_tokens) *prediction->price_per_billion_tokens *= ratio;
+  prediction->SetTime(WithInterval(time, prediction->time));
   prediction->simulated = std::move(step);
 }
 
@@ -124,16 +129,55 @@ std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout
   const auto closed = StepPredictor(job).Predict(layout);
   if (const auto* refusal = std::get_if<Refusal>(&closed)) return *refusal;
   Prediction prediction = PredictionOf(job, layout, std::get<StepTime>(closed));
-  const ir::Plan plan = AddPlan(job, 0, &prediction);
+  const ir::Plan plan = LowerLegal(job, layout);
+  AddPlan(job, plan, 0, &prediction);
   prediction.digest = ir::Digest(plan);
   AddConfidence(job, LoadTrust(), &prediction);
   if (engine == Engine::kEvent) {
     SimulatedStep step;
-    const Cluster cluster =
-        BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node);
-    const StepTime time = SimulateStep(plan, cluster, job.prices(), &step);
+    const StepTime time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
     TakeSimulated(time, std::move(step), &prediction);
   }
+  return prediction;
+}
+
+Workload WorkOf(const ir::Plan& plan) {
+  const ir::PlanFacts facts = ir::FactsOf(plan);
+  Workload work;
+  work.global_batch = facts.samples;
+  work.seq_len = facts.tokens / std::max<int64_t>(1, facts.samples);
+  work.precision = PrecisionOf(plan);
+  return work;
+}
+
+Prediction PredictPlan(const Job& job, const ir::Plan& plan, bool simulate) {
+  if (plan.mesh.ranks() != job.cluster.ranks()) {
+    throw InputError(fmt::format("the plan is for {} GPUs, the cluster has {}", plan.mesh.ranks(),
+                                 job.cluster.ranks()),
+                     "--nodes and --gpus-per-node that make up this number, or leave them out");
+  }
+  Strategy degrees;
+  for (const auto& [name, degree] : {std::pair{"tp", &degrees.tp},
+                                     {"pp", &degrees.pp},
+                                     {"dp", &degrees.dp},
+                                     {"dpo", &degrees.dp_outer},
+                                     {"cp", &degrees.cp},
+                                     {"ep", &degrees.ep}}) {
+    const int axis = plan.mesh.AxisIndex(name);
+    if (axis >= 0) *degree = plan.mesh.axes[static_cast<std::size_t>(axis)].size;
+  }
+  degrees.micro_batch = static_cast<int>(
+      std::max<int64_t>(1, job.work.global_batch / degrees.data_parallel() / plan.micro_batches));
+  SimulatedStep step;
+  StepTime time;
+  time.total = std::numeric_limits<double>::quiet_NaN();
+  if (simulate) time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
+  Prediction prediction = PredictionOf(job, degrees, time);
+  prediction.model_flops = ir::FactsOf(plan).flops;
+  prediction.SetTime(time);
+  if (simulate) prediction.simulated = std::move(step);
+  AddPlan(job, plan, 0, &prediction);
+  prediction.digest = ir::Digest(plan);
   return prediction;
 }
 

@@ -36,11 +36,13 @@ struct Prediction {
   int64_t global_batch = 0;
   int64_t micro_batches = 0;
   StepTime time;  // of the step: simulated where there is a simulation, else in closed form
-  std::optional<StepTime> closed_form;     // where `time` is simulated
-  std::optional<SimulatedStep> simulated;  // `time` is
+  std::optional<StepTime> closed_form;       // where `time` is simulated
+  std::optional<SimulatedStep> simulated;    // `time` is
+  double tokens = 0, model_flops = 0;        // of the step; without recomputation
+  double peak_flops = 0;                     // FLOP/s of all GPUs
+  std::optional<double> dollars_per_second;  // of all nodes
   double tokens_per_second = 0;
-  double mfu =
-      0;  // ModelFlopsPerSequence x global_batch / (step time x ranks x peak of the precision)
+  double mfu = 0;                      // model_flops / (step time x peak_flops)
   std::optional<MemoryReport> memory;  // exact, from the lowered plan
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
   std::vector<NearRun> nearest;      // published runs
@@ -52,6 +54,8 @@ struct Prediction {
   int verify_findings = 0;   // of ir::Verify on it; 0 unless this program has a fault
 
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
+  // One step time in every answer: throughput, MFU and prices follow it.
+  void SetTime(const StepTime& step);
 };
 
 // Everything but `outside` and `difference` costs less than a millisecond; the interval takes one closed form per
@@ -60,15 +64,23 @@ struct Prediction {
 std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout,
                                           Engine engine = Engine::kClosed);
 
+// A plan from elsewhere: degrees and micro-batch of the strategy are read off its mesh, the rest of it is not known; nor are
+// closed form and interval. `simulate` false: nor is the time, all of it NaN. Throws InputError: the plan is for another
+// number of GPUs, or cannot be simulated.
+Prediction PredictPlan(const Job& job, const ir::Plan& plan, bool simulate = true);
+// The job of a plan, without a model: sequences, tokens and precision as the plan has them.
+Workload WorkOf(const ir::Plan& plan);
+
 // Its parts.
 
 MemoryLimits LimitsOf(const Job& job);
+Cluster ClusterOf(const Job& job);
 // Of a layout that CheckStrategy() lets pass.
 ir::Plan LowerLegal(const Job& job, const Strategy& layout);
 // Times and what follows from them, without interval, plan or memory.
 Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& time);
-// Memory, digest and ir::Verify of the plan; `window`: the executor's look-ahead, 0: no bound. Returns the plan.
-ir::Plan AddPlan(const Job& job, int window, Prediction* prediction);
+// Memory of the plan, and what ir::Verify finds; `window`: the executor's look-ahead, 0: no bound.
+void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
 // What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);

@@ -387,8 +387,10 @@ Candidate Runner::Fill(const Entry& entry) const {
 }
 
 void Runner::LayOut(Candidate* candidate) const {
-  candidate->plan =
-      std::make_shared<const ir::Plan>(AddPlan(JobOf(*candidate), request_.window, candidate));
+  const Job& job = JobOf(*candidate);
+  auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, candidate->strategy));
+  AddPlan(job, *plan, request_.window, candidate);
+  candidate->plan = std::move(plan);
 }
 
 std::vector<Rejection> Runner::Rejections() const {

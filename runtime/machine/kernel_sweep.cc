@@ -14,7 +14,7 @@
 #include "runtime/data/synthetic.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/machine/sweep_models.h"
-#include "runtime/train/plan_facts.h"
+#include "runtime/train/peak.h"
 #include "runtime/train/train_rank.h"
 
 namespace orrery::machine {

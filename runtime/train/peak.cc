@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times the matrix product kernel.
+#include "runtime/train/peak.h"
+
 #include <algorithm>
 #include <chrono>
 #include <vector>
 
 #include "runtime/device/cpu/kernels.h"
-#include "runtime/train/plan_facts.h"
 
 namespace orrery::launch {
 

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "model/arch/parameters.h"
 #include "model/base/text.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
@@ -86,12 +85,16 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
                                            Scaled(MicroStepSamples(prediction))));
     text += TimerLine(prediction);
   }
-  text += Line("step time", TimeWithInterval(candidate.time) + "; 80 % of runs lie in that range");
+  text += Line(
+      "step time",
+      TimeWithInterval(candidate.time) +
+          (job.plan.empty() ? "; 80 % of runs lie in that range"
+                            : ", simulated: closed form and interval want --model and a layout"));
   if (candidate.closed_form) text += Line("closed form", TimeWithInterval(*candidate.closed_form));
   text += Line("throughput",
                fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
                            Scaled(SamplesPerSecond(candidate))));
-  if (prediction.window == Window::kStep) {
+  if (prediction.window == Window::kStep && job.plan.empty()) {
     std::string micro = fmt::format("{} for forward and backward of one micro-batch",
                                     Format(Seconds(prediction.micro_step.total)));
     micro += candidate.strategy.pp > 1
@@ -108,17 +111,19 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
 
 }  // namespace
 
+std::string LayoutWords(const Job& job, const Prediction& prediction) {
+  return job.plan.empty() ? DescribeLayout(prediction.strategy, prediction.micro_batches)
+                          : job.plan;
+}
+
 std::string MfuFormula(const Job& job, const Prediction& candidate) {
-  const SearchRequest& request = job.request;
-  const Flops flops =
-      ModelFlopsPerSequence(request.model, request.work.seq_len, request.work.masked_positions) *
-      static_cast<double>(candidate.global_batch);
-  std::string number = fmt::format("{:.2e}", flops.value);
+  std::string number = fmt::format("{:.2e}", candidate.model_flops);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
-  return fmt::format("{} = {} model FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu),
-                     number, Format(Seconds(candidate.time.total)), candidate.strategy.ranks(),
-                     Format(job.profiles.gpu.Peak(request.work.precision)),
-                     Name(request.work.precision));
+  return fmt::format("{} = {} {} FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu), number,
+                     job.plan.empty() ? "model" : "plan", Format(Seconds(candidate.time.total)),
+                     candidate.strategy.ranks(),
+                     Format(job.profiles.gpu.Peak(job.request.work.precision)),
+                     Name(job.request.work.precision));
 }
 
 std::string PeakSource(const Job& job) {
@@ -154,8 +159,7 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
   const Prediction& candidate = prediction.candidate;
   const bool step = prediction.window == Window::kStep;
   std::string text = JobHeader(job);
-  text +=
-      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  text += fmt::format("\n{}\n", Fold(LayoutWords(job, candidate), 0));
   if (candidate.memory && !candidate.memory->fits)
     text += Line("DOES NOT FIT",
                  "it would fail for lack of memory (below); the times are as if it had enough");
@@ -230,6 +234,11 @@ nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& predictio
   json["micro_step_printed_s"] = prediction.printed_s;
   json["micro_step_sustained_s"] = prediction.sustained_s;
   json["prediction"] = CandidateJson(prediction.candidate);
+  if (!job.plan.empty()) {  // not to be seen in a plan text
+    json["prediction"]["layout"] = job.plan;
+    for (const char* key : {"vpp", "schedule", "zero", "recompute", "sequence_parallel"})
+      json["prediction"]["strategy"][key] = nullptr;
+  }
   json["mfu_formula"] = MfuFormula(job, prediction.candidate);
   json["provenance"] = ProvenanceJson(job);
   return json;

@@ -35,6 +35,8 @@ std::string NearestText(const Prediction& candidate);
 // Layout, times, throughput, memory and price, keys in SI units.
 nlohmann::ordered_json CandidateJson(const Prediction& candidate);
 
+// The layout, or the title of the plan text in its place.
+std::string LayoutWords(const Job& job, const Prediction& prediction);
 // "38.1 % = 3.04e17 model FLOP / (17.9 s x 16 GPUs x 100 TFLOP/s in bf16)"
 std::string MfuFormula(const Job& job, const Prediction& candidate);
 // Where the peak in that formula comes from.

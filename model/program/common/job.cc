@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/arch/parameters.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 
@@ -77,7 +76,7 @@ std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 std::string JobHeader(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   std::string text = fmt::format("{} ({} parameters) on {}: {}\n", spec.name,
-                                 Count(static_cast<double>(CountParameters(spec).total)),
+                                 Count(static_cast<double>(job.parameters)),
                                  job.request.topology.name, Cluster(job));
   if (const std::string model = Decided(job.decisions, true); !model.empty()) {
     text += Labelled("set by the model file", model);
@@ -95,8 +94,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   const Workload& work = job.request.work;
   nlohmann::ordered_json json;
-  json["model"] = {
-      {"name", spec.name}, {"parameters", CountParameters(spec).total}, {"file", job.model.origin}};
+  json["model"] = {{"name", spec.name}, {"parameters", job.parameters}, {"file", job.model.origin}};
   json["topology"] = {{"name", job.request.topology.name},
                       {"gpu", job.cluster.gpu},
                       {"nodes", job.request.nodes},
@@ -109,6 +107,10 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"dropout", work.dropout},
                       {"attention", job.request.flash_attention ? "flash" : "standard"},
                       {"framework", job.request.framework}};
+  if (!job.plan.empty()) {  // what a plan text does not say
+    for (const char* key : {"masked_positions", "optimizer", "dropout"})
+      json["workload"][key] = nullptr;
+  }
   json["profiles"] = {{"gpu", job.profiles.gpu.header.id},
                       {"fabric", job.profiles.fabric.header.id},
                       {"framework", job.profiles.framework.header.id}};

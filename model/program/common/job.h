@@ -27,6 +27,8 @@ struct Job {
   ClusterSummary cluster;  // of the first node count
   std::vector<Decision> decisions;
   std::vector<std::string> notes;  // how flags were read: an alias of a framework
+  int64_t parameters = 0;
+  std::string plan;       // title of a plan text in the place of model and layout; empty: none
   std::string arguments;  // flags that name this job again, without --nodes and --global-batch
 };
 

@@ -22,6 +22,8 @@ struct JobFlags {
 
   // Model, topology and profiles loaded, defaults filled in and noted. Throws InputError.
   report::Job Resolve() const;
+  // The same around a plan text from a file: nodes default to what its ranks fill.
+  report::Job Resolve(const ir::Plan& plan, const std::string& file) const;
 };
 
 // --tp, --pp, --zero ...: axes of the layout.
@@ -33,6 +35,15 @@ struct LayoutFlags {
   bool any() const;
   std::vector<Flag*> All();
 };
+
+// --plan FILE
+void DeclarePlan(Flag* plan, FlagSet* set);
+// `--plan FILE` and its like: a plan text that `plan show --ir` printed, in the place of a model and a layout. Throws
+// InputError: with place and line where the text is wrong, with what ir::Verify finds, or where the flags also say what
+// the plan has already.
+ir::Plan ReadPlanFile(const Flag& file, const JobFlags& job, const LayoutFlags& layout);
+// Throws InputError: ir::Verify finds something.
+void VerifyPlan(const std::string& name, const ir::Plan& plan);
 
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or
 // dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.

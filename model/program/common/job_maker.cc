@@ -4,10 +4,12 @@
 
 #include <algorithm>
 
+#include "model/arch/parameters.h"
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
+#include "model/plan/ir/plan_facts.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 
@@ -61,24 +63,49 @@ class JobMaker {
   explicit JobMaker(const JobFlags& flags) : flags_(flags) {}
 
   Job Make() {
+    RequireModel();
     ReadPlain();
     LoadModelFile();
     LoadCluster();
     SetWorkload();
     SetFramework();
+    return Finish();
+  }
+
+  // What is trained is the plan's.
+  Job Make(const ir::Plan& plan, const std::string& file) {
+    ReadPlain();
+    const ir::PlanFacts facts = ir::FactsOf(plan);
+    job_.plan = plan.title.empty() ? file : plan.title;
+    job_.model.origin = file;
+    job_.model.spec.name = fmt::format("plan {}", file);
+    job_.parameters = facts.parameters;
+    ranks_ = plan.mesh.ranks();
+    LoadCluster();
+    request_.work = WorkOf(plan);
+    request_.global_batches = {request_.work.global_batch};
+    request_.flash_attention = facts.fused_attention;
+    CheckPrecision();
+    SetFramework();
+    return Finish();
+  }
+
+ private:
+  Job Finish() {
     diagnostics_.ThrowIfAny();
     job_.arguments = flags_.Arguments();
     return std::move(job_);
   }
 
- private:
+  void RequireModel() {
+    if (flags_.model.given) return;
+    diagnostics_.Error(flags_.model.where, "which model?",
+                       "--model NAME, a YAML file or a HuggingFace config.json; `plan list "
+                       "models` shows the names");
+  }
+
   // What needs no file.
   void ReadPlain() {
-    if (!flags_.model.given) {
-      diagnostics_.Error(flags_.model.where, "which model?",
-                         "--model NAME, a YAML file or a HuggingFace config.json; `plan list "
-                         "models` shows the names");
-    }
     request_.nodes = ReadNumbers(flags_.nodes, flags_.several, 1, kMostNodes, &diagnostics_);
     request_.gpus_per_node =
         static_cast<int>(ReadInteger(flags_.gpus_per_node, 1, 1024, &diagnostics_).value_or(0));
@@ -118,6 +145,7 @@ class JobMaker {
   void LoadModelFile() {
     AtFlag(flags_.model, [&] { job_.model = LoadModel(flags_.model.text); });
     request_.model = job_.model.spec;
+    job_.parameters = CountParameters(request_.model).total;
   }
 
   void LoadCluster() {
@@ -135,7 +163,14 @@ class JobMaker {
     AtFlag(flags_.topology, [&] { request_.topology = LoadTopology(name); });
     if (flags_.gpu.given) request_.topology.gpu = flags_.gpu.text;
     if (flags_.collectives.given) request_.topology.collectives = flags_.collectives.text;
-    if (!flags_.nodes.given) {
+    if (!flags_.nodes.given && ranks_ > 0) {
+      if (request_.gpus_per_node == 0)
+        request_.gpus_per_node =
+            static_cast<int>(std::min<int64_t>(ranks_, std::max(1, request_.topology.node.gpus)));
+      request_.nodes = {std::max<int64_t>(1, ranks_ / request_.gpus_per_node)};
+      Own(fmt::format("{} node{}", request_.nodes[0], request_.nodes[0] == 1 ? "" : "s"), "--nodes",
+          fmt::format("for the plan's {} ranks", ranks_));
+    } else if (!flags_.nodes.given) {
       request_.nodes = {request_.topology.nodes};
       Own(fmt::format("{} node{}", request_.nodes[0], request_.nodes[0] == 1 ? "" : "s"), "--nodes",
           "as the topology file");
@@ -258,6 +293,11 @@ class JobMaker {
               ? fmt::format("{} does not compute in the model file's {}", gpu.header.id, by_model)
               : "");
     }
+    CheckPrecision();
+  }
+
+  void CheckPrecision() {
+    const GpuProfile& gpu = job_.profiles.gpu;
     if (gpu.Peak(request_.work.precision).value > 0) return;
     std::string can;
     for (const auto& [name, value] : report::kPrecisionNames) {
@@ -295,8 +335,10 @@ class JobMaker {
     job_.request = request_;
     AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
     FollowFramework(job_.profiles.framework, &job_.request.work);
-    SetAttention();
-    SetDropout();
+    if (job_.plan.empty()) {
+      SetAttention();
+      SetDropout();
+    }
     if (!flags_.framework.given)
       Own(fmt::format("framework {}", request_.framework), "--framework", why);
   }
@@ -327,10 +369,15 @@ class JobMaker {
   std::optional<bool> attention_;
   std::optional<double> dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
+  int64_t ranks_ = 0;  // of a plan; 0: there is none
 };
 
 }  // namespace
 
 Job JobFlags::Resolve() const { return JobMaker(*this).Make(); }
+
+Job JobFlags::Resolve(const ir::Plan& plan, const std::string& file) const {
+  return JobMaker(*this).Make(plan, file);
+}
 
 }  // namespace orrery::cli

@@ -17,6 +17,7 @@ SimulateFlags::SimulateFlags()
            "plan simulate --model bert-1.5b --nodes 1 --micro-batch 8 --trace step.json"}) {
   job.Declare(&set, false);
   layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+  DeclarePlan(&plan, &set);
   set.Group("The simulation");
   set.Value(&network, "--network", "NAME",
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",

@@ -20,8 +20,8 @@ struct SimulateFlags {
 
   JobFlags job;
   LayoutFlags layout;
-  Flag scenario, network, contention, jitter, seed, slow_gpu, degraded_link, failed_nic, all_ranks,
-      trace, json;
+  Flag plan, scenario, network, contention, jitter, seed, slow_gpu, degraded_link, failed_nic,
+      all_ranks, trace, json;
   FlagSet set;
 };
 

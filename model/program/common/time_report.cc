@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
@@ -25,6 +27,7 @@ constexpr std::pair<const char*, double> kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e
 
 std::string TimeWithInterval(const StepTime& time) {
   const std::string total = Format(Seconds(time.total));
+  if (std::isnan(time.low)) return total;
   const std::string unit = total.substr(total.find(' ') + 1);
   double factor = 1;
   for (const auto& [name, seconds] : kTimeUnits) {
@@ -57,6 +60,15 @@ std::string BreakdownTable(const Breakdown& time, double total) {
                         Format(Seconds(time.Hidden())));
   }
   return text;
+}
+
+StepTime UnknownTime() {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  StepTime time;
+  for (const BreakdownTerm& term : BreakdownTerms()) time.*term.seconds = kUnknown;
+  time.tensor_hidden = time.data_hidden = time.pipeline_hidden = kUnknown;
+  time.total = time.low = time.high = kUnknown;
+  return time;
 }
 
 nlohmann::ordered_json TimeJson(const Breakdown& time) {

@@ -9,8 +9,11 @@
 
 namespace orrery::report {
 
-// "537 ms (456 to 644)": prediction and 80 % interval, in the same unit.
+// "537 ms (456 to 644)": prediction and 80 % interval, in the same unit; "537 ms" without one.
 std::string TimeWithInterval(const StepTime& time);
+
+// Every part unknown: NaN.
+StepTime UnknownTime();
 
 // The breakdown: seconds, share of `total` and bar of every part above zero, largest first; and what
 // communication is hidden behind compute.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan predict`: one given layout.
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
+#include "model/program/common/time_report.h"
 #include "model/program/plan/commands.h"
 
 namespace orrery::cli {
@@ -13,7 +15,7 @@ namespace {
 struct PredictFlags {
   JobFlags job;
   LayoutFlags layout;
-  Flag window, engine, json;
+  Flag plan, window, engine, json;
   FlagSet set{
       "predict --model NAME [flags]",
       "Predicts one given layout: step time with its interval, where the time goes, what fills the "
@@ -27,6 +29,7 @@ struct PredictFlags {
   PredictFlags() {
     job.Declare(&set, false);
     layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    DeclarePlan(&plan, &set);
     set.Group("The prediction");
     set.Value(
         &window, "--window", "WHAT",
@@ -40,6 +43,32 @@ struct PredictFlags {
               "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
   }
 };
+
+Answer Report(const PredictFlags& flags, const report::Job& job,
+              const report::PredictReport& prediction) {
+  const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
+  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
+                 report::PredictionText(job, prediction), report::PredictionJson(job, prediction),
+                 flags.json);
+}
+
+// A plan text is simulated: the closed form wants to know how it was laid out.
+Answer PredictText(const PredictFlags& flags, Engine engine, Window window) {
+  Diagnostics diagnostics;
+  if (window != Window::kStep)
+    diagnostics.Error(flags.window.where, "of a plan text whole steps are predicted",
+                      "leave --window out, or plan anew with --model");
+  if (flags.engine.given && engine == Engine::kClosed)
+    diagnostics.Error(flags.engine.where, "a plan text has no closed form",
+                      "leave --engine out, or plan anew with --model");
+  diagnostics.ThrowIfAny();
+  const ir::Plan plan = ReadPlanFile(flags.plan, flags.job, flags.layout);
+  const report::Job job = flags.job.Resolve(plan, flags.plan.text);
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  report::PredictReport prediction{PredictPlan(JobOf(job.request, job.profiles), plan),
+                                   report::UnknownTime(), window, kUnknown, kUnknown};
+  return Report(flags, job, prediction);
+}
 
 }  // namespace
 
@@ -57,6 +86,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
     diagnostics.Error(flags.engine.where, "the event engine times whole steps only",
                       "--window step, or --engine closed");
   diagnostics.ThrowIfAny();
+  if (flags.plan.given) return PredictText(flags, engine, window);
   const report::Job job = flags.job.Resolve();
   const Strategy strategy = OneStrategy(flags.layout, job);
   const orrery::Job twin = JobOf(job.request, job.profiles);
@@ -76,10 +106,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const StepTime& step = prediction.candidate.time;
   prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);
   prediction.micro_step.high = prediction.micro_step.total * (step.high / step.total);
-  const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
-  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
-                 report::PredictionText(job, prediction), report::PredictionJson(job, prediction),
-                 flags.json);
+  return Report(flags, job, prediction);
 }
 
 }  // namespace orrery::cli

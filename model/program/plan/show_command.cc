@@ -13,7 +13,7 @@ namespace {
 struct ShowFlags {
   JobFlags job;
   LayoutFlags layout;
-  Flag ir, json;
+  Flag plan, ir, json;
   FlagSet set{"show --model NAME [flags]",
               "Prints the executable plan of one layout: its programs, communication groups, "
               "streams, schedule and "
@@ -24,12 +24,19 @@ struct ShowFlags {
   ShowFlags() {
     job.Declare(&set, false);
     layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    DeclarePlan(&plan, &set);
     set.Group("The output");
     set.Switch(&ir, "--ir", "the whole plan as text");
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.show/1, instead of text or into FILE", Words::kFile);
   }
 };
+
+Answer Show(const ShowFlags& flags, const std::string& header, const ir::Plan& plan) {
+  if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan)};
+  return Deliver(ExitCode::kOk, header + report::PlanSummary(plan), report::PlanJson(plan),
+                 flags.json);
+}
 
 }  // namespace
 
@@ -38,15 +45,13 @@ Description DescribeShow() { return ShowFlags().set.Describe(); }
 Answer RunShow(const CommandLine& line, std::size_t first) {
   ShowFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
+  if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
   const report::Job job = flags.job.Resolve();
   const LowerResult lowered =
       Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
   if (const auto* refusal = std::get_if<Refusal>(&lowered))
     throw InputError(refusal->reason, refusal->hint);
-  const ir::Plan& plan = std::get<ir::Plan>(lowered);
-  if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan)};
-  return Deliver(ExitCode::kOk, report::JobHeader(job) + "\n" + report::PlanSummary(plan),
-                 report::PlanJson(plan), flags.json);
+  return Show(flags, report::JobHeader(job) + "\n", std::get<ir::Plan>(lowered));
 }
 
 }  // namespace orrery::cli

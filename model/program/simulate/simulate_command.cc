@@ -15,6 +15,7 @@
 #include "model/hardware/faults.h"
 #include "model/program/common/names.h"
 #include "model/program/common/program.h"
+#include "model/program/common/time_report.h"
 #include "model/program/simulate/perturbation_flags.h"
 #include "model/program/simulate/scenario_file.h"
 #include "model/program/simulate/simulate_report.h"
@@ -183,6 +184,11 @@ Answer NoStep(const report::Simulation& simulation, const NoRoute& gap, const Fl
 }
 
 Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
+  if (MicroBatches(job.work, strategy) > kMostMicroBatches) {
+    throw InputError(
+        fmt::format("{} micro-batches are too many to simulate", MicroBatches(job.work, strategy)),
+        "a smaller --global-batch, or a larger --micro-batch");
+  }
   const auto predicted = Predict(job, strategy);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
     throw InputError(refusal->reason, refusal->hint);
@@ -205,23 +211,29 @@ Answer Simulate(const CommandLine& line) {
                       "leave --contention out, or degraded links and failed NICs");
   }
   diagnostics.ThrowIfAny();
-  const report::Job job = flags.job.Resolve();
-  const Strategy strategy = OneStrategy(flags.layout, job);
+  ir::Plan plan;
+  if (flags.plan.given) plan = ReadPlanFile(flags.plan, flags.job, flags.layout);
+  const report::Job job =
+      flags.plan.given ? flags.job.Resolve(plan, flags.plan.text) : flags.job.Resolve();
   const orrery::Job priced = JobOf(job.request, job.profiles);
-  if (MicroBatches(priced.work, strategy) > kMostMicroBatches) {
-    throw InputError(fmt::format("{} micro-batches are too many to simulate",
-                                 MicroBatches(priced.work, strategy)),
-                     "a smaller --global-batch, or a larger --micro-batch");
+  report::Simulation simulation;
+  if (flags.plan.given) {
+    simulation.candidate = PredictPlan(priced, plan, false);
+    simulation.micro_step = report::UnknownTime();
+    simulation.printed_s = simulation.micro_step.total;
+  } else {
+    const Strategy strategy = OneStrategy(flags.layout, job);
+    simulation.candidate = ClosedForm(priced, strategy);
+    StepPredictor predictor(priced);
+    simulation.micro_step = std::get<StepTime>(predictor.Predict(strategy, Window::kSustained));
+    simulation.printed_s =
+        std::get<StepTime>(predictor.Predict(strategy, Window::kMicrostep)).total;
+    plan = LowerLegal(priced, simulation.candidate.strategy);
   }
-  report::Simulation simulation{.candidate = ClosedForm(priced, strategy)};
-  StepPredictor predictor(priced);
-  simulation.micro_step = std::get<StepTime>(predictor.Predict(strategy, Window::kSustained));
-  simulation.printed_s = std::get<StepTime>(predictor.Predict(strategy, Window::kMicrostep)).total;
   simulation.network = report::NameIn(kNetworkNames, backend);
   simulation.contention = contention;
   if (!scenario.name.empty())
     simulation.scenario = fmt::format("{}: {}", scenario.name, scenario.description);
-  ir::Plan plan = LowerLegal(priced, strategy);
   sim::SimulationOptions options;
   options.backend = backend;
   options.contention = contention;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
@@ -23,34 +22,19 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-StepTime UnknownTime() {
-  StepTime time;
-  for (const BreakdownTerm& term : BreakdownTerms()) time.*term.seconds = kUnknown;
-  time.tensor_hidden = time.data_hidden = time.pipeline_hidden = kUnknown;
-  time.total = time.low = time.high = kUnknown;
-  return time;
-}
-
 // The candidate with the simulated step in the closed form's place.
 Prediction SimulatedCandidate(const Simulation& simulation) {
   Prediction candidate = simulation.candidate;
-  const double seconds = simulation.seconds();
-  const double ratio = candidate.time.total / seconds;
-  candidate.closed_form = candidate.time;
-  candidate.time = simulation.analysis ? simulation.analysis->time : UnknownTime();
-  candidate.time.total = seconds;
-  candidate.time = WithInterval(candidate.time, simulation.candidate.time);
+  StepTime time = simulation.analysis ? simulation.analysis->time : UnknownTime();
+  time.total = simulation.seconds();
+  const StepTime& closed = simulation.candidate.time;
+  time = WithInterval(time, closed);
   if (!simulation.perturbation.empty()) {  // no reason for the engines to agree
-    const StepTime& closed = simulation.candidate.time;
-    candidate.time.low = closed.low * seconds / closed.total;
-    candidate.time.high = closed.high * seconds / closed.total;
+    time.low = closed.low * time.total / closed.total;
+    time.high = closed.high * time.total / closed.total;
   }
-  candidate.tokens_per_second *= ratio;
-  candidate.mfu *= ratio;
-  if (candidate.price_per_step) candidate.price_per_step->value /= ratio;
-  if (candidate.price_per_billion_tokens) candidate.price_per_billion_tokens->value /= ratio;
+  candidate.closed_form = closed;
+  candidate.SetTime(time);
   return candidate;
 }
 
@@ -86,7 +70,9 @@ std::string Times(const Simulation& simulation) {
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
                                     Percent(simulated.mfu)));
-  return text + SimulatedLine("closed form", beside);
+  return text + SimulatedLine("closed form", std::isnan(difference)
+                                                 ? "none: it wants --model and a layout"
+                                                 : beside);
 }
 
 std::string LinkTable(const Simulation& simulation) {
@@ -130,8 +116,7 @@ nlohmann::ordered_json RankJson(const Simulation& simulation, std::size_t r) {
 std::string SimulationText(const Job& job, const Simulation& simulation) {
   const Prediction& candidate = simulation.candidate;
   std::string text = JobHeader(job);
-  text +=
-      fmt::format("\n{}\n", Fold(DescribeLayout(candidate.strategy, candidate.micro_batches), 0));
+  text += fmt::format("\n{}\n", Fold(LayoutWords(job, candidate), 0));
   if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
   if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full)) {

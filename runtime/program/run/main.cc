@@ -18,7 +18,7 @@
 #include "runtime/program/run/event_hook.h"
 #include "runtime/program/run/observe.h"
 #include "runtime/program/run/profile.h"
-#include "runtime/train/plan_facts.h"
+#include "runtime/train/peak.h"
 #include "runtime/train/snapshot/hook.h"
 
 namespace orrery::cli {

@@ -9,7 +9,6 @@
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
-#include "model/plan/ir/verify.h"
 #include "model/plan/lower/lower.h"
 #include "model/program/common/names.h"
 #include "runtime/launch/host_memory.h"
@@ -19,7 +18,6 @@ namespace orrery::cli {
 namespace {
 
 constexpr int64_t kMostRunRanks = 4096, kMostTracedSteps = 1000;
-constexpr std::size_t kShownFindings = 5;
 
 double ReadNumber(const Flag& flag, double otherwise, double least, Diagnostics* diagnostics) {
   if (!flag.given) return otherwise;
@@ -92,35 +90,6 @@ class Planner {
   std::optional<double> clip_;
 };
 
-void ReadPlanFile(const RunFlags& flags, RunJob* job) {
-  if (flags.job.model.given) {
-    throw InputError({{flags.plan.where, "a plan and --model are given", "keep one of them"}});
-  }
-  if (flags.layout.any()) {
-    throw InputError({{flags.plan.where, "a plan has its layout already",
-                       "leave --tp, --pp and the like out, or plan anew with --model"}});
-  }
-  AtFlag(flags.plan, [&] {
-    const SourcePtr source = ReadSource(flags.plan.text);
-    job->plan = ir::ParsePlan(source->text, source->name);
-  });
-  job->name = flags.plan.text;
-}
-
-void VerifyPlan(const RunJob& job) {
-  const std::vector<ir::Finding> findings = ir::Verify(job.plan);
-  if (findings.empty()) return;
-  std::vector<Diagnostic> list;
-  for (std::size_t i = 0; i < std::min(findings.size(), kShownFindings); ++i) {
-    const ir::Finding& finding = findings[i];
-    list.push_back({{},
-                    fmt::format("{}: stage {} {}: {}: {}", job.name, finding.stage, finding.where,
-                                ir::FaultName(finding.fault), finding.message),
-                    i == 0 ? "the plan cannot be run; print it anew with plan show --ir" : ""});
-  }
-  throw InputError(std::move(list));
-}
-
 double LargestArena(const ir::Plan& plan) {
   double largest = 0;
   for (const ir::Program& program : plan.programs) {
@@ -181,7 +150,8 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   }
   diagnostics.ThrowIfAny();
   if (flags->plan.given) {
-    ReadPlanFile(*flags, &job);
+    job.plan = ReadPlanFile(flags->plan, flags->job, flags->layout);
+    job.name = flags->plan.text;
   } else {
     Planner(flags, options, clip).Plan(asked > 0 ? asked : place.size, &job);
   }
@@ -189,13 +159,13 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   job.place = place;
   job.comm = ReadComm(flags->comm, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
-  VerifyPlan(job);
+  if (!flags->plan.given) VerifyPlan(job.name, job.plan);
   const int64_t here = place.size > 0 ? place.on_host : job.ranks();
   const double arena = LargestArena(job.plan);
   ReadDeviceFlag(flags->device, here, arena, &job);
   ReadGraphsFlag(flags->cuda_graphs, flags->trace.given || flags->profile.given, &job);
   if (!job.on_cuda) CheckMemory(arena, here);
-  job.facts = launch::FactsOf(job.plan);
+  job.facts = ir::FactsOf(job.plan);
   job.digest = ir::Digest(job.plan);
   ReadDataFlags(*flags, &job);
   ReadSnapshotFlags(*flags, &job);

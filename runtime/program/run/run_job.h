@@ -4,19 +4,18 @@
 
 #include <string>
 
-#include "model/plan/ir/plan.h"
+#include "model/plan/ir/plan_facts.h"
 #include "model/program/common/run_flags.h"
 #include "runtime/data/make_source.h"
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
-#include "runtime/train/plan_facts.h"
 
 namespace orrery::cli {
 
 struct RunJob : RankJob {
   ir::Plan plan;
   std::string digest;
-  launch::PlanFacts facts;
+  ir::PlanFacts facts;
   std::string name;       // of the model, or of the plan's file
   std::string layout;     // "tp 2, pp 2"; empty for a plan that was read
   std::string data;       // source of samples: its name, or the file's

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a plan's ops for what one step amounts to.
-#include "runtime/train/plan_facts.h"
+#include "model/plan/ir/plan_facts.h"
 
 #include <algorithm>
 #include <set>
 #include <vector>
 
-namespace orrery::launch {
+namespace orrery::ir {
 namespace {
-
-using ir::Attr;
-using ir::LoadWhat;
-using ir::OpKind;
 
 bool IsInput(LoadWhat what) {
   return what == LoadWhat::kTokens || what == LoadWhat::kDecoderTokens ||
@@ -19,29 +15,29 @@ bool IsInput(LoadWhat what) {
 }
 
 // FLOPs of one rank's step; every rank of a stage does the same.
-double FlopsOf(const ir::Program& program) {
+double FlopsOf(const Program& program) {
   std::vector<double> of_block;
-  for (const ir::Block& block : program.blocks) {
+  for (const Block& block : program.blocks) {
     double flops = 0;
-    for (const ir::Op& op : block.ops) {
-      if (op.phase != ir::Phase::kRecompute) flops += ir::OpFlops(op);
+    for (const Op& op : block.ops) {
+      if (op.phase != Phase::kRecompute) flops += OpFlops(op);
     }
     of_block.push_back(flops);
   }
   double flops = 0;
-  for (const ir::Call& call : ir::Expand(program.schedule))
+  for (const Call& call : Expand(program.schedule))
     flops += of_block[static_cast<std::size_t>(call.block)];
   return flops;
 }
 
 class Reader {
  public:
-  explicit Reader(const ir::Plan& plan) : plan_(plan) {}
+  explicit Reader(const Plan& plan) : plan_(plan) {}
 
   PlanFacts Read() {
-    for (const ir::Program& program : plan_.programs) {
-      for (const ir::Block& block : program.blocks) {
-        for (const ir::Op& op : block.ops) ReadOp(program, op);
+    for (const Program& program : plan_.programs) {
+      for (const Block& block : program.blocks) {
+        for (const Op& op : block.ops) ReadOp(program, op);
       }
       facts_.flops += FlopsOf(program) * static_cast<double>(plan_.mesh.ranks()) /
                       static_cast<double>(plan_.programs.size());
@@ -52,7 +48,8 @@ class Reader {
   }
 
  private:
-  void ReadOp(const ir::Program& program, const ir::Op& op) {
+  void ReadOp(const Program& program, const Op& op) {
+    if (op.kind == OpKind::kAttn && op.attrs.Int(Attr::kFlash) != 0) facts_.fused_attention = true;
     if (op.kind == OpKind::kLoad) ReadLoad(op);
     if (op.kind == OpKind::kXentGrad) facts_.vocab = std::max(facts_.vocab, op.attrs.Int(Attr::kV));
     if (op.kind == OpKind::kEmbed && types_.count({&program, op.in[0]}) > 0)
@@ -63,12 +60,11 @@ class Reader {
   }
 
   // The same input may be loaded on several stages and again in the backward pass.
-  void ReadLoad(const ir::Op& op) {
+  void ReadLoad(const Op& op) {
     const auto what = static_cast<LoadWhat>(op.attrs.Int(Attr::kWhat));
     if (!IsInput(what)) return;
     const int64_t parts =
-        op.group < 0 ? 1
-                     : ir::GroupSize(plan_.mesh, plan_.groups[static_cast<std::size_t>(op.group)]);
+        op.group < 0 ? 1 : GroupSize(plan_.mesh, plan_.groups[static_cast<std::size_t>(op.group)]);
     facts_.samples = op.attrs.Int(Attr::kBatch) * parts * plan_.micro_batches;
     if (what == LoadWhat::kFeatures) return;
     facts_.has_tokens = true;
@@ -80,7 +76,7 @@ class Reader {
 
   void CountParameters() {
     std::set<int> ties;
-    for (const ir::Param& param : plan_.params) {
+    for (const Param& param : plan_.params) {
       if (param.tie >= 0 && !ties.insert(param.tie).second) continue;
       int64_t elements = 1;
       for (const int64_t extent : param.shape) elements *= extent;
@@ -88,14 +84,14 @@ class Reader {
     }
   }
 
-  const ir::Plan& plan_;
+  const Plan& plan_;
   PlanFacts facts_;
   int64_t tokens_ = 0;
-  std::set<std::pair<const ir::Program*, ir::ViewId>> types_;
+  std::set<std::pair<const Program*, ViewId>> types_;
 };
 
 }  // namespace
 
-PlanFacts FactsOf(const ir::Plan& plan) { return Reader(plan).Read(); }
+PlanFacts FactsOf(const Plan& plan) { return Reader(plan).Read(); }
 
-}  // namespace orrery::launch
+}  // namespace orrery::ir

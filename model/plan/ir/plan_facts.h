@@ -6,7 +6,7 @@
 
 #include "model/plan/ir/plan.h"
 
-namespace orrery::launch {
+namespace orrery::ir {
 
 struct PlanFacts {
   int64_t samples = 0;      // of one step, all ranks
@@ -14,14 +14,11 @@ struct PlanFacts {
   bool has_tokens = false;  // false: features
   int64_t vocab = 0;        // largest vocabulary of a loss
   int64_t token_types = 1;
+  bool fused_attention = false;
   int64_t parameters = 0;  // tied ones once, padding included
   double flops = 0;        // of one step, all ranks; recomputation does not count
 };
 
 PlanFacts FactsOf(const ir::Plan& plan);
 
-// FLOP/s of the best of a few single-precision products of 1024 x 1024 matrices on this thread.
-// Takes about 0.1 s.
-double MeasurePeak();
-
-}  // namespace orrery::launch
+}  // namespace orrery::ir

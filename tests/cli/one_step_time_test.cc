@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// One job, layout and engine have one step time, whichever command is asked; a plan text keeps it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr double kTwelveDigits = 1e-12;  // relative
+using Words = std::vector<std::string>;
+
+const Words kCluster = {"--topology", "dgx-a100-80", "--framework", "megatron"};
+const Words kJob = {"--model",
+                    "gpt2-medium",
+                    "--nodes",
+                    "2",
+                    "--global-batch",
+                    "64",
+                    "--tp",
+                    "4",
+                    "--pp",
+                    "2",
+                    "--zero",
+                    "1",
+                    "--micro-batch",
+                    "2",
+                    "--recompute",
+                    "selective",
+                    "--schedule",
+                    "1f1b",
+                    "--sequence-parallel",
+                    "on"};
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+json Answer(const Words& words) {
+  const Outcome outcome = RunPlan(words + Words{"--json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out, nullptr, false);
+}
+
+std::string Saved(const std::string& name, const json& document) {
+  const std::string path = ScratchFolder() + "/" + name;
+  WriteText(path, document.dump());
+  return path;
+}
+
+class OneStepTime : public testing::Test {
+ protected:
+  // As a row of published runs.
+  static double Validated(const std::string& engine) {
+    const std::string path = ScratchFolder() + "/runs.csv";
+    WriteText(path,
+              "case,topology,nodes,gpus_per_node,framework,family,layers,hidden,heads,seq_len,ffn,"
+              "vocab,tp,pp,dp,zero,micro_batch,global_batch,precision,recompute,flash,optimizer,"
+              "seq_parallel,window,measured_step_s\n"
+              "one-1,dgx-a100-80,2,8,megatron,gpt,24,1024,16,1024,4096,50257,4,2,2,1,2,64,bf16,"
+              "selective,1,adam,1,step,0.3\n");
+    const json answer = Answer({"validate", path, "--engine", engine});
+    EXPECT_TRUE(answer["cases"][0]["refused"].is_null()) << answer["cases"][0];
+    return answer["cases"][0]["predicted_step_s"];
+  }
+
+  static double Compared(const std::string& predicted, const std::string& measured) {
+    const json answer = Answer({"compare", predicted, measured});
+    EXPECT_EQ(answer["predicted_step_s"], answer["measured_step_s"]);
+    return answer["measured_step_s"];
+  }
+
+  static void ExpectSame(double expected, double actual) {
+    EXPECT_NEAR(actual, expected, kTwelveDigits * expected);
+  }
+};
+
+TEST_F(OneStepTime, InTheClosedForm) {
+  const double step = Answer(Words{"predict"} + kJob + kCluster)["prediction"]["step_time_s"];
+  ExpectSame(step, Answer(kJob + kCluster + Words{"--refine", "0"})["ranked"][0]["step_time_s"]);
+  ExpectSame(step, Answer(Words{"simulate"} + kJob + kCluster)["closed_form_step_time_s"]);
+  ExpectSame(step, Validated("closed"));
+}
+
+TEST_F(OneStepTime, Simulated) {
+  const json predicted = Answer(Words{"predict", "--engine", "event"} + kJob + kCluster);
+  const json simulated = Answer(Words{"simulate"} + kJob + kCluster);
+  const double step = simulated["step_time_s"];
+  ExpectSame(step, predicted["prediction"]["step_time_s"]);
+  ExpectSame(step, simulated["prediction"]["step_time_s"]);
+  ExpectSame(step, Answer(kJob + kCluster)["ranked"][0]["step_time_s"]);
+  ExpectSame(step, Validated("event"));
+  ExpectSame(step,
+             Compared(Saved("predicted.json", predicted), Saved("simulated.json", simulated)));
+}
+
+// A plan text in the place of the layout.
+class PlanText : public testing::Test {
+ protected:
+  PlanText() { WriteText(path_, RunPlan(Words{"show", "--ir"} + kJob + kCluster).out); }
+
+  const std::string path_ = ScratchFolder() + "/plan.txt";
+};
+
+TEST_F(PlanText, HasThePriceOfItsLayout) {
+  const json flags = Answer(Words{"predict", "--engine", "event"} + kJob + kCluster);
+  for (const char* command : {"predict", "simulate"}) {
+    const json text = Answer(Words{command, "--plan", path_} + kCluster);
+    EXPECT_EQ(text["digest"], flags["digest"]);
+    EXPECT_EQ(text["model"]["parameters"], flags["model"]["parameters"]);
+    for (const char* key : {"step_time_s", "breakdown", "memory", "tokens_per_s"})
+      EXPECT_EQ(text["prediction"][key], flags["prediction"][key]) << command << " " << key;
+  }
+  EXPECT_EQ(RunPlan({"show", "--ir", "--plan", path_}).out, ReadText(path_));
+  EXPECT_EQ(Answer({"show", "--plan", path_})["digest"], flags["digest"]);
+  EXPECT_THAT(
+      RunPlan(Words{"predict", "--plan", path_} + kCluster).out,
+      AllOf(HasSubstr("tp 4 pp 2 dp 1x2"), HasSubstr("simulated: closed form and interval")));
+}
+
+TEST_F(PlanText, ThatIsWrongIsExplained) {
+  const auto refused = [&](const Words& words, const Words& said) {
+    const Outcome outcome = RunPlan(words);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    for (const std::string& part : said) EXPECT_THAT(outcome.err, HasSubstr(part));
+  };
+  std::string text = ReadText(path_);
+  const std::string half = ScratchFolder() + "/half.txt", other = ScratchFolder() + "/other.txt";
+  WriteText(half, text.substr(0, text.find("\nparam") + 7));
+  WriteText(other, text.replace(text.find("micro_batches 16"), 16, "micro_batches 15"));
+  for (const char* command : {"predict", "simulate", "show"}) {
+    refused({command, "--plan", half}, {"half.txt:", "error: ", "plan show --ir"});
+    refused({command, "--plan", other}, {"other.txt", "error: ", "plan show --ir"});
+    refused({command, "--plan", path_, "--tp", "2"}, {"has its layout already", "--tp"});
+    refused({command, "--plan", path_, "--seq-len", "64"}, {"a plan and --seq-len are given"});
+    refused({command, "--plan", "/nowhere/plan.txt"}, {"/nowhere/plan.txt"});
+  }
+  for (const char* command : {"predict", "simulate"}) {
+    refused({command, "--plan", path_}, {"which cluster?", "--topology"});
+    refused(Words{command, "--plan", path_, "--nodes", "3"} + kCluster,
+            {"16 GPUs", "24", "--nodes"});
+  }
+  refused(Words{"predict", "--engine", "closed", "--plan", path_} + kCluster, {"no closed form"});
+  refused(Words{"predict", "--window", "microstep", "--plan", path_} + kCluster, {"whole steps"});
+}
+
+}  // namespace
+}  // namespace orrery
