@@ -6,9 +6,6 @@
 #include <cmath>
 
 namespace orrery {
-namespace {
-
-// Of the plan's first product.
 Precision PrecisionOf(const ir::Plan& plan) {
   for (const ir::Program& program : plan.programs) {
     for (const ir::Block& block : program.blocks) {
@@ -25,8 +22,6 @@ Precision PrecisionOf(const ir::Plan& plan) {
   }
   return Precision::kFp32;
 }
-
-}  // namespace
 
 Pricer::Pricer(const CostSetting& setting, Precision precision)
     : ops(setting, precision), messages(setting) {}

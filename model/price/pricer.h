@@ -7,6 +7,9 @@
 
 namespace orrery {
 
+// Of the plan's first product.
+Precision PrecisionOf(const ir::Plan& plan);
+
 // Profiles and cluster must outlive it.
 struct Pricer {
   Pricer(const CostSetting& setting, Precision precision);
