@@ -105,7 +105,8 @@ TEST(BenchCommand, SaysWhatNcclChooses) {
   EXPECT_EQ(rows[2]["algorithm"], "nvls_tree");
   EXPECT_EQ(rows[2]["channels"], 16);
   EXPECT_EQ(result["nccl"]["graphs"][0]["channels"], 8);
-  EXPECT_THAT(Bench({}, words).out, HasSubstr("tree ll to 1 KiB (1 channel), tree ll128 to 1 MiB"));
+  EXPECT_THAT(Bench({}, words).out,
+              HasSubstr("tree ll to 1.00 KiB (1 channel), tree ll128 to 1.00 MiB"));
   // No NCCL on Gaudi.
   const json other = json::parse(RunPlan({"bench", "--simulate", "all_reduce", "--topology",
                                           "aws-dl1", "-b", "1M", "-e", "1M", "--json"})

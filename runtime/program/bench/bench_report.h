@@ -18,7 +18,7 @@ namespace orrery::cli {
 struct BenchRow {
   FittedSize size;
   Seconds time;
-  std::string_view algorithm;        // whose time it is
+  std::string algorithm;             // whose time it is
   bool latency_protocol = false;     // of that one
   std::optional<nccl::Choice> nccl;  // what NCCL would choose; nullopt: it does not run this here
   std::shared_ptr<const MeasuredTime> follows;  // the sweep behind `time`; null: the profiles
