@@ -71,8 +71,9 @@ std::shared_ptr<const std::vector<NearRun>> TheRuns() {
 double Distance(const NearRun& run, const Job& job, const Situation& at,
                 const std::string& framework) {
   double sum = 0;
-  for (int feature = 0; feature < kFeatures; ++feature)
-    sum += std::pow(std::log2(run.at[feature] / at[feature]), 2);
+  for (int feature = 0; feature < kFeatures; ++feature) {
+    if (feature != kAtNodes) sum += std::pow(std::log2(run.at[feature] / at[feature]), 2);
+  }
   if (run.gpu != job.gpu->header.id) sum += kOtherKind * kOtherKind;
   if (run.framework != framework) sum += kOtherKind * kOtherKind;
   if (run.topology != job.cluster.name) sum += kOtherCluster * kOtherCluster;

@@ -19,7 +19,7 @@ struct NearRun {
 };
 
 // The `count` runs of calib/profiles/left_out.csv that are nearest to a layout, nearest first. Distance: the length of
-// the vector of log2 ratios of kFeatures, in doublings; another chip and another framework count as two doublings each,
+// the vector of log2 ratios of kFeatures but nodes (GPUs say it), in doublings; another chip and another framework count as two doublings each,
 // another cluster as one. Of one model on one cluster only the nearest run is named. Empty where there is no such file.
 // Throws InputError: the file is damaged.
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count);

@@ -150,8 +150,11 @@ std::string NearestText(const Prediction& candidate) {
                fmt::format("{:.1f}", run.distance)});
   }
   return fmt::format(
-      "\nNearest published runs, predicted by a fit without their model; distance in doublings of "
-      "scale and shape\n(another chip or framework counts as 2, another cluster as 1):\n{}",
+      "\n{}:\n{}",
+      Fold("Nearest published runs, predicted by a fit without their model; distance "
+           "in doublings of scale and shape, 2 for another chip or framework, 1 for "
+           "another cluster",
+           0),
       table.Text(2));
 }
 
