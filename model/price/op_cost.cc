@@ -59,7 +59,7 @@ double OpCost::CacheFactor(double bytes) const {
 double OpCost::Gemm(const GemmShape& s) const {
   if (const auto measured = measured_->Seconds("mm", {s.m, s.n, s.k, 1}))
     return s.batch * *measured;
-  const double units = gpu_->multiprocessors;
+  const double units = Units();
   const double q = gpu_->wave_quantisation;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
@@ -101,8 +101,7 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
     const double ramp = gpu_->attention_ramp * (s.causal ? 1.0 : kFullRamp) / s.seq_kv;
     const double flops = 4.0 * pairs * s.head_dim * (s.causal ? 0.5 : 1.0) * (1.0 + ramp);
     const double tiles = s.batch * s.heads * std::ceil(s.seq_q / kFlashRows);
-    const double lack =
-        (s.backward ? kFlashBackwardTiles : kFlashTiles) * gpu_->multiprocessors / tiles;
+    const double lack = (s.backward ? kFlashBackwardTiles : kFlashTiles) * Units() / tiles;
     const double forward = flops * std::hypot(1.0, lack) / attention_rate_;
     return s.backward ? kFlashBackwardFlops * forward / gpu_->attention_backward : forward;
   }

@@ -80,6 +80,7 @@ class OpCost {
   const FrameworkProfile& framework() const { return *framework_; }
 
  private:
+  double Units() const { return gpu_->multiprocessors; }
   double CacheFactor(double bytes) const;
   double AttentionFormula(const AttentionShape& shape) const;
 

@@ -15,6 +15,9 @@ struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 
+// Kernel and host times at this site over those elsewhere.
+double SiteFactor(const FrameworkProfile& framework) { return framework.site_factor; }
+
 // Kernels on many nodes: what all of them finish together lasts as long as on the slowest one.
 double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
   return 1.0 + framework.straggling * std::log2(static_cast<double>(std::max<int64_t>(1, nodes)));
@@ -25,9 +28,9 @@ double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
 OpPrices::OpPrices(const CostSetting& setting, Precision precision)
     : cost_(*setting.gpu, *setting.framework, precision),
       framework_(setting.framework),
-      host_factor_(framework_->site_factor *
+      host_factor_(SiteFactor(*framework_) *
                    (setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0)),
-      pace_(framework_->site_factor * StragglerFactor(*framework_, setting.cluster->nodes)) {}
+      pace_(SiteFactor(*framework_) * StragglerFactor(*framework_, setting.cluster->nodes)) {}
 
 OpPrice OpPrices::Price(const ShapedOp& op, bool accumulates) const {
   OpPrice price{Device(op), Host(op)};

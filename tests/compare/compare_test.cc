@@ -188,7 +188,7 @@ TEST(Compare, ColumnsStayApart) {
 }
 
 TEST(Governing, EveryConstantStandsInTheProfiles) {
-  const GpuProfile gpu = LoadGpuProfile("a100-sxm4-80gb");
+  const GpuProfile gpu = LoadGpuProfile("h100-sxm5-80gb");
   const FabricProfile fabric = LoadFabricProfile("infiniband");
   const FrameworkProfile framework = LoadFrameworkProfile("megatron");
   EXPECT_GT(AllGoverning().size(), 20u);

@@ -72,10 +72,13 @@ double StepSeconds(const Cells& cells) {
 }
 
 TEST(CaseNames, OtherWordsAreReadWithANote) {
-  const std::map<std::string, std::string> frameworks = {
-      {"torchtitan", "fsdp"},   {"LLM-Foundry", "fsdp"},  {"jax", "fsdp"},
-      {"nanotron", "megatron"}, {"gpt-neox", "megatron"}, {"megatron-deepspeed", "megatron"},
-      {"fairseq", "ddp"}};
+  const std::map<std::string, std::string> frameworks = {{"torchtitan", "fsdp"},
+                                                         {"LLM-Foundry", "fsdp"},
+                                                         {"jax", "fsdp"},
+                                                         {"nanotron", "megatron"},
+                                                         {"gpt-neox", "megatron-deepspeed"},
+                                                         {"bigscience", "megatron-deepspeed"},
+                                                         {"fairseq", "ddp"}};
   for (const auto& [name, known] : frameworks) {
     const CaseRow row = Read(Printed({{"framework", name}, {"zero", "0"}}));
     EXPECT_EQ(row.framework, known) << name;

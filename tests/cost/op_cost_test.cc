@@ -51,8 +51,9 @@ TEST_F(OpCostTest, MaterialisedAttentionCostsMoreThanFusedAtLongSequences) {
   AttentionShape backward = shape;
   backward.backward = true;
   EXPECT_GT(cost.Attention(backward), 2.5 * fused);
-  shape.causal = false;
-  EXPECT_NEAR(cost.Attention(shape), 2 * fused, 1e-12);
+  shape.causal = false;  // twice the products, a smaller ramp
+  EXPECT_LT(cost.Attention(shape), 2 * fused);
+  EXPECT_GT(cost.Attention(shape), 1.8 * fused);
   shape.flash = false;
   EXPECT_GT(cost.Attention(shape), 2 * fused);
 }

@@ -96,7 +96,7 @@ TEST(Profiles, AnUnknownNameListsTheNearest) {
 TEST(Profiles, AnUnknownConstantIsAnErrorWithItsPlaceAndTheRightName) {
   Texts()["f"] = FabricText("  nic_ring_eficiency: {value: 0.5, source: \"x\"}\n");
   const std::string error = ErrorOf([] { ReadFabricProfile("f", FromTexts); });
-  EXPECT_THAT(error, HasSubstr("f.yaml:15:3"));
+  EXPECT_THAT(error, HasSubstr("f.yaml:16:3"));
   EXPECT_THAT(error, HasSubstr("nic_ring_efficiency"));
 }
 

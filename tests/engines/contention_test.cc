@@ -102,7 +102,7 @@ TEST(Contention, WaitingForAnotherStagesMessageIsContention) {
   request.top = 1;
   const Profiles profiles = LoadProfiles(request);
   const Steps steps = BothWays(request, profiles, Search(request, profiles).ranked.front());
-  EXPECT_GT(steps.with.contention, 0.2 * steps.on);
+  EXPECT_GT(steps.with.contention, 0.1 * steps.on);
   EXPECT_NEAR(steps.with.bubble, steps.without.bubble, 1e-6 * steps.on);
   ASSERT_FALSE(steps.shared.empty());
   EXPECT_EQ(steps.shared.front().axis, CommAxis::kPipeline);

@@ -233,7 +233,7 @@ TEST(Workflow, StepsOfModelsThatWereNotTimed) {
     chip.Know(ShapesOf(layout.model, layout.tp, layout.micro_batch));
     const double truth = StepOf(layout, chip.gpu());
     const auto miss = [&](const GpuProfile& gpu) { return StepOf(layout, gpu) / truth - 1; };
-    EXPECT_LT(std::abs(miss(calibrated.with_tables)), 0.03)
+    EXPECT_LT(std::abs(miss(calibrated.with_tables)), 0.04)
         << layout.model << " tp " << layout.tp << "\n"
         << calibrated.said;
     with_tables += std::abs(miss(calibrated.with_tables));

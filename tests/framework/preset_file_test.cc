@@ -171,7 +171,7 @@ TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {
   EXPECT_EQ(jax.alias->name, "jax");
   EXPECT_EQ(MatchFramework("fsdp").alias, nullptr);
   EXPECT_EQ(FrameworkThatBegins("DeepSpeed 0.15 (ZeRO-3)").preset->name, "deepspeed");
-  EXPECT_EQ(FrameworkThatBegins("Megatron-DeepSpeed, a fork").preset->name, "megatron");
+  EXPECT_EQ(FrameworkThatBegins("Megatron-DeepSpeed, a fork").preset->name, "megatron-deepspeed");
   EXPECT_EQ(FrameworkThatBegins("quux").preset, nullptr);
   EXPECT_EQ(FrameworkThatBegins("").preset, nullptr);
 }

@@ -71,7 +71,7 @@ TEST(PlanRun, ItsBreakdownHasTheRowsOfThePrediction) {
       Plan("run --comm local --ranks 2 --steps 4" + job + " --json " + folder + "/run.json");
   ASSERT_EQ(run.code, 0) << run.err;
   const Outcome twin = Plan(
-      "simulate --topology localhost --framework orrery --precision fp32 "
+      "simulate --topology localhost --framework orrery "
       "--nodes 1 --gpus-per-node 2" +
       job + " --json " + folder + "/twin.json");
   ASSERT_EQ(twin.code, 0) << twin.err;

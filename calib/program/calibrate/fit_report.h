@@ -13,7 +13,6 @@ namespace orrery {
 
 std::string RenderConstants(const FitResult& result);
 
-
 // `unseen`: errors with the group left out; empty: not computed.
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const Unseen& unseen);

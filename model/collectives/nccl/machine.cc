@@ -49,13 +49,18 @@ float BetweenCpus(const NodeSpec& node, HostKind kind) {
   return stated > 0 ? stated : kSkylake;
 }
 
+// CUDA's, in tenths; 0: not a chip of that kind.
+int Capability(const GpuProfile& gpu) {
+  constexpr double kTenths = 10;
+  return static_cast<int>(std::lround(gpu.compute_capability * kTenths));
+}
+
 class Describer {
  public:
   Describer(const ClusterSummary& cluster, const NodeSpec& node, const GpuProfile& gpu,
             const FabricProfile& fabric)
       : node_(node), each_(cluster.gpus_per_node) {
-    constexpr double kTenths = 10;
-    made_.capability = static_cast<int>(std::lround(gpu.compute_capability * kTenths));
+    made_.capability = Capability(gpu);
     made_.cpu = KindOf(node);
     made_.between_cpus = BetweenCpus(node, made_.cpu);
     made_.pcie = PcieRate(node.pcie_rate);
@@ -156,7 +161,7 @@ std::string Signature(const NodeDescription& node, bool across) {
 
 std::optional<NodeDescription> Describe(const ClusterSummary& cluster, const GpuProfile& gpu,
                                         const FabricProfile& fabric, std::span<const int> gpus) {
-  if (gpu.compute_capability <= 0 || cluster.node == nullptr) return std::nullopt;
+  if (Capability(gpu) <= 0 || cluster.node == nullptr) return std::nullopt;
   return Describer(cluster, *cluster.node, gpu, fabric).Read(gpus);
 }
 
