@@ -154,7 +154,8 @@ TEST(Fit, RefusesConstantsWithoutEffect) {
   };
   EXPECT_THROW(MakeParameters(request("framework/fsdp:kernel_gap"), &store), InputError);
   EXPECT_THROW(
-      MakeParameters(request("framework/megatron-deepspeed@vtrain-a100:sequence_overlap"), &store),
+      MakeParameters(request("framework/megatron-deepspeed@vtrain-a100:memory_gradient_copy"),
+                     &store),
       InputError);  // zero, without a prior
 }
 
