@@ -127,16 +127,16 @@ KernelSource::KernelSource(const std::vector<KernelSample>& samples, const std::
   if (!observations_.empty()) return;
   std::string reasons;
   for (const auto& [reason, count] : left_out_) reasons += fmt::format("; {}: {}", count, reason);
-  throw InputError("no timed kernel is left to fit" + reasons);
+  throw InputError("no timed kernel to fit" + reasons);
 }
 
 std::string KernelSource::Add(const KernelSample& s, const GpuProfile& gpu, Observation seen) {
   const std::optional<Precision> precision = PrecisionOf(s.dtype);
   if (s.kind == KernelKind::kLaunch || s.kind == KernelKind::kOptimizer)
-    return fmt::format("kernels of kind {} belong to the software", Name(s.kind));
+    return fmt::format("kernels of kind {} depend on the framework", Name(s.kind));
   if (!precision || gpu.Peak(*precision).value <= 0)
-    return fmt::format("{} is no arithmetic of {}", s.dtype, gpu.header.id);
-  if (s.seconds < kShortestKernel) return "calls that mostly time their launch";
+    return fmt::format("{} is not supported by {}", s.dtype, gpu.header.id);
+  if (s.seconds < kShortestKernel) return "calls dominated by launch time";
   Kernel kernel{*precision, TrafficShape{s.bytes}};
   const double bytes = BytesOf(*precision);
   if (s.kind == KernelKind::kGemm || s.kind == KernelKind::kGrouped) {
@@ -212,7 +212,9 @@ std::string RenderShapes(const Evidence& evidence, const std::vector<double>& er
   const std::vector<Shrunk> table = Shrink(groups);
   for (std::size_t i = 0; i < std::min(kMostShapes, table.size()); ++i)
     out += fmt::format("{:<54}{:>7}{:>22.3f}\n", table[i].name, table[i].points, table[i].factor);
-  return out + "shrunk to 1 by the spread within shapes over that between them.\n";
+  return out +
+         "Factors are shrunk towards 1 by the spread within shapes over the spread between "
+         "shapes.\n";
 }
 
 }  // namespace orrery

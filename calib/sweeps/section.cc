@@ -161,7 +161,7 @@ std::string RenderMachine(const FittedMachine& machine) {
         runs.points.size(), group.protocols, group.protocols == 1 ? "" : "s");
     text += Table(group.fit.constants);
     text += fmt::format("    formula alone  {}\n", BandText(FitErrors(group)));
-    text += fmt::format("    left out       {}\n", BandText(ErrorsOf(runs, group.left_out)));
+    text += fmt::format("    leave-one-out  {}\n", BandText(ErrorsOf(runs, group.left_out)));
   }
   if (machine.node_form) {
     text += fmt::format("  form over ranks of one node, {} sweeps\n", machine.node_sweeps.size());

@@ -162,7 +162,7 @@ SweepHoldout ParseSweepHoldout(const std::string& text) {
     if (text == name) return holdout;
     names.emplace_back(name);
   }
-  throw InputError(fmt::format("--holdout {}: cannot be left out of sweeps", text),
+  throw InputError(fmt::format("--holdout {} does not apply to sweeps", text),
                    SuggestName(text, names));
 }
 
@@ -176,17 +176,18 @@ const char* NameOf(SweepHoldout holdout) {
 std::string WhatIsLeftOut(SweepHoldout holdout) {
   switch (holdout) {
     case SweepHoldout::kNone:
-      return "nothing was measured: closed form with class constants, a guess";
+      return "no measurement: closed form with class constants (priors)";
     case SweepHoldout::kPoint:
-      return "one size at a time left out, predicted from the rest of its sweep";
+      return "leave-one-size-out: predicted from the other sizes of the sweep";
     case SweepHoldout::kCollective:
-      return "a sweep left out, predicted from another collective of the same algorithm there";
+      return "leave-one-sweep-out: predicted from another collective with the same algorithm on "
+             "the machine";
     case SweepHoldout::kRanks:
-      return "a sweep left out, predicted from other numbers of ranks of that node";
+      return "leave-one-sweep-out: predicted from other numbers of ranks of the node";
     case SweepHoldout::kNodes:
-      return "a number of nodes left out, predicted from others of that machine";
+      return "leave-one-node-count-out: predicted from other numbers of nodes of the machine";
     case SweepHoldout::kFourPoints:
-      return "all sizes left out but 8 B, 128 KiB, 2 MiB and 64 MiB";
+      return "fitted to 8 B, 128 KiB, 2 MiB and 64 MiB only";
   }
   return "";
 }
@@ -249,7 +250,7 @@ std::string RenderHoldOut(SweepHoldout holdout, const std::vector<HeldOutSweep>&
     }
     text += fmt::format("{:<64}{}\n", sweep.name, Cells(errors));
   }
-  if (sweeps.empty()) return text + "no sweep to which this applies\n";
+  if (sweeps.empty()) return text + "this applies to no sweep\n";
   text += fmt::format("{:<64}{}\n", "one node", Cells(one_node));
   text += fmt::format("{:<64}{}\n", "several nodes", Cells(several));
   return text + fmt::format("{:<64}{}\n", "all points", Cells(all));

@@ -58,7 +58,7 @@ std::variant<StepTime, Refusal> PredictSteps(CaseRow* row, const PredictBatch& p
   auto above = predict(whole.work, s, row->window);
   if (whole.same || std::holds_alternative<Refusal>(above)) return above;
   if (row->work.global_batch % s.data_parallel() != 0)
-    row->notes.emplace_back("the batch does not divide by dp: the fullest rank counts");
+    row->notes.emplace_back("dp does not divide the batch: the rank with the most samples counts");
   const int64_t sequences = Sequences(*row), unit = s.micro_batch * Round(s),
                 rest = sequences % unit;
   if (rest == 0 || sequences < unit) return above;

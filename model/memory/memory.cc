@@ -100,8 +100,9 @@ std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
                   Format(report.capacity), report.peak().stage,
                   Format(report.capacity - report.total), report.peak().moment.words);
   if (report.nearly_full) {
-    words += fmt::format("; nearly full: above {:.0f} % software retries, slows down or fails",
-                         100 * nearly_full);
+    words +=
+        fmt::format("; nearly full: above {:.0f} % frameworks retry allocations, slow down or fail",
+                    100 * nearly_full);
   }
   return words;
 }
@@ -111,7 +112,7 @@ std::string OnTopVerdict(const StageMemory& stage) {
   const StagePeak& peak = stage.need;
   std::string text = fmt::format("{} live at {}", Format(peak.live), stage.moment.words);
   if (peak.gaps.value > 0)
-    text += fmt::format(", but the plan's arena with its gaps takes {}", Format(stage.arena));
+    text += fmt::format(", but the plan's arena with its gaps needs {}", Format(stage.arena));
   if (peak.loss_copies.value > 0)
     text += fmt::format(", copies of the logits {} more", Format(peak.loss_copies));
   if (peak.gradient_copies.value > 0)
@@ -139,12 +140,12 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
   }
   const Bytes live(static_cast<double>(overflow->live));
   const PeakMoment& moment = overflow->moment;
-  const std::string asks =
+  const std::string needs =
       moment.asked.value > 0
-          ? fmt::format("asks {} for {}", Format(moment.asked), moment.asked_tensor)
+          ? fmt::format("needs {} for {}", Format(moment.asked), moment.asked_tensor)
           : "begins";
   return fmt::format("out of memory on stage {}: {} live when {} {}; capacity {}{}", program.stage,
-                     Format(live), moment.words, asks, Format(report.capacity), overhead(live));
+                     Format(live), moment.words, needs, Format(report.capacity), overhead(live));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ constexpr Resource kResources[] = {
      }},
     {"network between nodes", "twice the rate of the network between nodes",
      [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; }},
-    {"host", "a host that issues kernels twice as fast",
+    {"host", "a host that launches kernels twice as fast",
      [](Profiles& p, ClusterSummary&) {
        for (Seconds* s : {&p.framework.host_forward_op, &p.framework.host_backward_op,
                           &p.framework.host_collective})
@@ -121,9 +121,9 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
       unlimited->nodes == winner.nodes && unlimited->time.total < before) {
     const double after = unlimited->time.total;
     limits.push_back({"GPU memory", after, 1.0 - after / before,
-                      LimitWords("memory without limit", before, after) + ", with " +
+                      LimitWords("unlimited memory", before, after) + ", with " +
                           DescribeLayout(unlimited->strategy, unlimited->micro_batches) +
-                          fmt::format(", which asks {}", Format(unlimited->memory_bound))});
+                          fmt::format(", which needs {}", Format(unlimited->memory_bound))});
   }
   std::stable_sort(limits.begin(), limits.end(),
                    [](const Limit& a, const Limit& b) { return a.gain > b.gain; });

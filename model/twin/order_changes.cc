@@ -76,7 +76,7 @@ std::vector<std::string> OrderChanges(const std::vector<Candidate>& ranked, std:
                          ranked[overtaken].closed_rank == static_cast<int>(i) + 1;
     const std::string what =
         swapped ? fmt::format("{} and {} swapped", name(i), name(overtaken))
-                : fmt::format("{} was {} by the closed form", name(i), ranked[i].closed_rank);
+                : fmt::format("{} was {} in the closed form", name(i), ranked[i].closed_rank);
     changes.push_back(what + ": " + Reason(ranked[i], name(i), ranked[overtaken], name(overtaken)));
   }
   return changes;

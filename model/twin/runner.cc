@@ -416,7 +416,7 @@ std::string Runner::MemoryExample() const {
   if (!entry) return "";
   const Split& split = splits_[entry->rank.split];
   const Bytes total = limits_.Total(Bytes(entry->allocated), Communicators(entry->strategy));
-  return fmt::format("asks at least {} of {} ({})", Format(total), Format(limits_.capacity),
+  return fmt::format("needs at least {} of {} ({})", Format(total), Format(limits_.capacity),
                      DescribeLayout(entry->strategy, split.micro_batches));
 }
 

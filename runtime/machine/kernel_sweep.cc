@@ -123,7 +123,7 @@ KernelSweep SweepKernels(int64_t cores, Precision precision,
     table.Add(of.kernel, of.shape, sweep.kernels.back().seconds);
   }
   for (const SweepModel& model : LeftOutModels(precision)) {
-    note(model.name + ", left out of the table");
+    note("leave-one-out check: " + model.name);
     sweep.left_out.push_back(Judge(model, cores, table));
   }
   return sweep;

@@ -75,7 +75,7 @@ TEST(BenchCommand, NamesGarbledLines) {
   WriteText(path, text);
   const Outcome outcome = Bench({"--log", path});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("1 garbled line of the log left out"));
+  EXPECT_THAT(outcome.out, HasSubstr("Skipped 1 garbled line of the log"));
   EXPECT_THAT(outcome.out, HasSubstr("garbled.txt:13:"));
 }
 

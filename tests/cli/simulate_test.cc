@@ -35,7 +35,7 @@ TEST(SimulateCommand, PutsTheClosedFormBeside) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("closed form"));
   EXPECT_THAT(outcome.out, HasSubstr("Busiest links"));
-  EXPECT_THAT(outcome.out, HasSubstr("Executed 2 of 16 ranks"));
+  EXPECT_THAT(outcome.out, HasSubstr("Simulated 2 of 16 ranks"));
 }
 
 TEST(SimulateCommand, RanksTimesAddUpToTheStep) {

@@ -132,7 +132,7 @@ TEST(Compare, LogsOfOtherProgramsAreTakenOnTrust) {
   EXPECT_TRUE(c.on_trust);
   EXPECT_NEAR(c.error(), 1.96 / 2.45 - 1, 1e-9);
   EXPECT_EQ(c.Culprit(), nullptr);
-  EXPECT_THAT(ComparisonText(c), HasSubstr("on trust"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("assumed to be the same"));
   EXPECT_THAT(ComparisonText(c), HasSubstr("give traces"));
   EXPECT_THAT(ErrorOf(kMegatron, Trace("d")), HasSubstr("no prediction of this program"));
   EXPECT_THAT(ErrorOf(Trace("d"), "nothing\n"), HasSubstr("known are the logs"));

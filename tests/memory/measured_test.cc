@@ -80,8 +80,9 @@ TEST(MeasuredMemory, MegatronOnV100FailsForItsScores) {
   const MemoryReport report = Predict(MegatronOnV100(4));
   EXPECT_FALSE(report.fits);
   EXPECT_EQ(report.capacity, Bytes(15.78 * 1024 * 1024 * 1024));
-  EXPECT_NE(report.verdict.find("forward of layer 8, micro-batch 0 asks 512 MiB for l8.attn.probs"),
-            std::string::npos)
+  EXPECT_NE(
+      report.verdict.find("forward of layer 8, micro-batch 0 needs 512 MiB for l8.attn.probs"),
+      std::string::npos)
       << report.verdict;
 }
 
@@ -92,9 +93,10 @@ TEST(MeasuredMemory, MegatronOnV100HasAllocatedWhatItsLogSays) {
   roomy.capacity = Bytes(17.0 * 1024 * 1024 * 1024);
   const MemoryReport report = Predict(MegatronOnV100(4), roomy);
   EXPECT_FALSE(report.fits);
-  EXPECT_NE(report.verdict.find("13.8 GiB live when forward of layer 9, micro-batch 0 asks 512 MiB "
-                                "for l9.attn.probs"),
-            std::string::npos)
+  EXPECT_NE(
+      report.verdict.find("13.8 GiB live when forward of layer 9, micro-batch 0 needs 512 MiB "
+                          "for l9.attn.probs"),
+      std::string::npos)
       << report.verdict;
 }
 

@@ -90,7 +90,7 @@ TEST(MemoryReport, ARunThatDoesNotFitNamesMomentAndTensor) {
   EXPECT_NE(report.verdict.find("out of memory on stage 0"), std::string::npos) << report.verdict;
   EXPECT_NE(report.verdict.find("GiB live when forward of layer"), std::string::npos)
       << report.verdict;
-  EXPECT_NE(report.verdict.find(" asks "), std::string::npos) << report.verdict;
+  EXPECT_NE(report.verdict.find(" needs "), std::string::npos) << report.verdict;
   EXPECT_NE(report.verdict.find("capacity 15.8 GiB"), std::string::npos) << report.verdict;
 }
 

@@ -123,8 +123,8 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
   if (unseen.empty()) return out;
   return out + CoverageLine(evidence, inside) +
          fmt::format(
-             "fit: mean |error| of the fitted rows; unseen: each predicted with its {} left "
-             "out.\nin80: inside the interval that the other groups of its framework give.\n",
+             "fit: mean |error| of the fitted rows; unseen: leave-one-{}-out.\nin80: inside the "
+             "interval from the other groups of the framework.\n",
              orrery::NameOf(holdout));
 }
 

@@ -51,7 +51,7 @@ FitInputs LoadInputs(const std::vector<std::string>& files) {
       std::move(rows.begin(), rows.end(), std::back_inserter(inputs.rows));
     } else {
       throw InputError(
-          fmt::format("nothing says which model and layout {} is of", file),
+          fmt::format("the model and layout of {} are unknown", file),
           fmt::format("describe the run in {}.yaml: calib/program/calibrate/inputs.h", file));
     }
   }

@@ -169,7 +169,7 @@ void WriteResiduals(const std::string& path, const Evidence& evidence, const Fit
 }
 
 void PrintLeftOut(const std::map<std::string, int>& rows) {
-  for (const auto& [reason, count] : rows) fmt::print("{:>6} rows left out: {}\n", count, reason);
+  for (const auto& [reason, count] : rows) fmt::print("{:>6} rows skipped: {}\n", count, reason);
 }
 
 void Run(const Arguments& arguments) {

@@ -87,8 +87,8 @@ void SaveMachines(const std::vector<FittedMachine>& machines, const std::string&
   for (const FittedMachine& machine : machines)
     if (usable(machine)) written.push_back(&machine);
   if (written.empty())
-    throw InputError("no sweep says among how many ranks and nodes it ran",
-                     "--ranks N and --nodes N say it for those that do not");
+    throw InputError("no sweep states its number of ranks and nodes",
+                     "set them with --ranks N and --nodes N");
   if (output.ends_with(".yaml") && written.size() > 1) {
     std::string names;
     for (const FittedMachine* machine : written) names += "\n    " + machine->machine;
@@ -115,7 +115,7 @@ void CalibrateFabric(const SweepArguments& arguments, const std::vector<Measured
   const Evidence evidence({&source}, store);
   const FabricFit fit = FitFabric(evidence, source, std::move(parameters));
   fmt::print("{}\n", RenderConstants(fit.result));
-  HeldOutSweep left{fmt::format("{}, each size left out", arguments.fabric), 2, {}};
+  HeldOutSweep left{fmt::format("{}, leave-one-size-out", arguments.fabric), 2, {}};
   HeldOutSweep fitted{fmt::format("{}, fitted", arguments.fabric), 2, {}};
   double sum = 0;
   for (std::size_t i = 0; i < fit.bytes.size(); ++i) {
@@ -125,7 +125,7 @@ void CalibrateFabric(const SweepArguments& arguments, const std::vector<Measured
   }
   fmt::print("{}\n", RenderHoldOut(SweepHoldout::kPoint, {fitted}));
   fmt::print("{}", RenderHoldOut(SweepHoldout::kPoint, {left}));
-  fmt::print("mean of all left-out points: {:.1f} %\n",
+  fmt::print("mean over all leave-one-out points: {:.1f} %\n",
              100 * sum / static_cast<double>(fit.bytes.size()));
   if (arguments.output.empty() && !arguments.in_place) return;
   for (const std::string& path : WriteProfiles(LinesOf(fit.result, {}, "", evidence.store()),
@@ -139,8 +139,8 @@ void RunSweeps(const SweepArguments& arguments) {
   Complete(arguments, &files.sweeps);
   std::size_t points = 0;
   for (const MeasuredRuns& sweep : files.sweeps) points += sweep.points.size();
-  fmt::print("{} sweeps, {} points; {} rows without bytes or time left aside\n\n",
-             files.sweeps.size(), points, files.empty_rows);
+  fmt::print("{} sweeps, {} points; {} rows without bytes or time skipped\n\n", files.sweeps.size(),
+             points, files.empty_rows);
   const MachineTopologies topologies(arguments.topologies);
   if (!arguments.fabric.empty()) return CalibrateFabric(arguments, files.sweeps, topologies);
   if (!arguments.holdout.empty()) {
@@ -158,7 +158,7 @@ void RejectRunFlags(const cli::CalibrateFlags& flags) {
   Diagnostics diagnostics;
   const auto reject = [&](const cli::Flag& flag) {
     diagnostics.Error(flag.where,
-                      fmt::format("{} says nothing about sweeps of collectives", flag.name),
+                      fmt::format("{} does not apply to sweeps of collectives", flag.name),
                       "plan calibrate --help lists the flags of sweeps");
   };
   for (const cli::Flag* flag : {&flags.job, &flags.residuals}) {

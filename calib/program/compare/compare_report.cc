@@ -66,8 +66,7 @@ std::string Headline(const Comparison& c) {
            fmt::format("No term differs by more than {} % of the step.\n", 100 * kLeastBlamed);
   if (culprit == nullptr) {
     return text +
-           "Which term is off these files do not tell: give traces (--trace FILE of plan simulate "
-           "and plan run).\n";
+           "These files hold no terms: give traces (--trace FILE of plan simulate and plan run).\n";
   }
   text +=
       fmt::format("Largest term: {}, {} predicted, {} measured, {:.0f} % of all differences",
@@ -105,9 +104,9 @@ std::string ComparisonText(const Comparison& c) {
   std::string text =
       fmt::format("predicted  {}\nmeasured   {}, {} step{}\n", c.predicted_file, c.measured_file,
                   c.measured_steps, c.measured_steps == 1 ? "" : "s, median without the first");
-  text += c.on_trust ? "plan       the measured log names none: the same is taken on trust\n"
+  text += c.on_trust ? "plan       not named in the measured log: assumed to be the same\n"
                      : fmt::format("plan       {}\n", c.digest);
-  if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines, left out\n", c.garbled_lines);
+  if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines skipped\n", c.garbled_lines);
   text += "\n" + Headline(c);
   text += TableOf("term of the step", c.by_part, true);
   text += TableOf("kind of work", c.by_work, true);
@@ -116,8 +115,8 @@ std::string ComparisonText(const Comparison& c) {
   text += TableOf("stream", c.by_stream, false);
   if (c.by_work.empty()) return text;
   return text +
-         "\nSeconds per rank and step. Streams run beside each other; idle: a rank runs nothing on "
-         "any stream.\n";
+         "\nSeconds per rank and step. Streams run concurrently; idle: a rank runs nothing on any "
+         "stream.\n";
 }
 
 nlohmann::ordered_json ComparisonJson(const Comparison& c) {

@@ -122,14 +122,13 @@ std::string StepSection(const Groups& closed, const Groups& event, const Cases& 
       "## Step time\n\n"
       "Mean, median, bias (mean of the signed error) and worst error of the closed form. "
       "Simulated: mean error of "
-      "`--engine event`. Simulated / closed: median ratio of\nthe two engines. Model left out: "
-      "mean and median error "
-      "when the constants are fitted without the runs of the row's model. Source left out: mean "
-      "error when they are\n"
-      "fitted without the row's source: what to expect on an uncalibrated cluster.\n\n"
+      "`--engine event`. Simulated / closed: median ratio of\nthe two engines. "
+      "Leave-one-model-out: mean and median error when the constants are fitted without the runs "
+      "of the row's model. Leave-one-source-out: mean error when they are\nfitted without the "
+      "row's source: expect it on an uncalibrated cluster.\n\n"
       "| source | cluster | rows | mean | median | bias | worst | simulated | simulated / closed | "
-      "model left out | "
-      "source left out |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "leave-one-model-out | leave-one-source-out "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|\n";
   for (const auto& [name, members] : closed)
     out += StepRow(name, members, event.at(name), left_out);
   return out + StepRow("all", all_closed, all_event, left_out) + "\n";
@@ -138,10 +137,11 @@ std::string StepSection(const Groups& closed, const Groups& event, const Cases& 
 std::string IntervalSection(const Groups& closed, const LeftOutRows& left_out) {
   std::string out =
       "## 80 % interval\n\n"
-      "Share of the measured times inside the printed interval, in %; the aim is 80. Left out: "
-      "intervals and "
-      "predictions by the other rows of the framework, or of\nother sources.\n\n"
-      "| source | rows | as shipped | model left out | source left out |\n|---|---|---|---|---|\n";
+      "Share of the measured times inside the printed interval, in %; the aim is 80. "
+      "Leave-one-out: intervals and predictions from the other rows of the framework, or "
+      "from\nother sources.\n\n"
+      "| source | rows | as shipped | leave-one-model-out | leave-one-source-out "
+      "|\n|---|---|---|---|---|\n";
   for (const auto& [name, members] : closed) {
     const ErrorSummary all = Summarise(members);
     if (all.predicted == 0) continue;
@@ -178,8 +178,8 @@ std::string RankingSection(const Groups& closed, const Groups& event, const Left
              "% of sweeps where it is "
              "the best.\n\n"
              "| source | sweeps | rows | tau | regret | worst | best | simulated: tau | regret | "
-             "worst | model left out: "
-             "tau | regret | worst |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+             "worst | leave-one-model-out: tau | regret | worst "
+             "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
              kLeastSwept) +
          rows + "\n";
 }
@@ -258,7 +258,7 @@ std::string MemorySection(const Groups& closed, const LeftOutRows& left_out) {
   }
   if (rows.empty()) return "";
   return "## Memory\n\nPeak of a GPU, by the program that printed it.\n\n"
-         "| source | printed by | rows | mean | bias | worst | model left out "
+         "| source | printed by | rows | mean | bias | worst | leave-one-model-out "
          "|\n|---|---|---|---|---|---|---|\n" +
          rows + "\n";
 }
@@ -277,8 +277,7 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
   std::string out = fmt::format(
       "## Collectives\n\n"
       "Mean error of the closed form against published tables of nccl-tests, by message size, with "
-      "the constants of the "
-      "hardware class: nothing of the machine is used.\n\n"
+      "the constants of the hardware class: no measurement of the machine is used.\n\n"
       "| table | collective | cluster | GPUs | algorithm | {0} | {1} | {2} "
       "|\n|---|---|---|---|---|---|---|---|\n",
       SizeBandName(0), SizeBandName(1), SizeBandName(2));
@@ -287,8 +286,7 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
                        one.topology, one.nodes, one.gpus_per_node,
                        one.algorithm.empty() ? "fastest" : one.algorithm, BandCells(one.errors));
   out += fmt::format(
-      "\nWith sweeps of the machine itself (`--collectives ID`), each message size left out of the "
-      "fit:\n\n"
+      "\nWith sweeps of the machine itself (`--collectives ID`), leave-one-size-out:\n\n"
       "| ID | machine | sweeps | {0} | {1} | {2} |\n|---|---|---|---|---|---|\n",
       SizeBandName(0), SizeBandName(1), SizeBandName(2));
   for (const SweepErrors& one : sweeps)
@@ -300,9 +298,9 @@ std::string CollectiveSection(const std::vector<CollectiveErrors>& tables,
 std::string SeedSection(const std::vector<CasePrediction>& seeds) {
   std::string out =
       "## Single figures of tutorials\n\n"
-      "`calib/data/seed_systems.csv`. Their clusters are assumed in part, so the errors say as "
-      "much about the assumption "
-      "(the link of `dli-slurm-v100`, the\ninput pipeline of S2) as about the model.\n\n"
+      "`calib/data/seed_systems.csv`. Parts of their clusters are assumed, so the errors measure "
+      "the assumptions (the link of `dli-slurm-v100`, the\ninput pipeline of S2) as much as the "
+      "model.\n\n"
       "| run | measured s | predicted s | interval s | measured GiB | predicted GiB: allocator, "
       "device |\n"
       "|---|---|---|---|---|---|\n";

@@ -55,8 +55,8 @@ std::string RankingSection(const Groups& groups) {
   if (rows.empty()) return "";
   return fmt::format(
              "Order within sweeps (same model, cluster and batch, {} layouts or more): mean of "
-             "Kendall's tau;\nregret: % that the layout chosen is slower than the best measured "
-             "one; best: % of sweeps where\nit is the best.\n\n",
+             "Kendall's tau;\nregret: slowdown of the chosen layout against the best measured one, "
+             "in %; best: % of sweeps where\nit is the best.\n\n",
              kLeastSwept) +
          fmt::format("{:<30}{:>7}{:>6}{:>8}{:>8}{:>8}{:>8}  worst choice\n", "source", "sweeps",
                      "rows", "tau", "regret", "worst", "best") +
@@ -79,8 +79,8 @@ std::string MemorySection(const Groups& groups) {
   }
   if (rows.empty()) return "";
   return fmt::format(
-             "Memory, errors in %. Rows that do not say who printed it (column memory_by) are in "
-             "both halves.\n\n{:<30}{:>30}  {:>30}\n",
+             "Memory, errors in %. Rows without column memory_by count in both "
+             "halves.\n\n{:<30}{:>30}  {:>30}\n",
              "", "allocator's peak", "device, as nvidia-smi") +
          fmt::format("{0:<30}{1:>6}{2:>8}{3:>8}{4:>8}  {1:>6}{2:>8}{3:>8}{4:>8}\n", "source",
                      "rows", "mean", "bias", "worst") +
@@ -121,7 +121,7 @@ std::string OutsideSection(const std::vector<CasePrediction>& cases) {
   for (const CasePrediction& c : cases) {
     for (const std::string& reason : c.outside) ++outside[reason];
   }
-  return Tally("outside of what was calibrated", outside);
+  return Tally("outside the calibrated range", outside);
 }
 
 // A published run fitted in memory: where the prediction says otherwise, it or the row is wrong.
@@ -131,7 +131,7 @@ std::string UnfitSection(const std::vector<CasePrediction>& cases) {
     if (c.gpu_gib && c.predicted_mem_gib && *c.predicted_mem_gib > 1.1 * *c.gpu_gib)
       ++unfit[fmt::format("{}: more than {:.0f} GiB of a GPU", c.row.topology, *c.gpu_gib)];
   }
-  return Tally("predicted to need at least a tenth more memory than there is", unfit);
+  return Tally("predicted to need at least 10 % more memory than available", unfit);
 }
 
 }  // namespace

@@ -104,12 +104,11 @@ std::vector<int64_t> ReadSizes(const BenchFlags& flags, Diagnostics* diagnostics
 
 BenchFlags::BenchFlags()
     : set("bench [--simulate] COLLECTIVE [flags]",
-          "Times a collective among CPU ranks, or GPUs (--device cuda), over the communicator that "
-          "`plan run` trains with, "
-          "checks its results, and prints the table of nccl-tests; ranks are started by this "
-          "command, or by mpirun around it. With --simulate the table that nccl-tests would print "
-          "on a cluster, predicted: the traffic over its routed links, with latency and protocols "
-          "from the profiles; with --log beside the figures that nccl-tests printed there.",
+          "Times a collective among CPU ranks, or GPUs (--device cuda), over the communicator of "
+          "`plan run`, checks its results, and prints the table of nccl-tests. This command or "
+          "mpirun starts the ranks. With --simulate it predicts the table of nccl-tests on a "
+          "cluster: traffic over routed links, latency and protocols from the profiles. With --log "
+          "it compares the prediction with a measured table.",
           {"plan bench all_reduce --ranks 2 -b 1K -e 16M -f 4",
            "plan bench all_gather --ranks 4 -e 1M --predict", "plan bench --calibrate machine",
            "plan bench --simulate all_reduce -b 8 -e 1G --topology aws-g5-1gpu --nodes 2",
@@ -128,21 +127,21 @@ BenchFlags::BenchFlags()
       &ranks, "--ranks", "N",
       "ranks, also -g N (default: those of mpirun, else one per core, or GPU, of this machine)");
   set.Value(&comm, "--comm", "KIND",
-            "mpi (processes; default where it is there), local (threads of one process) or tcp "
-            "(processes started by something else; default where MASTER_ADDR is set)",
+            "mpi (processes; default where available), local (threads of one process) or tcp "
+            "(processes of another launcher; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
   set.Value(
       &device, "--device", "KIND",
       "cpu (default) or cuda: over NCCL, or among threads that share the first GPU (--comm local)",
       Words::kList, {"cpu", "cuda"});
-  set.Value(&iterations, "-n", "N", "calls that are timed, of each size (default 20)");
-  set.Value(&warmup, "-w", "N", "calls before them (default 5)");
-  set.Value(&check, "-c", "N", "calls whose results are checked, 0: none (default 1)");
+  set.Value(&iterations, "-n", "N", "timed calls of each size (default 20)");
+  set.Value(&warmup, "-w", "N", "warm-up calls before them (default 5)");
+  set.Value(&check, "-c", "N", "checked calls, 0: none (default 1)");
   set.Value(&operation, "-o", "OP", "sum (default) or max", Words::kList, {"sum", "max"});
   set.Value(&timeout, "--timeout", "TIME",
-            "give up when nothing has come from other ranks for so long (default 120s)");
+            "abort when no message arrives from a peer within this time (default 120s)");
   set.Switch(&predict, "--predict",
-             "the model's time beside each measured one, on --topology (default localhost)");
+             "also predict each measured time, on --topology (default localhost)");
   set.Value(
       &calibrate, "--calibrate", "DIR",
       "instead of a collective: measure this machine's kernels and collectives (a minute) and "
@@ -152,9 +151,9 @@ BenchFlags::BenchFlags()
   set.Switch(&simulate, "--simulate", "predict with the model instead of measuring");
   set.Value(&topology, "--topology", "NAME", "a cluster of `plan list topologies`, or a YAML file",
             Words::kTopology);
-  set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the topology says)");
+  set.Value(&nodes, "--nodes", "N", "compute nodes (default: those of the topology)");
   set.Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs in use on each node (default: all)");
-  set.Value(&gpu, "--gpu", "NAME", "another GPU in these nodes");
+  set.Value(&gpu, "--gpu", "NAME", "replace the GPU of these nodes");
   set.Value(&collectives, "--collectives", "FILE",
             "times measured on this machine, from `plan calibrate`, instead of the profiles'",
             Words::kFile);
@@ -162,16 +161,15 @@ BenchFlags::BenchFlags()
             "fluid (default: own solver, fast) or simgrid (the library, where it was built in)",
             Words::kList, NamesOf<net::Backend>(kNetworkNames));
   set.Value(&algorithm, "--algorithm", "NAME",
-            "as the library was told to (NCCL_ALGO); default: the fastest by the model",
-            Words::kList, AlgorithmNames());
+            "fixed algorithm, as by NCCL_ALGO (default: the fastest by the model)", Words::kList,
+            AlgorithmNames());
   set.Group("The output");
-  set.Value(&log, "--log", "FILE", "what nccl-tests printed there: measured beside predicted",
+  set.Value(&log, "--log", "FILE", "output of nccl-tests there: compares measured with predicted",
             Words::kFile);
-  set.Value(
-      &nccl, "--nccl", "FILE",
-      "with --simulate: what NCCL wrote, a log with NCCL_DEBUG=INFO or a dump of its topology "
-      "or graphs: its choices and channels beside the twin's (calib/nccl-logs.md)",
-      Words::kFile);
+  set.Value(&nccl, "--nccl", "FILE",
+            "with --simulate: a log with NCCL_DEBUG=INFO, or a dump of NCCL's topology or graphs: "
+            "compares its choices and channels with the twin's (calib/nccl-logs.md)",
+            Words::kFile);
   set.Value(&json, "--json", "[FILE]",
             "as JSON, schema orrery.bench/1, instead of text or into FILE", Words::kFile);
 }

@@ -65,31 +65,31 @@ nlohmann::ordered_json NearestJson(const Prediction& candidate) {
   return runs;
 }
 
-// For software whose timer of micro-steps does not wait for the device.
-std::string TimerLine(const PredictReport& prediction) {
+// For a framework whose timer of micro-steps does not wait for the device.
+std::string TimerLine(const Job& job, const PredictReport& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
   if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
-  return Line("",
-              fmt::format("the software's timer does not wait for the device: it prints {} while "
-                          "its queue fills, {} in the long run",
-                          Format(Seconds(printed)), Format(Seconds(sustained))));
+  return Line(
+      "", fmt::format("the timer of {} does not synchronise: its log shows {} until the launch "
+                      "queue is full, then {}",
+                      job.request.framework, Format(Seconds(printed)), Format(Seconds(sustained))));
 }
 
 std::string TimeSection(const Job& job, const PredictReport& prediction) {
   const Prediction& candidate = prediction.candidate;
   std::string text;
   if (prediction.window != Window::kStep) {
-    text += Line("micro-step",
-                 TimeWithInterval(prediction.micro_step) + "; 80 % of runs lie in that range");
+    text +=
+        Line("micro-step", TimeWithInterval(prediction.micro_step) + ", 80 % prediction interval");
     text += Line("throughput", fmt::format("{} samples/s during micro-steps",
                                            Scaled(MicroStepSamples(prediction))));
-    text += TimerLine(prediction);
+    text += TimerLine(job, prediction);
   }
   text += Line(
       "step time",
       TimeWithInterval(candidate.time) +
-          (job.plan.empty() ? "; 80 % of runs lie in that range"
-                            : ", simulated: closed form and interval want --model and a layout"));
+          (job.plan.empty() ? ", 80 % prediction interval"
+                            : ", simulated; closed form and interval need --model and a layout"));
   if (candidate.closed_form) text += Line("closed form", TimeWithInterval(*candidate.closed_form));
   text += Line("throughput",
                fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
@@ -100,7 +100,7 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
     micro += candidate.strategy.pp > 1
                  ? ", alone in the pipeline"
                  : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
-    text += Line("micro-step", micro) + TimerLine(prediction);
+    text += Line("micro-step", micro) + TimerLine(job, prediction);
   }
   text += OutsideLines(candidate);
   text += Line("MFU", MfuFormula(job, candidate));
@@ -151,9 +151,8 @@ std::string NearestText(const Prediction& candidate) {
   }
   return fmt::format(
       "\n{}:\n{}",
-      Fold("Nearest published runs, predicted by a fit without their model; distance "
-           "in doublings of scale and shape, 2 for another chip or framework, 1 for "
-           "another cluster",
+      Fold("Nearest published runs, predicted leave-one-model-out. Distance: doublings in scale "
+           "and shape; another chip or framework counts 2, another cluster 1",
            0),
       table.Text(2));
 }
@@ -164,22 +163,22 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
   std::string text = JobHeader(job);
   text += fmt::format("\n{}\n", Fold(LayoutWords(job, candidate), 0));
   if (candidate.memory && !candidate.memory->fits)
-    text += Line("DOES NOT FIT",
-                 "it would fail for lack of memory (below); the times are as if it had enough");
+    text += Line("out of memory",
+                 "this layout does not fit (see below); the times assume enough memory");
   text += TimeSection(job, prediction);
   text += fmt::format("\nWhere the {} goes\n", step ? "step" : "micro-step");
   const StepTime& shown = step ? candidate.time : prediction.micro_step;
   text += BreakdownTable(shown, shown.total);
   if (candidate.memory) {
-    text += fmt::format("\nMemory of the fullest GPU: {}, {}\n",
-                        MemoryOfCapacity(*candidate.memory), FitWords(*candidate.memory));
+    text += fmt::format("\nPeak memory of a GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
+                        FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
     text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
                                                 job.profiles.framework.memory_nearly_full),
                                        2));
     text += MemoryText(*candidate.memory);
   }
-  return text + NearestText(candidate) + "\nWhat this rests on\n" + ProvenanceText(job);
+  return text + NearestText(candidate) + "\nProfiles\n" + ProvenanceText(job);
 }
 
 nlohmann::ordered_json CandidateJson(const Prediction& candidate) {

@@ -6,8 +6,8 @@ namespace orrery::cli {
 
 ValidateFlags::ValidateFlags()
     : set("validate FILE.csv [flags]",
-          "Predicts every run of a CSV of measured runs, one per row, and prints how wrong the "
-          "predictions are: errors per source and cluster, the order within sweeps (Kendall's tau, "
+          "Predicts every run of a CSV of measured runs, one per row, and prints the errors: per "
+          "source and cluster, the order within sweeps (Kendall's tau, "
           "regret), memory, and the rows that cannot be predicted, with the reason.",
           {"plan validate runs.csv", "plan validate runs.csv --engine event --json cases.json",
            "plan validate calib/data/published_runs.csv --accuracy calib/ACCURACY.md"}) {
@@ -20,15 +20,15 @@ ValidateFlags::ValidateFlags()
             "every case as JSON, schema orrery.validate/1, instead of text or into FILE",
             Words::kFile);
   set.Value(&accuracy, "--accuracy", "[FILE]",
-            "the errors of both engines, of runs that the fit had not seen, of memory and of "
-            "collectives as Markdown; takes some minutes for 1,000 runs",
+            "errors of both engines, leave-one-out errors, memory and collectives, as Markdown; "
+            "takes minutes for 1,000 runs",
             Words::kFile);
 }
 
 CompareFlags::CompareFlags()
     : set("compare PREDICTED MEASURED [flags]",
-          "Compares a predicted step with a measured one: which kind of work, phase and stream is "
-          "off, by how much, and which constants of profiles govern it.",
+          "Compares a predicted step with a measured one: which kind of work, phase and stream "
+          "differs, by how much, and which profile constants govern it.",
           {"plan simulate --model gpt2-micro --topology localhost --gpus-per-node 2 --precision "
            "fp32 "
            "--framework orrery --trace predicted.json",
@@ -44,45 +44,46 @@ CompareFlags::CompareFlags()
 
 CalibrateFlags::CalibrateFlags()
     : set("calibrate FILE... [flags]",
-          "Fits the constants of profiles to measurements, and prints what the data determine and "
-          "how wrong predictions of unseen runs are. Writes nothing without -o or --in-place.",
+          "Fits the constants of profiles to measurements, and prints which constants the data "
+          "determine and the errors on unseen runs. Writes nothing without -o or --in-place.",
           {"plan calibrate runs.csv --framework megatron@my-cluster --holdout model -o profiles",
            "plan calibrate run.log --framework deepspeed -o profiles",
            "plan calibrate kernels.csv --gpu h200-sxm-141gb -o profiles",
            "plan calibrate all_reduce.txt all_gather.txt --topology dgx-h100 -o my-cluster.yaml"}) {
-  set.Positionals(&files, "FILE",
-                  "measured runs (CSV in the columns of `plan validate`, a sheet of logged runs, a "
-                  "log or trace with its sheet LOG.yaml beside it), timed kernels (CSV), or sweeps "
-                  "of collectives (logs of nccl-tests, CSV)",
-                  Words::kFile);
+  set.Positionals(
+      &files, "FILE",
+      "measured runs (CSV in the columns of `plan validate`, a sheet of logged runs, a "
+      "log or trace with its sheet LOG.yaml in the same folder), timed kernels (CSV), or sweeps "
+      "of collectives (logs of nccl-tests, CSV)",
+      Words::kFile);
   set.Value(&output, "--output", "PATH", "also -o PATH: folder, or one .yaml, for the new profiles",
             Words::kFile);
   set.Switch(&in_place, "--in-place", "write into calib/profiles instead");
   set.Value(&holdout, "--holdout", "WHAT",
-            "what is left out to measure the error: none, model, topology or source; of sweeps "
-            "point, collective, ranks, nodes, four-points, or none (nothing measured)");
+            "unit of the leave-one-out errors: none, model, topology or source; for sweeps point, "
+            "collective, ranks, nodes, four-points, or none (nothing measured)");
   set.Group("Runs and kernels");
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);
-  set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, by its rows only");
-  set.Values(&frameworks, "--framework", "NAME,...", "same, of a framework: NAME[@TOPOLOGY]",
+  set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, from its own rows");
+  set.Values(&frameworks, "--framework", "NAME,...", "same for a framework: NAME[@TOPOLOGY]",
              Words::kFramework, "--stack");
   set.Values(&fabrics, "--fabric", "NAME,...",
-             "same, of a network; of sweeps: its class constants, through the closed form");
+             "same for a network; with sweeps: its class constants, through the closed form");
   set.Values(&sources, "--source", "NAME,...", "only rows of this source");
   set.Values(&free, "--free", "KEY,...",
              "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: all)");
   set.Value(&residuals, "--residuals", "FILE",
-            "CSV: predicted over measured of every row, fitted and left out", Words::kFile);
+            "CSV: predicted over measured for every row, fitted and leave-one-out", Words::kFile);
   set.Group("Sweeps of collectives");
   set.Values(&topologies, "--topology", "NAME",
              "where they ran; TEXT=NAME for machines with TEXT in their name", Words::kTopology);
   set.Value(&machine, "--machine", "TEXT", "only machines with this in their name");
-  set.Value(&ranks, "--ranks", "N", "of sweeps that do not say it");
-  set.Value(&nodes, "--nodes", "N", "of sweeps that do not say it");
-  set.Value(
-      &algorithm, "--algorithm", "[TEXT=]NAME",
-      "of sweeps that do not say it: ring, tree, ...; with TEXT of machines whose name holds it");
+  set.Value(&ranks, "--ranks", "N", "for sweeps that do not state it");
+  set.Value(&nodes, "--nodes", "N", "for sweeps that do not state it");
+  set.Value(&algorithm, "--algorithm", "[TEXT=]NAME",
+            "for sweeps that do not state it: ring, tree, ...; with TEXT only for machines with "
+            "TEXT in their name");
 }
 
 Description DescribeValidate() { return ValidateFlags().set.Describe(); }

@@ -47,7 +47,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "training framework; `plan list frameworks` shows names and aliases",
                Words::kFramework);
   flags->Value(&fact, "--fact", "KEY=VALUE,...",
-               "what this release or recipe of the framework does, such as tp_overlap=on or "
+               "facts of this release or recipe of the framework, such as tp_overlap=on or "
                "attention=fa2; `plan list frameworks` shows them");
   flags->Group("The cluster");
   flags->Value(&topology, "--topology", "NAME",
@@ -56,7 +56,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                several ? "compute nodes; several counts are compared" : "compute nodes");
   flags->Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs used in each node (default: all)");
   flags->Value(&gpu, "--gpu", "NAME",
-               "another GPU than the topology's; `plan list gpus` shows the names", Words::kList,
+               "replaces the topology's GPU; `plan list gpus` shows the names", Words::kList,
                ProfileIds("gpu"));
   flags->Value(&collectives, "--collectives", "FILE",
                "collective times measured on this machine, from `plan calibrate`", Words::kFile);

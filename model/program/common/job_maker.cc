@@ -120,8 +120,7 @@ class JobMaker {
       AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
     }
     if (flags_.fact.given && !flags_.framework.given) {
-      diagnostics_.Error(flags_.fact.where, "--fact says what a framework does, and none is named",
-                         "--framework NAME");
+      diagnostics_.Error(flags_.fact.where, "--fact needs a framework", "--framework NAME");
     }
     if (flags_.fact.given && framework_.preset != nullptr) {
       AtFlag(flags_.fact, [&] {
@@ -183,8 +182,8 @@ class JobMaker {
     });
     if (job_.cluster.gpu == kUnknownGpu) {
       throw InputError({{flags_.topology.where,
-                         fmt::format("nobody has said which GPU is in {}", request_.topology.name),
-                         "--gpu NAME says it; `plan list gpus` shows the names"}});
+                         fmt::format("topology {} does not name its GPU", request_.topology.name),
+                         "--gpu NAME; `plan list gpus` shows the names"}});
     }
     AtFlag(flags_.gpu, [&] { job_.profiles.gpu = LoadGpuProfile(job_.cluster.gpu); });
   }
@@ -231,7 +230,7 @@ class JobMaker {
     if (flash) {
       const char* name = NameIn(kAttentionKernelNames, *kernel);
       Own(fmt::format("attention by {}", name), "--fact attention=NAME",
-          "what the framework takes on this chip");
+          "default of the framework on this chip");
     }
   }
 

@@ -32,9 +32,9 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Group(group);
   flags->Value(&tp, "--tp", "N", "tensor parallelism: GPUs that share each layer");
   flags->Value(&pp, "--pp", "N", "pipeline stages");
-  flags->Value(&dp, "--dp", "N", "data parallelism: ways in which the batch is split");
+  flags->Value(&dp, "--dp", "N", "data parallelism: ranks that split the batch");
   flags->Value(&dp_outer, "--dp-outer", "N",
-               "of these, groups that each hold a whole copy of what ZeRO shards");
+               "hybrid sharding: groups that each hold a full copy of the ZeRO shards");
   flags->Value(&zero, "--zero", "0..3",
                "ZeRO stage: 1 shards the optimizer, 2 also gradients, 3 also weights", Words::kList,
                {"0", "1", "2", "3"});
@@ -44,10 +44,10 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                NamesOf<PipelineSchedule>(report::kScheduleNames));
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
   flags->Value(&recompute, "--recompute", "HOW",
-               "activations computed again in the backward pass: none, selective, full",
-               Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
+               "recompute activations in the backward pass: none, selective, full", Words::kList,
+               NamesOf<Recompute>(report::kRecomputeNames));
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
-               "split norms and residuals along the sequence too", Words::kList, {"on", "off"});
+               "split norms and residuals along the sequence", Words::kList, {"on", "off"});
 }
 
 std::vector<Flag*> LayoutFlags::All() {
@@ -102,9 +102,8 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
           fmt::format("tp {} x pp {} x dp {} = {} GPUs, but the cluster has {}", strategy.tp,
                       strategy.pp, axes.dp.value_or(0),
                       strategy.tp * strategy.pp * axes.dp.value_or(0), gpus),
-          gpus % inner == 0
-              ? fmt::format("--dp {}, or leave --dp out", gpus / strategy.tp / strategy.pp)
-              : "leave --dp out and choose --tp and --pp that divide it"}});
+          gpus % inner == 0 ? fmt::format("--dp {}, or omit --dp", gpus / strategy.tp / strategy.pp)
+                            : "omit --dp and choose --tp and --pp that divide it"}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.zero.front());

@@ -30,10 +30,10 @@ std::string ClassTable(const MemoryReport& memory) {
     row(MemoryClassName(static_cast<MemoryClass>(c)), peak.by_class[static_cast<std::size_t>(c)]);
   }
   row("gaps in the static layout", peak.need.gaps);
-  row("copies of the logits that the software's loss makes", peak.need.loss_copies);
-  row("copies of gradients in half precision", peak.need.gradient_copies);
-  row("context and communication buffers of the software", memory.context);
-  row("fragmentation by the software's allocator", memory.fragmentation);
+  row("logits copies made by the loss", peak.need.loss_copies);
+  row("half-precision copies of gradients", peak.need.gradient_copies);
+  row("framework context and communication buffers", memory.context);
+  row("allocator fragmentation", memory.fragmentation);
   row("total", memory.total);
   return table.Text(2, false);
 }
@@ -75,20 +75,20 @@ std::string MemoryOfCapacity(const MemoryReport& memory) {
 }
 
 std::string FitWords(const MemoryReport& memory) {
-  if (!memory.fits) return "DOES NOT FIT";
+  if (!memory.fits) return "does not fit";
   return memory.nearly_full ? "fits, but nearly full" : "fits";
 }
 
 std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {
   std::string text =
-      fmt::format("Counted: {}, to the byte, and what {} takes beside them, by its profile.",
+      fmt::format("Sum of {} (exact) and the overhead of {} (from its profile).",
                   memory.peak().need.gaps.value > 0 ? "the plan's tensors in their static layout"
-                                                    : "the plan's tensors alive at the peak",
+                                                    : "the plan's tensors live at the peak",
                   framework);
   if (memory.nearly_full) {
     text += fmt::format(
-        " Above {:.0f} % of the capacity software retries, slows down or fails, so that neither "
-        "\"fits\" nor the time is reliable here: try it.",
+        " Above {:.0f} % of the capacity, frameworks retry allocations, slow down or fail: neither "
+        "\"fits\" nor the time is reliable here.",
         100 * nearly_full);
   }
   return text;
@@ -96,7 +96,7 @@ std::string FitBasis(const MemoryReport& memory, const std::string& framework, d
 
 std::string MemoryText(const MemoryReport& memory) {
   std::string text = ClassTable(memory);
-  text += fmt::format("  {:<16}{}\n", "fullest moment", Fold(memory.peak().moment.words, 18));
+  text += fmt::format("  {:<16}{}\n", "peak at", Fold(memory.peak().moment.words, 18));
   text += fmt::format("  {:<16}{}\n", "largest tensors", Fold(Largest(memory.peak()), 18));
   if (memory.stages.size() > 1) text += "\n" + StageTable(memory);
   return text;

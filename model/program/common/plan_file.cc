@@ -23,7 +23,7 @@ void RefuseFlags(const Flag& file, JobFlags job, const LayoutFlags& layout) {
   }
   if (layout.any()) {
     throw InputError({{file.where, "a plan has its layout already",
-                       "leave --tp, --pp and the like out, or plan anew with --model"}});
+                       "omit layout flags such as --tp, or use --model"}});
   }
 }
 

@@ -41,8 +41,8 @@ std::string ProvenanceText(const Job& job) {
                std::to_string(Fitted(*origin.header)), origin.header->title});
   }
   return table.Text() +
-         "  Constants that are not fitted are vendor data or priors; calib/profiles names the "
-         "source of each.\n";
+         "  All other constants are vendor data or priors; calib/profiles gives the source of "
+         "each.\n";
 }
 
 nlohmann::ordered_json ProvenanceJson(const Job& job) {

@@ -184,10 +184,9 @@ std::vector<std::string> CatalogueNames() {
 
 struct ListFlags {
   Flag what, names, json;
-  FlagSet set{
-      "list [models|topologies|gpus|fabrics|frameworks|framework-profiles]",
-      "Lists the catalogues: what may stand behind --model, --topology, --gpu and --framework.",
-      {"plan list models", "plan list topologies", "plan list gpus --json"}};
+  FlagSet set{"list [models|topologies|gpus|fabrics|frameworks|framework-profiles]",
+              "Lists the catalogues: the values of --model, --topology, --gpu and --framework.",
+              {"plan list models", "plan list topologies", "plan list gpus --json"}};
 
   ListFlags() {
     set.Positional(&what, "WHAT", "one catalogue (default: how many entries each has)",

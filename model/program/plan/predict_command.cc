@@ -20,7 +20,7 @@ struct PredictFlags {
       "predict --model NAME [flags]",
       "Predicts one given layout: step time with its interval, where the time goes, what fills the "
       "memory, "
-      "and which profiles the prediction rests on.",
+      "and which profiles were used.",
       {"plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
        "plan predict --model gpt3-175b --nodes 128 --tp 8 --pp 16 --micro-batch 1 --recompute full",
        "plan predict --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8 --window microstep "
@@ -28,14 +28,13 @@ struct PredictFlags {
 
   PredictFlags() {
     job.Declare(&set, false);
-    layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    layout.Declare(&set, "The layout (defaults: 1, none, off)");
     DeclarePlan(&plan, &set);
     set.Group("The prediction");
-    set.Value(
-        &window, "--window", "WHAT",
-        "what is timed: step (with the optimizer), microstep (one micro-batch, as the software's "
-        "timer prints it) or sustained (one micro-batch in the long run)",
-        Words::kList, NamesOf<Window>(report::kWindowNames));
+    set.Value(&window, "--window", "WHAT",
+              "what is timed: step (with the optimizer), microstep (one micro-batch, as the "
+              "framework's timer prints it) or sustained (one micro-batch at steady state)",
+              Words::kList, NamesOf<Window>(report::kWindowNames));
     set.Value(&engine, "--engine", "NAME",
               "closed (closed form; default) or event (simulated with contention)", Words::kList,
               NamesOf<Engine>(report::kEngineNames));
@@ -56,11 +55,11 @@ Answer Report(const PredictFlags& flags, const report::Job& job,
 Answer PredictText(const PredictFlags& flags, Engine engine, Window window) {
   Diagnostics diagnostics;
   if (window != Window::kStep)
-    diagnostics.Error(flags.window.where, "of a plan text whole steps are predicted",
-                      "leave --window out, or plan anew with --model");
+    diagnostics.Error(flags.window.where, "a plan text is predicted for whole steps only",
+                      "omit --window, or use --model and a layout");
   if (flags.engine.given && engine == Engine::kClosed)
     diagnostics.Error(flags.engine.where, "a plan text has no closed form",
-                      "leave --engine out, or plan anew with --model");
+                      "omit --engine, or use --model and a layout");
   diagnostics.ThrowIfAny();
   const ir::Plan plan = ReadPlanFile(flags.plan, flags.job, flags.layout);
   const report::Job job = flags.job.Resolve(plan, flags.plan.text);

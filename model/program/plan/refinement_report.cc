@@ -27,26 +27,25 @@ std::string Difference(std::size_t number, const Candidate& candidate) {
     if (most == nullptr || std::abs(more(term)) > std::abs(more(*most))) most = &term;
   }
   std::string text =
-      fmt::format("the engines differ on {}: {} simulated, {} in closed form, mostly {} ({}{})",
-                  number, Format(Seconds(candidate.time.total)), Format(Seconds(closed.total)),
-                  most->name, more(*most) < 0 ? "-" : "+", Format(Seconds(std::abs(more(*most)))));
+      fmt::format("Plan {}: {} simulated, {} in closed form. Largest difference: {} ({}{})", number,
+                  Format(Seconds(candidate.time.total)), Format(Seconds(closed.total)), most->name,
+                  more(*most) < 0 ? "-" : "+", Format(Seconds(std::abs(more(*most)))));
   const std::vector<sim::SharedLink>& shared = candidate.simulated->shared;
   const auto link = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);
   if (link != shared.end() && !link->link.empty() && candidate.time.contention > 0) {
     text += fmt::format("; {} shares {}", AxisWords(link->axis), link->link);
     for (const CommAxis axis : link->shared_with) text += fmt::format(" with {}", AxisWords(axis));
-    if (link->shared_with.empty()) text += " with other groups of its kind";
+    if (link->shared_with.empty()) text += " with other groups of the same axis";
   }
-  return text + ". Its interval covers both";
+  return text + ". The interval covers both";
 }
 
 std::string Agreement(const SearchResult& result) {
   const Refinement& refinement = *result.refinement;
   if (refinement.disagreement <= kEnginesDiffer)
-    return Dash(fmt::format("closed form and simulation agree within {}",
-                            Percent(refinement.disagreement)));
-  std::string text = Dash(fmt::format("closed form and simulation differ by up to {}",
-                                      Percent(refinement.disagreement)));
+    return Dash(fmt::format("The two engines agree within {}", Percent(refinement.disagreement)));
+  std::string text =
+      Dash(fmt::format("The two engines differ by up to {}", Percent(refinement.disagreement)));
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const Candidate& candidate = result.ranked[i];
     if (candidate.closed_form &&
@@ -58,21 +57,22 @@ std::string Agreement(const SearchResult& result) {
 
 std::string Order(const Refinement& refinement) {
   if (!refinement.ranked_by_simulation)
-    return Dash("not all could be simulated: times and order are the closed form's");
-  if (refinement.changes.empty() && refinement.asked > 1) return Dash("same order in both");
+    return Dash("Not every plan could be simulated: times and order come from the closed form");
+  if (refinement.changes.empty() && refinement.asked > 1)
+    return Dash("Both engines give the same order");
   std::string text;
-  for (const std::string& change : refinement.changes) text += Dash("order changed: " + change);
+  for (const std::string& change : refinement.changes) text += Dash("Order changed: " + change);
   return text;
 }
 
 // Layouts that nobody simulated although they may win.
 std::string Open(const SearchResult& result) {
   if (!result.refinement->open) return "";
-  return Dash(fmt::format(
-      "more layouts might beat 1: their closed-form time is below its {}, and they were not "
-      "simulated; --refine {} goes further",
-      Format(Seconds(result.ranked.front().time.total)),
-      std::min(kMostRefined, 4 * result.refinement->asked)));
+  return Dash(
+      fmt::format("Layouts that were not simulated might beat 1: their closed-form time is below "
+                  "its {}. --refine {} simulates more",
+                  Format(Seconds(result.ranked.front().time.total)),
+                  std::min(kMostRefined, 4 * result.refinement->asked)));
 }
 
 // One line for each reason.
@@ -94,7 +94,7 @@ std::string NotSimulated(const Refinement& refinement) {
   for (const auto& [why, ranks] : by_reason) {
     std::string ops = fmt::format("{:.2g}", ranks.least);
     if (fmt::format("{:.2g}", ranks.most) != ops) ops += fmt::format(" to {:.2g}", ranks.most);
-    text += Dash(fmt::format("not simulated: {} (effort of {} ops): {}", ranks.list, ops, why));
+    text += Dash(fmt::format("Not simulated: {} (effort of {} ops): {}", ranks.list, ops, why));
   }
   return text;
 }
@@ -109,8 +109,8 @@ std::string RefinementText(const SearchResult& result) {
   }
   const std::string rows =
       refinement.asked == 1 ? "the best" : fmt::format("the best {}", refinement.asked);
-  return fmt::format("\nSimulated op by op, with contention: {} layouts, {} and {}\n",
-                     refinement.simulated, rows, "all that might beat or explain 1") +
+  return fmt::format("\nSimulated op by op, with contention: {} layouts ({} and {})\n",
+                     refinement.simulated, rows, "all that might beat 1 or explain it") +
          Agreement(result) + Order(refinement) + Open(result);
 }
 

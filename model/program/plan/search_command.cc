@@ -103,7 +103,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
       !job.request.topology.node_price) {
     throw InputError(
         {{flags.objective.where, fmt::format("{} has no price", job.request.topology.name),
-          "--node-price says what a node costs, such as 20USD/h"}});
+          "--node-price PRICE of a node, such as 20USD/h"}});
   }
   job.request.top = static_cast<int>(top.value_or(5));
   job.request.refine = static_cast<int>(refine.value_or(kRefine));

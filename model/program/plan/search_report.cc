@@ -3,6 +3,7 @@
 #include "model/program/plan/search_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -22,10 +23,11 @@ constexpr double kLeastGain = 0.005;  // smaller ones are noise
 
 std::string Bullet(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
 
+// "3,796".
 std::string Grouped(int64_t number) {
   std::string text = std::to_string(number);
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3) {
-    text.insert(static_cast<std::size_t>(at), 1, ' ');
+    text.insert(static_cast<std::size_t>(at), 1, ',');
   }
   return text;
 }
@@ -52,11 +54,12 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
   }
   if (rows.empty()) return "";
   return fmt::format(
-      "  {}\n", Fold(fmt::format("Nearly full: {}. Above {:.0f} % of the memory software retries, "
-                                 "slows down or fails, "
-                                 "so that neither \"fits\" nor the time is reliable there: try it.",
-                                 rows, 100 * limit),
-                     2));
+      "  {}\n",
+      Fold(fmt::format(
+               "Nearly full: {}. Above {:.0f} % of the memory, frameworks retry allocations, slow "
+               "down or fail: neither \"fits\" nor the time is reliable there.",
+               rows, 100 * limit),
+           2));
 }
 
 std::string Outside(const SearchResult& result) {
@@ -66,7 +69,8 @@ std::string Outside(const SearchResult& result) {
   if (text.empty()) return "";
   return fmt::format(
       "  {}\n",
-      Fold(fmt::format("Not calibrated, so that the interval of 1 is wider: {}.", text), 2));
+      Fold(fmt::format("Plan 1 is outside the calibrated range, its interval is wider: {}.", text),
+           2));
 }
 
 std::string Ranking(const Job& job, const SearchResult& result) {
@@ -76,39 +80,42 @@ std::string Ranking(const Job& job, const SearchResult& result) {
   text += RankedTable(job, result.ranked);
   text += fmt::format(
       "  {}\n",
-      Fold(fmt::format("micro-batch: sequences per GPU at a time x how many per step. memory: "
-                       "of the fullest GPU, of {}. MFU of 1: {}; peak: {}.",
+      Fold(fmt::format("micro-batch: sequences per GPU x micro-batches per step. memory: highest "
+                       "of all GPUs, out of {}. MFU of 1: {}; peak: {}.",
                        Format(first.memory ? first.memory->capacity : job.profiles.gpu.Capacity()),
                        MfuFormula(job, first), PeakSource(job)),
            2));
   if (result.refinement && result.refinement->simulated > 0) {
-    text += fmt::format("  {}\n",
-                        Fold("step time: simulated op by op where the closed form stands beside "
-                             "it; interval, tokens/s, MFU and price follow it.",
-                             2));
+    text +=
+        fmt::format("  {}\n", Fold("step time: simulated op by op where the table also shows the "
+                                   "closed form; interval, tokens/s, MFU and price follow from it.",
+                                   2));
   }
   return text + Outside(result) + NearlyFull(job, result) + RefinementText(result) +
          NearestText(first);
 }
 
+// "Plans 1 to 3" or "Plans 1, 3 and 4".
+std::string TiedPlans(const std::vector<std::size_t>& tied) {
+  if (tied.back() == tied.size() && tied.size() > 2)
+    return fmt::format("Plans 1 to {}", tied.size());
+  const std::vector<std::size_t> first(tied.begin(), tied.end() - 1);
+  return fmt::format("Plans {} and {}", fmt::join(first, ", "), tied.back());
+}
+
 std::string Ties(const SearchResult& result) {
-  std::string ties;
+  std::vector<std::size_t> tied = {1};
   for (std::size_t i = 1; i < result.ranked.size(); ++i) {
-    if (result.ranked[i].tie_with_first)
-      ties += fmt::format("{}{}", ties.empty() ? "" : ", ", i + 1);
+    if (result.ranked[i].tie_with_first) tied.push_back(i + 1);
   }
-  if (ties.empty()) return "";
+  if (tied.size() == 1) return "";
   const Candidate& first = result.ranked[0];
   if (first.difference_pairs == 0)
-    return Bullet(
-        fmt::format("A tie (=) with {}: the 80 % intervals overlap, so that these plans are "
-                    "not ranked.",
-                    ties));
-  return Bullet(
-      fmt::format("A tie (=) with {}: four in five differences between layouts are known to within "
-                  "{:.0f} %, as "
-                  "{} pairs of published runs show, so that these plans are not ranked.",
-                  ties, 100 * std::expm1(first.difference), first.difference_pairs));
+    return Bullet(fmt::format("{} are tied (=): their 80 % intervals overlap.", TiedPlans(tied)));
+  return Bullet(fmt::format(
+      "{} are tied (=): differences between layouts are accurate to +-{:.0f} % (80 %, from {} "
+      "published pairs).",
+      TiedPlans(tied), 100 * std::expm1(first.difference), Grouped(first.difference_pairs)));
 }
 
 std::string Why(const SearchResult& result) {
@@ -125,8 +132,8 @@ std::string NextLimit(const SearchResult& result) {
   }
   for (const Candidate& miss : result.near_misses) {
     text += Bullet(fmt::format(
-        "Nearly: {} would take {} but asks {}.", DescribeLayout(miss.strategy, miss.micro_batches),
-        Format(Seconds(miss.time.total)),
+        "Near miss: {} would take {} but needs {}.",
+        DescribeLayout(miss.strategy, miss.micro_batches), Format(Seconds(miss.time.total)),
         miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
   }
   return text.empty() ? text : "\nWhat limits it next\n" + text;
@@ -137,13 +144,14 @@ std::string Rejected(const SearchResult& result) {
   int64_t predicted = counts.space - counts.bounded;
   for (const Rejection& rejection : result.rejections) predicted -= rejection.strategies;
   std::string text =
-      fmt::format("\n{} layouts looked at{}\n", Grouped(counts.space),
-                  result.complete ? ", none left out" : "; the search was cut short");
+      result.complete ? fmt::format("\nSearched all {} layouts.\n", Grouped(counts.space))
+                      : fmt::format("\nSearched a part of {} layouts: the search was cut short.\n",
+                                    Grouped(counts.space));
   const auto row = [&](int64_t number, const std::string& words) {
     if (number > 0) text += fmt::format("{:>11}  {}\n", Grouped(number), Fold(words, 13));
   };
   row(predicted, "predicted");
-  row(counts.bounded, "cannot beat the best, by a lower bound of their time");
+  row(counts.bounded, "slower than the best plan by a lower bound on the step time");
   for (std::size_t i = 0; i < std::min(kMostRejections, result.rejections.size()); ++i) {
     const Rejection& rejection = result.rejections[i];
     row(rejection.strategies,
@@ -165,7 +173,7 @@ std::string Winner(const Job& job, const SearchResult& result) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));
   }
-  return text + fmt::format("\nMore about it\n  {}\n", PredictCommand(job, first));
+  return text + fmt::format("\nDetails\n  {}\n", PredictCommand(job, first));
 }
 
 std::string NothingFits(const Job& job, const SearchResult& result) {
@@ -179,7 +187,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
                           MemoryOfCapacity(*closest.memory), MemoryText(*closest.memory));
     }
   }
-  text += "\nThe smallest changes that make it fit\n";
+  text += "\nSmallest changes that make it fit\n";
   for (const Remedy& remedy : result.remedies) {
     text += Bullet(
         fmt::format("{} ({}): {}, {} per step, {}", remedy.change, remedy.flag,
@@ -189,7 +197,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   }
   if (result.remedies.empty()) {
     text += Bullet(fmt::format(
-        "none found up to the {} nodes of {}: it takes GPUs with more memory (--gpu, --topology)",
+        "None found up to {} nodes of {}: use GPUs with more memory (--gpu, --topology).",
         job.request.topology.max_nodes, job.request.topology.name));
   }
   return text;

@@ -23,7 +23,7 @@ struct ShowFlags {
 
   ShowFlags() {
     job.Declare(&set, false);
-    layout.Declare(&set, "The layout (what is not given is 1, none or off)");
+    layout.Declare(&set, "The layout (defaults: 1, none, off)");
     DeclarePlan(&plan, &set);
     set.Group("The output");
     set.Switch(&ir, "--ir", "the whole plan as text");

@@ -37,7 +37,7 @@ std::vector<sim::PathStretch> LongestStretches(const sim::CriticalPath& path, st
 }  // namespace
 
 std::string BreakdownSection(const StepAnalysis& analysis) {
-  std::string text = fmt::format("\nWhere the step goes, on rank {}, which computes longest\n{}",
+  std::string text = fmt::format("\nWhere the step goes, on rank {} (longest compute)\n{}",
                                  analysis.rank, BreakdownTable(analysis.time, analysis.time.total));
   Table table({{"link"}, {"", true}, {"", true}, {"slows"}, {"shared with"}});
   for (const sim::SharedLink& link : analysis.contention) {
@@ -47,7 +47,7 @@ std::string BreakdownSection(const StepAnalysis& analysis) {
       with += fmt::format("{}{}", with.empty() ? "" : ", ", AxisWords(axis));
     table.Row({link.link.empty() ? "-" : link.link, Format(Seconds(link.seconds)),
                Percent(link.seconds / analysis.time.total), AxisWords(link.axis),
-               with.empty() ? "other groups of its kind" : with});
+               with.empty() ? "other groups of the same axis" : with});
   }
   return table.rows() == 0 ? text : text + "\nContention by link\n" + table.Text();
 }
@@ -75,7 +75,7 @@ std::string StageSection(const StepAnalysis& analysis) {
                part(time.contention), part(time.bubble), part(time.host),
                part(time.optimizer + time.fixed)});
   }
-  return "\nThe same by stage, on the GPU that computes longest\n" + table.Text();
+  return "\nThe same by stage, on the GPU with the longest compute\n" + table.Text();
 }
 
 std::string PathSection(const StepAnalysis& analysis) {

@@ -122,7 +122,7 @@ double ReadLinkShare(const std::string& text, const std::string& link, const std
   const std::optional<double> share = ParseShare(text);
   if (!share) {
     diagnostics->Error(where, fmt::format("{}: '{}' is not a share of {}", subject, text, link),
-                       "write 25% or 0.25: what is left of its rate");
+                       "write 25% or 0.25: the share of its rate that remains");
   } else if (*share == 0) {
     diagnostics->Error(
         where, fmt::format("{}: {} would have no bandwidth, and no step would end", subject, link),

@@ -205,10 +205,10 @@ Answer Simulate(const CommandLine& line) {
   Perturbations perturbations =
       ReadPerturbations(flags, std::move(scenario.perturbations), &diagnostics);
   if (flags.trace.given && flags.trace.text.empty())
-    diagnostics.Error(flags.trace.where, "--trace wants a file name", "--trace step.json");
+    diagnostics.Error(flags.trace.where, "--trace needs a file name", "--trace step.json");
   if (!contention && (!perturbations.slow_links.empty() || !perturbations.dead_nics.empty())) {
-    diagnostics.Error(flags.contention.where, "without contention no link is simulated",
-                      "leave --contention out, or degraded links and failed NICs");
+    diagnostics.Error(flags.contention.where, "--contention off simulates no links",
+                      "omit --contention, or degraded links and failed NICs");
   }
   diagnostics.ThrowIfAny();
   ir::Plan plan;

@@ -46,9 +46,9 @@ std::string Disturbance(const Simulation& simulation) {
   if (simulation.perturbation.empty()) return "";
   const double before = simulation.undisturbed;
   const double more = 100 * (simulation.seconds() / before - 1);
-  return SimulatedLine("disturbed by", simulation.perturbation) +
-         SimulatedLine("costs", fmt::format("{:+.1f} % against {} undisturbed", more,
-                                            Format(Seconds(before))));
+  return SimulatedLine("perturbation", simulation.perturbation) +
+         SimulatedLine("slowdown", fmt::format("{:+.1f} % against {} unperturbed", more,
+                                               Format(Seconds(before))));
 }
 
 std::string Times(const Simulation& simulation) {
@@ -58,7 +58,7 @@ std::string Times(const Simulation& simulation) {
       fmt::format("{}, {}", TimeWithInterval(SimulatedCandidate(simulation).time),
                   simulation.contention ? simulation.network + " network" : "contention off");
   if (simulation.fixed > 0)
-    step += fmt::format("; {} of it are fixed costs outside the ops",
+    step += fmt::format("; includes {} of fixed costs outside the ops",
                         Format(Seconds(simulation.fixed)));
   std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
@@ -70,9 +70,8 @@ std::string Times(const Simulation& simulation) {
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
                                     Percent(simulated.mfu)));
-  return text + SimulatedLine("closed form", std::isnan(difference)
-                                                 ? "none: it wants --model and a layout"
-                                                 : beside);
+  return text + SimulatedLine("closed form",
+                              std::isnan(difference) ? "none: needs --model and a layout" : beside);
 }
 
 std::string LinkTable(const Simulation& simulation) {
@@ -96,10 +95,10 @@ std::string Effort(const Simulation& simulation) {
   std::string ranks = fmt::format("all {} ranks", simulation.ranks);
   if (static_cast<int64_t>(result.ranks.size()) < simulation.ranks) {
     ranks =
-        fmt::format("{} of {} ranks, with the traffic of all (replicas of the data do the same)",
+        fmt::format("{} of {} ranks, with the traffic of all (data-parallel replicas behave alike)",
                     result.ranks.size(), simulation.ranks);
   }
-  return Fold(fmt::format("Executed {}: {} ops in {} tasks, {} of computing time.", ranks,
+  return Fold(fmt::format("Simulated {}: {} ops in {} tasks, {} of computing time.", ranks,
                           result.ops, result.tasks, Format(Seconds(simulation.wall))),
               0) +
          "\n";
@@ -119,15 +118,11 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
   text += fmt::format("\n{}\n", Fold(LayoutWords(job, candidate), 0));
   if (!simulation.scenario.empty()) text += SimulatedLine("scenario", simulation.scenario);
   text += Times(simulation);
-  if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full)) {
-    const std::string verdict = candidate.memory->fits
-                                    ? candidate.memory->verdict
-                                    : "DOES NOT FIT: " + candidate.memory->verdict;
-    text += SimulatedLine("memory", verdict);
-  }
+  if (candidate.memory && (!candidate.memory->fits || candidate.memory->nearly_full))
+    text += SimulatedLine("memory", candidate.memory->verdict);
   text += AnalysisSections(simulation);
   if (!simulation.links.empty()) text += "\nBusiest links\n" + LinkTable(simulation);
-  return text + "\n" + Effort(simulation) + "\nWhat this rests on\n" + ProvenanceText(job);
+  return text + "\n" + Effort(simulation) + "\nProfiles\n" + ProvenanceText(job);
 }
 
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {

@@ -70,7 +70,7 @@ Setting ReadSetting(const BenchFlags& flags, Collective collective) {
   const int64_t most = collective == Collective::kAllToAll ? kMostAllToAllRanks : kMostRanks;
   if (ranks > most) {
     Refuse(flags.nodes,
-           fmt::format("{} among {} ranks is too much to route", Name(collective), ranks),
+           fmt::format("{} among {} ranks is too large to route", Name(collective), ranks),
            fmt::format("at most {} ranks", most));
   }
   setting.cluster =
@@ -108,12 +108,12 @@ const NcclRun& Matching(const NcclLog& log, const BenchFlags& flags, Collective 
     if (named && as_many && as_far) found = &run;
   }
   if (found != nullptr) return *found;
-  Refuse(flags.log,
-         fmt::format("no table of {} is {} among {} rank{} on {} node{}", log.source->name,
-                     Name(collective), cluster.ranks(), cluster.ranks() == 1 ? "" : "s",
-                     cluster.nodes, cluster.nodes == 1 ? "" : "s"),
-         fmt::format("it holds {}; --nodes and --gpus-per-node say how many there are",
-                     fmt::join(there, "; ")));
+  Refuse(
+      flags.log,
+      fmt::format("no table of {} is {} among {} rank{} on {} node{}", log.source->name,
+                  Name(collective), cluster.ranks(), cluster.ranks() == 1 ? "" : "s", cluster.nodes,
+                  cluster.nodes == 1 ? "" : "s"),
+      fmt::format("it holds {}; set --nodes and --gpus-per-node to match", fmt::join(there, "; ")));
 }
 
 // All sizes of the log, or those between -b and -e.

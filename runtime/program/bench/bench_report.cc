@@ -84,8 +84,8 @@ std::string TrustText(const BenchSimulation& simulation, const BenchResult& resu
       crosses ? simulation.fabric().header.constants : simulation.gpu().header.constants;
   const auto latency = known.find(crosses ? "hop" : "collective_launch");
   if (latency == known.end() || !IsGuess(latency->second)) return "";
-  return "No sweep of this group: a guess, up to a factor of two below 64 KiB; --collectives takes "
-         "one";
+  return "No sweep of this group: estimate from priors, up to a factor of two off below 64 KiB; "
+         "--collectives FILE adds a sweep";
 }
 
 std::string OriginText(const BenchSimulation& simulation, const BenchResult& result,
@@ -240,11 +240,11 @@ std::string ComparisonTable(const BenchResult& result) {
 std::string LogNotes(const BenchResult& result) {
   std::string text;
   if (result.measured->ranks == 0)
-    text += "  The log does not say how many ranks there were: the flags are believed.\n";
+    text += "  The log does not state the number of ranks: taken from the flags.\n";
   if (result.measured->collective.empty())
-    text += "  The log does not name its collective: the command line is believed.\n";
+    text += "  The log does not name its collective: taken from the command line.\n";
   if (result.log->garbled_lines == 0) return text;
-  text += fmt::format("  {} garbled line{} of the log left out:\n", result.log->garbled_lines,
+  text += fmt::format("  Skipped {} garbled line{} of the log:\n", result.log->garbled_lines,
                       result.log->garbled_lines == 1 ? "" : "s");
   return text + Render(result.log->garbled, false);
 }

@@ -29,25 +29,26 @@ constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 struct KernelFlags {
   cli::Flag kernel, model, tokens, dtype, device, seconds, total, output;
-  cli::FlagSet set{
-      "bench gemm|attention|memory [flags]",
-      "Times the kernels that `plan run` trains with, one at a time, at the shapes of a "
-      "model's plan: matrix products, attention, or norms and activations. The CSV is "
-      "that of calib/measure, which `plan calibrate` reads.",
-      {"plan bench gemm --model gpt2-small --tokens 512",
-       "plan bench attention --dtype bf16 --output attention.csv"}};
+  cli::FlagSet set{"bench gemm|attention|memory [flags]",
+                   "Times the kernels of `plan run`, one at a time, at the shapes of a model's "
+                   "plan: matrix products, attention, or norms and activations. --output writes "
+                   "the CSV that `plan calibrate` reads.",
+                   {"plan bench gemm --model gpt2-small --tokens 512",
+                    "plan bench attention --dtype bf16 --output attention.csv"}};
 
   KernelFlags() {
     set.Positional(&kernel, "KERNEL", "gemm, attention or memory", cli::Words::kList,
                    {std::begin(kKernels), std::end(kKernels)});
-    set.Value(&model, "--model", "NAME", "whose shapes (default gpt2-small)", cli::Words::kModel);
-    set.Value(&tokens, "--tokens", "N", "of a micro-batch, at least one sequence (default 1024)");
+    set.Value(&model, "--model", "NAME", "model that gives the shapes (default gpt2-small)",
+              cli::Words::kModel);
+    set.Value(&tokens, "--tokens", "N",
+              "tokens per micro-batch, at least one sequence (default 1024)");
     set.Value(&dtype, "--dtype", "TYPE", "fp32 (default), bf16 or fp16", cli::Words::kList,
               {"fp32", "bf16", "fp16"});
     set.Value(&device, "--device", "KIND", "cpu (default) or cuda: the first GPU",
               cli::Words::kList, {"cpu", "cuda"});
-    set.Value(&seconds, "--each", "MILLISECONDS", "spent on each kernel (default 200)");
-    set.Value(&total, "--total", "SECONDS", "begin no kernel after this time (default 120)");
+    set.Value(&seconds, "--each", "MILLISECONDS", "time per kernel (default 200)");
+    set.Value(&total, "--total", "SECONDS", "start no kernel after this time (default 120)");
     set.Value(&output, "--output", "FILE", "also as CSV", cli::Words::kFile);
   }
 };
@@ -143,7 +144,7 @@ void WriteCsv(const std::string& path, const std::vector<KernelSample>& rows) {
   std::ofstream file(path);
   file << measured::KernelCsv(rows, "plan bench");
   if (!file.flush())
-    throw InputError(fmt::format("{} cannot be written", path), "another path behind --output");
+    throw InputError(fmt::format("cannot write {}", path), "choose another --output");
 }
 
 }  // namespace
@@ -185,7 +186,7 @@ cli::Answer BenchKernels(const cli::CommandLine& line) {
   }
   const std::size_t left = cases.size() - rows.size();
   return {cli::ExitCode::kOk,
-          left == 0 ? "" : fmt::format("{} kernels were not begun: --total\n", left)};
+          left == 0 ? "" : fmt::format("{} kernels not timed: --total is reached\n", left)};
 }
 
 }  // namespace orrery

@@ -27,8 +27,8 @@ void RefuseOthers(const cli::BenchFlags& flags) {
   for (const cli::Flag* flag : {&flags.collective, &flags.simulate, &flags.begin, &flags.end,
                                 &flags.predict, &flags.topology, &flags.ranks, &flags.log}) {
     if (flag->given)
-      diagnostics.Error(flag->where, "--calibrate measures everything that there is to measure",
-                        "leave this out");
+      diagnostics.Error(flag->where, "--calibrate takes no flags of a single measurement",
+                        "omit this flag");
   }
   diagnostics.ThrowIfAny();
 }
@@ -43,7 +43,8 @@ std::string SummaryOf(const Measured& m, const std::string& folder, double secon
       m.collectives.size(), seconds);
   for (const LeftOut& left : m.kernels.left_out)
     text += fmt::format(
-        "left out of the table: {}: {:.2f} ms of kernels a step, by the table {:+.1f} %\n",
+        "leave-one-out check of the table: {}: {:.2f} ms of kernels per step, predicted {:+.1f} "
+        "%\n",
         left.name, 1e3 * left.measured, 100 * (left.predicted / left.measured - 1));
   const std::string file = (std::filesystem::path(folder) / kTopologyFile).string();
   return text + fmt::format(

@@ -63,7 +63,7 @@ void ReadType(const cli::BenchFlags& flags, Measuring* what, Diagnostics* diagno
 void RefuseForeignFlags(const cli::BenchFlags& flags, Diagnostics* diagnostics) {
   if (flags.log.given) {
     diagnostics->Error(flags.log.where, "--log belongs to --simulate",
-                       "leave it out, or put --simulate before the collective");
+                       "omit it, or put --simulate before the collective");
   }
   if (flags.predict.given) return;
   for (const cli::Flag* flag : {&flags.topology, &flags.nodes, &flags.gpus_per_node, &flags.gpu,
@@ -80,7 +80,7 @@ int64_t RanksOf(const cli::BenchFlags& flags, const launch::Place& place,
   if (asked && place.size > 0 && *asked != place.size) {
     diagnostics->Error(flags.ranks.where,
                        fmt::format("{} ranks, and {} were started", *asked, place.size),
-                       "leave --ranks out where ranks are started by something else");
+                       "omit --ranks when another launcher starts the ranks");
   }
   if (asked) return *asked;
   if (place.size > 0) return place.size;
@@ -109,7 +109,7 @@ void PredictTimes(const cli::BenchFlags& flags, BenchJob* job) {
     throw InputError(
         fmt::format("{} has {} ranks here, and {} are measured", simulation->cluster().summary.name,
                     simulation->ranks(), job->what.ranks),
-        "--nodes and --gpus-per-node say how many take part");
+        "set --nodes and --gpus-per-node to match");
   }
   job->what.topology = simulation->cluster().summary.name;
   for (const cli::FittedSize& size : job->sizes) {

@@ -193,7 +193,7 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
         {flags.nccl.where,
          fmt::format("{} is of {} ranks on {} nodes, the flags are of {} on {}", source->name,
                      log.ranks, log.nodes, nccl.ranks(), nccl.nodes()),
-         "--nodes and --gpus-per-node say how many there are"}});
+         "set --nodes and --gpus-per-node to match"}});
   }
   const std::vector<Compared> all = CompareChoices(log, operation, nccl);
   std::string text =
@@ -207,10 +207,10 @@ Answer CompareLog(const BenchFlags& flags, const SourcePtr& source, const Twin& 
   const int each = nccl.ranks() / nccl.nodes();
   const std::size_t alike = RingsAlike(log, nccl.graphs().ring, each);
   if (!log.rings.empty())
-    text += fmt::format("  Rings whose GPUs of the first node stand as in one of the twin's: {}\n",
+    text += fmt::format("  Rings with the twin's order of GPUs on the first node: {}\n",
                         Percent(alike, log.rings.size()));
   if (log.garbled_lines > 0) {
-    text += fmt::format("  {} garbled line{} left out:\n", log.garbled_lines,
+    text += fmt::format("  Skipped {} garbled line{}:\n", log.garbled_lines,
                         log.garbled_lines == 1 ? "" : "s") +
             Render(log.garbled, false);
   }
@@ -249,7 +249,7 @@ Answer CompareGraphs(const BenchFlags& flags, const SourcePtr& source, const Twi
                      {"graphs", GraphsJson(graphs, twin.nccl->graphs())}};
   return Deliver(
       ExitCode::kOk,
-      fmt::format("Graphs of {} beside those of {}\n\n", source->name, twin.cluster->name) +
+      fmt::format("Graphs of {} compared with those of {}\n\n", source->name, twin.cluster->name) +
           GraphText(graphs, twin.nccl->graphs()),
       json, flags.json);
 }
@@ -326,7 +326,7 @@ Answer CompareTopology(const BenchFlags& flags, const SourcePtr& source, const T
   }
   return Deliver(
       ExitCode::kOk,
-      fmt::format("Topology of {}, {} nodes of it, beside {}\n\n{}\n{}\n", source->name, nodes,
+      fmt::format("Topology of {} ({} nodes) compared with {}\n\n{}\n{}\n", source->name, nodes,
                   twin.cluster->name, traits.Text(), fmt::format("{}:", nccl::Name(operation))) +
           choices.Text(),
       json, flags.json);

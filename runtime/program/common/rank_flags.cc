@@ -50,19 +50,18 @@ std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& plac
     return {place.launcher == Launcher::kMpi
                 ? "mpirun has started processes, and local is one process"
                 : "RANK and WORLD_SIZE name one of several processes, and local is one process",
-            place.launcher == Launcher::kMpi ? "leave --comm out, or run it without mpirun"
-                                             : "leave --comm out, or unset MASTER_ADDR"};
+            place.launcher == Launcher::kMpi ? "omit --comm, or run without mpirun"
+                                             : "omit --comm, or unset MASTER_ADDR"};
   }
   if (comm == Comm::kTcp && place.launcher != Launcher::kTcp) {
-    return {"ranks find each other over TCP by variables that are not set",
-            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them"};
+    return {"tcp needs environment variables that are not set",
+            "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun does"};
   }
   if (comm != Comm::kMpi) return {};
   if (!kHasMpi)
     return {"this build has no MPI", "install libopenmpi-dev and build again, or --comm local"};
   if (place.launcher == Launcher::kTcp)
-    return {"the environment says that something else has started the ranks",
-            "--comm tcp, or unset MASTER_ADDR"};
+    return {"another launcher has started the ranks", "--comm tcp, or unset MASTER_ADDR"};
   if (place.size == 0 && launch::FindMpirun().empty())
     return {"there is no mpirun on PATH", "install openmpi-bin, or --comm local"};
   return {};

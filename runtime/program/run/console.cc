@@ -66,7 +66,7 @@ std::string CountedSteps(const StepSeconds& seconds, std::size_t steps) {
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                        double peak_flops_per_s) {
   const StepSeconds seconds = SecondsOf(parts);
-  if (seconds.counted == 0) return "no step is left to do\n";
+  if (seconds.counted == 0) return "no steps remain\n";
   int64_t largest = 0;
   for (const RankPart& part : parts) largest = std::max(largest, part.arena_bytes);
   std::string text =

@@ -67,16 +67,17 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   job->save_every = ReadInteger(flags.save_every, 1, int64_t{1} << 40, &diagnostics).value_or(0);
   diagnostics.ThrowIfAny();
   if (job->save.empty() && job->save_every > 0) job->save = job->resume;
-  if (job->save.empty() && job->save_every > 0) Fail(flags.save_every, "where to?", "--save DIR");
+  if (job->save.empty() && job->save_every > 0)
+    Fail(flags.save_every, "--save-every needs a folder", "--save DIR");
   if (!job->resume.empty() && snapshot::StepsIn(job->resume).empty()) {
     Fail(flags.resume, fmt::format("there is no snapshot in '{}'", job->resume),
-         "leave it out to begin anew");
+         "omit it to start from scratch");
   }
   std::error_code ignored;
   const bool same = std::filesystem::equivalent(job->save, job->resume, ignored);
   if (!job->save.empty() && !same && !snapshot::StepsIn(job->save).empty()) {
     Fail(flags.save, fmt::format("'{}' holds snapshots already", job->save),
-         "go on from them with --resume, or take another folder");
+         "continue from them with --resume, or use another folder");
   }
 }
 

@@ -120,7 +120,7 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place
   }
   if (asked > 0 && asked != job.ranks()) {
     throw InputError({{flags.ranks.where, fmt::format("{}, not {}", plan, asked),
-                       fmt::format("-n {}, or leave it out", job.ranks())}});
+                       fmt::format("-n {}, or omit it", job.ranks())}});
   }
 }
 
