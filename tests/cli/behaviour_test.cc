@@ -129,13 +129,13 @@ TEST(Predict, WindowsDiffer) {
   const json micro = JsonOf(With(kPredict, {"--json", "--window", "microstep"}));
   EXPECT_EQ(micro["window"], "microstep");
   EXPECT_LT(micro["micro_step_time_s"], step["prediction"]["step_time_s"]);
-  // This software's timer does not wait for the device.
+  // The timer of DeepSpeed does not synchronise.
   EXPECT_EQ(micro["micro_step_time_s"], micro["micro_step_printed_s"]);
   EXPECT_LT(micro["micro_step_printed_s"], micro["micro_step_sustained_s"]);
   const json sustained = JsonOf(With(kPredict, {"--json", "--window", "sustained"}));
   EXPECT_EQ(sustained["micro_step_time_s"], micro["micro_step_sustained_s"]);
   EXPECT_EQ(step["micro_step_time_s"], sustained["micro_step_time_s"]);
-  EXPECT_THAT(RunPlan(kPredict).out, HasSubstr("timer does not wait for the device"));
+  EXPECT_THAT(RunPlan(kPredict).out, HasSubstr("timer of deepspeed does not synchronise"));
 }
 
 // Defaults of a job are those with which published runs are read, and on which the profiles rest.

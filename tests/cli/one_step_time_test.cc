@@ -124,7 +124,7 @@ TEST_F(PlanText, HasThePriceOfItsLayout) {
   EXPECT_EQ(Answer({"show", "--plan", path_})["digest"], flags["digest"]);
   EXPECT_THAT(
       RunPlan(Words{"predict", "--plan", path_} + kCluster).out,
-      AllOf(HasSubstr("tp 4 pp 2 dp 1x2"), HasSubstr("simulated: closed form and interval")));
+      AllOf(HasSubstr("tp 4 pp 2 dp 1x2"), HasSubstr("simulated; closed form and interval")));
 }
 
 TEST_F(PlanText, ThatIsWrongIsExplained) {

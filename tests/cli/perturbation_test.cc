@@ -119,7 +119,8 @@ TEST(Perturbations, AreNamedAndCompared) {
   EXPECT_THAT(outcome.out, HasSubstr("ranks 8 to 15"));
   EXPECT_THAT(outcome.out, HasSubstr("n0.nic2 -> leaf2 at"));
   EXPECT_THAT(outcome.out, HasSubstr("n0.nic1 failed"));
-  EXPECT_THAT(outcome.out, testing::ContainsRegex("costs +\\+[0-9.]+ % against [0-9.]+ m?s und"));
+  EXPECT_THAT(outcome.out,
+              testing::ContainsRegex("slowdown +\\+[0-9.]+ % against [0-9.]+ m?s unp"));
 }
 
 TEST(Perturbations, NoRouteNamesOperationAndRanks) {

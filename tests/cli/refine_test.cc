@@ -58,8 +58,8 @@ TEST(Refine, BigJobsAreLeftToTheClosedForm) {
   const Outcome outcome =
       RunPlan({"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("not simulated: "),
-                                 HasSubstr("times and order are the closed form's")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("Not simulated: "),
+                                 HasSubstr("times and order come from the closed form")));
 }
 
 TEST(Refine, RefusesWhatIsNoCount) {

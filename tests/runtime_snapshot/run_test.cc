@@ -97,7 +97,7 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_THAT(again.err, HasSubstr("holds snapshots already"));
   const Outcome done = Plan(job + "--resume " + where);
   EXPECT_EQ(done.code, 0);
-  EXPECT_THAT(done.out, HasSubstr("no step is left to do"));
+  EXPECT_THAT(done.out, HasSubstr("no steps remain"));
 }
 
 TEST(PlanRunSnapshots, FoldersThatCannotBeWrittenEndWithOne) {
