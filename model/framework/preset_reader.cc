@@ -181,15 +181,18 @@ void SetFact(const std::string& key, std::string value, Preset* preset) {
   if (row == std::end(kFacts))
     throw InputError(fmt::format("frameworks have no fact '{}'", key),
                      SuggestName(key, FactNames()));
-  if (value == "on" || value == "off") value = value == "on" ? "true" : "false";
+  const bool truth = std::holds_alternative<bool Preset::*>(row->member) ||
+                     std::holds_alternative<bool Strategy::*>(row->member);
+  if (truth && value != "on" && value != "off")
+    throw InputError(fmt::format("{} is on or off, not '{}'", key, value));
+  if (truth) value = value == "on" ? "true" : "false";
   if (IsList(*row)) value = fmt::format("[{}]", value);
   Diagnostics diagnostics;
   const Node entry = Node::Parse(
       std::make_shared<Source>(Source{"--fact " + key, fmt::format("value: {}", value)}),
       &diagnostics);
   diagnostics.ThrowIfAny();
-  FrameworkFact fact{std::visit(FactReader{entry, *row, preset}, row->member), "--fact",
-                     "command line"};
+  FrameworkFact fact{std::visit(FactReader{entry, *row, preset}, row->member), "--fact", kOwnFact};
   entry.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
   preset->facts[row->Name()] = std::move(fact);

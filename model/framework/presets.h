@@ -92,6 +92,9 @@ struct FrameworkPreset {
 // it inherits. Mistakes go to the node's diagnostics.
 void ReadPreset(const Node& root, const std::string& id, const std::string& file,
                 FrameworkPreset* preset);
+inline constexpr const char* kOwnFact =
+    "command line";  // FrameworkFact::file of what SetFacts() set
+
 // Sets facts and defaults by "tp_overlap=off,attention=fa2": a piece without '=' continues the list before it. Throws
 // InputError: a fact that frameworks do not have, with the nearest ones, or a value that it cannot take.
 void SetFacts(std::string_view assignments, FrameworkPreset* preset);

@@ -119,14 +119,6 @@ class JobMaker {
     if (flags_.framework.given) {
       AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
     }
-    if (flags_.fact.given && !flags_.framework.given) {
-      diagnostics_.Error(flags_.fact.where, "--fact needs a framework", "--framework NAME");
-    }
-    if (flags_.fact.given && framework_.preset != nullptr) {
-      AtFlag(flags_.fact, [&] {
-        framework_.preset = &FindFramework(WithFacts(framework_.preset->name, flags_.fact.text));
-      });
-    }
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
     diagnostics_.ThrowIfAny();
@@ -227,7 +219,17 @@ class JobMaker {
           : !kernel ? "no fused kernel of this framework runs on the chip"
                     : "this framework has no fused kernel");
     }
-    if (flash) {
+    const auto& facts = FindFramework(request_.framework).facts;
+    const bool own = facts.at("facts.attention").file == kOwnFact;
+    if (own && !kernel) {
+      diagnostics_.Error(
+          flags_.fact.where,
+          fmt::format("attention by {} does not run on {}", facts.at("facts.attention").value,
+                      job_.profiles.gpu.header.id),
+          "--attention standard, or another kernel");
+      diagnostics_.ThrowIfAny();
+    }
+    if (flash && !own) {
       const char* name = NameIn(kAttentionKernelNames, *kernel);
       Own(fmt::format("attention by {}", name), "--fact attention=NAME",
           "default of the framework on this chip");
@@ -309,6 +311,14 @@ class JobMaker {
                        can);
   }
 
+  // Facts that the user states, over those of the framework, named or not.
+  void TakeFacts() {
+    if (!flags_.fact.given) return;
+    AtFlag(flags_.fact, [&] {
+      request_.framework = FindFramework(WithFacts(request_.framework, flags_.fact.text)).name;
+    });
+  }
+
   // What an alias stands for is part of the answer.
   void TakeFramework() {
     request_.framework = framework_.preset->name;
@@ -331,6 +341,7 @@ class JobMaker {
         why = "calibrated on this cluster";
       }
     }
+    TakeFacts();
     job_.request = request_;
     AtFlag(flags_.collectives, [&] { job_.profiles = LoadProfiles(job_.request); });
     FollowFramework(job_.profiles.framework, &job_.request.work);
