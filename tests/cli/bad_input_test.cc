@@ -96,7 +96,7 @@ std::vector<BadInput> All() {
       {"UnknownCatalogue", {"list", "modles"}, {"did you mean 'models'"}},
       {"UnknownGpuOfTopology",
        {"--model", "gpt2-small", "--topology", "mistral-2x8"},
-       {"which GPU is in mistral-2x8", "--gpu"}},
+       {"mistral-2x8 does not name its GPU", "--gpu"}},
       {"StrayWord", {"--model", "bert-1.5b", "fast"}, {"'fast' belongs to no flag"}},
       {"NoModel", {"--nodes", "4"}, {"which model?"}},
       {"NoShell", {"completion", "fish"}, {"'fish'", "bash"}},
