@@ -197,7 +197,7 @@ TEST(BenchCommand, RefusesWithAHint) {
        "it goes from 8"},
       {{"bench", "--simulate", "all_gather", "--topology", "aws-g5-1gpu", "--algorithm", "tree"},
        "algorithm 'tree' cannot run all_gather among 2 ranks on 2 nodes",
-       "omit it"},
+       "leave it out"},
       {{"bench", "--simulate", "all_gather", "--topology", "aws-g5-1gpu", "--algorithm", "rnig"},
        "--algorithm",
        "did you mean 'ring'"},

@@ -75,7 +75,7 @@ TEST(OrderChanges, WithoutContentionNoneIsNamed) {
                                          MadeUp(2, 0.2, 0.4, 0)};
   const std::vector<std::string> changes = OrderChanges(ranked, 3, 3);
   ASSERT_EQ(changes.size(), 1u);
-  EXPECT_THAT(changes[0], AllOf(StartsWith("1 was 3 by the closed form: "),
+  EXPECT_THAT(changes[0], AllOf(StartsWith("1 was 3 in the closed form: "),
                                 HasSubstr("100 ms less in 1"), Not(HasSubstr("contention"))));
 }
 
