@@ -295,6 +295,11 @@ class StructurePass {
       }
     }
     if (sound_) Schedule(program_.schedule, 0, 0);
+    // Throughput counts all micro-batches, so each stage runs them all.
+    if (highest_ >= 0 && highest_ + 1 < plan_.micro_batches) {
+      Report("schedule", fmt::format("runs {} of the plan's {} micro-batches", highest_ + 1,
+                                     plan_.micro_batches));
+    }
     return sound_;
   }
 
@@ -367,6 +372,7 @@ class StructurePass {
         Report("schedule",
                fmt::format("call of block {} of {}", item.block, program_.blocks.size()));
       } else if (item.block >= 0) {
+        highest_ = std::max(highest_, high + item.micro_batch);
         if (low + item.micro_batch < 0 || high + item.micro_batch >= plan_.micro_batches) {
           Report("schedule", fmt::format("{} is called with micro-batches {} to {} of {}",
                                          program_.blocks[item.block].name, low + item.micro_batch,
@@ -383,6 +389,7 @@ class StructurePass {
   const Program& program_;
   Findings& findings_;
   size_t block_ = 0, op_ = 0;  // under examination
+  int64_t highest_ = -1;       // micro-batch that the schedule runs
   bool sound_ = true;
 };
 
