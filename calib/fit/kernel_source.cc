@@ -196,8 +196,9 @@ std::optional<KernelSource::Place> KernelSource::PlaceOf(int observation) const 
                  kernel.grouped ? kGroupedKernel : kProductKernel,
                  {gemm->m, gemm->n, gemm->k, kernel.grouped ? 1 : gemm->batch}};
   if (const auto* s = std::get_if<AttentionShape>(&kernel.shape))
-    return Place{
-        kernel.precision, s->kernel(), {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};
+    return Place{kernel.precision,
+                 s->TableBy(kernel.attention),
+                 {s->batch * s->heads, s->seq_q, s->seq_kv, s->head_dim}};
   return std::nullopt;
 }
 

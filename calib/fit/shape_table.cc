@@ -224,17 +224,17 @@ std::vector<ShapeTable> FitShapeTables(const KernelSource& source,
 std::string RenderShapeTables(const std::vector<ShapeTable>& tables) {
   if (tables.empty()) return "";
   std::string text =
-      fmt::format("\n{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>12}{:>10}\n", "table of shapes", "calls",
-                  "spread", "reach", "noise", "drift", "left out:", "table");
-  text += fmt::format("{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>12}{:>10}\n", "", "", "%", "x2", "%", "%",
+      fmt::format("\n{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>16}{:>10}\n", "table of shapes", "calls",
+                  "spread", "reach", "noise", "drift", "leave-one-out:", "table");
+  text += fmt::format("{:<28}{:>7}{:>9}{:>8}{:>8}{:>8}{:>16}{:>10}\n", "", "", "%", "x2", "%", "%",
                       "formula %", "%");
   for (const ShapeTable& table : tables) {
     const char* name = NameIn(kPrecisionNames, table.precision);
-    text += fmt::format("{:<28}{:>7}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>12.1f}{:>10.1f}  {}\n",
+    text += fmt::format("{:<28}{:>7}{:>9.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>16.1f}{:>10.1f}  {}\n",
                         fmt::format("{} {}", table.kernel, name), table.points,
                         100 * table.rule.spread, table.rule.reach, 100 * table.noise,
                         100 * table.drift, 100 * table.formula_error, 100 * table.table_error,
-                        table.used ? "used" : "not used: left-out shapes are no better with it");
+                        table.used ? "used" : "not used: no better on shapes left out of it");
   }
   return text +
          "used: predictions take measured over formula of near shapes, 1 far from them.\n"

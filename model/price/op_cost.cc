@@ -2,11 +2,14 @@
 // Rooflines of single operations.
 #include "model/price/op_cost.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "model/base/check.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
@@ -38,8 +41,8 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
                static_cast<int>(precision));
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision) * gpu.clock_share;
   stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
-  if (const auto kernel = framework.preset->FusedAttention(gpu))
-    attention_rate_ = peak_ * gpu.AttentionRate(*kernel);
+  attention_ = framework.preset->FusedAttention(gpu);
+  if (attention_) attention_rate_ = peak_ * gpu.AttentionRate(*attention_);
   gap_ = framework.kernel_gap.value;
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
   promotion_ = half ? 1.0 : framework.full_precision_traffic;
@@ -87,10 +90,15 @@ const char* AttentionShape::kernel() const {
   return kNames[causal ? 1 : 0][flash ? 1 : 0][backward ? 1 : 0];
 }
 
+std::string AttentionShape::TableBy(AttentionKernel fused) const {
+  return flash ? fmt::format("{}_{}", kernel(), NameIn(kAttentionKernelNames, fused)) : kernel();
+}
+
 double OpCost::Attention(const AttentionShape& s) const {
   const KernelTable::Shape shape = {s.batch * s.heads, s.seq_q, s.seq_kv, s.head_dim};
   if (const auto measured = measured_->Seconds(s.kernel(), shape)) return *measured;
-  return AttentionFormula(s) * factors_->Factor(s.kernel(), shape);
+  const std::string table = attention_ ? s.TableBy(*attention_) : s.kernel();
+  return AttentionFormula(s) * factors_->Factor(table, shape);
 }
 
 double OpCost::AttentionFormula(const AttentionShape& s) const {

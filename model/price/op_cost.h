@@ -20,6 +20,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "model/base/quantity.h"
@@ -41,6 +42,8 @@ struct AttentionShape {
   bool backward = false;
 
   const char* kernel() const;  // its name among measured kernels
+  // Its name among tables of measured over formula: fused kernels have one each, because the formula differs.
+  std::string TableBy(AttentionKernel fused) const;
 };
 
 struct TrafficShape {
@@ -88,9 +91,10 @@ class OpCost {
   const FrameworkProfile* framework_;
   const KernelTable* measured_;
   const KernelFactors* factors_;
-  double peak_ = 0;            // FLOP/s of the precision
-  double gemm_rate_ = 0;       // FLOP/s at best
-  double stream_rate_ = 0;     // bytes/s at best
+  double peak_ = 0;                           // FLOP/s of the precision
+  double gemm_rate_ = 0;                      // FLOP/s at best
+  double stream_rate_ = 0;                    // bytes/s at best
+  std::optional<AttentionKernel> attention_;  // fused, that the framework takes on the chip
   double attention_rate_ = 0;  // FLOP/s of fused attention, long sequences; 0: the chip has none
   double gap_ = 0;             // seconds per kernel
   double promotion_ = 1;       // traffic factor of the precision

@@ -59,7 +59,7 @@ TEST(KernelFactors, ProductsAndAttentionUseThem) {
   framework.kernel_gap = Seconds(0);
   KernelFactors& bf16 = gpu.factors[static_cast<std::size_t>(Precision::kBf16)];
   bf16.Set("mm", {0.2, 2, 1e-4}, {{{2048, 2048, 2048, 1}, std::log(1.25)}});
-  bf16.Set("attn_causal_flash", {0.2, 2, 1e-4}, {{{32, 2048, 2048, 64}, std::log(0.8)}});
+  bf16.Set("attn_causal_flash_cudnn", {0.2, 2, 1e-4}, {{{32, 2048, 2048, 64}, std::log(0.8)}});
   const OpCost cost(gpu, framework, Precision::kBf16), other(gpu, framework, Precision::kFp16);
   const OpCost plain = cost.WithoutFactors();
   const GemmShape product{2048, 2048, 2048, 1, 2};

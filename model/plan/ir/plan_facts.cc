@@ -80,6 +80,7 @@ class Reader {
       if (param.tie >= 0 && !ties.insert(param.tie).second) continue;
       int64_t elements = 1;
       for (const int64_t extent : param.shape) elements *= extent;
+      if (param.real_rows > 0) elements = elements / param.shape.front() * param.real_rows;
       facts_.parameters += elements;
     }
   }
