@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of one micro-batch through one layer, the embedding and the head, on one rank.
 //
-// Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form
-// then only adds and multiplies. The host that issues kernels runs beside the device.
+// Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
 #include "model/price/layer_ops.h"
@@ -37,11 +36,11 @@ struct LayerTable {
   double head_parameters = 0;  // on the last stage; a tied table counts on both stages
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
-  int tp = 1;
+  int layer_ranks = 1;        // that share a layer's weights
 };
 
 // Throws nothing.
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const MicroBatchKey& key, const CostSetting& setting);
+                      const CostSetting& setting);
 
 }  // namespace orrery
