@@ -36,6 +36,8 @@ const Words kJob = {"--model",
                     "selective",
                     "--schedule",
                     "1f1b",
+                    "--layout",
+                    "2x12",
                     "--sequence-parallel",
                     "on"};
 
