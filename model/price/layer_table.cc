@@ -91,7 +91,10 @@ void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
   table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / tp;
   table->embedding_parameters = static_cast<double>(count.embedding) / tp;
+  table->table_parameters =
+      std::min(static_cast<double>(model.vocab * model.hidden) / tp, table->embedding_parameters);
   table->head_parameters = static_cast<double>(count.head + count.pooler + count.final_norm) / tp;
+  table->final_norm_parameters = static_cast<double>(count.final_norm) / tp;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 
