@@ -44,6 +44,9 @@ struct Stage {
   bool first = true, last = true;
 };
 
+// Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
+constexpr double kHeldUp = 0.005;
+
 class Fold {
  public:
   Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
@@ -305,10 +308,10 @@ class Fold {
     time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
     time.host = M_ * (busiest.seconds - work.kernels() - busiest.shards) + HostOnce(work);
     if (outline_.stages > 1) {
-      AddPipeline(sum, busiest, &time);
-      // Hosts that never wait issue at the same time, whatever their devices wait for.
-      const double passes = M_ * busiest.seconds + time.pipeline + time.bubble;
-      time.host += std::max(0.0, M_ * issuing - passes);
+      const double held_up = AddPipeline(sum, busiest, work, &time);
+      const bool host_bound = issuing > busiest.seconds;
+      if ((held_up > kHeldUp * M_ * busiest.seconds || host_bound) && CanWalk())
+        WalkPasses(work, &time);
     }
     return time;
   }
@@ -339,7 +342,7 @@ class Fold {
   // (maximum cycle ratio of the marked graph). Interleaved chunks keep more under way: there a lap of all stages
   // counts, and what a single hop lets through. Of all that the busiest stage sees its own messages as transfers, the
   // others' as a bubble.
-  void AddPipeline(const Turn& all, const Turn& longest, StepTime* time) const {
+  double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) const {
     const double p = outline_.stages, v = outline_.chunks;
     const double sum = all.seconds, busiest = longest.seconds;
     double share = 1.0 / v;
@@ -354,13 +357,15 @@ class Fold {
     const double hop = stages_.on_node > 1 ? inside : between;
     double own = 2.0 * hop + (v - 1) * (p + 2) * hop;
     double others = 2.0 * (way - hop) + (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
+    double rounds = 0;
     const auto add_rounds = [&](double seconds, double messages) {
       if (seconds <= 0 || messages <= 0) return;
+      rounds += seconds;
       const double part = std::min(1.0, 2.0 * hop / messages);
       own += part * seconds;
       others += (1 - part) * seconds;
     };
-    const double handed = HandingOver(longest, inside, between);
+    const double handed = HandingOver(longest, work, inside, between);
     add_rounds((M_ - 1) * std::max(0.0, handed - busiest), 2.0 * hop);
     if (v > 1) {
       const double lap = std::max(all.forward, sum - all.forward) + v * (way + slowest);
@@ -375,26 +380,85 @@ class Fold {
     }
     time->pipeline = own;
     time->bubble = (sum - busiest) * share + std::max(0.0, others);
+    return rounds;
   }
 
   // What a host that waits lets through: it posts the receive of a pass when the pass before it starts, so that a pass
   // starts no earlier than a transfer after that. Seconds of the busiest stage per micro-batch.
-  double HandingOver(const Turn& turn, double inside, double between) const {
+  double HandingOver(const Turn& turn, const Work& work, double inside, double between) const {
     if (!form_.host_waits) return turn.seconds;
     const double v = outline_.chunks;
     const double forward = turn.forward / v, backward = (turn.seconds - turn.forward) / v;
-    const double on_node = stages_.on_node, p = outline_.stages;
-    const bool slow = stages_.hops_between > 0;
-    const bool ring = v > 1;
+    const double host_forward = work.forward.host / v;
+    const double host_backward = (work.head.host + work.backward.host) / v;
+    const double slowest = stages_.hops_between > 0 ? between : inside;
     // Transfers that follow a forward pass, from the stage behind, and a backward pass, from the stage before.
     const auto of = [&](double behind, double before) {
-      return v * (std::max(forward, behind) + std::max(backward, before));
+      return v * (std::max(forward, host_forward + behind) +
+                  std::max(backward, host_backward + before));
     };
-    if (!ring && p == 2)
-      return std::max(of(slow ? between : inside, 0), of(0, slow ? between : inside));
-    if (!slow) return of(inside, inside);
-    if (on_node == 1) return of(between, between);
+    if (v == 1 && outline_.stages == 2)
+      return std::max(of(slowest, 0), host_forward + host_backward + slowest);
+    if (stages_.hops_between == 0 || stages_.on_node == 1) return of(slowest, slowest);
     return std::max(of(inside, between), of(between, inside));
+  }
+
+  // A step of GPipe has no steady state of which a round could stand for the others.
+  bool CanWalk() const {
+    return outline_.schedule != PipelineSchedule::kGpipe || M_ <= 4 * outline_.stages;
+  }
+
+  PassSeconds PassesOf(const Stage& stage) const {
+    const Work work = WorkOf(stage);
+    const double v = outline_.chunks;
+    PassSeconds passes;
+    const LayerTime& embedding = table_.embedding;
+    const LayerTime& head = table_.head;
+    const auto less = [](double all, bool here, double part) { return all - (here ? part : 0.0); };
+    passes.device = {less(work.forward.device(), stage.first, embedding.forward.busy()) / v,
+                     less(work.backward.device() + work.last.seconds + work.head.shards.seconds,
+                          stage.first, embedding.backward.busy() + embedding_extra_) /
+                         v,
+                     0};
+    passes.host = {less(work.forward.host, stage.first, embedding.forward.host) / v,
+                   less(work.backward.host, stage.first, embedding.backward.host) / v, 0};
+    if (outline_.fills_bubble) {
+      passes.device[2] = stage.layers * table_.layer.weight_gradient;
+      passes.device[1] -= passes.device[2];
+    }
+    return passes;
+  }
+
+  // Pass by pass, see schedule_time.h.
+  void WalkPasses(const Work& work, StepTime* time) const {
+    PipelineTimes times;
+    times.schedule = outline_.schedule;
+    times.stages = outline_.stages;
+    times.chunks = outline_.chunks;
+    times.micro_batches = static_cast<int>(M_);
+    const std::array<Stage, 3> stages = Stages();
+    times.first = PassesOf(stages[0]);
+    times.last = PassesOf(stages[1]);
+    if (outline_.stages > 2) times.middle = PassesOf(stages[2]);
+    const LayerTime& embedding = table_.embedding;
+    const std::size_t behind = outline_.fills_bubble ? 2 : 1;
+    times.embedding.device[0] = embedding.forward.busy();
+    times.embedding.device[behind] = embedding.backward.busy() + embedding_extra_;
+    times.embedding.host[0] = embedding.forward.host;
+    times.embedding.host[behind] = embedding.backward.host;
+    times.head.device[1] = table_.head.forward.busy() + table_.head.backward.busy() + head_extra_;
+    times.head.host[1] = table_.head.forward.host + table_.head.backward.host;
+    times.host_waits = form_.host_waits;
+    times.on_node = static_cast<int>(stages_.on_node);
+    times.inside = stages_.inside.Time(table_.boundary_bytes);
+    times.between = stages_.between.Time(table_.boundary_bytes);
+    times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : 1;
+    const ScheduleTime& walked = form_.clock.Time(times);
+    time->pipeline = walked.pipeline;
+    time->bubble = walked.bubble;
+    time->host = walked.host;
+    time->data =
+        walked.seconds - walked.pipeline - walked.bubble - walked.host - M_ * work.kernels();
   }
 
   // Over the stages i from which a way back is longest for its micro-batches: the first one, and those before the first
