@@ -91,8 +91,11 @@ void CountShard(const ModelSpec& model, int ranks, LayerTable* table) {
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
   table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / ranks;
   table->embedding_parameters = static_cast<double>(count.embedding) / ranks;
+  table->table_parameters = std::min(static_cast<double>(model.vocab * model.hidden) / ranks,
+                                     table->embedding_parameters);
   table->head_parameters =
       static_cast<double>(count.head + count.pooler + count.final_norm) / ranks;
+  table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 

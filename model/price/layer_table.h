@@ -33,7 +33,9 @@ struct LayerTable {
   double layers = 0;
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
-  double head_parameters = 0;  // on the last stage; a tied table counts on both stages
+  double table_parameters = 0;       // of them, the token table: a flat unit of its own
+  double head_parameters = 0;        // on the last stage; a tied table counts on both stages
+  double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
   int layer_ranks = 1;        // that share a layer's weights
