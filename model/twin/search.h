@@ -34,6 +34,7 @@ struct FixedAxes {
   std::optional<Recompute> recompute;
   std::optional<bool> sequence_parallel;
   std::optional<PipelineSchedule> schedule;
+  std::shared_ptr<const std::vector<int>> layout;  // of Strategy; fixes pp x vpp
 };
 
 struct SearchRequest {

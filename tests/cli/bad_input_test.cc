@@ -46,7 +46,7 @@ std::vector<BadInput> All() {
       {"NoNodes", {"--nodes", "0", "--model", "bert-1.5b"}, {"--nodes", "0 is too small", "^"}},
       {"ABillionNodes",
        {"--nodes", "1e9", "--model", "bert-1.5b"},
-       {"1000000000 nodes", "aws-dl1", "4096"}},
+       {"1000000000 nodes", "aws-dl1", "16384"}},
       {"NegativeNodes", {"--nodes", "-4", "--model", "bert-1.5b"}, {"-4 is too small"}},
       {"HalfANode", {"--nodes", "2.5", "--model", "bert-1.5b"}, {"'2.5' is not a whole number"}},
       {"NodesInWords",

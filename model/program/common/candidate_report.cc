@@ -232,6 +232,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
                       {"recompute", Name(strategy.recompute)},
                       {"sequence_parallel", strategy.sequence_parallel},
                       {"flash_attention", strategy.flash_attention}};
+  if (strategy.layout) json["strategy"]["layout"] = *strategy.layout;
   json["nodes"] = candidate.nodes;
   json["gpus"] = strategy.ranks();
   json["global_batch"] = candidate.global_batch;
