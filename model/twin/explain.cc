@@ -112,13 +112,14 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
                               const Candidate& winner, const std::optional<Candidate>& unlimited) {
   std::vector<Limit> limits;
+  ShapeCache shapes;
   const double before = winner.time.total;
   for (const Resource& resource : kResources) {
     Profiles changed = profiles;
     Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
     resource.twice(changed, job.cluster);
-    const double after =
-        WithChange(winner, std::get<StepTime>(StepPredictor(job).Predict(winner.strategy)));
+    const double after = WithChange(
+        winner, std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
     limits.push_back(
         {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
   }

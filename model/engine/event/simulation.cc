@@ -58,7 +58,10 @@ class LinkLoad {
                           ? AxisOfTransfer(run.plan, line.line.axis)
                           : AxisOfGroup(run.plan, run.plan.groups[At(line.line.group)]));
     }
-    for (const CommAxis axis : kAxes) load_[Index(axis)] = SecondsOnLinks(axis);
+    const auto program_axis = At(run.plan.mesh.program_axis);
+    for (const int64_t rank : run.result.ranks)
+      stages_.push_back(&run.tasks.stages[At(run.plan.mesh.Coords(rank)[program_axis])]);
+    AddLoad();
   }
 
   // `contention`: seconds to spread over the links.
@@ -82,10 +85,7 @@ class LinkLoad {
   }
 
  private:
-  const StageTasks& StageOf(std::size_t r) const {
-    return run_.tasks
-        .stages[At(run_.plan.mesh.Coords(run_.result.ranks[r])[At(run_.plan.mesh.program_axis)])];
-  }
+  const StageTasks& StageOf(std::size_t r) const { return *stages_[r]; }
   const Meeting& MeetingOf(const Task& task, std::size_t r) const {
     return run_.meetings.meetings[At(run_.meetings.of[At(2 * task.line + task.receives)][r])];
   }
@@ -120,18 +120,21 @@ class LinkLoad {
   // Whether messages of more than one group of the axis cross the link.
   bool SeveralGroups(CommAxis axis, LinkId link) const {
     std::set<int64_t> groups;  // of transfers, sender and receiver
-    for (std::size_t r = 0; r < run_.result.ranks.size() && groups.size() < 2; ++r) {
-      for (const Task& task : StageOf(r).tasks) {
-        if (task.line < 0 || axes_[At(task.line)] != axis) continue;
-        const Meeting& meeting = MeetingOf(task, r);
-        const int64_t group =
-            meeting.communicator >= 0 ? meeting.communicator : -1 - int64_t{meeting.first_member};
-        if (groups.contains(group) || !Crosses(ExchangeOf(task, r).route, link)) continue;
-        if (CopyOnItsNodes(meeting)) return true;
-        groups.insert(group);
-      }
+    for (const Meeting& meeting : run_.meetings.meetings) {
+      if (axes_[At(meeting.line)] != axis || !Crosses(meeting, link)) continue;
+      groups.insert(meeting.communicator >= 0 ? meeting.communicator
+                                              : -1 - int64_t{meeting.first_member});
+      if (groups.size() > 1 || CopyOnItsNodes(meeting)) return true;
     }
-    return groups.size() > 1;
+    return false;
+  }
+
+  bool Crosses(const Meeting& meeting, LinkId link) const {
+    const std::size_t messages = run_.tasks.lines[At(meeting.line)].messages.size();
+    for (std::size_t i = 0; i < messages; ++i) {
+      if (Crosses(run_.meetings.exchanges[At(meeting.first_exchange) + i].route, link)) return true;
+    }
+    return false;
   }
 
   bool Crosses(int32_t route, LinkId link) const {
@@ -164,32 +167,38 @@ class LinkLoad {
     return false;
   }
 
-  // By link: seconds at full rate that messages of an axis keep it busy.
-  std::vector<double> SecondsOnLinks(CommAxis axis) const {
-    std::vector<double> through(run_.meetings.routes.size(), 0.0);
+  void AddLoad() {
+    std::array<std::vector<double>, kAxes.size()> through;  // by route, bytes per executed member
+    for (std::vector<double>& bytes : through) bytes.assign(run_.meetings.routes.size(), 0.0);
     for (std::size_t r = 0; r < run_.result.ranks.size(); ++r) {
       for (const Task& task : StageOf(r).tasks) {
-        if (task.line < 0 || axes_[At(task.line)] != axis) continue;
+        if (task.line < 0) continue;
         const Exchange& exchange = ExchangeOf(task, r);
         if (exchange.route >= 0)
-          through[At(exchange.route)] += exchange.bytes / MeetingOf(task, r).needed;
+          through[Index(axes_[At(task.line)])][At(exchange.route)] +=
+              exchange.bytes / MeetingOf(task, r).needed;
       }
     }
-    std::vector<double> seconds(cluster_.links.size(), 0.0);
-    for (std::size_t route = 0; route < run_.meetings.link_shares.size(); ++route) {
-      if (through[route] <= 0) continue;
-      for (const LinkTraffic& use : run_.meetings.link_shares[route])
-        seconds[At(use.link)] +=
-            use.occupied * through[route] / cluster_.links[At(use.link)].capacity.value;
+    for (const CommAxis axis : kAxes) {
+      std::vector<double>& seconds = load_[Index(axis)];
+      seconds.assign(cluster_.links.size(), 0.0);
+      for (std::size_t route = 0; route < run_.meetings.link_shares.size(); ++route) {
+        const double bytes = through[Index(axis)][route];
+        if (bytes <= 0) continue;
+        for (const LinkTraffic& use : run_.meetings.link_shares[route])
+          seconds[At(use.link)] +=
+              use.occupied * bytes / cluster_.links[At(use.link)].capacity.value;
+      }
     }
-    return seconds;
   }
 
   const SimulatedRun& run_;
   const Cluster& cluster_;
-  const AxisMask merged_;                               // replicas that are not executed
-  std::vector<CommAxis> axes_;                          // by line
-  std::array<std::vector<double>, kAxes.size()> load_;  // by link
+  const AxisMask merged_;                  // replicas that are not executed
+  std::vector<CommAxis> axes_;             // by line
+  std::vector<const StageTasks*> stages_;  // by executed rank
+  // By axis and link: seconds at full rate that messages keep it busy.
+  std::array<std::vector<double>, kAxes.size()> load_;
 };
 
 }  // namespace
