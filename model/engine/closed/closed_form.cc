@@ -45,7 +45,8 @@ struct Stage {
 };
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
-constexpr double kHeldUp = 0.005;
+constexpr double kHeldUp = 0.01;
+constexpr double kMostPasses = 4096;  // of all stages: more of them would slow a search
 
 class Fold {
  public:
@@ -133,6 +134,10 @@ class Fold {
       scatter_embedding_ = Scatter(table_.table_parameters) + Scatter(rest);
       scatter_head_ =
           Scatter(table_.final_norm_parameters) + Scatter(transform) + Scatter(HeadTable());
+      beside_forward_ = Shown(forward_, gather_, {});
+      beside_backward_ = Shown(backward_, gather_, scatter_);
+      beside_ends_ = Shown(backward_, gather_, {});
+      beside_ends_.Add(1, Shown(backward_, {}, scatter_));
     }
   }
 
@@ -170,38 +175,39 @@ class Fold {
   // last scatter, in every micro-batch.
   void ExposeShards(const Stage& stage, Work* work) const {
     if (!sharded_ || !outline_.scatters_gradients) return;
-    const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
-    const auto beside = [&](double kernels, const Beside& gather, const Beside& scatter) {
-      if (gathers && scatters) return Cover(kernels, gather + scatter, true);
-      Exposed exposed = Cover(kernels, gather, gathers);
-      exposed.Add(1, Cover(kernels, scatter, scatters));
-      return exposed;
-    };
     const double v = outline_.chunks, layers = std::max(stage.layers / v, 1.0);
     const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
     Exposed& forward = work->forward.shards;
     forward.Add(v - first, Alone(gather_));
-    forward.Add(v * (layers - 1), beside(forward_, gather_, {}));
+    forward.Add(v * (layers - 1), beside_forward_);
     if (stage.first) {
       forward.Add(1, Alone(gather_table_));
-      forward.Add(1, beside(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
+      forward.Add(1, Shown(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
     }
     Exposed& backward = work->backward.shards;
     const double ends = std::min(layers - 1, 1.0), middle = std::max(layers - 2, 0.0);
     backward.Add(v - last, Alone(gather_));
-    backward.Add(v * ends, beside(backward_, gather_, {}));
-    backward.Add(v * middle, beside(backward_, gather_, scatter_));
-    backward.Add(v * ends, beside(backward_, {}, scatter_));
+    backward.Add(v * ends, beside_ends_);
+    backward.Add(v * middle, beside_backward_);
     if (stage.last) {
       Exposed& head = work->head.shards;
       head.Add(1, Alone(gather_head_));
-      head.Add(1, beside(work->head.kernels, gather_ends_ + gather_, {}));
+      head.Add(1, Shown(work->head.kernels, gather_ends_ + gather_, {}));
       head.Add(1, Alone(scatter_head_));
     }
     work->last.Add(v - first, Alone(scatter_));
     if (!stage.first) return;
-    work->last.Add(1, beside(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
+    work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
     work->last.Add(1, Alone(scatter_embedding_));
+  }
+
+  // Of gathers and scatters beside kernels.
+  Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {
+    const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
+    if (gathers && scatters) return Cover(kernels, gather + scatter, true);
+    Exposed exposed = Cover(kernels, gather, gathers);
+    exposed.Add(1, Cover(kernels, scatter, scatters));
+    return exposed;
   }
 
   Work WorkOf(const Stage& stage) const {
@@ -240,11 +246,12 @@ class Fold {
   }
   static Turn BehindHost(const Work& w) {
     Turn turn = OnDevice(w), longest = turn;
-    for (const Pass* pass : {&w.forward, &w.head, &w.backward}) {
-      turn.seconds += pass->host - pass->device();
-      turn.shards += pass->shards.beside_host - pass->shards.seconds;
+    const auto issue = [&](const Pass& pass) {
+      turn.seconds += pass.host - pass.device();
+      turn.shards += pass.shards.beside_host - pass.shards.seconds;
       longest = Later(longest, turn);
-    }
+    };
+    issue(w.forward), issue(w.head), issue(w.backward);
     return longest;
   }
 
@@ -405,7 +412,9 @@ class Fold {
 
   // A step of GPipe has no steady state of which a round could stand for the others.
   bool CanWalk() const {
-    return outline_.schedule != PipelineSchedule::kGpipe || M_ <= 4 * outline_.stages;
+    const double walked = ScheduleClock::Walked(outline_.stages, M_);
+    if (outline_.schedule == PipelineSchedule::kGpipe && walked < M_) return false;
+    return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
   }
 
   PassSeconds PassesOf(const Stage& stage) const {
@@ -588,6 +597,8 @@ class Fold {
   Beside gather_, gather_table_, gather_rest_;
   Beside gather_head_, gather_ends_;  // of the head: before it, beside it
   Beside scatter_, scatter_embedding_, scatter_head_;
+  // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
+  Exposed beside_forward_, beside_backward_, beside_ends_;
 };
 
 }  // namespace
