@@ -13,6 +13,11 @@
 namespace orrery {
 namespace {
 
+int64_t EffectiveWindow(const ModelSpec& model, int64_t layer, int64_t seq_len) {
+  const int64_t window = model.Window(layer);
+  return window < seq_len ? window : 0;
+}
+
 constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
 
 std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
@@ -36,24 +41,41 @@ std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
   return nullptr;
 }
 
+// The different windows of a model's layers on so many tokens; one that holds them all counts as none (0).
+std::vector<int64_t> Windows(const ModelSpec& model, int64_t seq_len) {
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < model.layers; ++i) {
+    const int64_t window = EffectiveWindow(model, i, seq_len);
+    if (std::find(windows.begin(), windows.end(), window) == windows.end())
+      windows.push_back(window);
+    if (model.windows.empty()) break;
+  }
+  return windows;
+}
+
 // One layer of each kind; the stack of a plain MLP as it is.
-ModelSpec OneLayerOfEach(ModelSpec model) {
+ModelSpec OneLayerOfEach(ModelSpec model, int64_t seq_len) {
   if (model.family == Family::kMlp) {
     model.layers = std::min(model.layers, kMostMlpLayers);
     return model;
   }
-  model.layers = 1;
+  model.windows = Windows(model, seq_len);
+  model.layers = static_cast<int64_t>(model.windows.size());
   model.decoder_layers = std::min<int64_t>(model.decoder_layers, 1);
   return model;
 }
 
-std::vector<LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
+std::vector<LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small, int64_t seq_len) {
   if (model.family == Family::kMlp) {
     return {
         LayerKind{{}, 1.0 / static_cast<double>(small.layers), static_cast<double>(model.layers)}};
   }
-  std::vector<LayerKind> kinds(1);
-  kinds[0].count = static_cast<double>(model.layers);
+  std::vector<LayerKind> kinds(small.windows.size());
+  for (int64_t i = 0; i < model.layers; ++i) {
+    const int64_t window = EffectiveWindow(model, i, seq_len);
+    const auto kind = std::find(small.windows.begin(), small.windows.end(), window);
+    kinds[static_cast<std::size_t>(kind - small.windows.begin())].count += 1;
+  }
   if (model.decoder_layers > 0)
     kinds.push_back(LayerKind{{}, 1.0, static_cast<double>(model.decoder_layers)});
   return kinds;
@@ -90,6 +112,8 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
           break;
         }
         case ir::Segment::kStep:
+          if (op.kind == ir::OpKind::kMuon)
+            out->matrix_update = std::get<UpdateShape>(ShapeOf(program, op)->shape);
           continue;
       }
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
@@ -112,11 +136,11 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   local.masked_positions = std::min(work.masked_positions, local.seq_len);
   local.global_batch = key.micro_batch;
   local.clip_norm = 0;
-  const ModelSpec small = OneLayerOfEach(model);
+  const ModelSpec small = OneLayerOfEach(model, local.seq_len);
   LowerResult lowered = Lower(small, local, SmallStrategy(key));
   if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
   MicroBatchOps out;
-  out.layers = Kinds(model, small);
+  out.layers = Kinds(model, small, local.seq_len);
   Sort(std::get<ir::Plan>(lowered), key.cp, model.family == Family::kMlp, &out);
   const double element =
       work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;

@@ -30,6 +30,7 @@ struct MicroBatchOps {
   SegmentOps embedding, head;
   std::vector<LayerKind> layers;
   double boundary_bytes = 0;  // activation between two layers, whole tensor
+  UpdateShape matrix_update;  // of one layer, whole: what an optimizer computes on its matrices
 };
 
 // What distinguishes one set of shapes from another.

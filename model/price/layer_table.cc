@@ -112,6 +112,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.head = costing(ops.head);
   table.boundary_bytes =
       ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
+  table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
   CountShard(model, key.tp, &table);
   return table;
 }

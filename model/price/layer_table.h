@@ -37,6 +37,8 @@ struct LayerTable {
   double head_parameters = 0;  // on the last stage; a tied table counts on both stages
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
+  double matrix_update =
+      0;  // seconds of one layer, whole: what an optimizer computes on its matrices
   int tp = 1;
 };
 
