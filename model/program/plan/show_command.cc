@@ -62,11 +62,12 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
   if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModel(flags.job.model.text))};
   const report::Job job = flags.job.Resolve();
-  const LowerResult lowered =
-      Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
+  LowerResult lowered = Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
   if (const auto* refusal = std::get_if<Refusal>(&lowered))
     throw InputError(refusal->reason, refusal->hint);
-  return Show(flags, report::JobHeader(job) + "\n", std::get<ir::Plan>(lowered));
+  auto& plan = std::get<ir::Plan>(lowered);
+  plan.framework = job.request.framework;
+  return Show(flags, report::JobHeader(job) + "\n", plan);
 }
 
 }  // namespace orrery::cli
