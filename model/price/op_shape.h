@@ -33,6 +33,9 @@ struct UpdateShape {
   ir::OpKind kind = ir::OpKind::kAdam;
   double elements = 0;
   double bytes = 0;
+  double moment_bytes = 4;  // of one moment of one parameter
+  double work = 0;          // Muon: operations of its Newton-Schulz products
+  double side = 0;          // and the rows of their matrices
 };
 
 using OpShape =

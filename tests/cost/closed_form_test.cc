@@ -311,5 +311,58 @@ TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   EXPECT_NE(std::get<Refusal>(result).reason.find("25"), std::string::npos);
 }
 
+// Half of the layers with a window: half of what all of them would save.
+TEST_F(ClosedFormTest, WindowsShortenAttentionLayerByLayer) {
+  work_.seq_len = 8192;
+  const Strategy layout = Layouts().front();
+  const double full = Predict(layout).compute;
+  model_.windows = {512};
+  const double all = Predict(layout).compute;
+  model_.windows = {512, 0};
+  const double half = Predict(layout).compute;
+  EXPECT_LT(all, 0.9 * full);
+  EXPECT_NEAR(half, (full + all) / 2, 1e-3 * full);
+  model_.windows = {8192};  // holds all keys
+  EXPECT_EQ(Predict(layout).compute, full);
+}
+
+TEST_F(ClosedFormTest, NormsOfQueriesAndOutputsAddKernels) {
+  const Strategy layout = Layouts().front();
+  model_.linear_bias = model_.qkv_bias = false;
+  const double plain = Predict(layout).compute;
+  model_.qk_norm = QkNorm::kHead;
+  const double normed = Predict(layout).compute;
+  EXPECT_GT(normed, plain);
+  model_.output_norm = true;
+  EXPECT_GT(Predict(layout).compute, normed);
+}
+
+// Attention and MLP behind one norm add up in front of one reduction, forward and backward.
+TEST_F(ClosedFormTest, ParallelBlocksShareAReduction) {
+  Strategy layout;
+  layout.tp = 8, layout.dp = 16, layout.micro_batch = 4;
+  model_.tied_embeddings = false;
+  const StepTime apart = Predict(layout);
+  model_.parallel = model_.shared_norm = true;
+  const StepTime together = Predict(layout);
+  const auto sent = [](const StepTime& time) { return time.tensor + time.tensor_hidden; };
+  EXPECT_LT(sent(together), 0.6 * sent(apart));
+  EXPECT_GT(sent(together), 0.4 * sent(apart));
+}
+
+TEST_F(ClosedFormTest, OptimizersCostWhatTheirStatesMove) {
+  const auto update = [&](Optimizer optimizer, const Strategy& layout) {
+    work_.optimizer = optimizer;
+    return Predict(layout).optimizer;
+  };
+  Strategy whole, shared;
+  whole.dp = 128;
+  shared.dp = 128, shared.zero = 1;
+  EXPECT_LT(update(Optimizer::kAdam8bit, whole), update(Optimizer::kAdamW, whole));
+  EXPECT_GT(update(Optimizer::kMuon, whole), 2 * update(Optimizer::kAdamW, whole));
+  // Ranks that share the states share the products.
+  EXPECT_NEAR(update(Optimizer::kMuon, shared) / update(Optimizer::kMuon, whole), 1.0 / 128, 0.02);
+}
+
 }  // namespace
 }  // namespace orrery

@@ -428,7 +428,8 @@ class Fold {
     if (outline_.norm_messages) time->data += form_.control;
     const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
     time->compute += form_.fill.Of(kept);
-    time->optimizer = form_.update * parameters / outline_.shards;
+    time->optimizer =
+        (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
     if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
   }
 
