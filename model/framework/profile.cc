@@ -72,6 +72,7 @@ const ConstantRow<Framework> kFramework[] = {
 
 // Keys beyond the header's and the constants.
 void ReadOwnKeys(const Node& root, FrameworkProfile* profile) {
+  (void)root.Find("calibration");  // of `plan calibrate`: calib/fit/calibration_record.h
   auto preset = std::make_shared<FrameworkPreset>(*profile->preset);
   ReadPreset(root, profile->header.id, profile->header.path, preset.get());
   profile->preset = std::move(preset);
