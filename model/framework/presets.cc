@@ -112,6 +112,7 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.sequence_parallel = chosen.sequence_parallel;
   s.recompute = chosen.recompute;
   s.flash_attention = chosen.flash_attention;
+  s.layout = chosen.layout;
   switch (fp32_grads) {
     case Fp32Grads::kNever:
       break;
@@ -140,6 +141,7 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   if (s.pp > 1 && !pipeline()) return fmt::format("{} has no pipeline parallelism", name);
   if (s.pp > 1 && !Has(schedules, s.schedule))
     return fmt::format("{} lacks {}", name, ScheduleWord(s.schedule));
+  if (s.layout && !uneven_chunks) return fmt::format("{} has no layout by chunk", name);
   if (s.dp_outer > 1 && !hybrid) return fmt::format("{} has no hybrid sharding", name);
   if (!Has(zero, s.zero) && !(s.zero == 0 && s.dp == 1))
     return fmt::format("{} has no ZeRO stage {}", name, s.zero);

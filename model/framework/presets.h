@@ -55,11 +55,12 @@ struct PublishedAs {
 
 struct FrameworkPreset {
   std::string name;
-  std::string description;                  // one line; empty: no framework that can be named
-  bool tensor = false;                      // tp > 1
-  bool sequence = false;                    // sequence parallelism with tp > 1
-  bool hybrid = false;                      // dp_outer > 1: ZeRO shards inside groups of ranks
-  bool uneven_chunks = false;               // interleaving where layers do not divide by pp x vpp
+  std::string description;  // one line; empty: no framework that can be named
+  bool tensor = false;      // tp > 1
+  bool sequence = false;    // sequence parallelism with tp > 1
+  bool hybrid = false;      // dp_outer > 1: ZeRO shards inside groups of ranks
+  bool uneven_chunks =
+      false;  // layers of each chunk by choice; interleaving without them needs layers to divide by pp x vpp
   std::vector<int> zero;                    // stages on offer
   int zero_with_pipeline = 0;               // highest stage with pp > 1
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines

@@ -207,14 +207,9 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
 }
 
 const std::vector<StageSlots>& MemoryModel::Slots(const Strategy& s, int64_t micro_batches) {
-  const SlotKey key{s.pp,
-                    s.vpp,
-                    static_cast<int>(s.schedule),
-                    micro_batches,
-                    s.recv_slots,
-                    s.send_slots,
-                    s.count_embedding,
-                    s.count_head};
+  const SlotKey key{{s.pp, s.vpp, static_cast<int>(s.schedule), micro_batches, s.recv_slots,
+                     s.send_slots, s.count_embedding, s.count_head},
+                    s.layout ? *s.layout : std::vector<int>{}};
   std::unique_lock lock(mutex_);
   auto found = slots_.find(key);
   if (found == slots_.end()) {

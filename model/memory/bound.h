@@ -53,7 +53,8 @@ class MemoryModel {
 
  private:
   using FormKey = std::array<int, 23>;
-  using SlotKey = std::array<int64_t, 8>;
+  using SlotKey =
+      std::pair<std::array<int64_t, 8>, std::vector<int>>;  // the latter: Strategy::layout
   static FormKey KeyOf(const Strategy& form_strategy);
 
   ModelSpec model_;

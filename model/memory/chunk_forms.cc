@@ -269,6 +269,7 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   s.micro_batch = 1;
   if (s.schedule != PipelineSchedule::kZeroBubble) s.schedule = PipelineSchedule::k1F1B;
   s.count_embedding = s.count_head = false;
+  s.layout = nullptr;
   return s;
 }
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the shapes of operations out of a small plan.
 #include "model/price/layer_ops.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <optional>
 
 #include "model/base/check.h"
 #include "model/price/op_shape.h"
 
 namespace orrery {
 namespace {
-
-constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
 
 std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
   switch (phase) {
@@ -36,43 +30,8 @@ std::vector<ShapedOp>* PhaseList(ir::Phase phase, SegmentOps* segment) {
   return nullptr;
 }
 
-// One layer of each kind; the stack of a plain MLP as it is.
-ModelSpec OneLayerOfEach(ModelSpec model) {
-  if (model.family == Family::kMlp) {
-    model.layers = std::min(model.layers, kMostMlpLayers);
-    return model;
-  }
-  model.layers = 1;
-  model.decoder_layers = std::min<int64_t>(model.decoder_layers, 1);
-  return model;
-}
-
-std::vector<LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
-  if (model.family == Family::kMlp) {
-    return {
-        LayerKind{{}, 1.0 / static_cast<double>(small.layers), static_cast<double>(model.layers)}};
-  }
-  std::vector<LayerKind> kinds(1);
-  kinds[0].count = static_cast<double>(model.layers);
-  if (model.decoder_layers > 0)
-    kinds.push_back(LayerKind{{}, 1.0, static_cast<double>(model.decoder_layers)});
-  return kinds;
-}
-
-Strategy SmallStrategy(const MicroBatchKey& key) {
-  Strategy strategy;
-  strategy.tp = key.tp;
-  strategy.micro_batch = key.micro_batch;
-  strategy.sequence_parallel = key.sequence_parallel;
-  strategy.recompute = key.recompute;
-  strategy.flash_attention = key.flash_attention;
-  strategy.fp32_grads = key.fp32_grads;
-  strategy.recompute_unread = key.recompute_unread;
-  return strategy;
-}
-
-void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps* out) {
-  const ir::Program& program = plan.programs.front();
+void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
+  const ir::Program& program = micro_batch.plan.programs.front();
   for (const ir::Block& block : program.blocks) {
     for (const ir::Op& op : block.ops) {
       SegmentOps* segment = nullptr;
@@ -84,7 +43,8 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
           segment = &out->head;
           break;
         case ir::Segment::kLayer: {
-          const std::size_t kind = mlp ? 0 : static_cast<std::size_t>(std::max<int>(op.layer, 0));
+          const std::size_t kind =
+              out->layers.size() == 1 ? 0 : static_cast<std::size_t>(std::max<int>(op.layer, 0));
           ORRERY_CHECK(kind < out->layers.size(), "layer {} of {} kinds", kind, out->layers.size());
           segment = &out->layers[kind].ops;
           break;
@@ -94,7 +54,7 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
       }
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
       if (list == nullptr) continue;
-      if (const auto shaped = ShapeOf(program, op, context_parallel)) list->push_back(*shaped);
+      if (const auto shaped = ShapeOf(program, op, micro_batch.key_share)) list->push_back(*shaped);
     }
   }
 }
@@ -103,25 +63,15 @@ void Sort(const ir::Plan& plan, double context_parallel, bool mlp, MicroBatchOps
 
 std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, const Workload& work,
                                                      const MicroBatchKey& key) {
-  if (work.seq_len % key.cp != 0) {
-    return Refusal{
-        fmt::format("cp={} does not divide the sequence length {}", key.cp, work.seq_len), ""};
-  }
-  Workload local = work;
-  local.seq_len = work.seq_len / key.cp;
-  local.masked_positions = std::min(work.masked_positions, local.seq_len);
-  local.global_batch = key.micro_batch;
-  local.clip_norm = 0;
-  const ModelSpec small = OneLayerOfEach(model);
-  LowerResult lowered = Lower(small, local, SmallStrategy(key));
+  const auto lowered = LowerMicroBatch(model, work, key);
   if (const auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
+  const auto& micro_batch = std::get<MicroBatchPlan>(lowered);
   MicroBatchOps out;
-  out.layers = Kinds(model, small);
-  Sort(std::get<ir::Plan>(lowered), key.cp, model.family == Family::kMlp, &out);
-  const double element =
-      work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
-  out.boundary_bytes = static_cast<double>(local.seq_len * key.micro_batch) *
-                       static_cast<double>(model.hidden) * element;
+  for (const MicroBatchPlan::LayerKind& kind : micro_batch.kinds)
+    out.layers.push_back({{}, kind.scale, kind.count});
+  Sort(micro_batch, &out);
+  out.boundary_bytes = micro_batch.boundary_bytes;
+  out.layer_ranks = micro_batch.layer_ranks;
   return out;
 }
 

@@ -15,9 +15,9 @@ namespace {
 // Messages inside a layer, prepared for every collective that layers use.
 class LayerMessages {
  public:
-  LayerMessages(int tp, const CostSetting& setting) {
+  LayerMessages(int ranks, const CostSetting& setting) {
     const MessagePrices prices(setting);
-    const GroupShape shape = ShapeOfAxis(tp, 1, setting.cluster->domain_gpus());
+    const GroupShape shape = ShapeOfAxis(ranks, 1, setting.cluster->domain_gpus());
     for (int kind = 0; kind < kCollectives; ++kind) {
       const auto collective = static_cast<Collective>(kind);
       if (collective == Collective::kSendRecv || collective == Collective::kBroadcast) continue;
@@ -85,34 +85,37 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->accumulate += factor * from.accumulate;
 }
 
-void CountShard(const ModelSpec& model, int tp, LayerTable* table) {
+void CountShard(const ModelSpec& model, int ranks, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
-  table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / tp;
-  table->embedding_parameters = static_cast<double>(count.embedding) / tp;
-  table->head_parameters = static_cast<double>(count.head + count.pooler + count.final_norm) / tp;
+  table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / ranks;
+  table->embedding_parameters = static_cast<double>(count.embedding) / ranks;
+  table->table_parameters = std::min(static_cast<double>(model.vocab * model.hidden) / ranks,
+                                     table->embedding_parameters);
+  table->head_parameters =
+      static_cast<double>(count.head + count.pooler + count.final_norm) / ranks;
+  table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 
 }  // namespace
 
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const MicroBatchKey& key, const CostSetting& setting) {
+                      const CostSetting& setting) {
   const OpPrices prices(setting, work.precision);
-  const LayerMessages messages(key.tp, setting);
+  const LayerMessages messages(ops.layer_ranks, setting);
   const SegmentCosting costing{prices, messages};
   LayerTable table;
-  table.tp = key.tp;
+  table.layer_ranks = ops.layer_ranks;
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
-  table.boundary_bytes =
-      ops.boundary_bytes / (key.sequence_parallel || key.scatter_gather ? key.tp : 1);
-  CountShard(model, key.tp, &table);
+  table.boundary_bytes = ops.boundary_bytes;
+  CountShard(model, ops.layer_ranks, &table);
   return table;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of one micro-batch through one layer, the embedding and the head, on one rank.
 //
-// Built once per (tp, cp, sequence parallel, micro-batch, recompute, attention); the closed form
-// then only adds and multiplies. The host that issues kernels runs beside the device.
+// Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
 #include "model/price/layer_ops.h"
@@ -34,14 +33,16 @@ struct LayerTable {
   double layers = 0;
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
-  double head_parameters = 0;  // on the last stage; a tied table counts on both stages
+  double table_parameters = 0;       // of them, the token table: a flat unit of its own
+  double head_parameters = 0;        // on the last stage; a tied table counts on both stages
+  double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
-  int tp = 1;
+  int layer_ranks = 1;        // that share a layer's weights
 };
 
 // Throws nothing.
 LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
-                      const MicroBatchKey& key, const CostSetting& setting);
+                      const CostSetting& setting);
 
 }  // namespace orrery

@@ -33,14 +33,13 @@ GemmShape MatmulShape(const ir::Program& program, const ir::Op& op) {
           ElementBytes(program, op.in.front())};
 }
 
-AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
-                                double context_parallel) {
+AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, double key_share) {
   AttentionShape shape;
   const bool cross = op.kind == OpKind::kCrossAttn || op.kind == OpKind::kCrossAttnBwd;
   shape.batch = op.attrs.Get(Attr::kBatch);
   shape.heads = op.attrs.Get(Attr::kNh);
   shape.seq_q = op.attrs.Get(Attr::kSeq);
-  shape.seq_kv = (cross ? op.attrs.Get(Attr::kSeqKv) : shape.seq_q) * context_parallel;
+  shape.seq_kv = (cross ? op.attrs.Get(Attr::kSeqKv) : shape.seq_q) * key_share;
   shape.head_dim = op.attrs.Get(Attr::kHd);
   shape.element_bytes = ElementBytes(program, op.in.front());
   shape.causal = !cross && op.attrs.Get(Attr::kCausal) != 0;
@@ -133,8 +132,7 @@ CollectiveShape CollectiveOf(const ir::Program& program, const ir::Op& op) {
 
 }  // namespace
 
-std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
-                                double context_parallel) {
+std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, double key_share) {
   ShapedOp shaped;
   shaped.pass = PassOf(op.phase);
   shaped.surcharge = SurchargeOf(op);
@@ -149,7 +147,7 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
       }
       return shaped;
     case ir::OpClass::kAttention:
-      shaped.shape = AttentionShapeOf(program, op, context_parallel);
+      shaped.shape = AttentionShapeOf(program, op, key_share);
       return shaped;
     case ir::OpClass::kMemory:
       std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program, op));

@@ -16,9 +16,8 @@ double ViewBytes(const ir::Program& program, ir::ViewId view);
 double OperandBytes(const ir::Program& program, const ir::Op& op);  // inputs and outputs
 
 GemmShape MatmulShape(const ir::Program& program, const ir::Op& op);
-// `context_parallel` ranks share a sequence: attention still sees the keys of all of them.
-AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op,
-                                double context_parallel = 1);
+// Attention sees `key_share` times the keys of its rank: those of all ranks that share a sequence.
+AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, double key_share = 1);
 
 // Row look-ups move the rows they touch, not the whole table: read and write, or read, read and write.
 using MemoryShape = std::variant<TrafficShape, LossShape>;
@@ -56,8 +55,7 @@ struct ShapedOp {
   int parameters = 0;  // tensors of parameters that it reads, and of gradients that it writes
 };
 // nullopt: costs nothing that is worth counting (input, transfers between stages).
-std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op,
-                                double context_parallel = 1);
+std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, double key_share = 1);
 
 // Under what an op's time stands in a table of measured kernels; nullopt: communication and input.
 struct MeasuredShape {

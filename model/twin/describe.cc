@@ -2,6 +2,7 @@
 // Layouts in words.
 #include <fmt/format.h>
 
+#include "model/plan/lower/balance.h"
 #include "model/twin/predict.h"
 
 namespace orrery {
@@ -46,6 +47,7 @@ std::string DescribeLayout(const Strategy& s, int64_t micro_batches) {
   text += fmt::format(", micro-batch {}", s.micro_batch);
   if (micro_batches > 0) text += fmt::format(" x {}", micro_batches);
   text += ScheduleWords(s);
+  if (s.layout) text += ", layers " + LayoutWords(*s.layout);
   text += RecomputeWords(s.recompute);
   if (s.sequence_parallel) text += ", sequence parallel";
   return text;

@@ -6,11 +6,14 @@
 
 #include "model/base/check.h"
 #include "model/memory/software_memory.h"
+#include "model/plan/lower/balance.h"
 
 namespace orrery {
 namespace {
 
 constexpr double kNearMiss = 1.25;  // of the capacity
+// Layers that the embedding is said to weigh more, step by step, until the first stage gives one away.
+constexpr double kGivenAway = 0.25, kMostGivenAway = 2;
 
 std::vector<Entry>::iterator InsertBest(std::vector<Entry>& best, const Entry& entry) {
   const auto at = std::upper_bound(best.begin(), best.end(), entry,
@@ -35,6 +38,37 @@ double ObjectiveValue(Objective objective, double step_seconds, const Job& job) 
       return step_seconds * per_sequence * job.price().value_or(0.0);
   }
   ORRERY_CHECK(false, "objective {}", static_cast<int>(objective));
+}
+
+Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& s) {
+  const auto pass = [](const LayerTime& time) {
+    return std::max(time.forward.busy() + time.backward.busy(),
+                    time.forward.host + time.backward.host);
+  };
+  const double layer = pass(table.layer);
+  const auto layout = [&](double more) {
+    return BalancedLayout(layers, s.pp, s.vpp, pass(table.embedding) / layer + more,
+                          pass(table.head) / layer);
+  };
+  const auto first = [&](const std::vector<int>& of) {  // layers of the first stage
+    int held = 0;
+    for (std::size_t i = 0; i < of.size(); i += static_cast<std::size_t>(s.pp)) held += of[i];
+    return held;
+  };
+  const std::vector<int> balanced = layout(0);
+  std::vector<int> lighter = balanced;
+  for (double more = kGivenAway; more <= kMostGivenAway && first(lighter) == first(balanced);
+       more += kGivenAway)
+    lighter = layout(more);
+  std::vector<int> rule;
+  for (const LayerRange& range : BalanceLayers(layers, s))
+    rule.push_back(static_cast<int>(range.count));
+  Layouts made;
+  if (!balanced.empty() && balanced != rule)
+    made.balanced = std::make_shared<const std::vector<int>>(balanced);
+  if (lighter != balanced && lighter != rule)
+    made.lighter = std::make_shared<const std::vector<int>>(std::move(lighter));
+  return made;
 }
 
 // One split under way, with look-ups that all its strategies share.
@@ -185,6 +219,18 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
   }
 }
 
+bool Evaluator::SplitLayers(const ScheduleChoice& choice, Strategy* s) {
+  s->layout = choice.split == LayerSplit::kGiven ? request_.fixed.layout : nullptr;
+  if (choice.split == LayerSplit::kRule || choice.split == LayerSplit::kGiven) return true;
+  const auto found = predictor_.Table(KeyOf(preset_.Complete(*s, job_.work.precision)));
+  const auto* table = std::get_if<const LayerTable*>(&found);
+  if (table == nullptr) return false;  // the rule's split is refused for the same reason
+  const auto [made, fresh] = layouts_.try_emplace({*table, s->pp, s->vpp});
+  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, *s);
+  s->layout = choice.split == LayerSplit::kBalanced ? made->second.balanced : made->second.lighter;
+  return s->layout != nullptr;
+}
+
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
                            const EvaluateOptions& options) {
   Visit visit{split, split_index, options, space_.Shards(split.pp, split.data), {}, nullptr,
@@ -210,6 +256,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
       for (const ScheduleChoice& choice : schedules) {
         group.base.schedule = choice.schedule;
         group.base.vpp = choice.vpp;
+        if (!SplitLayers(choice, &group.base)) continue;
         visit.result.counts.space += shards;
         if (const auto refusal = CheckStrategy(request_.model, job_.work, group.base)) {
           visit.Refuse(*refusal, group.base, shards);

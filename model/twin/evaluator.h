@@ -7,8 +7,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/memory/bound.h"
@@ -56,6 +58,14 @@ struct EvaluateOptions {
 // The objective of a step: smaller is better.
 double ObjectiveValue(Objective objective, double step_seconds, const Job& job);
 
+// Layouts by chunk that are worth a look beside the framework's own split; null: there is none, or it is that one.
+struct Layouts {
+  // LayerSplit::kBalanced and kLighter of space.h.
+  std::shared_ptr<const std::vector<int>> balanced, lighter;
+};
+// For the stages and chunks of `strategy`, a model of so many layers and the times of its micro-batch.
+Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& strategy);
+
 // Not for concurrent use: one per thread. Job and memory model must outlive it.
 class Evaluator {
  public:
@@ -71,6 +81,8 @@ class Evaluator {
   struct Group;  // strategies that differ in ZeRO and sharding alone
   struct Visit;  // one split under way
 
+  // Sets the layout that the choice names. False: the same as another choice, or there are too few layers.
+  bool SplitLayers(const ScheduleChoice& choice, Strategy* strategy);
   void RunGroup(Visit& visit, const Group& group);
   void Consider(Visit& visit, const Strategy& strategy, const LayerTable& table,
                 const PlanOutline& outline, const DataMessages& data, double allocated,
@@ -84,6 +96,7 @@ class Evaluator {
   const Space space_;
   StepPredictor predictor_;
   MemoryModel& memory_;
+  std::map<std::tuple<const LayerTable*, int, int>, Layouts> layouts_;  // by stages and chunks
 };
 
 }  // namespace orrery

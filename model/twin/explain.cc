@@ -90,17 +90,22 @@ double WithChange(const Candidate& winner, const StepTime& after) {
 Comparison Compare(const Candidate& winner, const Candidate& other) {
   Comparison comparison;
   comparison.other = other;
+  // Where only one of them is simulated, what both have.
+  const bool like = winner.simulated.has_value() == other.simulated.has_value();
+  const StepTime& my_time = like ? winner.time : winner.ClosedForm();
+  const StepTime& its_time = like ? other.time : other.ClosedForm();
   for (const BreakdownTerm& term : BreakdownTerms())
-    comparison.terms.push_back({term.name, other.time.*term.seconds - winner.time.*term.seconds});
+    comparison.terms.push_back({term.name, its_time.*term.seconds - my_time.*term.seconds});
   std::stable_sort(
       comparison.terms.begin(), comparison.terms.end(),
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
-  const double mine = winner.time.total;
-  const double its = other.time.total;
-  comparison.words = fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
-                                 DescribeLayout(other.strategy, other.micro_batches),
-                                 Format(Seconds(its)), other.simulated ? ", simulated" : "",
-                                 100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
+  const double mine = my_time.total;
+  const double its = its_time.total;
+  const char* engine = !like ? ", both in closed form" : other.simulated ? ", simulated" : "";
+  comparison.words =
+      fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
+                  DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
+                  100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
   return comparison;
 }
 

@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-// Term by term; both by the same engine.
+// Term by term, by one engine: the closed form where one of them is not simulated.
 Comparison Compare(const Candidate& winner, const Candidate& other);
 
 // The winner's step with twice of each resource, and without a memory limit, largest gain first. Each term of the step
@@ -17,7 +17,7 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
 // Searches with one change each until something fits.
 std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& profiles);
 
-// The ranked candidates alone, without explanations.
+// The ranked candidates alone, by closed form, without explanations; simulated if the request refines.
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles);
 
 }  // namespace orrery

@@ -25,6 +25,9 @@ struct Profiles {
 // InputError: unknown GPU, fabric or framework, or a topology that does not name its GPU.
 Profiles LoadProfiles(const TopologySpec& topology, const std::string& framework, bool flash);
 
+// Steps that take more effort to simulate, see SimulationEffort(), keep the closed form: 0.7 s of a core.
+inline constexpr double kMostEffort = 5e6;
+
 // Topology and profiles must outlive it.
 struct Job {
   Job() = default;
@@ -46,6 +49,7 @@ struct Job {
   const FrameworkProfile* framework = nullptr;
   std::optional<Bytes> memory_limit;         // per GPU; empty: the GPU's
   std::optional<DollarsPerHour> node_price;  // empty: no price is known
+  double most_effort = kMostEffort;          // that a simulated step may take
 
   CostSetting prices() const { return {gpu, fabric, framework, &cluster}; }
   // Dollars that all nodes cost per second.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says which candidates overtook others in the simulation, and which term of the step decided it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,15 +23,12 @@ std::string MoreOrLess(double seconds) {
   return fmt::format("{} {}", Format(Seconds(std::abs(seconds))), seconds < 0 ? "less" : "more");
 }
 
-// "contention slows its data-parallel communication by 20 ms, where it shares n0.nic1 -> leaf2 with ...".
+// ", where it shares n0.nic1 -> leaf2 with transfers between stages".
 std::string WhoShares(const sim::SharedLink& shared) {
   if (shared.link.empty()) return "";
-  if (shared.shared_with.empty())
-    return fmt::format(", where several of its groups share {}", shared.link);
-  std::string others;
-  for (const CommAxis other : shared.shared_with)
-    others += fmt::format("{}{}", others.empty() ? "" : " and ", AxisWords(other));
-  return fmt::format(", where it shares {} with {}", shared.link, others);
+  const std::vector<std::string> others = sim::SharedWith(shared);
+  if (others.empty()) return fmt::format(", where it fills {} by itself", shared.link);
+  return fmt::format(", where it shares {} with {}", shared.link, fmt::join(others, " and "));
 }
 
 // Why `ahead` is faster than `behind` in the simulation and was not in the closed form.
@@ -43,10 +41,16 @@ std::string Reason(const Candidate& ahead, const std::string& ahead_name, const 
   for (const BreakdownTerm& term : BreakdownTerms()) {
     if (deciding == nullptr || gain(term) > gain(*deciding)) deciding = &term;
   }
-  std::string words =
-      fmt::format("against the closed form, the simulation sees {} of {} in {} and {} in {}",
-                  MoreOrLess(Extra(behind, *deciding)), deciding->name, behind_name,
-                  MoreOrLess(Extra(ahead, *deciding)), ahead_name);
+  std::string words;
+  for (const auto& [candidate, name] : {std::pair{&behind, &behind_name}, {&ahead, &ahead_name}}) {
+    const std::string more = MoreOrLess(Extra(*candidate, *deciding));
+    words += !candidate->simulated ? fmt::format("; {} is not simulated", *name)
+             : words.empty()
+                 ? fmt::format("against the closed form, the simulation sees {} of {} in {}", more,
+                               deciding->name, *name)
+                 : fmt::format(" and {} in {}", more, *name);
+  }
+  if (!behind.simulated) return words.substr(2);
   const double contention = behind.time.contention - ahead.time.contention;
   const std::vector<sim::SharedLink>& shared = behind.simulated->shared;
   if (contention >= kTells * gain(*deciding) && !shared.empty()) {

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "model/arch/parameters.h"
 #include "model/base/check.h"
+#include "model/plan/ir/hazards.h"
 #include "model/plan/ir/plan_facts.h"
 #include "model/plan/ir/verify.h"
 #include "model/plan/lower/lower.h"
@@ -89,6 +89,45 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
   prediction->difference_pairs = confidence.pairs;
 }
 
+namespace {
+
+// Executed ops that take as long as unfolding one, and as routing one rank's traffic of one group.
+constexpr double kOpsPerUnfolded = 2;
+constexpr double kOpsPerRoute = 20;
+
+}  // namespace
+
+// Unfolding each stage, executing its ranks, routing for all ranks.
+double SimulationEffort(const ir::Plan& plan) {
+  const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, true)) /
+                           static_cast<double>(plan.programs.size());
+  double ops = 0;
+  for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
+  const double routes =
+      static_cast<double>(plan.mesh.ranks()) * static_cast<double>(plan.groups.size());
+  return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute * routes;
+}
+
+void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
+  const double effort = SimulationEffort(plan);
+  if (effort > job.most_effort) {
+    prediction->not_simulated =
+        fmt::format("too large: effort of {:.3g} ops, at most {:.3g}", effort, job.most_effort);
+    return;
+  }
+  try {
+    SimulatedStep step;
+    const StepTime time = SimulateStep(plan, cluster, job.prices(), &step);
+    TakeSimulated(time, std::move(step), prediction);
+  } catch (const InputError& error) {  // such as no route between two ranks
+    prediction->not_simulated = error.what();
+  }
+}
+
+bool Prediction::EnginesDiffer() const {
+  return closed_form && std::abs(closed_form->total / time.total - 1) > kEnginesDiffer;
+}
+
 Cluster ClusterOf(const Job& job) {
   return BuildCluster(*job.topology, job.cluster.nodes, job.cluster.gpus_per_node);
 }
@@ -133,6 +172,7 @@ std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout
   AddPlan(job, plan, 0, &prediction);
   prediction.digest = ir::Digest(plan);
   AddConfidence(job, LoadTrust(), &prediction);
+  if (engine == Engine::kAuto) Settle(job, plan, ClusterOf(job), &prediction);
   if (engine == Engine::kEvent) {
     SimulatedStep step;
     const StepTime time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
@@ -150,7 +190,37 @@ Workload WorkOf(const ir::Plan& plan) {
   return work;
 }
 
-Prediction PredictPlan(const Job& job, const ir::Plan& plan, bool simulate) {
+namespace {
+
+// Of Job::most_effort: a plan has its interval by that many simulations.
+constexpr double kMostVaried = 0.2;
+
+// With the slopes of the simulated step, contention included.
+void AddPlanConfidence(const Job& job, const ir::Plan& plan, Prediction* prediction) {
+  if (SimulationEffort(plan) > kMostVaried * job.most_effort) {
+    prediction->no_interval = "too many ops to simulate once per constant";
+    return;
+  }
+  ModelSpec model = job.model;
+  model.layers = static_cast<int64_t>(LayersOf(plan));
+  model.hidden = ir::FactsOf(plan).hidden;
+  const Cluster cluster = ClusterOf(job);
+  sim::SimulationOptions options;
+  options.record = false;
+  const Confidence confidence =
+      ConfidenceOf(LoadTrust(), job.prices(),
+                   SituationOf(model, job.work, prediction->strategy, job.cluster.nodes),
+                   prediction->time.total, [&](const CostSetting& prices) {
+                     return sim::Simulation(plan, cluster, prices, options).Run();
+                   });
+  prediction->time.low = confidence.low;
+  prediction->time.high = confidence.high;
+  prediction->outside = confidence.outside;
+}
+
+}  // namespace
+
+Prediction PredictPlan(const Job& job, const ir::Plan& plan) {
   if (plan.mesh.ranks() != job.cluster.ranks()) {
     throw InputError(fmt::format("the plan is for {} GPUs, the cluster has {}", plan.mesh.ranks(),
                                  job.cluster.ranks()),
@@ -169,13 +239,12 @@ Prediction PredictPlan(const Job& job, const ir::Plan& plan, bool simulate) {
   degrees.micro_batch = static_cast<int>(
       std::max<int64_t>(1, job.work.global_batch / degrees.data_parallel() / plan.micro_batches));
   SimulatedStep step;
-  StepTime time;
-  time.total = std::numeric_limits<double>::quiet_NaN();
-  if (simulate) time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
+  const StepTime time = SimulateStep(plan, ClusterOf(job), job.prices(), &step);
   Prediction prediction = PredictionOf(job, degrees, time);
   prediction.model_flops = ir::FactsOf(plan).flops;
   prediction.SetTime(time);
-  if (simulate) prediction.simulated = std::move(step);
+  prediction.simulated = std::move(step);
+  AddPlanConfidence(job, plan, &prediction);
   AddPlan(job, plan, 0, &prediction);
   prediction.digest = ir::Digest(plan);
   return prediction;

@@ -2,11 +2,11 @@
 // One layout of a job in, what the twin says of its step out: the one door to both engines.
 //
 //   const Job job = MakeJob(...);
-//   const auto result = Predict(job, strategy, Engine::kEvent);   // Prediction or Refusal
+//   const auto result = Predict(job, strategy);   // Prediction or Refusal
 //
 // The search folds the closed form of millions of layouts with StepPredictor and completes the best with the same parts;
-// `plan simulate` plays plans with sim::Simulation, as SimulateStep() does. So every command gives one step time per job,
-// layout and engine. Times are seconds.
+// `plan simulate` plays plans with sim::Simulation, as SimulateStep() does. So every command gives one step time per job
+// and layout: see Engine::kAuto. Times are seconds.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,9 @@
 
 namespace orrery {
 
-enum class Engine { kClosed, kEvent };
+// kAuto, the rule of every answer that names no engine: simulated, but for plans that take more than Job::most_effort or
+// that the cluster cannot route; those keep the closed form, and the answer says so.
+enum class Engine { kAuto, kClosed, kEvent };
 
 // What a simulation of a step says beyond its time.
 struct SimulatedStep {
@@ -36,8 +38,10 @@ struct Prediction {
   int64_t global_batch = 0;
   int64_t micro_batches = 0;
   StepTime time;  // of the step: simulated where there is a simulation, else in closed form
-  std::optional<StepTime> closed_form;       // where `time` is simulated
-  std::optional<SimulatedStep> simulated;    // `time` is
+  std::optional<StepTime> closed_form;     // where `time` is simulated
+  std::optional<SimulatedStep> simulated;  // `time` is
+  std::string
+      not_simulated;  // why the rule of kAuto left `time` to the closed form; "": it did not
   double tokens = 0, model_flops = 0;        // of the step; without recomputation
   double peak_flops = 0;                     // FLOP/s of all GPUs
   std::optional<double> dollars_per_second;  // of all nodes
@@ -45,6 +49,7 @@ struct Prediction {
   double mfu = 0;                      // model_flops / (step time x peak_flops)
   std::optional<MemoryReport> memory;  // exact, from the lowered plan
   std::optional<Dollars> price_per_step, price_per_billion_tokens;
+  std::string no_interval;           // why `time` has none; "": it has
   std::vector<NearRun> nearest;      // published runs
   std::vector<std::string> outside;  // in what the calibration does not cover it
   double difference =
@@ -54,20 +59,25 @@ struct Prediction {
   int verify_findings = 0;   // of ir::Verify on it; 0 unless this program has a fault
 
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
+  // The rule of kAuto was applied.
+  bool settled() const { return simulated || !not_simulated.empty(); }
+  // Simulated, and more than kEnginesDiffer from the closed form.
+  bool EnginesDiffer() const;
   // One step time in every answer: throughput, MFU and prices follow it.
   void SetTime(const StepTime& step);
 };
 
 // Everything but `outside` and `difference` costs less than a millisecond; the interval takes one closed form per
 // calibrated constant, a simulation up to seconds. Refusal: the layout cannot be lowered, or is for another number of
-// GPUs. Throws InputError: the plan cannot be simulated (too many ops, no route between ranks).
+// GPUs. Throws InputError: the plan cannot be simulated with kEvent (too many ops, no route between ranks).
 std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout,
-                                          Engine engine = Engine::kClosed);
+                                          Engine engine = Engine::kAuto);
 
-// A plan from elsewhere: degrees and micro-batch of the strategy are read off its mesh, the rest of it is not known; nor are
-// closed form and interval. `simulate` false: nor is the time, all of it NaN. Throws InputError: the plan is for another
-// number of GPUs, or cannot be simulated.
-Prediction PredictPlan(const Job& job, const ir::Plan& plan, bool simulate = true);
+// A plan from elsewhere, simulated: degrees and micro-batch of the strategy are read off its mesh, the rest of it is not
+// known, nor is the closed form. The interval takes one simulation per calibrated constant; NaN where those together are
+// more than a few seconds, see Prediction::no_interval. Throws InputError: the plan is for another number of GPUs, or cannot be
+// simulated.
+Prediction PredictPlan(const Job& job, const ir::Plan& plan);
 // The job of a plan, without a model: sequences, tokens and precision as the plan has them.
 Workload WorkOf(const ir::Plan& plan);
 
@@ -85,6 +95,12 @@ void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* predi
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);
 void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
+
+// Effort of a simulation, counted in ops and never by a clock, so that one question always gets one answer: each op takes
+// about 0.14 us of a core.
+double SimulationEffort(const ir::Plan& plan);
+// By the rule of kAuto: the simulated step in the place of the closed form, or why not.
+void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction);
 
 // The step of a plan, simulated with contention: total and breakdown; `step`, if not null, learns the rest. Throws
 // InputError: see sim::Simulation.

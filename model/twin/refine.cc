@@ -11,43 +11,18 @@
 #include <thread>
 #include <tuple>
 
-#include "model/plan/ir/hazards.h"
-
 namespace orrery {
 namespace {
 
 // Closer step times are equal: what differs is rounding.
 constexpr double kSameTime = 1e-6;
 
-// Executed ops that take as long as unfolding one, and as routing one rank's traffic of one group:
-// 0.14 us of one core each.
-constexpr double kOpsPerUnfolded = 2;
-constexpr double kOpsPerRoute = 20;
-
 // Simulated at a time while looking for what is faster than the best so far.
 constexpr std::size_t kBatch = 4;
 // Layouts simulated beyond those that must be, per layout that must be.
 constexpr std::size_t kBeyond = 4;
-
-// Unfolding each stage, executing its ranks, routing for all ranks.
-double EffortOfPlan(const ir::Plan& plan) {
-  const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, true)) /
-                           static_cast<double>(plan.programs.size());
-  double ops = 0;
-  for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
-  return ops * (kOpsPerUnfolded + per_stage) + kOpsPerRoute *
-                                                   static_cast<double>(plan.mesh.ranks()) *
-                                                   static_cast<double>(plan.groups.size());
-}
-
-struct Play {
-  Candidate* candidate = nullptr;
-  const Cluster* cluster = nullptr;
-  const Job* job = nullptr;
-  StepTime time;  // without interval
-  SimulatedStep step;
-  std::string refusal;  // "": none
-};
+// Share of the budget that rows leave to them, however large the rows are.
+constexpr double kLeftForOthers = 0.5;
 
 // What the answer ranks one layout of: nodes, batch, degrees, micro-batch.
 auto RowOf(const Candidate& candidate) {
@@ -69,52 +44,27 @@ class Refiner {
 
   Refinement Run(std::vector<Candidate>* ranked, std::vector<Candidate>* others) {
     refinement_.asked = static_cast<int>(ranked->size());
-    if (!SimulateRows(ranked)) return std::move(refinement_);
-    refinement_.ranked_by_simulation = true;
     std::vector<Candidate> pool = *ranked;
+    simulator_.Simulate(PointersTo(&pool), true);
     SimulateOthers(others, &pool);
     SimulateRivals(ranked->size(), &pool);
     Order(&pool);
     *others = pool;
     if (pool.size() > ranked->size()) pool.resize(ranked->size());
     *ranked = std::move(pool);
-    for (const Candidate& candidate : *ranked)
+    refinement_.ranked_by_simulation = true;
+    for (const Candidate& candidate : *ranked) {
+      refinement_.ranked_by_simulation &= candidate.simulated.has_value();
       refinement_.disagreement =
           std::max(refinement_.disagreement,
                    std::abs(candidate.ClosedForm().total / candidate.time.total - 1));
+    }
     refinement_.simulated = simulator_.simulated();
     return std::move(refinement_);
   }
 
  private:
-  void Skip(std::size_t row, const Candidate& candidate, const std::string& why) {
-    refinement_.skipped.push_back(
-        {static_cast<int>(row) + 1, CandidateSimulator::EffortOf(candidate), why});
-  }
-
-  // All rows or none: simulated and closed-form times do not compare.
-  bool SimulateRows(std::vector<Candidate>* ranked) {
-    double effort = 0;
-    for (const Candidate& candidate : *ranked) effort += CandidateSimulator::EffortOf(candidate);
-    if (effort > simulator_.left()) {
-      for (std::size_t i = 0; i < ranked->size(); ++i)
-        Skip(i, (*ranked)[i],
-             fmt::format("all simulations together may take {:.2g}", request_.refine_ops));
-      return false;
-    }
-    std::vector<Candidate> rows = *ranked;
-    if (simulator_.Simulate(PointersTo(&rows))) {
-      *ranked = std::move(rows);
-      return true;
-    }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto why = simulator_.refusals().find(&rows[i]);
-      if (why != simulator_.refusals().end()) Skip(i, rows[i], why->second);
-    }
-    return false;
-  }
-
-  // Into the pool as well; those that cannot be simulated are left out of the answer.
+  // Into the pool as well; those beyond the budget are left out of the answer.
   void SimulateOthers(std::vector<Candidate>* others, std::vector<Candidate>* pool) {
     std::set<std::string> known;
     for (const Candidate& candidate : *pool) known.insert(NameOf(candidate));
@@ -156,9 +106,9 @@ class Refiner {
     }
   }
 
-  static void Join(std::vector<Candidate>* simulated, std::vector<Candidate>* pool) {
-    for (Candidate& candidate : *simulated) {
-      if (candidate.simulated) pool->push_back(std::move(candidate));
+  static void Join(std::vector<Candidate>* candidates, std::vector<Candidate>* pool) {
+    for (Candidate& candidate : *candidates) {
+      if (candidate.settled()) pool->push_back(std::move(candidate));
     }
   }
 
@@ -205,10 +155,6 @@ class Refiner {
 
 }  // namespace
 
-double CandidateSimulator::EffortOf(const Candidate& candidate) {
-  return EffortOfPlan(*candidate.plan);
-}
-
 const Cluster& CandidateSimulator::ClusterOf(int64_t nodes) {
   const auto at = clusters_.find(nodes);
   if (at != clusters_.end()) return at->second;
@@ -216,48 +162,37 @@ const Cluster& CandidateSimulator::ClusterOf(int64_t nodes) {
       .first->second;
 }
 
-bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates) {
+bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates, bool rows) {
   bool all = true;
-  std::vector<Play> plays;
+  std::vector<std::pair<Candidate*, const Cluster*>> works;
   for (Candidate* candidate : candidates) {
-    if (candidate->simulated) continue;
-    const double effort = EffortOf(*candidate);
-    if (effort > left_) {
-      all = false;
-      continue;
+    if (candidate->settled()) continue;
+    const double effort = SimulationEffort(*candidate->plan);
+    if (effort <= request_.most_effort) {  // else Settle() says so, at no cost
+      if (!rows && effort > left_) {
+        all = false;
+        continue;
+      }
+      left_ -= effort;
     }
-    left_ -= effort;
-    plays.push_back(
-        {candidate, &ClusterOf(candidate->nodes), &runner_.JobOf(*candidate), {}, {}, {}});
+    works.emplace_back(candidate, &ClusterOf(candidate->nodes));
   }
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < plays.size(); i = next++) {
-      Play& play = plays[i];
-      try {
-        play.time =
-            SimulateStep(*play.candidate->plan, *play.cluster, play.job->prices(), &play.step);
-      } catch (const InputError& error) {  // such as no route between two ranks
-        play.refusal = error.what();
-      }
+    for (std::size_t i = next++; i < works.size(); i = next++) {
+      const auto& [candidate, cluster] = works[i];
+      Settle(runner_.JobOf(*candidate), *candidate->plan, *cluster, candidate);
     }
   };
   const int wanted = request_.threads > 0 ? request_.threads
                                           : static_cast<int>(std::thread::hardware_concurrency());
   std::vector<std::thread> pool;
-  for (int t = 1; t < std::min(wanted, static_cast<int>(plays.size())); ++t)
+  for (int t = 1; t < std::min(wanted, static_cast<int>(works.size())); ++t)
     pool.emplace_back(work);
   work();
   for (std::thread& thread : pool) thread.join();
-  for (Play& play : plays) {
-    if (play.refusal.empty()) {
-      ++simulated_;
-      TakeSimulated(play.time, std::move(play.step), play.candidate);
-    } else {
-      all = false;
-      refusals_[play.candidate] = play.refusal;
-    }
-  }
+  for (const auto& [candidate, cluster] : works) simulated_ += candidate->simulated.has_value();
+  if (rows) left_ = std::max(left_, kLeftForOthers * request_.refine_ops);
   return all;
 }
 

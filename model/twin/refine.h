@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulates what an answer compares, op by op and with contention, and ranks it by the simulated time.
+// Simulates what an answer compares, op by op and with contention, and ranks it by step time.
 //
 // Idea: the closed form leaves contention out, so what it puts first may not be first. Simulated are the rows of the
 // answer, the best of other degrees, and then, in the closed form's order, every layout whose closed form says that it
 // may still beat the fastest simulated one: its closed-form time is below that, divided by the least ratio of simulated
 // to closed-form time seen so far where that is below 1.
 // Engine: the executor of model/engine/event over the fluid network; replicas of the data are executed once.
-// Effort is bounded by counted ops, never by a clock: the same request gives the same result.
+// Effort is bounded by counted ops, never by a clock: the same request gives the same result. A layout has one step time
+// in every answer (Settle() of predict.h), so that a bound on all of them together holds only for layouts beyond the rows:
+// those it leaves out are not shown. Layouts too large to simulate alone keep the closed form and are ranked by it.
 #pragma once
 
 #include <map>
@@ -16,23 +18,18 @@
 
 namespace orrery {
 
-// Simulates candidates within one budget.
+// Gives candidates the step time of every answer, see Settle().
 class CandidateSimulator {
  public:
   // Both must outlive it.
   CandidateSimulator(const SearchRequest& request, const Runner& runner)
       : request_(request), runner_(runner), left_(request.refine_ops) {}
 
-  // Those that have no simulation yet, in order, as far as the budget reaches; their time, and what follows from it,
-  // becomes the simulated one. True: all of `candidates` are simulated now.
-  bool Simulate(std::span<Candidate* const> candidates);
-  // What the simulation of a candidate takes, in ops.
-  static double EffortOf(const Candidate& candidate);
+  // Those that have none yet, in order: `rows` whatever they take together, others as far as the budget reaches. True: all
+  // of `candidates` have theirs now.
+  bool Simulate(std::span<Candidate* const> candidates, bool rows = false);
 
   int simulated() const { return simulated_; }
-  double left() const { return left_; }
-  // Why a candidate could not be simulated although the budget reached.
-  const std::map<const Candidate*, std::string>& refusals() const { return refusals_; }
 
  private:
   const Cluster& ClusterOf(int64_t nodes);
@@ -42,12 +39,10 @@ class CandidateSimulator {
   double left_;
   int simulated_ = 0;
   std::map<int64_t, Cluster> clusters_;  // by nodes
-  std::map<const Candidate*, std::string> refusals_;
 };
 
-// `ranked`: best first by the closed form, all of them rows of the answer; `others`: the best of other degrees. Either
-// all rows are simulated, and both lists become the best ones by simulated time, with at most as many rows as before,
-// or both stay as they are.
+// `ranked`: best first by the closed form, all of them rows of the answer; `others`: the best of other degrees. Both
+// become the best ones by step time, `ranked` with at most as many rows as before.
 Refinement Refine(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator,
                   std::vector<Candidate>* ranked, std::vector<Candidate>* others);
 

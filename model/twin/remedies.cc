@@ -76,6 +76,7 @@ class RemedyFinder {
         f.dp_outer.reset();
         f.vpp.reset();
         f.schedule.reset();
+        f.layout = nullptr;
       });
     }
   }

@@ -61,6 +61,7 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
   asked.recompute = fixed.recompute.value_or(Recompute::kNone);
   asked.schedule = fixed.schedule.value_or(PipelineSchedule::k1F1B);
+  asked.layout = fixed.layout;
   const std::string refusal = preset.Refuses(asked);
   if (!refusal.empty())
     throw InputError(refusal, "another --framework may: 'orrery' offers every axis");

@@ -34,6 +34,15 @@ void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
   }
 }
 
+// Of layouts that are shown and not compared.
+void SettleAll(const SearchRequest& request, const Runner& runner,
+               std::vector<Candidate>* candidates) {
+  if (request.refine == 0) return;
+  std::vector<Candidate*> all;
+  for (Candidate& candidate : *candidates) all.push_back(&candidate);
+  CandidateSimulator(request, runner).Simulate(all, true);
+}
+
 // The best of other degrees than the winner's, out of `others`, best first.
 std::vector<Candidate> OtherLayouts(const std::vector<Candidate>& others, const Candidate& winner) {
   std::vector<Candidate> found;
@@ -45,7 +54,7 @@ std::vector<Candidate> OtherLayouts(const std::vector<Candidate>& others, const 
   return found;
 }
 
-// Candidates that do not fit, by the engine that ranks; only what is faster than the winner stays.
+// Candidates that do not fit, with the step time of every answer; only what is faster than the winner stays.
 class Alternatives {
  public:
   Alternatives(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator,
@@ -78,7 +87,7 @@ class Alternatives {
       simulator_->Simulate(all);
     }
     std::erase_if(candidates, [&](const Candidate& candidate) {
-      return (simulator_ != nullptr && !candidate.simulated) ||
+      return (simulator_ != nullptr && !candidate.settled()) ||
              ValueOf(candidate) >= ValueOf(winner_);
     });
     return candidates;
@@ -90,7 +99,7 @@ class Alternatives {
   const Candidate& winner_;
 };
 
-// `simulator`: of a ranking by simulation, else null.
+// `simulator`: null where the request wants no simulation.
 void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRequest& request,
                    const Profiles& profiles, const std::vector<Candidate>& others,
                    SearchResult* result) {
@@ -102,15 +111,19 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of
-// published layouts of one sweep. Across clusters and batches the whole intervals count.
+// published layouts of one sweep. Across clusters and batches the whole intervals count. Where one of the two is not
+// simulated, the engines' own difference comes on top.
 void MarkTies(SearchResult* result) {
+  const double engines = result->refinement ? std::log1p(result->refinement->disagreement) : 0.0;
   for (std::size_t i = 1; i < result->ranked.size(); ++i) {
     const Candidate& first = result->ranked.front();
     Candidate& other = result->ranked[i];
     const bool alike = first.nodes == other.nodes && first.global_batch == other.global_batch;
+    const double across =
+        first.simulated.has_value() == other.simulated.has_value() ? 0.0 : engines;
     other.tie_with_first =
         alike && other.difference > 0
-            ? std::abs(std::log(other.time.total / first.time.total)) < other.difference
+            ? std::abs(std::log(other.time.total / first.time.total)) < other.difference + across
             : other.time.low <= first.time.high && first.time.low <= other.time.high;
   }
 }
@@ -127,6 +140,7 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
                     profiles);
   job.work.global_batch = global_batch;
   job.memory_limit = request.memory_limit;
+  job.most_effort = request.most_effort;
   if (request.node_price) job.node_price = request.node_price;
   return job;
 }
@@ -142,6 +156,7 @@ SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) 
   Runner runner(request, profiles);
   runner.Run();
   RankCandidates(runner, Shown(request), &result);
+  SettleAll(request, runner, &result.ranked);
   MarkTies(&result);
   result.counts = runner.counts();
   return result;
@@ -161,22 +176,28 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
     CandidateSimulator simulator(request, runner);
     if (request.refine > 0)
       result.refinement = Refine(request, &runner, &simulator, &result.ranked, &others);
-    const bool simulated = result.refinement && result.refinement->ranked_by_simulation;
-    if (simulated)
+    if (result.refinement)
       result.refinement->changes = OrderChanges(result.ranked, Shown(request), kMostChanges);
     const Trust trust = LoadTrust();
     for (Candidate& candidate : result.ranked)
       AddConfidence(runner.JobOf(candidate), trust, &candidate);
     MarkTies(&result);
-    ExplainWinner(runner, simulated ? &simulator : nullptr, request, profiles, others, &result);
+    ExplainWinner(runner, result.refinement ? &simulator : nullptr, request, profiles, others,
+                  &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
     if (result.refinement) result.refinement->simulated = simulator.simulated();
   } else {
-    if (const auto unlimited = runner.BestOf(&SplitResult::unlimited))
-      result.unlimited = runner.Complete(*unlimited, false);
-    if (const auto closest = runner.BestOf(&SplitResult::smallest))
-      result.closest = runner.Complete(*closest, true);
+    const auto settled = [&](std::optional<Entry> SplitResult::*member) {
+      const auto entry = runner.BestOf(member);
+      if (!entry) return std::optional<Candidate>();
+      std::vector<Candidate> one = {runner.Complete(*entry, true)};
+      SettleAll(request, runner, &one);
+      return std::optional(std::move(one.front()));
+    };
+    result.unlimited = settled(&SplitResult::unlimited);
+    result.closest = settled(&SplitResult::smallest);
     result.near_misses = runner.NearMisses(std::numeric_limits<double>::infinity(), kNearMisses);
+    SettleAll(request, runner, &result.near_misses);
     result.remedies = FindRemedies(request, profiles);
   }
   result.rejections = runner.Rejections();

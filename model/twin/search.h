@@ -34,6 +34,7 @@ struct FixedAxes {
   std::optional<Recompute> recompute;
   std::optional<bool> sequence_parallel;
   std::optional<PipelineSchedule> schedule;
+  std::shared_ptr<const std::vector<int>> layout;  // of Strategy; fixes pp x vpp
 };
 
 struct SearchRequest {
@@ -55,7 +56,9 @@ struct SearchRequest {
   int threads = 0;                           // 0: as many as the machine has
   int refine =
       0;  // simulate at least the best so many and rank by simulated time; 0: closed form only
-  double refine_ops = 1e7;  // effort that simulations may take together, see refine.h
+  double most_effort = kMostEffort;  // that the simulation of one layout may take
+  double refine_ops =
+      1e7;  // effort of all simulations; what rows leave of it, at least half, is for others
 };
 
 // Those that the request names. Throws InputError: unknown GPU, fabric or framework.
@@ -65,7 +68,7 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles);
 Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
           int64_t global_batch);
 
-// Memory, confidence and simulation are set for printed ones, the digest is not.
+// Memory, confidence and simulation are set for printed ones; the digest is left to those who print it.
 struct Candidate : Prediction {
   Bytes memory_bound;  // lower bound of the total, framework overhead included
   bool tie_with_first =
@@ -121,19 +124,13 @@ struct Remedy {
 
 // How far simulation went and what it changed.
 struct Refinement {
-  struct Skipped {
-    int rank = 0;    // by the closed form
-    double ops = 0;  // effort that it would take
-    std::string why;
-    auto operator<=>(const Skipped&) const = default;
-  };
   int asked = 0;      // rows that had to be simulated
   int simulated = 0;  // layouts altogether: rows, what they are compared with, possible winners
-  bool ranked_by_simulation = false;  // all that were asked for could be simulated
+  bool ranked_by_simulation =
+      false;  // all rows could be simulated; else see Prediction::not_simulated
   // Layouts are left that were not simulated, although their closed form is below the winner's step.
   bool open = false;
-  double disagreement = 0;  // largest |closed form / simulation - 1| of the ranked ones
-  std::vector<Skipped> skipped;
+  double disagreement = 0;           // largest |closed form / simulation - 1| of the simulated rows
   std::vector<std::string> changes;  // of the order, in words
 };
 

@@ -68,22 +68,40 @@ std::vector<Recompute> Space::Recomputes() const {
 }
 
 std::vector<ScheduleChoice> Space::Schedules(int pp) const {
-  if (pp == 1) return {{PipelineSchedule::k1F1B, 1}};
-  std::vector<ScheduleChoice> all;
   const FixedAxes& fixed = request_.fixed;
+  const auto given = [&](int vpp) {
+    return fixed.layout && fixed.layout->size() == static_cast<std::size_t>(pp) * vpp;
+  };
+  if (pp == 1) {
+    if (!fixed.layout) return {{PipelineSchedule::k1F1B, 1}};
+    if (!given(1)) return {};
+    return {{PipelineSchedule::k1F1B, 1, LayerSplit::kGiven}};
+  }
+  const int64_t layers = request_.model.layers;
+  std::vector<ScheduleChoice> all;
+  const auto add = [&](PipelineSchedule schedule, int vpp) {
+    if (fixed.layout) {
+      if (given(vpp)) all.push_back({schedule, vpp, LayerSplit::kGiven});
+      return;
+    }
+    if (vpp == 1 || layers % (int64_t{1} * vpp * pp) == 0 || fixed.vpp || preset_.uneven_chunks)
+      all.push_back({schedule, vpp, LayerSplit::kRule});
+    if (!preset_.uneven_chunks || request_.model.family == Family::kMlp) return;
+    all.push_back({schedule, vpp, LayerSplit::kBalanced});
+    all.push_back({schedule, vpp, LayerSplit::kLighter});
+  };
   for (const PipelineSchedule schedule : preset_.schedules) {
     const bool interleaved = schedule == PipelineSchedule::kInterleaved;
     if (fixed.schedule && schedule != *fixed.schedule) continue;
     if (fixed.vpp && (*fixed.vpp > 1) != interleaved) continue;
     if (!interleaved) {
-      all.push_back({schedule, 1});
+      add(schedule, 1);
       continue;
     }
-    const int64_t layers = request_.model.layers;
-    for (int64_t vpp = 2; vpp * pp <= layers; ++vpp) {
-      if (fixed.vpp ? vpp != *fixed.vpp : layers % (vpp * pp) != 0 && !preset_.uneven_chunks)
-        continue;
-      all.push_back({schedule, static_cast<int>(vpp)});
+    // Chunks of the embedding and of the head need no layer.
+    const int64_t most = (layers + (preset_.uneven_chunks ? 2 : 0)) / pp;
+    for (int64_t vpp = 2; vpp <= most; ++vpp) {
+      if (!fixed.vpp || vpp == *fixed.vpp) add(schedule, static_cast<int>(vpp));
     }
   }
   return all;

@@ -21,9 +21,18 @@ struct Split {
   int64_t micro_batches = 1;
 };
 
+// How layers are split over the chunks of a pipeline.
+enum class LayerSplit {
+  kRule,      // as the framework does without being told
+  kBalanced,  // BalancedLayout() with the times of embedding and head
+  kLighter,   // the same with a layer less on the first stage, which holds the most micro-batches
+  kGiven,     // FixedAxes::layout
+};
+
 struct ScheduleChoice {
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
   int vpp = 1;
+  LayerSplit split = LayerSplit::kRule;
 };
 
 struct ShardChoice {

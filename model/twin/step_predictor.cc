@@ -8,20 +8,6 @@
 
 namespace orrery {
 
-MicroBatchKey KeyOf(const Strategy& strategy) {
-  MicroBatchKey key;
-  key.tp = strategy.tp;
-  key.cp = strategy.cp;
-  key.micro_batch = strategy.micro_batch;
-  key.sequence_parallel = strategy.sequence_parallel && strategy.tp > 1;
-  key.recompute = strategy.recompute;
-  key.flash_attention = strategy.flash_attention;
-  key.fp32_grads = strategy.fp32_grads;
-  key.recompute_unread = strategy.recompute_unread;
-  key.scatter_gather = strategy.scatter_gather;
-  return key;
-}
-
 StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
     : job_(std::move(job)),
       closed_form_(job_.prices(), job_.work,
@@ -40,8 +26,8 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
     if (const auto* refusal = std::get_if<Refusal>(&shaped->second)) {
       entry = *refusal;
     } else {
-      entry = CostLayers(std::get<MicroBatchOps>(shaped->second), job_.model, job_.work, key,
-                         job_.prices());
+      entry =
+          CostLayers(std::get<MicroBatchOps>(shaped->second), job_.model, job_.work, job_.prices());
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }

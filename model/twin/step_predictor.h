@@ -37,6 +37,4 @@ class StepPredictor {
   std::map<std::array<int, 2>, StageMessages> stages_;
 };
 
-MicroBatchKey KeyOf(const Strategy& strategy);
-
 }  // namespace orrery

@@ -67,7 +67,7 @@ TEST(Search, JsonHasTheKeysThatScriptsRead) {
     EXPECT_LE(one["memory"]["total_bytes"], one["memory"]["capacity_bytes"]);
     EXPECT_GT(one["price_per_billion_tokens_usd"], 0);
     EXPECT_EQ(one["strategy"]["tp"].get<int>() * one["strategy"]["pp"].get<int>() *
-                  one["strategy"]["dp"].get<int>() * one["strategy"]["dp_outer"].get<int>(),
+                  one["strategy"]["dp"].get<int>(),
               256);
   }
 }
@@ -149,7 +149,7 @@ TEST(Predict, AgreesWithValidateOnTheSameRun) {
                          "a-1,selene,1,8,megatron,gpt,12,768,3072,0,12,12,50257,1024,2,1,1,4,1,0,"
                          "dp,4,64,bf16,none,0,"
                          "adamw,0,step,1,\n";
-  const json read = JsonOf({"validate", path, "--json"});
+  const json read = JsonOf({"validate", path, "--engine", "event", "--json"});
   const json job =
       JsonOf({"predict",       "--model",     "gpt2-small",     "--topology", "selene",
               "--nodes",       "1",           "--framework",    "megatron",   "--precision",

@@ -36,6 +36,8 @@ const Words kJob = {"--model",
                     "selective",
                     "--schedule",
                     "1f1b",
+                    "--layout",
+                    "2x12",
                     "--sequence-parallel",
                     "on"};
 
@@ -84,14 +86,18 @@ class OneStepTime : public testing::Test {
 };
 
 TEST_F(OneStepTime, InTheClosedForm) {
-  const double step = Answer(Words{"predict"} + kJob + kCluster)["prediction"]["step_time_s"];
+  const double step =
+      Answer(Words{"predict", "--engine", "closed"} + kJob + kCluster)["prediction"]["step_time_s"];
   ExpectSame(step, Answer(kJob + kCluster + Words{"--refine", "0"})["ranked"][0]["step_time_s"]);
   ExpectSame(step, Answer(Words{"simulate"} + kJob + kCluster)["closed_form_step_time_s"]);
   ExpectSame(step, Validated("closed"));
 }
 
 TEST_F(OneStepTime, Simulated) {
-  const json predicted = Answer(Words{"predict", "--engine", "event"} + kJob + kCluster);
+  const json predicted = Answer(Words{"predict"} + kJob + kCluster);
+  EXPECT_EQ(predicted["engine"], "event");
+  EXPECT_EQ(predicted["prediction"],
+            Answer(Words{"predict", "--engine", "event"} + kJob + kCluster)["prediction"]);
   const json simulated = Answer(Words{"simulate"} + kJob + kCluster);
   const double step = simulated["step_time_s"];
   ExpectSame(step, predicted["prediction"]["step_time_s"]);
@@ -100,6 +106,89 @@ TEST_F(OneStepTime, Simulated) {
   ExpectSame(step, Validated("event"));
   ExpectSame(step,
              Compared(Saved("predicted.json", predicted), Saved("simulated.json", simulated)));
+}
+
+// The flags that name one layout of a search.
+Words LayoutOf(const json& row) {
+  const json& s = row["strategy"];
+  Words words;
+  for (const auto& [flag, key] :
+       std::vector<std::pair<const char*, const char*>>{{"--tp", "tp"},
+                                                        {"--pp", "pp"},
+                                                        {"--dp", "dp"},
+                                                        {"--dp-outer", "dp_outer"},
+                                                        {"--vpp", "vpp"},
+                                                        {"--micro-batch", "micro_batch"},
+                                                        {"--zero", "zero"}})
+    words = words + Words{flag, s[key].dump()};
+  return words + Words{"--schedule",          s["schedule"],
+                       "--recompute",         s["recompute"],
+                       "--sequence-parallel", s["sequence_parallel"] == true ? "on" : "off"};
+}
+
+// Time, interval, engine, reasons and plan of every row are those of the command that is asked for it alone.
+TEST_F(OneStepTime, OfEveryRowOfASearch) {
+  for (const Words& job :
+       {Words{"--model", "gpt2-medium", "--nodes", "2", "--global-batch", "64"} + kCluster,
+        Words{"--model", "megatron-s9", "--nodes", "2"},  // the engines differ by more than 5 %
+        Words{"--model", "gpt2-xl", "--nodes", "2", "--topology", "aws-p4d", "--framework", "fsdp",
+              "--dp-outer", "2", "--global-batch", "64"}}) {
+    const json search = Answer(job);
+    ASSERT_FALSE(search["ranked"].empty());
+    for (const json& row : search["ranked"]) {
+      Words alone;  // what the search fixed is in the row
+      for (std::size_t i = 0; i < job.size(); i += 2) {
+        if (job[i] != "--dp-outer") alone = alone + Words{job[i], job[i + 1]};
+      }
+      alone = alone + LayoutOf(row);
+      const json predicted = Answer(Words{"predict"} + alone);
+      for (const char* key : {"layout", "step_time_s", "step_time_interval_s", "engine",
+                              "closed_form_step_time_s", "engines_differ", "not_simulated",
+                              "breakdown", "tokens_per_s", "mfu", "memory", "digest", "strategy"})
+        EXPECT_EQ(predicted["prediction"][key], row[key]) << row["layout"] << " " << key;
+      EXPECT_EQ(predicted["digest"], row["digest"]);
+      EXPECT_EQ(Answer(Words{"show"} + alone)["digest"], row["digest"]);
+      const json simulated = Answer(Words{"simulate"} + alone)["prediction"];
+      for (const char* key : {"step_time_s", "step_time_interval_s", "engines_differ", "digest"})
+        EXPECT_EQ(simulated[key], row[key]) << row["layout"] << " " << key;
+    }
+  }
+}
+
+// What is too large to simulate keeps the closed form in every answer that does not ask for an engine, and says so.
+TEST_F(OneStepTime, OfAPlanTooLargeToSimulate) {
+  const Words job = {"--model",
+                     "llama2-70b",
+                     "--nodes",
+                     "4",
+                     "--topology",
+                     "dgx-h100",
+                     "--tp",
+                     "4",
+                     "--pp",
+                     "4",
+                     "--zero",
+                     "1",
+                     "--schedule",
+                     "interleaved",
+                     "--vpp",
+                     "20",
+                     "--micro-batch",
+                     "1",
+                     "--sequence-parallel",
+                     "on",
+                     "--recompute",
+                     "none"};
+  const json predicted = Answer(Words{"predict"} + job)["prediction"];
+  EXPECT_EQ(predicted["engine"], "closed");
+  EXPECT_THAT(predicted["not_simulated"].get<std::string>(), HasSubstr("too large"));
+  EXPECT_THAT(RunPlan(Words{"predict"} + job).out, HasSubstr("not simulated   too large"));
+  const json closed = Answer(Words{"predict", "--engine", "closed"} + job)["prediction"];
+  EXPECT_EQ(predicted["step_time_s"], closed["step_time_s"]);
+  EXPECT_TRUE(closed["not_simulated"].is_null());
+  const json row = Answer(job)["ranked"][0];
+  for (const char* key : {"step_time_s", "engine", "not_simulated", "digest"})
+    EXPECT_EQ(row[key], predicted[key]) << key;
 }
 
 // A plan text in the place of the layout.
@@ -111,19 +200,55 @@ class PlanText : public testing::Test {
 };
 
 TEST_F(PlanText, HasThePriceOfItsLayout) {
-  const json flags = Answer(Words{"predict", "--engine", "event"} + kJob + kCluster);
+  const json flags = Answer(Words{"predict"} + kJob + kCluster);
+  const Words cluster(kCluster.begin(), kCluster.begin() + 2);  // the text says the framework
   for (const char* command : {"predict", "simulate"}) {
-    const json text = Answer(Words{command, "--plan", path_} + kCluster);
+    const json text = Answer(Words{command, "--plan", path_} + cluster);
     EXPECT_EQ(text["digest"], flags["digest"]);
     EXPECT_EQ(text["model"]["parameters"], flags["model"]["parameters"]);
     for (const char* key : {"step_time_s", "breakdown", "memory", "tokens_per_s"})
       EXPECT_EQ(text["prediction"][key], flags["prediction"][key]) << command << " " << key;
+    EXPECT_EQ(text["workload"]["framework"], flags["workload"]["framework"]);
+    EXPECT_EQ(text["prediction"]["outside_calibration"],
+              flags["prediction"]["outside_calibration"]);
+    for (const int end : {0, 1}) {  // slopes of the other engine
+      const double own = text["prediction"]["step_time_interval_s"][end];
+      EXPECT_NEAR(own, flags["prediction"]["step_time_interval_s"][end], 0.01 * own);
+    }
   }
   EXPECT_EQ(RunPlan({"show", "--ir", "--plan", path_}).out, ReadText(path_));
   EXPECT_EQ(Answer({"show", "--plan", path_})["digest"], flags["digest"]);
   EXPECT_THAT(
       RunPlan(Words{"predict", "--plan", path_} + kCluster).out,
-      AllOf(HasSubstr("tp 4 pp 2 dp 1x2"), HasSubstr("simulated; closed form and interval")));
+      AllOf(HasSubstr("tp 4 pp 2 dp 1x2"), HasSubstr("simulated, 80 % prediction interval")));
+}
+
+TEST_F(PlanText, SaysItsFramework) {
+  const Words cluster(kCluster.begin(), kCluster.begin() + 2);
+  const auto why = [&](const std::string& path) {
+    const json answer = Answer(Words{"predict", "--plan", path} + cluster);
+    for (const json& decision : answer["defaults"]) {
+      if (decision["what"] == "framework megatron") return decision["why"].get<std::string>();
+    }
+    return std::string("not decided");
+  };
+  EXPECT_EQ(why(path_), "recorded in the plan");
+  EXPECT_EQ(Answer(Words{"predict", "--plan", path_, "--framework", "nemo"} + cluster)["notes"],
+            json::array({"the plan was made for the framework megatron"}));
+  std::string text = ReadText(path_);
+  const std::string line = "\nframework megatron\n";
+  const std::size_t at = text.find(line);
+  ASSERT_NE(at, text.npos);
+  const std::string none = ScratchFolder() + "/none.txt", wrong = ScratchFolder() + "/wrong.txt";
+  WriteText(wrong, std::string(text).replace(at, line.size(), "\nframework nowhere\n"));
+  WriteText(none, text.replace(at, line.size(), "\n"));
+  EXPECT_EQ(why(none), "the plan names none");
+  EXPECT_TRUE(Answer({"show", "--plan", none})["digest"] ==
+              Answer({"show", "--plan", path_})["digest"]);
+  const Outcome refused = RunPlan(Words{"predict", "--plan", wrong} + cluster);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("wrong.txt"), HasSubstr("'nowhere'"), HasSubstr("--framework")));
 }
 
 TEST_F(PlanText, ThatIsWrongIsExplained) {

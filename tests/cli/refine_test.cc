@@ -15,10 +15,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Outcome Plan(std::vector<std::string> more) {
-  std::vector<std::string> words = {"--nodes", "2", "--model", "gpt2-xl", "--topology", "aws-p4d"};
+using Words = std::vector<std::string>;
+
+Words With(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
-  return RunPlan(words);
+  return words;
+}
+
+Outcome Plan(const Words& more) {
+  return RunPlan(With({"--nodes", "2", "--model", "gpt2-xl", "--topology", "aws-p4d"}, more));
 }
 
 TEST(Refine, IsOnUnlessTurnedOff) {
@@ -54,12 +59,23 @@ TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
   EXPECT_FALSE(plain["ranked"][0].contains("simulated"));
 }
 
-TEST(Refine, BigJobsAreLeftToTheClosedForm) {
-  const Outcome outcome =
-      RunPlan({"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"});
+TEST(Refine, RowsTooLargeAreNamedAndTheOthersAreSimulated) {
+  const Words job = {"--nodes", "4", "--model", "llama2-70b", "--topology", "dgx-h100"};
+  const Outcome outcome = RunPlan(job);
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("Not simulated: "),
-                                 HasSubstr("times and order come from the closed form")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("Not simulated: 1"), HasSubstr("too large"),
+                                 HasSubstr("Their step time is the closed form")));
+  const auto document = nlohmann::json::parse(RunPlan(With(job, {"--json"})).out);
+  EXPECT_FALSE(document["refinement"]["ranked_by_simulation"]);
+  std::size_t closed = 0;
+  for (const auto& row : document["ranked"]) {
+    EXPECT_EQ(row["engine"] == "closed", row["not_simulated"].is_string());
+    EXPECT_EQ(row["digest"].get<std::string>().size(), 32u);
+    closed += row["engine"] == "closed" ? 1 : 0;
+  }
+  EXPECT_GE(closed, 1u);
+  EXPECT_LT(closed, document["ranked"].size());
+  EXPECT_EQ(document["refinement"]["skipped"].size(), closed);
 }
 
 TEST(Refine, RefusesWhatIsNoCount) {

@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <iostream>
+#include <memory>
+#include <numeric>
+#include <random>
 
 #include "tests/parity/grid.h"
 #include "tests/parity/jobs.h"
@@ -109,6 +112,37 @@ TEST(Options, LayersThatDoNotDivideByTheStages) {
       if (!CheckStrategy(job.model, job.work, c.strategy)) cases.push_back(c);
     }
     EXPECT_EQ(cases.size(), 60u);
+    ExpectParity(job, cases);
+  }
+}
+
+// Stages and chunks of any size; the first and the last may hold the embedding and the head alone.
+TEST(Options, LayersOfEachChunkByChoice) {
+  for (const bool tied : {true, false}) {
+    Job job = TinyGpt(tied);
+    job.key = tied ? "layouts tied" : "layouts";
+    job.model.layers = 9;
+    std::mt19937 random(tied ? 7 : 8);
+    std::vector<Case> cases;
+    int empty = 0;
+    for (Case c : Plans(job, {2, 4, 8}, 400)) {
+      const int chunks = c.strategy.pp * c.strategy.vpp;
+      if (c.strategy.pp == 1 || cases.size() == 60) continue;
+      std::vector<int> layout(static_cast<std::size_t>(chunks), 1);
+      if (random() % 2 == 0) layout.front() = 0;
+      if (random() % 2 == 0) layout.back() = 0;
+      int left = 9 - std::accumulate(layout.begin(), layout.end(), 0);
+      for (; left > 0; --left) {  // an end that is empty stays empty
+        const std::size_t at = random() % layout.size();
+        layout[layout[at] == 0 ? 1 % layout.size() : at] += 1;
+      }
+      c.strategy.layout = std::make_shared<const std::vector<int>>(layout);
+      if (CheckStrategy(job.model, job.work, c.strategy)) continue;
+      empty += layout.front() == 0 || layout.back() == 0;
+      cases.push_back(c);
+    }
+    EXPECT_EQ(cases.size(), 60u);
+    EXPECT_GT(empty, 10);
     ExpectParity(job, cases);
   }
 }

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
@@ -110,6 +113,7 @@ class BruteForce {
             const bool chunks = s.schedule == PipelineSchedule::kInterleaved;
             for (s.vpp = chunks ? 2 : 1; s.vpp <= (chunks ? request_.model.layers : 1); ++s.vpp)
               Batches(s);
+            s.vpp = 1;
           }
         }
       }
@@ -119,15 +123,29 @@ class BruteForce {
   void Batches(Strategy s) {
     if (!preset_.uneven_chunks && s.vpp > 1 && request_.model.layers % (s.vpp * s.pp) != 0) return;
     for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
-      Strategy full = preset_.Complete(s, request_.work.precision);
-      FollowFramework(framework_, &full);
-      if (!preset_.Refuses(full).empty()) continue;
-      if (CheckStrategy(request_.model, request_.work, full)) continue;
-      const auto lowered = Lower(request_.model, request_.work, full);
-      const double memory =
-          ReportMemory(std::get<ir::Plan>(lowered), limits_, Communicators(full)).total.value;
-      all_.push_back({full, std::get<StepTime>(predictor_.Predict(full)).total, memory});
+      s.layout = nullptr;
+      Add(s);
+      if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp) continue;
+      const auto table = predictor_.Table(KeyOf(preset_.Complete(s, request_.work.precision)));
+      if (std::holds_alternative<Refusal>(table)) continue;
+      const Layouts layouts =
+          LayoutsOf(*std::get<const LayerTable*>(table), request_.model.layers, s);
+      for (const auto& layout : {layouts.balanced, layouts.lighter}) {
+        s.layout = layout;
+        if (layout) Add(s);
+      }
     }
+  }
+
+  void Add(const Strategy& s) {
+    Strategy full = preset_.Complete(s, request_.work.precision);
+    FollowFramework(framework_, &full);
+    if (!preset_.Refuses(full).empty()) return;
+    if (CheckStrategy(request_.model, request_.work, full)) return;
+    const auto lowered = Lower(request_.model, request_.work, full);
+    const double memory =
+        ReportMemory(std::get<ir::Plan>(lowered), limits_, Communicators(full)).total.value;
+    all_.push_back({full, std::get<StepTime>(predictor_.Predict(full)).total, memory});
   }
 
   const SearchRequest& request_;
@@ -201,6 +219,64 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
               GetParam().name, memory.size(), all.size(),
               static_cast<long>(result.counts.evaluated), static_cast<long>(result.counts.bounded),
               static_cast<long>(result.counts.over_memory));
+}
+
+// Every way to split `layers` over `chunks`, none empty but the first and the last.
+std::vector<std::vector<int>> AllLayouts(int layers, std::size_t chunks) {
+  std::vector<std::vector<int>> all;
+  std::vector<int> layout;
+  const std::function<void(int)> next = [&](int left) {
+    const bool last = layout.size() + 1 == chunks;
+    for (int held = layout.empty() || last ? 0 : 1; held <= left; ++held) {
+      if (last && held != left) continue;
+      layout.push_back(held);
+      if (last)
+        all.push_back(layout);
+      else
+        next(left - held);
+      layout.pop_back();
+    }
+  };
+  next(layers);
+  return all;
+}
+
+// With memory for everything, the search finds the fastest of all splits of the layers over the chunks.
+TEST(Layouts, NoOtherSplitOfTheLayersIsFaster) {
+  SearchRequest request = RequestOf(kJobs[0]);
+  request.model.layers = 7;
+  request.memory_limit = Bytes(1e12);
+  request.variants = true;
+  const Profiles profiles = LoadProfiles(request);
+  StepPredictor predictor(JobOf(request, profiles));
+  const FrameworkPreset& preset = FindFramework(request.framework);
+  int compared = 0, uneven = 0;
+  for (const auto& [pp, vpp] : {std::pair{2, 1}, {4, 1}, {8, 1}, {2, 2}, {2, 3}, {4, 2}}) {
+    request.fixed = {};
+    request.fixed.pp = pp, request.fixed.vpp = vpp, request.fixed.tp = 1;
+    request.fixed.zero = 0;
+    request.fixed.micro_batch = 1;
+    request.fixed.recompute = Recompute::kNone;
+    request.fixed.schedule = vpp > 1 ? PipelineSchedule::kInterleaved : PipelineSchedule::k1F1B;
+    const SearchResult result = SearchOnly(request, profiles);
+    Strategy s;
+    s.pp = pp, s.vpp = vpp, s.dp = 8 / pp, s.schedule = *request.fixed.schedule;
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const std::vector<int>& layout : AllLayouts(7, static_cast<std::size_t>(pp) * vpp)) {
+      s.layout = std::make_shared<const std::vector<int>>(layout);
+      Strategy full = preset.Complete(s, request.work.precision);
+      FollowFramework(profiles.framework, &full);
+      ASSERT_FALSE(CheckStrategy(request.model, request.work, full));
+      fastest = std::min(fastest, std::get<StepTime>(predictor.Predict(full)).total);
+      ++compared;
+    }
+    ASSERT_FALSE(result.ranked.empty());
+    uneven += result.ranked[0].strategy.layout != nullptr;
+    EXPECT_NEAR(result.ranked[0].time.total, fastest, 1e-9 * fastest)
+        << DescribeLayout(result.ranked[0].strategy);
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(uneven, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Exactness, testing::ValuesIn(kJobs),

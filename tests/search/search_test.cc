@@ -206,7 +206,7 @@ TEST(Search, PredictAgreesWithTheRanking) {
   const SearchResult result = Search(request);
   const Candidate& first = result.ranked.front();
   const Profiles profiles = LoadProfiles(request);
-  const auto assessed = Predict(JobOf(request, profiles), first.strategy);
+  const auto assessed = Predict(JobOf(request, profiles), first.strategy, Engine::kClosed);
   EXPECT_EQ(std::get<Prediction>(assessed).time.total, first.time.total);
   EXPECT_EQ(std::get<Prediction>(assessed).memory->total, first.memory->total);
   Strategy wrong = first.strategy;

@@ -44,15 +44,27 @@ TEST(Space, FixedAxesAndFrameworksCutIt) {
             1u);  // one rank: nothing to shard
 }
 
-TEST(Space, MegatronInterleavesOnlyEvenly) {
+TEST(Space, OldMegatronInterleavesOnlyEvenly) {
   const SearchRequest request = Request();
   int even = 0, all = 0;
-  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2))
+  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron@2021")).Schedules(2))
     even += choice.vpp > 1;
-  for (const ScheduleChoice& choice : Space(request, FindFramework("orrery")).Schedules(2))
+  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2))
     all += choice.vpp > 1;
-  EXPECT_EQ(even, 3);  // 2, 3, 6 chunks of 12 layers on 2 stages
-  EXPECT_EQ(all, 5);   // 2 to 6
+  EXPECT_EQ(even, 3);     // 2, 3, 6 chunks of 12 layers on 2 stages
+  EXPECT_EQ(all, 6 * 3);  // 2 to 7, each by the rule, balanced and with a lighter first stage
+}
+
+TEST(Space, AGivenLayoutFixesStagesTimesChunks) {
+  SearchRequest request = Request();
+  request.fixed.layout = std::make_shared<const std::vector<int>>(std::vector<int>{2, 4, 4, 2});
+  const Space space(request, FindFramework("megatron"));
+  EXPECT_TRUE(space.Schedules(1).empty());
+  EXPECT_TRUE(space.Schedules(3).empty());
+  ASSERT_EQ(space.Schedules(2).size(), 1u);
+  EXPECT_EQ(space.Schedules(2)[0].vpp, 2);
+  ASSERT_EQ(space.Schedules(4).size(), 1u);
+  EXPECT_EQ(space.Schedules(4)[0].vpp, 1);
 }
 
 }  // namespace

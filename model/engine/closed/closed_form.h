@@ -20,6 +20,7 @@
 // M micro-batches, p stages, v chunks per stage. More bandwidth, more FLOP/s or less latency never makes a step longer.
 #pragma once
 
+#include "model/engine/closed/schedule_time.h"
 #include "model/plan/lower/outline.h"
 #include "model/price/breakdown.h"
 #include "model/price/layer_table.h"
@@ -53,7 +54,7 @@ struct StageMessages {
 DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner);
 StageMessages PrepareStages(const CostSetting& setting, int pp, int inner);
 
-// Prices that do not depend on the layout.
+// Prices that do not depend on the layout. Not for concurrent use.
 struct ClosedForm {
   ClosedForm(const CostSetting& setting, const Workload& work, double layers);
 
@@ -69,6 +70,7 @@ struct ClosedForm {
   double fixed = 0;
   double crowding = 1;  // ranks per core, at least 1
   ResidualInterval residuals;
+  mutable ScheduleClock clock;
 };
 
 }  // namespace orrery

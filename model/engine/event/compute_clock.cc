@@ -11,6 +11,8 @@
 namespace orrery::sim {
 namespace {
 
+constexpr double kSameDate = 1e-14;  // of a date
+
 // Uniform in [-1, 1), the same for the same numbers (SplitMix64, Steele, Lea, Flood 2014).
 double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
   uint64_t z = seed * 0x9E3779B97F4A7C15u + rank * 0xD1B54A32D192ED03u + task * 0x8CB92BA72F3D8DD7u;
@@ -63,8 +65,7 @@ double ComputeFactor(const Perturbation& perturbation, int64_t rank_of_plan, int
 void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* stream) {
   const double now = state_.Now();
   const double factor = ComputeFactor(perturbation_, state_.table.ranks[r], id);
-  // Where the host is late, the device idles inside the task: that counts as its time.
-  stream->left = std::max(task.seconds * factor, state_.Earliest(r, task) - now);
+  stream->left = task.seconds * factor;
   stream->since = now;
   stream->computing = true;
   Book(&state_.ranks[r]);
@@ -85,11 +86,20 @@ void ComputeClock::OnDue(const Due& due) {
   StreamState& stream = state_.streams[due.subject];
   if (stream.version != due.version) return;
   const auto r = static_cast<uint32_t>(due.subject / state_.stream_count);
+  const std::size_t s = due.subject % state_.stream_count;
+  const StageTasks& stage = *state_.ranks[r].stage;
+  const int32_t id = stage.on_stream[s][stream.head];
+  // Where the host is late, the device idles inside the task; no message makes that longer.
+  const double late = state_.Earliest(r, stage.tasks[At(id)]) - state_.Now();
+  if (late > kSameDate * state_.Now()) {
+    stream.left = 0;
+    ++stream.version;
+    return timers_.Add({due.subject, stream.version}, late);
+  }
   stream.computing = false;
   Book(&state_.ranks[r]);
   if (--state_.ranks[r].computing == 0) CountBusy(-1);
-  const StageTasks& stage = *state_.ranks[r].stage;
-  state_.ended.push_back({r, stage.on_stream[due.subject % state_.stream_count][stream.head]});
+  state_.ended.push_back({r, id});
 }
 
 void ComputeClock::Ended(uint32_t r) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
@@ -50,7 +51,8 @@ double BeyondPrice(const Exchange& exchange, const TaskSpan& span) {
 // Where messages of the critical path meet others.
 class LinkLoad {
  public:
-  LinkLoad(const SimulatedRun& run, const Cluster& cluster) : run_(run), cluster_(cluster) {
+  LinkLoad(const SimulatedRun& run, const Cluster& cluster, AxisMask merged)
+      : run_(run), cluster_(cluster), merged_(merged) {
     for (const LineMessages& line : run.tasks.lines) {
       axes_.push_back(line.line.axis >= 0
                           ? AxisOfTransfer(run.plan, line.line.axis)
@@ -111,7 +113,55 @@ class LinkLoad {
     for (const CommAxis other : kAxes) {
       if (other != axis && load_[Index(other)][At(link)] > 0) shared.shared_with.push_back(other);
     }
+    shared.same_axis = SeveralGroups(axis, link);
     return shared;
+  }
+
+  // Whether messages of more than one group of the axis cross the link.
+  bool SeveralGroups(CommAxis axis, LinkId link) const {
+    std::set<int64_t> groups;  // of transfers, sender and receiver
+    for (std::size_t r = 0; r < run_.result.ranks.size() && groups.size() < 2; ++r) {
+      for (const Task& task : StageOf(r).tasks) {
+        if (task.line < 0 || axes_[At(task.line)] != axis) continue;
+        const Meeting& meeting = MeetingOf(task, r);
+        const int64_t group =
+            meeting.communicator >= 0 ? meeting.communicator : -1 - int64_t{meeting.first_member};
+        if (groups.contains(group) || !Crosses(ExchangeOf(task, r).route, link)) continue;
+        if (CopyOnItsNodes(meeting)) return true;
+        groups.insert(group);
+      }
+    }
+    return groups.size() > 1;
+  }
+
+  bool Crosses(int32_t route, LinkId link) const {
+    return route >= 0 &&
+           std::ranges::any_of(run_.meetings.link_shares[At(route)],
+                               [&](const LinkTraffic& use) { return use.link == link; });
+  }
+
+  // Whether a copy of the group, in a replica that is not executed, has ranks on the same nodes: it uses the same links.
+  bool CopyOnItsNodes(const Meeting& meeting) const {
+    const Line& line = run_.tasks.lines[At(meeting.line)].line;
+    const AxisMask own = line.axis >= 0 ? 0 : run_.plan.groups[At(line.group)].axes;
+    const unsigned free = merged_ & ~unsigned{own};
+    const auto is_copy = [&](int64_t member, int64_t rank) {
+      const std::vector<int> a = run_.plan.mesh.Coords(member), b = run_.plan.mesh.Coords(rank);
+      for (std::size_t axis = 0; axis < a.size(); ++axis) {
+        if (a[axis] != b[axis] && (free >> axis & 1) == 0) return false;
+      }
+      return member != rank;
+    };
+    const int64_t per_node = cluster_.gpus_per_node;
+    for (int32_t i = 0; free != 0 && i < meeting.members; ++i) {
+      const int64_t member = run_.meetings.members[At(meeting.first_member + i)];
+      const int64_t first = cluster_.NodeOf(member) * per_node;
+      const int64_t end = std::min(first + per_node, run_.plan.mesh.ranks());
+      for (int64_t rank = first; rank < end; ++rank) {
+        if (is_copy(member, rank)) return true;
+      }
+    }
+    return false;
   }
 
   // By link: seconds at full rate that messages of an axis keep it busy.
@@ -137,11 +187,19 @@ class LinkLoad {
 
   const SimulatedRun& run_;
   const Cluster& cluster_;
+  const AxisMask merged_;                               // replicas that are not executed
   std::vector<CommAxis> axes_;                          // by line
   std::array<std::vector<double>, kAxes.size()> load_;  // by link
 };
 
 }  // namespace
+
+std::vector<std::string> SharedWith(const SharedLink& link) {
+  std::vector<std::string> others;
+  for (const CommAxis axis : link.shared_with) others.emplace_back(AxisWords(axis));
+  if (link.same_axis) others.emplace_back("other groups of the same axis");
+  return others;
+}
 
 AxisMask Replicas(const ir::Mesh& mesh) {
   unsigned mask = 0;
@@ -253,7 +311,8 @@ Breakdown Simulation::BreakdownOfRank(std::size_t rank) const {
 std::vector<SharedLink> Simulation::SharedLinks() const {
   if (breakdown_.contention <= 0) return {};
   const SimulatedRun run = Played();
-  return LinkLoad(run, cluster_).Find(breakdown_.contention);
+  const AxisMask merged = options_.merge_replicas ? Replicas(plan_.mesh) : AxisMask{0};
+  return LinkLoad(run, cluster_, merged).Find(breakdown_.contention);
 }
 
 }  // namespace orrery::sim

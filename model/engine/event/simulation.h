@@ -27,9 +27,12 @@ struct SharedLink {
   CommAxis axis = CommAxis::kTensor;
   double seconds = 0;  // of Breakdown::contention
   std::string link;    // of their routes the fullest: "n0.nic1 -> leaf2"; "": not known
-  std::vector<CommAxis>
-      shared_with;  // whose traffic is on that link, too; empty: several groups of its own
+  std::vector<CommAxis> shared_with;  // other axes whose traffic is on that link, too
+  bool same_axis = false;             // other groups of its own axis are
 };
+// "transfers between stages", "other groups of the same axis". Empty: its group has the link to itself, and more of its
+// own traffic crosses it than its price assumes.
+std::vector<std::string> SharedWith(const SharedLink& link);
 
 // Plan, cluster and profiles must outlive it.
 class Simulation {

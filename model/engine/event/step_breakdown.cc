@@ -109,6 +109,13 @@ class Account {
     sums_.*ExposedOf(axes_[At(tasks_[At(id)].line)]) += seconds;
   }
 
+  // Seconds of a kernel at full speed; ranks that share cores run slower than that: without end.
+  double OwnSeconds(int32_t id) const {
+    if (run_.meetings.cores > 0) return kNever;
+    return tasks_[At(id)].seconds *
+           ComputeFactor(run_.perturbation, run_.meetings.ranks[rank_], id);
+  }
+
   // Where a kernel runs beside messages, the one that slows it most takes its share of the time.
   void BookSlowdowns() {
     std::vector<int32_t> under_way;
@@ -116,7 +123,8 @@ class Account {
     for (const int32_t kernel : kernels_) {
       const TaskSpan& span = spans_[At(kernel)];
       double now = span.start;
-      while (now < span.end) {
+      double left = OwnSeconds(kernel);  // behind them the device idles: nothing is lost there
+      while (now < span.end && left > 0) {
         std::erase_if(under_way, [&](int32_t id) { return spans_[At(id)].end <= now; });
         while (next < messages_.size() && spans_[At(messages_[next])].met <= now) {
           const int32_t id = messages_[next++];
@@ -132,11 +140,15 @@ class Account {
               ExchangeOf(tasks_[At(id)]).slowdown > ExchangeOf(tasks_[At(slowest)]).slowdown)
             slowest = id;
         }
+        const double slowdown = slowest >= 0 ? ExchangeOf(tasks_[At(slowest)]).slowdown : 0.0;
+        if (slowdown < 1) until = std::min(until, now + left / (1 - slowdown));
+        left -= (until - now) * (1 - slowdown);
         if (slowest >= 0) {
-          const double lost = (until - now) * ExchangeOf(tasks_[At(slowest)]).slowdown;
+          const double lost = (until - now) * slowdown;
           Expose(slowest, lost);
           slowed_[At(kernel)] += lost;
         }
+        if (until <= now) break;
         now = until;
       }
     }
@@ -148,10 +160,7 @@ class Account {
       const Task& task = tasks_[At(id)];
       const TaskSpan& span = spans_[At(id)];
       const double left = std::max(0.0, span.end - span.start - slowed_[At(id)]);
-      const double own =
-          task.seconds * ComputeFactor(run_.perturbation, run_.meetings.ranks[rank_], id);
-      // Ranks that share cores run slower than at full speed: still kernels.
-      const double kernel = run_.meetings.cores > 0 ? left : std::min(left, own);
+      const double kernel = std::min(left, OwnSeconds(id));
       const double update = task.seconds > 0 ? kernel * task.update / task.seconds : 0;
       sums_.optimizer += update;
       sums_.compute += kernel - update;

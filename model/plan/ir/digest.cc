@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of a plan: XXH3-128 of its text without the title.
+// The identity of a plan: XXH3-128 of its text without title and framework.
 #include <fmt/format.h>
 #include <xxhash.h>
 

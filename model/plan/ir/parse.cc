@@ -51,6 +51,10 @@ void PlanParser::Header() {
     plan_.title = lex_.Name("the title");
     lex_.EndLine();
   }
+  if (lex_.TakeIfWord("framework")) {
+    plan_.framework = lex_.Name("a framework");
+    lex_.EndLine();
+  }
   MeshLine();
   lex_.ExpectWord("micro_batches");
   plan_.micro_batches =

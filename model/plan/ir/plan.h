@@ -162,6 +162,8 @@ struct Program {
 
 struct Plan {
   std::string title;  // model, workload and layout in words
+  std::string
+      framework;  // whose defaults the plan was made with, as --framework takes it; empty: not known
   Mesh mesh;
   std::vector<Group> groups;
   std::vector<std::string> streams;  // stream 0 is compute
@@ -178,7 +180,7 @@ std::vector<Call> Expand(const std::vector<Item>& schedule);
 std::vector<Item> Compress(const std::vector<Call>& calls);  // Expand(Compress(x)) == x
 
 // Text form (text.cc), its parser (parse.cc; errors as InputError with line and column), and the digest of the
-// text (XXH3-128, 32 hex digits), parameter metadata included. The title takes no part in the digest.
+// text (XXH3-128, 32 hex digits), parameter metadata included. Title and framework take no part in the digest.
 std::string ToText(const Plan& plan);
 Plan ParsePlan(const std::string& text, const std::string& source_name);
 std::string Digest(const Plan& plan);

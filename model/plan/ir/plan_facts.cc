@@ -50,6 +50,7 @@ class Reader {
  private:
   void ReadOp(const Program& program, const Op& op) {
     if (op.kind == OpKind::kAttn && op.attrs.Int(Attr::kFlash) != 0) facts_.fused_attention = true;
+    if (op.kind == OpKind::kEmbed) facts_.hidden = std::max(facts_.hidden, op.attrs.Int(Attr::kH));
     if (op.kind == OpKind::kLoad) ReadLoad(op);
     if (op.kind == OpKind::kXentGrad) facts_.vocab = std::max(facts_.vocab, op.attrs.Int(Attr::kV));
     if (op.kind == OpKind::kEmbed && types_.count({&program, op.in[0]}) > 0)

@@ -14,6 +14,7 @@ struct PlanFacts {
   bool has_tokens = false;  // false: features
   int64_t vocab = 0;        // largest vocabulary of a loss
   int64_t token_types = 1;
+  int64_t hidden = 0;  // width of the residual; 0: no op tells it
   bool fused_attention = false;
   int64_t parameters = 0;  // tied ones once, padding included
   double flops = 0;        // of one step, all ranks; recomputation does not count

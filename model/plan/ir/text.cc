@@ -19,9 +19,10 @@ class Writer {
         streams_(Names::OfStrings(plan.streams)),
         params_(Names::Of(plan.params)) {}
 
-  std::string Write(bool with_title) {
+  std::string Write(bool with_origin) {
     out_ = "orrery-plan 1\n";
-    if (with_title) Add("title ", Quoted(plan_.title), "\n");
+    if (with_origin) Add("title ", Quoted(plan_.title), "\n");
+    if (with_origin && !plan_.framework.empty()) Add("framework ", Quoted(plan_.framework), "\n");
     Header();
     for (const Param& param : plan_.params) ParamLine(param);
     for (const Program& program : plan_.programs) ProgramText(program);

@@ -39,7 +39,7 @@ class Names {
   mutable std::deque<std::string> strays_;  // references to indices outside the list
 };
 
-// ToText but for the title: what the digest covers.
+// ToText but for title and framework: what the digest covers.
 std::string TextWithoutTitle(const Plan& plan);
 
 }  // namespace orrery::ir

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "model/plan/lower/strategy.h"
@@ -17,6 +18,17 @@ struct LayerRange {
 // One range per virtual stage (chunk * pp + stage). With count_embedding / count_head the embedding and the head
 // weigh as one layer each (BLOOM: 70 layers + 2 on 12 stages = 5, 6 x 10, 5). What is left over goes one each to the
 // stages after the first, so that the first (most micro-batches in flight) and the last (head) are filled last.
+// An explicit layout stands for itself.
 std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy);
+
+// The layers of each chunk under which the slowest stage is as fast as it can be, where the embedding takes `embedding`
+// and the head `head` times the time of a layer: one layer after the other goes to the stage with the least work, of
+// several to the last, which holds the fewest micro-batches. Layers are alike, so no other split has a faster slowest
+// stage. Only the chunks of the embedding and of the head may stay without a layer. Empty: there are too few layers.
+std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
+                                double head);
+
+// "7, 14 x 8, 7"
+std::string LayoutWords(const std::vector<int>& layout);
 
 }  // namespace orrery

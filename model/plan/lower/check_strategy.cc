@@ -57,6 +57,36 @@ Result CheckTensor(const ModelSpec& model, const Workload& work, const Strategy&
                  "elements of a tensor between two stages");
 }
 
+// Every chunk holds a layer, the embedding or the head.
+Result CheckLayout(const ModelSpec& model, const Strategy& s) {
+  const std::vector<LayerRange> chunks = BalanceLayers(model.layers, s);
+  if (s.layout) {
+    if (model.family == Family::kMlp)
+      return Refusal{"an explicit layout of a plain MLP is not lowered", "drop the layout"};
+    if (chunks.size() != static_cast<std::size_t>(s.pp) * s.vpp) {
+      return Refusal{fmt::format("the layout names {} chunks, pp {} x vpp {} has {}", chunks.size(),
+                                 s.pp, s.vpp, s.pp * s.vpp),
+                     "one number of layers per chunk, in the order chunk x stages + stage"};
+    }
+    const int64_t held = chunks.back().first + chunks.back().count;
+    if (held != model.layers)
+      return Refusal{
+          fmt::format("the layout holds {} layers, the model has {}", held, model.layers), ""};
+  }
+  const bool ends = s.pp > 1 && model.family != Family::kMlp;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const bool end = ends && (i == 0 || i + 1 == chunks.size());
+    if (chunks[i].count >= (end ? 0 : 1)) continue;
+    if (s.layout)
+      return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, chunks[i].count),
+                     "only the first and the last chunk, which hold the embedding and the head, "
+                     "may be without one"};
+    return Refusal{
+        fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp), ""};
+  }
+  return std::nullopt;
+}
+
 Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const bool interleaved = s.schedule == PipelineSchedule::kInterleaved;
   if (interleaved != (s.vpp > 1)) {
@@ -82,14 +112,7 @@ Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strateg
                                MicroBatches(work, s), s.pp),
                    "micro-batches per step must be a multiple of pp"};
   }
-  for (const LayerRange& range : BalanceLayers(model.layers, s)) {
-    if (range.count < 1) {
-      return Refusal{
-          fmt::format("{} layers do not fill pp {} x vpp {} stages", model.layers, s.pp, s.vpp),
-          ""};
-    }
-  }
-  return std::nullopt;
+  return CheckLayout(model, s);
 }
 
 Result CheckWork(const ModelSpec& model, const Workload& work, const Strategy& s) {

@@ -59,7 +59,9 @@ std::vector<ir::Group> MakeGroups(const ir::Mesh& mesh, const LowerContext& ctx)
 std::string Title(const LowerContext& ctx) {
   const Strategy& s = ctx.strategy;
   return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name,
-                     s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch, ctx.micro_batches);
+                     s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch,
+                     ctx.micro_batches) +
+         (s.layout ? " layers " + LayoutWords(*s.layout) : "");
 }
 
 void EmitStage(StageBuilder& stage) {

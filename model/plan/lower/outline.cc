@@ -17,6 +17,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.chunks = s.vpp;
   outline.micro_batches = static_cast<double>(MicroBatches(work, s));
   outline.accumulates = outline.micro_batches > 1;
+  outline.schedule = s.schedule;
   outline.fills_bubble = s.vpp == 1 && s.schedule == PipelineSchedule::kZeroBubble;
   outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
   std::vector<double> layers(static_cast<std::size_t>(s.pp), 0.0);

@@ -16,6 +16,7 @@ struct PlanOutline {
   double micro_batches = 1;
   bool accumulates =
       false;  // gradients of several micro-batches add up; seen in one of them alone too
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
   bool fills_bubble = false;  // weight gradients are put off into the bubble
   bool waits_for_round =
       false;  // a stage starts a forward pass only when an earlier micro-batch is back

@@ -3,60 +3,15 @@
 #include "model/plan/lower/schedules.h"
 
 #include <algorithm>
-#include <map>
 
 namespace orrery {
 namespace {
 
-using ir::Call;
-
 struct ListBuilder {
   BlockNumbers blocks;
-  std::vector<Call> calls;
+  std::vector<ir::Call> calls;
   void Add(int block, int micro_batch) { calls.push_back({block, micro_batch, 0}); }
 };
-
-void Gpipe(ListBuilder& list, int micro_batches) {
-  for (int m = 0; m < micro_batches; ++m) list.Add(list.blocks.Forward(0), m);
-  for (int m = 0; m < micro_batches; ++m) list.Add(list.blocks.Backward(0), m);
-}
-
-// 1F1B; with split backward (zero-bubble H1) the weight gradient of m follows the backward of m + stage.
-void OneForwardOneBackward(ListBuilder& list, int stages, int stage, int micro_batches) {
-  const int warm_up = std::min(stages - stage - 1, micro_batches);
-  const auto backward = [&](int m) {
-    list.Add(list.blocks.Backward(0), m);
-    if (list.blocks.split_backward && m >= stage) list.Add(list.blocks.WeightGrad(0), m - stage);
-  };
-  for (int m = 0; m < warm_up; ++m) list.Add(list.blocks.Forward(0), m);
-  for (int m = warm_up; m < micro_batches; ++m) {
-    list.Add(list.blocks.Forward(0), m);
-    backward(m - warm_up);
-  }
-  for (int m = micro_batches - warm_up; m < micro_batches; ++m) backward(m);
-  if (!list.blocks.split_backward) return;
-  for (int m = std::max(0, micro_batches - stage); m < micro_batches; ++m) {
-    list.Add(list.blocks.WeightGrad(0), m);
-  }
-}
-
-void Interleaved(ListBuilder& list, int stages, int stage, int micro_batches) {
-  const int chunks = list.blocks.chunks;
-  const int total = micro_batches * chunks, round = stages * chunks;
-  const auto micro_batch = [&](int k) { return k / round * stages + k % stages; };
-  const auto chunk = [&](int k) { return k % round / stages; };
-  const auto forward = [&](int k) { list.Add(list.blocks.Forward(chunk(k)), micro_batch(k)); };
-  const auto backward = [&](int k) {
-    list.Add(list.blocks.Backward(chunks - 1 - chunk(k)), micro_batch(k));
-  };
-  const int warm_up = std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, total);
-  for (int k = 0; k < warm_up; ++k) forward(k);
-  for (int k = warm_up; k < total; ++k) {
-    forward(k);
-    backward(k - warm_up);
-  }
-  for (int k = total - warm_up; k < total; ++k) backward(k);
-}
 
 // The reductions that are predicated on `last` run in the final call of each chunk's last backward block.
 void FlagLastCalls(ListBuilder& list) {
@@ -67,7 +22,7 @@ void FlagLastCalls(ListBuilder& list) {
             : std::vector<int>{list.blocks.Backward(chunk)};
     for (int block : last_blocks) {
       const auto call = std::find_if(list.calls.rbegin(), list.calls.rend(),
-                                     [&](const Call& c) { return c.block == block; });
+                                     [&](const ir::Call& c) { return c.block == block; });
       if (call != list.calls.rend()) call->flags = ir::kWhenLast;
     }
   }
@@ -75,23 +30,56 @@ void FlagLastCalls(ListBuilder& list) {
 
 }  // namespace
 
-std::vector<Call> StageCalls(const Strategy& strategy, int stage, int micro_batches) {
-  ListBuilder list{{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble}, {}};
-  list.Add(list.blocks.Begin(), 0);
-  switch (strategy.schedule) {
+PassOrder::PassOrder(PipelineSchedule schedule, int stages, int stage, int chunks,
+                     int micro_batches)
+    : stages_(stages),
+      stage_(stage),
+      chunks_(chunks),
+      total_(micro_batches * chunks),
+      splits_(schedule == PipelineSchedule::kZeroBubble) {
+  switch (schedule) {
     case PipelineSchedule::kGpipe:
-      Gpipe(list, micro_batches);
+      ahead_ = total_;
       break;
     case PipelineSchedule::k1F1B:
     case PipelineSchedule::kZeroBubble:
-      OneForwardOneBackward(list, strategy.pp, stage, micro_batches);
+      ahead_ = stages - stage - 1;
       break;
     case PipelineSchedule::kInterleaved:
-      Interleaved(list, strategy.pp, stage, micro_batches);
+      ahead_ = 2 * (stages - stage - 1) + (chunks - 1) * stages;
       break;
   }
+}
+
+PassCall PassOrder::At(PassCall::Kind kind, int index) const {
+  const int round = stages_ * chunks_;
+  const int chunk = index % round / stages_;
+  return {kind, kind == PassCall::kForward ? chunk : chunks_ - 1 - chunk,
+          index / round * stages_ + index % stages_, index};
+}
+
+PassCall PassOrder::Next() {
+  if (splits_ && weight_ < backward_ - stage_) return At(PassCall::kWeightGrad, weight_++);
+  if (forward_ < total_ && forward_ - backward_ <= ahead_)
+    return At(PassCall::kForward, forward_++);
+  if (backward_ < total_) return At(PassCall::kBackward, backward_++);
+  return At(PassCall::kWeightGrad, weight_++);
+}
+
+std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches) {
+  ListBuilder list{{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble}, {}};
+  const BlockNumbers& blocks = list.blocks;
+  list.Add(blocks.Begin(), 0);
+  PassOrder order(strategy.schedule, strategy.pp, stage, strategy.vpp, micro_batches);
+  while (!order.done()) {
+    const PassCall pass = order.Next();
+    const int block = pass.kind == PassCall::kForward    ? blocks.Forward(pass.chunk)
+                      : pass.kind == PassCall::kBackward ? blocks.Backward(pass.chunk)
+                                                         : blocks.WeightGrad(pass.chunk);
+    list.Add(block, pass.micro_batch);
+  }
   FlagLastCalls(list);
-  list.Add(list.blocks.End(), 0);
+  list.Add(blocks.End(), 0);
   return list.calls;
 }
 

@@ -21,12 +21,38 @@ struct BlockNumbers {
   int Count() const { return End() + 1; }
 };
 
-// The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
+// One pass of a chunk; `index`: how many of its kind went before it on the stage.
+struct PassCall {
+  enum Kind : unsigned char { kForward, kBackward, kWeightGrad };
+  Kind kind = kForward;
+  int chunk = 0, micro_batch = 0, index = 0;
+};
+
+// The passes of one stage in order, without a list:
 //   GPipe: all forward, all backward (Huang et al. 2019). 1F1B: PipeDream-flush (Narayanan et al. 2021).
 //   Interleaved: Narayanan et al. 2021, section 2.2; needs micro_batches to be a multiple of the stages. Forward calls
 //   run ahead by 2 (stages - stage - 1) + (chunks - 1) stages, also where there are as many micro-batches as stages
 //   (Megatron Core since 2024; before, such steps ran all forward passes first).
 //   Zero-bubble H1: Qi et al. 2024; 1F1B order with the weight gradient of m after the backward of m + stage.
+class PassOrder {
+ public:
+  PassOrder() = default;
+  PassOrder(PipelineSchedule schedule, int stages, int stage, int chunks, int micro_batches);
+
+  bool done() const { return backward_ == total_ && (!splits_ || weight_ == total_); }
+  PassCall Next();  // unless done()
+  int ahead() const { return ahead_; }
+
+ private:
+  PassCall At(PassCall::Kind kind, int index) const;
+
+  int stages_ = 1, stage_ = 0, chunks_ = 1, total_ = 0;
+  int ahead_ = 0;  // forward passes before the first backward pass, one less
+  bool splits_ = false;
+  int forward_ = 0, backward_ = 0, weight_ = 0;  // already called
+};
+
+// The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
 std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches);
 
 }  // namespace orrery

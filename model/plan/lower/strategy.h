@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "model/arch/workload.h"
 
@@ -51,6 +53,8 @@ struct Strategy {
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
   bool count_head = false;       // pipeline balance: the head counts as a layer
+  // Layers of each model chunk, in the order chunk x stages + stage; null: by the rule of balance.h.
+  std::shared_ptr<const std::vector<int>> layout;
 
   int64_t ranks() const { return int64_t{1} * tp * pp * dp * dp_outer * cp * ep; }
   int64_t data_parallel() const { return int64_t{1} * dp * dp_outer; }

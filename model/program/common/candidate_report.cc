@@ -3,9 +3,11 @@
 #include "model/program/common/candidate_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
@@ -65,6 +67,10 @@ nlohmann::ordered_json NearestJson(const Prediction& candidate) {
   return runs;
 }
 
+nlohmann::ordered_json TextOrNull(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
 // For a framework whose timer of micro-steps does not wait for the device.
 std::string TimerLine(const Job& job, const PredictReport& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
@@ -85,12 +91,16 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
                                            Scaled(MicroStepSamples(prediction))));
     text += TimerLine(job, prediction);
   }
-  text += Line(
-      "step time",
-      TimeWithInterval(candidate.time) +
-          (job.plan.empty() ? ", 80 % prediction interval"
-                            : ", simulated; closed form and interval need --model and a layout"));
+  const std::string interval = candidate.no_interval.empty()
+                                   ? "80 % prediction interval"
+                                   : "no interval: " + candidate.no_interval;
+  text +=
+      Line("step time", fmt::format("{}, {}, {}", TimeWithInterval(candidate.time),
+                                    candidate.simulated ? "simulated" : "closed form", interval));
   if (candidate.closed_form) text += Line("closed form", TimeWithInterval(*candidate.closed_form));
+  if (!candidate.not_simulated.empty()) text += Line("not simulated", candidate.not_simulated);
+  if (const std::string why = EngineDifference(candidate); !why.empty())
+    text += Line("engines differ", why);
   text += Line("throughput",
                fmt::format("{} tokens/s, {} samples/s", Scaled(candidate.tokens_per_second),
                            Scaled(SamplesPerSecond(candidate))));
@@ -110,6 +120,32 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
 }
 
 }  // namespace
+
+std::string EngineDifference(const Prediction& candidate) {
+  if (!candidate.EnginesDiffer()) return "";
+  const StepTime& closed = candidate.ClosedForm();
+  std::string text =
+      fmt::format("{} simulated, {} in closed form", Format(Seconds(candidate.time.total)),
+                  Format(Seconds(closed.total)));
+  if (std::isnan(candidate.time.compute)) return text + ". The interval covers both";
+  const auto more = [&](const BreakdownTerm& term) {
+    return candidate.time.*term.seconds - closed.*term.seconds;
+  };
+  const BreakdownTerm& most = *std::ranges::max_element(
+      BreakdownTerms(), {}, [&](const BreakdownTerm& term) { return std::abs(more(term)); });
+  text += fmt::format(". Largest difference: {} ({}{})", most.name, more(most) < 0 ? "-" : "+",
+                      Format(Seconds(std::abs(more(most)))));
+  const std::vector<sim::SharedLink>& shared = candidate.simulated->shared;
+  const auto link = std::ranges::max_element(shared, {}, &sim::SharedLink::seconds);
+  if (link != shared.end() && !link->link.empty() && candidate.time.contention > 0) {
+    const std::vector<std::string> others = sim::SharedWith(*link);
+    text += others.empty()
+                ? fmt::format("; {} fills {} by itself", AxisWords(link->axis), link->link)
+                : fmt::format("; {} shares {} with {}", AxisWords(link->axis), link->link,
+                              fmt::join(others, " and "));
+  }
+  return text + ". The interval covers both";
+}
 
 std::string LayoutWords(const Job& job, const Prediction& prediction) {
   return job.plan.empty() ? DescribeLayout(prediction.strategy, prediction.micro_batches)
@@ -187,7 +223,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
   json["layout"] = DescribeLayout(strategy, candidate.micro_batches);
   json["strategy"] = {{"tp", strategy.tp},
                       {"pp", strategy.pp},
-                      {"dp", strategy.dp},
+                      {"dp", strategy.data_parallel()},
                       {"dp_outer", strategy.dp_outer},
                       {"vpp", strategy.vpp},
                       {"micro_batch", strategy.micro_batch},
@@ -196,12 +232,21 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
                       {"recompute", Name(strategy.recompute)},
                       {"sequence_parallel", strategy.sequence_parallel},
                       {"flash_attention", strategy.flash_attention}};
+  if (strategy.layout) json["strategy"]["layout"] = *strategy.layout;
   json["nodes"] = candidate.nodes;
   json["gpus"] = strategy.ranks();
   json["global_batch"] = candidate.global_batch;
   json["micro_batches"] = candidate.micro_batches;
+  json["digest"] = TextOrNull(candidate.digest);
+  json["engine"] = candidate.simulated ? "event" : "closed";
+  json["not_simulated"] = TextOrNull(candidate.not_simulated);
   json["step_time_s"] = candidate.time.total;
   json["step_time_interval_s"] = {candidate.time.low, candidate.time.high};
+  json["no_interval"] = TextOrNull(candidate.no_interval);
+  const bool has_closed_form = candidate.closed_form || !candidate.simulated;
+  json["closed_form_step_time_s"] =
+      has_closed_form ? candidate.ClosedForm().total : std::numeric_limits<double>::quiet_NaN();
+  json["engines_differ"] = TextOrNull(EngineDifference(candidate));
   json["outside_calibration"] = candidate.outside;
   json["nearest_runs"] = NearestJson(candidate);
   json["breakdown"] = TimeJson(candidate.time);

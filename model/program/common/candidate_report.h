@@ -32,7 +32,12 @@ nlohmann::ordered_json RecordJson(const Job& job, const PredictReport& predictio
 // The nearest published runs as a table, each with its distance; "" where none is known.
 std::string NearestText(const Prediction& candidate);
 
-// Layout, times, throughput, memory and price, keys in SI units.
+// Of a simulated step that is more than kEnginesDiffer from its closed form: "2.28 s simulated, 2.05 s in closed form.
+// Largest difference: contention (+0.2 s); ..."; else "".
+std::string EngineDifference(const Prediction& candidate);
+
+// Layout, times, throughput, memory and price, keys in SI units. `dp` in `strategy` is the whole data-parallel degree,
+// `dp_outer` the part of it that only replicates ZeRO shards, as the flags mean them.
 nlohmann::ordered_json CandidateJson(const Prediction& candidate);
 
 // The layout, or the title of the plan text in its place.

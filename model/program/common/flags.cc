@@ -12,8 +12,16 @@
 namespace orrery::cli {
 namespace {
 
-bool IsFlag(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
+bool IsFlag(const std::string& word) {
+  return word == "-h" || (word.size() > 2 && word.starts_with("--"));
+}
 std::string FlagName(const std::string& word) { return word.substr(0, word.find('=')); }
+
+// `where`: of what stands in the value's place.
+[[noreturn]] void NeedsValue(const FlagInfo& info, const Location& where) {
+  throw InputError({{where, fmt::format("{} needs a value", info.name),
+                     fmt::format("{} {}: {}", info.name, info.value, info.help)}});
+}
 
 }  // namespace
 
@@ -140,9 +148,7 @@ void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t e
       const std::size_t comma = info.value.ends_with(",...") ? rest.find(',') : rest.npos;
       const std::string text(rest.substr(0, comma));
       const Location where = line.where(at);
-      if (text.empty() || IsFlag(text))
-        throw InputError(
-            {{where, fmt::format("{} needs a value ({})", info.name, info.value), ""}});
+      if (text.empty() || IsFlag(text)) NeedsValue(info, where);
       entries_[entry].several->push_back({info.name, text, true, where});
       more = comma != rest.npos;
       if (more) rest.remove_prefix(comma + 1);
@@ -160,9 +166,12 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
     return true;
   } catch (const CLI::ArgumentMismatch&) {
     // Only a flag that stands last can lack its value; the others take the next word.
-    const std::size_t last = line.words().size() - 1;
+    const std::size_t end = line.words().size();
+    for (const FlagInfo& info : infos_) {
+      if (info.name == line.words()[end - 1]) NeedsValue(info, line.where(end));
+    }
     throw InputError(
-        {{line.where(last + 1), fmt::format("{} needs a value", line.words()[last]), ""}});
+        {{line.where(end), fmt::format("{} needs a value", line.words()[end - 1]), ""}});
   } catch (const CLI::ParseError& error) {
     throw InputError({{line.where(first), error.what(), ""}});
   }
@@ -174,10 +183,8 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
     Place(line, first, entries_[i]);
     const Flag& flag = *entries_[i].flag;
     if (flag.given && infos_[i].value != "" &&
-        (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '['))) {
-      throw InputError(
-          {{flag.where, fmt::format("{} needs a value ({})", flag.name, infos_[i].value), ""}});
-    }
+        (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '[')))
+      NeedsValue(infos_[i], flag.where);
   }
   RejectUnknown(line, first);
   return false;

@@ -28,7 +28,7 @@ struct JobFlags {
 
 // --tp, --pp, --zero ...: axes of the layout.
 struct LayoutFlags {
-  Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule;
+  Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout;
 
   void Declare(FlagSet* flags, const char* group);
   FixedAxes Read() const;  // throws InputError

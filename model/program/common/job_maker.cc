@@ -86,6 +86,7 @@ class JobMaker {
     request_.global_batches = {request_.work.global_batch};
     request_.flash_attention = facts.fused_attention;
     CheckPrecision();
+    TakeRecordedFramework(plan.framework, file);
     SetFramework();
     return Finish();
   }
@@ -327,6 +328,26 @@ class JobMaker {
                                      request_.framework, framework_.alias->why));
   }
 
+  // A plan text may say what it was made for; --framework overrides it.
+  void TakeRecordedFramework(const std::string& recorded, const std::string& file) {
+    if (recorded.empty()) {
+      recorded_ = "the plan names none";
+      return;
+    }
+    if (flags_.framework.given) {
+      if (framework_.preset->name != recorded)
+        job_.notes.push_back(fmt::format("the plan was made for the framework {}", recorded));
+      return;
+    }
+    try {
+      framework_ = MatchFramework(recorded);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: the framework '{}' is not known", file, recorded),
+                       "--framework NAME; `plan list frameworks` shows the names");
+    }
+    recorded_ = "recorded in the plan";
+  }
+
   // A framework that was calibrated on this very cluster; else one that offers every axis.
   void SetFramework() {
     std::string why;
@@ -349,6 +370,7 @@ class JobMaker {
       SetAttention();
       SetDropout();
     }
+    if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
     if (!flags_.framework.given)
       Own(fmt::format("framework {}", request_.framework), "--framework", why);
   }
@@ -379,7 +401,8 @@ class JobMaker {
   std::optional<bool> attention_;
   std::optional<double> dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
-  int64_t ranks_ = 0;  // of a plan; 0: there is none
+  int64_t ranks_ = 0;     // of a plan; 0: there is none
+  std::string recorded_;  // what a plan says of its framework, in words
 };
 
 }  // namespace

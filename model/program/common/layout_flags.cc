@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 
@@ -11,11 +14,39 @@ namespace orrery::cli {
 namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostChunks = 4096;
 
 std::optional<int> Small(const Flag& flag, int64_t min, int64_t max, Diagnostics* diagnostics) {
   const std::optional<int64_t> number = ReadInteger(flag, min, max, diagnostics);
   if (!number) return std::nullopt;
   return static_cast<int>(*number);
+}
+
+bool Whole(std::string_view text, int64_t least, int64_t* value) {
+  return ParseInteger(Trim(text), value) == NumberFault::kNone && *value >= least &&
+         *value <= kMostChunks;
+}
+
+// "7,14x8,7": 7 layers, 14 times 8, 7.
+std::shared_ptr<const std::vector<int>> ReadLayout(const Flag& flag, Diagnostics* diagnostics) {
+  if (!flag.given) return nullptr;
+  std::vector<int> chunks;
+  std::istringstream pieces(flag.text + ",");
+  for (std::string piece; std::getline(pieces, piece, ',');) {
+    const std::size_t times = piece.find('x');
+    const std::string_view text = piece;
+    int64_t count = 1, layers = 0;
+    if ((times != std::string::npos && !Whole(text.substr(0, times), 1, &count)) ||
+        !Whole(text.substr(times == std::string::npos ? 0 : times + 1), 0, &layers) ||
+        static_cast<int64_t>(chunks.size()) + count > kMostChunks) {
+      diagnostics->Error(
+          flag.where, fmt::format("'{}' is no number of layers", piece),
+          fmt::format("numbers from 0 to {}, a repetition as 14x8: 7,14x8,7", kMostChunks));
+      return nullptr;
+    }
+    chunks.insert(chunks.end(), static_cast<std::size_t>(count), static_cast<int>(layers));
+  }
+  return std::make_shared<const std::vector<int>>(std::move(chunks));
 }
 
 // The flag to point at: the first of them that was given.
@@ -24,6 +55,12 @@ const Flag& FirstGiven(std::initializer_list<const Flag*> flags) {
     if (flag->given) return *flag;
   }
   return **flags.begin();
+}
+
+// Chunks per stage of a layout that fills them evenly; else 1, and CheckStrategy() says what is wrong.
+int ChunksOf(const std::shared_ptr<const std::vector<int>>& layout, int pp) {
+  if (!layout || layout->size() % static_cast<std::size_t>(pp) != 0) return 1;
+  return std::max(1, static_cast<int>(layout->size()) / pp);
 }
 
 }  // namespace
@@ -43,6 +80,9 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "pipeline schedule: gpipe, 1f1b, interleaved or zero-bubble", Words::kList,
                NamesOf<PipelineSchedule>(report::kScheduleNames));
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
+  flags->Value(&layout, "--layout", "LIST",
+               "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
+               "stage: 7,14x8,7");
   flags->Value(&recompute, "--recompute", "HOW",
                "recompute activations in the backward pass: none, selective, full", Words::kList,
                NamesOf<Recompute>(report::kRecomputeNames));
@@ -51,8 +91,9 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
 }
 
 std::vector<Flag*> LayoutFlags::All() {
-  return {&tp,   &pp,          &dp,        &dp_outer,          &vpp,
-          &zero, &micro_batch, &recompute, &sequence_parallel, &schedule};
+  return {&tp,    &pp,          &dp,        &dp_outer,          &vpp,
+          &zero,  &micro_batch, &recompute, &sequence_parallel, &schedule,
+          &layout};
 }
 
 bool LayoutFlags::any() const {
@@ -74,6 +115,7 @@ FixedAxes LayoutFlags::Read() const {
   axes.recompute = ReadChoice<Recompute>(recompute, report::kRecomputeNames, &diagnostics);
   axes.schedule = ReadChoice<PipelineSchedule>(schedule, report::kScheduleNames, &diagnostics);
   axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
+  axes.layout = ReadLayout(layout, &diagnostics);
   diagnostics.ThrowIfAny();
   return axes;
 }
@@ -107,7 +149,8 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.zero.front());
-  strategy.vpp = axes.vpp.value_or(1);
+  strategy.layout = axes.layout;
+  strategy.vpp = axes.vpp.value_or(ChunksOf(axes.layout, strategy.pp));
   strategy.recompute = axes.recompute.value_or(strategy.recompute);
   strategy.sequence_parallel = axes.sequence_parallel.value_or(false);
   if (axes.schedule) {

@@ -173,6 +173,7 @@ std::string ScheduleWords(const ir::Program& program) {
 std::string PlanSummary(const ir::Plan& plan) {
   std::string text = fmt::format("{}\n", Fold(plan.title, 0));
   text += fmt::format("  digest         {}\n", ir::Digest(plan));
+  if (!plan.framework.empty()) text += fmt::format("  framework      {}\n", plan.framework);
   text += fmt::format("  mesh           {}\n", Mesh(plan));
   text += fmt::format("  micro-batches  {} per step\n", plan.micro_batches);
   text += fmt::format("  streams        {}\n", Fold(Streams(plan), 17));
@@ -186,6 +187,7 @@ std::string PlanSummary(const ir::Plan& plan) {
 nlohmann::ordered_json PlanJson(const ir::Plan& plan) {
   nlohmann::ordered_json json = {
       {"schema", "orrery.show/1"}, {"title", plan.title}, {"digest", ir::Digest(plan)}};
+  json["framework"] = plan.framework;  // "": not recorded
   json["mesh"] = nlohmann::ordered_json::array();
   for (const ir::MeshAxis& axis : plan.mesh.axes)
     json["mesh"].push_back({{"axis", axis.name}, {"size", axis.size}});

@@ -36,8 +36,9 @@ struct PredictFlags {
               "framework's timer prints it) or sustained (one micro-batch at steady state)",
               Words::kList, NamesOf<Window>(report::kWindowNames));
     set.Value(&engine, "--engine", "NAME",
-              "closed (closed form; default) or event (simulated with contention)", Words::kList,
-              NamesOf<Engine>(report::kEngineNames));
+              "event (simulated with contention) or closed (closed form); default: event, but "
+              "closed for plans too large to simulate, as in a search",
+              Words::kList, NamesOf<Engine>(report::kEngineNames));
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
   }
@@ -57,7 +58,7 @@ Answer PredictText(const PredictFlags& flags, Engine engine, Window window) {
   if (window != Window::kStep)
     diagnostics.Error(flags.window.where, "a plan text is predicted for whole steps only",
                       "omit --window, or use --model and a layout");
-  if (flags.engine.given && engine == Engine::kClosed)
+  if (engine == Engine::kClosed)
     diagnostics.Error(flags.engine.where, "a plan text has no closed form",
                       "omit --engine, or use --model and a layout");
   diagnostics.ThrowIfAny();
@@ -77,8 +78,8 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   PredictFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribePredict().help};
   Diagnostics diagnostics;
-  const Engine engine = ReadChoice<Engine>(flags.engine, report::kEngineNames, &diagnostics)
-                            .value_or(Engine::kClosed);
+  const Engine engine =
+      ReadChoice<Engine>(flags.engine, report::kEngineNames, &diagnostics).value_or(Engine::kAuto);
   const Window window =
       ReadChoice<Window>(flags.window, report::kWindowNames, &diagnostics).value_or(Window::kStep);
   if (engine == Engine::kEvent && window != Window::kStep)
@@ -101,8 +102,8 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   report::PredictReport prediction{std::get<Prediction>(predicted),
                                    window == Window::kMicrostep ? printed : sustained, window,
                                    sustained.total, printed.total};
-  // As far off, relatively, as the step.
-  const StepTime& step = prediction.candidate.time;
+  // As far off, relatively, as the step in closed form.
+  const StepTime& step = prediction.candidate.ClosedForm();
   prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);
   prediction.micro_step.high = prediction.micro_step.total * (step.high / step.total);
   return Report(flags, job, prediction);

@@ -114,8 +114,9 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   }();
   const bool memory = result.counts.over_memory + result.counts.exact_over_memory > 0;
   if (!result.feasible() && !memory) ThrowContradiction(flags, job, result);
-  return Deliver(result.feasible() ? ExitCode::kOk : ExitCode::kInfeasible,
-                 report::SearchText(job, result), report::SearchJson(job, result), flags.json);
+  return Deliver(
+      result.feasible() ? ExitCode::kOk : ExitCode::kInfeasible, report::SearchText(job, result),
+      flags.json.given ? report::SearchJson(job, result) : nlohmann::ordered_json(), flags.json);
 }
 
 }  // namespace orrery::cli

@@ -173,7 +173,8 @@ std::string Winner(const Job& job, const SearchResult& result) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));
   }
-  return text + fmt::format("\nDetails\n  {}\n", PredictCommand(job, first));
+  return text + fmt::format("\nDetails\n  {}{}\n", PredictCommand(job, first),
+                            result.refinement ? "" : " --engine closed");
 }
 
 std::string NothingFits(const Job& job, const SearchResult& result) {
@@ -201,6 +202,12 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
         job.request.topology.max_nodes, job.request.topology.name));
   }
   return text;
+}
+
+// With the digest, which costs the text of the plan.
+nlohmann::ordered_json RecordOf(Candidate candidate) {
+  if (candidate.plan) candidate.digest = ir::Digest(*candidate.plan);
+  return CandidateJson(candidate);
 }
 
 nlohmann::ordered_json CountsJson(const SearchCounts& counts) {
@@ -254,13 +261,13 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["feasible"] = result.feasible();
   json["complete"] = result.complete;
   json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
-    nlohmann::ordered_json one = CandidateJson(candidate);
+    nlohmann::ordered_json one = RecordOf(candidate);
     if (result.refinement) one.update(SimulatedJson(candidate));
     return one;
   });
-  if (result.refinement) json["refinement"] = RefinementJson(*result.refinement);
+  if (result.refinement) json["refinement"] = RefinementJson(result);
   json["comparisons"] = ArrayOf(result.comparisons, [](const Comparison& comparison) {
-    nlohmann::ordered_json one = {{"other", CandidateJson(comparison.other)},
+    nlohmann::ordered_json one = {{"other", RecordOf(comparison.other)},
                                   {"words", comparison.words}};
     one["saved_s"] = nlohmann::ordered_json::object();
     for (const TermDifference& term : comparison.terms) one["saved_s"][term.term] = term.seconds;
@@ -272,20 +279,19 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
             {"gain", limit.gain},
             {"words", limit.words}};
   });
-  json["unlimited"] =
-      result.unlimited ? CandidateJson(*result.unlimited) : nlohmann::ordered_json();
-  json["near_misses"] = ArrayOf(result.near_misses, CandidateJson);
+  json["unlimited"] = result.unlimited ? RecordOf(*result.unlimited) : nlohmann::ordered_json();
+  json["near_misses"] = ArrayOf(result.near_misses, RecordOf);
   json["rejections"] =
       ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
         return {{"reason", rejection.reason},
                 {"strategies", rejection.strategies},
                 {"example", rejection.example}};
       });
-  json["closest"] = result.closest ? CandidateJson(*result.closest) : nlohmann::ordered_json();
+  json["closest"] = result.closest ? RecordOf(*result.closest) : nlohmann::ordered_json();
   json["remedies"] = ArrayOf(result.remedies, [](const Remedy& remedy) -> nlohmann::ordered_json {
     return {{"change", remedy.change},
             {"flag", remedy.flag},
-            {"candidate", CandidateJson(remedy.candidate)}};
+            {"candidate", RecordOf(remedy.candidate)}};
   });
   json["counts"] = CountsJson(result.counts);
   return json;

@@ -24,7 +24,7 @@ std::string RankedTable(const Job& job, const std::vector<Candidate>& candidates
 std::string RefinementText(const SearchResult& result);
 
 // Key "refinement", and the keys that a ranked candidate has more for it.
-nlohmann::ordered_json RefinementJson(const Refinement& refinement);
+nlohmann::ordered_json RefinementJson(const SearchResult& result);
 nlohmann::ordered_json SimulatedJson(const Candidate& candidate);
 
 }  // namespace orrery::report

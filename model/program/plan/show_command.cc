@@ -47,11 +47,12 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
   const report::Job job = flags.job.Resolve();
-  const LowerResult lowered =
-      Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
+  LowerResult lowered = Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
   if (const auto* refusal = std::get_if<Refusal>(&lowered))
     throw InputError(refusal->reason, refusal->hint);
-  return Show(flags, report::JobHeader(job) + "\n", std::get<ir::Plan>(lowered));
+  auto& plan = std::get<ir::Plan>(lowered);
+  plan.framework = job.request.framework;
+  return Show(flags, report::JobHeader(job) + "\n", plan);
 }
 
 }  // namespace orrery::cli

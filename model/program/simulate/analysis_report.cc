@@ -3,6 +3,7 @@
 #include "model/program/simulate/analysis_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -42,12 +43,10 @@ std::string BreakdownSection(const StepAnalysis& analysis) {
   Table table({{"link"}, {"", true}, {"", true}, {"slows"}, {"shared with"}});
   for (const sim::SharedLink& link : analysis.contention) {
     if (link.seconds < kLeastOfPath * analysis.time.total || table.rows() == kMostRowsShown) break;
-    std::string with;
-    for (const CommAxis axis : link.shared_with)
-      with += fmt::format("{}{}", with.empty() ? "" : ", ", AxisWords(axis));
+    const std::vector<std::string> others = sim::SharedWith(link);
     table.Row({link.link.empty() ? "-" : link.link, Format(Seconds(link.seconds)),
                Percent(link.seconds / analysis.time.total), AxisWords(link.axis),
-               with.empty() ? "other groups of the same axis" : with});
+               others.empty() ? "no other group" : fmt::format("{}", fmt::join(others, ", "))});
   }
   return table.rows() == 0 ? text : text + "\nContention by link\n" + table.Text();
 }
@@ -124,12 +123,10 @@ std::string MemorySection(const StepAnalysis& analysis) {
 void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json) {
   nlohmann::ordered_json& links = (*json)["contention_on_links"] = nlohmann::ordered_json::array();
   for (const sim::SharedLink& link : analysis.contention) {
-    nlohmann::ordered_json with = nlohmann::ordered_json::array();
-    for (const CommAxis axis : link.shared_with) with.push_back(AxisWords(axis));
     links.push_back({{"link", link.link},
                      {"term", AxisWords(link.axis)},
                      {"contention_s", link.seconds},
-                     {"shared_with", with}});
+                     {"shared_with", sim::SharedWith(link)}});
   }
   nlohmann::ordered_json classes, stretches = nlohmann::ordered_json::array();
   for (const sim::PathClass& part : analysis.path.classes) classes[part.name] = part.seconds;

@@ -189,7 +189,7 @@ Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
         fmt::format("{} micro-batches are too many to simulate", MicroBatches(job.work, strategy)),
         "a smaller --global-batch, or a larger --micro-batch");
   }
-  const auto predicted = Predict(job, strategy);
+  const auto predicted = Predict(job, strategy, Engine::kClosed);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
     throw InputError(refusal->reason, refusal->hint);
   return std::get<Prediction>(predicted);
@@ -218,7 +218,7 @@ Answer Simulate(const CommandLine& line) {
   const orrery::Job priced = JobOf(job.request, job.profiles);
   report::Simulation simulation;
   if (flags.plan.given) {
-    simulation.candidate = PredictPlan(priced, plan, false);
+    simulation.candidate = PredictPlan(priced, plan);
     simulation.micro_step = report::UnknownTime();
     simulation.printed_s = simulation.micro_step.total;
   } else {

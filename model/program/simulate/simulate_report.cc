@@ -22,18 +22,23 @@ std::vector<std::size_t> OnePerStage(const Simulation& simulation) {
   return Representatives(simulation.result, simulation.stages);
 }
 
-// The candidate with the simulated step in the closed form's place.
+// The candidate with the step of this simulation: in the closed form's place, or of a plan text in the place of the step
+// that PredictPlan() simulated.
 Prediction SimulatedCandidate(const Simulation& simulation) {
   Prediction candidate = simulation.candidate;
+  const StepTime before = candidate.time;
+  const bool from_text = candidate.simulated.has_value();
   StepTime time = simulation.analysis ? simulation.analysis->time : UnknownTime();
   time.total = simulation.seconds();
-  const StepTime& closed = simulation.candidate.time;
-  time = WithInterval(time, closed);
-  if (!simulation.perturbation.empty()) {  // no reason for the engines to agree
-    time.low = closed.low * time.total / closed.total;
-    time.high = closed.high * time.total / closed.total;
+  if (from_text || !simulation.perturbation.empty()) {  // no reason for the engines to agree
+    time.low = before.low * time.total / before.total;
+    time.high = before.high * time.total / before.total;
+  } else {
+    time = WithInterval(time, before);
   }
-  candidate.closed_form = closed;
+  if (!from_text) candidate.closed_form = before;
+  candidate.simulated = SimulatedStep{simulation.result.ops, {}};
+  if (simulation.analysis) candidate.simulated->shared = simulation.analysis->contention;
   candidate.SetTime(time);
   return candidate;
 }
@@ -51,27 +56,32 @@ std::string Disturbance(const Simulation& simulation) {
                                                Format(Seconds(before))));
 }
 
+std::string ClosedFormLine(const Simulation& simulation, const Prediction& simulated) {
+  if (!simulated.closed_form) return "none: needs --model and a layout";
+  const StepTime& closed = *simulated.closed_form;
+  const double difference = closed.total / simulated.time.total - 1;
+  const std::string why =
+      simulation.perturbation.empty() ? EngineDifference(simulated) : std::string();
+  return fmt::format("{}, {} {} than simulated{}", TimeWithInterval(closed),
+                     Percent(std::abs(difference)), difference < 0 ? "less" : "more",
+                     why.empty() ? "" : ". " + why);
+}
+
 std::string Times(const Simulation& simulation) {
-  const StepTime& closed = simulation.candidate.time;
-  const double seconds = simulation.seconds();
+  const Prediction simulated = SimulatedCandidate(simulation);
   std::string step =
-      fmt::format("{}, {}", TimeWithInterval(SimulatedCandidate(simulation).time),
+      fmt::format("{}, {}", TimeWithInterval(simulated.time),
                   simulation.contention ? simulation.network + " network" : "contention off");
+  if (!simulated.no_interval.empty()) step += "; no interval: " + simulated.no_interval;
   if (simulation.fixed > 0)
     step += fmt::format("; includes {} of fixed costs outside the ops",
                         Format(Seconds(simulation.fixed)));
   std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
-  const double difference = closed.total / seconds - 1;
-  const std::string beside =
-      fmt::format("{}, {} {} than simulated", TimeWithInterval(closed),
-                  Percent(std::abs(difference)), difference < 0 ? "less" : "more");
-  const Prediction simulated = SimulatedCandidate(simulation);
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
                                     Percent(simulated.mfu)));
-  return text + SimulatedLine("closed form",
-                              std::isnan(difference) ? "none: needs --model and a layout" : beside);
+  return text + SimulatedLine("closed form", ClosedFormLine(simulation, simulated));
 }
 
 std::string LinkTable(const Simulation& simulation) {
@@ -128,9 +138,10 @@ std::string SimulationText(const Job& job, const Simulation& simulation) {
 nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulation) {
   const sim::StepResult& result = simulation.result;
   const Prediction candidate = SimulatedCandidate(simulation);
+  const StepTime& step = candidate.ClosedForm();
   StepTime micro_step = simulation.micro_step;
-  micro_step.low = micro_step.total * (candidate.time.low / candidate.time.total);
-  micro_step.high = micro_step.total * (candidate.time.high / candidate.time.total);
+  micro_step.low = micro_step.total * (step.low / step.total);
+  micro_step.high = micro_step.total * (step.high / step.total);
   const PredictReport record{candidate, micro_step, Window::kStep, simulation.micro_step.total,
                              simulation.printed_s};
   nlohmann::ordered_json json = RecordJson(job, record, "orrery.simulate/1", "event");
@@ -142,7 +153,7 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   if (!simulation.perturbation.empty()) json["undisturbed_step_time_s"] = simulation.undisturbed;
   json["step_time_s"] = simulation.seconds();
   json["played_s"] = result.seconds;
-  json["closed_form_step_time_s"] = simulation.candidate.time.total;
+  json["closed_form_step_time_s"] = json["prediction"]["closed_form_step_time_s"];
   json["fixed_s"] = simulation.fixed;
   json["ranks"] = nlohmann::ordered_json::array();
   for (const std::size_t r : OnePerStage(simulation)) {
@@ -162,7 +173,8 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
   json["ops"] = result.ops;
   json["tasks"] = result.tasks;
   json["wall_s"] = simulation.wall;
-  json["closed_form"] = CandidateJson(simulation.candidate);
+  json["closed_form"] = simulation.candidate.simulated ? nlohmann::ordered_json()
+                                                       : CandidateJson(simulation.candidate);
   return json;
 }
 

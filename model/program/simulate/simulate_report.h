@@ -22,7 +22,7 @@ struct LinkBusy {
 
 // What `plan simulate` found out.
 struct Simulation {
-  Prediction candidate;  // with the closed form's time
+  Prediction candidate;  // in closed form; of a plan text, which has none, simulated undisturbed
   StepTime micro_step;   // in closed form, in the long run
   double printed_s = 0;  // of a micro-step, by the framework's timer
   sim::StepResult result;

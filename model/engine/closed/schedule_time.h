@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time of a pipeline's schedule where no formula is exact: transfers that take as long as passes, hosts that wait.
+//
+// A recurrence over the passes k of each stage, in the order of the schedule:
+//   C(k) = max(S(k) + device, H(k) + host)      a pass ends when its kernels have run and its last op is issued
+//   S(k) = max(C(k-1), A(k), H(k))              it starts behind the one before, with its tensor, when the host is there
+//   A(k) = max(C of the sender, R(k), A(k-1)) + transfer
+//   R(k) = H(k)                                 the receive is posted
+//   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
+// Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
+// Steps of more than four times as many micro-batches as stages repeat a round of the steady state; what a round of
+// stages takes there stands for the others.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "model/plan/lower/schedules.h"
+
+namespace orrery {
+
+// Seconds of one pass of a chunk: [forward, backward, weight gradient].
+struct PassSeconds {
+  std::array<double, 3> device{}, host{};
+  bool operator==(const PassSeconds&) const = default;
+};
+
+struct PipelineTimes {
+  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  int stages = 2, chunks = 1, micro_batches = 1;
+  PassSeconds first, middle,
+      last;                     // of a chunk on the first stage, on those between, on the last one
+  PassSeconds embedding, head;  // on top, of the first chunk of all and of the last one
+  bool host_waits =
+      true;         // for what it receives or loads; the backward pass of the head receives nothing
+  int on_node = 1;  // neighbouring stages on one node
+  double inside = 0, between = 0;  // seconds of a transfer in a node, between nodes
+  int watched = 0;                 // stage whose time is accounted for
+
+  bool operator==(const PipelineTimes&) const = default;
+};
+
+// Of the watched stage; what is left of `seconds` is its device's.
+struct ScheduleTime {
+  double seconds = 0;  // until the last stage has ended
+  double pipeline = 0, bubble = 0, host = 0;
+};
+
+// Keeps its memory and its last answer: layouts that differ in sharding alone ask for the same one. Not for concurrent
+// use.
+class ScheduleClock {
+ public:
+  const ScheduleTime& Time(const PipelineTimes& times);
+
+ private:
+  struct Gap {
+    double from = 0, to = 0;
+    bool host = false;  // else: for a tensor
+  };
+  struct Interval {
+    double from = 0, to = 0;
+  };
+  struct StageClock {
+    PassOrder order;
+    PassCall next;
+    bool ended = false;
+    double free = 0;    // the device
+    double issued = 0;  // the host: all passes so far
+    // By kind and index: when a pass has ended, when its tensor has come; fewer: not yet.
+    std::array<std::vector<double>, 3> done, arrived;
+  };
+
+  void Run();
+  bool Advance(int stage);
+  // When its tensor has come, 0: it receives none, kNotYet.
+  double Arrival(int stage, const PassCall& pass, double posted) const;
+  double SlotOfSent(int stage, const PassCall& pass) const;
+  double SlotOfReceived(int stage, const PassCall& pass) const;
+  bool Receives(int stage, const PassCall& pass) const;
+  int SameChunkBefore(int index) const;
+  double Transfer(int one, int other) const;
+  void FindMessages();
+  ScheduleTime Between(double from, double to) const;
+  ScheduleTime Account() const;
+
+  PipelineTimes times_;
+  ScheduleTime time_;
+  std::vector<StageClock> stages_;
+  std::vector<Gap> gaps_;            // of the watched stage
+  std::vector<Interval> under_way_;  // its messages, by start
+};
+
+}  // namespace orrery

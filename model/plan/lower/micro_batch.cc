@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/plan/lower/micro_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
+
+// One layer of each kind; the stack of a plain MLP as it is.
+ModelSpec OneLayerOfEach(ModelSpec model) {
+  if (model.family == Family::kMlp) {
+    model.layers = std::min(model.layers, kMostMlpLayers);
+    return model;
+  }
+  model.layers = 1;
+  model.decoder_layers = std::min<int64_t>(model.decoder_layers, 1);
+  return model;
+}
+
+std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
+  const auto layers = static_cast<double>(model.layers);
+  if (model.family == Family::kMlp) return {{layers, 1.0 / static_cast<double>(small.layers)}};
+  if (model.decoder_layers == 0) return {{layers}};
+  return {{layers}, {static_cast<double>(model.decoder_layers)}};
+}
+
+Strategy SmallStrategy(const MicroBatchKey& key) {
+  Strategy strategy;
+  strategy.tp = key.tp;
+  strategy.micro_batch = key.micro_batch;
+  strategy.sequence_parallel = key.sequence_parallel;
+  strategy.recompute = key.recompute;
+  strategy.flash_attention = key.flash_attention;
+  strategy.fp32_grads = key.fp32_grads;
+  strategy.recompute_unread = key.recompute_unread;
+  return strategy;
+}
+
+}  // namespace
+
+MicroBatchKey KeyOf(const Strategy& strategy) {
+  MicroBatchKey key;
+  key.tp = strategy.tp;
+  key.cp = strategy.cp;
+  key.micro_batch = strategy.micro_batch;
+  key.sequence_parallel = strategy.sequence_parallel && strategy.tp > 1;
+  key.recompute = strategy.recompute;
+  key.flash_attention = strategy.flash_attention;
+  key.fp32_grads = strategy.fp32_grads;
+  key.recompute_unread = strategy.recompute_unread;
+  key.scatter_gather = strategy.scatter_gather;
+  return key;
+}
+
+std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, const Workload& work,
+                                                      const MicroBatchKey& key) {
+  if (work.seq_len % key.cp != 0) {
+    return Refusal{
+        fmt::format("cp={} does not divide the sequence length {}", key.cp, work.seq_len), ""};
+  }
+  Workload local = work;
+  local.seq_len = work.seq_len / key.cp;
+  local.masked_positions = std::min(work.masked_positions, local.seq_len);
+  local.global_batch = key.micro_batch;
+  local.clip_norm = 0;
+  const ModelSpec small = OneLayerOfEach(model);
+  LowerResult lowered = Lower(small, local, SmallStrategy(key));
+  if (auto* refusal = std::get_if<Refusal>(&lowered)) return std::move(*refusal);
+  MicroBatchPlan out;
+  out.plan = std::move(std::get<ir::Plan>(lowered));
+  out.kinds = Kinds(model, small);
+  out.key_share = key.cp;  // ranks that share a sequence exchange keys
+  out.layer_ranks = key.tp;
+  const double element =
+      work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
+  const bool scattered = key.sequence_parallel || key.scatter_gather;
+  out.boundary_bytes = static_cast<double>(local.seq_len * key.micro_batch) *
+                       static_cast<double>(model.hidden) * element / (scattered ? key.tp : 1);
+  return out;
+}
+
+}  // namespace orrery

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One micro-batch on one rank as a small plan: one layer of each kind, one stage, no data parallelism.
+//
+// Prices per layer read their shapes from it, so that they follow the lowering and not a second description of the model.
+#pragma once
+
+#include <compare>
+#include <variant>
+#include <vector>
+
+#include "model/arch/model_spec.h"
+#include "model/arch/workload.h"
+#include "model/plan/ir/plan.h"
+#include "model/plan/lower/lower.h"
+#include "model/plan/lower/strategy.h"
+
+namespace orrery {
+
+// The part of a strategy that changes what a micro-batch asks of a rank.
+struct MicroBatchKey {
+  int tp = 1;
+  int cp = 1;
+  int micro_batch = 1;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::kNone;
+  bool flash_attention = true;
+  bool fp32_grads = false;
+  bool recompute_unread = false;
+  bool scatter_gather = true;
+  bool operator==(const MicroBatchKey&) const = default;
+  auto operator<=>(const MicroBatchKey&) const = default;
+};
+
+MicroBatchKey KeyOf(const Strategy& strategy);
+
+struct MicroBatchPlan {
+  struct LayerKind {
+    double count = 0;  // layers of this kind in the model
+    double scale = 1;  // one of them costs `scale` times the plan's ops of that layer
+  };
+  ir::Plan plan;
+  std::vector<LayerKind> kinds;  // by Op::layer; a single kind holds for every layer
+  double key_share = 1;          // keys that a query sees / keys on its rank
+  int layer_ranks = 1;           // that share a layer's weights
+  double boundary_bytes = 0;     // that a rank passes on between two stages
+};
+
+// Refusal: the layout cannot be lowered (heads do not divide, ...), or cp does not divide the sequence.
+std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, const Workload& work,
+                                                      const MicroBatchKey& key);
+
+}  // namespace orrery

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the engines differ, answers name the term and the link behind it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "model/program/common/candidate_report.h"
+
+namespace orrery::report {
+namespace {
+
+using testing::HasSubstr;
+
+// Simulated, with `contention` seconds on top of a closed form of 2 s.
+Prediction Contended(double contention) {
+  StepTime closed;
+  closed.compute = 1.5;
+  closed.data = 0.5;
+  closed.total = closed.Total();
+  StepTime time = closed;
+  time.contention = contention;
+  time.total = time.Total();
+  Prediction prediction;
+  prediction.SetTime(time);
+  prediction.closed_form = closed;
+  prediction.simulated =
+      SimulatedStep{100, {{CommAxis::kData, contention, "leaf0 -> n0.nic0", {}, false}}};
+  return prediction;
+}
+
+TEST(EngineDifference, IsNamedAboveFivePercent) {
+  EXPECT_EQ(EngineDifference(Contended(0.05)), "");
+  EXPECT_EQ(
+      EngineDifference(Contended(0.2)),
+      "2.20 s simulated, 2.00 s in closed form. Largest difference: contention (+200 ms); "
+      "data-parallel communication fills leaf0 -> n0.nic0 by itself. The interval covers both");
+}
+
+TEST(EngineDifference, SaysWhoSharesTheLink) {
+  Prediction prediction = Contended(0.2);
+  prediction.simulated->shared[0].shared_with = {CommAxis::kPipeline};
+  prediction.simulated->shared[0].same_axis = true;
+  EXPECT_THAT(
+      EngineDifference(prediction),
+      HasSubstr("data-parallel communication shares leaf0 -> n0.nic0 with transfers between "
+                "stages and other groups of the same axis"));
+}
+
+TEST(EngineDifference, WithoutABreakdownNamesNoTerm) {
+  Prediction prediction = Contended(0.2);
+  prediction.time.compute = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(EngineDifference(prediction),
+            "2.20 s simulated, 2.00 s in closed form. The interval covers both");
+}
+
+}  // namespace
+}  // namespace orrery::report
