@@ -98,19 +98,21 @@ double OpPrices::Device(const ShapedOp& op) const {
 
 double OpPrices::Update(const UpdateShape& s) const {
   if (const auto measured = cost_.Measured(ir::Info(s.kind).name, s.bytes)) return *measured;
+  const auto stream = [&](double traffic) {
+    return cost_.Stream(s.elements * traffic) + s.elements * framework_->host_update.value;
+  };
   switch (s.kind) {
     case ir::OpKind::kSgd:
-      return cost_.Stream(s.elements * framework_->sgd_traffic);
+      return stream(framework_->sgd_traffic);
     case ir::OpKind::
         kAdam: {  // its two moments are read and written in so many bytes instead of four
       const double saved = 4 * (4 - std::min(s.moment_bytes, 4.0));
-      return cost_.Stream(s.elements * std::max(framework_->adam_traffic - saved, 0.0));
+      return stream(std::max(framework_->adam_traffic - saved, 0.0));
     }
     case ir::OpKind::kMuon:  // one moment, read and written in four bytes, instead of two
-      return cost_.Stream(s.elements * std::max(framework_->adam_traffic - 8, 0.0)) +
-             NewtonSchulz(s.work, s.side);
+      return stream(std::max(framework_->adam_traffic - 8, 0.0)) + NewtonSchulz(s.work, s.side);
     case ir::OpKind::kLambDir:
-      return cost_.Stream(s.elements * framework_->lamb_traffic);
+      return stream(framework_->lamb_traffic);
     case ir::OpKind::kLambApply:  // lamb_traffic counts both passes
     case ir::OpKind::kLossScale:
       return 0;
@@ -138,12 +140,13 @@ double OpPrices::Host(const ShapedOp& op) const {
     return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_;
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
+  const double hooks = op.parameters * framework_->host_parameter.value;
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:
-      return (framework_->host_forward_op.value + unfused) * host_factor_;
+      return (framework_->host_forward_op.value + unfused + hooks) * host_factor_;
     case Pass::kBackward:
-      return (framework_->host_backward_op.value + unfused) * host_factor_;
+      return (framework_->host_backward_op.value + unfused + hooks) * host_factor_;
     case Pass::kNone:
       return 0;
   }

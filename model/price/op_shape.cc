@@ -2,6 +2,9 @@
 // Reads shapes of matrix products, attention and memory-bound ops off a plan.
 #include "model/price/op_shape.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 namespace orrery {
 
 using ir::Attr;
@@ -101,13 +104,29 @@ Pass PassOf(ir::Phase phase) {
 Surcharge SurchargeOf(const ir::Op& op) {
   switch (op.kind) {
     case OpKind::kXentGrad:
-    case OpKind::kMse:
       return Surcharge::kLoss;
     case OpKind::kEmbed:
       return op.attrs.Get(Attr::kAcc) == 0 ? Surcharge::kEmbedding : Surcharge::kNothing;
     default:
       return Surcharge::kNothing;
   }
+}
+
+bool IsOf(const ir::Program& program, ir::ViewId view,
+          std::initializer_list<ir::BufferClass> classes) {
+  const auto buffer =
+      static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
+  return std::ranges::find(classes, program.buffers[buffer].cls) != classes.end();
+}
+
+// What a framework's hooks run on. The optimizer's tensors are flat.
+int ParametersOf(const ir::Program& program, const ir::Op& op) {
+  int tensors = 0;
+  for (const ir::ViewId view : op.in)
+    tensors += IsOf(program, view, {ir::BufferClass::kParam, ir::BufferClass::kGathered});
+  for (const ir::ViewId view : op.out)
+    tensors += IsOf(program, view, {ir::BufferClass::kGrad, ir::BufferClass::kGradTransient});
+  return tensors;
 }
 
 CollectiveShape CollectiveOf(const ir::Program& program, const ir::Op& op) {
@@ -127,6 +146,7 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, do
   ShapedOp shaped;
   shaped.pass = PassOf(op.phase);
   shaped.surcharge = SurchargeOf(op);
+  if (shaped.pass != Pass::kNone) shaped.parameters = ParametersOf(program, op);
   shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul:

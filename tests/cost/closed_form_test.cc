@@ -276,6 +276,36 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
 }
 
+// Hooks cost the issuing thread time per tensor: small models wait for it, large ones hide it.
+TEST_F(ClosedFormTest, HooksBindSmallModelsToTheHost) {
+  Strategy s;
+  s.dp = 128;
+  const StepTime large = Predict(s);
+  const auto with_hooks = [&] {
+    framework_.host_parameter = Seconds(0.33e-3);
+    const StepTime time = Predict(s);
+    framework_.host_parameter = Seconds(0);
+    return time;
+  };
+  EXPECT_LT(with_hooks().total, 1.5 * large.total);
+  model_.hidden = model_.ffn = 256, model_.heads = model_.kv_heads = 4;
+  work_.seq_len = 128;
+  const double plain = Predict(s).total;
+  const double micro_batches = 512.0 / 128, tensors = 12 * 48;
+  EXPECT_GT(with_hooks().total - plain, 0.7 * micro_batches * 3 * tensors * 0.33e-3);
+  EXPECT_LT(with_hooks().total - plain, 1.3 * micro_batches * 3 * tensors * 0.33e-3);
+}
+
+// States that live on the CPU cost time per parameter of a rank, not per tensor.
+TEST_F(ClosedFormTest, AnUpdateOnTheCpuTakesTimePerParameter) {
+  Strategy s;
+  s.dp = 128, s.zero = 1;
+  const double plain = Predict(s).total;
+  framework_.host_update = Seconds(2e-9);
+  EXPECT_NEAR(Predict(s).total - plain,
+              2e-9 * static_cast<double>(CountParameters(model_).total) / 128, 0.02 * plain);
+}
+
 TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {
   Strategy s;
   s.dp = 128;
