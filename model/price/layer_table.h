@@ -38,7 +38,9 @@ struct LayerTable {
   double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
-  int layer_ranks = 1;        // that share a layer's weights
+  double matrix_update =
+      0;                // seconds of one layer, whole: what an optimizer computes on its matrices
+  int layer_ranks = 1;  // that share a layer's weights
 };
 
 // Throws nothing.
