@@ -273,7 +273,8 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_EQ(Predict(s, Window::kMicrostep).total, Predict(s, Window::kSustained).total);
   framework_.host_waits = 0;
   s.pp = 4, s.dp = 32;
-  EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
+  // Hosts of different stages issue at the same time.
+  EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 0.01);
 }
 
 // Hooks cost the issuing thread time per tensor: small models wait for it, large ones hide it.

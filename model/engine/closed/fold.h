@@ -48,7 +48,7 @@ struct Stage {
 };
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
-constexpr double kHeldUp = 0.01;
+constexpr double kHeldUp = 0.02;
 
 class Fold {
  public:
@@ -129,13 +129,15 @@ class Fold {
       gather_table_ = Gather(table_.table_parameters);
       gather_rest_ = Gather(rest);
       gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);
-      gather_head_ = gather_ends_ + Gather(HeadTable());
+      gather_head_ = gather_ends_ +
+                     (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
     }
     if (outline_.scatters_gradients) {
       scatter_ = Scatter(table_.layer_parameters);
-      scatter_embedding_ = Scatter(table_.table_parameters) + Scatter(rest);
-      scatter_head_ =
-          Scatter(table_.final_norm_parameters) + Scatter(transform) + Scatter(HeadTable());
+      const Beside table = Scatter(table_.table_parameters);
+      scatter_embedding_ = table + Scatter(rest);
+      scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
+                      (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
       beside_forward_ = Shown(forward_, gather_, {});
       beside_backward_ = Shown(backward_, gather_, scatter_);
       beside_ends_ = Shown(backward_, gather_, {});

@@ -11,7 +11,7 @@
 namespace orrery::sim {
 namespace {
 
-constexpr double kSameDate = 1e-14;  // of a date
+constexpr double kIdle = -1;  // StreamState::left: the kernels have run, the host is late
 
 // Uniform in [-1, 1), the same for the same numbers (SplitMix64, Steele, Lea, Flood 2014).
 double Noise(uint64_t seed, uint64_t rank, uint64_t task) {
@@ -91,8 +91,8 @@ void ComputeClock::OnDue(const Due& due) {
   const int32_t id = stage.on_stream[s][stream.head];
   // Where the host is late, the device idles inside the task; no message makes that longer.
   const double late = state_.Earliest(r, stage.tasks[At(id)]) - state_.Now();
-  if (late > kSameDate * state_.Now()) {
-    stream.left = 0;
+  if (late > 0 && stream.left != kIdle) {
+    stream.left = kIdle;
     ++stream.version;
     return timers_.Add({due.subject, stream.version}, late);
   }
@@ -161,7 +161,7 @@ void ComputeClock::Retime(uint32_t r, double before) {
   const double now = state_.Now();
   for (std::size_t s = 0; s < state_.stream_count; ++s) {
     StreamState& stream = state_.StreamOf(r, s);
-    if (!stream.computing) continue;
+    if (!stream.computing || stream.left == kIdle) continue;
     stream.left = std::max(0.0, stream.left - (now - stream.since) * before);
     stream.since = now;
     ScheduleEnd(r, s, &stream);
