@@ -151,7 +151,10 @@ TEST(Refine, NothingThatMayWinIsLeft) {
   std::vector<Candidate> every = Search(all, profiles).ranked;
   std::vector<Candidate*> pointers;
   for (Candidate& candidate : every) {
-    if (candidate.time.total < result.ranked.front().time.total) pointers.push_back(&candidate);
+    // Contention only adds to most plans: what the closed form puts a tenth behind is looked at, too.
+    if (!candidate.memory->nearly_full &&
+        candidate.time.total < 1.1 * result.ranked.front().time.total)
+      pointers.push_back(&candidate);
   }
   ASSERT_GT(pointers.size(), 5u);
   EXPECT_TRUE(simulator.Simulate(pointers));
