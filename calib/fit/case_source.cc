@@ -42,7 +42,7 @@ bool RowFilter::Takes(const std::string& source, const std::string& gpu, const s
 CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, ProfileStore* store) {
   for (const CasePrediction& prediction : PredictCases(std::move(rows))) {
     if (!prediction.time) {
-      ++left_out_[prediction.row.refused.value_or("refused")];
+      LeaveOut(prediction.row, prediction.row.refused.value_or("refused"));
       continue;
     }
     Add(prediction.row, filter, store);
@@ -56,22 +56,27 @@ CaseSource::CaseSource(std::vector<CaseRow> rows, const RowFilter& filter, Profi
   NameGroups();
 }
 
+void CaseSource::LeaveOut(const CaseRow& row, const std::string& reason) {
+  ++left_out_[reason];
+  reasons_[row.name] = reason;
+}
+
 void CaseSource::Add(const CaseRow& row, const RowFilter& filter, ProfileStore* store) {
   const ClusterSummary* cluster = FindCluster(row);
   Observation seen;
   seen.gpu = store->Gpu(cluster->gpu);
   seen.fabric = store->Fabric(cluster->fabric_profile);
   seen.framework =
-      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
+      store->SelectFramework(row.framework, cluster->name, row.strategy.flash_attention);
   const std::string& framework = store->framework(seen.framework).header.id;
   if (!IsAmong(filter.sources, row.source)) {
-    ++left_out_[fmt::format("source {} is not selected", row.source)];
+    LeaveOut(row, fmt::format("source {} is not selected", row.source));
   } else if (!IsAmong(filter.gpus, cluster->gpu)) {
-    ++left_out_[fmt::format("ran on the GPU {}", cluster->gpu)];
+    LeaveOut(row, fmt::format("ran on the GPU {}", cluster->gpu));
   } else if (!IsAmong(filter.fabrics, cluster->fabric_profile)) {
-    ++left_out_[fmt::format("ran on the fabric {}", cluster->fabric_profile)];
+    LeaveOut(row, fmt::format("ran on the fabric {}", cluster->fabric_profile));
   } else if (!IsAmong(filter.frameworks, framework)) {
-    ++left_out_[fmt::format("ran with the framework {}", framework)];
+    LeaveOut(row, fmt::format("ran with the framework {}", framework));
   } else {
     seen.name = row.name;
     seen.source = row.source;

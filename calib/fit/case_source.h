@@ -34,6 +34,7 @@ class CaseSource : public MeasurementSource {
   // The 80 % interval of each observation's prediction.
   std::vector<Confidence> Confidences(const ProfileStore& store, const Trust& trust) const;
   const std::map<std::string, int>& left_out() const { return left_out_; }
+  const std::map<std::string, std::string>& reasons() const { return reasons_; }  // by row
 
  private:
   using Cluster = std::unique_ptr<ClusterSummary>;
@@ -53,6 +54,7 @@ class CaseSource : public MeasurementSource {
   };
 
   void Add(const CaseRow& row, const RowFilter& filter, ProfileStore* store);
+  void LeaveOut(const CaseRow& row, const std::string& reason);
   const ClusterSummary* FindCluster(const CaseRow& row);
   int FindSweep(const CaseRow& row, const ClusterSummary* cluster, const Observation& profiles);
   Job JobOf(const Run& run, const ProfileStore& store) const;
@@ -64,6 +66,7 @@ class CaseSource : public MeasurementSource {
   std::vector<Run> runs_;  // beside observations_
   std::vector<Observation> observations_;
   std::map<std::string, int> left_out_;
+  std::map<std::string, std::string> reasons_;
 };
 
 }  // namespace orrery

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/base/node.h"
+#include "model/hardware/catalog.h"
 
 namespace orrery {
 namespace {
@@ -75,16 +76,27 @@ std::vector<ConstantName> Named(const std::string& text, const FitFlags& flags) 
 }
 
 void KnowFramework(const std::string& id, FitJob* job, ProfileStore* store) {
-  const std::size_t at = id.find('@');
-  if (at == std::string::npos || HasProfile(kFrameworkFolder, id)) {
+  if (!IsSite(id)) {
     (void)store->Framework(id);
     return;
   }
-  store->AddSite(id, id.substr(0, at));
+  if (HasProfile(kFrameworkFolder, id)) {
+    (void)store->Framework(id);
+  } else {
+    store->AddSite(id, id.substr(0, id.rfind('@')));
+  }
   job->sites.push_back(id);
 }
 
 }  // namespace
+
+bool IsSite(const std::string& framework) {
+  const std::size_t at = framework.rfind('@');
+  if (at == std::string::npos) return false;
+  if (!HasProfile(kFrameworkFolder, framework)) return true;
+  const std::vector<std::string> clusters = TopologyNames();
+  return std::ranges::find(clusters, framework.substr(at + 1)) != clusters.end();
+}
 
 FitJob ReadFitJob(const SourcePtr& source) {
   Diagnostics diagnostics;
@@ -131,16 +143,18 @@ FitJob JobOf(const FitFlags& flags, ProfileStore* store) {
   for (const std::string& id : flags.frameworks) {
     KnowFramework(id, &job, store);
     job.filter.frameworks.insert(id);
-    named.emplace_back(ProfileLayer::kFramework, id);
+    if (!IsSite(id)) named.emplace_back(ProfileLayer::kFramework, id);
   }
-  if (named.empty())
+  if (named.empty() && job.sites.empty())
     throw InputError("nothing to calibrate", "name profiles with --gpu, --fabric or --framework");
   for (const std::string& text : flags.free) {
     for (const ConstantName& name : Named(text, flags))
       job.requests.push_back({{name}, std::nullopt, std::nullopt});
   }
   if (flags.gpus.size() == 1) job.kernels_of = flags.gpus.front();
-  if (flags.free.empty()) job.requests = DefaultRequests(named, *store);
+  if (!flags.free.empty()) return job;
+  job.requests = DefaultRequests(named, *store);
+  for (const std::string& site : job.sites) job.requests.push_back(SiteRequest(site));
   return job;
 }
 

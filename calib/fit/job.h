@@ -33,8 +33,11 @@ struct FitJob {
   std::vector<ParameterRequest> requests;
   MemoryKinds memory_by;
   std::string kernels_of;          // profile of the GPU that timed kernels ran on; "": not said
-  std::vector<std::string> sites;  // profiles framework@topology to be created
+  std::vector<std::string> sites;  // profiles framework@topology, on disk or to be created
 };
+
+// Whether the name is FRAMEWORK@TOPOLOGY, not a release such as megatron@2021.
+bool IsSite(const std::string& framework);
 
 FitJob ReadFitJob(const SourcePtr& source);  // throws InputError
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "calib/import/log_facts.h"
 #include "calib/import/training_log.h"
 #include "calib/validate/case_row.h"
 
@@ -52,6 +53,7 @@ struct LoggedRun {
   std::optional<std::pair<int64_t, int64_t>> steps;
   bool predict = false;
   measured::TrainingLog read;
+  measured::LogFacts facts;         // what the log says of its machine, release and arguments
   std::string how;                  // "mean of steps 1 to 80, DeepSpeed"
   std::optional<LogChange> change;  // of the whole log
 };

@@ -64,7 +64,7 @@ void MemorySource::Add(const CaseRow& row, const MemoryKinds& kinds, const RowFi
   Observation seen;
   seen.gpu = store->Gpu(cluster.gpu);
   seen.framework =
-      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
+      store->SelectFramework(row.framework, cluster.name, row.strategy.flash_attention);
   const bool taken = Takes(filter.sources, row.source) && Takes(filter.gpus, cluster.gpu) &&
                      Takes(filter.fabrics, cluster.fabric_profile) &&
                      Takes(filter.frameworks, store->framework(seen.framework).header.id);

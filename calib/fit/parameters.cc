@@ -142,6 +142,10 @@ std::vector<FitParameter> MakeParameters(const std::vector<ParameterRequest>& re
   return parameters;
 }
 
+ParameterRequest SiteRequest(const std::string& site) {
+  return {{{ProfileLayer::kFramework, site, "site_factor"}}, 1.0, kSiteSpread, std::nullopt};
+}
+
 std::vector<ParameterRequest> DefaultRequests(
     const std::vector<std::pair<ProfileLayer, std::string>>& named, const ProfileStore& store) {
   std::vector<ParameterRequest> requests;

@@ -35,11 +35,17 @@ struct FitParameter {
 };
 
 inline constexpr double kLeastSpread = 0.3;  // of a prior without a spread of its own
+// Of the factor of a site that nobody calibrated, around 1: what errors of whole sources are that no fit has
+// seen (calib/ACCURACY.md, leave-one-source-out).
+inline constexpr double kSiteSpread = 0.15;
 
 // Checks the requests against the store, and makes files own what they override. Throws InputError:
 // constants without effect on the rows, a value of zero without a prior.
 std::vector<FitParameter> MakeParameters(const std::vector<ParameterRequest>& requests,
                                          ProfileStore* store);
+
+// The one constant that a site (framework@topology) has by default.
+ParameterRequest SiteRequest(const std::string& site);
 
 // Every calibrated constant of the named profiles, to be set in their own files: no figures of the
 // vendor, no memory, no intervals.

@@ -44,6 +44,13 @@ std::string PathIn(const std::string& folder, ProfileLayer layer, const std::str
   return (fs::path(folder) / FolderOf(layer) / (id + ".yaml")).string();
 }
 
+std::string UnitOf(const ConstantName& name, const ProfileStore& store) {
+  const Provenance* known = store.Find(name);
+  return known == nullptr ? "" : known->unit;
+}
+
+}  // namespace
+
 void WriteText(const std::string& path, const std::string& text) {
   std::error_code error;
   if (const fs::path parent = fs::path(path).parent_path(); !parent.empty())
@@ -53,13 +60,6 @@ void WriteText(const std::string& path, const std::string& text) {
   file.close();
   if (!file) throw InputError(fmt::format("cannot write {}", path));
 }
-
-std::string UnitOf(const ConstantName& name, const ProfileStore& store) {
-  const Provenance* known = store.Find(name);
-  return known == nullptr ? "" : known->unit;
-}
-
-}  // namespace
 
 std::string RewriteProfile(const std::string& name, const std::string& text,
                            const std::vector<ConstantLine>& lines) {
@@ -142,6 +142,7 @@ std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::str
                                        const ProfileStore& store) {
   const std::string home = (fs::path(DataRoot()) / "calib" / "profiles").string();
   const bool one_file = folder.ends_with(".yaml");
+  if (lines.empty()) return {};
   if (one_file && lines.size() != 1)
     throw InputError(fmt::format("{} profiles change, but -o names one file", lines.size()),
                      "name a folder");

@@ -40,6 +40,9 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
 std::vector<std::string> WriteProfiles(const ProfileLines& lines, const std::string& folder,
                                        const ProfileStore& store);
 
+// Writes a whole file, its folder included. Throws InputError.
+void WriteText(const std::string& path, const std::string& text);
+
 // Write trust.json and left_out.csv there likewise; return their paths.
 std::string WriteTrust(const Trust& trust, const std::string& folder);
 std::string WriteLeftOut(const LeftOutRows& rows, const std::string& folder);

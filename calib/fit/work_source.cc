@@ -82,7 +82,7 @@ void WorkSource::Add(const LoggedRun& logged, const RowFilter& filter, ProfileSt
   Observation seen;
   seen.gpu = store->Gpu(run.cluster.gpu);
   seen.framework =
-      store->SelectFramework(row.framework, row.topology, row.strategy.flash_attention);
+      store->SelectFramework(row.framework, run.cluster.name, row.strategy.flash_attention);
   seen.fabric = store->Fabric(run.cluster.fabric_profile);
   if (!filter.Takes(row.source, run.cluster.gpu, run.cluster.fabric_profile,
                     store->framework(seen.framework).header.id))

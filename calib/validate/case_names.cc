@@ -134,7 +134,7 @@ constexpr Word<Optimizer> kOptimizerWords[] = {{"fusedadamw", Optimizer::kAdamW}
                                                {"lion", Optimizer::kSgd},
                                                {"adafactor", Optimizer::kSgd},
                                                {"rmsprop", Optimizer::kSgd},
-                                               {"muon", Optimizer::kSgd},
+                                               {"muon", Optimizer::kMuon},
                                                {"shampoo", Optimizer::kSgd}};
 
 constexpr Word<Recompute> kRecomputeWords[] = {{"full", Recompute::kFull},

@@ -217,6 +217,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   if (!measured) cells.Refuse("no measured step time");
   row.measured_step_s = measured.value_or(0.0);
   row.measured_mem_gib = cells.Number("measured_mem_gib", 0, 1e6);
+  row.measured_communication = cells.Number("measured_communication", 0, 1);
   row.memory_kind = ReadMemoryKind(&cells);
   return row;
 }
@@ -260,6 +261,7 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "seq_parallel",
                                                     "window",
                                                     "measured_mem_gib",
+                                                    "measured_communication",
                                                     "assumed",
                                                     "memory_by",
                                                     "source",

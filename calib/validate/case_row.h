@@ -35,6 +35,7 @@ struct CaseRow {
   Window window = Window::kStep;
   double measured_step_s = 0;
   std::optional<double> measured_mem_gib;
+  std::optional<double> measured_communication;  // share of the step that messages expose
   MemoryKind memory_kind = MemoryKind::kNotSaid;
   bool flash_assumed =
       false;  // the source does not say how attention is computed: materialised, if it fits

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct LoadedModel {
   TrainingDefaults defaults;
   std::optional<PublishedParameters> published;
   std::vector<std::string> notes;  // what the reader inferred or left out; to be shown to the user
-  std::string origin;              // the file it was read from
+  std::map<std::string, std::string> without_effect;  // keys of a config.json, and why
+  std::string origin;                                 // the file it was read from
 };
 
 // A catalogue name, a YAML file, a HuggingFace config.json, or a folder that holds one. A catalogue

@@ -26,12 +26,19 @@ inline constexpr NameRow<Activation> kActivationNames[] = {
     {"gelu", Activation::kGelu},
     {"relu", Activation::kRelu},
     {"swiglu", Activation::kSwiglu},
+    {"relu2", Activation::kRelu2},
 };
 inline constexpr NameRow<Positions> kPositionsNames[] = {
     {"learned", Positions::kLearned},
     {"rotary", Positions::kRotary},
     {"relative-bias", Positions::kRelativeBias},
+    {"alibi", Positions::kAlibi},
     {"none", Positions::kNone},
+};
+inline constexpr NameRow<QkNorm> kQkNormNames[] = {
+    {"none", QkNorm::kNone},
+    {"head", QkNorm::kHead},
+    {"width", QkNorm::kWidth},
 };
 
 template <class E>
@@ -45,5 +52,6 @@ constexpr const char* Name(Family value) { return NameIn<Family>(kFamilyNames, v
 constexpr const char* Name(Norm value) { return NameIn<Norm>(kNormNames, value); }
 constexpr const char* Name(Activation value) { return NameIn<Activation>(kActivationNames, value); }
 constexpr const char* Name(Positions value) { return NameIn<Positions>(kPositionsNames, value); }
+constexpr const char* Name(QkNorm value) { return NameIn<QkNorm>(kQkNormNames, value); }
 
 }  // namespace orrery

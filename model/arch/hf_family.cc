@@ -1,122 +1,274 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the architecture of a HuggingFace config.json, also of one that does not name it.
+// Applies a family's rules to a config.json, and tells the family of one that does not name it.
 #include "model/arch/hf_family.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <string_view>
+#include <filesystem>
+
+#include "model/arch/data_root.h"
 
 namespace orrery {
 namespace {
 
-// Keys that only one family's configuration has; the first row that fits decides.
-struct Evidence {
-  const char* model_type;
-  std::vector<const char*> keys;
-};
-const Evidence kEvidence[] = {
-    {"t5", {"d_model", "relative_attention_num_buckets"}},
-    {"t5", {"d_model", "d_kv", "d_ff"}},
-    {"opt", {"ffn_dim", "do_layer_norm_before"}},
-    {"opt", {"ffn_dim", "word_embed_proj_dim"}},
-    {"bloom", {"apply_residual_connection_post_layernorm"}},
-    {"gpt_neox", {"rotary_pct", "hidden_size"}},
-    {"gpt2", {"n_embd", "n_head"}},
-    {"llama", {"rms_norm_eps", "hidden_size"}},
-    {"llama", {"num_key_value_heads", "hidden_size"}},
-    {"bert", {"type_vocab_size", "hidden_size"}},
-};
+namespace fs = std::filesystem;
 
-// Keys of architectures that would be misread as one of the above.
-constexpr std::pair<const char*, const char*> kRefused[] = {
-    {"num_local_experts", "a mixture of experts"},
-    {"num_experts", "a mixture of experts"},
-    {"n_routed_experts", "a mixture of experts"},
-    {"rotary_dim", "GPT-J"},
-    {"multi_query", "Falcon"},
-    {"new_decoder_architecture", "Falcon"},
-    {"q_lora_rank", "multi-head latent attention"},
-    {"vision_config", "a vision model"},
-    {"text_config", "a multi-modal model"},
-};
+constexpr const char* kCommon = "_common";
+constexpr int kMostFiles = 6;  // of a chain of `extends`
 
-const HfFamily* FindType(std::string_view type) {
-  for (const HfFamily& family : HfFamilies()) {
-    if (family.model_type == type) return &family;
-  }
-  return nullptr;
+fs::path Folder() { return fs::path(DataRoot()) / "scenarios" / "families"; }
+
+Node ParseFile(const std::string& name, Diagnostics* diagnostics) {
+  return Node::Parse(ReadSource((Folder() / (name + ".yaml")).string(), std::size_t{1} << 20),
+                     diagnostics);
 }
+
+// One name or a list of names under `key`.
+std::vector<std::string> NamesUnder(const Node& node, const std::string& key) {
+  const auto value = node.Find(key);
+  if (!value) return {};
+  if (!value->IsSequence()) return {value->AsString()};
+  std::vector<std::string> names;
+  for (const Node& element : value->Elements()) names.push_back(element.AsString());
+  return names;
+}
+
+// The alternatives of a rule: a list of maps, or one map.
+std::vector<Node> Alternatives(const Node& rule) {
+  if (rule.IsSequence()) return rule.Elements();
+  return {rule};
+}
+
+// A key that is there may be null: that is a value of its own, not a missing key.
+bool Holds(const Node& map, const std::string& key) {
+  const std::vector<std::string> keys = map.Keys();
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+std::optional<Place> NonNull(const Node& map, const std::string& key) {
+  return map.Has(key) ? std::optional(Place{map, key}) : std::nullopt;
+}
+
+std::string Families() { return fmt::format("{}", fmt::join(HfFamilyNames(), ", ")); }
+
+}  // namespace
+
+std::vector<std::string> HfFamilyNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(Folder())) {
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() == ".yaml" && name.front() != '_') names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+HfFamily HfFamily::Load(const std::string& name, Diagnostics* diagnostics) {
+  HfFamily family;
+  family.name_ = name;
+  for (std::string next = name; !next.empty() && family.files_.size() < kMostFiles;) {
+    family.files_.push_back(ParseFile(next, diagnostics));
+    next = family.files_.back().String("extends", "");
+  }
+  family.files_.push_back(ParseFile(kCommon, diagnostics));
+  return family;
+}
+
+std::string HfFamily::Text(const std::string& key) const { return files_.front().String(key, ""); }
+
+std::vector<std::string> HfFamily::Notes() const { return NamesUnder(files_.front(), "notes"); }
+
+// The value that the HuggingFace class would see under one of its keys; nullopt: none.
+std::optional<Place> HfFamily::Value(const Node& config, const std::string& name) const {
+  if (Holds(config, name)) return NonNull(config, name);
+  for (const Node& file : files_) {
+    const auto defaults = file.Find("defaults");
+    if (defaults && Holds(*defaults, name)) return NonNull(*defaults, name);
+  }
+  return std::nullopt;
+}
+
+std::string HfFamily::ValueText(const Node& config, const std::string& name) const {
+  const auto value = Value(config, name);
+  return value ? value->node.String(value->key) : "null";
+}
+
+bool HfFamily::Applies(const Node& config, const Node& when) const {
+  const std::vector<std::string> keys = when.Keys();
+  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) {
+    return ValueText(config, key) == when.String(key);
+  });
+}
+
+Place HfFamily::Mapped(const Node& rule, const Place& value) const {
+  const auto values = rule.Find("values");
+  if (!values) return {value.node, value.key, rule.Integer("plus", 0, 1000, 0)};
+  const std::string text = value.node.String(value.key);
+  if (values->Has(text)) return {*values, text};
+  value.node.ErrorAt(value.key,
+                     fmt::format("{} '{}' cannot be planned for {}", value.key, text, name_),
+                     fmt::format("one of: {}", fmt::join(values->Keys(), ", ")));
+  return {*values, values->Keys().empty() ? text : values->Keys().front()};
+}
+
+Place HfFamily::FromRule(const Node& config, const Node& rule) const {
+  for (const Node& alternative : Alternatives(rule)) {
+    const auto when = alternative.Find("when");
+    if (when && !Applies(config, *when)) continue;
+    if (alternative.Has("is")) return {alternative, "is"};
+    const std::vector<std::string> names = NamesUnder(alternative, "key");
+    for (const std::string& name : names) {
+      if (const auto value = Value(config, name)) return Mapped(alternative, *value);
+    }
+    return {config, names.empty() ? "" : names.front()};
+  }
+  return {config, ""};
+}
+
+Place HfFamily::Find(const Node& config, const std::string& key) const {
+  for (const Node& file : files_) {
+    const auto rules = file.Find("model");
+    const auto rule = rules ? rules->Find(key) : std::nullopt;
+    if (!rule) continue;
+    return rule->IsScalar() ? Place{*rules, key} : FromRule(config, *rule);
+  }
+  return {config, ""};
+}
+
+std::set<std::string> HfFamily::UsedKeys() const {
+  std::set<std::string> described, used;
+  for (const Node& file : files_) {
+    if (const auto only = file.Find("only")) {
+      for (const std::string& key : only->Keys()) used.insert(key);
+    }
+    const auto rules = file.Find("model");
+    for (const std::string& key : rules ? rules->Keys() : std::vector<std::string>{}) {
+      const auto rule = rules->Find(key);
+      if (!described.insert(key).second || !rule || rule->IsScalar()) continue;
+      for (const Node& alternative : Alternatives(*rule)) {
+        for (const std::string& name : NamesUnder(alternative, "key")) used.insert(name);
+        if (const auto when = alternative.Find("when")) {
+          for (const std::string& name : when->Keys()) used.insert(name);
+        }
+      }
+    }
+  }
+  return used;
+}
+
+// Keys that may have one value alone.
+void HfFamily::CheckOnly(const Node& config) const {
+  std::set<std::string> checked;
+  for (const Node& file : files_) {
+    const auto only = file.Find("only");
+    for (const std::string& key : only ? only->Keys() : std::vector<std::string>{}) {
+      if (!checked.insert(key).second || !config.Has(key)) continue;
+      const std::vector<std::string> allowed = NamesUnder(*only, key);
+      const std::string text = ValueText(config, key);
+      if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) continue;
+      config.ErrorAt(key, fmt::format("{} '{}' cannot be planned for {}", key, text, name_),
+                     fmt::format("only: {}", fmt::join(allowed, ", ")));
+    }
+  }
+}
+
+std::map<std::string, std::string> HfFamily::Account(const Node& config, bool outer) const {
+  const std::set<std::string> used = UsedKeys();
+  std::map<std::string, std::string> reasons, excused;
+  std::map<std::string, std::string> refused;
+  for (const Node& file : files_) {
+    if (const auto list = file.Find("no_effect")) {
+      for (const std::string& reason : list->Keys())
+        for (const std::string& key : NamesUnder(*list, reason)) reasons.emplace(key, reason);
+    }
+    if (const auto list = file.Find("refused")) {
+      for (const std::string& key : list->Keys()) refused.emplace(key, list->String(key));
+    }
+  }
+  for (const std::string& key : config.Keys()) {
+    if ((!outer && used.contains(key)) || (outer && key == Text("inside"))) continue;
+    if (const auto reason = reasons.find(key); reason != reasons.end()) {
+      excused.emplace(*reason);
+    } else if (!config.Has(key)) {
+      excused.emplace(key, "null");
+    } else if (const auto what = refused.find(key); what != refused.end()) {
+      config.ErrorAt(
+          key, fmt::format("'{}': this is {}, which cannot be planned yet", key, what->second),
+          "supported families: " + Families());
+    } else {
+      config.ErrorAt(key,
+                     fmt::format("'{}' is no key of {} that is known here; it may change the model",
+                                 key, name_),
+                     "remove it if it does not change the model's layers");
+    }
+  }
+  if (!outer) CheckOnly(config);
+  return excused;
+}
+
+namespace {
 
 // LlamaForCausalLM, BertModel, GPT2LMHeadModel; not MistralGPT2LMHeadModel as a Mistral.
 bool IsClassOf(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return false;
+  if (prefix.empty() || !name.starts_with(prefix)) return false;
   const std::string_view rest = name.substr(prefix.size());
-  return rest.starts_with("For") || rest.starts_with("Model") || rest.starts_with("LMHead") ||
-         rest.starts_with("DoubleHeads");
+  return rest.empty() || rest.starts_with("For") || rest.starts_with("Model") ||
+         rest.starts_with("LMHead") || rest.starts_with("DoubleHeads");
 }
 
-const HfFamily* FindByClass(const Node& node, std::vector<std::string>* notes) {
-  if (!node.Has("architectures")) return nullptr;
-  for (const Node& element : node.Items("architectures")) {
+std::optional<HfFamily> FindByClass(const Node& config, std::vector<std::string>* notes) {
+  if (!config.Has("architectures")) return std::nullopt;
+  for (const Node& element : config.Items("architectures")) {
     const std::string name = element.AsString();
-    for (const HfFamily& family : HfFamilies()) {
-      if (!IsClassOf(name, family.class_prefix)) continue;
-      notes->push_back(
-          fmt::format("the file has no model_type: taken as {} because its architecture is {}",
-                      family.model_type, name));
-      return &family;
+    for (const std::string& type : HfFamilyNames()) {
+      HfFamily family = HfFamily::Load(type, config.diagnostics());
+      if (!IsClassOf(name, family.Text("class"))) continue;
+      notes->push_back(fmt::format(
+          "the file has no model_type: taken as {} because its architecture is {}", type, name));
+      return family;
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
-const HfFamily* FindByKeys(const Node& node, std::vector<std::string>* notes) {
-  for (const Evidence& row : kEvidence) {
-    const bool fits = std::all_of(row.keys.begin(), row.keys.end(),
-                                  [&](const char* key) { return node.Has(key); });
+// The first row of the common file whose keys are all there.
+std::optional<HfFamily> FindByKeys(const Node& config, std::vector<std::string>* notes) {
+  const Node common = ParseFile(kCommon, config.diagnostics());
+  for (const Node& row : common.Items("told_by")) {
+    const std::vector<std::string> keys = NamesUnder(row, "keys");
+    const bool fits = std::all_of(keys.begin(), keys.end(),
+                                  [&](const std::string& key) { return config.Has(key); });
     if (!fits) continue;
-    notes->push_back(fmt::format("the file has no model_type: taken as {} because it has {}",
-                                 row.model_type, fmt::join(row.keys, " and ")));
-    return FindType(row.model_type);
+    const std::string type = row.String("family");
+    notes->push_back(fmt::format("the file has no model_type: taken as {} because it has {}", type,
+                                 fmt::join(keys, " and ")));
+    return HfFamily::Load(type, config.diagnostics());
   }
-  return nullptr;
-}
-
-bool IsRefused(const Node& node) {
-  for (const auto& [key, what] : kRefused) {
-    if (!node.Has(key)) continue;
-    node.ErrorAt(key, fmt::format("this is {}, which cannot be planned yet", what),
-                 "supported families: " + SupportedHfFamilies());
-    return true;
-  }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::string SupportedHfFamilies() {
-  std::vector<std::string> names;
-  for (const HfFamily& family : HfFamilies()) names.emplace_back(family.model_type);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-const HfFamily* FindHfFamily(const Node& node, std::vector<std::string>* notes) {
-  if (node.Has("model_type")) {
-    const std::string type = node.String("model_type");
-    const HfFamily* family = FindType(type);
-    if (family == nullptr && node.diagnostics()->ok()) {
-      node.ErrorAt("model_type", fmt::format("unknown model family '{}'", type),
-                   "supported families: " + SupportedHfFamilies());
+std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string>* notes) {
+  const Diagnostics& diagnostics = *config.diagnostics();
+  if (config.Has("model_type")) {
+    const std::string type = config.String("model_type");
+    const std::vector<std::string> known = HfFamilyNames();
+    if (std::find(known.begin(), known.end(), type) != known.end())
+      return HfFamily::Load(type, config.diagnostics());
+    if (diagnostics.ok()) {
+      config.ErrorAt("model_type", fmt::format("unknown model family '{}'", type),
+                     "supported families: " + Families());
     }
-    return family;
+    return std::nullopt;
   }
-  if (IsRefused(node)) return nullptr;
-  const HfFamily* family = FindByClass(node, notes);
-  if (family == nullptr && node.diagnostics()->ok()) family = FindByKeys(node, notes);
-  if (family == nullptr && node.diagnostics()->ok()) {
-    node.Error("no model_type, and the keys do not tell the model's family",
-               "add \"model_type\", one of: " + SupportedHfFamilies());
+  auto family = FindByClass(config, notes);
+  if (!family && diagnostics.ok()) family = FindByKeys(config, notes);
+  if (!family && diagnostics.ok()) {
+    config.Error("no model_type, and the keys do not tell the model's family",
+                 "add \"model_type\", one of: " + Families());
   }
   return family;
 }

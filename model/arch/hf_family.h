@@ -1,28 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which architecture a HuggingFace config.json describes.
+// Families of HuggingFace configurations: data that says where a config.json keeps a model's description.
+//
+// scenarios/families/README.md explains the files. Each key of a config.json is used by a rule, has no effect for a
+// reason that a file names, or is refused by name.
 #pragma once
 
-#include <span>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "model/arch/model_spec.h"
+#include "model/arch/description.h"
 #include "model/base/node.h"
 
 namespace orrery {
 
-// A HuggingFace `model_type` that this project can plan.
-struct HfFamily {
-  const char* model_type;
-  const char* class_prefix;  // of `architectures`: LlamaForCausalLM
-  void (*read)(const Node& node, ModelSpec* spec, std::vector<std::string>* notes);
+std::vector<std::string> HfFamilyNames();  // values of model_type that can be planned, sorted
+
+// One family's rules: its file, the files that it extends, and the common one, nearest first.
+class HfFamily {
+ public:
+  // What is wrong with the files themselves goes to `diagnostics` too. Throws InputError: no such file.
+  static HfFamily Load(const std::string& name, Diagnostics* diagnostics);
+
+  const std::string& name() const { return name_; }
+  std::string Text(const std::string& key) const;  // "class", "inside"; "": not set
+  std::vector<std::string> Notes() const;
+
+  // Where `config` keeps a key of the description: the file, the default of the HuggingFace class, or a constant.
+  Place Find(const Node& config, const std::string& key) const;
+
+  // Reports every key of `config` that no rule uses and no reason excuses; returns the excused ones with their reasons.
+  // `outer`: the map around the part that holds the model: rules do not read it.
+  std::map<std::string, std::string> Account(const Node& config, bool outer) const;
+
+ private:
+  std::optional<Place> Value(const Node& config, const std::string& name) const;
+  std::string ValueText(const Node& config, const std::string& name) const;
+  bool Applies(const Node& config, const Node& when) const;
+  Place FromRule(const Node& config, const Node& rule) const;
+  Place Mapped(const Node& rule, const Place& value) const;
+  std::set<std::string> UsedKeys() const;
+  void CheckOnly(const Node& config) const;
+
+  std::string name_;
+  std::vector<Node> files_;
 };
 
-std::span<const HfFamily> HfFamilies();
-std::string SupportedHfFamilies();  // "bert, bloom, ..."
-
-// The family by `model_type`, else by `architectures`, else by the keys that are there; what was
-// inferred goes to `notes`. nullptr: unknown, and recorded in the node's diagnostics.
-const HfFamily* FindHfFamily(const Node& node, std::vector<std::string>* notes);
+// The family by `model_type`, else by `architectures`, else by the keys that are there; what was inferred goes to
+// `notes`. nullopt: unknown, and recorded in the node's diagnostics.
+std::optional<HfFamily> FindHfFamily(const Node& config, std::vector<std::string>* notes);
 
 }  // namespace orrery

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A neural network as the planner sees it: its family and its dimensions.
+// A neural network as the planner sees it: its family, its dimensions and what its blocks consist of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,8 +18,13 @@ enum class Family {
   kMlp,             // plain stack of linear layers, mean squared error (S8's Linear(20,1))
 };
 enum class Norm { kLayerNorm, kRmsNorm };
-enum class Activation { kGelu, kRelu, kSwiglu };  // kSwiglu: gated, three MLP matrices
-enum class Positions { kLearned, kRotary, kRelativeBias, kNone };
+enum class Activation { kGelu, kRelu, kSwiglu, kRelu2 };  // kSwiglu: gated; kRelu2: relu squared
+enum class Positions { kLearned, kRotary, kRelativeBias, kAlibi, kNone };
+enum class QkNorm {
+  kNone,
+  kHead,
+  kWidth
+};  // RMS norm of query and key: per head, or all heads as one
 
 // Widths are of the whole model, not of a shard. All counts >= 1 unless a comment says otherwise.
 struct ModelSpec {
@@ -42,17 +48,40 @@ struct ModelSpec {
   Activation activation = Activation::kGelu;
   bool gated = false;  // three MLP matrices (swiglu, geglu)
   Positions positions = Positions::kLearned;
-  bool linear_bias = true;      // biases on the projections and on the MLP
-  bool qkv_bias = true;         // Qwen: true with linear_bias false
-  bool tied_embeddings = true;  // the LM head uses the embedding table
+  bool linear_bias = true;       // biases on the MLP, and on the attention output unless out_bias
+  bool qkv_bias = true;          // Qwen: true with linear_bias false
+  std::optional<bool> out_bias;  // of the attention output; empty: as linear_bias (GPT-J: false)
+  bool tied_embeddings = true;   // the LM head uses the embedding table
   bool post_norm =
-      false;            // original BERT: norm after the residual sum; false: pre-norm, final norm
-  bool pooler = false;  // BERT pooler and next-sentence head
+      false;  // original BERT: norm after the residual sum; false: pre-norm, final norm
+  // Norms of a pre-norm block: of the sublayer's input (most), of its output before the residual sum (OLMo 2), or both
+  // (Gemma 2).
+  bool input_norm = true, output_norm = false;
+  QkNorm qk_norm = QkNorm::kNone;  // before rotary positions
+  bool parallel = false;           // attention and MLP read the same input: x + attn(x) + mlp(x)
+  bool shared_norm = false;        // parallel: one norm for both
+  // Keys that a query sees, itself included, by layer and again from the start behind the last; 0: all; empty: all.
+  std::vector<int64_t> windows;
+  double attention_cap = 0, logit_cap = 0;  // soft caps c tanh(x / c) of scores and logits; 0: none
+  double attention_scale = 0;               // of the scores; 0: 1 / sqrt(head_dim)
+  double rotary_share = 1;                  // of a head's width that turns; rounded to even
+  double rope_base = 10000;
+  // What `plan run` does not train, by name ("rope scaling llama3"); without weight for parameters or time.
+  std::vector<std::string> untrained;
+  bool pooler = false;          // BERT pooler and next-sentence head
   bool embedding_norm = false;  // norm after the embedding (BERT, BLOOM)
   bool head_transform =
       false;               // BERT's MLM head: linear, activation and norm before the vocabulary
   bool head_bias = false;  // a bias per vocabulary entry on the logits (BERT)
   bool causal() const { return family != Family::kEncoder; }
+  bool has_out_bias() const { return out_bias.value_or(linear_bias); }
+  bool has_block_norm() const { return post_norm || input_norm; }  // besides output norms
+  int64_t Window(int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer) % windows.size()];
+  }
+  int64_t RotaryWidth() const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share + 1e-6) / 2 * 2;
+  }
 };
 
 // Defaults for training that a model file may carry; empty: the caller must say.

@@ -5,74 +5,30 @@
 #include <charconv>
 #include <cmath>
 
+#include "model/arch/description.h"
 #include "model/arch/enum_names.h"
-#include "model/arch/readers.h"
 
 namespace orrery {
 namespace {
 
 constexpr NameRow<const char*> kPrecisions[] = {
     {"fp32", "fp32"}, {"tf32", "tf32"}, {"fp16", "fp16"}, {"bf16", "bf16"}};
-constexpr NameRow<const char*> kOptimizers[] = {
-    {"sgd", "sgd"}, {"adam", "adam"}, {"adamw", "adamw"}, {"lamb", "lamb"}};
+constexpr NameRow<const char*> kOptimizers[] = {{"sgd", "sgd"},           {"adam", "adam"},
+                                                {"adamw", "adamw"},       {"lamb", "lamb"},
+                                                {"adam8bit", "adam8bit"}, {"muon", "muon"}};
 
 void ReadMlp(const Node& node, ModelSpec* spec) {
+  spec->layers = node.Integer("layers", 1, kMaxLayers);
   spec->in_features = node.Integer("in_features", 1, kMaxWidth);
   spec->out_features = node.Integer("out_features", 1, kMaxWidth);
   if (spec->layers > 1) spec->hidden = node.Integer("hidden", 1, kMaxWidth);
   spec->activation = node.Choice<Activation>("activation", kActivationNames, Activation::kRelu);
-  if (spec->activation == Activation::kSwiglu) {
+  if (spec->activation != Activation::kRelu && spec->activation != Activation::kGelu) {
     node.ErrorAt("activation", "a plain MLP has no gated activation", "use gelu or relu");
   }
   spec->linear_bias = node.Bool("linear_bias", true);
   spec->positions = Positions::kNone;
   spec->tied_embeddings = spec->qkv_bias = false;
-}
-
-void ReadWidths(const Node& node, ModelSpec* spec) {
-  spec->hidden = node.Integer("hidden", 1, kMaxWidth);
-  spec->ffn = node.Integer("ffn", 1, kMaxFfn, 0);
-  spec->heads = node.Integer("heads", 1, kMaxHeads);
-  spec->kv_heads = node.Integer("kv_heads", 1, kMaxHeads, 0);
-  spec->head_dim = node.Integer("head_dim", 1, kMaxHeadDim, 0);
-  spec->vocab = node.Integer("vocab", 1, kMaxVocab);
-  spec->max_positions = node.Integer("max_positions", 1, kMaxPositions);
-}
-
-void ReadBlockShape(const Node& node, ModelSpec* spec) {
-  spec->norm = node.Choice<Norm>("norm", kNormNames, Norm::kLayerNorm);
-  spec->activation = node.Choice<Activation>("activation", kActivationNames, Activation::kGelu);
-  const bool swiglu = spec->activation == Activation::kSwiglu;
-  spec->gated = node.Bool("gated", swiglu);
-  if (swiglu && !spec->gated) node.ErrorAt("gated", "swiglu is gated: it has three matrices");
-  spec->linear_bias = node.Bool("linear_bias", true);
-  spec->qkv_bias = node.Bool("qkv_bias", spec->linear_bias);
-  spec->tied_embeddings = node.Bool("tied_embeddings", true);
-  spec->post_norm = node.Bool("post_norm", false);
-  spec->embedding_norm = node.Bool("embedding_norm", false);
-}
-
-void ReadPositions(const Node& node, ModelSpec* spec) {
-  spec->positions = node.Choice<Positions>("positions", kPositionsNames, Positions::kLearned);
-  if (spec->positions == Positions::kRelativeBias) {
-    spec->relative_buckets = node.Integer("relative_buckets", 1, kMaxSmall);
-  }
-}
-
-void ReadTransformer(const Node& node, ModelSpec* spec) {
-  ReadWidths(node, spec);
-  ReadBlockShape(node, spec);
-  ReadPositions(node, spec);
-  if (spec->family == Family::kEncoderDecoder) {
-    spec->decoder_layers = node.Integer("decoder_layers", 1, kMaxLayers);
-  }
-  if (spec->family == Family::kEncoder) {
-    spec->token_types = node.Integer("token_types", 0, kMaxSmall, 0);
-    spec->pooler = node.Bool("pooler", false);
-    spec->head_transform = node.Bool("head_transform", false);
-    spec->head_bias = node.Bool("head_bias", false);
-  }
-  CompleteSpec(node, SpecKeys{}, spec);
 }
 
 void ReadMasked(const Node& node, TrainingDefaults* defaults) {
@@ -154,8 +110,12 @@ LoadedModel ReadModelYaml(SourcePtr source) {
   diagnostics.ThrowIfAny();  // the family decides which keys are due
   spec.name = node.String("name");
   node.String("description", "");
-  spec.layers = node.Integer("layers", 1, kMaxLayers);
-  spec.family == Family::kMlp ? ReadMlp(node, &spec) : ReadTransformer(node, &spec);
+  if (spec.family == Family::kMlp) {
+    ReadMlp(node, &spec);
+  } else {
+    const Fields fields([&](const std::string& key) { return Place{node, key}; });
+    ReadTransformer(fields, diagnostics, &spec);
+  }
   if (const auto child = node.Find("training")) model.defaults = ReadDefaults(*child, spec);
   if (const auto child = node.Find("parameters")) model.published = ReadPublished(*child);
   node.RejectUnknownKeys();

@@ -20,8 +20,26 @@ int64_t MlpWeights(const ModelSpec& s) { return MlpMatrices(s) * s.hidden * s.ff
 
 int64_t AttentionParameters(const ModelSpec& s) {
   const int64_t qkv_bias = s.qkv_bias ? QueryWidth(s) + KeyValueWidth(s) : 0;
-  const int64_t out_bias = s.linear_bias ? s.hidden : 0;
+  const int64_t out_bias = s.has_out_bias() ? s.hidden : 0;
   return AttentionWeights(s) + qkv_bias + out_bias;
+}
+
+// Gains of the norms of queries and keys.
+int64_t QkNormParameters(const ModelSpec& s) {
+  switch (s.qk_norm) {
+    case QkNorm::kNone:
+      return 0;
+    case QkNorm::kHead:
+      return 2 * s.head_dim;
+    case QkNorm::kWidth:
+      return QueryWidth(s) + KeyValueWidth(s) / 2;
+  }
+  return 0;
+}
+
+int64_t BlockNorms(const ModelSpec& s) {
+  const int64_t of_blocks = s.has_block_norm() ? (s.parallel && s.shared_norm ? 1 : 2) : 0;
+  return (of_blocks + (s.output_norm ? 2 : 0)) * NormWidth(s) + QkNormParameters(s);
 }
 
 int64_t MlpParameters(const ModelSpec& s) {
@@ -30,7 +48,7 @@ int64_t MlpParameters(const ModelSpec& s) {
 }
 
 int64_t EncoderLayer(const ModelSpec& s) {
-  return AttentionParameters(s) + MlpParameters(s) + 2 * NormWidth(s);
+  return AttentionParameters(s) + MlpParameters(s) + BlockNorms(s);
 }
 int64_t CrossDecoderLayer(const ModelSpec& s) {
   return 2 * AttentionParameters(s) + MlpParameters(s) + 3 * NormWidth(s);
@@ -116,7 +134,12 @@ Flops ModelFlopsPerSequence(const ModelSpec& spec, int64_t seq_len, int64_t mask
   const double attentions = layers + 2 * decoders;  // a decoder layer attends to itself and across
   products += tokens * attentions * static_cast<double>(AttentionWeights(spec));
   products += tokens * (layers + decoders) * static_cast<double>(MlpWeights(spec));
-  products += 2 * attentions * tokens * tokens * static_cast<double>(QueryWidth(spec));
+  double keys = attentions * tokens;  // that a query sees, over all attentions
+  for (int64_t i = 0; !spec.windows.empty() && i < spec.layers; ++i) {
+    const int64_t window = spec.Window(i);
+    if (window > 0) keys -= static_cast<double>(std::max<int64_t>(seq_len - window, 0));
+  }
+  products += 2 * keys * tokens * static_cast<double>(QueryWidth(spec));
   const bool masked = spec.family == Family::kEncoder && masked_positions > 0;
   const auto positions =
       static_cast<double>(masked ? std::min(masked_positions, seq_len) : seq_len);

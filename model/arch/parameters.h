@@ -42,7 +42,8 @@ int64_t LayerParameters(const ModelSpec& spec, int64_t layer);
 // convention of Kaplan et al. 2020 (6 N per token), of PaLM (Chowdhery et al. 2022,
 // arXiv:2204.02311, appendix B: 6 N + 12 L H Q T per token) and, for h = H Q, ffn = 4 h and p = s,
 // of Narayanan et al. 2021 (arXiv:2104.04473, appendix) without recomputation: 72 s L h^2 (1 + s /
-// 6h + V / 12 L h). Attention is counted over the full s x s square: causality is NOT halved.
+// 6h + V / 12 L h). Attention is counted over the full s x s square: causality is NOT halved; with a
+// sliding window of w over s x min(s, w).
 // Recomputation, norms, softmax, activations and embedding look-ups are not counted.
 // Encoder-decoder: both stacks see `seq_len` tokens, cross-attention included. kMlp: seq_len
 // samples. masked_positions: encoder only, 0 means every position; other families ignore it.

@@ -22,18 +22,8 @@ inline constexpr int64_t kMaxSmall = int64_t{1} << 16;  // token types, relative
 // This project's YAML (scenarios/models/README.md lists the keys). Unknown keys are errors.
 LoadedModel ReadModelYaml(SourcePtr source);
 
-// A HuggingFace config.json. Keys that do not shape the model are ignored. Without `model_type` the
-// family is inferred from `architectures` or from the keys, and a note says so.
+// A HuggingFace config.json: each key is used, has no effect for a known reason, or is refused by name. Without
+// `model_type` the family is inferred from `architectures` or from the keys, and a note says so.
 LoadedModel ReadHfConfig(SourcePtr source, const std::string& name);
-
-// Dimensions that contradict each other, reported at the keys that the format uses for them.
-struct SpecKeys {
-  std::string hidden = "hidden";
-  std::string heads = "heads";
-  std::string kv_heads = "kv_heads";
-  std::string head_dim = "head_dim";
-};
-// Fills kv_heads, head_dim and ffn where they are 0 and checks what several keys say together.
-void CompleteSpec(const Node& node, const SpecKeys& keys, ModelSpec* spec);
 
 }  // namespace orrery

@@ -9,7 +9,9 @@
 namespace orrery {
 
 enum class Precision { kFp32, kTf32, kFp16, kBf16 };  // fp16 and bf16 keep fp32 master weights
-enum class Optimizer { kSgd, kAdam, kAdamW, kLamb };
+// kAdam8bit: AdamW with moments of a byte (Dettmers et al. 2022, arXiv:2110.02861). kMuon: momentum of layers' matrices,
+// orthogonalised by Newton-Schulz steps (Jordan et al. 2024; Liu et al. 2025, arXiv:2502.16982); AdamW elsewhere.
+enum class Optimizer { kSgd, kAdam, kAdamW, kLamb, kAdam8bit, kMuon };
 
 // What the job is, whatever the layout.
 struct Workload {
@@ -32,10 +34,8 @@ inline constexpr NameRow<Precision> kPrecisionNames[] = {
     {"bf16", Precision::kBf16},
 };
 inline constexpr NameRow<Optimizer> kOptimizerNames[] = {
-    {"sgd", Optimizer::kSgd},
-    {"adam", Optimizer::kAdam},
-    {"adamw", Optimizer::kAdamW},
-    {"lamb", Optimizer::kLamb},
+    {"sgd", Optimizer::kSgd},   {"adam", Optimizer::kAdam},         {"adamw", Optimizer::kAdamW},
+    {"lamb", Optimizer::kLamb}, {"adam8bit", Optimizer::kAdam8bit}, {"muon", Optimizer::kMuon},
 };
 template <class E, std::size_t N>
 constexpr const char* NameIn(const NameRow<E> (&table)[N], E value) {

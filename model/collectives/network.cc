@@ -41,6 +41,7 @@ void SetBetween(const ClusterSummary& cluster, const FabricProfile& fabric, int 
   view->node_nics = cluster.node_rate() * cluster.domain_nodes;
   const double own = std::max(1, cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
   view->own_nics = cluster.nic_rate * own;
+  view->sockets = fabric.socket_stream * (fabric.socket_channels * cluster.domain_nics());
   view->ring_collisions = 1.0 / (1.0 + fabric.large_ring_loss * std::max(0.0, 1.0 - 2.0 / nodes));
   const int64_t on_leaf = cluster.leaf_nodes / cluster.domain_nodes;
   if (nodes <= on_leaf || cluster.oversubscription <= 1.0) return;
@@ -96,6 +97,11 @@ double Efficiencies::operator()(std::string_view key) const {
 }
 
 BytesPerSecond Network::between_ranks() const { return std::min(between(), own_nics) * uplinks; }
+
+double Network::BetweenShare(std::string_view key) const {
+  if (sockets.value <= 0 || between().value <= 0) return efficiency(key) * use.nic;
+  return std::min(efficiency(key), sockets.value / between().value);
+}
 
 double Network::InsideShare(std::string_view key) const {
   return efficiency(inside_is_pcie ? "pcie_efficiency" : key) * use.scaleup;

@@ -68,6 +68,7 @@ struct Network {
   BytesPerSecond local_copy;   // a rank's own pass over the data; 0: not visible
   BytesPerSecond node_nics;    // all NICs of a node
   BytesPerSecond own_nics;     // of one rank, however idle the others are
+  BytesPerSecond sockets;  // of this group's TCP streams on a node, per direction; 0: no sockets
   double ring_collisions = 1;  // share that collisions leave to a ring over many nodes
   double ring_uplinks = 1;     // share that oversubscribed uplinks leave to a ring
   double uplinks = 1;          // the same for messages from every rank to anywhere
@@ -94,7 +95,8 @@ struct Network {
   // Shares of the line rate with an efficiency of the profiles, as the software uses the lines. Inside a
   // node without scale-up links there is one for all algorithms.
   double InsideShare(std::string_view key) const;
-  double BetweenShare(std::string_view key) const { return efficiency(key) * use.nic; }
+  // Through sockets cores are the limit where the NICs are not, and compute on the GPUs takes nothing from them.
+  double BetweenShare(std::string_view key) const;
 };
 
 // Bus bandwidth of a ring over all GPUs of a node; 0 where it has one.

@@ -20,6 +20,8 @@ const ConstantRow<Framework> kFramework[] = {
     {"host_forward_op", &Framework::host_forward_op, 0, 1e-1},
     {"host_backward_op", &Framework::host_backward_op, 0, 1e-1},
     {"host_collective", &Framework::host_collective, 0, 1e-1},
+    {"host_parameter", &Framework::host_parameter, 0, 1e-1, kOptional},
+    {"host_update", &Framework::host_update, 0, 1e-6, kOptional},
     {"host_unfused_softmax", &Framework::host_unfused_softmax, 0, 1},
     {"host_waits", &Framework::host_waits, 0, 1},
     {"timer_waits", &Framework::timer_waits, 0, 1, kOptional},
@@ -72,6 +74,7 @@ const ConstantRow<Framework> kFramework[] = {
 
 // Keys beyond the header's and the constants.
 void ReadOwnKeys(const Node& root, FrameworkProfile* profile) {
+  (void)root.Find("calibration");  // of `plan calibrate`: calib/fit/calibration_record.h
   auto preset = std::make_shared<FrameworkPreset>(*profile->preset);
   ReadPreset(root, profile->header.id, profile->header.path, preset.get());
   profile->preset = std::move(preset);

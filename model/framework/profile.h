@@ -26,7 +26,11 @@ struct FrameworkProfile {
   Seconds kernel_gap;  // idle time of the device between two kernels
   Seconds host_forward_op;  // time of the issuing thread per op
   Seconds host_backward_op;
-  Seconds host_collective;       // more of it, per collective inside a layer
+  Seconds host_collective;  // more of it, per collective inside a layer
+  Seconds
+      host_parameter;  // more of it, per parameter tensor that an op reads or whose gradient it writes
+                       // (hooks that fetch, release and reduce tensor by tensor)
+  Seconds host_update;  // per parameter of a rank: copies and update where the CPU holds its states
   Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
   double host_waits =
       0;  // 1: the issuing thread waits for the device where a micro-batch is loaded

@@ -117,6 +117,10 @@ struct FabricProfile {
   double nic_nvls_tree_efficiency =
       0;  // same, trees over in-switch reduction on three nodes or more
   double point_to_point_efficiency = 0;
+  // Sockets: rate per direction of one TCP stream, which one core feeds, and the streams that NCCL opens per NIC.
+  // What all streams carry does not grow with the NIC; the efficiencies above cap it. 0: no sockets.
+  BytesPerSecond socket_stream;
+  double socket_channels = 2;
   double large_ring_loss = 0;  // further loss of rings over many nodes (collisions): 1/(1+x(1-2/N))
   Seconds hop;                 // latency of one hop between nodes, bandwidth protocol
   Seconds launch;              // floor of a collective between nodes

@@ -57,6 +57,8 @@ const ConstantRow<Fabric> kFabric[] = {
     {"nic_tree_efficiency", &Fabric::nic_tree_efficiency, 0.01, 1},
     {"nic_nvls_tree_efficiency", &Fabric::nic_nvls_tree_efficiency, 0.01, 1},
     {"point_to_point_efficiency", &Fabric::point_to_point_efficiency, 0.01, 1},
+    {"socket_stream", &Fabric::socket_stream, 0, 1e11, kOptional},
+    {"socket_channels", &Fabric::socket_channels, 1, 64, kOptional},
     {"large_ring_loss", &Fabric::large_ring_loss, 0, 10},
     {"hop", &Fabric::hop, 0, 1},
     {"launch", &Fabric::launch, 0, 1},

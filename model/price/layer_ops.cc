@@ -50,6 +50,8 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
           break;
         }
         case ir::Segment::kStep:
+          if (op.kind == ir::OpKind::kMuon)
+            out->matrix_update = std::get<UpdateShape>(ShapeOf(program, op)->shape);
           continue;
       }
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);

@@ -116,6 +116,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   table.boundary_bytes = ops.boundary_bytes;
+  table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
   CountShard(model, ops.layer_ranks, &table);
   return table;
 }

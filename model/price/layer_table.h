@@ -37,8 +37,10 @@ struct LayerTable {
   double head_parameters = 0;        // on the last stage; a tied table counts on both stages
   double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool tied = false;
-  double boundary_bytes = 0;    // per rank, between two stages
-  int layer_ranks = 1;          // that share a layer's weights
+  double boundary_bytes = 0;  // per rank, between two stages
+  double matrix_update =
+      0;                // seconds of one layer, whole: what an optimizer computes on its matrices
+  int layer_ranks = 1;  // that share a layer's weights
   bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
 };
 

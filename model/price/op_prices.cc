@@ -68,10 +68,19 @@ double OpPrices::UpdatePerElement(Optimizer optimizer) const {
     case Optimizer::kAdam:
     case Optimizer::kAdamW:
       return Update({ir::OpKind::kAdam, kElements, kElements * kBytes}) / kElements;
+    case Optimizer::kAdam8bit:
+      return Update({ir::OpKind::kAdam, kElements, kElements * kBytes, 1}) / kElements;
+    case Optimizer::kMuon:
+      return Update({ir::OpKind::kMuon, kElements, kElements * kBytes}) / kElements;
     case Optimizer::kLamb:
       return Update({ir::OpKind::kLambDir, kElements, kElements * kBytes}) / kElements;
   }
   ORRERY_CHECK(false, "optimizer {}", static_cast<int>(optimizer));
+}
+
+double OpPrices::NewtonSchulz(double work, double side) const {
+  if (work <= 0 || side <= 0) return 0;
+  return work / (2 * side * side * side) * cost_.Gemm({side, side, side});
 }
 
 double OpPrices::Device(const ShapedOp& op) const {
@@ -89,13 +98,21 @@ double OpPrices::Device(const ShapedOp& op) const {
 
 double OpPrices::Update(const UpdateShape& s) const {
   if (const auto measured = cost_.Measured(ir::Info(s.kind).name, s.bytes)) return *measured;
+  const auto stream = [&](double traffic) {
+    return cost_.Stream(s.elements * traffic) + s.elements * framework_->host_update.value;
+  };
   switch (s.kind) {
     case ir::OpKind::kSgd:
-      return cost_.Stream(s.elements * framework_->sgd_traffic);
-    case ir::OpKind::kAdam:
-      return cost_.Stream(s.elements * framework_->adam_traffic);
+      return stream(framework_->sgd_traffic);
+    case ir::OpKind::
+        kAdam: {  // its two moments are read and written in so many bytes instead of four
+      const double saved = 4 * (4 - std::min(s.moment_bytes, 4.0));
+      return stream(std::max(framework_->adam_traffic - saved, 0.0));
+    }
+    case ir::OpKind::kMuon:  // one moment, read and written in four bytes, instead of two
+      return stream(std::max(framework_->adam_traffic - 8, 0.0)) + NewtonSchulz(s.work, s.side);
     case ir::OpKind::kLambDir:
-      return cost_.Stream(s.elements * framework_->lamb_traffic);
+      return stream(framework_->lamb_traffic);
     case ir::OpKind::kLambApply:  // lamb_traffic counts both passes
     case ir::OpKind::kLossScale:
       return 0;
@@ -123,12 +140,13 @@ double OpPrices::Host(const ShapedOp& op) const {
     return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_;
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
+  const double hooks = op.parameters * framework_->host_parameter.value;
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:
-      return (framework_->host_forward_op.value + unfused) * host_factor_;
+      return (framework_->host_forward_op.value + unfused + hooks) * host_factor_;
     case Pass::kBackward:
-      return (framework_->host_backward_op.value + unfused) * host_factor_;
+      return (framework_->host_backward_op.value + unfused + hooks) * host_factor_;
     case Pass::kNone:
       return 0;
   }

@@ -39,6 +39,8 @@ class OpPrices {
   StreamPrice UpdateStream(const char* kernel) const;
   // Of the update of one parameter with its moments, large tensors.
   double UpdatePerElement(Optimizer optimizer) const;
+  // Of `work` operations in products of square matrices with `side` rows in 16 bits: what Muon's update adds.
+  double NewtonSchulz(double work, double side) const;
 
   // The issuing thread stops at loads and at the first use of what another stage sent.
   bool HostWaits() const { return framework_->host_waits > 0.5; }

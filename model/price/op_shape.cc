@@ -2,6 +2,9 @@
 // Reads shapes of matrix products, attention and memory-bound ops off a plan.
 #include "model/price/op_shape.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 namespace orrery {
 
 using ir::Attr;
@@ -41,6 +44,9 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op, do
   shape.element_bytes = ElementBytes(program, op.in.front());
   shape.causal = !cross && op.attrs.Get(Attr::kCausal) != 0;
   shape.flash = op.attrs.Get(Attr::kFlash) != 0;
+  // Fused kernels skip tiles outside of a window: a causal sequence of so many keys has as many pairs.
+  const double window = op.attrs.Get(Attr::kWindow), keys = shape.seq_kv;
+  if (shape.flash && window > 0 && window < keys) shape.seq_kv = window * (2 - window / keys);
   shape.backward = op.kind == OpKind::kAttnBwd || op.kind == OpKind::kCrossAttnBwd;
   return shape;
 }
@@ -58,6 +64,13 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
     case OpKind::kAddPos:
     case OpKind::kSlice:
       return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
+    // Queries and keys alone: read and written; backward reads both and writes one.
+    case OpKind::kQkNorm:
+      return TrafficShape{2.0 * ViewBytes(program, op.out[1]), kernel};
+    case OpKind::kQkNormBwd:
+      return TrafficShape{3.0 * ViewBytes(program, op.in[1]), kernel};
+    case OpKind::kQkNormWgrad:
+      return TrafficShape{2.0 * ViewBytes(program, op.in[2]), kernel};
     case OpKind::kEmbedBwd:
     case OpKind::kPosBwd:
       return TrafficShape{3.0 * ViewBytes(program, op.in.back()), kernel};
@@ -91,13 +104,29 @@ Pass PassOf(ir::Phase phase) {
 Surcharge SurchargeOf(const ir::Op& op) {
   switch (op.kind) {
     case OpKind::kXentGrad:
-    case OpKind::kMse:
       return Surcharge::kLoss;
     case OpKind::kEmbed:
       return op.attrs.Get(Attr::kAcc) == 0 ? Surcharge::kEmbedding : Surcharge::kNothing;
     default:
       return Surcharge::kNothing;
   }
+}
+
+bool IsOf(const ir::Program& program, ir::ViewId view,
+          std::initializer_list<ir::BufferClass> classes) {
+  const auto buffer =
+      static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
+  return std::ranges::find(classes, program.buffers[buffer].cls) != classes.end();
+}
+
+// What a framework's hooks run on. The optimizer's tensors are flat.
+int ParametersOf(const ir::Program& program, const ir::Op& op) {
+  int tensors = 0;
+  for (const ir::ViewId view : op.in)
+    tensors += IsOf(program, view, {ir::BufferClass::kParam, ir::BufferClass::kGathered});
+  for (const ir::ViewId view : op.out)
+    tensors += IsOf(program, view, {ir::BufferClass::kGrad, ir::BufferClass::kGradTransient});
+  return tensors;
 }
 
 CollectiveShape CollectiveOf(const ir::Program& program, const ir::Op& op) {
@@ -117,11 +146,12 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, do
   ShapedOp shaped;
   shaped.pass = PassOf(op.phase);
   shaped.surcharge = SurchargeOf(op);
+  if (shaped.pass != Pass::kNone) shaped.parameters = ParametersOf(program, op);
   shaped.weight_gradient = op.phase == ir::Phase::kWeightGrad;
   switch (ir::Info(op.kind).op_class) {
     case ir::OpClass::kMatmul:
       shaped.shape = MatmulShape(program, op);
-      if (op.attrs.Get(Attr::kAcc) != 0) {
+      if (op.attrs.Get(Attr::kAcc) != 0 && op.phase == ir::Phase::kWeightGrad) {
         shaped.weight_gradient = true;
         shaped.accumulated = op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
       }
@@ -136,7 +166,14 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, do
       shaped.shape = CollectiveOf(program, op);
       return shaped;
     case ir::OpClass::kOptimizer:
-      shaped.shape = UpdateShape{op.kind, op.attrs.Get(Attr::kElements), OperandBytes(program, op)};
+      shaped.shape = UpdateShape{
+          op.kind,
+          op.attrs.Get(Attr::kElements),
+          OperandBytes(program, op),
+          op.kind == OpKind::kAdam ? ElementBytes(program, op.in[2]) : 4,
+          op.attrs.Get(Attr::kWork),
+          op.attrs.Get(Attr::kSide),
+      };
       return shaped;
     case ir::OpClass::kInput:
     case ir::OpClass::kPointToPoint:

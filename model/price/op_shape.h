@@ -33,6 +33,9 @@ struct UpdateShape {
   ir::OpKind kind = ir::OpKind::kAdam;
   double elements = 0;
   double bytes = 0;
+  double moment_bytes = 4;  // of one moment of one parameter
+  double work = 0;          // Muon: operations of its Newton-Schulz products
+  double side = 0;          // and the rows of their matrices
 };
 
 using OpShape =
@@ -52,6 +55,7 @@ struct ShapedOp {
   Surcharge surcharge = Surcharge::kNothing;
   bool weight_gradient = false;  // may be put off by zero-bubble schedules
   double accumulated = 0;        // elements of a gradient that it adds to
+  int parameters = 0;  // tensors of parameters that it reads, and of gradients that it writes
 };
 // nullopt: costs nothing that is worth counting (input, transfers between stages).
 std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op, double key_share = 1);

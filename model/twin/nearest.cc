@@ -86,16 +86,17 @@ double Distance(const NearRun& run, const Job& job, const Situation& at,
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count) {
   const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
   const std::string framework = WithoutRelease(job.framework->header.id);
-  std::vector<NearRun> runs = *CalibratedRuns();
-  for (NearRun& run : runs) run.distance = Distance(run, job, at, framework);
-  std::stable_sort(runs.begin(), runs.end(),
-                   [](const NearRun& a, const NearRun& b) { return a.distance < b.distance; });
+  const std::shared_ptr<const std::vector<NearRun>> runs = CalibratedRuns();
+  std::vector<std::pair<double, const NearRun*>> order;
+  for (const NearRun& run : *runs) order.emplace_back(Distance(run, job, at, framework), &run);
+  std::ranges::sort(order);  // equally far ones as in the file
   std::vector<NearRun> nearest;
   std::set<std::tuple<std::string, double, double>> seen;  // a model on a cluster
-  for (NearRun& run : runs) {
+  for (const auto& [distance, run] : order) {
     if (nearest.size() == count) break;
-    if (seen.emplace(run.topology, run.at[kAtHidden], run.at[kAtLayers]).second)
-      nearest.push_back(std::move(run));
+    if (!seen.emplace(run->topology, run->at[kAtHidden], run->at[kAtLayers]).second) continue;
+    nearest.push_back(*run);
+    nearest.back().distance = distance;
   }
   return nearest;
 }

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "model/arch/enum_names.h"
+#include "model/arch/parameters.h"
 #include "model/arch/readers.h"
 #include "tests/arch/expect_error.h"
 
@@ -43,6 +46,34 @@ TEST(ModelYaml, GatesSwiglu) {
   EXPECT_TRUE(Read(std::string(kSmall) + "activation: swiglu\n").spec.gated);
   EXPECT_THAT(ReadError(std::string(kSmall) + "activation: swiglu\ngated: false\n"),
               HasSubstr("three matrices"));
+}
+
+// What `plan list models --template` prints is a model file, and every key of it that is commented out is one, too.
+TEST(ModelYaml, ReadsTheTemplate) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/scenarios/models/template.txt";
+  const std::string text = ReadSource(path)->text;
+  EXPECT_EQ(CountParameters(Read(text).spec).total, 8'030'261'248);
+  const std::string all = std::regex_replace(text, std::regex("\n# ([a-z_]+: )"), "\n$1");
+  const ModelSpec spec = Read(all).spec;
+  EXPECT_EQ(spec.windows, std::vector<int64_t>({4096, 0}));
+  EXPECT_EQ(spec.attention_cap, 50);
+  EXPECT_EQ(spec.untrained, std::vector<std::string>{"rope_scaling llama3"});
+}
+
+TEST(ModelYaml, RefusesBlocksThatContradictThemselves) {
+  const std::string small = kSmall;
+  EXPECT_THAT(ReadError(small + "post_norm: true\noutput_norm: true\n"), HasSubstr("post_norm"));
+  EXPECT_THAT(ReadError(small + "input_norm: false\n"), HasSubstr("without norms"));
+  EXPECT_THAT(ReadError(small + "shared_norm: true\n"), HasSubstr("parallel"));
+  EXPECT_THAT(ReadError(small + "parallel: true\nlinear_bias: false\noutput_norm: true\n"),
+              HasSubstr("parallel blocks"));
+  EXPECT_THAT(ReadError(small + "output_norm: true\n"), HasSubstr("linear_bias"));
+  EXPECT_THAT(ReadError(small + "head_bias: true\n"), HasSubstr("tied_embeddings"));
+  EXPECT_THAT(ReadError(small + "positions: rotary\nrotary_width: 64\n"), HasSubstr("16 wide"));
+  EXPECT_THAT(ReadError(small + "window: 8\nlayer_types: [sliding_attention]\n"),
+              HasSubstr("1 entries for 2 layers"));
+  EXPECT_THAT(ReadError(small + "layer_types: [sliding_attention, full_attention]\n"),
+              HasSubstr("no size"));
 }
 
 TEST(ModelYaml, RefusesZeroLayersAtTheirPlace) {

@@ -56,6 +56,28 @@ TEST(Ring, LeavesEachNodeOnceSoThatTheNicsCarryTheWireVolume) {
   EXPECT_DOUBLE_EQ(cost->bandwidth.line.per_byte, cost->nic_load / 50e9);
 }
 
+// A slow NIC saturates; beyond what two cores feed, a faster one carries no more. What a framework's compute
+// takes from NICs does not count.
+TEST(Sockets, StreamsHaveARateOfTheirOwn) {
+  FabricProfile tcp = LoadFabricProfile("tcp");
+  const double streams = tcp.socket_stream.value * tcp.socket_channels;
+  ASSERT_GT(streams, 1.25e9);
+  ClusterSummary cluster = Summarise(LoadTopology("dli-slurm-v100"), 2);
+  const GpuProfile gpu = LoadGpuProfile("v100-sxm2-16gb");
+  const auto rate = [&](double gbps, int sharing, double use) {
+    cluster.nic_rate = BytesPerSecond(gbps * 1e9 / 8);
+    const Network network =
+        ViewNetwork(cluster, gpu, tcp, GroupShape{4, 2, sharing}, BandwidthUse{1.0, use, ""});
+    return network.BetweenShare("nic_ring_efficiency") * network.between().value;
+  };
+  EXPECT_NEAR(rate(10, 1, 1), 0.94 * 1.25e9, 1e3);
+  EXPECT_NEAR(rate(25, 1, 1), streams, 1e3);
+  EXPECT_NEAR(rate(100, 1, 1), streams, 1e3);
+  EXPECT_NEAR(rate(100, 1, 0.5), streams, 1e3);
+  EXPECT_NEAR(rate(100, 4, 1), streams, 1e3);  // each group has streams and cores of its own
+  EXPECT_NEAR(rate(10, 4, 1), 0.94 * 1.25e9 / 4, 1e3);  // but they share the NIC
+}
+
 TEST(DoubleBinaryTree, GrowsWithTheLogarithmOfTheNodes) {
   EXPECT_FALSE(CostOf("tree", Collective::kAllReduce, RoundNetwork(8, 8)));
   EXPECT_FALSE(CostOf("tree", Collective::kAllGather, RoundNetwork(16, 8)));

@@ -276,6 +276,36 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_LT(Predict(s, Window::kMicrostep).total, 0.3 * Predict(s, Window::kSustained).total);
 }
 
+// Hooks cost the issuing thread time per tensor: small models wait for it, large ones hide it.
+TEST_F(ClosedFormTest, HooksBindSmallModelsToTheHost) {
+  Strategy s;
+  s.dp = 128;
+  const StepTime large = Predict(s);
+  const auto with_hooks = [&] {
+    framework_.host_parameter = Seconds(0.33e-3);
+    const StepTime time = Predict(s);
+    framework_.host_parameter = Seconds(0);
+    return time;
+  };
+  EXPECT_LT(with_hooks().total, 1.5 * large.total);
+  model_.hidden = model_.ffn = 256, model_.heads = model_.kv_heads = 4;
+  work_.seq_len = 128;
+  const double plain = Predict(s).total;
+  const double micro_batches = 512.0 / 128, tensors = 12 * 48;
+  EXPECT_GT(with_hooks().total - plain, 0.7 * micro_batches * 3 * tensors * 0.33e-3);
+  EXPECT_LT(with_hooks().total - plain, 1.3 * micro_batches * 3 * tensors * 0.33e-3);
+}
+
+// States that live on the CPU cost time per parameter of a rank, not per tensor.
+TEST_F(ClosedFormTest, AnUpdateOnTheCpuTakesTimePerParameter) {
+  Strategy s;
+  s.dp = 128, s.zero = 1;
+  const double plain = Predict(s).total;
+  framework_.host_update = Seconds(2e-9);
+  EXPECT_NEAR(Predict(s).total - plain,
+              2e-9 * static_cast<double>(CountParameters(model_).total) / 128, 0.02 * plain);
+}
+
 TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {
   Strategy s;
   s.dp = 128;
@@ -309,6 +339,59 @@ TEST_F(ClosedFormTest, WhatCannotBeLoweredIsRefusedByName) {
   const auto result = predictor.Predict(s);
   ASSERT_TRUE(std::holds_alternative<Refusal>(result));
   EXPECT_NE(std::get<Refusal>(result).reason.find("25"), std::string::npos);
+}
+
+// Half of the layers with a window: half of what all of them would save.
+TEST_F(ClosedFormTest, WindowsShortenAttentionLayerByLayer) {
+  work_.seq_len = 8192;
+  const Strategy layout = Layouts().front();
+  const double full = Predict(layout).compute;
+  model_.windows = {512};
+  const double all = Predict(layout).compute;
+  model_.windows = {512, 0};
+  const double half = Predict(layout).compute;
+  EXPECT_LT(all, 0.9 * full);
+  EXPECT_NEAR(half, (full + all) / 2, 1e-3 * full);
+  model_.windows = {8192};  // holds all keys
+  EXPECT_EQ(Predict(layout).compute, full);
+}
+
+TEST_F(ClosedFormTest, NormsOfQueriesAndOutputsAddKernels) {
+  const Strategy layout = Layouts().front();
+  model_.linear_bias = model_.qkv_bias = false;
+  const double plain = Predict(layout).compute;
+  model_.qk_norm = QkNorm::kHead;
+  const double normed = Predict(layout).compute;
+  EXPECT_GT(normed, plain);
+  model_.output_norm = true;
+  EXPECT_GT(Predict(layout).compute, normed);
+}
+
+// Attention and MLP behind one norm add up in front of one reduction, forward and backward.
+TEST_F(ClosedFormTest, ParallelBlocksShareAReduction) {
+  Strategy layout;
+  layout.tp = 8, layout.dp = 16, layout.micro_batch = 4;
+  model_.tied_embeddings = false;
+  const StepTime apart = Predict(layout);
+  model_.parallel = model_.shared_norm = true;
+  const StepTime together = Predict(layout);
+  const auto sent = [](const StepTime& time) { return time.tensor + time.tensor_hidden; };
+  EXPECT_LT(sent(together), 0.6 * sent(apart));
+  EXPECT_GT(sent(together), 0.4 * sent(apart));
+}
+
+TEST_F(ClosedFormTest, OptimizersCostWhatTheirStatesMove) {
+  const auto update = [&](Optimizer optimizer, const Strategy& layout) {
+    work_.optimizer = optimizer;
+    return Predict(layout).optimizer;
+  };
+  Strategy whole, shared;
+  whole.dp = 128;
+  shared.dp = 128, shared.zero = 1;
+  EXPECT_LT(update(Optimizer::kAdam8bit, whole), update(Optimizer::kAdamW, whole));
+  EXPECT_GT(update(Optimizer::kMuon, whole), 2 * update(Optimizer::kAdamW, whole));
+  // Ranks that share the states share the products.
+  EXPECT_NEAR(update(Optimizer::kMuon, shared) / update(Optimizer::kMuon, whole), 1.0 / 128, 0.02);
 }
 
 }  // namespace

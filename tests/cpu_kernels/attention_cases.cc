@@ -17,6 +17,8 @@ struct Heads {
   bool causal;
   int64_t buckets = 0;
   double scale = 0, rate = 0;
+  int64_t window = 0;
+  double cap = 0;
 };
 constexpr Heads kSelf[] = {
     {"plain", 2, 9, 3, 3, 5, false},
@@ -29,6 +31,9 @@ constexpr Heads kSelf[] = {
     {"relative_causal", 2, 19, 2, 2, 8, true, 8, 1},
     {"dropout", 2, 13, 2, 2, 8, false, 0, 0, 0.3},
     {"all", 3, 71, 4, 2, 6, true, 16, 1, 0.2},
+    {"window", 2, 150, 4, 2, 8, true, 0, 0, 0, 20},
+    {"cap", 1, 70, 2, 2, 8, true, 0, 2, 0, 0, 0.8},
+    {"window_cap_dropout", 1, 90, 2, 1, 6, true, 0, 2, 0.2, 7, 0.8},
 };
 
 double Real(int64_t n) { return static_cast<double>(n); }
@@ -44,6 +49,8 @@ Attrs AttrsOf(const Heads& c, bool flash, int64_t seq_kv) {
   attrs.Set(Attr::kKv, Real(c.kv));
   attrs.Set(Attr::kCausal, c.causal);
   attrs.Set(Attr::kBuckets, Real(c.buckets));
+  attrs.Set(Attr::kWindow, Real(c.window));
+  attrs.Set(Attr::kCap, c.cap);
   return attrs;
 }
 
@@ -108,16 +115,43 @@ void AddRope(std::vector<TypedCall>& cases) {
     const Attrs attrs{{Attr::kRows, Real(rows)}, {Attr::kBatch, Real(batch)},
                       {Attr::kNh, Real(nh)},     {Attr::kKv, Real(kv)},
                       {Attr::kHd, Real(hd)},     {Attr::kInverse, inverse}};
+    Attrs part = attrs;
+    part.Set(Attr::kTurn, 4);
+    part.Set(Attr::kBase, 500000);
+    cases.push_back({"rope_part", {OpKind::kRope, part, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
     cases.push_back({"rope", {OpKind::kRope, attrs, {Random(n, 1)}, {n}}, "f", "f"});
     cases.push_back(
         {"rope_in_place", {OpKind::kRope, attrs, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
   }
 }
 
+void AddQkNorms(bool whole, std::vector<TypedCall>& cases) {
+  const int64_t rows = 21, nh = 6, kv = 2, hd = 10, heads = nh + kv, n = rows * (heads + kv) * hd;
+  const int64_t gains = (whole ? heads : 2) * hd, raw = rows * heads * hd,
+                stats = rows * (whole ? 2 : heads);
+  const Attrs attrs{{Attr::kRows, Real(rows)},
+                    {Attr::kNh, Real(nh)},
+                    {Attr::kKv, Real(kv)},
+                    {Attr::kHd, Real(hd)},
+                    {Attr::kWhole, whole}};
+  const Vector x = Random(n, 1), gamma = Random(gains, 2), dy = Random(n, 3);
+  const OpCall forward{OpKind::kQkNorm, attrs, {x, gamma}, {n, raw, stats}, {{0, 0}}};
+  const std::vector<Vector> out = RunOp(forward);
+  const std::string name = whole ? "qk_norm_whole" : "qk_norm";
+  cases.push_back({name, forward, "ff", "ffs"});
+  cases.push_back(
+      {name + "_bwd", {OpKind::kQkNormBwd, attrs, {dy, out[1], out[2], gamma}, {n}}, "ffsf", "f"});
+  cases.push_back({name + "_wgrad",
+                   {OpKind::kQkNormWgrad, attrs, {gamma, dy, out[1], out[2]}, {gains}, {{0, 0}}},
+                   "fffs",
+                   "f"});
+}
+
 }  // namespace
 
 std::vector<TypedCall> AttentionCases() {
   std::vector<TypedCall> cases;
+  for (const bool whole : {false, true}) AddQkNorms(whole, cases);
   for (const bool flash : {false, true}) {
     for (const Heads& c : kSelf) AddSelf(c, flash, cases);
     AddCross({"short", 2, 5, 2, 2, 4, false}, 9, flash, cases);

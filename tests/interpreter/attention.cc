@@ -22,6 +22,8 @@ struct Shape {
   bool cross;
   int64_t first_head;  // global index of head 0
   bool drops;
+  int64_t window;  // keys that a query sees, 0: all
+  double cap;
 
   int64_t QueryOffset(int64_t h) const {
     return cross ? h * hd
@@ -32,6 +34,9 @@ struct Shape {
                  : (h / queries_per_kv) * (queries_per_kv + 2) * hd + queries_per_kv * hd;
   }
   int64_t Keys(int64_t i) const { return causal ? std::min(i + 1, seq_kv) : seq_kv; }
+  int64_t FirstKey(int64_t i) const {
+    return window > 0 ? std::max<int64_t>(0, i + 1 - window) : 0;
+  }
   int64_t Probabilities() const { return batch * nh * seq * seq_kv; }
   int64_t SavedElements() const { return flash ? seq * batch * nh : Probabilities(); }
   // Position of a row of probabilities.
@@ -53,6 +58,8 @@ Shape MakeShape(const KernelArgs& a, bool cross) {
       a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(static_cast<double>(s.hd));
   s.first_head = a.Coord(Attr::kAxis) * s.nh;
   s.drops = a.Get(Attr::kRate) > 0;
+  s.window = cross ? 0 : a.Int(Attr::kWindow);
+  s.cap = cross ? 0 : a.Get(Attr::kCap);
   const int64_t kv = cross ? s.nh : a.Int(Attr::kKv);
   if (kv < 1 || s.nh % kv != 0)
     throw PlanFault("attention: query heads are no multiple of the key heads");
@@ -78,6 +85,8 @@ void Scores(const Shape& s, const double* q_row, const double* keys, const doubl
   for (int64_t j = 0; j < s.Keys(i); ++j) {
     score[j] = s.scale * Dot(q_row, keys + j * s.batch * s.kv_width, s.hd);
     if (bias != nullptr) score[j] += bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h];
+    if (s.cap > 0) score[j] = s.cap * std::tanh(score[j] / s.cap);
+    if (j < s.FirstKey(i)) score[j] = -std::numeric_limits<double>::infinity();
   }
 }
 
@@ -119,7 +128,7 @@ void Forward(const Shape& s, const Dropout& dropout, const double* q, const doub
         if (saved.dropped != nullptr) std::copy(p.begin(), p.end(), saved.dropped + at);
         double* out = ctx + (row * s.nh + h) * s.hd;
         std::fill(out, out + s.hd, 0.0);
-        for (int64_t j = 0; j < s.Keys(i); ++j)
+        for (int64_t j = s.FirstKey(i); j < s.Keys(i); ++j)
           Axpy(p[j], keys + j * s.batch * s.kv_width + s.hd, out, s.hd);
       }
     }
@@ -162,7 +171,7 @@ void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const dou
               const double* kv, const double* ctx, const Saved& saved, const double* bias,
               const Gradients& d) {
   const Dropout dropout(a);
-  std::vector<double> p(s.seq_kv), kept(s.seq_kv), dropped(s.seq_kv);
+  std::vector<double> p(s.seq_kv), kept(s.seq_kv), dropped(s.seq_kv), score(s.seq_kv);
   const int64_t step = s.batch * s.kv_width;
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.nh; ++h) {
@@ -174,9 +183,11 @@ void Backward(const Shape& s, const KernelArgs& a, const double* dctx, const dou
         DropRow(s, dropout, saved, a.Get(Attr::kRate), b, h, i, p, kept, dropped);
         const double* dout = dctx + (row * s.nh + h) * s.hd;
         const double mean = Dot(dout, ctx + (row * s.nh + h) * s.hd, s.hd);
-        for (int64_t j = 0; j < s.Keys(i); ++j) {
+        if (s.cap > 0) Scores(s, q + query_at, kv + key_at, bias, h, i, score);
+        for (int64_t j = s.FirstKey(i); j < s.Keys(i); ++j) {
           const double* key = kv + key_at + j * step;
-          const double dscore = p[j] * (kept[j] * Dot(dout, key + s.hd, s.hd) - mean);
+          const double slope = s.cap > 0 ? 1 - score[j] * score[j] / (s.cap * s.cap) : 1;
+          const double dscore = slope * p[j] * (kept[j] * Dot(dout, key + s.hd, s.hd) - mean);
           Axpy(s.scale * dscore, key, d.q + query_at, s.hd);
           Axpy(s.scale * dscore, q + query_at, d.kv + key_at + j * step, s.hd);
           Axpy(dropped[j], dout, d.kv + key_at + j * step + s.hd, s.hd);
@@ -257,28 +268,29 @@ void CrossAttentionBackward(const KernelArgs& a) {
            OpenSaved(s, a, 4, false), nullptr, d);
 }
 
-// Su et al. 2021, in the half-split pairing (i, i + hd/2); the inverse turns back.
+// Su et al. 2021, in the half-split pairing (i, i + turn/2); the inverse turns back.
 void Rope(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), batch = a.Int(Attr::kBatch), nh = a.Int(Attr::kNh);
   const int64_t kv = a.Int(Attr::kKv), hd = a.Int(Attr::kHd);
-  if (kv < 1 || nh % kv != 0 || hd % 2 != 0) throw PlanFault("rope: heads do not divide");
+  const int64_t turn = a.Int(Attr::kTurn) > 0 ? a.Int(Attr::kTurn) : hd;
+  if (kv < 1 || nh % kv != 0 || turn % 2 != 0 || turn > hd)
+    throw PlanFault("rope: heads do not divide");
   const int64_t per_group = nh / kv + 2, width = kv * per_group * hd;
   const double* x = a.In(0, rows * width);
   double* y = a.Out(0, rows * width);
   if (x != y) std::copy(x, x + rows * width, y);
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < hd / 2; ++i) {
+    for (int64_t i = 0; i < turn / 2; ++i) {
       const double position = static_cast<double>(r / batch);
-      double angle =
-          position * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
+      double angle = position * std::pow(a.Get(Attr::kBase), -2.0 * double(i) / double(turn));
       if (a.Flag(Attr::kInverse)) angle = -angle;
       const double c = std::cos(angle), s = std::sin(angle);
       for (int64_t head = 0; head < kv * per_group; ++head) {
         if (head % per_group == per_group - 1) continue;  // the value head
         double* at = y + r * width + head * hd + i;
-        const double low = at[0], high = at[hd / 2];
+        const double low = at[0], high = at[turn / 2];
         at[0] = low * c - high * s;
-        at[hd / 2] = high * c + low * s;
+        at[turn / 2] = high * c + low * s;
       }
     }
   }

@@ -23,6 +23,8 @@ struct Case {
   int64_t buckets;
   double scale;
   double rate = 0;
+  int64_t window = 0;
+  double cap = 0;
 };
 
 struct Shape {
@@ -36,7 +38,8 @@ Attrs MakeAttrs(const Case& c, const Shape& s, bool flash) {
           {Attr::kHd, s.hd},       {Attr::kCausal, c.causal},
           {Attr::kFlash, flash},   {Attr::kBuckets, static_cast<double>(c.buckets)},
           {Attr::kScale, c.scale}, {Attr::kRate, c.rate},
-          {Attr::kSite, 3},        {Attr::kAxis, 0}};
+          {Attr::kSite, 3},        {Attr::kAxis, 0},
+          {Attr::kCap, c.cap},     {Attr::kWindow, static_cast<double>(c.window)}};
 }
 
 class SelfAttention : public testing::TestWithParam<Case> {
@@ -90,9 +93,11 @@ TEST_P(SelfAttention, FollowsItsDefinition) {
         double sum = 0;
         Vector expected(s.hd, 0.0);
         for (int64_t j = 0; j < (c.causal ? i + 1 : s.seq); ++j) {
+          if (c.window > 0 && i - j >= c.window) continue;
           double score = 0;
           for (int64_t d = 0; d < s.hd; ++d) score += scale * at(i, b, q, d) * at(j, b, k, d);
           if (c.buckets > 0) score += bias[RelativeBucket(i, j, c.buckets, !c.causal) * c.nh + h];
+          if (c.cap > 0) score = c.cap * std::tanh(score / c.cap);
           sum += std::exp(score);
           for (int64_t d = 0; d < s.hd; ++d) expected[d] += std::exp(score) * at(j, b, k + 1, d);
         }
@@ -122,7 +127,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"causal", 2, 2, true, 0, 0}, Case{"full", 2, 2, false, 0, 0},
                     Case{"grouped", 4, 2, true, 0, 0}, Case{"bias", 2, 2, false, 8, 1},
                     Case{"causal_bias", 2, 2, true, 4, 1}, Case{"dropout", 4, 2, true, 0, 0, 0.3},
-                    Case{"bias_dropout", 2, 2, false, 8, 1, 0.3}),
+                    Case{"bias_dropout", 2, 2, false, 8, 1, 0.3},
+                    Case{"window", 4, 2, true, 0, 0, 0, 2},
+                    Case{"window_of_one", 2, 2, true, 0, 0, 0, 1},
+                    Case{"cap", 2, 2, true, 0, 3, 0, 0, 0.5},
+                    Case{"window_cap_dropout", 4, 2, true, 0, 2, 0.3, 3, 0.7}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(AttentionDropout, HeadShardsDropWhatTheWholeDrops) {
@@ -181,6 +190,58 @@ TEST(RelativeBuckets, AreExactNearAndLogarithmicFar) {
   EXPECT_EQ(RelativeBucket(4, 9, 32, false), 0);
   EXPECT_EQ(RelativeBucket(20, 5, 32, false), 15);
   EXPECT_EQ(RelativeBucket(40, 0, 32, false), 23);  // 16 + floor(log(40/16)/log(128/16) * 16)
+}
+
+// Norms of queries and keys: of each head, and of all heads as one.
+class QkNormOp : public testing::TestWithParam<bool> {};
+
+TEST_P(QkNormOp, BackwardIsTheDerivativeAndValuesPass) {
+  const bool whole = GetParam();
+  const int64_t rows = 3, nh = 4, kv = 2, hd = 2, width = (nh + 2 * kv) * hd, heads = nh + kv;
+  const int64_t gains = (whole ? heads : 2) * hd, n = rows * width;
+  const int64_t raw = rows * heads * hd, stats = rows * (whole ? 2 : heads);
+  const Attrs attrs{{Attr::kRows, rows},
+                    {Attr::kNh, nh},
+                    {Attr::kKv, kv},
+                    {Attr::kHd, hd},
+                    {Attr::kWhole, whole}};
+  const Vector x = Random(n, 1), gamma = Random(gains, 2), dy = Random(n, 3);
+  const auto forward = [&](const Vector& at, const Vector& gain) {
+    return RunOp({OpKind::kQkNorm, attrs, {at, gain}, {n, raw, stats}, {{0, 0}}});
+  };
+  const auto out = forward(x, gamma);
+  for (int64_t r = 0; r < rows; ++r) {  // the value head of each group
+    for (int64_t d = 0; d < hd; ++d)
+      EXPECT_EQ(out[0][r * width + 3 * hd + d], x[r * width + 3 * hd + d]);
+  }
+  double square = 0;  // of the first query of the first row, or of all of them
+  for (int64_t h = 0; h < (whole ? nh : 1); ++h) {
+    const int64_t at = (h / 2 * 4 + h % 2) * hd;
+    for (int64_t d = 0; d < hd; ++d)
+      square += x[at + d] * x[at + d] / double((whole ? nh : 1) * hd);
+  }
+  EXPECT_NEAR(out[0][0], gamma[0] * x[0] / std::sqrt(square + 1e-5), kExact);
+  const Vector dx = RunOp({OpKind::kQkNormBwd, attrs, {dy, out[1], out[2], gamma}, {n}})[0];
+  const Vector dgamma = RunOp({OpKind::kQkNormWgrad,
+                               attrs,
+                               {Vector(gains, 0.0), dy, out[1], out[2]},
+                               {gains},
+                               {{0, 0}}})[0];
+  const auto by_x = [&](const Vector& at) { return Dot(dy, forward(at, gamma)[0]); };
+  const auto by_gamma = [&](const Vector& at) { return Dot(dy, forward(x, at)[0]); };
+  EXPECT_LT(LargestDifference(dx, NumericGradient(by_x, x)), kNumeric);
+  EXPECT_LT(LargestDifference(dgamma, NumericGradient(by_gamma, gamma)), kNumeric);
+}
+INSTANTIATE_TEST_SUITE_P(All, QkNormOp, testing::Bool());
+
+TEST(Rope, TurnsTheFirstColumnsByTheGivenBase) {
+  const Attrs attrs{{Attr::kRows, 2}, {Attr::kBatch, 1}, {Attr::kNh, 1},    {Attr::kKv, 1},
+                    {Attr::kHd, 6},   {Attr::kTurn, 4},  {Attr::kBase, 100}};
+  const Vector x = Random(2 * 18, 1), y = RunOp({OpKind::kRope, attrs, {x}, {36}})[0];
+  EXPECT_NEAR(y[18], x[18] * std::cos(1) - x[20] * std::sin(1), kExact);
+  EXPECT_NEAR(y[19], x[19] * std::cos(0.1) - x[21] * std::sin(0.1), kExact);
+  EXPECT_EQ(y[22], x[22]);
+  EXPECT_EQ(y[23], x[23]);
 }
 
 Vector Rotate(const Vector& x, int64_t rows, int64_t batch, int64_t nh, int64_t kv, int64_t hd,

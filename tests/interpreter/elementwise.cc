@@ -2,6 +2,7 @@
 // Reference element-wise ops and column sums.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "tests/interpreter/dropout.h"
 
@@ -35,6 +36,25 @@ double GeluTanh(double x) {
 }
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+struct ValueAndSlope {
+  double value, slope;
+};
+ValueAndSlope GeluAt(double x) {
+  const double t = GeluTanh(x), slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope};
+}
+ValueAndSlope GateAt(ir::GateKind kind, double x) {
+  switch (kind) {
+    case ir::GateKind::kSilu:
+      return {x * Sigmoid(x), Sigmoid(x) * (1 + x * (1 - Sigmoid(x)))};
+    case ir::GateKind::kGelu:
+      return GeluAt(x);
+    case ir::GateKind::kRelu:
+      return {x <= 0 ? 0.0 : x, x <= 0 ? 0.0 : 1.0};
+  }
+  return {};
+}
+
 }  // namespace
 
 void Zero(const KernelArgs& a) {
@@ -62,7 +82,11 @@ void TakePart(const KernelArgs& a) {
 void BiasResidual(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), batch = a.Int(Attr::kBatch);
   const double *x = a.In(0, rows * h), *y = a.In(1, rows * h);
-  const double* bias = a.Flag(Attr::kBias) ? a.In(2, h) : nullptr;
+  std::vector<double> bias(static_cast<size_t>(h), 0.0);
+  for (int64_t i = 0; i < a.Int(Attr::kBias); ++i) {
+    const double* one = a.In(static_cast<size_t>(2 + i), h);
+    for (int64_t c = 0; c < h; ++c) bias[static_cast<size_t>(c)] += one[c];
+  }
   const Dropout dropout(a);
   double *z = a.Out(0, rows * h), *mask = dropout.active() ? a.Out(1, rows * h) : nullptr;
   for (int64_t r = 0; r < rows; ++r) {
@@ -70,7 +94,7 @@ void BiasResidual(const KernelArgs& a) {
     for (int64_t c = 0; c < h; ++c) {
       const double factor = mask != nullptr ? dropout.Factor(r % batch, position, c) : 1;
       if (mask != nullptr) mask[r * h + c] = factor != 0 ? 1 : 0;
-      z[r * h + c] = x[r * h + c] + factor * (y[r * h + c] + (bias != nullptr ? bias[c] : 0.0));
+      z[r * h + c] = x[r * h + c] + factor * (y[r * h + c] + bias[static_cast<size_t>(c)]);
     }
   }
 }
@@ -89,45 +113,51 @@ void Gelu(const KernelArgs& a) {
 }
 
 void GeluBackward(const KernelArgs& a) {
-  Map2(a, [](double dy, double x) {
-    const double t = GeluTanh(x), slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope);
-  });
+  Map2(a, [](double dy, double x) { return dy * GeluAt(x).slope; });
 }
 
 // Written so that NaN passes through.
 void Relu(const KernelArgs& a) {
-  Map(a, [](double x) { return x <= 0 ? 0.0 : x; });
+  const bool square = a.Get(Attr::kPower) == 2;
+  Map(a, [square](double x) { return x <= 0 ? 0.0 : square ? x * x : x; });
 }
 
 void ReluBackward(const KernelArgs& a) {
-  Map2(a, [](double dy, double x) { return x <= 0 ? 0.0 : x > 0 ? dy : x; });
+  const bool square = a.Get(Attr::kPower) == 2;
+  Map2(a, [square](double dy, double x) {
+    return x <= 0 ? 0.0 : x > 0 ? (square ? 2 * x * dy : dy) : x;
+  });
 }
 
 void Swiglu(const KernelArgs& a) {
   const int64_t n = a.Int(Attr::kElements);
+  const auto gate = static_cast<ir::GateKind>(a.Int(Attr::kGate));
   const double* x = a.In(0, 2 * n);
   double* y = a.Out(0, n);
-  for (int64_t i = 0; i < n; ++i) y[i] = x[2 * i] * Sigmoid(x[2 * i]) * x[2 * i + 1];
+  for (int64_t i = 0; i < n; ++i) y[i] = GateAt(gate, x[2 * i]).value * x[2 * i + 1];
 }
 
 void SwigluBackward(const KernelArgs& a) {
   const int64_t n = a.Int(Attr::kElements);
+  const auto gate = static_cast<ir::GateKind>(a.Int(Attr::kGate));
   const double *dy = a.In(0, n), *x = a.In(1, 2 * n);
   double* dx = a.Out(0, 2 * n);
   for (int64_t i = 0; i < n; ++i) {
-    const double gate = x[2 * i], up = x[2 * i + 1], s = Sigmoid(gate), grad = dy[i];
-    dx[2 * i] = grad * up * s * (1 + gate * (1 - s));
-    dx[2 * i + 1] = grad * gate * s;
+    const ValueAndSlope f = GateAt(gate, x[2 * i]);
+    const double up = x[2 * i + 1], grad = dy[i];
+    dx[2 * i] = grad * up * f.slope;
+    dx[2 * i + 1] = grad * f.value;
   }
 }
 
 void Tanh(const KernelArgs& a) {
-  Map(a, [](double x) { return std::tanh(x); });
+  const double cap = a.Get(Attr::kCap) > 0 ? a.Get(Attr::kCap) : 1;
+  Map(a, [cap](double x) { return cap * std::tanh(x / cap); });
 }
 
 void TanhBackward(const KernelArgs& a) {
-  Map2(a, [](double dy, double y) { return dy * (1 - y * y); });
+  const double cap = a.Get(Attr::kCap) > 0 ? a.Get(Attr::kCap) : 1;
+  Map2(a, [cap](double dy, double y) { return dy * (1 - y * y / (cap * cap)); });
 }
 
 }  // namespace orrery::interpreter

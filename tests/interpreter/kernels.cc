@@ -75,6 +75,12 @@ Kernel KernelFor(ir::OpKind kind) {
       return RmsNormBackward;
     case kRmsNormWgrad:
       return RmsNormWeightGrad;
+    case kQkNorm:
+      return QkNorm;
+    case kQkNormBwd:
+      return QkNormBackward;
+    case kQkNormWgrad:
+      return QkNormWeightGrad;
     case kBiasResidual:
       return BiasResidual;
     case kDropout:
@@ -119,6 +125,7 @@ Kernel KernelFor(ir::OpKind kind) {
       return LambApply;
     case kLossScale:
       return LossScale;
+    case kMuon:
     case kLoad:
     case kAllReduce:
     case kAllGather:

@@ -68,6 +68,9 @@ void LayerNormWeightGrad(const KernelArgs& a);
 void RmsNorm(const KernelArgs& a);
 void RmsNormBackward(const KernelArgs& a);
 void RmsNormWeightGrad(const KernelArgs& a);
+void QkNorm(const KernelArgs& a);
+void QkNormBackward(const KernelArgs& a);
+void QkNormWeightGrad(const KernelArgs& a);
 // elementwise.cc
 void Zero(const KernelArgs& a);
 void Add(const KernelArgs& a);

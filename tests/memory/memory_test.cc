@@ -39,6 +39,25 @@ MemoryReport Report(const Case& c, const MemoryLimits& limits) {
                       Communicators(c.strategy));
 }
 
+// Two moments of four bytes with AdamW, of one with 8-bit Adam; Muon has one for layers, embedding and head keep two.
+TEST(MemoryReport, StatesFollowTheOptimizer) {
+  Case c = MegatronRun(1);
+  c.model.layers = 4;
+  const auto states = [&](Optimizer optimizer) {
+    c.work.optimizer = optimizer;
+    return Report(c, {Bytes(16 * kGiB), Bytes(0), 0})
+        .stages[0]
+        .by_class[static_cast<std::size_t>(ir::BufferClass::kOptimizer)]
+        .value;
+  };
+  const ParameterCount count = CountParameters(c.model);
+  const auto total = static_cast<double>(count.total);
+  const auto layers = static_cast<double>(4 * count.per_layer);
+  EXPECT_EQ(states(Optimizer::kAdamW), 8 * total);
+  EXPECT_EQ(states(Optimizer::kAdam8bit), 2 * total);
+  EXPECT_EQ(states(Optimizer::kMuon), 8 * total - 4 * layers);
+}
+
 TEST(MemoryReport, ClassesAddUpToTheLivePeakAndTermsToTheTotal) {
   Case c = MegatronRun(2);
   c.strategy.pp = 2;

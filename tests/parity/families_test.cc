@@ -40,6 +40,31 @@ TEST(Families, Llama) {
   ExpectParity(job, Plans(job, {1, 2, 4, 8}, 40));
 }
 
+TEST(Families, BlocksOfOtherDecoders) {
+  for (const Job& job : {TinyGemma(), TinyOlmo(), TinyNeox(), TinyGptj(), TinyNemotron()}) {
+    ExpectParity(job, Plans(job, {1, 2, 4, 8}, 15));
+  }
+}
+
+// What a feature adds is executed: without it the loss is another.
+TEST(Families, EachFeatureOfABlockCounts) {
+  const double whole = Reference(TinyGemma()).back().loss;
+  const auto without = [&](const char* what, auto change) {
+    Job job = TinyGemma();
+    job.key = std::string("gemma without ") + what;
+    change(job.model);
+    EXPECT_NE(Reference(job).back().loss, whole) << what;
+  };
+  without("output norms", [](ModelSpec& m) { m.output_norm = false; });
+  without("query and key norms", [](ModelSpec& m) { m.qk_norm = QkNorm::kNone; });
+  without("windows", [](ModelSpec& m) { m.windows.clear(); });
+  without("score caps", [](ModelSpec& m) { m.attention_cap = 0; });
+  without("logit caps", [](ModelSpec& m) { m.logit_cap = 0; });
+  without("scale", [](ModelSpec& m) { m.attention_scale = 0; });
+  without("base", [](ModelSpec& m) { m.rope_base = 10000; });
+  without("gelu", [](ModelSpec& m) { m.activation = Activation::kRelu; });
+}
+
 TEST(Families, Bert) {
   const Job job = TinyBert();
   ExpectParity(job, Plans(job, {1, 2, 4, 8}, 40));

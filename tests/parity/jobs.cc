@@ -54,6 +54,61 @@ Job TinyLlama() {
   return job;
 }
 
+Job TinyGemma() {
+  Job job = TinyLlama();
+  job.key = "gemma";
+  ModelSpec& m = job.model;
+  m.head_dim = 4;  // wider than hidden / heads
+  m.activation = Activation::kGelu;
+  m.output_norm = m.tied_embeddings = true;
+  m.qk_norm = QkNorm::kHead;
+  m.windows = {3, 0};
+  m.attention_cap = 1.5;
+  m.logit_cap = 2;
+  m.attention_scale = 1;
+  m.rope_base = 500;
+  return job;
+}
+
+Job TinyOlmo() {
+  Job job = TinyLlama();
+  job.key = "olmo";
+  job.model.head_dim = 4;
+  job.model.input_norm = false;
+  job.model.output_norm = true;
+  job.model.qk_norm = QkNorm::kWidth;
+  job.model.windows = {2, 2, 2, 0};
+  return job;
+}
+
+Job TinyNeox() {
+  Job job = MakeJob("neox", 32, 8, 8);
+  ModelSpec& m = job.model;
+  m.positions = Positions::kRotary;
+  m.rotary_share = 0.5;
+  m.parallel = true;
+  m.tied_embeddings = false;
+  return job;
+}
+
+Job TinyGptj() {
+  Job job = TinyNeox();
+  job.key = "gptj";
+  job.model.qkv_bias = false;
+  job.model.out_bias = false;
+  job.model.shared_norm = job.model.head_bias = true;
+  return job;
+}
+
+Job TinyNemotron() {
+  Job job = TinyGptj();
+  job.key = "nemotron";
+  job.model.parallel = job.model.shared_norm = job.model.head_bias = false;
+  job.model.linear_bias = false;
+  job.model.activation = Activation::kRelu2;
+  return job;
+}
+
 Job TinyBert() {
   Job job = MakeJob("bert", 16, 8, 8);
   ModelSpec& m = job.model;

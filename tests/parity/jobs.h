@@ -10,8 +10,13 @@ namespace orrery::parity {
 Job TinyGpt(bool tied);
 Job ThreeWayGpt(bool tied);  // every dimension a multiple of 3 but the vocabulary
 Job TinyLlama();             // grouped queries, RMS norm, rotary positions, gated MLP
-Job TinyBert();              // post-norm, token types, embedding norm, masked positions
-Job TinyT5();                // relative bias, cross attention
+Job TinyGemma();     // norms around sublayers, of queries and keys; windows, soft caps, gated gelu
+Job TinyOlmo();      // norms of outputs alone, and of queries and keys over all heads
+Job TinyNeox();      // parallel blocks with two norms, a part of each head turns, biases everywhere
+Job TinyGptj();      // parallel blocks with one norm, a bias of the logits
+Job TinyNemotron();  // squared relu
+Job TinyBert();      // post-norm, token types, embedding norm, masked positions
+Job TinyT5();        // relative bias, cross attention
 Job TinyMlp();
 
 }  // namespace orrery::parity

@@ -121,6 +121,27 @@ std::string RenderConstants(const FitResult& result) {
          "kept: the data do not determine it, the prior stays; weak: mostly its prior.\n";
 }
 
+std::string RenderSites(const FitResult& result) {
+  constexpr double kEightyPercent = 1.2816;  // standard deviations of a normal distribution
+  constexpr double kFarSite = 1.4;           // the sites of calib/profiles lie between 0.95 and 1
+  std::string out;
+  for (const FittedConstant& constant : result.constants) {
+    const ConstantName& name = constant.parameter.names.front();
+    if (name.key != "site_factor" || constant.verdict == Verdict::kKept) continue;
+    const double width = std::exp(kEightyPercent * constant.spread);
+    out += fmt::format(
+        "{}: kernels and host take {:.3g} times what they take elsewhere (80 % interval {:.3g} to "
+        "{:.3g}, from {} row{})\n",
+        name.file, constant.after, constant.after / width, constant.after * width, constant.points,
+        constant.points == 1 ? "" : "s");
+    if (constant.after > kFarSite || constant.after < 1 / kFarSite)
+      out +=
+          "  far from 1: more likely the topology, the layout or the window of the log is not as "
+          "described\n";
+  }
+  return out;
+}
+
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
                          const Unseen& left_out, const std::vector<KinError>& by_kinship) {
   const std::vector<double>& unseen = left_out.error;

@@ -19,13 +19,68 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostGarbled = 3;  // lines named per log
 
+const char* NameOf(Fate fate) {
+  switch (fate) {
+    case Fate::kUsed:
+      return "used";
+    case Fate::kNotUsed:
+      return "not used";
+    case Fate::kMismatched:
+      return "mismatched";
+  }
+  return "";
+}
+
 bool IsSheet(const std::string& file) { return file.ends_with(".yaml") || file.ends_with(".yml"); }
 
-void TakeSheet(const std::string& path, FitInputs* inputs) {
-  for (LoggedRun& run : ReadRunSheet(path)) {
-    (run.predict ? inputs->predicted : inputs->rows).push_back(run.row);
-    inputs->runs.push_back(std::move(run));
+FileVerdict VerdictOf(const LoggedRun& run) {
+  FileVerdict verdict{run.log, Fate::kUsed, "", {run.row.name}};
+  verdict.why = MismatchOf(run.facts, run.read, run.row);
+  if (!verdict.why.empty()) {
+    verdict.fate = Fate::kMismatched;
+  } else if (run.row.refused) {
+    verdict.fate = Fate::kNotUsed;
+    verdict.why = *run.row.refused;
+  } else {
+    verdict.why = fmt::format("{} per {} ({}){}", Format(Seconds(run.row.measured_step_s)),
+                              run.row.window == Window::kStep ? "step" : "micro-step", run.how,
+                              run.predict ? "; predicted, not fitted" : "");
+    if (run.facts.devices.empty()) verdict.why += "; the log does not name its GPU";
   }
+  return verdict;
+}
+
+void TakeRun(LoggedRun run, FitInputs* inputs) {
+  inputs->verdicts.push_back(VerdictOf(run));
+  if (inputs->verdicts.back().fate != Fate::kUsed) return;
+  (run.predict ? inputs->predicted : inputs->rows).push_back(run.row);
+  inputs->runs.push_back(std::move(run));
+}
+
+void TakeSheet(const std::string& path, FitInputs* inputs) {
+  for (LoggedRun& run : ReadRunSheet(path)) TakeRun(std::move(run), inputs);
+}
+
+// A log alone: its arguments describe the run.
+void TakeLog(const std::string& file, const RunPlace& place, FitInputs* inputs) {
+  LoggedRun run;
+  run.log = file;
+  const SourcePtr source = measured::ReadLogSource(file);
+  run.facts = measured::ReadLogFacts(*source);
+  if (!run.facts.has_dump)
+    throw InputError(fmt::format("the model and layout of {} are unknown", file),
+                     fmt::format("describe the run in {}.yaml: calib/calibration.md", file));
+  if (place.topology.empty())
+    throw InputError(fmt::format("where did {} run?", file),
+                     "--topology NAME, or --framework FRAMEWORK@TOPOLOGY");
+  run.row = RowOfArguments(run.facts, place, file);
+  ReadLog(&run);
+  TakeRun(std::move(run), inputs);
+}
+
+std::string Message(const InputError& error) {
+  const Diagnostic& first = error.diagnostics().front();
+  return first.hint.empty() ? first.message : first.message + ": " + first.hint;
 }
 
 // By the header alone.
@@ -36,7 +91,7 @@ bool HoldsKernels(const std::string& file) {
 
 }  // namespace
 
-FitInputs LoadInputs(const std::vector<std::string>& files) {
+FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& place) {
   FitInputs inputs;
   for (const std::string& file : files) {
     if (IsSheet(file)) {
@@ -45,34 +100,80 @@ FitInputs LoadInputs(const std::vector<std::string>& files) {
       TakeSheet(file + ".yaml", &inputs);
     } else if (file.ends_with(".csv") && HoldsKernels(file)) {
       auto kernels = measured::ReadKernelCsv(ReadSource(file));
+      inputs.verdicts.push_back(
+          {file, Fate::kUsed, fmt::format("{} timed kernels", kernels.size()), {}});
       std::move(kernels.begin(), kernels.end(), std::back_inserter(inputs.kernels));
     } else if (file.ends_with(".csv")) {
       std::vector<CaseRow> rows = LoadCases(file);
+      inputs.verdicts.push_back({file, Fate::kUsed, "", {}});
+      for (const CaseRow& row : rows) inputs.verdicts.back().rows.push_back(row.name);
       std::move(rows.begin(), rows.end(), std::back_inserter(inputs.rows));
     } else {
-      throw InputError(
-          fmt::format("the model and layout of {} are unknown", file),
-          fmt::format("describe the run in {}.yaml: calib/program/calibrate/inputs.h", file));
+      try {
+        TakeLog(file, place, &inputs);
+      } catch (const InputError& error) {
+        if (files.size() == 1) throw;
+        inputs.verdicts.push_back({file, Fate::kNotUsed, Message(error), {}});
+      }
     }
   }
-  return inputs;
+  const bool used = std::ranges::any_of(
+      inputs.verdicts, [](const FileVerdict& one) { return one.fate == Fate::kUsed; });
+  if (used) return inputs;
+  std::vector<Diagnostic> reasons;
+  for (const FileVerdict& one : inputs.verdicts)
+    reasons.push_back({{}, fmt::format("{}: {}: {}", one.file, NameOf(one.fate), one.why), ""});
+  reasons.back().hint = "none of the files can be used; calib/calibration.md says what to bring";
+  throw InputError(std::move(reasons));
+}
+
+void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs) {
+  for (FileVerdict& verdict : inputs->verdicts) {
+    if (verdict.fate != Fate::kUsed || verdict.rows.empty()) continue;
+    const auto left_out = std::ranges::count_if(
+        verdict.rows, [&](const std::string& name) { return reasons.contains(name); });
+    const auto all = static_cast<std::ptrdiff_t>(verdict.rows.size());
+    if (left_out == all) {
+      verdict.fate = Fate::kNotUsed;
+      verdict.why = reasons.at(verdict.rows.front());
+    } else if (all > 1) {
+      verdict.why = fmt::format("{} of {} rows", all - left_out, all);
+    }
+  }
+}
+
+std::vector<std::string> FilesOf(const std::vector<std::string>& files,
+                                 const std::vector<FileVerdict>& verdicts) {
+  std::vector<std::string> used = files;
+  std::erase_if(used, [&](const std::string& file) {
+    return std::ranges::any_of(verdicts, [&](const FileVerdict& one) {
+      return one.file == file && one.fate != Fate::kUsed;
+    });
+  });
+  return used;
+}
+
+std::string RenderVerdicts(const std::vector<FileVerdict>& verdicts) {
+  std::size_t width = 4;
+  for (const FileVerdict& one : verdicts) width = std::max(width, one.file.size());
+  std::string text = fmt::format("{:<{}}  {:<10}\n", "file", width, "verdict");
+  for (const FileVerdict& one : verdicts)
+    text += fmt::format("{:<{}}  {:<10}  {}\n", one.file, width, NameOf(one.fate), one.why);
+  return text;
 }
 
 std::string RenderLogs(const std::vector<LoggedRun>& runs) {
   std::string text;
   for (const LoggedRun& run : runs) {
-    text +=
-        fmt::format("{}: {} per {} ({})\n", run.row.name, Format(Seconds(run.row.measured_step_s)),
-                    run.row.window == Window::kStep ? "step" : "micro-step", run.how);
     if (run.change) {
       text += fmt::format(
-          "  its log changes: {} up to step {}, {} from there on; `steps` of its sheet "
+          "{}: its log changes: {} up to step {}, {} from there on; `steps` of its sheet "
           "says which of them count\n",
-          Format(Seconds(run.change->before)), run.change->step - 1,
+          run.row.name, Format(Seconds(run.change->before)), run.change->step - 1,
           Format(Seconds(run.change->after)));
     }
     if (run.read.garbled_lines == 0) continue;
-    text += fmt::format("  {} garbled line{}\n", run.read.garbled_lines,
+    text += fmt::format("{}: {} garbled line{}\n", run.row.name, run.read.garbled_lines,
                         run.read.garbled_lines == 1 ? "" : "s");
     for (std::size_t i = 0; i < std::min(kMostGarbled, run.read.garbled.size()); ++i)
       text += fmt::format("  {}:{}: {}\n", run.log, run.read.garbled[i].where.line,

@@ -2,27 +2,48 @@
 // The files that a fit is given: CSVs of published runs, sheets of logged runs, logs with a sheet.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "calib/fit/log_measure.h"
 #include "calib/import/kernel_csv.h"
+#include "calib/program/calibrate/argument_row.h"
 
 namespace orrery {
 
+// What became of a file.
+enum class Fate { kUsed, kNotUsed, kMismatched };
+
+struct FileVerdict {
+  std::string file;
+  Fate fate = Fate::kUsed;
+  std::string why;                // what was taken of it, or why nothing was
+  std::vector<std::string> rows;  // names of the runs that it gave
+};
+
 struct FitInputs {
-  std::vector<CaseRow> rows;       // to be fitted, logged ones included
-  std::vector<CaseRow> predicted;  // to be compared only
+  std::vector<FileVerdict> verdicts;  // one per file, one per log of a sheet
+  std::vector<CaseRow> rows;          // to be fitted, logged ones included
+  std::vector<CaseRow> predicted;     // to be compared only
   std::vector<LoggedRun> runs;
   std::vector<measured::KernelSample> kernels;
 };
 
 // X.yaml: a sheet. X with X.yaml beside it: that sheet. A CSV of timed kernels, by its columns kind
-// and seconds; else a CSV of `plan validate`.
-// Throws InputError.
-FitInputs LoadInputs(const std::vector<std::string>& files);
+// and seconds; another CSV: the columns of `plan validate`. Any other file: a log with Megatron's dump of
+// arguments, which ran at `place`. Throws InputError: a sheet or CSV with mistakes; no file can be used.
+FitInputs LoadInputs(const std::vector<std::string>& files, const RunPlace& place = {});
 
-// What each log gave, and its garbled lines by name; empty: there is no log.
+// Files of which no row is left, and why: `reasons` by name of the row.
+void TakeReasons(const std::map<std::string, std::string>& reasons, FitInputs* inputs);
+// Those of the given files of which something is used.
+std::vector<std::string> FilesOf(const std::vector<std::string>& files,
+                                 const std::vector<FileVerdict>& verdicts);
+// A line per file: used, not used or mismatched.
+std::string RenderVerdicts(const std::vector<FileVerdict>& verdicts);
+
+// What to know of logs: times that change on the way, garbled lines. Empty: nothing.
 std::string RenderLogs(const std::vector<LoggedRun>& runs);
 
 // Reads a sheet and all its logs: which log, which model, cluster and layout each run was.
@@ -40,7 +61,10 @@ std::string RenderLogs(const std::vector<LoggedRun>& runs);
 //       job: {model: bert-large, nodes: 1}        # keys are the flags of `plan predict`, `_` for `-`
 //       layout: {zero: 1, micro_batch: 32}        # likewise
 //
-// Throws InputError with everything that is wrong.
+// calib/calibration.md describes it for users. Throws InputError with everything that is wrong.
 std::vector<LoggedRun> ReadRunSheet(const std::string& path);
+
+// Fills in what the log measured of the run that `run->row` describes. Throws InputError: nothing of it.
+void ReadLog(LoggedRun* run);
 
 }  // namespace orrery

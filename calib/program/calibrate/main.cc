@@ -2,11 +2,13 @@
 // The program behind `plan calibrate`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <thread>
 
+#include "calib/fit/calibration_record.h"
 #include "calib/fit/case_source.h"
 #include "calib/fit/fit.h"
 #include "calib/fit/job.h"
@@ -20,7 +22,9 @@
 #include "calib/program/calibrate/fit_report.h"
 #include "calib/program/calibrate/inputs.h"
 #include "calib/program/calibrate/sweep_command.h"
+#include "calib/program/calibrate/update_command.h"
 #include "calib/validate/left_out.h"
+#include "model/hardware/catalog.h"
 #include "model/program/common/program.h"
 
 namespace orrery {
@@ -28,6 +32,8 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> files;
+  RunPlace place;            // of logs without a sheet
+  CalibrationRecord record;  // what flags say of the runs
   FitFlags flags;
   std::string job, holdout, output, residuals;
   bool in_place = false;
@@ -134,9 +140,36 @@ std::vector<ShapeTable> TablesOf(const Sources& sources, const FitResult& result
   return FitShapeTables(*sources.kernels, last(result.error), last(unseen.error));
 }
 
+// Logs of one framework and topology calibrate that site, if nothing else is named.
+void NameSite(const FitInputs& inputs, Arguments* arguments) {
+  std::vector<std::string>& frameworks = arguments->flags.frameworks;
+  const bool others = !arguments->flags.gpus.empty() || !arguments->flags.fabrics.empty();
+  if (arguments->place.topology.empty() || others || !arguments->job.empty()) return;
+  if (frameworks.empty() && !inputs.rows.empty()) frameworks = {inputs.rows.front().framework};
+  if (frameworks.size() == 1 && !IsSite(frameworks[0]))
+    frameworks[0] += "@" + LoadTopology(arguments->place.topology).name;
+}
+
+// All that a single site's profile says of its calibration; nothing where a job file fits many profiles.
+void AddRecords(const Arguments& arguments, const FitInputs& inputs, const FitJob& job,
+                const std::vector<std::string>& paths) {
+  if (!arguments.job.empty() || inputs.runs.empty() || job.sites.size() != 1) return;
+  CalibrationRecord record = arguments.record;
+  for (const LoggedRun& run : inputs.runs) record.Add(run.facts);
+  record.site = job.sites.front();
+  record.topology = inputs.runs.front().row.topology;
+  record.logs = FilesOf(arguments.files, inputs.verdicts);
+  for (const std::string& path : paths) {
+    WriteText(path, WithRecord(ReadSource(path)->text, record, path));
+    fmt::print(
+        "to use it: `framework_profiles: {{{}: {}}}` in the topology's file, or --in-place\n",
+        record.site.substr(0, record.site.rfind('@')), path);
+  }
+}
+
 void Save(const Arguments& arguments, const Sources& sources, const FitResult& result,
-          const FitJob& job, const LeftOut& left, const std::vector<ShapeTable>& tables,
-          const Evidence& evidence) {
+          const FitJob& job, const FitInputs& inputs, const LeftOut& left,
+          const std::vector<ShapeTable>& tables, const Evidence& evidence) {
   const std::vector<double>& unseen = left.by_group.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
@@ -147,6 +180,8 @@ void Save(const Arguments& arguments, const Sources& sources, const FitResult& r
       WriteProfiles(LinesOf(result, IntervalsOf(evidence, errors), source, evidence.store()),
                     arguments.output, evidence.store());
   for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+  if (paths.empty()) fmt::print("no constant moved: no profile is written\n");
+  AddRecords(arguments, inputs, job, paths);
   const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
   if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;
@@ -174,23 +209,52 @@ void PrintLeftOut(const std::map<std::string, int>& rows) {
   for (const auto& [reason, count] : rows) fmt::print("{:>6} rows skipped: {}\n", count, reason);
 }
 
-void Run(const Arguments& arguments) {
+// Where no row remains, the verdicts stand above the error.
+std::unique_ptr<Sources> SourcesOf(const FitInputs& inputs, const FitJob& job,
+                                   ProfileStore* store) {
+  try {
+    return std::make_unique<Sources>(inputs, job, store);
+  } catch (const InputError&) {
+    fmt::print("{}", RenderVerdicts(inputs.verdicts));
+    throw;
+  }
+}
+
+// A framework's constants need many runs; a site's factor needs one.
+void SayUndetermined(const Evidence& evidence, const FitResult& result, const FitJob& job) {
+  const bool kept = std::ranges::all_of(result.constants, [](const FittedConstant& constant) {
+    return constant.verdict == Verdict::kKept;
+  });
+  if (!kept || !job.sites.empty() || evidence.observations().empty()) return;
+  fmt::print(
+      "{} row{} cannot tell {} constants apart: --framework FRAMEWORK@TOPOLOGY fits one factor of "
+      "that site\n",
+      evidence.observations().size(), evidence.observations().size() == 1 ? "" : "s",
+      result.constants.size());
+}
+
+void Run(Arguments arguments) {
   ProfileStore store;
+  FitInputs inputs = LoadInputs(arguments.files, arguments.place);
+  NameSite(inputs, &arguments);
   FitJob job = arguments.job.empty() ? JobOf(arguments.flags, &store)
                                      : ReadFitJob(ReadSource(arguments.job));
   if (!arguments.holdout.empty()) job.holdout = ParseHoldout(arguments.holdout);
-  FitInputs inputs = LoadInputs(arguments.files);
-  fmt::print("{}", RenderLogs(inputs.runs));
-  const Sources sources(inputs, job, &store);
+  const auto taken = SourcesOf(inputs, job, &store);
+  const Sources& sources = *taken;
+  if (sources.cases) TakeReasons(sources.cases->reasons(), &inputs);
+  fmt::print("{}{}\n", RenderVerdicts(inputs.verdicts), RenderLogs(inputs.runs));
   std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
   const Evidence evidence(sources.All(), store);
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  if (!job.sites.empty()) options.TrustFewRows(evidence.observations().size());
   fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
   PrintLeftOut(sources.left_out);
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();
-  fmt::print("\n{}\n", RenderConstants(result));
+  fmt::print("\n{}\n{}", RenderConstants(result), RenderSites(result));
+  SayUndetermined(evidence, result, job);
   const LeftOut left = LeaveOut(evidence, job.holdout, &fitter);
   const Unseen& unseen = left.by_group;
   fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen, left.by_kinship));
@@ -203,7 +267,7 @@ void Run(const Arguments& arguments) {
   }
   if (!arguments.residuals.empty())
     WriteResiduals(arguments.residuals, evidence, result, unseen.error);
-  Save(arguments, sources, result, job, left, tables, evidence);
+  Save(arguments, sources, result, job, inputs, left, tables, evidence);
 }
 
 // A job says all that these say, and sweeps alone know of the machines that they ran on.
@@ -212,7 +276,7 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
   const auto reject = [&](const cli::Flag& flag, const char* why) {
     diagnostics.Error(flag.where, fmt::format("{} {}", flag.name, why), "leave one of them out");
   };
-  std::vector<cli::Flag> chosen, swept = flags.topologies;
+  std::vector<cli::Flag> chosen, swept;
   for (const auto* several :
        {&flags.gpus, &flags.fabrics, &flags.frameworks, &flags.sources, &flags.free})
     chosen.insert(chosen.end(), several->begin(), several->end());
@@ -222,12 +286,37 @@ void RejectFlags(const cli::CalibrateFlags& flags) {
   if (flags.job.given && !chosen.empty()) reject(chosen.front(), "and --job exclude each other");
   if (flags.output.given && flags.in_place.given)
     reject(flags.in_place, "and -o exclude each other");
+  for (const cli::Flag& topology : flags.topologies) {
+    if (flags.topologies.size() > 1 || topology.text.find('=') != std::string::npos)
+      reject(topology, "of logs without a sheet is one name or file");
+  }
   if (!swept.empty())
     diagnostics.Error(
         swept.front().where,
         fmt::format("{} is for sweeps of collectives, and no file here is one", swept.front().name),
         "a sweep is a log of nccl-tests with its column titles, or a CSV; calib/sweeps/README.md");
   diagnostics.ThrowIfAny();
+}
+
+// Where logs without a sheet ran: --topology, else what stands behind the @ of one --framework.
+RunPlace PlaceOf(const cli::CalibrateFlags& flags) {
+  RunPlace place;
+  if (!flags.topologies.empty()) place.topology = flags.topologies.front().text;
+  if (flags.frameworks.size() != 1) return place;
+  place.framework = flags.frameworks.front().text;
+  if (!IsSite(place.framework)) return place;
+  const std::size_t at = place.framework.rfind('@');
+  if (place.topology.empty()) place.topology = place.framework.substr(at + 1);
+  place.framework.resize(at);
+  return place;
+}
+
+std::string DateOf(const cli::Flag& flag) {
+  if (!flag.given) return "";
+  const std::string date = measured::ReadLogFacts({"", flag.text}).date;
+  if (date != flag.text)
+    throw InputError({{flag.where, fmt::format("'{}' is no date", flag.text), "YYYY-MM-DD"}});
+  return date;
 }
 
 Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
@@ -241,6 +330,11 @@ Arguments ArgumentsOf(const cli::CalibrateFlags& flags) {
   a.output = flags.output.text;
   a.residuals = flags.residuals.text;
   a.in_place = flags.in_place.given;
+  a.place = PlaceOf(flags);
+  a.record.date = DateOf(flags.date);
+  a.record.driver = flags.driver.text;
+  a.record.nccl = flags.nccl.text;
+  a.record.release = flags.release.text;
   return a;
 }
 
@@ -265,6 +359,9 @@ cli::Answer CalibrateCommand(const cli::CommandLine& line) {
   CheckReadable(flags.files);
   if (NamesSweeps(flags)) {
     CalibrateSweeps(flags);
+  } else if (flags.update.given) {
+    const Arguments arguments = ArgumentsOf(flags);
+    UpdateCalibration(flags.update.text, arguments.files, arguments.record, arguments.output);
   } else {
     Run(ArgumentsOf(flags));
   }

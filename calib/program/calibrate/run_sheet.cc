@@ -61,8 +61,12 @@ void FillRow(SheetFlags* flags, CaseRow* row) {
   row->strategy = cli::OneStrategy(flags->layout, job);
 }
 
+}  // namespace
+
 void ReadLog(LoggedRun* run) {
-  run->read = measured::ReadTrainingLog(measured::ReadLogSource(run->log));
+  const SourcePtr source = measured::ReadLogSource(run->log);
+  run->facts = measured::ReadLogFacts(*source);
+  run->read = measured::ReadTrainingLog(source);
   CaseRow& row = run->row;
   LogWindow window;
   window.micro_step = row.window != Window::kStep;
@@ -76,6 +80,8 @@ void ReadLog(LoggedRun* run) {
   run->change = ChangeOf(run->read, window);
   run->how = fmt::format("{}: {}", measured::Name(run->read.format), measurement.how);
 }
+
+namespace {
 
 LoggedRun ReadRun(const Node& entry, const std::string& sheet) {
   static constexpr std::pair<const char*, bool> kUses[] = {{"fit", false}, {"predict", true}};

@@ -8,7 +8,6 @@ namespace orrery {
 namespace {
 
 constexpr double kNotYet = -1;
-constexpr int kRounds = 4;  // of the steady state, before one of them stands for the others
 
 std::size_t At(int index) { return static_cast<std::size_t>(index); }
 
@@ -113,7 +112,7 @@ bool ScheduleClock::Advance(int stage) {
 }
 
 void ScheduleClock::Run() {
-  const int p = times_.stages, walked = std::min(times_.micro_batches, kRounds * p);
+  const int p = times_.stages, walked = static_cast<int>(Walked(p, times_.micro_batches));
   stages_.resize(At(p));
   gaps_.clear();
   for (int stage = 0; stage < p; ++stage) {

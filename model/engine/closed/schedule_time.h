@@ -12,6 +12,7 @@
 // stages takes there stands for the others.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -51,8 +52,14 @@ struct ScheduleTime {
 class ScheduleClock {
  public:
   const ScheduleTime& Time(const PipelineTimes& times);
+  // Micro-batches that are walked.
+  static double Walked(int stages, double micro_batches) {
+    return std::min(micro_batches, 1.0 * kRounds * stages);
+  }
 
  private:
+  static constexpr int kRounds = 4;  // of stages; the last of them stands for the others
+
   struct Gap {
     double from = 0, to = 0;
     bool host = false;  // else: for a tensor

@@ -38,7 +38,8 @@ enum class OpKind : uint8_t {
   kEmbedBwd,  // out dtable; in dtable, tokens, dx; attrs rows h vl axis: accumulates
   kAddPos,  // out y; in x, table; attrs rows h batch axis: position = (coord(axis)*rows + r) / batch
   kPosBwd,  // out dtable; in dtable, dx; attrs rows h batch axis: accumulates
-  kRope,  // out qkv; in qkv; attrs rows batch nh kv hd inverse: rotary positions on q and k, pairs (i, i+hd/2), base 10000
+  kRope,  // out qkv; in qkv; attrs rows batch nh kv hd inverse turn base: rotary positions on the first `turn` columns (0:
+          //   all) of q and k, pairs (i, i+turn/2), angle position * base^(-2i/turn)
   // Matrix product: C[M,N] = op(A) op(B) (+ bias[N]) (+ C if acc). ta: A is stored [K,M]; tb: B is stored [N,K].
   kMatmul,  // out C; in A, B (, bias) (, C); attrs M N K ta tb acc bias
   // Attention. qkv row: per kv group (nh/kv q heads, 1 k, 1 v) of hd each. scale 1/sqrt(hd) unless attr scale.
@@ -46,8 +47,9 @@ enum class OpKind : uint8_t {
   // rate>0: probabilities are dropped out by (site, sample, global head = coord(axis)*nh + h, query, key); flash=0 then
   // has two further outputs, mask and dropped probabilities (sizes of the probabilities), which backward reads behind
   // the probabilities; flash=1 draws them again.
+  // window>0: query i sees keys i-window+1 .. i. cap>0: scores become cap*tanh(score/cap) (Gemma 2).
   // buckets>0: a further input, the relative position bias table [buckets, nh] (bidirectional if not causal).
-  kAttn,  // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale
+  kAttn,  // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale window cap
   kAttnBwd,  // out dqkv (, dbias); in dctx, qkv, ctx, lse|probs (, bias, dbias); same attrs; dbias accumulates
   kCrossAttn,  // out ctx, lse|probs; in q[seq*batch,nh*hd], kv[seq_kv*batch, nh*(k,v)*hd]; attrs batch seq seq_kv nh hd flash scale
   kCrossAttnBwd,  // out dq, dkv; in dctx, q, kv, ctx, lse|probs
@@ -58,23 +60,28 @@ enum class OpKind : uint8_t {
   kRmsNorm,         // out y, stats[rows]; in x, gamma
   kRmsNormBwd,      // out dx; in dy, x, stats, gamma (, r if add)
   kRmsNormWgrad,    // out dgamma; in dgamma, dy, x, stats
+  // RMS norm of queries and keys in qkv rows, values as they are. whole=0: each head, gains [2*hd] of queries and keys;
+  // whole=1: all heads as one, gains [(nh+kv)*hd]. raw[rows*(nh+kv)*hd]: queries, then keys before the norm.
+  kQkNorm,     // out qkv, raw, stats[rows*(nh+kv)|rows*2]; in qkv, gamma; attrs rows nh kv hd whole
+  kQkNormBwd,  // out dx[qkv]; in dy[qkv], raw, stats, gamma
+  kQkNormWgrad,  // out dgamma; in dgamma, dy, raw, stats: accumulates
   // Element-wise.
   // Dropout: an element is kept with probability 1 - rate and scaled by 1/(1 - rate). Whether it is kept depends on the
   // seed, the step, attr site, the global sample (group and batch as in load), the position (axis: sharded sequence, as
   // in load) and the column alone, so that every layout drops the same elements.
-  kBiasResidual,  // out z (, mask[rows*h] if rate); in x, y (, bias if attr bias); attrs rows h bias rate site batch axis:
-                  //   z = x + dropout(y + bias)
+  kBiasResidual,  // out z (, mask[rows*h] if rate); in x, y (, as many biases as attr bias says); attrs rows h bias rate
+                  //   site batch axis: z = x + dropout(y + biases)
   kDropout,       // out y, mask; in x; attrs rows h rate site batch axis
   kDropoutBwd,    // out dx; in dy, mask; attrs n rate
   kColSum,        // out db; in db, dy; attrs rows h: db += column sums
   kGelu,          // out y; in x; attrs n (tanh form)
   kGeluBwd,       // out dx; in dy, x; attrs n
-  kRelu,
+  kRelu,          // attrs n power: relu, or its square
   kReluBwd,
-  kSwiglu,     // out y[n]; in x[2n] as pairs (gate, up); attrs n: y = silu(gate) * up
+  kSwiglu,  // out y[n]; in x[2n] as pairs (gate, up); attrs n gate: y = f(gate) * up, f silu, gelu or relu (GateKind)
   kSwigluBwd,  // out dx[2n]; in dy[n], x[2n]
-  kTanh,       // out y; in x; attrs n
-  kTanhBwd,    // out dx; in dy, y; attrs n
+  kTanh,       // out y; in x; attrs n cap: y = cap*tanh(x/cap)
+  kTanhBwd,    // out dx; in dy, y; attrs n cap
   // Loss over a vocabulary that may be sharded over axis (v = real columns, vl = local width, padding masked).
   kXentMax,  // out m[rows]; in logits; attrs rows vl v axis
   kXentSum,  // out s[2*rows] = (sum of exp(x-m), target's x-m); in logits, m, labels; attrs rows vl v axis
@@ -90,6 +97,8 @@ enum class OpKind : uint8_t {
   kLambDir,  // out m, v, u, norms[2*segments]; in g, W|M, m, v (, gn) (, lsc); attrs as adam + wt wrep rep: per
   //   segment (w^2, u^2) of the local part, replicated tail weighted with wrep
   kLambApply,  // out W (, M); in u, W|M, norms (, gn); attrs n lr master zaxis: w -= lr * |w|/|u| * u
+  kMuon,  // out W (, M), m; in g, W|M, m (, gn) (, lsc); attrs n lr wd clip master zaxis work side: momentum, orthogonalised
+  //   by Newton-Schulz steps of `work` operations on this rank, products of matrices with up to `side` rows
   kLossScale,  // out lsc; in lsc, gn: halves on a non-finite norm, doubles every 2000 good steps
   // Communication. op: 0 sum, 1 max. Members in rank order. all_reduce is in place.
   kAllReduce,      // out x; in x; attrs op
@@ -142,8 +151,19 @@ enum class Attr : uint8_t {
   kReduceOp,
   kRate,
   kSite,
+  kWindow,
+  kCap,
+  kTurn,
+  kBase,
+  kWhole,
+  kGate,
+  kPower,
+  kWork,
+  kSide,
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kSite) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kSide) + 1;
+
+enum class GateKind : int { kSilu, kGelu, kRelu };
 
 // What a load op reads.
 enum class LoadWhat : int {

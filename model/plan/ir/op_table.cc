@@ -10,13 +10,13 @@ namespace {
 
 // What an op's operation count is proportional to.
 enum class Per : uint8_t {
-  kNothing,    // moves bytes, computes nothing
-  kElements,   // attr n
-  kRowsH,      // rows * h
-  kRowsVl,     // rows * vl
-  kHeads,      // rows * (nh + kv) * hd: the rotated part of a qkv row
-  kProduct,    // M * N * K
-  kSelfAttn,   // batch * nh * seq * seq * hd, half of it when causal
+  kNothing,   // moves bytes, computes nothing
+  kElements,  // attr n
+  kRowsH,     // rows * h
+  kRowsVl,    // rows * vl
+  kHeads,     // rows * (nh + kv) * hd: the rotated part of a qkv row
+  kProduct,   // M * N * K
+  kSelfAttn,  // batch * nh * hd * pairs of queries and keys: seq * seq, half of it when causal, less with a window
   kCrossAttn,  // batch * nh * seq * seq_kv * hd
 };
 
@@ -58,7 +58,10 @@ constexpr std::array<Row, kOpKinds> kRows = {{
     {{K::kRmsNorm, "rms", C::kMemory, 2, 2, 2, 2}, Per::kRowsH, 4, 0},
     {{K::kRmsNormBwd, "rms_bwd", C::kMemory, 4, 5, 1, 1}, Per::kRowsH, 8, 0},
     {{K::kRmsNormWgrad, "rms_wgrad", C::kMemory, 4, 4, 1, 1}, Per::kRowsH, 3, 0},
-    {{K::kBiasResidual, "bias_res", C::kMemory, 2, 3, 1, 2}, Per::kRowsH, 2, 0},
+    {{K::kQkNorm, "qk_norm", C::kMemory, 2, 2, 3, 3}, Per::kHeads, 4, 0},
+    {{K::kQkNormBwd, "qk_norm_bwd", C::kMemory, 4, 4, 1, 1}, Per::kHeads, 8, 0},
+    {{K::kQkNormWgrad, "qk_norm_wgrad", C::kMemory, 4, 4, 1, 1}, Per::kHeads, 3, 0},
+    {{K::kBiasResidual, "bias_res", C::kMemory, 2, 4, 1, 2}, Per::kRowsH, 2, 0},
     {{K::kDropout, "dropout", C::kMemory, 1, 1, 2, 2}, Per::kRowsH, 2, 0},
     {{K::kDropoutBwd, "dropout_bwd", C::kMemory, 2, 2, 1, 1}, Per::kElements, 2, 0},
     {{K::kColSum, "colsum", C::kMemory, 2, 2, 1, 1}, Per::kRowsH, 1, 0},
@@ -79,6 +82,7 @@ constexpr std::array<Row, kOpKinds> kRows = {{
     {{K::kAdam, "adam", C::kOptimizer, 4, 6, 3, 4}, Per::kElements, 12, 0},
     {{K::kLambDir, "lamb_dir", C::kOptimizer, 4, 6, 4, 4}, Per::kElements, 16, 0},
     {{K::kLambApply, "lamb_apply", C::kOptimizer, 3, 4, 1, 2}, Per::kElements, 2, 0},
+    {{K::kMuon, "muon", C::kOptimizer, 3, 5, 2, 3}, Per::kElements, 6, 0},
     {{K::kLossScale, "loss_scale", C::kOptimizer, 2, 2, 1, 1}, Per::kNothing, 0, 0},
     {{K::kAllReduce, "all_reduce", C::kCollective, 1, 1, 1, 1}, Per::kNothing, 0, 0},
     {{K::kAllGather, "all_gather", C::kCollective, 1, 1, 1, 1}, Per::kNothing, 0, 0},
@@ -106,8 +110,8 @@ struct AttrRow {
   const char* name;
   double default_value;
 };
-// Defaults: axes are "not sharded" (-1), gradient-norm weights are 1, everything else is 0, where
-// 0 means off, absent, or derived (scale: 1/sqrt(hd)).
+// Defaults: axes are "not sharded" (-1), gradient-norm weights and powers are 1, the base of rotary positions is that of
+// Su et al. 2021, everything else is 0, where 0 means off, absent, or derived (scale: 1/sqrt(hd)).
 constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kM, "M", 0},
     {Attr::kN, "N", 0},
@@ -150,6 +154,15 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kReduceOp, "op", 0},
     {Attr::kRate, "rate", 0},
     {Attr::kSite, "site", 0},
+    {Attr::kWindow, "window", 0},
+    {Attr::kCap, "cap", 0},
+    {Attr::kTurn, "turn", 0},
+    {Attr::kBase, "base", 10000},
+    {Attr::kWhole, "whole", 0},
+    {Attr::kGate, "gate", 0},
+    {Attr::kPower, "power", 1},
+    {Attr::kWork, "work", 0},
+    {Attr::kSide, "side", 0},
 }};
 
 constexpr bool AttrsInEnumOrder() {
@@ -159,6 +172,13 @@ constexpr bool AttrsInEnumOrder() {
   return true;
 }
 static_assert(AttrsInEnumOrder(), "one row per attribute, in the order of the enum");
+
+// A window w of a causal sequence s leaves s w - w (w - 1) / 2 pairs, counted as s w - w^2 / 2 as s^2 / 2 are without one.
+double SeenPairs(const Attrs& a) {
+  const double seq = a.Get(Attr::kSeq), window = a.Get(Attr::kWindow);
+  if (a.Get(Attr::kCausal) == 0) return seq * seq;
+  return window > 0 && window < seq ? window * (seq - window / 2) : seq * seq / 2;
+}
 
 double Count(Per per, const Attrs& a) {
   switch (per) {
@@ -175,8 +195,7 @@ double Count(Per per, const Attrs& a) {
     case Per::kProduct:
       return a.Get(Attr::kM) * a.Get(Attr::kN) * a.Get(Attr::kK);
     case Per::kSelfAttn:
-      return a.Get(Attr::kBatch) * a.Get(Attr::kNh) * a.Get(Attr::kSeq) * a.Get(Attr::kSeq) *
-             a.Get(Attr::kHd) * (a.Get(Attr::kCausal) != 0 ? 0.5 : 1.0);
+      return a.Get(Attr::kBatch) * a.Get(Attr::kNh) * a.Get(Attr::kHd) * SeenPairs(a);
     case Per::kCrossAttn:
       return a.Get(Attr::kBatch) * a.Get(Attr::kNh) * a.Get(Attr::kSeq) * a.Get(Attr::kSeqKv) *
              a.Get(Attr::kHd);
@@ -216,7 +235,7 @@ double OpFlops(const Op& op) {
   const Row& row = kRows[static_cast<int>(op.kind)];
   const bool flash = op.attrs.Get(Attr::kFlash) != 0;
   const double per_unit = row.flops + (flash ? row.flash_extra : 0);
-  double flops = per_unit * Count(row.per, op.attrs);
+  double flops = per_unit * Count(row.per, op.attrs) + op.attrs.Get(Attr::kWork);
   if (op.kind == OpKind::kMatmul && op.attrs.Get(Attr::kBias) != 0) {
     flops += op.attrs.Get(Attr::kM) * op.attrs.Get(Attr::kN);
   }

@@ -77,6 +77,7 @@ class CoveragePass {
     switch (op.kind) {
       case OpKind::kSgd:
       case OpKind::kAdam:
+      case OpKind::kMuon:
       case OpKind::kLambApply: {
         if (executions != 1) Report(where(), fmt::format("runs {} times in a step", executions));
         const size_t targets = op.attrs.Get(Attr::kMaster) != 0 ? 2 : 1;

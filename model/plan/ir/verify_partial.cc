@@ -177,6 +177,7 @@ class PartialPass {
         return Accumulate(op.out[0], NormAxes(op, true));
       case OpKind::kSgd:
       case OpKind::kAdam:
+      case OpKind::kMuon:
       case OpKind::kLambDir:
         Complete(op.in[0], Fault::kPartialGradient);
         for (size_t i = 1; i < op.in.size(); ++i) Complete(op.in[i], Fault::kPartialRead);
@@ -225,6 +226,7 @@ class PartialPass {
       case OpKind::kPosBwd:
       case OpKind::kLayerNormWgrad:
       case OpKind::kRmsNormWgrad:
+      case OpKind::kQkNormWgrad:
       case OpKind::kColSum:
       case OpKind::kAttnBwd:
       case OpKind::kXentGrad:

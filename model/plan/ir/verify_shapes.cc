@@ -98,6 +98,22 @@ Sizes NormSizes(const Op& op) {
   return sizes;
 }
 
+Sizes QkNormSizes(const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kRows), heads = a(Attr::kNh) + a(Attr::kKv), hd = a(Attr::kHd);
+  const int64_t qkv = rows * (heads + a(Attr::kKv)) * hd, raw = rows * heads * hd;
+  const int64_t stats = rows * (a(Attr::kWhole) ? 2 : heads);
+  const int64_t gains = (a(Attr::kWhole) ? heads : 2) * hd;
+  switch (op.kind) {
+    case OpKind::kQkNorm:
+      return {{qkv, raw, stats}, {qkv, gains}};
+    case OpKind::kQkNormBwd:
+      return {{qkv}, {qkv, raw, stats, gains}};
+    default:
+      return {{gains}, {gains, qkv, raw, stats}};  // kQkNormWgrad
+  }
+}
+
 Sizes EmbeddingSizes(const Op& op) {
   const AttrReader a{op.attrs};
   const int64_t rows = a(Attr::kRows), x = rows * a(Attr::kH), table = a(Attr::kVl) * a(Attr::kH);
@@ -206,9 +222,14 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
     case OpKind::kRmsNormBwd:
     case OpKind::kRmsNormWgrad:
       return NormSizes(op);
+    case OpKind::kQkNorm:
+    case OpKind::kQkNormBwd:
+    case OpKind::kQkNormWgrad:
+      return QkNormSizes(op);
     case OpKind::kBiasResidual: {
       Sizes sizes{{x}, {x, x}};
-      if (a(Attr::kBias)) sizes.in.push_back(a(Attr::kH));
+      for (int64_t i = std::min<int64_t>(a(Attr::kBias), 2); i > 0; --i)
+        sizes.in.push_back(a(Attr::kH));
       if (Drops(op)) sizes.out.push_back(x);
       return sizes;
     }
@@ -239,6 +260,8 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
       return {{1}, {1, n}};
     case OpKind::kSgd:
       return OptimizerSizes(op, n, 2);
+    case OpKind::kMuon:
+      return OptimizerSizes(op, n, 3);
     case OpKind::kAdam:
       return OptimizerSizes(op, n, 4);
     case OpKind::kLambDir: {

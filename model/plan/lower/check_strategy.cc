@@ -48,6 +48,10 @@ Result CheckTensor(const ModelSpec& model, const Workload& work, const Strategy&
   if (s.tp == 1) return std::nullopt;
   if (model.family == Family::kMlp)
     return Refusal{"tensor parallelism of a plain MLP is not lowered", "use tp 1"};
+  if (model.qk_norm == QkNorm::kWidth) {
+    return Refusal{"norms of queries and keys over all heads are not lowered with tp > 1",
+                   "use tp 1"};
+  }
   if (auto refused = Divides(s.tp, "tp", model.heads, "attention heads")) return refused;
   if (auto refused = Divides(s.tp, "tp", model.kv_heads, "key-value heads")) return refused;
   if (auto refused = Divides(s.tp, "tp", model.ffn, "MLP columns (ffn)")) return refused;

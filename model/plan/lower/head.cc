@@ -50,6 +50,13 @@ struct Logits {
   int64_t positions;  // label positions per sample
 };
 
+// In place of the logits, unless a soft cap's gradient reads those.
+ViewId LogitsGrad(StageBuilder& stage, int64_t rows) {
+  const LowerContext& ctx = stage.ctx();
+  const int64_t vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  return stage.Act(ctx.model.logit_cap > 0 ? "head.dlogits" : "head.logits", rows * vl);
+}
+
 // Returns the gradient of y, a partial sum over the tensor axis, in `dy`.
 void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& shape, ViewId y,
                       ViewId dy) {
@@ -76,6 +83,9 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
   stage.SetPhase(Phase::kForward);
   const ViewId bias = ends.vocab_bias ? stage.Weight(ends.vocab_bias) : -1;
   stage.Matmul(logits, y, stage.Weight(ends.lm_table), shape.rows, vl, h, false, true, false, bias);
+  const ir::Attrs cap{{Attr::kElements, double(shape.rows * vl)},
+                      {Attr::kCap, ctx.model.logit_cap}};
+  if (ctx.model.logit_cap > 0) stage.Emit(OpKind::kTanh, {logits}, {logits}, cap);
   stage.Emit(OpKind::kXentMax, {maxima}, {logits}, attrs);
   stage.MarkPartial();
   stage.AllReduce(maxima, kGroupTp, kCompute, 1);
@@ -87,24 +97,29 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
   grad.Set(Attr::kScale, 1.0 / (double(ctx.work.global_batch) * double(shape.positions)));
   std::vector<ViewId> in{logits, maxima, sums, labels, stage.loss()};
   if (stage.loss_scale() >= 0) in.push_back(stage.loss_scale());
-  stage.Emit(OpKind::kXentGrad, {logits, stage.loss()}, in, grad);
-  stage.Matmul(dy, logits, stage.Weight(ends.lm_table), shape.rows, h, vl, false, false);
+  const ViewId dlogits = LogitsGrad(stage, shape.rows);
+  stage.Emit(OpKind::kXentGrad, {dlogits, stage.loss()}, in, grad);
+  if (ctx.model.logit_cap > 0) stage.Emit(OpKind::kTanhBwd, {dlogits}, {dlogits, logits}, cap);
+  stage.Matmul(dy, dlogits, stage.Weight(ends.lm_table), shape.rows, h, vl, false, false);
 }
 
 void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, ViewId y) {
   const LowerContext& ctx = stage.ctx();
   const int64_t h = ctx.model.hidden,
                 vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
-  const ViewId dlogits = stage.Act("head.logits", rows * vl);
-  stage.SetPhase(Phase::kWeightGrad);
-  stage.BeginGrad(ends.lm_table.unit);
-  stage.Matmul(stage.Grad(ends.lm_table), dlogits, y, vl, h, rows, true, false, true);
-  stage.EndGrad(ends.lm_table.unit, !ends.table_shared_with_head);
-  if (ends.vocab_bias) {
+  const ViewId dlogits = LogitsGrad(stage, rows);
+  const auto bias_grad = [&] {
     const ViewId target = stage.Grad(ends.vocab_bias);
     stage.Emit(OpKind::kColSum, {target}, {target, dlogits},
                {{Attr::kRows, double(rows)}, {Attr::kH, double(vl)}});
-  }
+  };
+  const bool same_unit = ends.vocab_bias && ends.vocab_bias.unit == ends.lm_table.unit;
+  stage.SetPhase(Phase::kWeightGrad);
+  stage.BeginGrad(ends.lm_table.unit);
+  stage.Matmul(stage.Grad(ends.lm_table), dlogits, y, vl, h, rows, true, false, true);
+  if (same_unit) bias_grad();
+  stage.EndGrad(ends.lm_table.unit, !ends.table_shared_with_head);
+  if (ends.vocab_bias && !same_unit) bias_grad();
   stage.SetPhase(Phase::kBackward);
 }
 
@@ -182,7 +197,13 @@ void AddHeadUnits(StageBuilder& stage, EndParams& ends) {
                         true,
                         ctx.model.vocab,
                         ctx.tied_across_stages ? 0 : -1};
-  ends.lm_table = stage.AddUnit(ctx.tied_across_stages ? "wte" : "wlm", {table}, false, false)[0];
+  std::vector<ParamDecl> decls{table};
+  if (ctx.model.head_bias && !HasMaskedHead(ctx)) {
+    decls.push_back({"wlm.b", {table.shape[0]}, 0, Init::kZeros, false, ctx.model.vocab});
+  }
+  const auto refs = stage.AddUnit(ctx.tied_across_stages ? "wte" : "wlm", decls, false, false);
+  ends.lm_table = refs[0];
+  if (refs.size() > 1) ends.vocab_bias = refs[1];
   if (ctx.tied_across_stages) stage.SetNormWeightZero(ends.lm_table.unit);
 }
 

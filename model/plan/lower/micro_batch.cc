@@ -11,22 +11,48 @@ namespace {
 
 constexpr int64_t kMostMlpLayers = 64;  // layers of a plain MLP differ: this many are lowered
 
+// Of a layer on so many tokens; a window that holds them all counts as none (0).
+int64_t EffectiveWindow(const ModelSpec& model, int64_t layer, int64_t seq_len) {
+  const int64_t window = model.Window(layer);
+  return window < seq_len ? window : 0;
+}
+
+// The different ones, in the order of the layers.
+std::vector<int64_t> Windows(const ModelSpec& model, int64_t seq_len) {
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < model.layers; ++i) {
+    const int64_t window = EffectiveWindow(model, i, seq_len);
+    if (std::find(windows.begin(), windows.end(), window) == windows.end())
+      windows.push_back(window);
+    if (model.windows.empty()) break;
+  }
+  return windows;
+}
+
 // One layer of each kind; the stack of a plain MLP as it is.
-ModelSpec OneLayerOfEach(ModelSpec model) {
+ModelSpec OneLayerOfEach(ModelSpec model, int64_t seq_len) {
   if (model.family == Family::kMlp) {
     model.layers = std::min(model.layers, kMostMlpLayers);
     return model;
   }
-  model.layers = 1;
+  model.windows = Windows(model, seq_len);
+  model.layers = static_cast<int64_t>(model.windows.size());
   model.decoder_layers = std::min<int64_t>(model.decoder_layers, 1);
   return model;
 }
 
-std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small) {
+std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const ModelSpec& small,
+                                             int64_t seq_len) {
   const auto layers = static_cast<double>(model.layers);
   if (model.family == Family::kMlp) return {{layers, 1.0 / static_cast<double>(small.layers)}};
-  if (model.decoder_layers == 0) return {{layers}};
-  return {{layers}, {static_cast<double>(model.decoder_layers)}};
+  std::vector<MicroBatchPlan::LayerKind> kinds(small.windows.size());
+  for (int64_t i = 0; i < model.layers; ++i) {
+    const int64_t window = EffectiveWindow(model, i, seq_len);
+    const auto kind = std::find(small.windows.begin(), small.windows.end(), window);
+    kinds[static_cast<std::size_t>(kind - small.windows.begin())].count += 1;
+  }
+  if (model.decoder_layers > 0) kinds.push_back({static_cast<double>(model.decoder_layers)});
+  return kinds;
 }
 
 Strategy SmallStrategy(const MicroBatchKey& key) {
@@ -68,12 +94,12 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   local.masked_positions = std::min(work.masked_positions, local.seq_len);
   local.global_batch = key.micro_batch;
   local.clip_norm = 0;
-  const ModelSpec small = OneLayerOfEach(model);
+  const ModelSpec small = OneLayerOfEach(model, local.seq_len);
   LowerResult lowered = Lower(small, local, SmallStrategy(key));
   if (auto* refusal = std::get_if<Refusal>(&lowered)) return std::move(*refusal);
   MicroBatchPlan out;
   out.plan = std::move(std::get<ir::Plan>(lowered));
-  out.kinds = Kinds(model, small);
+  out.kinds = Kinds(model, small, local.seq_len);
   out.key_share = key.cp;  // ranks that share a sequence exchange keys
   out.layer_ranks = key.tp;
   const double element =

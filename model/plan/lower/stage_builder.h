@@ -88,6 +88,8 @@ struct ParamDecl {
   bool decay = true;
   int64_t real_rows = 0;
   int tie = -1;
+  bool partial =
+      false;  // replicated over the tensor axis, raw gradient partial over it in every layout
 };
 
 class StageBuilder {
@@ -96,7 +98,7 @@ class StageBuilder {
   const LowerContext& ctx() const { return ctx_; }
   int stage() const { return program_.stage; }
 
-  // Units. `partial_tail`: raw gradients of the replicated members are partial over the tensor axis.
+  // Units. `partial_tail`: raw gradients of all replicated members are partial over the tensor axis.
   // `pipelined_ring`: gathers and transient gradients may live in the stage's rings.
   std::vector<ParamRef> AddUnit(const std::string& name, const std::vector<ParamDecl>& params,
                                 bool partial_tail, bool layer_unit);
@@ -160,10 +162,11 @@ class StageBuilder {
   struct UnitState {
     bool partial_tail = false, layer_unit = false, tied = false;
     double norm_weight = 1;
-    int64_t shard = 0;  // elements of one ZeRO shard
+    int64_t shard = 0;      // elements of one ZeRO shard
+    int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
     ir::ViewId weight = -1, grad = -1, grad_shard = -1, master = -1, first_moment = -1,
                second_moment = -1;
-    ir::ViewId tail = -1;  // replicated tail of `grad`
+    ir::ViewId tail = -1;  // of `grad`, from tail_from on
     bool reduced_in_backward = false;
   };
   struct Use {
@@ -189,6 +192,11 @@ class StageBuilder {
   int RingIndex(const std::string& name, int slots);
   void EmitGradNorm();
   void EmitOptimizer(int unit);
+  // Layers alone: embedding and head stay with AdamW. Gains and biases of a layer go with its matrices.
+  bool UsesMuon(const UnitState& unit) const {
+    return ctx_.work.optimizer == Optimizer::kMuon && unit.layer_unit;
+  }
+  void SetNewtonSchulz(int unit, ir::Attrs* attrs) const;
   void EmitLamb(int unit, const std::vector<ir::ViewId>& weights_out, ir::ViewId source,
                 ir::Attrs attrs);
   ir::ViewId GradOperand(int unit) const;

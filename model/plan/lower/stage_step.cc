@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blocks around the micro-batches: P clears, E reduces, measures the gradient norm and updates the weights.
+#include <algorithm>
+
 #include "model/plan/lower/stage_builder.h"
 
 namespace orrery {
@@ -93,6 +95,26 @@ void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, V
         {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}});
 }
 
+// Five steps on a matrix of k x l, k <= l, of three products each: X X^T (2 k^2 l), its square (2 k^3), their sum with X
+// (2 k^2 l) (Jordan et al. 2024). A tensor rank orthogonalises its own part; ranks that share optimizer state share the
+// matrices, each whole on one of them (Megatron-Core's layer-wise optimizer).
+void StageBuilder::SetNewtonSchulz(int index, ir::Attrs* attrs) const {
+  constexpr double kSteps = 5;
+  double work = 0, side = 0;
+  for (const ir::UnitSegment& segment : program_.units[index].segments) {
+    const ir::Param& param = plan_->params[segment.param];
+    if (param.shape.size() != 2) continue;
+    double extent[2];
+    for (int i = 0; i < 2; ++i)
+      extent[i] = double(param.shape[i]) / (param.shard_dim == i ? ctx_.strategy.tp : 1);
+    const double k = std::min(extent[0], extent[1]), l = std::max(extent[0], extent[1]);
+    work += kSteps * (4 * k * k * l + 2 * k * k * k);
+    side = std::max(side, k);
+  }
+  attrs->Set(Attr::kWork, work / (ctx_.sharded() ? ctx_.strategy.dp : 1));
+  attrs->Set(Attr::kSide, side);
+}
+
 void StageBuilder::EmitOptimizer(int index) {
   SetPhase(Phase::kOptimizer);
   const UnitState& unit = units_[index];
@@ -111,7 +133,8 @@ void StageBuilder::EmitOptimizer(int index) {
   std::vector<ViewId> out{target};
   if (ctx_.master) out.push_back(unit.master);
   const Optimizer kind = ctx_.work.optimizer;
-  const bool decays = kind == Optimizer::kAdamW || kind == Optimizer::kLamb;
+  const bool decays = kind != Optimizer::kSgd && kind != Optimizer::kAdam;
+  const bool muon = UsesMuon(unit);
   ir::Attrs attrs{{Attr::kElements, double(unit.shard)},
                   {Attr::kLr, settings.lr},
                   {Attr::kWd, decays ? settings.weight_decay : 0},
@@ -120,7 +143,8 @@ void StageBuilder::EmitOptimizer(int index) {
                   {Attr::kZaxis, double(ctx_.sharded() ? kAxisDp : -1)}};
   std::vector<ViewId> in{GradOperand(index), source};
   if (kind != Optimizer::kSgd) {
-    in.insert(in.end(), {unit.first_moment, unit.second_moment});
+    in.push_back(unit.first_moment);
+    if (!muon) in.push_back(unit.second_moment);
     attrs.Set(Attr::kBeta1, settings.beta1);
     attrs.Set(Attr::kBeta2, settings.beta2);
     attrs.Set(Attr::kEps, settings.eps);
@@ -131,6 +155,15 @@ void StageBuilder::EmitOptimizer(int index) {
     case Optimizer::kSgd:
       Emit(OpKind::kSgd, out, in, attrs);
       break;
+    case Optimizer::kMuon:
+      if (muon) {
+        SetNewtonSchulz(index, &attrs);
+        out.push_back(unit.first_moment);
+        Emit(OpKind::kMuon, out, in, attrs);
+        break;
+      }
+      [[fallthrough]];
+    case Optimizer::kAdam8bit:
     case Optimizer::kAdamW:
       attrs.Set(Attr::kDecoupled, 1);
       [[fallthrough]];

@@ -38,16 +38,22 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
   std::vector<ParamRef> refs(params.size());
   const uint16_t data_axes = (1u << kAxisDpOuter) | (1u << kAxisDp);
   const int tp = ctx_.strategy.tp;
-  for (const bool sharded : {true, false}) {
+  enum Part { kSharded, kComplete, kPartial };
+  const auto part_of = [&](const ParamDecl& decl) {
+    return decl.shard_dim >= 0 ? kSharded : decl.partial || partial_tail ? kPartial : kComplete;
+  };
+  for (const Part part : {kSharded, kComplete, kPartial}) {
+    const bool sharded = part == kSharded;
+    if (part == kPartial) state.tail_from = unit.elements;
     for (std::size_t i = 0; i < params.size(); ++i) {
       const ParamDecl& decl = params[i];
-      if ((decl.shard_dim >= 0) != sharded) continue;
+      if (part_of(decl) != part) continue;
       ir::Param param;
       param.name = decl.name;
       param.shape = decl.shape;
       param.shard_dim = static_cast<int8_t>(decl.shard_dim);
       param.shard_axis = static_cast<int8_t>(sharded ? kAxisTp : -1);
-      param.partial_over = data_axes | (!sharded && partial_tail ? 1u << kAxisTp : 0u);
+      param.partial_over = data_axes | (part == kPartial ? 1u << kAxisTp : 0u);
       param.tie = static_cast<int16_t>(decl.tie);
       if (decl.tie >= 0) param.partial_over |= 1u << kAxisPp;
       param.real_rows = decl.real_rows;
@@ -63,7 +69,7 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
     }
     if (sharded) unit.replicated_from = unit.elements;
   }
-  state.partial_tail = partial_tail && tp > 1 && unit.replicated_from < unit.elements;
+  state.partial_tail = tp > 1 && state.tail_from < unit.elements;
   unit.elements = RoundUp(unit.elements, ctx_.sharded() ? ctx_.strategy.dp : 1);
   state.shard = ctx_.sharded() ? unit.elements / ctx_.strategy.dp : unit.elements;
   program_.units.push_back(std::move(unit));
@@ -91,11 +97,16 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   }
   if (ctx_.master) state.master = declare("M.", BufferClass::kMaster, ctx_.full, zero > 0);
   if (ctx_.work.optimizer != Optimizer::kSgd) {
-    state.first_moment = declare("m.", BufferClass::kOptimizer, ctx_.full, zero > 0);
-    state.second_moment = declare("v.", BufferClass::kOptimizer, ctx_.full, zero > 0);
+    // The scales of blocks of 2,048 one-byte moments (0.2 %) are left out.
+    const ir::Dtype moment = ctx_.work.optimizer == Optimizer::kAdam8bit
+                                 ? ctx_.options.uniform_dtype.value_or(ir::Dtype::kU8)
+                                 : ctx_.full;
+    state.first_moment = declare("m.", BufferClass::kOptimizer, moment, zero > 0);
+    if (!UsesMuon(state))
+      state.second_moment = declare("v.", BufferClass::kOptimizer, moment, zero > 0);
   }
   if (state.grad >= 0 && state.partial_tail) {
-    state.tail = Sub(state.grad, "rep", unit.replicated_from, unit.elements - unit.replicated_from);
+    state.tail = Sub(state.grad, "rep", state.tail_from, unit.elements - state.tail_from);
   }
 }
 
@@ -200,7 +211,7 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     const ViewId transient = state.open_grads.at(index);
     const ir::Unit& flat = program_.units[index];
     if (unit.partial_tail) {
-      ReduceTail(Sub(transient, "rep", flat.replicated_from, flat.elements - flat.replicated_from));
+      ReduceTail(Sub(transient, "rep", unit.tail_from, flat.elements - unit.tail_from));
     }
     const std::string suffix = program_.views[transient].name.substr(3);
     const ViewId reduced =

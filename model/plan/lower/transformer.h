@@ -17,12 +17,17 @@ struct Sublayer {
   std::string tag;  // "attn", "xattn", "mlp"
   bool causal = true;
   ParamRef norm_gamma, norm_beta, in_w, in_b, kv_w, kv_b, out_w, out_b;
+  ParamRef qk_gamma, out_gamma,
+      out_beta;            // norms of queries and keys, and of the sublayer's output
   ParamRef relative_bias;  // shared table of the stack (T5)
 };
+// Sublayers that read the same input; the residual stream takes up the sum of their outputs. One of them, or attention and
+// MLP of a parallel block, where one without a norm of its own reads that of the one before.
+using Branches = std::vector<Sublayer>;
 struct Layer {
   int index = 0;  // global; T5 decoder layers follow the encoder's
   int unit = -1;
-  std::vector<Sublayer> sublayers;
+  std::vector<Branches> blocks;
 };
 
 // Declares the parameters of `count` layers from `first` as one flat unit. `decoder_stack`: T5's decoder.

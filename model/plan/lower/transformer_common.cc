@@ -17,14 +17,38 @@ struct Declared {
   std::vector<std::pair<int, int>> owner;  // (layer offset, sublayer)
 };
 
-void DeclareNorm(const ModelSpec& model, const std::string& base, int layer, int sub,
-                 Declared& out) {
+void DeclareNorm(const ModelSpec& model, const std::string& base, ParamRef Sublayer::*gamma,
+                 ParamRef Sublayer::*beta, int layer, int sub, Declared& out) {
   out.params.push_back({base + ".g", {model.hidden}, -1, Init::kOnes, false});
-  out.fields.push_back(&Sublayer::norm_gamma);
+  out.fields.push_back(gamma);
   out.owner.emplace_back(layer, sub);
   if (model.norm != Norm::kLayerNorm) return;
   out.params.push_back({base + ".b", {model.hidden}, -1, Init::kZeros, false});
-  out.fields.push_back(&Sublayer::norm_beta);
+  out.fields.push_back(beta);
+  out.owner.emplace_back(layer, sub);
+}
+
+// The norms around a sublayer. In a parallel block with one norm the attention, which comes first, has it.
+void DeclareNorms(const ModelSpec& model, const std::string& base, const std::string& name,
+                  int layer, int sub, Declared& out) {
+  if (model.has_block_norm() && !(model.shared_norm && sub > 0)) {
+    DeclareNorm(model, base + name, &Sublayer::norm_gamma, &Sublayer::norm_beta, layer, sub, out);
+  }
+  if (model.output_norm) {
+    DeclareNorm(model, base + name + "o", &Sublayer::out_gamma, &Sublayer::out_beta, layer, sub,
+                out);
+  }
+}
+
+// Gains of all heads are alike on each tensor rank, which has heads of its own: its gradient is a part.
+void DeclareQkNorm(const ModelSpec& model, const std::string& base, int layer, int sub,
+                   Declared& out) {
+  if (model.qk_norm == QkNorm::kNone) return;
+  const int64_t gains = model.qk_norm == QkNorm::kHead ? 2 : model.heads + model.kv_heads;
+  ParamDecl decl{base + "qkn.g", {gains * model.head_dim}, -1, Init::kOnes, false};
+  decl.partial = true;
+  out.params.push_back(decl);
+  out.fields.push_back(&Sublayer::qk_gamma);
   out.owner.emplace_back(layer, sub);
 }
 
@@ -48,25 +72,26 @@ void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind ki
     case SubKind::kAttention:
       DeclareLinear(base + "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0,
                     model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
-      DeclareLinear(base + "o", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+      DeclareLinear(base + "o", h, attention, 1, model.has_out_bias(), &Sublayer::out_w,
                     &Sublayer::out_b, layer, sub, out);
-      DeclareNorm(model, base + "ln1", layer, sub, out);
+      DeclareNorms(model, base, "ln1", layer, sub, out);
+      DeclareQkNorm(model, base, layer, sub, out);
       break;
     case SubKind::kCrossAttention:
       DeclareLinear(base + "xq", attention, h, 0, model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b,
                     layer, sub, out);
       DeclareLinear(base + "xkv", 2 * attention, h, 0, model.qkv_bias, &Sublayer::kv_w,
                     &Sublayer::kv_b, layer, sub, out);
-      DeclareLinear(base + "xo", h, attention, 1, model.linear_bias, &Sublayer::out_w,
+      DeclareLinear(base + "xo", h, attention, 1, model.has_out_bias(), &Sublayer::out_w,
                     &Sublayer::out_b, layer, sub, out);
-      DeclareNorm(model, base + "lnx", layer, sub, out);
+      DeclareNorms(model, base, "lnx", layer, sub, out);
       break;
     case SubKind::kMlp:
       DeclareLinear(base + "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, model.linear_bias,
                     &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
       DeclareLinear(base + "fc2", h, model.ffn, 1, model.linear_bias, &Sublayer::out_w,
                     &Sublayer::out_b, layer, sub, out);
-      DeclareNorm(model, base + "ln2", layer, sub, out);
+      DeclareNorms(model, base, "ln2", layer, sub, out);
       break;
   }
 }
@@ -81,17 +106,17 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
   kinds.push_back(SubKind::kMlp);
   Declared declared;
   std::vector<Layer> layers(count);
+  std::vector<Branches> sublayers(count, Branches(kinds.size()));
   for (int i = 0; i < count; ++i) {
     layers[i].index = first + i;
     for (std::size_t sub = 0; sub < kinds.size(); ++sub) {
-      Sublayer sublayer;
+      Sublayer& sublayer = sublayers[i][sub];
       sublayer.kind = kinds[sub];
       sublayer.tag = kinds[sub] == SubKind::kAttention ? "attn"
                      : kinds[sub] == SubKind::kMlp     ? "mlp"
                                                        : "xattn";
       sublayer.causal = model.family == Family::kDecoder || decoder_stack;
       if (kinds[sub] == SubKind::kAttention) sublayer.relative_bias = relative_bias;
-      layers[i].sublayers.push_back(sublayer);
       DeclareSublayer(model, "l" + std::to_string(first + i) + ".", kinds[sub], i,
                       static_cast<int>(sub), declared);
     }
@@ -99,10 +124,16 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
   const auto refs =
       stage.AddUnit("u" + std::to_string(first), declared.params, stage.ctx().sp(), true);
   for (std::size_t i = 0; i < refs.size(); ++i) {
-    layers[declared.owner[i].first].sublayers[declared.owner[i].second].*declared.fields[i] =
-        refs[i];
+    sublayers[declared.owner[i].first][declared.owner[i].second].*declared.fields[i] = refs[i];
   }
-  for (Layer& layer : layers) layer.unit = refs.front().unit;
+  for (int i = 0; i < count; ++i) {
+    layers[i].unit = refs.front().unit;
+    if (model.parallel) {
+      layers[i].blocks = {sublayers[i]};
+    } else {
+      for (const Sublayer& sublayer : sublayers[i]) layers[i].blocks.push_back({sublayer});
+    }
+  }
   return layers;
 }
 

@@ -47,16 +47,22 @@ CalibrateFlags::CalibrateFlags()
           "Fits the constants of profiles to measurements, and prints which constants the data "
           "determine and the errors on unseen runs. Writes nothing without -o or --in-place.",
           {"plan calibrate runs.csv --framework megatron@my-cluster --holdout model -o profiles",
-           "plan calibrate run.log --framework deepspeed -o profiles",
+           "plan calibrate train.log --topology ./my-cluster.yaml -o my-site.yaml",
+           "plan calibrate --update my-site.yaml train2.log",
            "plan calibrate kernels.csv --gpu h200-sxm-141gb -o profiles",
            "plan calibrate all_reduce.txt all_gather.txt --topology dgx-h100 -o my-cluster.yaml"}) {
   set.Positionals(
       &files, "FILE",
-      "measured runs (CSV in the columns of `plan validate`, a sheet of logged runs, a "
-      "log or trace with its sheet LOG.yaml in the same folder), timed kernels (CSV), or sweeps "
-      "of collectives (logs of nccl-tests, CSV)",
+      "measured runs (a log with Megatron's dump of arguments, a log or trace with its sheet "
+      "LOG.yaml in the same folder, a sheet of logged runs, CSV in the columns of `plan "
+      "validate`), timed kernels (CSV), or sweeps of collectives (logs of nccl-tests, CSV); "
+      "calib/calibration.md says what to run and bring",
       Words::kFile);
   set.Value(&output, "--output", "PATH", "also -o PATH: folder, or one .yaml, for the new profiles",
+            Words::kFile);
+  set.Value(&update, "--update", "FILE.yaml",
+            "adds the logs to this earlier calibration, says what moved and whether they "
+            "contradict it, and writes it again (or to -o PATH)",
             Words::kFile);
   set.Switch(&in_place, "--in-place", "write into calib/profiles instead");
   set.Value(&holdout, "--holdout", "WHAT",
@@ -72,12 +78,19 @@ CalibrateFlags::CalibrateFlags()
              "same for a network; with sweeps: its class constants, through the closed form");
   set.Values(&sources, "--source", "NAME,...", "only rows of this source");
   set.Values(&free, "--free", "KEY,...",
-             "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: all)");
+             "constants to fit: framework:KEY, or FOLDER/FILE:KEY (default: of NAME@TOPOLOGY its "
+             "site_factor, of others all)");
   set.Value(&residuals, "--residuals", "FILE",
             "CSV: predicted over measured for every row, fitted and leave-one-out", Words::kFile);
-  set.Group("Sweeps of collectives");
   set.Values(&topologies, "--topology", "NAME",
-             "where they ran; TEXT=NAME for machines with TEXT in their name", Words::kTopology);
+             "where logs without a sheet ran; of sweeps, TEXT=NAME for machines with TEXT in their "
+             "name",
+             Words::kTopology);
+  set.Value(&date, "--date", "YYYY-MM-DD", "of the runs, where their logs do not say");
+  set.Value(&driver, "--driver", "TEXT", "same for the release of the GPU driver");
+  set.Value(&nccl, "--nccl", "TEXT", "same for the release of NCCL");
+  set.Value(&release, "--release", "TEXT", "same for the release of the framework");
+  set.Group("Sweeps of collectives");
   set.Value(&machine, "--machine", "TEXT", "only machines with this in their name");
   set.Value(&ranks, "--ranks", "N", "for sweeps that do not state it");
   set.Value(&nodes, "--nodes", "N", "for sweeps that do not state it");

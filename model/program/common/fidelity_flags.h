@@ -27,10 +27,11 @@ struct CalibrateFlags {
   CalibrateFlags();
 
   std::vector<Flag> files;
-  Flag job, holdout, output, in_place, residuals;
+  Flag job, holdout, output, in_place, residuals, update;
+  Flag date, driver, nccl, release;  // of the runs, where their logs do not say
   std::vector<Flag> gpus, fabrics, frameworks, sources, free;  // fabrics: of sweeps, too
-  std::vector<Flag> topologies;                                // this and below: of sweeps
-  Flag machine, ranks, nodes, algorithm;
+  std::vector<Flag> topologies;           // of sweeps, and of logs without a sheet
+  Flag machine, ranks, nodes, algorithm;  // of sweeps
   FlagSet set;
 };
 

@@ -31,13 +31,17 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "a model of `plan list models`, a YAML file or a HuggingFace config.json",
                Words::kModel);
   flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N",
-               several ? "sequences per optimizer step; A..B compares A, 2 A, 4 A, ... and B"
-                       : "sequences per optimizer step");
-  flags->Value(&seq_len, "--seq-len", "N", "tokens per sequence");
+               several
+                   ? "sequences per optimizer step; A..B compares A, 2 A, 4 A, ... and B (default: "
+                     "the model file's, else about 4 M tokens)"
+                   : "sequences per optimizer step (default: the model file's, else about 4 M "
+                     "tokens)");
+  flags->Value(&seq_len, "--seq-len", "N",
+               "tokens per sequence (default: the model file's, else its longest, at most 8192)");
   flags->Value(&precision, "--precision", "TYPE", "fp32, tf32, fp16 or bf16", Words::kList,
                NamesOf<Precision>(report::kPrecisionNames));
-  flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw or lamb", Words::kList,
-               NamesOf<Optimizer>(report::kOptimizerNames));
+  flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw, lamb, adam8bit or muon",
+               Words::kList, NamesOf<Optimizer>(report::kOptimizerNames));
   flags->Value(&attention, "--attention", "KIND",
                "flash (fused, no score matrix in memory; default in fp16 and bf16) or standard",
                Words::kList, NamesOf<bool>(report::kAttentionNames));

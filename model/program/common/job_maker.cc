@@ -22,6 +22,10 @@ using report::Job;
 constexpr int64_t kMostNodes = int64_t{1} << 40;  // the topology's own limit is checked later
 constexpr int64_t kMostBatch = int64_t{1} << 40;
 constexpr int64_t kMostTokens = int64_t{1} << 24;  // of one sequence
+// Where nobody says: Llama 3 was pretrained on 8,192 tokens, longer contexts came at its end, and on 4 Mi tokens per step at
+// its start (Llama team 2024, arXiv:2407.21783, section 3.4).
+constexpr int64_t kDefaultTokens = 8192;
+constexpr int64_t kDefaultBatchTokens = int64_t{4} << 20;
 
 template <class Q>
 std::optional<Q> ReadQuantity(const Flag& flag, Diagnostics* diagnostics) {
@@ -290,14 +294,23 @@ class JobMaker {
       work.seq_len = *defaults.seq_len;
       FromModel(fmt::format("sequence length {}", work.seq_len), "--seq-len");
     } else {
-      work.seq_len = std::max<int64_t>(job_.model.spec.max_positions, 1);
-      Own(fmt::format("sequence length {}", work.seq_len), "--seq-len", "the model's longest");
+      const int64_t longest = std::max<int64_t>(job_.model.spec.max_positions, 1);
+      work.seq_len = std::min(longest, kDefaultTokens);
+      Own(fmt::format("sequence length {}", work.seq_len), "--seq-len",
+          longest > work.seq_len ? fmt::format("the model's longest is {}", longest)
+                                 : "the model's longest");
     }
     if (request_.global_batches.empty() && defaults.global_batch) {
       request_.global_batches = {*defaults.global_batch};
       FromModel(fmt::format("global batch {} sequence{}", *defaults.global_batch,
                             *defaults.global_batch == 1 ? "" : "s"),
                 "--global-batch");
+    } else if (request_.global_batches.empty() && flags_.default_batch &&
+               job_.model.spec.family != Family::kMlp) {
+      const int64_t batch = DefaultBatch(work.seq_len);
+      request_.global_batches = {batch};
+      Own(fmt::format("global batch {} sequence{}", batch, batch == 1 ? "" : "s"), "--global-batch",
+          fmt::format("{:.1f} M tokens", 1e-6 * static_cast<double>(batch * work.seq_len)));
     } else if (request_.global_batches.empty()) {
       diagnostics_.Error(flags_.global_batch.where,
                          fmt::format("how many sequences are in a step? {} names no global batch",
@@ -307,6 +320,18 @@ class JobMaker {
     }
     work.global_batch = request_.global_batches[0];
     work.masked_positions = MaskedPositions(job_.model.spec, defaults, work.seq_len);
+  }
+
+  // Sequences of kDefaultBatchTokens, rounded up to a multiple of the GPUs, or of the smallest of their halves that is no
+  // less: then data parallelism over all of them, or over a power of two less, divides the batch.
+  int64_t DefaultBatch(int64_t seq_len) const {
+    const int64_t sequences = std::max<int64_t>(1, (kDefaultBatchTokens + seq_len - 1) / seq_len);
+    int64_t part =
+        request_.gpus_per_node > 0 ? request_.gpus_per_node : request_.topology.node.gpus;
+    part = std::max<int64_t>(
+        1, part * *std::max_element(request_.nodes.begin(), request_.nodes.end()));
+    while (part % 2 == 0 && part / 2 >= sequences) part /= 2;
+    return (sequences + part - 1) / part * part;
   }
 
   void SetPrecision(const std::string& by_model) {

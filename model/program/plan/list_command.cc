@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/catalogue.h"
+#include "model/arch/data_root.h"
 #include "model/arch/enum_names.h"
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
@@ -183,15 +184,17 @@ std::vector<std::string> CatalogueNames() {
 }
 
 struct ListFlags {
-  Flag what, names, json;
+  Flag what, names, json, as_template;
   FlagSet set{"list [models|topologies|gpus|fabrics|frameworks|framework-profiles]",
               "Lists the catalogues: the values of --model, --topology, --gpu and --framework.",
-              {"plan list models", "plan list topologies", "plan list gpus --json"}};
+              {"plan list models", "plan list models --template > mine.yaml",
+               "plan list topologies", "plan list gpus --json"}};
 
   ListFlags() {
     set.Positional(&what, "WHAT", "one catalogue (default: how many entries each has)",
                    Words::kList, CatalogueNames());
     set.Switch(&names, "--names", "names alone, one per line");
+    set.Switch(&as_template, "--template", "a commented model file to start from (with models)");
     set.Switch(&json, "--json", "as JSON, schema orrery.list/1");
   }
 };
@@ -217,6 +220,11 @@ Answer RunList(const CommandLine& line, std::size_t first) {
   Diagnostics diagnostics;
   const auto index = ReadName(flags.what, CatalogueNames(), &diagnostics);
   diagnostics.ThrowIfAny();
+  if (flags.as_template.given) {
+    if (!index || kCatalogues[*index].list != ListModels)
+      throw InputError("--template prints a model file", "plan list models --template");
+    return {ExitCode::kOk, ReadSource(DataRoot() + "/scenarios/models/template.txt")->text};
+  }
   if (!index && !flags.json.given) return CatalogueOverview();
   Json document = {{"schema", "orrery.list/1"}};
   if (!index) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plan show`: the executable plan of one layout.
+// `plan show`: the executable plan of one layout, or a model as it was read.
 #include <nlohmann/json.hpp>
 
 #include "model/plan/lower/lower.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/model_report.h"
 #include "model/program/plan/plan_report.h"
 
 namespace orrery::cli {
@@ -14,12 +15,15 @@ struct ShowFlags {
   JobFlags job;
   LayoutFlags layout;
   Flag plan, ir, json;
-  FlagSet set{"show --model NAME [flags]",
-              "Prints the executable plan of one layout: its programs, communication groups, "
-              "streams, schedule and "
-              "digest. With --ir every op, in the text form that reads back.",
-              {"plan show --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
-               "plan show --model gpt2-small --nodes 2 --pp 2 --micro-batch 4 --ir | less"}};
+  FlagSet set{
+      "show --model NAME [flags]",
+      "Prints the executable plan of one layout: its programs, communication groups, "
+      "streams, schedule and "
+      "digest. With --ir every op, in the text form that reads back. With --model alone: the "
+      "model's layers, parameters and assumptions, and what became of each key of its file.",
+      {"plan show --model ./config.json",
+       "plan show --model bert-1.5b --nodes 1 --zero 1 --micro-batch 8",
+       "plan show --model gpt2-small --nodes 2 --pp 2 --micro-batch 4 --ir | less"}};
 
   ShowFlags() {
     job.Declare(&set, false);
@@ -31,6 +35,16 @@ struct ShowFlags {
               "as JSON, schema orrery.show/1, instead of text or into FILE", Words::kFile);
   }
 };
+
+// Nothing that makes it a plan.
+bool ModelAlone(ShowFlags& flags) {
+  if (!flags.job.model.given || flags.layout.any() || flags.ir.given || flags.json.given)
+    return false;
+  for (const Flag* flag : flags.job.All()) {
+    if (flag->given && flag != &flags.job.model) return false;
+  }
+  return true;
+}
 
 Answer Show(const ShowFlags& flags, const std::string& header, const ir::Plan& plan) {
   if (flags.ir.given) return {ExitCode::kOk, ir::ToText(plan)};
@@ -46,6 +60,7 @@ Answer RunShow(const CommandLine& line, std::size_t first) {
   ShowFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeShow().help};
   if (flags.plan.given) return Show(flags, "", ReadPlanFile(flags.plan, flags.job, flags.layout));
+  if (ModelAlone(flags)) return {ExitCode::kOk, report::ModelText(LoadModel(flags.job.model.text))};
   const report::Job job = flags.job.Resolve();
   LowerResult lowered = Lower(job.request.model, job.request.work, OneStrategy(flags.layout, job));
   if (const auto* refusal = std::get_if<Refusal>(&lowered))

@@ -33,6 +33,9 @@ AttentionShape MakeAttentionShape(const Frame& f, bool cross) {
   s.scale = static_cast<float>(scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(s.hd)));
   s.first_head = f.Coord(Attr::kAxis) * s.nh;
   s.drops = f.Get(Attr::kRate) > 0;
+  s.window = cross ? 0 : f.Size(Attr::kWindow);
+  s.cap = cross ? 0.0f : static_cast<float>(f.Get(Attr::kCap));
+  if (s.window > 0 && !s.causal) f.Fail("a window without a causal mask");
   const int64_t kv = cross ? s.nh : f.Size(Attr::kKv, 1);
   if (s.nh % kv != 0) f.Fail("query heads are no multiple of the key heads");
   s.queries_per_kv = s.nh / kv;
@@ -114,9 +117,23 @@ void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, con
   for (int64_t r = 0; bias != nullptr && r < block.rows; ++r)
     f.loops.add(p + r * ld, bias->Row(block.h, block.first + r), p + r * ld,
                 s.Keys(block.first + r));
+  for (int64_t r = 0; s.cap > 0 && r < block.rows; ++r) {
+    float* row = p + r * ld;
+    f.loops.scale(1 / s.cap, row, row, block.keys);
+    f.loops.tanh(row, row, block.keys);
+    f.loops.scale(s.cap, row, row, block.keys);
+  }
+}
+
+void FillBeforeWindow(const AttentionShape& s, const QueryBlock& block, float value, float* p,
+                      int64_t ld) {
+  for (int64_t r = 0; s.window > 0 && r < block.rows; ++r)
+    std::fill_n(p + r * ld, s.FirstKey(block.first + r), value);
 }
 
 namespace {
+
+constexpr float kUnseen = -1e30f;  // a score whose probability is zero
 
 struct ForwardScratch {
   HeadRows head;
@@ -147,9 +164,11 @@ void ForwardBlock(Frame& f, const AttentionShape& s, const Dropout& dropout,
   const int64_t ld = s.flash ? ScratchColumns(block.keys) : s.seq_kv;
   float* p = s.flash ? scratch.p : saved.softmax + at;
   BlockScores(f, s, block, scratch.head, bias, p, ld);
+  FillBeforeWindow(s, block, kUnseen, p, ld);
   float log_sums[kQueryBlock];
   f.loops.softmax_rows(p, block.rows, ld, s.Keys(block.first), s.causal,
                        s.flash ? log_sums : nullptr);
+  FillBeforeWindow(s, block, 0.0f, p, ld);
   for (int64_t r = 0; s.flash && r < block.rows; ++r)
     saved.softmax[s.LseAt(block.b, block.h, block.first + r)] = log_sums[r];
   float* weights = saved.dropped != nullptr ? saved.dropped + at : p;

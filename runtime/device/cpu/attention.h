@@ -18,6 +18,8 @@ struct AttentionShape {
   int64_t q_width, kv_width;  // of one row
   int64_t queries_per_kv;     // query heads that share one key head
   int64_t first_head;         // global index of head 0
+  int64_t window;             // keys that a query sees, 0: all
+  float cap;                  // of the scores, 0: none
 
   int64_t QueryOffset(int64_t h) const {
     return cross ? h * hd
@@ -30,6 +32,7 @@ struct AttentionShape {
   int64_t Keys(int64_t i) const {
     return causal && i + 1 < seq_kv ? i + 1 : seq_kv;
   }  // visible to query i
+  int64_t FirstKey(int64_t i) const { return window > 0 && i >= window ? i + 1 - window : 0; }
   int64_t Context() const { return seq * batch * nh * hd; }
   int64_t Queries() const { return seq * batch * q_width; }
   int64_t KeyValues() const { return seq_kv * batch * kv_width; }
@@ -99,8 +102,11 @@ struct SavedAttention {
   float *mask = nullptr, *dropped = nullptr;
 };
 
-// Scores of a block, scaled and biased, into p[rows, ld] (columns up to the block's keys).
+// Scores of a block, scaled, biased and capped, into p[rows, ld] (columns up to the block's keys).
 void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const HeadRows& head,
                  const RelativeBias* bias, float* p, int64_t ld);
+// Fills the columns of a block in front of each row's window.
+void FillBeforeWindow(const AttentionShape& s, const QueryBlock& block, float value, float* p,
+                      int64_t ld);
 
 }  // namespace orrery::cpu

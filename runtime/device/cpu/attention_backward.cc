@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention backward, block by block of query rows (Dao et al. 2022, appendix B): with D = dctx . ctx per row,
-// dS = P (kept dP - D), dQ = scale dS K, dK += scale dS^T Q, dV += dropped P^T dctx.
+// dS = P (kept dP - D) times the slope of a soft cap, dQ = scale dS K, dK += scale dS^T Q, dV += dropped P^T dctx.
 #include <algorithm>
 #include <optional>
 
@@ -35,6 +35,7 @@ class BackwardPass {
     if (s.flash) p_ = f.Scratch(block);
     if (s.drops) kept_ = f.Scratch(block);
     if (s.drops && s.flash) dropped_ = f.Scratch(block);
+    if (s.cap > 0) scores_ = f.Scratch(block);
   }
 
   void Run() {
@@ -65,6 +66,7 @@ class BackwardPass {
     const float* p = s_.flash ? Recompute(block, ld) : o_.saved.softmax + at;
     const float* dropped = s_.drops ? Drop(block, p, at, ld) : p;
     ScoreGrad(block, p, ld);
+    if (s_.cap > 0) ThroughCap(block, ld);
     Products(block, dropped, ld);
   }
 
@@ -75,6 +77,7 @@ class BackwardPass {
       f_.loops.exp_row(p_ + r * ld, o_.saved.softmax[s_.LseAt(block.b, block.h, i)], s_.Keys(i),
                        ld);
     }
+    FillBeforeWindow(s_, block, 0.0f, p_, ld);
     return p_;
   }
 
@@ -108,6 +111,16 @@ class BackwardPass {
     }
   }
 
+  // d (c tanh(x / c)) = 1 - (y / c)^2 of the capped score y.
+  void ThroughCap(const QueryBlock& block, int64_t ld) {
+    BlockScores(f_, s_, block, head_, o_.bias, scores_, ld);
+    for (int64_t r = 0; r < block.rows; ++r) {
+      float *y = scores_ + r * ld, *grad = score_grad_ + r * ld;
+      f_.loops.scale(1 / s_.cap, y, y, block.keys);
+      f_.loops.tanh_bwd(grad, y, grad, block.keys);
+    }
+  }
+
   void Products(const QueryBlock& block, const float* dropped, int64_t ld) {
     const int64_t hd = s_.hd, at = block.first * hd;
     Gemm(f_, {false, false, block.rows, hd, block.keys, s_.scale, score_grad_, ld, head_.k, hd,
@@ -125,6 +138,7 @@ class BackwardPass {
   HeadRows head_, grad_;
   float* dctx_;                                                                        // [seq, hd]
   float *score_grad_ = nullptr, *p_ = nullptr, *kept_ = nullptr, *dropped_ = nullptr;  // of a block
+  float* scores_ = nullptr;  // of a block, capped
 };
 
 // Inputs `first`, `first` + 1, ... . Nothing writes to them.

@@ -21,6 +21,10 @@ void LayerNormWeightGrad(Frame& f);
 void RmsNorm(Frame& f);
 void RmsNormBackward(Frame& f);
 void RmsNormWeightGrad(Frame& f);
+// qk_norm.cc
+void QkNorm(Frame& f);
+void QkNormBackward(Frame& f);
+void QkNormWeightGrad(Frame& f);
 // elementwise.cc
 void Zero(Frame& f);
 void Add(Frame& f);

@@ -53,6 +53,11 @@ void BiasResidual(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
   const Reader x = f.InPieces(0, rows * h, h), y = f.InPieces(1, rows * h, h);
   const float* bias = f.Flag(Attr::kBias) ? f.In(2, h) : nullptr;
+  if (f.Size(Attr::kBias) == 2) {
+    float* both = f.Scratch(h);
+    f.loops.add(bias, f.In(3, h), both, h);
+    bias = both;
+  }
   const Writer z = f.OutPieces(0, rows * h, h);
   const Dropout dropout(f);
   const auto row = [&](int64_t r, const float* factors) {

@@ -12,33 +12,46 @@ using ir::Attr;
 
 constexpr int64_t kPiece = 1024;  // elements that fit the nearest cache together
 
-// y[n] = loop(x[x_width n])
-void Map(Frame& f, void (*loop)(const float*, float*, int64_t), int64_t x_width = 1) {
+// y[n] = run(x[width n]) and z[width n] = run(x[n], y[width n]), piece by piece.
+template <typename F>
+void MapPieces(Frame& f, int64_t width, F run) {
   const int64_t n = f.Size(Attr::kElements);
-  const Reader x = f.InPieces(0, x_width * n, x_width * kPiece);
+  const Reader x = f.InPieces(0, width * n, width * kPiece);
   const Writer y = f.OutPieces(0, n, kPiece);
   for (int64_t at = 0; at < n; at += kPiece) {
     const int64_t piece = std::min(kPiece, n - at);
-    loop(x.At(x_width * at, x_width * piece), y.At(at), piece);
+    run(x.At(width * at, width * piece), y.At(at), piece);
     y.Done(at, piece);
   }
 }
-
-// z[width n] = loop(x[n], y[width n])
-void Map2(Frame& f, void (*loop)(const float*, const float*, float*, int64_t), int64_t n,
-          int64_t width = 1) {
+template <typename F>
+void MapTwoPieces(Frame& f, int64_t n, int64_t width, F run) {
   const Reader x = f.InPieces(0, n, kPiece), y = f.InPieces(1, width * n, width * kPiece);
   const Writer z = f.OutPieces(0, width * n, width * kPiece);
   for (int64_t at = 0; at < n; at += kPiece) {
     const int64_t piece = std::min(kPiece, n - at);
-    loop(x.At(at, piece), y.At(width * at, width * piece), z.At(width * at), piece);
+    run(x.At(at, piece), y.At(width * at, width * piece), z.At(width * at), piece);
     z.Done(width * at, width * piece);
   }
 }
 
-void Map2(Frame& f, void (*loop)(const float*, const float*, float*, int64_t)) {
-  Map2(f, loop, f.Size(Attr::kElements));
+void Map(Frame& f, void (*loop)(const float*, float*, int64_t), int64_t width = 1) {
+  MapPieces(f, width, loop);
 }
+void Map2(Frame& f, void (*loop)(const float*, const float*, float*, int64_t), int64_t width = 1) {
+  MapTwoPieces(f, f.Size(Attr::kElements), width, loop);
+}
+
+// Pairs (gate, up) apart, and together again.
+void Split(const float* pairs, float* gate, float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) gate[i] = pairs[2 * i], up[i] = pairs[2 * i + 1];
+}
+void Join(const float* gate, const float* up, float* pairs, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) pairs[2 * i] = gate[i], pairs[2 * i + 1] = up[i];
+}
+
+ir::GateKind GateOf(const Frame& f) { return static_cast<ir::GateKind>(f.Size(Attr::kGate)); }
+bool Squares(const Frame& f) { return f.Get(Attr::kPower) == 2; }
 
 }  // namespace
 
@@ -47,7 +60,7 @@ void Zero(Frame& f) {
   std::memset(x.data, 0, static_cast<size_t>(x.n * ir::DtypeBytes(x.dtype)));
 }
 
-void Add(Frame& f) { Map2(f, f.loops.add, f.OutSize(0)); }
+void Add(Frame& f) { MapTwoPieces(f, f.OutSize(0), 1, f.loops.add); }
 
 void Slice(Frame& f) {
   const int64_t n = f.Size(Attr::kElements, 1), first = f.Coord(Attr::kAxis) * n,
@@ -74,11 +87,74 @@ void ColumnSum(Frame& f) {
 
 void Gelu(Frame& f) { Map(f, f.loops.gelu); }
 void GeluBackward(Frame& f) { Map2(f, f.loops.gelu_bwd); }
-void Relu(Frame& f) { Map(f, f.loops.relu); }
-void ReluBackward(Frame& f) { Map2(f, f.loops.relu_bwd); }
-void Swiglu(Frame& f) { Map(f, f.loops.swiglu, 2); }
-void SwigluBackward(Frame& f) { Map2(f, f.loops.swiglu_bwd, f.Size(Attr::kElements), 2); }
-void Tanh(Frame& f) { Map(f, f.loops.tanh); }
-void TanhBackward(Frame& f) { Map2(f, f.loops.tanh_bwd); }
+
+void Relu(Frame& f) {
+  if (!Squares(f)) return Map(f, f.loops.relu);
+  MapPieces(f, 1, [&](const float* x, float* y, int64_t n) {
+    f.loops.relu(x, y, n);
+    f.loops.multiply(y, y, 1.0f, y, n);
+  });
+}
+
+void ReluBackward(Frame& f) {
+  if (!Squares(f)) return Map2(f, f.loops.relu_bwd);
+  float* positive = f.Scratch(kPiece);
+  MapTwoPieces(f, f.Size(Attr::kElements), 1,
+               [&](const float* dy, const float* x, float* dx, int64_t n) {
+                 f.loops.relu(x, positive, n);
+                 f.loops.multiply(dy, positive, 2.0f, dx, n);
+               });
+}
+
+void Swiglu(Frame& f) {
+  const ir::GateKind kind = GateOf(f);
+  if (kind == ir::GateKind::kSilu) return Map(f, f.loops.swiglu, 2);
+  float *gate = f.Scratch(kPiece), *up = f.Scratch(kPiece);
+  const auto loop = kind == ir::GateKind::kGelu ? f.loops.gelu : f.loops.relu;
+  MapPieces(f, 2, [&](const float* x, float* y, int64_t n) {
+    Split(x, gate, up, n);
+    loop(gate, gate, n);
+    f.loops.multiply(gate, up, 1.0f, y, n);
+  });
+}
+
+void SwigluBackward(Frame& f) {
+  const ir::GateKind kind = GateOf(f);
+  if (kind == ir::GateKind::kSilu) return Map2(f, f.loops.swiglu_bwd, 2);
+  float *gate = f.Scratch(kPiece), *up = f.Scratch(kPiece), *grad = f.Scratch(kPiece);
+  const bool gelu = kind == ir::GateKind::kGelu;
+  const auto loop = gelu ? f.loops.gelu : f.loops.relu;
+  const auto slope = gelu ? f.loops.gelu_bwd : f.loops.relu_bwd;
+  MapTwoPieces(f, f.Size(Attr::kElements), 2,
+               [&](const float* dy, const float* x, float* dx, int64_t n) {
+                 Split(x, gate, up, n);
+                 f.loops.multiply(dy, up, 1.0f, grad, n);
+                 slope(grad, gate, grad, n);
+                 loop(gate, gate, n);
+                 f.loops.multiply(dy, gate, 1.0f, up, n);
+                 Join(grad, up, dx, n);
+               });
+}
+
+void Tanh(Frame& f) {
+  const auto cap = static_cast<float>(f.Get(Attr::kCap));
+  if (cap <= 0) return Map(f, f.loops.tanh);
+  MapPieces(f, 1, [&](const float* x, float* y, int64_t n) {
+    f.loops.scale(1 / cap, x, y, n);
+    f.loops.tanh(y, y, n);
+    f.loops.scale(cap, y, y, n);
+  });
+}
+
+void TanhBackward(Frame& f) {
+  const auto cap = static_cast<float>(f.Get(Attr::kCap));
+  if (cap <= 0) return Map2(f, f.loops.tanh_bwd);
+  float* inner = f.Scratch(kPiece);
+  MapTwoPieces(f, f.Size(Attr::kElements), 1,
+               [&](const float* dy, const float* y, float* dx, int64_t n) {
+                 f.loops.scale(1 / cap, y, inner, n);
+                 f.loops.tanh_bwd(dy, inner, dx, n);
+               });
+}
 
 }  // namespace orrery::cpu

@@ -61,6 +61,12 @@ Kernel KernelFor(ir::OpKind kind) {
       return Run<RmsNormBackward>;
     case kRmsNormWgrad:
       return Run<RmsNormWeightGrad>;
+    case kQkNorm:
+      return Run<QkNorm>;
+    case kQkNormBwd:
+      return Run<QkNormBackward>;
+    case kQkNormWgrad:
+      return Run<QkNormWeightGrad>;
     case kBiasResidual:
       return Run<BiasResidual>;
     case kDropout:
@@ -105,6 +111,7 @@ Kernel KernelFor(ir::OpKind kind) {
       return Run<LambApply>;
     case kLossScale:
       return Run<LossScale>;
+    case kMuon:
     case kLoad:
     case kAllReduce:
     case kAllGather:

@@ -42,7 +42,9 @@ class Planner {
     Default(&flags_.job.topology, "localhost");
     Default(&flags_.job.framework, "orrery");
     Default(&flags_.job.precision, "fp32");
+    flags_.job.default_batch = false;  // millions of tokens would be no trial run
     report::Job planned = flags_.job.Resolve();
+    CheckTrains(planned);
     if (ranks == 0) ranks = RanksOfDegrees();
     planned.cluster.nodes = 1;
     planned.cluster.gpus_per_node = static_cast<int>(ranks);
@@ -61,6 +63,21 @@ class Planner {
     if (flag->given) return;
     flag->given = true;
     flag->text = text;
+  }
+
+  // What shapes and prices do not depend on, but the numbers do.
+  static void CheckTrains(const report::Job& job) {
+    if (!job.request.model.untrained.empty()) {
+      throw InputError(fmt::format("{} cannot be trained here yet: {}", job.model.spec.name,
+                                   job.request.model.untrained.front()),
+                       "`plan predict` and `plan simulate` price it");
+    }
+    const Optimizer optimizer = job.request.work.optimizer;
+    if (optimizer == Optimizer::kMuon || optimizer == Optimizer::kAdam8bit) {
+      throw InputError(
+          fmt::format("optimizer {} is priced only: no rank runs it yet", report::Name(optimizer)),
+          "--optimizer adamw");
+    }
   }
 
   int64_t RanksOfDegrees() const {

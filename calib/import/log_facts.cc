@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds names, releases and arguments among the lines of a log.
+#include "calib/import/log_facts.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "calib/import/log_lines.h"
+
+namespace orrery::measured {
+namespace {
+
+constexpr std::size_t kMostArguments = 5000, kMostValue = 400, kMostDeviceNames = 16;
+constexpr double kBytesPerMib = 1048576.0, kBytesPerGib = 1073741824.0;
+
+bool IsNameLetter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+}
+
+bool IsDecimal(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// Digits and dots behind `word`: "2.20.5" of "NCCL version 2.20.5+cuda12.4".
+std::string VersionBehind(std::string_view text, std::string_view word) {
+  std::size_t at = text.find(word);
+  if (at == std::string_view::npos) return "";
+  at += word.size();
+  while (at < text.size() && (text[at] == ' ' || text[at] == '.' || text[at] == ':')) ++at;
+  std::size_t end = at;
+  while (end < text.size() && (IsDecimal(text[end]) || text[end] == '.')) ++end;
+  while (end > at && text[end - 1] == '.') --end;
+  const std::string_view version = text.substr(at, end - at);
+  return version.find('.') == std::string_view::npos ? "" : std::string(version);
+}
+
+void FillVersion(std::string_view text, std::string_view word, const char* title,
+                 std::string* out) {
+  if (!out->empty()) return;
+  const std::string version = VersionBehind(text, word);
+  if (!version.empty()) *out = title + version;
+}
+
+// "2025-02-11" anywhere in the line.
+void FillDate(std::string_view text, std::string* out) {
+  constexpr std::string_view kForm = "dddd-dd-dd";
+  if (!out->empty()) return;
+  for (std::size_t at = text.find("20"); at != std::string_view::npos;
+       at = text.find("20", at + 1)) {
+    const std::string_view part = text.substr(at, kForm.size());
+    if (part.size() < kForm.size() || (at > 0 && IsNameLetter(text[at - 1]))) continue;
+    bool fits = at + kForm.size() >= text.size() || !IsDecimal(text[at + kForm.size()]);
+    for (std::size_t i = 0; i < kForm.size(); ++i)
+      fits = fits && (kForm[i] == 'd' ? IsDecimal(part[i]) : part[i] == '-');
+    if (fits) {
+      *out = part;
+      return;
+    }
+  }
+}
+
+// Names of devices: what follows a maker's name, or a word of a form factor.
+bool IsDeviceName(std::string_view name) {
+  const bool digits = std::any_of(name.begin(), name.end(), IsDecimal);
+  const auto is = [&](std::string_view part) { return Contains(name, part); };
+  if (!digits || is("Release") || is("CUDA") || is("Driver")) return false;
+  if (is("-SXM") || is("-PCIE") || is("-PCIe") || is("GeForce") || is("RTX")) return true;
+  // "NVIDIA H100 80GB HBM3": the word behind the maker's name is letters, then a number.
+  const std::size_t blank = name.find(' ');
+  if (blank == std::string_view::npos) return false;
+  const std::string_view word = name.substr(blank + 1, name.find(' ', blank + 1) - blank - 1);
+  const bool upper = !word.empty() && std::isupper(static_cast<unsigned char>(word[0])) != 0;
+  const auto digit = std::find_if(word.begin(), word.end(), IsDecimal);
+  return upper && digit != word.end() && digit - word.begin() <= 3;
+}
+
+void AddDevice(std::string name, std::vector<std::string>* devices) {
+  while (!name.empty() && (name.back() == ' ' || name.back() == '-')) name.pop_back();
+  if (!IsDeviceName(name) || devices->size() >= kMostDeviceNames) return;
+  if (std::find(devices->begin(), devices->end(), name) == devices->end())
+    devices->push_back(std::move(name));
+}
+
+void FillDevices(std::string_view text, std::vector<std::string>* devices) {
+  constexpr std::size_t kMostName = 40;
+  bool found = false;
+  for (const std::string_view maker : {"NVIDIA ", "Tesla ", "AMD Instinct "}) {
+    for (std::size_t at = text.find(maker); at != std::string_view::npos;
+         at = text.find(maker, at + maker.size())) {
+      std::size_t end = at + maker.size();
+      while (end < text.size() && end - at < kMostName &&
+             (IsNameLetter(text[end]) || (text[end] == ' ' && text[end - 1] != ' ')))
+        ++end;
+      const std::size_t before = devices->size();
+      AddDevice(std::string(text.substr(at, end - at)), devices);
+      found = found || devices->size() > before;
+    }
+  }
+  if (found) return;
+  for (const std::string_view form : {"-SXM", "-PCIE", "-PCIe"}) {  // "A100-SXM4-40GB" alone
+    const std::size_t at = text.find(form);
+    if (at == std::string_view::npos) continue;
+    std::size_t begin = at, end = at;
+    while (begin > 0 && IsNameLetter(text[begin - 1])) --begin;
+    while (end < text.size() && IsNameLetter(text[end])) ++end;
+    const std::string_view name = text.substr(begin, end - begin);
+    const auto known = [&](const std::string& one) { return Contains(one, name); };
+    if (!std::any_of(devices->begin(), devices->end(), known))
+      AddDevice(std::string(name), devices);
+  }
+}
+
+// "15.78 GiB total capacity" or "total capacity of 79.10 GiB" (PyTorch), "40MiB / 16160MiB" (nvidia-smi).
+void FillDeviceBytes(std::string_view text, LogFacts* facts) {
+  if (facts->device_bytes) return;
+  const std::size_t capacity = text.find("total capacity");
+  if (capacity != std::string_view::npos) {
+    LineCursor behind(text.substr(capacity));
+    std::optional<double> gib;
+    if (behind.Behind("total capacity of")) gib = behind.Number();
+    const std::size_t unit = text.rfind("GiB", capacity);
+    if (!gib && unit != std::string_view::npos && unit > 1) {
+      std::size_t begin = unit - 1;
+      while (begin > 0 && (IsDecimal(text[begin - 1]) || text[begin - 1] == '.')) --begin;
+      gib = AmountIn(Trimmed(text.substr(begin, unit - begin)));
+    }
+    if (gib && *gib > 0) facts->device_bytes = *gib * kBytesPerGib;
+    return;
+  }
+  const std::size_t slash = text.find("MiB /");
+  if (slash == std::string_view::npos) return;
+  LineCursor behind(text.substr(slash + 5));
+  const auto mib = behind.Whole();
+  if (mib && *mib > 0 && behind.Literal("MiB"))
+    facts->device_bytes = static_cast<double>(*mib) * kBytesPerMib;
+}
+
+void FillPeak(std::string_view text, LogFacts* facts) {
+  if (facts->peak_flops) return;
+  LineCursor titan(text), llmc(text);
+  std::optional<double> flops;
+  if (titan.Behind("Peak FLOPS used for computing MFU:")) flops = titan.Number();
+  if (!flops && llmc.Behind("peak bf16 TFlops") && llmc.Behind("|")) {
+    flops = llmc.Number();
+    if (flops) *flops *= 1e12;
+  }
+  if (flops && *flops > 0) facts->peak_flops = flops;
+}
+
+class FactsReader {
+ public:
+  LogFacts Read(const Source& source) {
+    ForEachLine(source, [&](const LogLine& line) { ReadLine(line.text); });
+    if (!facts_.world_size) facts_.world_size = facts_.Whole("world_size");
+    return std::move(facts_);
+  }
+
+ private:
+  void ReadLine(std::string_view text) {
+    if (Contains(text, "---- end of arguments ----")) {
+      in_dump_ = false;
+    } else if (Contains(text, "---- arguments ----")) {
+      in_dump_ = facts_.has_dump = true;
+    } else if (in_dump_ || (Contains(text, "[config.py:") && Contains(text, "print]"))) {
+      ReadArgument(text);
+    }
+    FillDate(text, &facts_.date);
+    FillDevices(text, &facts_.devices);
+    FillDeviceBytes(text, &facts_);
+    FillPeak(text, &facts_);
+    FillVersion(text, "NCCL version ", "", &facts_.nccl);
+    FillVersion(text, "NCCL_VERSION=", "", &facts_.nccl);
+    FillVersion(text, "Driver Version:", "", &facts_.driver);
+    FillVersion(text, "DeepSpeed info: version=", "DeepSpeed ", &facts_.framework);
+    FillVersion(text, "deepspeed info ", "DeepSpeed ", &facts_.framework);
+    FillVersion(text, "Megatron-Core version", "Megatron-Core ", &facts_.framework);
+    FillVersion(text, "megatron-core==", "Megatron-Core ", &facts_.framework);
+    FillVersion(text, "NVIDIA Release", "NVIDIA container ", &facts_.framework);
+    LineCursor vocab(text);
+    if (vocab.Behind("> padded vocab") && vocab.Behind("(new size:")) {
+      if (const auto size = vocab.Whole())
+        facts_.arguments.emplace("padded_vocab_size", std::to_string(*size));
+    }
+    LineCursor cursor(text);
+    if (!facts_.world_size && cursor.Behind("using world size:"))
+      facts_.world_size = cursor.Whole();
+  }
+
+  // "0:   num_layers ...................... 24": the last word before the dots, all behind them.
+  void ReadArgument(std::string_view text) {
+    const std::size_t dots = text.find(" ..");
+    if (dots == std::string_view::npos || facts_.arguments.size() >= kMostArguments) return;
+    std::size_t end = dots + 1;
+    while (end < text.size() && text[end] == '.') ++end;
+    const std::string_view before = Trimmed(text.substr(0, dots));
+    std::size_t begin = before.size();
+    while (begin > 0 && IsNameLetter(before[begin - 1])) --begin;
+    const std::string_view key = before.substr(begin);
+    if (key.empty()) return;
+    facts_.arguments.emplace(key, Trimmed(text.substr(end)).substr(0, kMostValue));
+  }
+
+  LogFacts facts_;
+  bool in_dump_ = false;
+};
+
+}  // namespace
+
+std::string LogFacts::Argument(std::string_view key) const {
+  const auto found = arguments.find(std::string(key));
+  return found == arguments.end() || found->second == "None" ? "" : found->second;
+}
+
+std::optional<int64_t> LogFacts::Whole(std::string_view key) const {
+  return WholeIn(Argument(key));
+}
+
+bool LogFacts::Flag(std::string_view key) const { return Argument(key) == "True"; }
+
+LogFacts ReadLogFacts(const Source& source) { return FactsReader().Read(source); }
+
+}  // namespace orrery::measured

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the log of a training program says of itself beside its measurements.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/base/diagnostics.h"
+
+namespace orrery::measured {
+
+// Absent or empty: the log does not say.
+struct LogFacts {
+  // Megatron's dump between "--- arguments ---" and "--- end of arguments ---", and DeepSpeed's lines
+  // "[config.py:N:print] key .... value": key to value as printed.
+  std::map<std::string, std::string> arguments;
+  bool has_dump = false;               // Megatron's, whole or in part
+  std::vector<std::string> devices;    // "NVIDIA A100-SXM4-80GB", each once
+  std::optional<double> device_bytes;  // "15.78 GiB total capacity", "16160MiB" of nvidia-smi
+  std::optional<double> peak_flops;    // of a GPU, as the program takes it for its MFU
+  std::optional<int64_t> world_size;
+  std::string date;       // the first one, "2025-02-11"
+  std::string driver;     // "550.54.15"
+  std::string nccl;       // "2.20.5"
+  std::string framework;  // "DeepSpeed 0.9.2"
+
+  std::string Argument(std::string_view key) const;  // "": absent, or "None"
+  std::optional<int64_t> Whole(std::string_view key) const;
+  bool Flag(std::string_view key) const;  // True
+};
+
+// Any text; reads lines of programs and ignores all others.
+LogFacts ReadLogFacts(const Source& source);
+
+}  // namespace orrery::measured

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a transformer's description: types, ranges, defaults, and what several of them say together.
+#include "model/arch/description.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/arch/enum_names.h"
+
+namespace orrery {
+
+bool Fields::Has(const std::string& key) const {
+  const Place place = At(key);
+  return place.node.Has(place.key);
+}
+int64_t Fields::Integer(const std::string& key, int64_t min, int64_t max) const {
+  const Place place = At(key);
+  return place.node.Integer(place.key, min, max) + place.plus;
+}
+int64_t Fields::Integer(const std::string& key, int64_t min, int64_t max, int64_t fallback) const {
+  return Has(key) ? Integer(key, min, max) : fallback;
+}
+double Fields::Number(const std::string& key, double min, double max, double fallback) const {
+  const Place place = At(key);
+  return place.node.Number(place.key, min, max, fallback);
+}
+bool Fields::Bool(const std::string& key, bool fallback) const {
+  const Place place = At(key);
+  return place.node.Bool(place.key, fallback);
+}
+void Fields::Error(const std::string& key, const std::string& message,
+                   const std::string& hint) const {
+  const Place place = At(key);
+  place.node.ErrorAt(place.key, message, hint);
+}
+
+namespace {
+
+void ReadWidths(const Fields& fields, ModelSpec* spec) {
+  spec->layers = fields.Integer("layers", 1, kMaxLayers);
+  spec->hidden = fields.Integer("hidden", 1, kMaxWidth);
+  spec->ffn = fields.Integer("ffn", 1, kMaxFfn, 0);
+  spec->heads = fields.Integer("heads", 1, kMaxHeads);
+  spec->kv_heads = fields.Integer("kv_heads", 1, kMaxHeads, 0);
+  spec->head_dim = fields.Integer("head_dim", 1, kMaxHeadDim, 0);
+  spec->vocab = fields.Integer("vocab", 1, kMaxVocab);
+  spec->max_positions = fields.Integer("max_positions", 1, kMaxPositions);
+  if (fields.Integer("embedding_width", 1, kMaxWidth, spec->hidden) != spec->hidden) {
+    fields.Error("embedding_width", "embeddings narrower than the layers cannot be planned yet");
+  }
+}
+
+void ReadNorms(const Fields& fields, ModelSpec* spec) {
+  spec->norm = fields.Choice<Norm>("norm", kNormNames, Norm::kLayerNorm);
+  spec->post_norm = fields.Bool("post_norm", false);
+  spec->input_norm = fields.Bool("input_norm", !spec->post_norm);
+  spec->output_norm = fields.Bool("output_norm", false);
+  spec->embedding_norm = fields.Bool("embedding_norm", false);
+  spec->qk_norm = fields.Choice<QkNorm>("qk_norm", kQkNormNames, QkNorm::kNone);
+  spec->parallel = fields.Bool("parallel", false);
+  spec->shared_norm = fields.Bool("shared_norm", false);
+  if (spec->post_norm && (spec->input_norm || spec->output_norm || spec->parallel)) {
+    fields.Error("post_norm",
+                 "a norm after the residual sum excludes other norms of the block and "
+                 "parallel blocks");
+  }
+  if (!spec->post_norm && !spec->input_norm && !spec->output_norm) {
+    fields.Error("input_norm", "a block without norms cannot be planned", "set output_norm");
+  }
+  if (spec->shared_norm && !spec->parallel) {
+    fields.Error("shared_norm", "only parallel blocks share a norm", "set parallel");
+  }
+  if (spec->parallel && spec->output_norm) {
+    fields.Error("output_norm", "parallel blocks have no norms of their outputs");
+  }
+  if (spec->qk_norm != QkNorm::kNone && spec->family != Family::kDecoder) {
+    fields.Error("qk_norm", "norms of queries and keys are planned for decoders only");
+  }
+}
+
+void ReadMlpBlock(const Fields& fields, ModelSpec* spec) {
+  spec->activation = fields.Choice<Activation>("activation", kActivationNames, Activation::kGelu);
+  const bool swiglu = spec->activation == Activation::kSwiglu;
+  spec->gated = fields.Bool("gated", swiglu);
+  if (swiglu && !spec->gated) fields.Error("gated", "swiglu is gated: it has three matrices");
+  if (spec->gated && spec->activation == Activation::kRelu2) {
+    fields.Error("gated", "squared relu is not gated", "use swiglu, gelu or relu");
+  }
+  spec->linear_bias = fields.Bool("linear_bias", true);
+  spec->qkv_bias = fields.Bool("qkv_bias", spec->linear_bias);
+  if (fields.Has("out_bias")) spec->out_bias = fields.Bool("out_bias", spec->linear_bias);
+  if (spec->output_norm && (spec->linear_bias || spec->has_out_bias())) {
+    fields.Error("output_norm", "norms of outputs are planned without linear_bias");
+  }
+}
+
+// What a choice does to the numbers alone, not to shapes: priced as nothing, refused by a real run.
+void ReadScales(const Fields& fields, ModelSpec* spec) {
+  for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
+    const double scale = fields.Number(key, 1e-6, 1e6, 1.0);
+    if (scale != 1) spec->untrained.push_back(fmt::format("{} {}", key, scale));
+  }
+  if (fields.Bool("embedding_times_root", false))
+    spec->untrained.emplace_back("embeddings times sqrt(hidden)");
+  spec->attention_cap = fields.Number("attention_cap", 0, 1e6, 0);
+  spec->logit_cap = fields.Number("logit_cap", 0, 1e6, 0);
+  spec->attention_scale = fields.Number("attention_scale", 0, 1e6, 0);
+  // Gemma gives the number whose root divides the scores.
+  const double divisor = fields.Number("attention_divisor", 0, 1e9, 0);
+  if (divisor > 0) spec->attention_scale = 1 / std::sqrt(divisor);
+}
+
+void ReadRopeScaling(const Fields& fields, ModelSpec* spec) {
+  constexpr NameRow<bool> kTypes[] = {{"default", false}, {"linear", true}, {"dynamic", true},
+                                      {"llama3", true},   {"yarn", true},   {"longrope", true},
+                                      {"su", true}};
+  const Place place = fields.At("rope_scaling");
+  const auto scaling = place.node.Find(place.key);
+  if (!scaling) return;
+  if (scaling->IsScalar()) {
+    if (place.node.Choice<bool>(place.key, kTypes, false))
+      spec->untrained.push_back("rope_scaling " + place.node.String(place.key));
+    return;
+  }
+  const char* type = scaling->Has("type") ? "type" : "rope_type";
+  if (scaling->Has(type) && scaling->Choice<bool>(type, kTypes, false))
+    spec->untrained.push_back("rope_scaling " + scaling->String(type));
+  spec->rope_base = scaling->Number("rope_theta", 1, 1e12, spec->rope_base);
+  spec->rotary_share = scaling->Number("partial_rotary_factor", 1e-3, 1, spec->rotary_share);
+  for (const char* known :
+       {"rope_type", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast",
+        "beta_slow", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor", "mscale",
+        "mscale_all_dim", "truncate"})
+    (void)scaling->Has(known);
+  scaling->RejectUnknownKeys();
+}
+
+void ReadPositions(const Fields& fields, ModelSpec* spec) {
+  spec->positions = fields.Choice<Positions>("positions", kPositionsNames, Positions::kLearned);
+  if (spec->positions == Positions::kRelativeBias) {
+    spec->relative_buckets = fields.Integer("relative_buckets", 1, kMaxSmall);
+  }
+  if (spec->positions == Positions::kAlibi) spec->untrained.emplace_back("positions alibi");
+  if (spec->positions != Positions::kRotary) return;
+  spec->rope_base = fields.Number("rope_base", 1, 1e12, 10000);
+  spec->rotary_share = fields.Number("rotary_share", 1e-3, 1, 1);
+  ReadRopeScaling(fields, spec);
+  // GPT-J gives the width that turns, and turns neighbours instead of halves: the same up to an order of columns.
+  const int64_t width = fields.Integer("rotary_width", 1, kMaxHeadDim, 0);
+  if (width > 0 && spec->hidden >= spec->heads && spec->heads > 0) {
+    const int64_t head = spec->head_dim > 0 ? spec->head_dim : spec->hidden / spec->heads;
+    if (width > head) {
+      fields.Error("rotary_width", fmt::format("a head is only {} wide", head));
+      return;
+    }
+    spec->rotary_share = static_cast<double>(width) / static_cast<double>(head);
+  }
+  const double local = fields.Number("rope_base_of_windows", 1, 1e12, spec->rope_base);
+  if (local != spec->rope_base)
+    spec->untrained.push_back(fmt::format("rope_base_of_windows {}", local));
+}
+
+void ReadLayerTypes(const Place& place, int64_t window, ModelSpec* spec) {
+  constexpr NameRow<bool> kTypes[] = {{"full_attention", false}, {"sliding_attention", true}};
+  const std::vector<Node> types = place.node.Items(place.key);
+  if (static_cast<int64_t>(types.size()) != spec->layers) {
+    place.node.ErrorAt(place.key,
+                       fmt::format("{} entries for {} layers", types.size(), spec->layers));
+    return;
+  }
+  for (const Node& type : types) {
+    const std::string text = type.AsString();
+    const auto* known = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                     [&](const auto& row) { return text == row.first; });
+    if (known == std::end(kTypes)) {
+      type.Error(fmt::format("layers of type '{}' cannot be planned", text),
+                 "full_attention and sliding_attention can");
+      return;
+    }
+    if (known->second && window == 0) {
+      type.Error("a layer with a sliding window, and no size of it");
+      return;
+    }
+    spec->windows.push_back(known->second ? window : 0);
+  }
+  if (std::all_of(spec->windows.begin(), spec->windows.end(), [](int64_t w) { return w == 0; }))
+    spec->windows.clear();
+}
+
+void ReadWindows(const Fields& fields, ModelSpec* spec) {
+  const bool on = fields.Bool("windowed", true);
+  const int64_t window = fields.Integer("window", 1, kMaxPositions, 0);
+  const int64_t full_every = fields.Integer("full_every", 1, kMaxLayers, 0);
+  const int64_t first = fields.Integer("first_windowed", 0, kMaxLayers, 0);
+  if (window > 0 && on && spec->family != Family::kDecoder) {
+    fields.Error("window", "sliding windows are planned for decoders only");
+    return;
+  }
+  if (const Place types = fields.At("layer_types"); on && types.node.Has(types.key))
+    return ReadLayerTypes(types, window, spec);
+  if (!on || window == 0 || full_every == 1 || first >= spec->layers) return;
+  if (first == 0 && full_every == 0) {
+    spec->windows = {window};
+    return;
+  }
+  const int64_t pattern = first > 0 ? spec->layers : full_every;
+  for (int64_t i = 0; i < pattern; ++i) {
+    const bool full = i < first || (full_every > 0 && (i + 1) % full_every == 0);
+    spec->windows.push_back(full ? 0 : window);
+  }
+}
+
+void ReadEnds(const Fields& fields, ModelSpec* spec) {
+  spec->tied_embeddings = fields.Bool("tied_embeddings", true);
+  if (spec->family != Family::kEncoderDecoder) spec->head_bias = fields.Bool("head_bias", false);
+  if (spec->head_bias && spec->family == Family::kDecoder && spec->tied_embeddings) {
+    fields.Error("head_bias", "a bias of the logits needs an output matrix of its own in a decoder",
+                 "set tied_embeddings: false");
+  }
+  if (spec->family == Family::kEncoder) {
+    spec->token_types = fields.Integer("token_types", 0, kMaxSmall, 0);
+    spec->pooler = fields.Bool("pooler", false);
+    spec->head_transform = fields.Bool("head_transform", false);
+  }
+}
+
+void CompleteHeads(const Fields& fields, ModelSpec* spec) {
+  const auto name = [&](const char* key) { return fields.At(key).key; };
+  if (spec->head_dim == 0 && spec->hidden % spec->heads != 0) {
+    fields.Error(
+        "heads",
+        fmt::format("{} heads do not divide a hidden width of {}", spec->heads, spec->hidden),
+        fmt::format("give {} when a head is not {} / {} wide", name("head_dim"), name("hidden"),
+                    name("heads")));
+    return;
+  }
+  if (spec->head_dim == 0) spec->head_dim = spec->hidden / spec->heads;
+  if (spec->ffn == 0) spec->ffn = 4 * spec->hidden;
+  if (spec->kv_heads == 0) spec->kv_heads = spec->heads;
+  if (spec->heads % spec->kv_heads != 0) {
+    fields.Error("kv_heads", fmt::format("{} key-value heads do not divide {} heads",
+                                         spec->kv_heads, spec->heads));
+  }
+  if (spec->positions == Positions::kRotary && spec->head_dim % 2 != 0) {
+    fields.Error("heads",
+                 fmt::format("rotary positions need an even head width, not {}", spec->head_dim));
+  }
+}
+
+}  // namespace
+
+void ReadTransformer(const Fields& fields, const Diagnostics& diagnostics, ModelSpec* spec) {
+  ReadWidths(fields, spec);
+  ReadNorms(fields, spec);
+  ReadMlpBlock(fields, spec);
+  ReadPositions(fields, spec);
+  ReadScales(fields, spec);
+  ReadWindows(fields, spec);
+  ReadEnds(fields, spec);
+  if (spec->family == Family::kEncoderDecoder)
+    spec->decoder_layers = fields.Integer("decoder_layers", 1, kMaxLayers);
+  if (diagnostics.ok()) CompleteHeads(fields, spec);  // else it would repeat the first mistakes
+}
+
+}  // namespace orrery

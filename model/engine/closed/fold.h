@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fold of one layout's prices over its outline; formulas: closed_form.h.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "model/engine/closed/closed_form.h"
+
+namespace orrery::closed {
+
+// Messages beside kernels: how long they take, and what they cost the kernels meanwhile.
+struct Beside {
+  double seconds = 0, lost = 0;
+
+  Beside operator+(const Beside& other) const {
+    return {seconds + other.seconds, lost + other.lost};
+  }
+};
+
+// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it.
+struct Exposed {
+  double seconds = 0, beside_host = 0;
+
+  void Add(double count, const Exposed& other) {
+    seconds += count * other.seconds;
+    beside_host += count * other.beside_host;
+  }
+};
+
+// Kernels wait for all of it.
+inline Exposed Alone(const Beside& messages) { return {messages.seconds, messages.seconds}; }
+
+// Kernels beside messages that slow them down, see the header.
+inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
+  if (!overlaps) return Alone(messages);
+  const double through = messages.seconds - messages.lost;  // kernels that run meanwhile
+  if (through <= kernels) return {messages.lost, messages.lost};
+  return {messages.seconds - kernels, through > 0 ? kernels / through * messages.lost : 0.0};
+}
+
+// What is folded over: one stage with its share of the layers.
+struct Stage {
+  double layers = 0;
+  bool first = true, last = true;
+};
+
+// Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
+constexpr double kHeldUp = 0.01;
+
+class Fold {
+ public:
+  Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
+       const DataMessages& data, const StageMessages& stages, double micro_batches)
+      : form_(form),
+        table_(table),
+        outline_(outline),
+        data_(data),
+        stages_(stages),
+        M_(micro_batches) {
+    sharded_ = data.dp > 1;
+    PriceLayer();
+  }
+
+  StepTime WholeStep() {
+    StepTime time = Passes();
+    AddUpdate(&time);
+    time.fixed = form_.fixed;
+    return Crowded(time);
+  }
+  StepTime MicroStep() { return Crowded(Passes()); }
+
+  // What the host issues for one micro-batch on the stage where that takes longest.
+  double IssueTime() const {
+    double most = 0;
+    for (const Stage& stage : Stages()) {
+      const Work work = WorkOf(stage);
+      most = std::max(most, work.host());
+    }
+    return most;
+  }
+
+ private:
+  // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.
+  struct Pass {
+    double kernels = 0, host = 0;
+    Exposed shards;
+    double device() const { return kernels + shards.seconds; }
+  };
+  // One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters.
+  struct Work {
+    Pass forward, head, backward;
+    Exposed last;
+    double kernels() const { return forward.kernels + head.kernels + backward.kernels; }
+    double host() const { return forward.host + head.host + backward.host; }
+    double device() const {
+      return forward.device() + head.device() + backward.device() + last.seconds;
+    }
+  };
+  // Seconds that a stage spends on a micro-batch, and those of them that are gathers and scatters.
+  struct Turn {
+    double seconds = 0, shards = 0;
+    double forward = 0;  // seconds up to the head
+  };
+
+  double ExtraKernels(double parameters) const {
+    if (!outline_.scatters_gradients || !sharded_) return 0;
+    // The whole gradient is cleared, its shard added to the sum of those before.
+    return form_.fill.Of(parameters * outline_.gradient_bytes) +
+           form_.add.Of(3.0 * parameters / data_.dp * outline_.gradient_bytes);
+  }
+
+  void PriceLayer() {
+    const auto adding = [&](const LayerTime& t) {
+      return outline_.accumulates ? t.accumulate : 0.0;
+    };
+    extra_ = ExtraKernels(table_.layer_parameters);
+    forward_ = table_.layer.forward.busy();
+    backward_ = table_.layer.backward.busy() + adding(table_.layer) + extra_;
+    embedding_extra_ = ExtraKernels(table_.embedding_parameters) + adding(table_.embedding);
+    head_extra_ = ExtraKernels(HeadUnit()) + adding(table_.head);
+    if (!sharded_) return;
+    const double transform = HeadUnit() - HeadTable() - table_.final_norm_parameters;
+    const double rest = table_.embedding_parameters - table_.table_parameters;
+    if (outline_.gathers_weights) {
+      gather_ = Gather(table_.layer_parameters);
+      gather_table_ = Gather(table_.table_parameters);
+      gather_rest_ = Gather(rest);
+      gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);
+      gather_head_ = gather_ends_ + Gather(HeadTable());
+    }
+    if (outline_.scatters_gradients) {
+      scatter_ = Scatter(table_.layer_parameters);
+      scatter_embedding_ = Scatter(table_.table_parameters) + Scatter(rest);
+      scatter_head_ =
+          Scatter(table_.final_norm_parameters) + Scatter(transform) + Scatter(HeadTable());
+      beside_forward_ = Shown(forward_, gather_, {});
+      beside_backward_ = Shown(backward_, gather_, scatter_);
+      beside_ends_ = Shown(backward_, gather_, {});
+      beside_ends_.Add(1, Shown(backward_, {}, scatter_));
+    }
+  }
+
+  // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
+  double HeadTable() const {
+    return table_.tied ? table_.table_parameters
+                       : std::min(table_.table_parameters, table_.head_parameters);
+  }
+  double HeadUnit() const {
+    return table_.head_parameters + (table_.tied ? table_.table_parameters : 0.0);
+  }
+  static Beside Price(const PreparedMessage& message, double bytes) {
+    const double seconds = message.Time(bytes);
+    return {seconds, message.terms.Lost(bytes, seconds)};
+  }
+  Beside Gather(double parameters) const {
+    return Price(data_.layer_gather, parameters * outline_.weight_bytes);
+  }
+  Beside Scatter(double parameters) const {
+    return Price(data_.layer_scatter, parameters * outline_.gradient_bytes);
+  }
+
+  std::array<Stage, 3> Stages() const {
+    if (outline_.stages == 1) {
+      const Stage all{table_.layers, true, true};
+      return {all, all, all};
+    }
+    return {Stage{outline_.first_layers, true, false}, Stage{outline_.last_layers, false, true},
+            Stage{outline_.middle_layers, false, false}};
+  }
+
+  // A pass of a chunk gathers its first unit when the pass before has ended, and its second one right behind; from
+  // then on each layer runs beside the gather of the next one. Gradients are scattered beside the layer behind
+  // their own; a pass ends when its last sum has been added up. So each chunk shows its first gather and its
+  // last scatter, in every micro-batch.
+  void ExposeShards(const Stage& stage, Work* work) const {
+    if (!sharded_ || !outline_.scatters_gradients) return;
+    const double v = outline_.chunks, layers = std::max(stage.layers / v, 1.0);
+    const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
+    Exposed& forward = work->forward.shards;
+    forward.Add(v - first, Alone(gather_));
+    forward.Add(v * (layers - 1), beside_forward_);
+    if (stage.first) {
+      forward.Add(1, Alone(gather_table_));
+      forward.Add(1, Shown(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
+    }
+    Exposed& backward = work->backward.shards;
+    const double ends = std::min(layers - 1, 1.0), middle = std::max(layers - 2, 0.0);
+    backward.Add(v - last, Alone(gather_));
+    backward.Add(v * ends, beside_ends_);
+    backward.Add(v * middle, beside_backward_);
+    if (stage.last) {
+      Exposed& head = work->head.shards;
+      head.Add(1, Alone(gather_head_));
+      head.Add(1, Shown(work->head.kernels, gather_ends_ + gather_, {}));
+      head.Add(1, Alone(scatter_head_));
+    }
+    work->last.Add(v - first, Alone(scatter_));
+    if (!stage.first) return;
+    work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
+    work->last.Add(1, Alone(scatter_embedding_));
+  }
+
+  // Of gathers and scatters beside kernels.
+  Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {
+    const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
+    if (gathers && scatters) return Cover(kernels, gather + scatter, true);
+    Exposed exposed = Cover(kernels, gather, gathers);
+    exposed.Add(1, Cover(kernels, scatter, scatters));
+    return exposed;
+  }
+
+  Work WorkOf(const Stage& stage) const {
+    const LayerTime& layer = table_.layer;
+    Work work;
+    work.forward.kernels = stage.layers * forward_;
+    work.backward.kernels = stage.layers * backward_;
+    work.forward.host = stage.layers * layer.forward.host;
+    work.backward.host = stage.layers * layer.backward.host;
+    if (stage.first) {
+      const LayerTime& t = table_.embedding;
+      work.forward.kernels += t.forward.busy();
+      work.backward.kernels += t.backward.busy() + embedding_extra_;
+      work.forward.host += t.forward.host;
+      work.backward.host += t.backward.host;
+    }
+    if (stage.last) {
+      const LayerTime& t = table_.head;
+      work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
+      work.head.host = t.forward.host + t.backward.host;
+    }
+    ExposeShards(stage, &work);
+    return work;
+  }
+
+  // The device works on what the host has issued: it ends no earlier than if the host issues the first passes and the
+  // device then runs the others, whatever their number.
+  static Turn Later(const Turn& a, const Turn& b) { return b.seconds > a.seconds ? b : a; }
+  static Turn OnDevice(const Work& w) {
+    return {w.device(), w.forward.shards.seconds + w.head.shards.seconds +
+                            w.backward.shards.seconds + w.last.seconds};
+  }
+  static Turn OnHost(const Work& w) {
+    return {w.host(), w.forward.shards.beside_host + w.head.shards.beside_host +
+                          w.backward.shards.beside_host + w.last.beside_host};
+  }
+  static Turn BehindHost(const Work& w) {
+    Turn turn = OnDevice(w), longest = turn;
+    const auto issue = [&](const Pass& pass) {
+      turn.seconds += pass.host - pass.device();
+      turn.shards += pass.shards.beside_host - pass.shards.seconds;
+      longest = Later(longest, turn);
+    };
+    issue(w.forward), issue(w.head), issue(w.backward);
+    return longest;
+  }
+
+  // Device and host side by side, of one micro-batch of many. The host runs ahead, without end or up to its next wait:
+  // for a micro-batch to load and, between stages, for what the neighbour sends.
+  Turn Together(const Work& w) const {
+    Turn turn;
+    if (!form_.host_waits) {
+      turn = outline_.stages > 1 ? OnDevice(w) : Later(OnDevice(w), OnHost(w));
+      turn.forward = w.forward.device();
+      return turn;
+    }
+    if (outline_.stages == 1) return BehindHost(w);
+    const bool late = w.forward.host > w.forward.device();
+    Work rest = w;
+    rest.forward = {};
+    turn = BehindHost(rest);
+    turn.forward = late ? w.forward.host : w.forward.device();
+    turn.seconds += turn.forward;
+    turn.shards += late ? w.forward.shards.beside_host : w.forward.shards.seconds;
+    return turn;
+  }
+
+  // A host that never waits is ahead or behind once per step, not once per micro-batch.
+  double HostOnce(const Work& w) const {
+    if (form_.host_waits || outline_.stages > 1) return 0;
+    return BehindHost(w).seconds - std::max(w.device(), w.host());
+  }
+
+  StepTime Passes() {
+    StepTime time;
+    Work work;
+    Turn busiest{-1}, sum;
+    double issuing = 0;  // of a host that never waits
+    const auto consider = [&](const Stage& stage, const Work& candidate, const Turn& turn) {
+      if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;
+    };
+    if (outline_.stages == 1) {
+      const Stage all{table_.layers, true, true};
+      const Work candidate = WorkOf(all);
+      consider(all, candidate, Together(candidate));
+    } else {
+      const double others = outline_.stages - 2;
+      const double mean =
+          others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
+      for (const Stage& stage : Stages()) {
+        const bool middle = !stage.first && !stage.last;
+        if (middle && others == 0) continue;
+        const Work candidate = WorkOf(stage);
+        const Turn turn = Together(candidate);
+        const Turn part =
+            middle && mean != stage.layers ? Together(WorkOf({mean, false, false})) : turn;
+        sum.seconds += (middle ? others : 1.0) * part.seconds;
+        sum.forward += (middle ? others : 1.0) * part.forward;
+        if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
+        consider(stage, candidate, turn);
+      }
+    }
+    AddKernels(&time);
+    time.data = M_ * busiest.shards;
+    time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
+    time.host = M_ * (busiest.seconds - work.kernels() - busiest.shards) + HostOnce(work);
+    if (outline_.stages > 1) {
+      const double held_up = AddPipeline(sum, busiest, work, &time);
+      const bool host_bound = issuing > busiest.seconds;
+      if ((held_up > kHeldUp * M_ * busiest.seconds || host_bound) && CanWalk())
+        WalkPasses(work, &time);
+    }
+    return time;
+  }
+
+  double MessagesOf(const Stage& stage) const {
+    double all = stage.layers * (2 * gather_.seconds + scatter_.seconds);
+    if (stage.first)
+      all += gather_table_.seconds + gather_rest_.seconds + scatter_embedding_.seconds;
+    if (stage.last) all += gather_head_.seconds + gather_ends_.seconds + scatter_head_.seconds;
+    return all;
+  }
+
+  void AddKernels(StepTime* time) const {
+    const auto add = [&](double count, const LayerTime& t, double extra) {
+      time->compute += M_ * count * (t.forward.device + t.backward.device + extra);
+      time->tensor += M_ * count * (t.forward.tensor + t.backward.tensor);
+      time->tensor_hidden += M_ * count * (t.forward.tensor_hidden + t.backward.tensor_hidden);
+    };
+    const double adding = outline_.accumulates ? table_.layer.accumulate : 0.0;
+    add(stage_.layers, table_.layer, extra_ + adding);
+    if (stage_.first) add(1, table_.embedding, embedding_extra_);
+    if (stage_.last) add(1, table_.head, head_extra_);
+  }
+
+  // pipeline.cc: seconds by which messages hold the busiest stage up; whether the passes are few enough to be walked.
+  double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) const;
+  double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
+  std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
+                                         double between) const;
+  bool CanWalk() const;
+  PassSeconds PassesOf(const Stage& stage) const;
+  void WalkPasses(const Work& work, StepTime* time) const;
+
+  double FullestParameters() const {
+    const double p = table_.layer_parameters;
+    const double rows = table_.embedding_parameters;
+    if (outline_.stages == 1) return table_.layers * p + rows + table_.head_parameters;
+    const double first = outline_.first_layers * p + rows;
+    const double last =
+        outline_.last_layers * p + table_.head_parameters + (table_.tied ? rows : 0.0);
+    return std::max({first, last, outline_.middle_layers * p});
+  }
+
+  // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
+  // a round are still to come when the first chunk has its gradients (or until the last one wants its weights); one
+  // chunk in v has its own pass only.
+  double Beyond(double message, double pass) const {
+    const double chunks = outline_.chunks;
+    const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) : 1.0;
+    const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
+    return std::max({0.0, message - beside, (message - pass) / chunks});
+  }
+
+  double Reduction(double parameters) const {
+    const double bytes = parameters * outline_.gradient_bytes;
+    switch (outline_.reduction) {
+      case PlanOutline::Reduction::kNone:
+        return 0;
+      case PlanOutline::Reduction::kAllReduce:
+        return data_.all_reduce.InBuckets(bytes);
+      case PlanOutline::Reduction::kReduceScatter:
+        return data_.reduce_scatter.InBuckets(bytes) +
+               (outline_.reduces_outer ? data_.outer_all_reduce.InBuckets(bytes / data_.dp) : 0.0);
+    }
+    return 0;
+  }
+
+  // Kernels of a layer's pass beside which messages of a step travel. Where tensor-parallel ranks are on several nodes,
+  // the messages inside of layers hold the same NICs, and nothing else gets through meanwhile.
+  double BesideLayer(const PassTime& pass, double busy) const {
+    return table_.tensor_on_nics ? std::max(0.0, busy - pass.tensor - pass.tensor_hidden) : busy;
+  }
+
+  // Beside the last backward passes: the share that the framework waits for, the embedding's gradients, which are
+  // ready at their very end, and what is longer.
+  double ExposedReduction(double reduction, double share, double last, double pass) const {
+    if (!outline_.reduction_overlaps) return reduction;
+    last = std::min(reduction, last);
+    return std::min(reduction,
+                    std::max(last + share * (reduction - last), Beyond(reduction, pass)));
+  }
+
+  void AddUpdate(StepTime* time) const {
+    const double parameters = FullestParameters();
+    const double gradients = parameters * outline_.gradient_bytes;
+    const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
+    const double reduction = Reduction(parameters);
+    double exposed =
+        ExposedReduction(reduction, awaited.reductions, Reduction(table_.embedding_parameters),
+                         stage_.layers * BesideLayer(table_.layer.backward, backward_));
+    double all = reduction;
+    if (outline_.scatters_gradients && outline_.reduces_outer) {
+      const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
+      exposed += outer;
+      all += outer;
+    }
+    if (outline_.gathers_at_end && sharded_) {
+      const double gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
+      exposed += outline_.end_gather_overlaps
+                     ? std::max(awaited.gathers * gather,
+                                Beyond(gather,
+                                       stage_.layers * BesideLayer(table_.layer.forward, forward_)))
+                     : gather;
+      all += gather;
+    }
+    time->data += exposed;
+    time->data_hidden += all - exposed;
+    if (outline_.ties_stages)
+      time->pipeline += stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
+                                               outline_.gradient_bytes);
+    // The norm of the gradient and the loss are known to all ranks before the update.
+    time->data += (form_.clips ? 2 : 1) * form_.control;
+    if (outline_.norm_messages) time->data += form_.control;
+    const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
+    time->compute += form_.fill.Of(kept);
+    time->optimizer =
+        (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
+    if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
+  }
+
+  // Ranks that share cores: what one of them waits for in a bubble, others use.
+  StepTime Crowded(StepTime time) const {
+    if (form_.crowding > 1) {
+      const double kernels = time.compute + time.optimizer;
+      time.compute += std::max(0.0, (form_.crowding - 1) * kernels - time.bubble);
+    }
+    time.total = time.Total();
+    return time;
+  }
+
+  const ClosedForm& form_;
+  const LayerTable& table_;
+  const PlanOutline& outline_;
+  const DataMessages& data_;
+  const StageMessages& stages_;
+  const double M_;
+  bool sharded_ = false;
+  Stage stage_;  // the busiest
+  // Of one layer: kernels and messages inside of it; kernels that sharding adds; gathers and scatters.
+  double forward_ = 0, backward_ = 0, extra_ = 0, embedding_extra_ = 0, head_extra_ = 0;
+  Beside gather_, gather_table_, gather_rest_;
+  Beside gather_head_, gather_ends_;  // of the head: before it, beside it
+  Beside scatter_, scatter_embedding_, scatter_head_;
+  // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
+  Exposed beside_forward_, beside_backward_, beside_ends_;
+};
+
+}  // namespace orrery::closed

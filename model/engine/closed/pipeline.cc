@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stages wait for each other: by formulas, and pass by pass where those are not exact.
+#include <algorithm>
+#include <cmath>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+namespace {
+
+constexpr double kMostPasses = 4096;  // of all stages: more of them would slow a search
+
+}  // namespace
+
+// The first micro-batch travels through all stages before the busiest one has work, and back behind its last work.
+// After that transfers show only where a stage runs out of micro-batches. With one forward, one backward at most p - i
+// of them are between stage i and the last one: so many take no less than one takes for its way there and back
+// (maximum cycle ratio of the marked graph). Interleaved chunks keep more under way: there a lap of all stages
+// counts, and what a single hop lets through. Of all that the busiest stage sees its own messages as transfers, the
+// others' as a bubble.
+double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
+                         StepTime* time) const {
+  const double p = outline_.stages, v = outline_.chunks;
+  const double sum = all.seconds, busiest = longest.seconds;
+  double share = 1.0 / v;
+  if (outline_.fills_bubble)
+    share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
+  const double inside = stages_.inside.Time(table_.boundary_bytes);
+  const double between = stages_.between.Time(table_.boundary_bytes);
+  const double way = stages_.hops_inside * inside + stages_.hops_between * between;
+  const double slowest =
+      stages_.hops_between > 0 ? between : inside;  // from the last stage to the first, too
+  // The hop next to the busiest stage.
+  const double hop = stages_.on_node > 1 ? inside : between;
+  double own = 2.0 * hop + (v - 1) * (p + 2) * hop;
+  double others = 2.0 * (way - hop) + (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
+  double rounds = 0;
+  const auto add_rounds = [&](double seconds, double messages) {
+    if (seconds <= 0 || messages <= 0) return;
+    rounds += seconds;
+    const double part = std::min(1.0, 2.0 * hop / messages);
+    own += part * seconds;
+    others += (1 - part) * seconds;
+  };
+  const double handed = HandingOver(longest, work, inside, between);
+  add_rounds((M_ - 1) * std::max(0.0, handed - busiest), 2.0 * hop);
+  if (v > 1) {
+    const double lap = std::max(all.forward, sum - all.forward) + v * (way + slowest);
+    const double period = std::max(lap / p, v * slowest);
+    add_rounds((M_ - 1) * std::max(0.0, period - std::max(busiest, handed)), 2.0 * slowest);
+  } else if (outline_.waits_for_round) {
+    const auto [seconds, messages] =
+        LongestRound(sum, busiest, std::max(busiest, handed), inside, between);
+    add_rounds(seconds, messages);
+  } else if (outline_.fills_bubble) {
+    // Weight gradients are no part of a round.
+    const double part = 1.0 - table_.layer.weight_gradient / (forward_ + backward_);
+    const auto [seconds, messages] =
+        LongestRound(part * sum, part * busiest, busiest, inside, between);
+    add_rounds(seconds, messages);
+  } else {
+    add_rounds((M_ - 1) * std::max(0.0, slowest - busiest), 2.0 * slowest);
+  }
+  time->pipeline = own;
+  time->bubble = (sum - busiest) * share + std::max(0.0, others);
+  return rounds;
+}
+
+// What a host that waits lets through: it posts the receive of a pass when the pass before it starts, so that a pass
+// starts no earlier than a transfer after that. Seconds of the busiest stage per micro-batch.
+double Fold::HandingOver(const Turn& turn, const Work& work, double inside, double between) const {
+  if (!form_.host_waits) return turn.seconds;
+  const double v = outline_.chunks;
+  const double forward = turn.forward / v, backward = (turn.seconds - turn.forward) / v;
+  const double host_forward = work.forward.host / v;
+  const double host_backward = (work.head.host + work.backward.host) / v;
+  const double slowest = stages_.hops_between > 0 ? between : inside;
+  // Transfers that follow a forward pass, from the stage behind, and a backward pass, from the stage before.
+  const auto of = [&](double behind, double before) {
+    return v *
+           (std::max(forward, host_forward + behind) + std::max(backward, host_backward + before));
+  };
+  if (v == 1 && outline_.stages == 2)
+    return std::max(of(slowest, 0), host_forward + host_backward + slowest);
+  if (stages_.hops_between == 0 || stages_.on_node == 1) return of(slowest, slowest);
+  return std::max(of(inside, between), of(between, inside));
+}
+
+// A step of GPipe has no steady state of which a round could stand for the others.
+bool Fold::CanWalk() const {
+  const double walked = ScheduleClock::Walked(outline_.stages, M_);
+  if (outline_.schedule == PipelineSchedule::kGpipe && walked < M_) return false;
+  return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
+}
+
+PassSeconds Fold::PassesOf(const Stage& stage) const {
+  const Work work = WorkOf(stage);
+  const double v = outline_.chunks;
+  PassSeconds passes;
+  const LayerTime& embedding = table_.embedding;
+  const LayerTime& head = table_.head;
+  const auto less = [](double all, bool here, double part) { return all - (here ? part : 0.0); };
+  passes.device = {less(work.forward.device(), stage.first, embedding.forward.busy()) / v,
+                   less(work.backward.device() + work.last.seconds + work.head.shards.seconds,
+                        stage.first, embedding.backward.busy() + embedding_extra_) /
+                       v,
+                   0};
+  passes.host = {less(work.forward.host, stage.first, embedding.forward.host) / v,
+                 less(work.backward.host, stage.first, embedding.backward.host) / v, 0};
+  if (outline_.fills_bubble) {
+    passes.device[2] = stage.layers * table_.layer.weight_gradient;
+    passes.device[1] -= passes.device[2];
+  }
+  return passes;
+}
+
+// Pass by pass, see schedule_time.h.
+void Fold::WalkPasses(const Work& work, StepTime* time) const {
+  PipelineTimes times;
+  times.schedule = outline_.schedule;
+  times.stages = outline_.stages;
+  times.chunks = outline_.chunks;
+  times.micro_batches = static_cast<int>(M_);
+  const std::array<Stage, 3> stages = Stages();
+  times.first = PassesOf(stages[0]);
+  times.last = PassesOf(stages[1]);
+  if (outline_.stages > 2) times.middle = PassesOf(stages[2]);
+  const LayerTime& embedding = table_.embedding;
+  const std::size_t behind = outline_.fills_bubble ? 2 : 1;
+  times.embedding.device[0] = embedding.forward.busy();
+  times.embedding.device[behind] = embedding.backward.busy() + embedding_extra_;
+  times.embedding.host[0] = embedding.forward.host;
+  times.embedding.host[behind] = embedding.backward.host;
+  times.head.device[1] = table_.head.forward.busy() + table_.head.backward.busy() + head_extra_;
+  times.head.host[1] = table_.head.forward.host + table_.head.backward.host;
+  times.host_waits = form_.host_waits;
+  times.on_node = static_cast<int>(stages_.on_node);
+  times.inside = stages_.inside.Time(table_.boundary_bytes);
+  times.between = stages_.between.Time(table_.boundary_bytes);
+  times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : 1;
+  const ScheduleTime& walked = form_.clock.Time(times);
+  time->pipeline = walked.pipeline;
+  time->bubble = walked.bubble;
+  time->host = walked.host;
+  time->data = walked.seconds - walked.pipeline - walked.bubble - walked.host - M_ * work.kernels();
+}
+
+// Over the stages i from which a way back is longest for its micro-batches: the first one, and those before the first
+// and the last hop between nodes. Seconds of a step beyond what the busiest stage takes, messages of one way.
+// `pass`: what a micro-batch takes of the busiest stage in a round.
+std::pair<double, double> Fold::LongestRound(double sum, double pass, double busiest, double inside,
+                                             double between) const {
+  const double p = outline_.stages, on_node = stages_.on_node;
+  const double mean = sum / p;
+  std::pair<double, double> longest{0, 0};
+  const auto consider = [&](double i) {
+    if (i < 0 || i > p - 2) return;
+    const double crossing = std::floor((p - 1) / on_node) - std::floor(i / on_node);
+    const double messages = 2.0 * (crossing * between + (p - 1 - i - crossing) * inside);
+    const double stages = i == 0 ? sum : (p - i) * mean + (pass - mean);
+    const double rounds = std::floor((M_ - 1) / (p - i));
+    const double seconds = rounds * std::max(0.0, stages + messages - (p - i) * busiest);
+    if (seconds > longest.first) longest = {seconds, messages};
+  };
+  consider(0);
+  consider(on_node - 1);
+  consider(std::floor((p - 1) / on_node) * on_node - 1);
+  // A hop lets one message through at a time.
+  const double slowest = stages_.hops_between > 0 ? between : inside;
+  const double stream = (M_ - 1) * std::max(0.0, slowest - busiest);
+  if (stream > longest.first) longest = {stream, 2.0 * slowest};
+  return longest;
+}
+
+}  // namespace orrery::closed

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention, cross-attention and MLP on this rank: projections, norms of queries and keys, positions, activations.
+#include "model/plan/lower/sublayer.h"
+
+namespace orrery {
+
+using ir::Attr;
+using ir::OpKind;
+using ir::Phase;
+using ir::ViewId;
+
+SublayerShape ShapeOf(const StageBuilder& stage, const Sublayer& sub) {
+  const LowerContext& ctx = stage.ctx();
+  const ModelSpec& model = ctx.model;
+  const int64_t tp = ctx.strategy.tp;
+  SublayerShape shape{ctx.Rows(), ctx.ShardRows(),  model.hidden,        0,
+                      0,          model.heads / tp, model.kv_heads / tp, model.head_dim};
+  switch (sub.kind) {
+    case SubKind::kAttention:
+      shape.in_width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+      shape.inner_width = shape.heads * shape.head_dim;
+      break;
+    case SubKind::kCrossAttention:
+      shape.in_width = shape.inner_width = shape.heads * shape.head_dim;
+      break;
+    case SubKind::kMlp:
+      shape.inner_width = model.ffn / tp;
+      shape.in_width = shape.inner_width * (model.gated ? 2 : 1);
+      break;
+  }
+  return shape;
+}
+
+std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& sub,
+                 const char* what) {
+  return prefix + "l" + std::to_string(layer.index) + "." + sub.tag + "." + what;
+}
+
+int16_t DropoutGroup(const StageBuilder& stage) {
+  return stage.ctx().work.dropout > 0 ? kGroupData : -1;
+}
+
+void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& sub, bool attention,
+                ir::Attrs& attrs) {
+  if (stage.ctx().work.dropout <= 0) return;
+  const auto which = static_cast<int>(sub.kind) * 2 + (attention ? 1 : 0);
+  attrs.Set(Attr::kRate, stage.ctx().work.dropout);
+  attrs.Set(Attr::kSite, 8.0 * (layer.index + 1) + which);
+  attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
+  const bool sharded = attention ? stage.ctx().strategy.tp > 1 : stage.ctx().sp();
+  attrs.Set(Attr::kAxis, sharded ? kAxisTp : -1);
+}
+
+namespace {
+
+struct AttentionOutput {
+  ViewId context, stats;
+  ViewId mask = -1, dropped = -1;  // materialised attention with dropout
+
+  std::vector<ViewId> Saved() const {
+    return mask < 0 ? std::vector<ViewId>{context, stats}
+                    : std::vector<ViewId>{context, stats, mask, dropped};
+  }
+};
+
+ViewId OptionalWeight(StageBuilder& stage, ParamRef ref) { return ref ? stage.Weight(ref) : -1; }
+
+// Context and statistics of attention live in F only when they are recomputed selectively.
+std::string AttentionPrefix(const StageBuilder& stage, const std::string& prefix) {
+  if (stage.ctx().strategy.recompute != Recompute::kSelective) return prefix;
+  return stage.phase() == Phase::kForward ? "t." : "r.";
+}
+
+AttentionOutput AttentionBuffers(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                                 const std::string& prefix) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const std::string own = AttentionPrefix(stage, prefix);
+  const ViewId context = stage.Act(Name(own, layer, sub, "ctx"), shape.rows * shape.inner_width);
+  if (stage.ctx().strategy.flash_attention) {
+    return {context,
+            stage.Make(Name(own, layer, sub, "lse"), shape.rows * shape.heads, stage.ctx().full)};
+  }
+  const int64_t seq = stage.ctx().work.seq_len,
+                scores = stage.ctx().batch() * shape.heads * seq * seq;
+  AttentionOutput out{context, stage.Act(Name(own, layer, sub, "probs"), scores)};
+  if (stage.ctx().work.dropout > 0) {
+    out.mask = stage.Make(Name(own, layer, sub, "pmask"), scores, stage.ctx().mask);
+    out.dropped = stage.Act(Name(own, layer, sub, "pdrop"), scores);
+  }
+  return out;
+}
+
+ir::Attrs AttentionAttrs(const StageBuilder& stage, const Layer& layer, const Sublayer& sub) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  ir::Attrs attrs{{Attr::kBatch, double(stage.ctx().batch())},
+                  {Attr::kSeq, double(stage.ctx().work.seq_len)},
+                  {Attr::kNh, double(shape.heads)},
+                  {Attr::kHd, double(shape.head_dim)},
+                  {Attr::kFlash, double(stage.ctx().strategy.flash_attention)}};
+  SetDropout(stage, layer, sub, true, attrs);
+  if (stage.ctx().model.positions == Positions::kRelativeBias) attrs.Set(Attr::kScale, 1.0);
+  if (sub.kind == SubKind::kCrossAttention) {
+    attrs.Set(Attr::kSeqKv, double(stage.ctx().work.seq_len));
+    return attrs;
+  }
+  attrs.Set(Attr::kKv, double(shape.kv_heads));
+  attrs.Set(Attr::kCausal, sub.causal);
+  const int64_t window = sub.causal ? stage.ctx().model.Window(layer.index) : 0;
+  if (window < stage.ctx().work.seq_len) attrs.Set(Attr::kWindow, double(window));
+  attrs.Set(Attr::kCap, stage.ctx().model.attention_cap);
+  if (stage.ctx().model.attention_scale > 0)
+    attrs.Set(Attr::kScale, stage.ctx().model.attention_scale);
+  if (sub.relative_bias) attrs.Set(Attr::kBuckets, double(stage.ctx().model.relative_buckets));
+  return attrs;
+}
+
+void EmitAttention(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                   const std::string& prefix) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const ViewId in = stage.Act(Name(prefix, layer, sub, "in"), shape.rows * shape.in_width);
+  const AttentionOutput out = AttentionBuffers(stage, layer, sub, prefix);
+  if (sub.kind == SubKind::kCrossAttention) {
+    const ViewId kv = stage.Act(Name(prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
+    stage.Emit(OpKind::kCrossAttn, out.Saved(), {in, kv}, AttentionAttrs(stage, layer, sub)).group =
+        DropoutGroup(stage);
+    return;
+  }
+  std::vector<ViewId> operands{in};
+  if (sub.relative_bias) operands.push_back(stage.Weight(sub.relative_bias));
+  stage.Emit(OpKind::kAttn, out.Saved(), operands, AttentionAttrs(stage, layer, sub)).group =
+      DropoutGroup(stage);
+}
+
+ir::Attrs HeadAttrs(const StageBuilder& stage, const Sublayer& sub) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  return {{Attr::kRows, double(shape.rows)},
+          {Attr::kNh, double(shape.heads)},
+          {Attr::kKv, double(shape.kv_heads)},
+          {Attr::kHd, double(shape.head_dim)}};
+}
+
+void EmitRope(StageBuilder& stage, const Sublayer& sub, ViewId qkv, bool inverse) {
+  if (stage.ctx().model.positions != Positions::kRotary || sub.kind != SubKind::kAttention) return;
+  const ModelSpec& model = stage.ctx().model;
+  ir::Attrs attrs = HeadAttrs(stage, sub);
+  attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
+  attrs.Set(Attr::kInverse, double(inverse));
+  if (model.RotaryWidth() < model.head_dim) attrs.Set(Attr::kTurn, double(model.RotaryWidth()));
+  attrs.Set(Attr::kBase, model.rope_base);
+  stage.Emit(OpKind::kRope, {qkv}, {qkv}, attrs);
+}
+
+// Norms of queries and keys, in place. What they were before is kept for the backward pass.
+struct QkNormBuffers {
+  ViewId raw, stats;
+};
+QkNormBuffers BuffersOfQkNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                              const std::string& prefix) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const int64_t heads = shape.heads + shape.kv_heads;
+  const bool whole = stage.ctx().model.qk_norm == QkNorm::kWidth;
+  return {stage.Act(Name(prefix, layer, sub, "qk"), shape.rows * heads * shape.head_dim),
+          stage.Make(Name(prefix, layer, sub, "qks"), shape.rows * (whole ? 2 : heads),
+                     stage.ctx().full)};
+}
+
+ir::Attrs QkNormAttrs(const StageBuilder& stage, const Sublayer& sub) {
+  ir::Attrs attrs = HeadAttrs(stage, sub);
+  attrs.Set(Attr::kWhole, stage.ctx().model.qk_norm == QkNorm::kWidth);
+  return attrs;
+}
+
+void EmitQkNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                const std::string& prefix, ViewId qkv) {
+  if (!sub.qk_gamma) return;
+  const QkNormBuffers kept = BuffersOfQkNorm(stage, layer, sub, prefix);
+  stage.Emit(OpKind::kQkNorm, {qkv, kept.raw, kept.stats}, {qkv, stage.Weight(sub.qk_gamma)},
+             QkNormAttrs(stage, sub));
+}
+
+// From the gradient behind the norms to the one in front of them.
+ViewId EmitQkNormBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                          const Saved& saved, ViewId dqkv) {
+  if (!sub.qk_gamma) return dqkv;
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const QkNormBuffers kept = BuffersOfQkNorm(stage, layer, sub, saved.prefix);
+  const ir::Attrs attrs = QkNormAttrs(stage, sub);
+  const ViewId dx = stage.Act(Name("d.", layer, sub, "raw"), shape.rows * shape.in_width);
+  stage.Emit(OpKind::kQkNormBwd, {dx}, {dqkv, kept.raw, kept.stats, stage.Weight(sub.qk_gamma)},
+             attrs);
+  InWeightGradBlock(stage, saved.wgrad_block, [&] {
+    const ViewId target = stage.Grad(sub.qk_gamma);
+    stage.Emit(OpKind::kQkNormWgrad, {target}, {target, dqkv, kept.raw, kept.stats}, attrs);
+  });
+  return dx;
+}
+
+// The activation of `elements` inner columns: plain, or of pairs (gate, up).
+void EmitActivation(StageBuilder& stage, ViewId out, const std::vector<ViewId>& in,
+                    int64_t elements, bool backward) {
+  const ModelSpec& model = stage.ctx().model;
+  const bool relu = model.activation == Activation::kRelu || model.activation == Activation::kRelu2;
+  ir::Attrs attrs{{Attr::kElements, double(elements)}};
+  if (model.activation == Activation::kRelu2) attrs.Set(Attr::kPower, 2);
+  OpKind kind = backward ? OpKind::kGeluBwd : OpKind::kGelu;
+  if (model.gated) {
+    kind = backward ? OpKind::kSwigluBwd : OpKind::kSwiglu;
+    const ir::GateKind gate = model.activation == Activation::kSwiglu ? ir::GateKind::kSilu
+                              : relu                                  ? ir::GateKind::kRelu
+                                                                      : ir::GateKind::kGelu;
+    attrs.Set(Attr::kGate, static_cast<double>(gate));
+  } else if (relu) {
+    kind = backward ? OpKind::kReluBwd : OpKind::kRelu;
+  }
+  stage.Emit(kind, {out}, in, attrs);
+}
+
+}  // namespace
+
+ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                    const std::string& prefix, ViewId normed, ViewId memory) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const ViewId in = stage.Act(Name(prefix, layer, sub, "in"), shape.rows * shape.in_width);
+  const ViewId weight = stage.Weight(sub.in_w);
+  stage.Matmul(in, normed, weight, shape.rows, shape.in_width, shape.hidden, false, true, false,
+               OptionalWeight(stage, sub.in_b));
+  if (sub.kind == SubKind::kMlp) {
+    const ViewId inner = stage.Act(Name(prefix, layer, sub, "act"), shape.rows * shape.inner_width);
+    EmitActivation(stage, inner, {in}, shape.rows * shape.inner_width, false);
+    return inner;
+  }
+  if (sub.kind == SubKind::kCrossAttention) {
+    const ViewId kv = stage.Act(Name(prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
+    stage.Matmul(kv, memory, stage.Weight(sub.kv_w), shape.rows, 2 * shape.inner_width,
+                 shape.hidden, false, true, false, OptionalWeight(stage, sub.kv_b));
+  }
+  EmitQkNorm(stage, layer, sub, prefix, in);
+  EmitRope(stage, sub, in, false);
+  EmitAttention(stage, layer, sub, prefix);
+  return AttentionBuffers(stage, layer, sub, prefix).context;
+}
+
+ViewId InnerOutput(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                   const std::string& prefix) {
+  if (sub.kind != SubKind::kMlp) return AttentionBuffers(stage, layer, sub, prefix).context;
+  const SublayerShape shape = ShapeOf(stage, sub);
+  return stage.Act(Name(prefix, layer, sub, "act"), shape.rows * shape.inner_width);
+}
+
+void ColumnSums(StageBuilder& stage, ParamRef bias, ViewId dy, int64_t rows, int64_t width) {
+  if (!bias) return;
+  const ViewId target = stage.Grad(bias);
+  stage.Emit(OpKind::kColSum, {target}, {target, dy},
+             {{Attr::kRows, double(rows)}, {Attr::kH, double(width)}});
+}
+
+ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                     const Saved& saved, ViewId dinner, ViewId dmemory) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  const ViewId in = stage.Act(Name(saved.prefix, layer, sub, "in"), shape.rows * shape.in_width);
+  const ViewId din = stage.Act(Name("d.", layer, sub, "in"), shape.rows * shape.in_width);
+  if (sub.kind == SubKind::kMlp) {
+    EmitActivation(stage, din, {dinner, in}, shape.rows * shape.inner_width, true);
+    return din;
+  }
+  const AttentionOutput out = AttentionBuffers(stage, layer, sub, saved.prefix);
+  if (sub.kind == SubKind::kCrossAttention) {
+    const ViewId kv =
+        stage.Act(Name(saved.prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
+    const ViewId dkv = stage.Act(Name("d.", layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
+    std::vector<ViewId> operands{dinner, in, kv};
+    for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
+    stage.Emit(OpKind::kCrossAttnBwd, {din, dkv}, operands, AttentionAttrs(stage, layer, sub))
+        .group = DropoutGroup(stage);
+    stage.Matmul(dmemory, dkv, stage.Weight(sub.kv_w), shape.rows, shape.hidden,
+                 2 * shape.inner_width, false, false, true);
+    stage.MarkPartial();
+    return din;
+  }
+  std::vector<ViewId> operands{dinner, in}, results{din};
+  for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
+  if (sub.relative_bias) {
+    operands.push_back(stage.Weight(sub.relative_bias));
+    const ViewId dbias = stage.Grad(sub.relative_bias);
+    operands.push_back(dbias);
+    results.push_back(dbias);
+  }
+  stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, layer, sub)).group =
+      DropoutGroup(stage);
+  EmitRope(stage, sub, din, true);
+  return EmitQkNormBackward(stage, layer, sub, saved, din);
+}
+
+void InnerWeightGrads(StageBuilder& stage, const Layer& layer, const Sublayer& sub, ViewId normed,
+                      ViewId din, ViewId memory) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  stage.Matmul(stage.Grad(sub.in_w), din, normed, shape.in_width, shape.hidden, shape.rows, true,
+               false, true);
+  ColumnSums(stage, sub.in_b, din, shape.rows, shape.in_width);
+  if (sub.kind != SubKind::kCrossAttention) return;
+  const ViewId dkv = stage.Act(Name("d.", layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
+  stage.Matmul(stage.Grad(sub.kv_w), dkv, memory, 2 * shape.inner_width, shape.hidden, shape.rows,
+               true, false, true);
+  ColumnSums(stage, sub.kv_b, dkv, shape.rows, 2 * shape.inner_width);
+}
+
+void RecomputeSelective(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                        const std::string& prefix) {
+  if (stage.ctx().strategy.recompute != Recompute::kSelective || sub.kind == SubKind::kMlp) return;
+  const Phase before = stage.phase();
+  stage.SetPhase(Phase::kRecompute);
+  EmitAttention(stage, layer, sub, prefix);
+  stage.SetPhase(before);
+}
+
+}  // namespace orrery

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a sublayer: from its normalised input to what its output projection reads, and back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/plan/lower/transformer.h"
+
+namespace orrery {
+
+// Widths and names of one sublayer on this rank.
+struct SublayerShape {
+  int64_t rows, shard_rows, hidden;
+  int64_t in_width;     // of the inner projection (qkv, q, fc1)
+  int64_t inner_width;  // what the output projection reads (context, activation)
+  int64_t heads, kv_heads, head_dim;
+};
+
+SublayerShape ShapeOf(const StageBuilder& stage, const Sublayer& sub);
+
+// `prefix` as in transformer.h: "l3.attn.qk" with it in front.
+std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& sub,
+                 const char* what);
+
+// The group that tells a dropout which samples it works on.
+int16_t DropoutGroup(const StageBuilder& stage);
+// Attributes that make every layout drop the same elements, of attention probabilities or of a sublayer's output.
+void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& sub, bool attention,
+                ir::Attrs& attrs);
+
+struct Saved {
+  std::string prefix;  // of the activations that backward reads
+  int wgrad_block;
+};
+
+// From the normalised input (full sequence) to what the output projection reads.
+ir::ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                        const std::string& prefix, ir::ViewId normed, ir::ViewId memory);
+// What the output projection read: attention's context or the activation.
+ir::ViewId InnerOutput(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                       const std::string& prefix);
+// Attention again, where it is recomputed selectively.
+void RecomputeSelective(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                        const std::string& prefix);
+// From the gradient of what the output projection reads to the gradient of the inner projection's output.
+ir::ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                         const Saved& saved, ir::ViewId dinner, ir::ViewId dmemory);
+// Weight gradients of the inner projection. `normed`: its input, the full sequence.
+void InnerWeightGrads(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                      ir::ViewId normed, ir::ViewId din, ir::ViewId memory);
+// Adds the column sums of dy to the gradient of a bias, if there is one.
+void ColumnSums(StageBuilder& stage, ParamRef bias, ir::ViewId dy, int64_t rows, int64_t width);
+
+}  // namespace orrery

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Somebody with a HuggingFace file and the name of a cluster, and no other flag, gets an answer that says what it assumed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const fs::path kSamples = fs::path(ORRERY_SOURCE_DIR) / "tests" / "arch" / "data" / "hf";
+
+Outcome Answer(const std::string& model, const char* nodes = "16") {
+  return RunPlan({"--model", model, "--nodes", nodes, "--topology", "dgx-h100"});
+}
+std::string Sample(const char* name) { return (kSamples / (std::string(name) + ".json")).string(); }
+
+TEST(Newcomer, EveryFileIsAnswered) {
+  int answered = 0;
+  for (const auto& entry : fs::directory_iterator(kSamples)) {
+    const Outcome outcome = Answer(entry.path().string());
+    EXPECT_EQ(outcome.code, 0) << entry.path() << outcome.err;
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("Best by time"), HasSubstr("(--seq-len)"),
+                                   HasSubstr("M tokens (--global-batch)")))
+        << entry.path();
+    ++answered;
+  }
+  EXPECT_GE(answered, 40);
+}
+
+TEST(Newcomer, LengthAndBatchFollowTheDocumentedRule) {
+  const Outcome llama = Answer(Sample("llama-3.1-8b"));  // 131,072 positions
+  EXPECT_THAT(llama.out, HasSubstr("sequence length 8192, the model's longest is 131072"));
+  EXPECT_THAT(llama.out, HasSubstr("global batch 512"));
+  const Outcome phi = Answer(Sample("phi-2"), "24");  // 2,048 sequences do not divide by 192 GPUs
+  EXPECT_THAT(phi.out, HasSubstr("sequence length 2048, the model's longest"));
+  EXPECT_THAT(phi.out, HasSubstr("global batch 2112"));
+  const Outcome many = Answer(Sample("llama-3.1-8b"), "192");  // 1,536 GPUs: half of them
+  EXPECT_THAT(many.out, HasSubstr("global batch 768"));
+}
+
+// A run would take days on a default batch of millions of tokens.
+TEST(Newcomer, RealRunsAskForABatchAndRefuseWhatTheyDoNotTrain) {
+  const std::string gemma = Sample("gemma-3-1b");
+  EXPECT_THAT(RunPlan({"run", "--model", Sample("qwen3-0.6b"), "--ranks", "1"}).err,
+              HasSubstr("how many sequences"));
+  const Outcome outcome =
+      RunPlan({"run", "--model", gemma, "--ranks", "1", "--seq-len", "8", "--global-batch", "1"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("cannot be trained here yet"), HasSubstr("rope_base_of_windows")));
+  for (const char* optimizer : {"muon", "adam8bit"}) {
+    EXPECT_THAT(RunPlan({"run", "--model", "gpt2-micro", "--ranks", "1", "--seq-len", "8",
+                         "--global-batch", "1", "--optimizer", optimizer})
+                    .err,
+                HasSubstr("priced only"));
+  }
+}
+
+TEST(ShowModel, PrintsLayersParametersAndWhatBecameOfTheKeys) {
+  const Outcome outcome = RunPlan({"show", "--model", Sample("gemma-2-27b")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("27,227,128,320"), HasSubstr("23 layers see 4096 keys"),
+                    HasSubstr("of inputs and outputs"), HasSubstr("logits capped at 30"),
+                    HasSubstr("Assumptions"), HasSubstr("set by --precision: torch_dtype")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("hidden_size")));
+}
+
+TEST(Template, IsAModelThatPlans) {
+  const Outcome text = RunPlan({"list", "models", "--template"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  const fs::path file = fs::path(testing::TempDir()) / "template.yaml";
+  std::ofstream(file) << text.out;
+  EXPECT_EQ(Answer(file.string()).code, 0);
+  EXPECT_EQ(RunPlan({"list", "gpus", "--template"}).code, 2);
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calibration kit: logs that describe themselves, verdicts, a site's factor, updates and drift.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "calib/fit/calibration_record.h"
+#include "calib/fit/fit.h"
+#include "calib/fit/job.h"
+#include "calib/fit/rewrite.h"
+#include "calib/program/calibrate/fit_report.h"
+#include "calib/program/calibrate/inputs.h"
+#include "calib/program/calibrate/update_command.h"
+#include "calib/validate/validate.h"
+#include "model/base/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace fs = std::filesystem;
+
+struct Dump {
+  std::string layers = "24", hidden = "2048", heads = "16", micro = "4", tp = "2", world = "8",
+              dp = "4", global = "64", more;
+};
+
+// Megatron's dump as its arguments.py prints it, behind the rank that Slurm puts before each line.
+std::string DumpText(const Dump& d) {
+  std::string text = fmt::format(
+      "0: using world size: {}, data-parallel-size: {}\n"
+      "0: ------------------------ arguments ------------------------\n",
+      d.world, d.dp);
+  const std::pair<const char*, std::string> arguments[] = {
+      {"bf16", "True"},
+      {"data_parallel_size", d.dp},
+      {"ffn_hidden_size", std::to_string(4 * std::stoi(d.hidden))},
+      {"global_batch_size", d.global},
+      {"hidden_size", d.hidden},
+      {"kv_channels", "128"},
+      {"micro_batch_size", d.micro},
+      {"num_attention_heads", d.heads},
+      {"num_layers", d.layers},
+      {"optimizer", "adam"},
+      {"pipeline_model_parallel_size", "1"},
+      {"padded_vocab_size", "50304"},
+      {"seq_length", "2048"},
+      {"tensor_model_parallel_size", d.tp},
+      {"transformer_impl", "transformer_engine"},
+      {"virtual_pipeline_model_parallel_size", "None"},
+      {"use_distributed_optimizer", "True"}};
+  for (const auto& [key, value] : arguments)
+    text +=
+        fmt::format("0:   {} {} {}\n", key, std::string(48 - std::string(key).size(), '.'), value);
+  return text + d.more + "0: -------------------- end of arguments ---------------------\n";
+}
+
+std::string Steps(double seconds) {
+  std::string text;
+  for (int step = 10; step <= 50; step += 10) {
+    text += fmt::format(
+        "0: [2025-11-0{} 10:00:05] iteration {:8}/     100 | consumed samples: {:12} | elapsed "
+        "time "
+        "per iteration (ms): {:.1f} | global batch size:    64 | lm loss: 1.0E+01 |\n",
+        step / 10, step, 64 * step, 1e3 * seconds * (step == 10 ? 3 : 1));
+  }
+  return text;
+}
+
+class Kit : public testing::Test {
+ protected:
+  Kit() {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  std::string Write(const std::string& name, const std::string& text) const {
+    const std::string path = (folder_ / name).string();
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  // What is predicted of the dump's run, times `factor`, as its log.
+  std::string WriteRun(const std::string& name, const Dump& dump, double factor,
+                       const std::string& said = "") const {
+    const std::string path = Write(name, DumpText(dump) + said + Steps(1));
+    const FitInputs inputs = LoadInputs({path}, place_);
+    const double predicted = PredictCases(inputs.rows)[0].time->total;
+    return Write(name, DumpText(dump) + said + Steps(factor * predicted));
+  }
+  std::string Why(const std::string& text) const {
+    const FitInputs inputs =
+        LoadInputs({Write("why.log", text), WriteRun("good.log", {}, 1)}, place_);
+    return RenderVerdicts({inputs.verdicts[0]});
+  }
+
+  const fs::path folder_ = fs::path(testing::TempDir()) / "orrery_kit";
+  const RunPlace place_{"dgx-h100", "megatron"};
+};
+
+TEST_F(Kit, ALogDescribesItsRunByItsArguments) {
+  const std::string log = Write("train.log", DumpText({}) + Steps(0.5));
+  const FitInputs inputs = LoadInputs({log}, place_);
+  ASSERT_EQ(inputs.rows.size(), 1U);
+  const CaseRow& row = inputs.rows[0];
+  EXPECT_EQ(row.model.layers, 24);
+  EXPECT_EQ(row.model.vocab, 50304);
+  EXPECT_EQ(row.strategy.tp, 2);
+  EXPECT_EQ(row.strategy.dp, 4);
+  EXPECT_EQ(row.strategy.zero, 1);
+  EXPECT_EQ(row.strategy.micro_batch, 4);
+  EXPECT_EQ(row.work.precision, Precision::kBf16);
+  EXPECT_TRUE(row.strategy.flash_attention);
+  EXPECT_EQ(row.nodes, 1);
+  EXPECT_NEAR(row.measured_step_s, 0.5, 1e-9);
+  EXPECT_THAT(RenderVerdicts(inputs.verdicts), HasSubstr("used"));
+}
+
+TEST_F(Kit, ALogOfAnotherGpuOrLayoutIsRefused) {
+  const std::string good = DumpText({}) + Steps(0.5);
+  for (const char* said : {"0: NVIDIA A100-SXM4-80GB\n", "0: device: A100-SXM4-40GB\n",
+                           "| device | NVIDIA B200 |\n", "| 0  Tesla V100-SXM2-16GB  On |\n",
+                           "NVIDIA H100 PCIe\n", "| N/A 30C P0 | 40MiB / 16160MiB |\n",
+                           "CUDA out of memory (GPU 0; 39.59 GiB total capacity; 1 GiB free)\n",
+                           "Peak FLOPS used for computing MFU: 3.120e+14\n"})
+    EXPECT_THAT(Why(said + good), HasSubstr("mismatched")) << said;
+  EXPECT_THAT(Why("0: NVIDIA A100-SXM4-80GB\n" + good),
+              AllOf(HasSubstr("A100-SXM4-80GB"), HasSubstr("h100-sxm5-80gb")));
+  std::string fast = good;
+  fast.replace(fast.rfind("| lm loss"), 1, "| throughput per GPU (TFLOP/s/GPU): 1400.0 |");
+  EXPECT_THAT(Why(fast), AllOf(HasSubstr("mismatched"), HasSubstr("above the peak")));
+  for (const char* said :
+       {"NVIDIA H100 80GB HBM3\n", "NVIDIA-SMI 550.54.15 Driver Version: 550.54.15\n",
+        "| 0 | 1MiB / 81559MiB |\n", "== NVIDIA Release 24.07 ==\n"})
+    EXPECT_THAT(Why(said + good), Not(HasSubstr("mismatched"))) << said;
+}
+
+TEST_F(Kit, EveryFileGetsAVerdict) {
+  const std::string used = WriteRun("used.log", {}, 1);
+  const std::string plain = Write("plain.log", Steps(1));
+  const std::string experts =
+      Write("experts.log", DumpText({.more = "0:   num_experts ............... 8\n"}) + Steps(1));
+  const std::string silent = Write("silent.log", DumpText({}));
+  const FitInputs inputs = LoadInputs({used, plain, experts, silent}, place_);
+  ASSERT_EQ(inputs.verdicts.size(), 4U);
+  const auto text = [&](int i) { return RenderVerdicts({inputs.verdicts[i]}); };
+  EXPECT_THAT(text(0), Not(HasSubstr("not used")));
+  EXPECT_THAT(text(1), AllOf(HasSubstr("not used"), HasSubstr("plain.log.yaml")));
+  EXPECT_THAT(text(2), AllOf(HasSubstr("not used"), HasSubstr("mixtures of experts")));
+  EXPECT_THAT(text(3), AllOf(HasSubstr("not used"), HasSubstr("a measurement")));
+  EXPECT_THROW((void)LoadInputs({plain, experts}, place_), InputError);
+  EXPECT_THROW((void)LoadInputs({used}, {}), InputError);  // where did it run?
+  EXPECT_EQ(FilesOf({used, plain, experts, silent}, inputs.verdicts),
+            std::vector<std::string>{used});
+}
+
+TEST_F(Kit, ASheetThatContradictsTheArgumentsIsAMismatch) {
+  const std::string log = Write("sheet.log", DumpText({}) + Steps(0.5));
+  const auto sheet = [&](const std::string& layout) {
+    Write("sheet.log.yaml",
+          "runs:\n  - name: one\n    job: {model: gpt2-small, topology: dgx-h100, nodes: 1, "
+          "global_batch: 64, framework: megatron}\n    layout: {" +
+              layout + "}\n");
+    const FitInputs inputs = LoadInputs({log, WriteRun("good.log", {}, 1)}, place_);
+    return RenderVerdicts({inputs.verdicts[0]});
+  };
+  EXPECT_THAT(sheet("tp: 2, micro_batch: 4"),
+              AllOf(HasSubstr("mismatched"), HasSubstr("num_layers 24")));
+}
+
+FitResult FitSite(const FitInputs& inputs) {
+  ProfileStore store;
+  FitFlags flags;
+  flags.frameworks = {"megatron@dgx-h100"};
+  const FitJob job = JobOf(flags, &store);
+  const CaseSource cases(inputs.rows, job.filter, &store);
+  std::vector<FitParameter> parameters = MakeParameters(job.requests, &store);
+  const Evidence evidence({&cases}, store);
+  FitOptions options;
+  options.TrustFewRows(inputs.rows.size());
+  return Fitter(evidence, std::move(parameters), options).Fit();
+}
+
+TEST_F(Kit, OneLogTeachesTheFactorOfItsSite) {
+  for (const double factor : {1.0, 1.15, 0.9}) {
+    const FitResult result = FitSite(LoadInputs({WriteRun("one.log", {}, factor)}, place_));
+    ASSERT_EQ(result.constants.size(), 1U);
+    EXPECT_NE(result.constants[0].verdict, Verdict::kKept);
+    // Kernels and host are most of this step; its prior draws a tenth of the way back to 1.
+    EXPECT_NEAR(std::log(result.constants[0].after) / 1.15, std::log(factor), 0.03) << factor;
+    EXPECT_LT(result.constants[0].spread, 0.1);
+    EXPECT_THAT(RenderSites(result), HasSubstr("80 % interval"));
+  }
+}
+
+TEST_F(Kit, ALogSaysWhenAndOnWhatItRan) {
+  const std::string said =
+      "0: NVIDIA H100 80GB HBM3\nDriver Version: 550.54.15  CUDA Version: 12.4\n"
+      "node:1:1 [0] NCCL INFO NCCL version 2.20.5+cuda12.4\nusing Megatron-Core version 0.8.0\n";
+  const FitInputs inputs = LoadInputs({WriteRun("said.log", {}, 1, said)}, place_);
+  CalibrationRecord record;
+  record.site = "megatron@dgx-h100";
+  record.topology = "dgx-h100";
+  record.logs = {(folder_ / "said.log").string()};
+  record.Add(inputs.runs[0].facts);
+  EXPECT_EQ(record.date, "2025-11-01");
+  const std::string path = (folder_ / "site.yaml").string();
+  const std::string text = WithRecord("inherits: megatron\nconstants:\n", record, path);
+  WriteText(path, WithRecord(text, record, path));  // twice: the old block goes
+  const CalibrationRecord read = ReadCalibrationRecord(path);
+  EXPECT_EQ(read.driver, "550.54.15");
+  EXPECT_EQ(read.nccl, "2.20.5");
+  EXPECT_EQ(read.release, "Megatron-Core 0.8.0");
+  EXPECT_EQ(read.device, "NVIDIA H100 80GB HBM3");
+  EXPECT_EQ(read.logs, record.logs);
+  EXPECT_EQ(ReadSource(path)->text.find("calibration:"),
+            ReadSource(path)->text.rfind("calibration:"));
+}
+
+class Update : public Kit {
+ protected:
+  // A profile that one log at 1.1 times its prediction calibrated.
+  std::string Calibrated() const {
+    const std::string log = WriteRun("first.log", {}, 1.1);
+    const FitResult result = FitSite(LoadInputs({log}, place_));
+    CalibrationRecord record;
+    record.site = "megatron@dgx-h100";
+    record.topology = "dgx-h100";
+    record.logs = {log};
+    ProfileStore store;
+    store.AddSite(record.site, "megatron");
+    const std::string path = (folder_ / "site.yaml").string();
+    const auto lines = LinesOf(result, {}, "", store);
+    WriteText(path,
+              WithRecord(NewProfile("site", "megatron", lines.begin()->second), record, path));
+    return path;
+  }
+  std::string Said(const std::string& profile, const std::string& log) const {
+    testing::internal::CaptureStdout();
+    try {
+      UpdateCalibration(profile, {log}, {}, "");
+    } catch (const InputError&) {
+      (void)testing::internal::GetCapturedStdout();
+      throw;
+    }
+    return testing::internal::GetCapturedStdout();
+  }
+  const Dump other_{.layers = "32", .hidden = "4096", .heads = "32", .micro = "2"};
+};
+
+TEST_F(Update, AgreeingLogsNarrowTheFactorAndImproveHeldBackRows) {
+  const std::string profile = Calibrated();
+  const std::string said = Said(profile, WriteRun("second.log", other_, 1.1));
+  EXPECT_THAT(said, AllOf(HasSubstr("agrees"), HasSubstr("improved"), Not(HasSubstr("Drift"))));
+  EXPECT_EQ(ReadCalibrationRecord(profile).logs.size(), 2U);
+  EXPECT_THROW((void)Said(profile, (folder_ / "second.log").string()),
+               InputError);  // known already
+}
+
+TEST_F(Update, AContradictionIsDrift) {
+  const std::string said = Said(Calibrated(), WriteRun("late.log", other_, 1.5));
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("drift, outside"), HasSubstr("contradict"), HasSubstr("worse")));
+}
+
+TEST_F(Update, AProfileWithoutItsLogsCannotBeUpdated) {
+  const std::string plain = Write("plain.yaml", "inherits: megatron\nconstants:\n");
+  EXPECT_THROW((void)Said(plain, WriteRun("x.log", {}, 1)), InputError);
+}
+
+}  // namespace
+}  // namespace orrery
