@@ -32,8 +32,8 @@ const std::string& GroupOf(const Observation& seen, Holdout holdout) {
   return holdout == Holdout::kSource ? seen.source : seen.model;
 }
 
-std::map<std::string, std::vector<int>> GroupsOf(const Evidence& evidence, Holdout holdout) {
-  std::map<std::string, std::vector<int>> groups;
+Groups GroupsOf(const Evidence& evidence, Holdout holdout) {
+  Groups groups;
   for (std::size_t i = 0; i < evidence.observations().size(); ++i)
     groups[GroupOf(*evidence.observations()[i], holdout)].push_back(static_cast<int>(i));
   return groups;
@@ -50,18 +50,22 @@ Holdout ParseHoldout(const std::string& text) {
 
 const char* NameOf(Holdout holdout) { return kNames[static_cast<int>(holdout)].first; }
 
-Unseen LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
+Unseen LeaveGroupsOut(const Evidence& evidence, const Groups& groups, bool site, Fitter* fitter) {
   Unseen all;
   all.error.resize(evidence.observations().size());
   all.variance.resize(all.error.size());
-  for (const auto& [name, rows] : GroupsOf(evidence, holdout)) {
-    const Unseen left = fitter->LeaveOut(rows, holdout == Holdout::kSource);
+  for (const auto& [name, rows] : groups) {
+    const Unseen left = fitter->LeaveOut(rows, site);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       all.error[rows[i]] = left.error[i];
       all.variance[rows[i]] = left.variance[i];
     }
   }
   return all;
+}
+
+Unseen LeaveGroupsOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
+  return LeaveGroupsOut(evidence, GroupsOf(evidence, holdout), holdout == Holdout::kSource, fitter);
 }
 
 Interval IntervalOf(std::vector<double> errors) {

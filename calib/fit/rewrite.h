@@ -10,6 +10,7 @@
 #include "calib/fit/fit.h"
 #include "calib/fit/holdout.h"
 #include "calib/validate/left_out.h"
+#include "model/twin/trust.h"
 
 namespace orrery {
 

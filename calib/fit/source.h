@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "calib/fit/profile_store.h"
-#include "model/twin/situation.h"
+#include "model/twin/kinship.h"
 
 namespace orrery {
 
@@ -23,7 +23,7 @@ struct Observation {
   double measured = 0;    // seconds, or bytes
   bool step_time = true;  // counts for the interval around predicted step times
   std::string sweep;  // rows of one model, cluster and batch, whose layouts are compared; "": none
-  std::optional<Situation> at;
+  std::optional<RunIdentity> run;             // of a training run
   int gpu = -1, fabric = -1, framework = -1;  // in the ProfileStore; -1: independent of it
 };
 

@@ -18,7 +18,7 @@ constexpr double kMostRatio = 1e6;  // predicted over measured
 constexpr double kMostSeconds = 1e12;
 constexpr const char* kColumns[] = {
     "what",      "case", "model_left_out", "inside_80", "source_left_out", "source_inside_80",
-    "framework", "gpu",  "topology",       "measured_s"};
+    "measured_s"};
 
 std::string RatioText(const std::optional<double>& ratio) {
   return ratio ? fmt::format("{:.4f}", *ratio) : "";
@@ -37,17 +37,13 @@ std::optional<bool> Flag(const CsvTable& table, std::size_t row, const char* col
 }  // namespace
 
 std::string LeftOutText(const LeftOutRows& rows) {
-  std::string text =
-      fmt::format("{},{}\n", fmt::join(kColumns, ","), fmt::join(kFeatureNames, ","));
+  std::string text = fmt::format("{}{}\n", fmt::join(kColumns, ","), IdentityColumns());
   for (const auto& [name, row] : rows) {
-    text +=
-        fmt::format("{},{},{},{},{},{},{},{},{}", name.first, name.second, RatioText(row.by_model),
-                    FlagText(row.inside_by_model), RatioText(row.by_source),
-                    FlagText(row.inside_by_source), row.framework, row.gpu, row.topology);
-    text += row.at ? fmt::format(",{:.6g}", row.measured) : ",";
-    for (int feature = 0; feature < kFeatures; ++feature)
-      text += row.at ? fmt::format(",{:g}", (*row.at)[feature]) : ",";
-    text += '\n';
+    text += fmt::format("{},{},{},{},{},{},{}{}\n", name.first, name.second,
+                        RatioText(row.by_model), FlagText(row.inside_by_model),
+                        RatioText(row.by_source), FlagText(row.inside_by_source),
+                        row.run ? fmt::format("{:.6g}", row.measured) : "",
+                        IdentityCells(row.run ? &*row.run : nullptr));
   }
   return text;
 }
@@ -64,14 +60,9 @@ LeftOutRows ReadLeftOut(const std::string& path) {
     LeftOutRow row{*ratio, Flag(table, i, "inside_80"),
                    table.Number(i, "source_left_out", 0, kMostRatio),
                    Flag(table, i, "source_inside_80")};
-    row.framework = table.Text(i, "framework");
-    row.gpu = table.Text(i, "gpu");
-    row.topology = table.Text(i, "topology");
     if (const auto measured = table.Number(i, "measured_s", 0, kMostSeconds)) {
       row.measured = *measured;
-      row.at.emplace();
-      for (int feature = 0; feature < kFeatures; ++feature)
-        (*row.at)[feature] = table.Number(i, kFeatureNames[feature], 0, kMostSeconds).value_or(0);
+      row.run = ReadIdentity(table, i);
     }
     rows[{table.Text(i, "what"), table.Text(i, "case")}] = std::move(row);
   }

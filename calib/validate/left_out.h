@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "model/twin/situation.h"
+#include "model/twin/kinship.h"
 
 namespace orrery {
 
@@ -20,9 +20,8 @@ struct LeftOutRow {
   std::optional<double> by_source;
   std::optional<bool> inside_by_source;
   // Of step times: which run it was (model/twin/nearest.h).
-  std::string framework, gpu, topology;
   double measured = 0;  // seconds
-  std::optional<Situation> at;
+  std::optional<RunIdentity> run;
 };
 
 // By what was predicted, kStepTimeRow or kMemoryRow, and the name of the run.

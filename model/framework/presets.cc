@@ -136,19 +136,22 @@ std::optional<AttentionKernel> FrameworkPreset::FusedAttention(const GpuProfile&
 }
 
 std::string FrameworkPreset::Refuses(const Strategy& s) const {
-  if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", name);
-  if (s.sequence_parallel && !sequence) return fmt::format("{} has no sequence parallelism", name);
-  if (s.pp > 1 && !pipeline()) return fmt::format("{} has no pipeline parallelism", name);
+  const std::string words = FrameworkWords(name);
+  if (s.tp > 1 && !tensor) return fmt::format("{} has no tensor parallelism", words);
+  if (s.sequence_parallel && !sequence) return fmt::format("{} has no sequence parallelism", words);
+  if (s.pp > 1 && !pipeline()) return fmt::format("{} has no pipeline parallelism", words);
   if (s.pp > 1 && !Has(schedules, s.schedule))
-    return fmt::format("{} lacks {}", name, ScheduleWord(s.schedule));
-  if (s.layout && !uneven_chunks) return fmt::format("{} has no layout by chunk", name);
-  if (s.dp_outer > 1 && !hybrid) return fmt::format("{} has no hybrid sharding", name);
+    return fmt::format("{} lacks {}", words, ScheduleWord(s.schedule));
+  if (s.layout && !uneven_chunks) return fmt::format("{} has no layout by chunk", words);
+  if (s.dp_outer > 1 && !hybrid) return fmt::format("{} has no hybrid sharding", words);
   if (!Has(zero, s.zero) && !(s.zero == 0 && s.dp == 1))
-    return fmt::format("{} has no ZeRO stage {}", name, s.zero);
+    return fmt::format("{} has no ZeRO stage {}", words, s.zero);
   if (s.pp > 1 && s.zero > zero_with_pipeline) {
-    return fmt::format("{} runs pipelines only with ZeRO up to stage {}", name, zero_with_pipeline);
+    return fmt::format("{} runs pipelines only with ZeRO up to stage {}", words,
+                       zero_with_pipeline);
   }
-  if (!Has(recompute, s.recompute)) return fmt::format("{} lacks this kind of recomputation", name);
+  if (!Has(recompute, s.recompute))
+    return fmt::format("{} lacks this kind of recomputation", words);
   return "";
 }
 
@@ -177,6 +180,14 @@ FrameworkReference SplitReference(std::string_view text) {
 
 std::string WithFacts(const std::string& name, std::string_view facts) {
   return facts.empty() ? name : fmt::format("{}+{}", name, facts);
+}
+
+std::string FrameworkWords(std::string_view reference) {
+  const auto [name, facts] = SplitReference(reference);
+  if (facts.empty()) return name;
+  std::string words = fmt::format("{} with ", name);
+  for (const char c : facts) words += c == '=' ? " " : c == ',' ? ", " : std::string(1, c);
+  return words;
 }
 
 FrameworkMatch MatchFramework(std::string_view reference) {

@@ -110,6 +110,8 @@ struct FrameworkReference {
 FrameworkReference SplitReference(std::string_view text);
 // `name` with `facts` in place of its own; "" changes nothing.
 std::string WithFacts(const std::string& name, std::string_view facts);
+// The same for people: "megatron with attention fa2, tp_overlap off".
+std::string FrameworkWords(std::string_view reference);
 
 // Keys of `offers` and `defaults` that a framework lacks after inheritance: "offers.zero, ...".
 std::string MissingFacts(const FrameworkPreset& preset);

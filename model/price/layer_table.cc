@@ -108,6 +108,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   const SegmentCosting costing{prices, messages};
   LayerTable table;
   table.layer_ranks = ops.layer_ranks;
+  table.tensor_on_nics = ops.layer_ranks > setting.cluster->domain_gpus();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);

@@ -41,6 +41,7 @@ struct LayerTable {
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices
   int layer_ranks = 1;  // that share a layer's weights
+  bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
 };
 
 // Throws nothing.

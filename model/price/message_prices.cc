@@ -43,7 +43,11 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                            (shape.ranks - 1) * framework.tensor_latency_per_rank.value;
       const double pieces =
           whole || !framework.preset->tp_overlap ? 0.0 : framework.sequence_overlap;
-      terms.bandwidth = {framework.scaleup_use, 1.0, framework.algorithm};
+      // Between nodes they get what the reductions of the same job get of the same NICs: no more is known of them, and
+      // the benchmark's whole rate is known not to be reached in a step (calib/DERIVATIONS.md, section 4.1).
+      terms.bandwidth = {framework.scaleup_use,
+                         ReductionNicUse(framework, EndsApart(*setting_.cluster, shape)),
+                         framework.algorithm};
       terms.latency = whole ? extra : 0.5 * extra;
       terms.hidden = backward ? std::max(framework.tensor_overlap, pieces) : pieces;
       return terms;

@@ -30,8 +30,8 @@ std::string WithoutRelease(const std::string& framework) {
 
 std::vector<NearRun> ReadRuns(const SourcePtr& source) {
   Diagnostics diagnostics;
-  std::vector<std::string> columns = {"what", "case",     "model_left_out", "framework",
-                                      "gpu",  "topology", "measured_s"};
+  std::vector<std::string> columns = {"what",   "case",     "model_left_out", "framework", "gpu",
+                                      "fabric", "topology", "facts",          "measured_s"};
   columns.insert(columns.end(), std::begin(kFeatureNames), std::end(kFeatureNames));
   const CsvTable table = CsvTable::Parse(source, columns, &diagnostics);
   std::vector<NearRun> runs;
@@ -39,19 +39,18 @@ std::vector<NearRun> ReadRuns(const SourcePtr& source) {
     const auto measured = table.Number(i, "measured_s", 1e-12, kMost);
     const auto ratio = table.Number(i, "model_left_out", 0, kMost);
     if (!measured || !ratio) continue;  // memory, or a row that no fit has seen
-    NearRun run{table.Text(i, "case"), table.Text(i, "framework"), table.Text(i, "gpu"),
-                table.Text(i, "topology")};
+    NearRun run{ReadIdentity(table, i), table.Text(i, "case")};
     run.measured = *measured;
     run.predicted = *measured * *ratio;
-    for (int feature = 0; feature < kFeatures; ++feature)
-      run.at[feature] = table.Number(i, kFeatureNames[feature], 1e-6, kMost).value_or(1);
     runs.push_back(std::move(run));
   }
   diagnostics.ThrowIfAny();
   return runs;
 }
 
-std::shared_ptr<const std::vector<NearRun>> TheRuns() {
+}  // namespace
+
+std::shared_ptr<const std::vector<NearRun>> CalibratedRuns() {
   const std::filesystem::path path =
       std::filesystem::path(DataRoot()) / "calib" / "profiles" / "left_out.csv";
   std::error_code error;
@@ -68,6 +67,8 @@ std::shared_ptr<const std::vector<NearRun>> TheRuns() {
   return runs;
 }
 
+namespace {
+
 double Distance(const NearRun& run, const Job& job, const Situation& at,
                 const std::string& framework) {
   double sum = 0;
@@ -75,7 +76,7 @@ double Distance(const NearRun& run, const Job& job, const Situation& at,
     if (feature != kAtNodes) sum += std::pow(std::log2(run.at[feature] / at[feature]), 2);
   }
   if (run.gpu != job.gpu->header.id) sum += kOtherKind * kOtherKind;
-  if (run.framework != framework) sum += kOtherKind * kOtherKind;
+  if (WithoutRelease(run.framework) != framework) sum += kOtherKind * kOtherKind;
   if (run.topology != job.cluster.name) sum += kOtherCluster * kOtherCluster;
   return std::sqrt(sum);
 }
@@ -85,7 +86,7 @@ double Distance(const NearRun& run, const Job& job, const Situation& at,
 std::vector<NearRun> NearestRuns(const Job& job, const Strategy& layout, std::size_t count) {
   const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
   const std::string framework = WithoutRelease(job.framework->header.id);
-  const std::shared_ptr<const std::vector<NearRun>> runs = TheRuns();
+  const std::shared_ptr<const std::vector<NearRun>> runs = CalibratedRuns();
   std::vector<std::pair<double, const NearRun*>> order;
   for (const NearRun& run : *runs) order.emplace_back(Distance(run, job, at, framework), &run);
   std::ranges::sort(order);  // equally far ones as in the file

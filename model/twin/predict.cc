@@ -70,8 +70,8 @@ Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, c
     StepPredictor predictor({job.model, job.work, prices}, shapes);
     return std::get<StepTime>(predictor.Predict(layout, window)).total;
   };
-  return ConfidenceOf(trust, job.prices(),
-                      SituationOf(job.model, job.work, layout, job.cluster.nodes),
+  const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
+  return ConfidenceOf(trust, job.prices(), IdentityOf(job.prices(), layout, at),
                       predict(job.prices()), predict);
 }
 
@@ -83,6 +83,7 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction) {
   closed.high = confidence.high;
   if (prediction->closed_form) prediction->time = WithInterval(prediction->time, closed);
   prediction->outside = std::move(confidence.outside);
+  prediction->interval_basis = std::move(confidence.basis);
   constexpr std::size_t kNearest = 3;
   prediction->nearest = NearestRuns(job, prediction->strategy, kNearest);
   prediction->difference = confidence.difference;
@@ -207,15 +208,18 @@ void AddPlanConfidence(const Job& job, const ir::Plan& plan, Prediction* predict
   const Cluster cluster = ClusterOf(job);
   sim::SimulationOptions options;
   options.record = false;
-  const Confidence confidence =
-      ConfidenceOf(LoadTrust(), job.prices(),
-                   SituationOf(model, job.work, prediction->strategy, job.cluster.nodes),
-                   prediction->time.total, [&](const CostSetting& prices) {
-                     return sim::Simulation(plan, cluster, prices, options).Run();
-                   });
+  Strategy ran = prediction->strategy;
+  ran.flash_attention = ir::FactsOf(plan).fused_attention;
+  const Confidence confidence = ConfidenceOf(
+      LoadTrust(), job.prices(),
+      IdentityOf(job.prices(), ran, SituationOf(model, job.work, ran, job.cluster.nodes)),
+      prediction->time.total, [&](const CostSetting& prices) {
+        return sim::Simulation(plan, cluster, prices, options).Run();
+      });
   prediction->time.low = confidence.low;
   prediction->time.high = confidence.high;
   prediction->outside = confidence.outside;
+  prediction->interval_basis = confidence.basis;
 }
 
 }  // namespace

@@ -52,6 +52,8 @@ struct Prediction {
   std::string no_interval;           // why `time` has none; "": it has
   std::vector<NearRun> nearest;      // published runs
   std::vector<std::string> outside;  // in what the calibration does not cover it
+  std::string
+      interval_basis;  // errors of which runs give the interval: "new cluster, 16 groups ..."
   double difference =
       0;  // 80 % of differences between layouts are known to this (logarithm); 0: unknown
   int difference_pairs = 0;  // published pairs behind it

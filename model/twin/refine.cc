@@ -128,19 +128,22 @@ class Refiner {
     return ValueOf(candidate, candidate.time.total);
   }
 
-  // The fastest of each row, best first; closer than kSameTime: in the closed form's order.
+  // The fastest of each row, best first, nearly full ones below all others; closer than kSameTime: in the closed form's order.
   void Order(std::vector<Candidate>* pool) const {
-    std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) { return ValueOf(c); });
+    const auto nearly_full = [](const Candidate& c) { return c.memory->nearly_full; };
+    std::ranges::stable_sort(
+        *pool, {}, [&](const Candidate& c) { return std::pair(nearly_full(c), ValueOf(c)); });
     if (!request_.variants) {
       std::set<decltype(RowOf(pool->front()))> seen;
       std::erase_if(*pool, [&](const Candidate& c) { return !seen.insert(RowOf(c)).second; });
     }
-    std::ranges::stable_sort(*pool, {},
-                             [&](const Candidate& c) { return ValueOf(c, c.ClosedForm().total); });
+    std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) {
+      return std::pair(nearly_full(c), ValueOf(c, c.ClosedForm().total));
+    });
     for (std::size_t i = 0; i < pool->size(); ++i) (*pool)[i].closed_rank = static_cast<int>(i) + 1;
     for (auto at = pool->begin(); at != pool->end(); ++at) {
       auto before = at;
-      while (before != pool->begin() &&
+      while (before != pool->begin() && nearly_full(*at) == nearly_full(*std::prev(before)) &&
              ValueOf(*at) < ValueOf(*std::prev(before)) - kSameTime * std::abs(ValueOf(*at)))
         --before;
       std::rotate(before, at, std::next(at));

@@ -249,19 +249,36 @@ std::size_t Runner::FirstSplit(bool every) {
   return first;
 }
 
-std::optional<Candidate> Runner::NextBelow(double value, bool every) {
+std::optional<Candidate> Runner::Suited(double value, bool every, std::size_t* split) {
+  const double margin = limits_.capacity.value * limits_.nearly_full;
   for (;;) {
     const std::size_t first = FirstSplit(every);
     if (first == kDone || Head(first)->rank.value >= value) return std::nullopt;
-    Candidate candidate = Complete(*Head(first), true);
-    ++next_[first];
-    if (!candidate.memory->fits) {
-      ++counts_.exact_over_memory;
+    const Entry entry = *Head(first);
+    // The bound is below the exact memory: above the margin it decides without a plan.
+    if (limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy)).value > margin) {
+      nearly_full_.emplace(entry.rank, entry);
+      ++next_[first];
       continue;
     }
-    given_[first] = request_.variants ? 0 : 1;
-    return candidate;
+    Candidate candidate = Complete(entry, true);
+    if (candidate.memory->fits && !candidate.memory->nearly_full) {
+      *split = first;
+      return candidate;
+    }
+    if (candidate.memory->fits) nearly_full_.emplace(entry.rank, entry);
+    counts_.exact_over_memory += !candidate.memory->fits;
+    ++next_[first];
   }
+}
+
+std::optional<Candidate> Runner::NextBelow(double value, bool every) {
+  std::size_t split = 0;
+  std::optional<Candidate> candidate = Suited(value, every, &split);
+  if (!candidate) return std::nullopt;
+  ++next_[split];
+  given_[split] = request_.variants ? 0 : 1;
+  return candidate;
 }
 
 std::optional<Candidate> Runner::Next() {
@@ -269,8 +286,33 @@ std::optional<Candidate> Runner::Next() {
 }
 
 bool Runner::AnyBelow(double value) {
-  const std::size_t first = FirstSplit(true);
-  return first != kDone && Head(first)->rank.value < value;
+  std::size_t split = 0;
+  return Suited(value, true, &split).has_value();
+}
+
+std::optional<Candidate> Runner::BestNearlyFull(double value) {
+  for (const auto& [rank, entry] : nearly_full_) {
+    if (rank.value >= value) break;
+    Candidate candidate = Complete(entry, true);
+    if (candidate.memory->fits) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::optional<Candidate> Runner::NextNearlyFull() {
+  for (const auto& [rank, entry] : nearly_full_) {
+    const auto split = static_cast<std::size_t>(rank.split);
+    if ((full_given_ && rank <= *full_given_) || given_[split] != 0) continue;
+    full_given_ = rank;
+    Candidate candidate = Complete(entry, true);
+    if (!candidate.memory->fits) {
+      ++counts_.exact_over_memory;
+      continue;
+    }
+    given_[split] = request_.variants ? 0 : 1;
+    return candidate;
+  }
+  return std::nullopt;
 }
 
 // By (tp, pp), each list and the lists best first.
@@ -328,7 +370,7 @@ std::vector<Candidate> Runner::BestOfEachLayout(std::size_t most) {
     if (found.size() == most) break;
     for (const Entry* entry : entries) {
       Candidate candidate = Complete(*entry, true);
-      if (!candidate.memory->fits) continue;
+      if (!candidate.memory->fits || candidate.memory->nearly_full) continue;
       found.push_back(std::move(candidate));
       break;
     }

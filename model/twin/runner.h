@@ -18,16 +18,20 @@ class Runner {
 
   // Evaluates every split.
   void Run(bool prune = true);
-  // The next best strategy that fits, by exact memory; nullopt: none is left. Unless the request asks for variants,
-  // each split gives one.
+  // The next best strategy that fits with the margin of the framework's memory_nearly_full, by exact memory; nullopt: none
+  // is left. Unless the request asks for variants, each split gives one.
   std::optional<Candidate> Next();
+  // Of the strategies that Next() and NextBelow() passed over because they fit without that margin only: the next best,
+  // of a split that gave nothing yet, or of any (`every`) with an objective below `value`.
+  std::optional<Candidate> NextNearlyFull();
+  std::optional<Candidate> BestNearlyFull(double value);
   // The same while the objective is below `value`; `every`: of all strategies, splits that gave one included.
   std::optional<Candidate> NextBelow(double value, bool every);
   // Whether NextBelow(value, true) would look at another strategy.
   bool AnyBelow(double value);
   // Lays out, on all threads, what Next() will give `rows` times and the best of `layouts` (tp, pp).
   void Prepare(std::size_t rows, std::size_t layouts);
-  // The best that fits of each (tp, pp), best first.
+  // The best that fits with the margin of each (tp, pp), best first.
   std::vector<Candidate> BestOfEachLayout(std::size_t most);
   // Over memory by little, with an objective below `value`; best first.
   std::vector<Candidate> NearMisses(double value, std::size_t most);
@@ -50,6 +54,8 @@ class Runner {
   // The best strategy of a split that was not given yet; null: none is left.
   const Entry* Head(std::size_t split);
   std::size_t FirstSplit(bool every);
+  // Steps over strategies that do not fit with the margin; the best below `value` that does, still to be given.
+  std::optional<Candidate> Suited(double value, bool every, std::size_t* split);
   std::vector<std::vector<const Entry*>> Layouts() const;
   std::string MemoryExample() const;
   Candidate Fill(const Entry& entry) const;
@@ -64,8 +70,10 @@ class Runner {
   std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by job
   std::vector<Split> splits_;
   std::vector<SplitResult> results_;
-  std::vector<std::size_t> next_;                               // by split: position in `best`
-  std::vector<uint8_t> given_;                                  // by split: Next() gave one
+  std::vector<std::size_t> next_;      // by split: position in `best`
+  std::vector<uint8_t> given_;         // by split: Next() gave one
+  std::map<Rank, Entry> nearly_full_;  // passed over, by bound or exact memory
+  std::optional<Rank> full_given_;     // the last that NextNearlyFull() looked at
   std::map<std::pair<int64_t, int64_t>, Candidate> completed_;  // by split and sequence
   SearchCounts counts_;
   std::map<std::string, Tally> refusals_;

@@ -29,6 +29,7 @@ std::size_t Shown(const SearchRequest& request) {
 void RankCandidates(Runner& runner, std::size_t wanted, SearchResult* result) {
   while (result->ranked.size() < wanted) {
     auto candidate = runner.Next();
+    if (!candidate) candidate = runner.NextNearlyFull();  // below all others
     if (!candidate) break;
     result->ranked.push_back(std::move(*candidate));
   }
@@ -60,6 +61,15 @@ class Alternatives {
   Alternatives(const SearchRequest& request, Runner* runner, CandidateSimulator* simulator,
                const Candidate& winner)
       : request_(request), runner_(*runner), simulator_(simulator), winner_(winner) {}
+
+  // What fits without the margin and is faster.
+  void FindNearlyFull(SearchResult* result) {
+    if (winner_.memory->nearly_full) return;  // nothing fits with it
+    if (auto best = runner_.BestNearlyFull(ValueOf(winner_))) {
+      std::vector<Candidate> faster = Faster({std::move(*best)});
+      if (!faster.empty()) result->nearly_full = std::move(faster.front());
+    }
+  }
 
   void Find(SearchResult* result) {
     result->near_misses = Faster(runner_.NearMisses(ValueOf(winner_), kNearMisses));
@@ -104,9 +114,11 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
                    const Profiles& profiles, const std::vector<Candidate>& others,
                    SearchResult* result) {
   const Candidate& winner = result->ranked.front();
+  Alternatives alternatives(request, &runner, simulator, winner);
+  alternatives.FindNearlyFull(result);
   for (const Candidate& other : OtherLayouts(others, winner))
     result->comparisons.push_back(Compare(winner, other));
-  Alternatives(request, &runner, simulator, winner).Find(result);
+  alternatives.Find(result);
   result->limits = NextLimits(request, profiles, winner, result->unlimited);
 }
 

@@ -3,7 +3,8 @@
 //
 // Space: all factorisations tp x pp x dp (x dp_outer) of the ranks x micro-batch (every divisor) x
 // schedule x vpp x ZeRO x recomputation x sequence parallelism, cut to what the framework offers and to
-// the axes that the request fixes. Every strategy is either evaluated in closed form, or rejected by a
+// the axes that the request fixes. Plans that fill the memory further than published runs did rank below
+// all others. Every strategy is either evaluated in closed form, or rejected by a
 // rule, or by a lower bound of its memory, or by a lower bound of its time; the ranked ones have
 // their memory from the lowered plan. The same request gives the same result, with any number of threads.
 #pragma once
@@ -140,6 +141,9 @@ struct SearchResult {
   std::vector<Limit> limits;            // what helps most first
   std::optional<Candidate>
       unlimited;  // fastest if memory were no limit; memory_bound says what it asks
+  // Fastest of the plans that fit but leave less memory than published runs did (memory_nearly_full), where it is
+  // faster than the winner; such plans rank below all others.
+  std::optional<Candidate> nearly_full;
   std::vector<Candidate>
       near_misses;  // over memory by little and faster than the winner, memory exact
   std::vector<Rejection> rejections;     // most strategies first

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/base/check.h"
 #include "model/framework/profile.h"
 #include "model/hardware/profile_tables.h"
 #include "model/price/pricer.h"
@@ -146,39 +145,13 @@ double SiteVariance(const Trust& trust, double total, const PredictWith& predict
   return variance;
 }
 
-// Doublings outside of the calibrated range; says which.
-double Doublings(const FrameworkTrust& framework, const Situation& at,
-                 std::vector<std::string>* outside) {
-  double doublings = 0;
-  for (int i = 0; i < kFeatures; ++i) {
-    const auto [low, high] = framework.range[i];
-    if (at[i] <= 0 || (at[i] >= low && at[i] <= high)) continue;
-    doublings += std::abs(std::log2(at[i] / (at[i] < low ? low : high)));
-    outside->push_back(
-        low == high
-            ? fmt::format("{} {}: calibrated on {}", at[i], kFeatureNames[i], low)
-            : fmt::format("{} {}: calibrated on {} to {}", at[i], kFeatureNames[i], low, high));
-  }
-  return std::min(doublings, kMostDoublings);
-}
-
 }  // namespace
 
-const FrameworkTrust& Trust::Of(const std::string& id, double nodes) const {
-  ORRERY_CHECK(!frameworks.empty(), "trust in {}", id);
-  const auto own =
-      std::find_if(frameworks.begin(), frameworks.end(), [&](const FrameworkTrust& framework) {
-        const RunScale other = nodes > 1 ? RunScale::kOneNode : RunScale::kSeveralNodes;
-        return framework.profile == id && framework.scale != other;
-      });
-  if (own != frameworks.end()) return *own;
-  const auto all =
-      std::find_if(frameworks.begin(), frameworks.end(),
-                   [](const FrameworkTrust& framework) { return framework.profile.empty(); });
-  return all != frameworks.end() ? *all : frameworks.front();
+bool Trust::empty() const {
+  return std::ranges::all_of(kin, [](const KinErrors& errors) { return errors.groups == 0; });
 }
 
-Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
+Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const RunIdentity& asked,
                         double total, const PredictWith& predict) {
   Confidence confidence;
   confidence.total = total;
@@ -187,40 +160,42 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Si
   confidence.high = total * residuals.high;
   if (trust.empty()) return confidence;
   Changed profiles(setting);
-  const FrameworkTrust& framework = trust.Of(setting.framework->header.id, at[kAtNodes]);
+  std::vector<const RunIdentity*> runs;
+  for (const RunIdentity& run : trust.runs) runs.push_back(&run);
+  Kinship kinship = KinshipOf(asked, runs);
   double variance = FittedVariance(trust, total, predict, &profiles);
-  const bool strange =
-      !framework.clusters.empty() && !framework.clusters.contains(setting.cluster->name);
-  const FrameworkTrust& errors = strange ? trust.Of("") : framework;
-  if (strange) {
-    confidence.outside.push_back(
-        fmt::format("{}: no calibrated run of this framework on it", setting.cluster->name));
+  if (kinship.new_site) variance += SiteVariance(trust, total, predict, &profiles);
+  for (const auto& [folder, is_new] : {std::pair{"framework", kinship.new_framework},
+                                       std::pair{"gpu", kinship.new_gpu || kinship.new_attention},
+                                       std::pair{"fabric", kinship.new_fabric}}) {
+    if (is_new) variance += PriorVariance(trust, folder, total, predict, &profiles);
   }
-  if (strange || framework.profile.empty())
-    variance += SiteVariance(trust, total, predict, &profiles);
-  if (framework.profile.empty()) {
-    confidence.outside.push_back(
-        fmt::format("{}: too few calibrated runs of this framework", setting.framework->header.id));
-    variance += PriorVariance(trust, "framework", total, predict, &profiles);
-  }
-  const auto hardware = [&](const char* folder, const std::set<std::string>& known) {
-    const std::string& id = profiles.Header(folder).id;
-    if (known.contains(id)) return;
-    confidence.outside.push_back(fmt::format("{}: no calibrated run of this framework on it", id));
-    if (!trust.Of("").gpus.contains(id) && !trust.Of("").fabrics.contains(id))
-      variance += PriorVariance(trust, folder, total, predict, &profiles);
+  const auto errors = [&](Kin kin) -> const KinErrors& {
+    return trust.kin[static_cast<std::size_t>(kin)];
   };
-  hardware("gpu", framework.gpus);
-  if (setting.cluster->domains() > 1) hardware("fabric", framework.fabrics);
-  const double doublings = Doublings(framework, at, &confidence.outside);
+  const KinErrors& of_class = errors(kinship.kin);
+  double spread = of_class.spread * of_class.spread;
+  if (kinship.new_chip && kinship.kin == Kin::kNewFramework) {
+    const double chip = errors(Kin::kNewChip).spread, cluster = errors(Kin::kNewCluster).spread;
+    spread += std::max(0.0, chip * chip - cluster * cluster);
+  }
+  const auto site = trust.sites.find(SiteOf(asked));
+  if (kinship.kin <= Kin::kCluster && site != trust.sites.end())
+    spread *= site->second * site->second;
   const double f =
-      (1 + kPerDoubling * doublings) * std::sqrt(errors.spread * errors.spread + variance);
-  confidence.low = total * std::exp(std::min(0.0, errors.low * f));
-  confidence.high = total * std::exp(std::max(0.0, errors.high * f));
-  const FrameworkTrust& pooled = trust.Of("");
-  const FrameworkTrust& swept = framework.pairs > 0 ? framework : pooled;
-  confidence.difference = swept.difference;
-  confidence.pairs = swept.pairs;
+      of_class.quantile * (1 + kPerDoubling * kinship.doublings) * std::sqrt(spread + variance);
+  confidence.low = total * std::exp(-f);
+  confidence.high = total * std::exp(f);
+  confidence.basis =
+      fmt::format("{}, {} groups of calibrated runs", NameOf(kinship.kin), of_class.groups);
+  confidence.outside = std::move(kinship.outside);
+  const auto own = trust.differences.find(setting.framework->header.id);
+  const auto all = trust.differences.find("");
+  if (const auto& swept = own != trust.differences.end() ? own : all;
+      swept != trust.differences.end()) {
+    confidence.difference = swept->second.difference;
+    confidence.pairs = swept->second.pairs;
+  }
   return confidence;
 }
 

@@ -1,62 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a predicted step time can be trusted: what the calibration covered and how wrong it was.
+// How far a predicted step time can be trusted: how wrong the calibration was on runs as far from its evidence.
 //
-// calib/profiles/trust.json, written by `plan calibrate`, holds the covariance C of the logarithms
-// of the fitted constants and, per software, the errors of runs that were left out. A prediction T
-// with the slopes g = d log T / d log constant has the 80 % interval
-//   T exp(z_low f) .. T exp(z_high f),   f = w sqrt(s^2 + g' C g + h),
-// s: spread of the left-out errors; z: 10 % and 90 % quantiles of log(measured / predicted) / f over
-// them; w = 1 + kPerDoubling x doublings outside of the calibrated range, at most kMostDoublings;
-// h: for a chip, network or software without calibrated runs, the spreads of its constants' priors.
-// On a cluster where that software was never calibrated s and z are those of all sources, each left
-// out as a whole, and h also holds how far sites lie from their family, for each constant of the family
+// calib/profiles/trust.json, written by `plan calibrate`, holds the covariance C of the logarithms of the fitted constants
+// and, per class of kinship (kinship.h), the errors of runs whose nearest kin were left out. A prediction T with the
+// slopes g = d log T / d log constant has the 80 % interval
+//   T exp(-z f) .. T exp(z f),   f = w sqrt((r s)^2 + g' C g + h),
+// s, z: spread of the class beyond what the constants explain, and the 80 % quantile of |log(measured / predicted)| / f
+// over its groups (calib/fit/kinship.h); with a new chip and a new framework at once s^2 also holds what a new chip adds
+// to a new cluster. r: errors of this site over those of its class, where it was calibrated, else 1. w = 1 + kPerDoubling x
+// doublings outside of the calibrated range. h: spreads of the priors of a chip, network or framework without calibrated
+// runs and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
 // around which sites were fitted.
-// Two layouts of one model and cluster share most errors of the model, not those of their layouts:
-// whether one is faster is judged by `difference`, the 80 % quantile of |difference of left-out
-// errors| between rows of one sweep.
+// Two layouts of one model and cluster share most errors of the model, not those of their layouts: whether one is faster
+// is judged by `difference`, the 80 % quantile of |difference of left-out errors| between rows of one sweep.
 #pragma once
 
 #include <array>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "model/price/layer_table.h"
-#include "model/twin/situation.h"
+#include "model/price/setting.h"
+#include "model/twin/kinship.h"
 
 namespace orrery {
 
 inline constexpr double kPerDoubling = 0.1;
-inline constexpr double kMostDoublings = 10;
 inline constexpr double kPriorSpread = 0.15;  // of a prior that names none
 
-enum class RunScale { kAny, kOneNode, kSeveralNodes };
+// Errors of one class of kinship.
+struct KinErrors {
+  int groups = 0, rows = 0;  // independent groups; runs in them
+  double spread = 0.1;       // s
+  double quantile = 1.28;    // z
+  double covered = 0;        // share of the groups inside the interval of the other groups
+};
 
-// Left-out errors of one software.
-struct FrameworkTrust {
-  std::string profile;  // id; "": all of them left out by source, for software without runs
-  RunScale scale = RunScale::kAny;  // runs that it speaks for, where both kinds were measured
-  int rows = 0;
-  double spread = 0.1;              // s
-  double low = -1.28, high = 1.28;  // z
-  double difference = 0;
+// 80 % of the differences between layouts of one sweep are below this.
+struct SweepDifference {
+  double difference = 0;  // of logarithms
   int pairs = 0;
-  std::array<std::pair<double, double>, kFeatures> range{};
-  std::set<std::string> gpus, fabrics, clusters;
 };
 
 struct Trust {
   // Constants that move as one: "gpu/family-ampere:gemm_efficiency_fp16".
   std::vector<std::vector<std::string>> constants;
   std::vector<double> covariance;  // by rows, whole
-  std::vector<FrameworkTrust> frameworks;
+  std::array<KinErrors, kKins> kin;
+  std::map<std::string, double> sites;                 // r by SiteOf()
+  std::map<std::string, SweepDifference> differences;  // by framework profile; "": all
   std::map<std::string, double> site_spread;  // of sites around a family's constant, logarithms
+  std::vector<RunIdentity> runs;              // calibrated ones; of left_out.csv, not of the file
 
-  bool empty() const { return frameworks.empty(); }
-  const FrameworkTrust& Of(const std::string& framework, double nodes = 1) const;  // not empty
+  bool empty() const;  // no class has a group
 };
 
 // The file below DataRoot(); without one an empty Trust. Throws InputError: it is damaged.
@@ -70,11 +67,12 @@ struct Confidence {
   double difference = 0;             // of logarithms; 0: not known
   int pairs = 0;                     // behind it
   std::vector<std::string> outside;  // "64 nodes: calibrated on 1 to 32"
+  std::string basis;                 // "new cluster, 16 groups"; "": the profile's residuals
 };
 
 using PredictWith = std::function<double(const CostSetting&)>;
-// `total` = predict(setting). An empty Trust gives the interval of the software's profile.
-Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Situation& at,
+// `total` = predict(setting). An empty Trust gives the interval of the framework's profile.
+Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const RunIdentity& asked,
                         double total, const PredictWith& predict);
 
 }  // namespace orrery

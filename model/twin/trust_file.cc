@@ -2,62 +2,40 @@
 // trust.json: read and written.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "model/arch/data_root.h"
+#include "model/twin/nearest.h"
 #include "model/twin/trust.h"
 
 namespace orrery {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr const char* kScales[] = {"any", "one node", "several nodes"};
-constexpr const char* kSchema = "orrery.trust/2";
+constexpr const char* kSchema = "orrery.trust/3";
 
 // Three significant digits.
 double Short(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
-Json FrameworkJson(const FrameworkTrust& framework) {
-  Json json = {{"framework", framework.profile},
-               {"scale", kScales[static_cast<int>(framework.scale)]},
-               {"rows", framework.rows},
-               {"spread", Short(framework.spread)},
-               {"low", Short(framework.low)},
-               {"high", Short(framework.high)},
-               {"difference", Short(framework.difference)},
-               {"pairs", framework.pairs},
-               {"gpus", framework.gpus},
-               {"fabrics", framework.fabrics},
-               {"clusters", framework.clusters}};
-  for (int i = 0; i < kFeatures; ++i)
-    json["range"][kFeatureNames[i]] = {framework.range[i].first, framework.range[i].second};
-  return json;
+Json KinJson(Kin kin, const KinErrors& errors) {
+  return {{"kin", NameOf(kin)},
+          {"groups", errors.groups},
+          {"rows", errors.rows},
+          {"spread", Short(errors.spread)},
+          {"quantile", Short(errors.quantile)},
+          {"covered", Short(errors.covered)}};
 }
 
-FrameworkTrust FrameworkOf(const Json& json) {
-  FrameworkTrust framework;
-  framework.profile = json.at("framework");
-  const std::string scale = json.at("scale");
-  const auto* known = std::find(std::begin(kScales), std::end(kScales), scale);
-  if (known == std::end(kScales)) throw std::out_of_range("another scale");
-  framework.scale = static_cast<RunScale>(known - std::begin(kScales));
-  framework.rows = json.at("rows");
-  framework.spread = json.at("spread");
-  framework.low = json.at("low");
-  framework.high = json.at("high");
-  framework.difference = json.at("difference");
-  framework.pairs = json.at("pairs");
-  framework.gpus = json.at("gpus").get<std::set<std::string>>();
-  framework.fabrics = json.at("fabrics").get<std::set<std::string>>();
-  framework.clusters = json.value("clusters", std::set<std::string>{});  // older files name none
-  for (int i = 0; i < kFeatures; ++i) {
-    const Json& range = json.at("range").at(kFeatureNames[i]);
-    framework.range[i] = {range.at(0), range.at(1)};
-  }
-  return framework;
+void ReadKin(const Json& json, Trust* trust) {
+  const std::string name = json.at("kin");
+  int kin = 0;
+  while (kin < kKins && name != NameOf(static_cast<Kin>(kin))) ++kin;
+  if (kin == kKins) throw std::out_of_range("another kinship");
+  trust->kin[static_cast<std::size_t>(kin)] = {json.at("groups"), json.at("rows"),
+                                               json.at("spread"), json.at("quantile"),
+                                               json.at("covered")};
 }
 
 Trust TrustOf(const Json& json) {
@@ -76,8 +54,10 @@ Trust TrustOf(const Json& json) {
     }
   }
   trust.site_spread = json.value("site_spread", std::map<std::string, double>{});
-  for (const Json& framework : json.at("frameworks"))
-    trust.frameworks.push_back(FrameworkOf(framework));
+  for (const Json& kin : json.at("kin")) ReadKin(kin, &trust);
+  trust.sites = json.at("sites").get<std::map<std::string, double>>();
+  for (const Json& one : json.at("differences"))
+    trust.differences[one.at("framework")] = {one.at("difference"), one.at("pairs")};
   return trust;
 }
 
@@ -97,18 +77,26 @@ Trust ParseTrust(const SourcePtr& source) {
 Trust LoadTrust() {
   const auto path = std::filesystem::path(DataRoot()) / "calib" / "profiles" / "trust.json";
   std::error_code error;
-  return std::filesystem::exists(path, error) ? ParseTrust(ReadSource(path.string())) : Trust();
+  if (!std::filesystem::exists(path, error)) return {};
+  Trust trust = ParseTrust(ReadSource(path.string()));
+  const auto runs = CalibratedRuns();
+  trust.runs.assign(runs->begin(), runs->end());
+  return trust;
 }
 
 std::string TrustText(const Trust& trust) {
   const std::size_t n = trust.constants.size();
   Json json = {{"schema", kSchema},
-               {"frameworks", Json::array()},
+               {"kin", Json::array()},
+               {"differences", Json::array()},
                {"constants", trust.constants},
                {"spread", Json::array()},
                {"correlation", Json::array()}};
-  for (const FrameworkTrust& framework : trust.frameworks)
-    json["frameworks"].push_back(FrameworkJson(framework));
+  for (int kin = 0; kin < kKins; ++kin)
+    json["kin"].push_back(KinJson(static_cast<Kin>(kin), trust.kin[static_cast<std::size_t>(kin)]));
+  for (const auto& [framework, one] : trust.differences)
+    json["differences"].push_back(
+        {{"framework", framework}, {"difference", Short(one.difference)}, {"pairs", one.pairs}});
   const auto at = [&](std::size_t i, std::size_t j) { return trust.covariance[i * n + j]; };
   for (std::size_t i = 0; i < n; ++i) {
     json["spread"].push_back(Short(std::sqrt(at(i, i))));
@@ -119,7 +107,7 @@ std::string TrustText(const Trust& trust) {
   }
   // One line per member of the lists: small differences between versions.
   std::string text = fmt::format("{{\"schema\": \"{}\"", kSchema);
-  for (const char* key : {"frameworks", "constants", "correlation"}) {
+  for (const char* key : {"kin", "differences", "constants", "correlation"}) {
     text += fmt::format(",\n\"{}\": [", key);
     bool first = true;
     for (const Json& one : json[key]) {
@@ -128,10 +116,11 @@ std::string TrustText(const Trust& trust) {
     }
     text += "]";
   }
-  Json sites = Json::object();
-  for (const auto& [name, spread] : trust.site_spread) sites[name] = Short(spread);
-  return text + fmt::format(",\n\"spread\": {},\n\"site_spread\": {}}}\n", json["spread"].dump(),
-                            sites.dump());
+  Json sites = Json::object(), spreads = Json::object();
+  for (const auto& [name, factor] : trust.sites) sites[name] = Short(factor);
+  for (const auto& [name, spread] : trust.site_spread) spreads[name] = Short(spread);
+  return text + fmt::format(",\n\"spread\": {},\n\"sites\": {},\n\"site_spread\": {}}}\n",
+                            json["spread"].dump(), sites.dump(), spreads.dump());
 }
 
 }  // namespace orrery

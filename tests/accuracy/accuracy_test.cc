@@ -103,6 +103,19 @@ TEST(Accuracy, LeftOutColumnsAreOfTheSameRows) {
   EXPECT_EQ(RowOf(known, "80 % interval", "mcoreci").at(4), "0");
 }
 
+TEST(Accuracy, KinshipIsThatOfTheTrustFile) {
+  Accuracy accuracy = SmallAccuracy();
+  accuracy.kin = {};
+  const std::string title = "80 % interval";
+  EXPECT_TRUE(RowOf(RenderAccuracy(accuracy), title, "new cluster").empty());
+  accuracy.kin[static_cast<std::size_t>(Kin::kNewCluster)] = {7, 100, 0.1, 1.28, 0.86};
+  accuracy.kin[static_cast<std::size_t>(Kin::kCluster)] = {49, 1000, 0.05, 1.2, 0.78};
+  const std::string document = RenderAccuracy(accuracy);
+  EXPECT_THAT(RowOf(document, title, "new cluster"),
+              testing::ElementsAre("new cluster", "7", "100", "10.0", "13.7", "86", "43 to 100"));
+  EXPECT_EQ(RowOf(document, title, "new model on a known cluster").at(6), "75 to 87");
+}
+
 TEST(Accuracy, EveryPublishedRunWasLeftOutOnce) {
   const LeftOutRows rows = ReadLeftOut(LeftOutPath());
   for (const CaseRow& row : LoadCases(kData + "published_runs.csv")) {
@@ -136,7 +149,10 @@ TEST(Accuracy, TablesAreWhole) {
 }
 
 TEST(LeftOut, SurvivesItsFile) {
-  const LeftOutRows rows = {{{kStepTimeRow, "a-1"}, {1.25, true, 0.75, false}},
+  RunIdentity run{"s@2021", "a-80gb", "f", "here", {{"attention", "fa2"}, {"tp_overlap", "on"}},
+                  {}};
+  run.at.fill(4);
+  const LeftOutRows rows = {{{kStepTimeRow, "a-1"}, {1.25, true, 0.75, false, 2.5, run}},
                             {{kMemoryRow, "a-1"}, {0.5, std::nullopt, std::nullopt, std::nullopt}}};
   const std::string path = testing::TempDir() + "/orrery_left_out.csv";
   std::ofstream(path) << LeftOutText(rows);
@@ -146,6 +162,11 @@ TEST(LeftOut, SurvivesItsFile) {
   EXPECT_DOUBLE_EQ(row.by_model, 1.25);
   EXPECT_EQ(row.inside_by_model, true);
   EXPECT_EQ(row.inside_by_source, false);
+  EXPECT_DOUBLE_EQ(row.measured, 2.5);
+  ASSERT_TRUE(row.run.has_value());
+  EXPECT_EQ(row.run->framework, "s@2021");
+  EXPECT_EQ(row.run->facts, run.facts);
+  EXPECT_EQ(row.run->at, run.at);
   EXPECT_FALSE(read.at({kMemoryRow, "a-1"}).by_source);
   EXPECT_TRUE(ReadLeftOut(testing::TempDir() + "/none.csv").empty());
 }

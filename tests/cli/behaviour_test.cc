@@ -46,6 +46,33 @@ TEST(Search, RanksAndExplains) {
   }
 }
 
+TEST(Facts, AssumedAndStatedOnesAreListed) {
+  const std::vector<std::string> job = {
+      "predict", "--model", "gpt2-xl",     "--topology", "aws-p4d",        "--nodes", "2",
+      "--tp",    "2",       "--framework", "megatron",   "--global-batch", "64"};
+  const std::string assumed = RunPlan(job).out;
+  EXPECT_THAT(assumed,
+              HasSubstr("  assumed                 attention fa2, tp_overlap off, gradients in"));
+  EXPECT_THAT(assumed, Not(HasSubstr("  stated ")));
+  EXPECT_THAT(assumed, HasSubstr("interval from   new framework or fact"));
+  const Outcome stated = RunPlan(With(job, {"--fact", "attention=triton"}));
+  EXPECT_THAT(stated.out, HasSubstr("  assumed                 tp_overlap off"));
+  EXPECT_THAT(stated.out, HasSubstr("  stated                  attention triton (--fact)"));
+  EXPECT_THAT(stated.out, HasSubstr("megatron with attention triton"));
+  EXPECT_THAT(stated.out, Not(HasSubstr("megatron+")));
+}
+
+TEST(Facts, OverlapWithoutSequenceParallelismIsRefused) {
+  const std::vector<std::string> job = {
+      "predict",     "--model",  "gpt2-xl",        "--topology", "aws-p4d", "--nodes",      "2",
+      "--framework", "megatron", "--global-batch", "64",         "--fact",  "tp_overlap=on"};
+  const Outcome off = RunPlan(With(job, {"--tp", "2"}));
+  EXPECT_EQ(off.code, 2);
+  EXPECT_THAT(off.err, HasSubstr("sequence parallelism, which is off"));
+  EXPECT_THAT(RunPlan(job).err, HasSubstr("tp is 1"));
+  EXPECT_EQ(RunPlan(With(job, {"--tp", "2", "--sequence-parallel", "on"})).code, 0);
+}
+
 TEST(Search, SaysTheSameTwice) {
   EXPECT_EQ(RunPlan(kSearch).out, RunPlan(kSearch).out);
   EXPECT_EQ(RunPlan(With(kSearch, {"--json"})).out, RunPlan(With(kSearch, {"--json"})).out);

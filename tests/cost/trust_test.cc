@@ -15,26 +15,25 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two constants that hold the step together, strongly anticorrelated.
+constexpr double kSpread[kKins] = {0.02, 0.03, 0.05, 0.1, 0.2, 0.3};
+
+RunIdentity Run() {
+  RunIdentity run{"s", "a-80gb", "f", "known", {{"attention", "standard"}}, {}};
+  run.at.fill(1);
+  return run;
+}
+
+// Two constants that hold the step together, strongly anticorrelated; runs of one framework, chip and cluster.
 Trust Sample() {
   Trust trust;
   trust.constants = {{"gpu/a:gemm_efficiency_bf16"}, {"framework/s:kernel_gap"}};
   trust.covariance = {0.04, -0.0396, -0.0396, 0.04};
-  FrameworkTrust framework;
-  framework.profile = "s";
-  framework.rows = 50;
-  framework.spread = 0.05;
-  framework.low = -1;
-  framework.high = 2;
-  framework.difference = 0.1;
-  framework.pairs = 20;
-  framework.gpus = {"a"};
-  framework.fabrics = {"f"};
-  for (auto& range : framework.range) range = {1, 8};
-  trust.frameworks.push_back(framework);
-  framework.profile = "";
-  framework.spread = 0.1;
-  trust.frameworks.push_back(framework);
+  for (std::size_t kin = 0; kin < kKins; ++kin) trust.kin[kin] = {10, 50, kSpread[kin], 1.5, 0.8};
+  trust.differences["s"] = {0.1, 20};
+  RunIdentity run = Run();
+  trust.runs.push_back(run);
+  run.at.fill(8);
+  trust.runs.push_back(run);
   return trust;
 }
 
@@ -43,10 +42,10 @@ struct Bench {
   FabricProfile fabric;
   FrameworkProfile framework;
   ClusterSummary cluster;
-  Situation at;
+  RunIdentity asked = Run();
 
   Bench() {
-    gpu.header.id = "a";
+    gpu.header.id = "a-80gb";
     gpu.gemm_efficiency_bf16 = 0.5;
     gpu.header.constants["gemm_efficiency_bf16"].file = "a";
     fabric.header.id = "f";
@@ -56,7 +55,7 @@ struct Bench {
     framework.residual_high = 1.3;
     framework.header.constants["kernel_gap"].file = "s";
     cluster.nodes = 2;
-    at.fill(4);
+    asked.at.fill(4);
   }
   // 1 s of products and 1 s of gaps.
   static double Step(const CostSetting& s) {
@@ -64,11 +63,17 @@ struct Bench {
   }
   Confidence Ask(const Trust& trust) const {
     const CostSetting setting{&gpu, &fabric, &framework, &cluster};
-    return ConfidenceOf(trust, setting, at, Step(setting), Step);
+    return ConfidenceOf(trust, setting, asked, Step(setting), Step);
   }
 };
 
 double WidthOf(const Confidence& c) { return std::log(c.high / c.low); }
+
+// Of the interval on both sides, without what constants add.
+double SpreadOf(Bench bench, Trust trust = Sample()) {
+  trust.covariance = {0, 0, 0, 0};
+  return WidthOf(bench.Ask(trust)) / 3;
+}
 
 TEST(Confidence, WithoutAFileTheProfileSpeaks) {
   const Confidence c = Bench().Ask({});
@@ -80,10 +85,10 @@ TEST(Confidence, WithoutAFileTheProfileSpeaks) {
 TEST(Confidence, CorrelationsOfConstantsCount) {
   // d log T / d log efficiency = -1/2, of the gap +1/2: the errors add up when anticorrelated.
   const double slope = 0.5, variance = slope * slope * (0.04 + 0.04 + 2 * 0.0396);
-  const double f = std::sqrt(0.05 * 0.05 + variance);
+  const double f = 1.5 * std::sqrt(0.05 * 0.05 + variance);
   const Confidence c = Bench().Ask(Sample());
   EXPECT_NEAR(c.low, 2 * std::exp(-f), 0.01);
-  EXPECT_NEAR(c.high, 2 * std::exp(2 * f), 0.02);
+  EXPECT_NEAR(c.high, 2 * std::exp(f), 0.02);
   Trust together = Sample();
   together.covariance[1] = together.covariance[2] = 0.0396;
   EXPECT_LT(WidthOf(Bench().Ask(together)), 0.6 * WidthOf(c));
@@ -98,76 +103,100 @@ TEST(Confidence, ConstantsOfOtherFilesDoNotCount) {
 TEST(Confidence, EachDoublingOutsideWidensAndIsNamed) {
   Bench bench;
   const double inside = WidthOf(bench.Ask(Sample()));
-  bench.at[kAtNodes] = 32;
+  bench.asked.at[kAtNodes] = 32;
   const Confidence c = bench.Ask(Sample());
   EXPECT_NEAR(WidthOf(c), inside * (1 + 2 * kPerDoubling), 1e-9);
   ASSERT_EQ(c.outside.size(), 1U);
   EXPECT_EQ(c.outside[0], "32 nodes: calibrated on 1 to 8");
-  bench.at[kAtNodes] = 1e30;
+  bench.asked.at[kAtNodes] = 1e30;
   EXPECT_NEAR(WidthOf(bench.Ask(Sample())), inside * (1 + kMostDoublings * kPerDoubling), 1e-9);
+}
+
+TEST(Confidence, TheNearestKinGivesTheSpreadAndIsNamed) {
+  Bench bench;
+  const auto expect = [&](Kin kin) {
+    EXPECT_NEAR(SpreadOf(bench), kSpread[static_cast<std::size_t>(kin)], 1e-9) << NameOf(kin);
+    EXPECT_THAT(bench.Ask(Sample()).basis, testing::StartsWith(NameOf(kin)));
+  };
+  expect(Kin::kCluster);
+  bench.asked.at[kAtHidden] = bench.asked.at[kAtLayers] = 8;
+  expect(Kin::kModel);
+  bench.asked.at.fill(8);
+  bench.asked.at[kAtLayers] = 3;  // another depth of the same layers
+  expect(Kin::kShape);
+  bench.asked.topology = "new";
+  expect(Kin::kNewCluster);
+  bench.asked.gpu = "a-40gb";  // the same chip
+  expect(Kin::kNewCluster);
+  bench.asked.gpu = "b-80gb";
+  expect(Kin::kNewChip);
+  bench.asked.framework = "s@2021";
+  EXPECT_NEAR(SpreadOf(bench), std::sqrt(0.3 * 0.3 + 0.2 * 0.2 - 0.1 * 0.1), 1e-9);
+}
+
+TEST(Confidence, AFactWithoutRunsWidensAndIsNamed) {
+  Bench bench;
+  bench.asked.facts["attention"] = "fa3";
+  const Confidence c = bench.Ask(Sample());
+  EXPECT_THAT(c.outside, testing::ElementsAre("attention fa3: no calibrated run with it on a"));
+  EXPECT_NEAR(SpreadOf(bench), 0.3, 1e-9);
+  Trust known = Sample();
+  known.runs[0].facts["attention"] = "fa3";
+  EXPECT_TRUE(bench.Ask(known).outside.empty());
+  known.runs[0].gpu = "b-80gb";  // on another chip it says nothing
+  EXPECT_EQ(bench.Ask(known).outside.size(), 1U);
+}
+
+TEST(Confidence, SitesHaveTheirOwnNoiseWhereTheyWereCalibrated) {
+  Trust trust = Sample();
+  trust.sites["s@known, several nodes"] = 2;
+  EXPECT_NEAR(SpreadOf(Bench(), trust), 2 * 0.05, 1e-9);
+  Bench bench;
+  bench.asked.at[kAtNodes] = 1;
+  EXPECT_NEAR(SpreadOf(bench, trust), 0.05, 1e-9);
 }
 
 TEST(Confidence, UnknownHardwareAddsItsPriors) {
   Bench bench;
   const double known = WidthOf(bench.Ask(Sample()));
-  bench.gpu.header.id = "new";
+  bench.asked.gpu = "new-80gb";
   bench.gpu.header.constants["gemm_efficiency_bf16"] = {.source = "prior: a guess", .file = "new"};
   const Confidence c = bench.Ask(Sample());
-  EXPECT_THAT(c.outside, testing::ElementsAre(HasSubstr("new: no calibrated run")));
+  EXPECT_THAT(c.outside, testing::ElementsAre("new-80gb: no calibrated run on this chip"));
   bench.gpu.header.constants["gemm_efficiency_bf16"].spread = 0.5;
   EXPECT_GT(WidthOf(bench.Ask(Sample())), WidthOf(c));
   EXPECT_GT(WidthOf(bench.Ask(Sample())), known);
 }
 
-TEST(Confidence, SoftwareWithoutRunsTakesTheErrorsOfAll) {
-  Bench bench;
-  bench.framework.header.id = "other";
-  const Confidence c = bench.Ask(Sample());
-  EXPECT_THAT(c.outside, testing::ElementsAre(HasSubstr("other: too few")));
-  EXPECT_GT(WidthOf(c), WidthOf(Bench().Ask(Sample())));
-}
-
-TEST(Confidence, ClustersWithoutRunsTakeTheErrorsOfSourcesLeftOut) {
-  Trust trust = Sample();
-  Bench bench;
-  bench.cluster.name = "known";
-  const double everywhere = WidthOf(bench.Ask(trust));
-  trust.frameworks[0].clusters = {"known"};
-  EXPECT_DOUBLE_EQ(WidthOf(bench.Ask(trust)), everywhere);
-  bench.cluster.name = "new";
-  const Confidence c = bench.Ask(trust);
-  EXPECT_THAT(c.outside,
-              testing::ElementsAre(HasSubstr("new: no calibrated run of this framework")));
-  EXPECT_GT(WidthOf(c), everywhere);
-}
-
 TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
   Trust trust = Sample();
-  trust.covariance = {0, 0, 0, 0};
-  trust.frameworks[0].clusters = {"known"};
-  Bench bench;
-  bench.cluster.name = "new";
-  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.1, 1e-9);
   trust.site_spread["framework/s:kernel_gap"] = 0.4;  // half of the step
   trust.site_spread["framework/other:kernel_gap"] = 9;
-  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * std::hypot(0.1, 0.5 * 0.4), 0.01);
-  bench.cluster.name = "known";
-  EXPECT_NEAR(WidthOf(bench.Ask(trust)), 3 * 0.05, 1e-9);
+  EXPECT_NEAR(SpreadOf(Bench(), trust), 0.05, 1e-9);
+  Bench bench;
+  bench.asked.topology = "new";
+  EXPECT_NEAR(SpreadOf(bench, trust), std::hypot(0.1, 0.5 * 0.4), 0.01);
+}
+
+TEST(Kinship, ChipsHaveTheirMemoryCutOff) {
+  EXPECT_EQ(ChipOf("a100-sxm4-80gb"), "a100-sxm4");
+  EXPECT_EQ(ChipOf("b200-sxm-180gb-together"), "b200-sxm");
+  EXPECT_EQ(ChipOf("gaudi-hl205"), "gaudi-hl205");
 }
 
 TEST(TrustFile, IsReadAsItWasWritten) {
   Trust written = Sample();
-  written.frameworks[0].clusters = {"here", "there"};
+  written.sites["s@known, one node"] = 1.5;
   written.site_spread["framework/s:kernel_gap"] = 0.5;
   const auto source = std::make_shared<Source>(Source{"trust.json", TrustText(written)});
   const Trust trust = ParseTrust(source);
-  EXPECT_EQ(trust.frameworks[0].clusters, written.frameworks[0].clusters);
+  EXPECT_EQ(trust.sites, written.sites);
   EXPECT_EQ(trust.site_spread, written.site_spread);
   EXPECT_EQ(trust.constants, Sample().constants);
   for (std::size_t i = 0; i < 4; ++i)
     EXPECT_NEAR(trust.covariance[i], Sample().covariance[i], 1e-4);
-  EXPECT_EQ(trust.Of("s").difference, 0.1);
-  EXPECT_EQ(trust.Of("unheard of").spread, 0.1);
+  for (std::size_t kin = 0; kin < kKins; ++kin) EXPECT_EQ(trust.kin[kin].spread, kSpread[kin]);
+  EXPECT_EQ(trust.differences.at("s").difference, 0.1);
   EXPECT_EQ(TrustText(trust), TrustText(written));
 }
 
@@ -178,7 +207,7 @@ TEST(TrustFile, DamageIsAnErrorOfTheInput) {
     EXPECT_THROW((void)ParseTrust(source), InputError) << cut;
   }
   std::string other = text;
-  other.replace(other.find("trust/2"), 7, "trust/9");
+  other.replace(other.find("trust/3"), 7, "trust/9");
   EXPECT_THROW((void)ParseTrust(std::make_shared<Source>(Source{"trust.json", other})), InputError);
 }
 
@@ -188,10 +217,13 @@ TEST(TrustFile, TheOneOfTheRepositoryCoversItsConstants) {
   EXPECT_GT(trust.constants.size(), 50U);
   for (std::size_t i = 0; i < trust.constants.size(); ++i)
     EXPECT_GT(trust.covariance[i * trust.constants.size() + i], 0) << trust.constants[i][0];
-  for (const FrameworkTrust& framework : trust.frameworks) {
-    EXPECT_LT(framework.low, framework.high) << framework.profile;
-    EXPECT_GE(framework.rows, 10) << framework.profile;
+  double nearer = 0;
+  for (const KinErrors& errors : trust.kin) {
+    EXPECT_GT(errors.groups, 0);
+    EXPECT_GE(errors.spread, nearer);
+    nearer = errors.spread;
   }
+  EXPECT_GT(trust.runs.size(), 1000U);
 }
 
 }  // namespace

@@ -201,8 +201,13 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
       GetParam().memory_quantile * static_cast<double>(memory.size() - 1))]);
   std::erase_if(all,
                 [&](const Exact& exact) { return exact.memory > request.memory_limit->value; });
+  // Nearly full ones below all others.
+  const double margin = request.memory_limit->value * limits.nearly_full;
+  const auto place = [&](const Exact& exact) {
+    return std::pair(exact.memory > margin, exact.seconds);
+  };
   std::stable_sort(all.begin(), all.end(),
-                   [](const Exact& a, const Exact& b) { return a.seconds < b.seconds; });
+                   [&](const Exact& a, const Exact& b) { return place(a) < place(b); });
 
   const SearchResult result = SearchOnly(request, profiles);
   const std::size_t expected = std::min(all.size(), static_cast<std::size_t>(request.top));
@@ -212,6 +217,7 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
         << i << ": " << DescribeLayout(result.ranked[i].strategy) << " / "
         << DescribeLayout(all[i].strategy);
     EXPECT_LE(result.ranked[i].memory->total, *request.memory_limit);
+    EXPECT_EQ(result.ranked[i].memory->nearly_full, all[i].memory > margin);
     EXPECT_EQ(result.ranked[i].verify_findings, 0);
   }
   EXPECT_EQ(result.counts.space, result.counts.illegal + static_cast<int64_t>(memory.size()));

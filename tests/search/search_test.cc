@@ -102,6 +102,42 @@ TEST(Search, MoreOfAResourceNeverHurts) {
   EXPECT_GE(result.limits.front().gain, result.limits.back().gain);
 }
 
+TEST(Search, NearlyFullPlansRankBelowAndTheMarginHasItsPrice) {
+  SearchRequest request = Request("gpt2-xl", "aws-p4d", 2, 128);
+  request.top = 1;
+  const Candidate free = Search(request).ranked.at(0);
+  request.memory_limit = Bytes(free.memory->total.value * 1.01);  // the best one fills 99 %
+  request.top = 200;
+  const SearchResult result = Search(request);
+  ASSERT_TRUE(result.nearly_full.has_value());
+  EXPECT_TRUE(result.nearly_full->memory->nearly_full);
+  EXPECT_TRUE(result.nearly_full->memory->fits);
+  EXPECT_LT(result.nearly_full->time.total, result.ranked[0].time.total);
+  EXPECT_DOUBLE_EQ(result.nearly_full->time.total, free.time.total);
+  bool below = false;
+  for (const Candidate& c : result.ranked) {
+    EXPECT_TRUE(c.memory->nearly_full || !below) << DescribeLayout(c.strategy);
+    below = c.memory->nearly_full;
+  }
+  EXPECT_FALSE(result.ranked[0].memory->nearly_full);
+}
+
+TEST(Search, TensorParallelGroupsStayInsideNodes) {
+  SearchRequest request = Request("gpt3-175b", "selene", 512, 2048);
+  request.work.seq_len = 2048;
+  request.work.precision = Precision::kFp16;
+  request.work.optimizer = Optimizer::kAdam;
+  request.framework = "megatron";
+  request.fixed.schedule = PipelineSchedule::k1F1B;
+  request.fixed.zero = 1;
+  for (const int refine : {0, 3}) {  // both engines
+    request.refine = refine;
+    const SearchResult result = Search(request);
+    EXPECT_EQ(result.ranked.at(0).simulated.has_value(), refine > 0);
+    EXPECT_LE(result.ranked.at(0).strategy.tp, 8);
+  }
+}
+
 TEST(Search, NearMissesAreFasterAndDoNotFit) {
   SearchRequest request = Request("sc21-18.4b", "selene", 4, 64);
   const SearchResult result = Search(request);

@@ -86,6 +86,22 @@ std::string CoverageLine(const Evidence& evidence, const std::map<int, bool>& in
   return out.empty() ? "" : out + "\n";
 }
 
+// Errors and intervals by kinship.
+std::string KinshipLines(const std::vector<KinError>& errors) {
+  if (errors.empty()) return "";
+  const KinModel model = FitAndCover(errors);
+  std::string out = fmt::format("{:<38}{:>7}{:>6}{:>8}{:>9}{:>9}\n", "left out by kinship",
+                                "groups", "rows", "spread", "quantile", "covered");
+  for (int kin = 0; kin < kKins; ++kin) {
+    const KinErrors& one = model.kin[static_cast<std::size_t>(kin)];
+    if (one.groups == 0) continue;
+    out += fmt::format("{:<38}{:>7}{:>6}{:>8.3f}{:>9.2f}{:>7.0f} %\n",
+                       orrery::NameOf(static_cast<Kin>(kin)), one.groups, one.rows, one.spread,
+                       one.quantile, 100 * one.covered);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string RenderConstants(const FitResult& result) {
@@ -127,14 +143,15 @@ std::string RenderSites(const FitResult& result) {
 }
 
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
-                         const Unseen& left_out) {
+                         const Unseen& left_out, const std::vector<KinError>& by_kinship) {
   const std::vector<double>& unseen = left_out.error;
   std::map<std::string, std::vector<int>> groups;
   const auto& seen = evidence.observations();
   for (std::size_t i = 0; i < seen.size(); ++i)
     groups[seen[i]->group].push_back(static_cast<int>(i));
-  const std::map<int, bool> inside =
-      unseen.empty() ? std::map<int, bool>{} : Coverage(evidence, holdout, left_out);
+  const std::map<int, bool> inside = by_kinship.empty()
+                                         ? std::map<int, bool>{}
+                                         : Coverage(evidence, holdout, left_out, by_kinship);
   std::string out =
       fmt::format("{:<34}{:>5}{:>8}{:>8}{:>8}", "rows (errors in %)", "n", "fit", "median", "bias");
   if (!unseen.empty())
@@ -145,8 +162,9 @@ std::string RenderErrors(const Evidence& evidence, const FitResult& result, Hold
   return out + CoverageLine(evidence, inside) +
          fmt::format(
              "fit: mean |error| of the fitted rows; unseen: leave-one-{}-out.\nin80: inside the "
-             "interval from the other groups of the framework.\n",
-             orrery::NameOf(holdout));
+             "interval from the errors of the other groups, by kinship.\n",
+             orrery::NameOf(holdout)) +
+         KinshipLines(by_kinship);
 }
 
 std::string RenderKept(const CaseSource& kept, const FitResult& result, const Trust& trust,

@@ -7,7 +7,7 @@
 
 #include "calib/fit/case_source.h"
 #include "calib/fit/fit.h"
-#include "calib/fit/holdout.h"
+#include "calib/fit/kinship.h"
 
 namespace orrery {
 
@@ -16,9 +16,9 @@ std::string RenderConstants(const FitResult& result);
 // What was learnt of sites: each site's factor with its 80 % interval. Empty: no site was fitted.
 std::string RenderSites(const FitResult& result);
 
-// `unseen`: errors with the group left out; empty: not computed.
+// `unseen`: errors with the group left out, `by_kinship`: those behind the intervals; empty: not computed.
 std::string RenderErrors(const Evidence& evidence, const FitResult& result, Holdout holdout,
-                         const Unseen& unseen);
+                         const Unseen& unseen, const std::vector<KinError>& by_kinship);
 
 // Rows that the fit did not see, predicted with its constants; intervals as `trust` has them.
 std::string RenderKept(const CaseSource& kept, const FitResult& result, const Trust& trust,

@@ -16,6 +16,7 @@
 #include "calib/fit/memory_source.h"
 #include "calib/fit/rewrite.h"
 #include "calib/fit/shape_table.h"
+#include "calib/fit/trust.h"
 #include "calib/fit/work_source.h"
 #include "calib/import/training_log.h"
 #include "calib/program/calibrate/fit_report.h"
@@ -78,23 +79,31 @@ struct Sources {
   std::map<std::string, int> left_out;
 };
 
-// Every row predicted without its source, where rows are left out at all.
-Unseen WithoutSources(const Evidence& evidence, const Unseen& left_out, Fitter* fitter) {
-  return left_out.error.empty() ? Unseen() : LeaveGroupsOut(evidence, Holdout::kSource, fitter);
+// Runs predicted without some of the evidence; all empty where nothing is left out.
+struct LeftOut {
+  Unseen by_group, by_source;        // as the job leaves out; by source
+  std::vector<KinError> by_kinship;  // of training runs
+};
+
+LeftOut LeaveOut(const Evidence& evidence, Holdout holdout, Fitter* fitter) {
+  if (holdout == Holdout::kNone) return {};
+  return {LeaveGroupsOut(evidence, holdout, fitter),
+          LeaveGroupsOut(evidence, Holdout::kSource, fitter), LeaveKinOut(evidence, fitter)};
 }
 
 // What was trusted before, and what this fit adds to it.
-Trust TrustAfter(const Evidence& evidence, Holdout holdout, const Unseen& left_out,
-                 const Unseen& foreign, const FitResult& result) {
-  return Merged(LoadTrust(), MakeTrust(evidence, holdout, left_out, foreign, result));
+Trust TrustAfter(const Evidence& evidence, const LeftOut& left, const FitResult& result) {
+  return Merged(LoadTrust(), MakeTrust(evidence, left.by_group, left.by_kinship, result));
 }
 
 // The left-out predictions of earlier fits, with those of the training runs of this one.
 LeftOutRows LeftOutAfter(const Sources& sources, const Evidence& evidence, Holdout holdout,
-                         const Unseen& left_out, const Unseen& foreign) {
+                         const LeftOut& left) {
   LeftOutRows rows = ReadLeftOut(LeftOutPath());
-  const std::map<int, bool> inside = Coverage(evidence, holdout, left_out);
-  const std::map<int, bool> inside_foreign = Coverage(evidence, Holdout::kSource, foreign);
+  const Unseen &left_out = left.by_group, &foreign = left.by_source;
+  const std::map<int, bool> inside = Coverage(evidence, holdout, left_out, left.by_kinship);
+  const std::map<int, bool> inside_foreign =
+      Coverage(evidence, Holdout::kSource, foreign, left.by_kinship);
   const auto flag = [](const std::map<int, bool>& flags, int row) {
     const auto found = flags.find(row);
     return found == flags.end() ? std::nullopt : std::optional<bool>(found->second);
@@ -110,12 +119,8 @@ LeftOutRows LeftOutAfter(const Sources& sources, const Evidence& evidence, Holdo
         row.inside_by_model = flag(inside, i);
         row.inside_by_source = flag(inside_foreign, i);
         const Observation& seen = *evidence.observations()[i];
-        const std::string& framework = evidence.store().framework(seen.framework).header.id;
-        row.framework = framework.substr(0, framework.find('@'));
-        row.gpu = evidence.store().gpu(seen.gpu).header.id;
-        row.topology = seen.topology;
         row.measured = seen.measured;
-        row.at = seen.at;
+        row.run = seen.run;
       }
       rows[{memory ? kMemoryRow : kStepTimeRow, evidence.observations()[i]->name}] = row;
     }
@@ -163,9 +168,9 @@ void AddRecords(const Arguments& arguments, const FitInputs& inputs, const FitJo
 }
 
 void Save(const Arguments& arguments, const Sources& sources, const FitResult& result,
-          const FitJob& job, const FitInputs& inputs, const Unseen& left_out,
-          const std::vector<ShapeTable>& tables, const Evidence& evidence, Fitter* fitter) {
-  const std::vector<double>& unseen = left_out.error;
+          const FitJob& job, const FitInputs& inputs, const LeftOut& left,
+          const std::vector<ShapeTable>& tables, const Evidence& evidence) {
+  const std::vector<double>& unseen = left.by_group.error;
   if (arguments.output.empty() && !arguments.in_place) return;
   const std::vector<double>& errors = unseen.empty() ? result.error : unseen;
   const std::string source =
@@ -180,13 +185,10 @@ void Save(const Arguments& arguments, const Sources& sources, const FitResult& r
   const std::string with_tables = WriteShapeTables(tables, job.kernels_of, arguments.output);
   if (!with_tables.empty()) fmt::print("wrote {} with tables of shapes\n", with_tables);
   if (arguments.output.ends_with(".yaml")) return;
-  const Unseen foreign = WithoutSources(evidence, left_out, fitter);
-  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, job.holdout, left_out, foreign, result),
-                                      arguments.output));
+  fmt::print("wrote {}\n", WriteTrust(TrustAfter(evidence, left, result), arguments.output));
   if (unseen.empty()) return;
   fmt::print("wrote {}\n",
-             WriteLeftOut(LeftOutAfter(sources, evidence, job.holdout, left_out, foreign),
-                          arguments.output));
+             WriteLeftOut(LeftOutAfter(sources, evidence, job.holdout, left), arguments.output));
 }
 
 void WriteResiduals(const std::string& path, const Evidence& evidence, const FitResult& result,
@@ -253,20 +255,19 @@ void Run(Arguments arguments) {
   const FitResult result = fitter.Fit();
   fmt::print("\n{}\n{}", RenderConstants(result), RenderSites(result));
   SayUndetermined(evidence, result, job);
-  Unseen unseen;
-  if (job.holdout != Holdout::kNone) unseen = LeaveGroupsOut(evidence, job.holdout, &fitter);
-  fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen));
+  const LeftOut left = LeaveOut(evidence, job.holdout, &fitter);
+  const Unseen& unseen = left.by_group;
+  fmt::print("{}", RenderErrors(evidence, result, job.holdout, unseen, left.by_kinship));
   fmt::print("{}", RenderShapes(evidence, unseen.error.empty() ? result.error : unseen.error));
   const std::vector<ShapeTable> tables = TablesOf(sources, result, unseen);
   fmt::print("{}", RenderShapeTables(tables));
   if (sources.kept) {
-    const Trust trust = TrustAfter(evidence, job.holdout, unseen,
-                                   WithoutSources(evidence, unseen, &fitter), result);
+    const Trust trust = TrustAfter(evidence, left, result);
     fmt::print("\n{}", RenderKept(*sources.kept, result, trust, store));
   }
   if (!arguments.residuals.empty())
     WriteResiduals(arguments.residuals, evidence, result, unseen.error);
-  Save(arguments, sources, result, job, inputs, unseen, tables, evidence, &fitter);
+  Save(arguments, sources, result, job, inputs, left, tables, evidence);
 }
 
 // A job says all that these say, and sweeps alone know of the machines that they ran on.

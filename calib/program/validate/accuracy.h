@@ -2,6 +2,7 @@
 // calib/ACCURACY.md: how far predictions are from published measurements, as `plan validate FILE.csv --accuracy` writes it.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace orrery {
 struct Accuracy {
   std::vector<CasePrediction> closed, event;  // the same runs by both engines
   LeftOutRows left_out;
+  std::array<KinErrors, kKins> kin;           // errors by kinship, of trust.json
   std::vector<CasePrediction> seeds;          // single figures of tutorials
   std::vector<CollectiveErrors> collectives;  // by class constants
   std::vector<SweepErrors> sweeps;            // fitted, each size left out

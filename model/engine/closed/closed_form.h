@@ -12,7 +12,8 @@
 //              gradients (Qi et al. 2023)
 //   reduction  r beside the last backward pass B: max(l + x (r - l), r - B), l: that of the embedding, ready last; x:
 //              share that the framework waits for. After the passes: r. Gather g of weights for the next step beside its
-//              forward pass F: max(x g, g - F)
+//              forward pass F: max(x g, g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
+//              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   fixed      once per step
 //   micro-step as printed where the timer does not wait for the device: what the host issues

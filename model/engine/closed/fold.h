@@ -390,6 +390,12 @@ class Fold {
     return 0;
   }
 
+  // Kernels of a layer's pass beside which messages of a step travel. Where tensor-parallel ranks are on several nodes,
+  // the messages inside of layers hold the same NICs, and nothing else gets through meanwhile.
+  double BesideLayer(const PassTime& pass, double busy) const {
+    return table_.tensor_on_nics ? std::max(0.0, busy - pass.tensor - pass.tensor_hidden) : busy;
+  }
+
   // Beside the last backward passes: the share that the framework waits for, the embedding's gradients, which are
   // ready at their very end, and what is longer.
   double ExposedReduction(double reduction, double share, double last, double pass) const {
@@ -406,7 +412,7 @@ class Fold {
     const double reduction = Reduction(parameters);
     double exposed =
         ExposedReduction(reduction, awaited.reductions, Reduction(table_.embedding_parameters),
-                         stage_.layers * backward_);
+                         stage_.layers * BesideLayer(table_.layer.backward, backward_));
     double all = reduction;
     if (outline_.scatters_gradients && outline_.reduces_outer) {
       const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
@@ -416,7 +422,9 @@ class Fold {
     if (outline_.gathers_at_end && sharded_) {
       const double gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
       exposed += outline_.end_gather_overlaps
-                     ? std::max(awaited.gathers * gather, Beyond(gather, stage_.layers * forward_))
+                     ? std::max(awaited.gathers * gather,
+                                Beyond(gather,
+                                       stage_.layers * BesideLayer(table_.layer.forward, forward_)))
                      : gather;
       all += gather;
     }

@@ -75,10 +75,11 @@ nlohmann::ordered_json TextOrNull(const std::string& text) {
 std::string TimerLine(const Job& job, const PredictReport& prediction) {
   const double printed = prediction.printed_s, sustained = prediction.sustained_s;
   if (std::isnan(printed) || std::abs(printed - sustained) < 1e-3 * sustained) return "";
-  return Line(
-      "", fmt::format("the timer of {} does not synchronise: its log shows {} until the launch "
-                      "queue is full, then {}",
-                      job.request.framework, Format(Seconds(printed)), Format(Seconds(sustained))));
+  return Line("",
+              fmt::format("the timer of {} does not synchronise: its log shows {} until the launch "
+                          "queue is full, then {}",
+                          FrameworkWords(job.request.framework), Format(Seconds(printed)),
+                          Format(Seconds(sustained))));
 }
 
 std::string TimeSection(const Job& job, const PredictReport& prediction) {
@@ -112,6 +113,7 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
                  : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
     text += Line("micro-step", micro) + TimerLine(job, prediction);
   }
+  if (!candidate.interval_basis.empty()) text += Line("interval from", candidate.interval_basis);
   text += OutsideLines(candidate);
   text += Line("MFU", MfuFormula(job, candidate));
   text += Line("", "peak: " + PeakSource(job));
@@ -209,9 +211,10 @@ std::string PredictionText(const Job& job, const PredictReport& prediction) {
     text += fmt::format("\nPeak memory of a GPU: {}, {}\n", MemoryOfCapacity(*candidate.memory),
                         FitWords(*candidate.memory));
     if (!candidate.memory->fits) text += fmt::format("  {}\n", Fold(candidate.memory->verdict, 2));
-    text += fmt::format("  {}\n", Fold(FitBasis(*candidate.memory, job.request.framework,
-                                                job.profiles.framework.memory_nearly_full),
-                                       2));
+    text += fmt::format("  {}\n",
+                        Fold(FitBasis(*candidate.memory, FrameworkWords(job.request.framework),
+                                      job.profiles.framework.memory_nearly_full),
+                             2));
     text += MemoryText(*candidate.memory);
   }
   return text + NearestText(candidate) + "\nProfiles\n" + ProvenanceText(job);
@@ -242,6 +245,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
   json["not_simulated"] = TextOrNull(candidate.not_simulated);
   json["step_time_s"] = candidate.time.total;
   json["step_time_interval_s"] = {candidate.time.low, candidate.time.high};
+  json["interval_from"] = TextOrNull(candidate.interval_basis);
   json["no_interval"] = TextOrNull(candidate.no_interval);
   const bool has_closed_form = candidate.closed_form || !candidate.simulated;
   json["closed_form_step_time_s"] =

@@ -50,6 +50,15 @@ std::string Cluster(const Job& job) {
   return text;
 }
 
+// "attention fa2, tp_overlap off"
+std::string Facts(const std::vector<ReleaseFact>& facts, bool stated) {
+  std::string text;
+  for (const ReleaseFact& fact : facts) {
+    if (fact.stated == stated) text += (text.empty() ? "" : ", ") + fact.what;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ThreeDigits(double number) {
@@ -84,6 +93,11 @@ std::string JobHeader(const Job& job) {
   if (const std::string own = Decided(job.decisions, false); !own.empty()) {
     text += Labelled("set by default", own);
   }
+  if (const std::string facts = Facts(job.facts, false); !facts.empty())
+    text += Labelled("assumed", fmt::format("{}; facts of {} (--fact KEY=VALUE)", facts,
+                                            SplitReference(job.request.framework).name));
+  if (const std::string facts = Facts(job.facts, true); !facts.empty())
+    text += Labelled("stated", facts + " (--fact)");
   for (const auto* notes : {&job.notes, &job.model.notes}) {
     for (const std::string& note : *notes) text += Labelled("note", note);
   }
@@ -106,7 +120,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"optimizer", Name(work.optimizer)},
                       {"dropout", work.dropout},
                       {"attention", job.request.flash_attention ? "flash" : "standard"},
-                      {"framework", job.request.framework}};
+                      {"framework", FrameworkWords(job.request.framework)}};
   if (!job.plan.empty()) {  // what a plan text does not say
     for (const char* key : {"masked_positions", "optimizer", "dropout"})
       json["workload"][key] = nullptr;
@@ -121,6 +135,9 @@ nlohmann::ordered_json JobJson(const Job& job) {
                                 {"why", decision.why},
                                 {"from", decision.from_model ? "model file" : "plan"}});
   }
+  json["facts"] = nlohmann::ordered_json::array();
+  for (const ReleaseFact& fact : job.facts)
+    json["facts"].push_back({{"key", fact.key}, {"what", fact.what}, {"stated", fact.stated}});
   json["notes"] = job.notes;
   for (const std::string& note : job.model.notes) json["notes"].push_back(note);
   return json;

@@ -20,12 +20,20 @@ struct Decision {
   bool from_model = false;  // the model file's default
 };
 
+// A fact of the framework's release that the step time rests on.
+struct ReleaseFact {
+  std::string key;   // "attention"; "" where no --fact sets it
+  std::string what;  // "attention fa2"
+  bool stated = false;
+};
+
 struct Job {
   LoadedModel model;
   SearchRequest request;
   Profiles profiles;
   ClusterSummary cluster;  // of the first node count
   std::vector<Decision> decisions;
+  std::vector<ReleaseFact> facts;  // of the framework; empty: of a plan text
   std::vector<std::string> notes;  // how flags were read: an alias of a framework
   int64_t parameters = 0;
   std::string plan;       // title of a plan text in the place of model and layout; empty: none
@@ -33,10 +41,10 @@ struct Job {
 };
 
 // The first lines of every report: the model, the cluster, what defaults decided and how to change
-// it, notes of the model's reader.
+// it, facts of the framework, assumed and stated, notes of the model's reader.
 std::string JobHeader(const Job& job);
 
-// Keys "model", "topology", "workload", "profiles", "defaults", "notes".
+// Keys "model", "topology", "workload", "profiles", "defaults", "facts", "notes".
 nlohmann::ordered_json JobJson(const Job& job);
 
 // "1.56 billion", "345 million", "21".

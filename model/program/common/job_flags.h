@@ -46,6 +46,8 @@ ir::Plan ReadPlanFile(const Flag& file, const JobFlags& job, const LayoutFlags& 
 // Throws InputError: ir::Verify finds something.
 void VerifyPlan(const std::string& name, const ir::Plan& plan);
 
+// Throws InputError: a fact that the user states means nothing in layouts of these axes.
+void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or
 // dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.
 Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job);

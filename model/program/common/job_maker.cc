@@ -211,10 +211,11 @@ class JobMaker {
     const bool none = framework.attention == "standard" || !kernel;
     bool& flash = job_.request.flash_attention;
     if (attention_ && flash && !kernel) {
-      diagnostics_.Error(flags_.attention.where,
-                         fmt::format("no fused attention of {} runs on {}", request_.framework,
-                                     job_.profiles.gpu.header.id),
-                         "--attention standard");
+      diagnostics_.Error(
+          flags_.attention.where,
+          fmt::format("no fused attention of {} runs on {}", FrameworkWords(request_.framework),
+                      job_.profiles.gpu.header.id),
+          "--attention standard");
       diagnostics_.ThrowIfAny();
     }
     if (!attention_) {
@@ -234,10 +235,43 @@ class JobMaker {
           "--attention standard, or another kernel");
       diagnostics_.ThrowIfAny();
     }
-    if (flash && !own) {
-      const char* name = NameIn(kAttentionKernelNames, *kernel);
-      Own(fmt::format("attention by {}", name), "--fact attention=NAME",
-          "default of the framework on this chip");
+  }
+
+  // What the step time takes from the framework's release.
+  void SetReleaseFacts() {
+    const FrameworkPreset& preset = FindFramework(job_.request.framework);
+    const auto add = [&](const char* section, const char* key, std::string what) {
+      const bool stated = preset.facts.at(fmt::format("{}.{}", section, key)).file == kOwnFact;
+      job_.facts.push_back({key, std::move(what), stated});
+    };
+    if (job_.request.flash_attention && request_.model.family != Family::kMlp) {
+      if (const auto kernel = preset.FusedAttention(job_.profiles.gpu))
+        add("facts", "attention",
+            fmt::format("attention {}", NameIn(kAttentionKernelNames, *kernel)));
+    }
+    if (preset.tensor && preset.sequence)
+      add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
+    const Precision precision = job_.request.work.precision;
+    if (precision == Precision::kFp16 || precision == Precision::kBf16) {
+      const bool bf16 = precision == Precision::kBf16;
+      const char* half = bf16 ? "bf16" : "fp16";
+      add("defaults", "fp32_grads",
+          preset.fp32_grads == Fp32Grads::kNever || !bf16 ? fmt::format("gradients in {}", half)
+          : preset.fp32_grads == Fp32Grads::kBf16
+              ? std::string("gradients in fp32")
+              : fmt::format("gradients in fp32 ({} from ZeRO 1)", half));
+    }
+    if (!preset.zero.empty() && preset.zero.front() <= 1)
+      add("defaults", "reduce_in_backward",
+          preset.defaults.reduce_in_backward && job_.profiles.framework.data_exposed < 1
+              ? "reduced in the backward pass"
+              : "reduced after the backward pass");
+    const FrameworkProfile& framework = job_.profiles.framework;
+    if (framework.bucket.value > 0 && framework.bucket.value < 1e12) {
+      std::string bucket = fmt::format("in buckets of {:.0f} MB", framework.bucket.value / 1e6);
+      if (framework.bucket_per_rank.value > 0)
+        bucket += fmt::format(" or {:.0f} MB per rank", framework.bucket_per_rank.value / 1e6);
+      job_.facts.push_back({"", std::move(bucket), false});
     }
   }
 
@@ -350,7 +384,7 @@ class JobMaker {
     request_.framework = framework_.preset->name;
     if (framework_.alias == nullptr) return;
     job_.notes.push_back(fmt::format("framework {} is read as {}: {}", framework_.alias->name,
-                                     request_.framework, framework_.alias->why));
+                                     FrameworkWords(request_.framework), framework_.alias->why));
   }
 
   // A plan text may say what it was made for; --framework overrides it.
@@ -394,10 +428,11 @@ class JobMaker {
     if (job_.plan.empty()) {
       SetAttention();
       SetDropout();
+      SetReleaseFacts();
     }
     if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
     if (!flags_.framework.given)
-      Own(fmt::format("framework {}", request_.framework), "--framework", why);
+      Own(fmt::format("framework {}", SplitReference(request_.framework).name), "--framework", why);
   }
 
   template <class E, std::size_t N>

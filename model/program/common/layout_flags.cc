@@ -120,11 +120,31 @@ FixedAxes LayoutFlags::Read() const {
   return axes;
 }
 
+void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job) {
+  const bool overlap = std::any_of(job.facts.begin(), job.facts.end(), [](const auto& fact) {
+    return fact.stated && fact.key == "tp_overlap" && fact.what == "tp_overlap on";
+  });
+  if (!overlap) return;
+  if (axes.tp && *axes.tp == 1) {
+    throw InputError({{flags.tp.where, "tp_overlap=on overlaps tensor parallelism, and tp is 1",
+                       "omit it in --fact, or --tp 2 or more"}});
+  }
+  if (axes.sequence_parallel && !*axes.sequence_parallel) {
+    throw InputError({{flags.sequence_parallel.where,
+                       "tp_overlap=on overlaps the gathers and scatters of sequence parallelism, "
+                       "which is off",
+                       "--sequence-parallel on, or omit it in --fact"}});
+  }
+}
+
 Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
-  const FixedAxes axes = flags.Read();
+  FixedAxes axes = flags.Read();
+  if (!axes.tp) axes.tp = 1;
+  if (!axes.sequence_parallel) axes.sequence_parallel = false;
+  CheckStatedFacts(flags, axes, job);
   const FrameworkPreset& preset = FindFramework(job.request.framework);
   Strategy strategy = preset.defaults;
-  strategy.tp = axes.tp.value_or(1);
+  strategy.tp = *axes.tp;
   strategy.pp = axes.pp.value_or(1);
   strategy.dp_outer = axes.dp_outer.value_or(1);
   const int64_t gpus = job.cluster.ranks();
@@ -152,7 +172,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   strategy.layout = axes.layout;
   strategy.vpp = axes.vpp.value_or(ChunksOf(axes.layout, strategy.pp));
   strategy.recompute = axes.recompute.value_or(strategy.recompute);
-  strategy.sequence_parallel = axes.sequence_parallel.value_or(false);
+  strategy.sequence_parallel = *axes.sequence_parallel;
   if (axes.schedule) {
     strategy.schedule = *axes.schedule;
   } else if (strategy.vpp > 1) {

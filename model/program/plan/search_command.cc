@@ -98,6 +98,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   diagnostics.ThrowIfAny();
   report::Job job = flags.job.Resolve();
   job.request.fixed = flags.layout.Read();
+  CheckStatedFacts(flags.layout, job.request.fixed, job);
   job.request.objective = objective.value_or(Objective::kTime);
   if (job.request.objective != Objective::kTime && !job.request.node_price &&
       !job.request.topology.node_price) {

@@ -52,25 +52,39 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
     if (!memory || !memory->nearly_full) continue;
     rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
   }
-  if (rows.empty()) return "";
-  return fmt::format(
-      "  {}\n",
-      Fold(fmt::format(
-               "Nearly full: {}. Above {:.0f} % of the memory, frameworks retry allocations, slow "
-               "down or fail: neither \"fits\" nor the time is reliable there.",
-               rows, 100 * limit),
-           2));
+  std::string text;
+  if (!rows.empty()) {
+    text = fmt::format(
+        "Nearly full, and so below all others: {}. Above {:.0f} % of the memory, frameworks retry "
+        "allocations, slow down or fail: neither \"fits\" nor the time is reliable there.",
+        rows, 100 * limit);
+  } else if (result.nearly_full) {
+    const Candidate& other = *result.nearly_full;
+    text = fmt::format(
+        "Nearly full, not ranked: {}, {} per step, needs {}. The margin of {:.0f} % of the memory "
+        "costs {}: so much longer takes plan 1.",
+        DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
+        MemoryOfCapacity(*other.memory), 100 * (1 - limit),
+        Percent(result.ranked[0].time.total / other.time.total - 1));
+  }
+  return text.empty() ? "" : fmt::format("  {}\n", Fold(text, 2));
 }
 
 std::string Outside(const SearchResult& result) {
+  const std::string& basis = result.ranked[0].interval_basis;
+  const std::string from =
+      basis.empty() ? ""
+                    : fmt::format("  {}\n", Fold(fmt::format("Interval of 1 from: {}.", basis), 2));
   std::string text;
   for (const std::string& what : result.ranked[0].outside)
     text += (text.empty() ? "" : "; ") + what;
-  if (text.empty()) return "";
-  return fmt::format(
-      "  {}\n",
-      Fold(fmt::format("Plan 1 is outside the calibrated range, its interval is wider: {}.", text),
-           2));
+  if (text.empty()) return from;
+  return from +
+         fmt::format(
+             "  {}\n",
+             Fold(fmt::format("Plan 1 is outside the calibrated range, its interval is wider: {}.",
+                              text),
+                  2));
 }
 
 std::string Ranking(const Job& job, const SearchResult& result) {
@@ -280,6 +294,8 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
             {"words", limit.words}};
   });
   json["unlimited"] = result.unlimited ? RecordOf(*result.unlimited) : nlohmann::ordered_json();
+  json["nearly_full"] =
+      result.nearly_full ? RecordOf(*result.nearly_full) : nlohmann::ordered_json();
   json["near_misses"] = ArrayOf(result.near_misses, RecordOf);
   json["rejections"] =
       ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {

@@ -78,6 +78,8 @@ std::string Times(const Simulation& simulation) {
                         Format(Seconds(simulation.fixed)));
   std::string text = SimulatedLine("step", step);
   text += Disturbance(simulation);
+  if (!simulation.candidate.interval_basis.empty())
+    text += SimulatedLine("interval from", simulation.candidate.interval_basis);
   text += SimulatedLine("throughput",
                         fmt::format("{} tokens/s, MFU {}", Scaled(simulated.tokens_per_second),
                                     Percent(simulated.mfu)));
