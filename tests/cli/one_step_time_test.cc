@@ -121,6 +121,11 @@ Words LayoutOf(const json& row) {
                                                         {"--micro-batch", "micro_batch"},
                                                         {"--zero", "zero"}})
     words = words + Words{flag, s[key].dump()};
+  if (s.contains("layout")) {
+    std::string layers;
+    for (const json& chunk : s["layout"]) layers += (layers.empty() ? "" : ",") + chunk.dump();
+    words = words + Words{"--layout", layers};
+  }
   return words + Words{"--schedule",          s["schedule"],
                        "--recompute",         s["recompute"],
                        "--sequence-parallel", s["sequence_parallel"] == true ? "on" : "off"};
