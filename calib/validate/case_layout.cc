@@ -130,8 +130,11 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   const Meaning<Recompute> recompute = RecomputeOf(cells->Text("recompute"));
   row->recompute_open = !recompute.value && recompute.note.empty();
   if (!row->recompute_open) s.recompute = cells->Take(recompute, Recompute::kNone);
-  row->framework = cells->Take(FrameworkOf(row->framework, {s.tp * s.pp * s.cp > 1, s.zero}),
-                               std::string("orrery"));
+  const FrameworkReference reference = SplitReference(row->framework);
+  row->framework =
+      WithFacts(cells->Take(FrameworkOf(reference.name, {s.tp * s.pp * s.cp > 1, s.zero}),
+                            std::string("orrery")),
+                reference.facts);
   if (row->framework == "ddp" && s.zero >= 2) {
     row->framework = "fsdp";
     cells->Note("ddp with sharded gradients read as fsdp");
