@@ -104,13 +104,13 @@ double OpPrices::Update(const UpdateShape& s) const {
   switch (s.kind) {
     case ir::OpKind::kSgd:
       return stream(framework_->sgd_traffic);
-    case ir::OpKind::
-        kAdam: {  // its two moments are read and written in so many bytes instead of four
-      const double saved = 4 * (4 - std::min(s.moment_bytes, 4.0));
-      return stream(std::max(framework_->adam_traffic - saved, 0.0));
+    // Two moments, read and written in four bytes; less where they have fewer, or where there is one.
+    case ir::OpKind::kAdam:
+    case ir::OpKind::kMuon: {
+      const double saved =
+          s.kind == ir::OpKind::kMuon ? 8.0 : 4 * (4 - std::min(s.moment_bytes, 4.0));
+      return stream(std::max(framework_->adam_traffic - saved, 0.0)) + NewtonSchulz(s.work, s.side);
     }
-    case ir::OpKind::kMuon:  // one moment, read and written in four bytes, instead of two
-      return stream(std::max(framework_->adam_traffic - 8, 0.0)) + NewtonSchulz(s.work, s.side);
     case ir::OpKind::kLambDir:
       return stream(framework_->lamb_traffic);
     case ir::OpKind::kLambApply:  // lamb_traffic counts both passes

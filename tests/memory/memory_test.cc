@@ -47,7 +47,7 @@ TEST(MemoryReport, StatesFollowTheOptimizer) {
     c.work.optimizer = optimizer;
     return Report(c, {Bytes(16 * kGiB), Bytes(0), 0})
         .stages[0]
-        .by_class[static_cast<std::size_t>(ir::BufferClass::kOptimizer)]
+        .by_class[static_cast<std::size_t>(MemoryClass::kOptimizer)]
         .value;
   };
   const ParameterCount count = CountParameters(c.model);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forward and backward of residual blocks, with tensor and sequence parallelism and recompute.
+#include "model/plan/lower/transformer.h"
+
 #include "model/plan/lower/sublayer.h"
 
 namespace orrery {

@@ -30,12 +30,11 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&model, "--model", "NAME",
                "a model of `plan list models`, a YAML file or a HuggingFace config.json",
                Words::kModel);
-  flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N",
-               several
-                   ? "sequences per optimizer step; A..B compares A, 2 A, 4 A, ... and B (default: "
-                     "the model file's, else about 4 M tokens)"
-                   : "sequences per optimizer step (default: the model file's, else about 4 M "
-                     "tokens)");
+  std::string batch = "sequences per optimizer step";
+  if (several) batch += "; A..B compares A, 2 A, 4 A, ... and B";
+  batch += default_batch ? " (default: the model file's, else about 4 M tokens)"
+                         : " (default: the model file's)";
+  flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N", batch);
   flags->Value(&seq_len, "--seq-len", "N",
                "tokens per sequence (default: the model file's, else its longest, at most 8192)");
   flags->Value(&precision, "--precision", "TYPE", "fp32, tf32, fp16 or bf16", Words::kList,

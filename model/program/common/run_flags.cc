@@ -64,6 +64,7 @@ RunFlags::RunFlags()
             Words::kFile);
   set.Switch(&profile, "--profile",
              "print where the step time goes: kernels and communication, by phase and kind of op");
+  job.default_batch = false;  // millions of tokens would be no trial run
   job.Declare(&set, false);
   layout.Declare(&set, "The layout (defaults: 1, none, off)");
 }

@@ -42,7 +42,6 @@ class Planner {
     Default(&flags_.job.topology, "localhost");
     Default(&flags_.job.framework, "orrery");
     Default(&flags_.job.precision, "fp32");
-    flags_.job.default_batch = false;  // millions of tokens would be no trial run
     report::Job planned = flags_.job.Resolve();
     CheckTrains(planned);
     if (ranks == 0) ranks = RanksOfDegrees();
