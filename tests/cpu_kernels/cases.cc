@@ -169,6 +169,9 @@ void AddDropout(Sizes s, std::vector<TypedCall>& cases) {
   OpCall residual{OpKind::kBiasResidual, attrs, {x, y, bias}, {n, n}, {}, {2}, 4};
   residual.first_sample = 9;
   const Attrs plain{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}};
+  OpCall twice = residual;
+  twice.attrs.Set(Attr::kBias, 2);
+  twice.in.push_back(Random(s.h, 4));
   const Attrs biased{{Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kBias, 1}};
   const Attrs back{{Attr::kElements, D(n)}, {Attr::kRate, 0.3}};
   cases.insert(
@@ -177,9 +180,32 @@ void AddDropout(Sizes s, std::vector<TypedCall>& cases) {
           {"dropout", forward, "f", "fm"},
           {"dropout_bwd", {OpKind::kDropoutBwd, back, {x, mask}, {n}}, "fm", "f"},
           {"bias_res_dropout", residual, "fff", "fm"},
+          {"bias_res_two", twice, "ffff", "fm"},
           {"bias_res", {OpKind::kBiasResidual, biased, {x, y, bias}, {n}, {{0, 0}}}, "fff", "f"},
           {"bias_res_plain", {OpKind::kBiasResidual, plain, {x, y}, {n}}, "ff", "f"},
       });
+}
+
+// Squared relu, gates of gelu and relu, capped logits.
+void AddVariants(int64_t n, std::vector<TypedCall>& cases) {
+  const Attrs attrs{{Attr::kElements, D(n)}};
+  const Vector x = Random(n, 1, 3), dy = Random(n, 2), wide = Random(2 * n, 3, 3);
+  Attrs squared = attrs, capped = attrs;
+  squared.Set(Attr::kPower, 2);
+  capped.Set(Attr::kCap, 2.5);
+  const Vector y = RunOp({OpKind::kTanh, capped, {x}, {n}})[0];
+  cases.push_back({"relu_squared", {OpKind::kRelu, squared, {x}, {n}}, "f", "f"});
+  cases.push_back(
+      {"relu_squared_bwd", {OpKind::kReluBwd, squared, {dy, x}, {n}, {{0, 0}}}, "ff", "f"});
+  cases.push_back({"tanh_cap", {OpKind::kTanh, capped, {x}, {n}}, "f", "f"});
+  cases.push_back({"tanh_cap_bwd", {OpKind::kTanhBwd, capped, {dy, y}, {n}}, "ff", "f"});
+  for (const ir::GateKind gate : {ir::GateKind::kGelu, ir::GateKind::kRelu}) {
+    Attrs gated = attrs;
+    gated.Set(Attr::kGate, static_cast<double>(gate));
+    const std::string name = gate == ir::GateKind::kGelu ? "geglu" : "reglu";
+    cases.push_back({name, {OpKind::kSwiglu, gated, {wide}, {n}}, "f", "f"});
+    cases.push_back({name + "_bwd", {OpKind::kSwigluBwd, gated, {dy, wide}, {2 * n}}, "ff", "f"});
+  }
 }
 
 }  // namespace
@@ -250,6 +276,7 @@ std::vector<TypedCall> ElementwiseCases() {
              "ff",
              "f"},
         });
+    AddVariants(n, cases);
   }
   return cases;
 }

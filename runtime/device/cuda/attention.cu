@@ -47,7 +47,7 @@ __device__ inline float Score(const AttentionOperands& o, const Row& r, int64_t 
   const Heads& s = o.s;
   float score = s.scale * Dot(o.q, s.QueryAt(r.b, r.h, r.i), o.kv, s.KeyAt(r.b, r.h, j), s.hd);
   if (!o.bias.absent()) score += Load(o.bias, BucketOf(r.i - j, s.buckets, !s.causal) * s.nh + r.h);
-  return score;
+  return s.cap > 0 ? s.cap * tanhf(score / s.cap) : score;
 }
 
 __device__ inline float Factor(const AttentionOperands& o, const Row& r, int64_t j) {
@@ -62,15 +62,15 @@ __global__ void ForwardKernel(AttentionOperands o) {
   const Heads& s = o.s;
   float* slots = p + s.seq_kv;
   const Row r = RowOfBlock(s.nh, s.seq);
-  const int64_t keys = s.Keys(r.i);
+  const int64_t first = s.FirstKey(r.i), keys = s.Keys(r.i);
   float top = -INFINITY;
-  for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
+  for (int64_t j = first + threadIdx.x; j < keys; j += kThreads) {
     p[j] = Score(o, r, j);
     top = fmaxf(top, p[j]);
   }
   top = BlockMax(top, slots);
   float sum = 0;
-  for (int64_t j = threadIdx.x; j < keys; j += kThreads) {
+  for (int64_t j = first + threadIdx.x; j < keys; j += kThreads) {
     p[j] = expf(p[j] - top);
     sum += p[j];
   }
@@ -78,18 +78,19 @@ __global__ void ForwardKernel(AttentionOperands o) {
   if (s.flash && threadIdx.x == 0) Store(o.softmax, s.LseAt(r.b, r.h, r.i), top + logf(sum));
   const int64_t at = s.ProbabilityRow(r.b, r.h, r.i);
   for (int64_t j = threadIdx.x; j < s.seq_kv; j += kThreads) {
-    float value = j < keys ? p[j] / sum : 0.0f;
+    const bool seen = s.Sees(r.i, j);
+    float value = seen ? p[j] / sum : 0.0f;
     if (!s.flash) Store(o.softmax, at + j, value);
     const float factor = s.drops ? Factor(o, r, j) : 1.0f;
     value *= factor;
     if (!o.mask.absent()) Store(o.mask, at + j, factor != 0.0f ? 1.0f : 0.0f);
     if (!o.dropped.absent()) Store(o.dropped, at + j, value);
-    if (j < keys) p[j] = value;
+    if (seen) p[j] = value;
   }
   __syncthreads();
   for (int64_t d = threadIdx.x; d < s.hd; d += kThreads) {
     float context = 0;
-    for (int64_t j = 0; j < keys; ++j)
+    for (int64_t j = first; j < keys; ++j)
       context += p[j] * Load(o.kv, s.KeyAt(r.b, r.h, j) + s.hd + d);
     Store(o.ctx, s.ContextAt(r.b, r.h, r.i) + d, context);
   }
@@ -105,7 +106,8 @@ __global__ void DeltaKernel(AttentionOperands o, float* delta) {
   if (LaneIndex() == 0) delta[row] = sum;
 }
 
-// Probability of key j for a query, behind dropout, and the gradient of its score before scaling.
+// Probability of key j for a query, behind dropout, and the gradient of its score before cap and scaling:
+// d (c tanh(x / c)) = 1 - (y / c)^2 of the capped score y.
 struct Gradient {
   float dropped, score;
 };
@@ -113,23 +115,27 @@ __device__ inline Gradient GradientOf(const AttentionOperands& o, const float* d
                                       int64_t j) {
   const Heads& s = o.s;
   const int64_t row = s.LseAt(r.b, r.h, r.i), at = s.ProbabilityRow(r.b, r.h, r.i) + j;
-  const float p = s.flash ? expf(Score(o, r, j) - Load(o.softmax, row)) : Load(o.softmax, at);
+  const float score = s.flash || s.cap > 0 ? Score(o, r, j) : 0.0f;
+  const float slope = s.cap > 0 ? 1.0f - (score / s.cap) * (score / s.cap) : 1.0f;
+  const float p = s.flash ? expf(score - Load(o.softmax, row)) : Load(o.softmax, at);
   const float dp = Dot(o.dctx, s.ContextAt(r.b, r.h, r.i), o.kv, s.KeyAt(r.b, r.h, j) + s.hd, s.hd);
   float factor = 1;
   if (s.drops) factor = o.mask.absent() ? Factor(o, r, j) : o.draw.keep * Load(o.mask, at);
-  return {o.dropped.absent() ? p * factor : Load(o.dropped, at), p * (factor * dp - delta[row])};
+  return {o.dropped.absent() ? p * factor : Load(o.dropped, at),
+          p * (factor * dp - delta[row]) * slope};
 }
 
 __global__ void QueryGradKernel(AttentionOperands o, const float* delta) {
   ORRERY_SHARED(float, grad);  // [seq_kv]
   const Heads& s = o.s;
   const Row r = RowOfBlock(s.nh, s.seq);
-  const int64_t keys = s.Keys(r.i);
-  for (int64_t j = threadIdx.x; j < keys; j += kThreads) grad[j] = GradientOf(o, delta, r, j).score;
+  const int64_t first = s.FirstKey(r.i), keys = s.Keys(r.i);
+  for (int64_t j = first + threadIdx.x; j < keys; j += kThreads)
+    grad[j] = GradientOf(o, delta, r, j).score;
   __syncthreads();
   for (int64_t d = threadIdx.x; d < s.hd; d += kThreads) {
     float sum = 0;
-    for (int64_t j = 0; j < keys; ++j) sum += grad[j] * Load(o.kv, s.KeyAt(r.b, r.h, j) + d);
+    for (int64_t j = first; j < keys; ++j) sum += grad[j] * Load(o.kv, s.KeyAt(r.b, r.h, j) + d);
     Store(o.dq, s.QueryAt(r.b, r.h, r.i) + d, s.scale * sum);
   }
 }
@@ -146,7 +152,7 @@ __global__ void KeyGradKernel(AttentionOperands o, const float* delta) {
     __syncthreads();
     for (int64_t i = threadIdx.x; i < s.seq; i += kThreads) {
       Gradient gradient{0, 0};
-      if (key.i < s.Keys(i)) gradient = GradientOf(o, delta, {key.b, h, i}, key.i);
+      if (s.Sees(i, key.i)) gradient = GradientOf(o, delta, {key.b, h, i}, key.i);
       grad[i] = gradient.score;
       dropped[i] = gradient.dropped;
     }
@@ -177,7 +183,7 @@ __global__ void DistanceGradKernel(AttentionOperands o, const float* delta, floa
   float sum = 0;
   for (int64_t t = threadIdx.x; t < s.batch * s.seq; t += kThreads) {
     const int64_t b = t / s.seq, i = t % s.seq, j = i - (at - (s.seq_kv - 1));
-    if (j >= 0 && j < s.Keys(i)) sum += GradientOf(o, delta, {b, h, i}, j).score;
+    if (s.Sees(i, j)) sum += GradientOf(o, delta, {b, h, i}, j).score;
   }
   sum = BlockSum(sum, slots);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;

@@ -13,6 +13,8 @@ struct Heads {
   int64_t q_width, kv_width, queries_per_kv, first_head;
   bool causal, flash, cross, drops;
   float scale;
+  int64_t window;  // keys that a query sees, 0: all
+  float cap;       // of the scores, 0: none
 
   __host__ __device__ int64_t QueryAt(int64_t b, int64_t h, int64_t i) const {
     const int64_t within =
@@ -28,6 +30,12 @@ struct Heads {
   }
   __host__ __device__ int64_t Keys(int64_t i) const {
     return causal && i + 1 < seq_kv ? i + 1 : seq_kv;
+  }
+  __host__ __device__ int64_t FirstKey(int64_t i) const {
+    return window > 0 && i >= window ? i + 1 - window : 0;
+  }
+  __host__ __device__ bool Sees(int64_t i, int64_t j) const {
+    return j >= FirstKey(i) && j < Keys(i);
   }
   __host__ __device__ int64_t ContextAt(int64_t b, int64_t h, int64_t i) const {
     return ((i * batch + b) * nh + h) * hd;
@@ -60,7 +68,7 @@ void PlainBackward(OpFrame& f, const AttentionOperands& o);
 // delta[LseAt] = dctx . ctx
 void RowDeltas(OpFrame& f, const AttentionOperands& o, float* delta);
 
-// flash_forward.cu, flash_backward.cu: bf16, heads of 64 or 128, no relative positions.
+// flash_forward.cu, flash_backward.cu: bf16, heads of 64 or 128, no relative positions, windows or caps.
 bool CanFlash(const AttentionOperands& o);
 void FlashForward(OpFrame& f, const AttentionOperands& o);
 void FlashBackward(OpFrame& f, const AttentionOperands& o);

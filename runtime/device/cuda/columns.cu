@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/device/cuda/ops.h"
+#include "runtime/device/cuda/qk_norm.h"
 
 namespace orrery::cuda {
 namespace {
@@ -59,6 +60,30 @@ __global__ void PartialSumsKernel(Sums s, float* parts, int which_count, bool wi
   }
 }
 
+// A lane has a gain; a norm of each head adds to it, or one norm of all heads.
+__global__ void QkPartialSumsKernel(Ref dy, Ref raw, Ref stats, QkShape s, float* parts) {
+  __shared__ float shared[kWarps][kWarpSize];
+  const int64_t gain = static_cast<int64_t>(blockIdx.x) * kWarpSize + LaneIndex();
+  const bool is_query = gain < (s.whole ? s.nh * s.hd : s.hd);
+  const int64_t heads = s.whole ? 1 : is_query ? s.nh : s.kv;
+  const int64_t first = s.whole ? (is_query ? 0 : 1) : is_query ? 0 : s.nh;  // norm of a row
+  const int64_t begin = s.rows * blockIdx.y / gridDim.y,
+                end = s.rows * (blockIdx.y + 1) / gridDim.y;
+  float sum = 0;
+  for (int64_t r = begin + WarpIndex(); gain < s.Gains() && r < end; r += kWarps) {
+    for (int64_t n = first; n < first + heads; ++n) {
+      const int64_t element = s.First(n) + gain - s.Gain(n);
+      sum += Load(dy, r * s.Width() + s.Place(element)) *
+             (Load(raw, r * s.Stretch() + element) * Load(stats, r * s.Norms() + n));
+    }
+  }
+  shared[WarpIndex()][LaneIndex()] = sum;
+  __syncthreads();
+  if (WarpIndex() > 0 || gain >= s.Gains()) return;
+  for (int w = 1; w < kWarps; ++w) sum += shared[w][LaneIndex()];
+  parts[static_cast<int64_t>(blockIdx.y) * s.Gains() + gain] = sum;
+}
+
 __global__ void AddPartsKernel(const float* parts, int count, int which_count, Ref first,
                                Ref second, int64_t h) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -72,16 +97,19 @@ __global__ void AddPartsKernel(const float* parts, int count, int which_count, R
   }
 }
 
+// Into how many parts rows are cut where `across` blocks stand side by side and a part leaves `sums` numbers.
+int64_t PartsOf(const OpFrame& f, int64_t rows, int64_t across, int64_t sums) {
+  const int64_t room =
+      f.ScratchLeft() / (static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(sums, 1)) - 1;
+  const int64_t wanted =
+      std::min((rows + kRowsPerPart - 1) / kRowsPerPart,
+               std::max<int64_t>(kBlocksWanted / std::max<int64_t>(across, 1), 1));
+  return std::max<int64_t>(std::min(wanted, room), 1);
+}
+
 void AddSums(OpFrame& f, const Sums& s, Ref first, Ref second) {
   const int which = second.absent() ? 1 : 2;
-  const int64_t across = Blocks(s.h, kColumns),
-                room = f.ScratchLeft() / (static_cast<int64_t>(sizeof(float)) * which *
-                                          std::max<int64_t>(s.h, 1)) -
-                       1;
-  const int64_t wanted =
-      std::min((s.rows + kRowsPerPart - 1) / kRowsPerPart,
-               std::max<int64_t>(kBlocksWanted / std::max<int64_t>(across, 1), 1));
-  const int64_t parts = std::max<int64_t>(std::min(wanted, room), 1);
+  const int64_t across = Blocks(s.h, kColumns), parts = PartsOf(f, s.rows, across, which * s.h);
   float* scratch = f.Scratch<float>(parts * which * s.h);
   Launch(f.queue, PartialSumsKernel,
          dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads,
@@ -107,6 +135,20 @@ void RmsNormWeightGrad(OpFrame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH, 1);
   AddSums(f, {f.In(1, rows * h), f.In(2, rows * h), f.In(3, rows), rows, h, false},
           f.InOut(0, 0, h), {});
+}
+
+void QkNormWeightGrad(OpFrame& f) {
+  const QkShape s = QkShapeOf(f);
+  const Ref dgamma = f.InOut(0, 0, s.Gains()), dy = f.In(1, s.rows * s.Width()),
+            raw = f.In(2, s.rows * s.Stretch()), stats = f.In(3, s.rows * s.Norms());
+  const int64_t across = Blocks(s.Gains(), kWarpSize),
+                parts = PartsOf(f, s.rows, across, s.Gains());
+  float* scratch = f.Scratch<float>(parts * s.Gains());
+  Launch(f.queue, QkPartialSumsKernel,
+         dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads, 0, dy, raw,
+         stats, s, scratch);
+  Launch(f.queue, AddPartsKernel, Blocks(s.Gains(), 128), 128, 0, scratch, static_cast<int>(parts),
+         1, dgamma, Ref{}, s.Gains());
 }
 
 }  // namespace orrery::cuda

@@ -35,9 +35,9 @@ __device__ inline void Factors(const Rows& s, const Draw& draw, const Place& p, 
   for (int k = 0; k < kWide; ++k) factor[k] = draw.Factor(prefix, p.column + k);
 }
 
-// z = x + factor (y + bias); with a threshold, the mask is kept.
-__global__ void BiasResidualKernel(Ref x, Ref y, Ref bias, Ref z, Ref mask, Rows s, Draw draw,
-                                   bool wide) {
+// z = x + factor (y + bias + other); with a threshold, the mask is kept.
+__global__ void BiasResidualKernel(Ref x, Ref y, Ref bias, Ref other, Ref z, Ref mask, Rows s,
+                                   Draw draw, bool wide) {
   const Place p = PlaceOf(s);
   if (p.count == 0) return;
   float a[kWide], b[kWide], c[kWide];
@@ -45,6 +45,11 @@ __global__ void BiasResidualKernel(Ref x, Ref y, Ref bias, Ref z, Ref mask, Rows
   LoadSome(y, p.at, p.count, wide, b);
   if (!bias.absent()) {
     LoadSome(bias, p.column, p.count, wide, c);
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) b[k] += c[k];
+  }
+  if (!other.absent()) {
+    LoadSome(other, p.column, p.count, wide, c);
 #pragma unroll
     for (int k = 0; k < kWide; ++k) b[k] += c[k];
   }
@@ -96,9 +101,11 @@ void BiasResidual(OpFrame& f) {
   const Rows s = RowsOf(f, drops);
   const int64_t n = s.rows * s.h;
   const Ref x = f.In(0, n), y = f.In(1, n), z = f.Out(0, n);
-  const Ref bias = f.Flag(Attr::kBias) ? f.In(2, s.h) : Ref{}, mask = drops ? f.Out(1, n) : Ref{};
+  const Ref bias = f.Flag(Attr::kBias) ? f.In(2, s.h) : Ref{},
+            other = f.Size(Attr::kBias) == 2 ? f.In(3, s.h) : Ref{};
+  const Ref mask = drops ? f.Out(1, n) : Ref{};
   Launch(f.queue, BiasResidualKernel, Blocks(s.rows * s.pieces(), kThreads), kThreads, 0, x, y,
-         bias, z, mask, s, draw, IsWide({x, y, bias, z, mask}, s.h));
+         bias, other, z, mask, s, draw, IsWide({x, y, bias, other, z, mask}, s.h));
 }
 
 void DropoutForward(OpFrame& f) {

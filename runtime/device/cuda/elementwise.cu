@@ -22,8 +22,15 @@ struct GeluOf {
 struct ReluOf {
   __device__ float operator()(float x) const { return x <= 0.0f ? 0.0f : x; }
 };
-struct TanhOf {
-  __device__ float operator()(float x) const { return tanhf(x); }
+struct SquaredReluOf {
+  __device__ float operator()(float x) const {
+    const float positive = ReluOf()(x);
+    return positive * positive;
+  }
+};
+struct TanhOf {  // cap tanh(x / cap)
+  float cap;
+  __device__ float operator()(float x) const { return cap * tanhf(x / cap); }
 };
 
 struct Sum {
@@ -40,8 +47,31 @@ struct ReluSlopeOf {  // NaN passes
     return x <= 0.0f ? 0.0f : x > 0.0f ? dy : x;
   }
 };
+struct SquaredReluSlopeOf {
+  __device__ float operator()(float dy, float x) const { return 2.0f * dy * ReluOf()(x); }
+};
 struct TanhSlopeOf {
-  __device__ float operator()(float dy, float y) const { return dy * (1.0f - y * y); }
+  float cap;
+  __device__ float operator()(float dy, float y) const {
+    return dy * (1.0f - (y / cap) * (y / cap));
+  }
+};
+
+// The gate of a pair: its value, and the gradient of the gate's input under the gradient of its value.
+struct SiluGate {
+  __device__ float Value(float x) const { return x * Sigmoid(x); }
+  __device__ float Slope(float dy, float x) const {
+    const float s = Sigmoid(x);
+    return dy * s * (1.0f + x * (1.0f - s));
+  }
+};
+struct GeluGate {
+  __device__ float Value(float x) const { return GeluOf()(x); }
+  __device__ float Slope(float dy, float x) const { return GeluSlopeOf()(dy, x); }
+};
+struct ReluGate {
+  __device__ float Value(float x) const { return ReluOf()(x); }
+  __device__ float Slope(float dy, float x) const { return ReluSlopeOf()(dy, x); }
 };
 
 // The eight elements of this thread: first one and count.
@@ -78,18 +108,20 @@ __global__ void MapTwoKernel(Ref x, Ref y, Ref z, int64_t n, bool wide, F f) {
 }
 
 // Pairs (gate, up): sixteen elements to eight, and back.
-__global__ void SwigluKernel(Ref x, Ref y, int64_t n, bool wide) {
+template <typename G>
+__global__ void GatedKernel(Ref x, Ref y, int64_t n, bool wide, G gate_of) {
   const Share s = ShareOf(n);
   if (s.count == 0) return;
   float v[2 * kWide], out[kWide];
   LoadSome(x, 2 * s.first, Least(kWide, 2 * s.count), wide, v);
   LoadSome(x, 2 * s.first + kWide, s.count > kWide / 2 ? 2 * s.count - kWide : 0, wide, v + kWide);
 #pragma unroll
-  for (int k = 0; k < kWide; ++k) out[k] = v[2 * k] * Sigmoid(v[2 * k]) * v[2 * k + 1];
+  for (int k = 0; k < kWide; ++k) out[k] = gate_of.Value(v[2 * k]) * v[2 * k + 1];
   StoreSome(y, s.first, s.count, wide, out);
 }
 
-__global__ void SwigluBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide) {
+template <typename G>
+__global__ void GatedBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide, G gate_of) {
   const Share s = ShareOf(n);
   if (s.count == 0) return;
   const int low = Least(kWide, 2 * s.count), high = s.count > kWide / 2 ? 2 * s.count - kWide : 0;
@@ -99,9 +131,9 @@ __global__ void SwigluBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide
   LoadSome(x, 2 * s.first + kWide, high, wide, v + kWide);
 #pragma unroll
   for (int k = 0; k < kWide; ++k) {
-    const float gate = v[2 * k], up = v[2 * k + 1], sigmoid = Sigmoid(gate);
-    v[2 * k] = grad[k] * up * sigmoid * (1.0f + gate * (1.0f - sigmoid));
-    v[2 * k + 1] = grad[k] * gate * sigmoid;
+    const float gate = v[2 * k], up = v[2 * k + 1];
+    v[2 * k] = gate_of.Slope(grad[k] * up, gate);
+    v[2 * k + 1] = grad[k] * gate_of.Value(gate);
   }
   StoreSome(dx, 2 * s.first, low, wide, v);
   StoreSome(dx, 2 * s.first + kWide, high, wide, v + kWide);
@@ -144,6 +176,29 @@ void MapTwo(OpFrame& f, int64_t n, F body) {
          IsWide({x, y, z}), body);
 }
 
+template <typename G>
+void Gated(OpFrame& f, G gate_of) {
+  const int64_t n = f.Size(Attr::kElements);
+  const Ref x = f.In(0, 2 * n), y = f.Out(0, n);
+  Launch(f.queue, GatedKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}),
+         gate_of);
+}
+
+template <typename G>
+void GatedBackward(OpFrame& f, G gate_of) {
+  const int64_t n = f.Size(Attr::kElements);
+  const Ref dy = f.In(0, n), x = f.In(1, 2 * n), dx = f.Out(0, 2 * n);
+  Launch(f.queue, GatedBackwardKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n,
+         IsWide({dy, x, dx}), gate_of);
+}
+
+ir::GateKind GateOf(const OpFrame& f) { return static_cast<ir::GateKind>(f.Size(Attr::kGate)); }
+bool Squares(const OpFrame& f) { return f.Get(Attr::kPower) == 2; }
+float CapOf(const OpFrame& f) {
+  const double cap = f.Get(Attr::kCap);
+  return cap > 0 ? static_cast<float>(cap) : 1.0f;
+}
+
 }  // namespace
 
 void Zero(OpFrame& f) {
@@ -168,22 +223,34 @@ void Slice(OpFrame& f) {
 void Add(OpFrame& f) { MapTwo(f, f.OutSize(0), Sum()); }
 void Gelu(OpFrame& f) { Map(f, GeluOf()); }
 void GeluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), GeluSlopeOf()); }
-void Relu(OpFrame& f) { Map(f, ReluOf()); }
-void ReluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), ReluSlopeOf()); }
-void Tanh(OpFrame& f) { Map(f, TanhOf()); }
-void TanhBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), TanhSlopeOf()); }
+void Relu(OpFrame& f) { Squares(f) ? Map(f, SquaredReluOf()) : Map(f, ReluOf()); }
+void ReluBackward(OpFrame& f) {
+  const int64_t n = f.Size(Attr::kElements);
+  Squares(f) ? MapTwo(f, n, SquaredReluSlopeOf()) : MapTwo(f, n, ReluSlopeOf());
+}
+void Tanh(OpFrame& f) { Map(f, TanhOf{CapOf(f)}); }
+void TanhBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), TanhSlopeOf{CapOf(f)}); }
 
 void Swiglu(OpFrame& f) {
-  const int64_t n = f.Size(Attr::kElements);
-  const Ref x = f.In(0, 2 * n), y = f.Out(0, n);
-  Launch(f.queue, SwigluKernel, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}));
+  switch (GateOf(f)) {
+    case ir::GateKind::kGelu:
+      return Gated(f, GeluGate());
+    case ir::GateKind::kRelu:
+      return Gated(f, ReluGate());
+    default:
+      return Gated(f, SiluGate());
+  }
 }
 
 void SwigluBackward(OpFrame& f) {
-  const int64_t n = f.Size(Attr::kElements);
-  const Ref dy = f.In(0, n), x = f.In(1, 2 * n), dx = f.Out(0, 2 * n);
-  Launch(f.queue, SwigluBackwardKernel, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n,
-         IsWide({dy, x, dx}));
+  switch (GateOf(f)) {
+    case ir::GateKind::kGelu:
+      return GatedBackward(f, GeluGate());
+    case ir::GateKind::kRelu:
+      return GatedBackward(f, ReluGate());
+    default:
+      return GatedBackward(f, SiluGate());
+  }
 }
 
 }  // namespace orrery::cuda

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer norm and RMS norm, forward and gradient of the input: a warp per row, eight columns per lane at a time.
+// Layer norm and RMS norm, forward and gradient of the input: a warp per row, eight columns per lane at a time. Norms of
+// queries and keys: a warp per norm of a row.
 #include "runtime/device/cuda/ops.h"
+#include "runtime/device/cuda/qk_norm.h"
 
 namespace orrery::cuda {
 namespace {
@@ -112,6 +114,63 @@ __global__ void NormBackwardKernel(Ref dy, Ref x, Ref stats, Ref gamma, Ref resi
   });
 }
 
+// Norm n of row r has a warp; behind the norms of a row stands its copy of values, which stay as they are.
+struct QkNormOfWarp {
+  int64_t row, norm, first, width;
+};
+__device__ inline QkNormOfWarp NormOfWarp(const QkShape& s) {
+  const int64_t row = RowOfWarp() / (s.Norms() + 1), norm = RowOfWarp() % (s.Norms() + 1);
+  return {row, norm, s.First(norm), s.NormWidth(norm)};
+}
+
+__device__ inline void CopyValues(Ref from, Ref to, int64_t row, const QkShape& s) {
+  if (from.data == to.data) return;
+  for (int64_t i = LaneIndex(); i < s.kv * s.hd; i += kWarpSize) {
+    const int64_t at = row * s.Width() + s.Place(s.nh * s.hd + i) + s.hd;  // behind its key
+    Store(to, at, Load(from, at));
+  }
+}
+
+__global__ void QkNormKernel(Ref x, Ref gamma, Ref y, Ref raw, Ref stats, QkShape s) {
+  const QkNormOfWarp w = NormOfWarp(s);
+  if (w.row >= s.rows) return;
+  if (w.norm == s.Norms()) return CopyValues(x, y, w.row, s);
+  const int64_t from = w.row * s.Width(), kept = w.row * s.Stretch();
+  float squares = 0;
+  for (int64_t i = LaneIndex(); i < w.width; i += kWarpSize) {
+    const float v = Load(x, from + s.Place(w.first + i));
+    squares += v * v;
+  }
+  const float rstd = 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(w.width) + kEpsilon);
+  for (int64_t i = LaneIndex(); i < w.width; i += kWarpSize) {
+    const int64_t at = from + s.Place(w.first + i);
+    const float v = Load(x, at);
+    Store(raw, kept + w.first + i, v);
+    Store(y, at, v * rstd * Load(gamma, s.Gain(w.norm) + i));
+  }
+  if (LaneIndex() == 0) Store(stats, w.row * s.Norms() + w.norm, rstd);
+}
+
+// dx = rstd (dy gamma - xhat mean(dy gamma xhat))
+__global__ void QkNormBackwardKernel(Ref dy, Ref raw, Ref stats, Ref gamma, Ref dx, QkShape s) {
+  const QkNormOfWarp w = NormOfWarp(s);
+  if (w.row >= s.rows) return;
+  if (w.norm == s.Norms()) return CopyValues(dy, dx, w.row, s);
+  const int64_t from = w.row * s.Width(), kept = w.row * s.Stretch() + w.first;
+  const float rstd = Load(stats, w.row * s.Norms() + w.norm);
+  float sum = 0;
+  for (int64_t i = LaneIndex(); i < w.width; i += kWarpSize) {
+    sum += Load(dy, from + s.Place(w.first + i)) * Load(gamma, s.Gain(w.norm) + i) *
+           (Load(raw, kept + i) * rstd);
+  }
+  const float mean = WarpSum(sum) / static_cast<float>(w.width);
+  for (int64_t i = LaneIndex(); i < w.width; i += kWarpSize) {
+    const int64_t at = from + s.Place(w.first + i);
+    const float scaled = Load(dy, at) * Load(gamma, s.Gain(w.norm) + i);
+    Store(dx, at, rstd * (scaled - Load(raw, kept + i) * rstd * mean));
+  }
+}
+
 Rows RowsOf(const OpFrame& f) { return {f.Size(Attr::kRows), f.Size(Attr::kH, 1)}; }
 
 template <bool has_mean>
@@ -143,5 +202,23 @@ void RmsNorm(OpFrame& f) {
 
 void LayerNormBackward(OpFrame& f) { NormBackward<true>(f); }
 void RmsNormBackward(OpFrame& f) { NormBackward<false>(f); }
+
+void QkNorm(OpFrame& f) {
+  const QkShape s = QkShapeOf(f);
+  const Ref x = f.In(0, s.rows * s.Width()), gamma = f.In(1, s.Gains());
+  const Ref y = f.Out(0, s.rows * s.Width()), raw = f.Out(1, s.rows * s.Stretch()),
+            stats = f.Out(2, s.rows * s.Norms());
+  Launch(f.queue, QkNormKernel, Blocks(s.rows * (s.Norms() + 1), kRowsPerBlock), kThreads, 0, x,
+         gamma, y, raw, stats, s);
+}
+
+void QkNormBackward(OpFrame& f) {
+  const QkShape s = QkShapeOf(f);
+  const Ref dy = f.In(0, s.rows * s.Width()), raw = f.In(1, s.rows * s.Stretch()),
+            stats = f.In(2, s.rows * s.Norms()), gamma = f.In(3, s.Gains());
+  const Ref dx = f.Out(0, s.rows * s.Width());
+  Launch(f.queue, QkNormBackwardKernel, Blocks(s.rows * (s.Norms() + 1), kRowsPerBlock), kThreads,
+         0, dy, raw, stats, gamma, dx, s);
+}
 
 }  // namespace orrery::cuda

@@ -19,9 +19,12 @@ void LayerNorm(OpFrame& f);
 void LayerNormBackward(OpFrame& f);
 void RmsNorm(OpFrame& f);
 void RmsNormBackward(OpFrame& f);
+void QkNorm(OpFrame& f);
+void QkNormBackward(OpFrame& f);
 // columns.cu
 void LayerNormWeightGrad(OpFrame& f);
 void RmsNormWeightGrad(OpFrame& f);
+void QkNormWeightGrad(OpFrame& f);
 void ColumnSum(OpFrame& f);
 // elementwise.cu
 void Zero(OpFrame& f);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From op kind to kernel.
-#include <string>
-
 #include "runtime/device/cuda/ops.h"
 
 namespace orrery::cuda {
@@ -54,6 +52,12 @@ Body BodyOf(ir::OpKind kind) {
       return RmsNormBackward;
     case kRmsNormWgrad:
       return RmsNormWeightGrad;
+    case kQkNorm:
+      return QkNorm;
+    case kQkNormBwd:
+      return QkNormBackward;
+    case kQkNormWgrad:
+      return QkNormWeightGrad;
     case kBiasResidual:
       return BiasResidual;
     case kDropout:
@@ -98,9 +102,6 @@ Body BodyOf(ir::OpKind kind) {
       return LambApply;
     case kLossScale:
       return LossScale;
-    case kQkNorm:
-    case kQkNormBwd:
-    case kQkNormWgrad:
     case kMuon:
     case kLoad:
     case kAllReduce:
@@ -113,10 +114,6 @@ Body BodyOf(ir::OpKind kind) {
   return nullptr;
 }
 
-// Attributes that change what an op computes and that no CUDA kernel knows yet.
-constexpr ir::Attr kUnknown[] = {ir::Attr::kWindow, ir::Attr::kCap, ir::Attr::kGate,
-                                 ir::Attr::kPower};
-
 }  // namespace
 
 bool HasKernel(ir::OpKind kind) { return BodyOf(kind) != nullptr; }
@@ -125,12 +122,6 @@ void Run(const cpu::KernelArgs& args, const Queue& queue) {
   OpFrame frame(args, queue);
   const Body body = BodyOf(args.op.kind);
   if (body == nullptr) frame.Fail("no CUDA kernel");
-  for (const ir::Attr attr : kUnknown) {
-    if (args.op.attrs.Get(attr) != ir::AttrDefault(attr))
-      frame.Fail(("no CUDA kernel with " + std::string(ir::AttrName(attr))).c_str());
-  }
-  if (args.op.kind == ir::OpKind::kBiasResidual && args.op.attrs.Get(ir::Attr::kBias) > 1)
-    frame.Fail("no CUDA kernel with two biases");
   body(frame);
 }
 
