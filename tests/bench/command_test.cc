@@ -167,7 +167,7 @@ TEST(BenchCommand, RefusesWithAHint) {
       {{"bench", "--simulate", "--topology", "aws-g5-1gpu"}, "which collective?", "all_reduce"},
       {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5"}, "aws-g5", "hint:"},
       {{"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "99999"},
-       "4096",
+       "16384",
        ""},
       {{"bench", "--simulate", "all_to_all", "--topology", "aws-g5-1gpu", "--nodes", "2000"},
        "too large to route",
