@@ -12,10 +12,16 @@ namespace orrery {
 namespace {
 
 constexpr double kFactorE = 1.0;
-constexpr const char* kKeys[] = {
-    "nic_ring_efficiency",       "nic_tree_efficiency",   "nic_nvls_tree_efficiency",
-    "point_to_point_efficiency", "large_ring_loss",       "hop",
-    "low_latency_hop",           "low_latency_bandwidth", "pipelining"};
+constexpr const char* kKeys[] = {"nic_ring_efficiency",
+                                 "nic_tree_efficiency",
+                                 "nic_nvls_tree_efficiency",
+                                 "point_to_point_efficiency",
+                                 "socket_stream",
+                                 "large_ring_loss",
+                                 "hop",
+                                 "low_latency_hop",
+                                 "low_latency_bandwidth",
+                                 "pipelining"};
 
 std::optional<Collective> ByName(const std::string& name) {
   for (int i = 0; i < kCollectives; ++i) {
@@ -88,9 +94,10 @@ std::vector<ParameterRequest> FabricRequests(const std::string& fabric, const Pr
   const FabricProfile prior = LoadFabricProfile(parent.empty() ? fabric : parent);
   std::vector<ParameterRequest> requests;
   for (const char* key : kKeys) {
+    const auto constant = prior.header.constants.find(key);
+    if (constant == prior.header.constants.end()) continue;  // socket_stream where there are none
     const ConstantName name{ProfileLayer::kFabric, fabric, key};
-    const double value =
-        ParseConstant(prior.header.constants.at(key).value, RangeOf(name).kind, name.Text());
+    const double value = ParseConstant(constant->second.value, RangeOf(name).kind, name.Text());
     if (value > 0) requests.push_back({{name}, value, kFactorE});
   }
   return requests;
