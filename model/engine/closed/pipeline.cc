@@ -86,10 +86,11 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   return std::max(of(inside, between), of(between, inside));
 }
 
-// A step of GPipe has no steady state of which a round could stand for the others.
+// Where all forward passes stand before all backward passes, no round could stand for the others.
 bool Fold::CanWalk() const {
+  const bool alternates = outline_.waits_for_round || outline_.fills_bubble || outline_.chunks > 1;
   const double walked = ScheduleClock::Walked(outline_.stages, M_);
-  if (outline_.schedule == PipelineSchedule::kGpipe && walked < M_) return false;
+  if (!alternates && walked < M_) return false;
   return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
 }
 

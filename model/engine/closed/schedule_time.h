@@ -27,7 +27,7 @@ struct PassSeconds {
 };
 
 struct PipelineTimes {
-  PipelineSchedule schedule = PipelineSchedule::k1F1B;
+  PipelineSchedule schedule{};
   int stages = 2, chunks = 1, micro_batches = 1;
   PassSeconds first, middle,
       last;                     // of a chunk on the first stage, on those between, on the last one
