@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/cli/run_plan.h"
 
@@ -21,13 +20,6 @@ const fs::path kSamples = fs::path(ORRERY_SOURCE_DIR) / "tests" / "arch" / "data
 
 Outcome Answer(const std::string& model, const char* nodes = "16") {
   return RunPlan({"--model", model, "--nodes", nodes, "--topology", "dgx-h100"});
-}
-// Lines are folded where the text is wrapped.
-std::string Folded(const std::string& text) {
-  std::istringstream words(text);
-  std::string folded;
-  for (std::string word; words >> word;) folded += (folded.empty() ? "" : " ") + word;
-  return folded;
 }
 std::string Sample(const char* name) { return (kSamples / (std::string(name) + ".json")).string(); }
 

@@ -87,4 +87,11 @@ Outcome RunShell(const std::string& line) {
   return Start({"/bin/bash", "-o", "pipefail", "-c", line}, {{"PLAN", ProgramPath("plan")}});
 }
 
+std::string Folded(const std::string& text) {
+  std::istringstream words(text);
+  std::string folded;
+  for (std::string word; words >> word;) folded += (folded.empty() ? "" : " ") + word;
+  return folded;
+}
+
 }  // namespace orrery

@@ -26,5 +26,7 @@ std::string DataPath(const std::string& name);     // of a file in tests/cli/dat
 std::string ScratchFolder();
 void WriteText(const std::string& path, const std::string& text);
 std::string ReadText(const std::string& path);
+// One space in the place of every run of spaces and line ends: texts are wrapped.
+std::string Folded(const std::string& text);
 
 }  // namespace orrery
