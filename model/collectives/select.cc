@@ -162,4 +162,8 @@ LineShare Occupy(const MessagePrice& time, const Cluster& cluster, bool whole_we
   return share;
 }
 
+Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size) {
+  return network.launch + 2.0 * size / gpu.StreamRate();
+}
+
 }  // namespace orrery

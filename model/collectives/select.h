@@ -51,6 +51,9 @@ class PreparedCollective {
 PreparedCollective Prepare(Collective collective, const Network& network,
                            const std::string& algorithm = "");
 
+// What a collective of one rank takes out of place: a call that copies S bytes on the card.
+Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size);
+
 // How one message of S bytes runs when nothing else is on its lines: T(S) apart into what is latency and
 // what is traffic. A simulator waits for the latency, then sends the routed bytes, each link at its share
 // of the nominal rate. Where a sweep of the machine was measured, both follow from it: alone, the message

@@ -100,6 +100,8 @@ struct GpuProfile {
   Bytes Capacity() const { return memory_usable.value > 0 ? memory_usable : memory; }
   FlopsPerSecond Peak(Precision precision) const;
   double GemmEfficiency(Precision precision) const;
+  // Of kernels that only move memory.
+  BytesPerSecond StreamRate() const { return memory_bandwidth * memory_efficiency; }
   // Rate over the peak of one kernel of fused attention; 0: it does not run here.
   double AttentionRate(AttentionKernel kernel) const;
   // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in

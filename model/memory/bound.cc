@@ -12,13 +12,18 @@ struct StageView {
   const PlanForms& forms;
   const StageSlots& slots;
 
+  bool Empty(int place) const {
+    return !forms.by_stage() && slots.layers[place] == 0 && forms.chunks[place].none;
+  }
   const ChunkForm& Base(int place) const {
-    return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].base;
+    if (forms.by_stage()) return forms.stages[slots.stage];
+    return Empty(place) ? *forms.chunks[place].none : forms.chunks[place].base;
   }
   const ChunkForm* PerLayer(int place) const {
     return forms.by_stage() ? nullptr : &forms.chunks[place].per_layer;
   }
   const ChunkForm& Transient(int place, double layers) const {
+    if (layers == 0 && Empty(place)) return *forms.chunks[place].none;
     return forms.by_stage() ? forms.stages[slots.stage] : forms.chunks[place].Transient(layers);
   }
   const ChunkForm& Transient(int place) const { return Transient(place, slots.most_layers[place]); }
@@ -90,7 +95,9 @@ SizeForm End(const StageView& view) {
     const int index = static_cast<int>(place);
     if (view.slots.chunks[index] == 0) continue;
     const ChunkForm* per_layer = view.PerLayer(index);
-    return view.Base(index).end + (per_layer ? per_layer->end * layers : SizeForm{});
+    const bool whole = layers > 0 && per_layer != nullptr;
+    return (whole ? view.forms.chunks[index].base : view.Base(index)).end +
+           (per_layer ? per_layer->end * layers : SizeForm{});
   }
   return {};
 }

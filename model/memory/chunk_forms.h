@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of one model chunk as a function of its layers, read from small lowered plans.
 //
-// A plan with one, two or three layers per chunk is lowered once for each kind of strategy; its buffers are
+// A plan with one, two or three layers per chunk, and one whose ends have none, is lowered once for each kind of strategy; its buffers are
 // classified as the layout does (step, frame, ring, scratch). From two to three layers step and frame
 // bytes grow by the same amount as from n to n + 1. Alignment is left out, so that every figure is a lower
 // bound of the layout's.
@@ -55,6 +55,7 @@ struct ChunkForms {
   ChunkForm base;  // at zero layers: rings, scratch and ops unused
   ChunkForm per_layer;
   std::array<ChunkForm, 3> small;  // rings, scratch and ops with 1, 2, 3 layers or more
+  std::optional<ChunkForm> none;   // all of it, of an end without layers
 
   const ChunkForm& Transient(double layers) const {
     return small[layers >= 3 ? 2 : layers >= 2 ? 1 : 0];

@@ -40,7 +40,7 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
   ORRERY_CHECK(peak_ > 0, "{} has no arithmetic of precision {}", gpu.header.id,
                static_cast<int>(precision));
   gemm_rate_ = peak_ * gpu.GemmEfficiency(precision) * gpu.clock_share;
-  stream_rate_ = gpu.memory_bandwidth.value * gpu.memory_efficiency;
+  stream_rate_ = gpu.StreamRate().value;
   attention_ = framework.preset->FusedAttention(gpu);
   if (attention_) attention_rate_ = peak_ * gpu.AttentionRate(*attention_);
   gap_ = framework.kernel_gap.value;

@@ -48,7 +48,7 @@ TEST(Search, RanksAndExplains) {
 
 TEST(Facts, AssumedAndStatedOnesAreListed) {
   const std::vector<std::string> job = {
-      "predict", "--model", "gpt2-large",  "--topology", "aws-p4d",        "--nodes", "2",
+      "predict", "--model", "gpt2-medium", "--topology", "aws-p4d",        "--nodes", "2",
       "--tp",    "2",       "--framework", "megatron",   "--global-batch", "64"};
   const std::string assumed = RunPlan(job).out;
   EXPECT_THAT(assumed,
@@ -64,7 +64,7 @@ TEST(Facts, AssumedAndStatedOnesAreListed) {
 
 TEST(Facts, OverlapWithoutSequenceParallelismIsRefused) {
   const std::vector<std::string> job = {
-      "predict",     "--model",  "gpt2-large",     "--topology", "aws-p4d", "--nodes",      "2",
+      "predict",     "--model",  "gpt2-medium",    "--topology", "aws-p4d", "--nodes",      "2",
       "--framework", "megatron", "--global-batch", "64",         "--fact",  "tp_overlap=on"};
   const Outcome off = RunPlan(With(job, {"--tp", "2"}));
   EXPECT_EQ(off.code, 2);

@@ -74,8 +74,8 @@ void BenchSimulation::StartPhase(Exchange* exchange, Bytes size) {
 
 BenchTime BenchSimulation::Time(Collective collective, Bytes size, std::string_view algorithm) {
   if (ranks() == 1) {
-    const BytesPerSecond rate = gpu_.memory_bandwidth * gpu_.memory_efficiency;
-    return {gpu_.collective_launch + 2.0 * size / rate, "copy"};
+    const Network alone = ViewNetwork(cluster_.summary, gpu_, fabric_, GroupShape{1, 1, 1});
+    return {CopyTime(alone, gpu_, size), "copy"};
   }
   BenchTime result;
   std::vector<Exchange> exchanges;
