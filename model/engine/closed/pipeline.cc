@@ -50,7 +50,6 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   };
   const double handed = HandingOver(longest, work, inside, between);
   const double uneven = (M_ - 1) * (slowest_chunks - busiest);
-  rounds += uneven;
   others += uneven;
   add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
   if (v > 1) {
