@@ -13,25 +13,24 @@
 
 namespace orrery {
 
-namespace {
-
-void SplitLayers(const ModelSpec& model, const Strategy& s, PlanOutline* outline) {
+PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
+  PipelineLayers split;
   const int64_t all = model.layers + model.decoder_layers;
   if (s.pp == 1) {
-    outline->first_layers = outline->last_layers = static_cast<double>(all);
-    return;
+    split.first_layers = split.last_layers = static_cast<double>(all);
+    return split;
   }
-  outline->layout = s.layout;
-  if (!outline->layout) {
+  split.layout = s.layout;
+  if (!split.layout) {
     std::vector<int> counts;
     counts.reserve(static_cast<std::size_t>(s.pp) * static_cast<std::size_t>(s.vpp));
     for (const LayerRange& range : BalanceLayers(all, s))
       counts.push_back(static_cast<int>(range.count));
-    outline->layout = std::make_shared<const std::vector<int>>(std::move(counts));
+    split.layout = std::make_shared<const std::vector<int>>(std::move(counts));
   }
-  const int* chunk = outline->layout->data();
+  const int* chunk = split.layout->data();
   std::vector<int> layers(static_cast<std::size_t>(s.pp), 0);
-  ChunkLayers& by_chunk = outline->chunk_layers;
+  ChunkLayers& by_chunk = split.chunk_layers;
   for (int c = 0; c < s.vpp; ++c, chunk += s.pp) {
     for (int stage = 0; stage < s.pp; ++stage)
       layers[static_cast<std::size_t>(stage)] += chunk[stage];
@@ -47,26 +46,24 @@ void SplitLayers(const ModelSpec& model, const Strategy& s, PlanOutline* outline
       by_chunk.exit_most = *std::max_element(chunk, chunk + s.pp - 1);
     }
   }
-  outline->first_layers = layers.front();
-  outline->last_layers = layers.back();
-  if (s.pp == 2) return;
+  split.first_layers = layers.front();
+  split.last_layers = layers.back();
+  if (s.pp == 2) return split;
   const auto fullest = std::max_element(layers.begin() + 1, layers.end() - 1);
-  outline->fullest = static_cast<int>(fullest - layers.begin());
-  outline->middle_layers = *fullest;
+  split.fullest = static_cast<int>(fullest - layers.begin());
+  split.middle_layers = *fullest;
+  return split;
 }
 
-}  // namespace
-
-PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& s) {
-  PlanOutline outline;
+PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& s,
+                      const PipelineLayers& layers) {
+  PlanOutline outline{layers};
   outline.stages = s.pp;
   outline.chunks = s.vpp;
   outline.micro_batches = static_cast<double>(MicroBatches(work, s));
   outline.accumulates = outline.micro_batches > 1;
   outline.order = RulesOf(s.schedule);
   outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
-  SplitLayers(model, s, &outline);
-
   const bool replicas = s.data_parallel() * s.cp > 1;
   outline.gathers_weights = s.zero == 3;
   outline.scatters_gradients = s.zero >= 2;

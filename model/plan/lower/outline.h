@@ -24,7 +24,18 @@ struct ChunkLayers {
   double last = 0;        // of the chunk that holds the head
 };
 
-struct PlanOutline {
+struct PipelineLayers {
+  // Layers of the first, the last and the fullest other stage.
+  double first_layers = 0, middle_layers = 0, last_layers = 0;
+  int fullest = 1;  // that other stage
+  // Layers of each chunk, in the order chunk x stages + stage; null: one stage.
+  std::shared_ptr<const std::vector<int>> layout;
+  ChunkLayers chunk_layers;
+};
+
+PipelineLayers LayersOf(const ModelSpec& model, const Strategy& strategy);
+
+struct PlanOutline : PipelineLayers {
   int stages = 1;
   int chunks = 1;  // of a stage
   double micro_batches = 1;
@@ -33,12 +44,6 @@ struct PlanOutline {
   PassRules order;
   bool waits_for_round =
       false;  // a stage starts a forward pass only when an earlier micro-batch is back
-  // Layers of the first, the last and the fullest other stage.
-  double first_layers = 0, middle_layers = 0, last_layers = 0;
-  int fullest = 1;  // that other stage
-  // Layers of each chunk, in the order chunk x stages + stage; null: one stage.
-  std::shared_ptr<const std::vector<int>> layout;
-  ChunkLayers chunk_layers;
 
   // Inside the passes, per layer.
   bool gathers_weights = false;                          // before each pass
@@ -61,6 +66,8 @@ struct PlanOutline {
   double weight_bytes = 2;
 };
 
-PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& strategy);
+// `layers`: LayersOf() the same pipeline, so that layouts that differ in sharding alone share it.
+PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                      const PipelineLayers& layers);
 
 }  // namespace orrery
