@@ -84,6 +84,10 @@ double Fold::SlowestChunks(const Turn& longest) const {
       (longest.seconds - (stage_.first ? embedding : 0.0) - (stage_.last ? head : 0.0)) /
       std::max(1.0, stage_.layers);
   const ChunkLayers& layers = outline_.chunk_layers;
+  // Where all chunks are alike the ends alone hold nobody up.
+  if (layers.entry == outline_.stages * layers.first && layers.last == layers.first &&
+      layers.exit_most == layers.first && layers.inner == (outline_.chunks - 2) * layers.first)
+    return longest.seconds;
   return std::max(layers.first * layer + embedding, layers.entry_most * layer) +
          layers.inner * layer + std::max(layers.exit_most * layer, layers.last * layer + head);
 }
