@@ -158,6 +158,7 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
   SearchCounts& counts = visit.result.counts;
   const bool split = group.base.schedule == PipelineSchedule::kZeroBubble;
   std::optional<BoundTerms> terms;
+  PipelineLayers layers;
   PlanOutline outline;
   const LayerTable* table = nullptr;
   double value_bound = 0;
@@ -188,7 +189,8 @@ void Evaluator::RunGroup(Visit& visit, const Group& group) {
       if (forms == nullptr) forms = memory_.Forms(s);
       ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
       if (!visit.Beaten(value_bound)) terms.emplace(*forms, *group.slots, s.micro_batch);
-      outline = OutlineOf(request_.model, job_.work, s);
+      if (zero < 0) layers = LayersOf(request_.model, s);
+      outline = OutlineOf(request_.model, job_.work, s, layers);
       zero = shard.zero;
       hybrid = outer;
     }

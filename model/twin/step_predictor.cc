@@ -62,8 +62,10 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
   // ones.
   const DataMessages* data = Data(strategy.dp * strategy.cp, strategy.dp_outer, strategy.tp);
   const StageMessages* stages = Stages(strategy.pp, inner * strategy.dp * strategy.dp_outer);
-  return closed_form_.Evaluate(*std::get<const LayerTable*>(table),
-                               OutlineOf(job_.model, job_.work, strategy), *data, *stages, window);
+  return closed_form_.Evaluate(
+      *std::get<const LayerTable*>(table),
+      OutlineOf(job_.model, job_.work, strategy, LayersOf(job_.model, strategy)), *data, *stages,
+      window);
 }
 
 }  // namespace orrery

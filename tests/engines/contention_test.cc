@@ -99,6 +99,8 @@ TEST(Contention, WaitingForAnotherStagesMessageIsContention) {
   request.work.precision = Precision::kFp16;
   request.fixed.pp = 8;
   request.fixed.schedule = PipelineSchedule::kInterleaved;
+  request.fixed.vpp = 6;
+  request.fixed.layout = std::make_shared<const std::vector<int>>(48, 1);  // stages send often
   request.top = 1;
   const Profiles profiles = LoadProfiles(request);
   const Steps steps = BothWays(request, profiles, Search(request, profiles).ranked.front());

@@ -5,11 +5,14 @@
 //   segment    kernels c beside messages m that slow them by s: P(c, m) = m where m > c / (1 - s), else c + s m. Messages
 //              of a segment (a layer's pass, the embedding, the head) are those of its neighbours: weights gathered for
 //              the next one, gradients scattered of the one before
-//   stage      S: segments of its layers (+ embedding on the first, + head on the last), or what the host issues where
-//              that takes longer; the host runs ahead up to its waits
-//   pipeline   M max S + (sum of the other S) / v + 2 (p v - 1) t (Narayanan et al. 2021, section 2); with one forward,
-//              one backward also (M-1) / p times what sum S + 2 (p-1) t exceeds p max S by; zero-bubble puts off weight
-//              gradients (Qi et al. 2023)
+//   stage      S: segments of its layers (+ embedding on the first, + head on the last). A host that waits for what it
+//              loads or receives: the device, or the host up to a pass and the device from there on, what is longer; one
+//              that never waits is late once per step
+//   pipeline   M max S + f (sum of the other S) + 2 (p v - 1) t (Narayanan et al. 2021, section 2); f: layers of the first
+//              chunk / all layers, 1 / v where chunks are alike; zero-bubble: what weight gradients leave (Qi et al. 2023).
+//              Also (M - 1) times what exceeds max S: the slowest stage of each chunk, added up; what a waiting host hands
+//              over; v > 1: a lap of all stages / p; one forward, one backward: a way back / the micro-batches under way.
+//              Pass by pass (schedule_time.h) where messages or a host that never waits hold the busiest stage up
 //   reduction  r beside the last backward pass B: max(l + x (r - l), r - B), l: that of the embedding, ready last; x:
 //              share that the framework waits for. After the passes: r. Gather g of weights for the next step beside its
 //              forward pass F: max(x g, g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their

@@ -45,6 +45,7 @@ inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
 struct Stage {
   double layers = 0;
   bool first = true, last = true;
+  double chunks = 1;
 };
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
@@ -169,8 +170,10 @@ class Fold {
       const Stage all{table_.layers, true, true};
       return {all, all, all};
     }
-    return {Stage{outline_.first_layers, true, false}, Stage{outline_.last_layers, false, true},
-            Stage{outline_.middle_layers, false, false}};
+    const double v = outline_.chunks;
+    return {Stage{outline_.first_layers, true, false, v},
+            Stage{outline_.last_layers, false, true, v},
+            Stage{outline_.middle_layers, false, false, v}};
   }
 
   // A pass of a chunk gathers its first unit when the pass before has ended, and its second one right behind; from
@@ -179,7 +182,7 @@ class Fold {
   // last scatter, in every micro-batch.
   void ExposeShards(const Stage& stage, Work* work) const {
     if (!sharded_ || !outline_.scatters_gradients) return;
-    const double v = outline_.chunks, layers = std::max(stage.layers / v, 1.0);
+    const double v = stage.chunks, layers = std::max(stage.layers / v, 1.0);
     const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
     Exposed& forward = work->forward.shards;
     forward.Add(v - first, Alone(gather_));
@@ -306,8 +309,9 @@ class Fold {
         if (middle && others == 0) continue;
         const Work candidate = WorkOf(stage);
         const Turn turn = Together(candidate);
-        const Turn part =
-            middle && mean != stage.layers ? Together(WorkOf({mean, false, false})) : turn;
+        const Turn part = middle && mean != stage.layers
+                              ? Together(WorkOf({mean, false, false, stage.chunks}))
+                              : turn;
         sum.seconds += (middle ? others : 1.0) * part.seconds;
         sum.forward += (middle ? others : 1.0) * part.forward;
         if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
@@ -352,8 +356,9 @@ class Fold {
   double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;
+  double SlowestChunks(const Turn& longest) const;
   bool CanWalk() const;
-  PassSeconds PassesOf(const Stage& stage) const;
+  PassSeconds PassOf(const Stage& chunk) const;
   void WalkPasses(const Work& work, StepTime* time) const;
 
   double FullestParameters() const {

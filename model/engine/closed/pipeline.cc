@@ -23,7 +23,13 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   const double p = outline_.stages, v = outline_.chunks;
   const double sum = all.seconds, busiest = longest.seconds;
   double share = 1.0 / v;
-  if (outline_.fills_bubble)
+  double slowest_chunks = busiest;
+  if (v > 1) {
+    slowest_chunks = std::max(busiest, SlowestChunks(longest));
+    // A pipeline fills and drains through the first chunk.
+    share = outline_.chunk_layers.entry / table_.layers;
+  }
+  if (outline_.order.fills_bubble)
     share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
   const double inside = stages_.inside.Time(table_.boundary_bytes);
   const double between = stages_.between.Time(table_.boundary_bytes);
@@ -43,16 +49,18 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     others += (1 - part) * seconds;
   };
   const double handed = HandingOver(longest, work, inside, between);
-  add_rounds((M_ - 1) * std::max(0.0, handed - busiest), 2.0 * hop);
+  const double uneven = (M_ - 1) * (slowest_chunks - busiest);
+  others += uneven;
+  add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
   if (v > 1) {
     const double lap = std::max(all.forward, sum - all.forward) + v * (way + slowest);
     const double period = std::max(lap / p, v * slowest);
-    add_rounds((M_ - 1) * std::max(0.0, period - std::max(busiest, handed)), 2.0 * slowest);
+    add_rounds((M_ - 1) * std::max(0.0, period - std::max(slowest_chunks, handed)), 2.0 * slowest);
   } else if (outline_.waits_for_round) {
     const auto [seconds, messages] =
         LongestRound(sum, busiest, std::max(busiest, handed), inside, between);
     add_rounds(seconds, messages);
-  } else if (outline_.fills_bubble) {
+  } else if (outline_.order.fills_bubble) {
     // Weight gradients are no part of a round.
     const double part = 1.0 - table_.layer.weight_gradient / (forward_ + backward_);
     const auto [seconds, messages] =
@@ -64,6 +72,24 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   time->pipeline = own;
   time->bubble = (sum - busiest) * share + std::max(0.0, others);
   return rounds;
+}
+
+// The stages of a chunk run side by side, and p micro-batches of one chunk follow each other: a stage that is slower in
+// one chunk cannot make up for it in the next one. Seconds of a micro-batch in all chunks of the busiest stage, were it
+// the slowest in each of them.
+double Fold::SlowestChunks(const Turn& longest) const {
+  const double embedding = table_.embedding.forward.busy() + table_.embedding.backward.busy();
+  const double head = table_.head.forward.busy() + table_.head.backward.busy();
+  const double layer =
+      (longest.seconds - (stage_.first ? embedding : 0.0) - (stage_.last ? head : 0.0)) /
+      std::max(1.0, stage_.layers);
+  const ChunkLayers& layers = outline_.chunk_layers;
+  // Where all chunks are alike the ends alone hold nobody up.
+  if (layers.entry == outline_.stages * layers.first && layers.last == layers.first &&
+      layers.exit_most == layers.first && layers.inner == (outline_.chunks - 2) * layers.first)
+    return longest.seconds;
+  return std::max(layers.first * layer + embedding, layers.entry_most * layer) +
+         layers.inner * layer + std::max(layers.exit_most * layer, layers.last * layer + head);
 }
 
 // What a host that waits lets through: it posts the receive of a pass when the pass before it starts, so that a pass
@@ -86,60 +112,53 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   return std::max(of(inside, between), of(between, inside));
 }
 
-// Where all forward passes stand before all backward passes, no round could stand for the others.
+// Where forward passes all run first there is no steady state of which a round could stand for the others.
 bool Fold::CanWalk() const {
-  const bool alternates = outline_.waits_for_round || outline_.fills_bubble || outline_.chunks > 1;
   const double walked = ScheduleClock::Walked(outline_.stages, M_);
-  if (!alternates && walked < M_) return false;
+  if (outline_.order.forward_first && walked < M_) return false;
   return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
 }
 
-PassSeconds Fold::PassesOf(const Stage& stage) const {
-  const Work work = WorkOf(stage);
-  const double v = outline_.chunks;
-  PassSeconds passes;
-  const LayerTime& embedding = table_.embedding;
-  const LayerTime& head = table_.head;
-  const auto less = [](double all, bool here, double part) { return all - (here ? part : 0.0); };
-  passes.device = {less(work.forward.device(), stage.first, embedding.forward.busy()) / v,
-                   less(work.backward.device() + work.last.seconds + work.head.shards.seconds,
-                        stage.first, embedding.backward.busy() + embedding_extra_) /
-                       v,
-                   0};
-  passes.host = {less(work.forward.host, stage.first, embedding.forward.host) / v,
-                 less(work.backward.host, stage.first, embedding.backward.host) / v, 0};
-  if (outline_.fills_bubble) {
-    passes.device[2] = stage.layers * table_.layer.weight_gradient;
-    passes.device[1] -= passes.device[2];
+PassSeconds Fold::PassOf(const Stage& chunk) const {
+  const Work work = WorkOf(chunk);
+  PassSeconds pass;
+  pass.device = {work.forward.device(),
+                 work.head.device() + work.backward.device() + work.last.seconds, 0};
+  pass.host = {work.forward.host, work.head.host + work.backward.host, 0};
+  if (!outline_.order.fills_bubble) return pass;
+  pass.device[2] = chunk.layers * table_.layer.weight_gradient;
+  if (chunk.first) {
+    pass.device[2] += table_.embedding.backward.busy() + embedding_extra_;
+    pass.host[2] = table_.embedding.backward.host;
   }
-  return passes;
+  pass.device[1] -= pass.device[2];
+  pass.host[1] -= pass.host[2];
+  return pass;
 }
 
 // Pass by pass, see schedule_time.h.
 void Fold::WalkPasses(const Work& work, StepTime* time) const {
-  PipelineTimes times;
-  times.schedule = outline_.schedule;
+  PipelineTimes& times = form_.clock.asked();
+  times.order = outline_.order;
   times.stages = outline_.stages;
   times.chunks = outline_.chunks;
   times.micro_batches = static_cast<int>(M_);
-  const std::array<Stage, 3> stages = Stages();
-  times.first = PassesOf(stages[0]);
-  times.last = PassesOf(stages[1]);
-  if (outline_.stages > 2) times.middle = PassesOf(stages[2]);
-  const LayerTime& embedding = table_.embedding;
-  const std::size_t behind = outline_.fills_bubble ? 2 : 1;
-  times.embedding.device[0] = embedding.forward.busy();
-  times.embedding.device[behind] = embedding.backward.busy() + embedding_extra_;
-  times.embedding.host[0] = embedding.forward.host;
-  times.embedding.host[behind] = embedding.backward.host;
-  times.head.device[1] = table_.head.forward.busy() + table_.head.backward.busy() + head_extra_;
-  times.head.host[1] = table_.head.forward.host + table_.head.backward.host;
+  const std::vector<int>& layout = *outline_.layout;
+  times.passes.resize(layout.size());
+  for (std::size_t i = 0; i < layout.size(); ++i) {
+    const bool first = i == 0, last = i + 1 == layout.size();
+    if (i > 1 && !last && layout[i] == layout[i - 1]) {
+      times.passes[i] = times.passes[i - 1];
+    } else {
+      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last});
+    }
+  }
   times.host_waits = form_.host_waits;
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = stages_.inside.Time(table_.boundary_bytes);
   times.between = stages_.between.Time(table_.boundary_bytes);
-  times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : 1;
-  const ScheduleTime& walked = form_.clock.Time(times);
+  times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : outline_.fullest;
+  const ScheduleTime& walked = form_.clock.Time();
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;
   time->host = walked.host;

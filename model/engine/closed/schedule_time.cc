@@ -79,19 +79,10 @@ bool ScheduleClock::Advance(int stage) {
   const PassCall pass = clock.next;
   const double arrival = Arrival(stage, pass, clock.issued), slot = SlotOfSent(stage, pass);
   if (arrival == kNotYet || slot == kNotYet) return false;
-  const PassSeconds& own = stage == 0                   ? times_.first
-                           : stage + 1 == times_.stages ? times_.last
-                                                        : times_.middle;
-  double device = own.device[pass.kind], host = own.host[pass.kind];
-  const auto add = [&](const PassSeconds& end) {
-    device += end.device[pass.kind];
-    host += end.host[pass.kind];
-  };
-  const bool loads = stage == 0 && pass.chunk == 0;
-  if (loads) add(times_.embedding);
-  if (stage + 1 == times_.stages && pass.chunk + 1 == times_.chunks) add(times_.head);
-  const bool waits =
-      times_.host_waits && (Receives(stage, pass) || (loads && pass.kind == PassCall::kForward));
+  const PassSeconds& own = times_.passes[At(pass.chunk * times_.stages + stage)];
+  const double device = own.device[pass.kind], host = own.host[pass.kind];
+  const bool loads = stage == 0 && pass.chunk == 0 && pass.kind == PassCall::kForward;
+  const bool waits = times_.host_waits && (loads || Receives(stage, pass));
   const double start = std::max({clock.free, arrival, clock.issued});
   clock.issued = (waits ? start : clock.issued) + host;
   const double end = std::max({start + device, clock.issued, slot});
@@ -117,7 +108,7 @@ void ScheduleClock::Run() {
   gaps_.clear();
   for (int stage = 0; stage < p; ++stage) {
     StageClock& clock = stages_[At(stage)];
-    clock.order = PassOrder(times_.schedule, p, stage, times_.chunks, walked);
+    clock.order = PassOrder(times_.order, p, stage, times_.chunks, walked);
     clock.next = clock.order.Next();
     clock.ended = false;
     clock.free = clock.issued = 0;
@@ -203,11 +194,11 @@ ScheduleTime ScheduleClock::Account() const {
   return all;
 }
 
-const ScheduleTime& ScheduleClock::Time(const PipelineTimes& times) {
-  if (times == times_) return time_;
-  times_ = times;
+const ScheduleTime& ScheduleClock::Time() {
+  if (asked_ == times_) return time_;
+  times_ = asked_;
   Run();
-  const StageClock& watched = stages_[At(times.watched)];
+  const StageClock& watched = stages_[At(times_.watched)];
   double end = 0;
   for (const StageClock& clock : stages_) end = std::max(end, clock.free);
   if (end > watched.free) gaps_.push_back({watched.free, end, false});

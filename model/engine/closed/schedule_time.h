@@ -27,11 +27,9 @@ struct PassSeconds {
 };
 
 struct PipelineTimes {
-  PipelineSchedule schedule{};
+  PassRules order;
   int stages = 2, chunks = 1, micro_batches = 1;
-  PassSeconds first, middle,
-      last;                     // of a chunk on the first stage, on those between, on the last one
-  PassSeconds embedding, head;  // on top, of the first chunk of all and of the last one
+  std::vector<PassSeconds> passes;  // in the order chunk x stages + stage
   bool host_waits =
       true;         // for what it receives or loads; the backward pass of the head receives nothing
   int on_node = 1;  // neighbouring stages on one node
@@ -51,7 +49,8 @@ struct ScheduleTime {
 // use.
 class ScheduleClock {
  public:
-  const ScheduleTime& Time(const PipelineTimes& times);
+  PipelineTimes& asked() { return asked_; }  // what Time() answers
+  const ScheduleTime& Time();
   // Micro-batches that are walked.
   static double Walked(int stages, double micro_batches) {
     return std::min(micro_batches, 1.0 * kRounds * stages);
@@ -90,7 +89,7 @@ class ScheduleClock {
   ScheduleTime Between(double from, double to) const;
   ScheduleTime Account() const;
 
-  PipelineTimes times_;
+  PipelineTimes asked_, times_;
   ScheduleTime time_;
   std::vector<StageClock> stages_;
   std::vector<Gap> gaps_;            // of the watched stage

@@ -3,6 +3,8 @@
 #include "model/plan/lower/outline.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "model/plan/lower/balance.h"
@@ -11,24 +13,57 @@
 
 namespace orrery {
 
-PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& s) {
-  PlanOutline outline;
+PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
+  PipelineLayers split;
+  const int64_t all = model.layers + model.decoder_layers;
+  if (s.pp == 1) {
+    split.first_layers = split.last_layers = static_cast<double>(all);
+    return split;
+  }
+  split.layout = s.layout;
+  if (!split.layout) {
+    std::vector<int> counts;
+    counts.reserve(static_cast<std::size_t>(s.pp) * static_cast<std::size_t>(s.vpp));
+    for (const LayerRange& range : BalanceLayers(all, s))
+      counts.push_back(static_cast<int>(range.count));
+    split.layout = std::make_shared<const std::vector<int>>(std::move(counts));
+  }
+  const int* chunk = split.layout->data();
+  std::vector<int> layers(static_cast<std::size_t>(s.pp), 0);
+  ChunkLayers& by_chunk = split.chunk_layers;
+  for (int c = 0; c < s.vpp; ++c, chunk += s.pp) {
+    for (int stage = 0; stage < s.pp; ++stage)
+      layers[static_cast<std::size_t>(stage)] += chunk[stage];
+    if (c == 0) {
+      by_chunk.first = chunk[0];
+      by_chunk.entry = std::accumulate(chunk, chunk + s.pp, 0);
+      by_chunk.entry_most = *std::max_element(chunk + 1, chunk + s.pp);
+    } else if (c + 1 < s.vpp) {
+      by_chunk.inner += *std::max_element(chunk, chunk + s.pp);
+    }
+    if (c + 1 == s.vpp) {
+      by_chunk.last = chunk[s.pp - 1];
+      by_chunk.exit_most = *std::max_element(chunk, chunk + s.pp - 1);
+    }
+  }
+  split.first_layers = layers.front();
+  split.last_layers = layers.back();
+  if (s.pp == 2) return split;
+  const auto fullest = std::max_element(layers.begin() + 1, layers.end() - 1);
+  split.fullest = static_cast<int>(fullest - layers.begin());
+  split.middle_layers = *fullest;
+  return split;
+}
+
+PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& s,
+                      const PipelineLayers& layers) {
+  PlanOutline outline{layers};
   outline.stages = s.pp;
   outline.chunks = s.vpp;
   outline.micro_batches = static_cast<double>(MicroBatches(work, s));
   outline.accumulates = outline.micro_batches > 1;
-  outline.schedule = s.schedule;
-  outline.fills_bubble = s.vpp == 1 && s.schedule == PipelineSchedule::kZeroBubble;
+  outline.order = RulesOf(s.schedule);
   outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
-  std::vector<double> layers(static_cast<std::size_t>(s.pp), 0.0);
-  const std::vector<LayerRange> chunks = BalanceLayers(model.layers + model.decoder_layers, s);
-  for (std::size_t i = 0; i < chunks.size(); ++i)
-    layers[i % static_cast<std::size_t>(s.pp)] += static_cast<double>(chunks[i].count);
-  outline.first_layers = layers.front();
-  outline.last_layers = layers.back();
-  for (std::size_t i = 1; i + 1 < layers.size(); ++i)
-    outline.middle_layers = std::max(outline.middle_layers, layers[i]);
-
   const bool replicas = s.data_parallel() * s.cp > 1;
   outline.gathers_weights = s.zero == 3;
   outline.scatters_gradients = s.zero >= 2;

@@ -5,23 +5,45 @@
 // follows the rules by which stage_units.cc and stage_step.cc place messages; tests/parity lays both side by side.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "model/arch/model_spec.h"
+#include "model/plan/lower/schedules.h"
 #include "model/plan/lower/strategy.h"
 
 namespace orrery {
 
-struct PlanOutline {
+// Layers of the chunks of a pipeline, by chunk: the stages of one run side by side, so that its slowest stage counts.
+struct ChunkLayers {
+  double entry = 0;       // of all stages in the first chunk
+  double first = 0;       // of the chunk that holds the embedding
+  double entry_most = 0;  // of the fullest other stage in the first chunk
+  double inner = 0;       // of the fullest stage in each chunk but the first and the last, added up
+  double exit_most = 0;   // of the fullest other stage in the last chunk
+  double last = 0;        // of the chunk that holds the head
+};
+
+struct PipelineLayers {
+  // Layers of the first, the last and the fullest other stage.
+  double first_layers = 0, middle_layers = 0, last_layers = 0;
+  int fullest = 1;  // that other stage
+  // Layers of each chunk, in the order chunk x stages + stage; null: one stage.
+  std::shared_ptr<const std::vector<int>> layout;
+  ChunkLayers chunk_layers;
+};
+
+PipelineLayers LayersOf(const ModelSpec& model, const Strategy& strategy);
+
+struct PlanOutline : PipelineLayers {
   int stages = 1;
   int chunks = 1;  // of a stage
   double micro_batches = 1;
   bool accumulates =
       false;  // gradients of several micro-batches add up; seen in one of them alone too
-  PipelineSchedule schedule = PipelineSchedule::k1F1B;
-  bool fills_bubble = false;  // weight gradients are put off into the bubble
+  PassRules order;
   bool waits_for_round =
       false;  // a stage starts a forward pass only when an earlier micro-batch is back
-  // Layers of the first, the last and the fullest other stage.
-  double first_layers = 0, middle_layers = 0, last_layers = 0;
 
   // Inside the passes, per layer.
   bool gathers_weights = false;                          // before each pass
@@ -44,6 +66,8 @@ struct PlanOutline {
   double weight_bytes = 2;
 };
 
-PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& strategy);
+// `layers`: LayersOf() the same pipeline, so that layouts that differ in sharding alone share it.
+PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                      const PipelineLayers& layers);
 
 }  // namespace orrery

@@ -30,25 +30,21 @@ void FlagLastCalls(ListBuilder& list) {
 
 }  // namespace
 
-PassOrder::PassOrder(PipelineSchedule schedule, int stages, int stage, int chunks,
-                     int micro_batches)
+PassRules RulesOf(PipelineSchedule schedule) {
+  return {.forward_first = schedule == PipelineSchedule::kGpipe,
+          .interleaved = schedule == PipelineSchedule::kInterleaved,
+          .fills_bubble = schedule == PipelineSchedule::kZeroBubble};
+}
+
+PassOrder::PassOrder(const PassRules& rules, int stages, int stage, int chunks, int micro_batches)
     : stages_(stages),
       stage_(stage),
       chunks_(chunks),
       total_(micro_batches * chunks),
-      splits_(schedule == PipelineSchedule::kZeroBubble) {
-  switch (schedule) {
-    case PipelineSchedule::kGpipe:
-      ahead_ = total_;
-      break;
-    case PipelineSchedule::k1F1B:
-    case PipelineSchedule::kZeroBubble:
-      ahead_ = stages - stage - 1;
-      break;
-    case PipelineSchedule::kInterleaved:
-      ahead_ = 2 * (stages - stage - 1) + (chunks - 1) * stages;
-      break;
-  }
+      ahead_(stages - stage - 1),
+      splits_(rules.fills_bubble) {
+  if (rules.forward_first) ahead_ = total_;
+  if (rules.interleaved) ahead_ = 2 * ahead_ + (chunks - 1) * stages;
 }
 
 PassCall PassOrder::At(PassCall::Kind kind, int index) const {
@@ -70,7 +66,7 @@ std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_
   ListBuilder list{{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble}, {}};
   const BlockNumbers& blocks = list.blocks;
   list.Add(blocks.Begin(), 0);
-  PassOrder order(strategy.schedule, strategy.pp, stage, strategy.vpp, micro_batches);
+  PassOrder order(RulesOf(strategy.schedule), strategy.pp, stage, strategy.vpp, micro_batches);
   while (!order.done()) {
     const PassCall pass = order.Next();
     const int block = pass.kind == PassCall::kForward    ? blocks.Forward(pass.chunk)

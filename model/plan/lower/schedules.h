@@ -28,6 +28,17 @@ struct PassCall {
   int chunk = 0, micro_batch = 0, index = 0;
 };
 
+// What a schedule asks of the order of a stage's passes.
+struct PassRules {
+  bool forward_first = false;  // all forward passes before the first backward pass
+  bool interleaved = false;    // the chunks of a stage take turns
+  bool fills_bubble = false;   // weight gradients are put off into the bubble
+
+  bool operator==(const PassRules&) const = default;
+};
+
+PassRules RulesOf(PipelineSchedule schedule);
+
 // The passes of one stage in order, without a list:
 //   GPipe: all forward, all backward (Huang et al. 2019). 1F1B: PipeDream-flush (Narayanan et al. 2021).
 //   Interleaved: Narayanan et al. 2021, section 2.2; needs micro_batches to be a multiple of the stages. Forward calls
@@ -37,7 +48,7 @@ struct PassCall {
 class PassOrder {
  public:
   PassOrder() = default;
-  PassOrder(PipelineSchedule schedule, int stages, int stage, int chunks, int micro_batches);
+  PassOrder(const PassRules& rules, int stages, int stage, int chunks, int micro_batches);
 
   bool done() const { return backward_ == total_ && (!splits_ || weight_ == total_); }
   PassCall Next();  // unless done()
