@@ -50,7 +50,8 @@ void Rope(OpFrame& f) {
   const int64_t turn = f.Size(Attr::kTurn) > 0 ? f.Size(Attr::kTurn) : hd;
   if (nh % kv != 0 || turn % 2 != 0 || turn > hd) f.Fail("heads do not divide");
   const int64_t per_group = nh / kv + 2;
-  const Heads s{rows, batch, kv * per_group, per_group, hd, turn, f.Get(Attr::kBase), f.Flag(Attr::kInverse)};
+  const Heads s{rows, batch, kv * per_group,     per_group,
+                hd,   turn,  f.Get(Attr::kBase), f.Flag(Attr::kInverse)};
   const Ref x = f.In(0, rows * s.width()), y = f.Out(0, rows * s.width());
   if (turn < hd && x.data != y.data) f.Fail("a part of a head turns in place only");
   Launch(f.queue, RopeKernel, Blocks(rows, batch), kThreads,
