@@ -51,10 +51,10 @@ uint8_t ReadLoraTargets(std::string_view list, bool gated) {
     for (const char* module : modules) found += std::erase(rest, module) > 0;
     if (found == 0) continue;
     if (found < modules.size()) {
-      throw InputError({{{},
-                         fmt::format("adapters beside a part of {} alone are not lowered",
-                                     fmt::join(modules, ", ")),
-                         "name all of them: they are one product"}});
+      throw InputError(
+          {{{},
+            fmt::format("adapters on only some of {} are not supported", fmt::join(modules, ", ")),
+            "name all of them: they are one product"}});
     }
     targets |= target;
   }

@@ -7,6 +7,14 @@
 namespace orrery::exchange {
 namespace {
 
+// Behind loops that start a program per node and keep its process in `pids`: the first failure is the exit status.
+constexpr const char* kWaitForAll = R"sh(status=0
+for pid in "${pids[@]}"; do
+  wait "$pid" || status=$?
+done
+exit "$status"
+)sh";
+
 std::vector<File> With(const std::vector<File>& files, File more) {
   std::vector<File> all = files;
   all.push_back(std::move(more));
@@ -44,13 +52,9 @@ for rank in "${{!hosts[@]}}"; do
     "NODE_RANK=$rank MASTER_ADDR=$(printf %q "${{hosts[0]}}") bash $(printf %q "$here/train.sh")" &
   pids+=("$!")
 done
-status=0
-for pid in "${{pids[@]}}"; do
-  wait "$pid" || status=$?
-done
-exit "$status"
 )sh",
-                      nodes, nodes == 1 ? "" : "s", nodes - 1);
+                      nodes, nodes == 1 ? "" : "s", nodes - 1) +
+          kWaitForAll;
   return With(files, {"launch-torchrun.sh", text, true});
 }
 
@@ -154,13 +158,9 @@ for ((rank = 0; rank < {0}; ++rank)); do
 NODE_RANK=$rank MASTER_ADDR=$(printf %q "$master") MASTER_PORT=$port exec ./train.sh" &
   pids+=("$!")
 done
-status=0
-for pid in "${{pids[@]}}"; do
-  wait "$pid" || status=$?
-done
-exit "$status"
 )sh",
-                      c.nodes, c.gpus_per_node);
+                      c.nodes, c.gpus_per_node) +
+          kWaitForAll;
   return With(files, {"job.pbs", text, true});
 }
 

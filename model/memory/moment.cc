@@ -88,8 +88,8 @@ std::optional<Overflow> OverflowOf(const ir::Plan& plan, const ir::Program& prog
                      DescribeMoment(program, layout, place.call, place.op)};
     if (copies.made > found->moment.asked.value) {
       found->moment.asked = Bytes(copies.made);
-      found->moment.asked_tensor =
-          copies.before > 0 ? "the loss beside the logits in fp32" : "a copy of the logits in fp32";
+      found->moment.asked_tensor = copies.before > 0 ? "the fp32 loss, in addition to the logits"
+                                                     : "a copy of the logits in fp32";
     }
     return false;
   });

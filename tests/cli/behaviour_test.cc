@@ -73,6 +73,14 @@ TEST(Facts, OverlapWithoutSequenceParallelismIsRefused) {
   EXPECT_EQ(RunPlan(With(job, {"--tp", "2", "--sequence-parallel", "on"})).code, 0);
 }
 
+TEST(Recomputation, OfNoLayerIsRefused) {
+  const Outcome outcome =
+      RunPlan({"predict", "--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1",
+               "--global-batch", "64", "--recompute", "full/49"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("of the model's 48 layers, 'full/49' takes none"));
+}
+
 TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
   const std::vector<std::string> job = {
       "predict",   "--model", "llama3-8b",      "--topology", "dgx-h100",      "--nodes", "1",
@@ -80,15 +88,15 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
   const Outcome plain = RunPlan(With(job, {"--lora-rank", "16"}));
   EXPECT_EQ(plain.code, 0);
   // 32 layers x 16 x (qkv 10240, o 8192, fc1 32768, fc2 18432).
-  EXPECT_THAT(Folded(plain.out), HasSubstr("trained 35.7 million parameters of adapters (rank 16"));
+  EXPECT_THAT(Folded(plain.out), HasSubstr("trained 35.7 million parameters in adapters (rank 16"));
   const auto refused = [&](std::initializer_list<const char*> more, const char* words) {
     const Outcome outcome = RunPlan(With(job, more));
     EXPECT_EQ(outcome.code, 2) << words;
     EXPECT_THAT(outcome.err, HasSubstr(words));
   };
-  refused({"--lora-rank", "16", "--lora-base", "nf4"}, "frozen weights in nf4 are not lowered");
+  refused({"--lora-rank", "16", "--lora-base", "nf4"}, "frozen weights in nf4 are not supported");
   refused({"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"},
-          "adapters beside a part of q_proj, k_proj, v_proj alone");
+          "adapters on only some of q_proj, k_proj, v_proj are not supported");
   refused({"--lora-rank", "16", "--lora-targets", "lm_head"}, "no map 'lm_head' takes adapters");
   refused({"--lora-alpha", "16"}, "--lora-alpha without adapters");
   refused({"--lora-rank", "16", "--lora-alpha", "-1"}, "no positive number");

@@ -90,7 +90,8 @@ void ExpectGraphsChangeNothing(const Job& job, const Strategy& strategy) {
   EXPECT_EQ(without.launches, 0);
   EXPECT_GT(with.captures, 0);
   // Run plainly in the first step, captured in the second, launched from then on.
-  EXPECT_EQ(with.launches, (kSteps - 1) * with.captures);
+  // Micro-batches whose ops and operands are equal share one.
+  EXPECT_GE(with.launches, (kSteps - 1) * with.captures);
   EXPECT_EQ(with.refusals, 0);
 }
 

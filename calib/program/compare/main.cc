@@ -26,7 +26,7 @@ Answer CompareCommand(const CommandLine& line) {
   if (!flags.measured.given)
     throw InputError(
         {{flags.measured.where, "two files are needed", "plan compare PREDICTED MEASURED"}});
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   const measured::TrainingLog predicted = ReadNamed(flags.predicted);
   const compare::Comparison comparison = compare::Compare(predicted, ReadNamed(flags.measured));
   return Deliver(ExitCode::kOk, ComparisonText(comparison), ComparisonJson(comparison), flags.json,

@@ -46,7 +46,7 @@ Answer ValidateCommand(const CommandLine& line) {
   }
   diagnostics.ThrowIfAny();
   if (flags.accuracy.given) return WriteAccuracy(flags);
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   std::vector<CasePrediction> cases;
   AtFlag(flags.runs, [&] { cases = PredictCases(LoadCases(flags.runs.text), engine); });
   return Deliver(ExitCode::kOk, RenderValidation(cases), ValidationJson(cases), flags.json,

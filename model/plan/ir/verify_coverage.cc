@@ -63,8 +63,7 @@ class CoveragePass {
         Report(unit.name, fmt::format("holds {} elements of {}, whose piece has {}",
                                       segment.elements, param.name, elements));
       }
-      if (param.frozen != Frozen(unit))
-        Report(unit.name, "holds frozen parameters beside trained ones");
+      if (param.frozen != Frozen(unit)) Report(unit.name, "mixes frozen and trained parameters");
       if (segment.offset < end)
         Report(unit.name, fmt::format("{} overlaps the parameter before it", param.name));
       end = segment.offset + segment.elements;

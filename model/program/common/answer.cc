@@ -54,9 +54,12 @@ std::string PartOf(const Flag& html) { return html.text + ".part"; }
 
 }  // namespace
 
-void CheckHtml(const Flag& html) {
+void CheckHtml(const Flag& html, const Flag& json) {
   if (!html.given) return;
   std::error_code error;
+  if (json.given && std::filesystem::weakly_canonical(html.text, error) ==
+                        std::filesystem::weakly_canonical(json.text, error))
+    CannotWrite(html, "--json writes to it");
   if (std::filesystem::is_directory(html.text, error)) CannotWrite(html, "it is a folder");
   if (html.text == "-") CannotWrite(html, "pages go to files alone");
   // The page is renamed into its place: a device, a pipe or a link would be lost.

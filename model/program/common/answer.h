@@ -32,8 +32,8 @@ ExitCode WriteOut(const Answer& answer);
 
 // --html FILE, the same in every command that has it.
 void DeclareHtml(Flag* html, FlagSet* set);
-// Before the work: throws InputError when the file cannot be written.
-void CheckHtml(const Flag& html);
+// Before the work: throws InputError when the file cannot be written, or is that of --json.
+void CheckHtml(const Flag& html, const Flag& json);
 // Deliver(), and the JSON as a page in the file of --html, under another name until it is whole.
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag, const Flag& html);

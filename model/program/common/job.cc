@@ -73,10 +73,9 @@ std::string JobHeader(const Job& job) {
                                  Count(static_cast<double>(job.parameters)),
                                  job.request.topology.name, Cluster(job));
   if (const Lora& lora = job.request.work.lora; lora.on())
-    text +=
-        Labelled("trained", fmt::format("{} parameters of adapters (rank {}, alpha {:g}) beside {}",
-                                        Count(static_cast<double>(LoraParameters(job))), lora.rank,
-                                        lora.alpha, LoraTargetWords(lora.targets)));
+    text += Labelled("trained", fmt::format("{} parameters in adapters (rank {}, alpha {:g}) on {}",
+                                            Count(static_cast<double>(LoraParameters(job))),
+                                            lora.rank, lora.alpha, LoraTargetWords(lora.targets)));
   if (const std::string model = Decided(job.decisions, true); !model.empty()) {
     text += Labelled("set by the model file", model);
   }

@@ -56,8 +56,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&dropout, "--dropout", "RATE",
                "of embeddings, sublayers and attention, 0 to below 1 (default: the framework's)");
   flags->Value(&lora_rank, "--lora-rank", "N",
-               "fine-tunes adapters of this rank beside frozen weights (LoRA; without it all "
-               "weights are trained)");
+               "LoRA: freezes the weights and trains adapters of this rank (without it all weights "
+               "are trained)");
   flags->Value(&lora_alpha, "--lora-alpha", "X",
                "their output is scaled by alpha / rank (default: 32)");
   flags->Value(&lora_targets, "--lora-targets", "LIST",

@@ -10,8 +10,10 @@
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/ir/plan_facts.h"
+#include "model/program/common/adapter_flags.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
+#include "model/program/common/release_facts.h"
 
 namespace orrery::cli {
 namespace {
@@ -88,49 +90,13 @@ class JobMaker {
     optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
     attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
     dropout_ = ReadRate(flags_.dropout);
-    ReadLora();
+    request_.work.lora = ReadLora(flags_, &diagnostics_);
     if (flags_.framework.given) {
       AtFlag(flags_.framework, [&] { framework_ = MatchFramework(flags_.framework.text); });
     }
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
     diagnostics_.ThrowIfAny();
-  }
-
-  void ReadLora() {
-    Lora& lora = request_.work.lora;
-    lora.rank =
-        static_cast<int>(ReadInteger(flags_.lora_rank, 1, 65536, &diagnostics_).value_or(0));
-    for (const Flag* flag : {&flags_.lora_alpha, &flags_.lora_targets, &flags_.lora_base}) {
-      if (flag->given && !flags_.lora_rank.given)
-        diagnostics_.Error(flag->where, fmt::format("{} without adapters", flag->name),
-                           "--lora-rank N fine-tunes adapters");
-    }
-    if (flags_.lora_alpha.given &&
-        (ParseNumber(flags_.lora_alpha.text, &lora.alpha) != NumberFault::kNone || lora.alpha <= 0))
-      diagnostics_.Error(
-          flags_.lora_alpha.where,
-          fmt::format("--lora-alpha: '{}' is no positive number", flags_.lora_alpha.text));
-  }
-
-  // Needs the model, whose gate is a map of its own in HuggingFace's names, and the precision.
-  void SetLora() {
-    Lora& lora = request_.work.lora;
-    if (flags_.lora_targets.given) {
-      AtFlag(flags_.lora_targets, [&] {
-        lora.targets = ReadLoraTargets(flags_.lora_targets.text, request_.model.gated);
-      });
-    } else if (lora.on()) {
-      Own("adapters of all linear maps", "--lora-targets");
-    }
-    const char* const kept = report::Name(request_.work.precision);
-    if (!flags_.lora_base.given || flags_.lora_base.text == kept) return;
-    throw InputError(
-        {{flags_.lora_base.where,
-          fmt::format("frozen weights in {} are not lowered", flags_.lora_base.text),
-          fmt::format("QLoRA's nf4 and int8 ask for products that read blocks of 4 or 8 bits and "
-                      "rescale them; --lora-base {} keeps what --precision says",
-                      kept)}});
   }
 
   std::optional<double> ReadRate(const Flag& flag) {
@@ -216,7 +182,8 @@ class JobMaker {
     const bool half =
         request_.work.precision == Precision::kFp16 || request_.work.precision == Precision::kBf16;
     request_.flash_attention = attention_.value_or(half);
-    SetLora();
+    if (Lora& lora = request_.work.lora; lora.on() && !SetTargets(flags_, request_, &lora))
+      Own("adapters of all linear maps", "--lora-targets");
   }
 
   // A framework may have no fused attention, or none for the chip; then a job does not assume one.
@@ -264,54 +231,6 @@ class JobMaker {
                                    NameIn(kFp8Names, recipe)),
                        offered + "; --framework orrery offers all");
     diagnostics_.ThrowIfAny();
-  }
-
-  // What the step time takes from the framework's release.
-  void SetReleaseFacts() {
-    const FrameworkPreset& preset = FindFramework(job_.request.framework);
-    const auto add = [&](const char* section, const char* key, std::string what) {
-      const bool stated = preset.facts.at(fmt::format("{}.{}", section, key)).file == kOwnFact;
-      job_.facts.push_back({key, std::move(what), stated});
-    };
-    if (job_.request.flash_attention && request_.model.family != Family::kMlp) {
-      if (const auto kernel = preset.FusedAttention(job_.profiles.gpu))
-        add("facts", "attention",
-            fmt::format("attention {}", NameIn(kAttentionKernelNames, *kernel)));
-    }
-    const Fp8 recipe = job_.request.work.fp8;
-    if (recipe != Fp8::kOff) {
-      const ProductType product = FormOf(recipe).product;
-      job_.facts.push_back({"",
-                            fmt::format("{} products of layers (fp8 {})",
-                                        NameIn(kProductNames, product), NameIn(kFp8Names, recipe)),
-                            false});
-      if (preset.FusesCast(product) && recipe != Fp8::kCurrent)
-        add("facts", "fp8_fused_casts", "casts fused with norms");
-    }
-    if (preset.tensor && preset.sequence)
-      add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
-    const Precision precision = job_.request.work.precision;
-    if (precision == Precision::kFp16 || precision == Precision::kBf16) {
-      const bool bf16 = precision == Precision::kBf16;
-      const char* half = bf16 ? "bf16" : "fp16";
-      add("defaults", "fp32_grads",
-          preset.fp32_grads == Fp32Grads::kNever || !bf16 ? fmt::format("gradients in {}", half)
-          : preset.fp32_grads == Fp32Grads::kBf16
-              ? std::string("gradients in fp32")
-              : fmt::format("gradients in fp32 ({} from ZeRO 1)", half));
-    }
-    if (!preset.zero.empty() && preset.zero.front() <= 1)
-      add("defaults", "reduce_in_backward",
-          preset.defaults.reduce_in_backward && job_.profiles.framework.data_exposed < 1
-              ? "reduced in the backward pass"
-              : "reduced after the backward pass");
-    const FrameworkProfile& framework = job_.profiles.framework;
-    if (framework.bucket.value > 0 && framework.bucket.value < 1e12) {
-      std::string bucket = fmt::format("in buckets of {:.0f} MB", framework.bucket.value / 1e6);
-      if (framework.bucket_per_rank.value > 0)
-        bucket += fmt::format(" or {:.0f} MB per rank", framework.bucket_per_rank.value / 1e6);
-      job_.facts.push_back({"", std::move(bucket), false});
-    }
   }
 
   // Published runs, which the profiles rest on, are read likewise.
@@ -475,7 +394,7 @@ class JobMaker {
       SetAttention();
       SetDropout();
       CheckRecipe();
-      SetReleaseFacts();
+      job_.facts = ReleaseFacts(job_);
     }
     if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
     if (!flags_.framework.given)

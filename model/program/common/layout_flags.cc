@@ -228,6 +228,12 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   strategy.layout = axes.layout;
   strategy.vpp = axes.vpp.value_or(ChunksOf(axes.layout, strategy.pp));
   strategy.recompute = axes.recompute.value_or(strategy.recompute);
+  const int64_t layers = std::max(job.request.model.layers, job.request.model.decoder_layers);
+  if (strategy.recompute.partial() && strategy.recompute.Taken(layers) == 0)
+    throw InputError(
+        {{flags.recompute.where,
+          fmt::format("of the model's {} layers, '{}' takes none", layers, flags.recompute.text),
+          "/N takes each N-th layer: a smaller N"}});
   strategy.sequence_parallel = *axes.sequence_parallel;
   if (axes.schedule) {
     strategy.schedule = *axes.schedule;

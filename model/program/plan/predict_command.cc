@@ -92,10 +92,12 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
     diagnostics.Error(study.axes().front().where,
                       fmt::format("{} combinations are too many for one answer", study.rows()),
                       "plan sweep STUDY.yaml writes them to a file");
+  std::string varied = study.axes().front().key;
+  std::ranges::replace(varied, '_', '-');
   for (const Flag* flag : {&flags.plan, &flags.window, &flags.html}) {
     if (flag->given)
       diagnostics.Error(flag->where, fmt::format("{} takes one layout", flag->name),
-                        fmt::format("one value for --{}", study.axes().front().key));
+                        fmt::format("one value for --{}", varied));
   }
   diagnostics.ThrowIfAny();
   StudyRunOptions options;
@@ -133,7 +135,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
     diagnostics.Error(flags.engine.where, "the event engine times whole steps only",
                       "--window step, or --engine closed");
   diagnostics.ThrowIfAny();
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   if (const auto study = Study::Of(flags.job, flags.layout))
     return PredictSeveral(flags, *study, engine);
   if (flags.plan.given) return PredictText(flags, engine, window);

@@ -314,7 +314,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   ProvisionFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeProvision().help};
   if (flags.offer_template.given) return {ExitCode::kOk, OfferTemplate()};
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   if (flags.published.given)
     return Deliver(ExitCode::kOk, report::PublishedRunsText(), report::PublishedRunsJson(),
                    flags.json, flags.html);

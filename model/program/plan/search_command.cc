@@ -164,7 +164,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const auto top = ReadInteger(flags.top, 1, 1000, &diagnostics);
   const auto refine = ReadInteger(flags.refine, 0, report::kMostRefined, &diagnostics);
   diagnostics.ThrowIfAny();
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   const exchange::TargetInfo* target = flags.exporting.Target();
   TakeImports(&flags.job, nullptr);
   if (target == nullptr) RefuseExportFlags(flags.exporting);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <regex>
+#include <set>
 #include <sstream>
 
 namespace orrery::cli {
@@ -114,13 +115,14 @@ Study Study::Read(const Flag& file) {
       if (!section->Has(key)) continue;
       Flag given{flag->name, "", true, section->where(key)};
       std::vector<std::string> values;
+      std::set<std::string> seen;
       const Node value = section->Child(key);
       const std::vector<Node> items =
           value.IsSequence() ? value.Elements() : std::vector<Node>{value};
       for (const Node& item : items) {
         given.text = item.AsString();
         for (std::string& one : StudyValues(given, &diagnostics)) {
-          if (std::ranges::find(values, one) != values.end()) {
+          if (!seen.insert(one).second) {
             diagnostics.Error(item.where(), fmt::format("'{}': {} stands there twice", key, one));
           } else {
             values.push_back(std::move(one));

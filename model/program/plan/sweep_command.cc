@@ -149,13 +149,15 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!files.Complete()) files.Merge();
   const std::vector<StudyPoint> points = PointsIn(study, files);
-  if (front.empty()) front = DefaultFront(points);
+  const std::vector<std::size_t> own = DefaultFront(points);  // none: no row fits
+  if (front.empty() || own.empty()) front = own;
   std::string text =
       fmt::format("{}: {} rows predicted in {}, {:.0f} a minute", flags.out.text, predicted,
                   Format(Seconds(seconds)), static_cast<double>(predicted) / seconds * 60);
   if (predicted < study.rows()) text += fmt::format("; {} were there", study.rows() - predicted);
   text += "\n" + StudyText(study, points, front);
-  return Deliver(ExitCode::kOk, std::move(text), StudyJson(study, points, front), flags.json);
+  const ExitCode code = own.empty() ? ExitCode::kInfeasible : ExitCode::kOk;
+  return Deliver(code, std::move(text), StudyJson(study, points, front), flags.json);
 }
 
 }  // namespace orrery::cli

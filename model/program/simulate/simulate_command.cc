@@ -223,7 +223,7 @@ Answer Simulate(const CommandLine& line) {
                       "omit --contention, or degraded links and failed NICs");
   }
   diagnostics.ThrowIfAny();
-  CheckHtml(flags.html);
+  CheckHtml(flags.html, flags.json);
   ir::Plan plan;
   if (flags.plan.given) plan = ReadPlanFile(flags.plan, flags.job, flags.layout);
   const report::Job job =

@@ -113,7 +113,7 @@ Answer RunCommand(const CommandLine& line) {
   try {
     TakeImports(&flags.job, &flags.layout);
     job = ReadRunJob(&flags, place);
-    if (place.rank == 0) CheckHtml(flags.html);
+    if (place.rank == 0) CheckHtml(flags.html, flags.json);
   } catch (const InputError&) {
     if (place.rank == 0) throw;
     return {ExitCode::kInputError, ""};  // rank 0 says what is wrong

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Release facts in words.
+#include "model/program/common/release_facts.h"
+
+#include <fmt/format.h>
+
+#include "model/framework/presets.h"
+
+namespace orrery::cli {
+
+using report::Job;
+using report::ReleaseFact;
+
+std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
+  std::vector<ReleaseFact> all;
+  const FrameworkPreset& preset = FindFramework(job.request.framework);
+  const auto add = [&](const char* section, const char* key, std::string what) {
+    const bool stated = preset.facts.at(fmt::format("{}.{}", section, key)).file == kOwnFact;
+    all.push_back({key, std::move(what), stated});
+  };
+  if (job.request.flash_attention && job.request.model.family != Family::kMlp) {
+    if (const auto kernel = preset.FusedAttention(job.profiles.gpu))
+      add("facts", "attention",
+          fmt::format("attention {}", NameIn(kAttentionKernelNames, *kernel)));
+  }
+  const Fp8 recipe = job.request.work.fp8;
+  if (recipe != Fp8::kOff) {
+    const ProductType product = FormOf(recipe).product;
+    all.push_back({"",
+                   fmt::format("{} products of layers (fp8 {})", NameIn(kProductNames, product),
+                               NameIn(kFp8Names, recipe)),
+                   false});
+    if (preset.FusesCast(product) && recipe != Fp8::kCurrent)
+      add("facts", "fp8_fused_casts", "casts fused with norms");
+  }
+  if (preset.tensor && preset.sequence)
+    add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
+  const Precision precision = job.request.work.precision;
+  if (precision == Precision::kFp16 || precision == Precision::kBf16) {
+    const bool bf16 = precision == Precision::kBf16;
+    const char* half = bf16 ? "bf16" : "fp16";
+    add("defaults", "fp32_grads",
+        preset.fp32_grads == Fp32Grads::kNever || !bf16 ? fmt::format("gradients in {}", half)
+        : preset.fp32_grads == Fp32Grads::kBf16
+            ? std::string("gradients in fp32")
+            : fmt::format("gradients in fp32 ({} from ZeRO 1)", half));
+  }
+  if (!preset.zero.empty() && preset.zero.front() <= 1)
+    add("defaults", "reduce_in_backward",
+        preset.defaults.reduce_in_backward && job.profiles.framework.data_exposed < 1
+            ? "reduced in the backward pass"
+            : "reduced after the backward pass");
+  const FrameworkProfile& framework = job.profiles.framework;
+  if (framework.bucket.value > 0 && framework.bucket.value < 1e12) {
+    std::string bucket = fmt::format("in buckets of {:.0f} MB", framework.bucket.value / 1e6);
+    if (framework.bucket_per_rank.value > 0)
+      bucket += fmt::format(" or {:.0f} MB per rank", framework.bucket_per_rank.value / 1e6);
+    all.push_back({"", std::move(bucket), false});
+  }
+  return all;
+}
+
+}  // namespace orrery::cli
