@@ -5,137 +5,57 @@
 #include <algorithm>
 
 namespace orrery {
-namespace {
-
-constexpr double kNotYet = -1;
-
-std::size_t At(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 double ScheduleClock::Transfer(int one, int other) const {
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }
 
-// The same pass of the micro-batch before; negative: none.
-int ScheduleClock::SameChunkBefore(int index) const {
-  const int p = times_.stages;
-  return times_.chunks == 1 || index % p > 0 ? index - 1 : index - p * times_.chunks + p - 1;
-}
-
-bool ScheduleClock::Receives(int stage, const PassCall& pass) const {
-  if (pass.kind == PassCall::kForward) return stage > 0 || pass.chunk > 0;
-  if (pass.kind == PassCall::kBackward)
-    return stage + 1 < times_.stages || pass.chunk + 1 < times_.chunks;
-  return false;
-}
-
-double ScheduleClock::Arrival(int stage, const PassCall& pass, double posted) const {
-  if (!Receives(stage, pass)) return 0;
-  const int p = times_.stages, step = pass.kind == PassCall::kForward ? -1 : 1;
-  const int sender = (stage + step + p) % p;
-  const bool wraps = sender != stage + step;
-  const std::vector<double>& sent = stages_[At(sender)].done[pass.kind];
-  const int index = wraps ? pass.index - p : pass.index;
-  if (At(index) >= sent.size()) return kNotYet;
-  const std::vector<double>& before = stages_[At(stage)].arrived[pass.kind];
-  const double line = before.empty() ? 0.0 : before.back();
-  return std::max({sent[At(index)], posted, line, SlotOfReceived(stage, pass)}) +
-         Transfer(stage, sender);
-}
-
-// When what a pass receives has a place: gradients have two; tensors, where a stage has one chunk, one more than
-// forward passes run ahead.
-double ScheduleClock::SlotOfReceived(int stage, const PassCall& pass) const {
-  const StageClock& clock = stages_[At(stage)];
-  int user = -1;
-  if (pass.kind == PassCall::kBackward) {
-    user = SameChunkBefore(SameChunkBefore(pass.index));
-  } else if (times_.chunks == 1) {
-    user = pass.index - clock.order.ahead() - 2;
+template <bool kParts>
+void ScheduleClock::Walk() {
+  for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
+    const PassGraph::Pass& pass = graph_->passes[k];
+    StageClock& clock = stages_[pass.stage];
+    double arrival = 0;
+    if (pass.receives) {
+      arrival = std::max(std::max(done_[pass.sender], clock.issued),
+                         std::max(arrived_[pass.before], done_[pass.received])) +
+                hops_[pass.hop];
+    }
+    const double device = device_[pass.work], host = host_[pass.work];
+    const bool waits = times_.host_waits && (pass.loads || pass.receives);
+    const double start = std::max({clock.free, arrival, clock.issued});
+    clock.issued = (waits ? start : clock.issued) + host;
+    const double end = std::max({start + device, clock.issued, arrived_[pass.sent]});
+    if (kParts && pass.stage == times_.watched) {
+      const double came = std::clamp(arrival, clock.free, start);
+      if (came > clock.free) gaps_.push_back({clock.free, came, false});
+      if (start > came) gaps_.push_back({came, start, true});
+      const double issued = std::clamp(clock.issued, start + device, end);
+      if (issued > start + device) gaps_.push_back({start + device, issued, true});
+      if (end > issued) gaps_.push_back({issued, end, false});
+    }
+    clock.free = end;
+    done_[k] = end;
+    arrived_[k] = arrival;
   }
-  const std::vector<double>& done = clock.done[PassCall::kBackward];
-  return user >= 0 && At(user) < done.size() ? done[At(user)] : 0.0;
-}
-
-// When what a pass sends has a place: what the second pass before it sent has arrived.
-double ScheduleClock::SlotOfSent(int stage, const PassCall& pass) const {
-  if (pass.kind == PassCall::kWeightGrad) return 0;
-  const int index = SameChunkBefore(pass.index), user = index < 0 ? -1 : SameChunkBefore(index);
-  if (user < 0) return 0;
-  const int p = times_.stages, step = pass.kind == PassCall::kForward ? 1 : -1;
-  const int receiver = (stage + step + p) % p;
-  const bool wraps = receiver != stage + step;
-  const bool ends = wraps && pass.chunk == (step > 0 ? times_.chunks - 1 : 0);
-  if (ends) return 0;
-  const std::vector<double>& arrived = stages_[At(receiver)].arrived[pass.kind];
-  const int at = wraps ? user + p : user;
-  return At(at) < arrived.size() ? arrived[At(at)] : kNotYet;
-}
-
-bool ScheduleClock::Advance(int stage) {
-  StageClock& clock = stages_[At(stage)];
-  if (clock.ended) return false;
-  if (clock.awaited >= 0 && stages_[At(clock.awaited)].ended_passes == clock.seen) return false;
-  const PassCall pass = clock.next;
-  const double arrival = Arrival(stage, pass, clock.issued), slot = SlotOfSent(stage, pass);
-  if (arrival == kNotYet || slot == kNotYet) {
-    const bool forward = pass.kind == PassCall::kForward;
-    const int step = forward == (arrival == kNotYet) ? -1 : 1;
-    clock.awaited = (stage + step + times_.stages) % times_.stages;
-    clock.seen = stages_[At(clock.awaited)].ended_passes;
-    return false;
-  }
-  clock.awaited = -1;
-  ++clock.ended_passes;
-  const PassSeconds& own = times_.passes[At(pass.chunk * times_.stages + stage)];
-  const double device = own.device[pass.kind], host = own.host[pass.kind];
-  const bool loads = stage == 0 && pass.chunk == 0 && pass.kind == PassCall::kForward;
-  const bool waits = times_.host_waits && (loads || Receives(stage, pass));
-  const double start = std::max({clock.free, arrival, clock.issued});
-  clock.issued = (waits ? start : clock.issued) + host;
-  const double end = std::max({start + device, clock.issued, slot});
-  if (parts_ && stage == times_.watched) {
-    const double came = std::clamp(arrival, clock.free, start);
-    if (came > clock.free) gaps_.push_back({clock.free, came, false});
-    if (start > came) gaps_.push_back({came, start, true});
-    const double issued = std::clamp(clock.issued, start + device, end);
-    if (issued > start + device) gaps_.push_back({start + device, issued, true});
-    if (end > issued) gaps_.push_back({issued, end, false});
-  }
-  clock.free = end;
-  clock.done[pass.kind].push_back(end);
-  clock.arrived[pass.kind].push_back(arrival);
-  clock.ended = clock.order.done();
-  if (!clock.ended) clock.next = clock.order.Next();
-  return true;
 }
 
 void ScheduleClock::Run() {
   const int p = times_.stages, walked = static_cast<int>(Walked(p, times_.micro_batches));
-  stages_.resize(At(p));
+  graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
+  stages_.assign(p, {});
   gaps_.clear();
+  device_.clear(), host_.clear(), hops_.clear();
+  for (const PassSeconds& pass : times_.passes) {
+    device_.insert(device_.end(), pass.device.begin(), pass.device.end());
+    host_.insert(host_.end(), pass.host.begin(), pass.host.end());
+  }
   for (int stage = 0; stage < p; ++stage) {
-    StageClock& clock = stages_[At(stage)];
-    clock.order = PassOrder(times_.order, p, stage, times_.chunks, walked);
-    clock.next = clock.order.Next();
-    clock.ended = false;
-    clock.free = clock.issued = 0;
-    clock.ended_passes = 0;
-    clock.awaited = -1;
-    for (int kind = 0; kind < 3; ++kind)
-      clock.done[At(kind)].clear(), clock.arrived[At(kind)].clear();
+    for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
   }
-  // Forward passes wait for stages before theirs, backward passes for those behind.
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < p; ++stage) {
-      while (Advance(stage)) moved = true;
-    }
-    for (int stage = p - 1; stage >= 0; --stage) {
-      while (Advance(stage)) moved = true;
-    }
-  }
+  done_.resize(graph_->passes.size());
+  arrived_.resize(graph_->passes.size());
+  done_[0] = arrived_[0] = 0;
+  parts_ ? Walk<true>() : Walk<false>();
 }
 
 // What the watched stage receives and sends.
@@ -144,7 +64,8 @@ void ScheduleClock::FindMessages() {
   const int p = times_.stages, w = times_.watched;
   const auto add = [&](int receiver, int sender, int kind) {
     const double seconds = Transfer(receiver, sender);
-    for (const double at : stages_[At(receiver)].arrived[At(kind)]) {
+    for (const int pass : graph_->of_stage[receiver][kind]) {
+      const double at = arrived_[pass];
       if (at > 0) under_way_.push_back({at - seconds, at});
     }
   };
@@ -194,10 +115,10 @@ ScheduleTime ScheduleClock::Account() const {
   const double more = times_.micro_batches - kRounds * p;
   if (more <= 0) return all;
   // Of the backward passes that alternate with forward passes, the last round.
-  const StageClock& clock = stages_[At(times_.watched)];
-  const std::vector<double>& done = clock.done[PassCall::kBackward];
-  const int last = std::max(round, static_cast<int>(done.size()) - 1 - clock.order.ahead());
-  const ScheduleTime one = Between(done[At(last - round)], done[At(last)]);
+  const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];
+  const int ahead = graph_->ahead[times_.watched];
+  const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
+  const ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
   const double times = more / p;
   all.seconds += times * one.seconds;
   all.pipeline += times * one.pipeline;
@@ -222,7 +143,7 @@ const ScheduleTime& ScheduleClock::Answer() {
   times_ = asked_;
   Run();
   if (!parts_) return time_ = Account();
-  const StageClock& watched = stages_[At(times_.watched)];
+  const StageClock& watched = stages_[times_.watched];
   double end = 0;
   for (const StageClock& clock : stages_) end = std::max(end, clock.free);
   if (end > watched.free) gaps_.push_back({watched.free, end, false});

@@ -16,7 +16,7 @@
 #include <array>
 #include <vector>
 
-#include "model/plan/lower/schedules.h"
+#include "model/engine/closed/pass_graph.h"
 
 namespace orrery {
 
@@ -51,7 +51,7 @@ class ScheduleClock {
  public:
   PipelineTimes& asked() { return asked_; }  // what Time() answers
   const ScheduleTime& Time();
-  double Seconds();  // of the same, without its parts: a third faster
+  double Seconds();  // of the same, without its parts
   // Micro-batches that are walked.
   static double Walked(int stages, double micro_batches) {
     return std::min(micro_batches, 1.0 * kRounds * stages);
@@ -68,25 +68,13 @@ class ScheduleClock {
     double from = 0, to = 0;
   };
   struct StageClock {
-    PassOrder order;
-    PassCall next;
-    bool ended = false;
     double free = 0;    // the device
     double issued = 0;  // the host: all passes so far
-    // Blocked until stage `awaited` has ended more than `seen` passes; -1: not known to be.
-    int ended_passes = 0, awaited = -1, seen = 0;
-    // By kind and index: when a pass has ended, when its tensor has come; fewer: not yet.
-    std::array<std::vector<double>, 3> done, arrived;
   };
 
   void Run();
-  bool Advance(int stage);
-  // When its tensor has come, 0: it receives none, kNotYet.
-  double Arrival(int stage, const PassCall& pass, double posted) const;
-  double SlotOfSent(int stage, const PassCall& pass) const;
-  double SlotOfReceived(int stage, const PassCall& pass) const;
-  bool Receives(int stage, const PassCall& pass) const;
-  int SameChunkBefore(int index) const;
+  template <bool kParts>
+  void Walk();
   double Transfer(int one, int other) const;
   void FindMessages();
   ScheduleTime Between(double from, double to) const;
@@ -96,9 +84,13 @@ class ScheduleClock {
   PipelineTimes asked_, times_;
   ScheduleTime time_;
   bool parts_ = false;  // time_ has them, or is to have them
+  PassGraphs graphs_;
+  const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
-  std::vector<Gap> gaps_;            // of the watched stage
-  std::vector<Interval> under_way_;  // its messages, by start
+  std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
+  std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
+  std::vector<Gap> gaps_;               // of the watched stage
+  std::vector<Interval> under_way_;     // its messages, by start
 };
 
 }  // namespace orrery

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each pass of a pipeline waits for. It follows from the schedule alone: layouts that differ in anything that takes
+// time share it.
+#pragma once
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "model/plan/lower/schedules.h"
+
+namespace orrery {
+
+// The passes of all stages, each behind all that it waits for. Number 0 is no pass: it ended at 0.
+struct PassGraph {
+  struct Pass {
+    int stage = 0;
+    int work = 0;  // (chunk x stages + stage) x 3 + kind
+    int hop = 0;   // stage x 2, one more for a gradient; of what it receives
+    bool receives = false, loads = false;
+    int sender = 0;    // the pass that makes what it receives
+    int before = 0;    // the pass of its stage and kind before it: messages arrive in order
+    int received = 0;  // the pass that ends with the slot of what it receives free
+    int sent = 0;      // the pass of the receiver that takes what the slot of what it sends held
+  };
+  std::vector<Pass> passes;
+  // By stage and kind, in order.
+  std::vector<std::array<std::vector<int>, 3>> of_stage;
+  std::vector<int> ahead;  // by stage: as PassOrder has it
+};
+
+struct PassGraphKey {
+  PassRules order;
+  int stages = 2, chunks = 1, micro_batches = 1;
+};
+
+PassGraph MakePassGraph(const PassGraphKey& key);
+
+// Keeps graphs of at most some megabytes. Not for concurrent use.
+class PassGraphs {
+ public:
+  // Valid until the next call.
+  const PassGraph& Of(const PassGraphKey& key);
+
+ private:
+  std::map<std::array<int, 6>, PassGraph> kept_;
+  std::size_t passes_ = 0;  // of all
+};
+
+}  // namespace orrery
