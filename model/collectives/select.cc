@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
@@ -82,6 +83,7 @@ MessagePrice Timed(Collective collective, const Network& network, double seconds
   time.algorithm = *std::ranges::find_if(Algorithms(), serves);
   time.latency = seconds;
   time.share.scale_up = time.share.pcie = time.share.network = 1 / kNextToNothing;
+  time.wire = time.share;
   return time;
 }
 
@@ -95,7 +97,24 @@ void FollowMeasured(double bytes, double wire, MessagePrice* time) {
   time->share.network /= longer;
   if (!time->crosses) time->share.pcie /= longer;
   time->seconds_per_byte *= longer;
-  time->floor_per_byte *= longer;
+}
+
+// Of a benchmark's messages: what training leaves of their rates leaves room for other messages.
+LineShare WireShare(const Network& network, const LineShare& own) {
+  Network benchmark = network;
+  benchmark.use = {};
+  benchmark.sockets = {};  // of each message; the NIC carries those of others
+  LineShare most = own;
+  for (const Algorithm* one : Algorithms()) {
+    bool serves = false;
+    for (int c = 0; c < kCollectives; ++c)
+      serves = serves || one->Serves(static_cast<Collective>(c), network.shape);
+    if (!serves || !one->Possible(network)) continue;
+    const InsideAndBetween<double> share = one->Efficiency(benchmark);
+    most.scale_up = std::max(most.scale_up, share.inside);
+    if (network.shape.nodes() > 1) most.network = std::max(most.network, share.between);
+  }
+  return most;
 }
 
 }  // namespace
@@ -110,12 +129,9 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
       return Timed(collective, network, *time);
   }
   best.crosses = network.shape.nodes() > 1;
-  Network alone = network;  // on its NICs: the least that the wire takes
-  alone.shape.sharing = 1;
   const double root = std::sqrt(bytes);
   double least = std::numeric_limits<double>::infinity(), wire = 0;
-  const auto consider = [&](const Algorithm& one, const Protocol& protocol, const TimeLine& floor,
-                            bool latency_protocol) {
+  const auto consider = [&](const Algorithm& one, const Protocol& protocol, bool latency_protocol) {
     const double time = protocol.line.At(bytes, root);
     if (time >= least) return;
     least = time;
@@ -124,16 +140,14 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
     best.latency = protocol.line.latency + protocol.line.per_root_byte * root;
     best.share = protocol.share;
     best.seconds_per_byte = protocol.line.per_byte;
-    best.floor_per_byte = floor.per_byte;
     wire = bytes * protocol.line.per_byte;
   };
   for (const Algorithm* one : Algorithms()) {
     if (!IsCandidate(*one, algorithm, network.use)) continue;
     const std::optional<AlgorithmCost> cost = one->Cost(collective, network);
     if (!cost) continue;
-    const std::optional<AlgorithmCost> floor = one->Cost(collective, alone);
-    consider(*one, cost->bandwidth, floor->bandwidth.line, false);
-    if (cost->latency) consider(*one, *cost->latency, floor->latency->line, true);
+    consider(*one, cost->bandwidth, false);
+    if (cost->latency) consider(*one, *cost->latency, true);
   }
   if (best.algorithm == nullptr && !algorithm.empty()) {
     const int nodes = network.shape.nodes();
@@ -144,22 +158,60 @@ MessagePrice PriceMessage(Collective collective, const Network& network, double 
   ORRERY_CHECK(best.algorithm != nullptr, "no algorithm for {} among {} ranks", Name(collective),
                ranks);
   FollowMeasured(bytes, wire, &best);
+  best.wire = WireShare(network, best.share);
   return best;
 }
 
-LineShare Occupy(const MessagePrice& time, const Cluster& cluster, bool whole_weights,
-                 net::Traffic* traffic) {
-  const double bounding = time.bounding_share();
-  LineShare share = time.share;
-  if (whole_weights) share.scale_up = share.pcie = share.network = bounding;
+Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
+                  std::span<const BytesPerSecond> capacity, bool whole_weights,
+                  const net::Traffic& own) {
+  Occupation occupation{price.share, price.wire, {}};
+  LineShare& share = occupation.share;
+  const auto level = [&](LineShare* shares) {
+    if (whole_weights)
+      *shares = {price.Bounding(*shares), price.Bounding(*shares), price.Bounding(*shares)};
+  };
+  level(&share);
+  level(&occupation.wire);
+  // Seconds of the fullest link, phase by phase: at the links' own rates, and at those that faults leave.
+  double healthy = 0;
+  std::unordered_map<LinkId, double> load;
+  for (const net::TrafficPhase& phase : own) {
+    load.clear();
+    for (const net::Channel& channel : phase)
+      for (const net::LinkUse& use : channel.uses) load[use.link] += channel.share * use.weight;
+    double least = 0, most = 0;
+    for (const auto& [link, bytes] : load) {
+      const auto at = static_cast<std::size_t>(link);
+      const double crossing = bytes / share.On(cluster.links[at].kind);
+      const Link& known = cluster.links[at];
+      least = std::max(least, crossing * known.left / known.capacity.value);
+      most = std::max(most, crossing / capacity[at].value);
+    }
+    healthy += least;
+    occupation.least.push_back(most);
+  }
+  if (healthy <= 0 || price.seconds_per_byte <= 0) return occupation;
+  // Routes that are worse than the price knows: it was measured, so the message gets through.
+  const double scale = price.seconds_per_byte / healthy, better = std::max(1.0, 1.0 / scale);
+  for (double& seconds : occupation.least) seconds *= scale;
+  LineShare& wire = occupation.wire;
+  wire = {std::max(wire.scale_up, better * share.scale_up),
+          std::max(wire.pcie, better * share.pcie), std::max(wire.network, better * share.network)};
+  return occupation;
+}
+
+void Weigh(const MessagePrice& price, const Cluster& cluster, const Occupation& occupation,
+           net::Traffic* traffic) {
+  const double bounding = price.Bounding(occupation.wire);
   for (net::TrafficPhase& phase : *traffic) {
     for (net::Channel& channel : phase) {
       channel.share /= bounding;
       for (net::LinkUse& use : channel.uses)
-        use.weight *= bounding / share.On(cluster.links[static_cast<std::size_t>(use.link)].kind);
+        use.weight *=
+            bounding / occupation.wire.On(cluster.links[static_cast<std::size_t>(use.link)].kind);
     }
   }
-  return share;
 }
 
 Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size) {

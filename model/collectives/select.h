@@ -61,16 +61,16 @@ Seconds CopyTime(const Network& network, const GpuProfile& gpu, Bytes size);
 struct MessagePrice {
   const Algorithm* algorithm = nullptr;
   bool latency_protocol = false;
-  double latency = 0;           // seconds before the traffic: launch, hops, pipelining loss
-  LineShare share;              // of the rate of each class of links
+  double latency = 0;  // seconds before the traffic: launch, hops, pipelining loss
+  LineShare share;     // of the rate of each class of links
+  LineShare wire;      // the same of all messages together: the most that one alone reaches
   double seconds_per_byte = 0;  // of S, after the latency, with the links of its group to itself
-  double floor_per_byte = 0;    // seconds per byte of S: faster it never goes, whatever the links
   std::shared_ptr<const MeasuredTime> measured;  // the sweep behind it; null: the closed form
 
   bool crosses = false;  // it leaves its node
 
   // The class of links in whose bytes a job counts: lines between nodes, or inside the node.
-  double bounding_share() const { return crosses ? share.network : share.scale_up; }
+  double Bounding(const LineShare& of) const { return crosses ? of.network : of.scale_up; }
 };
 
 // The fastest algorithm and protocol for this size, or the one that is named. Throws InputError when it
@@ -78,11 +78,20 @@ struct MessagePrice {
 MessagePrice PriceMessage(Collective collective, const Network& network, double bytes,
                           std::string_view algorithm = "");
 
-// From bytes that cross links to what occupies them: `traffic` comes as Algorithm::Route() makes it and
-// leaves with shares over bounding_share(), and weights by the shares of the other classes. Returns the part of
-// the occupation, by class of links, that are bytes which cross. `whole_weights`: all classes take
-// bounding_share() (what SimGrid can represent).
-LineShare Occupy(const MessagePrice& time, const Cluster& cluster, bool whole_weights,
-                 net::Traffic* traffic);
+// What a message takes of its links. Alone it takes its price: software, protocol and copies bound it, not the links. Those
+// carry other messages beside it up to the share that the fastest kind of message reaches on them alone.
+struct Occupation {
+  LineShare share;            // of the rate of each class of links, alone
+  LineShare wire;             // of the rate of each class of links, all messages together
+  std::vector<double> least;  // by phase: seconds per byte of S, faster it never goes
+};
+// `own`: the edges of its group as Algorithm::Route() makes them. `capacity`: rates of links, if others than those of
+// `cluster`. `whole_weights`: all classes of links take the share of the bounding one (what SimGrid can represent).
+Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
+                  std::span<const BytesPerSecond> capacity, bool whole_weights,
+                  const net::Traffic& own);
+// From bytes that cross links to what occupies them: shares over the bounding class's, weights by those of the other classes.
+void Weigh(const MessagePrice& price, const Cluster& cluster, const Occupation& occupation,
+           net::Traffic* traffic);
 
 }  // namespace orrery

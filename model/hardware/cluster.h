@@ -57,6 +57,7 @@ struct Link {  // one direction
   VertexId to = 0;
   BytesPerSecond capacity;
   LinkKind kind = LinkKind::kScaleUp;
+  double left = 1;  // share of its own rate that `capacity` is: less where it is degraded
 };
 
 class NodeTemplate;   // node_template.h

@@ -115,7 +115,11 @@ std::string SuggestLink(const Cluster& cluster, std::string_view pattern) {
 
 void DegradeLinks(std::span<const LinkId> links, double share, Cluster* cluster) {
   ORRERY_CHECK(share > 0 && share <= 1, "links at {} of their rate", share);
-  for (const LinkId link : links) cluster->links[static_cast<std::size_t>(link)].capacity *= share;
+  for (const LinkId id : links) {
+    Link& link = cluster->links[static_cast<std::size_t>(id)];
+    link.capacity *= share;
+    link.left *= share;
+  }
 }
 
 void FailNics(std::span<const NicOfNode> nics, Cluster* cluster) {

@@ -179,34 +179,42 @@ TEST(EveryAlgorithm, IsRoutedToAllMembersWithTheBytesOfItsPrice) {
   });
 }
 
-// Latency, then the routed bytes at the shares of the price.
+double SecondsOf(const Site& site, const MessagePrice& price, Collective collective,
+                 const net::Wires& wires, bool whole_weights) {
+  net::Traffic traffic = net::RouteCollective(price.algorithm->name(), collective, site.cluster,
+                                              site.Members(collective));
+  const Occupation occupation = Occupy(price, site.cluster, wires.capacity, whole_weights, traffic);
+  Weigh(price, site.cluster, occupation, &traffic);
+  double seconds = price.latency;
+  for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
+    net::FluidNetwork network(wires);
+    for (const net::Channel& channel : traffic[phase]) {
+      const double least = occupation.least[phase];
+      const BytesPerSecond cap = least > 0 ? BytesPerSecond(channel.share / least) : net::kNoCap;
+      network.Start(network.AddPath(channel.uses, cap, "all"), kGigabyte * channel.share, [] {});
+    }
+    network.Run();
+    seconds += network.Now().value;
+  }
+  return seconds;
+}
+
+// Latency, then the routed bytes: on idle links what the price says, whatever way the edges take.
 TEST(EveryAlgorithm, TakesItsPriceOnIdleLinks) {
   ForEachPossible([](const Site& site, const Algorithm& algorithm, Collective collective) {
     const MessagePrice time =
         PriceMessage(collective, site.network, kGigabyte.value, algorithm.name());
     EXPECT_EQ(time.algorithm, &algorithm);
-    net::Traffic traffic =
-        net::RouteCollective(algorithm.name(), collective, site.cluster, site.Members(collective));
-    Occupy(time, site.cluster, false, &traffic);
-    double seconds = time.latency;
-    for (const net::TrafficPhase& phase : traffic) {
-      net::FluidNetwork network(net::WiresOf(site.cluster));
-      for (const net::Channel& channel : phase)
-        network.Start(network.AddPath(channel.uses, net::kNoCap, "all"), kGigabyte * channel.share,
-                      [] {});
-      network.Run();
-      seconds += network.Now().value;
-    }
     const double price = Prepare(collective, site.network, algorithm.name()).Time(kGigabyte.value);
     EXPECT_NEAR(time.latency + time.seconds_per_byte * kGigabyte.value, price, 1e-9 * price);
-    // Known to be rough: the closed form of all-to-all sends what a whole node sends through one rank's NICs (8 x
-    // on eight NICs), that of a message takes all links of a mesh (6 x on six); and no price knows which way edges
-    // take over a mesh or over PCIe.
-    const bool single = algorithm.name() == "direct" || algorithm.name() == "send-recv";
-    const bool shared = site.cluster.summary.intra == IntraLink::kCubeMesh ||
-                        site.cluster.summary.intra == IntraLink::kPcie;
-    EXPECT_GT(seconds, (single ? 0.12 : 0.7) * price);
-    EXPECT_LT(seconds, (single ? 6.5 : shared ? 2.5 : 1.4) * price);
+    const net::Wires wires = net::WiresOf(site.cluster);
+    for (const bool whole : {false, true})
+      EXPECT_NEAR(SecondsOf(site, time, collective, wires, whole), price, 1e-6 * price);
+    // Links of half their rate: it takes longer by as much as it waits for them.
+    net::Wires half = wires;
+    for (BytesPerSecond& rate : half.capacity) rate = rate * 0.5;
+    EXPECT_NEAR(SecondsOf(site, time, collective, half, false) - time.latency,
+                2 * (price - time.latency), 1e-6 * price);
   });
 }
 

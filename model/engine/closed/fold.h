@@ -132,6 +132,11 @@ class Fold {
            form_.add.Of(3.0 * parameters / data_.dp * outline_.gradient_bytes);
   }
 
+  // Of one layer, once per step: weights that stay are cast when the first micro-batch needs them.
+  double WeightCasts() const {
+    return outline_.gathers_weights && sharded_ ? 0.0 : table_.layer.weight_casts;
+  }
+
   // Of the embedding's and the head's gathered weights, which nothing casts.
   double Hooks(const PassTime& gathered) const {
     return outline_.gathers_weights && sharded_ ? gathered.host : 0.0;

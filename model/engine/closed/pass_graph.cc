@@ -111,6 +111,7 @@ class GraphMaker {
     pass.hop = stage * 2 + (call.kind == PassCall::kBackward);
     pass.receives = Receives(stage, call);
     pass.loads = stage == 0 && call.chunk == 0 && call.kind == PassCall::kForward;
+    pass.first = call.kind == PassCall::kForward && call.micro_batch == 0;
     pass.sender = sender;
     pass.before = ordered.empty() ? 0 : ordered.back();
     pass.received = pass.receives ? SlotOfReceived(stage, call) : 0;

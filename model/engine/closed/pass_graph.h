@@ -18,10 +18,11 @@ struct PassGraph {
     int work = 0;  // (chunk x stages + stage) x 3 + kind
     int hop = 0;   // stage x 2, one more for a gradient; of what it receives
     bool receives = false, loads = false;
-    int sender = 0;    // the pass that makes what it receives
-    int before = 0;    // the pass of its stage and kind before it: messages arrive in order
-    int received = 0;  // the pass that ends with the slot of what it receives free
-    int sent = 0;      // the pass of the receiver that takes what the slot of what it sends held
+    bool first = false;  // forward pass of the first micro-batch
+    int sender = 0;      // the pass that makes what it receives
+    int before = 0;      // the pass of its stage and kind before it: messages arrive in order
+    int received = 0;    // the pass that ends with the slot of what it receives free
+    int sent = 0;        // the pass of the receiver that takes what the slot of what it sends held
   };
   std::vector<Pass> passes;
   // By stage and kind, in order.

@@ -71,6 +71,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     add_rounds((M_ - 1) * std::max(0.0, slowest - busiest), 2.0 * slowest);
   }
   time->pipeline = own;
+  // On its way through all stages the first micro-batch of each chunk waits for the casts of theirs.
+  others += (table_.layers - stage_.layers) * WeightCasts();
   time->bubble = (sum - busiest) * share + std::max(0.0, others);
   return rounds + uneven;
 }
@@ -135,6 +137,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
                  work.weight.device()};
   pass.host = {work.forward.host, work.head.host + work.backward.host, work.weight.host};
   pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
+  pass.first = chunk.layers * WeightCasts();
   return pass;
 }
 
@@ -160,7 +163,7 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   times.inside = stages_.inside.Time(table_.boundary_bytes);
   times.between = stages_.between.Time(table_.boundary_bytes);
   times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : outline_.fullest;
-  const double kernels = M_ * work.kernels();
+  const double kernels = M_ * work.kernels() + stage_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = 0;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;

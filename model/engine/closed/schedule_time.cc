@@ -20,7 +20,9 @@ void ScheduleClock::Walk() {
                          std::max(arrived_[pass.before], done_[pass.received])) +
                 hops_[pass.hop];
     }
-    const double device = device_[pass.work], host = host_[pass.work];
+    double device = device_[pass.work];
+    if (pass.first) device += times_.passes[pass.work / 3].first;
+    const double host = host_[pass.work];
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
     const double start = std::max({clock.free, arrival, clock.issued});
     clock.issued = (waits ? start : clock.issued) + host;

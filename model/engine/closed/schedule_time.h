@@ -23,6 +23,7 @@ namespace orrery {
 // Seconds of one pass of a chunk: [forward, backward, weight gradient].
 struct PassSeconds {
   std::array<double, 3> device{}, host{};
+  double first = 0;  // more of the first micro-batch's forward pass on the device
   bool operator==(const PassSeconds&) const = default;
 };
 

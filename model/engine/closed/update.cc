@@ -87,9 +87,7 @@ void Fold::AddUpdate(StepTime* time) const {
   if (outline_.norm_messages) time->data += form_.control;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept);
-  // Weights that stay are cast once per step.
-  if (!(outline_.gathers_weights && sharded_))
-    time->compute += stage_.layers * table_.layer.weight_casts;
+  time->compute += stage_.layers * WeightCasts();
   time->optimizer =
       (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
   if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);

@@ -40,6 +40,7 @@ class TableBuilder {
         tasks_(tasks),
         cluster_(cluster),
         prices_(prices),
+        capacity_(wires.capacity),
         options_(options),
         router_(cluster),
         paths_(cluster, wires.capacity) {}
@@ -281,7 +282,7 @@ class TableBuilder {
   int32_t RouteOf(int32_t m, std::span<const int64_t> members, Collective collective,
                   const MessagePrice& time) {
     const auto [at, added] = known_routes_.try_emplace(
-        {time.algorithm, collective, time.bounding_share(), time.floor_per_byte});
+        {time.algorithm, collective, time.Bounding(time.share), time.seconds_per_byte});
     if (!added) return at->second;
     const ir::Mesh& mesh = plan_.mesh;
     const Line& key = tasks_.lines[At(table_.meetings[At(m)].line)].line;
@@ -296,15 +297,16 @@ class TableBuilder {
     } catch (const NoRoute& gap) {
       throw gap.Of(what);
     }
+    const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
+    const Occupation occupation = Occupy(time, cluster_, capacity_, whole, traffic);
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
       for (std::size_t i = 0; i < members.size(); ++i) image[i] = members[i] + shift;
       Couple(router_.Route(time.algorithm->name(), collective, image), &traffic);
     }
-    const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
-    const LineShare share = Occupy(time, cluster_, whole, &traffic);
-    return at->second = paths_.Add(m, traffic, share, time.floor_per_byte, what);
+    Weigh(time, cluster_, occupation, &traffic);
+    return at->second = paths_.Add(m, traffic, occupation, what);
   }
 
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
@@ -344,6 +346,7 @@ class TableBuilder {
   const PlanTasks& tasks_;
   const Cluster& cluster_;
   const MessagePrices& prices_;
+  const std::vector<BytesPerSecond>& capacity_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
   PathTable paths_;
@@ -408,6 +411,7 @@ std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& t
     for (const LinkTraffic& share : meetings.link_shares[route]) {
       traffic[At(share.link)].bytes += share.bytes * through[route];
       traffic[At(share.link)].occupied += share.occupied * through[route];
+      traffic[At(share.link)].alone += share.alone * through[route];
     }
   }
   return traffic;

@@ -46,9 +46,10 @@ struct Route {
 struct LinkTraffic {
   LinkId link = 0;
   double bytes = 0;     // that cross it
-  double occupied = 0;  // bytes at the full rate that would take as long
+  double occupied = 0;  // bytes at the full rate that leave as much room to others
+  double alone = 0;     // bytes at the full rate that would take as long, were nothing else on it
 
-  double efficiency() const { return occupied > 0 ? bytes / occupied : 1; }
+  double efficiency() const { return alone > 0 ? bytes / alone : 1; }
 };
 
 struct Meeting {

@@ -28,8 +28,8 @@ struct HashOfHash {
 
 }  // namespace
 
-int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const LineShare& share,
-                       double floor_per_byte, const std::string& what) {
+int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const Occupation& occupation,
+                       const std::string& what) {
   for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
     for (const net::Channel& channel : traffic[phase]) {
       Entry entry;
@@ -37,8 +37,10 @@ int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const LineS
       entry.route = routes_;
       entry.phase = static_cast<int32_t>(phase);
       entry.bytes = channel.share;
-      entry.share = share;
-      entry.cap = floor_per_byte > 0 ? entry.bytes / floor_per_byte : net::kNoCap.value;
+      entry.share = occupation.share;
+      entry.wire = occupation.wire;
+      const double least = phase < occupation.least.size() ? occupation.least[phase] : 0;
+      entry.cap = least > 0 ? entry.bytes / least : net::kNoCap.value;
       entry.uses = channel.uses;
       entry.what = what;
       entries_.push_back(std::move(entry));
@@ -165,10 +167,10 @@ std::vector<std::vector<LinkTraffic>> PathTable::LinkShares() const {
   std::vector<std::vector<LinkTraffic>> shares(static_cast<std::size_t>(routes_));
   for (const Entry& entry : entries_) {
     for (const net::LinkUse& use : entry.uses) {
-      const double occupied = use.weight * entry.bytes;
       const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
+      const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
       shares[static_cast<std::size_t>(entry.route)].push_back(
-          {use.link, occupied * entry.share.On(kind), occupied});
+          {use.link, bytes, occupied, bytes / entry.share.On(kind)});
     }
   }
   return shares;

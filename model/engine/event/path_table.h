@@ -18,10 +18,9 @@ class PathTable {
   PathTable(const Cluster& cluster, const std::vector<BytesPerSecond>& capacity)
       : cluster_(cluster), capacity_(capacity) {}
 
-  // Adds traffic of a meeting: what occupies links, of which `share` are bytes that cross them (see
-  // Occupy()). `floor_per_byte` as in MessagePrice. Returns its route's number.
-  int32_t Add(int32_t meeting, const net::Traffic& traffic, const LineShare& share,
-              double floor_per_byte, const std::string& what);
+  // Adds traffic of a meeting, as Weigh() leaves it. Returns its route's number.
+  int32_t Add(int32_t meeting, const net::Traffic& traffic, const Occupation& occupation,
+              const std::string& what);
 
   // Registers the paths that are needed, with the links that matter; `path_uses`, if not null, gets
   // all links of each.
@@ -38,7 +37,7 @@ class PathTable {
     int32_t phase = 0;
     double bytes = 0;  // that occupy links of weight 1, per byte of S
     double cap = 0;
-    LineShare share;
+    LineShare share, wire;
     std::vector<net::LinkUse> uses;
     std::string what;
   };

@@ -235,7 +235,8 @@ size_t Floats(int64_t n) { return sizeof(float) * static_cast<size_t>(n); }
 }  // namespace
 
 void PartAttention(OpFrame& f) {
-  PartOperands o{PartOf(f), DrawOf(f)};
+  PartOperands o = {};
+  o.s = PartOf(f), o.draw = DrawOf(f);
   o.qkv = f.In(0, o.s.Qkv());
   o.kv = f.In(1, o.s.Keys());
   if (o.s.acc) o.before = f.In(2, o.s.Context());
@@ -247,7 +248,8 @@ void PartAttention(OpFrame& f) {
 }
 
 void PartAttentionBackward(OpFrame& f) {
-  PartOperands o{PartOf(f), DrawOf(f)};
+  PartOperands o = {};
+  o.s = PartOf(f), o.draw = DrawOf(f);
   const Part& s = o.s;
   AttentionOperands rows;
   rows.s.batch = s.batch, rows.s.seq = s.seq, rows.s.nh = s.nh, rows.s.hd = s.hd;

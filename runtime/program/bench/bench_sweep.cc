@@ -41,19 +41,21 @@ BenchSimulation::Exchange BenchSimulation::Prepare(Collective collective,
   result->algorithm = time.algorithm->name();
   result->latency_protocol = time.latency_protocol;
   result->measured = time.measured;
-  const auto [at, added] = known_.try_emplace(
-      {time.algorithm, collective, members.front(), time.bounding_share(), time.floor_per_byte});
+  const auto [at, added] = known_.try_emplace({time.algorithm, collective, members.front(),
+                                               time.Bounding(time.share), time.seconds_per_byte});
   if (added) {
     net::Traffic traffic = router_.Route(time.algorithm->name(), collective, members);
-    Occupy(time, cluster_, backend_ == net::Backend::kSimGrid, &traffic);
+    const Occupation occupation = Occupy(time, cluster_, net::WiresOf(cluster_).capacity,
+                                         backend_ == net::Backend::kSimGrid, traffic);
+    Weigh(time, cluster_, occupation, &traffic);
     const std::string what =
         fmt::format("{} of ranks {} to {}", Name(collective), members.front(), members.back());
-    for (const net::TrafficPhase& phase : traffic) {
+    for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
       std::vector<Job>& jobs = at->second.emplace_back();
-      for (const net::Channel& channel : phase) {
+      const double least = occupation.least[phase];
+      for (const net::Channel& channel : traffic[phase]) {
         const double bytes = channel.share;
-        const BytesPerSecond cap =
-            time.floor_per_byte > 0 ? BytesPerSecond(bytes / time.floor_per_byte) : net::kNoCap;
+        const BytesPerSecond cap = least > 0 ? BytesPerSecond(bytes / least) : net::kNoCap;
         jobs.push_back({network_->AddPath(channel.uses, cap, what), bytes});
       }
     }
