@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/plan/ir/usage.h"
+
 namespace orrery {
 
 using ir::Attr;
@@ -225,7 +227,11 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op) {
           ElementBytes(program, op.in[1]),
           op.attrs.Get(Attr::kWork),
           op.attrs.Get(Attr::kSide),
+          ir::OnHost(program, op),
       };
+      return shaped;
+    case ir::OpClass::kHostLink:
+      shaped.shape = HostCopyShape{ViewBytes(program, op.out.front())};
       return shaped;
     case ir::OpClass::kPointToPoint:
       if (shaped.pass == Pass::kNone || op.kind != OpKind::kSend) return std::nullopt;
@@ -258,6 +264,7 @@ std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const i
     case ir::OpClass::kCollective:
     case ir::OpClass::kPointToPoint:
     case ir::OpClass::kInput:
+    case ir::OpClass::kHostLink:
       return std::nullopt;
   }
   return std::nullopt;

@@ -97,7 +97,9 @@ std::string Title(const LowerContext& ctx) {
   return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name,
                      s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch,
                      ctx.micro_batches) +
-         (s.cp > 1 ? ContextWords(s) : "") + (s.layout ? " layers " + LayoutWords(*s.layout) : "");
+         (s.cp > 1 ? ContextWords(s) : "") +
+         (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
+         (s.layout ? " layers " + LayoutWords(*s.layout) : "");
 }
 
 void EmitStage(StageBuilder& stage) {
@@ -148,6 +150,9 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
   plan.streams = {"compute",  "tp",       "dp",        "gather",
                   "send_act", "recv_act", "send_grad", "recv_grad"};
   if (ctx.rings_keys()) plan.streams.insert(plan.streams.end(), {"cp_send", "cp_recv"});
+  if (s.offload.on())
+    plan.streams.insert(plan.streams.end(), std::begin(kHostStreamNames),
+                        std::end(kHostStreamNames));
   plan.micro_batches = static_cast<int>(ctx.micro_batches);
   plan.frame_pool = s.frame_pool;
   plan.title = Title(ctx);

@@ -218,6 +218,12 @@ ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {
     InsertGathers(blocks_[b]);
     program_.blocks[b].ops = std::move(blocks_[b].ops);
   }
+  if (ctx_.strategy.offload.activations) {
+    const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
+    for (int chunk = 0; chunk < ctx_.strategy.vpp; ++chunk)
+      OffloadActivations(numbers.Forward(chunk), numbers.Backward(chunk),
+                         ctx_.StreamOf(HostStream::kDown), &program_);
+  }
   program_.schedule = ir::Compress(calls);
   return std::move(program_);
 }

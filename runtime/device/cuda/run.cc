@@ -110,6 +110,7 @@ Body BodyOf(ir::OpKind kind) {
       return LambApply;
     case kLossScale:
       return LossScale;
+    case kCopy:  // of the device: Accelerator::CopyAcross
     case kMuon:
     case kQuantize:
     case kAmax:

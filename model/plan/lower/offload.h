@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// States and activations in memory of the host: what is legal, which units move, the copies around their use.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/plan/ir/plan.h"
+#include "model/plan/lower/lower.h"
+
+namespace orrery {
+
+std::optional<Refusal> CheckOffload(const ModelSpec& model, const Workload& work,
+                                    const Strategy& strategy);
+
+// By unit, in order: whether its states are on the host. From the first on, as long as all of them together hold no more
+// than `share` of the elements (as Megatron-Core's HybridDeviceOptimizer goes through parameters).
+std::vector<char> UnitsOnHost(const std::vector<double>& elements, double share);
+
+// Streams of copies to the host and back, and of the CPU, behind the other streams of a plan.
+enum class HostStream : uint8_t { kDown, kUp, kCpu };
+inline constexpr const char* kHostStreamNames[] = {"d2h", "h2d", "host"};
+
+// Of a stage's program: activations that one forward block writes and its backward block alone reads, for each layer of
+// the chunk but the last, travel: behind the forward pass of the layer after their own to a buffer of the host, in front
+// of that layer's backward pass to a second buffer of the device. `first`: index of HostStream::kDown.
+void OffloadActivations(int forward_block, int backward_block, uint8_t first, ir::Program* program);
+
+// Bytes that OffloadActivations would move of layer `layer` of a chunk that goes on behind it.
+double KeptBytes(const ir::Program& program, int forward_block, int backward_block, int layer);
+
+}  // namespace orrery
