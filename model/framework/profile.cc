@@ -21,7 +21,6 @@ const ConstantRow<Framework> kFramework[] = {
     {"host_backward_op", &Framework::host_backward_op, 0, 1e-1},
     {"host_collective", &Framework::host_collective, 0, 1e-1},
     {"host_module", &Framework::host_module, 0, 1e-1, kOptional},
-    {"host_module_local", &Framework::host_module_local, 0, 1e-1, kOptional},
     {"host_update_traffic", &Framework::host_update_traffic, 1, 1e4, kOptional},
     {"host_update_efficiency", &Framework::host_update_efficiency, 0.01, 1, kOptional},
     {"host_unfused_softmax", &Framework::host_unfused_softmax, 0, 1},

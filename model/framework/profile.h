@@ -28,7 +28,6 @@ struct FrameworkProfile {
   Seconds host_backward_op;
   Seconds host_collective;  // more of it, per collective inside a layer
   Seconds host_module;      // more of it, per pass of a module whose weights hooks gather (ZeRO 3)
-  Seconds host_module_local;  // same, where this rank holds them itself: alone, or on the CPU
   double host_update_traffic =
       30;  // bytes per parameter that an update by the CPU reads and writes
   double host_update_efficiency = 1;  // of the bandwidth of the host's memory meanwhile

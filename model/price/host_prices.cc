@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/base/diagnostics.h"
+
 namespace orrery {
 namespace {
 
@@ -30,6 +32,17 @@ HostPrices::HostPrices(const CostSetting& setting) {
   if (memory > 0)
     update = setting.framework->host_update_traffic * std::max(1, setting.cluster->gpus_per_node) /
              memory;
+}
+
+void RequireHostPrices(const CostSetting& setting, const Offload& offload) {
+  if (!offload.on()) return;
+  const HostPrices prices(setting);
+  if (prices.copy <= 0)
+    throw InputError("offload: the topology states no rate of the link between GPU and host",
+                     "pcie: rate in its node");
+  if (offload.optimizer > 0 && prices.update <= 0)
+    throw InputError("offload: the bandwidth of the host's memory is not known",
+                     "host_bandwidth under pcie in the topology's node, or in the GPU's profile");
 }
 
 }  // namespace orrery

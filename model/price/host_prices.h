@@ -7,12 +7,14 @@
 //           memory of the node, u the share that the update reaches (host_update_efficiency), r ranks that share it
 #pragma once
 
+#include "model/plan/lower/strategy.h"
 #include "model/price/setting.h"
 
 namespace orrery {
 
 // Seconds per byte and per parameter; 0: not known.
 struct HostPrices {
+  HostPrices() = default;
   explicit HostPrices(const CostSetting& setting);
 
   double copy = 0;
@@ -21,5 +23,8 @@ struct HostPrices {
 
 // Bandwidth of all memory of a node's CPUs; 0: neither topology nor profile state it.
 BytesPerSecond HostBandwidth(const CostSetting& setting);
+
+// Throws InputError: the layout keeps something on the host, and a rate that this takes is not known.
+void RequireHostPrices(const CostSetting& setting, const Offload& offload);
 
 }  // namespace orrery

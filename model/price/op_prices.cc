@@ -157,8 +157,7 @@ double OpPrices::Host(const ShapedOp& op) const {
     return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_;
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
-  const Seconds module = op.gathered ? framework_->host_module : framework_->host_module_local;
-  const double hooks = op.module ? module.value : 0.0;
+  const double hooks = op.module && op.gathered ? framework_->host_module.value : 0.0;
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:

@@ -171,6 +171,7 @@ bool IsOf(const ir::Program& program, ir::ViewId view, ir::BufferClass cls) {
 // Hooks run around modules: what reads weights, but for a bias that is added apart from its product.
 void MarkModule(const ir::Program& program, const ir::Op& op, ShapedOp* shaped) {
   if (op.kind == OpKind::kBiasResidual) return;
+  shaped->gathered = op.attrs.Get(Attr::kHooked) != 0;
   for (const ir::ViewId view : op.in) {
     const bool gathered = IsOf(program, view, ir::BufferClass::kGathered);
     shaped->gathered = shaped->gathered || gathered;

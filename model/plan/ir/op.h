@@ -199,8 +199,9 @@ enum class Attr : uint8_t {
   kFrom,
   kLength,
   kMargin,
+  kHooked,  // its weights are fetched by hooks, although this rank holds them: for prices alone
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kMargin) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kHooked) + 1;
 
 enum class GateKind : int { kSilu, kGelu, kRelu };
 // What wrote the tensor that is cast: frameworks fuse the cast with some of them.

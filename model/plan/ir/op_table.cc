@@ -188,6 +188,7 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kFrom, "made_by", 0},
     {Attr::kLength, "length", 0},
     {Attr::kMargin, "margin", 0},
+    {Attr::kHooked, "hooked", 0},
 }};
 
 constexpr bool AttrsInEnumOrder() {

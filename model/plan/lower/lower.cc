@@ -123,6 +123,7 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
                          const LowerOptions& options) {
   LowerContext ctx{.model = model, .work = work, .strategy = strategy, .options = options};
   if (strategy.shards() == 1) ctx.strategy.zero = 0;  // a shard of one rank is the whole
+  ctx.hooked = strategy.zero == 3 && strategy.shards() == 1;
   ctx.micro_batches = MicroBatches(work, strategy);
   ctx.low_precision = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   ctx.activation = options.uniform_dtype.value_or(ActivationType(work.precision));

@@ -258,12 +258,13 @@ void OffloadActivations(int forward_block, int backward_block, uint8_t first,
   ActivationMover(forward_block, backward_block, first, program).Run();
 }
 
-double KeptBytes(const ir::Program& program, int forward_block, int backward_block, int layer) {
-  double bytes = 0;
+std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int backward_block) {
+  std::vector<double> bytes;
   for (const Kept& kept : KeptBy(program, forward_block, backward_block)) {
-    if (kept.layer == layer)
-      bytes += static_cast<double>(
-          ir::BufferBytes(program.buffers[static_cast<std::size_t>(kept.buffer)]));
+    const auto layer = static_cast<std::size_t>(std::max(0, kept.layer));
+    if (bytes.size() <= layer) bytes.resize(layer + 1);
+    bytes[layer] += static_cast<double>(
+        ir::BufferBytes(program.buffers[static_cast<std::size_t>(kept.buffer)]));
   }
   return bytes;
 }

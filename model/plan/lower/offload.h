@@ -26,7 +26,7 @@ inline constexpr const char* kHostStreamNames[] = {"d2h", "h2d", "host"};
 // of that layer's backward pass to a second buffer of the device. `first`: index of HostStream::kDown.
 void OffloadActivations(int forward_block, int backward_block, uint8_t first, ir::Program* program);
 
-// Bytes that OffloadActivations would move of layer `layer` of a chunk that goes on behind it.
-double KeptBytes(const ir::Program& program, int forward_block, int backward_block, int layer);
+// Bytes that OffloadActivations would move, by layer, of layers with one of their chunk behind them.
+std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int backward_block);
 
 }  // namespace orrery

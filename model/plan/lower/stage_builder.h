@@ -70,6 +70,7 @@ struct LowerContext {
   bool clip = false;           // a gradient norm is computed
   bool loss_scaling = false;
   bool tied_across_stages = false;
+  bool hooked = false;             // ZeRO 3 of one rank: its hooks run, and gather nothing
   std::vector<LayerRange> chunks;  // by virtual stage
 
   int64_t batch() const { return strategy.micro_batch; }
@@ -259,6 +260,7 @@ class StageBuilder {
     std::map<std::string, int64_t> slots;
     ir::ViewId amax = -1, scale = -1, history = -1;
   };
+  void MarkHooked();
   // offload.cc
   void PlaceStates();
   ir::ViewId HostTwin(ir::ViewId view, const std::string& name);
