@@ -218,7 +218,7 @@ void Executor::RunCompute(int32_t id) {
 void Executor::Issue(const Task& task, const cpu::KernelArgs& args) {
   if (accelerator_ == nullptr) return task.kernel(args);
   const int stream = task.op->stream;
-  if (task.op->kind == OpKind::kCopy) {
+  if (task.across) {
     const cpu::Operand &to = args.out[0], &from = args.in[0];
     return accelerator_->CopyAcross(to.data, from.data, from.n * ir::DtypeBytes(from.dtype),
                                     stream);

@@ -165,6 +165,7 @@ class ImageMaker {
   void SetCompute(Task* task) {
     const ir::Op& op = *task->op;
     task->on_host = ir::OnHost(*image_.program, op);
+    task->across = op.kind == OpKind::kCopy && IsOnHost(op.out[0]) != IsOnHost(op.in[0]);
     if (op.kind != OpKind::kLoad) {
       task->kernel = cpu::KernelFor(op.kind);
       if (task->kernel == nullptr)
@@ -178,6 +179,10 @@ class ImageMaker {
       part = std::find(members.begin(), members.end(), image_.rank) - members.begin();
     }
     task->first_sample = (task->micro_batch * parts + part) * op.attrs.Int(ir::Attr::kBatch);
+  }
+
+  bool IsOnHost(ir::ViewId view) const {
+    return ir::OnHost(image_.program->buffers[At(image_.program->views[At(view)].buffer)]);
   }
 
   void SetPeer(Task* task) {

@@ -27,8 +27,8 @@ struct Task {  // one op instance
   int32_t line = -1;                                // collectives: into RankImage::lines
   int32_t channel = -1;                             // point-to-point
   int64_t peer = -1;                                // likewise: rank
-  bool on_host = false;                             // an op of the CPU beside a device
-  int32_t event = -1;                               // by number: other streams wait for this task
+  bool on_host = false, across = false;  // beside a device: an op of the CPU; a copy between both
+  int32_t event = -1;                    // by number: other streams wait for this task
 };
 
 // A communicator that the rank takes part in.

@@ -16,6 +16,8 @@ Body BodyOf(ir::OpKind kind) {
       return Add;
     case kSlice:
       return Slice;
+    case kCopy:  // within the device; the others: Accelerator::CopyAcross
+      return Copy;
     case kGatherRows:
       return GatherRows;
     case kScatterRows:
@@ -110,7 +112,6 @@ Body BodyOf(ir::OpKind kind) {
       return LambApply;
     case kLossScale:
       return LossScale;
-    case kCopy:  // of the device: Accelerator::CopyAcross
     case kMuon:
     case kQuantize:
     case kAmax:
