@@ -90,10 +90,10 @@ struct MemoryLimits {
   double fragmentation = 0;  // of what is allocated
   Bytes communicator;        // each
   Allocation allocation;
-  Bytes host_memory;       // of a node; 0: not known
-  int ranks_per_node = 1;  // that share it
   double nearly_full =
-      1;  // share of the capacity above which software retries, slows down or fails
+      1;              // share of the capacity above which software retries, slows down or fails
+  Bytes host_memory;  // of a node; 0: not known
+  int ranks_per_node = 1;  // that share it
 
   Bytes Context(int communicators) const {
     return context + communicator * static_cast<double>(communicators);

@@ -34,13 +34,12 @@ HostPrices::HostPrices(const CostSetting& setting) {
              memory;
 }
 
-void RequireHostPrices(const CostSetting& setting, const Offload& offload) {
-  if (!offload.on()) return;
+void RequireHostPrices(const CostSetting& setting, bool updates) {
   const HostPrices prices(setting);
   if (prices.copy <= 0)
     throw InputError("offload: the topology states no rate of the link between GPU and host",
                      "pcie: rate in its node");
-  if (offload.optimizer > 0 && prices.update <= 0)
+  if (updates && prices.update <= 0)
     throw InputError("offload: the bandwidth of the host's memory is not known",
                      "host_bandwidth under pcie in the topology's node, or in the GPU's profile");
 }

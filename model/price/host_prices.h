@@ -7,7 +7,6 @@
 //           memory of the node, u the share that the update reaches (host_update_efficiency), r ranks that share it
 #pragma once
 
-#include "model/plan/lower/strategy.h"
 #include "model/price/setting.h"
 
 namespace orrery {
@@ -24,7 +23,7 @@ struct HostPrices {
 // Bandwidth of all memory of a node's CPUs; 0: neither topology nor profile state it.
 BytesPerSecond HostBandwidth(const CostSetting& setting);
 
-// Throws InputError: the layout keeps something on the host, and a rate that this takes is not known.
-void RequireHostPrices(const CostSetting& setting, const Offload& offload);
+// Throws InputError: the rate of copies, or of updates, is not known.
+void RequireHostPrices(const CostSetting& setting, bool updates);
 
 }  // namespace orrery
