@@ -103,10 +103,10 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
 }
 
 TEST(Offload, LeavesTheGpuAndIsCountedOnTheHost) {
-  const std::vector<std::string> job = {"predict",  "--model",        "llama3-8b", "--topology",
-                                        "dgx-h100", "--nodes",        "1",         "--seq-len",
-                                        "2048",     "--global-batch", "16",        "--micro-batch",
-                                        "1",        "--zero",         "2",         "--json"};
+  const std::vector<std::string> job = {
+      "predict", "--model",   "llama3-8b", "--topology",     "dgx-h100", "--nodes",
+      "1",       "--seq-len", "2048",      "--global-batch", "16",       "--micro-batch",
+      "1",       "--zero",    "2",         "--framework",    "orrery",   "--json"};
   const json plain = JsonOf(job)["prediction"];
   const json moved = JsonOf(With(job, {"--offload", "optimizer"}))["prediction"];
   EXPECT_EQ(moved["strategy"]["offload"], "optimizer");
@@ -136,7 +136,8 @@ TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
   refused({"--offload", "weights"}, "there is no offload 'weights'");
   refused({"--offload", "optimizer:2"}, "there is no offload 'optimizer:2'");
   refused({"--offload", "optimizer", "--optimizer", "lamb"}, "lowered for SGD, Adam and AdamW");
-  refused({"--offload", "activations", "--schedule", "zero-bubble", "--pp", "2"},
+  refused({"--offload", "activations", "--schedule", "zero-bubble", "--pp", "2", "--framework",
+           "orrery"},
           "with the zero-bubble schedule is not lowered");
   refused({"--offload", "activations", "--fp8", "current"}, "in 8 or 4 bits is not lowered");
   refused({"--offload", "optimizer", "--framework", "fsdp", "--zero", "3"}, "has no offload");
