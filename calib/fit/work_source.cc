@@ -33,6 +33,7 @@ std::optional<Work> WorkOf(const ShapedOp& op) {
                           [](const LossShape&) { return std::optional(Work::kElementwise); },
                           [](const UpdateShape&) { return std::optional(Work::kOptimizer); },
                           [](const HopShape&) { return std::optional<Work>(); },
+                          [](const HostCopyShape&) { return std::optional<Work>(); },
                           [](const CollectiveShape&) { return std::optional<Work>(); }},
                     op.shape);
 }

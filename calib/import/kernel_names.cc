@@ -87,6 +87,7 @@ Work WorkOfClass(ir::OpClass op_class) {
     case ir::OpClass::kPointToPoint:
       return Work::kPointToPoint;
     case ir::OpClass::kInput:
+    case ir::OpClass::kHostLink:
       return Work::kCopy;
   }
   return Work::kOther;

@@ -130,6 +130,7 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   const Meaning<Recompute> recompute = RecomputeOf(cells->Text("recompute"));
   row->recompute_open = !recompute.value && recompute.note.empty();
   if (!row->recompute_open) s.recompute = cells->Take(recompute, Recompute::kNone);
+  s.offload = cells->Take(OffloadOf(cells->Text("offload")), Offload{});
   const FrameworkReference reference = SplitReference(row->framework);
   row->framework =
       WithFacts(cells->Take(FrameworkOf(reference.name, {s.tp * s.pp * s.cp > 1, s.zero}),

@@ -261,6 +261,12 @@ Meaning<Recompute> RecomputeOf(const std::string& text) {
   return Read<Recompute>("recompute", text, kRecomputeNames, kRecomputeWords);
 }
 
+Meaning<Offload> OffloadOf(const std::string& text) {
+  if (text.empty()) return {Offload{}, ""};
+  if (const std::optional<Offload> exact = ReadOffload(text)) return {*exact, ""};
+  return {std::nullopt, fmt::format("offload '{}' is not known: {}", text, kOffloadForms)};
+}
+
 Meaning<Window> WindowOf(const std::string& text) {
   if (text.empty()) return {Window::kStep, ""};
   return Read<Window>("window", text, kWindows, kWindowWords);

@@ -43,6 +43,7 @@ Meaning<Fp8> Fp8Of(const std::string& precision, const std::string& recipe,
 Meaning<Optimizer> OptimizerOf(const std::string& text);
 // No value and no note: not printed.
 Meaning<Recompute> RecomputeOf(const std::string& text);
+Meaning<Offload> OffloadOf(const std::string& text);  // empty: nothing lies on the host
 Meaning<bool> FlashOf(const std::string& text);
 Meaning<bool> YesOrNo(const std::string& text);
 Meaning<Window> WindowOf(const std::string& text);

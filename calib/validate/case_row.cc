@@ -354,7 +354,8 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "precision_recipe",
                                                     "param_storage",
                                                     "grad_reduce_dtype",
-                                                    "tp_overlap"};
+                                                    "tp_overlap",
+                                                    "offload"};
   return kColumns;
 }
 

@@ -28,17 +28,20 @@ std::string PlanKey(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Strategy& s = row.strategy;
   return fmt::format(
-      "{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {} {} {} {} {}",
-      static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.vocab,
-      static_cast<int>(m.norm), row.work.seq_len,
-      static_cast<int>(row.work.precision) * 16 + static_cast<int>(row.work.fp8),
-      static_cast<int>(row.work.optimizer), s.tp, s.pp, s.vpp, s.dp, s.dp_outer, s.micro_batch,
-      s.zero, s.sequence_parallel, RecomputeText(s.recompute), s.flash_attention,
-      InFlight(row) * 16 + row.work.master_weights * 8 + s.whole_logits * 4 + s.fp32_grads * 2 +
-          s.reduce_in_backward,
-      row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
-      s.cp * 4 + static_cast<int>(s.context.method),
-      row.work.lora.rank * 16 + row.work.lora.targets);
+             "{} {} {} {} {} {} {} {} {}|{} {} {}|{} {} {} {} {} {} {} {} {} {} {}|{} {} {} {} {} "
+             "{} {}",
+             static_cast<int>(m.family), m.layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads,
+             m.vocab, static_cast<int>(m.norm), row.work.seq_len,
+             static_cast<int>(row.work.precision) * 16 + static_cast<int>(row.work.fp8),
+             static_cast<int>(row.work.optimizer), s.tp, s.pp, s.vpp, s.dp, s.dp_outer,
+             s.micro_batch, s.zero, s.sequence_parallel, RecomputeText(s.recompute),
+             s.flash_attention,
+             InFlight(row) * 16 + row.work.master_weights * 8 + s.whole_logits * 4 +
+                 s.fp32_grads * 2 + s.reduce_in_backward,
+             row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
+             s.cp * 4 + static_cast<int>(s.context.method),
+             row.work.lora.rank * 16 + row.work.lora.targets) +
+         OffloadText(s.offload);
 }
 
 // A schedule repeats itself after a few rounds: further micro-batches take no further memory.

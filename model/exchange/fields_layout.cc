@@ -296,6 +296,18 @@ std::vector<Field> Compute() {
         {kTitanToml, TomlRecompute()},
         {kTorch, Choices({{"none", {{"RECOMPUTE", "False"}}}, {"full", {{"RECOMPUTE", "True"}}}},
                          "recomputes whole layers or nothing")}}},
+      {"offload",
+       [](const Case& c) -> std::string {
+         return c.strategy.offload.on() ? OffloadText(c.strategy.offload) : "";
+       },
+       "--offload",
+       {{kMegatron, MegatronOffload(false)},
+        {kBridge, MegatronOffload(true)},
+        {kDeepSpeed, DeepSpeedOffload()},
+        {kTitans, Choices({}, "moves weights, gradients and states together (enable_cpu_offload)")},
+        {kAccelerate | kFsdp,
+         Choices({}, "moves weights, gradients and states together (CPUOffloadPolicy)")},
+        {kAnyTarget, Choices({}, "keeps everything on the GPU")}}},
       {"whole_logits",
        Where(Tensor, Switch(&Strategy::whole_logits)),
        "fact whole_logits",

@@ -66,6 +66,9 @@ Cell MegatronGather(const char* on, const char* value);
 Cell AccelerateRecompute();
 Cell MegatronRecompute(bool bridge);
 Cell TomlRecompute();
+// States and activations on the host.
+Cell MegatronOffload(bool bridge);
+Cell DeepSpeedOffload();
 Cell MegatronLengths();
 // Between stages without sequence parallelism; core 0.20 has no such argument any more.
 Cell MegatronScatterGather();

@@ -67,8 +67,9 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
     throw InputError({{{source, 1, 1},
                        fmt::format("{} holds no layout", source->name),
                        "a file that plan, plan predict, simulate or export wrote with --json"}});
-  for (const char* key : {"tp", "pp", "dp", "dp_outer", "vpp", "micro_batch", "schedule", "zero",
-                          "recompute", "sequence_parallel", "flash_attention", "cp", "zigzag"})
+  for (const char* key :
+       {"tp", "pp", "dp", "dp_outer", "vpp", "micro_batch", "schedule", "zero", "recompute",
+        "sequence_parallel", "flash_attention", "cp", "zigzag", "offload"})
     add(key, Member(*strategy, key));
   add("context", Member(*strategy, "cp_method"));
   if (TextAt(*strategy, "cp_method") == "a2a_ring") add("cp_inner", Member(*strategy, "cp_inner"));

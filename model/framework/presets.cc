@@ -113,6 +113,7 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.zero = chosen.zero;
   s.sequence_parallel = chosen.sequence_parallel;
   s.recompute = chosen.recompute;
+  s.offload = chosen.offload;
   s.flash_attention = chosen.flash_attention;
   s.layout = chosen.layout;
   switch (fp32_grads) {
@@ -180,6 +181,10 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   }
   if (!Offers(s.recompute))
     return fmt::format("{} has no recomputation {}", words, RecomputeText(s.recompute));
+  const bool part = s.offload.optimizer > 0 && s.offload.optimizer < 1;
+  if ((s.offload.optimizer > 0 && !offload_optimizer) || (part && !offload_share) ||
+      (s.offload.activations && !offload_activations))
+    return fmt::format("{} has no offload {}", words, OffloadText(s.offload));
   return "";
 }
 

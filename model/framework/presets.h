@@ -66,9 +66,11 @@ struct FrameworkPreset {
   std::vector<PipelineSchedule> schedules;  // with pp > 1, preferred first; empty: no pipelines
   std::vector<Recompute> recompute;         // choices that a search looks at
   std::vector<RecomputeModule>
-      recompute_modules;          // that can be recomputed by themselves, in any set
-  bool recompute_first = false;   // of the first layers of each chunk; a search looks at quarters
-  bool recompute_every = false;   // of each second, third, ... layer
+      recompute_modules;         // that can be recomputed by themselves, in any set
+  bool recompute_first = false;  // of the first layers of each chunk; a search looks at quarters
+  bool recompute_every = false;  // of each second, third, ... layer
+  bool offload_optimizer = false, offload_share = false,
+       offload_activations = false;  // to the host; share: states of some of the parameters
   std::vector<CpMethod> context;  // how ranks share sequences, preferred first; empty: they cannot
   std::vector<Fp8> fp8;           // recipes of low precision, the one that it takes by itself first
   Fp32Grads fp32_grads = Fp32Grads::kNever;

@@ -28,9 +28,10 @@ struct FrameworkProfile {
   Seconds host_backward_op;
   Seconds host_collective;  // more of it, per collective inside a layer
   Seconds host_module;      // more of it, per pass of a module whose weights hooks gather (ZeRO 3)
-  Seconds host_module_local;  // same, where this rank holds them itself: alone, or on the CPU
-  Seconds host_update;  // per parameter of a rank: copies and update where the CPU holds its states
-  Seconds host_unfused_softmax;  // per attention whose shape the fused softmax kernel refuses
+  double host_update_traffic =
+      30;  // bytes per parameter that an update by the CPU reads and writes
+  double host_update_efficiency = 1;  // of the bandwidth of the host's memory meanwhile
+  Seconds host_unfused_softmax;       // per attention whose shape the fused softmax kernel refuses
   double host_waits =
       0;  // 1: the issuing thread waits for the device where a micro-batch is loaded
           // (pageable copy) and where a received tensor is used; 0: never

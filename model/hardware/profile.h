@@ -90,9 +90,13 @@ struct GpuProfile {
   Seconds bandwidth_launch;          // more of it, before the bandwidth protocol moves data
   double low_latency_bandwidth = 0;  // inside a node: latency protocol over the other one
   double low_latency_hop = 0;
-  double pipelining = 0;        // inside a node: loss = pipelining x sqrt(hop x S / B)
-  double chain_pipelining = 1;  // of chains (broadcast, reduce), over that of an all-reduce
-  BytesPerSecond local_copy;    // one rank's own pass over the data in a ring; 0: not visible
+  double pipelining = 0;            // inside a node: loss = pipelining x sqrt(hop x S / B)
+  double chain_pipelining = 1;      // of chains (broadcast, reduce), over that of an all-reduce
+  BytesPerSecond local_copy;        // one rank's own pass over the data in a ring; 0: not visible
+  double host_link_efficiency = 1;  // of the rate of the link between chip and CPU: pinned copies
+  // Of the CPUs' memory of the nodes that this chip is sold in, all of a node together; 0: not known. A topology that
+  // states its own (NodeSpec::host_bandwidth) comes first.
+  BytesPerSecond host_bandwidth;
   // Further shares of line rates that algorithms of collectives name (IsEfficiencyKey), by key.
   std::map<std::string, double> more_efficiencies;
   // Measured kernels, by precision: where there is one, it counts, and not the formulas above.

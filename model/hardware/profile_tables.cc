@@ -57,6 +57,8 @@ const ConstantRow<Gpu> kGpu[] = {
     {"pipelining", &Gpu::pipelining, 0, 10},
     {"chain_pipelining", &Gpu::chain_pipelining, 0, 10, kOptional},
     {"local_copy", &Gpu::local_copy, 0, 1e14, kOptional},
+    {"host_link_efficiency", &Gpu::host_link_efficiency, 0.05, 1, kOptional},
+    {"host_bandwidth", &Gpu::host_bandwidth, 0, 1e13, kOptional},
 };
 
 const ConstantRow<Fabric> kFabric[] = {

@@ -164,6 +164,8 @@ class NodeReader {
     if (map.Has("cpu"))
       spec_.cpu = map.Choice("cpu", std::span<const std::pair<const char*, HostKind>>(kHostKinds));
     if (map.Has("gpu_to_host")) spec_.gpu_to_host = ReadRate(map, "gpu_to_host");
+    if (map.Has("host_memory")) spec_.host_memory = map.ReadBytes("host_memory");
+    if (map.Has("host_bandwidth")) spec_.host_bandwidth = ReadRate(map, "host_bandwidth");
     map.RejectUnknownKeys();
     if (map.diagnostics()->ok()) CheckAllPlaced(map);
   }

@@ -56,6 +56,8 @@ struct NodeSpec {
   BytesPerSecond pcie_rate;        // every PCIe link of the node
   BytesPerSecond between_hosts;    // host to host; 0 with one host
   std::optional<HostKind> cpu;     // nullopt: the file does not say
+  Bytes host_memory;               // of all CPUs of the node; 0: the file does not say, likewise:
+  BytesPerSecond host_bandwidth;   // of that memory
   BytesPerSecond gpu_to_host;      // of a GPU's own link to its CPU besides PCIe; 0: none
   std::vector<std::string> hosts;
   std::vector<std::string> switches;

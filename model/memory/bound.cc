@@ -231,7 +231,9 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.ep,
           static_cast<int>(s.context.method),
           s.context.inner,
-          s.context.zigzag};
+          s.context.zigzag,
+          s.offload.optimizer > 0,
+          s.offload.activations};
 }
 
 std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) {

@@ -70,6 +70,7 @@ class FormReader {
 
   void Place(ir::BufferId id) {
     const ir::Buffer& buffer = program_.buffers[id];
+    if (ir::OnHost(buffer)) return;
     if (buffer.life == ir::Life::kStep) {
       const bool of_stage =
           buffer.cls == ir::BufferClass::kScalar;  // a few bytes, whatever the number of its chunks
@@ -108,7 +109,8 @@ class FormReader {
     const std::size_t ops = program_.blocks[block].ops.size();
     std::vector<SizeForm> change(ops + 1);
     for (const ir::Touch& touch : usage_.by_block[block]) {
-      if (!CallScope(touch.buffer) || program_.buffers[touch.buffer].ring >= 0) continue;
+      const ir::Buffer& buffer = program_.buffers[touch.buffer];
+      if (!CallScope(touch.buffer) || buffer.ring >= 0 || ir::OnHost(buffer)) continue;
       const SizeForm size = SizeOf(touch.buffer);
       change[touch.first_op] += size;
       change[touch.last_op + 1] -= size;
@@ -128,7 +130,8 @@ class FormReader {
     const std::vector<ir::Op>& ops = program_.blocks[block].ops;
     std::vector<SizeForm> change(ops.size() + 1);
     for (const ir::Touch& touch : usage_.by_block[block]) {
-      if (program_.buffers[touch.buffer].life == ir::Life::kStep) continue;
+      const ir::Buffer& buffer = program_.buffers[touch.buffer];
+      if (buffer.life == ir::Life::kStep || ir::OnHost(buffer)) continue;
       const SizeForm size = SizeOf(touch.buffer);
       const auto& blocks = usage_.blocks_of[touch.buffer];
       const bool own = CallScope(touch.buffer);
@@ -271,11 +274,32 @@ Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   if (s.schedule != PipelineSchedule::kZeroBubble) s.schedule = PipelineSchedule::k1F1B;
   s.count_embedding = s.count_head = false;
   s.layout = nullptr;
+  if (s.offload.optimizer > 0) s.offload.optimizer = 1;  // no less: which units move is left out
   return s;
+}
+
+// Where activations travel, none that backward passes read counts: few of them are on the device, and those are left out.
+void LeaveOutKept(PlanForms* forms) {
+  const auto leave_out = [](ChunkForm* form) {
+    for (auto& group : form->frames) group[static_cast<int>(FrameKind::kFB)] = {};
+  };
+  for (ChunkForm& stage : forms->stages) leave_out(&stage);
+  for (ChunkForms& chunk : forms->chunks) {
+    leave_out(&chunk.base);
+    leave_out(&chunk.per_layer);
+    if (chunk.none) leave_out(&*chunk.none);
+  }
 }
 
 std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work,
                                                const Strategy& s, const Allocation& allocation) {
+  if (s.offload.activations) {
+    Strategy resident = s;
+    resident.offload.activations = false;
+    std::variant<PlanForms, Refusal> forms = ReadPlanForms(model, work, resident, allocation);
+    if (auto* read = std::get_if<PlanForms>(&forms)) LeaveOutKept(read);
+    return forms;
+  }
   PlanForms forms;
   forms.static_layout = allocation.static_layout;
   forms.slack = Slack(s);

@@ -28,7 +28,7 @@ class LiveWalk {
   void Run(int64_t outside, const Visit& visit) {
     int64_t alive = -outside;
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (layout_.scope[b] == ir::Layout::Scope::kStep)
+      if (layout_.scope[b] == ir::Layout::Scope::kStep && !ir::OnHost(program_.buffers[b]))
         alive += ir::BufferBytes(program_.buffers[b]);
     }
     for (std::size_t c = 0; c < layout_.calls.size(); ++c) {
@@ -47,7 +47,9 @@ class LiveWalk {
     born_.assign(program_.blocks[block].ops.size() + 1, 0);
     freed_.assign(born_.size(), 0);
     for (const ir::Touch& touch : usage_.by_block[block]) {
-      if (layout_.scope[touch.buffer] == ir::Layout::Scope::kStep) continue;
+      if (layout_.scope[touch.buffer] == ir::Layout::Scope::kStep ||
+          ir::OnHost(program_.buffers[touch.buffer]))
+        continue;
       const int64_t bytes = ir::BufferBytes(program_.buffers[touch.buffer]);
       const int32_t frame = layout_.frame_of[touch.buffer];
       const int32_t m = layout_.calls[call].micro_batch;

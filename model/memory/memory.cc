@@ -82,6 +82,7 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
   StageMemory memory;
   memory.stage = program.stage;
   memory.arena = Bytes(static_cast<double>(layout.arena_bytes));
+  memory.host = Bytes(static_cast<double>(layout.host_bytes));
   memory.need = PeakOf(DemandOf(plan, program, layout), limits.allocation);
   const StepPlace at = memory.need.at;
   const ir::Peak peak = LiveAt(plan, program, layout, at, limits.allocation);
@@ -92,6 +93,20 @@ StageMemory MeasureStage(const ir::Plan& plan, const ir::Program& program, const
   memory.moment = DescribeMoment(program, layout, at.call, at.op);
   memory.largest = LargestTensors(program, peak);
   return memory;
+}
+
+// Offload: what a node's host keeps for its ranks.
+void CountHost(const MemoryLimits& limits, MemoryReport* report) {
+  Bytes most;
+  for (const StageMemory& stage : report->stages) most = std::max(most, stage.host);
+  report->host_node = most * static_cast<double>(limits.ranks_per_node);
+  report->host_capacity = limits.host_memory;
+  if (limits.host_memory.value == 0 || report->host_node <= limits.host_memory) return;
+  if (report->fits)
+    report->verdict = fmt::format(
+        "out of memory on the host: {} rank{} x {} exceed the {} of a node", limits.ranks_per_node,
+        limits.ranks_per_node == 1 ? "" : "s", Format(most), Format(limits.host_memory));
+  report->fits = report->nearly_full = false;
 }
 
 std::string FitsVerdict(const MemoryReport& report, double nearly_full) {
@@ -155,12 +170,14 @@ std::string OverflowVerdict(const ir::Plan& plan, const ir::Program& program,
 const char* MemoryClassName(MemoryClass cls) { return kClassNames[static_cast<int>(cls)]; }
 
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) {
-  return {gpu.Capacity(),
-          gpu.memory_context + framework.memory_buffers,
-          framework.memory_fragmentation,
-          framework.memory_communicator,
-          AllocationOf(framework),
-          framework.memory_nearly_full};
+  MemoryLimits limits;
+  limits.capacity = gpu.Capacity();
+  limits.context = gpu.memory_context + framework.memory_buffers;
+  limits.fragmentation = framework.memory_fragmentation;
+  limits.communicator = framework.memory_communicator;
+  limits.allocation = AllocationOf(framework);
+  limits.nearly_full = framework.memory_nearly_full;
+  return limits;
 }
 
 MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {
@@ -184,6 +201,7 @@ MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int 
   report.verdict = report.fits ? FitsVerdict(report, limits.nearly_full)
                                : OverflowVerdict(plan, plan.programs[report.fullest],
                                                  layouts[report.fullest], limits, report);
+  CountHost(limits, &report);
   return report;
 }
 

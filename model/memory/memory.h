@@ -56,6 +56,7 @@ struct PeakMoment {
 struct StageMemory {
   int stage = 0;
   Bytes arena;                                 // static layout
+  Bytes host;                                  // of a rank, in memory of the host
   StagePeak need;                              // what the software allocates
   std::array<Bytes, kMemoryClasses> by_class;  // of need.live
   PeakMoment moment;                           // of the peak
@@ -72,6 +73,9 @@ struct MemoryReport {
   Bytes fragmentation;  // the allocator's own share
   Bytes total;          // allocated + context + fragmentation
   Bytes capacity;       // of the GPU: its usable bytes
+  Bytes
+      host_node;  // on the host, ranks of one node together, were all of them of the stage that keeps most
+  Bytes host_capacity;  // of a node's host; 0: not known
   bool fits = false;
   bool nearly_full = false;  // fits, but so closely that the verdict is not reliable
   std::string verdict;       // one sentence for the user
@@ -87,7 +91,9 @@ struct MemoryLimits {
   Bytes communicator;        // each
   Allocation allocation;
   double nearly_full =
-      1;  // share of the capacity above which software retries, slows down or fails
+      1;              // share of the capacity above which software retries, slows down or fails
+  Bytes host_memory;  // of a node; 0: not known
+  int ranks_per_node = 1;  // that share it
 
   Bytes Context(int communicators) const {
     return context + communicator * static_cast<double>(communicators);

@@ -26,6 +26,8 @@ constexpr BreakdownTerm kTerms[] = {
     {"bubble_s", "pipeline bubble", "pipeline bubble: stages wait for each other",
      &Breakdown::bubble},
     {"optimizer_s", "optimizer", "optimizer: gradient norm and update", &Breakdown::optimizer},
+    {"offload_exposed_s", "offload",
+     "offload, exposed: copies to and from the host, updates by the CPU", &Breakdown::offload},
     {"fixed_s", "fixed costs", "fixed costs of a step", &Breakdown::fixed},
     {"contention_s", "contention", "contention: links shared with other messages",
      &Breakdown::contention},

@@ -8,6 +8,8 @@
 //                       axis, or a kernel loses time to one
 //   host                the device waits for the thread that issues its kernels
 //   bubble              the rank waits for other ranks, with nothing of its own in flight
+//   offload             exposed: no kernel runs because one waits for a copy between device and host, or for the CPU
+//                       that updates parameters whose states are on the host
 //   fixed               once per step, outside of the plan: data loading, logging
 //   contention          simulated steps: what the step takes longer because messages share links; all other terms are
 //                       those of the same step with every message at its price
@@ -34,13 +36,15 @@ struct Breakdown {
   double host = 0;
   double bubble = 0;
   double optimizer = 0;
+  double offload = 0;
   double fixed = 0;
   double contention = 0;
   // Communication behind compute, not part of the step.
   double tensor_hidden = 0, context_hidden = 0, data_hidden = 0, pipeline_hidden = 0;
+  double offload_hidden = 0;  // copies and updates of the CPU, likewise
 
   double Total() const {
-    return compute + Exposed() + host + bubble + optimizer + fixed + contention;
+    return compute + Exposed() + host + bubble + optimizer + offload + fixed + contention;
   }
   double Exposed() const { return tensor + context + data + pipeline; }
   double Hidden() const { return tensor_hidden + context_hidden + data_hidden + pipeline_hidden; }

@@ -100,7 +100,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   const auto& micro_batch = std::get<MicroBatchPlan>(lowered);
   MicroBatchOps out;
   for (const MicroBatchPlan::LayerKind& kind : micro_batch.kinds)
-    out.layers.push_back({{}, kind.scale, kind.count});
+    out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes});
   Sort(micro_batch, &out);
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;

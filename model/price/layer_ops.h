@@ -18,8 +18,9 @@ struct SegmentOps {
 
 struct LayerKind {
   SegmentOps ops;
-  double scale = 1;  // a layer costs `scale` times the ops
-  double count = 0;  // layers of this kind in the model
+  double scale = 1;       // a layer costs `scale` times the ops
+  double count = 0;       // layers of this kind in the model
+  double kept_bytes = 0;  // as MicroBatchPlan::LayerKind
 };
 
 struct MicroBatchOps {

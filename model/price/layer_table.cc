@@ -178,8 +178,10 @@ struct SegmentCosting {
     time.weight_gradient = Add(segment.backward, &time.backward, &accumulated);
     time.accumulate = ops.Accumulate(accumulated);
     AddCasts(segment, &time);
-    time.gathered_forward.host += Hooks(segment.forward);
-    time.gathered_backward.host += Hooks(segment.recompute) + Hooks(segment.backward);
+    time.hooks_forward = Hooks(segment.forward);
+    time.hooks_backward = Hooks(segment.recompute) + Hooks(segment.backward);
+    time.gathered_forward.host += time.hooks_forward;
+    time.gathered_backward.host += time.hooks_backward;
     return time;
   }
 };
@@ -202,6 +204,8 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->weight_casts += factor * from.weight_casts;
   Scale(factor, from.gathered_forward, &to->gathered_forward);
   Scale(factor, from.gathered_backward, &to->gathered_backward);
+  to->hooks_forward += factor * from.hooks_forward;
+  to->hooks_backward += factor * from.hooks_backward;
 }
 
 void CountShard(const ModelSpec& model, const Lora& lora, int ranks, LayerTable* table) {
@@ -233,6 +237,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   for (const LayerKind& kind : ops.layers) {
     Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
+    table.kept_bytes += kind.scale * kind.count / table.layers * kind.kept_bytes;
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);

@@ -30,12 +30,14 @@ struct LayerTime {
   double weight_casts = 0;      // weights in 8 or 4 bits: cast once per step
   // What a pass pays more where its weights are gathered: those casts, and the framework's hooks.
   PassTime gathered_forward, gathered_backward;
+  double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks
 };
 
 struct LayerTable {
   LayerTime layer;  // mean over the kinds of layers
   LayerTime embedding, head;
   double layers = 0;
+  double kept_bytes = 0;        // of one layer: activations for its backward pass
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
   double table_parameters = 0;       // of them, the token table: a flat unit of its own

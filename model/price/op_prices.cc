@@ -28,6 +28,7 @@ double StragglerFactor(const FrameworkProfile& framework, int64_t nodes) {
 OpPrices::OpPrices(const CostSetting& setting, Precision precision)
     : cost_(*setting.gpu, *setting.framework, precision),
       framework_(setting.framework),
+      host_(setting),
       host_factor_(SiteFactor(*framework_) *
                    (setting.cluster->nodes > 1 ? 1.0 + framework_->host_multi_node : 1.0)),
       pace_(SiteFactor(*framework_) * StragglerFactor(*framework_, setting.cluster->nodes)) {}
@@ -87,6 +88,7 @@ double OpPrices::NewtonSchulz(double work, double side) const {
 
 double OpPrices::Device(const ShapedOp& op) const {
   if (const auto* update = std::get_if<UpdateShape>(&op.shape)) return Update(*update);
+  if (const auto* copied = std::get_if<HostCopyShape>(&op.shape)) return copied->bytes * host_.copy;
   const double time = std::visit(
       Overloaded{[&](const GemmShape& s) { return cost_.Gemm(s); },
                  [&](const AttentionShape& s) { return cost_.Attention(s); },
@@ -94,17 +96,16 @@ double OpPrices::Device(const ShapedOp& op) const {
                    return Fused(op) ? cost_.Stream(s.fused_bytes) : cost_.Traffic(s);
                  },
                  [&](const LossShape& s) { return cost_.Loss(s); },
-                 [](const UpdateShape&) { return 0.0; }, [](const CollectiveShape&) { return 0.0; },
-                 [](const HopShape&) { return 0.0; }},
+                 [](const HostCopyShape&) { return 0.0; }, [](const UpdateShape&) { return 0.0; },
+                 [](const CollectiveShape&) { return 0.0; }, [](const HopShape&) { return 0.0; }},
       op.shape);
   return pace_ * (time + Around(op));
 }
 
 double OpPrices::Update(const UpdateShape& s) const {
+  if (s.on_host) return s.elements * host_.update;
   if (const auto measured = cost_.Measured(ir::Info(s.kind).name, s.bytes)) return *measured;
-  const auto stream = [&](double traffic) {
-    return cost_.Stream(s.elements * traffic) + s.elements * framework_->host_update.value;
-  };
+  const auto stream = [&](double traffic) { return cost_.Stream(s.elements * traffic); };
   switch (s.kind) {
     case ir::OpKind::kSgd:
       return stream(framework_->sgd_traffic);
@@ -148,7 +149,7 @@ bool OpPrices::Fused(const ShapedOp& op) const {
 }
 
 double OpPrices::Host(const ShapedOp& op) const {
-  if (Fused(op)) return 0;
+  if (Fused(op) || std::holds_alternative<HostCopyShape>(op.shape)) return 0;
   // A message to one other rank is issued as half an all-reduce is: one call, one wait.
   const auto* collective = std::get_if<CollectiveShape>(&op.shape);
   if (collective != nullptr || std::holds_alternative<HopShape>(op.shape)) {
@@ -156,8 +157,7 @@ double OpPrices::Host(const ShapedOp& op) const {
     return (whole ? 1.0 : 0.5) * framework_->host_collective.value * host_factor_;
   }
   const auto* attention = std::get_if<AttentionShape>(&op.shape);
-  const Seconds module = op.gathered ? framework_->host_module : framework_->host_module_local;
-  const double hooks = op.module ? module.value : 0.0;
+  const double hooks = op.module && op.gathered ? framework_->host_module.value : 0.0;
   const double unfused = attention != nullptr ? cost_.UnfusedSoftmaxHost(*attention) : 0.0;
   switch (op.pass) {
     case Pass::kForward:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "model/plan/ir/plan.h"
+#include "model/price/host_prices.h"
 #include "model/price/op_shape.h"
 #include "model/price/setting.h"
 
@@ -44,6 +45,9 @@ class OpPrices {
   // Of `work` operations in products of square matrices with `side` rows in 16 bits: what Muon's update adds.
   double NewtonSchulz(double work, double side) const;
 
+  // Of copies to and from the host, and of updates by the CPU.
+  const HostPrices& OfHost() const { return host_; }
+
   // The issuing thread stops at loads and at the first use of what another stage sent.
   bool HostWaits() const { return framework_->host_waits > 0.5; }
   // Whether the framework's timer of a micro-step waits for the device.
@@ -57,6 +61,7 @@ class OpPrices {
 
   OpCost cost_;
   const FrameworkProfile* framework_;
+  HostPrices host_;
   double host_factor_, pace_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/plan/ir/usage.h"
+
 namespace orrery {
 
 using ir::Attr;
@@ -169,6 +171,7 @@ bool IsOf(const ir::Program& program, ir::ViewId view, ir::BufferClass cls) {
 // Hooks run around modules: what reads weights, but for a bias that is added apart from its product.
 void MarkModule(const ir::Program& program, const ir::Op& op, ShapedOp* shaped) {
   if (op.kind == OpKind::kBiasResidual) return;
+  shaped->gathered = op.attrs.Get(Attr::kHooked) != 0;
   for (const ir::ViewId view : op.in) {
     const bool gathered = IsOf(program, view, ir::BufferClass::kGathered);
     shaped->gathered = shaped->gathered || gathered;
@@ -225,7 +228,11 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op) {
           ElementBytes(program, op.in[1]),
           op.attrs.Get(Attr::kWork),
           op.attrs.Get(Attr::kSide),
+          ir::OnHost(program, op),
       };
+      return shaped;
+    case ir::OpClass::kHostLink:
+      shaped.shape = HostCopyShape{ViewBytes(program, op.out.front())};
       return shaped;
     case ir::OpClass::kPointToPoint:
       if (shaped.pass == Pass::kNone || op.kind != OpKind::kSend) return std::nullopt;
@@ -258,6 +265,7 @@ std::optional<MeasuredShape> MeasuredShapeOf(const ir::Program& program, const i
     case ir::OpClass::kCollective:
     case ir::OpClass::kPointToPoint:
     case ir::OpClass::kInput:
+    case ir::OpClass::kHostLink:
       return std::nullopt;
   }
   return std::nullopt;

@@ -34,6 +34,11 @@ struct HopShape {
   double bytes = 0;
 };
 
+// Between memory of the device and of the host.
+struct HostCopyShape {
+  double bytes = 0;
+};
+
 // An op of the optimizer: its parameters on this rank, and the bytes of its operands.
 struct UpdateShape {
   ir::OpKind kind = ir::OpKind::kAdam;
@@ -43,10 +48,11 @@ struct UpdateShape {
   double weight_bytes = 4;  // of a weight that the update reads: of its fp32 copy, if there is one
   double work = 0;          // Muon: operations of its Newton-Schulz products
   double side = 0;          // and the rows of their matrices
+  bool on_host = false;     // the CPU executes it
 };
 
 using OpShape = std::variant<GemmShape, AttentionShape, TrafficShape, LossShape, CollectiveShape,
-                             HopShape, UpdateShape>;
+                             HopShape, UpdateShape, HostCopyShape>;
 
 enum class Pass : uint8_t { kNone, kForward, kBackward };
 enum class Surcharge : uint8_t {

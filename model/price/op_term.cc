@@ -23,6 +23,8 @@ double Breakdown::*TermOf(const ir::Plan& plan, const ir::Op& op) {
       return ExposedOf(AxisOf(plan, op));
     case ir::OpClass::kInput:
       return &Breakdown::fixed;
+    case ir::OpClass::kHostLink:
+      return &Breakdown::offload;
     case ir::OpClass::kMatmul:
     case ir::OpClass::kAttention:
     case ir::OpClass::kMemory:

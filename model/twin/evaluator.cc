@@ -181,6 +181,7 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   base.tp = split.tp, base.pp = split.pp, base.cp = split.cp, base.dp = split.data;
   base.micro_batch = split.micro_batch;
   base.flash_attention = request_.flash_attention;
+  base.offload = request_.fixed.offload.value_or(Offload{});
   std::vector<Recompute> recomputes;
   for (const RecomputeChoice& choice : space_.Recomputes()) {
     if (choice.quarters == 4) recomputes.push_back(choice.recompute);
@@ -368,6 +369,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   group.base.dp = split.data;
   group.base.micro_batch = split.micro_batch;
   group.base.flash_attention = request_.flash_attention;
+  group.base.offload = request_.fixed.offload.value_or(Offload{});
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {
     group.base.context = context;

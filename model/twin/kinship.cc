@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "model/base/csv.h"
+#include "model/plan/lower/names.h"
 
 namespace orrery {
 namespace {
@@ -51,6 +52,7 @@ RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strateg
   if (strategy.tp > 1 && strategy.sequence_parallel)
     facts["tp_overlap"] = preset.tp_overlap ? "on" : "off";
   if (work.lora.on()) facts["trained"] = "adapters";
+  if (strategy.offload.on()) facts["offload"] = OffloadText(strategy.offload);
   if (work.fp8 != Fp8::kOff) facts["products"] = NameIn(kProductNames, FormOf(work.fp8).product);
   return facts;
 }

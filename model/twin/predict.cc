@@ -18,6 +18,8 @@ namespace orrery {
 
 MemoryLimits LimitsOf(const Job& job) {
   MemoryLimits limits = LimitsOf(*job.gpu, *job.framework);
+  limits.ranks_per_node = std::max(1, job.cluster.gpus_per_node);
+  if (job.cluster.node) limits.host_memory = job.cluster.node->host_memory;
   if (job.memory_limit) limits.capacity = *job.memory_limit;
   return limits;
 }

@@ -114,6 +114,7 @@ class RemedyFinder {
         s.cp = split.cp;
         if (s.cp > 1) s.context = preset.DefaultContext();
         s.dp = split.data;
+        s.offload = request_.fixed.offload.value_or(Offload{});
         s.micro_batch = request_.fixed.micro_batch.value_or(1);
         if (!CheckStrategy(request_.model, work, s)) return true;
       }

@@ -64,6 +64,7 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   asked.zero = fixed.zero.value_or(preset.zero.front());
   asked.sequence_parallel = fixed.sequence_parallel.value_or(false);
   asked.recompute = fixed.recompute.value_or(Recompute::kNone);
+  asked.offload = fixed.offload.value_or(Offload{});
   asked.schedule = fixed.schedule.value_or(PipelineSchedule::k1F1B);
   asked.layout = fixed.layout;
   const std::string refusal = preset.Refuses(asked);

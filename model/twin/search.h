@@ -36,6 +36,7 @@ struct FixedAxes {
   std::optional<CpMethod> cp_method;
   std::optional<bool> zigzag;
   std::optional<Recompute> recompute;
+  std::optional<Offload> offload;  // empty: nothing; a search looks at no other
   std::optional<bool> sequence_parallel;
   std::optional<PipelineSchedule> schedule;
   std::shared_ptr<const std::vector<int>> layout;  // of Strategy; fixes pp x vpp

@@ -63,6 +63,7 @@ const StageMessages* StepPredictor::Stages(int pp, int inner) {
 
 std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy, Window window) {
   if (auto refusal = CheckStrategy(job_.model, job_.work, strategy)) return *refusal;
+  if (strategy.offload.on()) RequireHostPrices(job_.prices(), strategy.offload.optimizer > 0);
   const auto table = Table(KeyOf(job_.model, strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
   const int inner = strategy.tp * strategy.cp;

@@ -36,6 +36,13 @@ class Accelerator {
   virtual void Download(void* to, const void* from,
                         int64_t bytes) = 0;  // after everything enqueued before
 
+  // Memory of the host that the device copies from and to at full rate; called once at most, lives as long as this.
+  virtual std::byte* HostMemory(int64_t bytes, int fill) = 0;
+  // Between the arena and that memory, in either direction.
+  virtual void CopyAcross(void* to, const void* from, int64_t bytes, int stream) = 0;
+  // A kernel of the CPU on operands in that memory, in the order of the stream. As of Run().
+  virtual void RunOnHost(const cpu::KernelArgs& args, cpu::Kernel kernel, int stream) = 0;
+
   // Operands and what else `args` points to must outlive the step.
   virtual void Run(const cpu::KernelArgs& args, int stream) = 0;
   virtual void Record(int event, int stream) = 0;

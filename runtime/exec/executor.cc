@@ -206,13 +206,25 @@ void Executor::RunCompute(int32_t id) {
                                image_.plan->params,
                                options_.seed,
                                task.first_sample};
-    accelerator_ == nullptr ? task.kernel(args) : accelerator_->Run(args, task.op->stream);
+    Issue(task, args);
   }
   const int64_t end = Now();
   spans_[At(id)].begin = begin;
   compute_ns_ += end - begin;
   if (task.kernel == nullptr) load_ns_ += end - begin;
   Finish(&streams_[task.op->stream], id, end);
+}
+
+void Executor::Issue(const Task& task, const cpu::KernelArgs& args) {
+  if (accelerator_ == nullptr) return task.kernel(args);
+  const int stream = task.op->stream;
+  if (task.across) {
+    const cpu::Operand &to = args.out[0], &from = args.in[0];
+    return accelerator_->CopyAcross(to.data, from.data, from.n * ir::DtypeBytes(from.dtype),
+                                    stream);
+  }
+  if (task.on_host) return accelerator_->RunOnHost(args, task.kernel, stream);
+  accelerator_->Run(args, stream);
 }
 
 void Executor::Load(const Task& task) {

@@ -83,6 +83,7 @@ class Executor {
   void Finish(Stream* stream, int32_t task, int64_t now);
   int32_t NextCompute() const;
   void RunCompute(int32_t task);
+  void Issue(const Task& task, const cpu::KernelArgs& args);
   void Load(const Task& task);
   void Idle(int64_t now);
   [[noreturn]] void Overdue();

@@ -128,7 +128,7 @@ void Initialise(RankImage* image, uint64_t seed, double loss_scale) {
   for (std::size_t b = 0; b < image->program->buffers.size(); ++b) {
     const ir::Buffer& buffer = image->program->buffers[b];
     if (image->layout.scope[b] != ir::Layout::Scope::kStep) continue;
-    std::byte* base = image->arena.get() + image->layout.Address(static_cast<ir::BufferId>(b), 0);
+    std::byte* base = image->Place(image->layout.Address(static_cast<ir::BufferId>(b), 0));
     std::memset(base, 0, At(buffer.elements * ir::DtypeBytes(buffer.dtype)));
     if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
       InitialiseWeights(image, buffer, base, seed);

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "model/plan/ir/usage.h"
 #include "runtime/exec/index.h"
 
 namespace orrery::exec {
@@ -85,15 +86,19 @@ class ImageMaker {
  private:
   void Allocate(const std::vector<ir::Instance>& instances) {
     const auto alignment = At(std::max<int64_t>(plan_.alignment, 4096));
-    const int64_t held =
-        accelerator_ == nullptr ? image_.layout.arena_bytes : image_.layout.step_bytes;
+    const int64_t held = accelerator_ == nullptr ? image_.layout.end() : image_.layout.step_bytes;
     const auto bytes = At(std::max<int64_t>(held, 1));
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
     std::memset(memory, fill_, bytes);
     image_.arena.reset(static_cast<std::byte*>(memory));
     image_.base = image_.arena.get();
-    if (accelerator_ != nullptr) image_.base = accelerator_->Start(NeedsOf(instances));
+    image_.host = image_.base + image_.layout.arena_bytes;
+    if (accelerator_ == nullptr) return;
+    image_.base = accelerator_->Start(NeedsOf(instances));
+    image_.host = image_.layout.host_bytes > 0
+                      ? accelerator_->HostMemory(image_.layout.host_bytes, fill_)
+                      : nullptr;
   }
 
   device::Needs NeedsOf(const std::vector<ir::Instance>& instances) const {
@@ -104,7 +109,9 @@ class ImageMaker {
     needs.computes.resize(plan_.streams.size());
     for (const ir::Instance& instance : instances) {
       const ir::Op& op = image_.program->blocks.at(At(instance.block)).ops.at(At(instance.op));
-      if (!IsTransfer(op.kind) && !IsCollective(op.kind)) needs.computes.at(op.stream) = 1;
+      const bool kernel = !IsTransfer(op.kind) && !IsCollective(op.kind) &&
+                          op.kind != OpKind::kCopy && !ir::OnHost(*image_.program, op);
+      if (kernel) needs.computes.at(op.stream) = 1;
       needs.events += static_cast<int>(instance.waits.size());
     }
     needs.events = std::min(needs.events, static_cast<int>(instances.size()));
@@ -157,6 +164,8 @@ class ImageMaker {
 
   void SetCompute(Task* task) {
     const ir::Op& op = *task->op;
+    task->on_host = ir::OnHost(*image_.program, op);
+    task->across = op.kind == OpKind::kCopy && IsOnHost(op.out[0]) != IsOnHost(op.in[0]);
     if (op.kind != OpKind::kLoad) {
       task->kernel = cpu::KernelFor(op.kind);
       if (task->kernel == nullptr)
@@ -170,6 +179,10 @@ class ImageMaker {
       part = std::find(members.begin(), members.end(), image_.rank) - members.begin();
     }
     task->first_sample = (task->micro_batch * parts + part) * op.attrs.Int(ir::Attr::kBatch);
+  }
+
+  bool IsOnHost(ir::ViewId view) const {
+    return ir::OnHost(image_.program->buffers[At(image_.program->views[At(view)].buffer)]);
   }
 
   void SetPeer(Task* task) {
@@ -231,14 +244,21 @@ cpu::Operand RankImage::Resolve(ir::ViewId id, int32_t micro_batch) const {
   const int64_t width = ir::DtypeBytes(buffer.dtype);
   const int64_t begin = layout.Address(view.buffer, micro_batch) + view.offset * width;
   if (view.offset < 0 || view.offset + view.elements > buffer.elements || begin < 0 ||
-      begin + view.elements * width > layout.arena_bytes)
+      begin + view.elements * width > layout.end())
     throw std::runtime_error(fmt::format("view {} reaches beyond its buffer", view.name));
-  return {base + begin, view.elements, buffer.dtype};
+  std::byte* data = ir::OnHost(buffer) ? host + (begin - layout.arena_bytes) : base + begin;
+  return {data, view.elements, buffer.dtype};
+}
+
+std::byte* RankImage::Place(int64_t address) const {
+  return address < layout.arena_bytes ? arena.get() + address
+                                      : host + (address - layout.arena_bytes);
 }
 
 cpu::Operand RankImage::OnHost(cpu::Operand operand) const {
-  if (operand.data != nullptr)
-    operand.data = arena.get() + (static_cast<std::byte*>(operand.data) - base);
+  auto* data = static_cast<std::byte*>(operand.data);
+  if (data != nullptr && !(host != nullptr && data >= host && data < host + layout.host_bytes))
+    operand.data = arena.get() + (data - base);
   return operand;
 }
 

@@ -27,7 +27,8 @@ struct Task {  // one op instance
   int32_t line = -1;                                // collectives: into RankImage::lines
   int32_t channel = -1;                             // point-to-point
   int64_t peer = -1;                                // likewise: rank
-  int32_t event = -1;                               // by number: other streams wait for this task
+  bool on_host = false, across = false;  // beside a device: an op of the CPU; a copy between both
+  int32_t event = -1;                    // by number: other streams wait for this task
 };
 
 // A communicator that the rank takes part in.
@@ -49,10 +50,12 @@ struct RankImage {
   int64_t rank = 0;
   std::vector<int> coords;
   ir::Layout layout;
-  // On the host: all of it, layout.arena_bytes, aligned to the plan's alignment. On a device: a copy of what outlives a
+  // On the host: all of it, layout.end() bytes, aligned to the plan's alignment. On a device: a copy of what outlives a
   // step, layout.step_bytes, that Executor::Fetch and Push bring up to date.
   Arena arena;
   std::byte* base = nullptr;  // where operands lie: arena.get(), or the device's arena
+  std::byte* host =
+      nullptr;  // likewise of buffers of the host: behind the arena, or the device's HostMemory()
 
   std::vector<Task> tasks;  // in issue order
   std::vector<cpu::Operand> operands;
@@ -60,7 +63,8 @@ struct RankImage {
   std::vector<std::vector<int32_t>> queues;  // by stream, first in, first out
   std::vector<Line> lines;                   // in rising order of key
 
-  cpu::Operand OnHost(cpu::Operand operand) const;  // of a whole-step view, in `arena`
+  cpu::Operand OnHost(cpu::Operand operand) const;  // of a whole-step view, in `arena` or `host`
+  std::byte* Place(int64_t address) const;          // of a whole-step buffer, likewise
   cpu::Operand Resolve(ir::ViewId view, int32_t micro_batch) const;
   // A whole-step view by name; data null: there is none.
   cpu::Operand StepView(const std::string& name) const;

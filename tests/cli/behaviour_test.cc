@@ -102,6 +102,47 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
   refused({"--lora-rank", "16", "--lora-alpha", "-1"}, "no positive number");
 }
 
+TEST(Offload, LeavesTheGpuAndIsCountedOnTheHost) {
+  const std::vector<std::string> job = {
+      "predict", "--model",   "llama3-8b", "--topology",     "dgx-h100", "--nodes",
+      "1",       "--seq-len", "2048",      "--global-batch", "16",       "--micro-batch",
+      "1",       "--zero",    "2",         "--framework",    "orrery",   "--json"};
+  const json plain = JsonOf(job)["prediction"];
+  const json moved = JsonOf(With(job, {"--offload", "optimizer"}))["prediction"];
+  EXPECT_EQ(moved["strategy"]["offload"], "optimizer");
+  // Master weights and two moments in fp32, an eighth of 8.03 billion parameters each.
+  const double states = 12 * 8.03e9 / 8;
+  EXPECT_NEAR(plain["memory"]["allocated_bytes"].get<double>() -
+                  moved["memory"]["allocated_bytes"].get<double>(),
+              states, 0.02 * states);
+  // And a gradient and the updated weight of each parameter in 16 bits.
+  EXPECT_NEAR(moved["memory"]["host_node_bytes"].get<double>(), 8 * states / 12 * 16, 0.4e9);
+  EXPECT_EQ(plain["breakdown"]["offload_exposed_s"], 0);
+  EXPECT_GT(moved["breakdown"]["offload_exposed_s"], 0);
+  const json ranked = JsonOf({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "1",
+                              "--offload", "optimizer", "--json"})["ranked"];
+  ASSERT_FALSE(ranked.empty());
+  EXPECT_EQ(ranked[0]["strategy"]["offload"], "optimizer");
+}
+
+TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
+  const std::vector<std::string> job = {"predict",    "--model",  "llama3-8b",      "--nodes", "1",
+                                        "--topology", "dgx-h100", "--global-batch", "16"};
+  const auto refused = [&](std::initializer_list<const char*> more, const char* words) {
+    const Outcome outcome = RunPlan(With(job, more));
+    EXPECT_EQ(outcome.code, 2) << words;
+    EXPECT_THAT(outcome.err, HasSubstr(words));
+  };
+  refused({"--offload", "weights"}, "there is no offload 'weights'");
+  refused({"--offload", "optimizer:2"}, "there is no offload 'optimizer:2'");
+  refused({"--offload", "optimizer", "--optimizer", "lamb"}, "lowered for SGD, Adam and AdamW");
+  refused({"--offload", "activations", "--schedule", "zero-bubble", "--pp", "2", "--framework",
+           "orrery"},
+          "with the zero-bubble schedule is not lowered");
+  refused({"--offload", "activations", "--fp8", "current"}, "in 8 or 4 bits is not lowered");
+  refused({"--offload", "optimizer", "--framework", "fsdp", "--zero", "3"}, "has no offload");
+}
+
 TEST(Search, SaysTheSameTwice) {
   EXPECT_EQ(RunPlan(kSearch).out, RunPlan(kSearch).out);
   EXPECT_EQ(RunPlan(With(kSearch, {"--json"})).out, RunPlan(With(kSearch, {"--json"})).out);

@@ -51,7 +51,7 @@ TEST(Refine, JsonHoldsBothTimesAndThePlaceBefore) {
     EXPECT_EQ(one["simulated"]["step_time_s"], one["step_time_s"]);
     largest = std::max(largest, std::abs(closed / simulated - 1));
     EXPECT_GE(one["closed_form_rank"], 1);
-    EXPECT_EQ(one["simulated"]["terms"].size(), 10u);
+    EXPECT_EQ(one["simulated"]["terms"].size(), 11u);
   }
   EXPECT_DOUBLE_EQ(largest, document["refinement"]["disagreement"]);
   const auto plain = nlohmann::json::parse(Plan({"--json", "--refine", "0"}).out);

@@ -297,14 +297,31 @@ TEST_F(ClosedFormTest, HooksBindSmallModelsToTheHost) {
   EXPECT_LT(with_hooks().total - gathered, 1.3 * micro_batches * 2 * modules * 1e-3);
 }
 
-// States that live on the CPU cost time per parameter of a rank, not per tensor.
-TEST_F(ClosedFormTest, AnUpdateOnTheCpuTakesTimePerParameter) {
+// The CPU updates as fast as its memory lets all ranks of a node, and copies hide behind it but for the first and the last.
+TEST_F(ClosedFormTest, AnUpdateOnTheCpuTakesTheTimeOfItsMemory) {
   Strategy s;
   s.dp = 128, s.zero = 1;
-  const double plain = Predict(s).total;
-  framework_.host_update = Seconds(2e-9);
-  EXPECT_NEAR(Predict(s).total - plain,
-              2e-9 * static_cast<double>(CountParameters(model_).total) / 128, 0.02 * plain);
+  const StepTime plain = Predict(s);
+  EXPECT_EQ(plain.offload, 0);
+  s.offload.optimizer = 1;
+  const StepTime moved = Predict(s);
+  const double parameters = static_cast<double>(CountParameters(model_).total) / 128;
+  const double update = 30 * parameters * cluster_.gpus_per_node / (0.46 * 410e9);
+  EXPECT_GT(moved.offload, update);
+  EXPECT_LT(moved.offload, 1.2 * update);
+  EXPECT_LT(moved.optimizer, plain.optimizer);
+  s.offload.optimizer = 0.5;
+  EXPECT_NEAR(Predict(s).offload, moved.offload / 2, 0.1 * moved.offload);
+}
+
+// Activations cost nothing while the link carries a layer's in the time of its pass.
+TEST_F(ClosedFormTest, ActivationsShowWhereTheLinkIsSlowerThanThePasses) {
+  Strategy s;
+  s.dp = 128, s.recompute = Recompute::kFull, s.offload.activations = true;
+  cluster_.pcie_rate = BytesPerSecond(1e15);
+  EXPECT_LT(Predict(s).offload, 1e-3 * Predict(s).total);
+  cluster_.pcie_rate = BytesPerSecond(1e8);
+  EXPECT_GT(Predict(s).offload, 0.5 * Predict(s).total);
 }
 
 TEST_F(ClosedFormTest, RecomputationCostsBetweenASixthAndAHalfOfTheCompute) {

@@ -264,6 +264,7 @@ std::vector<TypedCall> ElementwiseCases() {
               .coords = {3, 1}},
              "f",
              "f"},
+            {"copy", {OpKind::kCopy, {}, {x}, {n}}, "f", "f"},
             {"gelu", {OpKind::kGelu, attrs, {x}, {n}}, "f", "f"},
             {"gelu_bwd", {OpKind::kGeluBwd, attrs, {dy, x}, {n}, {{0, 0}}}, "ff", "f"},
             {"relu", {OpKind::kRelu, attrs, {x}, {n}}, "f", "f"},

@@ -131,6 +131,25 @@ class EmulatedDevice : public device::Accelerator {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
 
+  std::byte* HostMemory(int64_t bytes, int fill) override {
+    host_.assign(static_cast<size_t>(bytes), static_cast<std::byte>(fill));
+    return host_.data();
+  }
+  void CopyAcross(void* to, const void* from, int64_t bytes, int stream) override {
+    Add(stream, [this, to, from, bytes, stream] {
+      streams_[At(stream)].ops->Flush();
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+      return true;
+    });
+  }
+  void RunOnHost(const cpu::KernelArgs& args, cpu::Kernel kernel, int stream) override {
+    Add(stream, [this, args, kernel, stream] {
+      streams_[At(stream)].ops->Flush();
+      kernel(args);
+      return true;
+    });
+  }
+
   void Run(const cpu::KernelArgs& args, int stream) override {
     if (counts_ != nullptr) ++counts_->ops;
     Add(stream, [this, args, stream] {
@@ -220,6 +239,7 @@ class EmulatedDevice : public device::Accelerator {
   EmulatedCounts* counts_;
   EmulatedProducts products_;
   std::mt19937_64 random_;
+  std::vector<std::byte> host_;
   std::byte* arena_ = nullptr;
   int64_t bytes_ = 0, clock_ = 0;
   int fault_ = 0;

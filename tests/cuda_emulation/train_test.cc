@@ -80,6 +80,14 @@ TEST(CudaTraining, EveryFamilyHasTheLossesOfTheCpu) {
   }
 }
 
+// The device copies to memory of the host and back, and the CPU updates in the order of a stream.
+TEST(CudaTraining, StatesAndActivationsOnTheHost) {
+  const Job job = Small(parity::TinyGpt(true), Precision::kFp32);
+  Strategy s = runtime_test::OneRank(job);
+  s.offload = {1, true};
+  ExpectLikeTheCpu(job, s, 1e-5);
+}
+
 TEST(CudaTraining, EveryPrecisionAndOptimizer) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const Job job = Small(parity::TinyGpt(true), precision);

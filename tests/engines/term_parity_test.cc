@@ -76,6 +76,32 @@ TEST(TermParity, EnginesAgreeWithAdapters) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Copies between device and host and updates by the CPU, beside each other and beside the passes.
+TEST(TermParity, EnginesAgreeWithOffload) {
+  ParityTally tally;
+  for (const Offload& offload : {Offload{1, false}, Offload{0.5, false}, Offload{0, true}}) {
+    ParitySelection selection;
+    selection.models = {"llama2-7b"};
+    selection.topologies = {"dgx-a100-80", "dgx-h100"};
+    selection.frameworks = {"orrery", "deepspeed"};
+    selection.situations = {"zero1", "zero2", "zero3"};
+    selection.fixed.offload = offload;
+    selection.fixed.recompute = Recompute::kFull;
+    selection.seq_len = 4096;
+    selection.global_batch = 128;
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) {
+      if (offload.optimizer > 0) {
+        EXPECT_GT(pair.closed.offload, 0) << pair.where;
+      }
+      tally.Add(pair);
+    });
+    EXPECT_GT(tally.plans, before + 5) << offload.optimizer << offload.activations;
+  }
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
 // Casts, scales and products in 8 and 4 bits: priced ops of the lowered plan in both engines.
 TEST(TermParity, EnginesAgreeInLowPrecision) {
   ParityTally tally;

@@ -63,6 +63,8 @@ class Draw {
     }
     if ((target & (kMegatron | kBridge)) != 0 && Chance(5))
       add("--fp8", {"delayed", "current", "blockwise"});
+    if ((target & (kMegatron | kBridge | kDeepSpeed)) != 0 && Chance(4))
+      add("--offload", {"optimizer", "optimizer:0.25", "activations"});
     if (Chance(3)) add("--attention", {"flash", "standard"});
     if (Chance(3))
       add("--fact", {"overlap_param_gather=off", "reduce_in_backward=off", "scatter_gather=off",

@@ -47,6 +47,8 @@ Kernel KernelFor(ir::OpKind kind) {
       return Add;
     case kSlice:
       return TakePart;
+    case kCopy:
+      return Copy;
     case kGatherRows:
       return GatherRows;
     case kScatterRows:

@@ -92,6 +92,7 @@ void QkNormWeightGrad(const KernelArgs& a);
 void Zero(const KernelArgs& a);
 void Add(const KernelArgs& a);
 void TakePart(const KernelArgs& a);
+void Copy(const KernelArgs& a);
 void BiasResidual(const KernelArgs& a);
 void ColumnSum(const KernelArgs& a);
 void Gelu(const KernelArgs& a);

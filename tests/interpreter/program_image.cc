@@ -130,7 +130,7 @@ Slice ProgramImage::Resolve(const ir::Layout& layout, ir::ViewId id, int32_t mic
   const int64_t begin = layout.Address(view.buffer, micro_batch) + view.offset * bytes;
   if (view.offset < 0 || view.offset + view.elements > buffer.elements)
     throw PlanFault(fmt::format("view {} reaches beyond its buffer", view.name));
-  if (begin < 0 || begin + view.elements * bytes > layout.arena_bytes || begin % grain != 0)
+  if (begin < 0 || begin + view.elements * bytes > layout.end() || begin % grain != 0)
     throw PlanFault(fmt::format("view {} lies outside the arena or across its grain", view.name));
   return {begin / grain, view.elements, static_cast<int32_t>(bytes / grain)};
 }
@@ -146,7 +146,7 @@ ProgramImage MakeImage(const ir::Plan& plan, const ir::Program& program, const i
   ProgramImage image;
   image.program = &program;
   image.grain = Grain(plan);
-  image.grains = (layout.arena_bytes + image.grain - 1) / image.grain;
+  image.grains = (layout.end() + image.grain - 1) / image.grain;
   image.queues.resize(plan.streams.size());
   CellBook book(layout, &image);
   for (const ir::Instance& instance : ir::Unfold(plan, program, layout)) {

@@ -30,6 +30,7 @@ std::vector<PlantedFault> MeetingFaults();
 std::vector<PlantedFault> ContextFaults();
 std::vector<PlantedFault> AdapterFaults();
 std::vector<PlantedFault> RecomputeFaults();
+std::vector<PlantedFault> OffloadFaults();
 
 inline Strategy Degrees(int tp, int pp, int dp, int zero = 0) {
   Strategy s;

@@ -16,7 +16,7 @@ namespace {
 std::vector<PlantedFault> Table() {
   std::vector<PlantedFault> all;
   for (const auto& faults : {SumFaults(), LifeFaults(), ShapeFaults(), MeetingFaults(),
-                             ContextFaults(), AdapterFaults(), RecomputeFaults()})
+                             ContextFaults(), AdapterFaults(), RecomputeFaults(), OffloadFaults()})
     all.insert(all.end(), faults.begin(), faults.end());
   return all;
 }

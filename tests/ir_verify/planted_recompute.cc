@@ -25,14 +25,6 @@ void MakeTooLate(Plan& plan) {
          backward.ops.size() - 1);
 }
 
-ViewId Named(const Program& program, const std::string& name) {
-  for (std::size_t v = 0; v < program.views.size(); ++v) {
-    if (program.views[v].name == name) return static_cast<ViewId>(v);
-  }
-  ADD_FAILURE() << name;
-  return 0;
-}
-
 // Every op of the backward pass that reads `from` reads `to`.
 void ReadInstead(Plan& plan, const std::string& from, const std::string& to) {
   Program& program = plan.programs[0];

@@ -90,6 +90,12 @@ size_t Find(const Program& program, const Block& block, const OpTest& test, int 
   ORRERY_CHECK(false, "no such op in {}", block.name);
 }
 
+ViewId Named(const Program& program, const std::string& name) {
+  const auto view = std::ranges::find(program.views, name, &View::name);
+  ORRERY_CHECK(view != program.views.end(), "no view {}", name);
+  return static_cast<ViewId>(view - program.views.begin());
+}
+
 int Drop(Plan& plan, const OpTest& test) {
   int dropped = 0;
   for (Program& program : plan.programs) {

@@ -29,6 +29,8 @@ OpTest Both(OpTest a, OpTest b);
 Block& BlockOf(Program& program, const std::string& name);
 // Index of the n-th op that passes; aborts if there is none.
 size_t Find(const Program& program, const Block& block, const OpTest& test, int n = 0);
+// The view of that name; aborts if there is none.
+ViewId Named(const Program& program, const std::string& name);
 // Removes all ops that pass, in all blocks of all programs; returns how many.
 int Drop(Plan& plan, const OpTest& test);
 // Changes all ops that pass; returns how many.

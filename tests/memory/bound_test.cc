@@ -163,6 +163,38 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   copies.Summarise(job.model, "with copies", cases);
 }
 
+// What lies on the host is no part of the figure; the bound stays below whatever moves.
+TEST(OffloadBound, IsNotAboveTheExactFigure) {
+  ModelSpec model = LoadModel("llama2-7b").spec;
+  model.layers = 12;
+  Workload work;
+  work.seq_len = 1024;
+  work.global_batch = 64;
+  work.precision = Precision::kBf16;
+  const Job job{"llama2-7b", 12, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16};
+  work.optimizer = job.optimizer;
+  Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
+  int checked = 0;
+  for (const bool fixed : {true, false}) {
+    const Allocation allocation{fixed, 0, 0};
+    MemoryModel bounds(model, work, allocation);
+    for (int i = 0; i < 40; ++i) {
+      Strategy s = drawer.Draw(job, model, work);
+      constexpr Offload kKinds[] = {{1, false}, {0.4, false}, {0, true}, {1, true}};
+      s.offload = kKinds[i % 4];
+      if (CheckStrategy(model, work, s)) continue;
+      double exact = 0;
+      for (const StageDemand& demand : DemandsOf(std::get<ir::Plan>(Lower(model, work, s))))
+        exact = std::max(exact, PeakOf(demand, allocation).allocated().value);
+      const double bound = bounds.AllocatedBound(s, MicroBatches(work, s));
+      EXPECT_LE(bound, exact) << OffloadText(s.offload) << " " << RecomputeText(s.recompute);
+      EXPECT_GT(bound, 0.1 * exact) << OffloadText(s.offload);
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 40);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
   std::string name = std::string(param.param.model) + "_fp8_" + NameIn(kFp8Names, param.param.fp8) +
                      (param.param.lora.on() ? "_lora" : "");

@@ -57,6 +57,7 @@ std::string Describe(const Case& c) {
     text += fmt::format(" cp{} {} inner{}{}", s.cp, NameIn(kCpMethodNames, s.context.method),
                         s.context.inner, s.context.zigzag ? " zigzag" : "");
   text +=
+      (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
       fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), RecomputeText(s.recompute),
                   s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
   text += fmt::format(

@@ -34,6 +34,14 @@ class HostAccelerator : public device::Accelerator {
     Synchronize();
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
+  std::byte* HostMemory(int64_t bytes, int fill) override {
+    host_.assign(static_cast<std::size_t>(bytes), static_cast<std::byte>(fill));
+    return host_.data();
+  }
+  void CopyAcross(void* to, const void* from, int64_t bytes, int) override {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+  void RunOnHost(const cpu::KernelArgs& args, cpu::Kernel kernel, int) override { kernel(args); }
   void Run(const cpu::KernelArgs&, int) override { throw cpu::KernelError("no kernels"); }
   void Record(int, int) override {}
   void Await(int, int) override {}
@@ -56,7 +64,7 @@ class HostAccelerator : public device::Accelerator {
         .count();
   }
   std::function<bool(void*)> empty_;
-  std::vector<std::byte> arena_;
+  std::vector<std::byte> arena_, host_;
   std::vector<char> streams_;
   std::map<int, int64_t> marks_;
 };

@@ -70,6 +70,24 @@ TEST_P(Context, RanksThatShareSequencesTrainLikeOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Context, testing::Values(2, 4, 8));
 
+// Copies to memory of the host and back, updates from there.
+TEST(Offloaded, TrainsLikeOneRank) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const parity::Job job = InPrecision(parity::TinyGpt(true), precision);
+    for (const Offload& offload : {Offload{1, false}, Offload{0.5, true}}) {
+      for (const int ranks : {1, 2, 4}) {
+        for (parity::Case c : parity::Sample(parity::Grid(job, ranks, 7), 8, 17)) {
+          c.strategy.offload = offload;
+          if (CheckStrategy(job.model, job.work, c.strategy)) continue;
+          SCOPED_TRACE(parity::Describe(c));
+          ExpectLikeOneRank(job, c.strategy, precision == Precision::kFp32 ? kSingle : kHalf);
+          break;
+        }
+      }
+    }
+  }
+}
+
 TEST(MixedPrecision, TrainsLikeOneRank) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const parity::Job job = InPrecision(parity::TinyGpt(true), precision);

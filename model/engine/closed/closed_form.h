@@ -19,6 +19,10 @@
 //              forward pass F: max(x g, g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
 //              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
+//   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
+//              step of a unit behind the unit before: the last one's end less the kernels of the update. Activations: layer
+//              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
+//              the start of that of layer l + 1 on: what passes wait for copies
 //   fixed      once per step
 //   micro-step as printed where the timer does not wait for the device: what the host issues
 //   crowding   r ranks per processor core: compute + max(0, (r - 1) (compute + optimizer) - bubble)
@@ -78,6 +82,7 @@ struct ClosedForm {
 
   double update = 0;            // seconds per parameter
   StreamPrice norm, fill, add;  // kernels on gradients
+  HostPrices host;              // copies to and from the host, updates by the CPU
   double control = 0;           // a norm or a flag between all ranks
   bool clips = false;           // the update wants the gradient's norm
   bool host_waits = true, timer_waits = true;

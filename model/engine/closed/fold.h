@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "model/engine/closed/closed_form.h"
 
@@ -103,8 +104,9 @@ class Fold {
   // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.
   struct Pass {
     double kernels = 0, host = 0;
+    double copies = 0;  // that kernels wait for: activations on their way from or to the host
     Exposed shards;
-    double device() const { return kernels + shards.seconds; }
+    double device() const { return kernels + shards.seconds + copies; }
   };
   // One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters. Where the
   // schedule puts gradients of weights off they are a pass of their own, and are scattered there.
@@ -115,6 +117,7 @@ class Fold {
       return forward.kernels + head.kernels + backward.kernels + weight.kernels;
     }
     double host() const { return forward.host + head.host + backward.host + weight.host; }
+    double copies() const { return forward.copies + backward.copies; }
     double device() const {
       return forward.device() + head.device() + backward.device() + weight.device() + last.seconds;
     }
@@ -139,7 +142,7 @@ class Fold {
 
   // Of the embedding's and the head's gathered weights, which nothing casts.
   double Hooks(const PassTime& gathered) const {
-    return outline_.gathers_weights && sharded_ ? gathered.host : 0.0;
+    return outline_.gathers_weights ? gathered.host : 0.0;
   }
 
   void PriceLayer() {
@@ -150,6 +153,9 @@ class Fold {
     if (outline_.gathers_weights && sharded_) {
       gathered_forward_ = table_.layer.gathered_forward;
       gathered_backward_ = table_.layer.gathered_backward;
+    } else if (outline_.gathers_weights) {
+      gathered_forward_.host = table_.layer.hooks_forward;
+      gathered_backward_.host = table_.layer.hooks_backward;
     }
     forward_ = table_.layer.forward.busy() + gathered_forward_.device;
     backward_ =
@@ -286,6 +292,7 @@ class Fold {
           t.forward.host + t.backward.host + Hooks(t.gathered_forward) + Hooks(t.gathered_backward);
     }
     ExposeShards(stage, &work);
+    if (outline_.moves_activations) AwaitActivations(stage, &work);
     return work;
   }
 
@@ -372,7 +379,11 @@ class Fold {
     AddKernels(&time);
     time.data = M_ * busiest.shards;
     time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
-    time.host = M_ * (busiest.seconds - work.kernels() - busiest.shards) + HostOnce(work);
+    const double left = M_ * (busiest.seconds - work.kernels() - busiest.shards);
+    time.offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
+    if (outline_.moves_activations)
+      time.offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - time.offload);
+    time.host = left - time.offload + HostOnce(work);
     if (outline_.stages > 1) {
       const double held_up = AddPipeline(sum, busiest, work, &time);
       const bool host_bound = issuing > busiest.seconds;
@@ -424,6 +435,12 @@ class Fold {
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
   double FullestTrained() const;
+  // offload.cc
+  std::vector<double> UnitsOfFullest() const;
+  double UpdateOnHost(double kernels, double gathers, StepTime* time) const;
+  void AwaitActivations(const Stage& stage, Work* work) const;
+  double CopiesOf(const Stage& stage) const;
+
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;
   double BesideLayer(const PassTime& pass, double busy) const;

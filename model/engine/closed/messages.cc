@@ -49,6 +49,7 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   const OpPrices ops(setting, work.precision);
   const MessagePrices messages(setting);
   update = ops.UpdatePerElement(work);
+  host = ops.OfHost();
   norm = ops.UpdateStream("sumsq");
   fill = ops.Stream("zero");
   add = ops.Stream("add");

@@ -164,7 +164,7 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   times.between = stages_.between.Time(table_.boundary_bytes);
   times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : outline_.fullest;
   const double kernels = M_ * work.kernels() + stage_.layers * WeightCasts();
-  time->pipeline = time->bubble = time->host = 0;
+  time->pipeline = time->bubble = time->host = time->offload = 0;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;
     return;
@@ -173,7 +173,9 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;
   time->host = walked.host;
-  time->data = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
+  const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
+  time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, messages));
+  time->data = messages - time->offload;
 }
 
 // The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind
@@ -192,7 +194,8 @@ StepTime Fold::Least(const Work& work, StepTime time) const {
   way += table_.embedding.backward.busy() +
          2 * (stages_.hops_inside * stages_.inside.Time(table_.boundary_bytes) +
               stages_.hops_between * stages_.between.Time(table_.boundary_bytes));
-  time.data = M_ * OnDevice(work).shards;
+  time.data = M_ * (OnDevice(work).shards + work.copies());
+  time.offload = 0;
   time.host = time.pipeline = 0;
   time.bubble = std::max(0.0, way + M_ * (last.device() - work.device()));
   return time;

@@ -68,15 +68,20 @@ void Fold::AddUpdate(StepTime* time) const {
     exposed += outer;
     all += outer;
   }
+  double gather = 0, awaited_gather = 0;
   if (outline_.gathers_at_end && sharded_) {
-    const double gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
-    exposed +=
+    gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
+    awaited_gather =
         outline_.end_gather_overlaps
             ? std::max(awaited.gathers * gather,
                        Beyond(gather, stage_.layers * BesideLayer(table_.layer.forward, forward_)))
             : gather;
-    all += gather;
   }
+  time->optimizer =
+      (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
+  if (outline_.states_on_host > 0) awaited_gather = UpdateOnHost(parameters, awaited_gather, time);
+  exposed += awaited_gather;
+  all += gather;
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.ties_stages)
@@ -88,8 +93,6 @@ void Fold::AddUpdate(StepTime* time) const {
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept);
   time->compute += stage_.layers * WeightCasts();
-  time->optimizer =
-      (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
   if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
 }
 

@@ -68,14 +68,17 @@ void ComputeClock::Start(uint32_t r, int32_t id, const Task& task, StreamState* 
   stream->left = task.seconds * factor;
   stream->since = now;
   stream->computing = true;
-  Book(&state_.ranks[r]);
-  if (++state_.ranks[r].computing == 1) CountBusy(+1);
+  stream->offload = task.offload;
+  if (!task.offload) {
+    Book(&state_.ranks[r]);
+    if (++state_.ranks[r].computing == 1) CountBusy(+1);
+  }
   ScheduleEnd(r, task.stream, stream);
 }
 
 // Compute that stands still ends at no date yet.
 void ComputeClock::ScheduleEnd(uint32_t r, std::size_t s, StreamState* stream) {
-  const double rate = state_.ranks[r].rate * share_;
+  const double rate = stream->offload ? 1.0 : state_.ranks[r].rate * share_;
   ++stream->version;
   if (rate <= 0 && stream->left > 0) return;
   timers_.Add({static_cast<uint32_t>(r * state_.stream_count + s), stream->version},
@@ -97,8 +100,10 @@ void ComputeClock::OnDue(const Due& due) {
     return timers_.Add({due.subject, stream.version}, late);
   }
   stream.computing = false;
-  Book(&state_.ranks[r]);
-  if (--state_.ranks[r].computing == 0) CountBusy(-1);
+  if (!stream.offload) {
+    Book(&state_.ranks[r]);
+    if (--state_.ranks[r].computing == 0) CountBusy(-1);
+  }
   state_.ended.push_back({r, id});
 }
 
@@ -161,7 +166,7 @@ void ComputeClock::Retime(uint32_t r, double before) {
   const double now = state_.Now();
   for (std::size_t s = 0; s < state_.stream_count; ++s) {
     StreamState& stream = state_.StreamOf(r, s);
-    if (!stream.computing || stream.left == kIdle) continue;
+    if (!stream.computing || stream.offload || stream.left == kIdle) continue;
     stream.left = std::max(0.0, stream.left - (now - stream.since) * before);
     stream.since = now;
     ScheduleEnd(r, s, &stream);

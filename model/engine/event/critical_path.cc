@@ -15,8 +15,9 @@
 namespace orrery::sim {
 namespace {
 
-constexpr std::array<const char*, 7> kPathClassNames = {
-    "GEMM", "attention", "memory-bound", "optimizer", "collective", "transfer", "input"};
+constexpr std::array<const char*, 8> kPathClassNames = {
+    "GEMM",       "attention", "memory-bound", "optimizer",
+    "collective", "transfer",  "input",        "copies to and from the host"};
 
 constexpr double kPathRounding = 1e-9;
 constexpr int kMostSeen = 64;  // messages looked at for the one that slows a kernel

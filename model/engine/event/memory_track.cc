@@ -40,12 +40,14 @@ StageMemoryMap::StageMemoryMap(const TaskOps& ops) : ops_(ops), arena_(ops.layou
   const ir::Program& program = ops.program();
   const ir::Layout& layout = ops.layout();
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    if (layout.scope[b] == Scope::kStep) step_bytes_ += ir::BufferBytes(program.buffers[b]);
+    if (layout.scope[b] == Scope::kStep && !ir::OnHost(program.buffers[b]))
+      step_bytes_ += ir::BufferBytes(program.buffers[b]);
   }
   std::unordered_map<uint64_t, std::size_t> life_of;
   const auto name = [&](const Issued& at, const ir::Instance& instance, ir::BufferId buffer) {
     const Scope scope = layout.scope[At(buffer)];
     if (scope == Scope::kStep || scope == Scope::kUnused) return;
+    if (ir::OnHost(program.buffers[At(buffer)])) return;
     const int32_t turn = scope == Scope::kMicroBatch ? instance.micro_batch : instance.call;
     const uint64_t key = static_cast<uint64_t>(buffer) << 32 | static_cast<uint32_t>(turn);
     const auto [found, added] = life_of.try_emplace(key, lives_.size());

@@ -90,7 +90,9 @@ class Account {
   void Sort() {
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       const auto id = static_cast<int32_t>(t);
-      if (tasks_[t].line < 0) {
+      if (tasks_[t].offload) {
+        sums_.offload_hidden += spans_[t].end - spans_[t].start;  // BookHidden takes the rest off
+      } else if (tasks_[t].line < 0) {
         if (spans_[t].end > spans_[t].start) kernels_.push_back(id);
       } else if (spans_[t].end > spans_[t].met && Travels(id)) {
         messages_.push_back(id);
@@ -206,6 +208,10 @@ class Account {
     double until = kNever;
     for (int32_t steps = 0; task >= 0 && steps < static_cast<int32_t>(tasks_.size()); ++steps) {
       const TaskSpan& span = spans_[At(task)];
+      if (tasks_[At(task)].offload && now >= span.start && now < span.end) {
+        cause_ = Cause::kOffload;
+        return std::min(until, span.end);
+      }
       if (tasks_[At(task)].line >= 0 && now >= span.start && now < span.end) {
         if (now >= span.met) {
           cause_ = Cause::kMessage;
@@ -253,6 +259,9 @@ class Account {
       case Cause::kBubble:
         sums_.bubble += seconds;
         return;
+      case Cause::kOffload:
+        sums_.offload += seconds;
+        return;
       case Cause::kHost:
         sums_.host += seconds;
         return;
@@ -261,6 +270,7 @@ class Account {
 
   void BookHidden() {
     const Breakdown exposed = sums_;
+    sums_.offload_hidden = std::max(0.0, sums_.offload_hidden - exposed.offload);
     for (const int32_t id : messages_) {
       const Exchange& exchange = ExchangeOf(tasks_[At(id)]);
       sums_.*HiddenOf(axes_[At(tasks_[At(id)].line)]) +=
@@ -272,7 +282,7 @@ class Account {
     }
   }
 
-  enum class Cause { kMessage, kBubble, kHost };
+  enum class Cause { kMessage, kBubble, kHost, kOffload };
 
   const SimulatedRun& run_;
   const std::size_t rank_;
@@ -295,7 +305,7 @@ class Account {
 double KernelSeconds(const StageTasks& stage) {
   double sum = 0;
   for (const Task& task : stage.tasks) {
-    if (task.line < 0) sum += task.seconds;
+    if (task.line < 0 && !task.offload) sum += task.seconds;
   }
   return sum;
 }

@@ -16,6 +16,7 @@ struct StreamState {
   uint32_t head = 0;  // into on_stream
   bool busy = false;  // the head has started
   bool computing = false;
+  bool offload = false;  // the running task is no kernel: messages and shared cores do not slow it
   uint32_t version = 0;  // of the pending end of a compute task
   double left = 0;       // device seconds of the running compute task
   double since = 0;      // when `left` was right

@@ -13,6 +13,7 @@
 #include "model/engine/event/index.h"
 #include "model/engine/event/lines.h"
 #include "model/engine/event/split.h"
+#include "model/plan/ir/usage.h"
 #include "model/plan/lower/overlap.h"
 #include "model/price/op_term.h"
 
@@ -130,7 +131,7 @@ class StageBuilder {
     if (reduces && OwnPart(i).second == Part::kWhole) AddAwaitedReductions(i);
     // Rings inside a pass run on the device alone.
     const bool from_stage = op.kind == OpKind::kRecv && op.phase == ir::Phase::kPipeline;
-    received_.push_back(from_stage || (op.stream != 0 && WaitsForReceived(at)));
+    received_.push_back(from_stage || (op.stream != 0 && Communicates(op) && WaitsForReceived(at)));
     const bool syncs = pricer_.ops.HostWaits() && HostWaitsFor(at, op);
     if (syncs) {
       issued_ = 0;
@@ -179,6 +180,7 @@ class StageBuilder {
   // An op starts when the one before it has ended and the host has issued it.
   void AddCompute(double seconds, const ir::Op& op, Task* task) const {
     task->seconds += seconds;
+    task->offload = op.kind == OpKind::kCopy || ir::OnHost(program_, op);
     if (Updates(op)) task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
   }

@@ -45,6 +45,7 @@ struct Task {
   uint8_t stream = 0;
   uint8_t waits = 0;
   bool receives = false;
+  bool offload = false;  // a copy between device and host, or ops of the CPU: no kernel
 
   bool other_part() const { return ops == 0; }
 };

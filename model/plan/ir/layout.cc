@@ -138,6 +138,7 @@ class LayoutBuilder {
     PlaceFrames();
     PlaceRings();
     PlaceScratch();
+    PlaceHost();
     return std::move(layout_);
   }
 
@@ -157,9 +158,11 @@ class LayoutBuilder {
     return buffer.ring >= 0 ? Scope::kRing : Scope::kCall;
   }
 
+  bool IsOnHost(size_t b) const { return OnHost(program_.buffers[b]); }
+
   void PlaceStep() {
     for (size_t b = 0; b < layout_.scope.size(); ++b) {
-      if (layout_.scope[b] != Scope::kStep) continue;
+      if (layout_.scope[b] != Scope::kStep || IsOnHost(b)) continue;
       layout_.offset[b] = layout_.arena_bytes;
       layout_.arena_bytes += Size(static_cast<BufferId>(b));
     }
@@ -190,12 +193,16 @@ class LayoutBuilder {
 
   void AddToFrame(BufferId buffer, size_t span) {
     const int extra = program_.buffers[buffer].extra_slots;
+    const Space space = program_.buffers[buffer].space;
     size_t f = 0;
-    while (f < layout_.frames.size() && (span_of_[f] != span || extra_[f] != extra)) ++f;
+    while (f < layout_.frames.size() &&
+           (span_of_[f] != span || extra_[f] != extra || space_[f] != space))
+      ++f;
     if (f == layout_.frames.size()) {
       layout_.frames.emplace_back();
       span_of_.push_back(span);
       extra_.push_back(extra);
+      space_.push_back(space);
       NameBlocks(spans_[span], &layout_.frames.back());
     }
     Frame& frame = layout_.frames[f];
@@ -217,6 +224,7 @@ class LayoutBuilder {
     CollectFrames();
     std::vector<int32_t> order(layout_.frames.size());
     std::iota(order.begin(), order.end(), 0);
+    std::erase_if(order, [&](int32_t f) { return space_[f] == Space::kHost; });
     const std::vector<int> sent = SendingStreams();
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return std::tuple(sent[b], extra_[a], layout_.frames[a].bytes) >
@@ -357,7 +365,7 @@ class LayoutBuilder {
       Work work;
       work.quiet = quiet[b];
       for (const Touch& touch : usage_.by_block[b]) {
-        if (layout_.scope[touch.buffer] != Scope::kCall) continue;
+        if (layout_.scope[touch.buffer] != Scope::kCall || IsOnHost(touch.buffer)) continue;
         work.buffers.push_back(touch.buffer);
         work.items.push_back({Size(touch.buffer), touch.first_op, touch.last_op});
       }
@@ -378,6 +386,26 @@ class LayoutBuilder {
     layout_.arena_bytes += layout_.scratch_bytes;
   }
 
+  // Behind the arena: first what outlives calls.
+  void PlaceHost() {
+    const auto place = [&](Scope scope) {
+      for (size_t b = 0; b < layout_.scope.size(); ++b) {
+        if (layout_.scope[b] != scope || !IsOnHost(b)) continue;
+        layout_.offset[b] = layout_.end();
+        layout_.host_bytes += Size(static_cast<BufferId>(b));
+      }
+    };
+    place(Scope::kStep);
+    for (size_t f = 0; f < layout_.frames.size(); ++f) {
+      if (space_[f] != Space::kHost) continue;
+      Frame& frame = layout_.frames[f];
+      AssignModulo(spans_[span_of_[f]], extra_[f], layout_.calls.size(), &frame);
+      frame.base = layout_.end();
+      layout_.host_bytes += frame.bytes * frame.slots;
+    }
+    place(Scope::kCall);
+  }
+
   const Plan& plan_;
   const Program& program_;
   const Usage usage_;
@@ -385,6 +413,7 @@ class LayoutBuilder {
   std::vector<CallSpan> spans_;
   std::vector<size_t> span_of_;  // by frame
   std::vector<int> extra_;       // by frame
+  std::vector<Space> space_;     // by frame
   int pools_ = 0;
 };
 

@@ -5,6 +5,8 @@
 // with equal first and last block and equal extra slots; it sits at slot (m mod slots), or, in a pool of frames of
 // nearly equal size (within 10 %), at the lowest free number while the schedule unfolds. Scratch holds the buffers
 // that one block names: packed per block over issue-order intervals, the largest block counts.
+// Memory of the host stands behind the arena in the same addresses: step buffers, frames x slots, and buffers of one block,
+// which share no bytes.
 #pragma once
 
 #include "model/plan/ir/plan.h"
@@ -41,8 +43,10 @@ struct Layout {
   std::vector<int32_t> frame_of;  // by buffer, -1: not in a frame
   std::vector<Frame> frames;
   int64_t step_bytes = 0, frame_bytes = 0, ring_bytes = 0, scratch_bytes = 0;
-  int64_t arena_bytes = 0;
+  int64_t arena_bytes = 0;  // of the device; addresses from there on are the host's
+  int64_t host_bytes = 0;
 
+  int64_t end() const { return arena_bytes + host_bytes; }
   // Arena offset in bytes of a buffer in a call that is bound to `micro_batch`.
   int64_t Address(BufferId buffer, int32_t micro_batch) const;
 };

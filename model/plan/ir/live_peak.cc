@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Live bytes in issue order: one profile per block and frame state, then a walk over the calls.
+// Live bytes of the device in issue order: one profile per block and frame state, then a walk over the calls.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -41,7 +41,8 @@ class LiveWalk {
   Peak FindPeak() {
     int64_t alive = 0;
     for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (layout_.scope[b] == Layout::Scope::kStep) alive += BufferBytes(program_.buffers[b]);
+      if (layout_.scope[b] == Layout::Scope::kStep && !OnHost(program_.buffers[b]))
+        alive += BufferBytes(program_.buffers[b]);
     }
     Peak peak;
     peak.bytes = alive;
@@ -97,7 +98,9 @@ class LiveWalk {
     for (const Touch& touch : usage_.by_block[block]) {
       const int32_t f = layout_.frame_of[touch.buffer];
       int state = kBorn | kDies;
-      if (layout_.scope[touch.buffer] == Layout::Scope::kStep) continue;
+      if (layout_.scope[touch.buffer] == Layout::Scope::kStep ||
+          OnHost(program_.buffers[touch.buffer]))
+        continue;
       if (f >= 0) {
         const auto& frames = frames_of_[block];
         state = states[std::find(frames.begin(), frames.end(), f) - frames.begin()];
@@ -133,6 +136,7 @@ class LiveWalk {
   }
 
   void Add(BufferId buffer, int32_t micro_batch, Peak* peak) const {
+    if (OnHost(program_.buffers[buffer])) return;
     peak->live.push_back({buffer, micro_batch, BufferBytes(program_.buffers[buffer])});
   }
 

@@ -32,6 +32,7 @@ enum class OpKind : uint8_t {
   kZero,  // out x
   kAdd,   // out c; in a, b: c = a + b
   kSlice,  // out y[n]; in x[g*n]; attrs n axis: y = part coord(axis) of the g = size(axis) equal parts of x
+  kCopy,  // out y; in x: y = x, which may lie in another space (Buffer::space)
   kGatherRows,  // out y[rows,h]; in x, pos[rows]; attrs rows h batch: y[j*batch+i] = x[pos[j*batch+i]*batch+i]
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
                  //   rows coord(axis)*n .. +n of the full sequence
@@ -198,8 +199,9 @@ enum class Attr : uint8_t {
   kFrom,
   kLength,
   kMargin,
+  kHooked,  // its weights are fetched by hooks, although this rank holds them: for prices alone
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kMargin) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kHooked) + 1;
 
 enum class GateKind : int { kSilu, kGelu, kRelu };
 // What wrote the tensor that is cast: frameworks fuse the cast with some of them.
@@ -290,7 +292,8 @@ enum class OpClass : uint8_t {
   kOptimizer,
   kCollective,
   kPointToPoint,
-  kInput
+  kInput,
+  kHostLink  // between memory of the device and of the host
 };
 
 struct OpInfo {

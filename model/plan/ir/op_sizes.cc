@@ -258,6 +258,10 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
     }
     case OpKind::kSlice:
       return SliceSizes(plan, op);
+    case OpKind::kCopy: {
+      const int64_t copied = program.views[op.in[0]].elements;
+      return {{copied}, {copied}};
+    }
     case OpKind::kGatherRows:
     case OpKind::kScatterRows:
     case OpKind::kEmbed:

@@ -41,6 +41,7 @@ constexpr std::array<Row, kOpKinds> kRows = {{
     {{K::kZero, "zero", C::kMemory, 0, 0, 1, 1}, Per::kNothing, 0, 0},
     {{K::kAdd, "add", C::kMemory, 2, 2, 1, 1}, Per::kElements, 1, 0},
     {{K::kSlice, "slice", C::kMemory, 1, 1, 1, 1}, Per::kNothing, 0, 0},
+    {{K::kCopy, "copy", C::kHostLink, 1, 1, 1, 1}, Per::kNothing, 0, 0},
     {{K::kGatherRows, "gather_rows", C::kMemory, 2, 2, 1, 1}, Per::kNothing, 0, 0},
     {{K::kScatterRows, "scatter_rows", C::kMemory, 2, 2, 1, 1}, Per::kRowsH, 1, 0},
     {{K::kEmbed, "embed", C::kMemory, 2, 3, 1, 1}, Per::kNothing, 0, 0},
@@ -187,6 +188,7 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kFrom, "made_by", 0},
     {Attr::kLength, "length", 0},
     {Attr::kMargin, "margin", 0},
+    {Attr::kHooked, "hooked", 0},
 }};
 
 constexpr bool AttrsInEnumOrder() {

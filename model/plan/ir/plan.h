@@ -114,6 +114,7 @@ enum class BufferClass : uint8_t {
 // kDerived: one block names it -> a call; several -> a micro-batch. kMicroBatch: a micro-batch even if one block
 // names it (sent and received tensors: their slots then alternate from call to call).
 enum class Life : uint8_t { kStep, kDerived, kMicroBatch };
+// Ops work in one space; copies pass between them. An op in memory of the host is one of the CPU.
 enum class Space : uint8_t { kDevice, kHost };
 
 struct Buffer {

@@ -33,6 +33,14 @@ Usage AnalyseUsage(const Program& program) {
   return usage;
 }
 
+bool OnHost(const Program& program, const Op& op) {
+  const auto on_host = [&](ViewId view) {
+    return OnHost(program.buffers[program.views[view].buffer]);
+  };
+  return op.out.size() + op.in.size() > 0 && std::all_of(op.out.begin(), op.out.end(), on_host) &&
+         std::all_of(op.in.begin(), op.in.end(), on_host);
+}
+
 std::vector<CallSpan> SpansOfBlocks(const std::vector<Call>& calls, size_t blocks,
                                     int micro_batches) {
   const std::vector<int32_t> none(micro_batches, -1);

@@ -36,6 +36,10 @@ CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& b
 std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const Layout& layout,
                                  const Usage& usage);
 
+inline bool OnHost(const Buffer& buffer) { return buffer.space == Space::kHost; }
+// True if the op's operands lie in memory of the host: the CPU executes it.
+bool OnHost(const Program& program, const Op& op);
+
 inline int64_t BufferBytes(const Buffer& buffer) {
   return buffer.elements * DtypeBytes(buffer.dtype);
 }

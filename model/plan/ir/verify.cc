@@ -37,6 +37,8 @@ const char* FaultName(Fault fault) {
       return "byte-clash";
     case Fault::kScale:
       return "scale";
+    case Fault::kSpace:
+      return "space";
     case Fault::kDeadlock:
       return "deadlock";
   }
@@ -184,6 +186,7 @@ std::vector<Finding> VerifySound(const Plan& plan, const std::vector<Layout>& la
     stages.emplace_back(plan, plan.programs[s], layouts[s]);
   VerifyShapes(plan, &findings);
   VerifyScales(plan, &findings);
+  VerifySpaces(plan, &findings);
   for (const Stage& stage : stages) {
     VerifyLiveness(stage, &findings);
     VerifyLayout(stage, &findings);

@@ -25,6 +25,7 @@ enum class Fault {
   kByteClash,
   kDeadlock,
   kScale,
+  kSpace,
 };
 const char* FaultName(Fault fault);  // "read-before-write", ...
 

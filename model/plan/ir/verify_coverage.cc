@@ -92,6 +92,9 @@ class CoveragePass {
       }
       case OpKind::kAllGather:
         return Gather(op, where());
+      case OpKind::kCopy:
+        if (stage_.buffer_of(op.out[0]).unit >= 0) SamePiece(op, op.in[0], where());
+        return;
       default:
         return;
     }

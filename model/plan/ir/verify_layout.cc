@@ -26,6 +26,7 @@ class LayoutPass {
       : stage_(stage), program_(stage.program), layout_(stage.layout), findings_(*findings) {}
 
   void Run() {
+    Spaces();
     Permanent();
     Frames();
     for (size_t b = 0; b < program_.blocks.size(); ++b) InBlock(b);
@@ -37,6 +38,22 @@ class LayoutPass {
     const int64_t begin = layout_.offset[buffer];
     return {begin, begin + BufferBytes(program_.buffers[buffer]), program_.buffers[buffer].name,
             -1};
+  }
+
+  // Buffers of the host lie behind the arena, the others in it.
+  void Spaces() {
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      if (layout_.scope[b] == Scope::kUnused) continue;
+      const int32_t f = layout_.frame_of[b];
+      const int64_t begin = f < 0 ? layout_.offset[b] : layout_.frames[f].base + layout_.offset[b];
+      const int64_t bytes = BufferBytes(program_.buffers[b]);
+      const bool on_host = OnHost(program_.buffers[b]);
+      if (bytes == 0 ||
+          (on_host ? begin >= layout_.arena_bytes : begin + bytes <= layout_.arena_bytes))
+        continue;
+      Clash(Fault::kByteClash, program_.buffers[b].name,
+            on_host ? "is of the host and lies in the arena" : "reaches beyond the arena");
+    }
   }
 
   void Clash(Fault fault, std::string_view where, const std::string& message) {
@@ -77,7 +94,7 @@ class LayoutPass {
       all.push_back({frame.base, frame.base + frame.bytes * frame.slots, FrameName(frame),
                      static_cast<int32_t>(f)});
     }
-    Apart(&all, layout_.arena_bytes);
+    Apart(&all, layout_.end());
     std::erase_if(all, [](const Extent& extent) { return extent.begin == extent.end; });
     permanent_ = std::move(all);
   }
@@ -137,8 +154,8 @@ class LayoutPass {
 
   void AgainstPermanent(const Extent& mine, size_t block) {
     if (mine.begin == mine.end) return;
-    if (mine.begin < 0 || mine.end > layout_.arena_bytes)
-      Clash(Fault::kByteClash, mine.name, "lies outside the arena");
+    if (mine.begin < 0 || mine.end > layout_.end())
+      Clash(Fault::kByteClash, mine.name, "lies outside the memory of the plan");
     auto it =
         std::lower_bound(permanent_.begin(), permanent_.end(), mine.end,
                          [](const Extent& extent, int64_t end) { return extent.begin < end; });

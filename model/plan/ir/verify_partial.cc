@@ -168,6 +168,8 @@ class PartialPass {
         return Set(op.out[0], kZeroSum);
       case OpKind::kAdd:
         return Add(op);
+      case OpKind::kCopy:
+        return Set(op.out[0], Fold(op.in[0]));
       case OpKind::kAllReduce:
         return AllReduce(op);
       case OpKind::kReduceScatter:

@@ -6,6 +6,7 @@
 #include "model/plan/lower/check_low_precision.h"
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/names.h"
+#include "model/plan/lower/offload.h"
 
 namespace orrery {
 namespace {
@@ -250,7 +251,8 @@ std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& wor
   if (auto refused = CheckTensor(model, work, strategy)) return refused;
   if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
   if (auto refused = CheckAdapters(model, work, strategy)) return refused;
-  return CheckPipeline(model, work, strategy);
+  if (auto refused = CheckPipeline(model, work, strategy)) return refused;
+  return CheckOffload(model, work, strategy);
 }
 
 }  // namespace orrery

@@ -97,7 +97,9 @@ std::string Title(const LowerContext& ctx) {
   return fmt::format("{}: tp {} pp {} dp {}x{} zero {} vpp {} micro-batch {} x {}", ctx.model.name,
                      s.tp, s.pp, s.dp_outer, s.dp, s.zero, s.vpp, s.micro_batch,
                      ctx.micro_batches) +
-         (s.cp > 1 ? ContextWords(s) : "") + (s.layout ? " layers " + LayoutWords(*s.layout) : "");
+         (s.cp > 1 ? ContextWords(s) : "") +
+         (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
+         (s.layout ? " layers " + LayoutWords(*s.layout) : "");
 }
 
 void EmitStage(StageBuilder& stage) {
@@ -121,6 +123,7 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
                          const LowerOptions& options) {
   LowerContext ctx{.model = model, .work = work, .strategy = strategy, .options = options};
   if (strategy.shards() == 1) ctx.strategy.zero = 0;  // a shard of one rank is the whole
+  ctx.hooked = strategy.zero == 3 && strategy.shards() == 1;
   ctx.micro_batches = MicroBatches(work, strategy);
   ctx.low_precision = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   ctx.activation = options.uniform_dtype.value_or(ActivationType(work.precision));
@@ -148,6 +151,9 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
   plan.streams = {"compute",  "tp",       "dp",        "gather",
                   "send_act", "recv_act", "send_grad", "recv_grad"};
   if (ctx.rings_keys()) plan.streams.insert(plan.streams.end(), {"cp_send", "cp_recv"});
+  if (s.offload.on())
+    plan.streams.insert(plan.streams.end(), std::begin(kHostStreamNames),
+                        std::end(kHostStreamNames));
   plan.micro_batches = static_cast<int>(ctx.micro_batches);
   plan.frame_pool = s.frame_pool;
   plan.title = Title(ctx);

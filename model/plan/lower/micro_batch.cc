@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/plan/lower/balance.h"
+#include "model/plan/lower/offload.h"
 
 namespace orrery {
 namespace {
@@ -163,6 +164,9 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   MicroBatchPlan out;
   out.plan = std::move(std::get<ir::Plan>(lowered));
   out.kinds = LayerKinds(model, local, key);
+  const std::vector<double> kept = KeptBytes(out.plan.programs.front(), 1, 2);
+  for (std::size_t i = 0; i < std::min(kept.size(), out.kinds.size()); ++i)
+    out.kinds[i].kept_bytes = kept[i];
   out.layer_ranks = key.tp;
   SetSpans(key, &out);
   const double element =

@@ -41,8 +41,9 @@ MicroBatchKey PlanKey(MicroBatchKey key);
 
 struct MicroBatchPlan {
   struct LayerKind {
-    double count = 0;  // layers of this kind in the model
-    double scale = 1;  // one of them costs `scale` times the plan's ops of that layer
+    double count = 0;       // layers of this kind in the model
+    double scale = 1;       // one of them costs `scale` times the plan's ops of that layer
+    double kept_bytes = 0;  // of activations that its forward pass leaves for its backward pass
   };
   // Ranks of a group, and how many ranks lie between neighbours.
   struct Span {
@@ -55,7 +56,7 @@ struct MicroBatchPlan {
   double boundary_bytes = 0;     // that a rank passes on between two stages
 };
 
-// The kinds of layers of LowerMicroBatch(), by Op::layer.
+// The kinds of layers of LowerMicroBatch(), by Op::layer, without the bytes that they keep.
 std::vector<MicroBatchPlan::LayerKind> LayerKinds(const ModelSpec& model, const Workload& work,
                                                   const MicroBatchKey& key);
 

@@ -79,4 +79,38 @@ std::optional<Recompute> ReadRecompute(std::string_view text) {
   return recompute;
 }
 
+std::string OffloadText(const Offload& offload) {
+  std::string text;
+  if (offload.optimizer > 0) text = "optimizer";
+  if (offload.optimizer > 0 && offload.optimizer < 1) text += fmt::format(":{}", offload.optimizer);
+  if (offload.activations) text += text.empty() ? "activations" : "+activations";
+  return text.empty() ? "none" : text;
+}
+
+std::optional<Offload> ReadOffload(std::string_view text) {
+  Offload offload;
+  if (text == "none") return offload;
+  while (true) {
+    const std::size_t end = text.find('+');
+    std::string_view word = text.substr(0, end);
+    constexpr std::string_view kShare = "optimizer:";
+    if (word == "activations" && !offload.activations) {
+      offload.activations = true;
+    } else if (word == "optimizer" && offload.optimizer == 0) {
+      offload.optimizer = 1;
+    } else if (word.starts_with(kShare) && offload.optimizer == 0) {
+      word.remove_prefix(kShare.size());
+      const auto [rest, error] =
+          std::from_chars(word.data(), word.data() + word.size(), offload.optimizer);
+      if (error != std::errc() || rest != word.data() + word.size() || !(offload.optimizer > 0) ||
+          offload.optimizer > 1)
+        return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+    if (end == std::string_view::npos) return offload;
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace orrery

@@ -83,6 +83,8 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
       s.pp > 1 && model.tied_embeddings && model.family != Family::kMlp && !work.lora.on();
   outline.norm_messages = work.optimizer == Optimizer::kLamb && (outline.shards > 1 || s.tp > 1);
   const bool half = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
+  outline.states_on_host = s.offload.optimizer;
+  outline.moves_activations = s.offload.activations;
   outline.weight_bytes = half ? 2 : 4;
   outline.gradient_bytes = half && !s.fp32_grads ? 2 : 4;
   return outline;

@@ -62,6 +62,10 @@ struct PlanOutline : PipelineLayers {
   bool ties_stages = false;    // first and last stage add up the gradients of a shared table
   bool norm_messages = false;  // the update exchanges norms of sharded tensors
 
+  // In memory of the host (offload.h).
+  double states_on_host = 0;       // share of a stage's parameters
+  bool moves_activations = false;  // of all layers of a chunk but the last
+
   double gradient_bytes = 2;  // per element
   double weight_bytes = 2;
 };

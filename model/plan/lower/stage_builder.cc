@@ -212,12 +212,29 @@ void StageBuilder::RecvBoundary(ViewId x, int delta, uint8_t stream, int32_t tag
   GatherTensor(x, part);
 }
 
+void StageBuilder::MarkHooked() {
+  const auto is_weight = [&](ViewId view) { return BufferOf(view).cls == ir::BufferClass::kParam; };
+  for (ir::Block& block : program_.blocks) {
+    for (ir::Op& op : block.ops) {
+      const bool in_a_pass = op.segment != ir::Segment::kStep;
+      if (in_a_pass && std::ranges::any_of(op.in, is_weight)) op.attrs.Set(Attr::kHooked, 1);
+    }
+  }
+}
+
 ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (blocks_[b].pending_add) blocks_[b].ops.push_back(std::move(*blocks_[b].pending_add));
     InsertGathers(blocks_[b]);
     program_.blocks[b].ops = std::move(blocks_[b].ops);
   }
+  if (ctx_.strategy.offload.activations) {
+    const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
+    for (int chunk = 0; chunk < ctx_.strategy.vpp; ++chunk)
+      OffloadActivations(numbers.Forward(chunk), numbers.Backward(chunk),
+                         ctx_.StreamOf(HostStream::kDown), &program_);
+  }
+  if (ctx_.hooked) MarkHooked();
   program_.schedule = ir::Compress(calls);
   return std::move(program_);
 }

@@ -13,6 +13,7 @@
 #include "model/plan/ir/casts.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/lower.h"
+#include "model/plan/lower/offload.h"
 #include "model/plan/lower/schedules.h"
 
 namespace orrery {
@@ -69,6 +70,7 @@ struct LowerContext {
   bool clip = false;           // a gradient norm is computed
   bool loss_scaling = false;
   bool tied_across_stages = false;
+  bool hooked = false;             // ZeRO 3 of one rank: its hooks run, and gather nothing
   std::vector<LayerRange> chunks;  // by virtual stage
 
   int64_t batch() const { return strategy.micro_batch; }
@@ -86,7 +88,11 @@ struct LowerContext {
     return strategy.cp > 1 && c.method == CpMethod::kA2aRing && c.inner > 1 &&
            c.inner < strategy.cp;
   }
-  bool rings_keys() const;        // keys and values go round
+  bool rings_keys() const;  // keys and values go round
+  uint8_t StreamOf(HostStream stream) const {
+    return static_cast<uint8_t>((rings_keys() ? kRecvKeys + 1 : kSendKeys) +
+                                static_cast<int>(stream));
+  }
   uint16_t ContextAxes() const {  // as a mask; 0: each rank holds whole sequences
     if (strategy.cp == 1) return 0;
     return static_cast<uint16_t>(1u << kAxisCp | (two_level() ? 1u << kAxisEp : 0u));
@@ -227,6 +233,7 @@ class StageBuilder {
   struct UnitState {
     bool partial_tail = false, layer_unit = false, tied = false;
     bool trained = true, adapters = false;
+    bool on_host = false;  // its states, and the CPU updates it
     double norm_weight = 1;
     int64_t shard = 0;      // elements of one ZeRO shard
     int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
@@ -253,6 +260,17 @@ class StageBuilder {
     std::map<std::string, int64_t> slots;
     ir::ViewId amax = -1, scale = -1, history = -1;
   };
+  void MarkHooked();
+  // offload.cc
+  void PlaceStates();
+  ir::ViewId HostTwin(ir::ViewId view, const std::string& name);
+  ir::ViewId ToHost(ir::ViewId view, const std::string& name);  // copied at first mention
+  void Copy(ir::ViewId to, ir::ViewId from, HostStream stream);
+  ir::Buffer& BufferOf(ir::ViewId view) {
+    return program_
+        .buffers[static_cast<std::size_t>(program_.views[static_cast<std::size_t>(view)].buffer)];
+  }
+
   void EmitScales();
   void EmitAmaxReduction();
   void Grow(ir::ViewId whole, int64_t elements);

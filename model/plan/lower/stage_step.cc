@@ -48,6 +48,7 @@ void StageBuilder::EmitGradNorm() {
 
 void StageBuilder::EmitEnd() {
   SelectBlock(static_cast<int>(blocks_.size()) - 1);
+  PlaceStates();
   Label(Phase::kGradReduce, ir::Segment::kStep);
   const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
   for (int unit = static_cast<int>(units_.size()) - 1; unit >= 0; --unit) {
@@ -136,9 +137,12 @@ void StageBuilder::EmitOptimizer(int index) {
     buffer.unit = index;
     buffer.unit_shard_axis = static_cast<int8_t>(ctx_.ShardAxis());
   }
-  const ViewId source = ctx_.master ? unit.master : unit.weight;
-  std::vector<ViewId> out{target};
-  if (ctx_.master) out.push_back(unit.master);
+  const bool master = unit.master >= 0;
+  const std::string& name = program_.units[index].name;
+  const ViewId source = master ? unit.master : unit.weight;
+  const ViewId updated = unit.on_host ? HostTwin(target, "Wh." + name) : target;
+  std::vector<ViewId> out{updated};
+  if (master) out.push_back(unit.master);
   const Optimizer kind = ctx_.work.optimizer;
   const bool decays = kind != Optimizer::kSgd && kind != Optimizer::kAdam;
   const bool muon = UsesMuon(unit);
@@ -146,9 +150,12 @@ void StageBuilder::EmitOptimizer(int index) {
                   {Attr::kLr, settings.lr},
                   {Attr::kWd, decays ? settings.weight_decay : 0},
                   {Attr::kClip, ctx_.work.clip_norm},
-                  {Attr::kMaster, double(ctx_.master)},
+                  {Attr::kMaster, double(master)},
                   {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)}};
-  std::vector<ViewId> in{GradOperand(index), source};
+  const auto operand = [&](ViewId view, const std::string& copy) {
+    return unit.on_host ? ToHost(view, copy) : view;
+  };
+  std::vector<ViewId> in{operand(GradOperand(index), "Gh." + name), source};
   if (kind != Optimizer::kSgd) {
     in.push_back(unit.first_moment);
     if (!muon) in.push_back(unit.second_moment);
@@ -156,8 +163,8 @@ void StageBuilder::EmitOptimizer(int index) {
     attrs.Set(Attr::kBeta2, settings.beta2);
     attrs.Set(Attr::kEps, settings.eps);
   }
-  if (norm_ >= 0) in.push_back(norm_);
-  if (loss_scale_ >= 0) in.push_back(loss_scale_);
+  if (norm_ >= 0) in.push_back(operand(norm_, "gnorm.host"));
+  if (loss_scale_ >= 0) in.push_back(operand(loss_scale_, "lscale.host"));
   switch (kind) {
     case Optimizer::kSgd:
       Emit(OpKind::kSgd, out, in, attrs);
@@ -181,6 +188,10 @@ void StageBuilder::EmitOptimizer(int index) {
     case Optimizer::kLamb:
       EmitLamb(index, out, source, attrs);
       break;
+  }
+  if (unit.on_host) {
+    blocks_[block_].ops.back().stream = ctx_.StreamOf(HostStream::kCpu);
+    Copy(target, updated, HostStream::kUp);
   }
   if (!rebuilt) return;
   SetPhase(Phase::kParamGather);

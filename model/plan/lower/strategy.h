@@ -69,6 +69,20 @@ inline ContextLayout ContextOf(CpMethod method, int inner = 1) {
   return {method, inner, method != CpMethod::kUlysses};
 }
 
+// What lies in memory of the host while the GPU does not need it.
+struct Offload {
+  // Share of a stage's trained parameters whose master weights and moments are on the host, where the CPU updates them
+  // (ZeRO-Offload, Ren et al. 2021): whole units, from the first on.
+  double optimizer = 0;
+  // What the backward pass reads of each layer of a chunk but the last goes to the host behind the layer's forward pass, and
+  // is back one layer ahead (the layer-wise offload of TransformerEngine and Megatron-Core).
+  bool activations = false;
+
+  bool on() const { return optimizer > 0 || activations; }
+  bool operator==(const Offload&) const = default;
+  auto operator<=>(const Offload&) const = default;
+};
+
 // ranks = pp * dp_outer * dp * ep * cp * tp. global_batch = dp_outer * dp * micro_batch * accumulation.
 struct Strategy {
   int tp = 1;
@@ -85,6 +99,7 @@ struct Strategy {
   int zero = 0;  // ZeRO stage 0..3
   bool sequence_parallel = false;
   Recompute recompute;
+  Offload offload;
   bool flash_attention = true;  // attention probabilities are never materialised
   bool recompute_unread =
       false;  // recomputation of layers and MLPs repeats their whole forward pass, as

@@ -241,6 +241,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
     json["strategy"]["cp_inner"] = strategy.context.inner;
     json["strategy"]["zigzag"] = strategy.context.zigzag;
   }
+  if (strategy.offload.on()) json["strategy"]["offload"] = OffloadText(strategy.offload);
   if (strategy.layout) json["strategy"]["layout"] = *strategy.layout;
   json["nodes"] = candidate.nodes;
   json["gpus"] = strategy.ranks();

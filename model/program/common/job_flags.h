@@ -45,7 +45,8 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false);
 
 // --tp, --pp, --zero ...: axes of the layout.
 struct LayoutFlags {
-  Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout;
+  Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout,
+      offload;
   Flag cp, cp_method, cp_inner, zigzag;
 
   void Declare(FlagSet* flags, const char* group);

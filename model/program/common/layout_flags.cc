@@ -115,6 +115,10 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "recompute activations in the backward pass: none, selective, full, modules as "
                "core_attn+layernorm+mlp; of the first 5 layers of each chunk full:5",
                Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
+  flags->Value(&offload, "--offload", "WHAT",
+               "in memory of the host: optimizer (states, and the CPU updates), optimizer:0.5 of "
+               "half of the parameters, activations, or optimizer+activations",
+               Words::kList, {"none", "optimizer", "activations", "optimizer+activations"});
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
 }
@@ -122,7 +126,8 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
 std::vector<Flag*> LayoutFlags::All() {
   return {&tp,     &pp,          &dp,        &dp_outer,          &vpp,
           &zero,   &micro_batch, &recompute, &sequence_parallel, &schedule,
-          &layout, &cp,          &cp_method, &cp_inner,          &zigzag};
+          &layout, &cp,          &cp_method, &cp_inner,          &zigzag,
+          &offload};
 }
 
 bool LayoutFlags::any() const {
@@ -146,6 +151,12 @@ FixedAxes LayoutFlags::Read() const {
   axes.zero = Small(zero, 0, 3, &diagnostics);
   axes.micro_batch = Small(micro_batch, 1, 1 << 30, &diagnostics);
   axes.recompute = ReadRecomputation(recompute, &diagnostics);
+  if (offload.given) {
+    axes.offload = ReadOffload(offload.text);
+    if (!axes.offload)
+      diagnostics.Error(offload.where, fmt::format("there is no offload '{}'", offload.text),
+                        kOffloadForms);
+  }
   axes.schedule = ReadChoice<PipelineSchedule>(schedule, report::kScheduleNames, &diagnostics);
   axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
   axes.layout = ReadLayout(layout, &diagnostics);
@@ -228,6 +239,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   strategy.layout = axes.layout;
   strategy.vpp = axes.vpp.value_or(ChunksOf(axes.layout, strategy.pp));
   strategy.recompute = axes.recompute.value_or(strategy.recompute);
+  strategy.offload = axes.offload.value_or(strategy.offload);
   const int64_t layers = std::max(job.request.model.layers, job.request.model.decoder_layers);
   if (strategy.recompute.partial() && strategy.recompute.Taken(layers) == 0)
     throw InputError(

@@ -98,6 +98,12 @@ std::string MemoryText(const MemoryReport& memory) {
   std::string text = ClassTable(memory);
   text += fmt::format("  {:<16}{}\n", "peak at", Fold(memory.peak().moment.words, 18));
   text += fmt::format("  {:<16}{}\n", "largest tensors", Fold(Largest(memory.peak()), 18));
+  if (memory.host_node.value > 0) {
+    text += fmt::format(
+        "  {:<16}{} on the host of each node{}\n", "offloaded", Format(memory.host_node),
+        memory.host_capacity.value > 0 ? fmt::format(", which has {}", Format(memory.host_capacity))
+                                       : ", whose memory the topology does not state");
+  }
   if (memory.stages.size() > 1) text += "\n" + StageTable(memory);
   return text;
 }
@@ -118,6 +124,12 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
       {"fullest_stage", memory.fullest},
       {"verdict", memory.verdict},
   };
+  if (memory.host_node.value > 0) {
+    json["host_node_bytes"] = memory.host_node.value;
+    json["host_capacity_bytes"] = memory.host_capacity.value > 0
+                                      ? nlohmann::ordered_json(memory.host_capacity.value)
+                                      : nlohmann::ordered_json();
+  }
   json["stages"] = nlohmann::ordered_json::array();
   for (const StageMemory& stage : memory.stages) {
     nlohmann::ordered_json classes, tensors = nlohmann::ordered_json::array();

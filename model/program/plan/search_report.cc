@@ -265,6 +265,7 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
   text += fmt::format(" --zero {} --micro-batch {}", strategy.zero, strategy.micro_batch);
   if (strategy.recompute != Recompute::kNone)
     text += fmt::format(" --recompute {}", RecomputeText(strategy.recompute));
+  if (strategy.offload.on()) text += " --offload " + OffloadText(strategy.offload);
   if (strategy.sequence_parallel) text += " --sequence-parallel on";
   if (strategy.layout) text += fmt::format(" --layout {}", exchange::ListText(*strategy.layout));
   return text;

@@ -39,6 +39,7 @@ void QkNormWeightGrad(Frame& f);
 void Zero(Frame& f);
 void Add(Frame& f);
 void Slice(Frame& f);
+void Copy(Frame& f);
 void ColumnSum(Frame& f);
 void Gelu(Frame& f);
 void GeluBackward(Frame& f);

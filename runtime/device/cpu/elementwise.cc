@@ -73,6 +73,12 @@ void Slice(Frame& f) {
   std::memcpy(y.data, static_cast<const char*>(x.data) + offset, static_cast<size_t>(n) * element);
 }
 
+void Copy(Frame& f) {
+  const Operand &x = f.RawIn(0, f.InSize(0)), &y = f.RawOut(0, f.InSize(0));
+  if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+  std::memcpy(y.data, x.data, static_cast<size_t>(x.n * ir::DtypeBytes(x.dtype)));
+}
+
 void ColumnSum(Frame& f) {
   const int64_t rows = f.Size(Attr::kRows), h = f.Size(Attr::kH);
   const int64_t group =

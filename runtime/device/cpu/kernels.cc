@@ -25,6 +25,8 @@ Kernel KernelFor(ir::OpKind kind) {
       return Run<Add>;
     case kSlice:
       return Run<Slice>;
+    case kCopy:
+      return Run<Copy>;
     case kGatherRows:
       return Run<GatherRows>;
     case kScatterRows:

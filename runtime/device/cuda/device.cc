@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "runtime/device/cuda/capture.h"
 #include "runtime/device/cuda/ops.h"
@@ -40,6 +42,7 @@ class CudaDevice : public device::Accelerator {
     for (const cudaEvent_t mark : marks_) cudaEventDestroy(mark);
     for (const Queue& queue : queues_) cudaStreamDestroy(static_cast<cudaStream_t>(queue.stream));
     cudaFree(memory_);
+    cudaFreeHost(host_memory_);
   }
 
   std::string Name() const override { return name_; }
@@ -82,6 +85,26 @@ class CudaDevice : public device::Accelerator {
     Synchronize();
     Check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost),
           "copying from the GPU");
+  }
+
+  std::byte* HostMemory(int64_t bytes, int fill) override {
+    const auto size = static_cast<size_t>(bytes);
+    Check(cudaHostAlloc(reinterpret_cast<void**>(&host_memory_), size, cudaHostAllocDefault),
+          "allocating memory of the host");
+    std::memset(host_memory_, fill, size);
+    return host_memory_;
+  }
+  void CopyAcross(void* to, const void* from, int64_t bytes, int stream) override {
+    streams_[At(stream)].Flush();
+    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, Stream(stream)),
+          "copying between GPU and host");
+  }
+  void RunOnHost(const cpu::KernelArgs& args, cpu::Kernel kernel, int stream) override {
+    streams_[At(stream)].Flush();
+    auto call = std::make_unique<HostCall>(HostCall{args, kernel, this});
+    Check(cudaLaunchHostFunc(Stream(stream), &CudaDevice::CallHost, call.get()),
+          "enqueueing an op of the CPU");
+    (void)call.release();  // CallHost deletes it
   }
 
   void Run(const cpu::KernelArgs& args, int stream) override { streams_[At(stream)].Run(args); }
@@ -130,6 +153,22 @@ class CudaDevice : public device::Accelerator {
   }
 
  private:
+  struct HostCall {
+    cpu::KernelArgs args;
+    cpu::Kernel kernel;
+    CudaDevice* device;
+  };
+  // On a thread of the driver, which no exception may leave: Settle() throws what it says.
+  static void CUDART_CB CallHost(void* data) {
+    const std::unique_ptr<HostCall> call(static_cast<HostCall*>(data));
+    try {
+      call->kernel(call->args);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(call->device->host_mutex_);
+      if (call->device->host_error_.empty()) call->device->host_error_ = error.what();
+    }
+  }
+
   static size_t At(int i) { return static_cast<size_t>(i); }
   cudaStream_t Stream(int i) const { return static_cast<cudaStream_t>(queues_[At(i)].stream); }
 
@@ -183,6 +222,10 @@ class CudaDevice : public device::Accelerator {
   // Nothing is under way: staging memory is free again, and what kernels could not throw is.
   void Settle() {
     staging_.Reuse();
+    {
+      const std::lock_guard lock(host_mutex_);
+      if (!host_error_.empty()) throw cpu::KernelError(std::exchange(host_error_, {}));
+    }
     int fault = 0;
     Check(cudaMemcpy(&fault, fault_, sizeof fault, cudaMemcpyDeviceToHost), "copying from the GPU");
     if (fault == kNoFault) return;
@@ -194,6 +237,9 @@ class CudaDevice : public device::Accelerator {
   bool graphs_, refused_ = false;
   std::string name_;
   std::byte* memory_ = nullptr;
+  std::byte* host_memory_ = nullptr;
+  std::mutex host_mutex_;
+  std::string host_error_;  // of ops of the CPU
   int64_t bytes_ = 0;
   int* fault_ = nullptr;
   std::vector<Queue> queues_;  // as large as it gets before the first stream refers to it

@@ -220,6 +220,15 @@ void Slice(OpFrame& f) {
          static_cast<uint8_t*>(y.data), n * width, IsQuad(from, y.data));
 }
 
+void Copy(OpFrame& f) {
+  const cpu::Operand &x = f.RawIn(0, f.InSize(0)), &y = f.RawOut(0, f.InSize(0));
+  if (x.dtype != y.dtype) f.Fail("input and output differ in type");
+  const int64_t bytes = x.n * ir::DtypeBytes(x.dtype);
+  Launch(f.queue, CopyKernel, Blocks(bytes, kThreads * 16), kThreads, 0,
+         static_cast<const uint8_t*>(x.data), static_cast<uint8_t*>(y.data), bytes,
+         IsQuad(x.data, y.data));
+}
+
 void Add(OpFrame& f) { MapTwo(f, f.OutSize(0), Sum()); }
 void Gelu(OpFrame& f) { Map(f, GeluOf()); }
 void GeluBackward(OpFrame& f) { MapTwo(f, f.Size(Attr::kElements), GeluSlopeOf()); }

@@ -35,6 +35,7 @@ void ColumnSum(OpFrame& f);
 void Zero(OpFrame& f);
 void Add(OpFrame& f);
 void Slice(OpFrame& f);
+void Copy(OpFrame& f);
 void Gelu(OpFrame& f);
 void GeluBackward(OpFrame& f);
 void Relu(OpFrame& f);

@@ -16,6 +16,8 @@ Body BodyOf(ir::OpKind kind) {
       return Add;
     case kSlice:
       return Slice;
+    case kCopy:  // within the device; the others: Accelerator::CopyAcross
+      return Copy;
     case kGatherRows:
       return GatherRows;
     case kScatterRows:

@@ -23,8 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kProfileBarWidth = 22;
 constexpr const char* kClassNames[] = {
-    "matrix products", "attention", "memory-bound kernels", "optimizer", "collectives",
-    "point-to-point",  "input"};
+    "matrix products", "attention", "memory-bound kernels",       "optimizer", "collectives",
+    "point-to-point",  "input",     "copies to and from the host"};
 
 const char* ClassName(ir::OpClass op_class) {
   return kClassNames[static_cast<std::size_t>(op_class)];

@@ -99,6 +99,7 @@ class Planner {
     if (s.zero > 0) add(fmt::format("ZeRO {}", s.zero));
     if (s.recompute != Recompute::kNone)
       add(fmt::format("recompute {}", RecomputeText(s.recompute)));
+    if (s.offload.on()) add(fmt::format("offload {}", OffloadText(s.offload)));
     add(fmt::format("micro-batch {} of {}", s.micro_batch, job.request.work.global_batch));
     add(report::NameIn(report::kPrecisionNames, job.request.work.precision));
     return text;

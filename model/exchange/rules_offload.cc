@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Offload as Megatron and DeepSpeed spell it.
+#include <fmt/format.h>
+
+#include "model/exchange/rules.h"
+#include "model/plan/lower/names.h"
+
+namespace orrery::exchange {
+namespace {
+
+struct OffloadKeys {
+  std::string optimizer, share, layers;
+};
+
+OffloadKeys OffloadKeysOf(bool bridge) {
+  if (!bridge)
+    return {"optimizer-cpu-offload", "optimizer-offload-fraction", "cpu-offloading-num-layers"};
+  return {"optimizer.optimizer_cpu_offload", "optimizer.optimizer_offload_fraction",
+          "model.cpu_offloading_num_layers"};
+}
+
+Written WriteMegatronOffload(const Case& c, bool bridge) {
+  const OffloadKeys keys = OffloadKeysOf(bridge);
+  const Offload& offload = c.strategy.offload;
+  Settings settings;
+  if (offload.optimizer > 0) {
+    settings.push_back(Set(keys.optimizer, bridge ? "true" : ""));
+    settings.push_back(Set(keys.share, fmt::format("{}", offload.optimizer)));
+  }
+  if (offload.activations) {
+    if (c.strategy.pp > 1) return No("offloads activations without pipeline stages alone");
+    if (c.strategy.recompute != Recompute::kNone)
+      return No("offloads activations without recomputation alone");
+    if (bridge) settings.push_back(Set("model.cpu_offloading", "true"));
+    settings.push_back(Set(keys.layers, c.model.layers - 1));
+  }
+  return Say(std::move(settings));
+}
+
+double ShareOf(const SettingIndex& settings, const std::string& key) {
+  const double share = settings.Number(key).value_or(1);
+  if (share >= 0 && share <= 1) return share;
+  throw InputError(
+      {{settings.Find(key)->where, fmt::format("{} is {}", key, share), "a share from 0 to 1"}});
+}
+
+std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool bridge) {
+  const OffloadKeys keys = OffloadKeysOf(bridge);
+  Offload offload;
+  const double share = ShareOf(settings, keys.share);
+  const Setting* optimizer = settings.Find(keys.optimizer);
+  if (optimizer != nullptr && optimizer->value != "false") offload.optimizer = share;
+  const Setting* on = bridge ? settings.Find("model.cpu_offloading") : nullptr;
+  const auto layers = settings.Whole(keys.layers, 0);
+  offload.activations = layers.value_or(0) > 0 && (on == nullptr || on->value == "true");
+  if (!offload.on()) return std::nullopt;
+  return From(offload.optimizer > 0 ? optimizer : settings.Find(keys.layers), OffloadText(offload));
+}
+
+}  // namespace
+
+Cell MegatronOffload(bool bridge) {
+  return Rule([bridge](const Case& c) { return WriteMegatronOffload(c, bridge); },
+              [bridge](const SettingIndex& settings, const Values&) {
+                return ReadMegatronOffload(settings, bridge);
+              });
+}
+
+Cell DeepSpeedOffload() {
+  static constexpr const char* kDevice = "zero_optimization.offload_optimizer.device";
+  static constexpr const char* kRatio = "zero_optimization.offload_optimizer.ratio";
+  return Rule(
+      [](const Case& c) {
+        const Offload& offload = c.strategy.offload;
+        if (offload.activations)
+          return No(
+              "keeps checkpoints of activations on the CPU (cpu_checkpointing), whole layers "
+              "alone");
+        if (c.strategy.zero == 0) return No("offloads an optimizer with ZeRO 1 or more alone");
+        Settings settings{Set(kDevice, "cpu"),
+                          Set("zero_optimization.offload_optimizer.pin_memory", "true")};
+        if (offload.optimizer < 1)
+          settings.push_back(Set(kRatio, fmt::format("{}", offload.optimizer)));
+        return Say(std::move(settings));
+      },
+      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const double share = ShareOf(settings, kRatio);
+        (void)settings.Find("zero_optimization.offload_optimizer.pin_memory");
+        const Setting* device = settings.Find(kDevice);
+        if (device == nullptr || device->value != "cpu" || share == 0) return std::nullopt;
+        return From(device, OffloadText({share, false}));
+      });
+}
+
+}  // namespace orrery::exchange
