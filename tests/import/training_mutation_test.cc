@@ -124,6 +124,8 @@ TEST(TrainingMutations, NoRowDisappears) {
           return ReadLlmC(source);
         case LogFormat::kNanoGpt:
           return ReadNanoGpt(source);
+        case LogFormat::kTorchtitan:
+          return ReadTorchtitan(source);
         default:
           return ReadStepCsv(source);
       }
