@@ -19,6 +19,7 @@ class FabricWriter {
   }
 
   std::string Write(std::vector<std::string>* assumed) {
+    for (const SwitchFact& one : seen_.switches) CheckName(one.name, one.where);
     PlaceHosts();
     PlaceSwitches();
     for (std::size_t i = 0; i < seen_.switches.size(); ++i) CountUp(i);

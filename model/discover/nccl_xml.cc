@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -30,9 +31,10 @@ std::string ClassOf(const XmlElement& pci) {
 // "0x10de", "0x2330" -> "10de:2330"; "" for the placeholders of made-up files
 std::string PciIdOf(const XmlElement& pci) {
   const std::string vendor = AttributeOf(pci, "vendor"), device = AttributeOf(pci, "device");
-  if (!vendor.starts_with("0x") || !device.starts_with("0x") || vendor == "0xffff" ||
-      vendor == "0x0000")
-    return "";
+  const auto made_up = [](const std::string& id) {
+    return !id.starts_with("0x") || id == "0xffff" || id == "0x0000";
+  };
+  if (made_up(vendor) || made_up(device)) return "";
   return vendor.substr(2) + ":" + device.substr(2);
 }
 
@@ -244,6 +246,17 @@ void ReadComment(const SourcePtr& source, Observed* seen) {
   }
 }
 
+// AWS calls its files after the machine: "p5.48xl-topo.xml", "p4d-24xl-topo.xml".
+void ReadFileName(const SourcePtr& source, Observed* seen) {
+  std::string name = std::filesystem::path(source->name).filename().string();
+  name = name.substr(0, name.find("xl-topo"));
+  const std::size_t cut = name.find_last_of(".-");
+  if (seen->machine || cut == std::string::npos || cut == 0 || name.size() > 32 ||
+      !WholeOf(std::string_view(name).substr(cut + 1)))
+    return;
+  seen->SayMachine(name.substr(0, cut) + "." + name.substr(cut + 1) + "xlarge", {source, 0, 0});
+}
+
 }  // namespace
 
 void ReadNcclTopologyXml(const SourcePtr& source, Observed* seen) {
@@ -251,6 +264,7 @@ void ReadNcclTopologyXml(const SourcePtr& source, Observed* seen) {
   if (root.name != "system")
     Refuse(root.where, fmt::format("<{}> where <system> was expected", root.name));
   ReadComment(source, seen);
+  ReadFileName(source, seen);
   TopologyXml(seen).Read(root);
 }
 

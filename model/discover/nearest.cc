@@ -68,4 +68,13 @@ std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::str
   return best;
 }
 
+std::optional<TopologySpec> SameNode(const std::string& gpu, int64_t gpus) {
+  std::optional<TopologySpec> best;
+  for (const TopologySpec& spec : Catalogue()) {
+    if (spec.gpu != gpu || spec.node.gpus != gpus) continue;
+    if (!best || spec.evidence < best->evidence) best = spec;
+  }
+  return best;
+}
+
 }  // namespace orrery::discover

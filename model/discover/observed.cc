@@ -49,9 +49,23 @@ const char* CpuText(HostKind kind) {
 }  // namespace
 
 std::string PlaceText(const Location& where) {
-  const std::string name =
-      where.source == nullptr ? "?" : std::filesystem::path(where.source->name).filename().string();
+  // It stands behind lines of YAML: names of files hold what they like.
+  std::string name;
+  for (const char c : where.source == nullptr
+                          ? std::string("?")
+                          : std::filesystem::path(where.source->name).filename().string()) {
+    if (c > ' ' && c < 127) name += c;
+  }
   return where.line > 0 ? fmt::format("{}:{}", name, where.line) : name;
+}
+
+void CheckName(const std::string& name, const Location& where) {
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
+  });
+  if (name.empty() || name.size() > 128 || !plain)
+    Refuse(where, fmt::format("'{}' is no name of a host or switch", name.substr(0, 64)),
+           "letters, digits, '-', '_', '.' and ':', at most 128");
 }
 
 void Refuse(const Location& where, std::string message, std::string hint) {
@@ -126,10 +140,7 @@ void Observed::SayTree(PcieTree made, int rank, const Location& where) {
 }
 
 void Observed::AddHost(const std::string& name, const Location& where) {
-  if (name.empty() || name.size() > 128 || !std::ranges::all_of(name, [](unsigned char c) {
-        return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
-      }))
-    Refuse(where, fmt::format("'{}' is no name of a host", name.substr(0, 64)));
+  CheckName(name, where);
   if (!host_names.insert(name).second) return;
   if (hosts.size() >= kMostHosts) Refuse(where, fmt::format("more than {} hosts", kMostHosts));
   hosts.push_back({name, where});

@@ -29,6 +29,8 @@ struct Fact {
 
 // "p4d.xml:12"
 std::string PlaceText(const Location& where);
+// Throws InputError where it is no plain word.
+void CheckName(const std::string& name, const Location& where);
 [[noreturn]] void Refuse(const Location& where, std::string message, std::string hint = "");
 
 // A GPU or NIC on the PCIe tree of a node.

@@ -116,20 +116,39 @@ class Writer : private Sheet {
       Line("    link: " + name, why, !why.empty(), "node.scale_up.link");
       Line("    per_link: " + GBps(rate), why.empty() ? "rate of " + name : why, !why.empty(),
            "node.scale_up.per_link");
-      made_.yaml += "    links:\n";
-      for (const MeshLink& one : seen_.scale_up->value.mesh)
-        Line(fmt::format("      - [gpu{}, gpu{}, {}]", one.a, one.b, one.count), place, false);
+      MeshLines(seen_.scale_up->value.mesh, place);
     } else if (gpus_.value == 1) {
       Line("  scale_up: {kind: none}", gpus_.from, gpus_.assumed, "node.scale_up");
-    } else if (nearest_ && nearest_->node.gpus == gpus_.value &&
-               nearest_->node.intra == IntraLink::kNvSwitch) {
-      const NodeSpec& node = nearest_->node;
+    } else {
+      AssumedScaleUp(nearest_ && nearest_->node.gpus == gpus_.value
+                         ? nearest_
+                         : SameNode(gpu_.value, gpus_.value));
+    }
+  }
+
+  void MeshLines(const std::vector<MeshLink>& mesh, const std::string& from) {
+    made_.yaml += "    links:\n";
+    for (const MeshLink& one : mesh)
+      Line(fmt::format("      - [gpu{}, gpu{}, {}]", one.a, one.b, one.count), from, false);
+  }
+
+  // As the nodes of a topology with the same GPUs have it.
+  void AssumedScaleUp(const std::optional<TopologySpec>& like) {
+    if (like && like->node.intra == IntraLink::kNvSwitch) {
+      const NodeSpec& node = like->node;
       const std::string domain =
           node.domain_nodes > 1 ? fmt::format(", domain_nodes: {}", node.domain_nodes) : "";
       Line(
           fmt::format("  scale_up: {{kind: nvswitch, link: {}, links_per_gpu: {}, per_link: {}{}}}",
                       node.link_name, node.links_per_gpu, GBps(node.per_link), domain),
-          AsNearest(), true, "node.scale_up");
+          "as " + like->name, true, "node.scale_up");
+    } else if (like && !like->node.mesh.empty()) {
+      made_.yaml += fmt::format(
+          "  scale_up:\n    kind: cube-mesh  # assumed: as {0}\n    link: {1}  # assumed: as {0}\n"
+          "    per_link: {2}  # assumed: as {0}\n",
+          like->name, like->node.link_name, GBps(like->node.per_link));
+      MeshLines(like->node.mesh, "assumed: as " + like->name);
+      made_.assumed.push_back("node.scale_up: as " + like->name);
     } else {
       Line("  scale_up: {kind: pcie}", "no source shows other links", true, "node.scale_up");
     }
@@ -283,6 +302,15 @@ class Writer : private Sheet {
 
   void Fabric() {
     if (nics_.value == 0) return;
+    if (seen_.switches.empty() && !seen_.hosts.empty() &&
+        static_cast<int64_t>(seen_.hosts.size()) == max_nodes_.value) {
+      std::vector<std::string> names;
+      for (const NamedNode& host : seen_.hosts) names.push_back(host.name);
+      made_.yaml += "fabric:\n  kind: named\n  switches:\n";
+      Line(fmt::format("    - {{name: switch0, hosts: [{}]}}", fmt::join(names, ", ")),
+           "one switch for the hosts of " + PlaceText(seen_.hosts.front().where), true, "fabric");
+      return;
+    }
     if (seen_.switches.empty()) {
       Line("fabric: {kind: single-switch}", "no source shows switches", true);
       return;

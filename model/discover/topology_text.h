@@ -33,4 +33,8 @@ Discovered WriteTopology(const Observed& seen, const Choices& choices);
 // by GPU, GPUs and NICs. nullopt: none.
 std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::string& gpu);
 
+// The topology whose nodes have so many of this GPU: what joins GPUs in a node goes with both, whatever the
+// network. nullopt: none.
+std::optional<TopologySpec> SameNode(const std::string& gpu, int64_t gpus);
+
 }  // namespace orrery::discover

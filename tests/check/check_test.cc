@@ -66,6 +66,15 @@ TEST(Check, NamesTheHostThatBadPairsShare) {
   EXPECT_THAT(health.findings[0].text, HasSubstr("mine expects at least 500 MB/s"));
 }
 
+TEST(Check, RanksOfOneHostAreNotHeldToTheNetwork) {
+  Health health = Equal();
+  for (NodeHealth& node : health.nodes) node.host = "alone";
+  Bounds bounds;
+  bounds.network = 1e12;
+  Judge(bounds, &health);
+  EXPECT_THAT(health.findings, IsEmpty());
+}
+
 TEST(Check, AWrongClockOfTheFirstRankIsItsOwn) {
   Health health = Equal();
   for (int i = 1; i < 4; ++i) health.nodes[static_cast<std::size_t>(i)].skew = -2;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_plan.h"
@@ -22,8 +21,6 @@ std::string Sample(const std::string& name) {
 
 class ClusterCommands : public testing::Test {
  protected:
-  ClusterCommands() : folder_(ScratchFolder()) {}
-  ~ClusterCommands() override { std::filesystem::remove_all(folder_); }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
   // A prediction to watch against.
@@ -45,7 +42,7 @@ class ClusterCommands : public testing::Test {
     return Path("train.log");
   }
 
-  std::string folder_;
+  std::string folder_ = ScratchFolder();
 };
 
 TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {

@@ -91,7 +91,8 @@ std::vector<std::string> RandomWords(std::mt19937* random) {
   for (auto more = (*random)() % 5; more > 0 && !flags.empty(); --more) {
     const FlagInfo& flag = flags[(*random)() % flags.size()];
     // A random value would name a file to write.
-    if (flag.name == "--json" || (flag.name == "--out" && command.name == std::string("discover")))
+    if (flag.name == "--json" || flag.name == "--html" ||
+        (flag.name == "--out" && command.name == std::string("discover")))
       continue;
     if (!flag.positional) words.push_back(flag.name);
     if (flag.positional || !flag.value.empty())

@@ -119,6 +119,30 @@ TEST(Discover, TakesDevicesWithoutAClassFromTheNamedMachine) {
               HasSubstr("add the output of lspci -nn"));
 }
 
+TEST(Discover, TakesTheMachineFromTheNameOfAwsFiles) {
+  const Discovered made =
+      Discover({Made("/x/p5.48xl-topo.xml", NodeXml(2, 4, 1, 4, "0x020000", "0xffff", 0))});
+  EXPECT_EQ(made.nearest, "aws-p5");
+  EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(made.spec.node.nics.size(), 32u);
+}
+
+TEST(Discover, TakesTheMeshOfTheSameNode) {
+  const Discovered made = Discover({Made("v2.xml", NodeXml(2, 1, 4, 0, "0x020700", "0x1db5", 0))});
+  EXPECT_EQ(made.spec.gpu, "v100-sxm2-32gb");
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kCubeMesh);
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up")));
+}
+
+TEST(Discover, KeepsTheNamesOfHosts) {
+  const Discovered made = Discover({Sample("hosts")}, {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("node0", "node1"));
+  // Eight H100 in a node are on switches; which network they have is not known.
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up: as ")));
+}
+
 TEST(Discover, ReadsTheMatrixAndIbstat) {
   const Discovered made =
       Discover({Sample("topo-m.txt"), Sample("ibstat.txt")}, {"", "h100-sxm5-80gb", std::nullopt});
@@ -207,6 +231,8 @@ TEST(Discover, RefusesWhatItDoesNotKnow) {
               HasSubstr("nothing in this file describes a cluster"));
   EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a Nodes=n[0-99999999]\n")}),
               HasSubstr("no range of hosts"));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a]},{b Nodes=node[0-1]\n"), Sample("hosts")}),
+              HasSubstr("no name of a host or switch"));
   EXPECT_THAT(ErrorOf({Made("bomb.xml", "<!DOCTYPE system [<!ENTITY a \"aaaa\">]><system/>")}),
               HasSubstr("declares an entity"));
 }

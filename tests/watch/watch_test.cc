@@ -76,6 +76,7 @@ TEST(Watch, SaysThatItIsOverAndCountsFasterSteps) {
 
 TEST(Watch, ATimerOfTheLogDecidesWhichTermFits) {
   std::string log = Megatron({3.0, 1.0, 1.5, 1.5, 1.5});
+  log += "(min, max) time across ranks (ms):\n";
   log += "    all-grads-sync ...............................: (640.02, 650.00)\n";
   const Verdict verdict = Watch(log);
   ASSERT_EQ(verdict.departures.size(), 1u);

@@ -115,11 +115,14 @@ class Watcher {
 
   // False: nothing to judge yet. A log that has just begun holds no step.
   bool Look() {
+    measured::TrainingLog log;
     try {
-      Take(measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text)));
+      log = measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text));
     } catch (const InputError&) {
       return false;
     }
+    if (log.steps.empty()) return false;
+    Take(log);
     // Few steps are no run of them yet: --patience counts while the log grows.
     for (const watch::Departure& one : verdict_.departures) {
       if (!one.memory && one.steps < static_cast<std::size_t>(settings_.patience)) continue;

@@ -80,7 +80,7 @@ void JudgePairs(const Bounds& bounds, Health* health) {
     const std::string& a = health->nodes[static_cast<std::size_t>(pair.a)].host;
     const std::string& b = health->nodes[static_cast<std::size_t>(pair.b)].host;
     if (between && a == b) continue;
-    const bool below_topology = bounds.network > 0 && pair.rate < bounds.network;
+    const bool below_topology = a != b && bounds.network > 0 && pair.rate < bounds.network;
     if (!below_topology && !(relative > 0 && pair.rate < relative)) continue;
     health->findings.push_back(
         {"network",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan check`: a rank on each node, or this node alone.
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -34,15 +34,17 @@ struct Settings {
 };
 
 // What two ranks of different nodes can exchange at most: a rank's share of its node's NICs.
-void ReadTopologyBound(const cli::CheckFlags& flags, Bounds* bounds) {
+void ReadTopologyBound(const cli::CheckFlags& flags, int64_t on_host, Bounds* bounds) {
   if (!flags.topology.given) return;
   cli::AtFlag(flags.topology, [&] {
     const TopologySpec spec = LoadTopology(flags.topology.text);
     const ClusterSummary summary = Summarise(spec, spec.max_nodes > 1 ? 2 : 1);
     bounds->topology = spec.name;
-    const double rate = summary.nics_per_node > 0
-                            ? summary.nic_rate.value / summary.oversubscription
-                            : summary.pcie_rate.value;
+    if (summary.nics_per_node == 0)
+      throw InputError(fmt::format("topology '{}' has no network between nodes", spec.name));
+    const double ranks_per_nic =
+        std::max(1.0, static_cast<double>(on_host) / summary.nics_per_node);
+    const double rate = summary.nic_rate.value / summary.oversubscription / ranks_per_nic;
     bounds->network = kLeastOfNetwork * rate;
   });
 }
@@ -76,7 +78,7 @@ Settings ReadSettings(const cli::CheckFlags& flags) {
   if (flags.disk.given && !std::filesystem::is_directory(settings.disk, error))
     diagnostics.Error(flags.disk.where, fmt::format("'{}' is no folder", settings.disk));
   diagnostics.ThrowIfAny();
-  ReadTopologyBound(flags, &bounds);
+  ReadTopologyBound(flags, settings.place.on_host, &bounds);
   return settings;
 }
 
