@@ -5,6 +5,7 @@
 
 # name | test | GoogleTest filter | variable and number of cases of a round (about a minute)
 long_campaigns='yaml-json-csv|tests/input/input_mutation_test|Mutations.*|ORRERY_MUTATIONS=100000
+cluster-files|tests/discover/discover_test|DiscoverMutations.*|ORRERY_MUTATIONS=50000
 measured-logs|tests/import/import_test|*Mutations.*|ORRERY_MUTATIONS=60000
 command-lines|tests/cli/cli_test|RandomArguments.*|ORRERY_MUTATIONS=3000
 other-programs|tests/exchange/exchange_test|*Mutation.*|ORRERY_MUTATIONS=20000

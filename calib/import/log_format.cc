@@ -27,6 +27,8 @@ bool FormatOfLine(std::string_view line, LogFormat* format) {
   const auto is = [&](LogFormat found) { return *format = found, true; };
   if (Contains(line, "elapsed time per iteration")) return is(LogFormat::kMegatron);
   if (Contains(line, "algbw") && Contains(line, "busbw")) return is(LogFormat::kNccl);
+  if (Contains(line, "step:") && Contains(line, "tps:") && Contains(line, "memory:"))
+    return is(LogFormat::kTorchtitan);
   if (Contains(line, "SamplesPerSec=") || Contains(line, "iter time (s)") ||
       (Contains(line, "time (ms)") && Contains(line, "microstep")))
     return is(LogFormat::kDeepSpeed);
@@ -60,7 +62,7 @@ LogFormat FormatOf(const SourcePtr& source) {
   const std::string_view rest = std::string_view(source->text).substr(first);
   if (rest.front() == '{' || rest.starts_with("[{") || rest.starts_with("[\n"))
     return FormatOfJson(source);
-  std::array<int, 8> votes{};
+  std::array<int, 9> votes{};
   ForEachLine(*source, [&](const LogLine& line) {
     LogFormat format{};
     if (FormatOfLine(line.text, &format)) ++votes[static_cast<std::size_t>(format)];

@@ -8,7 +8,7 @@
 
 #include "calib/import/nccl_debug.h"
 #include "calib/import/nccl_log.h"
-#include "calib/import/xml_tree.h"
+#include "model/base/xml_tree.h"
 
 namespace orrery::measured {
 namespace {

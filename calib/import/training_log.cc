@@ -25,14 +25,16 @@ constexpr std::pair<const char*, Work> kWorkNames[kWorks] = {
     {"copy", Work::kCopy},
     {"other", Work::kOther}};
 
-constexpr std::pair<const char*, LogFormat> kFormatNames[] = {{"Megatron-LM", LogFormat::kMegatron},
-                                                              {"DeepSpeed", LogFormat::kDeepSpeed},
-                                                              {"llm.c", LogFormat::kLlmC},
-                                                              {"nanoGPT", LogFormat::kNanoGpt},
-                                                              {"CSV", LogFormat::kCsv},
-                                                              {"trace", LogFormat::kTrace},
-                                                              {"record", LogFormat::kRecord},
-                                                              {"nccl-tests", LogFormat::kNccl}};
+constexpr std::pair<const char*, LogFormat> kFormatNames[] = {
+    {"Megatron-LM", LogFormat::kMegatron},
+    {"DeepSpeed", LogFormat::kDeepSpeed},
+    {"llm.c", LogFormat::kLlmC},
+    {"nanoGPT", LogFormat::kNanoGpt},
+    {"CSV", LogFormat::kCsv},
+    {"trace", LogFormat::kTrace},
+    {"record", LogFormat::kRecord},
+    {"torchtitan", LogFormat::kTorchtitan},
+    {"nccl-tests", LogFormat::kNccl}};
 
 }  // namespace
 
@@ -76,6 +78,8 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
       return ReadTrace(source);
     case LogFormat::kRecord:
       return ReadRecord(source);
+    case LogFormat::kTorchtitan:
+      return ReadTorchtitan(source);
     case LogFormat::kNccl:
       break;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the logs and traces of training programs measured, in one shape.
 //
-// Text logs (one parser each): Megatron-LM, DeepSpeed, llm.c, nanoGPT, CSV with units in its
+// Text logs (one parser each): Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT, CSV with units in its
 // header. JSON: Chrome traces of PyTorch's profiler (Kineto) and of this project, this project's
 // records. A line that looks like a measurement and is none is counted and named; a file without a
 // single measurement is an InputError. Rows may stand among other output and behind prefixes.
@@ -23,12 +23,13 @@ struct StepSample {
   int64_t step = -1;              // as the log counts; -1: it does not
   std::optional<double> seconds;  // of one optimizer step
   std::optional<double> samples_per_s, tokens_per_s;
-  bool running_mean = false;            // samples_per_s: of all steps so far, not of this one
-  std::optional<double> samples;        // of one step: the global batch
-  std::optional<double> loss;           // absent: not printed, or no number
-  std::optional<double> mfu;            // 0 to 1, by the program's own convention
-  std::optional<double> flops_per_gpu;  // FLOP/s, likewise
-  std::optional<double> peak_bytes;     // of the allocator
+  std::optional<double> tokens_per_s_of_gpu;  // where the program prints it for one GPU
+  bool running_mean = false;                  // samples_per_s: of all steps so far, not of this one
+  std::optional<double> samples;              // of one step: the global batch
+  std::optional<double> loss;                 // absent: not printed, or no number
+  std::optional<double> mfu;                  // 0 to 1, by the program's own convention
+  std::optional<double> flops_per_gpu;        // FLOP/s, likewise
+  std::optional<double> peak_bytes;           // of the allocator
   int line = 0;
 };
 
@@ -76,7 +77,8 @@ enum class LogFormat {
   kCsv,
   kTrace,   // of PyTorch's profiler or of this project
   kRecord,  // --json of plan run, simulate, predict
-  kNccl,    // nccl-tests; read with ReadNcclLog
+  kTorchtitan,
+  kNccl,  // nccl-tests; read with ReadNcclLog
 };
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
 const char* Name(LogFormat format);
@@ -107,6 +109,7 @@ TrainingLog ReadDeepSpeed(const SourcePtr& source);
 TrainingLog ReadLlmC(const SourcePtr& source);
 TrainingLog ReadNanoGpt(const SourcePtr& source);
 TrainingLog ReadStepCsv(const SourcePtr& source);
+TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 

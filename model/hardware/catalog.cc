@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "model/arch/data_root.h"
+#include "model/hardware/cluster_file.h"
 #include "model/hardware/read_parts.h"
 
 namespace orrery {
@@ -29,9 +30,25 @@ std::vector<std::string> YamlNames(const std::string& folder) {
 
 std::vector<std::string> TopologyNames() { return YamlNames("topologies"); }
 
+namespace {
+
+// A file of another program is not a YAML with a thousand errors.
+void RefuseOtherFiles(const SourcePtr& source) {
+  const ClusterFile kind = KindOfClusterFile(*source);
+  // A single word of YAML reads as a host.
+  if (kind == ClusterFile::kNone || kind == ClusterFile::kHostfile) return;
+  throw InputError({{{source, 1, 1},
+                     std::string("this is ") + Name(kind) + ", no topology",
+                     "plan discover " + source->name + " --out cluster.yaml makes one of it"}});
+}
+
+}  // namespace
+
 TopologySpec LoadTopology(const std::string& name_or_path) {
   std::string path = name_or_path;
-  if (!LooksLikePath(name_or_path)) {
+  std::error_code error;
+  const bool dotted = name_or_path.find('.') != std::string::npos;  // "dump.xml"
+  if (!LooksLikePath(name_or_path) && !(dotted && fs::is_regular_file(name_or_path, error))) {
     const std::vector<std::string> names = TopologyNames();
     if (!std::binary_search(names.begin(), names.end(), name_or_path)) {
       const std::string near = SuggestName(name_or_path, names);
@@ -41,7 +58,9 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
     path = (fs::path(DataRoot()) / "topologies" / (name_or_path + ".yaml")).string();
   }
   Diagnostics diagnostics;
-  TopologySpec spec = ReadTopology(ReadSource(path), &diagnostics);
+  const SourcePtr source = ReadSource(path);
+  RefuseOtherFiles(source);
+  TopologySpec spec = ReadTopology(source, &diagnostics);
   diagnostics.ThrowIfAny();
   return spec;
 }

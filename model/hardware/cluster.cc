@@ -178,7 +178,8 @@ std::string Cluster::DeviceName(VertexId vertex) const {
   const auto index = static_cast<std::size_t>(device.index);
   std::string name = fmt::format("{}{}", KindName(device.kind), device.index);
   if (device.kind == DeviceKind::kNvSwitch && device.node >= 0) name = "nvswitch";
-  if (device.kind == DeviceKind::kSwitch) name = "switch";
+  if (device.kind == DeviceKind::kSwitch)
+    name = spec.fabric.kind == FabricKind::kNamed ? spec.fabric.switches[index].name : "switch";
   if (device.kind == DeviceKind::kPcieSwitch) name = spec.node.switches[index];
   if (device.kind == DeviceKind::kHost) name = spec.node.hosts[index];
   return device.node < 0 ? name : fmt::format("n{}.{}", device.node, name);

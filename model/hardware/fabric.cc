@@ -63,6 +63,8 @@ std::shared_ptr<const FabricRouting> AddFabric(const TopologySpec& spec, int64_t
       return MakeDragonfly(spec, nic_vertices, &builder);
     case FabricKind::kTorus:
       return MakeTorus(spec, nic_vertices, &builder);
+    case FabricKind::kNamed:
+      return MakeNamed(spec, nic_vertices, &builder);
   }
   return nullptr;
 }

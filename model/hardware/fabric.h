@@ -67,5 +67,8 @@ std::shared_ptr<const FabricRouting> MakeDragonfly(const TopologySpec& spec,
 std::shared_ptr<const FabricRouting> MakeTorus(const TopologySpec& spec,
                                                const std::vector<VertexId>& nics,
                                                FabricBuilder* builder);
+std::shared_ptr<const FabricRouting> MakeNamed(const TopologySpec& spec,
+                                               const std::vector<VertexId>& nics,
+                                               FabricBuilder* builder);
 
 }  // namespace orrery

@@ -76,8 +76,22 @@ std::string FabricText(const TopologySpec& spec) {
           f.routers_per_group, f.ports_per_router, f.global_links, BothUnits(f.link_rate));
     case FabricKind::kTorus:
       return fmt::format("torus {}, {} per link", fmt::join(f.dims, " x "), BothUnits(f.link_rate));
+    case FabricKind::kNamed:
+      return fmt::format("{} hosts on {} switches by name, {} links, oversubscription {:.3g}",
+                         f.hosts.size(), f.switches.size(), f.links.size(), f.oversubscription);
   }
   return "";
+}
+
+// "leaf0: node0 .. node2 (3 hosts), nic0"
+std::string LeafText(const TopologySpec& spec, const NamedSwitch& one) {
+  const auto name = [&](int64_t host) { return spec.fabric.hosts[static_cast<std::size_t>(host)]; };
+  std::string text = fmt::format("{}: {}", one.name, name(one.hosts.front()));
+  if (one.hosts.size() > 1)
+    text += fmt::format(" .. {} ({} hosts)", name(one.hosts.back()), one.hosts.size());
+  if (one.nics.size() < spec.node.nics.size())
+    text += fmt::format(", nic{}", fmt::join(one.nics, " nic"));
+  return text;
 }
 
 std::string PriceText(const TopologySpec& spec, int64_t nodes) {
@@ -110,6 +124,11 @@ std::string Header(const TopologySpec& spec, int64_t nodes) {
   }
   text += Line("fabric", fmt::format("{}; profile {}", FabricText(spec), spec.fabric_profile));
   if (!spec.collectives.empty()) text += Line("measured", "collectives " + spec.collectives);
+  if (spec.fabric.kind == FabricKind::kNamed) {
+    for (const NamedSwitch& one : spec.fabric.switches) {
+      if (!one.hosts.empty()) text += Line("", LeafText(spec, one));
+    }
+  }
   if (nodes > 1) {
     text += Line("bisection",
                  fmt::format("{} between {} and {} nodes", BothUnits(Bisection(spec, nodes)),

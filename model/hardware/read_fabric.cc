@@ -15,12 +15,13 @@ constexpr int64_t kMostPorts = 4096;  // of one switch
 constexpr int64_t kMostGroupRouters = 128;
 constexpr int64_t kMostRouters = 65'536;
 
-constexpr std::array<std::pair<const char*, FabricKind>, 5> kFabricKinds = {
+constexpr std::array<std::pair<const char*, FabricKind>, 6> kFabricKinds = {
     {{"single-switch", FabricKind::kSingleSwitch},
      {"fat-tree", FabricKind::kFatTree},
      {"rail-optimised", FabricKind::kRailOptimised},
      {"dragonfly", FabricKind::kDragonfly},
-     {"torus", FabricKind::kTorus}}};
+     {"torus", FabricKind::kTorus},
+     {"named", FabricKind::kNamed}}};
 
 void ReadTree(const Node& map, const TopologySpec& spec, FabricSpec* fabric) {
   fabric->levels = static_cast<int>(map.Integer("levels", 2, 3));
@@ -109,6 +110,9 @@ void ReadFabric(const Node& root, TopologySpec* spec) {
       break;
     case FabricKind::kTorus:
       ReadTorus(*map, *spec, &fabric);
+      break;
+    case FabricKind::kNamed:
+      ReadNamedFabric(*map, *spec, &fabric);
       break;
   }
   map->RejectUnknownKeys();

@@ -23,4 +23,7 @@ NodeSpec ReadNodeSpec(const Node& node);
 // means no fabric, which needs max_nodes 1.
 void ReadFabric(const Node& root, TopologySpec* spec);
 
+// Switches, hosts and links of a named fabric; needs spec.node and spec.max_nodes.
+void ReadNamedFabric(const Node& map, const TopologySpec& spec, FabricSpec* fabric);
+
 }  // namespace orrery

@@ -21,6 +21,15 @@ int64_t LeafNodes(const TopologySpec& spec) {
       return std::max<int64_t>(1, fabric.routers_per_group * fabric.ports_per_router / nics);
     case FabricKind::kTorus:
       return 1;
+    case FabricKind::kNamed: {
+      // Ranks fill the hosts in order: those that share all switches of node 0 before any uplink.
+      std::size_t together = fabric.hosts.size();
+      for (const NamedSwitch& one : fabric.switches) {
+        if (!one.hosts.empty() && one.hosts.front() == 0)
+          together = std::min(together, one.hosts.size());
+      }
+      return static_cast<int64_t>(std::max<std::size_t>(1, together));
+    }
   }
   return 1;
 }

@@ -67,7 +67,28 @@ struct NodeSpec {
   bool gpu_direct = true;   // NICs read and write the memory of GPUs, where the network can
 };
 
-enum class FabricKind { kNone, kSingleSwitch, kFatTree, kRailOptimised, kDragonfly, kTorus };
+enum class FabricKind {
+  kNone,
+  kSingleSwitch,
+  kFatTree,
+  kRailOptimised,
+  kDragonfly,
+  kTorus,
+  kNamed,  // switches and hosts by name, as many hosts on each as there are
+};
+
+// A switch of a named fabric. Its hosts are in the order of ranks; empty: only switches are on it.
+struct NamedSwitch {
+  std::string name;
+  std::vector<int64_t> hosts;  // nodes, into FabricSpec::hosts
+  std::vector<int> nics;       // of each of these hosts: those plugged in here
+};
+
+struct SwitchLink {
+  int a = 0, b = 0;     // into FabricSpec::switches
+  BytesPerSecond rate;  // of one of `count` parallel links
+  int count = 1;
+};
 
 struct FabricSpec {
   FabricKind kind = FabricKind::kNone;  // kNone: a single node without NICs
@@ -85,6 +106,10 @@ struct FabricSpec {
   // Torus: the extent of each dimension; one router per node.
   std::vector<int64_t> dims;
   BytesPerSecond link_rate;  // router to router (dragonfly, torus)
+  // Named: `oversubscription` is that of the leaf with most, whose NICs share its links.
+  std::vector<std::string> hosts;  // by node
+  std::vector<NamedSwitch> switches;
+  std::vector<SwitchLink> links;
 };
 
 struct TopologySpec {

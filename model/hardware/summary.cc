@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "model/base/diagnostics.h"
+#include "model/hardware/cluster.h"
+#include "model/hardware/flow.h"
 #include "model/hardware/node_template.h"
 
 namespace orrery {
@@ -31,6 +33,7 @@ double Oversubscription(const FabricSpec& fabric) {
       return 1;
     case FabricKind::kFatTree:
     case FabricKind::kRailOptimised:
+    case FabricKind::kNamed:
       return fabric.oversubscription;
     case FabricKind::kDragonfly:
       return std::max(1.0, static_cast<double>(fabric.ports_per_router) /
@@ -50,6 +53,14 @@ int NicsInUse(const NodeSpec& node, int gpus) {
     nics.insert(own.begin(), own.end());
   }
   return static_cast<int>(nics.size());
+}
+
+// Every switch with hosts holds one NIC of each.
+bool RailsByName(const TopologySpec& spec) {
+  return spec.node.nics.size() > 1 &&
+         std::ranges::all_of(spec.fabric.switches, [](const NamedSwitch& one) {
+           return one.hosts.empty() || one.nics.size() == 1;
+         });
 }
 
 int GpusOnASwitch(const NodeSpec& node, int gpus) {
@@ -120,7 +131,8 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.fabric_latency = spec.fabric.latency;
   s.oversubscription = Oversubscription(spec.fabric);
   s.leaf_nodes = LeafNodes(spec);
-  s.rail_optimised = spec.fabric.kind == FabricKind::kRailOptimised;
+  s.rail_optimised = spec.fabric.kind == FabricKind::kRailOptimised ||
+                     (spec.fabric.kind == FabricKind::kNamed && RailsByName(spec));
   s.node_price = spec.node_price;
   s.price_source = spec.price_source;
   s.packed_rings = spec.node.packed_rings;
@@ -135,6 +147,7 @@ BytesPerSecond Bisection(const TopologySpec& spec, int64_t nodes) {
   const ClusterSummary s = Summarise(spec, nodes);
   if (s.domain_nodes > 1 && s.domains() == 1)
     return s.scaleup_per_gpu * static_cast<double>(nodes / 2 * s.gpus_per_node);
+  if (spec.fabric.kind == FabricKind::kNamed) return WorstHalves(BuildCluster(spec, nodes)).rate;
   const BytesPerSecond injected = s.node_rate() * static_cast<double>(nodes / 2);
   if (spec.fabric.kind == FabricKind::kTorus) return std::min(injected, TorusCut(spec.fabric));
   return nodes <= s.leaf_nodes ? injected : injected / s.oversubscription;

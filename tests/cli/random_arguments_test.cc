@@ -90,7 +90,10 @@ std::vector<std::string> RandomWords(std::mt19937* random) {
   }
   for (auto more = (*random)() % 5; more > 0 && !flags.empty(); --more) {
     const FlagInfo& flag = flags[(*random)() % flags.size()];
-    if (flag.name == "--json") continue;  // a random value would name a file to write
+    // A random value would name a file to write.
+    if (flag.name == "--json" || flag.name == "--html" ||
+        (flag.name == "--out" && command.name == std::string("discover")))
+      continue;
     if (!flag.positional) words.push_back(flag.name);
     if (flag.positional || !flag.value.empty())
       words.push_back(

@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "calib/import/xml_tree.h"
+#include "model/base/xml_tree.h"
 
 namespace orrery::measured {
 namespace {

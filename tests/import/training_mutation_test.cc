@@ -70,7 +70,8 @@ void ExpectSane(const TrainingLog& log) {
   ASSERT_FALSE(log.steps.empty() && log.terms.empty() && log.spans.empty());
   ASSERT_GE(log.garbled_lines, static_cast<int64_t>(log.garbled.size()));
   for (const StepSample& step : log.steps) {
-    ASSERT_TRUE(step.seconds || step.samples_per_s || step.tokens_per_s);
+    ASSERT_TRUE(step.seconds || step.samples_per_s || step.tokens_per_s ||
+                step.tokens_per_s_of_gpu);
     const double seconds = step.seconds.value_or(1);
     ASSERT_TRUE(seconds > 0 && std::isfinite(seconds));
     ASSERT_GE(step.line, 1);
@@ -124,6 +125,8 @@ TEST(TrainingMutations, NoRowDisappears) {
           return ReadLlmC(source);
         case LogFormat::kNanoGpt:
           return ReadNanoGpt(source);
+        case LogFormat::kTorchtitan:
+          return ReadTorchtitan(source);
         default:
           return ReadStepCsv(source);
       }

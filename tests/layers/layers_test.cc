@@ -40,6 +40,7 @@ constexpr const char* kFolders[] = {
     "model/twin",
     "model/exchange",
     "model/provision",
+    "model/discover",
     "model/report",
     "model/program/common",
     "model/program/plan",
@@ -68,10 +69,12 @@ constexpr const char* kFolders[] = {
     "runtime/program/run",
     "runtime/program/bench",
     "runtime/program/lab",
+    "runtime/program/check",
     "calib/program/shapes",
     "calib/program/validate",
     "calib/program/compare",
     "calib/program/calibrate",
+    "calib/program/watch",
 };
 
 // What is still to be turned round. A line that no longer holds is an error too.

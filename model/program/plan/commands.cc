@@ -5,11 +5,13 @@
 #include <fmt/format.h>
 
 #include "model/program/common/bench_flags.h"
+#include "model/program/common/check_flags.h"
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/lab_flags.h"
 #include "model/program/common/program.h"
 #include "model/program/common/run_flags.h"
 #include "model/program/common/simulate_flags.h"
+#include "model/program/common/watch_flags.h"
 
 namespace orrery::cli {
 namespace {
@@ -34,10 +36,16 @@ constexpr Command kCommands[] = {
     {"export", "the best layout as files for a framework and a launcher", RunExport,
      DescribeExport},
     {"topo", "a cluster: figures, a drawing of one node, links and routes", RunTopo, DescribeTopo},
+    {"discover", "a topology file from NCCL's dumps, lspci, Slurm, AWS, or this machine",
+     RunDiscover, DescribeDiscover},
     {"list", "the names of models, topologies, GPUs, fabrics, frameworks", RunList, DescribeList},
     {"validate", "how far predictions are from a CSV of measured runs", nullptr, DescribeValidate},
     {"calibrate", "fit the constants of profiles to measurements", nullptr, DescribeCalibrate},
     {"compare", "which term of a prediction differs from a measured run", nullptr, DescribeCompare},
+    {"watch", "follow a job's log beside its prediction: what leaves the interval, since when",
+     nullptr, DescribeWatch},
+    {"check", "health of nodes and pairs: compute, memory, disk, clock, network", nullptr,
+     DescribeCheck},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
     {"version", "the version of this program", RunVersion, DescribeVersion},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The XML that NCCL writes: elements with attributes, no text between them. Declarations and comments are
-// skipped; entities are not expanded.
+// XML as a tree of elements with attributes, each with its line; text between them, comments and
+// processing instructions are skipped. Read by libexpat; documents that declare entities are refused.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 #include "model/base/diagnostics.h"
 
-namespace orrery::measured {
+namespace orrery {
 
 struct XmlElement {
   std::string name;
@@ -27,7 +27,8 @@ struct XmlElement {
   double Number(std::string_view attribute, double min, double max) const;
 };
 
-// The one outermost element. Throws InputError: not well-formed, more than 64 levels or 100,000 elements.
+// The one outermost element. Throws InputError: not well-formed, more than 64 levels or 100,000 elements,
+// entities.
 XmlElement ReadXml(const SourcePtr& source);
 
-}  // namespace orrery::measured
+}  // namespace orrery

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds departures from an expectation and what may explain them.
+#include "calib/program/watch/watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace orrery::watch {
+namespace {
+
+using Json = nlohmann::json;
+
+// A rank this much behind the median of the others is the reason.
+constexpr double kSlowRank = 1.1;
+constexpr std::size_t kMostReasons = 3;
+
+[[noreturn]] void FailPlan(const SourcePtr& source, std::string message) {
+  throw InputError(
+      {{{source, 1, 1},
+        std::move(message),
+        "plan predict ... --json plan.json writes one, and so do plan and plan simulate"}});
+}
+
+double NumberAt(const Json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number() && std::isfinite(at->get<double>())
+             ? at->get<double>()
+             : 0;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// Seconds of a step by whatever the line says of its speed.
+std::optional<double> SecondsOf(const measured::StepSample& step, const Expectation& expected) {
+  if (step.seconds) return step.seconds;
+  if (step.running_mean) return std::nullopt;  // of the whole run: hides what changes
+  if (step.tokens_per_s_of_gpu && expected.tokens > 0 && expected.gpus > 0)
+    return expected.tokens / (*step.tokens_per_s_of_gpu * static_cast<double>(expected.gpus));
+  if (step.tokens_per_s && expected.tokens > 0) return expected.tokens / *step.tokens_per_s;
+  const double samples = step.samples.value_or(expected.samples);
+  if (step.samples_per_s && samples > 0) return samples / *step.samples_per_s;
+  return std::nullopt;
+}
+
+struct Timed {
+  double seconds = 0;
+  int64_t step = -1;
+  int line = 0;
+};
+
+Side SideOf(double seconds, const Expectation& expected) {
+  return seconds > expected.high  ? Side::kSlower
+         : seconds < expected.low ? Side::kFaster
+                                  : Side::kInside;
+}
+
+// Timers of the log that measure what a term predicts.
+const char* TermOfTimer(const std::string& timer) {
+  static const std::map<std::string, const char*> kTerms = {
+      {"all-grads-sync", "data_exposed"},
+      {"bwd_allreduce_microstep", "data_exposed"},
+      {"optimizer", "optimizer"},
+      {"step_microstep", "optimizer"},
+      {"forward-backward", "compute"}};
+  const auto found = kTerms.find(timer);
+  return found == kTerms.end() ? "" : found->second;
+}
+
+// A rank whose part of the step is far above the others'.
+std::optional<Reason> SlowRank(const measured::TrainingLog& log) {
+  std::map<int64_t, double> of_rank;
+  for (const measured::TermSample& term : log.terms) {
+    if (term.rank >= 0) of_rank[term.rank] += term.seconds;
+  }
+  if (of_rank.size() < 2) return std::nullopt;
+  const auto slowest =
+      std::ranges::max_element(of_rank, {}, [](const auto& row) { return row.second; });
+  std::vector<double> others;
+  for (const auto& [rank, seconds] : of_rank) {
+    if (rank != slowest->first) others.push_back(seconds);
+  }
+  const double median = Median(std::move(others));
+  if (median <= 0 || slowest->second < kSlowRank * median) return std::nullopt;
+  return Reason{"", slowest->second / median, true, slowest->first};
+}
+
+// Terms of the breakdown that would explain the difference alone, the smallest change first; what
+// the log's own timers show goes before.
+std::vector<Reason> ReasonsOf(const measured::TrainingLog& log, const Expectation& expected,
+                              double seconds, int since_line) {
+  std::vector<Reason> reasons;
+  if (const auto rank = SlowRank(log)) reasons.push_back(*rank);
+  std::map<std::string, std::vector<double>> timers;
+  for (const measured::TermSample& term : log.terms) {
+    const std::string name = TermOfTimer(term.name);
+    if (!name.empty() && term.line >= since_line) timers[name].push_back(term.seconds);
+  }
+  const double excess = seconds - expected.step;
+  std::vector<Reason> terms;
+  for (const auto& [name, predicted] : expected.terms) {
+    if (predicted + excess <= 0) continue;  // cannot shrink by so much
+    Reason reason{name, (predicted + excess) / predicted, false, -1};
+    if (const auto timed = timers.find(name); timed != timers.end()) {
+      const double took = Median(timed->second);
+      // A timer near its prediction excuses its term.
+      if ((took - predicted) * excess <= 0 || std::abs(took - predicted) < 0.5 * std::abs(excess))
+        continue;
+      reason.factor = took / predicted;
+      reason.measured = true;
+    }
+    terms.push_back(reason);
+  }
+  std::ranges::stable_sort(terms, [](const Reason& a, const Reason& b) {
+    if (a.measured != b.measured) return a.measured;
+    return std::abs(std::log(a.factor)) < std::abs(std::log(b.factor));
+  });
+  reasons.insert(reasons.end(), terms.begin(), terms.end());
+  if (reasons.size() > kMostReasons) reasons.resize(kMostReasons);
+  return reasons;
+}
+
+Departure MakeDeparture(const measured::TrainingLog& log, const Expectation& expected, Side side,
+                        const std::vector<Timed>& outside) {
+  std::vector<double> seconds;
+  for (const Timed& one : outside) seconds.push_back(one.seconds);
+  Departure made;
+  made.side = side;
+  made.since = outside.front().step;
+  made.line = outside.front().line;
+  made.steps = outside.size();
+  made.measured = Median(std::move(seconds));
+  made.predicted = expected.step;
+  made.bound = side == Side::kSlower ? expected.high : expected.low;
+  made.reasons = ReasonsOf(log, expected, made.measured, made.line);
+  made.extra_hours = (made.measured - expected.step) * 1000 / 3600;
+  if (expected.price)
+    made.extra_dollars = *expected.price * 1000 * (made.measured / expected.step - 1);
+  return made;
+}
+
+void JudgeTimes(const measured::TrainingLog& log, const Expectation& expected, std::size_t patience,
+                const std::vector<Timed>& steps, Verdict* verdict) {
+  // Shorter logs than the patience count when they are outside as a whole.
+  const std::size_t needed = std::min(patience, steps.size());
+  std::vector<Timed> run;
+  Side side = Side::kInside;
+  const auto finish = [&](bool over) {
+    if (side != Side::kInside && run.size() >= needed) {
+      verdict->departures.push_back(MakeDeparture(log, expected, side, run));
+      verdict->departures.back().over = over;
+    }
+    run.clear();
+  };
+  for (const Timed& one : steps) {
+    const Side now = SideOf(one.seconds, expected);
+    if (now != side) finish(true);
+    side = now;
+    if (now != Side::kInside) run.push_back(one);
+  }
+  finish(false);
+}
+
+void JudgeMemory(const measured::TrainingLog& log, const Expectation& expected, Verdict* verdict) {
+  if (expected.memory <= 0) return;
+  Departure made;
+  made.memory = true;
+  made.side = Side::kSlower;
+  made.predicted = made.bound = expected.memory;
+  for (const measured::StepSample& step : log.steps) {
+    if (!step.peak_bytes || *step.peak_bytes <= expected.memory) continue;
+    if (made.steps++ == 0) {
+      made.since = step.step;
+      made.line = step.line;
+    }
+    made.measured = std::max(made.measured, *step.peak_bytes);
+  }
+  if (made.steps > 0) verdict->departures.push_back(std::move(made));
+}
+
+}  // namespace
+
+Expectation ReadExpectation(const SourcePtr& source) {
+  const Json root = Json::parse(source->text, nullptr, false);
+  if (root.is_discarded() || !root.is_object()) FailPlan(source, "this is no JSON of a prediction");
+  const Json* body = nullptr;
+  if (const auto at = root.find("prediction"); at != root.end() && at->is_object()) body = &*at;
+  if (const auto at = root.find("ranked"); body == nullptr && at != root.end() && at->is_array() &&
+                                           !at->empty() && at->front().is_object())
+    body = &at->front();
+  if (body == nullptr) FailPlan(source, "no layout is predicted in this file");
+  Expectation made;
+  made.step = NumberAt(*body, "step_time_s");
+  if (!(made.step > 0)) FailPlan(source, "the prediction has no step_time_s");
+  made.low = made.high = made.step;
+  const auto interval = body->find("step_time_interval_s");
+  if (interval == body->end() || !interval->is_array() || interval->size() != 2 ||
+      !(*interval)[0].is_number() || !(*interval)[1].is_number())
+    FailPlan(source, "the prediction has no interval, so nothing can leave it");
+  made.low = (*interval)[0].get<double>();
+  made.high = (*interval)[1].get<double>();
+  if (const auto text = body->find("layout"); text != body->end() && text->is_string())
+    made.layout = text->get<std::string>().substr(0, 200);
+  if (const auto text = body->find("digest"); text != body->end() && text->is_string())
+    made.digest = text->get<std::string>().substr(0, 64);
+  made.gpus = static_cast<int64_t>(std::clamp(NumberAt(*body, "gpus"), 0.0, 1e9));
+  made.samples = NumberAt(*body, "global_batch");
+  made.tokens = NumberAt(*body, "tokens_per_s") * made.step;
+  if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;
+  if (const auto memory = body->find("memory"); memory != body->end() && memory->is_object())
+    made.memory = NumberAt(*memory, "total_bytes");
+  if (const auto terms = body->find("breakdown"); terms != body->end() && terms->is_object()) {
+    for (const auto& [key, value] : terms->items()) {
+      if (key.ends_with("_s") && !key.starts_with("hidden") && value.is_number() &&
+          value.get<double>() > 0)
+        made.terms.emplace_back(key.substr(0, key.size() - 2), value.get<double>());
+    }
+  }
+  return made;
+}
+
+Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience) {
+  Verdict verdict;
+  std::vector<Timed> steps;
+  for (const measured::StepSample& step : log.steps) {
+    const auto seconds = SecondsOf(step, expected);
+    if (seconds && *seconds > 0) steps.push_back({*seconds, step.step, step.line});
+  }
+  if (steps.empty())
+    throw InputError({{{log.source, 0, 0},
+                       "no step of this log can be timed",
+                       "lines need a time per step, or a throughput of these steps"}});
+  if (steps.size() > 1) steps.erase(steps.begin());
+  verdict.steps = steps.size();
+  std::vector<double> seconds;
+  for (const Timed& one : steps) seconds.push_back(one.seconds);
+  verdict.median = Median(std::move(seconds));
+  JudgeTimes(log, expected, static_cast<std::size_t>(patience), steps, &verdict);
+  JudgeMemory(log, expected, &verdict);
+  return verdict;
+}
+
+}  // namespace orrery::watch

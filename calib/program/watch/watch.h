@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job's log beside its prediction: when step time or memory are outside, since which step, and why.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calib/import/training_log.h"
+
+namespace orrery::watch {
+
+// What a plan says of a step.
+struct Expectation {
+  double step = 0, low = 0, high = 0;  // seconds; 80 % interval
+  std::string layout, digest;
+  std::vector<std::pair<std::string, double>> terms;  // seconds of the breakdown, above 0
+  double memory = 0;                                  // bytes of a GPU, predicted; 0: not said
+  double tokens = 0;                                  // of a step, all GPUs; 0: not said
+  double samples = 0;                                 // of a step
+  int64_t gpus = 0;
+  std::optional<double> price;  // dollars per step
+};
+
+// From the JSON of `plan` (its first layout), `plan predict` and `plan simulate`. Throws InputError.
+Expectation ReadExpectation(const SourcePtr& source);
+
+enum class Side { kInside, kSlower, kFaster };
+
+// What a departure may come from: a term that would explain it alone, or a rank.
+struct Reason {
+  std::string term;   // "compute"; "": a rank
+  double factor = 0;  // its time over the predicted; of a rank: its time over the others' median
+  bool measured = false;  // by timers of the log, not by elimination
+  int64_t rank = -1;
+};
+
+struct Departure {
+  bool memory = false;  // else of the step time
+  Side side = Side::kInside;
+  int64_t since = -1;     // step; -1: the log does not count
+  int line = 0;           // of that step
+  std::size_t steps = 0;  // lines outside until now
+  double measured = 0;    // median of them: seconds, or bytes (largest)
+  double predicted = 0, bound = 0;
+  bool over = false;                    // it went back inside
+  std::vector<Reason> reasons;          // most likely first
+  double extra_hours = 0;               // per 1000 steps, at this rate
+  std::optional<double> extra_dollars;  // per 1000 steps
+};
+
+struct Verdict {
+  std::size_t steps = 0;              // with a time, without the first one, which warms up
+  std::optional<double> median;       // seconds of them
+  std::vector<Departure> departures;  // in order
+  bool Inside() const { return departures.empty(); }
+};
+
+// `patience` steps in a row make a departure. A log with fewer counts when all of its steps are
+// outside. Throws InputError: no step of the log can be timed.
+Verdict Judge(const measured::TrainingLog& log, const Expectation& expected, int patience);
+
+std::string DepartureText(const Departure& one, const Expectation& expected);
+std::string SummaryText(const Verdict& verdict, const Expectation& expected);
+nlohmann::ordered_json DepartureJson(const Departure& one);
+nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected);
+
+}  // namespace orrery::watch

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Departures as text and as lines of JSON.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "calib/program/watch/watch.h"
+#include "model/base/text.h"
+
+namespace orrery::watch {
+namespace {
+
+std::string StepText(const Departure& one) {
+  return one.since >= 0 ? fmt::format("step {} (line {})", one.since, one.line)
+                        : fmt::format("line {}", one.line);
+}
+
+std::string TermText(std::string term) {
+  for (char& c : term) {
+    if (c == '_') c = ' ';
+  }
+  return term;
+}
+
+std::string ReasonText(const Reason& reason) {
+  if (reason.rank >= 0)
+    return fmt::format("rank {} takes {:.2f} times as long as the others", reason.rank,
+                       reason.factor);
+  return fmt::format("{} {} {:.2f} times its prediction", TermText(reason.term),
+                     reason.measured ? "is" : "would have to be", reason.factor);
+}
+
+const char* SideText(Side side) {
+  return side == Side::kSlower ? "slower" : side == Side::kFaster ? "faster" : "inside";
+}
+
+}  // namespace
+
+std::string DepartureText(const Departure& one, const Expectation& expected) {
+  if (one.memory) {
+    return fmt::format("memory outside since {}: {} at most, {} predicted\n", StepText(one),
+                       Format(Bytes(one.measured)), Format(Bytes(one.predicted)));
+  }
+  std::string text = fmt::format(
+      "step time outside since {}: {} ({:+.1f} %), predicted {} ({} to {}), {} steps{}\n",
+      StepText(one), Format(Seconds(one.measured)), 100 * (one.measured / one.predicted - 1),
+      Format(Seconds(one.predicted)), Format(Seconds(expected.low)), Format(Seconds(expected.high)),
+      one.steps, one.over ? ", then inside again" : "");
+  for (const Reason& reason : one.reasons)
+    text += fmt::format("  fits    {}\n", ReasonText(reason));
+  text += fmt::format("  costs   {:+.3g} h{} per 1000 steps at this rate\n", one.extra_hours,
+                      one.extra_dollars ? fmt::format(" and {:+.3g} USD", *one.extra_dollars) : "");
+  return text;
+}
+
+std::string SummaryText(const Verdict& verdict, const Expectation& expected) {
+  return fmt::format("{} steps, median {}; predicted {} ({} to {}) for {}: {}\n", verdict.steps,
+                     Format(Seconds(verdict.median.value_or(0))), Format(Seconds(expected.step)),
+                     Format(Seconds(expected.low)), Format(Seconds(expected.high)), expected.layout,
+                     verdict.Inside() ? "inside" : "outside");
+}
+
+nlohmann::ordered_json DepartureJson(const Departure& one) {
+  nlohmann::ordered_json reasons = nlohmann::ordered_json::array();
+  for (const Reason& reason : one.reasons) {
+    nlohmann::ordered_json row = {{"factor", reason.factor}, {"measured", reason.measured}};
+    if (reason.rank >= 0)
+      row["rank"] = reason.rank;
+    else
+      row["term"] = reason.term;
+    reasons.push_back(row);
+  }
+  nlohmann::ordered_json made = {{"schema", "orrery.watch/1"},
+                                 {"event", one.over ? "was_outside" : "outside"},
+                                 {"what", one.memory ? "memory" : "step_time"},
+                                 {"side", one.memory ? "above" : SideText(one.side)},
+                                 {"since_step", one.since},
+                                 {"since_line", one.line},
+                                 {"steps", one.steps},
+                                 {one.memory ? "measured_bytes" : "measured_s", one.measured},
+                                 {one.memory ? "predicted_bytes" : "predicted_s", one.predicted},
+                                 {one.memory ? "bound_bytes" : "bound_s", one.bound}};
+  if (one.memory) return made;
+  made["fits"] = reasons;
+  made["extra_hours_per_1000_steps"] = one.extra_hours;
+  made["extra_usd_per_1000_steps"] =
+      one.extra_dollars ? nlohmann::ordered_json(*one.extra_dollars) : nlohmann::ordered_json();
+  return made;
+}
+
+nlohmann::ordered_json SummaryJson(const Verdict& verdict, const Expectation& expected) {
+  return {{"schema", "orrery.watch/1"},
+          {"event", "summary"},
+          {"inside", verdict.Inside()},
+          {"steps", verdict.steps},
+          {"median_s", verdict.median.value_or(0)},
+          {"predicted_s", expected.step},
+          {"interval_s", {expected.low, expected.high}},
+          {"layout", expected.layout},
+          {"digest", expected.digest}};
+}
+
+}  // namespace orrery::watch

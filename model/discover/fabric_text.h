@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fabric of a topology file from switches and hosts by name.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/discover/observed.h"
+
+namespace orrery::discover {
+
+// Appends `fabric:` with kind named; links carry the rate of all hosts below (`per_host` each), which
+// no source states. Throws InputError: hosts on no switch or on two, switches in a loop.
+void AppendNamedFabric(const Observed& seen, BytesPerSecond per_host, std::string* yaml,
+                       std::vector<std::string>* assumed);
+
+}  // namespace orrery::discover

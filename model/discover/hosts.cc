@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts and the switches above them: hostfiles, Slurm, AWS.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "model/base/node.h"
+#include "model/discover/known_devices.h"
+#include "model/discover/lines.h"
+#include "model/discover/observed.h"
+
+namespace orrery::discover {
+namespace {
+
+constexpr std::size_t kMostSwitches = 4096;
+
+// "gpu:h100:8(S:0-1)" or "gpu:8" -> type and number.
+void ReadGres(std::string_view gres, const Location& where, Observed* seen) {
+  while (!gres.empty()) {
+    // Commas inside of parentheses belong to the sockets.
+    std::size_t end = 0;
+    for (int depth = 0; end < gres.size() && (depth > 0 || gres[end] != ','); ++end)
+      depth += gres[end] == '(' ? 1 : gres[end] == ')' ? -1 : 0;
+    std::string_view one = gres.substr(0, std::min(end, gres.find('(')));
+    gres.remove_prefix(std::min(end + 1, gres.size()));
+    if (!one.starts_with("gpu:")) continue;
+    one.remove_prefix(4);
+    const std::size_t colon = one.rfind(':');
+    const std::string_view count = colon == std::string_view::npos ? one : one.substr(colon + 1);
+    const auto number = WholeOf(count);
+    if (!number || *number < 1 || *number > 64)
+      Refuse(where, fmt::format("Gres gpu of '{}'", count.substr(0, 32)), "1 to 64 GPUs in a node");
+    seen->SayGpus(*number, where);
+    if (colon == std::string_view::npos) continue;
+    const std::string type(one.substr(0, colon)), id = GpuOfName(type);
+    if (!id.empty())
+      seen->SayGpu(id, where);
+    else if (!seen->unknown_gpu)
+      seen->unknown_gpu = Fact<std::string>{type, where};
+  }
+}
+
+// One record of scontrol show node: several lines, or one with -o.
+void ReadNodeRecord(const std::string& text, const Location& where, Observed* seen) {
+  const std::string name = Behind(text, "NodeName=");
+  const std::vector<std::string> names = HostsOf(name, where);
+  for (const std::string& host : names) seen->AddHost(host, where);
+  const std::string gres = Behind(text, "Gres=");
+  if (!gres.empty() && gres != "(null)") ReadGres(gres, where, seen);
+  const std::string state = Behind(text, "State=");
+  for (const char* bad : {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"}) {
+    if (state.find(bad) == std::string::npos) continue;
+    seen->notes.push_back(fmt::format("{} is {} ({})", name, state, PlaceText(where)));
+    break;
+  }
+  if (const std::string arch = Behind(text, "Arch="); arch == "aarch64")
+    seen->SayCpu(HostKind::kArm, where);
+}
+
+// AWS answers with JSON: {"Instances": [{"InstanceId", "InstanceType", "NetworkNodes": [far .. near]}]}
+class AwsReader {
+ public:
+  AwsReader(const SourcePtr& source, Observed* seen) : source_(source), seen_(seen) {}
+
+  void Read() {
+    Diagnostics diagnostics;
+    const Node root = Node::Parse(source_, &diagnostics);
+    diagnostics.ThrowIfAny();
+    const std::vector<Node> instances =
+        root.IsSequence() ? root.Elements() : root.Items("Instances");
+    diagnostics.ThrowIfAny();
+    for (const Node& instance : instances) ReadInstance(instance);
+    diagnostics.ThrowIfAny();
+    if (instances.empty()) Refuse({source_, 1, 1}, "no instance in this topology");
+    for (auto& [name, at] : made_) seen_->switches.push_back(std::move(at));
+  }
+
+ private:
+  void ReadInstance(const Node& instance) {
+    const std::string id = instance.String("InstanceId");
+    const std::string type = instance.String("InstanceType", "");
+    const std::vector<Node> path = instance.Items("NetworkNodes");
+    if (!instance.diagnostics()->ok()) return;
+    if (path.empty() || path.size() > 8) {
+      instance.ErrorAt("NetworkNodes", fmt::format("{} network nodes", path.size()),
+                       "from the farthest to the nearest, three or four");
+      return;
+    }
+    if (!type.empty()) seen_->SayMachine(type, instance.where("InstanceType"));
+    seen_->AddHost(id, instance.where());
+    std::string above;
+    for (const Node& cell : path) {
+      const std::string name = cell.AsString();
+      if (!cell.diagnostics()->ok()) return;
+      if (made_.size() >= kMostSwitches) Refuse(cell.where(), "more than 4096 network nodes");
+      SwitchFact& one =
+          made_.try_emplace(name, SwitchFact{name, {}, {}, cell.where()}).first->second;
+      if (!above.empty()) {
+        std::vector<std::string>& below = made_[above].below;
+        if (std::ranges::find(below, name) == below.end()) below.push_back(name);
+      }
+      if (&cell == &path.back()) one.hosts.push_back(id);
+      above = name;
+    }
+  }
+
+  SourcePtr source_;
+  Observed* seen_;
+  std::map<std::string, SwitchFact> made_;
+};
+
+}  // namespace
+
+void ReadHostfile(const SourcePtr& source, Observed* seen) {
+  std::optional<int64_t> slots;
+  for (const Line& line : LinesOf(*source)) {
+    const std::vector<std::string> words = WordsOf(line.text);
+    if (words.empty() || words[0].starts_with('#')) continue;
+    const Location where{source, line.number, 1};
+    std::string name = words[0], count = Behind(line.text, "slots=");
+    // "node0:8" of MPICH
+    if (const std::size_t colon = name.rfind(':');
+        colon != std::string::npos && WholeOf(std::string_view(name).substr(colon + 1)) &&
+        name.find(':') == colon) {
+      count = name.substr(colon + 1);
+      name.resize(colon);
+    }
+    seen->AddHost(name, where);
+    if (count.empty()) continue;
+    const auto number = WholeOf(count);
+    if (!number || *number < 1 || *number > 4096)
+      Refuse(where, fmt::format("'{}' slots", count.substr(0, 32)), "a whole number from 1");
+    if (slots && *slots != *number)
+      Refuse(where, fmt::format("{} slots here, {} on another host", *number, *slots),
+             "nodes of a topology are equal: write a file for each kind");
+    slots = number;
+    if (*number <= 64) seen->SayGpus(*number, where);
+  }
+  seen->hosts_listed = true;
+}
+
+void ReadSlurmTopology(const SourcePtr& source, Observed* seen) {
+  const std::size_t before = seen->switches.size();
+  for (const Line& line : LinesOf(*source)) {
+    const Location where{source, line.number, 1};
+    std::string name = Behind(line.text, "SwitchName=");
+    if (name.empty()) name = Behind(line.text, "BlockName=");
+    if (name.empty() || line.text.starts_with('#')) continue;
+    if (seen->switches.size() >= kMostSwitches) Refuse(where, "more than 4096 switches");
+    SwitchFact made{name, {}, {}, where};
+    made.below = HostsOf(Behind(line.text, "Switches="), where);
+    // A switch above others lists all hosts below it in the live output: they are those of its own.
+    if (made.below.empty()) made.hosts = HostsOf(Behind(line.text, "Nodes="), where);
+    if (made.hosts.empty() && made.below.empty())
+      Refuse(where, fmt::format("switch '{}' has no nodes and no switches", name));
+    for (const SwitchFact& other : seen->switches) {
+      if (other.name == name)
+        Refuse(where,
+               fmt::format("switch '{}' stands in {} already", name, PlaceText(other.where)));
+    }
+    for (const std::string& host : made.hosts) seen->AddHost(host, where);
+    seen->switches.push_back(std::move(made));
+  }
+  if (seen->switches.size() == before) Refuse({source, 1, 1}, "no switch in this topology");
+}
+
+void ReadSlurmNodes(const SourcePtr& source, Observed* seen) {
+  std::string record;
+  Location where{source, 1, 1};
+  const auto finish = [&] {
+    if (!record.empty()) ReadNodeRecord(record, where, seen);
+    record.clear();
+  };
+  for (const Line& line : LinesOf(*source)) {
+    if (line.text.starts_with("NodeName=")) {
+      finish();
+      where.line = line.number;
+    }
+    if (where.line > 0 && record.size() < 65'536) record += line.text + " ";
+  }
+  finish();
+  if (seen->hosts.empty()) Refuse({source, 1, 1}, "no node in this list");
+}
+
+void ReadAwsTopology(const SourcePtr& source, Observed* seen) { AwsReader(source, seen).Read(); }
+
+}  // namespace orrery::discover

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of devices.
+#include "model/discover/known_devices.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+namespace orrery::discover {
+namespace {
+
+constexpr std::pair<const char*, const char*> kGpuIds[] = {
+    {"10de:1db1", "v100-sxm2-16gb"}, {"10de:1df5", "v100-sxm2-16gb"},
+    {"10de:1db4", "v100-pcie-16gb"}, {"10de:1db5", "v100-sxm2-32gb"},
+    {"10de:1db8", "v100-sxm3-32gb"}, {"10de:1df6", "v100s-pcie-32gb"},
+    {"10de:20b0", "a100-sxm4-40gb"}, {"10de:20b1", "a100-pcie-40gb"},
+    {"10de:20b2", "a100-sxm4-80gb"}, {"10de:20b5", "a100-pcie-80gb"},
+    {"10de:20f1", "a100-pcie-40gb"}, {"10de:2237", "a10g"},
+    {"10de:26b9", "l40s"},           {"10de:2330", "h100-sxm5-80gb"},
+    {"10de:2331", "h100-pcie-80gb"}, {"10de:2321", "h100-nvl-94gb"},
+    {"10de:2324", "h800-sxm5-80gb"}, {"10de:2335", "h200-sxm-141gb"},
+    {"10de:233b", "h200-nvl-141gb"}, {"10de:2342", "gh200-96gb"},
+    {"10de:2901", "b200-sxm-180gb"}, {"10de:2941", "gb200-per-gpu"},
+    {"10de:3182", "b300-sxm-288gb"}, {"10de:31a1", "gb300-per-gpu"},
+    {"10de:31c2", "gb300-per-gpu"},  {"10de:31c3", "gb300-per-gpu"},
+    {"1002:7408", "mi250x"},         {"1002:74a1", "mi300x"},
+    {"1002:74b5", "mi300x"},         {"1002:74a5", "mi325x"},
+    {"1002:74b9", "mi325x"},         {"1002:75a0", "mi350x"},
+    {"1002:75a3", "mi355x"},         {"1da3:1000", "gaudi-hl205"},
+    {"1da3:1010", "gaudi-hl205"},    {"1da3:1020", "gaudi2"},
+    {"1da3:1060", "gaudi3"},
+};
+
+// Words that all stand in a product's name, more special rows first.
+struct NameRow {
+  std::vector<const char*> words;
+  const char* id;
+};
+const std::vector<NameRow>& NameRows() {
+  static const std::vector<NameRow> rows = {
+      {{"GB300"}, "gb300-per-gpu"},
+      {{"GB200"}, "gb200-per-gpu"},
+      {{"GH200", "96"}, "gh200-96gb"},
+      {{"B300"}, "b300-sxm-288gb"},
+      {{"B200"}, "b200-sxm-180gb"},
+      {{"H200", "NVL"}, "h200-nvl-141gb"},
+      {{"H200"}, "h200-sxm-141gb"},
+      {{"H800", "SXM"}, "h800-sxm5-80gb"},
+      {{"H800", "80GB", "HBM3"}, "h800-sxm5-80gb"},
+      {{"H100", "NVL"}, "h100-nvl-94gb"},
+      {{"H100L", "94"}, "h100-nvl-94gb"},
+      {{"H100", "PCIE"}, "h100-pcie-80gb"},
+      {{"H100", "SXM5", "80"}, "h100-sxm5-80gb"},
+      {{"H100", "80GB", "HBM3"}, "h100-sxm5-80gb"},
+      {{"A100", "SXM4", "80"}, "a100-sxm4-80gb"},
+      {{"A100", "SXM", "80"}, "a100-sxm4-80gb"},
+      {{"A100", "SXM4", "40"}, "a100-sxm4-40gb"},
+      {{"A100", "SXM", "40"}, "a100-sxm4-40gb"},
+      {{"A100", "PCIE", "80"}, "a100-pcie-80gb"},
+      {{"A100", "PCIE", "40"}, "a100-pcie-40gb"},
+      {{"V100S", "PCIE", "32"}, "v100s-pcie-32gb"},
+      {{"V100", "SXM3", "32"}, "v100-sxm3-32gb"},
+      {{"V100", "SXM2", "32"}, "v100-sxm2-32gb"},
+      {{"V100", "SXM2", "16"}, "v100-sxm2-16gb"},
+      {{"V100", "PCIE", "16"}, "v100-pcie-16gb"},
+      {{"A10G"}, "a10g"},
+      {{"L40S"}, "l40s"},
+      {{"MI355X"}, "mi355x"},
+      {{"MI350X"}, "mi350x"},
+      {{"MI325X"}, "mi325x"},
+      {{"MI300X"}, "mi300x"},
+      {{"MI250X"}, "mi250x"},
+      {{"HL-325"}, "gaudi3"},
+      {{"HL-225"}, "gaudi2"},
+      {{"HL-205"}, "gaudi-hl205"},
+      {{"GAUDI3"}, "gaudi3"},
+      {{"GAUDI2"}, "gaudi2"},
+  };
+  return rows;
+}
+
+// The names of Slurm's Gres are short: only where a family has one part in servers.
+constexpr std::pair<const char*, const char*> kShortNames[] = {
+    {"h100", "h100-sxm5-80gb"}, {"h200", "h200-sxm-141gb"}, {"b200", "b200-sxm-180gb"},
+    {"b300", "b300-sxm-288gb"}, {"mi300x", "mi300x"},       {"a10g", "a10g"},
+    {"l40s", "l40s"},           {"gb200", "gb200-per-gpu"}, {"gaudi2", "gaudi2"},
+};
+
+}  // namespace
+
+std::string GpuOfPci(std::string_view id) {
+  for (const auto& [pci, gpu] : kGpuIds) {
+    if (id == pci) return gpu;
+  }
+  return "";
+}
+
+std::string GpuOfName(std::string_view name) {
+  std::string upper(name), lower(name);
+  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const auto& [word, gpu] : kShortNames) {
+    if (lower == word) return gpu;
+  }
+  for (const NameRow& row : NameRows()) {
+    if (std::ranges::all_of(
+            row.words, [&](const char* word) { return upper.find(word) != std::string::npos; }))
+      return row.id;
+  }
+  return "";
+}
+
+bool IsGpuClass(std::string_view pci_class) {
+  return pci_class.starts_with("0302") || pci_class.starts_with("0380") ||
+         pci_class.starts_with("1200");
+}
+
+bool IsNicClass(std::string_view pci_class) { return pci_class.starts_with("02"); }
+
+std::string NetworkOfPci(std::string_view id, std::string_view pci_class) {
+  if (id.starts_with("1d0f:efa")) return "efa";
+  if (pci_class.starts_with("0207")) return "infiniband";
+  if (id.starts_with("15b3:")) return "";  // Ethernet class: RoCE, or plain sockets
+  return id.empty() ? "" : "tcp";
+}
+
+LinkFact NvLinkOf(std::string_view gpu) {
+  // Rate of one link per direction: the vendor's figures, as topologies/*.yaml carry them.
+  constexpr double kGb = 1e9;
+  if (gpu.starts_with("v100-sxm")) return {"NVLink2", BytesPerSecond(25 * kGb)};
+  if (gpu.starts_with("a100")) return {"NVLink3", BytesPerSecond(25 * kGb)};
+  if (gpu.starts_with("h100") || gpu.starts_with("h200") || gpu.starts_with("h800") ||
+      gpu.starts_with("gh200"))
+    return {"NVLink4", BytesPerSecond(25 * kGb)};
+  if (gpu.starts_with("b200") || gpu.starts_with("b300") || gpu.starts_with("gb"))
+    return {"NVLink5", BytesPerSecond(50 * kGb)};
+  return {};
+}
+
+BytesPerSecond PcieRate(std::string_view speed, int width) {
+  const double transfers = std::strtod(std::string(speed.substr(0, 32)).c_str(), nullptr);
+  if (!(transfers > 0) || transfers > 1000 || width < 1 || width > 64) return {};
+  // 8b/10b up to 5 GT/s, 128b/130b to 32, no line code but flits (242 of 256 bytes) above.
+  const double code = transfers <= 5 ? 0.8 : transfers <= 32 ? 128.0 / 130.0 : 242.0 / 256.0;
+  return BytesPerSecond(transfers * 1e9 / 8 * code * width);
+}
+
+}  // namespace orrery::discover

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL_DEBUG=INFO: hosts, ranks, NICs in use, the tree that NCCL_DEBUG_SUBSYS=GRAPH prints.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "model/discover/lines.h"
+#include "model/discover/observed.h"
+
+namespace orrery::discover {
+namespace {
+
+constexpr std::string_view kInfo = "NCCL INFO ";
+
+// "node0" of "node0:4021:4088 [0] NCCL INFO ...", also behind "[1,0]<stdout>:" or "3: ".
+std::string HostOf(std::string_view head) {
+  const std::vector<std::string> words = WordsOf(head);
+  for (const std::string& word : words) {
+    std::string_view text = word;
+    if (const std::size_t tag = text.rfind(">:"); tag != std::string_view::npos)
+      text.remove_prefix(tag + 2);
+    const std::size_t last = text.rfind(':');
+    if (last == std::string_view::npos || last == 0) continue;
+    const std::size_t middle = text.rfind(':', last - 1);
+    if (middle == std::string_view::npos || middle == 0) continue;
+    if (WholeOf(text.substr(last + 1)) && WholeOf(text.substr(middle + 1, last - middle - 1)))
+      return std::string(text.substr(0, middle));
+  }
+  return "";
+}
+
+class NcclText {
+ public:
+  NcclText(const SourcePtr& source, Observed* seen) : source_(source), seen_(seen) {}
+
+  void Read() {
+    for (const Line& line : LinesOf(*source_)) {
+      const std::size_t at = line.text.find(kInfo);
+      if (at == std::string::npos) continue;
+      ReadInfo(line, HostOf(line.text.substr(0, at)), line.text.substr(at + kInfo.size()));
+    }
+    const Location where{source_, 1, 1};
+    if (ranks_ == 0 && hosts_.empty())
+      Refuse(where, "no communicator in this log",
+             "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH");
+    Finish(where);
+  }
+
+ private:
+  Location At(const Line& line) const { return {source_, line.number, 1}; }
+
+  void ReadInfo(const Line& line, const std::string& host, std::string_view text) {
+    if (!host.empty() && hosts_.try_emplace(host, hosts_.size()).second)
+      seen_->AddHost(host, At(line));
+    if (text.starts_with("comm ") || text.find(" nranks ") != std::string_view::npos ||
+        text.find(" nRanks ") != std::string_view::npos)
+      ReadSize(line, host, text);
+    if (text.starts_with("NET/") && text.find("Using") != std::string_view::npos)
+      ReadNetwork(line, text);
+    if (text.find("provider is efa") != std::string_view::npos) seen_->SayNetwork("efa", At(line));
+    if (text.starts_with("=== System"))
+      tree_open_ = tree_.devices.empty();
+    else if (text.starts_with("====="))
+      tree_open_ = false;
+    else if (tree_open_)
+      ReadTree(line, text);
+  }
+
+  void ReadSize(const Line& line, const std::string& host, std::string_view text) {
+    const auto number = [&](std::initializer_list<const char*> keys) -> int64_t {
+      for (const char* key : keys) {
+        const std::size_t at = text.find(key);
+        if (at == std::string_view::npos) continue;
+        std::string_view rest = text.substr(at + std::string_view(key).size());
+        rest = rest.substr(0, rest.find_first_of(" ,"));
+        if (const auto value = WholeOf(rest); value && *value <= (1 << 20)) return *value;
+      }
+      return -1;
+    };
+    const int64_t ranks = number({" nRanks ", " nranks "}), rank = number({" rank "});
+    const int64_t nodes = number({" nNodes "}), local = number({" localRanks "});
+    if (ranks > ranks_) {
+      ranks_ = ranks;
+      ranks_where_ = At(line);
+      of_host_.clear();
+    }
+    if (nodes > 0 && ranks == ranks_) nodes_ = nodes;
+    if (local > 0 && ranks == ranks_) local_ = local;
+    if (ranks == ranks_ && rank >= 0 && !host.empty()) of_host_[host].insert(rank);
+  }
+
+  // "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
+  void ReadNetwork(const Line& line, std::string_view text) {
+    const std::size_t end = text.find("OOB");
+    int64_t nics = 0;
+    std::string kind = text.starts_with("NET/Socket") ? "tcp" : "";
+    for (const std::string& word : WordsOf(text.substr(0, end))) {
+      const std::size_t close = word.find(']');
+      if (word.empty() || word[0] != '[' || close == std::string::npos ||
+          !WholeOf(std::string_view(word).substr(1, close - 1)))
+        continue;
+      ++nics;
+      if (word.find("/RoCE") != std::string::npos) kind = "roce";
+      if (word.find("/IB") != std::string::npos) kind = "infiniband";
+    }
+    if (nics == 0 || nics > 64) return;
+    if (!kind.empty()) seen_->SayNetwork(kind, At(line));
+    if (!seen_->nics_used || seen_->nics_used->value < nics)
+      seen_->nics_used = Fact<int64_t>{nics, At(line)};
+  }
+
+  // "CPU/0 (1/1/2)", "+ PCI[24.0] - PCI/1000", "              + PCI[24.0] - GPU/1B000 (0)",
+  // "              + NVL[264.0] - GPU/43000" and "+ NVL[..] - NVS/0", "... - NET/0"
+  void ReadTree(const Line& line, std::string_view text) {
+    if (text.starts_with("CPU/")) {
+      tree_.hosts.push_back(std::to_string(tree_.hosts.size()));
+      groups_.clear();
+      return;
+    }
+    const std::size_t plus = text.find("+ "), arrow = text.find(" - ");
+    if (plus == std::string_view::npos || arrow == std::string_view::npos || tree_.hosts.empty())
+      return;
+    std::string_view device = text.substr(arrow + 3);
+    device = device.substr(0, device.find_first_of(" \t"));
+    const std::string link(text.substr(plus + 2, 3));
+    while (!groups_.empty() && groups_.back().first >= plus) groups_.pop_back();
+    if (device.starts_with("PCI/")) groups_.emplace_back(plus, device);
+    if (link == "NVL" && !tree_.devices.empty()) return ReadLink(line, device);
+    if (device.starts_with("GPU/") && link == "PCI") return Add(line, device, false);
+    if (device.starts_with("NET/")) return Add(line, device, true);
+  }
+
+  void Add(const Line& line, std::string_view name, bool nic) {
+    const bool known =
+        std::ranges::any_of(tree_.devices, [&](const PcieDevice& one) { return one.name == name; });
+    if (known || tree_.devices.size() >= kMostDevices) return;
+    PcieDevice device;
+    device.nic = nic;
+    device.name = std::string(name);
+    device.bus = device.name;
+    device.host = tree_.hosts.back();
+    if (!groups_.empty()) device.group = groups_.back().second;
+    device.where = At(line);
+    tree_.devices.push_back(std::move(device));
+  }
+
+  // "NVL[240.0]" is the rate of all links together in NCCL's eyes; a number of links it does not say.
+  void ReadLink(const Line& line, std::string_view target) {
+    if (target.starts_with("NVS") && nvswitch_.line == 0) nvswitch_ = At(line);
+  }
+
+  void Finish(const Location& where) {
+    int64_t local = local_;
+    for (const auto& [host, ranks] : of_host_)
+      local = std::max(local, static_cast<int64_t>(ranks.size()));
+    const int64_t nodes = nodes_ > 0 ? nodes_ : static_cast<int64_t>(of_host_.size());
+    if (nodes_ > 0 || (ranks_ > 0 && local > 0 && nodes * local == ranks_)) {
+      seen_->SayNodes(nodes, ranks_where_);
+      if (nodes > 0 && ranks_ % nodes == 0 && ranks_ / nodes <= 64)
+        seen_->SayGpus(ranks_ / nodes, ranks_where_);
+    }
+    if (!tree_.devices.empty()) seen_->SayTree(std::move(tree_), 2, where);
+    if (nvswitch_.line > 0)
+      seen_->notes.push_back(
+          fmt::format("NVSwitch, links per GPU not said ({})", PlaceText(nvswitch_)));
+  }
+
+  SourcePtr source_;
+  Observed* seen_;
+  std::map<std::string, std::size_t> hosts_;
+  std::map<std::string, std::set<int64_t>> of_host_;
+  int64_t ranks_ = 0, nodes_ = 0, local_ = 0;
+  Location ranks_where_, nvswitch_;
+  PcieTree tree_;
+  bool tree_open_ = false;
+  std::vector<std::pair<std::size_t, std::string>> groups_;  // column, bridge
+};
+
+}  // namespace
+
+void ReadNcclLogText(const SourcePtr& source, Observed* seen) { NcclText(source, seen).Read(); }
+
+}  // namespace orrery::discover

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Facts and their contradictions.
+#include "model/discover/observed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "model/base/text.h"
+#include "model/hardware/cluster_file.h"
+
+namespace orrery::discover {
+namespace {
+
+template <class T>
+void Say(const char* what, T value, const std::string& text, const std::string& old_text,
+         const Location& where, std::optional<Fact<T>>* fact) {
+  if (!fact->has_value()) {
+    *fact = Fact<T>{std::move(value), where};
+    return;
+  }
+  if ((*fact)->value == value) return;
+  Refuse(where,
+         fmt::format("{} here, but {} says {}", fmt::format(fmt::runtime(what), text),
+                     PlaceText((*fact)->where), old_text),
+         "leave out the file that is not of this cluster, or discover its nodes apart");
+}
+
+std::string ScaleUpText(const ScaleUp& links) {
+  switch (links.kind) {
+    case IntraLink::kNvSwitch:
+      return fmt::format("{} links per GPU into switches", links.links_per_gpu);
+    case IntraLink::kCubeMesh:
+    case IntraLink::kFullMesh:
+      return fmt::format("a mesh of {} pairs", links.mesh.size());
+    case IntraLink::kNone:
+    case IntraLink::kPcie:
+      break;
+  }
+  return "no links beside PCIe";
+}
+
+const char* CpuText(HostKind kind) {
+  return kind == HostKind::kIntel ? "intel" : kind == HostKind::kAmd ? "amd" : "arm";
+}
+
+}  // namespace
+
+std::string PlaceText(const Location& where) {
+  // It stands behind lines of YAML: names of files hold what they like.
+  std::string name;
+  for (const char c : where.source == nullptr
+                          ? std::string("?")
+                          : std::filesystem::path(where.source->name).filename().string()) {
+    if (c > ' ' && c < 127) name += c;
+  }
+  return where.line > 0 ? fmt::format("{}:{}", name, where.line) : name;
+}
+
+void CheckName(const std::string& name, const Location& where) {
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
+  });
+  if (name.empty() || name.size() > 128 || !plain)
+    Refuse(where, fmt::format("'{}' is no name of a host or switch", name.substr(0, 64)),
+           "letters, digits, '-', '_', '.' and ':', at most 128");
+}
+
+void Refuse(const Location& where, std::string message, std::string hint) {
+  throw InputError(std::vector<Diagnostic>{{where, std::move(message), std::move(hint)}});
+}
+
+bool ScaleUp::operator==(const ScaleUp& other) const {
+  const auto same = [](const MeshLink& a, const MeshLink& b) {
+    return a.a == b.a && a.b == b.b && a.count == b.count;
+  };
+  return kind == other.kind && links_per_gpu == other.links_per_gpu &&
+         std::ranges::equal(mesh, other.mesh, same);
+}
+
+void Observed::SayGpu(const std::string& id, const Location& where) {
+  Say("the GPU is {}", id, id, gpu ? gpu->value : "", where, &gpu);
+}
+
+void Observed::SayGpus(int64_t count, const Location& where) {
+  Say("{} GPUs in a node", count, std::to_string(count), gpus ? std::to_string(gpus->value) : "",
+      where, &gpus);
+}
+
+void Observed::SayScaleUp(ScaleUp links, const Location& where) {
+  const std::string text = ScaleUpText(links);
+  Say("{}", std::move(links), text, scale_up ? ScaleUpText(scale_up->value) : "", where, &scale_up);
+}
+
+void Observed::SayNetwork(const std::string& id, const Location& where) {
+  Say("the network is {}", id, id, network ? network->value : "", where, &network);
+}
+
+void Observed::SayNicRate(BytesPerSecond rate, const Location& where) {
+  Say("NICs of {}", rate, Format(rate), nic_rate ? Format(nic_rate->value) : "", where, &nic_rate);
+}
+
+void Observed::SayCpu(HostKind kind, const Location& where) {
+  Say("CPUs of {}", kind, CpuText(kind), cpu ? CpuText(cpu->value) : "", where, &cpu);
+}
+
+void Observed::SayNodes(int64_t count, const Location& where) {
+  Say("{} nodes", count, std::to_string(count), nodes ? std::to_string(nodes->value) : "", where,
+      &nodes);
+}
+
+void Observed::SayMachine(const std::string& product, const Location& where) {
+  Say("the machine is a {}", product, product, machine ? machine->value : "", where, &machine);
+}
+
+void Observed::SayTree(PcieTree made, int rank, const Location& where) {
+  const auto new_gpus = GpusOf(made).size(), new_nics = NicsOf(made).size();
+  if (tree && new_nics > 0) {
+    const auto old_nics = NicsOf(tree->value).size();
+    if (old_nics > 0 && old_nics != new_nics) {
+      Refuse(
+          where,
+          fmt::format("{} NICs here, but {} says {}", new_nics, PlaceText(tree->where), old_nics),
+          "one of them may show NICs that do not train: give the better source alone");
+    }
+  }
+  if (new_gpus > 0) SayGpus(static_cast<int64_t>(new_gpus), where);
+  for (const PcieDevice& device : made.devices) {
+    if (!device.nic && !device.kind.empty()) SayGpu(device.kind, device.where);
+  }
+  for (const PcieDevice* nic : NicsOf(made)) {
+    if (nic->rate.value > 0) SayNicRate(nic->rate, nic->where);
+    if (!nic->network.empty()) SayNetwork(nic->network, nic->where);
+  }
+  if (tree && rank <= tree_rank) return;
+  tree = Fact<PcieTree>{std::move(made), where};
+  tree_rank = rank;
+}
+
+void Observed::AddHost(const std::string& name, const Location& where) {
+  CheckName(name, where);
+  if (!host_names.insert(name).second) return;
+  if (hosts.size() >= kMostHosts) Refuse(where, fmt::format("more than {} hosts", kMostHosts));
+  hosts.push_back({name, where});
+}
+
+std::vector<const PcieDevice*> GpusOf(const PcieTree& tree) {
+  std::vector<const PcieDevice*> gpus;
+  for (const PcieDevice& device : tree.devices) {
+    if (!device.nic) gpus.push_back(&device);
+  }
+  std::ranges::stable_sort(gpus, {}, [](const PcieDevice* gpu) { return gpu->index; });
+  return gpus;
+}
+
+std::vector<const PcieDevice*> NicsOf(const PcieTree& tree) {
+  std::vector<const PcieDevice*> rdma, all;
+  for (const PcieDevice& device : tree.devices) {
+    if (!device.nic) continue;
+    all.push_back(&device);
+    if (!device.network.empty() && device.network != "tcp") rdma.push_back(&device);
+  }
+  return rdma.empty() ? all : rdma;
+}
+
+void ReadClusterFile(const SourcePtr& source, Observed* seen) {
+  switch (KindOfClusterFile(*source)) {
+    case ClusterFile::kNone:
+      break;
+    case ClusterFile::kNcclTopology:
+      return ReadNcclTopologyXml(source, seen);
+    case ClusterFile::kNcclGraphs:
+      return ReadNcclGraphXml(source, seen);
+    case ClusterFile::kNcclLog:
+      return ReadNcclLogText(source, seen);
+    case ClusterFile::kHwloc:
+      return ReadHwlocXml(source, seen);
+    case ClusterFile::kTopoMatrix:
+      return ReadTopoMatrix(source, seen);
+    case ClusterFile::kLspci:
+      return ReadLspci(source, seen);
+    case ClusterFile::kIbstat:
+      return ReadIbstat(source, seen);
+    case ClusterFile::kSlurmTopology:
+      return ReadSlurmTopology(source, seen);
+    case ClusterFile::kSlurmNodes:
+      return ReadSlurmNodes(source, seen);
+    case ClusterFile::kAwsTopology:
+      return ReadAwsTopology(source, seen);
+    case ClusterFile::kHostfile:
+      return ReadHostfile(source, seen);
+  }
+  Refuse({source, 1, 1}, "nothing in this file describes a cluster in a way that is known",
+         "readable are NCCL's XML and log, hwloc's XML, nvidia-smi topo -m, lspci -nn, -vmm, -tv, "
+         "ibstat, hostfiles, Slurm's topology.conf, scontrol show node, and AWS's "
+         "describe-instance-topology");
+}
+
+}  // namespace orrery::discover

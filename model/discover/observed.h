@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// What files of other programs say of a cluster: every fact with the place that states it.
+//
+// Readers add facts; two places that differ are an InputError that names both.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/base/diagnostics.h"
+#include "model/base/quantity.h"
+#include "model/hardware/spec.h"
+
+namespace orrery::discover {
+
+inline constexpr std::size_t kMostHosts = 65'536;
+inline constexpr std::size_t kMostDevices =
+    4096;  // in a file, before those that do not count are left out
+
+template <class T>
+struct Fact {
+  T value{};
+  Location where;
+};
+
+// "p4d.xml:12"
+std::string PlaceText(const Location& where);
+// Throws InputError where it is no plain word.
+void CheckName(const std::string& name, const Location& where);
+[[noreturn]] void Refuse(const Location& where, std::string message, std::string hint = "");
+
+// A GPU or NIC on the PCIe tree of a node.
+struct PcieDevice {
+  bool nic = false;
+  int index = -1;       // the source's own number of a GPU; -1: not said
+  std::string bus;      // "0000:10:1c.0"; "": not said
+  std::string name;     // "mlx5_0"; "": not said
+  std::string kind;     // GPU: id of the catalogue, or ""
+  std::string network;  // NIC: id of a fabric profile, or ""
+  std::string host;     // socket or NUMA node: "0"
+  std::string group;    // PCIe switch; "": straight on the host
+  BytesPerSecond rate;  // NIC; 0: not said
+  BytesPerSecond pcie;  // its link; 0: not said
+  Location where;
+};
+
+struct PcieTree {
+  std::vector<PcieDevice> devices;  // in the order of the source
+  std::vector<std::string> hosts;   // in the order of the source
+};
+
+struct ScaleUp {
+  IntraLink kind = IntraLink::kPcie;
+  int links_per_gpu = 0;       // nvswitch
+  std::vector<MeshLink> mesh;  // point to point
+  bool operator==(const ScaleUp& other) const;
+};
+
+struct NamedNode {
+  std::string name;
+  Location where;
+};
+
+// Of a fabric: hosts on it, and switches below it.
+struct SwitchFact {
+  std::string name;
+  std::vector<std::string> hosts, below;
+  Location where;
+};
+
+struct IbDevice {
+  std::string name;  // "mlx5_0"
+  BytesPerSecond rate;
+  bool active = false;
+  std::string network;  // "infiniband", "roce"
+  Location where;
+};
+
+struct Observed {
+  std::optional<Fact<std::string>> machine;      // "p4d.24xlarge"
+  std::optional<Fact<std::string>> gpu;          // id of the catalogue
+  std::optional<Fact<std::string>> unknown_gpu;  // as the source calls it
+  std::optional<Fact<int64_t>> gpus;             // of a node
+  std::optional<Fact<int64_t>> nics_used;        // at least so many
+  std::optional<Fact<PcieTree>> tree;            // the best source's
+  int tree_rank = 0;                // how well it knows: 3 NCCL's XML and hwloc, 2 lspci, 1 topo -m
+  std::vector<PcieDevice> unnamed;  // devices whose class the source does not say
+  std::optional<Fact<ScaleUp>> scale_up;
+  std::optional<Fact<HostKind>> cpu;
+  std::optional<Fact<BytesPerSecond>> between_hosts;
+  std::optional<Fact<std::string>> network;  // id of a fabric profile
+  std::optional<Fact<BytesPerSecond>> nic_rate;
+  std::optional<Fact<int64_t>> cores;  // a machine without GPUs
+  std::vector<IbDevice> ib;
+  std::vector<NamedNode> hosts;  // each once
+  std::set<std::string> host_names;
+  bool hosts_listed = false;  // a hostfile: these and no others
+  std::vector<SwitchFact> switches;
+  std::optional<Fact<int64_t>> nodes;
+  std::vector<std::string> notes;  // what else was seen, a sentence each
+
+  void SayGpu(const std::string& id, const Location& where);
+  void SayGpus(int64_t count, const Location& where);
+  void SayScaleUp(ScaleUp links, const Location& where);
+  void SayNetwork(const std::string& id, const Location& where);
+  void SayNicRate(BytesPerSecond rate, const Location& where);
+  void SayCpu(HostKind kind, const Location& where);
+  void SayNodes(int64_t count, const Location& where);
+  void SayMachine(const std::string& product, const Location& where);
+  void SayTree(PcieTree tree, int rank, const Location& where);
+  void AddHost(const std::string& name, const Location& where);  // again: no change
+};
+
+// GPUs and NICs that training uses: of networks, RDMA before Ethernet.
+std::vector<const PcieDevice*> GpusOf(const PcieTree& tree);
+std::vector<const PcieDevice*> NicsOf(const PcieTree& tree);
+
+// Reads one file into `seen`, whatever it is. Throws InputError.
+void ReadClusterFile(const SourcePtr& source, Observed* seen);
+
+// One reader each; same contract.
+void ReadNcclTopologyXml(const SourcePtr& source, Observed* seen);
+void ReadNcclGraphXml(const SourcePtr& source, Observed* seen);
+void ReadHwlocXml(const SourcePtr& source, Observed* seen);
+void ReadNcclLogText(const SourcePtr& source, Observed* seen);
+void ReadTopoMatrix(const SourcePtr& source, Observed* seen);
+void ReadLspci(const SourcePtr& source, Observed* seen);
+void ReadIbstat(const SourcePtr& source, Observed* seen);
+void ReadSlurmTopology(const SourcePtr& source, Observed* seen);
+void ReadSlurmNodes(const SourcePtr& source, Observed* seen);
+void ReadAwsTopology(const SourcePtr& source, Observed* seen);
+void ReadHostfile(const SourcePtr& source, Observed* seen);
+
+// This machine, from its /sys and /proc below `root` ("" : the real ones).
+void ReadMachine(const std::string& root, Observed* seen);
+
+}  // namespace orrery::discover

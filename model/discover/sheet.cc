@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides the figures of a topology.
+#include "model/discover/sheet.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace orrery::discover {
+namespace {
+
+constexpr int64_t kMostInNode = 64;
+
+}  // namespace
+
+std::string Gbps(BytesPerSecond rate) { return fmt::format("{:.6g}Gbps", rate.value * 8 / 1e9); }
+std::string GBps(BytesPerSecond rate) { return fmt::format("{:.4g}GB/s", rate.value / 1e9); }
+
+// Only what a YAML string in quotes takes as it is.
+std::string Plain(std::string_view text) {
+  std::string plain;
+  for (const char c : text.substr(0, 200)) {
+    if (c >= ' ' && c < 127 && c != '"' && c != '\\') plain += c;
+  }
+  return plain;
+}
+
+void Sheet::Resolve() {
+  notes_ = seen_.notes;
+  FindGpu();
+  nearest_ = NearestTopology(seen_, gpu_.value == kUnknownGpu ? "" : gpu_.value);
+  if (!seen_.unnamed.empty()) NameDevices();
+  if (gpu_.value.empty() && IsCpuMachine())
+    gpu_ = {"localhost-cpu", "no GPU here; `plan bench --calibrate DIR` measures the cores", true};
+  FindCounts();
+  FindProfile();
+}
+
+// Machines with the same GPUs differ in their network: only the vendor's name of the machine, or
+// NICs that were seen, tell which.
+bool Sheet::NearestKnowsNics() const {
+  if (!nearest_) return false;
+  return seen_.machine || (seen_.tree && !NicsOf(seen_.tree->value).empty()) || seen_.nic_rate;
+}
+
+void Sheet::FindGpu() {
+  if (!choices_.gpu.empty()) {
+    if (seen_.gpu && seen_.gpu->value != choices_.gpu)
+      Refuse(seen_.gpu->where,
+             fmt::format("the GPU is {} here, but --gpu says {}", seen_.gpu->value, choices_.gpu));
+    gpu_ = {choices_.gpu, "--gpu", false};
+  } else if (seen_.gpu) {
+    gpu_ = From(*seen_.gpu);
+  } else if (seen_.unknown_gpu) {
+    gpu_ = {kUnknownGpu,
+            fmt::format("'{}' ({}) is not in the catalogue: --gpu NAME, `plan list gpus`",
+                        Plain(seen_.unknown_gpu->value), PlaceText(seen_.unknown_gpu->where)),
+            true};
+  }
+}
+
+// Devices without a class: as many as the machine of the vendor's name has, GPUs first.
+void Sheet::NameDevices() {
+  const std::size_t gpus = nearest_ ? static_cast<std::size_t>(nearest_->node.gpus) : 0;
+  if (!nearest_ || !seen_.machine || seen_.unnamed.size() != gpus + nearest_->node.nics.size() ||
+      !seen_.tree->value.devices.empty())
+    Refuse(seen_.unnamed.front().where,
+           fmt::format("{} PCI devices whose class is not said", seen_.unnamed.size()),
+           "add the output of lspci -nn of the machine");
+  notes_.push_back(
+      fmt::format("{} devices without a class: taken for the {} GPUs and {} NICs of {}",
+                  seen_.unnamed.size(), gpus, nearest_->node.nics.size(), nearest_->name));
+  for (std::size_t i = 0; i < seen_.unnamed.size(); ++i) {
+    seen_.unnamed[i].nic = i >= gpus;
+    seen_.tree->value.devices.push_back(seen_.unnamed[i]);
+  }
+  seen_.gpus = Fact<int64_t>{nearest_->node.gpus, seen_.tree->where};
+}
+
+void Sheet::FindCounts() {
+  const bool cpus = IsCpuMachine();
+  if (gpu_.value.empty()) {
+    if (nearest_)
+      gpu_ = {nearest_->gpu, AsNearest(), true};
+    else
+      gpu_ = {kUnknownGpu, "no source names it: --gpu NAME, `plan list gpus`", true};
+  }
+  if (cpus)
+    gpus_ = {std::min(seen_.cores->value, kMostInNode), PlaceText(seen_.cores->where), false};
+  else if (seen_.gpus)
+    gpus_ = From(*seen_.gpus);
+  else if (nearest_)
+    gpus_ = {nearest_->node.gpus, AsNearest(), true};
+  else
+    Refuse(FirstPlace(), "no source says how many GPUs a node has",
+           "add nvidia-smi topo -m, lspci -nn or NCCL's topology of a node");
+  if (gpus_.value < 1 || gpus_.value > kMostInNode)
+    Refuse(FirstPlace(), fmt::format("{} GPUs in a node", gpus_.value), "1 to 64");
+  FindNodes();
+  if (!cpus) FindNics();
+}
+
+Location Sheet::FirstPlace() const {
+  if (seen_.tree) return seen_.tree->where;
+  if (!seen_.hosts.empty()) return seen_.hosts.front().where;
+  if (seen_.gpus) return seen_.gpus->where;
+  return {};
+}
+
+void Sheet::FindNodes() {
+  const auto hosts = static_cast<int64_t>(seen_.hosts.size());
+  if (!seen_.switches.empty() || seen_.hosts_listed)
+    nodes_ = {hosts, PlaceText(seen_.hosts.empty() ? Location{} : seen_.hosts.front().where),
+              false};
+  else if (seen_.nodes && seen_.nodes->value >= hosts)
+    nodes_ = From(*seen_.nodes);
+  else if (hosts > 0)
+    nodes_ = {hosts, PlaceText(seen_.hosts.front().where), false};
+  else
+    nodes_ = {1, "no source counts the nodes", true};
+  max_nodes_ = nodes_;
+  if (choices_.nodes) {
+    if (!nodes_.assumed && *choices_.nodes > nodes_.value)
+      throw InputError(
+          fmt::format("--nodes {}, but {} nodes were found", *choices_.nodes, nodes_.value));
+    nodes_ = {*choices_.nodes, "--nodes", false};
+  }
+}
+
+void Sheet::FindNics() {
+  std::map<std::string, const IbDevice*> by_name;
+  for (const IbDevice& one : seen_.ib) by_name[one.name] = &one;
+  std::size_t in_tree = 0;
+  std::vector<const IbDevice*> used;
+  if (seen_.tree) {
+    for (const PcieDevice* nic : NicsOf(seen_.tree->value)) {
+      ++in_tree;
+      if (const auto known = by_name.find(nic->name); known != by_name.end())
+        used.push_back(known->second);
+    }
+  }
+  if (used.empty()) {
+    for (const IbDevice& one : seen_.ib) used.push_back(&one);
+  }
+  FindNicRate(used);
+  if (in_tree > 0) {
+    nics_ = {static_cast<int64_t>(in_tree), PlaceText(seen_.tree->where), false};
+  } else if (const int64_t active = std::ranges::count_if(
+                 used,
+                 [&](const IbDevice* one) {
+                   return one->active && one->rate.value == nic_rate_.value.value;
+                 });
+             active > 0) {
+    nics_ = {active, PlaceText(used.front()->where), false};
+  } else if (seen_.nics_used && seen_.nics_used->value > 0) {
+    nics_ = From(*seen_.nics_used);
+  } else if (NearestKnowsNics()) {
+    nics_ = {static_cast<int64_t>(nearest_->node.nics.size()), AsNearest(), true};
+  } else if (max_nodes_.value > 1) {
+    nics_ = {1, "no source shows NICs", true};
+  }
+  if (in_tree > 0 && seen_.nics_used && seen_.nics_used->value > nics_.value)
+    Refuse(seen_.nics_used->where, fmt::format("{} NICs in use here, but {} shows {}",
+                                               seen_.nics_used->value, nics_.from, nics_.value));
+  if (nics_.value > kMostInNode)
+    Refuse(FirstPlace(), fmt::format("{} NICs in a node", nics_.value), "at most 64");
+}
+
+void Sheet::FindNicRate(const std::vector<const IbDevice*>& used) {
+  std::map<double, int> counts;
+  for (const IbDevice* one : used) {
+    if (one->active && one->rate.value > 0) ++counts[one->rate.value];
+  }
+  const auto most =
+      std::ranges::max_element(counts, {}, [](const auto& row) { return row.second; });
+  if (most != counts.end()) {
+    const auto first = std::ranges::find_if(
+        used, [&](const IbDevice* one) { return one->active && one->rate.value == most->first; });
+    if (seen_.nic_rate && seen_.nic_rate->value.value != most->first)
+      Refuse((*first)->where,
+             fmt::format("{} runs at {} here, but {} says {}", (*first)->name, Gbps((*first)->rate),
+                         PlaceText(seen_.nic_rate->where), Gbps(seen_.nic_rate->value)));
+    nic_rate_ = {BytesPerSecond(most->first), PlaceText((*first)->where), false};
+    for (const IbDevice* one : used) {
+      if (one->active && one->rate.value != most->first)
+        notes_.push_back(fmt::format("{} runs at {}, most at {} ({})", one->name, Gbps(one->rate),
+                                     Gbps(nic_rate_.value), PlaceText(one->where)));
+    }
+  } else if (seen_.nic_rate) {
+    nic_rate_ = From(*seen_.nic_rate);
+  } else if (NearestKnowsNics() && !nearest_->node.nics.empty()) {
+    nic_rate_ = {nearest_->node.nic_rate, AsNearest(), true};
+  } else {
+    nic_rate_ = {BytesPerSecond(12.5e9), "no source gives it", true};
+  }
+}
+
+void Sheet::FindProfile() {
+  const auto ib = std::ranges::find_if(
+      seen_.ib, [](const IbDevice& one) { return one.active && !one.network.empty(); });
+  if (IsCpuMachine())
+    profile_ = {"localhost", "messages through memory", true};
+  else if (nics_.value == 0)
+    profile_ = {"nvlink-only", "no NIC", true};
+  else if (seen_.network)
+    profile_ = From(*seen_.network);
+  else if (ib != seen_.ib.end())
+    profile_ = {ib->network, PlaceText(ib->where), false};
+  else if (NearestKnowsNics())
+    profile_ = {nearest_->fabric_profile, AsNearest(), true};
+  else
+    profile_ = {"tcp", "no source names the network", true};
+}
+
+}  // namespace orrery::discover

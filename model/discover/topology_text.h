@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A topology file from what was observed: every line names its source, or says that it is assumed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/discover/observed.h"
+#include "model/hardware/spec.h"
+
+namespace orrery::discover {
+
+// What the user says beside the files; empty: nothing.
+struct Choices {
+  std::string name;  // of the topology
+  std::string gpu;   // id of the catalogue
+  std::optional<int64_t> nodes;
+};
+
+struct Discovered {
+  std::string yaml;
+  TopologySpec spec;                 // as the reader of topologies takes it
+  std::vector<std::string> assumed;  // "node.nics.rate: as aws-p4d"
+  std::vector<std::string> notes;
+  std::string nearest;  // of the catalogue; "": none is like it
+};
+
+// Throws InputError: too little is known, or sources contradict one another.
+Discovered WriteTopology(const Observed& seen, const Choices& choices);
+
+// The topology of the catalogue whose machines these are: by the vendor's name of the machine, else
+// by GPU, GPUs and NICs. nullopt: none.
+std::optional<TopologySpec> NearestTopology(const Observed& seen, const std::string& gpu);
+
+// The topology whose nodes have so many of this GPU: what joins GPUs in a node goes with both, whatever the
+// network. nullopt: none.
+std::optional<TopologySpec> SameNode(const std::string& gpu, int64_t gpus);
+
+}  // namespace orrery::discover

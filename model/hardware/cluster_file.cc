@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells files of other programs apart by their first lines.
+#include "model/hardware/cluster_file.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+
+namespace orrery {
+namespace {
+
+constexpr std::size_t kLookedAt = std::size_t{1} << 20;
+constexpr int kMostLines = 20'000;
+
+bool Has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool IsHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+// "17:00.0 " or "0000:17:00.0 "
+bool StartsWithBus(std::string_view line) {
+  std::size_t digits = 0;
+  while (digits < line.size() && IsHex(line[digits])) ++digits;
+  if (digits == 4 && line.substr(4).starts_with(':')) return StartsWithBus(line.substr(5));
+  return digits == 2 && line.size() > 7 && line[2] == ':' && IsHex(line[3]) && IsHex(line[4]) &&
+         line[5] == '.' && IsHex(line[6]) && line[7] == ' ';
+}
+
+// "node0", "node0 slots=8", "node0:8", "10.0.0.1"
+bool IsHostLine(std::string_view line) {
+  const std::string_view name = line.substr(0, line.find_first_of(" \t"));
+  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
+  });
+  if (!plain || name.empty() || name.ends_with(':') ||
+      !std::isalnum(static_cast<unsigned char>(name[0])))
+    return false;
+  const std::string_view rest = Trim(line.substr(name.size()));
+  return rest.empty() || rest.starts_with('#') || Has(rest, "slots=") || Has(rest, "max_slots=");
+}
+
+ClusterFile KindOfLine(std::string_view line) {
+  if (Has(line, "NCCL INFO") || Has(line, "NCCL version")) return ClusterFile::kNcclLog;
+  if (Has(line, "SwitchName=") || line.starts_with("BlockName="))
+    return ClusterFile::kSlurmTopology;
+  if (line.starts_with("NodeName=")) return ClusterFile::kSlurmNodes;
+  if (line.starts_with("CA '") || line.starts_with("Infiniband device '"))
+    return ClusterFile::kIbstat;
+  if (line.starts_with("Slot:\t") || Has(line, "-[0000:") || StartsWithBus(line))
+    return ClusterFile::kLspci;
+  if (Has(line, "GPU0") && Has(line, "X ") && !Has(line, "GPU1\tGPU2"))
+    return ClusterFile::kTopoMatrix;
+  if (line.starts_with("GPU0") && Has(line, "X")) return ClusterFile::kTopoMatrix;
+  return ClusterFile::kNone;
+}
+
+ClusterFile KindOfLines(std::string_view text) {
+  bool hosts = true, any = false;
+  for (int count = 0; !text.empty() && count < kMostLines; ++count) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+    if (const ClusterFile kind = KindOfLine(line); kind != ClusterFile::kNone) return kind;
+    if (line.empty() || line.starts_with('#')) continue;
+    any = true;
+    hosts = hosts && IsHostLine(line);
+  }
+  return any && hosts ? ClusterFile::kHostfile : ClusterFile::kNone;
+}
+
+}  // namespace
+
+ClusterFile KindOfClusterFile(const Source& source) {
+  const std::string_view text = WithoutByteOrderMark(source.text).substr(0, kLookedAt);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return ClusterFile::kNone;
+  if (text[first] == '<') {
+    if (Has(text, "<graphs")) return ClusterFile::kNcclGraphs;
+    if (Has(text, "<system")) return ClusterFile::kNcclTopology;
+    return Has(text, "<topology") ? ClusterFile::kHwloc : ClusterFile::kNone;
+  }
+  if (text[first] == '{' || (text[first] == '[' && Has(text, "\"NetworkNodes\"")))
+    return Has(text, "\"NetworkNodes\"") ? ClusterFile::kAwsTopology : ClusterFile::kNone;
+  return KindOfLines(text);
+}
+
+const char* Name(ClusterFile kind) {
+  switch (kind) {
+    case ClusterFile::kNone:
+      return "none that is known";
+    case ClusterFile::kNcclTopology:
+      return "a topology dump of NCCL";
+    case ClusterFile::kNcclGraphs:
+      return "a graph dump of NCCL";
+    case ClusterFile::kNcclLog:
+      return "a log of NCCL";
+    case ClusterFile::kHwloc:
+      return "a topology of hwloc";
+    case ClusterFile::kTopoMatrix:
+      return "the output of nvidia-smi topo -m";
+    case ClusterFile::kLspci:
+      return "the output of lspci";
+    case ClusterFile::kIbstat:
+      return "the output of ibstat";
+    case ClusterFile::kSlurmTopology:
+      return "a topology of Slurm";
+    case ClusterFile::kSlurmNodes:
+      return "the output of scontrol show node";
+    case ClusterFile::kAwsTopology:
+      return "an instance topology of AWS";
+    case ClusterFile::kHostfile:
+      return "a hostfile";
+  }
+  return "";
+}
+
+}  // namespace orrery

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of other programs that describe machines, told apart by their content.
+#pragma once
+
+#include "model/base/diagnostics.h"
+
+namespace orrery {
+
+enum class ClusterFile {
+  kNone,           // none of them
+  kNcclTopology,   // NCCL_TOPO_DUMP_FILE, and what NCCL_TOPO_FILE takes
+  kNcclGraphs,     // NCCL_GRAPH_DUMP_FILE
+  kNcclLog,        // NCCL_DEBUG=INFO
+  kHwloc,          // lstopo --of xml
+  kTopoMatrix,     // nvidia-smi topo -m
+  kLspci,          // with -nn, -vv, -vmm or -tv
+  kIbstat,         // ibstat, ibstatus
+  kSlurmTopology,  // topology.conf, scontrol show topology
+  kSlurmNodes,     // scontrol show node
+  kAwsTopology,    // aws ec2 describe-instance-topology
+  kHostfile,       // a host per line, with or without slots
+};
+
+ClusterFile KindOfClusterFile(const Source& source);
+const char* Name(ClusterFile kind);  // "a topology dump of NCCL"
+
+}  // namespace orrery

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares the flags of `plan watch`.
+#include "model/program/common/watch_flags.h"
+
+namespace orrery::cli {
+
+WatchFlags::WatchFlags()
+    : set("watch LOG --against PLAN.json [flags]",
+          "Follows the log of a training job (Megatron-LM, DeepSpeed, torchtitan, llm.c, nanoGPT, "
+          "CSV) "
+          "and says when its step time leaves the 80 % interval of the prediction or its memory "
+          "the "
+          "predicted peak: since which step, which term or rank fits, what it costs at this rate. "
+          "Ends with 4 when either was left, with 0 otherwise.",
+          {"plan watch train.log --against plan.json",
+           "plan watch train.log --against plan.json --once --json",
+           "plan watch train.log --against plan.json --stop && echo fine"}) {
+  set.Positional(&log, "LOG", "the job's log; it may still grow", Words::kFile);
+  set.Value(&against, "--against", "FILE",
+            "JSON of `plan`, `plan predict` or `plan simulate`; of several layouts the first",
+            Words::kFile);
+  set.Switch(&once, "--once", "the log is finished: judge it and end");
+  set.Switch(&stop, "--stop", "end when the step time or the memory is outside");
+  set.Value(&patience, "--patience", "N",
+            "steps (lines of the log) in a row that must be outside (default 3)");
+  set.Value(&idle, "--idle", "TIME",
+            "end when the log has not grown for so long (default: never), such as 10min");
+  set.Switch(&json, "--json", "an event per line as JSON, schema orrery.watch/1, instead of text");
+}
+
+Description DescribeWatch() { return WatchFlags().set.Describe(); }
+
+}  // namespace orrery::cli

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// discover, topo with failed links, check and watch as a user runs them: output, files, exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Json = nlohmann::json;
+
+std::string Sample(const std::string& name) {
+  return std::string(ORRERY_SOURCE_DIR) + "/tests/discover/data/" + name;
+}
+
+class ClusterCommands : public testing::Test {
+ protected:
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  // A prediction to watch against.
+  std::string Predicted() const {
+    const Outcome made =
+        RunPlan({"predict", "--model", "gpt2-small", "--topology", "aws-p4d", "--nodes", "1",
+                 "--global-batch", "64", "--json", Path("plan.json")});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return Path("plan.json");
+  }
+
+  std::string Log(double milliseconds) const {
+    std::string text;
+    for (int step = 1; step <= 6; ++step)
+      text += " iteration " + std::to_string(step) +
+              "/ 100 | elapsed time per iteration (ms): " + std::to_string(milliseconds) +
+              " | global batch size: 64 | lm loss: 1.0E+00 |\n";
+    WriteText(Path("train.log"), text);
+    return Path("train.log");
+  }
+
+  std::string folder_ = ScratchFolder();
+};
+
+TEST_F(ClusterCommands, WhatIsDiscoveredIsPlannedWith) {
+  const Outcome made = RunPlan(
+      {"discover", Sample("topology.conf"), Sample("nodes.txt"), "--out", Path("mine.yaml")});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, AllOf(HasSubstr("6 nodes x 8 h100-sxm5-80gb"), HasSubstr("assumed")));
+  const Outcome predicted = RunPlan({"predict", "--model", "gpt2-medium", "--topology",
+                                     Path("mine.yaml"), "--nodes", "4", "--global-batch", "64"});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+  const Outcome broken = RunPlan({"topo", Path("mine.yaml"), "--failed", "leaf1-spine", "--json"});
+  ASSERT_EQ(broken.code, 0) << broken.err;
+  const Json answer = Json::parse(broken.out);
+  EXPECT_LT(answer["bisection"]["bytes_per_s"],
+            answer["bisection_without_failures"]["bytes_per_s"]);
+  EXPECT_EQ(answer["failed"].size(), 2u);
+}
+
+TEST_F(ClusterCommands, WrongInputIsExplained) {
+  const std::string dump = Sample("bridges.xml");
+  for (const auto& [arguments, said] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"topo", dump}, "plan discover"},
+           {{"predict", "--model", "gpt2-small", "--topology", dump}, "a topology dump of NCCL"},
+           {{"discover", "/no/such/file"}, "/no/such/file"},
+           {{"discover", Sample("hosts"), "--nodes", "0"}, "--nodes"},
+           {{"discover", Sample("hosts"), "--out", "/no/such/folder/x.yaml"}, "cannot write"},
+           {{"topo", "aws-p4d", "--failed", "n0-n1"}, "no link 'n0-n1'"},
+           {{"watch"}, "which log?"},
+           {{"watch", dump}, "--against plan.json"},
+           {{"watch", dump, "--against", dump, "--once"}, "no JSON of a prediction"},
+           {{"watch", dump, "--against", dump, "--patience", "0"}, "--patience"},
+           {{"check", "--tolerance", "2"}, "'2' is no share"},
+           {{"check", "--topology", "aws-p4"}, "aws-p4d"},
+           {{"check", "--disk", "/no/such/folder"}, "is no folder"}}) {
+    const Outcome outcome = RunPlan(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments[0] << ": " << outcome.err << outcome.out;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
+}
+
+TEST_F(ClusterCommands, AJobOutsideItsIntervalEndsWithFour) {
+  const std::string plan = Predicted();
+  const double step = Json::parse(ReadText(plan))["prediction"]["step_time_s"].get<double>() * 1e3;
+  const Outcome fine = RunPlan({"watch", Log(step), "--against", plan, "--once"});
+  EXPECT_EQ(fine.code, 0) << fine.out << fine.err;
+  EXPECT_THAT(fine.out, HasSubstr("inside"));
+  const Outcome slow = RunPlan({"watch", Log(2 * step), "--against", plan, "--once", "--json"});
+  EXPECT_EQ(slow.code, 4) << slow.out << slow.err;
+  const Json event = Json::parse(slow.out.substr(0, slow.out.find('\n')));
+  EXPECT_EQ(event["since_step"], 2);
+  EXPECT_EQ(event["side"], "slower");
+  // Following: the log is there, does not grow, and is outside.
+  EXPECT_EQ(RunPlan({"watch", Path("train.log"), "--against", plan, "--stop"}).code, 4);
+  EXPECT_EQ(RunPlan({"watch", Log(step), "--against", plan, "--idle", "1s"}).code, 0);
+}
+
+TEST_F(ClusterCommands, ANodeIsChecked) {
+  const Outcome healthy = RunPlan({"check", "--json"});
+  ASSERT_EQ(healthy.code, 0) << healthy.out << healthy.err;
+  const Json answer = Json::parse(healthy.out);
+  EXPECT_EQ(answer["schema"], "orrery.check/1");
+  EXPECT_GT(answer["nodes"][0]["memory_bytes_per_s"], 0);
+  const Outcome slow = RunPlan({"check", "--compute", "1000TFLOP/s"});
+  EXPECT_EQ(slow.code, 4) << slow.out << slow.err;
+  EXPECT_THAT(slow.out, AllOf(HasSubstr("outside"), HasSubstr("bad: ")));
+}
+
+}  // namespace
+}  // namespace orrery

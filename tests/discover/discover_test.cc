@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of other programs become topologies: counts, links, rates, hosts, and what is assumed.
+#include <fmt/format.h>
+
+#include "model/hardware/catalog.h"
+#include "model/hardware/cluster_file.h"
+#include "tests/discover/testing.h"
+
+namespace orrery::discover {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+// A node in the form of NCCL's XML: `sockets` of `switches` each, with so many GPUs and NICs.
+std::string NodeXml(int sockets, int switches, int gpus, int nics, const std::string& nic_class,
+                    const std::string& device, int links) {
+  std::string text = "<system version=\"1\">\n";
+  int bus = 1;
+  for (int socket = 0; socket < sockets; ++socket) {
+    text += fmt::format("<cpu numaid=\"{}\" arch=\"x86_64\" vendor=\"GenuineIntel\">\n", socket);
+    for (int one = 0; one < switches; ++one) {
+      text += fmt::format("<pci busid=\"ffff:ff:{:02x}.0\" class=\"0x060400\">\n", bus);
+      for (int gpu = 0; gpu < gpus; ++gpu) {
+        text += fmt::format(
+            "<pci busid=\"{:04x}:00:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"{}\" "
+            "link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"{}\" sm=\"90\">",
+            bus, device, bus - 1);
+        if (links > 0)
+          text += fmt::format("<nvlink target=\"fffe:00:00.0\" count=\"{}\" tclass=\"0x068000\"/>",
+                              links);
+        text += "</gpu></pci>\n";
+        ++bus;
+      }
+      for (int nic = 0; nic < nics; ++nic)
+        text +=
+            fmt::format("<pci busid=\"1{:03x}:{:02x}:00.0\" class=\"{}\"/>\n", bus, nic, nic_class);
+      text += "</pci>\n";
+    }
+    text += "</cpu>\n";
+  }
+  return text + "</system>\n";
+}
+
+TEST(Discover, ReadsTheTreeOfANode) {
+  const Discovered made =
+      Discover({Made("node.xml", NodeXml(2, 2, 2, 1, "0x020700", "0x2330", 18))});
+  const NodeSpec& node = made.spec.node;
+  EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_EQ(node.gpus, 8);
+  EXPECT_EQ(node.nics.size(), 4u);
+  EXPECT_EQ(node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(node.links_per_gpu, 18);
+  EXPECT_EQ(made.spec.fabric_profile, "infiniband");
+  EXPECT_NEAR(node.pcie_rate.value, 63.02e9, 1e7);
+  ASSERT_EQ(node.pcie.size(), 4u);
+  EXPECT_THAT(node.pcie[2].gpus, ElementsAre(4, 5));
+  EXPECT_THAT(node.pcie[2].nics, ElementsAre(2));
+  EXPECT_EQ(node.pcie[2].host, 1);
+  // No source gives the rate of a NIC: the line says so.
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.nics")));
+  EXPECT_THAT(made.yaml, HasSubstr("links_per_gpu: 18, per_link: 25GB/s}  # node.xml:1"));
+}
+
+TEST(Discover, EveryLineHasASourceOrIsAssumed) {
+  for (const Discovered& made :
+       {Discover({Sample("hwloc.xml")}), Discover({Sample("topology.conf"), Sample("nodes.txt")}),
+        Discover({Sample("aws-topology.json")}), Discover({Sample("nccl-log.txt")})}) {
+    std::istringstream lines(made.yaml);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("#") || line.ends_with(":")) continue;
+      const std::string key = line.substr(0, line.find(':'));
+      if (key == "name" || key == "description" || key == "source" || key == "evidence" ||
+          line == "  kind: named")
+        continue;
+      EXPECT_THAT(line, HasSubstr("  # ")) << made.yaml;
+    }
+  }
+}
+
+TEST(Discover, ReadsBridgedPairs) {
+  const Discovered made = Discover({Sample("bridges.xml")});
+  EXPECT_EQ(made.spec.gpu, "a100-pcie-80gb");
+  ASSERT_EQ(made.spec.node.mesh.size(), 1u);
+  EXPECT_EQ(made.spec.node.mesh[0].count, 12);
+  EXPECT_EQ(made.spec.node.nics.size(), 1u);
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 12.5e9);
+  EXPECT_EQ(made.spec.node.cpu, HostKind::kAmd);
+}
+
+TEST(Discover, ReadsHwlocWithAndWithoutSwitches) {
+  const Discovered made = Discover({Sample("hwloc.xml")}, {"mine", "", std::nullopt});
+  EXPECT_EQ(made.spec.name, "mine");
+  EXPECT_EQ(made.spec.gpu, "a100-sxm4-40gb");
+  EXPECT_EQ(made.nearest, "aws-p4d");
+  // Three GPUs, two of the EFA NICs; the Ethernet NIC beside them does not train.
+  EXPECT_EQ(made.spec.node.gpus, 3);
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  ASSERT_EQ(made.spec.node.pcie.size(), 2u);
+  EXPECT_THAT(made.spec.node.pcie[0].gpus, ElementsAre(0, 1));
+  EXPECT_THAT(made.spec.node.pcie[1].nics, ElementsAre(1));
+  EXPECT_EQ(made.spec.fabric_profile, "efa");
+}
+
+TEST(Discover, TakesDevicesWithoutAClassFromTheNamedMachine) {
+  const Discovered made = Discover({Sample("provider.xml")});
+  EXPECT_EQ(made.nearest, "aws-g5-48xl");
+  EXPECT_EQ(made.spec.node.gpus, 8);
+  EXPECT_EQ(made.spec.node.nics.size(), 1u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("9 devices without a class")));
+  EXPECT_THAT(made.spec.node.pcie.back().nics,
+              ElementsAre(0));  // on the second CPU, as the file says
+  EXPECT_THAT(ErrorOf({Made("x.xml",
+                            "<system version=\"1\"><cpu numaid=\"0\"><pci "
+                            "busid=\"0000:00:16.0\"/></cpu></system>")}),
+              HasSubstr("add the output of lspci -nn"));
+}
+
+TEST(Discover, TakesTheMachineFromTheNameOfAwsFiles) {
+  const Discovered made =
+      Discover({Made("/x/p5.48xl-topo.xml", NodeXml(2, 4, 1, 4, "0x020000", "0xffff", 0))});
+  EXPECT_EQ(made.nearest, "aws-p5");
+  EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(made.spec.node.nics.size(), 32u);
+}
+
+TEST(Discover, TakesTheMeshOfTheSameNode) {
+  const Discovered made = Discover({Made("v2.xml", NodeXml(2, 1, 4, 0, "0x020700", "0x1db5", 0))});
+  EXPECT_EQ(made.spec.gpu, "v100-sxm2-32gb");
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kCubeMesh);
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up")));
+}
+
+TEST(Discover, KeepsTheNamesOfHosts) {
+  const Discovered made = Discover({Sample("hosts")}, {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_THAT(made.spec.fabric.hosts, ElementsAre("node0", "node1"));
+  // Eight H100 in a node are on switches; which network they have is not known.
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_THAT(made.assumed, Contains(HasSubstr("node.scale_up: as ")));
+}
+
+TEST(Discover, ReadsTheMatrixAndIbstat) {
+  const Discovered made =
+      Discover({Sample("topo-m.txt"), Sample("ibstat.txt")}, {"", "h100-sxm5-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.node.gpus, 4);
+  EXPECT_EQ(made.spec.node.intra, IntraLink::kNvSwitch);
+  EXPECT_EQ(made.spec.node.links_per_gpu, 18);
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_DOUBLE_EQ(made.spec.node.nic_rate.value, 50e9);
+  EXPECT_EQ(made.spec.node.hosts.size(), 2u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("mlx5_1 is not active (ibstat.txt:13)")));
+}
+
+TEST(Discover, ReadsRoceFromIbstatus) {
+  EXPECT_EQ(Discover({Sample("topo-m.txt"), Sample("ibstatus.txt")}).spec.fabric_profile, "roce");
+}
+
+TEST(Discover, ReadsLspciInItsForms) {
+  const Discovered lines = Discover({Sample("lspci.txt")});
+  EXPECT_EQ(lines.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_THAT(lines.notes, Contains(AllOf(HasSubstr("0000:12:00.0"), HasSubstr("31.5 of 63"))));
+  const Discovered records = Discover({Sample("lspci-vmm.txt")});
+  EXPECT_EQ(records.spec.gpu, "a100-sxm4-80gb");
+  EXPECT_EQ(records.spec.node.gpus, 2);
+  EXPECT_EQ(records.spec.node.hosts.size(), 2u);
+  const Discovered tree = Discover({Sample("lspci-tv.txt")});
+  ASSERT_EQ(tree.spec.node.pcie.size(), 2u);
+  EXPECT_THAT(tree.spec.node.pcie[0].gpus, ElementsAre(0));
+  EXPECT_THAT(tree.spec.node.pcie[0].nics, ElementsAre(0));
+}
+
+TEST(Discover, ReadsTheLogOfAJob) {
+  const Discovered made = Discover({Sample("nccl-log.txt")}, {"", "a100-sxm4-80gb", std::nullopt});
+  EXPECT_EQ(made.spec.nodes, 2);
+  EXPECT_EQ(made.spec.node.gpus, 2);
+  EXPECT_EQ(made.spec.node.nics.size(), 2u);
+  EXPECT_EQ(made.spec.fabric_profile, "infiniband");
+  ASSERT_EQ(made.spec.node.pcie.size(), 2u);
+  EXPECT_THAT(made.spec.node.pcie[1].nics, ElementsAre(1));
+}
+
+TEST(Discover, ReadsSlurmsUnequalLeaves) {
+  const Discovered made = Discover({Sample("topology.conf"), Sample("nodes.txt")});
+  EXPECT_EQ(made.spec.fabric.kind, FabricKind::kNamed);
+  EXPECT_THAT(made.spec.fabric.hosts,
+              ElementsAre("node0", "node1", "node2", "node3", "node4", "node5"));
+  ASSERT_EQ(made.spec.fabric.switches.size(), 4u);
+  EXPECT_EQ(made.spec.fabric.switches[1].hosts.size(), 2u);
+  EXPECT_EQ(made.spec.gpu, "h100-sxm5-80gb");
+  EXPECT_THAT(made.notes, Contains(HasSubstr("node1 is DOWN+DRAIN (nodes.txt:4)")));
+  // The network of a machine is not guessed from its GPU.
+  EXPECT_EQ(made.spec.fabric_profile, "tcp");
+}
+
+TEST(Discover, ReadsAwsInstances) {
+  const Discovered made = Discover({Sample("aws-topology.json")});
+  EXPECT_EQ(made.nearest, "aws-p4d");
+  EXPECT_EQ(made.spec.nodes, 3);
+  EXPECT_EQ(made.spec.fabric.switches.size(), 5u);
+  EXPECT_EQ(made.spec.node.nics.size(), 4u);
+}
+
+TEST(Discover, NamesUnknownGpus) {
+  const Discovered made =
+      Discover({Made("node.xml", NodeXml(1, 1, 2, 1, "0x020700", "0x1234", 0))});
+  EXPECT_EQ(made.spec.gpu, kUnknownGpu);
+  EXPECT_THAT(made.yaml, AllOf(HasSubstr("10de:1234"), HasSubstr("--gpu NAME")));
+}
+
+TEST(Discover, RefusesContradictionsWithBothPlaces) {
+  const SourcePtr h100 = Made("a.xml", NodeXml(2, 2, 2, 1, "0x020700", "0x2330", 18));
+  const SourcePtr a100 = Made("b.xml", NodeXml(2, 2, 2, 1, "0x020700", "0x20b2", 12));
+  EXPECT_THAT(ErrorOf({h100, a100}),
+              AllOf(HasSubstr("b.xml:4"), HasSubstr("a.xml:4 says h100-sxm5-80gb")));
+  EXPECT_THAT(ErrorOf({h100, Sample("topo-m.txt")}),
+              AllOf(HasSubstr("2 NICs here, but a.xml:1 says 4"), HasSubstr("topo-m.txt:2")));
+  EXPECT_THAT(ErrorOf({Sample("topology.conf"), Made("hosts", "node0 slots=8\nnode9 slots=8\n")}),
+              AllOf(HasSubstr("hosts:2"), HasSubstr("'node9' is on no switch")));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=a\n")}),
+              testing::AnyOf(HasSubstr("loop"), HasSubstr("GPUs")));
+  EXPECT_THAT(ErrorOf({Made("hosts", "n0 slots=8\nn1 slots=4\n")}), HasSubstr("hosts:2"));
+  EXPECT_THAT(ErrorOf({h100}, {"", "a100-sxm4-80gb", std::nullopt}), HasSubstr("--gpu"));
+}
+
+TEST(Discover, RefusesWhatItDoesNotKnow) {
+  EXPECT_THAT(ErrorOf({Made("x", "hello: world\nthis is no cluster\n")}),
+              HasSubstr("nothing in this file describes a cluster"));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a Nodes=n[0-99999999]\n")}),
+              HasSubstr("no range of hosts"));
+  EXPECT_THAT(ErrorOf({Made("t.conf", "SwitchName=a]},{b Nodes=node[0-1]\n"), Sample("hosts")}),
+              HasSubstr("no name of a host or switch"));
+  EXPECT_THAT(ErrorOf({Made("bomb.xml", "<!DOCTYPE system [<!ENTITY a \"aaaa\">]><system/>")}),
+              HasSubstr("declares an entity"));
+}
+
+TEST(Discover, TopologyCommandsNameTheRightCommand) {
+  try {
+    LoadTopology(std::string(ORRERY_SOURCE_DIR) + "/tests/discover/data/bridges.xml");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("this is a topology dump of NCCL"), HasSubstr("plan discover")));
+  }
+}
+
+}  // namespace
+}  // namespace orrery::discover

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fabrics of named switches and hosts: unequal leaves, rails, failed links, min-cuts.
+#include <gmock/gmock.h>
+
+#include "model/hardware/flow.h"
+#include "model/hardware/print.h"
+#include "tests/topo/testing.h"
+
+namespace orrery {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Leaves of 3, 2 and 1 hosts with one NIC of 12.5 GB/s each; two spines.
+constexpr const char* kUnequal =
+    "kind: named, switches: [{name: leaf0, hosts: [a, b, c]}, {name: leaf1, hosts: [d, e]}, "
+    "{name: leaf2, hosts: [f]}, {name: spine0}, {name: spine1}], links: ["
+    "{between: [leaf0, spine0], rate: 100Gbps}, {between: [leaf0, spine1], rate: 100Gbps}, "
+    "{between: [leaf1, spine0], rate: 100Gbps}, {between: [leaf1, spine1], rate: 100Gbps}, "
+    "{between: [leaf2, spine0], rate: 100Gbps}]";
+
+TopologySpec Unequal() { return ParseTopology(TopologyText(1, 6, kUnequal)); }
+
+std::string ErrorOf(const std::string& fabric, int gpus = 1, int nodes = 2) {
+  try {
+    ParseTopology(TopologyText(gpus, nodes, fabric));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NamedFabric, RoutesEveryPair) {
+  ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(BuildCluster(Unequal(), 6), 3));
+  ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(BuildCluster(Unequal(), 4), 3));
+}
+
+TEST(NamedFabric, HostsOfALeafMeetThereAndOthersAboveIt) {
+  const Cluster cluster = BuildCluster(Unequal(), 6);
+  EXPECT_EQ(cluster.Route(0, 2).size(), 4 + 2u);  // PCIe on both sides, NIC ports of the leaf
+  EXPECT_EQ(cluster.Route(0, 3).size(), 4 + 4u);  // over a spine
+  EXPECT_NE(cluster.Route(0, 3, 0), cluster.Route(0, 3, 1));  // channels take both spines
+  EXPECT_EQ(cluster.summary.leaf_nodes, 3);
+  EXPECT_DOUBLE_EQ(cluster.summary.oversubscription, 1.5);
+}
+
+TEST(NamedFabric, BisectionIsTheMinCut) {
+  const Cluster cluster = BuildCluster(Unequal(), 6);
+  const Halves halves = WorstHalves(cluster);
+  // a b c against d e f: leaf0 sends two links of 12.5 GB/s.
+  EXPECT_DOUBLE_EQ(halves.rate.value, 25e9);
+  EXPECT_EQ(halves.nodes.size(), 3u);
+  EXPECT_DOUBLE_EQ(Bisection(Unequal(), 6).value, halves.rate.value);
+  double cut = 0;
+  for (const LinkId link : halves.cut)
+    cut += cluster.links[static_cast<std::size_t>(link)].capacity.value;
+  EXPECT_DOUBLE_EQ(cut, halves.rate.value);
+}
+
+TEST(NamedFabric, MinCutOfRegularFabricsIsTheClosedForm) {
+  for (const char* fabric :
+       {"kind: single-switch", "kind: fat-tree, levels: 2, leaf_ports: 4, oversubscription: 2"}) {
+    const TopologySpec spec = ParseTopology(TopologyText(2, 8, fabric));
+    EXPECT_NEAR(WorstHalves(BuildCluster(spec, 8)).rate.value, Bisection(spec, 8).value, 1)
+        << fabric;
+  }
+}
+
+TEST(NamedFabric, DetoursAroundAFailedLink) {
+  Cluster cluster = BuildCluster(Unequal(), 6);
+  bool detour = true;
+  const std::vector<LinkId> whole = RouteAround(cluster, 0, 3, &detour);
+  EXPECT_FALSE(detour);
+  const std::string name = cluster.DeviceName(cluster.links[static_cast<std::size_t>(whole[3])].to);
+  const std::vector<LinkId> failed = LinksBetween(cluster, "leaf0-" + name);
+  ASSERT_EQ(failed.size(), 2u);
+  FailLinks(failed, &cluster);
+  const std::vector<LinkId> around = RouteAround(cluster, 0, 3, &detour);
+  EXPECT_TRUE(detour);
+  EXPECT_EQ(around.size(), whole.size());
+  EXPECT_GT(cluster.Bottleneck(around).value, 0);
+  EXPECT_DOUBLE_EQ(WorstHalves(cluster).rate.value, 12.5e9);
+}
+
+TEST(NamedFabric, SaysWhenNoRouteIsLeft) {
+  Cluster cluster = BuildCluster(Unequal(), 6);
+  const std::vector<LinkId> failed = LinksBetween(cluster, "f-leaf2");
+  ASSERT_EQ(failed.size(), 2u);
+  FailLinks(failed, &cluster);
+  bool detour = false;
+  EXPECT_TRUE(RouteAround(cluster, 0, 5, &detour).empty());
+  EXPECT_TRUE(LinksBetween(cluster, "leaf0-leaf1").empty());
+}
+
+TEST(NamedFabric, RailsHaveALeafForEachNic) {
+  const TopologySpec spec = ParseTopology(TopologyText(
+      2, 3,
+      "kind: named, switches: [{name: r0, hosts: [a, b, c], nics: [nic0]}, "
+      "{name: r1, hosts: [a, b, c], nics: [nic1]}], links: [{between: [r0, r1], rate: 50Gbps}]"));
+  const Cluster cluster = BuildCluster(spec, 3);
+  EXPECT_TRUE(cluster.summary.rail_optimised);
+  ASSERT_NO_FATAL_FAILURE(ExpectAllRoutesValid(cluster, 2));
+  EXPECT_THAT(PrintTopology(spec, 3), HasSubstr("r0: a .. c (3 hosts), nic0"));
+}
+
+TEST(NamedFabric, ExplainsWhatIsWrong) {
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: s, hosts: [a]}]"),
+              HasSubstr("max_nodes is 2, but these switches have 1 hosts"));
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: s, hosts: [a]}, {name: t, hosts: [b]}]"),
+              HasSubstr("no way from switch 's' to 't'"));
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: s, hosts: [a, b]}, {name: t, hosts: [b]}]"),
+              HasSubstr("on switch 's' already"));
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: s, hosts: [a, b]}], links: [{between: [s, "
+                      "leaf], rate: 1GB/s}]"),
+              HasSubstr("no switch 'leaf'"));
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: s, hosts: [a, b], nics: [nic0]}]", 2),
+              HasSubstr("nic1 of host 'a' is on no switch"));
+  EXPECT_THAT(ErrorOf("kind: named, switches: [{name: \"s t\", hosts: [a, b]}]"),
+              HasSubstr("no name of a switch"));
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A log beside a prediction: what leaves the interval, since when, and what fits.
+#include "calib/program/watch/watch.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace orrery::watch {
+namespace {
+
+using testing::HasSubstr;
+
+SourcePtr Made(std::string text) {
+  return std::make_shared<const Source>(Source{"made", std::move(text)});
+}
+
+constexpr const char* kPlan = R"({"schema": "orrery.predict/1", "prediction": {
+  "layout": "tp 1, pp 1, dp 8", "digest": "d1", "gpus": 8, "global_batch": 512, "step_time_s": 1.0,
+  "step_time_interval_s": [0.9, 1.1], "tokens_per_s": 80000, "price_per_step_usd": 0.01,
+  "breakdown": {"compute_s": 0.8, "data_exposed_s": 0.15, "fixed_s": 0.05, "hidden_s": 0.3},
+  "memory": {"total_bytes": 4e10}}})";
+
+Expectation Plan() { return ReadExpectation(Made(kPlan)); }
+
+std::string Megatron(const std::vector<double>& seconds) {
+  std::string text;
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    text += fmt::format(
+        " iteration {:8}/     100 | consumed samples: 512 | elapsed time per iteration "
+        "(ms): {:.1f} | global batch size: 512 | lm loss: 1.0E+00 |\n",
+        10 * (i + 1), 1e3 * seconds[i]);
+  return text;
+}
+
+Verdict Watch(const std::string& log, int patience = 3) {
+  return Judge(measured::ReadTrainingLog(Made(log)), Plan(), patience);
+}
+
+TEST(Watch, IsQuietInsideTheInterval) {
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.05, 0.95, 1.0})).Inside());  // the first step warms up
+}
+
+TEST(Watch, NamesTheStepFromWhichItIsSlower) {
+  const Verdict verdict = Watch(Megatron({3.0, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 1.5}));
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  const Departure& one = verdict.departures[0];
+  EXPECT_EQ(one.side, Side::kSlower);
+  EXPECT_EQ(one.since, 50);
+  EXPECT_EQ(one.steps, 4u);
+  EXPECT_NEAR(one.measured, 1.5, 1e-9);
+  EXPECT_FALSE(one.over);
+  // 0.5 s more: compute at 1.6 times is the smallest change, then communication at 4.3 times.
+  ASSERT_GE(one.reasons.size(), 2u);
+  EXPECT_EQ(one.reasons[0].term, "compute");
+  EXPECT_NEAR(one.reasons[0].factor, 1.3 / 0.8, 1e-9);
+  EXPECT_NEAR(one.extra_hours, 0.5 * 1000 / 3600, 1e-9);
+  EXPECT_NEAR(one.extra_dollars.value(), 5, 1e-9);
+}
+
+TEST(Watch, OneSlowStepIsNoDeparture) {
+  EXPECT_TRUE(Watch(Megatron({3.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0})).Inside());
+  EXPECT_FALSE(Watch(Megatron({3.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0}), 2).Inside());
+}
+
+TEST(Watch, SaysThatItIsOverAndCountsFasterSteps) {
+  const Verdict verdict = Watch(Megatron({3.0, 0.5, 0.5, 0.5, 1.0, 1.0}));
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_EQ(verdict.departures[0].side, Side::kFaster);
+  EXPECT_TRUE(verdict.departures[0].over);
+  EXPECT_LT(verdict.departures[0].extra_hours, 0);
+}
+
+TEST(Watch, ATimerOfTheLogDecidesWhichTermFits) {
+  std::string log = Megatron({3.0, 1.0, 1.5, 1.5, 1.5});
+  log += "(min, max) time across ranks (ms):\n";
+  log += "    all-grads-sync ...............................: (640.02, 650.00)\n";
+  const Verdict verdict = Watch(log);
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_EQ(verdict.departures[0].reasons[0].term, "data_exposed");
+  EXPECT_TRUE(verdict.departures[0].reasons[0].measured);
+}
+
+TEST(Watch, ReadsTorchtitanWithTheTokensOfThePlan) {
+  // 80,000 tokens a step over 8 GPUs: 10,000 tokens/s of a GPU are 1 s.
+  std::string log;
+  for (int step = 1; step <= 5; ++step)
+    log += fmt::format(
+        "step: {:2}  loss: 7.1  memory: {}GiB(57.0%)  tps: {}  tflops: 380.1  mfu: 38.4%\n", step,
+        step < 4 ? "30.00" : "45.00", step == 1 ? "1,000" : "5,000");
+  const Verdict verdict = Watch(log);
+  ASSERT_EQ(verdict.departures.size(), 2u);
+  EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
+  EXPECT_EQ(verdict.departures[0].since, 2);
+  EXPECT_TRUE(verdict.departures[1].memory);
+  EXPECT_EQ(verdict.departures[1].since, 4);
+}
+
+TEST(Watch, ReadsDeepSpeedsThroughput) {
+  std::string log;
+  for (int step = 1; step <= 5; ++step)
+    log += fmt::format(
+        "[INFO] [timer.py:264:stop] epoch=0/micro_step={0}/global_step={0}, "
+        "RunningAvgSamplesPerSec=500, CurrSamplesPerSec=256.0, MemAllocated=3.1GB, "
+        "MaxMemAllocated=21.5GB\n",
+        step);
+  const Verdict verdict = Watch(log);
+  ASSERT_EQ(verdict.departures.size(), 1u);
+  EXPECT_NEAR(verdict.departures[0].measured, 2.0, 1e-9);
+}
+
+TEST(Watch, TextAndJsonSayTheSame) {
+  const Verdict verdict = Watch(Megatron({3.0, 1.5, 1.5, 1.5}));
+  EXPECT_THAT(DepartureText(verdict.departures[0], Plan()),
+              testing::AllOf(HasSubstr("since step 20"), HasSubstr("+50.0 %"), HasSubstr("USD")));
+  EXPECT_EQ(DepartureJson(verdict.departures[0])["since_step"], 20);
+  EXPECT_EQ(SummaryJson(verdict, Plan())["inside"], false);
+}
+
+TEST(Watch, TakesTheFirstLayoutOfASearch) {
+  const std::string plan = R"({"schema": "orrery.plan/1", "ranked": [{"step_time_s": 2,
+    "step_time_interval_s": [1.8, 2.2]}, {"step_time_s": 3}]})";
+  EXPECT_DOUBLE_EQ(ReadExpectation(Made(plan)).step, 2);
+}
+
+TEST(Watch, RefusesWhatIsNoPrediction) {
+  for (const char* text :
+       {"", "[]", "{}", "{\"prediction\": {}}", "{\"ranked\": []}", "{\"prediction\": 3}",
+        "{\"prediction\": {\"step_time_s\": 1}}",
+        "{\"prediction\": {\"step_time_s\": 1, \"step_time_interval_s\": [\"a\", 2]}}"})
+    EXPECT_THROW(ReadExpectation(Made(text)), InputError) << text;
+}
+
+}  // namespace
+}  // namespace orrery::watch
