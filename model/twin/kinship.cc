@@ -51,6 +51,7 @@ RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strateg
   if (strategy.tp > 1 && strategy.sequence_parallel)
     facts["tp_overlap"] = preset.tp_overlap ? "on" : "off";
   if (work.lora.on()) facts["trained"] = "adapters";
+  if (work.lora.packed()) facts["frozen weights"] = NameIn(kLoraBaseNames, work.lora.base);
   if (work.fp8 != Fp8::kOff) facts["products"] = NameIn(kProductNames, FormOf(work.fp8).product);
   return facts;
 }
