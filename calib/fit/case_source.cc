@@ -19,15 +19,15 @@ namespace {
 std::string ShapeText(const CaseRow& row) {
   const ModelSpec& m = row.model;
   const Workload& w = row.work;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}{}{}{}{}{} {} {} {}",
-                     m.layers, m.decoder_layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads,
-                     m.head_dim, m.vocab, static_cast<int>(m.family), static_cast<int>(m.norm),
-                     m.tied_embeddings, w.seq_len, w.masked_positions,
-                     (w.lora.rank * 16 + w.lora.targets) * 256 +
-                         static_cast<int>(w.precision) * 16 + static_cast<int>(w.fp8),
-                     static_cast<int>(w.optimizer), m.linear_bias, m.qkv_bias, m.post_norm,
-                     m.pooler, m.embedding_norm, m.head_transform, m.head_bias, m.token_types,
-                     static_cast<int>(m.positions), static_cast<int>(m.activation));
+  return fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}{}{}{}{}{} {} {} {}", m.layers,
+      m.decoder_layers, m.hidden, m.ffn, m.gated, m.heads, m.kv_heads, m.head_dim, m.vocab,
+      static_cast<int>(m.family), static_cast<int>(m.norm), m.tied_embeddings, w.seq_len,
+      w.masked_positions,
+      w.lora.key() * 256 + static_cast<int>(w.precision) * 16 + static_cast<int>(w.fp8),
+      static_cast<int>(w.optimizer), m.linear_bias, m.qkv_bias, m.post_norm, m.pooler,
+      m.embedding_norm, m.head_transform, m.head_bias, m.token_types, static_cast<int>(m.positions),
+      static_cast<int>(m.activation));
 }
 
 bool IsAmong(const std::set<std::string>& names, const std::string& name) {

@@ -222,8 +222,19 @@ void ReadProducts(CaseCells* cells, CaseRow* row) {
   if (gradients == "bf16") row->strategy.fp32_grads = false;
   if (gradients == "fp32" && row->work.precision == Precision::kBf16)
     row->strategy.fp32_grads = true;
-  if (row->work.fp8 != Fp8::kOff && cells->Text("param_storage") == "fp8")
+  if (row->work.fp8 != Fp8::kOff && cells->Text("param_storage") == "fp8" && !row->work.lora.on())
     cells->Note("parameters held in fp8: read as bf16 and cast once per step");
+}
+
+// What the frozen weights are kept in.
+void ReadBase(CaseCells* cells, CaseRow* row) {
+  Lora& lora = row->work.lora;
+  const std::string text = cells->Text("param_storage");
+  if (!lora.on() || text.empty() || text == "bf16") return;
+  for (const auto& [name, base] : kLoraBaseNames) {
+    if (text == name) lora.base = base;
+  }
+  if (!lora.packed()) cells->Refuse(fmt::format("frozen weights in '{}' are not modelled", text));
 }
 
 // Full fine-tuning (task sft) computes what pretraining does.
@@ -286,6 +297,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   ReadColumnFacts(&cells, &row);
   ReadLayout(&cells, &row);
   ReadProducts(&cells, &row);
+  ReadBase(&cells, &row);
   CopyKeyValueHeads(&cells, &row);
   ReadGradients(&row);
   if (cells.Text("assumed").find("flash") != std::string::npos) row.flash_assumed = true;

@@ -39,8 +39,7 @@ std::string PlanKey(const CaseRow& row) {
              InFlight(row) * 16 + row.work.master_weights * 8 + s.whole_logits * 4 +
                  s.fp32_grads * 2 + s.reduce_in_backward,
              row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
-             s.cp * 4 + static_cast<int>(s.context.method),
-             row.work.lora.rank * 16 + row.work.lora.targets) +
+             s.cp * 4 + static_cast<int>(s.context.method), row.work.lora.key()) +
          OffloadText(s.offload);
 }
 

@@ -28,12 +28,24 @@ inline constexpr std::pair<const char*, LoraTarget> kLoraTargetNames[] = {
     {"linear_fc1", kLoraFc1},
     {"linear_fc2", kLoraFc2}};
 
+// What the frozen weights of linear maps are kept in (model/plan/ir/packed.h). kPlain: what --precision says.
+enum class LoraBase : uint8_t { kPlain, kInt8, kNf4, kFp8 };
+inline constexpr std::pair<const char*, LoraBase> kLoraBaseNames[] = {{"plain", LoraBase::kPlain},
+                                                                      {"int8", LoraBase::kInt8},
+                                                                      {"nf4", LoraBase::kNf4},
+                                                                      {"fp8", LoraBase::kFp8}};
+
 struct Lora {
   int rank = 0;  // 0: every weight is trained
   double alpha = 32;
   uint8_t targets = kLoraAll;
+  LoraBase base = LoraBase::kPlain;
 
   bool on() const { return rank > 0; }
+  bool packed() const { return on() && base != LoraBase::kPlain; }
+  int64_t key() const {  // of all but alpha, which changes neither time nor memory
+    return (int64_t{rank} * 16 + targets) * 4 + static_cast<int64_t>(base);
+  }
   bool targets_map(LoraTarget map) const { return on() && (targets & map) != 0; }
   double scale() const { return alpha / rank; }
   bool operator==(const Lora&) const = default;

@@ -189,7 +189,15 @@ std::vector<Field> Adapters() {
           Key("peft.alpha")),
       row(
           "lora_targets", [](const Lora& lora) { return LoraTargetWords(lora.targets); },
-          "--lora-targets", BridgeTargets())};
+          "--lora-targets", BridgeTargets()),
+      {"lora_base",
+       [](const Case& c) -> std::string {
+         return c.work.lora.packed() ? NameIn(kLoraBaseNames, c.work.lora.base) : "";
+       },
+       "--lora-base",
+       {{kAnyTarget, Choices({},
+                             "weights in few bits (bitsandbytes' BitsAndBytesConfig, "
+                             "TransformerEngine's fp8_model_init) are made in the program")}}}};
 }
 
 std::vector<Field> Arithmetic() {

@@ -87,6 +87,7 @@ Document OwnRecord(const SourcePtr& source, const Tree& root) {
       add("lora", Member(*lora, "rank"));
       add("lora_alpha", Member(*lora, "alpha"));
       add("lora_targets", Member(*lora, "targets"));
+      add("lora_base", Member(*lora, "base"));
     }
     add("framework", Member(*work, "framework"));
   }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "model/arch/parameters.h"
+#include "model/plan/lower/packed.h"
 #include "model/price/message_prices.h"
 #include "model/price/op_prices.h"
 
@@ -208,7 +209,7 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->hooks_backward += factor * from.hooks_backward;
 }
 
-void CountShard(const ModelSpec& model, const Lora& lora, int ranks, LayerTable* table) {
+void CountShard(const ModelSpec& model, const Workload& work, int ranks, LayerTable* table) {
   const ParameterCount count = CountParameters(model);
   const double outside =
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
@@ -219,8 +220,10 @@ void CountShard(const ModelSpec& model, const Lora& lora, int ranks, LayerTable*
   table->head_parameters =
       static_cast<double>(count.head + count.pooler + count.final_norm) / ranks;
   table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
-  table->frozen = lora.on();
-  table->adapter_parameters = static_cast<double>(AdapterParameters(model, lora, ranks));
+  table->frozen = work.lora.on();
+  table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
+  table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
+  table->code_bytes = CodeBytes(PackingOf(work));
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 
@@ -243,7 +246,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.head = costing(ops.head);
   table.boundary_bytes = ops.boundary_bytes;
   table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
-  CountShard(model, work.lora, ops.layer_ranks, &table);
+  CountShard(model, work, ops.layer_ranks, &table);
   return table;
 }
 

@@ -45,6 +45,8 @@ struct LayerTable {
   double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool frozen = false;            // the parameters above are never updated, those of adapters are
   double adapter_parameters = 0;  // per layer and rank: a flat unit of its own
+  double packed_parameters = 0;   // of a layer's, frozen in few bits: a flat unit of their own
+  double code_bytes = 0;          // of one of them, as messages gather it
   bool tied = false;
   double boundary_bytes = 0;  // per rank, between two stages
   double matrix_update =

@@ -162,19 +162,26 @@ Surcharge SurchargeOf(const ir::Op& op) {
   }
 }
 
-bool IsOf(const ir::Program& program, ir::ViewId view, ir::BufferClass cls) {
+const ir::Buffer& BufferOf(const ir::Program& program, ir::ViewId view) {
   const auto buffer =
       static_cast<std::size_t>(program.views[static_cast<std::size_t>(view)].buffer);
-  return program.buffers[buffer].cls == cls;
+  return program.buffers[buffer];
+}
+
+bool IsOf(const ir::Program& program, ir::ViewId view, ir::BufferClass cls) {
+  return BufferOf(program, view).cls == cls;
 }
 
 // Hooks run around modules: what reads weights, but for a bias that is added apart from its product.
 void MarkModule(const ir::Program& program, const ir::Op& op, ShapedOp* shaped) {
-  if (op.kind == OpKind::kBiasResidual) return;
+  if (op.kind == OpKind::kBiasResidual || op.kind == OpKind::kUnpack) return;
   shaped->gathered = op.attrs.Get(Attr::kHooked) != 0;
+  const bool plain = op.kind == OpKind::kMatmul && op.attrs.Get(Attr::kProduct) == 0;
   for (const ir::ViewId view : op.in) {
     const bool gathered = IsOf(program, view, ir::BufferClass::kGathered);
-    shaped->gathered = shaped->gathered || gathered;
+    // A plain product of what no gather has written reads an unpacked copy.
+    const bool own = plain && BufferOf(program, view).unit < 0;
+    shaped->gathered = shaped->gathered || (gathered && !own);
     shaped->module = shaped->module || gathered || IsOf(program, view, ir::BufferClass::kParam);
   }
 }

@@ -53,6 +53,7 @@ RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strateg
     facts["tp_overlap"] = preset.tp_overlap ? "on" : "off";
   if (work.lora.on()) facts["trained"] = "adapters";
   if (strategy.offload.on()) facts["offload"] = OffloadText(strategy.offload);
+  if (work.lora.packed()) facts["frozen weights"] = NameIn(kLoraBaseNames, work.lora.base);
   if (work.fp8 != Fp8::kOff) facts["products"] = NameIn(kProductNames, FormOf(work.fp8).product);
   return facts;
 }

@@ -3,10 +3,12 @@
 #include "runtime/exec/initial.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "model/plan/ir/draws.h"
+#include "model/plan/ir/packed.h"
 #include "runtime/data/normal.h"
 namespace orrery::train {
 namespace {
@@ -73,6 +75,40 @@ struct Piece {
   }
 };
 
+// Of the tensor that a packed parameter is a part of. Ranks and steps of one process ask again: the last ones are kept.
+const std::vector<double>& PackedNumbers(uint64_t seed, const ir::Param& param) {
+  struct Kept {
+    uint64_t key = 0;
+    ir::PackedTensor tensor;
+  };
+  if (param.of.size() != 2)
+    throw std::invalid_argument("packed parameter " + param.name + " says not what it packs");
+  constexpr std::size_t kTensors = 64;
+  static thread_local std::vector<Kept> cache(kTensors);
+  const std::string name = ir::PackedName(param);
+  const int64_t rows = param.of[0], width = param.of[1];
+  uint64_t std_bits = 0;
+  std::memcpy(&std_bits, &param.init_std, sizeof std_bits);
+  const uint64_t values_key = HashOf({seed, NameHash(name)});
+  const uint64_t key = HashOf({values_key, static_cast<uint64_t>(param.packing), std_bits,
+                               static_cast<uint64_t>(rows), static_cast<uint64_t>(width)});
+  Kept& kept = cache[key % cache.size()];
+  if (kept.key != key) {
+    std::vector<double> values(static_cast<std::size_t>(rows * width));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = param.init_std * DrawNormal(values_key, static_cast<int64_t>(i));
+    kept = {key, ir::Pack(param.packing, values, rows, width)};
+  }
+  switch (param.init) {
+    case ir::Init::kCodes:
+      return kept.tensor.codes;
+    case ir::Init::kScales:
+      return kept.tensor.scales;
+    default:
+      return kept.tensor.groups;
+  }
+}
+
 }  // namespace
 
 double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index) {
@@ -84,6 +120,10 @@ double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index)
       return 0;
     case ir::Init::kOnes:
       return 1;
+    case ir::Init::kCodes:
+    case ir::Init::kScales:
+    case ir::Init::kGroups:
+      return PackedNumbers(seed, param).at(static_cast<std::size_t>(global_index));
     case ir::Init::kNormal:
       break;
   }

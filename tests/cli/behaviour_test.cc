@@ -94,7 +94,13 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
     EXPECT_EQ(outcome.code, 2) << words;
     EXPECT_THAT(outcome.err, HasSubstr(words));
   };
-  refused({"--lora-rank", "16", "--lora-base", "nf4"}, "frozen weights in nf4 are not supported");
+  refused({"--lora-rank", "16", "--lora-base", "int3"}, "frozen weights in int3 are not supported");
+  for (const char* base : {"int8", "nf4", "fp8"}) {
+    const Outcome packed = RunPlan(With(job, {"--lora-rank", "16", "--lora-base", base}));
+    EXPECT_EQ(packed.code, 0) << packed.err;
+    EXPECT_THAT(Folded(packed.out), HasSubstr(std::string("frozen maps kept in ") + base));
+  }
+  refused({"--lora-base", "nf4"}, "--lora-base without adapters");
   refused({"--lora-rank", "16", "--lora-targets", "q_proj,v_proj"},
           "adapters on only some of q_proj, k_proj, v_proj are not supported");
   refused({"--lora-rank", "16", "--lora-targets", "lm_head"}, "no map 'lm_head' takes adapters");

@@ -102,6 +102,27 @@ TEST(TermParity, EnginesAgreeWithOffload) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Codes are gathered apart from the rest, and unpacked in each pass.
+TEST(TermParity, EnginesAgreeWithFrozenWeightsInFewBits) {
+  ParityTally tally;
+  for (const auto& [base, recipe] : {std::pair{LoraBase::kNf4, Fp8::kOff},
+                                     {LoraBase::kInt8, Fp8::kOff},
+                                     {LoraBase::kFp8, Fp8::kDelayed}}) {
+    ParitySelection selection;
+    selection.models = {"llama3-8b"};
+    selection.topologies = {"dgx-h100"};
+    selection.frameworks = {"megatron", "orrery", "fsdp"};
+    selection.situations = {"zero1", "zero3"};
+    selection.lora = {16, 32, kLoraAll, base};
+    selection.fp8 = recipe;
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before + 5) << NameIn(kLoraBaseNames, base);
+  }
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
 // Casts, scales and products in 8 and 4 bits: priced ops of the lowered plan in both engines.
 TEST(TermParity, EnginesAgreeInLowPrecision) {
   ParityTally tally;

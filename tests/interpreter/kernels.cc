@@ -67,6 +67,8 @@ Kernel KernelFor(ir::OpKind kind) {
       return Matmul;
     case kQuantize:
       return Quantize;
+    case kUnpack:
+      return Unpack;
     case kAmax:
       return LargestMagnitude;
     case kAmaxRoll:

@@ -59,6 +59,7 @@ Kernel KernelFor(ir::OpKind kind);
 void Matmul(const KernelArgs& a);
 // low_precision.cc
 void Quantize(const KernelArgs& a);
+void Unpack(const KernelArgs& a);
 void LargestMagnitude(const KernelArgs& a);
 void RollHistory(const KernelArgs& a);
 void UpdateScales(const KernelArgs& a);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/plan/ir/casts.h"
+#include "model/plan/ir/packed.h"
 #include "tests/interpreter/kernels.h"
 
 namespace orrery::interpreter {
@@ -102,6 +103,23 @@ std::vector<double> Decoded(const KernelArgs& a, size_t i, size_t scales, int te
       values[at] = number * outer * (whole ? *scale : scale[r / down * across + c / along]);
     }
   return values;
+}
+
+void Unpack(const KernelArgs& a) {
+  const auto packing = static_cast<ir::Packed>(a.Int(Attr::kFmt));
+  const ir::PackedPiece piece{a.Int(Attr::kRows), a.Int(Attr::kH), a.Coord(Attr::kAxis),
+                              a.Int(Attr::kParts), a.Flag(Attr::kAcross)};
+  const double *codes = a.In(0, a.in[0].n), *scales = a.In(1, a.in[1].n);
+  const bool grouped = a.in.size() > 2;
+  const double* groups = grouped ? a.In(2, a.in[2].n) : nullptr;
+  double* w = a.Out(0, piece.rows * piece.width);
+  for (int64_t r = 0; r < piece.rows; ++r) {
+    for (int64_t c = 0; c < piece.width; ++c) {
+      const int64_t at = r * piece.width + c;
+      w[at] = ir::PackedNumber(packing, codes, at) *
+              ir::PackedScale(packing, piece, scales, groups, grouped ? a.in[2].n : 0, r, c);
+    }
+  }
 }
 
 void LargestMagnitude(const KernelArgs& a) {

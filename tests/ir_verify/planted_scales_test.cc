@@ -32,13 +32,17 @@ struct Layout2 {
   Fp8 recipe = Fp8::kMxfp8;
   int tp = 1, dp = 1, zero = 0;
   bool sequence = false;
+  LoraBase base =
+      LoraBase::kPlain;  // of frozen weights under adapters; plain: all weights are trained
+  bool casts = true;
 };
 
 Plan LowerFp8(const Layout2& layout) {
   Workload work;
   work.seq_len = 2 * FormOf(layout.recipe).multiple;
   work.global_batch = 2 * layout.dp;
-  work.fp8 = layout.recipe;
+  if (layout.casts) work.fp8 = layout.recipe;
+  if (layout.base != LoraBase::kPlain) work.lora = {2, 4, kLoraAll, layout.base};
   Strategy s;
   s.tp = layout.tp;
   s.dp = layout.dp;
@@ -74,6 +78,16 @@ struct Planted {
 constexpr Layout2 kMx{}, kBlocks{Fp8::kBlockwise}, kCurrent{Fp8::kCurrent};
 constexpr Layout2 kSharded{Fp8::kCurrent, 2, 1, 0, true}, kDelayed{Fp8::kDelayed, 2, 2},
     kGathered{Fp8::kMxfp8, 1, 2, 3}, kParts{Fp8::kMxfp8, 2, 1, 0, true};
+constexpr Layout2 kNf4{Fp8::kBlockwise, 2, 1, 0, false, LoraBase::kNf4, false},
+    kCodes{Fp8::kCurrent, 2, 1, 0, true, LoraBase::kFp8};
+
+// The op that reads this view reads another one in its place.
+void Reread(Plan& plan, OpKind kind, const std::string& from, const std::string& to) {
+  const ViewId old = ViewNamed(plan.programs[0], from), other = ViewNamed(plan.programs[0], to);
+  ASSERT_GT(Change(plan, Both(Is(kind), Reads(from)),
+                   [&](Op& op) { std::replace(op.in.begin(), op.in.end(), old, other); }),
+            0);
+}
 
 std::vector<Planted> ScaleFaults() {
   return {
@@ -171,8 +185,52 @@ std::vector<Planted> ScaleFaults() {
   };
 }
 
+// Frozen weights in few bits.
+std::vector<Planted> PackedFaults() {
+  const auto unpacks = Both(Is(OpKind::kUnpack), Reads("W.q0/l0.o.w"));
+  return {
+      {"codes unpacked by another weight's scales", kNf4,
+       [](Plan& p) { Reread(p, OpKind::kUnpack, "W.s0/l0.fc1.w.scales", "W.s1/l1.fc1.w.scales"); },
+       Fault::kScale},
+      {"scales of another weight's groups", kNf4,
+       [](Plan& p) { Reread(p, OpKind::kUnpack, "W.g0/l0.fc1.w.groups", "W.g1/l1.fc1.w.groups"); },
+       Fault::kScale},
+      {"columns unpacked as rows", kNf4,
+       [=](Plan& p) {
+         ASSERT_GT(Change(p, unpacks, [](Op& op) { op.attrs.Set(Attr::kAcross, 0); }), 0);
+       },
+       Fault::kScale},
+      {"a piece unpacked as the whole", kNf4,
+       [=](Plan& p) {
+         ASSERT_GT(Change(p, unpacks, [](Op& op) { op.attrs.Set(Attr::kAxis, -1); }), 0);
+       },
+       Fault::kScale},
+      {"a weight that no pass unpacks", kNf4, [=](Plan& p) { ASSERT_GT(Drop(p, unpacks), 0); },
+       Fault::kReadBeforeWrite},
+      {"codes read by a product with another weight's scale", kCodes,
+       [](Plan& p) { Reread(p, OpKind::kMatmul, "W.s0/l0.fc1.w.scales", "W.s1/l1.fc1.w.scales"); },
+       Fault::kScale},
+      {"codes of a weight summed along the wrong dimension", kCodes,
+       [](Plan& p) { Reread(p, OpKind::kMatmul, "W.q1/l1.fc1.w@t", "W.q1/l1.fc1.w"); },
+       Fault::kScale},
+      {"a packed weight that is trained", kNf4,
+       [](Plan& p) {
+         for (Param& param : p.params) param.frozen = false;
+       },
+       Fault::kCoverage},
+      {"codes of a matrix of another shape", kNf4,
+       [](Plan& p) {
+         for (Param& param : p.params)
+           if (!param.of.empty()) param.of[1] *= 2;
+       },
+       Fault::kCoverage},
+  };
+}
+
 TEST(PlantedScaleFaults, AreFound) {
-  for (const Planted& row : ScaleFaults()) {
+  std::vector<Planted> rows = ScaleFaults();
+  for (const Planted& packed : PackedFaults()) rows.push_back(packed);
+  for (const Planted& row : rows) {
     SCOPED_TRACE(row.fault);
     Plan plan = LowerFp8(row.layout);
     row.plant(plan);
@@ -195,6 +253,26 @@ TEST(PlantedScaleFaults, TheirPlansAreCorrectBefore) {
         ADD_FAILURE() << FaultName(finding.fault) << " " << finding.where << ": "
                       << finding.message;
       }
+    }
+  }
+}
+
+TEST(PlantedScaleFaults, PackedPlansAreCorrectBefore) {
+  for (const Layout2& form :
+       {kNf4, kCodes, Layout2{Fp8::kBlockwise, 1, 1, 0, false, LoraBase::kFp8},
+        Layout2{Fp8::kMxfp8, 1, 1, 0, false, LoraBase::kInt8, false}}) {
+    for (const auto& [tp, dp, zero] : {std::tuple{1, 1, 0}, {2, 2, 1}, {1, 2, 3}}) {
+      Layout2 layout = form;
+      layout.tp = tp;
+      layout.dp = dp;
+      layout.zero = zero;
+      layout.sequence = tp > 1;
+      const Plan plan = LowerFp8(layout);
+      for (const Finding& finding : Verify(plan)) {
+        ADD_FAILURE() << FaultName(finding.fault) << " " << finding.where << ": "
+                      << finding.message;
+      }
+      EXPECT_EQ(ParsePlan(ToText(plan), "plan"), plan);
     }
   }
 }

@@ -66,6 +66,46 @@ TEST(LowPrecision, LayoutsOfEqualBlocksTrainAlike) {
   }
 }
 
+parity::Job PackedJob(LoraBase base) {
+  parity::Job job = InPrecision(parity::LowPrecisionLlama(Fp8::kMxfp8, 4), Precision::kFp32);
+  job.key += std::string(" on ") + NameIn(kLoraBaseNames, base);
+  job.work.fp8 = base == LoraBase::kFp8 ? Fp8::kDelayed : Fp8::kOff;
+  job.work.lora = {2, 4, kLoraAll, base};
+  job.work.seq_len = 32;
+  return job;
+}
+
+// Frozen weights in few bits: codes in memory, as many bytes as they should be.
+TEST(PackedWeights, CpuRanksTrainAlikeAndAsTheInterpreter) {
+  for (const LoraBase base : {LoraBase::kInt8, LoraBase::kNf4, LoraBase::kFp8}) {
+    const parity::Job job = PackedJob(base);
+    SCOPED_TRACE(job.key);
+    const ir::Plan plan = LowerFor(job, Layout(1, 1, 1, 0));
+    const Trained one = Train(plan, job, 5);
+    ASSERT_EQ(one.failure, "");
+    interpreter::RunOptions options;
+    options.data.vocab = job.model.vocab;
+    interpreter::Interpreter reference(plan, options);
+    for (const launch::StepRecord& step : one.steps)
+      EXPECT_NEAR(step.result.loss / reference.Step().loss, 1,
+                  base == LoraBase::kFp8 ? 2e-4 : 1e-5);
+    for (const Strategy& s : {Layout(1, 2, 1, 0), Layout(1, 1, 2, 3), Layout(2, 1, 2, 1)}) {
+      const Trained run = Train(LowerFor(job, s), job, 5);
+      ASSERT_EQ(run.failure, "");
+      EXPECT_LT(Compare(run, one).loss, base == LoraBase::kFp8 ? 2e-4 : 1e-5)
+          << "tp " << s.tp << " pp " << s.pp << " dp " << s.dp << " zero " << s.zero;
+    }
+    double bytes = 0;
+    for (const ir::Buffer& buffer : plan.programs[0].buffers)
+      if (buffer.unit >= 0 && buffer.cls == ir::BufferClass::kParam &&
+          buffer.name.starts_with("W.q"))
+        bytes += static_cast<double>(buffer.elements * ir::DtypeBytes(buffer.dtype));
+    // Two layers of qkv 2 w w, o w w, fc1 2 w w, fc2 w w.
+    const double w = static_cast<double>(job.model.hidden);
+    EXPECT_EQ(bytes, 2 * 6 * w * w * (base == LoraBase::kNf4 ? 0.5 : 1));
+  }
+}
+
 TEST(LowPrecision, LossCurvesStayNearPlainTraining) {
   constexpr int kSteps = 40;
   for (const Fp8 recipe : kSmall) {

@@ -169,7 +169,10 @@ class Fold {
     const double transform = HeadUnit() - HeadTable() - table_.final_norm_parameters;
     const double rest = table_.embedding_parameters - table_.table_parameters;
     if (outline_.gathers_weights) {
-      gather_ = Gather(table_.layer_parameters) + Gather(table_.adapter_parameters);
+      gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
+                Gather(table_.adapter_parameters);
+      if (table_.packed_parameters > 0)
+        gather_ = gather_ + Price(data_.layer_gather, table_.packed_parameters * table_.code_bytes);
       gather_table_ = Gather(table_.table_parameters);
       gather_rest_ = Gather(rest);
       gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);

@@ -57,6 +57,10 @@ enum class OpKind : uint8_t {
   kAmaxRoll,  // out hist[n*length]; in hist, a[n]; attrs n length: a in front, the oldest leave
   kScaleUpdate,  // out scale[n]; in a[n] | hist[n*length]; attrs n length product fmt margin: largest value on the
                  //   format's largest number, times 2^margin; 1 where it is 0
+  // w[rows,h] of a parameter kept in few bits (packed.h). fmt: its Packed. nf4: codes[rows*h/2], scales[rows*h/64], groups;
+  // which group a block is of follows from its place in the whole tensor: this rank's piece is part coord(axis) of the
+  // rows, or (across) of the columns in `parts` parts.
+  kUnpack,  // out w; in codes, scales (, groups); attrs rows h fmt axis across parts
   // Attention. qkv row: per kv group (nh/kv q heads, 1 k, 1 v) of hd each. scale 1/sqrt(hd) unless attr scale.
   // flash=1: second output lse[rows*nh]; flash=0: probabilities [batch*nh*seq*seq] are kept.
   // rate>0: probabilities are dropped out by (site, sample, global head = coord(axis)*nh + h, query, key); flash=0 then
@@ -206,6 +210,9 @@ inline constexpr int kAttrs = static_cast<int>(Attr::kHooked) + 1;
 enum class GateKind : int { kSilu, kGelu, kRelu };
 // What wrote the tensor that is cast: frameworks fuse the cast with some of them.
 enum class CastFrom : int { kElsewhere, kNorm, kActivation, kWeight };
+
+// How a frozen tensor is kept in few bits (packed.h). kE4m3: one scale; kE4m3Blocks: of each 128 x 128.
+enum class Packed : uint8_t { kNone, kInt8, kNf4, kE4m3, kE4m3Blocks };
 
 // What a load op reads.
 enum class LoadWhat : int {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/plan/ir/packed.h"
+
 namespace orrery::ir {
 namespace {
 
@@ -220,6 +222,26 @@ Sizes AmaxSizes(const Op& op) {
   }
 }
 
+Sizes UnpackSizes(const Plan& plan, const Op& op) {
+  const AttrReader a{op.attrs};
+  const int64_t rows = a(Attr::kRows), width = a(Attr::kH), axis = a(Attr::kAxis);
+  const auto packing = static_cast<Packed>(a(Attr::kFmt));
+  const bool cut = axis >= 0 && axis < static_cast<int64_t>(plan.mesh.axes.size());
+  const int64_t parts = cut ? plan.mesh.axes[static_cast<size_t>(axis)].size : 1;
+  const bool across = a(Attr::kAcross) != 0;
+  const auto elements = [&](Init part, const std::vector<int64_t>& of) {
+    int64_t n = 1;
+    const std::vector<int64_t> shape = PackedShape(packing, part, of);
+    for (const int64_t extent : shape) n *= extent;
+    return shape.empty() ? 0 : n;
+  };
+  const std::vector<int64_t> piece{rows, width},
+      whole{across ? rows : rows * parts, across ? width * parts : width};
+  Sizes sizes{{rows * width}, {elements(Init::kCodes, piece), elements(Init::kScales, piece)}};
+  if (packing == Packed::kNf4) sizes.in.push_back(elements(Init::kGroups, whole));
+  return sizes;
+}
+
 Sizes CollectiveSizes(const Plan& plan, const Program& program, const Op& op) {
   const int64_t x = program.views[op.in[0]].elements;
   const int64_t members = GroupSize(plan.mesh, plan.groups[op.group]);
@@ -277,6 +299,8 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
       return MatmulSizes(program, op);
     case OpKind::kQuantize:
       return QuantizeSizes(program, op);
+    case OpKind::kUnpack:
+      return UnpackSizes(plan, op);
     case OpKind::kAmax:
     case OpKind::kAmaxRoll:
     case OpKind::kScaleUpdate:

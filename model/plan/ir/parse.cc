@@ -142,16 +142,22 @@ void PlanParser::GroupLine() {
   plan_.groups.push_back(std::move(group));
 }
 
+std::vector<int64_t> PlanParser::Extents() {
+  std::vector<int64_t> extents;
+  lex_.Expect('[');
+  while (!lex_.TakeIf(']')) {
+    if (!extents.empty()) lex_.Expect(',');
+    if (extents.size() == kMostDims) lex_.Fail(lex_.Peek(), "more than 8 dimensions");
+    extents.push_back(lex_.Integer("a dimension", 0, kMostElements));
+  }
+  return extents;
+}
+
 void PlanParser::ParamLine() {
   lex_.Take();
   Param param;
   param.name = lex_.Name("a parameter name");
-  lex_.Expect('[');
-  while (!lex_.TakeIf(']')) {
-    if (!param.shape.empty()) lex_.Expect(',');
-    if (param.shape.size() == kMostDims) lex_.Fail(lex_.Peek(), "more than 8 dimensions");
-    param.shape.push_back(lex_.Integer("a dimension", 0, kMostElements));
-  }
+  param.shape = Extents();
   const auto dims = static_cast<int64_t>(param.shape.size());
   Fields([&](const Token& key) {
     if (key.text == "dim") {
@@ -172,9 +178,13 @@ void PlanParser::ParamLine() {
       param.decay = OnOff("decay");
     } else if (key.text == "frozen") {
       param.frozen = OnOff("frozen");
+    } else if (key.text == "packing") {
+      param.packing = static_cast<Packed>(lex_.OneOf(kPackingWords, "packing"));
+    } else if (key.text == "of") {
+      param.of = Extents();
     } else {
-      FailKey(key,
-              {"dim", "axis", "partial", "tie", "real_rows", "init", "std", "decay", "frozen"});
+      FailKey(key, {"dim", "axis", "partial", "tie", "real_rows", "init", "std", "decay", "frozen",
+                    "packing", "of"});
     }
   });
   params_.Add(param.name);

@@ -68,7 +68,8 @@ std::vector<int64_t> GroupMembers(const Mesh& mesh, const Group& group,
 int64_t GroupSize(const Mesh& mesh, const Group& group);
 
 // A tensor of the whole model, trained unless it is frozen.
-enum class Init : uint8_t { kNormal, kOnes, kZeros };
+// The last three are parts of a packed tensor.
+enum class Init : uint8_t { kNormal, kOnes, kZeros, kCodes, kScales, kGroups };
 struct Param {
   std::string name;            // "l3.qkv.w"
   std::vector<int64_t> shape;  // global
@@ -82,6 +83,8 @@ struct Param {
   double init_std = 0.02;
   bool decay = true;    // takes part in weight decay
   bool frozen = false;  // never updated; a unit holds frozen parameters or trained ones
+  Packed packing = Packed::kNone;
+  std::vector<int64_t> of;  // packed: shape of the tensor that it is a part of, else empty
   bool operator==(const Param&) const = default;
 };
 

@@ -44,6 +44,7 @@ class PlanParser {
   // Takes "key=value" pairs to the end of the line; `take` reads the value. Each key comes once.
   void Fields(const std::function<void(const Token&)>& take);
   [[noreturn]] void FailKey(const Token& key, const std::vector<std::string>& known);
+  std::vector<int64_t> Extents();  // of a tensor: [64,32]
   uint16_t Mask();
   uint8_t Flags();
   bool OnOff(const char* what);

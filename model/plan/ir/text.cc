@@ -98,6 +98,10 @@ class Writer {
     if (param.init_std != defaults.init_std) Add(" std=", param.init_std);
     if (param.decay != defaults.decay) Add(" decay=", param.decay ? "on" : "off");
     if (param.frozen) Add(" frozen=on");
+    if (param.packing != Packed::kNone)
+      Add(" packing=", kPackingWords[static_cast<std::size_t>(param.packing)]);
+    for (std::size_t i = 0; i < param.of.size(); ++i) Add(i == 0 ? " of=[" : ",", param.of[i]);
+    if (!param.of.empty()) Add(']');
     Add('\n');
   }
 

@@ -16,7 +16,10 @@ namespace orrery::ir {
 
 inline constexpr std::array<std::string_view, 11> kDtypeWords = {
     "f64", "f32", "tf32", "f16", "bf16", "i32", "u8", "e4m3", "e5m2", "e8m0", "e2m1x2"};
-inline constexpr std::array<std::string_view, 3> kInitWords = {"normal", "ones", "zeros"};
+inline constexpr std::array<std::string_view, 6> kInitWords = {"normal", "ones",   "zeros",
+                                                               "codes",  "scales", "groups"};
+inline constexpr std::array<std::string_view, 5> kPackingWords = {"none", "int8", "nf4", "e4m3",
+                                                                  "e4m3_blocks"};
 inline constexpr std::array<std::string_view, 8> kClassWords = {
     "param", "gathered", "grad", "grad_t", "master", "opt", "act", "scalar"};
 inline constexpr std::array<std::string_view, 3> kLifeWords = {"step", "derived", "micro_batch"};
@@ -36,7 +39,8 @@ constexpr bool Covers(std::size_t words, Enum last) {
   return words == static_cast<std::size_t>(last) + 1;
 }
 static_assert(Covers(kDtypeWords.size(), Dtype::kE2m1x2));
-static_assert(Covers(kInitWords.size(), Init::kZeros));
+static_assert(Covers(kInitWords.size(), Init::kGroups));
+static_assert(Covers(kPackingWords.size(), Packed::kE4m3Blocks));
 static_assert(Covers(kClassWords.size(), BufferClass::kScalar));
 static_assert(Covers(kLifeWords.size(), Life::kMicroBatch));
 static_assert(Covers(kSpaceWords.size(), Space::kHost));

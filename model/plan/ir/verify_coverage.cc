@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "model/plan/ir/packed.h"
 #include "model/plan/ir/verify_passes.h"
 
 namespace orrery::ir {
@@ -63,6 +64,9 @@ class CoveragePass {
         Report(unit.name, fmt::format("holds {} elements of {}, whose piece has {}",
                                       segment.elements, param.name, elements));
       }
+      if (param.packing != Packed::kNone &&
+          (!param.frozen || param.shape != PackedShape(param.packing, param.init, param.of)))
+        Report(unit.name, fmt::format("{} is no part of a packed frozen matrix", param.name));
       if (param.frozen != Frozen(unit)) Report(unit.name, "mixes frozen and trained parameters");
       if (segment.offset < end)
         Report(unit.name, fmt::format("{} overlaps the parameter before it", param.name));

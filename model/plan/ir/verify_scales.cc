@@ -3,7 +3,7 @@
 //
 // Each view that a quantize op writes carries which op wrote it and where its blocks run; messages hand that on. A product
 // reads data and scales of one cast, with blocks along its sum. A tensor's scale comes from the tensor's own largest
-// magnitude, or from a history that the tensor is recorded in.
+// magnitude, or from a history that the tensor is recorded in. Codes of packed weights go with their own scales.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/arch/low_precision.h"
+#include "model/plan/ir/packed.h"
 #include "model/plan/ir/verify_passes.h"
 
 namespace orrery::ir {
@@ -30,9 +31,11 @@ using Origins = std::set<Origin>;
 
 class ScalePass {
  public:
-  ScalePass(const Program& program, Findings* findings) : program_(program), findings_(*findings) {}
+  ScalePass(const Plan& plan, const Program& program, Findings* findings)
+      : plan_(plan), program_(program), findings_(*findings) {}
 
   void Run() {
+    FindPacked();
     // A message may stand in front of the cast that it moves (weight-gradient blocks): twice is enough, since what is
     // gathered or copied is cast itself, not gathered.
     for (int pass = 0; pass < 3; ++pass) Visit([this](Place at, const Op& op) { Follow(at, op); });
@@ -59,6 +62,48 @@ class ScalePass {
 
   static bool Copies(const Op& op) {
     return op.kind == OpKind::kQuantize && op.in.size() == 1 && op.attrs.Get(Attr::kBlock) == 0;
+  }
+
+  // Views of whole packed parameters, resident or gathered.
+  void FindPacked() {
+    for (std::size_t v = 0; v < program_.views.size(); ++v) {
+      const View& view = program_.views[v];
+      const Buffer& buffer = program_.buffers[static_cast<std::size_t>(view.buffer)];
+      const bool weights =
+          buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kGathered;
+      if (!weights || buffer.unit < 0 || buffer.unit_shard_axis >= 0) continue;
+      for (const UnitSegment& segment :
+           program_.units[static_cast<std::size_t>(buffer.unit)].segments) {
+        const Param& param = plan_.params[static_cast<std::size_t>(segment.param)];
+        if (param.packing != Packed::kNone && segment.offset == view.offset &&
+            segment.elements == view.elements)
+          packed_[static_cast<ViewId>(v)] = &param;
+      }
+    }
+  }
+  const Param* PackedIn(ViewId view, Init part) const {
+    const auto found = packed_.find(view);
+    return found == packed_.end() || found->second->init != part ? nullptr : found->second;
+  }
+  // Whether `scales` and `groups` (-1: none) are those of the codes in `codes`.
+  bool Together(ViewId codes, ViewId scales, ViewId groups) const {
+    const Param *data = PackedIn(codes, Init::kCodes), *scale = PackedIn(scales, Init::kScales);
+    if (data == nullptr || scale == nullptr || PackedName(*scale) != data->name) return false;
+    if (groups < 0) return data->packing != Packed::kNf4;
+    const Param* group = PackedIn(groups, Init::kGroups);
+    return group != nullptr && PackedName(*group) == data->name;
+  }
+  void CheckUnpack(Place at, const Op& op) {
+    if (!Together(op.in[0], op.in[1], op.in.size() > 2 ? op.in[2] : -1))
+      return Report(at, fmt::format("unpacks {} by {}, the scales of another weight",
+                                    ViewOf(op.in[0]).name, ViewOf(op.in[1]).name));
+    const Param& codes = *PackedIn(op.in[0], Init::kCodes);
+    if (static_cast<Packed>(op.attrs.Int(Attr::kFmt)) != codes.packing)
+      Report(at, fmt::format("unpacks {}, which is packed otherwise", ViewOf(op.in[0]).name));
+    const bool cut = codes.shard_dim >= 0;
+    if (op.attrs.Int(Attr::kAxis) != (cut ? codes.shard_axis : -1) ||
+        (op.attrs.Get(Attr::kAcross) != 0) != (codes.shard_dim == 1))
+      Report(at, fmt::format("unpacks {} as another piece of its weight", ViewOf(op.in[0]).name));
   }
 
   void Follow(Place at, const Op& op) {
@@ -99,6 +144,7 @@ class ScalePass {
 
   // The same numbers in the other order.
   void Copy(const Op& op) {
+    if (PackedIn(op.in[0], Init::kCodes) != nullptr) transposed_[op.out[0]] = op.in[0];
     const auto found = origins_.find(op.in[0]);
     if (found == origins_.end()) return;
     const Origins from = found->second;
@@ -112,6 +158,7 @@ class ScalePass {
     if (op.kind == OpKind::kMatmul && op.attrs.Get(Attr::kProduct) != 0)
       return CheckProduct(at, op);
     if (op.kind == OpKind::kQuantize && op.in.size() == 2) CheckTensorScale(at, op);
+    if (op.kind == OpKind::kUnpack) CheckUnpack(at, op);
   }
 
   void CheckProduct(Place at, const Op& op) {
@@ -123,7 +170,25 @@ class ScalePass {
                  op.attrs.Get(Attr::kBlock2));
   }
 
+  // Codes of 8 bits, as they are or transposed.
+  void CheckCodes(Place at, const Op& op, ViewId codes, ViewId scale, bool transposed,
+                  bool across) {
+    if (transposed != across)
+      Report(at, fmt::format("sums {} along the other dimension than its codes run",
+                             ViewOf(codes).name));
+    if (!Together(codes, scale, -1))
+      return Report(at, fmt::format("reads {} with {}, the scales of another weight",
+                                    ViewOf(codes).name, ViewOf(scale).name));
+    const bool blocks = op.attrs.Get(Attr::kBlock) > 0;
+    if (PackedIn(codes, Init::kCodes)->packing != (blocks ? Packed::kE4m3Blocks : Packed::kE4m3))
+      Report(at, fmt::format("{} is packed for another product", ViewOf(codes).name));
+  }
+
   void CheckOperand(Place at, const Op& op, ViewId data, ViewId scale, bool across, double share) {
+    const auto copied = transposed_.find(data);
+    const ViewId codes = copied == transposed_.end() ? data : copied->second;
+    if (PackedIn(codes, Init::kCodes) != nullptr)
+      return CheckCodes(at, op, codes, scale, codes != data, across);
     const auto found = origins_.find(data);
     if (found == origins_.end())
       return Report(
@@ -183,9 +248,12 @@ class ScalePass {
     bool history = false;
   };
 
+  const Plan& plan_;
   const Program& program_;
   Findings& findings_;
   std::map<ViewId, Origins> origins_;
+  std::map<ViewId, const Param*> packed_;
+  std::map<ViewId, ViewId> transposed_;              // by copy: the codes
   std::map<ViewId, std::set<ViewId>> amax_readers_;  // by the magnitude: the tensors it is of
   std::map<ViewId, ViewId> recorded_in_;             // by history: the magnitudes it takes
   std::map<ViewId, ScaleSource> scale_source_;
@@ -194,7 +262,7 @@ class ScalePass {
 }  // namespace
 
 void VerifyScales(const Plan& plan, Findings* findings) {
-  for (const Program& program : plan.programs) ScalePass(program, findings).Run();
+  for (const Program& program : plan.programs) ScalePass(plan, program, findings).Run();
 }
 
 }  // namespace orrery::ir

@@ -7,6 +7,7 @@
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/names.h"
 #include "model/plan/lower/offload.h"
+#include "model/plan/lower/packed.h"
 
 namespace orrery {
 namespace {
@@ -145,7 +146,7 @@ Result CheckAdapters(const ModelSpec& model, const Workload& work, const Strateg
   if (BalanceLayers(model.layers, s).front().count == 0)
     return Refusal{"a first stage without layers has no adapter to train",
                    "a layout whose first chunk holds a layer"};
-  return std::nullopt;
+  return CheckPacked(model, work, s);
 }
 
 // Every chunk holds a layer, the embedding or the head.

@@ -2,6 +2,8 @@
 // Casts, their scales and the products that read them.
 #include "model/plan/lower/low_precision.h"
 
+#include "model/plan/lower/packed.h"
+
 namespace orrery {
 
 using ir::Attr;
@@ -218,6 +220,8 @@ Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& s
 }
 
 Factor WeightFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) {
+  if (const PackedWeight* packed = stage.PackedAt(ref))
+    return PackedFactor(stage, ref, *packed, out, in);
   const ViewId weight = stage.Weight(ref);
   if (!Casts(stage)) return {.plain = weight};
   CastSource source{stage.NameOf(weight) + "@cast", weight, out, in, CastFrom::kWeight};

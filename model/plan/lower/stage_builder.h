@@ -119,6 +119,13 @@ struct ParamRef {
   explicit operator bool() const { return unit >= 0; }
 };
 
+// The other parts of a weight in few bits, whose codes stand where the weight would (packed.h).
+struct PackedWeight {
+  ir::Packed packing = ir::Packed::kNone;
+  int shard_dim = -1;
+  ParamRef scales, groups;
+};
+
 // Of one tensor with a delayed scale: its largest magnitude in this step, and its decode scale.
 struct ScaleSlot {
   ir::ViewId amax = -1, scale = -1;
@@ -135,7 +142,9 @@ struct ParamDecl {
   int tie = -1;
   bool partial =
       false;  // replicated over the tensor axis, raw gradient partial over it in every layout
-  bool adapter = false;  // trained where all other parameters are frozen
+  bool adapter = false;                    // trained where all other parameters are frozen
+  ir::Packed packing = ir::Packed::kNone;  // a part of a packed weight: init says which
+  std::vector<int64_t> of = {};            // and its shape
 };
 
 class StageBuilder {
@@ -169,6 +178,14 @@ class StageBuilder {
   // A buffer of one call in slot `index` mod `slots` of a ring of its own.
   ir::ViewId MakeInRing(const std::string& name, int64_t elements, const std::string& ring,
                         int slots, int index);
+  // Weights in few bits: by the parameter of their codes.
+  void SetPacked(ParamRef codes, const PackedWeight& rest) {
+    packed_[{codes.unit, codes.segment}] = rest;
+  }
+  const PackedWeight* PackedAt(ParamRef codes) const {
+    const auto found = packed_.find({codes.unit, codes.segment});
+    return found == packed_.end() ? nullptr : &found->second;
+  }
   bool Has(const std::string& name) const { return views_.contains(name); }
   ir::ViewId Sub(ir::ViewId whole, const std::string& suffix, int64_t offset, int64_t elements);
 
@@ -230,9 +247,13 @@ class StageBuilder {
   int64_t GroupSize(int group) const;
 
  private:
+  // Units of one kind are used one after another; those of different kinds alternate.
+  enum UnitKind : uint8_t { kPlainUnit, kAdapterUnit, kCodeUnit, kScaleUnit, kUnitKinds };
   struct UnitState {
+    UnitKind kind = kPlainUnit;
+    ir::Dtype dtype = ir::Dtype::kBf16;  // of its weights
     bool partial_tail = false, layer_unit = false, tied = false;
-    bool trained = true, adapters = false;
+    bool trained = true;
     bool on_host = false;  // its states, and the CPU updates it
     double norm_weight = 1;
     int64_t shard = 0;      // elements of one ZeRO shard
@@ -249,7 +270,7 @@ class StageBuilder {
   };
   struct BlockState {
     std::vector<ir::Op> ops;
-    std::array<std::vector<Use>, 2> uses;  // of other units and of adapters, which alternate
+    std::array<std::vector<Use>, kUnitKinds> uses;
     std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
     std::optional<ir::Op> pending_add;  // of a reduction that the next unit's backward pass hides
     std::vector<uint8_t> use_phase;
@@ -276,6 +297,11 @@ class StageBuilder {
   void Grow(ir::ViewId whole, int64_t elements);
 
   ir::ViewId BoundaryPart(ir::ViewId x, int extra_slots);
+  void SetKind(const ParamDecl& first, UnitState* unit) const;
+  // Whether its weights are cut over the ranks that ZeRO 3 shards over. Scales of packed weights are whole everywhere.
+  bool Gathered(const UnitState& unit) const {
+    return ctx_.strategy.zero == 3 && unit.kind != kScaleUnit;
+  }
   void DeclareUnitBuffers(int unit);
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
@@ -307,7 +333,8 @@ class StageBuilder {
   int layer_ = -1;
   int32_t next_tag_ = kFirstLocalTag;
   int next_use_ = 0;
-  std::array<int, 2> next_gather_{};
+  std::map<std::pair<int, int>, PackedWeight> packed_;
+  std::array<int, kUnitKinds> next_gather_{};
   int next_grad_ = 0;  // ring positions: neighbours take neighbouring slots
   ir::ViewId loss_ = -1, norm_ = -1, loss_scale_ = -1;
 

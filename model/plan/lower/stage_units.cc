@@ -2,6 +2,7 @@
 // Flat parameter units of one stage: placement by ZeRO stage, gathers before use, gradient reductions.
 #include <algorithm>
 
+#include "model/plan/lower/packed.h"
 #include "model/plan/lower/stage_builder.h"
 
 namespace orrery {
@@ -35,8 +36,8 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
   unit.name = name;
   UnitState state;
   state.layer_unit = layer_unit;
-  state.adapters = params.front().adapter;
-  state.trained = !ctx_.frozen() || state.adapters;
+  SetKind(params.front(), &state);
+  state.trained = !ctx_.frozen() || state.kind == kAdapterUnit;
   std::vector<ParamRef> refs(params.size());
   const uint16_t data_axes = (1u << kAxisDpOuter) | (1u << kAxisDp) | ctx_.ContextAxes();
   const int tp = ctx_.strategy.tp;
@@ -62,6 +63,8 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
       param.real_rows = decl.real_rows;
       param.init = decl.init;
       param.decay = decl.decay;
+      param.packing = decl.packing;
+      param.of = decl.of;
       const int64_t elements = Product(decl.shape) / (sharded ? tp : 1);
       refs[i] = {unit_index, static_cast<int>(unit.segments.size())};
       unit.segments.push_back(
@@ -73,13 +76,21 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
     if (sharded) unit.replicated_from = unit.elements;
   }
   state.partial_tail = state.trained && tp > 1 && state.tail_from < unit.elements;
-  const int64_t shards = ctx_.sharded() ? ctx_.strategy.shards() : 1;
+  const int64_t shards = ctx_.sharded() && state.kind != kScaleUnit ? ctx_.strategy.shards() : 1;
   unit.elements = RoundUp(unit.elements, shards);
   state.shard = unit.elements / shards;
   program_.units.push_back(std::move(unit));
   units_.push_back(state);
   DeclareUnitBuffers(unit_index);
   return refs;
+}
+
+void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
+  unit->dtype = ctx_.activation;
+  if (first.adapter) unit->kind = kAdapterUnit;
+  if (first.packing == ir::Packed::kNone) return;
+  unit->kind = first.init == ir::Init::kCodes ? kCodeUnit : kScaleUnit;
+  unit->dtype = PackedDtype(ctx_, first);
 }
 
 void StageBuilder::DeclareUnitBuffers(int index) {
@@ -94,7 +105,8 @@ void StageBuilder::DeclareUnitBuffers(int index) {
     buffer.unit_shard_axis = static_cast<int8_t>(shard ? ctx_.ShardAxis() : -1);
     return view;
   };
-  state.weight = declare(zero == 3 ? "Ws." : "W.", BufferClass::kParam, ctx_.activation, zero == 3);
+  const bool cut = Gathered(state);
+  state.weight = declare(cut ? "Ws." : "W.", BufferClass::kParam, state.dtype, cut);
   if (!state.trained) return;
   if (zero < 2) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
   if (zero >= 2 || (zero == 1 && ctx_.strategy.reduce_in_backward)) {
@@ -130,20 +142,21 @@ int StageBuilder::RingIndex(const std::string& name, int slots) {
 
 ViewId StageBuilder::Weight(ParamRef ref) {
   UnitState& unit = units_[ref.unit];
-  if (ctx_.strategy.zero < 3) return ParamView(unit.weight, ref);
+  if (!Gathered(unit)) return ParamView(unit.weight, ref);
   BlockState& state = blocks_[block_];
-  std::vector<Use>& uses = state.uses[unit.adapters];
+  std::vector<Use>& uses = state.uses[unit.kind];
   if (uses.empty() || uses.back().unit != ref.unit) {
     const std::string name = "Wg." + program_.units[ref.unit].name + "@" +
                              program_.blocks[block_].name + "." + std::to_string(uses.size());
     const ViewId gathered =
-        Make(name, program_.units[ref.unit].elements, ctx_.activation, BufferClass::kGathered);
+        Make(name, program_.units[ref.unit].elements, unit.dtype, BufferClass::kGathered);
     ir::Buffer& buffer = program_.buffers[program_.views[gathered].buffer];
     buffer.unit = ref.unit;
     if (unit.layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_param_gather) {
-      const char* ring = unit.adapters ? "gather.adapters" : "gather";
+      static constexpr const char* kRings[] = {"gather", "gather.adapters", "gather.codes", ""};
+      const char* ring = kRings[unit.kind];
       buffer.ring = static_cast<int16_t>(RingIndex(ring, ctx_.strategy.prefetch + 1));
-      buffer.ring_index = static_cast<int16_t>(next_gather_[unit.adapters]++);
+      buffer.ring_index = static_cast<int16_t>(next_gather_[unit.kind]++);
     }
     uses.push_back({ref.unit, state.ops.size(), gathered});
   }
@@ -152,10 +165,12 @@ ViewId StageBuilder::Weight(ParamRef ref) {
 
 // The gather of use k goes in front of use k - prefetch.
 void StageBuilder::InsertGathers(BlockState& state) {
-  if (state.uses[0].empty() && state.uses[1].empty()) return;
+  std::size_t gathers = 0;
+  for (const std::vector<Use>& uses : state.uses) gathers += uses.size();
+  if (gathers == 0) return;
   std::vector<ir::Op> ops;
-  ops.reserve(state.ops.size() + state.uses[0].size() + state.uses[1].size());
-  std::array<std::size_t, 2> next{};
+  ops.reserve(state.ops.size() + gathers);
+  std::array<std::size_t, kUnitKinds> next{};
   const auto prefetch = static_cast<std::size_t>(ctx_.strategy.prefetch);
   const auto position = [&](const std::vector<Use>& uses, std::size_t use) {
     return uses[use < prefetch ? 0 : use - prefetch].at;

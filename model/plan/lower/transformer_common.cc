@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters of transformer layers and the norms around the sublayers.
+#include <array>
+
 #include "model/plan/lower/adapters.h"
+#include "model/plan/lower/packed.h"
 #include "model/plan/lower/transformer.h"
 
 namespace orrery {
@@ -126,6 +129,25 @@ void DeclareAdapters(const LowerContext& ctx, const std::string& base, SubKind k
   }
 }
 
+// Of a range of layers. Weights of linear maps may be packed, in units of their own.
+std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& layers,
+                                     const std::vector<ParamDecl>& params) {
+  const bool packs = PackingOf(stage.ctx().work) != ir::Packed::kNone;
+  std::array<std::vector<ParamDecl>, 2> kinds;
+  const auto kind_of = [&](const ParamDecl& decl) { return packs && decl.shape.size() == 2; };
+  for (const ParamDecl& decl : params) kinds[kind_of(decl)].push_back(decl);
+  std::array<std::vector<ParamRef>, 2> added;
+  if (!kinds[0].empty()) added[0] = stage.AddUnit("u" + layers, kinds[0], stage.ctx().sp(), true);
+  if (!kinds[1].empty()) added[1] = AddPackedUnits(stage, layers, kinds[1]);
+  std::vector<ParamRef> refs;
+  std::array<std::size_t, 2> next{};
+  for (const ParamDecl& decl : params) {
+    const std::size_t kind = kind_of(decl);
+    refs.push_back(added[kind][next[kind]++]);
+  }
+  return refs;
+}
+
 }  // namespace
 
 std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool decoder_stack,
@@ -155,8 +177,7 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
                       static_cast<int>(sub), adapters);
     }
   }
-  const auto refs =
-      stage.AddUnit("u" + std::to_string(first), declared.params, stage.ctx().sp(), true);
+  const std::vector<ParamRef> refs = AddLayerParams(stage, std::to_string(first), declared.params);
   for (std::size_t i = 0; i < refs.size(); ++i) {
     sublayers[declared.owner[i].first][declared.owner[i].second].*declared.fields[i] = refs[i];
   }

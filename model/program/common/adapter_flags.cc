@@ -26,20 +26,26 @@ Lora ReadLora(const JobFlags& flags, Diagnostics* diagnostics) {
   return lora;
 }
 
+namespace {
+
+LoraBase ReadBase(const Flag& flag, const Workload& work) {
+  const char* const kept = report::Name(work.precision);
+  if (flag.text == kept) return LoraBase::kPlain;
+  for (const auto& [name, base] : kLoraBaseNames) {
+    if (base != LoraBase::kPlain && flag.text == name) return base;
+  }
+  throw InputError({{flag.where, fmt::format("frozen weights in {} are not supported", flag.text),
+                     fmt::format("int8, nf4, fp8, or {}, which --precision says", kept)}});
+}
+
+}  // namespace
+
 bool SetTargets(const JobFlags& flags, const SearchRequest& request, Lora* lora) {
   if (flags.lora_targets.given) {
     AtFlag(flags.lora_targets,
            [&] { lora->targets = ReadLoraTargets(flags.lora_targets.text, request.model.gated); });
   }
-  const char* const kept = report::Name(request.work.precision);
-  if (flags.lora_base.given && flags.lora_base.text != kept) {
-    throw InputError(
-        {{flags.lora_base.where,
-          fmt::format("frozen weights in {} are not supported", flags.lora_base.text),
-          fmt::format("QLoRA's nf4 and int8 need products that read blocks of 4 or 8 bits and "
-                      "rescale them; --lora-base {} keeps what --precision says",
-                      kept)}});
-  }
+  if (flags.lora_base.given) lora->base = ReadBase(flags.lora_base, request.work);
   return flags.lora_targets.given;
 }
 

@@ -75,7 +75,10 @@ std::string JobHeader(const Job& job) {
   if (const Lora& lora = job.request.work.lora; lora.on())
     text += Labelled("trained", fmt::format("{} parameters in adapters (rank {}, alpha {:g}) on {}",
                                             Count(static_cast<double>(LoraParameters(job))),
-                                            lora.rank, lora.alpha, LoraTargetWords(lora.targets)));
+                                            lora.rank, lora.alpha, LoraTargetWords(lora.targets)) +
+                                    (lora.packed() ? fmt::format("; frozen maps kept in {}",
+                                                                 NameIn(kLoraBaseNames, lora.base))
+                                                   : std::string()));
   if (const std::string model = Decided(job.decisions, true); !model.empty()) {
     text += Labelled("set by the model file", model);
   }
@@ -116,6 +119,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
                                 {"alpha", work.lora.alpha},
                                 {"targets", LoraTargetWords(work.lora.targets)},
                                 {"parameters", LoraParameters(job)}};
+  if (work.lora.packed()) json["workload"]["lora"]["base"] = NameIn(kLoraBaseNames, work.lora.base);
   if (!job.plan.empty()) {  // what a plan text does not say
     for (const char* key : {"masked_positions", "optimizer", "dropout"})
       json["workload"][key] = nullptr;

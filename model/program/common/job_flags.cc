@@ -63,8 +63,10 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&lora_targets, "--lora-targets", "LIST",
                "maps that take them: linear_qkv, linear_proj, linear_fc1, linear_fc2, by these or "
                "HuggingFace's names (default: all)");
-  flags->Value(&lora_base, "--lora-base", "TYPE",
-               "type that the frozen weights are kept in (default, and the only one: --precision)");
+  flags->Value(
+      &lora_base, "--lora-base", "TYPE",
+      "what the frozen weights of linear maps are kept in: int8, nf4 (QLoRA), fp8 (default: "
+      "as --precision says)");
   flags->Value(&framework, "--framework", "NAME",
                "training framework; `plan list frameworks` shows names and aliases",
                Words::kFramework);

@@ -10,6 +10,7 @@ namespace orrery::cpu {
 void Matmul(Frame& f);
 // low_precision.cc
 void Quantize(Frame& f);
+void Unpack(Frame& f);
 void LargestMagnitude(Frame& f);
 void RollHistory(Frame& f);
 void UpdateScales(Frame& f);

@@ -45,6 +45,8 @@ Kernel KernelFor(ir::OpKind kind) {
       return Run<Matmul>;
     case kQuantize:
       return Run<Quantize>;
+    case kUnpack:
+      return Run<Unpack>;
     case kAmax:
       return Run<LargestMagnitude>;
     case kAmaxRoll:

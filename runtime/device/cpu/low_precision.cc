@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/plan/ir/casts.h"
+#include "model/plan/ir/packed.h"
 #include "runtime/device/cpu/bodies.h"
 
 namespace orrery::cpu {
@@ -144,6 +145,23 @@ void Quantize(Frame& f) {
                    out);
   if (f.Flag(Attr::kAcross))
     CastInto(f, x, {rows, h, block > 0 ? block : rows, block > 0 ? share : h}, tensor_scale, out);
+}
+
+void Unpack(Frame& f) {
+  const auto packing = static_cast<ir::Packed>(f.Int(Attr::kFmt));
+  const ir::PackedPiece piece{f.Size(Attr::kRows), f.Size(Attr::kH), f.Coord(Attr::kAxis),
+                              f.Int(Attr::kParts), f.Flag(Attr::kAcross)};
+  const int64_t n_groups = f.Inputs() > 2 ? f.InSize(2) : 0;
+  const float *codes = f.In(0, f.InSize(0)), *scales = f.In(1, f.InSize(1));
+  const float* groups = n_groups > 0 ? f.In(2, n_groups) : nullptr;
+  float* w = f.Out(0, piece.rows * piece.width);
+  for (int64_t r = 0; r < piece.rows; ++r) {
+    for (int64_t c = 0; c < piece.width; ++c) {
+      const int64_t at = r * piece.width + c;
+      w[at] = static_cast<float>(ir::PackedNumber(packing, codes, at) *
+                                 ir::PackedScale(packing, piece, scales, groups, n_groups, r, c));
+    }
+  }
 }
 
 void LargestMagnitude(Frame& f) {

@@ -114,6 +114,7 @@ Body BodyOf(ir::OpKind kind) {
       return LossScale;
     case kMuon:
     case kQuantize:
+    case kUnpack:
     case kAmax:
     case kAmaxRoll:
     case kScaleUpdate:

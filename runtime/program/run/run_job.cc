@@ -113,6 +113,12 @@ class Planner {
 // What of low precision this runtime cannot do.
 void CheckLowPrecision(const RunJob& job) {
   const Fp8 recipe = Fp8Of(job.plan);
+  const bool packed = std::ranges::any_of(
+      job.plan.params, [](const ir::Param& p) { return p.packing != ir::Packed::kNone; });
+  if (packed && job.on_cuda)
+    throw InputError(
+        "frozen weights in few bits run on CPU ranks only, which emulate their rounding",
+        "--device cpu, or no --lora-base");
   if (recipe == Fp8::kOff) return;
   if (job.on_cuda) {
     throw InputError(fmt::format("fp8 {} runs on CPU ranks only, which emulate its rounding",
