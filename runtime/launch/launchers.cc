@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources: OpenMPI 4.1 mpirun(1), MPICH's PMI, PyTorch's torchrun, Slurm 22.05 srun(1), PBS Pro's
-// reference guide, AWS Batch "Job environment variables", Kubernetes "Indexed Job".
+// Sources: OpenMPI 4.1 mpirun(1), MPICH's PMI, PyTorch's torchrun, Slurm 22.05 srun(1), AWS Batch "Job environment variables", Kubernetes "Indexed Job".
 #include "runtime/launch/launchers.h"
 
 #include <fmt/format.h>
@@ -16,27 +15,21 @@ namespace {
 
 // clang-format off
 constexpr LauncherRow kRows[] = {
-    {"mpirun", Counts::kRanks, true, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpiexec", Counts::kRanks, true, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"srun --mpi=pmix", Counts::kRanks, true, "PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"},
-    {"torchrun", Counts::kRanks, false, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    {"mpirun", Meets::kMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", Meets::kMpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun --mpi=pmix", Meets::kMpi, "PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"},
+    // Whatever sets these four: PBS with pbsdsh, ssh, a script of one's own.
+    {"torchrun", Meets::kTcp, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr,
      "MASTER_ADDR", "MASTER_PORT"},
     // Only within a step: the batch script itself has SLURM_PROCID too.
-    {"srun", Counts::kRanks, false, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr,
-     nullptr, nullptr, "SLURM_STEP_NODELIST"},
-    {"AWS Batch", Counts::kNodes, false, "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES",
-     nullptr, nullptr, "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"},
-    {"Kubernetes", Counts::kNodes, false, "JOB_COMPLETION_INDEX", "WORLD_SIZE", nullptr, nullptr,
+    {"srun", Meets::kTcp, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, nullptr,
+     nullptr, nullptr, "SLURM_STEP_NODELIST", "SLURM_JOB_ID"},
+    {"AWS Batch", Meets::kTcpSecret, "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES", nullptr,
+     nullptr, "AWS_BATCH_JOB_MAIN_NODE_INDEX", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", nullptr,
+     nullptr, "AWS_BATCH_JOB_ID"},
+    {"Kubernetes", Meets::kTcpSecret, "JOB_COMPLETION_INDEX", "WORLD_SIZE", nullptr, nullptr, nullptr,
      "MASTER_ADDR", "MASTER_PORT"},
-    {"srun", Counts::kNodes, false, "SLURM_NODEID", "SLURM_STEP_NUM_NODES", nullptr, nullptr, nullptr,
-     nullptr, "SLURM_STEP_NODELIST"},
-    {"PBS", Counts::kNodes, false, "PBS_NODENUM", nullptr, nullptr, nullptr, nullptr, nullptr,
-     nullptr, "PBS_NODEFILE"},
-    {"torchrun", Counts::kNodes, false, "GROUP_RANK", "GROUP_WORLD_SIZE", nullptr, nullptr,
-     "MASTER_ADDR", "MASTER_PORT"},
-    {"ssh", Counts::kNodes, false, "ORRERY_NODE_INDEX", "ORRERY_NODES", nullptr, nullptr,
-     "MASTER_ADDR", "MASTER_PORT", nullptr, "ORRERY_HOSTFILE"},
 };
 // clang-format on
 
@@ -75,20 +68,13 @@ bool ExpandName(const std::string& name, std::size_t most, std::vector<std::stri
   });
 }
 
-bool Applies(const LauncherRow& row) {
-  const int64_t index = NumberOf(row.index);
-  if (index < 0) return false;
-  if (row.host_file != nullptr && row.size == nullptr) return !Variable(row.host_file).empty();
-  return NumberOf(row.size) > 1;
-}
-
 }  // namespace
 
 std::span<const LauncherRow> Launchers() { return kRows; }
 
-const LauncherRow* FindLauncher(Counts counts) {
+const LauncherRow* FindTcpLauncher() {
   for (const LauncherRow& row : kRows) {
-    if (row.counts == counts && Applies(row)) return &row;
+    if (row.meets != Meets::kMpi && NumberOf(row.index) >= 0 && NumberOf(row.size) > 1) return &row;
   }
   return nullptr;
 }

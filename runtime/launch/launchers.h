@@ -9,29 +9,32 @@
 
 namespace orrery::launch {
 
-// One per process of a run, or one per node of a job.
-enum class Counts { kRanks, kNodes };
+// How its processes, which are the ranks, find each other.
+enum class Meets {
+  kMpi,        // by MPI
+  kTcp,        // over TCP
+  kTcpSecret,  // over TCP if there is a secret; without one each process is started by hand
+};
 
 struct LauncherRow {
   const char* name;
-  Counts counts;
-  bool mpi;                           // its processes are MPI's ranks
+  Meets meets;
   const char* index;                  // variable: this process, from 0
-  const char* size;                   // how many; null: from `hosts`, or nobody says
+  const char* size;                   // how many
   const char* local_index = nullptr;  // on this machine
   const char* local_size = nullptr;
-  const char* address = nullptr;  // of the first
+  const char* first = nullptr;    // the index that is rank 0, where it need not be 0
+  const char* address = nullptr;  // of rank 0; not set there by all
   const char* port = nullptr;
-  const char* hosts = nullptr;      // names, as "node[0-3,7]"
-  const char* host_file = nullptr;  // path of a file of names
+  const char* hosts = nullptr;  // names, as "node[0-3,7]": the first is rank 0's
+  const char* job = nullptr;    // names the job: its port is made of this where there is no other
 };
 
 // In the order in which they are asked: what runs inside comes before what it runs in.
 std::span<const LauncherRow> Launchers();
 
-// The first row of this kind whose variables are set, and which counts more than one process where
-// it says so; null: none.
-const LauncherRow* FindLauncher(Counts counts);
+// The first row that meets over TCP and whose variables count more than one process; null: none.
+const LauncherRow* FindTcpLauncher();
 
 // The value of a variable, "" where it is not set or the name is null; as a number, -1 likewise.
 std::string Variable(const char* name);

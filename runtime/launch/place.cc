@@ -24,8 +24,10 @@ Place FindMpi() {
   Place place;
   for (const LauncherRow& row : Launchers()) {
     const bool found = place.launcher == Launcher::kMpi;
-    if (row.mpi && place.local_rank < 0) place.local_rank = NumberOf(row.local_index);
-    if (found || !row.mpi || NumberOf(row.index) < 0 || NumberOf(row.size) <= 0) continue;
+    if (row.meets == Meets::kMpi && place.local_rank < 0)
+      place.local_rank = NumberOf(row.local_index);
+    if (found || row.meets != Meets::kMpi || NumberOf(row.index) < 0 || NumberOf(row.size) <= 0)
+      continue;
     place.launcher = Launcher::kMpi;
     place.launched_by = row.name;
     place.rank = NumberOf(row.index);
@@ -107,30 +109,54 @@ Place FindTcp() {
   return place;
 }
 
-// Tasks of srun without PMIx: OpenMPI would take each for a world of its own. With a secret they meet
-// over TCP on the step's first node.
-Place FindSrun() {
-  const LauncherRow* row = FindLauncher(Counts::kRanks);
-  if (row == nullptr || row->hosts == nullptr) return {};
+// Where rank 0 is, as far as the launcher says: its name, or that of the first of the hosts. Rank 0
+// itself needs none.
+std::string AddressOfFirst(const LauncherRow& row) {
+  const std::string address = Variable(row.address);
+  const std::vector<std::string> hosts = ExpandHosts(Variable(row.hosts));
+  return address.empty() && !hosts.empty() ? hosts.front() : address;
+}
+
+// Processes of which OpenMPI would take each for a world of its own: tasks of srun without PMIx, nodes
+// of a job. With a secret they meet over TCP.
+Place FindOthers() {
+  const LauncherRow* row = FindTcpLauncher();
+  const std::string secret = FindSecret();
+  if (row == nullptr || (secret.empty() && row->meets == Meets::kTcpSecret)) return {};
   Place place;
   place.launcher = Launcher::kTcp;
   place.launched_by = row->name;
-  place.rank = NumberOf(row->index);
   place.size = NumberOf(row->size);
+  const int64_t first = std::max<int64_t>(NumberOf(row->first), 0);
+  place.rank = (NumberOf(row->index) - first % place.size + place.size) % place.size;
   place.local_rank = NumberOf(row->local_index);
-  place.secret = FindSecret();
+  place.secret = secret;
   place.listen = Variable("ORRERY_LISTEN");
-  const std::vector<std::string> hosts = ExpandHosts(Variable(row->hosts));
-  if (!hosts.empty()) place.address = hosts.front();
-  place.on_host =
-      std::max<int64_t>(1, place.size / std::max<int64_t>(1, static_cast<int64_t>(hosts.size())));
-  place.port = PortOfJob(Variable("SLURM_JOB_ID") + "." + Variable("SLURM_STEP_ID"));
-  if (place.secret.empty() || place.address.empty() || place.rank >= place.size) {
+  place.address = AddressOfFirst(*row);
+  const auto hosts = static_cast<int64_t>(ExpandHosts(Variable(row->hosts)).size());
+  if (hosts > 0) place.on_host = std::max<int64_t>(1, place.size / hosts);
+  // Nodes of one job of AWS Batch are JOB#0, JOB#1, ...
+  const std::string job = Variable(row->job);
+  const int64_t port = NumberOf(row->port);
+  place.port = port > 0 && port <= kHighestPort
+                   ? static_cast<int>(port)
+                   : PortOfJob(job.substr(0, job.find('#')) + "." + Variable("SLURM_STEP_ID"));
+  if (NumberOf(row->index) >= place.size) {
+    throw InputError(fmt::format("{}={} in the environment is not below {}={}", row->index,
+                                 Variable(row->index), row->size, place.size));
+  }
+  if (secret.empty()) {
     throw InputError(
-        fmt::format("srun has started {} tasks without PMIx, which do not find each other",
+        fmt::format("{} has started {} tasks without PMIx, which do not find each other", row->name,
                     place.size),
         fmt::format("srun --mpi=pmix, or {}: they then meet over TCP", kMakeSecret));
   }
+  if (place.address.empty() && place.rank > 0) {
+    throw InputError(fmt::format("{} does not say where rank 0 is", row->name),
+                     "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead");
+  }
+  if (place.address.empty() && place.listen.empty()) place.listen = "0.0.0.0";
+  if (place.address.empty()) place.address = place.listen;
   return place;
 }
 
@@ -163,7 +189,7 @@ std::string FindSecret() {
 Place FindPlace() {
   Place place = FindMpi();
   if (place.launcher == Launcher::kNone) place = FindTcp();
-  return place.launcher == Launcher::kNone ? FindSrun() : place;
+  return place.launcher == Launcher::kNone ? FindOthers() : place;
 }
 
 }  // namespace orrery::launch

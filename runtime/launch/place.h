@@ -10,7 +10,7 @@ namespace orrery::launch {
 enum class Launcher {
   kNone,  // started by hand
   kMpi,   // OpenMPI, PMIx, MPICH, Slurm
-  kTcp,   // torchrun and whatever else sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; srun
+  kTcp,  // torchrun and whatever else sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; srun, AWS Batch
 };
 
 struct Place {
@@ -25,7 +25,7 @@ struct Place {
   std::string listen;  // ORRERY_LISTEN: rank 0's address to listen at; empty: `address`
 };
 
-// MPI's variables come first. Throws InputError: variables of the second kind that are missing or
+// MPI's variables come first, then RANK and its like, then the other rows of launchers.h. Throws InputError: variables of the second kind that are missing or
 // no numbers that can be, no secret where ranks on several machines meet over TCP, and tasks of srun
 // that could not find each other.
 Place FindPlace();

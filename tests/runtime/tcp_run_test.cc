@@ -68,7 +68,7 @@ TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
   const Outcome outcome = RunRanks(
       3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 20s",
       "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -9 ${p[1]}");
-  EXPECT_EQ(outcome.out, "code 0 1\ncode 1 137\ncode 2 1\n");
+  EXPECT_EQ(outcome.out, "code 0 86\ncode 1 137\ncode 2 86\n");
   const std::string said = Written("err.0") + Written("err.2");
   EXPECT_THAT(said, HasSubstr("plan run: error: rank "));
   EXPECT_THAT(said, HasSubstr("rank 1 on "));
@@ -81,12 +81,12 @@ TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
   const Outcome outcome = RunShell(fmt::format(
       "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd '{}'; "
       "for r in 0 2; do RANK=$r \"$PLAN\" run --model linear-20-1 --dp 3 --global-batch 24 "
-      "--timeout 1s "
+      "--timeout 3s "
       ">out.$r 2>err.$r & p[$r]=$!; done; for r in 0 2; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, port, ScratchFolder()));
   EXPECT_EQ(outcome.out, "code 0 1\ncode 2 1\n");
   EXPECT_THAT(Written("err.0"), HasSubstr("plan run: error: rank 0: not all ranks have come to "));
-  EXPECT_THAT(Written("err.0"), HasSubstr("after 1 s: rank 1 is missing"));
+  EXPECT_THAT(Written("err.0"), HasSubstr("after 3 s: rank 1 is missing"));
   EXPECT_EQ(Written("err.2"), "");
 }
 
@@ -157,6 +157,25 @@ TEST(PlanRunOverTcp, TasksOfSrunWithoutPmixAreRefusedOrMeet) {
       ">/dev/null & p[$r]=$!; done; for r in 0 1; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, getpid()));
   EXPECT_EQ(meeting.out, "code 0 0\ncode 1 0\n");
+}
+
+// Three nodes with the variables that AWS Batch sets, the second of them the main one.
+TEST(PlanRunOverTcp, NodesOfAwsBatchMeetAndAMissingOneIsNamed) {
+  const auto rehearse = [](const std::string& nodes, const std::string& flags) {
+    return RunShell(fmt::format(
+        "{} export ORRERY_SECRET=0123456789abcdef AWS_BATCH_JOB_NUM_NODES=3 "
+        "AWS_BATCH_JOB_MAIN_NODE_INDEX=1; cd '{}'; for n in {}; do "
+        "if [ $n != 1 ]; then export AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=127.0.0.1; "
+        "else unset AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS; fi; "
+        "AWS_BATCH_JOB_ID=job-{}#$n AWS_BATCH_JOB_NODE_INDEX=$n \"$PLAN\" run --model linear-20-1 "
+        "--dp 3 --global-batch 24 --steps 3 --json {} >out.$n 2>err.$n & p[$n]=$!; done; "
+        "for n in {}; do wait ${{p[$n]}}; echo node $n $?; done",
+        kNoMpi, ScratchFolder(), nodes, getpid(), flags, nodes));
+  };
+  EXPECT_EQ(rehearse("0 1 2", "").out, "node 0 0\nnode 1 0\nnode 2 0\n") << Written("err.1");
+  EXPECT_EQ(Losses(Written("out.1")).size(), 3u);  // node 1 is rank 0
+  EXPECT_EQ(rehearse("1 2", "--timeout 3s").out, "node 1 1\nnode 2 1\n");
+  EXPECT_THAT(Written("err.1"), HasSubstr("after 3 s: rank 2 is missing"));
 }
 
 // A launcher whose processes MPI takes for worlds of their own.

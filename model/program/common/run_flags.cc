@@ -26,9 +26,7 @@ RunFlags::RunFlags()
             "(processes of another launcher; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
   set.Value(&hostfile, "--hostfile", "FILE",
-            "mpirun starts the ranks on these hosts: \"NAME slots=N\" per line, as `plan launch` "
-            "writes them",
-            Words::kFile);
+            "mpirun starts the ranks on these hosts: \"NAME slots=N\" per line", Words::kFile);
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});
