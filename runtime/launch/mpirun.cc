@@ -166,6 +166,7 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  PassSignalsTo(0);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   lines.Conclude(code);
   return code <= 4 || code == kStoppedCode ? code : 1;

@@ -121,8 +121,9 @@ std::string AddressOfFirst(const LauncherRow& row) {
 // of a job. With a secret they meet over TCP.
 Place FindOthers() {
   const LauncherRow* row = FindTcpLauncher();
+  if (row == nullptr) return {};
   const std::string secret = FindSecret();
-  if (row == nullptr || (secret.empty() && row->meets == Meets::kTcpSecret)) return {};
+  if (secret.empty() && row->meets == Meets::kTcpSecret) return {};
   Place place;
   place.launcher = Launcher::kTcp;
   place.launched_by = row->name;

@@ -12,7 +12,8 @@ inline constexpr int kPeerFailedCode = 86;
 // From now on the first SIGTERM or SIGUSR1 is noted, and a second one ends the process as ever.
 void WatchSignals();
 int SignalSeen();  // its number; 0: none
-// As WatchSignals(), and passes what comes on to `child` as SIGUSR1, which mpirun hands to its ranks.
+// As WatchSignals(), and passes what comes on to `child` (0: nobody) as SIGUSR1, which mpirun hands to
+// its ranks.
 void PassSignalsTo(int child);
 
 }  // namespace orrery::launch

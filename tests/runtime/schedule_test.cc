@@ -2,6 +2,9 @@
 // Learning rates by step, and what ends a run early: as functions, and on ranks that are threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -75,6 +78,28 @@ TEST(LargestOf, IsTheSameOnAnyNumberOfRanks) {
               "");
     EXPECT_EQ(right, ranks * ranks);
   }
+}
+
+// As another user: root has no such limit.
+TEST(LocalRanks, ALimitOfThreadsIsAnErrorThatCountsThem) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{20, 20};
+    setrlimit(RLIMIT_NPROC, &limit);
+    if (getuid() == 0 && setuid(54321) != 0) _exit(2);
+    const std::string failure = launch::RunLocalRanks(64, [](comm::Endpoint* endpoint) {
+      comm::Wait(endpoint, endpoint->Barrier().get(), 20, "all ranks");
+    });
+    const bool right =
+        failure.starts_with("only ") &&
+        failure.find(" of 64 ranks could be started as threads: ") != std::string::npos;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "cannot become another user";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Launchers, HostsOfSlurmsShortForm) {

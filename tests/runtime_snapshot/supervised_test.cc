@@ -282,6 +282,25 @@ TEST(Supervised, GoesOnOnFewerRanksInAnotherLayout) {
   ExpectSameCurve(job + "--ranks 1 " + schedule, folder / "s", 1e-4);
 }
 
+TEST(Supervised, AKilledRankOfMpirunIsNamedAndStartedAgain) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Folder folder;
+  Job run(folder, fmt::format("--model linear-20-1 --ranks 2 --dp 2 --comm mpi --steps 100000000 "
+                              "--log-every 1000000 --save-every 10 --supervise --save {}",
+                              folder / "s"));
+  ASSERT_TRUE(run.Await("saved "));
+  const std::vector<pid_t> below = Below(run.child());
+  ASSERT_GE(below.size(), 3u);
+  const std::size_t so_far = run.output().size();
+  kill(below.back(), SIGKILL);
+  ASSERT_TRUE(run.Await("it continues behind step ", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("resumed behind step ", so_far)) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), testing::ContainsRegex("rank [01] on .*: ended by signal 9 .Killed."));
+  ExpectSameCurve(kJob, folder / "s", 0);
+}
+
 // One fault after the other, at random moments, and the same curve at the end.
 TEST(Supervised, SurvivesRandomFaults) {
   const auto faults = static_cast<int>(FromEnvironment("ORRERY_FAULTS", 20));

@@ -11,7 +11,7 @@ RunFlags::RunFlags()
           "Trains for real, on CPU or GPU ranks. The plan is a text from `plan show --ir`, or is "
           "made from --model and a layout. Start the ranks with this command (-n 4), with mpirun, "
           "srun or a batch system, or with torchrun or any launcher that sets RANK, WORLD_SIZE, "
-          "MASTER_ADDR and MASTER_PORT.",
+          "MASTER_ADDR and MASTER_PORT; between machines also ORRERY_SECRET, the same on all.",
           {"plan run --model linear-20-1 --steps 20",
            "plan run --model gpt2-micro --ranks 2 --seq-len 64 --steps 3 --json run.json",
            "plan show --model gpt2-micro --topology localhost --pp 2 --dp 4 --ir > plan.txt",

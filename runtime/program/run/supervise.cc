@@ -63,6 +63,7 @@ class Supervisor {
       if (newest > behind) failures = 0;
       behind = newest;
       const End end = Await(Start());
+      launch::PassSignalsTo(0);
       if (end.exited && (end.code == 0 || end.code == launch::kStoppedCode)) return Code(end.code);
       if (end.exited && end.code >= static_cast<int>(ExitCode::kInputError) &&
           end.code <= static_cast<int>(ExitCode::kCheckFailed))
@@ -81,6 +82,7 @@ class Supervisor {
                       Newest() < 0 ? "from the beginning" : fmt::format("behind step {}", Newest()),
                       failures, most_));
       Pause(failures);
+      if (launch::SignalSeen() != 0) return Code(launch::kStoppedCode);  // between two attempts
     }
   }
 

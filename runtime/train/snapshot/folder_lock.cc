@@ -8,13 +8,30 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "runtime/comm/secret.h"
 #include "runtime/train/snapshot/files.h"
 #include "runtime/train/snapshot/manifest_check.h"
 
 namespace orrery::snapshot {
+namespace {
+
+bool Lock(int file) {
+  using Clock = std::chrono::steady_clock;
+  for (const auto until = Clock::now() + std::chrono::seconds(5);;) {
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+    if (Clock::now() > until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  errno = EWOULDBLOCK;
+  return false;
+}
+
+}  // namespace
 
 FolderLock::FolderLock(const std::string& folder) {
   MakeFolder(folder);
@@ -22,7 +39,7 @@ FolderLock::FolderLock(const std::string& folder) {
   file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file_ < 0)
     throw SnapshotError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)));
-  if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+  if (!Lock(file_)) {
     const bool taken = errno == EWOULDBLOCK;
     const std::string why = std::strerror(errno);
     char who[96] = "";

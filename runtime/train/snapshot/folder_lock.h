@@ -7,7 +7,8 @@
 namespace orrery::snapshot {
 
 // Holds DIR/.lock (flock) until it is destroyed or its process ends, however it ends; the file says
-// who holds it. Makes the folder. Throws SnapshotError: another run has it, or it cannot be written.
+// who holds it. Makes the folder. Waits five seconds for the ranks of a run that was killed to be gone.
+// Throws SnapshotError: another run has it, or it cannot be written.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder);

@@ -56,7 +56,9 @@ Slice SliceOf(const Json& json) {
   slice.param = Text(json[1]);
   slice.shape = Integers(json[2]);
   const int64_t dtype = Integer(json[3]), dim = Integer(json[4]);
-  if (dtype < 0 || dtype > static_cast<int64_t>(ir::Dtype::kBf16) || dim < -1 || dim > kMostDims)
+  // No run keeps its state in f64.
+  if (dtype < static_cast<int64_t>(ir::Dtype::kF32) ||
+      dtype > static_cast<int64_t>(ir::Dtype::kBf16) || dim < -1 || dim > kMostDims)
     throw SnapshotError(fmt::format("its manifest has a slice of {} of unknown type or dimension",
                                     PlainText(slice.param)));
   slice.dtype = static_cast<ir::Dtype>(dtype);

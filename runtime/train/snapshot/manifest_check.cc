@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "runtime/train/snapshot/files.h"
 
@@ -35,9 +36,16 @@ int64_t Elements(const std::vector<int64_t>& shape) {
   return elements;
 }
 
+// What all slices of a parameter share, and in a state of it.
+struct Common {
+  std::map<std::pair<std::string, std::string>, ir::Dtype> types;  // by state and parameter
+  std::map<std::string, const Slice*> cuts;                        // a slice of each parameter
+};
+
 class ShardCheck {
  public:
-  ShardCheck(const Shapes& model, const ShardFile& shard) : model_(model), shard_(shard) {}
+  ShardCheck(const Shapes& model, const ShardFile& shard, Common* common)
+      : model_(model), shard_(shard), common_(common) {}
 
   void Run(std::size_t rank) {
     if (shard_.name != fmt::format("rank-{:05}.shard", rank))
@@ -60,6 +68,7 @@ class ShardCheck {
 
   // The byte behind the slice; `behind` is that of the one before.
   int64_t Check(const Slice& slice, int64_t behind) const {
+    CheckLikeOthers(slice);
     const int64_t elements = Elements(slice.shape);
     if (elements < 0 || !FitsModel(slice)) Fail(slice, "a shape that its model has not");
     if (slice.shard_dim >= static_cast<int>(slice.shape.size())) Fail(slice, "its dimension");
@@ -77,6 +86,15 @@ class ShardCheck {
     return end;
   }
 
+  void CheckLikeOthers(const Slice& slice) const {
+    const auto type = common_->types.try_emplace({slice.state, slice.param}, slice.dtype).first;
+    if (type->second != slice.dtype) Fail(slice, "a type that other slices have not");
+    const Slice& other = *common_->cuts.try_emplace(slice.param, &slice).first->second;
+    if (other.shape != slice.shape || other.shard_dim != slice.shard_dim ||
+        other.shards != slice.shards)
+      Fail(slice, "a shape that other slices have not");
+  }
+
   // Of a parameter of the model, the first dimension maybe padded.
   bool FitsModel(const Slice& slice) const {
     const auto found = model_.find(slice.param);
@@ -90,6 +108,7 @@ class ShardCheck {
 
   const Shapes& model_;
   const ShardFile& shard_;
+  Common* common_;
 };
 
 }  // namespace
@@ -113,7 +132,8 @@ void CheckManifest(const Manifest& m) {
   for (const auto& [name, shape] : model) {
     if (Elements(shape) < 0) Refuse(fmt::format("the shape of {}", PlainText(name)));
   }
-  for (std::size_t r = 0; r < m.shards.size(); ++r) ShardCheck(model, m.shards[r]).Run(r);
+  Common common;
+  for (std::size_t r = 0; r < m.shards.size(); ++r) ShardCheck(model, m.shards[r], &common).Run(r);
 }
 
 }  // namespace orrery::snapshot
