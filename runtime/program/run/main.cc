@@ -77,7 +77,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   launch::StopHook stop(endpoint, job.timeout_s, job.time_limit_s, kBegin);
   const bool threads = job.comm == Comm::kLocal;
   options.stopped_by_peer = [&](const std::string& why) {
-    if (threads) return;
+    if (job.comm != Comm::kTcp) return;  // the run has one message, and mpirun ends the others
     fmt::print(stderr, "plan run: rank {} on {} ends because {}\n", endpoint->rank(),
                endpoint->host(), why);
     outcome->peer_failed = true;
