@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -77,7 +78,8 @@ class Mutator {
 
   Json Value(const Json& old) {
     constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
-    const int64_t near = old.is_number_integer() ? old.get<int64_t>() : 0;
+    constexpr int64_t kFar = int64_t{1} << 62;
+    const int64_t near = old.is_number_integer() ? std::clamp(old.get<int64_t>(), -kFar, kFar) : 0;
     const Json values[] = {0,
                            1,
                            -1,
