@@ -9,6 +9,7 @@ find_package(Boost 1.74 REQUIRED)
 find_package(GTest REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(EXPAT REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 # libsimgrid-dev ships no CMake package, only pkg-config and headers.
 find_path(SIMGRID_INCLUDE_DIR simgrid/s4u.hpp)

@@ -2,13 +2,14 @@
 // Gathering over channels that no plan uses.
 #include "runtime/comm/gather.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace orrery::comm {
 namespace {
 
 constexpr int32_t kSizeChannel = 32001, kTextChannel = 32002, kAskChannel = 32003,
-                  kClockChannel = 32004;
+                  kClockChannel = 32004, kUpChannel = 32008, kDownChannel = 32009;
 constexpr int kRounds = 16;
 
 int64_t Nanoseconds() {
@@ -67,6 +68,29 @@ std::vector<std::string> GatherText(Endpoint* endpoint, const std::string& text,
          "record");
   }
   return all;
+}
+
+// Up and down a binary tree: children of r are 2r + 1 and 2r + 2.
+int64_t LargestOf(Endpoint* endpoint, int64_t mine, double deadline_s) {
+  const int64_t rank = endpoint->rank(), parent = (rank - 1) / 2;
+  const auto children = [&](auto visit) {
+    for (int64_t child = 2 * rank + 1; child <= 2 * rank + 2 && child < endpoint->size(); ++child)
+      visit(child);
+  };
+  const auto wait = [&](const OperationPtr& operation) {
+    Wait(endpoint, operation.get(), deadline_s, "all ranks to agree");
+  };
+  children([&](int64_t child) {
+    int64_t theirs = 0;
+    wait(endpoint->Receive(child, kUpChannel, &theirs, sizeof theirs));
+    mine = std::max(mine, theirs);
+  });
+  if (rank > 0) {
+    wait(endpoint->Send(parent, kUpChannel, &mine, sizeof mine));
+    wait(endpoint->Receive(parent, kDownChannel, &mine, sizeof mine));
+  }
+  children([&](int64_t child) { wait(endpoint->Send(child, kDownChannel, &mine, sizeof mine)); });
+  return mine;
 }
 
 std::vector<ClockOffset> CompareClocks(Endpoint* endpoint, double deadline_s) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "runtime/comm/local_collectives.h"
+#include "runtime/comm/secret.h"
 
 namespace orrery::comm {
 
@@ -151,11 +152,7 @@ class LocalEndpoint : public Endpoint {
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return static_cast<int64_t>(state_->beats.size()); }
-  std::string host() const override {
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
-    return name;
-  }
+  std::string host() const override { return OwnHost(); }
 
   CommunicatorPtr Join(int32_t key, const std::vector<int64_t>& members) override {
     std::size_t index = 0;

@@ -17,6 +17,7 @@
 
 #include "runtime/comm/mpi_control.h"
 #include "runtime/comm/ring.h"
+#include "runtime/comm/secret.h"
 
 namespace orrery::comm {
 namespace {
@@ -268,7 +269,8 @@ class MpiEndpoint : public Endpoint {
   void GatherHosts() {
     constexpr int kLength = 64;
     char name[kLength] = "";
-    gethostname(name, kLength - 1);
+    const std::string own = OwnHost();
+    own.copy(name, kLength - 1);
     std::vector<char> all(static_cast<std::size_t>(size_) * kLength);
     CheckMpi(MPI_Allgather(name, kLength, MPI_CHAR, all.data(), kLength, MPI_CHAR, MPI_COMM_WORLD),
              "MPI_Allgather");

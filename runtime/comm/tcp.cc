@@ -19,11 +19,13 @@ namespace {
 // Numbers of messages: channels, then the groups' rings and exchanges, by key.
 constexpr uint64_t kRings = uint64_t{1} << 32, kExchanges = uint64_t{2} << 32;
 constexpr int32_t kEverybody = 1 << 20;  // a key that no plan has
+constexpr int kPeerFailed = 86;          // exit code: runtime/launch/stop_request.h
 
 using MeshPtr = std::shared_ptr<TcpMesh>;
 
 void ThrowIfFailed(const TcpMesh& mesh) {
-  if (mesh.peer_failed()) throw CommError("another rank has failed", true);
+  if (const int64_t failed = mesh.failed(); failed >= 0)
+    throw CommError(fmt::format("rank {} on {} has failed", failed, mesh.host(failed)), true);
   if (const int64_t lost = mesh.Lost(); lost >= 0) {
     throw CommError(
         fmt::format("rank {} on {} has ended, or its connection is lost", lost, mesh.host(lost)));
@@ -210,12 +212,22 @@ class TcpEndpoint : public Endpoint {
     return text;
   }
 
-  // Nobody ends processes that something else has started: each does it when it hears of it.
+  // Nobody ends processes that something else has started: each does it when it hears of it. Those that
+  // end because of another have an exit code of their own, and end last: a launcher that looks for the
+  // first failure finds the cause.
   void Abort(const std::string& why) override {
     failed_ = true;
-    if (mesh_->ClaimFailure()) fmt::print(stderr, "{}: error: {}\n", speaker_, why);
+    const int64_t lost = mesh_->Lost();
+    const bool first = mesh_->ClaimFailure();
+    const int64_t other = lost >= 0 ? lost : mesh_->failed();
+    if (first) {
+      fmt::print(stderr, "{}: error: {}\n", speaker_, why);
+    } else {
+      fmt::print(stderr, "{}: rank {} on {} ends because rank {} on {} has failed\n", speaker_,
+                 rank_, host(), other, mesh_->host(other));
+    }
     std::fflush(nullptr);
-    std::_Exit(1);
+    std::_Exit(lost >= 0 || !first ? kPeerFailed : 1);
   }
 
  private:

@@ -2,7 +2,8 @@
 // Ranks as processes that find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
 // torchrun and many batch systems set them: an endpoint over TCP connections of all pairs.
 //
-// Nothing is encrypted and nobody is asked who he is: for networks that are trusted.
+// Ranks prove to each other that they know the run's secret (tcp_door.h); what they send then is
+// neither encrypted nor signed.
 #pragma once
 
 #include <memory>
@@ -16,6 +17,8 @@ struct TcpPlace {
   int64_t rank = 0, size = 1;
   std::string address;  // of rank 0
   int port = 0;
+  std::string secret = {};  // the same on all ranks
+  std::string listen = {};  // rank 0's address to listen at; empty: `address`
 };
 
 // The endpoint belongs to the calling thread. Destroying it waits a few seconds for the others to

@@ -9,11 +9,12 @@
 
 #include <sstream>
 
+#include "runtime/comm/secret.h"
+#include "runtime/comm/tcp_door.h"
+
 namespace orrery::comm {
 namespace {
 
-constexpr const char* kHello = "orrery-rank/1";
-constexpr auto kLine = std::chrono::seconds(5);  // who connects says a line within
 constexpr auto kRefusal =
     std::chrono::seconds(5);  // beyond the deadline, until rank 0 has said why
 
@@ -21,12 +22,6 @@ struct Found {  // of another rank
   std::string address, host;
   int port = 0;
 };
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return *name == '\0' ? "unknown" : name;
-}
 
 std::string Ranks(const std::vector<int64_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
@@ -43,7 +38,7 @@ class Meeting {
                                      std::chrono::duration<double>(deadline_s))),
         peers_(static_cast<std::size_t>(place.size)),
         found_(peers_.size()) {
-    Peer(place.rank).host = HostName();
+    Peer(place.rank).host = OwnHost();
   }
 
   std::vector<TcpPeer> Run() {
@@ -69,18 +64,27 @@ class Meeting {
     return missing;
   }
 
+  // At the address that the others dial, and at no other. A machine that calls its own name 127.0.1.1
+  // cannot know which that is.
+  Socket ListenAsFirst() const {
+    if (!place_.listen.empty()) return ListenAt(place_.listen, place_.port);
+    if (IsLoopback(place_.address)) return Listen(place_.port, true);
+    if (IsLoopback(AddressOf(place_.address))) return Listen(place_.port, false);
+    return ListenAt(place_.address, place_.port);
+  }
+
   // Rank 0.
   void Collect() {
     if (place_.size == 1) return;
-    const Socket listener = Listen(place_.port, IsLoopback(place_.address));
+    Door door(ListenAsFirst(), place_.secret, 0);
     for (std::vector<int64_t> missing; !(missing = Missing(1)).empty();) {
-      std::optional<Socket> socket = Accept(listener, until_);
-      if (!socket) {
-        Refuse(fmt::format("not all ranks have come to {}:{} after {}: {} {} missing",
+      std::optional<Admitted> admitted = door.Await(until_);
+      if (!admitted) {
+        Refuse(fmt::format("not all ranks have come to {}:{} after {}: {} {} missing{}",
                            place_.address, place_.port, Seconds(deadline_s_), Ranks(missing),
-                           missing.size() == 1 ? "is" : "are"));
+                           missing.size() == 1 ? "is" : "are", RefusedBy(door)));
       }
-      Welcome(std::move(*socket));
+      Welcome(std::move(*admitted));
     }
     std::string table = "peers";
     for (int64_t r = 1; r < place_.size; ++r)
@@ -89,15 +93,13 @@ class Meeting {
       WriteAll(Peer(r).socket, table + " " + Peer(0).host + "\n");
   }
 
-  // Whatever else connects to an open port is ignored.
-  void Welcome(Socket socket) {
-    const auto line = ReadLine(socket, std::min(until_, TcpClock::now() + kLine));
-    if (!line) return;
-    std::istringstream words(*line);
-    std::string hello, host;
-    int64_t rank = 0, size = 0;
-    int port = 0;
-    if (!(words >> hello >> rank >> size >> port >> host) || hello != kHello) return;
+  static std::string RefusedBy(const Door& door) {
+    if (door.refused().empty()) return "";
+    return fmt::format("; {} came with another ORRERY_SECRET", door.refused());
+  }
+
+  void Welcome(Admitted admitted) {
+    const auto& [rank, size, port, host] = admitted.caller;
     std::string wrong;
     if (size != place_.size) {
       wrong = fmt::format("rank {} on {} has WORLD_SIZE {}, and rank 0 has {}", rank, host, size,
@@ -106,11 +108,11 @@ class Meeting {
       wrong = fmt::format("two processes have RANK {}; the second is on {}", rank, host);
     }
     if (!wrong.empty()) {
-      WriteAll(socket, "no " + wrong + "\n");
+      WriteAll(admitted.socket, "no " + wrong + "\n");
       Refuse(wrong);
     }
-    FoundOf(rank) = {PeerAddress(socket), host, port};
-    Peer(rank) = {std::move(socket), host};
+    FoundOf(rank) = {PeerAddress(admitted.socket), host, port};
+    Peer(rank) = {std::move(admitted.socket), host};
   }
 
   [[noreturn]] void Refuse(const std::string& why) {
@@ -120,19 +122,29 @@ class Meeting {
     throw CommError(why);
   }
 
+  Caller Self(int port) { return {place_.rank, place_.size, port, Peer(place_.rank).host}; }
+
   // Any other rank.
   void Report() {
     const std::string where = fmt::format("{}:{}", place_.address, place_.port);
     Socket& first = Peer(0).socket;
+    Socket listener;
     try {
       first = Dial(place_.address, place_.port, until_);
+      // On the interface that leads to rank 0.
+      const std::string own = OwnAddress(first);
+      listener = IsLoopback(own) ? Listen(0, true) : ListenAt(own, 0);
     } catch (const CommError& error) {
       throw CommError(fmt::format("rank 0 does not listen at {} after {}: {}", where,
                                   Seconds(deadline_s_), error.what()));
     }
-    const Socket listener = Listen(0, IsLoopback(PeerAddress(first)));
-    WriteAll(first, fmt::format("{} {} {} {} {}\n", kHello, place_.rank, place_.size,
-                                PortOf(listener), Peer(place_.rank).host));
+    try {
+      first = EnterDoor(place_.address, place_.port, 0, Self(PortOf(listener)), place_.secret,
+                        until_ + kRefusal, std::move(first));
+    } catch (const CommError& error) {
+      throw CommError(fmt::format("rank 0 at {}: {}", where, error.what()));
+    }
+    Door door(std::move(listener), place_.secret, place_.rank);
     const auto line = ReadLine(first, until_ + kRefusal);
     if (line && line->starts_with("no ")) throw CommError(line->substr(3), true);
     std::istringstream words(line.value_or(""));
@@ -141,7 +153,7 @@ class Meeting {
           fmt::format("what listens at {} does not answer as rank 0 of this run", where));
     }
     DialLower();
-    AwaitHigher(listener);
+    AwaitHigher(&door);
   }
 
   bool ReadTable(std::istringstream* words) {
@@ -161,28 +173,23 @@ class Meeting {
     for (int64_t r = 1; r < place_.rank; ++r) {
       const Found& found = FoundOf(r);
       try {
-        Peer(r).socket = Dial(found.address, found.port, until_);
+        Peer(r).socket = EnterDoor(found.address, found.port, r, Self(0), place_.secret, until_);
       } catch (const CommError& error) {
         throw CommError(fmt::format("rank {} on {} cannot be reached at {}:{}: {}", r, found.host,
                                     found.address, found.port, error.what()));
       }
-      WriteAll(Peer(r).socket, fmt::format("{} {}\n", kHello, place_.rank));
     }
   }
 
-  void AwaitHigher(const Socket& listener) {
+  void AwaitHigher(Door* door) {
     for (std::vector<int64_t> missing; !(missing = Missing(place_.rank + 1)).empty();) {
-      std::optional<Socket> socket = Accept(listener, until_);
-      if (!socket) {
+      std::optional<Admitted> admitted = door->Await(until_);
+      if (!admitted) {
         throw CommError(fmt::format("{} {} not connected after {}", Ranks(missing),
                                     missing.size() == 1 ? "has" : "have", Seconds(deadline_s_)));
       }
-      const auto line = ReadLine(*socket, std::min(until_, TcpClock::now() + kLine));
-      std::istringstream words(line.value_or(""));
-      std::string hello;
-      int64_t rank = 0;
-      if (!(words >> hello >> rank) || hello != kHello) continue;
-      if (rank > place_.rank && rank < place_.size) Peer(rank).socket = std::move(*socket);
+      const int64_t rank = admitted->caller.rank;
+      if (rank > place_.rank && rank < place_.size) Peer(rank).socket = std::move(admitted->socket);
     }
   }
 

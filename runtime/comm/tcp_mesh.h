@@ -39,6 +39,7 @@ class TcpMesh {
   std::vector<int64_t> Silent();  // do not answer within a second
   int64_t Lost() const;           // a rank whose connection broke without farewell; -1: none
   bool peer_failed() const { return lowest_failed_ >= 0; }
+  int64_t failed() const { return lowest_failed_; }  // the lowest rank that says it has; -1: none
   // Tells the others that this rank has failed. True: it is the one to report it.
   bool ClaimFailure();
   // Until the others have said farewell too, a few seconds at most. `patient` false: at once.

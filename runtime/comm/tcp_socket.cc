@@ -25,7 +25,7 @@
 namespace orrery::comm {
 namespace {
 
-constexpr std::size_t kLongestLine = std::size_t{64} << 10;
+constexpr std::size_t kLongestLine = std::size_t{1} << 20;
 constexpr auto kPause = std::chrono::milliseconds(50);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -55,16 +55,11 @@ void SetFlag(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
 }
 
-void SetBlocking(int fd, bool blocking) {
-  const int flags = fcntl(fd, F_GETFL);
-  fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
-}
-
 // 0, or why not.
 int Connect(const addrinfo& to, TcpClock::time_point until, Socket* socket) {
   *socket = Socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket->open()) return errno;
-  SetBlocking(socket->fd(), false);
+  SetBlocking(*socket, false);
   if (connect(socket->fd(), to.ai_addr, to.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return errno;
     if (!AwaitEvent(socket->fd(), POLLOUT, until)) return ETIMEDOUT;
@@ -73,8 +68,23 @@ int Connect(const addrinfo& to, TcpClock::time_point until, Socket* socket) {
     getsockopt(socket->fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return error;
   }
-  SetBlocking(socket->fd(), true);
+  SetBlocking(*socket, true);
   return 0;
+}
+
+[[noreturn]] void PortFault(int port, int error) {
+  const char* why = error == EADDRINUSE ? "another program has it" : std::strerror(error);
+  throw CommError(
+      fmt::format("port {} cannot be opened: {}; set MASTER_PORT, or ORRERY_MASTER_PORT, "
+                  "to one that is free",
+                  port, why));
+}
+
+std::string Numeric(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  const std::string numeric = text, mapped = "::ffff:";  // IPv4 on an IPv6 socket
+  return numeric.starts_with(mapped) ? numeric.substr(mapped.size()) : numeric;
 }
 
 // IPv6 also takes IPv4; where there is none, IPv4.
@@ -97,6 +107,7 @@ Socket Bound(int family, int port, bool only_here, int* error) {
                          : bind(socket.fd(), reinterpret_cast<sockaddr*>(&four), sizeof four);
   *error = errno;
   if (failed != 0 || listen(socket.fd(), SOMAXCONN) != 0) return {};
+  SetBlocking(socket, false);  // who connects and goes at once would hold up accept()
   return socket;
 }
 
@@ -118,11 +129,27 @@ Socket Listen(int port, bool only_here) {
   if (!only_here) socket = Bound(AF_INET6, port, false, &error);
   if (!socket.open() && error != EADDRINUSE) socket = Bound(AF_INET, port, only_here, &error);
   if (socket.open()) return socket;
-  const char* why = error == EADDRINUSE ? "another program has it" : std::strerror(error);
-  throw CommError(
-      fmt::format("port {} cannot be opened: {}; set MASTER_PORT, or ORRERY_MASTER_PORT, "
-                  "to one that is free",
-                  port, why));
+  PortFault(port, error);
+}
+
+Socket ListenAt(const std::string& host, int port) {
+  int code = 0, error = EADDRNOTAVAIL;
+  const Addresses found = Resolve(host, port, &code);
+  for (const addrinfo* at = found.get(); code == 0 && at != nullptr; at = at->ai_next) {
+    Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.open()) continue;
+    SetFlag(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 && listen(socket.fd(), SOMAXCONN) == 0)
+      return socket;
+    error = errno;
+  }
+  if (error == EADDRNOTAVAIL) {
+    throw CommError(
+        fmt::format("{} is no address of this machine; ORRERY_LISTEN names the one to "
+                    "listen at (0.0.0.0: all)",
+                    host));
+  }
+  PortFault(port, error);
 }
 
 int PortOf(const Socket& socket) {
@@ -134,15 +161,29 @@ int PortOf(const Socket& socket) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+void SetBlocking(const Socket& socket, bool blocking) {
+  const int flags = fcntl(socket.fd(), F_GETFL);
+  fcntl(socket.fd(), F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
+
 std::string PeerAddress(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
-  char text[NI_MAXHOST] = "";
-  if (getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text, sizeof text, nullptr, 0,
-              NI_NUMERICHOST);
-  const std::string numeric = text, mapped = "::ffff:";  // IPv4 on an IPv6 socket
-  return numeric.starts_with(mapped) ? numeric.substr(mapped.size()) : numeric;
+  auto* plain = reinterpret_cast<sockaddr*>(&address);
+  return getpeername(socket.fd(), plain, &length) == 0 ? Numeric(plain, length) : "";
+}
+
+std::string OwnAddress(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  auto* plain = reinterpret_cast<sockaddr*>(&address);
+  return getsockname(socket.fd(), plain, &length) == 0 ? Numeric(plain, length) : "";
+}
+
+std::string AddressOf(const std::string& host) {
+  int code = 0;
+  const Addresses found = Resolve(host, 1, &code);
+  return code == 0 && found ? Numeric(found->ai_addr, found->ai_addrlen) : "";
 }
 
 bool IsLoopback(const std::string& address) {
@@ -205,7 +246,7 @@ bool WriteAll(const Socket& socket, const std::string& text) {
 }
 
 void PrepareForMessages(const Socket& socket) {
-  SetBlocking(socket.fd(), false);
+  SetBlocking(socket, false);
   SetFlag(socket.fd(), IPPROTO_TCP, TCP_NODELAY, 1);
   SetFlag(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, 1);
   SetFlag(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, 10);

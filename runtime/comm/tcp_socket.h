@@ -29,10 +29,15 @@ class Socket {
 
 // On the port (0: any) of all addresses, or of this machine's own only. Throws CommError.
 Socket Listen(int port, bool only_here);
+// On the port (0: any) of the first address of a name that is this machine's. Throws CommError.
+Socket ListenAt(const std::string& host, int port);
 int PortOf(const Socket& socket);
+void SetBlocking(const Socket& socket, bool blocking);
 
-// Numeric address of the other end.
+// Numeric addresses of the other end, of this one, and of a name (the first one; "": none).
 std::string PeerAddress(const Socket& socket);
+std::string OwnAddress(const Socket& socket);
+std::string AddressOf(const std::string& host);
 bool IsLoopback(const std::string& address);
 
 // Throws InputError when the name does not resolve.
@@ -43,7 +48,7 @@ Socket Dial(const std::string& host, int port, TcpClock::time_point until);
 std::optional<Socket> Accept(const Socket& listener, TcpClock::time_point until);
 
 // A line without its end; none: the other end closed, or was silent until then, or sent something
-// that is no line of at most 64 KiB.
+// that is no line of at most 1 MiB.
 std::optional<std::string> ReadLine(const Socket& socket, TcpClock::time_point until);
 bool WriteAll(const Socket& socket, const std::string& text);
 

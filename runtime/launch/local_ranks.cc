@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,7 +33,17 @@ std::string RunLocalRanks(int64_t ranks, const std::function<void(comm::Endpoint
     changed.notify_all();
   };
   std::vector<std::thread> threads;
-  for (int64_t r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  try {
+    for (int64_t r = 0; r < ranks; ++r) threads.emplace_back(run, r);
+  } catch (const std::system_error& error) {
+    const auto started = static_cast<int64_t>(threads.size());
+    world.Connect(started)->Abort(
+        fmt::format("only {} of {} ranks could be started as threads: {}; raise the limit (ulimit "
+                    "-u, or the pids of the control group), or run fewer ranks",
+                    started, ranks, error.code().message()));
+    const std::lock_guard lock(mutex);
+    left -= ranks - started;
+  }
   {
     std::unique_lock lock(mutex);
     const auto pause = std::chrono::milliseconds(50);

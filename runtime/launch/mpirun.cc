@@ -15,6 +15,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "runtime/launch/stop_request.h"
+
 namespace orrery::launch {
 namespace {
 
@@ -65,6 +67,7 @@ class ErrorLines {
 
 [[noreturn]] void Become(std::vector<std::string> all, const std::string& speaker, int error_end) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  setpgid(0, 0);  // a SIGTERM to the group of the run ends it by way of its ranks
   dup2(error_end, STDERR_FILENO);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -127,7 +130,8 @@ std::string OwnProgram() {
 }
 
 std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
-                                     const std::vector<std::string>& words) {
+                                     const std::vector<std::string>& words,
+                                     const std::string& hostfile) {
   std::vector<std::string> all = {mpirun,
                                   "--oversubscribe",
                                   "--bind-to",
@@ -140,29 +144,32 @@ std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
                                   "-x",
                                   "OMP_NUM_THREADS"};
   for (const std::string& name : Forwarded()) all.insert(all.end(), {"-x", name});
+  if (!hostfile.empty()) all.insert(all.end(), {"--hostfile", hostfile});
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
 
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker) {
+              const std::string& speaker, const std::string& hostfile) {
   int ends[2];
   if (pipe(ends) != 0) return 1;
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    Become(MpirunWords(mpirun, ranks, words), speaker, ends[1]);
+    Become(MpirunWords(mpirun, ranks, words, hostfile), speaker, ends[1]);
   }
   close(ends[1]);
+  PassSignalsTo(child);
   ErrorLines lines(speaker);
   ReadLines(ends[0], &lines);
   close(ends[0]);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  PassSignalsTo(0);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   lines.Conclude(code);
-  return code <= 4 ? code : 1;
+  return code <= 4 || code == kStoppedCode ? code : 1;
 }
 
 }  // namespace orrery::launch

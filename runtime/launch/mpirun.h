@@ -11,16 +11,17 @@ namespace orrery::launch {
 std::string FindMpirun();  // the path; "" when there is none
 
 // The command line for it. Variables that begin with NCCL_, ORRERY_ or MASTER_ go with it (-x), for
-// ranks on other machines.
+// ranks on other machines. `hostfile`: where they are started; empty: here.
 std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
-                                     const std::vector<std::string>& words);
+                                     const std::vector<std::string>& words,
+                                     const std::string& hostfile = "");
 
 // Runs `words` (program first) on `ranks` processes of this machine and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
-// one message when a rank was killed, spoken by `speaker`. The exit code: theirs where it is 0 to
-// 4, else 1.
+// one message when a rank was killed, spoken by `speaker`. SIGTERM and SIGUSR1 go to the ranks, as
+// SIGUSR1. The exit code: theirs where it is 0 to 4 or kStoppedCode, else 1.
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker = "plan run");
+              const std::string& speaker = "plan run", const std::string& hostfile = "");
 std::string OwnProgram();  // the path of this process's program, to start it again
 
 }  // namespace orrery::launch

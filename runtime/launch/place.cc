@@ -3,53 +3,44 @@
 #include "runtime/launch/place.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
-#include <string_view>
-#include <utility>
+#include <fstream>
+#include <iterator>
 
 #include "model/base/diagnostics.h"
+#include "runtime/comm/secret.h"
+#include "runtime/comm/tcp_socket.h"
+#include "runtime/launch/launchers.h"
 
 namespace orrery::launch {
 namespace {
 
 constexpr int64_t kMostRanks = int64_t{1} << 20, kHighestPort = 65535;
 
-std::string Text(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
-int64_t Number(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? -1 : std::atoll(text);
-}
-
 Place FindMpi() {
-  for (const auto& [rank, size] :
-       {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        std::pair("PMI_RANK", "PMI_SIZE"), std::pair("PMIX_RANK", "SLURM_NTASKS")}) {
-    if (Number(rank) < 0 || Number(size) <= 0) continue;
-    Place place;
+  Place place;
+  for (const LauncherRow& row : Launchers()) {
+    const bool found = place.launcher == Launcher::kMpi;
+    if (row.meets == Meets::kMpi && place.local_rank < 0)
+      place.local_rank = NumberOf(row.local_index);
+    if (found || row.meets != Meets::kMpi || NumberOf(row.index) < 0 || NumberOf(row.size) <= 0)
+      continue;
     place.launcher = Launcher::kMpi;
-    place.rank = Number(rank);
-    place.size = Number(size);
-    const int64_t here = std::max(Number("OMPI_COMM_WORLD_LOCAL_SIZE"), Number("MPI_LOCALNRANKS"));
-    place.on_host = std::max<int64_t>(here, 1);
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-      if (place.local_rank < 0) place.local_rank = Number(name);
-    }
-    return place;
+    place.launched_by = row.name;
+    place.rank = NumberOf(row.index);
+    place.size = NumberOf(row.size);
+    place.on_host = std::max<int64_t>(NumberOf(row.local_size), 1);
   }
-  return {};
+  return place.launcher == Launcher::kMpi ? place : Place{};
 }
 
 // A variable that has to be a number in a range; `absent` where it may be left out.
 int64_t Checked(const char* name, int64_t least, int64_t most, int64_t absent,
                 Diagnostics* diagnostics) {
-  const std::string text = Text(name);
+  const std::string text = Variable(name);
   if (text.empty() && absent >= 0) return absent;
   int64_t number = 0;
   const char* end = text.data() + text.size();
@@ -67,34 +58,139 @@ int64_t Checked(const char* name, int64_t least, int64_t most, int64_t absent,
 
 // torchrun's agent has the port for itself where it says so.
 int64_t MasterPort(Diagnostics* diagnostics) {
-  if (!Text("ORRERY_MASTER_PORT").empty())
+  if (!Variable("ORRERY_MASTER_PORT").empty())
     return Checked("ORRERY_MASTER_PORT", 1, kHighestPort, -1, diagnostics);
   const int64_t port = Checked("MASTER_PORT", 1, kHighestPort, -1, diagnostics);
-  if (Text("TORCHELASTIC_USE_AGENT_STORE") != "True") return port;
+  if (Variable("TORCHELASTIC_USE_AGENT_STORE") != "True") return port;
   return port == kHighestPort ? port - 1 : port + 1;
+}
+
+constexpr const char* kMakeSecret =
+    "export ORRERY_SECRET=$(openssl rand -hex 16) where all ranks are started from; the same for "
+    "all";
+
+void NeedSecret(const Place& place, Diagnostics* diagnostics) {
+  if (!place.secret.empty() || place.size < 2 || comm::IsLoopback(place.address)) return;
+  diagnostics->Error(
+      {},
+      fmt::format("ranks that meet at {} over TCP need a secret: whoever reaches the "
+                  "port could be one of them",
+                  place.address),
+      kMakeSecret);
+}
+
+// RANK and WORLD_SIZE alone start as many runs as there are processes.
+void RefuseHalf() {
+  if (NumberOf("RANK") < 0 || NumberOf("WORLD_SIZE") < 2) return;
+  throw InputError(fmt::format("the environment has RANK={} and WORLD_SIZE={} and no MASTER_ADDR",
+                               Variable("RANK"), Variable("WORLD_SIZE")),
+                   "set MASTER_ADDR and MASTER_PORT, or unset RANK to start ranks here");
 }
 
 Place FindTcp() {
   Place place;
-  place.address = Text("MASTER_ADDR");
-  if (place.address.empty() || (Text("RANK").empty() && Text("WORLD_SIZE").empty())) return {};
+  place.address = Variable("MASTER_ADDR");
+  if (place.address.empty()) RefuseHalf();
+  if (place.address.empty() || (Variable("RANK").empty() && Variable("WORLD_SIZE").empty()))
+    return {};
   Diagnostics diagnostics;
   place.launcher = Launcher::kTcp;
+  place.launched_by = "torchrun";
   place.size = Checked("WORLD_SIZE", 1, kMostRanks, -1, &diagnostics);
   place.rank = Checked("RANK", 0, std::max<int64_t>(place.size, 1) - 1, -1, &diagnostics);
   place.port = static_cast<int>(MasterPort(&diagnostics));
   place.on_host = Checked("LOCAL_WORLD_SIZE", 1, kMostRanks, 1, &diagnostics);
-  if (!Text("LOCAL_RANK").empty())
+  if (!Variable("LOCAL_RANK").empty())
     place.local_rank = Checked("LOCAL_RANK", 0, kMostRanks, -1, &diagnostics);
+  place.secret = FindSecret();
+  place.listen = Variable("ORRERY_LISTEN");
+  NeedSecret(place, &diagnostics);
   diagnostics.ThrowIfAny();
+  return place;
+}
+
+// Where rank 0 is, as far as the launcher says: its name, or that of the first of the hosts. Rank 0
+// itself needs none.
+std::string AddressOfFirst(const LauncherRow& row) {
+  const std::string address = Variable(row.address);
+  const std::vector<std::string> hosts = ExpandHosts(Variable(row.hosts));
+  return address.empty() && !hosts.empty() ? hosts.front() : address;
+}
+
+// Processes of which OpenMPI would take each for a world of its own: tasks of srun without PMIx, nodes
+// of a job. With a secret they meet over TCP.
+Place FindOthers() {
+  const LauncherRow* row = FindTcpLauncher();
+  if (row == nullptr) return {};
+  const std::string secret = FindSecret();
+  if (secret.empty() && row->meets == Meets::kTcpSecret) return {};
+  Place place;
+  place.launcher = Launcher::kTcp;
+  place.launched_by = row->name;
+  place.size = NumberOf(row->size);
+  const int64_t first = std::max<int64_t>(NumberOf(row->first), 0);
+  place.rank = (NumberOf(row->index) - first % place.size + place.size) % place.size;
+  place.local_rank = NumberOf(row->local_index);
+  place.secret = secret;
+  place.listen = Variable("ORRERY_LISTEN");
+  place.address = AddressOfFirst(*row);
+  const auto hosts = static_cast<int64_t>(ExpandHosts(Variable(row->hosts)).size());
+  if (hosts > 0) place.on_host = std::max<int64_t>(1, place.size / hosts);
+  // Nodes of one job of AWS Batch are JOB#0, JOB#1, ...
+  const std::string job = Variable(row->job);
+  const int64_t port = NumberOf(row->port);
+  place.port = port > 0 && port <= kHighestPort
+                   ? static_cast<int>(port)
+                   : PortOfJob(job.substr(0, job.find('#')) + "." + Variable("SLURM_STEP_ID"));
+  if (NumberOf(row->index) >= place.size) {
+    throw InputError(fmt::format("{}={} in the environment is not below {}={}", row->index,
+                                 Variable(row->index), row->size, place.size));
+  }
+  if (secret.empty()) {
+    throw InputError(
+        fmt::format("{} has started {} tasks without PMIx, which do not find each other", row->name,
+                    place.size),
+        fmt::format("srun --mpi=pmix, or {}: they then meet over TCP", kMakeSecret));
+  }
+  if (place.address.empty() && place.rank > 0) {
+    throw InputError(fmt::format("{} does not say where rank 0 is", row->name),
+                     "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT instead");
+  }
+  if (place.address.empty() && place.listen.empty()) place.listen = "0.0.0.0";
+  if (place.address.empty()) place.address = place.listen;
   return place;
 }
 
 }  // namespace
 
+std::string FindSecret() {
+  std::string secret = Variable("ORRERY_SECRET");
+  if (const std::string path = Variable("ORRERY_SECRET_FILE"); secret.empty() && !path.empty()) {
+    struct stat about {};
+    std::ifstream file(path);
+    if (!file || stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
+      throw InputError(fmt::format("ORRERY_SECRET_FILE: '{}' cannot be read", path),
+                       "a file with the run's secret, the same on all nodes");
+    }
+    if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+      throw InputError(fmt::format("ORRERY_SECRET_FILE: others may read '{}'", path),
+                       fmt::format("chmod 600 {}", path));
+    }
+    file >> secret;
+  } else if (secret.empty()) {
+    return "";
+  }
+  if (secret.size() < comm::kShortestSecret) {
+    throw InputError(fmt::format("the secret of the run has {} characters", secret.size()),
+                     fmt::format("at least {}: {}", comm::kShortestSecret, kMakeSecret));
+  }
+  return secret;
+}
+
 Place FindPlace() {
-  const Place place = FindMpi();
-  return place.launcher == Launcher::kMpi ? place : FindTcp();
+  Place place = FindMpi();
+  if (place.launcher == Launcher::kNone) place = FindTcp();
+  return place.launcher == Launcher::kNone ? FindOthers() : place;
 }
 
 }  // namespace orrery::launch

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 #include <thread>
@@ -41,6 +42,8 @@ void Loop(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource* dat
                       record.step, record.result.loss));
     }
     for (StepHook* hook : hooks) hook->AfterStep(&executor, record);
+    if (std::any_of(hooks.begin(), hooks.end(), [](StepHook* hook) { return hook->Stops(); }))
+      break;
   }
   for (StepHook* hook : hooks) hook->AfterTraining(&executor);
 }
@@ -74,7 +77,9 @@ bool TrainRank(const ir::Plan& plan, comm::Endpoint* endpoint, train::DataSource
     AwaitAbort(endpoint, options.execute.deadline_s);
     return false;
   } catch (const comm::CommError& error) {
-    return error.peer_failed ? false : report(error.what());
+    if (!error.peer_failed) return report(error.what());
+    if (options.stopped_by_peer) options.stopped_by_peer(error.what());
+    return false;
   } catch (const std::bad_alloc&) {
     return report("out of memory: the plan's arena does not fit here");
   } catch (const std::exception& error) {

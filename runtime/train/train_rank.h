@@ -2,6 +2,7 @@
 // Trains: one rank's loop over steps, with what happens before and after each of them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,16 @@ class StepHook {
   virtual void AfterStep(exec::Executor* executor, const StepRecord& record) {
     (void)executor, (void)record;
   }
+  // Asked after each step, when all hooks have seen it; the same on all ranks. True: it was the last.
+  virtual bool Stops() const { return false; }
   virtual void AfterTraining(exec::Executor* executor) { (void)executor; }
 };
 
 struct TrainOptions {
   exec::ExecuteOptions execute;
   int64_t steps = 1;  // the last one's number
+  // Of a rank that ends because another one has failed, and why that one did as far as is known.
+  std::function<void(const std::string&)> stopped_by_peer = {};
 };
 
 // Runs steps until `options.steps` are done. What goes wrong is reported once for all ranks through

@@ -68,7 +68,7 @@ TEST(PlanRunOverTcp, AKilledRankEndsTheOthers) {
   const Outcome outcome = RunRanks(
       3, "run --model linear-20-1 --steps 100000000 --dp 3 --global-batch 24 --timeout 20s",
       "until grep -q step out.0 || ! kill -0 ${p[0]}; do sleep 0.05; done; kill -9 ${p[1]}");
-  EXPECT_EQ(outcome.out, "code 0 1\ncode 1 137\ncode 2 1\n");
+  EXPECT_EQ(outcome.out, "code 0 86\ncode 1 137\ncode 2 86\n");
   const std::string said = Written("err.0") + Written("err.2");
   EXPECT_THAT(said, HasSubstr("plan run: error: rank "));
   EXPECT_THAT(said, HasSubstr("rank 1 on "));
@@ -81,12 +81,12 @@ TEST(PlanRunOverTcp, AnAbsentRankIsNamedByOne) {
   const Outcome outcome = RunShell(fmt::format(
       "{}export WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={}; cd '{}'; "
       "for r in 0 2; do RANK=$r \"$PLAN\" run --model linear-20-1 --dp 3 --global-batch 24 "
-      "--timeout 1s "
+      "--timeout 3s "
       ">out.$r 2>err.$r & p[$r]=$!; done; for r in 0 2; do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, port, ScratchFolder()));
   EXPECT_EQ(outcome.out, "code 0 1\ncode 2 1\n");
   EXPECT_THAT(Written("err.0"), HasSubstr("plan run: error: rank 0: not all ranks have come to "));
-  EXPECT_THAT(Written("err.0"), HasSubstr("after 1 s: rank 1 is missing"));
+  EXPECT_THAT(Written("err.0"), HasSubstr("after 3 s: rank 1 is missing"));
   EXPECT_EQ(Written("err.2"), "");
 }
 
@@ -103,8 +103,11 @@ struct BadVariable {
 };
 
 TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
-  const std::map<std::string, std::string> good = {
-      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  const std::map<std::string, std::string> good = {{"RANK", "0"},
+                                                   {"WORLD_SIZE", "2"},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", "29500"},
+                                                   {"ORRERY_SECRET", "0123456789abcdef"}};
   const BadVariable bad[] = {
       {{{"RANK", "first"}}, "RANK=first in the environment is not a number from 0 to 1"},
       {{{"RANK", "2"}}, "RANK=2 in the environment is not a number from 0 to 1"},
@@ -118,6 +121,12 @@ TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
       {{{"LOCAL_RANK", "x"}}, "LOCAL_RANK=x"},
       {{{"LOCAL_WORLD_SIZE", "0"}}, "LOCAL_WORLD_SIZE=0"},
       {{{"MASTER_ADDR", "no such host"}}, "MASTER_ADDR: 'no such host' is no address"},
+      {{{"MASTER_ADDR", "10.0.0.1"}, {"ORRERY_SECRET", ""}},
+       "ranks that meet at 10.0.0.1 over TCP need a secret"},
+      {{{"ORRERY_SECRET", "guess"}}, "the secret of the run has 5 characters"},
+      {{{"ORRERY_SECRET", ""}, {"ORRERY_SECRET_FILE", "/no/such/file"}},
+       "ORRERY_SECRET_FILE: '/no/such/file' cannot be read"},
+      {{{"MASTER_ADDR", ""}}, "the environment has RANK=0 and WORLD_SIZE=2 and no MASTER_ADDR"},
       {{{"WORLD_SIZE", "5"}}, "2 GPUs, but the cluster has 5"},
   };
   for (const auto& [changed, message] : bad) {
@@ -128,6 +137,72 @@ TEST(PlanRunOverTcp, VariablesThatCannotBeAreSaid) {
     EXPECT_EQ(outcome.code, 2);
     EXPECT_THAT(outcome.err, HasSubstr(message));
   }
+}
+
+// Without PMIx each task of srun would be a run of its own, or wait for srun for ever.
+TEST(PlanRunOverTcp, TasksOfSrunWithoutPmixAreRefusedOrMeet) {
+  std::map<std::string, std::string> step = {
+      {"SLURM_PROCID", "1"},  {"SLURM_STEP_NUM_TASKS", "4"},        {"SLURM_NTASKS", "4"},
+      {"SLURM_LOCALID", "1"}, {"SLURM_STEP_NODELIST", "localhost"}, {"SLURM_JOB_ID", "17"},
+      {"SLURM_STEP_ID", "0"}};
+  const std::vector<std::string> job = {"run", "--model", "linear-20-1", "--dp", "4"};
+  const Outcome outcome = RunPlan(job, step);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("srun has started 4 tasks without PMIx"));
+  EXPECT_THAT(outcome.err, HasSubstr("srun --mpi=pmix, or export ORRERY_SECRET="));
+  const Outcome meeting = RunShell(fmt::format(
+      "{} export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_NODELIST=localhost "
+      "SLURM_JOB_ID={} SLURM_STEP_ID=0 ORRERY_SECRET=0123456789abcdef; "
+      "for r in 0 1; do SLURM_PROCID=$r \"$PLAN\" run --model linear-20-1 --dp 2 --steps 2 "
+      ">/dev/null & p[$r]=$!; done; for r in 0 1; do wait ${{p[$r]}}; echo code $r $?; done",
+      kNoMpi, getpid()));
+  EXPECT_EQ(meeting.out, "code 0 0\ncode 1 0\n");
+}
+
+// Three nodes with the variables that AWS Batch sets, the second of them the main one.
+TEST(PlanRunOverTcp, NodesOfAwsBatchMeetAndAMissingOneIsNamed) {
+  const auto rehearse = [](const std::string& nodes, const std::string& flags) {
+    return RunShell(fmt::format(
+        "{} export ORRERY_SECRET=0123456789abcdef AWS_BATCH_JOB_NUM_NODES=3 "
+        "AWS_BATCH_JOB_MAIN_NODE_INDEX=1; cd '{}'; for n in {}; do "
+        "if [ $n != 1 ]; then export AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=127.0.0.1; "
+        "else unset AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS; fi; "
+        "AWS_BATCH_JOB_ID=job-{}#$n AWS_BATCH_JOB_NODE_INDEX=$n \"$PLAN\" run --model linear-20-1 "
+        "--dp 3 --global-batch 24 --steps 3 --json {} >out.$n 2>err.$n & p[$n]=$!; done; "
+        "for n in {}; do wait ${{p[$n]}}; echo node $n $?; done",
+        kNoMpi, ScratchFolder(), nodes, getpid(), flags, nodes));
+  };
+  EXPECT_EQ(rehearse("0 1 2", "").out, "node 0 0\nnode 1 0\nnode 2 0\n") << Written("err.1");
+  EXPECT_EQ(Losses(Written("out.1")).size(), 3u);  // node 1 is rank 0
+  EXPECT_EQ(rehearse("1 2", "--timeout 3s").out, "node 1 1\nnode 2 1\n");
+  EXPECT_THAT(Written("err.1"), HasSubstr("after 3 s: rank 2 is missing"));
+}
+
+// A launcher whose processes MPI takes for worlds of their own.
+TEST(PlanRunOverTcp, ALauncherThatMpiDoesNotKnowIsAnError) {
+#ifdef ORRERY_HAS_MPI
+  const Outcome outcome = RunPlan({"run", "--model", "linear-20-1", "--dp", "2"},
+                                  {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("mpiexec has started 2 processes, and MPI counts 1"));
+#else
+  GTEST_SKIP() << "built without MPI";
+#endif
+}
+
+// Before and while ranks meet: bytes, silence, and a hello without a proof.
+TEST(PlanRunOverTcp, StrangersDoNotChangeTheRun) {
+  const std::string job = "run --model linear-20-1 --steps 20 --dp 3 --global-batch 24 --json";
+  const Outcome threads = RunShell("\"$PLAN\" " + job + " --comm local");
+  ASSERT_EQ(threads.code, 0);
+  const Outcome processes =
+      RunRanks(3, job,
+               "for i in $(seq 200); do (exec 3<>/dev/tcp/127.0.0.1/$MASTER_PORT || exit 0; "
+               "case $((i % 3)) in 0) head -c 700 /dev/urandom >&3;; 1) sleep 2;; "
+               "2) echo orrery-rank/2 1 3 1 x 00 >&3; echo proof >&3;; esac) 2>/dev/null & "
+               "sleep 0.01; done");
+  EXPECT_EQ(processes.out, "code 0 0\ncode 1 0\ncode 2 0\n") << Written("err.0");
+  EXPECT_EQ(Losses(Written("out.0")), Losses(threads.out));
 }
 
 TEST(PlanRunOverTcp, CommMustFitHowRanksWereStarted) {

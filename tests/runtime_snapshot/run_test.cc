@@ -100,12 +100,12 @@ TEST(PlanRunSnapshots, FoldersThatCannotBeMeantAreRefusedAtOnce) {
   EXPECT_THAT(done.out, HasSubstr("no steps remain"));
 }
 
-TEST(PlanRunSnapshots, FoldersThatCannotBeWrittenEndWithOne) {
+TEST(PlanRunSnapshots, FoldersThatCannotBeWrittenAreInputErrors) {
   const Folder folder;
   train::WriteBytes(folder / "file", "");
   const Outcome outcome =
       Plan("run --model linear-20-1 --comm local --steps 2 --save " + (folder / "file/s"));
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("cannot write into '"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("step    1")));
 }

@@ -11,7 +11,7 @@ RunFlags::RunFlags()
           "Trains for real, on CPU or GPU ranks. The plan is a text from `plan show --ir`, or is "
           "made from --model and a layout. Start the ranks with this command (-n 4), with mpirun, "
           "srun or a batch system, or with torchrun or any launcher that sets RANK, WORLD_SIZE, "
-          "MASTER_ADDR and MASTER_PORT.",
+          "MASTER_ADDR and MASTER_PORT; between machines also ORRERY_SECRET, the same on all.",
           {"plan run --model linear-20-1 --steps 20",
            "plan run --model gpt2-micro --ranks 2 --seq-len 64 --steps 3 --json run.json",
            "plan show --model gpt2-micro --topology localhost --pp 2 --dp 4 --ir > plan.txt",
@@ -25,6 +25,8 @@ RunFlags::RunFlags()
             "mpi (processes; default where available), local (threads of one process) or tcp "
             "(processes of another launcher; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
+  set.Value(&hostfile, "--hostfile", "FILE",
+            "mpirun starts the ranks on these hosts: \"NAME slots=N\" per line", Words::kFile);
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});
@@ -44,6 +46,15 @@ RunFlags::RunFlags()
   set.Value(&timeout, "--timeout", "TIME",
             "abort when no message arrives from a peer within this time (default 120s)");
   set.Value(&lr, "--lr", "RATE", "learning rate (default 1e-3)");
+  set.Value(&lr_schedule, "--lr-schedule", "KIND",
+            "how it changes after the warm-up: constant (default), cosine or polynomial",
+            Words::kList, {"constant", "cosine", "polynomial"});
+  set.Value(&warmup, "--warmup", "N", "the first N steps raise it linearly (default 0)");
+  set.Value(&lr_steps, "--lr-steps", "N",
+            "the step at which it ends falling; runs that are to continue each other need the same "
+            "(default: --steps)");
+  set.Value(&lr_end, "--lr-end", "RATE", "where it ends (default 0)");
+  set.Value(&lr_power, "--lr-power", "P", "power of the polynomial (default 1: a line)");
   set.Value(&weight_decay, "--weight-decay", "RATE", "weight decay (default 0.01)");
   set.Value(&clip_norm, "--clip-norm", "NORM", "largest gradient norm, 0: no clipping (default 1)");
   set.Group("Snapshots");
@@ -54,6 +65,16 @@ RunFlags::RunFlags()
       &resume, "--resume", "DIR",
       "continue from the newest complete snapshot in DIR, on any number of ranks and any layout",
       Words::kFile);
+  set.Value(
+      &time_limit, "--time-limit", "TIME",
+      "end after the step in which TIME is over, as after SIGTERM or SIGUSR1: with a snapshot "
+      "and exit code 85");
+  set.Switch(
+      &supervise, "--supervise",
+      "start the ranks again after a failure, from the newest complete snapshot of --save, on "
+      "the slots that --hostfile still has");
+  set.Value(&max_restarts, "--max-restarts", "N",
+            "give up after N failures in a row without a new snapshot (default 3)");
   set.Group("The output");
   set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
   set.Value(&json, "--json", "[FILE]", "as JSON, schema orrery.run/1, instead of text or into FILE",
@@ -70,6 +91,8 @@ RunFlags::RunFlags()
   job.default_batch = false;  // millions of tokens would be no trial run
   job.Declare(&set, false);
   layout.Declare(&set, "The layout (defaults: 1, none, off)");
+  set.Switch(&best_layout, "--best-layout",
+             "the planner's fastest layout on at most --ranks ranks, instead of these flags");
   DeclareFrom(&job, &set);
 }
 

@@ -12,10 +12,10 @@ struct RunFlags {
   Flag plan;
   JobFlags job;
   LayoutFlags layout;
-  Flag lr, weight_decay, clip_norm;
+  Flag lr, lr_schedule, lr_steps, lr_end, lr_power, warmup, weight_decay, clip_norm;
   Flag ranks, comm, device, cuda_graphs, steps, seed, data, mask_token, timeout, log_every, json,
       html, trace, trace_steps;
-  Flag save, save_every, resume;
+  Flag save, save_every, resume, time_limit, supervise, max_restarts, best_layout, hostfile;
   Flag tensorboard, profile;
   FlagSet set;
 };

@@ -67,8 +67,9 @@ std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& plac
 std::unique_ptr<comm::Endpoint> Connect(Comm comm, const launch::Place& place, double deadline_s,
                                         const std::string& speaker) {
   if (comm == Comm::kTcp)
-    return comm::ConnectTcp({place.rank, place.size, place.address, place.port}, deadline_s,
-                            speaker);
+    return comm::ConnectTcp(
+        {place.rank, place.size, place.address, place.port, place.secret, place.listen}, deadline_s,
+        speaker);
 #ifdef ORRERY_HAS_MPI
   return comm::ConnectMpi(deadline_s, speaker);
 #else
@@ -85,8 +86,7 @@ const char* CommName(Comm comm) {
 Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
               Diagnostics* diagnostics) {
   const auto asked = ReadName(flag, {"mpi", "local", "tcp"}, diagnostics);
-  if (!asked) return Usual(place, ranks);
-  const Comm comm = kComms[*asked];
+  const Comm comm = asked ? kComms[*asked] : Usual(place, ranks);
   const auto [why, hint] = Refusal(comm, place);
   if (!why.empty()) diagnostics->Error(flag.where, why, hint);
   return comm;
@@ -95,7 +95,18 @@ Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
 std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
                                                double deadline_s, const std::string& speaker) {
   try {
-    return Connect(comm, place, deadline_s, speaker);
+    auto endpoint = Connect(comm, place, deadline_s, speaker);
+    if (endpoint->size() == place.size) return endpoint;
+    // Each process would train for itself, and write the same files.
+    if (place.rank == 0) {
+      fmt::print(
+          stderr,
+          "{}: error: {} has started {} processes, and MPI counts {}\n"
+          "  hint: start them with the mpirun of the MPI that this program is built with, or "
+          "with srun --mpi=pmix\n",
+          speaker, place.launched_by, place.size, endpoint->size());
+    }
+    return nullptr;
   } catch (const comm::CommError& error) {
     if (!error.peer_failed)  // which says why
       fmt::print(stderr, "{}: error: rank {}: {}\n", speaker, place.rank, error.what());

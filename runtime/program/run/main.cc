@@ -13,19 +13,25 @@
 #include "runtime/data/make_source.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/mpirun.h"
+#include "runtime/launch/stop_request.h"
 #include "runtime/program/common/device.h"
 #include "runtime/program/run/console.h"
 #include "runtime/program/run/event_hook.h"
 #include "runtime/program/run/observe.h"
 #include "runtime/program/run/profile.h"
+#include "runtime/program/run/supervise.h"
+#include "runtime/train/lr_hook.h"
 #include "runtime/train/peak.h"
+#include "runtime/train/snapshot/folder_lock.h"
 #include "runtime/train/snapshot/hook.h"
+#include "runtime/train/stop_hook.h"
 
 namespace orrery::cli {
 namespace {
 
 constexpr std::size_t kBehindRun = 2;  // plan run
 constexpr const char* kSpeaker = "plan run";
+const auto kBegin = std::chrono::steady_clock::now();  // of the process
 
 snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   snapshot::HookOptions options{job.save, job.save_every,    job.resume,   job.seed,
@@ -42,10 +48,12 @@ snapshot::HookOptions SnapshotOptions(const RunJob& job, bool quiet) {
   return options;
 }
 
-// What rank 0 ends up with.
+// What rank 0 ends up with, and each process.
 struct Outcome {
   Observer observer;
   StepProfile profile;
+  std::string stopped;  // why training ended early; empty: it did not
+  bool peer_failed = false;
 };
 
 bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
@@ -65,8 +73,19 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   // On CPU ranks every op is timed anyway.
   ProfileHook profile(options.execute.marks || !job.on_cuda, job.plan, endpoint, job.timeout_s,
                       &outcome->profile);
-  return launch::TrainRank(job.plan, endpoint, data.get(), options,
-                           {&hook, &events, &profile, &snapshots});
+  launch::LrHook rate(job.lr_schedule);
+  launch::StopHook stop(endpoint, job.timeout_s, job.time_limit_s, kBegin);
+  const bool threads = job.comm == Comm::kLocal;
+  options.stopped_by_peer = [&](const std::string& why) {
+    if (job.comm != Comm::kTcp) return;  // the run has one message, and mpirun ends the others
+    fmt::print(stderr, "plan run: rank {} on {} ends because {}\n", endpoint->rank(),
+               endpoint->host(), why);
+    outcome->peer_failed = true;
+  };
+  const bool good = launch::TrainRank(job.plan, endpoint, data.get(), options,
+                                      {&hook, &events, &profile, &snapshots, &rate, &stop});
+  if (endpoint->rank() == 0 || !threads) outcome->stopped = stop.why();
+  return good;
 }
 
 [[noreturn]] void EndWithFailure(const std::string& why) {
@@ -102,7 +121,31 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
   std::vector<std::string> again = {launch::OwnProgram()};
   again.insert(again.end(), words.begin() + kBehindRun, words.end());
   std::fflush(nullptr);
-  return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again));
+  return static_cast<ExitCode>(
+      launch::RunMpirun(launch::FindMpirun(), job.ranks(), again, kSpeaker, job.hostfile));
+}
+
+// One run at a time writes into --save.
+std::unique_ptr<snapshot::FolderLock> LockFolder(const RunFlags& flags, const RunJob& job) {
+  if (job.save.empty() || job.place.rank != 0) return nullptr;
+  try {
+    return std::make_unique<snapshot::FolderLock>(job.save);
+  } catch (const snapshot::SnapshotError& error) {
+    const Flag& flag = flags.save.given ? flags.save : flags.resume;
+    throw InputError({{flag.where, error.what(), "wait for it, or use another folder"}});
+  }
+}
+
+// Of a run that ended in order; says why it ended early.
+ExitCode CodeOf(const RunJob& job, const Outcome& outcome) {
+  if (outcome.stopped.empty()) return ExitCode::kOk;
+  // mpirun ends the others when one rank ends with a code: only rank 0, which is the last to be done.
+  if (job.place.rank != 0)
+    return job.comm == Comm::kMpi ? ExitCode::kOk : ExitCode{launch::kStoppedCode};
+  const std::string next = job.save.empty() ? "nothing is saved: --save DIR was not given"
+                                            : fmt::format("continue with --resume {}", job.save);
+  fmt::print(stderr, "plan run: stopped by {}; {}\n", outcome.stopped, next);
+  return ExitCode{launch::kStoppedCode};
 }
 
 Answer RunCommand(const CommandLine& line) {
@@ -113,12 +156,18 @@ Answer RunCommand(const CommandLine& line) {
   try {
     TakeImports(&flags.job, &flags.layout);
     job = ReadRunJob(&flags, place);
-    if (place.rank == 0) CheckHtml(flags.html, flags.json);
+    if (place.rank == 0) {
+      CheckHtml(flags.html, flags.json);
+      CheckOutputs(flags);
+    }
   } catch (const InputError&) {
     if (place.rank == 0) throw;
     return {ExitCode::kInputError, ""};  // rank 0 says what is wrong
   }
+  if (flags.supervise.given) return {Supervise(flags, job, line), ""};
   if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
+  const std::unique_ptr<snapshot::FolderLock> lock = LockFolder(flags, job);
+  launch::WatchSignals();
   Outcome outcome;
   Observer& observer = outcome.observer;
   observer.quiet = flags.json.given && flags.json.text.empty();
@@ -127,12 +176,13 @@ Answer RunCommand(const CommandLine& line) {
   if (place.rank == 0)
     observer.peak_flops_per_s = job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
   if (!(job.comm != Comm::kLocal ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
-    return {ExitCode::kFailure, ""};
-  if (place.rank != 0) return {};
+    return {outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure, ""};
+  const ExitCode code = CodeOf(job, outcome);
+  if (place.rank != 0) return {code, ""};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);
-  return Deliver(ExitCode::kOk,
+  return Deliver(code,
                  RunSummary(job, observer.parts, observer.peak_flops_per_s) +
                      (job.profile ? ProfileText(outcome.profile) : ""),
                  record, flags.json, flags.html);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run reads besides its plan: data and snapshots.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "model/arch/data_root.h"
@@ -33,6 +36,26 @@ void ReadTokenFile(const RunFlags& flags, RunJob* job) {
   }
 }
 
+// Devices and pipes may be written to, too.
+void CheckFile(const Flag& flag) {
+  if (!flag.given || flag.text.empty() || flag.text == "-") return;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(flag.text, error))
+    Fail(flag, fmt::format("'{}' is a folder", flag.text), "a file");
+  if (fs::exists(flag.text, error)) {
+    if (access(flag.text.c_str(), W_OK) != 0)
+      Fail(flag, fmt::format("cannot write '{}': {}", flag.text, std::strerror(errno)));
+    return;
+  }
+  std::string folder = fs::path(flag.text).parent_path();
+  if (folder.empty()) folder = ".";
+  if (!fs::is_directory(folder, error))
+    Fail(flag, fmt::format("there is no folder '{}'", folder), "make it first");
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    Fail(flag, fmt::format("cannot write into '{}': {}", folder, std::strerror(errno)));
+}
+
 std::string Path(const std::string& text) { return text.empty() ? "." : text; }
 
 }  // namespace
@@ -60,6 +83,19 @@ void ReadDataFlags(const RunFlags& flags, RunJob* job) {
   if (std::find(names.begin(), names.end(), job->data) == names.end()) ReadTokenFile(flags, job);
 }
 
+void CheckOutputs(const RunFlags& flags) {
+  CheckFile(flags.json);
+  CheckFile(flags.trace);
+  for (const Flag* flag : {&flags.tensorboard, &flags.save}) {
+    if (!flag->given) continue;
+    try {
+      snapshot::MakeFolder(Path(flag->text));
+    } catch (const snapshot::SnapshotError& error) {
+      Fail(*flag, error.what(), "a folder that can be written");
+    }
+  }
+}
+
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   Diagnostics diagnostics;
   if (flags.resume.given) job->resume = Path(flags.resume.text);
@@ -75,7 +111,9 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   }
   std::error_code ignored;
   const bool same = std::filesystem::equivalent(job->save, job->resume, ignored);
-  if (!job->save.empty() && !same && !snapshot::StepsIn(job->save).empty()) {
+  // A supervisor goes on by itself.
+  if (!job->save.empty() && !same && !flags.supervise.given &&
+      !snapshot::StepsIn(job->save).empty()) {
     Fail(flags.save, fmt::format("'{}' holds snapshots already", job->save),
          "continue from them with --resume, or use another folder");
   }

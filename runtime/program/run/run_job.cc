@@ -12,6 +12,7 @@
 #include "model/plan/lower/lower.h"
 #include "model/price/pricer.h"
 #include "model/program/common/names.h"
+#include "model/twin/search.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/program/common/rank_flags.h"
 
@@ -46,10 +47,11 @@ class Planner {
     report::Job planned = flags_.job.Resolve();
     CheckTrains(planned);
     if (ranks == 0) ranks = RanksOfDegrees();
+    if (clip_) planned.request.work.clip_norm = *clip_;
     planned.cluster.nodes = 1;
     planned.cluster.gpus_per_node = static_cast<int>(ranks);
-    if (clip_) planned.request.work.clip_norm = *clip_;
-    const Strategy strategy = OneStrategy(flags_.layout, planned);
+    const Strategy strategy =
+        flags_.best_layout.given ? Fastest(&planned) : OneStrategy(flags_.layout, planned);
     LowerResult lowered = Lower(planned.request.model, planned.request.work, strategy, options_);
     if (const auto* refusal = std::get_if<Refusal>(&lowered))
       throw InputError(refusal->reason, refusal->hint);
@@ -59,6 +61,23 @@ class Planner {
   }
 
  private:
+  // Of the layouts on as many ranks as there are; where there is none, on fewer.
+  static Strategy Fastest(report::Job* job) {
+    const int most = job->cluster.gpus_per_node;
+    SearchRequest& request = job->request;
+    request.nodes = {1};
+    request.refine = 0;
+    request.top = 1;
+    for (int ranks = std::min(most, request.topology.node.gpus); ranks > 0; --ranks) {
+      request.gpus_per_node = ranks;
+      job->cluster.gpus_per_node = ranks;
+      const SearchResult found = Search(request);
+      if (found.feasible()) return found.ranked.front().strategy;
+    }
+    throw InputError(fmt::format("no layout on 1 to {} ranks fits", most),
+                     "more memory, or another --global-batch");
+  }
+
   static void Default(Flag* flag, const char* text) {
     if (flag->given) return;
     flag->given = true;
@@ -148,6 +167,59 @@ void CheckMemory(double largest, int64_t here) {
                    "a smaller --micro-batch or --seq-len, ZeRO, recompute, or more machines");
 }
 
+// How the learning rate changes.
+train::LrSchedule ReadLrSchedule(const RunFlags& flags, double lr, int64_t steps,
+                                 Diagnostics* diagnostics) {
+  constexpr train::LrShape kShapes[] = {train::LrShape::kConstant, train::LrShape::kCosine,
+                                        train::LrShape::kPolynomial};
+  train::LrSchedule schedule;
+  const auto shape = ReadName(flags.lr_schedule, {"constant", "cosine", "polynomial"}, diagnostics);
+  if (shape) schedule.shape = kShapes[*shape];
+  constexpr int64_t kMost = int64_t{1} << 40;
+  schedule.warmup = ReadInteger(flags.warmup, 0, kMost, diagnostics).value_or(0);
+  schedule.steps = ReadInteger(flags.lr_steps, 1, kMost, diagnostics).value_or(steps);
+  const double end = ReadNumber(flags.lr_end, 0, 0, diagnostics);
+  schedule.end = lr > 0 ? end / lr : 0;
+  schedule.power = ReadNumber(flags.lr_power, 1, 0, diagnostics);
+  const bool falls = schedule.shape != train::LrShape::kConstant;
+  for (const Flag* flag : {&flags.lr_steps, &flags.lr_end}) {
+    if (flag->given && !falls)
+      diagnostics->Error(flag->where, flag->name + " needs a schedule that falls",
+                         "--lr-schedule cosine");
+  }
+  if (flags.lr_power.given && schedule.shape != train::LrShape::kPolynomial)
+    diagnostics->Error(flags.lr_power.where, "--lr-power is that of a polynomial",
+                       "--lr-schedule polynomial");
+  if (falls && schedule.warmup >= schedule.steps) {
+    diagnostics->Error(flags.warmup.where,
+                       fmt::format("the warm-up of {} steps leaves none of {} to fall in",
+                                   schedule.warmup, schedule.steps),
+                       "a smaller --warmup, or a larger --lr-steps");
+  }
+  if (end > lr)
+    diagnostics->Error(flags.lr_end.where, fmt::format("--lr-end is above --lr {}", lr),
+                       "a rate from 0 to --lr");
+  return schedule;
+}
+
+// What --supervise and --hostfile need.
+void CheckSupervision(const RunFlags& flags, const RunJob& job) {
+  Diagnostics diagnostics;
+  if (flags.supervise.given && job.save.empty())
+    diagnostics.Error(flags.supervise.where, "--supervise continues from snapshots", "--save DIR");
+  if (flags.supervise.given && job.place.size > 0)
+    diagnostics.Error(flags.supervise.where, "--supervise starts the ranks itself",
+                      "run it once, without mpirun, srun or torchrun");
+  if (flags.max_restarts.given && !flags.supervise.given)
+    diagnostics.Error(flags.max_restarts.where, "--max-restarts needs --supervise", "");
+  if (flags.best_layout.given && flags.plan.given)
+    diagnostics.Error(flags.best_layout.where, "a plan has its layout already", "--model NAME");
+  if (flags.hostfile.given && job.comm == Comm::kTcp)
+    diagnostics.Error(flags.hostfile.where, "a hostfile is for mpirun, and ranks are there already",
+                      "omit it");
+  diagnostics.ThrowIfAny();
+}
+
 void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place,
                 const RunJob& job) {
   const std::string plan =
@@ -159,7 +231,7 @@ void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place
                     place.launcher == launch::Launcher::kTcp ? "WORLD_SIZE=" : "mpirun -n ",
                     job.ranks(), place.size));
   }
-  if (asked > 0 && asked != job.ranks()) {
+  if (asked > 0 && asked != job.ranks() && !flags.best_layout.given) {
     throw InputError({{flags.ranks.where, fmt::format("{}, not {}", plan, asked),
                        fmt::format("-n {}, or omit it", job.ranks())}});
   }
@@ -183,6 +255,12 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   options.optimizer.lr = ReadNumber(flags->lr, options.optimizer.lr, 0, &diagnostics);
   options.optimizer.weight_decay =
       ReadNumber(flags->weight_decay, options.optimizer.weight_decay, 0, &diagnostics);
+  job.lr_schedule = ReadLrSchedule(*flags, options.optimizer.lr, job.steps, &diagnostics);
+  if (const auto limit = ReadQuantity<Seconds>(flags->time_limit, &diagnostics)) {
+    job.time_limit_s = limit->value;
+    if (job.time_limit_s <= 0)
+      diagnostics.Error(flags->time_limit.where, "--time-limit is no time", "such as 3h or 90s");
+  }
   std::optional<double> clip;
   if (flags->clip_norm.given) clip = ReadNumber(flags->clip_norm, 1, 0, &diagnostics);
   if (!flags->plan.given && !flags->job.model.given) {
@@ -190,11 +268,17 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
                       "a file that `plan show --ir` printed, or --model NAME");
   }
   diagnostics.ThrowIfAny();
+  int64_t ranks = asked > 0 ? asked : place.size;
+  if (flags->hostfile.given) {
+    job.hostfile = flags->hostfile.text;
+    const int64_t slots = SlotsOf(job.hostfile);
+    if (ranks == 0) ranks = slots;
+  }
   if (flags->plan.given) {
     job.plan = ReadPlanFile(flags->plan, flags->job, flags->layout);
     job.name = flags->plan.text;
   } else {
-    Planner(flags, options, clip).Plan(asked > 0 ? asked : place.size, &job);
+    Planner(flags, options, clip).Plan(ranks, &job);
   }
   CheckRanks(*flags, asked, place, job);
   job.place = place;
@@ -210,6 +294,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   job.digest = ir::Digest(job.plan);
   ReadDataFlags(*flags, &job);
   ReadSnapshotFlags(*flags, &job);
+  CheckSupervision(*flags, job);
   CheckLowPrecision(job);
   job.tensorboard = flags->tensorboard.text;
   job.profile = flags->profile.given;

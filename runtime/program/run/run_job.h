@@ -9,6 +9,7 @@
 #include "runtime/data/make_source.h"
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
+#include "runtime/train/lr_schedule.h"
 
 namespace orrery::cli {
 
@@ -23,7 +24,10 @@ struct RunJob : RankJob {
   int64_t mask_token = -1;
   std::string save, resume;  // folders of snapshots; empty: none
   int64_t save_every = 0;    // steps; 0: at the end
-  std::string tensorboard;   // folder of event files; empty: none
+  double time_limit_s = 0;   // 0: none
+  std::string hostfile;      // of mpirun; empty: this machine
+  train::LrSchedule lr_schedule;
+  std::string tensorboard;  // folder of event files; empty: none
   bool profile = false;
   int64_t steps = 10;
   uint64_t seed = 1;
@@ -40,6 +44,14 @@ train::DataSpec DataSpecOf(const RunJob& job);
 // whether the folders hold what they should. Throws InputError. (run_input.cc)
 void ReadDataFlags(const RunFlags& flags, RunJob* job);
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
+
+// Before any rank trains: files and folders of the output can be written. Throws InputError.
+// (run_input.cc)
+void CheckOutputs(const RunFlags& flags);
+
+// Ranks that a hostfile has room for: "NAME slots=N" or "NAME" per line, '#' begins a comment. Throws
+// InputError with the line. (hostfile.cc)
+int64_t SlotsOf(const std::string& path);
 
 // Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
 // and a number of ranks that is not the plan's.

@@ -34,8 +34,12 @@ std::string Hex(XXH128_hash_t hash) {
 class Input {
  public:
   explicit Input(const std::string& path)
-      : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (file_ < 0) CannotRead(path);
+    struct stat about {};
+    if (fstat(file_, &about) == 0 && S_ISREG(about.st_mode)) return;
+    close(file_);  // a pipe would block, a device never end
+    throw SnapshotError(fmt::format("'{}' is no file", path));
   }
   ~Input() { close(file_); }
   Input(const Input&) = delete;
@@ -147,6 +151,7 @@ std::string HashOfFile(const std::string& path) {
 }
 
 std::string ReadWhole(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
   const Input file(path);
   std::string text;
   std::vector<std::byte> buffer(kBuffer);
@@ -154,6 +159,8 @@ std::string ReadWhole(const std::string& path) {
     const std::size_t n =
         file.Read(buffer.data(), buffer.size(), static_cast<int64_t>(text.size()));
     if (n == 0) return text;
+    if (text.size() + n > kMost)
+      throw SnapshotError(fmt::format("'{}' is larger than any manifest: 1 GiB", path));
     text.append(reinterpret_cast<const char*>(buffer.data()), n);
   }
 }

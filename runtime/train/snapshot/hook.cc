@@ -9,6 +9,15 @@
 #include "runtime/train/snapshot/snapshot.h"
 
 namespace orrery::snapshot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
 
 void SnapshotHook::BeforeTraining(exec::Executor* executor) {
   const bool first = endpoint_->rank() == 0;
@@ -28,26 +37,36 @@ void SnapshotHook::BeforeTraining(exec::Executor* executor) {
 }
 
 void SnapshotHook::AfterStep(exec::Executor* executor, const launch::StepRecord& record) {
-  if (options_.every > 0 && record.step % options_.every == 0) SaveNow(executor);
+  const bool due =
+      !options_.save.empty() && options_.every > 0 && record.step % options_.every == 0;
+  Advance(due);
+  if (due) Begin(executor);
 }
 
 void SnapshotHook::AfterTraining(exec::Executor* executor) {
-  if (saved_step_ != executor->steps_done()) SaveNow(executor);
+  Advance(true);
+  if (options_.save.empty() || saved_step_ == executor->steps_done()) return;
+  Begin(executor);
+  Advance(true);
 }
 
-void SnapshotHook::SaveNow(exec::Executor* executor) {
-  if (options_.save.empty()) return;
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+void SnapshotHook::Begin(exec::Executor* executor) {
+  begun_ = Clock::now();
   const int64_t step = executor->steps_done();
-  const int64_t samples = resumed_samples_ + (step - resumed_step_) * options_.samples_per_step;
-  Save(executor, endpoint_,
-       {options_.save, options_.seed, options_.data, samples, options_.deadline_s});
+  saver_.Begin(executor, resumed_samples_ + (step - resumed_step_) * options_.samples_per_step);
   saved_step_ = step;
-  if (endpoint_->rank() != 0 || !options_.progress) return;
-  options_.progress(
-      fmt::format("saved {}/{} in {:.0f} ms", options_.save, StepFolder(step),
-                  std::chrono::duration<double, std::milli>(Clock::now() - begin).count()));
+  waited_s_ = Since(begun_);
+}
+
+void SnapshotHook::Advance(bool to_the_end) {
+  if (!saver_.busy()) return;
+  const auto begin = Clock::now();
+  to_the_end ? saver_.Finish() : saver_.Poll();
+  waited_s_ += Since(begin);
+  if (saver_.busy() || endpoint_->rank() != 0 || !options_.progress) return;
+  options_.progress(fmt::format("saved {}/{} in {:.0f} ms, for which training waited {:.1f} ms",
+                                options_.save, StepFolder(saver_.step()), 1e3 * Since(begun_),
+                                1e3 * waited_s_));
 }
 
 }  // namespace orrery::snapshot

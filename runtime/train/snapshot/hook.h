@@ -2,9 +2,11 @@
 // Snapshots in the training loop: resumes before it, saves every so many steps and at its end.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
+#include "runtime/train/snapshot/snapshot.h"
 #include "runtime/train/train_rank.h"
 
 namespace orrery::snapshot {
@@ -24,17 +26,24 @@ struct HookOptions {
 class SnapshotHook : public launch::StepHook {
  public:
   SnapshotHook(HookOptions options, comm::Endpoint* endpoint, train::DataSource* data)
-      : options_(std::move(options)), endpoint_(endpoint), data_(data) {}
+      : options_(std::move(options)),
+        endpoint_(endpoint),
+        data_(data),
+        saver_({options_.save, options_.seed, options_.data, options_.deadline_s}, endpoint) {}
   void BeforeTraining(exec::Executor* executor) override;
   void AfterStep(exec::Executor* executor, const launch::StepRecord& record) override;
   void AfterTraining(exec::Executor* executor) override;
 
  private:
-  void SaveNow(exec::Executor* executor);
+  void Begin(exec::Executor* executor);
+  void Advance(bool to_the_end);
 
   HookOptions options_;
   comm::Endpoint* endpoint_;
   train::DataSource* data_;
+  Saver saver_;
+  std::chrono::steady_clock::time_point begun_;
+  double waited_s_ = 0;  // of training, for the snapshot under way
   int64_t resumed_step_ = 0, resumed_samples_ = 0, saved_step_ = -1;
 };
 

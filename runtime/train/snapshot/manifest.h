@@ -43,7 +43,8 @@ struct Manifest {
 std::string ShardText(const ShardFile& shard);
 ShardFile ReadShard(const std::string& text);
 std::string ManifestText(const Manifest& manifest);
-// Throws SnapshotError: not as it was written, or of another version.
+// Throws SnapshotError: not as it was written, of another version, or (whoever can write a manifest
+// can hash it) with contents that no run writes (manifest_check.h).
 Manifest ReadManifest(const std::string& text);
 
 // What tells two models apart, as "parameter x is [2, 3], not [2, 4]"; empty: nothing.

@@ -13,6 +13,7 @@
 #include "runtime/comm/gather.h"
 #include "runtime/exec/index.h"
 #include "runtime/train/snapshot/manifest.h"
+#include "runtime/train/snapshot/manifest_check.h"
 #include "runtime/train/snapshot/snapshot.h"
 
 namespace orrery::snapshot {
@@ -50,8 +51,8 @@ struct Source {  // slices of one state of one parameter
 
 class Reader {
  public:
-  Reader(exec::Executor* executor, std::string folder)
-      : image_(executor->mutable_image()), folder_(std::move(folder)) {}
+  Reader(exec::Executor* executor, std::string folder, int64_t step)
+      : image_(executor->mutable_image()), folder_(std::move(folder)), step_(step) {}
 
   const Manifest& manifest() const { return manifest_; }
 
@@ -59,12 +60,17 @@ class Reader {
   std::string Refusal(const ResumeOptions& options, int64_t rank, int64_t ranks) {
     try {
       manifest_ = ReadManifest(ReadWhole(folder_ + "/" + kManifestName));
+      if (manifest_.step != step_) {
+        return fmt::format("its manifest is that of step {}, and its folder that of step {}",
+                           manifest_.step, step_);
+      }
       const std::string other = Difference(manifest_.model, ModelOf(*image_->plan));
       if (!other.empty()) return "it is of another model: " + other;
       if (manifest_.seed != options.seed) {
         return fmt::format("it was made with --seed {}, and this run has {}", manifest_.seed,
                            options.seed);
       }
+      for (const ShardFile& shard : manifest_.shards) CheckSize(shard);
       Index();
       if (std::string missing = Missing(); !missing.empty()) return missing;
       for (std::size_t s = At(rank); s < manifest_.shards.size(); s += At(ranks))
@@ -83,7 +89,7 @@ class Reader {
   }
 
  private:
-  void CheckShard(const ShardFile& shard) const {
+  void CheckSize(const ShardFile& shard) const {
     const std::string path = folder_ + "/" + shard.name;
     std::error_code error;
     const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
@@ -92,7 +98,10 @@ class Reader {
       throw SnapshotError(
           fmt::format("{} is torn: {} bytes instead of {}", shard.name, bytes, shard.bytes));
     }
-    if (HashOfFile(path) != shard.hash)
+  }
+
+  void CheckShard(const ShardFile& shard) const {
+    if (HashOfFile(folder_ + "/" + shard.name) != shard.hash)
       throw SnapshotError(fmt::format("{} is torn: its hash differs", shard.name));
   }
 
@@ -135,16 +144,24 @@ class Reader {
       states.insert(held.state);
       int64_t there = 0, wanted = 0;
       for (const Run& run : RunsOfHeld(held)) wanted += run.n;
+      std::vector<std::pair<int64_t, int64_t>> parts;  // first element, number
       ForEachSource(held, [&](const Source&, const std::vector<Overlap>& overlaps) {
-        for (const Overlap& overlap : overlaps) there += overlap.n;
+        for (const Overlap& overlap : overlaps) parts.emplace_back(overlap.to, overlap.n);
       });
+      std::sort(parts.begin(), parts.end());
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        there += parts[i].second;
+        if (i > 0 && parts[i].first < parts[i - 1].first + parts[i - 1].second)
+          return fmt::format("it holds elements of {} ({}) twice", ParamOf(held).name, held.state);
+      }
       if (there < wanted) {
         return fmt::format("it lacks {} of the {} elements of {} ({}) that rank {} needs",
                            wanted - there, wanted, ParamOf(held).name, held.state, image_->rank);
       }
     }
     for (const auto& [key, sources] : sources_) {
-      if (states.count(key.first) == 0) return "it is of another optimizer: it keeps " + key.first;
+      if (states.count(key.first) == 0)
+        return "it is of another optimizer: it keeps " + PlainText(key.first);
     }
     return "";
   }
@@ -174,6 +191,7 @@ class Reader {
 
   exec::RankImage* image_;
   std::string folder_;
+  int64_t step_;
   Manifest manifest_;
   std::map<std::pair<std::string, std::string>, std::vector<Source>> sources_;
 };
@@ -203,7 +221,7 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
   };
   for (const int64_t step : Candidates(endpoint, options)) {
     const std::string folder = options.folder + "/" + StepFolder(step);
-    Reader reader(executor, folder);
+    Reader reader(executor, folder, step);
     const std::string refusal = Agree(
         endpoint, reader.Refusal(options, endpoint->rank(), endpoint->size()), options.deadline_s);
     if (!refusal.empty()) {
@@ -215,7 +233,8 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
     const Manifest& manifest = reader.manifest();
     executor->set_steps_done(manifest.step);
     if (manifest.data != options.data)
-      note(fmt::format("data were {} so far and are {} from here on", manifest.data, options.data));
+      note(fmt::format("data were {} so far and are {} from here on", PlainText(manifest.data),
+                       options.data));
     return {manifest.step, manifest.samples};
   }
   throw SnapshotError(fmt::format("there is no snapshot to resume from in '{}'", options.folder));

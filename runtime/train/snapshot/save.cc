@@ -2,19 +2,22 @@
 // Writes snapshots.
 #include <fmt/format.h>
 
-#include <numeric>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <thread>
 
 #include "runtime/comm/gather.h"
 #include "runtime/exec/index.h"
 #include "runtime/train/snapshot/manifest.h"
+#include "runtime/train/snapshot/manifest_check.h"
 #include "runtime/train/snapshot/snapshot.h"
 
 namespace orrery::snapshot {
 namespace {
 
 using exec::At;
-
-constexpr int64_t kAlignment = 64;  // bytes
 
 // The part of a piece that this rank writes.
 Slice SliceOf(const ir::Plan& plan, const Held& held) {
@@ -31,21 +34,35 @@ Slice SliceOf(const ir::Plan& plan, const Held& held) {
           held.begin + comm::PieceBegin(n, held.replica + 1, held.replicas)};
 }
 
-ShardFile WriteShard(const exec::RankImage& image, const std::string& folder) {
+// What the rank's file will hold, and where.
+ShardFile CopyShard(const exec::RankImage& image, std::vector<std::byte>* bytes) {
   ShardFile shard;
   shard.name = fmt::format("rank-{:05}.shard", image.rank);
-  WholeFile file(folder + "/" + shard.name);
+  std::vector<const std::byte*> from;
   for (const Held& held : StateOf(image)) {
     Slice slice = SliceOf(*image.plan, held);
     if (!held.saved || slice.begin == slice.end) continue;
-    file.PadTo(kAlignment);
-    slice.at = file.bytes();
     const int64_t width = ir::DtypeBytes(slice.dtype);
-    file.Write(static_cast<const std::byte*>(held.data.data) + (slice.begin - held.begin) * width,
-               At((slice.end - slice.begin) * width));
+    slice.at = (shard.bytes + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+    shard.bytes = slice.at + (slice.end - slice.begin) * width;
+    from.push_back(static_cast<const std::byte*>(held.data.data) +
+                   (slice.begin - held.begin) * width);
     shard.slices.push_back(std::move(slice));
   }
-  shard.bytes = file.bytes();
+  bytes->resize(At(shard.bytes));  // what lies between slices stays zero
+  for (std::size_t s = 0; s < shard.slices.size(); ++s) {
+    const Slice& slice = shard.slices[s];
+    std::memcpy(bytes->data() + slice.at, from[s],
+                At((slice.end - slice.begin) * ir::DtypeBytes(slice.dtype)));
+  }
+  return shard;
+}
+
+ShardFile WriteShard(ShardFile shard, const std::vector<std::byte>& bytes,
+                     const std::string& folder) {
+  MakeFolder(folder);
+  WholeFile file(folder + "/" + shard.name);
+  file.Write(bytes.data(), bytes.size());
   shard.hash = file.Hash();
   file.Commit();
   return shard;
@@ -57,38 +74,78 @@ void WriteText(const std::string& path, const std::string& text) {
   file.Commit();
 }
 
+void WriteSnapshot(const Manifest& manifest, const std::string& folder) {
+  const std::string name = StepFolder(manifest.step);
+  SyncFolder(folder);
+  WriteText(folder + "/" + name + "/" + kManifestName, ManifestText(manifest));
+  WriteText(folder + "/" + kLatestName, name + "\n");
+  Prune(folder, kKept);
+}
+
+// On a thread of its own.
+template <class Work>
+auto Behind(Work work) {
+  try {
+    return std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error& error) {
+    throw SnapshotError(fmt::format(
+        "cannot start the thread that writes snapshots: {}; raise the limit (ulimit -u)",
+        error.code().message()));
+  }
+}
+
+template <class Future>
+bool Done(const Future& future) {
+  return !future.valid() || future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 }  // namespace
 
-int64_t Save(exec::Executor* executor, comm::Endpoint* endpoint, const SaveOptions& options) {
+void Saver::Begin(exec::Executor* executor, int64_t samples) {
   executor->Fetch();
   const exec::RankImage& image = executor->image();
-  const int64_t step = executor->steps_done();
-  const std::string folder = options.folder + "/" + StepFolder(step);
-  if (image.rank == 0) {  // of an earlier attempt that was refused or cut off
-    MakeFolder(options.folder);
-    RemoveStep(options.folder, step);
+  manifest_ = Manifest{};
+  manifest_.step = executor->steps_done();
+  manifest_.samples = samples;
+  manifest_.seed = options_.seed;
+  manifest_.data = options_.data;
+  const std::string folder = options_.folder + "/" + StepFolder(manifest_.step);
+  if (image.rank == 0) {
+    manifest_.plan = ir::Digest(*image.plan);
+    manifest_.model = ModelOf(*image.plan);
+    if (const cpu::Operand scale = LossScaleOf(image); scale.data != nullptr)
+      manifest_.loss_scale = exec::ToNumbers(scale);
+    // Of an earlier attempt that was refused or cut off.
+    std::error_code ignored;
+    if (std::filesystem::exists(folder, ignored)) RemoveStep(options_.folder, manifest_.step);
   }
-  comm::Wait(endpoint, endpoint->Barrier().get(), options.deadline_s, "a snapshot to begin");
-  MakeFolder(folder);
-  const ShardFile shard = WriteShard(image, folder);
-  const auto shards = comm::GatherText(endpoint, ShardText(shard), options.deadline_s);
-  if (image.rank != 0) return shard.bytes;
+  comm::LargestOf(endpoint_, 0, options_.deadline_s);
+  shard_ = CopyShard(image, &bytes_);
+  shard_writer_ = Behind([this, folder] { return WriteShard(shard_, bytes_, folder); });
+  stage_ = Stage::kShards;
+}
 
-  Manifest manifest;
-  manifest.step = step;
-  manifest.samples = options.samples;
-  manifest.seed = options.seed;
-  manifest.data = options.data;
-  manifest.plan = ir::Digest(*image.plan);
-  manifest.model = ModelOf(*image.plan);
-  if (const cpu::Operand scale = LossScaleOf(image); scale.data != nullptr)
-    manifest.loss_scale = exec::ToNumbers(scale);
-  for (const std::string& text : shards) manifest.shards.push_back(ReadShard(text));
-  SyncFolder(options.folder);
-  WriteText(folder + "/" + kManifestName, ManifestText(manifest));
-  WriteText(options.folder + "/" + kLatestName, StepFolder(step) + "\n");
-  Prune(options.folder, kKept);
-  return shard.bytes;
+bool Saver::ReadyHere() const { return Done(shard_writer_) && Done(manifest_writer_); }
+
+void Saver::Poll() {
+  if (!busy() || comm::LargestOf(endpoint_, ReadyHere() ? 0 : 1, options_.deadline_s) != 0) return;
+  if (stage_ == Stage::kShards) return WriteManifest();
+  if (manifest_writer_.valid()) manifest_writer_.get();
+  stage_ = Stage::kIdle;
+}
+
+// A rank whose shard could not be written says so here; the others hear of it.
+void Saver::WriteManifest() {
+  const ShardFile shard = shard_writer_.get();
+  const auto shards = comm::GatherText(endpoint_, ShardText(shard), options_.deadline_s);
+  stage_ = Stage::kManifest;
+  if (endpoint_->rank() != 0) return;
+  for (const std::string& text : shards) manifest_.shards.push_back(ReadShard(text));
+  manifest_writer_ = Behind([this] { WriteSnapshot(manifest_, options_.folder); });
+}
+
+void Saver::Finish() {
+  for (Poll(); busy(); Poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace orrery::snapshot

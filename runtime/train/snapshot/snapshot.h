@@ -8,10 +8,13 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <string>
+#include <vector>
 
 #include "runtime/exec/executor.h"
 #include "runtime/train/snapshot/files.h"
+#include "runtime/train/snapshot/manifest.h"
 
 namespace orrery::snapshot {
 
@@ -20,14 +23,40 @@ inline constexpr std::size_t kKept = 2;
 struct SaveOptions {
   std::string folder;
   uint64_t seed = 1;
-  std::string data;     // name of the source
-  int64_t samples = 0;  // read so far
+  std::string data;  // name of the source
   double deadline_s = 120;
 };
 
-// Every rank calls it after the same step. Returns the bytes that this rank wrote. Throws
-// SnapshotError (the snapshots that were there stay as they are) and comm::CommError.
-int64_t Save(exec::Executor* executor, comm::Endpoint* endpoint, const SaveOptions& options);
+// Writes snapshots next to training. A rank copies its state in Begin(), a thread of its own writes the
+// copy; once all shards are on the disk, a thread of rank 0 writes the manifest. Storage may take as
+// long as it likes: nobody waits for it with a deadline.
+class Saver {
+ public:
+  Saver(SaveOptions options, comm::Endpoint* endpoint)
+      : options_(std::move(options)), endpoint_(endpoint) {}
+
+  // Every rank calls these behind the same steps. `samples`: read so far. Throw SnapshotError (the
+  // snapshots that were there stay as they are) and comm::CommError.
+  void Begin(exec::Executor* executor, int64_t samples);  // only while !busy()
+  void Poll();                                            // nothing to do while !busy()
+  void Finish();                                          // polls until it is whole
+  bool busy() const { return stage_ != Stage::kIdle; }
+  int64_t step() const { return manifest_.step; }  // of the last that was begun
+
+ private:
+  enum class Stage { kIdle, kShards, kManifest };
+  bool ReadyHere() const;
+  void WriteManifest();
+
+  SaveOptions options_;
+  comm::Endpoint* endpoint_;
+  Stage stage_ = Stage::kIdle;
+  Manifest manifest_;             // rank 0: what it will say
+  ShardFile shard_;               // of this rank
+  std::vector<std::byte> bytes_;  // what its file will hold
+  std::future<ShardFile> shard_writer_;
+  std::future<void> manifest_writer_;
+};
 
 struct ResumeOptions {
   std::string folder;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of launchers: which variables of the environment say who a process is.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace orrery::launch {
+
+// How its processes, which are the ranks, find each other.
+enum class Meets {
+  kMpi,        // by MPI
+  kTcp,        // over TCP
+  kTcpSecret,  // over TCP if there is a secret; without one each process is started by hand
+};
+
+struct LauncherRow {
+  const char* name;
+  Meets meets;
+  const char* index;                  // variable: this process, from 0
+  const char* size;                   // how many
+  const char* local_index = nullptr;  // on this machine
+  const char* local_size = nullptr;
+  const char* first = nullptr;    // the index that is rank 0, where it need not be 0
+  const char* address = nullptr;  // of rank 0; not set there by all
+  const char* port = nullptr;
+  const char* hosts = nullptr;  // names, as "node[0-3,7]": the first is rank 0's
+  const char* job = nullptr;    // names the job: its port is made of this where there is no other
+};
+
+// In the order in which they are asked: what runs inside comes before what it runs in.
+std::span<const LauncherRow> Launchers();
+
+// The first row that meets over TCP and whose variables count more than one process; null: none.
+const LauncherRow* FindTcpLauncher();
+
+// The value of a variable, "" where it is not set or the name is null; as a number, -1 likewise.
+std::string Variable(const char* name);
+int64_t NumberOf(const char* name);
+
+// The names in Slurm's short form ("gpu[08-10,12],login"), at most `most`. Empty where it is none.
+std::vector<std::string> ExpandHosts(const std::string& text, std::size_t most = 65536);
+
+// Of a job whose launcher names no port: the same on all its nodes, 20000 to 39999.
+int PortOfJob(const std::string& job);
+
+}  // namespace orrery::launch

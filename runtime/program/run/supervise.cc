@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// A child process per attempt.
+#include "runtime/program/run/supervise.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "runtime/launch/mpirun.h"
+#include "runtime/launch/stop_request.h"
+#include "runtime/train/snapshot/files.h"
+
+namespace orrery::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kFirstWord = 2;  // plan run
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a restart; doubles
+constexpr auto kLongestPause = std::chrono::seconds(30);
+
+void Say(const std::string& text) {
+  fmt::print(stderr, "plan run: supervisor: {}\n", text);
+  std::fflush(stderr);
+}
+
+// What became of a child.
+struct End {
+  bool exited = false;
+  int code = 0;  // exit code, or signal
+  std::string Why() const {
+    if (exited) return fmt::format("exit code {}", code);
+    return fmt::format("signal {} ({})", code, strsignal(code));
+  }
+};
+
+class Supervisor {
+ public:
+  Supervisor(const RunFlags& flags, const RunJob& job, const CommandLine& line)
+      : job_(job), words_(line.words().begin() + kFirstWord, line.words().end()) {
+    Diagnostics diagnostics;
+    most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
+    diagnostics.ThrowIfAny();
+    for (const FlagInfo& info : flags.set.Describe().flags) {
+      if (info.group.starts_with("The layout")) layout_.push_back(info);
+    }
+  }
+
+  ExitCode Run() {
+    int64_t behind = -1, failures = 0;
+    for (;;) {
+      const int64_t newest = Newest();
+      if (newest > behind) failures = 0;
+      behind = newest;
+      const End end = Await(Start());
+      launch::PassSignalsTo(0);
+      if (end.exited && (end.code == 0 || end.code == launch::kStoppedCode)) return Code(end.code);
+      if (end.exited && end.code >= static_cast<int>(ExitCode::kInputError) &&
+          end.code <= static_cast<int>(ExitCode::kCheckFailed))
+        return Code(end.code);
+      if (launch::SignalSeen() != 0) {
+        Say(fmt::format("the run ended with {} when it was asked to stop", end.Why()));
+        return ExitCode::kFailure;
+      }
+      if (Newest() > behind) failures = 0;
+      if (++failures > most_) {
+        Say(fmt::format("gives up: {} failures in a row behind step {}, the last with {}", failures,
+                        std::max<int64_t>(Newest(), 0), end.Why()));
+        return ExitCode::kFailure;
+      }
+      Say(fmt::format("the run ended with {}; it continues {}, restart {} of {}", end.Why(),
+                      Newest() < 0 ? "from the beginning" : fmt::format("behind step {}", Newest()),
+                      failures, most_));
+      Pause(failures);
+      if (launch::SignalSeen() != 0) return Code(launch::kStoppedCode);  // between two attempts
+    }
+  }
+
+ private:
+  static ExitCode Code(int code) { return static_cast<ExitCode>(code); }
+
+  int64_t Newest() const {
+    const std::vector<int64_t> steps = snapshot::StepsIn(job_.save);
+    return steps.empty() ? -1 : steps.front();
+  }
+
+  static void Pause(int64_t failures) {
+    const auto pause = std::min<std::chrono::milliseconds>(
+        kFirstPause * (int64_t{1} << std::min<int64_t>(failures - 1, 20)), kLongestPause);
+    for (const auto until = Clock::now() + pause;
+         Clock::now() < until && launch::SignalSeen() == 0;)
+      std::this_thread::sleep_for(kLook);
+  }
+
+  // The words without a flag and its value.
+  static std::vector<std::string> Without(std::vector<std::string> words, const std::string& name,
+                                          const std::string& value) {
+    for (std::size_t i = 0; i < words.size();) {
+      if (words[i] != name && !words[i].starts_with(name + "=")) {
+        ++i;
+        continue;
+      }
+      const bool joined = words[i] != name;
+      const bool maybe = value.starts_with("[");
+      std::size_t n = 1;
+      if (!joined && !value.empty() && i + 1 < words.size() &&
+          (!maybe || words[i + 1] == "on" || words[i + 1] == "off"))
+        n = 2;
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
+                  words.begin() + static_cast<std::ptrdiff_t>(i + n));
+    }
+    return words;
+  }
+
+  std::vector<std::string> Words() const {
+    std::vector<std::string> words = words_;
+    words = Without(words, "--supervise", "");
+    words = Without(words, "--max-restarts", "N");
+    words = Without(words, "--resume", "DIR");
+    const int64_t room = job_.hostfile.empty() ? job_.ranks() : SlotsOf(job_.hostfile);
+    if (room < job_.ranks()) {
+      for (const FlagInfo& info : layout_) words = Without(words, info.name, info.value);
+      words = Without(words, "--ranks", "N");
+      Say(fmt::format("{} of {} ranks are left: the planner picks the layout", room, job_.ranks()));
+      words.insert(words.end(), {"--ranks", std::to_string(room), "--best-layout"});
+    }
+    if (Newest() >= 0) words.insert(words.end(), {"--resume", job_.save});
+    words.insert(words.begin(), launch::OwnProgram());
+    return words;
+  }
+
+  pid_t Start() const {
+    std::vector<std::string> words = Words();
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child < 0)
+      throw InputError(fmt::format("cannot start the run: {}", std::strerror(errno)),
+                       "raise the limit of processes (ulimit -u)");
+    if (child > 0) {
+      launch::PassSignalsTo(child);
+      return child;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGUSR1, SIG_DFL);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+
+  // A child that somebody stops (SIGSTOP) would never end: after --timeout it is taken for lost.
+  End Await(pid_t child) const {
+    auto stopped = Clock::time_point::max();
+    for (;;) {
+      int status = 0;
+      const pid_t got = waitpid(child, &status, WNOHANG | WUNTRACED | WCONTINUED);
+      if (got == child && WIFEXITED(status)) return {true, WEXITSTATUS(status)};
+      if (got == child && WIFSIGNALED(status)) return {false, WTERMSIG(status)};
+      if (got == child && WIFSTOPPED(status)) stopped = Clock::now();
+      if (got == child && WIFCONTINUED(status)) stopped = Clock::time_point::max();
+      if (got < 0 && errno != EINTR) return {true, 1};
+      if (stopped != Clock::time_point::max() &&
+          Clock::now() - stopped > std::chrono::duration<double>(job_.timeout_s)) {
+        Say(fmt::format("the run has been stopped for {:.3g} s: it is killed", job_.timeout_s));
+        kill(child, SIGKILL);
+        stopped = Clock::time_point::max();
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  const RunJob& job_;
+  std::vector<std::string> words_;
+  std::vector<FlagInfo> layout_;  // its flags
+  int64_t most_ = 3;
+};
+
+}  // namespace
+
+ExitCode Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line) {
+  return Supervisor(flags, job, line).Run();
+}
+
+}  // namespace orrery::cli

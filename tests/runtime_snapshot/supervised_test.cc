@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that something ends, and the supervisor that starts them again: signals, time limits, locks,
+// storage that is slow or full, ranks that are killed or stopped. ORRERY_FAULTS sets how many random
+// faults (20), ORRERY_MUTATION_SEED their seed.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "runtime/launch/mpirun.h"
+#include "runtime/train/snapshot/files.h"
+#include "tests/cli/run_plan.h"
+#include "tests/from_environment.h"
+#include "tests/runtime_data/testing.h"
+
+namespace orrery::snapshot {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using train::Folder;
+using Clock = std::chrono::steady_clock;
+
+void Sleep(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+bool HasMpi() {
+#ifdef ORRERY_HAS_MPI
+  return !launch::FindMpirun().empty();
+#else
+  return false;
+#endif
+}
+
+// `plan run` in the background, what it says in a file.
+class Job {
+ public:
+  Job(const Folder& folder, const std::string& arguments, const std::string& storage = "")
+      : output_(folder / "output") {
+    train::WriteBytes(output_, "");
+    std::vector<std::string> words = Words(arguments);
+    words.insert(words.begin(), ProgramPath("plan-run"));
+    child_ = fork();
+    if (child_ != 0) return;
+    const int file = open(output_.c_str(), O_WRONLY | O_APPEND);
+    dup2(file, STDOUT_FILENO);
+    dup2(file, STDERR_FILENO);
+    if (!storage.empty()) {
+      setenv("ORRERY_TEST_STORAGE", storage.c_str(), 1);
+      setenv("LD_PRELOAD", ORRERY_SLOW_STORAGE, 1);
+    }
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    execv(pointers[0], pointers.data());
+    _exit(127);
+  }
+  ~Job() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+
+  pid_t child() const { return child_; }
+  std::string output() const { return ReadText(output_); }
+  bool Says(const std::string& text, int from = 0) const {
+    return output().find(text, static_cast<std::size_t>(from)) != std::string::npos;
+  }
+  bool Await(const std::string& text, std::size_t from = 0) {
+    const auto until = Clock::now() + std::chrono::seconds(60);
+    while (Clock::now() < until && child_ > 0) {
+      if (output().find(text, from) != std::string::npos) return true;
+      siginfo_t ended{};
+      waitid(P_PID, static_cast<id_t>(child_), &ended, WEXITED | WNOHANG | WNOWAIT);
+      if (ended.si_pid == child_) return output().find(text, from) != std::string::npos;
+      Sleep(2);
+    }
+    return false;
+  }
+  // Its exit code; -1: a signal, or no end within two minutes.
+  int End() {
+    int status = 0;
+    const auto until = Clock::now() + std::chrono::seconds(120);
+    while (waitpid(child_, &status, WNOHANG) == 0) {
+      if (Clock::now() > until) return -1;
+      Sleep(5);
+    }
+    child_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  std::string output_;
+  pid_t child_ = -1;
+};
+
+// Processes of plan-run below another one, the deepest last.
+std::vector<pid_t> Below(pid_t parent) {
+  std::multimap<pid_t, std::pair<pid_t, std::string>> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const pid_t process = std::atoi(entry.path().filename().c_str());
+    std::ifstream stat(entry.path() / "stat");
+    std::string pid, name, state;
+    pid_t of = 0;
+    if (process > 0 && stat >> pid >> name >> state >> of) children.insert({of, {process, name}});
+  }
+  std::vector<pid_t> below = {parent}, runs;
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const auto [begin, end] = children.equal_range(below[i]);
+    for (auto it = begin; it != end; ++it) {
+      below.push_back(it->second.first);
+      if (it->second.second == "(plan-run)") runs.push_back(it->second.first);
+    }
+  }
+  return runs;
+}
+
+constexpr const char* kJob = "--model linear-20-1 --ranks 2 --dp 2 --comm local ";
+
+std::map<int64_t, double> LossesOf(const std::string& arguments) {
+  const Outcome outcome = RunPlan(Words("run " + arguments + " --json"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::map<int64_t, double> losses;
+  if (outcome.code != 0) return losses;
+  const json record = json::parse(outcome.out);
+  for (const json& step : record["steps"]) losses[step["step"]] = step["loss"];
+  return losses;
+}
+
+// What a run that was ended goes on with is what one run would have done.
+void ExpectSameCurve(const std::string& job, const std::string& where, double tolerance) {
+  ASSERT_FALSE(StepsIn(where).empty());
+  const int64_t to = StepsIn(where).front() + 5;
+  const auto whole = LossesOf(job + fmt::format("--steps {}", to));
+  const auto rest = LossesOf(job + fmt::format("--steps {} --resume {}", to, where));
+  ASSERT_EQ(rest.size(), 5u);
+  for (const auto& [step, loss] : rest)
+    EXPECT_NEAR(loss, whole.at(step), tolerance * std::abs(loss)) << step;
+}
+
+TEST(Ended, BySignalsAfterTheStepWithASnapshotAndItsOwnCode) {
+  for (const auto& [number, name] :
+       {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1")}) {
+    const Folder folder;
+    Job run(folder, kJob + ("--steps 100000000 --log-every 100 --save " + (folder / "s")));
+    ASSERT_TRUE(run.Await("step  100"));
+    kill(run.child(), number);
+    EXPECT_EQ(run.End(), 85) << run.output();
+    EXPECT_THAT(run.output(),
+                HasSubstr(fmt::format("plan run: stopped by {}; continue with", name)));
+    ExpectSameCurve(kJob, folder / "s", 0);
+  }
+}
+
+TEST(Ended, ByATimeLimit) {
+  const Folder folder;
+  Job run(folder,
+          kJob + ("--steps 100000000 --log-every 10000 --time-limit 1s --save " + (folder / "s")));
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("stopped by the time limit"));
+  ExpectSameCurve(kJob, folder / "s", 0);
+}
+
+TEST(Ended, RanksOfMpirunBySignal) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Folder folder;
+  const std::string job = "--model linear-20-1 --ranks 2 --dp 2 --comm mpi ";
+  Job run(folder, job + "--steps 100000000 --log-every 100 --save " + (folder / "s"));
+  ASSERT_TRUE(run.Await("step  100"));
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  ExpectSameCurve(kJob, folder / "s", 0);
+}
+
+TEST(Ended, WithoutAFolderItSaysThatNothingIsSaved) {
+  const Folder folder;
+  Job run(folder, kJob + std::string("--steps 100000000 --log-every 10000 --time-limit 300ms"));
+  EXPECT_EQ(run.End(), 85);
+  EXPECT_THAT(run.output(), HasSubstr("nothing is saved: --save DIR was not given"));
+}
+
+TEST(Locked, TwoRunsDoNotWriteIntoOneFolder) {
+  const Folder folder;
+  Job first(folder,
+            kJob + ("--steps 100000000 --log-every 1000 --save-every 50 --save " + (folder / "s")));
+  ASSERT_TRUE(first.Await("saved "));
+  const Outcome second = RunPlan(Words("run " + std::string(kJob) + "--steps 3 --save " +
+                                       (folder / "s") + " --resume " + (folder / "s")));
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another run writes into '"));
+  EXPECT_THAT(second.err, HasSubstr(fmt::format("process {} on ", first.child())));
+}
+
+// Slower than the time after which a rank counts as dead.
+TEST(Storage, ThatIsSlowIsNoDeadRank) {
+  const Folder folder;
+  train::WriteBytes(folder / "storage", "slow 1500");
+  Job run(folder,
+          kJob + fmt::format("--steps 40 --log-every 10 --timeout 0.6s --save-every 10 "
+                             "--save {}",
+                             folder / "s"),
+          folder / "storage");
+  EXPECT_EQ(run.End(), 0) << run.output();
+  EXPECT_EQ(StepsIn(folder / "s"), (std::vector<int64_t>{40, 30}));
+  ExpectSameCurve(kJob, folder / "s", 0);
+}
+
+TEST(Supervised, WhatCannotBeMeantIsRefused) {
+  const Folder folder;
+  const std::string job = "run --model linear-20-1 --comm local ";
+  const std::pair<std::string, const char*> wrong[] = {
+      {"--supervise", "--supervise continues from snapshots"},
+      {"--max-restarts 2", "--max-restarts needs --supervise"},
+      {"--time-limit soon", "soon"},
+      {"--time-limit 0s", "--time-limit is no time"},
+      {"--hostfile /no/such/file", "cannot read the hostfile '/no/such/file'"},
+      {"--lr-end 1e-4", "--lr-end needs a schedule that falls"},
+      {"--lr-schedule cosine --warmup 10 --steps 10", "the warm-up of 10 steps leaves none of 10"},
+      {"--lr-schedule cosine --lr-end 1", "--lr-end is above --lr"},
+      {"--lr-schedule cosine --lr-power 2", "--lr-power is that of a polynomial"},
+      {"--trace /no/such/folder/file", "there is no folder '/no/such/folder'"},
+      {"--json /", "'/' is a folder"},
+      {"--save /proc/s", "cannot write into"}};
+  for (const auto& [flags, message] : wrong) {
+    const Outcome outcome = RunPlan(Words(job + flags));
+    EXPECT_EQ(outcome.code, 2) << flags;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST(Supervised, GivesUpAfterFailuresWithoutProgress) {
+  const Folder folder;
+  train::WriteBytes(folder / "storage", "full");
+  Job run(folder,
+          kJob + fmt::format("--steps 100 --log-every 100 --save-every 10 --supervise "
+                             "--max-restarts 1 --save {}",
+                             folder / "s"),
+          folder / "storage");
+  EXPECT_EQ(run.End(), 1);
+  EXPECT_THAT(run.output(), HasSubstr("No space left on device"));
+  EXPECT_THAT(run.output(), HasSubstr("gives up: 2 failures in a row behind step 0"));
+}
+
+// The hosts of a run become fewer while it runs: the planner picks a layout for those that are left.
+TEST(Supervised, GoesOnOnFewerRanksInAnotherLayout) {
+  const Folder folder;
+  train::WriteBytes(folder / "hosts", "localhost slots=4\n");
+  const std::string job = "--model linear-20-1 --global-batch 24 --comm local ";
+  const std::string schedule = "--lr-schedule cosine --warmup 50 --lr-steps 40000 ";
+  Job run(folder, job + schedule +
+                      fmt::format("--ranks 4 --dp 4 --steps 40000 --log-every 20 --save-every 20 "
+                                  "--supervise --hostfile {} --save {}",
+                                  folder / "hosts", folder / "s"));
+  ASSERT_TRUE(run.Await("saved "));
+  train::WriteBytes(folder / "hosts", "# one has gone\nlocalhost slots=3\n");
+  const std::vector<pid_t> below = Below(run.child());
+  ASSERT_FALSE(below.empty());
+  const std::size_t so_far = run.output().size();
+  kill(below.front(), SIGKILL);
+  ASSERT_TRUE(run.Await("saved ", so_far));
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("ended with signal 9 (Killed); it continues behind step "));
+  EXPECT_THAT(run.output(), HasSubstr("3 of 4 ranks are left: the planner picks the layout"));
+  EXPECT_THAT(run.output().substr(so_far), HasSubstr("3 ranks on "));
+  ExpectSameCurve(job + "--ranks 1 " + schedule, folder / "s", 1e-4);
+}
+
+TEST(Supervised, AKilledRankOfMpirunIsNamedAndStartedAgain) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Folder folder;
+  Job run(folder, fmt::format("--model linear-20-1 --ranks 2 --dp 2 --comm mpi --steps 100000000 "
+                              "--log-every 1000000 --save-every 10 --supervise --save {}",
+                              folder / "s"));
+  ASSERT_TRUE(run.Await("saved "));
+  const std::vector<pid_t> below = Below(run.child());
+  ASSERT_GE(below.size(), 3u);
+  const std::size_t so_far = run.output().size();
+  kill(below.back(), SIGKILL);
+  ASSERT_TRUE(run.Await("it continues behind step ", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("resumed behind step ", so_far)) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), testing::ContainsRegex("rank [01] on .*: ended by signal 9 .Killed."));
+  ExpectSameCurve(kJob, folder / "s", 0);
+}
+
+// One fault after the other, at random moments, and the same curve at the end.
+TEST(Supervised, SurvivesRandomFaults) {
+  const auto faults = static_cast<int>(FromEnvironment("ORRERY_FAULTS", 20));
+  std::mt19937_64 random(FromEnvironment("ORRERY_MUTATION_SEED", 1));
+  const Folder folder;
+  const std::string storage = folder / "storage", where = folder / "s";
+  train::WriteBytes(storage, "");
+  Job run(folder,
+          kJob + fmt::format("--steps 100000000 --log-every 1000000 --save-every 10 --timeout 0.6s "
+                             "--supervise --max-restarts 20 --save {}",
+                             where),
+          storage);
+  std::map<std::string, int> seen;
+  int64_t newest = 0;
+  for (int i = 0; i < faults; ++i) {
+    ASSERT_TRUE(run.Await("saved ", seen.empty() ? 0 : run.output().size())) << run.output();
+    const std::size_t so_far = run.output().size();
+    Sleep(static_cast<int>(random() % 60));
+    const std::vector<pid_t> below = Below(run.child());
+    ASSERT_FALSE(below.empty()) << run.output();
+    switch (random() % 4) {
+      case 0:
+        ++seen["killed"];
+        kill(below.front(), SIGKILL);
+        EXPECT_TRUE(run.Await("ended with signal 9 (Killed); it continues behind", so_far));
+        break;
+      case 1:
+        ++seen["stopped"];
+        kill(below.front(), SIGSTOP);
+        EXPECT_TRUE(run.Await("has been stopped for 0.6 s: it is killed", so_far));
+        break;
+      case 2:
+        ++seen["slow"];
+        train::WriteBytes(storage, "slow 1500");
+        Sleep(700);
+        train::WriteBytes(storage, "");
+        EXPECT_FALSE(run.Says("supervisor: ", static_cast<int>(so_far))) << run.output();
+        break;
+      default:
+        ++seen["full"];
+        train::WriteBytes(storage, "full");
+        EXPECT_TRUE(run.Await("No space left on device", so_far));
+        EXPECT_TRUE(run.Await("ended with exit code 1; it continues behind", so_far));
+        train::WriteBytes(storage, "");
+    }
+    const std::vector<int64_t> steps = StepsIn(where);
+    ASSERT_FALSE(steps.empty());
+    EXPECT_GE(steps.front(), newest) << "a snapshot is lost";
+    newest = steps.front();
+  }
+  ASSERT_TRUE(run.Await("saved ", run.output().size())) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_THAT(run.output(), Not(HasSubstr("is not used")));
+  ExpectSameCurve(kJob, where, 0);
+  for (const auto& [name, times] : seen) RecordProperty(name, times);
+}
+
+}  // namespace
+}  // namespace orrery::snapshot
