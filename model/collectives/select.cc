@@ -192,12 +192,15 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
     occupation.least.push_back(most);
   }
   if (healthy <= 0 || price.seconds_per_byte <= 0) return occupation;
-  // Routes that are worse than the price knows: it was measured, so the message gets through.
-  const double scale = price.seconds_per_byte / healthy, better = std::max(1.0, 1.0 / scale);
+  // Where routes are worse than the price knows the message gets through all the same, unless failed NICs are why.
+  double scale = price.seconds_per_byte / healthy;
+  if (cluster.faults != nullptr) scale = std::max(scale, 1.0);
   for (double& seconds : occupation.least) seconds *= scale;
+  const double better = std::max(1.0, 1.0 / scale);
+  share = {better * share.scale_up, better * share.pcie, better * share.network};
   LineShare& wire = occupation.wire;
-  wire = {std::max(wire.scale_up, better * share.scale_up),
-          std::max(wire.pcie, better * share.pcie), std::max(wire.network, better * share.network)};
+  wire = {std::max(wire.scale_up, share.scale_up), std::max(wire.pcie, share.pcie),
+          std::max(wire.network, share.network)};
   return occupation;
 }
 

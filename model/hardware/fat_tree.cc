@@ -9,9 +9,11 @@
 //   leaf    every leaf of a pod to all U spines of the pod
 //
 // The U uplinks of a leaf together carry its ports' rate / oversubscription; above the spines there
-// is full bisection. Routes are chosen by the destination's port (InfiniBand's destination-modulo
-// rule, Zahavi, "Fat-Trees Routing and Node Ordering Providing Contention Free Traffic for MPI
-// Global Collectives", 2010), turned by the channel: shifts between leaves do not collide.
+// is full bisection. A leaf's uplink is chosen by the sender's port, turned by the channel: the mirror
+// image of InfiniBand's destination-modulo rule (Zahavi, "Fat-Trees Routing and Node Ordering Providing
+// Contention Free Traffic for MPI Global Collectives", 2010). Shifts between leaves do not collide
+// under either; under this one rings that leave a leaf and rings that close do not either, as where
+// switches route adaptively.
 #include <algorithm>
 #include <cmath>
 
@@ -46,7 +48,7 @@ class FatTree : public FabricRouting {
     route->push_back(static_cast<LinkId>(ports_ + 2 * from));
     const int64_t a = LeafOf(from), b = LeafOf(to);
     if (a != b) {
-      const int64_t spine = (PortInLeaf(to) + channel) % spines_;
+      const int64_t spine = (PortInLeaf(from) + channel) % spines_;
       const int64_t pod_a = a / pod_leaves_, pod_b = b / pod_leaves_;
       route->push_back(LeafLink(a, spine));
       if (pod_a != pod_b) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/plan/ir/casts.h"
+#include "model/plan/ir/packed.h"
 #include "tests/cpu_kernels/typed_call.h"
 
 namespace orrery {
@@ -104,10 +105,27 @@ TypedCall ProductCase(const Recipe& r, bool ta, bool tb, bool acc) {
   return {fmt::format("mm_{}_{}{}{}", r.name, ta, tb, acc), call, in, "s"};
 }
 
+// Codes and scales of a packed matrix as a rank holds them: the whole of it.
+TypedCall UnpackCase(ir::Packed packing, const std::string& name, const std::string& codes) {
+  constexpr int64_t kRows = 256, kWidth = 128;
+  const ir::PackedTensor packed = ir::Pack(packing, Random(kRows * kWidth, 7), kRows, kWidth);
+  const Attrs attrs{{Attr::kFmt, static_cast<double>(packing)},
+                    {Attr::kRows, static_cast<double>(kRows)},
+                    {Attr::kH, static_cast<double>(kWidth)},
+                    {Attr::kParts, 1.0}};
+  OpCall call{OpKind::kUnpack, attrs, {packed.codes, packed.scales}, {kRows * kWidth}};
+  if (!packed.groups.empty()) call.in.push_back(packed.groups);
+  return {"unpack_" + name, call, codes + (packed.groups.empty() ? "s" : "ss"), "f"};
+}
+
 }  // namespace
 
 std::vector<TypedCall> LowPrecisionCases() {
   std::vector<TypedCall> cases;
+  cases.push_back(UnpackCase(ir::Packed::kInt8, "int8", "m"));
+  cases.push_back(UnpackCase(ir::Packed::kNf4, "nf4", "m"));
+  cases.push_back(UnpackCase(ir::Packed::kE4m3, "e4m3", "s"));
+  cases.push_back(UnpackCase(ir::Packed::kE4m3Blocks, "e4m3_blocks", "s"));
   for (const Recipe& r : kRecipes) {
     for (const auto& [along, across] : {std::pair{true, true}, {true, false}, {false, true}})
       cases.push_back(CastCase(r, along, across));

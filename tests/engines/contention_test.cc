@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Catalogue, ContentionTest,
 TEST(Contention, WaitingForAnotherStagesMessageIsContention) {
   SearchRequest request;
   request.model = LoadModel("gpt2-xl").spec;
-  request.topology = LoadTopology("dli-slurm-v100");
+  request.topology = LoadTopology("aws-p3-16xl");
   request.framework = "megatron";
   request.nodes = {4};
   request.work.seq_len = 1024;

@@ -166,8 +166,8 @@ TEST(PlanRun, AFolderThatCannotBeHasItsMessage) {
   WriteText(file, "x");
   const Outcome outcome =
       Plan("run --model linear-20-1 --comm local --steps 2 --tensorboard " + file);
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("cannot write '" + file));
+  EXPECT_EQ(outcome.code, 2);  // before it trains
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write into '" + file));
 }
 
 TEST(PlanRun, ProfileSaysWhereAStepGoes) {

@@ -189,11 +189,12 @@ TEST(Refine, TermsAddUpToTheSteps) {
 // Stages that send to each other over the NIC that also carries their gradients.
 TEST(Refine, SeesTransfersAndReductionOnOneNic) {
   SearchRequest request = SmallRequest(1);
-  request.topology = LoadTopology("aws-g5-1gpu");
+  request.topology = LoadTopology("azure-nd-v2");
   request.model = LoadModel("gpt2-medium").spec;
-  request.nodes = {4};
+  request.nodes = {2};
   request.work.global_batch = 32;
-  request.fixed.tp = 1, request.fixed.pp = 2, request.fixed.zero = 0;
+  request.work.precision = Precision::kFp16;
+  request.fixed.tp = 1, request.fixed.pp = 4, request.fixed.zero = 0;
   request.fixed.micro_batch = 2, request.fixed.schedule = PipelineSchedule::k1F1B;
   const SearchResult result = Search(request);
   ASSERT_TRUE(result.feasible());
