@@ -61,8 +61,8 @@ class Writer : private Sheet {
     made_.yaml += ".\n";
     for (const std::string& note : made_.notes) made_.yaml += "# seen: " + Plain(note) + "\n";
     Line("name: " + name, "", false);
-    Line(fmt::format("description: \"{} nodes with {} x {} each\"", nodes_.value, gpus_.value,
-                     gpu_.value),
+    Line(fmt::format("description: \"{} node{} with {} x {} each\"", nodes_.value,
+                     nodes_.value == 1 ? "" : "s", gpus_.value, gpu_.value),
          "", false);
     Line("source: \"plan discover: the comment of each line names its file\"", "", false);
     Line("evidence: C", "", false);

@@ -10,6 +10,7 @@
 
 #include "model/base/check.h"
 #include "model/hardware/graph.h"
+#include "model/hardware/node_template.h"
 
 namespace orrery {
 namespace {

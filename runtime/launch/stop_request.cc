@@ -3,6 +3,7 @@
 #include "runtime/launch/stop_request.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace orrery::launch {
 namespace {
