@@ -39,7 +39,7 @@ std::string ScaleUpText(const ScaleUp& links) {
     case IntraLink::kPcie:
       break;
   }
-  return "no links beside PCIe";
+  return "PCIe alone";
 }
 
 const char* CpuText(HostKind kind) {

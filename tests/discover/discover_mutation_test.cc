@@ -5,47 +5,10 @@
 
 #include "tests/discover/testing.h"
 #include "tests/from_environment.h"
+#include "tests/mutated_text.h"
 
 namespace orrery::discover {
 namespace {
-
-using Random = std::mt19937_64;
-
-std::size_t Below(Random& random, std::size_t bound) { return bound == 0 ? 0 : random() % bound; }
-
-std::string Mutated(Random& random, const std::vector<std::string>& seeds) {
-  std::string text = seeds[Below(random, seeds.size())];
-  const std::string& other = seeds[Below(random, seeds.size())];
-  for (std::size_t rounds = 1 + Below(random, 4); rounds > 0; --rounds) {
-    const std::size_t at = Below(random, text.size() + 1);
-    switch (Below(random, 7)) {
-      case 0:
-        text.resize(at);
-        break;
-      case 1:
-        if (at < text.size()) text[at] ^= static_cast<char>(1u << Below(random, 8));
-        break;
-      case 2:
-        text = text.substr(0, at) + other.substr(Below(random, other.size()));
-        break;
-      case 3:
-        text.erase(at, Below(random, 20));
-        break;
-      case 4:
-        text.insert(at, std::string(Below(random, 40), "9e-. #:[{\"\n\t<>/="[Below(random, 16)]));
-        break;
-      case 5:  // a number becomes another one
-        if (const std::size_t digit = text.find_first_of("0123456789", at);
-            digit != std::string::npos)
-          text.replace(digit, 1, std::to_string(random() >> Below(random, 64)));
-        break;
-      default:
-        text.insert(at, other.substr(Below(random, other.size()), Below(random, 200)));
-        break;
-    }
-  }
-  return text;
-}
 
 TEST(DiscoverMutations, NeverCrash) {
   std::vector<std::string> seeds;
@@ -58,13 +21,13 @@ TEST(DiscoverMutations, NeverCrash) {
   const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20260816);
   std::size_t read = 0, refused = 0;
   for (std::size_t i = 0; i < cases; ++i) {
-    Random random(seed * 1000003 + i);
+    std::mt19937_64 random(seed * 1000003 + i);
     SCOPED_TRACE(i);
     Observed seen;
     bool whole = true;
-    for (std::size_t files = 1 + Below(random, 2); files > 0 && whole; --files) {
+    for (std::size_t files = 1 + RandomBelow(random, 2); files > 0 && whole; --files) {
       try {
-        ReadClusterFile(Made("mutated", Mutated(random, seeds)), &seen);
+        ReadClusterFile(Made("mutated", MutatedText(random, seeds, "9e-. #:[{\"\n\t<>/=")), &seen);
       } catch (const InputError& error) {
         whole = false;
         ++refused;

@@ -9,13 +9,10 @@
 
 #include "calib/import/nccl_log.h"
 #include "tests/from_environment.h"
+#include "tests/mutated_text.h"
 
 namespace orrery::measured {
 namespace {
-
-using Random = std::mt19937_64;
-
-std::size_t Below(Random& random, std::size_t bound) { return bound == 0 ? 0 : random() % bound; }
 
 std::vector<std::string> Samples() {
   std::vector<std::string> texts;
@@ -28,35 +25,6 @@ std::vector<std::string> Samples() {
   return texts;
 }
 
-std::string Mutated(Random& random, const std::vector<std::string>& seeds) {
-  std::string text = seeds[Below(random, seeds.size())];
-  const std::string& other = seeds[Below(random, seeds.size())];
-  for (std::size_t rounds = 1 + Below(random, 4); rounds > 0; --rounds) {
-    const std::size_t at = Below(random, text.size() + 1);
-    switch (Below(random, 6)) {
-      case 0:
-        text.resize(at);
-        break;
-      case 1:
-        if (at < text.size()) text[at] ^= static_cast<char>(1u << Below(random, 8));
-        break;
-      case 2:
-        text = text.substr(0, at) + other.substr(Below(random, other.size()));
-        break;
-      case 3:
-        text.erase(at, Below(random, 20));
-        break;
-      case 4:
-        text.insert(at, std::string(Below(random, 40), "9e-. #:[{\"\n\t"[Below(random, 12)]));
-        break;
-      default:
-        text.insert(at, other.substr(Below(random, other.size()), Below(random, 200)));
-        break;
-    }
-  }
-  return text;
-}
-
 TEST(Mutations, LogReaderNeverCrashes) {
   const std::vector<std::string> seeds = Samples();
   ASSERT_GE(seeds.size(), 3u);
@@ -64,8 +32,9 @@ TEST(Mutations, LogReaderNeverCrashes) {
   const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20240511);
   std::size_t read = 0, refused = 0;
   for (std::size_t i = 0; i < cases; ++i) {
-    Random random(seed * 1000003 + i);
-    const auto source = std::make_shared<Source>(Source{"mutated", Mutated(random, seeds)});
+    std::mt19937_64 random(seed * 1000003 + i);
+    const auto source =
+        std::make_shared<Source>(Source{"mutated", MutatedText(random, seeds, "9e-. #:[{\"\n\t")});
     SCOPED_TRACE(i);
     try {
       const NcclLog log = ReadNcclLog(source);
@@ -89,7 +58,7 @@ TEST(Mutations, LogReaderNeverCrashes) {
 
 // One character of one row of the text samples becomes another one that is no blank.
 TEST(Mutations, NoRowDisappears) {
-  Random random(7);
+  std::mt19937_64 random(7);
   for (const std::string& text : Samples()) {
     if (text.starts_with("{")) continue;
     const NcclLog whole = ReadNcclText(std::make_shared<Source>(Source{"whole", text}));
@@ -99,11 +68,12 @@ TEST(Mutations, NoRowDisappears) {
     }
     for (int n = 0; n < 500; ++n) {
       const auto& rows = whole.runs[0].measurements;
-      const auto line = static_cast<std::size_t>(rows[Below(random, rows.size())].line);
+      const auto line = static_cast<std::size_t>(rows[RandomBelow(random, rows.size())].line);
       // Behind the prefix, which every row of a sample keeps within 20 characters.
       const std::size_t begin = starts[line - 1] + 20, end = starts[line] - 1;
       std::string changed = text;
-      changed[begin + Below(random, end - begin)] = "0123456789.-xe+#"[Below(random, 16)];
+      changed[begin + RandomBelow(random, end - begin)] =
+          "0123456789.-xe+#"[RandomBelow(random, 16)];
       const NcclLog log = ReadNcclText(std::make_shared<Source>(Source{"changed", changed}));
       EXPECT_EQ(log.runs[0].measurements.size() + static_cast<std::size_t>(log.garbled_lines),
                 rows.size())

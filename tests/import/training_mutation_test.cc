@@ -11,13 +11,10 @@
 
 #include "calib/import/training_log.h"
 #include "tests/from_environment.h"
+#include "tests/mutated_text.h"
 
 namespace orrery::measured {
 namespace {
-
-using Dice = std::mt19937_64;
-
-std::size_t Roll(Dice& dice, std::size_t bound) { return bound == 0 ? 0 : dice() % bound; }
 
 std::vector<std::string> SeedLogs() {
   std::vector<std::string> texts = {
@@ -32,38 +29,6 @@ std::vector<std::string> SeedLogs() {
   }
   std::sort(texts.begin(), texts.end());
   return texts;
-}
-
-std::string Damaged(Dice& dice, const std::vector<std::string>& seeds) {
-  std::string text = seeds[Roll(dice, seeds.size())];
-  const std::string& other = seeds[Roll(dice, seeds.size())];
-  for (std::size_t rounds = 1 + Roll(dice, 4); rounds > 0; --rounds) {
-    const std::size_t at = Roll(dice, text.size() + 1);
-    switch (Roll(dice, 7)) {
-      case 0:
-        text.resize(at);
-        break;
-      case 1:
-        if (at < text.size()) text[at] ^= static_cast<char>(1u << Roll(dice, 8));
-        break;
-      case 2:
-        text = text.substr(0, at) + other.substr(Roll(dice, other.size()));
-        break;
-      case 3:
-        text.erase(at, Roll(dice, 20));
-        break;
-      case 4:
-        text.insert(at, std::string(Roll(dice, 60), "9e-. #:[{\"|\n\r,"[Roll(dice, 14)]));
-        break;
-      case 5:
-        text.insert(at, other.substr(Roll(dice, other.size()), Roll(dice, 200)));
-        break;
-      default:
-        text.insert(at, "1e308");
-        break;
-    }
-  }
-  return text;
 }
 
 void ExpectSane(const TrainingLog& log) {
@@ -88,8 +53,9 @@ TEST(TrainingMutations, ReadersNeverCrash) {
   const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20250117);
   std::size_t read = 0, refused = 0;
   for (std::size_t i = 0; i < cases; ++i) {
-    Dice dice(seed * 1000003 + i);
-    const auto source = std::make_shared<Source>(Source{"mutated", Damaged(dice, seeds)});
+    std::mt19937_64 dice(seed * 1000003 + i);
+    const auto source =
+        std::make_shared<Source>(Source{"mutated", MutatedText(dice, seeds, "9e-. #:[{\"|\n\r,")});
     SCOPED_TRACE(i);
     try {
       ExpectSane(ReadTrainingLog(source));
@@ -105,7 +71,7 @@ TEST(TrainingMutations, ReadersNeverCrash) {
 
 // One character of one row of a text sample becomes another one: still a measurement, or counted.
 TEST(TrainingMutations, NoRowDisappears) {
-  Dice dice(11);
+  std::mt19937_64 dice(11);
   for (const char* name : {"megatron-old.txt", "megatron-new.txt", "deepspeed-old.txt",
                            "deepspeed-new.txt", "llmc.txt", "nanogpt.txt", "steps.csv"}) {
     const std::string text =
@@ -132,10 +98,11 @@ TEST(TrainingMutations, NoRowDisappears) {
       }
     };
     for (int n = 0; n < 400; ++n) {
-      const auto line = static_cast<std::size_t>(whole.steps[Roll(dice, whole.steps.size())].line);
+      const auto line =
+          static_cast<std::size_t>(whole.steps[RandomBelow(dice, whole.steps.size())].line);
       const std::size_t begin = starts[line - 1], end = starts[line] - 1;
       std::string changed = text;
-      changed[begin + Roll(dice, end - begin)] = "0123456789.-xe+#"[Roll(dice, 16)];
+      changed[begin + RandomBelow(dice, end - begin)] = "0123456789.-xe+#"[RandomBelow(dice, 16)];
       const TrainingLog log = reader(std::make_shared<Source>(Source{"changed", changed}));
       if (changed[begin] == '#') continue;  // a comment now
       EXPECT_GE(log.steps.size() + static_cast<std::size_t>(log.garbled_lines), whole.steps.size())

@@ -16,6 +16,7 @@
 #include "runtime/comm/tcp_door.h"
 #include "tests/from_environment.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/rank_faults.h"
 
 namespace orrery::runtime_test {
 namespace {
@@ -26,24 +27,7 @@ using testing::HasSubstr;
 
 constexpr const char* kSecret = "a secret of the test's own";
 
-int FreePort() { return comm::PortOf(comm::Listen(0, true)); }
 TcpClock::time_point Soon() { return TcpClock::now() + std::chrono::seconds(2); }
-
-std::vector<std::string> Faults(int64_t ranks, const std::function<void(int64_t)>& body) {
-  std::vector<std::string> faults(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int64_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r);
-      } catch (const std::exception& error) {
-        faults[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return faults;
-}
 
 // Comes again and again until it is told to stop; some connections it keeps, silent.
 class Stranger {

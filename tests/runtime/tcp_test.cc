@@ -12,6 +12,7 @@
 #include "runtime/comm/tcp_mesh.h"
 #include "runtime/comm/tcp_socket.h"
 #include "tests/runtime/exercise.h"
+#include "tests/runtime/rank_faults.h"
 
 namespace orrery::runtime_test {
 namespace {
@@ -19,26 +20,7 @@ namespace {
 using comm::TcpPlace;
 using testing::HasSubstr;
 
-int FreePort() { return comm::PortOf(comm::Listen(0, true)); }
-
 TcpPlace Rank(int64_t rank, int64_t size, int port) { return {rank, size, "127.0.0.1", port}; }
-
-// What `body` throws on each rank, "" when nothing; ranks are threads with sockets of their own.
-std::vector<std::string> Faults(int64_t ranks, const std::function<void(int64_t)>& body) {
-  std::vector<std::string> faults(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int64_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(r);
-      } catch (const std::exception& error) {
-        faults[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return faults;
-}
 
 class TcpRanks : public testing::TestWithParam<int> {};
 

@@ -22,6 +22,7 @@
 #include "tests/cli/run_plan.h"
 #include "tests/from_environment.h"
 #include "tests/runtime_data/testing.h"
+#include "tests/runtime_snapshot/processes.h"
 
 namespace orrery::snapshot {
 namespace {
@@ -53,27 +54,6 @@ pid_t Start(const std::string& arguments, const std::string& output) {
   _exit(127);
 }
 
-// The ranks that mpirun has started below a process.
-std::vector<pid_t> RanksBelow(pid_t parent) {
-  std::multimap<pid_t, std::pair<pid_t, std::string>> children;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const pid_t process = std::atoi(entry.path().filename().c_str());
-    std::ifstream stat(entry.path() / "stat");
-    std::string pid, name, state;
-    pid_t of = 0;
-    if (process > 0 && stat >> pid >> name >> state >> of) children.insert({of, {process, name}});
-  }
-  std::vector<pid_t> below = {parent}, ranks;
-  for (std::size_t i = 0; i < below.size(); ++i) {
-    const auto [begin, end] = children.equal_range(below[i]);
-    for (auto it = begin; it != end; ++it) {
-      below.push_back(it->second.first);
-      if (it->second.second == "(plan-run)") ranks.push_back(it->second.first);
-    }
-  }
-  return ranks;
-}
-
 class Killer {
  public:
   Killer(const Folder& folder, std::string job, bool over_mpi)
@@ -93,7 +73,7 @@ class Killer {
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % (anywhere ? 300000 : 30000)));
     pid_t victim = child;
     if (mpi_) {
-      const std::vector<pid_t> ranks = RanksBelow(child);
+      const std::vector<pid_t> ranks = RunsBelow(child);
       EXPECT_FALSE(ranks.empty()) << ReadText(output_);
       if (!ranks.empty()) victim = ranks[random_() % ranks.size()];
     }

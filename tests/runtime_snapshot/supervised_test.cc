@@ -24,6 +24,7 @@
 #include "tests/cli/run_plan.h"
 #include "tests/from_environment.h"
 #include "tests/runtime_data/testing.h"
+#include "tests/runtime_snapshot/processes.h"
 
 namespace orrery::snapshot {
 namespace {
@@ -109,27 +110,6 @@ class Job {
   std::string output_;
   pid_t child_ = -1;
 };
-
-// Processes of plan-run below another one, the deepest last.
-std::vector<pid_t> Below(pid_t parent) {
-  std::multimap<pid_t, std::pair<pid_t, std::string>> children;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const pid_t process = std::atoi(entry.path().filename().c_str());
-    std::ifstream stat(entry.path() / "stat");
-    std::string pid, name, state;
-    pid_t of = 0;
-    if (process > 0 && stat >> pid >> name >> state >> of) children.insert({of, {process, name}});
-  }
-  std::vector<pid_t> below = {parent}, runs;
-  for (std::size_t i = 0; i < below.size(); ++i) {
-    const auto [begin, end] = children.equal_range(below[i]);
-    for (auto it = begin; it != end; ++it) {
-      below.push_back(it->second.first);
-      if (it->second.second == "(plan-run)") runs.push_back(it->second.first);
-    }
-  }
-  return runs;
-}
 
 constexpr const char* kJob = "--model linear-20-1 --ranks 2 --dp 2 --comm local ";
 
@@ -269,7 +249,7 @@ TEST(Supervised, GoesOnOnFewerRanksInAnotherLayout) {
                                   folder / "hosts", folder / "s"));
   ASSERT_TRUE(run.Await("saved "));
   train::WriteBytes(folder / "hosts", "# one has gone\nlocalhost slots=3\n");
-  const std::vector<pid_t> below = Below(run.child());
+  const std::vector<pid_t> below = RunsBelow(run.child());
   ASSERT_FALSE(below.empty());
   const std::size_t so_far = run.output().size();
   kill(below.front(), SIGKILL);
@@ -289,7 +269,7 @@ TEST(Supervised, AKilledRankOfMpirunIsNamedAndStartedAgain) {
                               "--log-every 1000000 --save-every 10 --supervise --save {}",
                               folder / "s"));
   ASSERT_TRUE(run.Await("saved "));
-  const std::vector<pid_t> below = Below(run.child());
+  const std::vector<pid_t> below = RunsBelow(run.child());
   ASSERT_GE(below.size(), 3u);
   const std::size_t so_far = run.output().size();
   kill(below.back(), SIGKILL);
@@ -319,7 +299,7 @@ TEST(Supervised, SurvivesRandomFaults) {
     ASSERT_TRUE(run.Await("saved ", seen.empty() ? 0 : run.output().size())) << run.output();
     const std::size_t so_far = run.output().size();
     Sleep(static_cast<int>(random() % 60));
-    const std::vector<pid_t> below = Below(run.child());
+    const std::vector<pid_t> below = RunsBelow(run.child());
     ASSERT_FALSE(below.empty()) << run.output();
     switch (random() % 4) {
       case 0:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's log beside its prediction: when step time or memory are outside, since which step, and why.
+// A job's log against its prediction: when step time or memory are outside, since which step, and why.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
