@@ -80,11 +80,12 @@ struct ClosedForm {
                                     const DataMessages& data, const StageMessages& stages,
                                     double* least) const;
 
-  double update = 0;            // seconds per parameter
-  StreamPrice norm, fill, add;  // kernels on gradients
-  HostPrices host;              // copies to and from the host, updates by the CPU
-  double control = 0;           // a norm or a flag between all ranks
-  bool clips = false;           // the update wants the gradient's norm
+  double update = 0;                         // seconds per parameter
+  StreamPrice norm, fill, add;               // kernels on gradients
+  double issue_message = 0, issue_fill = 0;  // host: of a gather or scatter, of clearing a gradient
+  HostPrices host;                           // copies to and from the host, updates by the CPU
+  double control = 0;                        // a norm or a flag between all ranks
+  bool clips = false;                        // the update wants the gradient's norm
   bool host_waits = true, timer_waits = true;
   AwaitedShares awaited, awaited_replicas;  // of sharded layouts, of whole replicas
   double fixed = 0;

@@ -145,6 +145,17 @@ class Fold {
     return outline_.gathers_weights ? gathered.host : 0.0;
   }
 
+  // What the host issues for so many sharded units: to gather their weights, to clear and scatter their gradients.
+  double IssueGathers(double units) const {
+    return outline_.gathers_weights && sharded_ ? units * form_.issue_message : 0.0;
+  }
+  double IssueScatters(double units) const {
+    return outline_.scatters_gradients && sharded_
+               ? units * (form_.issue_message + form_.issue_fill)
+               : 0.0;
+  }
+  double IssueEndScatters(double units) const { return table_.frozen ? 0.0 : IssueScatters(units); }
+
   void PriceLayer() {
     const auto adding = [&](const LayerTime& t) {
       return outline_.accumulates ? t.accumulate : 0.0;
@@ -166,7 +177,7 @@ class Fold {
         ExtraKernels(table_.TrainedOfEnds(table_.embedding_parameters)) + adding(table_.embedding);
     head_extra_ = ExtraKernels(table_.TrainedOfEnds(HeadUnit())) + adding(table_.head);
     if (!sharded_) return;
-    const double transform = HeadUnit() - HeadTable() - table_.final_norm_parameters;
+    const double transform = HeadTransform();
     const double rest = table_.embedding_parameters - table_.table_parameters;
     if (outline_.gathers_weights) {
       gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
@@ -203,6 +214,14 @@ class Fold {
   }
   double HeadUnit() const {
     return table_.head_parameters + (table_.tied ? table_.table_parameters : 0.0);
+  }
+  double HeadTransform() const { return HeadUnit() - HeadTable() - table_.final_norm_parameters; }
+  double HeadUnits() const {
+    return 1.0 + (table_.final_norm_parameters > 0) + (HeadTransform() > 0);
+  }
+  double LayerGathers() const {  // packed weights and adapters travel apart
+    return (table_.layer_parameters > table_.packed_parameters) + (table_.adapter_parameters > 0) +
+           (table_.packed_parameters > 0);
   }
   static Beside Price(const PreparedMessage& message, double bytes) {
     const double seconds = message.Time(bytes);
@@ -278,21 +297,26 @@ class Fold {
     work.forward.kernels = stage.layers * forward_;
     work.backward.kernels = stage.layers * (backward_ - put_off_);
     work.weight.kernels = stage.layers * put_off_;
-    work.forward.host = stage.layers * (layer.forward.host + gathered_forward_.host);
-    work.backward.host = stage.layers * (layer.backward.host + gathered_backward_.host);
+    work.forward.host =
+        stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
+    work.backward.host =
+        stage.layers * (layer.backward.host + gathered_backward_.host +
+                        IssueGathers(LayerGathers()) + IssueScatters(table_.TrainedOfLayer() > 0));
     if (stage.first) {
       const LayerTime& t = table_.embedding;
       Pass& gradients = outline_.order.fills_bubble ? work.weight : work.backward;
       work.forward.kernels += t.forward.busy();
       gradients.kernels += t.backward.busy() + embedding_extra_;
-      work.forward.host += t.forward.host + Hooks(t.gathered_forward);
-      gradients.host += t.backward.host + Hooks(t.gathered_backward);
+      const double units = table_.embedding_parameters > table_.table_parameters ? 2 : 1;
+      work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
+      gradients.host += t.backward.host + Hooks(t.gathered_backward) + IssueEndScatters(units);
     }
     if (stage.last) {
       const LayerTime& t = table_.head;
       work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
-      work.head.host =
-          t.forward.host + t.backward.host + Hooks(t.gathered_forward) + Hooks(t.gathered_backward);
+      work.head.host = t.forward.host + t.backward.host + Hooks(t.gathered_forward) +
+                       Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
+                       IssueEndScatters(HeadUnits());
     }
     ExposeShards(stage, &work);
     if (outline_.moves_activations) AwaitActivations(stage, &work);

@@ -53,6 +53,12 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   norm = ops.UpdateStream("sumsq");
   fill = ops.Stream("zero");
   add = ops.Stream("add");
+  ShapedOp issued;
+  issued.shape = CollectiveShape{Collective::kAllGather, 0};
+  issue_message = ops.Price(issued, false).host;
+  issued.shape = TrafficShape{0, "zero"};
+  issued.pass = Pass::kBackward;
+  issue_fill = ops.Price(issued, false).host;
   clips = work.clip_norm > 0;
   const int ranks = static_cast<int>(setting.cluster->ranks());
   constexpr double kScalar = 4;  // bytes
