@@ -335,15 +335,26 @@ class Fold {
                           w.backward.shards.beside_host + w.weight.shards.beside_host +
                           w.last.beside_host};
   }
+  // A host that is ahead when a pass begins lets the device run until it has lost its lead; messages of that share of
+  // the pass are exposed as without a host.
   static Turn BehindHost(const Work& w) {
-    Turn turn = OnDevice(w), longest = turn;
-    const auto issue = [&](const Pass& pass) {
-      turn.seconds += pass.host - pass.device();
-      turn.shards += pass.shards.beside_host - pass.shards.seconds;
-      longest = Later(longest, turn);
+    Turn turn;
+    double issued = 0;
+    const auto run = [&](const Pass& pass) {
+      const double lead = turn.seconds - issued;
+      turn.seconds += pass.device();
+      issued += pass.host;
+      double ahead = 1;
+      if (issued > turn.seconds) {
+        ahead = lead / (pass.host - pass.device());
+        turn.seconds = issued;
+      }
+      turn.shards += ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
     };
-    issue(w.forward), issue(w.head), issue(w.backward), issue(w.weight);
-    return longest;
+    run(w.forward), run(w.head), run(w.backward), run(w.weight);
+    turn.seconds += w.last.seconds;
+    turn.shards += w.last.seconds;
+    return turn;
   }
 
   // Device and host side by side, of one micro-batch of many. The host runs ahead, without end or up to its next wait:
