@@ -238,9 +238,17 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.layer_ranks = ops.layer_ranks;
   table.tensor_on_nics = ops.layer_ranks > setting.cluster->domain_gpus();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
+  table.kinds.clear();
   for (const LayerKind& kind : ops.layers) {
-    Scale(kind.scale * kind.count / table.layers, costing(kind.ops), &table.layer);
+    const LayerTime time = costing(kind.ops);
+    Scale(kind.scale * kind.count / table.layers, time, &table.layer);
     table.kept_bytes += kind.scale * kind.count / table.layers * kind.kept_bytes;
+    table.kinds.push_back({kind.count / table.layers, kind.scale * time.forward.busy(),
+                           kind.scale * time.backward.busy()});
+  }
+  for (LayerShare& kind : table.kinds) {
+    kind.forward -= table.layer.forward.busy();
+    kind.backward -= table.layer.backward.busy();
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);

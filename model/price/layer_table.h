@@ -4,6 +4,8 @@
 // Built once per MicroBatchKey; the closed form then only adds and multiplies. The host that issues kernels runs beside the device.
 #pragma once
 
+#include <vector>
+
 #include "model/price/layer_ops.h"
 #include "model/price/setting.h"
 
@@ -33,8 +35,15 @@ struct LayerTime {
   double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks
 };
 
+// A kind of layers: what its passes keep the device busy longer than those of the mean.
+struct LayerShare {
+  double share = 1;  // of all layers
+  double forward = 0, backward = 0;
+};
+
 struct LayerTable {
   LayerTime layer;  // mean over the kinds of layers
+  std::vector<LayerShare> kinds{LayerShare{}};
   LayerTime embedding, head;
   double layers = 0;
   double kept_bytes = 0;        // of one layer: activations for its backward pass

@@ -198,11 +198,14 @@ class Fold {
         scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
                         (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
       }
-      beside_forward_ = Shown(forward_, gather_, {});
-      beside_backward_ = Shown(backward_, gather_, scatter_);
-      beside_ends_ = Shown(backward_, gather_, {});
-      beside_ends_.Add(1, Shown(backward_, {}, scatter_));
-      beside_gradients_ = Shown(backward_ - put_off_, gather_, {});
+      for (const LayerShare& kind : table_.kinds) {
+        const double backward = backward_ + kind.backward;
+        beside_forward_.Add(kind.share, Shown(forward_ + kind.forward, gather_, {}));
+        beside_backward_.Add(kind.share, Shown(backward, gather_, scatter_));
+        beside_ends_.Add(kind.share, Shown(backward, gather_, {}));
+        beside_ends_.Add(kind.share, Shown(backward, {}, scatter_));
+        beside_gradients_.Add(kind.share, Shown(backward - put_off_, gather_, {}));
+      }
       beside_weights_ = Shown(put_off_, {}, scatter_);
     }
   }
