@@ -471,7 +471,7 @@ class Fold {
   bool CanWalk() const;
   bool Uneven() const;
   PassSeconds PassOf(const Stage& chunk) const;
-  void WalkPasses(const Work& work, bool parts, StepTime* time) const;
+  void WalkPasses(const Work& work, bool parts, StepTime* time);
   StepTime Least(const Work& work, StepTime time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
@@ -506,6 +506,7 @@ class Fold {
   const double M_;
   bool sharded_ = false, walks_ = false;
   Stage stage_;                                    // the busiest
+  double fill_ = 0;                                // what it waits for its first pass
   PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
   // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that
   // sharding adds; gathers and scatters.

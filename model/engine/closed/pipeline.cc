@@ -142,7 +142,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
 }
 
 // Pass by pass, see schedule_time.h.
-void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
+void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) {
   PipelineTimes& times = form_.clock.asked();
   times.order = outline_.order;
   times.stages = outline_.stages;
@@ -173,6 +173,7 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   time->pipeline = walked.pipeline;
   time->bubble = walked.bubble;
   time->host = walked.host;
+  fill_ = walked.fill;
   const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
   time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, messages));
   time->data = messages - time->offload;

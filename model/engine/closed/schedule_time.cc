@@ -113,6 +113,8 @@ ScheduleTime ScheduleClock::Account() const {
   double end = 0;
   for (const StageClock& clock : stages_) end = std::max(end, clock.free);
   ScheduleTime all = Between(0, end);
+  if (parts_ && !gaps_.empty() && gaps_.front().from == 0 && !gaps_.front().host)
+    all.fill = gaps_.front().to;
   const int p = times_.stages, round = p * times_.chunks;
   const double more = times_.micro_batches - kRounds * p;
   if (more <= 0) return all;

@@ -44,6 +44,7 @@ struct PipelineTimes {
 struct ScheduleTime {
   double seconds = 0;  // until the last stage has ended
   double pipeline = 0, bubble = 0, host = 0;
+  double fill = 0;  // part of the bubble: before its first pass
 };
 
 // Keeps its memory and its last answer: layouts that differ in sharding alone ask for the same one. Not for concurrent

@@ -46,12 +46,13 @@ double Fold::BesideLayer(const PassTime& pass, double busy) const {
   return table_.tensor_on_nics ? std::max(0.0, busy - pass.tensor - pass.tensor_hidden) : busy;
 }
 
-// Beside the last backward passes: the share that the framework waits for, the embedding's gradients, which are
-// ready at their very end, and what is longer.
+// Beside the last backward passes, what is longer than they are; behind them the embedding's gradients, which are
+// ready at their very end, and the share that the framework waits for.
 double Fold::ExposedReduction(double reduction, double share, double last, double pass) const {
   if (!outline_.reduction_overlaps) return reduction;
   last = std::min(reduction, last);
-  return std::min(reduction, std::max(last + share * (reduction - last), Beyond(reduction, pass)));
+  const double beside = (1 - share) * (reduction - last);
+  return reduction - beside + std::min(beside, Beyond(beside, pass));
 }
 
 void Fold::AddUpdate(StepTime* time) const {
@@ -71,17 +72,20 @@ void Fold::AddUpdate(StepTime* time) const {
   double gather = 0, awaited_gather = 0;
   if (outline_.gathers_at_end && sharded_) {
     gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
-    awaited_gather =
-        outline_.end_gather_overlaps
-            ? std::max(awaited.gathers * gather,
-                       Beyond(gather, stage_.layers * BesideLayer(table_.layer.forward, forward_)))
-            : gather;
+    awaited_gather = outline_.end_gather_overlaps
+                         ? awaited.gathers * gather +
+                               Beyond((1 - awaited.gathers) * gather,
+                                      stage_.layers * BesideLayer(table_.layer.forward, forward_))
+                         : gather;
   }
   time->optimizer =
       (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
   if (outline_.states_on_host > 0) awaited_gather = UpdateOnHost(parameters, awaited_gather, time);
   exposed += awaited_gather;
   all += gather;
+  // A stage that waits for its first pass waits for the rest of that gather.
+  const double filling = std::min({fill_, gather - awaited_gather, time->bubble});
+  if (filling > 0) time->bubble -= filling, exposed += filling;
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.ties_stages)
