@@ -224,6 +224,7 @@ void CountShard(const ModelSpec& model, const Workload& work, int ranks, LayerTa
   table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
   table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
   table->code_bytes = CodeBytes(PackingOf(work));
+  table->two_stacks = model.decoder_layers > 0;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 

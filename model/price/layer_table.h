@@ -57,6 +57,7 @@ struct LayerTable {
   double packed_parameters = 0;   // of a layer's, frozen in few bits: a flat unit of their own
   double code_bytes = 0;          // of one of them, as messages gather it
   bool tied = false;
+  bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
   double boundary_bytes = 0;  // per rank, between two stages
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices

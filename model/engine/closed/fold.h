@@ -220,13 +220,14 @@ class Fold {
   }
   double HeadTransform() const { return HeadUnit() - HeadTable() - table_.final_norm_parameters; }
   double HeadUnits() const {
-    return 1.0 + (table_.final_norm_parameters > 0) + (HeadTransform() > 0);
+    return (HeadTable() > 0) + (table_.final_norm_parameters > 0) + (HeadTransform() > 0);
   }
   double LayerGathers() const {  // packed weights and adapters travel apart
     return (table_.layer_parameters > table_.packed_parameters) + (table_.adapter_parameters > 0) +
            (table_.packed_parameters > 0);
   }
   static Beside Price(const PreparedMessage& message, double bytes) {
+    if (bytes <= 0) return {};
     const double seconds = message.Time(bytes);
     return {seconds, message.terms.Lost(bytes, seconds)};
   }
@@ -254,7 +255,8 @@ class Fold {
   // last scatter, in every micro-batch.
   void ExposeShards(const Stage& stage, Work* work) const {
     if (!sharded_ || !outline_.scatters_gradients) return;
-    const double v = stage.chunks, layers = std::max(stage.layers / v, 1.0);
+    const double v = stage.chunks * (table_.two_stacks ? 2 : 1);
+    const double layers = std::max(stage.layers / v, 1.0);
     const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
     Exposed& forward = work->forward.shards;
     forward.Add(v - first, Alone(gather_));
@@ -280,6 +282,14 @@ class Fold {
       head.Add(1, Alone(scatter_head_));
     }
     work->last.Add(v - first, Alone(scatter_));
+    if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
+      const Beside norm = Gather(table_.final_norm_parameters);
+      forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
+      if (!table_.frozen) {
+        work->last.Add(
+            1, Alone(Scatter(table_.table_parameters) + Scatter(table_.final_norm_parameters)));
+      }
+    }
     if (!stage.first) return;
     work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
     work->last.Add(1, Alone(scatter_embedding_));
@@ -310,7 +320,8 @@ class Fold {
       Pass& gradients = outline_.order.fills_bubble ? work.weight : work.backward;
       work.forward.kernels += t.forward.busy();
       gradients.kernels += t.backward.busy() + embedding_extra_;
-      const double units = table_.embedding_parameters > table_.table_parameters ? 2 : 1;
+      const double units =
+          (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
       work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
       gradients.host += t.backward.host + Hooks(t.gathered_backward) + IssueEndScatters(units);
     }

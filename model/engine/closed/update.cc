@@ -88,9 +88,10 @@ void Fold::AddUpdate(StepTime* time) const {
   if (filling > 0) time->bubble -= filling, exposed += filling;
   time->data += exposed;
   time->data_hidden += all - exposed;
-  if (outline_.ties_stages)
-    time->pipeline += stages_.tied.InBuckets(table_.embedding_parameters / outline_.shards *
-                                             outline_.gradient_bytes);
+  if (outline_.ties_stages) {  // the stages between the first and the last one wait
+    (stage_.first || stage_.last ? time->pipeline : time->bubble) += stages_.tied.InBuckets(
+        table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
+  }
   // The norm of the gradient and the loss are known to all ranks before the update.
   time->data += (form_.clips ? 2 : 1) * form_.control;
   if (outline_.norm_messages) time->data += form_.control;

@@ -13,6 +13,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kRounding = 1e-9;  // sums of the same prices in another order
 
 class Account {
  public:
@@ -322,8 +323,9 @@ std::size_t BusiestRank(const SimulatedRun& run) {
     const auto stage = At(run.plan.mesh.Coords(rank)[At(run.plan.mesh.program_axis)]);
     const double slow =
         At(rank) < run.perturbation.slowdown.size() ? run.perturbation.slowdown[At(rank)] : 1.0;
-    if (slow * of_stage[stage] <= most) continue;
-    most = slow * of_stage[stage];
+    const double seconds = slow * of_stage[stage];
+    if (seconds <= most * (1 + kRounding)) continue;
+    most = seconds;
     busiest = r;
   }
   return busiest;

@@ -69,10 +69,10 @@ class EncoderDecoder {
     ends_.encoder_gamma = norm_refs[0];
     if (norm_refs.size() > 1) ends_.encoder_beta = norm_refs[1];
     if (model.relative_buckets == 0) return;
-    const auto refs = stage_.AddUnit("rel",
-                                     {{"enc.rel", {model.relative_buckets, model.heads}, 1},
-                                      {"dec.rel", {model.relative_buckets, model.heads}, 1}},
-                                     false, false);
+    std::vector<ParamDecl> tables{{"enc.rel", {model.relative_buckets, model.heads}, 1},
+                                  {"dec.rel", {model.relative_buckets, model.heads}, 1}};
+    for (ParamDecl& table : tables) table.common = true;
+    const auto refs = stage_.AddUnit("rel", tables, false, false);
     ends_.relative_encoder = refs[0];
     ends_.relative_decoder = refs[1];
     bias_unit_ = refs[0].unit;

@@ -143,6 +143,7 @@ struct ParamDecl {
   bool partial =
       false;  // replicated over the tensor axis, raw gradient partial over it in every layout
   bool adapter = false;                    // trained where all other parameters are frozen
+  bool common = false;                     // read by all layers
   ir::Packed packing = ir::Packed::kNone;  // a part of a packed weight: init says which
   std::vector<int64_t> of = {};            // and its shape
 };
@@ -248,7 +249,14 @@ class StageBuilder {
 
  private:
   // Units of one kind are used one after another; those of different kinds alternate.
-  enum UnitKind : uint8_t { kPlainUnit, kAdapterUnit, kCodeUnit, kScaleUnit, kUnitKinds };
+  enum UnitKind : uint8_t {
+    kPlainUnit,
+    kAdapterUnit,
+    kCodeUnit,
+    kScaleUnit,
+    kCommonUnit,  // read by all layers: gathered once per block
+    kUnitKinds
+  };
   struct UnitState {
     UnitKind kind = kPlainUnit;
     ir::Dtype dtype = ir::Dtype::kBf16;  // of its weights

@@ -88,6 +88,7 @@ std::vector<ParamRef> StageBuilder::AddUnit(const std::string& name,
 void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
   unit->dtype = ctx_.activation;
   if (first.adapter) unit->kind = kAdapterUnit;
+  if (first.common) unit->kind = kCommonUnit;
   if (first.packing == ir::Packed::kNone) return;
   unit->kind = first.init == ir::Init::kCodes ? kCodeUnit : kScaleUnit;
   unit->dtype = PackedDtype(ctx_, first);
