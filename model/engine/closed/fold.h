@@ -482,11 +482,13 @@ class Fold {
   bool CanWalk() const;
   bool Uneven() const;
   PassSeconds PassOf(const Stage& chunk) const;
-  void WalkPasses(const Work& work, bool parts, StepTime* time);
+  void WatchHeaviest(Work* work, StepTime* time);
+  void WalkPasses(Work work, bool parts, StepTime* time);
   StepTime Least(const Work& work, StepTime time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
   double FullestTrained() const;
+  double TrainedHere() const;
   // offload.cc
   std::vector<double> UnitsOfFullest() const;
   double UpdateOnHost(double kernels, double gathers, StepTime* time) const;

@@ -141,8 +141,31 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   return pass;
 }
 
+// As the event engine: the stage whose kernels take longest, the first of equals.
+void Fold::WatchHeaviest(Work* work, StepTime* time) {
+  const auto [first, last, middle] = Stages();
+  const Stage of_busiest = stage_;
+  double most = 0;
+  for (const Stage& stage : {first, middle, last}) {
+    if (!stage.first && !stage.last && outline_.stages == 2) continue;
+    const Work candidate = WorkOf(stage);
+    if (candidate.kernels() <= most * (1 + kRounding)) continue;
+    most = candidate.kernels();
+    stage_ = stage;
+    *work = candidate;
+  }
+  if (stage_.first == of_busiest.first && stage_.last == of_busiest.last) return;
+  const double data = time->data, offload = time->offload;
+  *time = {};
+  AddKernels(time);
+  time->data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - data);
+  if (outline_.moves_activations)
+    time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - offload);
+}
+
 // Pass by pass, see schedule_time.h.
-void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) {
+void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
+  if (parts) WatchHeaviest(&work, time);
   PipelineTimes& times = form_.clock.asked();
   times.order = outline_.order;
   times.stages = outline_.stages;

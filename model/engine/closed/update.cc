@@ -6,6 +6,14 @@
 
 namespace orrery::closed {
 
+// Of the stage that the breakdown is of.
+double Fold::TrainedHere() const {
+  const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
+  return stage_.layers * table_.TrainedOfLayer() +
+         (stage_.first || (stage_.last && table_.tied) ? rows : 0.0) +
+         (stage_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
+}
+
 double Fold::FullestTrained() const {
   const double p = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -60,9 +68,18 @@ void Fold::AddUpdate(StepTime* time) const {
   const double gradients = parameters * outline_.gradient_bytes;
   const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   const double reduction = Reduction(parameters);
-  double exposed = ExposedReduction(reduction, awaited.reductions,
-                                    Reduction(table_.TrainedOfEnds(table_.embedding_parameters)),
-                                    stage_.layers * BesideLayer(table_.layer.backward, backward_));
+  const double last = Reduction(table_.TrainedOfEnds(table_.embedding_parameters));
+  const double pass = stage_.layers * BesideLayer(table_.layer.backward, backward_);
+  double exposed = ExposedReduction(reduction, awaited.reductions, last, pass);
+  if (outline_.stages > 1) {  // a stage with less to reduce waits for the one with most
+    const double own =
+        ExposedReduction(Reduction(TrainedHere()), awaited.reductions,
+                         stage_.first || (stage_.last && table_.tied) ? last : 0.0, pass);
+    const double waits = std::max(0.0, exposed - own);
+    time->bubble += waits;
+    time->data -= waits;
+    time->data_hidden += waits;
+  }
   double all = reduction;
   if (outline_.scatters_gradients && outline_.reduces_outer) {
     const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
