@@ -14,6 +14,7 @@
 #include "model/program/common/names.h"
 #include "model/twin/search.h"
 #include "runtime/launch/host_memory.h"
+#include "runtime/launch/hostfile.h"
 #include "runtime/program/common/rank_flags.h"
 
 namespace orrery::cli {
@@ -271,7 +272,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   int64_t ranks = asked > 0 ? asked : place.size;
   if (flags->hostfile.given) {
     job.hostfile = flags->hostfile.text;
-    const int64_t slots = SlotsOf(job.hostfile);
+    const int64_t slots = launch::SlotsOf(launch::ReadHostfile(job.hostfile));
     if (ranks == 0) ranks = slots;
   }
   if (flags->plan.given) {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/launch/hostfile.h"
 #include "runtime/launch/mpirun.h"
 #include "runtime/launch/stop_request.h"
 #include "runtime/train/snapshot/files.h"
@@ -127,7 +128,8 @@ class Supervisor {
     words = Without(words, "--supervise", "");
     words = Without(words, "--max-restarts", "N");
     words = Without(words, "--resume", "DIR");
-    const int64_t room = job_.hostfile.empty() ? job_.ranks() : SlotsOf(job_.hostfile);
+    const int64_t room =
+        job_.hostfile.empty() ? job_.ranks() : launch::SlotsOf(launch::ReadHostfile(job_.hostfile));
     if (room < job_.ranks()) {
       for (const FlagInfo& info : layout_) words = Without(words, info.name, info.value);
       words = Without(words, "--ranks", "N");
