@@ -26,7 +26,8 @@ class Agent {
 
   int Run() {
     if (!Come()) return kTooFewCode;
-    const ProbeDoors doors(loopback_, settings_.secret, settings_.place.rank());
+    const ProbeDoors doors(loopback_ ? Loopback::kAlone : Loopback::kNo, settings_.secret,
+                           settings_.place.rank());
     std::string control;
     for (const NodeAddress& at : doors.addresses())
       if (at.address == own_address_) control = at.interface;

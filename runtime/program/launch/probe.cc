@@ -10,9 +10,10 @@
 
 namespace orrery::launch {
 
-ProbeDoors::ProbeDoors(bool loopback, const std::string& secret, int64_t rank) {
+ProbeDoors::ProbeDoors(Loopback loopback, const std::string& secret, int64_t rank) {
   std::vector<InterfaceAddress> own = OwnAddresses();
-  if (loopback) own = {{"lo", "127.0.0.1"}};
+  if (loopback == Loopback::kAlone) own.clear();
+  if (loopback != Loopback::kNo) own.push_back({"lo", "127.0.0.1"});
   for (const InterfaceAddress& at : own) {
     try {
       comm::Socket listener = comm::ListenAt(at.address, 0);

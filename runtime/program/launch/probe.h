@@ -12,10 +12,12 @@
 
 namespace orrery::launch {
 
-// Listens until it is destroyed, at each address of this node, or at loopback alone.
+enum class Loopback { kNo, kToo, kAlone };
+
+// Listens until it is destroyed, at each address of this node, and at loopback where it may be needed.
 class ProbeDoors {
  public:
-  ProbeDoors(bool loopback, const std::string& secret, int64_t rank);
+  ProbeDoors(Loopback loopback, const std::string& secret, int64_t rank);
   ~ProbeDoors();
   const std::vector<NodeAddress>& addresses() const { return addresses_; }
 

@@ -33,13 +33,20 @@ bool IsOwn(const std::string& address) {
 }
 
 // Where the others will come: an address that is known to be this machine's, else all.
-comm::Socket Listener(const Settings& settings, bool loopback) {
+comm::Socket Listener(const Settings& settings) {
   const NodePlace& place = settings.place;
   if (!settings.listen.empty()) return comm::ListenAt(settings.listen, place.port);
-  if (loopback) return comm::Listen(place.port, true);
+  if (comm::IsLoopback(place.main)) return comm::Listen(place.port, true);
   if (const std::string address = comm::AddressOf(place.main); IsOwn(address))
     return comm::ListenAt(address, place.port);
   return comm::Listen(place.port, false);
+}
+
+// A name that means loopback here may mean an address elsewhere: the others will show.
+Loopback LoopbackOf(const Settings& settings) {
+  const std::string& main = settings.place.main;
+  if (comm::IsLoopback(main)) return Loopback::kAlone;
+  return comm::IsLoopback(comm::AddressOf(main)) ? Loopback::kToo : Loopback::kNo;
 }
 
 }  // namespace
@@ -61,9 +68,8 @@ TestResult ReadTest(const nlohmann::json& json) {
 
 Caller::Caller(const Settings& settings)
     : settings_(settings),
-      loopback_(comm::IsLoopback(settings.place.main)),
-      door_(Listener(settings, loopback_), settings.secret, 0),
-      probes_(loopback_, settings.secret, 0) {
+      door_(Listener(settings), settings.secret, 0),
+      probes_(LoopbackOf(settings), settings.secret, 0) {
   const NodePlace& place = settings.place;
   call_.least = settings.least;
   for (int64_t rank = 0; rank < place.nodes; ++rank) {

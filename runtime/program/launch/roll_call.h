@@ -48,7 +48,6 @@ class Caller {
 
   const Settings& settings_;
   Clock::time_point start_ = Clock::now(), said_ = start_;
-  bool loopback_;
   comm::Door door_;
   ProbeDoors probes_;
   RollCall call_;
