@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real Slurm on this machine (slurm_jobs.sh): jobs that lose a node and that run into their time
-// limit have the losses of one that nothing disturbs.
+// A real Slurm and a real torchrun on this machine (slurm_jobs.sh, torchrun_jobs.sh): jobs that lose a
+// node or run into their time limit have the losses of one that nothing disturbs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
-#include <regex>
 
 #include "tests/cli/run_plan.h"
+#include "tests/launch/curve.h"
 
 namespace orrery {
 namespace {
@@ -20,38 +18,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// By step, as printed.
-std::map<int64_t, std::string> CurveOf(const std::string& log) {
-  std::map<int64_t, std::string> curve;
-  const std::regex line("step +([0-9]+)/[0-9]+ +loss +([^ ]+)");
-  for (std::sregex_iterator at(log.begin(), log.end(), line), end; at != end; ++at)
-    curve[std::stoll((*at)[1])] = (*at)[2];
-  return curve;
-}
-
-void ExpectUndisturbed(const std::string& log) {
-  const auto curve = CurveOf(log);
-  ASSERT_GT(curve.size(), 5u) << log;
-  const Outcome whole =
-      RunPlan({"run", "--model", "linear-20-1", "--dp", "4", "--global-batch", "24", "--comm",
-               "local", "--log-every", "10", "--steps", std::to_string(curve.rbegin()->first)});
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  const auto undisturbed = CurveOf(whole.out);
-  for (const auto& [step, loss] : curve) {
-    if (step % 10 != 0) continue;  // the last one of an attempt is printed, too
-    ASSERT_TRUE(undisturbed.contains(step)) << step;
-    ASSERT_EQ(loss, undisturbed.at(step)) << step;
-  }
-}
-
 std::string WhyNot() {
   if (geteuid() != 0) return "a Slurm of one's own needs root here";
-  for (const char* program :
-       {"slurmctld", "slurmd", "srun", "sbatch", "munged", "unshare", "python3"}) {
-    if (std::system(
-            fmt::format("PATH=$PATH:/usr/sbin command -v {} >/dev/null", program).c_str()) != 0)
-      return fmt::format("there is no {}: install slurm-wlm and munge", program);
-  }
+  const std::string missing =
+      MissingProgram({"slurmctld", "slurmd", "srun", "sbatch", "munged", "unshare", "python3"});
+  if (!missing.empty()) return fmt::format("there is no {}: install slurm-wlm and munge", missing);
   if (std::system("unshare -m true 2>/dev/null") != 0) return "no mount namespace can be made";
   return "";
 }
@@ -77,11 +48,29 @@ TEST(Slurm, LostNodesAndTimeLimitsLeaveTheLossesAsTheyAre) {
   EXPECT_THAT(killed, AllOf(HasSubstr("has ended, or its connection is lost"),
                             HasSubstr("resumed behind step"),
                             HasSubstr("attempt 1 on node[0-3] ended with 85")));
-  ExpectUndisturbed(killed);
+  ExpectUndisturbed(killed, 4, 0);
   EXPECT_THAT(limited, AllOf(HasSubstr("stopped by SIGUSR1"),
                              HasSubstr("attempt 0 on node[0-3] ended with 85"),
                              HasSubstr("resumed behind step")));
-  ExpectUndisturbed(limited);
+  ExpectUndisturbed(limited, 4, 0);
+}
+
+// Elastic: two agents, of which one is killed with its rank; the other one goes on alone.
+TEST(Torchrun, FromTwoRanksToOneWithTheSameLosses) {
+  const std::string missing = MissingProgram({"torchrun", "python3", "ps"});
+  if (!missing.empty()) GTEST_SKIP() << "there is no " << missing << ": install python3-torch";
+  const std::string folder = ScratchFolder() + "/torchrun";
+  std::filesystem::create_directory(folder);
+  const int status = std::system(
+      fmt::format("timeout 300 bash '{}/tests/launch/torchrun_jobs.sh' '{}' '{}' >'{}/said' 2>&1",
+                  ORRERY_SOURCE_DIR, folder, ProgramPath("plan"), folder)
+          .c_str());
+  ASSERT_EQ(status, 0) << ReadText(folder + "/said");
+  const std::string log = ReadText(folder + "/log");
+  EXPECT_THAT(log, AllOf(HasSubstr("2 ranks on"), HasSubstr("1 rank on"),
+                         HasSubstr("resumed behind step")));
+  // Sums of one rank are those of two but for their rounding.
+  ExpectUndisturbed(log, 2, 1e-4);
 }
 
 }  // namespace
