@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources: OpenMPI 4.1 mpirun(1), MPICH's PMI, PyTorch's torchrun, Slurm 22.05 srun(1), AWS Batch "Job environment variables", Kubernetes "Indexed Job".
+// Sources: OpenMPI 4.1 mpirun(1), MPICH's PMI, PyTorch's torchrun, Slurm 22.05 srun(1), AWS Batch "Job environment variables", Kubernetes "Indexed Job",
+// OpenPBS pbsdsh(1B) and qsub(1B) "Environment variables".
 #include "runtime/launch/launchers.h"
 
 #include <fmt/format.h>
@@ -15,21 +16,36 @@ namespace {
 
 // clang-format off
 constexpr LauncherRow kRows[] = {
-    {"mpirun", Meets::kMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpiexec", Meets::kMpi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"srun --mpi=pmix", Meets::kMpi, "PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"},
+    {.name = "mpirun", .meets = Meets::kMpi, .index = "OMPI_COMM_WORLD_RANK", .size = "OMPI_COMM_WORLD_SIZE",
+     .local_index = "OMPI_COMM_WORLD_LOCAL_RANK", .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {.name = "mpiexec", .meets = Meets::kMpi, .index = "PMI_RANK", .size = "PMI_SIZE",
+     .local_index = "MPI_LOCALRANKID", .local_size = "MPI_LOCALNRANKS"},
+    {.name = "srun --mpi=pmix", .meets = Meets::kMpi, .index = "PMIX_RANK", .size = "SLURM_NTASKS",
+     .local_index = "SLURM_LOCALID", .hosts = "SLURM_STEP_NODELIST", .job = "SLURM_JOB_ID",
+     .node_index = "SLURM_NODEID", .nodes = "SLURM_STEP_NUM_NODES", .slots = "SLURM_GPUS_ON_NODE",
+     .node_name = "SLURMD_NODENAME"},
     // Whatever sets these four: PBS with pbsdsh, ssh, a script of one's own.
-    {"torchrun", Meets::kTcp, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr,
-     "MASTER_ADDR", "MASTER_PORT"},
+    {.name = "torchrun", .meets = Meets::kTcp, .index = "RANK", .size = "WORLD_SIZE",
+     .local_index = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE", .address = "MASTER_ADDR", .port = "MASTER_PORT",
+     .job = "TORCHELASTIC_RUN_ID", .node_index = "GROUP_RANK", .nodes = "GROUP_WORLD_SIZE"},
     // Only within a step: the batch script itself has SLURM_PROCID too.
-    {"srun", Meets::kTcp, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr, nullptr,
-     nullptr, nullptr, "SLURM_STEP_NODELIST", "SLURM_JOB_ID"},
-    {"AWS Batch", Meets::kTcpSecret, "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES", nullptr,
-     nullptr, "AWS_BATCH_JOB_MAIN_NODE_INDEX", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", nullptr,
-     nullptr, "AWS_BATCH_JOB_ID"},
-    {"Kubernetes", Meets::kTcpSecret, "JOB_COMPLETION_INDEX", "WORLD_SIZE", nullptr, nullptr, nullptr,
-     "MASTER_ADDR", "MASTER_PORT"},
+    {.name = "srun", .meets = Meets::kTcp, .index = "SLURM_PROCID", .size = "SLURM_STEP_NUM_TASKS",
+     .local_index = "SLURM_LOCALID", .hosts = "SLURM_STEP_NODELIST", .job = "SLURM_JOB_ID",
+     .node_index = "SLURM_NODEID", .nodes = "SLURM_STEP_NUM_NODES", .slots = "SLURM_GPUS_ON_NODE",
+     .node_name = "SLURMD_NODENAME"},
+    {.name = "AWS Batch", .meets = Meets::kTcpSecret, .index = "AWS_BATCH_JOB_NODE_INDEX",
+     .size = "AWS_BATCH_JOB_NUM_NODES", .first = "AWS_BATCH_JOB_MAIN_NODE_INDEX",
+     .address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", .job = "AWS_BATCH_JOB_ID"},
+    {.name = "Kubernetes", .meets = Meets::kTcpSecret, .index = "JOB_COMPLETION_INDEX", .size = "WORLD_SIZE",
+     .address = "MASTER_ADDR", .port = "MASTER_PORT"},
+    // The names of exported jobs. No rank is started by them alone.
+    {.name = "Kubernetes", .meets = Meets::kNode, .address = "MASTER_ADDR", .port = "MASTER_PORT",
+     .node_index = "JOB_COMPLETION_INDEX", .nodes = "NNODES"},
+    {.name = "a script", .meets = Meets::kNode, .address = "MASTER_ADDR", .port = "MASTER_PORT",
+     .node_index = "NODE_RANK", .nodes = "NNODES", .slots = "GPUS_PER_NODE"},
+    // pbsdsh numbers the machines of a job; the list may be on the first one alone.
+    {.name = "PBS", .meets = Meets::kNode, .job = "PBS_JOBID", .node_index = "PBS_NODENUM", .nodes = "NNODES",
+     .hosts_file = "PBS_NODEFILE"},
 };
 // clang-format on
 
@@ -74,7 +90,9 @@ std::span<const LauncherRow> Launchers() { return kRows; }
 
 const LauncherRow* FindTcpLauncher() {
   for (const LauncherRow& row : kRows) {
-    if (row.meets != Meets::kMpi && NumberOf(row.index) >= 0 && NumberOf(row.size) > 1) return &row;
+    if (row.meets != Meets::kMpi && row.meets != Meets::kNode && NumberOf(row.index) >= 0 &&
+        NumberOf(row.size) > 1)
+      return &row;
   }
   return nullptr;
 }

@@ -14,6 +14,7 @@ enum class Meets {
   kMpi,        // by MPI
   kTcp,        // over TCP
   kTcpSecret,  // over TCP if there is a secret; without one each process is started by hand
+  kNode,       // not at all: it counts machines, on which something else starts ranks
 };
 
 struct LauncherRow {
@@ -28,6 +29,12 @@ struct LauncherRow {
   const char* port = nullptr;
   const char* hosts = nullptr;  // names, as "node[0-3,7]": the first is rank 0's
   const char* job = nullptr;    // names the job: its port is made of this where there is no other
+  // Of machines, where a process per machine is not the rule:
+  const char* node_index = nullptr;  // this machine, from 0
+  const char* nodes = nullptr;       // how many
+  const char* slots = nullptr;       // ranks that this machine has room for
+  const char* hosts_file = nullptr;  // variable with the path of a list of names; repeated per slot
+  const char* node_name = nullptr;   // this machine's name as the launcher has it
 };
 
 // In the order in which they are asked: what runs inside comes before what it runs in.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The health check finds what was made slow, and nothing else.
-#include "runtime/program/check/check.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "runtime/health/health.h"
 #include "runtime/launch/local_ranks.h"
 
 namespace orrery::check {

@@ -207,6 +207,7 @@ TEST(Supervised, WhatCannotBeMeantIsRefused) {
   const std::pair<std::string, const char*> wrong[] = {
       {"--supervise", "--supervise continues from snapshots"},
       {"--max-restarts 2", "--max-restarts needs --supervise"},
+      {"--host-test true", "--host-test needs --supervise and --hostfile"},
       {"--time-limit soon", "soon"},
       {"--time-limit 0s", "--time-limit is no time"},
       {"--hostfile /no/such/file", "cannot read the hostfile '/no/such/file'"},
@@ -279,6 +280,80 @@ TEST(Supervised, AKilledRankOfMpirunIsNamedAndStartedAgain) {
   EXPECT_EQ(run.End(), 85) << run.output();
   EXPECT_THAT(run.output(), testing::ContainsRegex("rank [01] on .*: ended by signal 9 .Killed."));
   ExpectSameCurve(kJob, folder / "s", 0);
+}
+
+// Hosts as mpirun reaches them: its agent starts what it is told here, unless the host is lost.
+class TwoHosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasMpi()) GTEST_SKIP() << "no MPI";
+    train::WriteBytes(folder_ / "hosts", "localhost slots=2\nfar-away slots=2\n");
+    train::WriteBytes(folder_ / "agent", fmt::format("#!/bin/sh\n[ -e '{}' ] && exit 255\nshift\n"
+                                                     "FAR_AWAY='{}' exec /bin/sh -c \"$*\"\n",
+                                                     folder_ / "lost", folder_ / "hosts"));
+    std::filesystem::permissions(folder_ / "agent", std::filesystem::perms::owner_all);
+    setenv("OMPI_MCA_plm_rsh_agent", (folder_ / "agent").c_str(), 1);
+    setenv("OMPI_MCA_plm", "rsh", 1);
+    setenv("OMPI_MCA_btl", "self,tcp", 1);
+  }
+  void TearDown() override {
+    for (const char* name : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "OMPI_MCA_btl"})
+      unsetenv(name);
+  }
+  std::string Command() const {
+    return fmt::format(
+        "{}--ranks 4 --dp 4 --comm mpi --steps 100000000 --log-every 1000000 --save-every 20 "
+        "--timeout 3s --supervise --hostfile {} --save {}",
+        kModel, folder_ / "hosts", folder_ / "s");
+  }
+  // mpirun's daemon on the other host, and its ranks: those that have the agent's mark.
+  std::vector<pid_t> FarAway() const {
+    std::vector<pid_t> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const pid_t process = std::atoi(entry.path().filename().c_str());
+      std::ifstream file(entry.path() / "environ", std::ios::binary);
+      for (std::string word; process > 0 && std::getline(file, word, '\0');)
+        if (word == "FAR_AWAY=" + (folder_ / "hosts")) all.push_back(process);
+    }
+    return all;
+  }
+  void ExpectGoesOnWithTwo(Job* run, std::size_t so_far) {
+    ASSERT_TRUE(run->Await("host far-away is lost", so_far)) << run->output();
+    ASSERT_TRUE(run->Await("2 of 4 ranks are left: the planner picks the layout", so_far));
+    ASSERT_TRUE(run->Await("resumed behind step ", so_far)) << run->output();
+    ASSERT_TRUE(run->Await("saved ", so_far)) << run->output();
+    kill(run->child(), SIGTERM);
+    EXPECT_EQ(run->End(), 85) << run->output();
+    EXPECT_EQ(ReadText(folder_ / "s/hosts"), "localhost slots=2\n");
+    ExpectSameCurve(kModel + std::string("--ranks 1 --comm local "), folder_ / "s", 1e-4);
+  }
+
+  static constexpr const char* kModel = "--model linear-20-1 --global-batch 24 ";
+  Folder folder_;
+};
+
+TEST_F(TwoHosts, AHostThatGoesDownIsFoundAndLeftOut) {
+  Job run(folder_, Command());
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  const std::size_t so_far = run.output().size();
+  const std::vector<pid_t> far = FarAway();
+  ASSERT_GE(far.size(), 3u) << run.output();
+  train::WriteBytes(folder_ / "lost", "");
+  for (const pid_t process : far) kill(process, SIGKILL);
+  ExpectGoesOnWithTwo(&run, so_far);
+}
+
+// Nothing is closed and nothing answers, as after a power failure.
+TEST_F(TwoHosts, AHostThatFallsSilentIsFoundAndLeftOut) {
+  Job run(folder_, Command());
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  const std::size_t so_far = run.output().size();
+  const std::vector<pid_t> far = FarAway();
+  ASSERT_GE(far.size(), 3u) << run.output();
+  train::WriteBytes(folder_ / "lost", "");
+  for (const pid_t process : far) kill(process, SIGSTOP);
+  ExpectGoesOnWithTwo(&run, so_far);
+  for (const pid_t process : far) kill(process, SIGKILL);
 }
 
 // One fault after the other, at random moments, and the same curve at the end.

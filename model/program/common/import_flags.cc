@@ -141,6 +141,38 @@ class FlagFiller {
   bool whole_ = false, translate_ = false;
 };
 
+// A scenario of this project (scenarios/README.md): job and layout by flags of the same names.
+bool IsScenario(const Source& source) {
+  if (!source.name.ends_with(".yaml") && !source.name.ends_with(".yml")) return false;
+  const auto has = [&](const std::string& line) {
+    return source.text.starts_with(line) || source.text.find("\n" + line) != std::string::npos;
+  };
+  return has("description:") && (has("job:") || has("layout:") || has("bench:"));
+}
+
+void TakeScenario(const SourcePtr& source, JobFlags* job, LayoutFlags* layout,
+                  const std::vector<Flag*>& run) {
+  Diagnostics diagnostics;
+  const Node root = Node::Parse(source, &diagnostics);
+  diagnostics.ThrowIfAny();
+  root.String("description");
+  if (root.Has("bench"))
+    throw InputError({{root.where("bench"), "this scenario is a benchmark of messages",
+                       "plan bench, with the flags that it names"}});
+  if (root.Has("perturbations"))
+    job->notes.push_back(fmt::format("{}: what disturbs the step is of `plan simulate --scenario`",
+                                     exchange::Place(root.where("perturbations"))));
+  std::vector<Flag*> all = run;
+  for (const auto& flags : {job->All(), layout == nullptr ? std::vector<Flag*>() : layout->All()})
+    all.insert(all.end(), flags.begin(), flags.end());
+  // What a CPU can do goes before what the cluster does.
+  if (root.Has("run") && !run.empty()) FillFlags(root, "run", all);
+  FillFlags(root, "job", job->All());
+  if (root.Has("layout") && layout != nullptr) FillFlags(root, "layout", layout->All());
+  root.RejectUnknownKeys();
+  diagnostics.ThrowIfAny();
+}
+
 }  // namespace
 
 void DeclareFrom(JobFlags* job, FlagSet* set) {
@@ -149,16 +181,24 @@ void DeclareFrom(JobFlags* job, FlagSet* set) {
       &job->from, "--from", "FILE",
       "takes job and layout from a launch script with Megatron's arguments or their dump in "
       "a log, ds_config.json, Accelerate's YAML, TrainingArguments, torchtitan's TOML, "
-      "sbatch and PBS files, or --json records of plan; several files add up, flags win",
+      "sbatch and PBS files, --json records of plan or a scenario; several files add up, flags "
+      "win",
       Words::kFile);
 }
 
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate) {
+void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate,
+                 const std::vector<Flag*>& run) {
   if (job->from.empty()) return;
   constexpr std::size_t kMostBytes = std::size_t{64} << 20;
   std::vector<SourcePtr> sources;
   for (const Flag& file : job->from)
     AtFlag(file, [&] { sources.push_back(ReadSource(file.text, kMostBytes)); });
+  std::erase_if(sources, [&](const SourcePtr& source) {
+    if (!IsScenario(*source)) return false;
+    TakeScenario(source, job, layout, run);
+    return true;
+  });
+  if (sources.empty()) return;
   std::optional<LoadedModel> model;
   if (job->model.given) AtFlag(job->model, [&] { model = LoadModel(job->model.text); });
   const Imported imported = exchange::Import(sources, model);

@@ -41,7 +41,9 @@ struct LayoutFlags;
 void DeclareFrom(JobFlags* job, FlagSet* set);
 // Fills the flags that the user left out from the files of --from. `layout` null: of the job alone. Throws InputError with
 // file and line. `translate`: --framework stands for another program than the file's, whose facts stay behind.
-void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false);
+// `run`: flags of `plan run` that a scenario's section `run` may fill, too, before all others.
+void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false,
+                 const std::vector<Flag*>& run = {});
 
 // --tp, --pp, --zero ...: axes of the layout.
 struct LayoutFlags {

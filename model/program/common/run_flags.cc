@@ -73,6 +73,10 @@ RunFlags::RunFlags()
       &supervise, "--supervise",
       "start the ranks again after a failure, from the newest complete snapshot of --save, on "
       "the slots that --hostfile still has");
+  set.Value(
+      &host_test, "--host-test", "COMMAND",
+      "--supervise asks the hosts of --hostfile with it, over mpirun's agent (ssh), before each "
+      "start and every --timeout: those where it fails are left out (default true)");
   set.Value(&max_restarts, "--max-restarts", "N",
             "give up after N failures in a row without a new snapshot (default 3)");
   set.Group("The output");

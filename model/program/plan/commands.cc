@@ -8,6 +8,7 @@
 #include "model/program/common/check_flags.h"
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/lab_flags.h"
+#include "model/program/common/launch_flags.h"
 #include "model/program/common/program.h"
 #include "model/program/common/run_flags.h"
 #include "model/program/common/simulate_flags.h"
@@ -46,6 +47,8 @@ constexpr Command kCommands[] = {
      DescribeWatch},
     {"check", "health of nodes and pairs: compute, memory, disk, clock, network", nullptr,
      DescribeCheck},
+    {"launch", "gather the nodes of a job, test them, write the hostfile, start a command", nullptr,
+     DescribeLaunch},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
     {"version", "the version of this program", RunVersion, DescribeVersion},

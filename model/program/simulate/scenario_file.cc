@@ -74,7 +74,9 @@ Scenario ReadScenario(SimulateFlags* flags) {
   scenario.description = root.String("description");
   FillFlags(root, "job", flags->job.All());
   FillFlags(root, "layout", flags->layout.All());
-  scenario.perturbations = ReadSection(root.Child("perturbations"));
+  (void)root.Has("run");  // of `plan run --from`
+  if (const auto section = root.Find("perturbations"))
+    scenario.perturbations = ReadSection(*section);
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
   return scenario;

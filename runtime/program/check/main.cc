@@ -12,9 +12,9 @@
 #include "model/hardware/summary.h"
 #include "model/program/common/check_flags.h"
 #include "model/program/common/program.h"
+#include "runtime/health/health.h"
 #include "runtime/launch/local_ranks.h"
 #include "runtime/launch/place.h"
-#include "runtime/program/check/check.h"
 #include "runtime/program/common/rank_flags.h"
 
 namespace orrery::check {

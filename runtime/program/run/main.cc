@@ -154,7 +154,8 @@ Answer RunCommand(const CommandLine& line) {
   const launch::Place place = launch::FindPlace();
   RunJob job;
   try {
-    TakeImports(&flags.job, &flags.layout);
+    TakeImports(&flags.job, &flags.layout, false,
+                {&flags.ranks, &flags.steps, &flags.data, &flags.lr});
     job = ReadRunJob(&flags, place);
     if (place.rank == 0) {
       CheckHtml(flags.html, flags.json);

@@ -14,6 +14,7 @@
 #include "model/program/common/names.h"
 #include "model/twin/search.h"
 #include "runtime/launch/host_memory.h"
+#include "runtime/launch/hostfile.h"
 #include "runtime/program/common/rank_flags.h"
 
 namespace orrery::cli {
@@ -210,6 +211,8 @@ void CheckSupervision(const RunFlags& flags, const RunJob& job) {
   if (flags.supervise.given && job.place.size > 0)
     diagnostics.Error(flags.supervise.where, "--supervise starts the ranks itself",
                       "run it once, without mpirun, srun or torchrun");
+  if (flags.host_test.given && (!flags.supervise.given || job.hostfile.empty()))
+    diagnostics.Error(flags.host_test.where, "--host-test needs --supervise and --hostfile", "");
   if (flags.max_restarts.given && !flags.supervise.given)
     diagnostics.Error(flags.max_restarts.where, "--max-restarts needs --supervise", "");
   if (flags.best_layout.given && flags.plan.given)
@@ -271,7 +274,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   int64_t ranks = asked > 0 ? asked : place.size;
   if (flags->hostfile.given) {
     job.hostfile = flags->hostfile.text;
-    const int64_t slots = SlotsOf(job.hostfile);
+    const int64_t slots = launch::SlotsOf(launch::ReadHostfile(job.hostfile));
     if (ranks == 0) ranks = slots;
   }
   if (flags->plan.given) {

@@ -49,10 +49,6 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
 // (run_input.cc)
 void CheckOutputs(const RunFlags& flags);
 
-// Ranks that a hostfile has room for: "NAME slots=N" or "NAME" per line, '#' begins a comment. Throws
-// InputError with the line. (hostfile.cc)
-int64_t SlotsOf(const std::string& path);
-
 // Throws InputError: flags, files, layouts that cannot be lowered, a plan that `verify` refuses,
 // and a number of ranks that is not the plan's.
 RunJob ReadRunJob(RunFlags* flags, const launch::Place& place);

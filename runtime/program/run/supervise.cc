@@ -13,10 +13,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <thread>
 
+#include "runtime/launch/hostfile.h"
 #include "runtime/launch/mpirun.h"
 #include "runtime/launch/stop_request.h"
+#include "runtime/program/run/hosts.h"
 #include "runtime/train/snapshot/files.h"
 
 namespace orrery::cli {
@@ -28,6 +31,7 @@ constexpr std::size_t kFirstWord = 2;  // plan run
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a restart; doubles
 constexpr auto kLongestPause = std::chrono::seconds(30);
+constexpr double kLongestAnswer = 20;  // seconds that a host has
 
 void Say(const std::string& text) {
   fmt::print(stderr, "plan run: supervisor: {}\n", text);
@@ -51,6 +55,9 @@ class Supervisor {
     Diagnostics diagnostics;
     most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
     diagnostics.ThrowIfAny();
+    if (!job.hostfile.empty() && job.comm == Comm::kMpi)
+      watch_.emplace(flags.host_test.given ? flags.host_test.text : "true",
+                     std::min(job.timeout_s, kLongestAnswer));
     for (const FlagInfo& info : flags.set.Describe().flags) {
       if (info.group.starts_with("The layout")) layout_.push_back(info);
     }
@@ -62,6 +69,7 @@ class Supervisor {
       const int64_t newest = Newest();
       if (newest > behind) failures = 0;
       behind = newest;
+      if (!FindHosts()) return ExitCode::kFailure;
       const End end = Await(Start());
       launch::PassSignalsTo(0);
       if (end.exited && (end.code == 0 || end.code == launch::kStoppedCode)) return Code(end.code);
@@ -102,6 +110,36 @@ class Supervisor {
       std::this_thread::sleep_for(kLook);
   }
 
+  std::string HostsLeft() const { return job_.save + "/hosts"; }
+
+  // The hosts to start on: those of the hostfile, as it stands now, that answer. False: there is none.
+  bool FindHosts() {
+    if (job_.hostfile.empty()) return true;
+    hosts_ = launch::ReadHostfile(job_.hostfile);
+    if (!watch_) return true;
+    std::vector<LostHost> lost = watch_->Lost(hosts_);
+    if (!reached_) {
+      // Without a way to them (mpirun may have one of its own) nothing is known of any host.
+      const auto away =
+          std::ranges::count_if(hosts_, [](const auto& h) { return !HostIsHere(h.host); });
+      reached_ = static_cast<int64_t>(lost.size()) < away || away == 0;
+      if (!*reached_)
+        Say(fmt::format("no other host answers, so that lost ones are not looked for: {}: {}",
+                        lost.front().host, lost.front().why));
+    }
+    if (!*reached_) lost.clear();
+    for (const LostHost& one : lost) {
+      Say(fmt::format("host {} is lost: {}", one.host, one.why));
+      std::erase_if(hosts_, [&](const auto& host) { return host.host == one.host; });
+    }
+    if (hosts_.empty()) {
+      Say("gives up: no host of the hostfile is left");
+      return false;
+    }
+    launch::WriteHostfile(HostsLeft(), launch::HostfileText(hosts_));
+    return true;
+  }
+
   // The words without a flag and its value.
   static std::vector<std::string> Without(std::vector<std::string> words, const std::string& name,
                                           const std::string& value) {
@@ -127,12 +165,16 @@ class Supervisor {
     words = Without(words, "--supervise", "");
     words = Without(words, "--max-restarts", "N");
     words = Without(words, "--resume", "DIR");
-    const int64_t room = job_.hostfile.empty() ? job_.ranks() : SlotsOf(job_.hostfile);
+    const int64_t room = job_.hostfile.empty() ? job_.ranks() : launch::SlotsOf(hosts_);
     if (room < job_.ranks()) {
       for (const FlagInfo& info : layout_) words = Without(words, info.name, info.value);
       words = Without(words, "--ranks", "N");
       Say(fmt::format("{} of {} ranks are left: the planner picks the layout", room, job_.ranks()));
       words.insert(words.end(), {"--ranks", std::to_string(room), "--best-layout"});
+    }
+    if (watch_) {
+      words = Without(words, "--hostfile", "FILE");
+      words.insert(words.end(), {"--hostfile", HostsLeft()});
     }
     if (Newest() >= 0) words.insert(words.end(), {"--resume", job_.save});
     words.insert(words.begin(), launch::OwnProgram());
@@ -161,7 +203,8 @@ class Supervisor {
   }
 
   // A child that somebody stops (SIGSTOP) would never end: after --timeout it is taken for lost.
-  End Await(pid_t child) const {
+  // So would one that waits for a host that is gone.
+  End Await(pid_t child) {
     auto stopped = Clock::time_point::max();
     for (;;) {
       int status = 0;
@@ -177,6 +220,13 @@ class Supervisor {
         kill(child, SIGKILL);
         stopped = Clock::time_point::max();
       }
+      if (watch_ && *reached_) {
+        const std::vector<LostHost> lost = watch_->Look(hosts_);
+        for (const LostHost& one : lost)
+          Say(fmt::format("host {} does not answer any more ({}): the run is killed", one.host,
+                          one.why));
+        if (!lost.empty()) kill(child, SIGKILL);
+      }
       std::this_thread::sleep_for(kLook);
     }
   }
@@ -185,6 +235,9 @@ class Supervisor {
   std::vector<std::string> words_;
   std::vector<FlagInfo> layout_;  // its flags
   int64_t most_ = 3;
+  std::vector<launch::HostSlots> hosts_;  // of this attempt
+  std::optional<HostWatch> watch_;        // where ranks may be on several hosts
+  std::optional<bool> reached_;  // whether others answer at all; unknown before the first time
 };
 
 }  // namespace

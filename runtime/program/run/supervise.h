@@ -10,7 +10,9 @@ namespace orrery::cli {
 // Starts the run as a child, again and again: until it ends by itself, is asked to end (kStoppedCode),
 // refuses its input, or has failed --max-restarts times in a row behind the same snapshot. Every
 // failure and what is done about it is said on standard error. Ranks are as many as the hostfile has
-// room for at that moment, at most those of `job`; on fewer, the planner picks the layout.
+// room for at that moment, at most those of `job`; on fewer, the planner picks the layout. Under mpirun its hosts
+// are asked before each start and while a run goes on (hosts.h): those that do not answer are lost, named and left
+// out; one that answers again is taken at the next start. What is left stands in SAVE/hosts.
 ExitCode Supervise(const RunFlags& flags, const RunJob& job, const CommandLine& line);
 
 }  // namespace orrery::cli

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "runtime/comm/gather.h"
-#include "runtime/program/check/check.h"
+#include "runtime/health/health.h"
 #include "runtime/train/peak.h"
 
 namespace orrery::check {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "model/base/text.h"
-#include "runtime/program/check/check.h"
+#include "runtime/health/health.h"
 
 namespace orrery::check {
 namespace {

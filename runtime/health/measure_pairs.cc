@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "runtime/comm/gather.h"
-#include "runtime/program/check/check.h"
+#include "runtime/health/health.h"
 
 namespace orrery::check {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
-#include "runtime/program/check/check.h"
+#include "runtime/health/health.h"
 
 namespace orrery::check {
 

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hostfiles of mpirun: "NAME slots=N" or "NAME" per line, '#' begins a comment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace orrery::launch {
+
+struct HostSlots {
+  std::string host;  // name or address
+  int64_t slots = 1;
+  std::string note = {};  // behind '#', where it is written
+};
+
+// Throws InputError with the line; a file that names no host is none.
+std::vector<HostSlots> ReadHostfile(const std::string& path);
+int64_t SlotsOf(const std::vector<HostSlots>& hosts);
+
+std::string HostfileText(const std::vector<HostSlots>& hosts);
+// Whole or not at all: readers see the old file or the new one. Throws InputError.
+void WriteHostfile(const std::string& path, const std::string& text);
+
+}  // namespace orrery::launch

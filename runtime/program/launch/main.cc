@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program behind `plan launch`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "model/program/common/launch_flags.h"
+#include "model/program/common/program.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/secret.h"
+#include "runtime/comm/tcp_socket.h"
+#include "runtime/launch/launchers.h"
+#include "runtime/launch/place.h"
+#include "runtime/launch/stop_request.h"
+#include "runtime/program/launch/launch.h"
+
+namespace orrery::launch {
+namespace {
+
+using cli::Answer;
+using cli::ExitCode;
+using cli::Flag;
+
+constexpr std::size_t kBehindLaunch = 2;  // plan launch
+constexpr int64_t kMostNodes = 65536, kMostSlots = 4096;
+
+double ReadSeconds(const Flag& flag, double otherwise, Diagnostics* diagnostics) {
+  const auto time = cli::ReadQuantity<Seconds>(flag, diagnostics);
+  if (!time) return otherwise;
+  if (time->value > 0) return time->value;
+  diagnostics->Error(flag.where, flag.name + " is no time", "such as 90s or 5m");
+  return otherwise;
+}
+
+void ReadPlace(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
+  NodePlace& place = settings->place;
+  if (flags.hosts.given) {
+    cli::AtFlag(flags.hosts, [&] { place = NodeOfHosts(ReadHostfile(flags.hosts.text)); });
+  } else {
+    place = FindNode();
+  }
+  if (const auto n = cli::ReadInteger(flags.nodes, 1, kMostNodes, diagnostics)) place.nodes = *n;
+  if (const auto n = cli::ReadInteger(flags.index, 0, kMostNodes - 1, diagnostics)) {
+    place.index = *n;
+    place.first = 0;
+  }
+  if (const auto n = cli::ReadInteger(flags.port, 1, 65535, diagnostics))
+    place.port = static_cast<int>(*n);
+  if (place.port == 0) place.port = 29500;
+  if (flags.main.given) place.main = flags.main.text;
+  if (place.nodes == 1 && place.index < 0) place.index = 0;
+  if (place.nodes == 1 && place.main.empty()) place.main = "127.0.0.1";
+  const auto index = static_cast<std::size_t>(std::max<int64_t>(place.index, 0));
+  if (place.slots == 0 && index < place.slots_by_host.size())
+    place.slots = place.slots_by_host[index];
+  if (place.slots == 0) place.slots = std::max<int64_t>(CountGpus(), 1);
+  place.slots = cli::ReadInteger(flags.slots, 1, kMostSlots, diagnostics).value_or(place.slots);
+}
+
+// What is missing of it. A main node that listens everywhere needs no address of its own.
+void CheckPlace(const cli::LaunchFlags& flags, const Settings& settings, Diagnostics* diagnostics) {
+  const NodePlace& place = settings.place;
+  if (place.nodes <= 0) {
+    diagnostics->Error(flags.nodes.where, "no launcher says how many nodes there are",
+                       "--nodes N, or --hosts FILE");
+  } else if (place.index < 0) {
+    diagnostics->Error(flags.index.where,
+                       flags.hosts.given
+                           ? fmt::format("no line of '{}' is {} or one of its addresses",
+                                         flags.hosts.text, place.name)
+                           : "no launcher says which node this is",
+                       "--index N");
+  } else if (place.index >= place.nodes) {
+    diagnostics->Error(flags.index.where,
+                       fmt::format("index {} is not below {} nodes", place.index, place.nodes));
+  } else if (place.main.empty() && place.rank() > 0) {
+    diagnostics->Error(flags.main.where,
+                       fmt::format("{} does not say where the main node is",
+                                   place.launched_by.empty() ? "nothing" : place.launched_by),
+                       "--main HOST");
+  }
+  if (place.local > 0)
+    diagnostics->Error({}, "this is one of several processes of plan launch on this node",
+                       "one per node: srun --ntasks-per-node=1, mpirun --map-by ppr:1:node, "
+                       "torchrun --nproc-per-node 1");
+  if (!place.main.empty()) {
+    if (comm::AddressOf(place.main).empty())
+      diagnostics->Error(flags.main.where,
+                         fmt::format("'{}' is no address that can be found", place.main),
+                         "--main HOST: a name or address of the main node");
+  }
+  const bool alone = place.nodes == 1 || comm::IsLoopback(place.main);
+  if (settings.secret.empty() && !alone)
+    diagnostics->Error(
+        {}, "nodes that meet over TCP need a secret: whoever reaches the port could be one of them",
+        "export ORRERY_SECRET=$(openssl rand -hex 16), or ORRERY_SECRET_FILE; the same "
+        "for all");
+}
+
+void ReadTests(const cli::LaunchFlags& flags, Settings* settings, Diagnostics* diagnostics) {
+  settings->check = flags.check.given;
+  settings->test = flags.test.text;
+  settings->disk = flags.disk.text;
+  if (flags.tolerance.given) {
+    char* end = nullptr;
+    const double share = std::strtod(flags.tolerance.text.c_str(), &end);
+    if (end == flags.tolerance.text.c_str() || *end != '\0' || !(share > 0 && share < 1))
+      diagnostics->Error(flags.tolerance.where,
+                         fmt::format("'{}' is no share", flags.tolerance.text),
+                         "above 0, below 1: 0.3");
+    settings->bounds.tolerance = share;
+  }
+  if (const auto rate = cli::ReadQuantity<FlopsPerSecond>(flags.compute, diagnostics))
+    settings->bounds.compute = rate->value;
+  if (const auto rate = cli::ReadQuantity<BytesPerSecond>(flags.memory, diagnostics))
+    settings->bounds.memory = rate->value;
+  for (const Flag* flag : {&flags.tolerance, &flags.compute, &flags.memory, &flags.disk}) {
+    if (flag->given && !flags.check.given)
+      diagnostics->Error(flag->where, flag->name + " needs --check", "");
+  }
+}
+
+Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> command) {
+  Settings settings;
+  Diagnostics diagnostics;
+  ReadPlace(flags, &settings, &diagnostics);
+  settings.secret = FindSecret();
+  settings.listen = Variable("ORRERY_LISTEN");
+  settings.least =
+      cli::ReadInteger(flags.least, 1, std::max<int64_t>(settings.place.nodes, 1), &diagnostics)
+          .value_or(settings.place.nodes);
+  settings.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  settings.late_s = ReadSeconds(flags.late, settings.deadline_s / 2, &diagnostics);
+  settings.interface = flags.interface.text;
+  settings.names = flags.names.given;
+  settings.hostfile = flags.hostfile.text;
+  settings.command = std::move(command);
+  const auto start = cli::ReadName(flags.start, {"main", "node", "rank"}, &diagnostics);
+  if (start) settings.start = static_cast<StartAt>(*start);
+  if (flags.start.given && settings.command.empty())
+    diagnostics.Error(flags.start.where, "--start needs a command", "-- COMMAND at the end");
+  ReadTests(flags, &settings, &diagnostics);
+  if (!flags.show.given) CheckPlace(flags, settings, &diagnostics);
+  diagnostics.ThrowIfAny();
+  return settings;
+}
+
+Answer LaunchCommand(const cli::CommandLine& line) {
+  const std::vector<std::string>& words = line.words();
+  const auto split = std::find(words.begin(), words.end(), "--");
+  std::vector<std::string> command(split == words.end() ? split : split + 1, words.end());
+  const cli::CommandLine own(std::vector<std::string>(words.begin(), split));
+  cli::LaunchFlags flags;
+  if (flags.set.Parse(own, kBehindLaunch)) return {ExitCode::kOk, cli::DescribeLaunch().help};
+  const Settings settings = ReadSettings(flags, std::move(command));
+  if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
+  WatchSignals();
+  // The command's own output follows: what is found out stands on standard error then.
+  bool written = false;
+  const auto report = [&](const RollCall& call) {
+    const bool again = std::exchange(written, true);
+    if (again && flags.json.text.empty()) return;
+    const Answer answer = cli::Deliver(ExitCode::kOk, RollCallText(call, settings),
+                                       RollCallJson(call, settings), flags.json);
+    if (again) return;
+    const bool json_only = flags.json.given && flags.json.text.empty();
+    fmt::print(settings.command.empty() || json_only ? stdout : stderr, "{}", answer.text);
+    std::fflush(nullptr);
+  };
+  try {
+    const int code = settings.place.rank() == 0 ? RunMain(settings, report) : RunAgent(settings);
+    return {ExitCode{code}, ""};
+  } catch (const comm::CommError& error) {
+    Say(fmt::format("error: {}", error.what()));
+    return {ExitCode::kFailure, ""};
+  }
+}
+
+}  // namespace
+}  // namespace orrery::launch
+
+int main(int argc, char** argv) {
+  return orrery::cli::ProgramMain("launch", argc, argv, orrery::launch::LaunchCommand);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts of a hostfile: those that answer, and those that are lost.
+#pragma once
+
+#include <chrono>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "runtime/launch/hostfile.h"
+
+namespace orrery::cli {
+
+struct LostHost {
+  std::string host, why;
+};
+
+bool HostIsHere(const std::string& host);  // a name or address of this machine
+
+// Asks hosts in the way in which mpirun reaches them: its agent (OMPI_MCA_plm_rsh_agent, else ssh), then
+// the host and a command. This machine is asked without an agent.
+class HostWatch {
+ public:
+  // `command`: of a shell; a host where it fails is lost. A host has `limit_s` to answer.
+  HostWatch(std::string command, double limit_s);
+
+  // Asks all at once and waits.
+  std::vector<LostHost> Lost(const std::vector<launch::HostSlots>& hosts) const;
+
+  // While a run goes on: asks again every `limit_s`, without waiting. Those that have not answered twice
+  // in a row.
+  std::vector<LostHost> Look(const std::vector<launch::HostSlots>& hosts);
+
+ private:
+  std::string command_;
+  double limit_s_;
+  std::vector<LostHost> before_;
+  std::future<std::vector<LostHost>> asked_;
+  std::chrono::steady_clock::time_point next_{};
+};
+
+}  // namespace orrery::cli

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The jobs of the systems that this project started from (scenarios/seeds): each is predicted and
+// exported, and run as far as a rank can be a CPU process.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/cli/run_plan.h"
+#include "tests/from_environment.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string PathOf(const std::string& name) {
+  return std::string(ORRERY_SOURCE_DIR) + "/scenarios/seeds/" + name + ".yaml";
+}
+
+// How each was started, for which framework, and what its document printed: seconds of a step, within a
+// share of that. 0: nothing that a step could be compared with.
+struct Seed {
+  const char* name;
+  const char* target;
+  const char* launcher;
+  double seconds = 0, within = 0;
+};
+constexpr Seed kSeeds[] = {
+    {"s2", nullptr, "torchrun", 0.4444, 0.33},  // one process; a search has no ZeRO on one GPU
+    {"s3", "deepspeed", "aws-batch"},
+    {"s7", "deepspeed", "aws-batch"},
+    {"s7-256", "deepspeed", "aws-batch"},
+    {"s8", "ddp", "torchrun"},
+    {"s8-nodes", "ddp", "pbs"},
+    {"s9", "megatron", "slurm", 0.5373, 0.15},
+    {"s11", "megatron", "slurm"},
+    {"s12", "deepspeed", "mpirun"},
+};
+// Those that are not a step that fits.
+constexpr const char* kBenchmark = "s1";
+constexpr const char* kDoesNotFit = "s10";
+// Several gigabytes and half a minute each.
+const std::set<std::string> kLarge = {"s9", "s11"};
+
+TEST(SeedScenarios, EveryFileIsTested) {
+  std::set<std::string> files, tested = {kBenchmark, kDoesNotFit};
+  for (const Seed& seed : kSeeds) tested.insert(seed.name);
+  for (const auto& entry : fs::directory_iterator(fs::path(PathOf("s1")).parent_path()))
+    files.insert(entry.path().stem());
+  EXPECT_EQ(files, tested);
+}
+
+class EverySeed : public testing::TestWithParam<Seed> {};
+
+TEST_P(EverySeed, IsPredicted) {
+  const Seed& seed = GetParam();
+  const Outcome outcome = RunPlan({"predict", "--from", PathOf(seed.name), "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const double seconds = json::parse(outcome.out)["prediction"]["step_time_s"];
+  EXPECT_GT(seconds, 0);
+  if (seed.seconds > 0) {
+    EXPECT_NEAR(seconds / seed.seconds, 1, seed.within);
+  }
+}
+
+TEST_P(EverySeed, IsExportedForItsLauncher) {
+  const Seed& seed = GetParam();
+  if (seed.target == nullptr) GTEST_SKIP() << "not exported: a search has no such layout";
+  const std::string folder = ScratchFolder() + "/" + seed.name;
+  const Outcome outcome = RunPlan({"export", "--from", PathOf(seed.name), "--to", seed.target,
+                                   "--launcher", seed.launcher, "--out", folder});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json plan = json::parse(ReadText(folder + "/plan.json"));
+  const json predicted =
+      json::parse(RunPlan({"predict", "--from", PathOf(seed.name), "--json"}).out);
+  // The layout of the file, not another one that would be faster.
+  EXPECT_EQ(plan["prediction"]["strategy"]["dp"], predicted["prediction"]["strategy"]["dp"]);
+  EXPECT_EQ(plan["prediction"]["strategy"]["tp"], predicted["prediction"]["strategy"]["tp"]);
+  EXPECT_EQ(plan["prediction"]["strategy"]["zero"], predicted["prediction"]["strategy"]["zero"]);
+}
+
+std::vector<double> LossesOf(const std::string& name) {
+  const Outcome outcome = RunPlan({"run", "--from", PathOf(name), "--comm", "local", "--json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<double> losses;
+  if (outcome.code != 0) return losses;
+  const json record = json::parse(outcome.out);
+  for (const json& step : record["steps"]) losses.push_back(step["loss"]);
+  return losses;
+}
+
+TEST_P(EverySeed, RunsOnCpuRanksWhereItsFileSaysHow) {
+  const std::string name = GetParam().name;
+  if (ReadText(PathOf(name)).find("\nrun:") == std::string::npos)
+    GTEST_SKIP() << "too large for CPU ranks";
+  if (kLarge.contains(name) && FromEnvironment("ORRERY_LARGE_SEEDS", 0) == 0)
+    GTEST_SKIP() << "in the slow tests";
+  const std::vector<double> losses = LossesOf(name);
+  ASSERT_FALSE(losses.empty());
+  EXPECT_TRUE(std::ranges::all_of(losses, [](double loss) { return std::isfinite(loss); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tree, EverySeed, testing::ValuesIn(kSeeds), [](const auto& test) {
+  std::string name = test.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// S11 is S9 in another layout: the same losses.
+TEST(SeedScenarios, TheSameModelInAnotherLayoutHasTheSameLosses) {
+  if (FromEnvironment("ORRERY_LARGE_SEEDS", 0) == 0) GTEST_SKIP() << "in the slow tests";
+  const std::vector<double> data = LossesOf("s9"), both = LossesOf("s11");
+  ASSERT_EQ(data.size(), both.size());
+  for (std::size_t i = 0; i < data.size(); ++i) EXPECT_NEAR(data[i] / both[i], 1, 1e-5);
+}
+
+TEST(SeedScenarios, AToyTrainsFor64Steps) {
+  const std::vector<double> losses = LossesOf("s8");
+  ASSERT_EQ(losses.size(), 64u);
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+TEST(SeedScenarios, WhatDoesNotFitIsRefusedWithItsMoment) {
+  const Outcome outcome = RunPlan({"predict", "--from", PathOf(kDoesNotFit)});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("out of memory"));
+}
+
+TEST(SeedScenarios, ABenchmarkIsOfPlanBench) {
+  const Outcome wrong = RunPlan({"predict", "--from", PathOf(kBenchmark)});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("plan bench"));
+  const Outcome predicted =
+      RunPlan({"bench", "--simulate", "all_reduce", "--topology", "aws-g5-1gpu", "--nodes", "2",
+               "-b", "8", "-e", "128M", "-f", "4"});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+  const Outcome run = RunPlan({"bench", "all_reduce", "--ranks", "2", "--comm", "local", "-b", "8",
+                               "-e", "1M", "-f", "16", "-n", "2"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("Out of bounds values : 0 OK"));
+}
+
+TEST(SeedScenarios, FlagsGoBeforeAndWrongKeysAreNamed) {
+  const Outcome wider =
+      RunPlan({"predict", "--from", PathOf("s9"), "--global-batch", "16", "--json"});
+  ASSERT_EQ(wider.code, 0) << wider.err;
+  EXPECT_EQ(json::parse(wider.out)["prediction"]["micro_batches"], 2);
+  const std::string mine = ScratchFolder() + "/mine.yaml";
+  WriteText(mine, "description: d\njob: {model: gpt2-small, topologie: dgx-h100}\n");
+  const Outcome wrong = RunPlan({"predict", "--from", mine});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("mine.yaml:2:26"));
+  EXPECT_THAT(wrong.err, HasSubstr("did you mean 'topology'"));
+}
+
+}  // namespace
+}  // namespace orrery

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which node of a job this is, from the variables of each launcher.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "model/base/diagnostics.h"
+#include "runtime/launch/launchers.h"
+#include "runtime/launch/node_place.h"
+
+namespace orrery::launch {
+namespace {
+
+using testing::ElementsAre;
+using Variables = std::vector<std::pair<const char*, std::string>>;
+
+class Places : public testing::Test {
+ protected:
+  void SetUp() override { ForgetLauncher(); }
+  void TearDown() override {
+    ForgetLauncher();
+    for (const char* name : set_) unsetenv(name);
+  }
+  NodePlace With(const Variables& variables) {
+    for (const auto& [name, value] : variables) {
+      setenv(name, value.c_str(), 1);
+      set_.push_back(name);
+    }
+    return FindNode();
+  }
+  std::string File(const std::string& text) {
+    const std::string path = testing::TempDir() + "/launch-places";
+    std::ofstream(path) << text;
+    return path;
+  }
+  std::vector<const char*> set_;
+};
+
+TEST_F(Places, Nowhere) {
+  EXPECT_EQ(FindNode().launched_by, "");
+  EXPECT_EQ(FindNode().index, -1);
+}
+
+TEST_F(Places, SlurmCountsMachinesAndNotTasks) {
+  const NodePlace place = With({{"SLURM_PROCID", "17"},
+                                {"SLURM_STEP_NUM_TASKS", "32"},
+                                {"SLURM_LOCALID", "1"},
+                                {"SLURM_NODEID", "2"},
+                                {"SLURM_STEP_NUM_NODES", "4"},
+                                {"SLURM_STEP_NODELIST", "gpu[08-10],login"},
+                                {"SLURM_JOB_ID", "77"},
+                                {"SLURMD_NODENAME", "gpu10"},
+                                {"SLURM_GPUS_ON_NODE", "8"}});
+  EXPECT_EQ(place.launched_by, "srun");
+  EXPECT_EQ(place.index, 2);
+  EXPECT_EQ(place.nodes, 4);
+  EXPECT_EQ(place.local, 1);
+  EXPECT_EQ(place.slots, 8);
+  EXPECT_EQ(place.main, "gpu08");
+  EXPECT_EQ(place.name, "gpu10");
+  EXPECT_EQ(place.port, PortOfJob("77"));
+  EXPECT_THAT(place.hosts, ElementsAre("gpu08", "gpu09", "gpu10", "login"));
+}
+
+TEST_F(Places, PbsListsAMachinePerSlot) {
+  const std::string list = File("n1\nn1\nn2\nn2\nn1\n");
+  const NodePlace place =
+      With({{"PBS_NODEFILE", list}, {"PBS_NODENUM", "1"}, {"PBS_JOBID", "9.server"}});
+  EXPECT_EQ(place.launched_by, "PBS");
+  EXPECT_EQ(place.index, 1);
+  EXPECT_EQ(place.nodes, 2);
+  EXPECT_EQ(place.main, "n1");
+  EXPECT_THAT(place.hosts, ElementsAre("n1", "n2"));
+  EXPECT_THAT(place.slots_by_host, ElementsAre(3, 2));
+}
+
+// The list may be on the first machine alone: the job script says the rest.
+TEST_F(Places, PbsWithoutItsList) {
+  const NodePlace place = With({{"PBS_NODEFILE", "/no/such/file"},
+                                {"PBS_NODENUM", "1"},
+                                {"NNODES", "3"},
+                                {"MASTER_ADDR", "n1"}});
+  EXPECT_EQ(place.launched_by, "PBS");
+  EXPECT_EQ(place.nodes, 3);
+  EXPECT_EQ(place.main, "n1");
+}
+
+TEST_F(Places, BatchTellsTheMainNodeNoAddress) {
+  const Variables job = {{"AWS_BATCH_JOB_NUM_NODES", "3"},
+                         {"AWS_BATCH_JOB_MAIN_NODE_INDEX", "1"},
+                         {"AWS_BATCH_JOB_ID", "4f2a#1"},
+                         {"AWS_BATCH_JOB_NODE_INDEX", "1"}};
+  const NodePlace main = With(job);
+  EXPECT_EQ(main.launched_by, "AWS Batch");
+  EXPECT_EQ(main.rank(), 0);
+  EXPECT_EQ(main.main, "");
+  const NodePlace other = With({{"AWS_BATCH_JOB_NODE_INDEX", "0"},
+                                {"AWS_BATCH_JOB_ID", "4f2a#0"},
+                                {"AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", "10.0.0.7"}});
+  EXPECT_EQ(other.rank(), 2);
+  EXPECT_EQ(other.main, "10.0.0.7");
+  EXPECT_EQ(other.port, main.port);
+}
+
+TEST_F(Places, KubernetesTorchrunMpirunAndScripts) {
+  struct Case {
+    Variables variables;
+    const char* launcher;
+    int64_t index, nodes;
+    const char* main;
+    int port;
+  };
+  const Case cases[] = {
+      {{{"JOB_COMPLETION_INDEX", "2"},
+        {"NNODES", "4"},
+        {"MASTER_ADDR", "job-0.job"},
+        {"MASTER_PORT", "29400"}},
+       "Kubernetes",
+       2,
+       4,
+       "job-0.job",
+       29400},
+      {{{"RANK", "9"},
+        {"WORLD_SIZE", "16"},
+        {"LOCAL_RANK", "1"},
+        {"LOCAL_WORLD_SIZE", "8"},
+        {"GROUP_RANK", "1"},
+        {"GROUP_WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "h0"},
+        {"MASTER_PORT", "29400"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+       "torchrun",
+       1,
+       2,
+       "h0",
+       29401},
+      {{{"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+        {"MASTER_ADDR", "h0"}},
+       "mpirun",
+       1,
+       2,
+       "h0",
+       29500},
+      {{{"OMPI_COMM_WORLD_RANK", "0"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}},
+       "mpirun",
+       0,
+       2,
+       "",
+       29500},
+      {{{"NODE_RANK", "3"}, {"NNODES", "4"}, {"MASTER_ADDR", "h0"}}, "a script", 3, 4, "h0", 29500},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.launcher);
+    const NodePlace place = With(c.variables);
+    EXPECT_EQ(place.launched_by, c.launcher);
+    EXPECT_EQ(place.index, c.index);
+    EXPECT_EQ(place.nodes, c.nodes);
+    EXPECT_EQ(place.main, c.main);
+    EXPECT_EQ(place.port, c.port);
+    TearDown();
+    set_.clear();
+  }
+}
+
+TEST_F(Places, AHostfileHasThisMachineByAddress) {
+  const NodePlace place = NodeOfHosts({{"192.0.2.77", 4}, {"127.0.0.1", 2}});
+  EXPECT_EQ(place.index, 1);
+  EXPECT_EQ(place.main, "192.0.2.77");
+  EXPECT_EQ(NodeOfHosts({{"192.0.2.77", 4}}).index, -1);
+}
+
+TEST_F(Places, HostfilesAreReadAsTheyAreWritten) {
+  const std::vector<HostSlots> hosts = {{"10.0.0.1", 8, "ip-10-0-0-1 (index 0)"}, {"n2", 1}};
+  const std::string path = testing::TempDir() + "/launch-hosts";
+  WriteHostfile(path, HostfileText(hosts));
+  const auto again = ReadHostfile(path);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].host, "10.0.0.1");
+  EXPECT_EQ(SlotsOf(again), 9);
+  EXPECT_THROW(WriteHostfile("/no/such/folder/hosts", "x"), InputError);
+}
+
+}  // namespace
+}  // namespace orrery::launch
