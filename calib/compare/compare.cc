@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "calib/compare/governing.h"
 #include "model/price/breakdown.h"
 
 namespace orrery::compare {
@@ -18,6 +19,7 @@ namespace {
 
 using measured::RefuseLog;
 using measured::SpanSample;
+using measured::StepSample;
 using measured::TrainingLog;
 
 using Key = std::array<std::string, 3>;  // work, phase, stream
@@ -143,8 +145,47 @@ Sums TermsOf(const TrainingLog& log, double step) {
       counted = end;
     }
   }
-  sums[{kWaiting, "", ""}] = std::max(0.0, step - all);
+  sums[{kWaiting, "", ""}] = step - all > kRoundingError ? step - all : 0;
   return sums;
+}
+
+// Seconds of each rank in kernels.
+std::map<int64_t, double> ComputeOf(const TrainingLog& log) {
+  std::map<int64_t, double> compute;
+  for (const SpanSample& span : log.spans) {
+    if (!Communicates(span)) compute[span.rank] += span.seconds;
+  }
+  return compute;
+}
+
+// The lower one of two in the middle.
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Stages may compute differently long: each rank against its own prediction. A prediction may hold one rank for all of its
+// replicas; where those that it holds compute alike, any of them is that of a rank it lacks.
+std::optional<Straggler> StragglerOf(const TrainingLog& predicted, const TrainingLog& measured) {
+  const std::map<int64_t, double> expected = ComputeOf(predicted), found = ComputeOf(measured);
+  if (expected.empty()) return std::nullopt;
+  const auto [least, most] =
+      std::ranges::minmax_element(expected, {}, [](const auto& one) { return one.second; });
+  const bool alike = most->second < kStraggles * least->second;
+  std::vector<double> ratios;
+  Straggler slowest;
+  for (const auto& [rank, seconds] : found) {
+    const auto own = expected.find(rank);
+    if (own == expected.end() && !alike) continue;
+    const double should = own == expected.end() ? least->second : own->second;
+    if (should <= 0) continue;
+    ratios.push_back(seconds / should);
+    if (ratios.back() > slowest.slowdown) slowest = {rank, ratios.back()};
+  }
+  if (ratios.size() < 2) return std::nullopt;
+  slowest.slowdown /= Median(ratios);
+  return slowest.slowdown > kStraggles ? std::optional(slowest) : std::nullopt;
 }
 
 bool HasTerms(const TrainingLog& log) {
@@ -210,6 +251,28 @@ void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Com
   c->by_part = Differences(left, right);
 }
 
+// What a log prints beside the step time. Samples per second where it prints no tokens.
+void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, Comparison* c) {
+  c->interval = predicted.interval;
+  if (!predicted.steps.empty()) {
+    c->samples.predicted = predicted.steps.front().samples;
+    c->tokens_per_s.predicted = predicted.steps.front().tokens_per_s;
+    c->peak_bytes.predicted = predicted.steps.front().peak_bytes;
+  }
+  std::vector<double> tokens;
+  for (const StepSample& step : measured.steps) {
+    if (step.samples) c->samples.measured = step.samples;
+    if (step.tokens_per_s) tokens.push_back(*step.tokens_per_s);
+    if (step.peak_bytes)
+      c->peak_bytes.measured = std::max(*step.peak_bytes, c->peak_bytes.measured.value_or(0));
+  }
+  if (!tokens.empty())
+    c->tokens_per_s.measured = Median(tokens);
+  else if (c->samples.measured && predicted.tokens_per_sample)
+    c->tokens_per_s.measured =
+        *c->samples.measured * *predicted.tokens_per_sample / c->measured_step;
+}
+
 double StepOf(const TrainingLog& log) {
   const std::optional<double> step = MedianStep(log);
   if (!step)
@@ -255,6 +318,32 @@ const Term* Largest(const std::vector<Term>& table, const std::string& work, dou
 
 }  // namespace
 
+bool Comparison::InInterval() const {
+  return interval && interval->first <= measured_step && measured_step <= interval->second;
+}
+
+bool Comparison::OtherBatch() const {
+  return samples.predicted && samples.measured && *samples.predicted != *samples.measured;
+}
+
+bool Comparison::WaitsForStraggler(const Term& term) const {
+  if (!straggler) return false;
+  const std::string& work = term.work;
+  return work == "idle" || work == kWaiting || work == Name(measured::Work::kCollective) ||
+         work == Name(measured::Work::kPointToPoint) ||
+         std::ranges::any_of(BreakdownTerms(), [&](const BreakdownTerm& of) {
+           const bool own = of.seconds == &Breakdown::compute || of.seconds == &Breakdown::host ||
+                            of.seconds == &Breakdown::optimizer ||
+                            of.seconds == &Breakdown::offload || of.seconds == &Breakdown::fixed;
+           return of.name == work && !own;
+         });
+}
+
+std::vector<std::string> Comparison::Constants(const Term& term) const {
+  if (WaitsForStraggler(term)) return {};
+  return GoverningConstants(term.work, term.phase, precision, optimizer);
+}
+
 const Term* Comparison::CulpritWork() const {
   const double least = kLeastBlamed * measured_step;
   const std::vector<Term>& table = by_work.empty() ? by_part : by_work;
@@ -278,10 +367,15 @@ Comparison Compare(const TrainingLog& predicted, const TrainingLog& measured) {
   c.measured_step = StepOf(measured);
   c.measured_steps = measured.steps.size();
   c.garbled_lines = predicted.garbled_lines + measured.garbled_lines;
-  if (!predicted.spans.empty() && !measured.spans.empty())
+  c.precision = predicted.precision;
+  c.optimizer = predicted.optimizer;
+  CompareFigures(predicted, measured, &c);
+  if (!predicted.spans.empty() && !measured.spans.empty()) {
     CompareSpans(predicted, measured, &c);
-  else
+    c.straggler = StragglerOf(predicted, measured);
+  } else {
     CompareParts(predicted, measured, &c);
+  }
   return c;
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calib/import/training_log.h"
@@ -23,19 +24,41 @@ struct Term {
 // Smaller differences, as a share of the measured step, are no reason.
 inline constexpr double kLeastBlamed = 1e-3;
 
+// A rank that computes longer in the measured step than the others, beside the prediction.
+struct Straggler {
+  int64_t rank = 0;
+  double slowdown = 0;  // its compute over that of the median rank
+};
+inline constexpr double kStraggles = 1.05;
+
+// A figure of the step beside its measurement. Absent on one side: that file does not say it.
+struct Pair {
+  std::optional<double> predicted, measured;
+};
+
 struct Comparison {
   std::string predicted_file, measured_file;
-  std::string digest;                              // of both; "": the measured log has none
-  bool on_trust = false;                           // the measured log does not name its plan
-  double predicted_step = 0, measured_step = 0;    // seconds
-  std::size_t measured_steps = 0;                  // behind the median
-  int64_t garbled_lines = 0;                       // of both files
+  std::string digest;                                 // of both; "": the measured log has none
+  bool on_trust = false;                              // the measured log does not name its plan
+  double predicted_step = 0, measured_step = 0;       // seconds
+  std::size_t measured_steps = 0;                     // behind the median
+  std::optional<std::pair<double, double>> interval;  // of predicted_step, 80 %
+  Pair samples, tokens_per_s, peak_bytes;  // of one step; per second; of the allocator, on one GPU
+  std::string precision, optimizer;        // of the job; "": not said
+  std::optional<Straggler> straggler;      // of the measured step
+  int64_t garbled_lines = 0;               // of both files
   std::vector<Term> by_work, by_phase, by_stream;  // largest difference first
   std::vector<Term> by_work_and_phase;
   // Terms of the breakdown that both sides have. They add up to the step; those of traces with what a rank waits.
   std::vector<Term> by_part;
   bool HasTerms() const { return !by_work.empty() || !by_part.empty(); }
   double error() const { return predicted_step / measured_step - 1; }
+  bool InInterval() const;  // measured_step is; false without one
+  bool OtherBatch() const;  // both say their global batch, and not the same
+  // Its time is that of a wait for the straggler.
+  bool WaitsForStraggler(const Term& term) const;
+  // That govern the term in this job; none where it waits for a straggler.
+  std::vector<std::string> Constants(const Term& term) const;
   // The kind of work (or term of the breakdown) that differs most, idle time only when nothing else does, and of it
   // the phase that differs most where phases are known; null: there is no table, or nothing differs by more than
   // kLeastBlamed of the measured step.

@@ -3,6 +3,7 @@
 // closed_form.h.
 #include "calib/compare/governing.h"
 
+#include <algorithm>
 #include <set>
 
 namespace orrery::compare {
@@ -79,11 +80,34 @@ const std::vector<Rule>& Rules() {
   return kRules;
 }
 
+// Constants of which one applies to a job: their names differ by this.
+struct Alternatives {
+  std::string before;
+  std::vector<std::string> names;
+  std::string behind;
+};
+
+// `job`: "adamw" takes what is of "adam". One that is none of the names, such as fp8, leaves all.
+void KeepOne(const Alternatives& of, const std::string& job, std::vector<std::string>* constants) {
+  const auto own = std::ranges::find_if(
+      of.names, [&](const std::string& name) { return job.starts_with(name); });
+  if (own == of.names.end()) return;
+  for (const std::string& name : of.names) {
+    if (name != *own) std::erase(*constants, of.before + name + of.behind);
+  }
+}
+
 }  // namespace
 
-std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase) {
+std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase,
+                                            const std::string& precision,
+                                            const std::string& optimizer) {
   for (const Rule& rule : Rules()) {
-    if (work == rule.work && (*rule.phase == '\0' || phase == rule.phase)) return rule.constants;
+    if (work != rule.work || (*rule.phase != '\0' && phase != rule.phase)) continue;
+    std::vector<std::string> constants = rule.constants;
+    KeepOne({"gemm_efficiency_", {"bf16", "fp16", "tf32", "fp32"}, ""}, precision, &constants);
+    KeepOne({"", {"adam", "lamb", "sgd"}, "_traffic"}, optimizer, &constants);
+    return constants;
   }
   return {};
 }

@@ -8,8 +8,11 @@
 namespace orrery::compare {
 
 // `work`: a name of measured::WorkNames(), "idle" or the name of a term of BreakdownTerms(); `phase`: of a plan, "" when it is not known.
-// Names without their profile, those with most say first; empty: no constant governs it.
-std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase);
+// Names without their profile, those with most say first; empty: no constant governs it. `precision` and `optimizer` of the
+// job, "" where they are not known, leave out what governs only others.
+std::vector<std::string> GoverningConstants(const std::string& work, const std::string& phase,
+                                            const std::string& precision = "",
+                                            const std::string& optimizer = "");
 
 // All that the table names, for tests.
 std::vector<std::string> AllGoverning();

@@ -87,6 +87,14 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
   step.tokens_per_s = NumberIn(In(body, "tokens_per_s"));
   step.samples_per_s = NumberIn(In(body, "samples_per_s"));
   step.mfu = NumberIn(In(body, "mfu"));
+  step.peak_bytes = NumberIn(In(In(body, "memory"), "allocated_bytes"));
+  if (step.tokens_per_s && step.samples_per_s && *step.samples_per_s > 0)
+    log->tokens_per_sample = *step.tokens_per_s / *step.samples_per_s;
+  const Json& interval = In(body, "step_time_interval_s");
+  if (interval.is_array() && interval.size() == 2) {
+    const auto low = DurationOf(interval[0]), high = DurationOf(interval[1]);
+    if (low && high) log->interval = {*low, *high};
+  }
   if (step.seconds)
     log->steps.push_back(step);
   else
@@ -109,6 +117,11 @@ TrainingLog ReadRecord(const SourcePtr& source) {
   diagnostics.ThrowIfAny();
   const Json& digest = In(root, "digest");
   if (digest.is_string()) log.digest = digest.get<std::string>();
+  for (const auto& [key, text] :
+       {std::pair{"precision", &log.precision}, std::pair{"optimizer", &log.optimizer}}) {
+    const Json& value = In(In(root, "workload"), key);
+    if (value.is_string()) *text = value.get<std::string>();
+  }
   const Json& schema = In(root, "schema");
   const std::string name = schema.is_string() ? schema.get<std::string>() : "";
   if (name == "orrery.run/1") {

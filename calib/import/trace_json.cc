@@ -79,10 +79,11 @@ class TraceReader {
     if (depth == 0 && event == Event::array_start) bare_ = true;
     if (depth == 1 && event == Event::key && !bare_) {
       in_events_ = *value == "traceEvents";
-      if (*value == "digest") has_digest_ = true;
+      if (*value == "digest") header_ = &log_.digest;
+      if (*value == "precision") header_ = &log_.precision;
     }
-    if (depth == 1 && event == Event::value && std::exchange(has_digest_, false))
-      log_.digest = TextIn(*value);  // kept even if the trace breaks off
+    if (depth == 1 && event == Event::value && header_ != nullptr)
+      *std::exchange(header_, nullptr) = TextIn(*value);  // kept even if the trace breaks off
     const bool element = bare_ ? depth == 1 : in_events_ && depth == 2;
     if (!element) return true;
     if (event == Event::object_start) first_line_ = line_;
@@ -126,6 +127,11 @@ class TraceReader {
       span->phase = TextIn(Member(arguments, "phase"));
       span->term = TextIn(Member(arguments, "term"));
       if (!WorkOfOp(span->name, &span->work)) span->work = WorkOfKernel(span->name);
+      // "adam", "lamb_dir"; not "sumsq" of the norm.
+      for (const char* optimizer : {"adam", "lamb", "sgd", "muon"}) {
+        if (span->work == Work::kOptimizer && span->name.starts_with(optimizer))
+          log_.optimizer = optimizer;
+      }
       return;
     }
     const std::string stream = TextIn(Member(arguments, "stream"));
@@ -180,9 +186,9 @@ class TraceReader {
   std::map<std::pair<int64_t, std::string>, std::string> names_;  // of threads
   std::map<int64_t, StepSample> host_steps_, device_steps_;
   int line_ = 1, first_line_ = 1;
-  bool bare_ = false;       // the file is a list of events
-  bool in_events_ = false;  // of the member "traceEvents"
-  bool has_digest_ = false;
+  bool bare_ = false;              // the file is a list of events
+  bool in_events_ = false;         // of the member "traceEvents"
+  std::string* header_ = nullptr;  // whose value comes next
 };
 
 }  // namespace

@@ -86,8 +86,11 @@ const char* Name(LogFormat format);
 struct TrainingLog {
   SourcePtr source;
   LogFormat format = LogFormat::kCsv;
-  bool own = false;    // written by this project
-  std::string digest;  // of the plan; "": not said
+  bool own = false;                                   // written by this project
+  std::string digest;                                 // of the plan; "": not said
+  std::string precision, optimizer;                   // of the job: "bf16", "adam"; "": likewise
+  std::optional<std::pair<double, double>> interval;  // seconds of a step, of predictions
+  std::optional<double> tokens_per_sample;            // likewise
   std::vector<StepSample> steps;
   std::vector<TermSample> terms;
   std::vector<SpanSample> spans;

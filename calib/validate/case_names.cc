@@ -209,7 +209,7 @@ Meaning<CsvFamily> FamilyOf(const std::string& text, bool gated) {
 
 Meaning<std::string> FrameworkOf(const std::string& text, const LayoutHint& hint) {
   const FrameworkMatch match = FrameworkThatBegins(text);
-  if (match.preset && Folded(text) == match.preset->name) return {match.preset->name, ""};
+  if (match.preset && Folded(text) == Folded(match.preset->name)) return {match.preset->name, ""};
   std::string name, why;
   if (match.preset) {
     name = match.preset->name;

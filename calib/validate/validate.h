@@ -27,6 +27,7 @@ struct CasePrediction {
 struct ErrorSummary {
   int rows = 0;                           // all rows of the group
   int predicted = 0;                      // of them compared
+  int refused = 0;                        // of them without a prediction
   double mean = 0, median = 0, bias = 0;  // mean and median of |error|, mean of error
   double worst = 0;                       // the error of largest size, signed
   std::string worst_case;

@@ -57,8 +57,9 @@ std::string ScalingSection(const Ref& scaling) {
 }
 
 std::string Title(const Ref& prediction) {
-  return fmt::format("{}, {} nodes", prediction["layout"].text(),
-                     prediction["nodes"].json().dump());
+  return fmt::format("{}, {} node{}", prediction["layout"].text(),
+                     prediction["nodes"].json().dump(),
+                     prediction["nodes"].number() == 1 ? "" : "s");
 }
 
 std::string TrainingSection(const Ref& training) {
@@ -87,7 +88,8 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
   std::vector<StepBar> bars = {{"this step", prediction["breakdown"], prediction["step_time_s"]}};
   if (!answer["closed_form"]["breakdown"].empty())
     bars.push_back(
-        {"closed form", answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
+        {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",
+         answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
   return Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
          PictureSections(answer, prediction["memory"]["capacity_bytes"]) +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
@@ -129,7 +131,10 @@ std::string SearchSections(const Ref& answer) {
 std::string SeveralSections(const Ref& answer) {
   const Ref all = answer["topologies"];
   std::vector<StepBar> bars;
-  std::string rows, sections;
+  std::string rows;
+  bool priced = false;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    priced |= all[i]["ranked"][0]["price_per_billion_tokens_usd"].is_number();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Ref best = all[i]["ranked"][0];
     const std::string name = all[i]["topology"]["name"].text();
@@ -138,15 +143,18 @@ std::string SeveralSections(const Ref& answer) {
       continue;
     }
     bars.push_back({name, best["breakdown"], best["step_time_s"]});
-    rows += Row({TextCell(name), TextCell(Title(best)),
-                 NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"])),
-                 NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"])),
-                 NumberCell(best["price_per_billion_tokens_usd"],
-                            DollarsOf(best["price_per_billion_tokens_usd"].number()))});
+    std::vector<std::string> cells = {
+        TextCell(name), TextCell(Title(best)),
+        NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"])),
+        NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"]))};
+    if (priced)
+      cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
+                                 DollarsOf(best["price_per_billion_tokens_usd"].number())));
+    rows += Row(cells);
   }
-  return Section("ranking", "Topologies",
-                 HtmlTable("The best layout on each",
-                           {"topology", "layout", "step", "tokens/s", "per 1e9 tokens"}, rows)) +
+  std::vector<std::string> heads = {"topology", "layout", "step", "tokens/s"};
+  if (priced) heads.push_back("per 1e9 tokens");
+  return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars));
 }
 
@@ -224,6 +232,7 @@ std::string ValidationSections(const Ref& answer) {
     const std::string source = cases[i]["source"].text();
     const auto [at, added] = groups.try_emplace(source, groups.size());
     if (added) chart.groups.push_back(source);
+    if (!cases[i]["measured_step_s"].is_number()) continue;
     chart.marks.push_back({cases[i]["measured_step_s"], cases[i]["predicted_step_s"],
                            fmt::format("{}: {} measured, {} predicted", cases[i]["case"].text(),
                                        SecondsOf(cases[i]["measured_step_s"]),

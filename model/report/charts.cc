@@ -37,34 +37,40 @@ class Scale {
   bool logarithmic() const { return log_; }
 
   std::vector<double> Ticks() const {
+    if (!log_) return Even();
     std::vector<double> ticks;
-    if (log_) {
-      const double from = low() / unit_, to = high() / unit_;
-      for (int decade = static_cast<int>(std::floor(std::log10(from)));; ++decade) {
-        const double power = std::pow(10, decade);
-        if (power > to) break;
-        for (const double step : {1.0, 2.0, 5.0}) {
-          if (step * power >= from && step * power <= to) ticks.push_back(step * power * unit_);
-        }
+    const double from = low() / unit_, to = high() / unit_;
+    for (int decade = static_cast<int>(std::floor(std::log10(from)));; ++decade) {
+      const double power = std::pow(10, decade);
+      if (power > to) break;
+      for (const double step : {1.0, 2.0, 5.0}) {
+        if (step * power >= from && step * power <= to) ticks.push_back(step * power * unit_);
       }
-      // Decades alone where there are many.
-      if (ticks.size() > 9)
-        std::erase_if(ticks, [this](double t) {
-          const double decades = std::log10(t / unit_);
-          return std::abs(decades - std::round(decades)) > 1e-9;
-        });
-      return ticks;
     }
-    double step = std::pow(10, std::floor(std::log10((high_ - low_) / 4)));
-    for (const double more : {2.0, 2.5, 2.0}) {
-      if ((high_ - low_) / step > 6) step *= more;
-    }
-    for (double t = std::ceil(low_ / step) * step; t <= high_ + 1e-9 * step; t += step)
-      ticks.push_back(std::abs(t) < 1e-9 * step ? 0 : t);
+    if (ticks.size() < 2) return Even();
+    // Decades alone where there are many.
+    if (ticks.size() > 9)
+      std::erase_if(ticks, [this](double t) {
+        const double decades = std::log10(t / unit_);
+        return std::abs(decades - std::round(decades)) > 1e-9;
+      });
     return ticks;
   }
 
  private:
+  // Round numbers at one distance.
+  std::vector<double> Even() const {
+    const double from = low() / unit_, to = high() / unit_;
+    double step = std::pow(10, std::floor(std::log10((to - from) / 4)));
+    for (const double more : {2.0, 2.5, 2.0}) {
+      if ((to - from) / step > 6) step *= more;
+    }
+    std::vector<double> ticks;
+    for (double t = std::ceil(from / step) * step; t <= to + 1e-9 * step; t += step)
+      ticks.push_back(std::abs(t) < 1e-9 * step ? 0 : t * unit_);
+    return ticks;
+  }
+
   const bool log_;
   const double from_, to_, unit_;
   double low_ = 0, high_ = 1;

@@ -11,12 +11,13 @@
 namespace orrery::report {
 namespace {
 
-constexpr double kStep = 46, kRowHeight = 62, kBoxGap = 26;
+constexpr double kStep = 46, kLetter = 5.7, kRowHeight = 62, kBoxGap = 26;
 constexpr std::size_t kPerRow = 4;  // nodes
 constexpr const char* kRows[] = {"GPU", "scale-up switch", "PCIe switch", "host", "NIC"};
 
 struct Place {
   double x = 0, y = 0;
+  double room = kStep;  // width for the device and the gap behind it
 };
 
 // Devices of the cluster on paper.
@@ -62,10 +63,11 @@ class Paper {
       const Place& at = places_.at(full);
       const std::string name = full.substr(full.find('.') + 1);
       out += fmt::format(
-          "<g><rect class=device x={:.0f} y={:.0f} width={} height=22 rx=4></rect><text x={:.0f} "
+          "<g><rect class=device x={:.0f} y={:.0f} width={:.0f} height=22 rx=4></rect><text "
+          "x={:.0f} "
           "y={:.0f} text-anchor=middle class=small>{}</text><title>{}, {}</title></g>",
-          at.x - kStep / 2 + 2, at.y - 11, kStep - 4, at.x, at.y + 4, Escape(Short(name)),
-          Escape(full), Escape(devices_[i]["kind"].text()));
+          at.x - Wide(name, at) / 2, at.y - 11, Wide(name, at), at.x, at.y + 4,
+          Escape(Short(name, at)), Escape(full), Escape(devices_[i]["kind"].text()));
     }
     return out;
   }
@@ -73,8 +75,13 @@ class Paper {
   double width = 0, height = 0;
 
  private:
-  static std::string Short(const std::string& name) {
-    return name.size() <= 7 ? name : name.substr(0, 6) + "…";
+  static double Wide(const std::string& name, const Place& at) {
+    return std::clamp(kLetter * static_cast<double>(name.size()) + 6, kStep - 4,
+                      std::max(kStep, at.room) - 4);
+  }
+  static std::string Short(const std::string& name, const Place& at) {
+    const auto most = static_cast<std::size_t>((Wide(name, at) - 2) / kLetter);
+    return name.size() <= most ? name : name.substr(0, most - 1) + "…";
   }
 
   Place PlaceNode(int64_t node, const std::vector<std::size_t>& own, Place corner) {
@@ -95,7 +102,8 @@ class Paper {
         places_[devices_[rows[r][i]]["name"].text()] = {
             corner.x +
                 size.x * (static_cast<double>(i) + 0.5) / static_cast<double>(rows[r].size()),
-            corner.y + 40 + static_cast<double>(r) * kRowHeight};
+            corner.y + 40 + static_cast<double>(r) * kRowHeight,
+            size.x / static_cast<double>(rows[r].size())};
     }
     boxes_ += fmt::format(
         "<rect class=frame x={:.0f} y={:.0f} width={:.0f} height={:.0f} rx=6></rect><text x={:.0f} "
@@ -113,7 +121,7 @@ class Paper {
       const std::size_t of_row = std::min(in_row, fabric.size() - row * in_row);
       places_[devices_[fabric[i]]["name"].text()] = {
           width * (static_cast<double>(i % in_row) + 0.5) / static_cast<double>(of_row),
-          height + kRowHeight * static_cast<double>(row + 1)};
+          height + kRowHeight * static_cast<double>(row + 1), width / static_cast<double>(of_row)};
     }
     if (!fabric.empty())
       height += kRowHeight * static_cast<double>((fabric.size() - 1) / in_row + 1) + 20;
@@ -152,7 +160,7 @@ std::string LinkTable(const Ref& links) {
   }
   return HtmlTable(fmt::format("The {} busiest of {} links with traffic",
                                std::min(order.size(), kMostLinks), order.size()),
-                   {"link", "busy", "carries", "at, of its rate"}, rows);
+                   {"link", "busy", "carries", "rate reached"}, rows);
 }
 
 }  // namespace
@@ -196,7 +204,7 @@ std::string ClusterDrawing(const Ref& cluster) {
   const std::string which =
       static_cast<double>(shown) < nodes
           ? fmt::format("{} of {:.0f} nodes, those with the busiest links", shown, nodes)
-          : fmt::format("All {:.0f} nodes", nodes);
+          : fmt::format("All {:.0f} node{}", nodes, nodes == 1 ? "" : "s");
   const std::string drawing = fmt::format(
       "<div class=chart role=region tabindex=0 aria-label=\"cluster with the load of its "
       "links\"><svg "

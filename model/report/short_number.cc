@@ -7,6 +7,7 @@
 namespace orrery::report {
 
 std::string ThreeDigits(double number) {
+  if (number > 0 && number < 0.0995) return fmt::format("{:.2g}", number);
   return fmt::format("{:.{}f}", number, number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
 }
 

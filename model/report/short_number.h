@@ -8,7 +8,7 @@ namespace orrery::report {
 
 // "1.56 billion", "345 million", "21".
 std::string Count(double number);
-// "1740", "98.4", "0.12".
+// "1740", "98.4", "0.12", "0.012".
 std::string ThreeDigits(double number);
 // Three digits with a decimal prefix: "1.03 M", "12.3 k", "961".
 std::string Scaled(double number);

@@ -77,7 +77,7 @@ svg text.small{font-size:10.5px}
 .lanes span{display:block;overflow:hidden;white-space:nowrap;text-overflow:ellipsis}
 .zoomed{background:var(--card);touch-action:pan-y;cursor:grab}
 .axis{grid-column:2;display:flex;justify-content:space-between;font-variant-numeric:tabular-nums}
-.yaxis{display:flex;flex-direction:column;justify-content:space-between;text-align:right;color:var(--muted);font-size:.85rem}
+.yaxis{display:flex;flex-direction:column;justify-content:space-between;margin:-.75em 0;text-align:right;color:var(--muted);font-size:.85rem}
 .tools{display:none;flex-wrap:wrap;gap:.4rem;align-items:center;margin:.3rem 0}
 .js .tools{display:flex}
 button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(--line);border-radius:4px;min-width:2.6rem;min-height:2.6rem;padding:.2rem .7rem;cursor:pointer}

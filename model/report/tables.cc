@@ -24,25 +24,32 @@ std::string Listed(const std::vector<std::string>& items) {
 
 std::string RankedTable(const Ref& ranked) {
   std::string rows;
+  bool priced = false, tied = false;
+  for (std::size_t i = 0; i < ranked.size(); ++i) {
+    priced |= ranked[i]["price_per_billion_tokens_usd"].is_number();
+    tied |= ranked[i]["tie_with_first"].is_true();
+  }
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const Ref row = ranked[i], memory = row["memory"], span = row["step_time_interval_s"];
+    const bool ties = i == 0 ? tied : row["tie_with_first"].is_true();
     rows += fmt::format("<tr{}>", i == 0 ? " class=best" : "");
-    rows += fmt::format("<th scope=row>{}</th>", i + 1) + TextCell(row["layout"].text()) +
-            NumberCell(row["nodes"], row["nodes"].json().dump()) +
+    rows += fmt::format("<th scope=row>{}{}</th>", ties ? "= " : "", i + 1) +
+            TextCell(row["layout"].text()) + NumberCell(row["nodes"], row["nodes"].json().dump()) +
             NumberCell(row["global_batch"], row["global_batch"].json().dump()) +
             NumberCell(row["step_time_s"], SecondsOf(row["step_time_s"])) +
             NumberCell(span[0], SecondsOf(span[0])) + NumberCell(span[1], SecondsOf(span[1])) +
             NumberCell(row["tokens_per_s"], ScaledOf(row["tokens_per_s"])) +
             NumberCell(row["mfu"], PercentOf(row["mfu"])) +
-            NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"])) +
-            NumberCell(row["price_per_billion_tokens_usd"],
-                       DollarsOf(row["price_per_billion_tokens_usd"].number())) +
-            "</tr>\n";
+            NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"]));
+    if (priced)
+      rows += NumberCell(row["price_per_billion_tokens_usd"],
+                         DollarsOf(row["price_per_billion_tokens_usd"].number()));
+    rows += "</tr>\n";
   }
-  return HtmlTable("Ranked layouts",
-                   {"", "layout", "nodes", "batch", "step", "80 %: from", "to", "tokens/s", "MFU",
-                    "memory", "per 1e9 tokens"},
-                   rows);
+  std::vector<std::string> heads = {"",           "layout", "nodes",    "batch", "step",
+                                    "80 %: from", "to",     "tokens/s", "MFU",   "memory"};
+  if (priced) heads.push_back("per 1e9 tokens");
+  return HtmlTable(tied ? "Ranked layouts; = tied with 1" : "Ranked layouts", heads, rows);
 }
 
 std::string NearestRuns(const Ref& runs) {

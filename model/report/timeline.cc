@@ -130,7 +130,8 @@ std::string Timeline(const Ref& timeline) {
       seconds, kTools, lanes.labels, Escape(Format(Seconds(seconds))), kTime, lanes.height,
       lanes.height, lanes.rects, TimeAxis(seconds), legend);
   std::string caption =
-      "One simulated step: a lane for each stage and, below it, for its messages. Gaps are waits.";
+      "One simulated step: a lane for each stage and, below it, for its messages. Gaps are waits; "
+      "a message also holds the wait for its partners.";
   std::set<double> stages;
   for (std::size_t l = 0; l < all.size(); ++l) stages.insert(all[l]["stage"].number());
   if (static_cast<double>(stages.size()) < timeline["stages"].number())
@@ -156,6 +157,19 @@ std::string Area(const Ref& series, const std::vector<double>& x, const std::vec
                      DataAll(series["bytes"]), Escape(series["name"].text()));
 }
 
+// At least `least` bytes, as so many parts of a round number of KiB, MiB or GiB.
+double RoundHeight(double least, int* parts) {
+  double unit = 1;
+  while (least / unit >= 1000) unit *= 1024;
+  const double wanted = least / unit;
+  double step = std::pow(10, std::floor(std::log10(wanted / 4)));
+  for (const double more : {2.0, 2.5, 2.0}) {
+    if (wanted / step > 5) step *= more;
+  }
+  *parts = static_cast<int>(std::ceil(wanted / step));
+  return *parts * step * unit;
+}
+
 std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds) {
   const Ref series = stage["series"], dates = stage["time_s"];
   std::vector<double> x;
@@ -165,7 +179,13 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
   // The limit is part of the picture where the tensors come near it.
   const double peak = stage["peak_bytes"].number();
   const bool limited = capacity.number() < 2 * peak;
-  const double height = 1.05 * (limited ? std::max(capacity.number(), peak) : peak);
+  int parts = 0;
+  const double height =
+      RoundHeight(1.01 * (limited ? std::max(capacity.number(), peak) : peak), &parts);
+  std::string ticks;
+  for (int i = parts; i >= 0; --i)
+    ticks +=
+        fmt::format("<span>{}</span>", i == 0 ? "0" : Escape(Format(Bytes(height * i / parts))));
   std::string areas, legend, rows;
   std::size_t at_peak = 0;
   for (std::size_t i = 0; i < dates.size(); ++i) {
@@ -187,20 +207,19 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
         "vector-effect=non-scaling-stroke></line>",
         kTime, 300 * (1 - capacity.number() / height));
   const std::string drawing = fmt::format(
-      "<div class=plot><div class=yaxis aria-hidden=true><span>{}</span><span>{}</span>"
-      "<span>0</span></div><svg role=img aria-label=\"Bytes alive on rank {} over a step; the "
+      "<div class=plot><div class=yaxis aria-hidden=true>{}</div><svg role=img aria-label=\"Bytes "
+      "alive on rank {} over a step; the "
       "table "
       "below names the tensors at the peak\" viewBox=\"0 0 {:.0f} 300\" height=300 "
       "preserveAspectRatio=none>{}</svg>{}</div><ul class=legend>{}</ul>",
-      Escape(Format(Bytes(height))), Escape(Format(Bytes(height / 2))), stage["rank"].json().dump(),
-      kTime, areas, TimeAxis(seconds), legend);
+      ticks, stage["rank"].json().dump(), kTime, areas, TimeAxis(seconds), legend);
   return Figure(
       drawing,
       fmt::format("Stage {}, rank {}: {} at the peak, after {}. In each interval of time its "
                   "fullest moment.{}",
                   stage["stage"].json().dump(), stage["rank"].json().dump(),
                   BytesOf(stage["peak_bytes"]), SecondsOf(stage["peak_at_s"]),
-                  limited ? " Dashed: the memory of the GPU." : ""),
+                  limited ? fmt::format(" Dashed: the {} of the GPU.", BytesOf(capacity)) : ""),
       HtmlTable("Alive at the peak", {"tensor, of all layers", "bytes"}, rows));
 }
 

@@ -53,6 +53,12 @@ std::string StepDetails(const Ref& prediction) {
         Paragraph(fmt::format("Memory of a GPU: {}", prediction["memory"]["verdict"].text()) + ".");
   if (const std::string why = prediction["engines_differ"].text(); !why.empty())
     out += Paragraph("The two engines differ: " + why + ".");
+  if (const std::string why = prediction["not_simulated"].text(); !why.empty())
+    out += Paragraph("In closed form, not simulated: " + why + ".");
+  if (const std::string why = prediction["no_interval"].text(); !why.empty())
+    out += Paragraph("No interval: " + why + ".");
+  if (const std::string from = prediction["interval_from"].text(); !from.empty())
+    out += Paragraph("The interval comes from: " + from + ".");
   const std::vector<std::string> outside = TextsIn(prediction["outside_calibration"]);
   if (!outside.empty()) out += "<p>Not calibrated, so the interval is wider:</p>" + Listed(outside);
   return out;
@@ -82,10 +88,18 @@ std::string SearchWords(const Ref& answer) {
   std::string out =
       Paragraph(fmt::format("Best of {} layouts: {}", Count(space), StepWords(best)), true);
   out += Paragraph(JobWords(answer)) + StepDetails(best);
-  const std::vector<std::string> why = TextsIn(answer["comparisons"], "words");
-  if (!why.empty()) out += "<p>Why it wins:</p>" + Listed(why);
-  const std::vector<std::string> limits = TextsIn(answer["limits"], "words");
-  if (!limits.empty()) out += "<p>What limits it:</p>" + Listed(limits);
+  const auto list = [&](const char* lead, const std::vector<std::string>& items) {
+    if (!items.empty()) out += fmt::format("<p>{}:</p>", lead) + Listed(items);
+  };
+  if (const std::string full = answer["remarks"]["nearly_full"].text(); !full.empty())
+    out += Paragraph(full);
+  std::vector<std::string> why = TextsIn(answer["comparisons"], "words");
+  if (const std::string ties = answer["remarks"]["ties"].text(); !ties.empty()) why.push_back(ties);
+  list("Why it wins", why);
+  std::vector<std::string> limits = TextsIn(answer["limits"], "words");
+  for (const std::string& miss : TextsIn(answer["near_misses"], "words")) limits.push_back(miss);
+  list("What limits it", limits);
+  list("Engines", TextsIn(answer["refinement"]["remarks"]));
   return out;
 }
 
@@ -164,41 +178,36 @@ std::string RunWords(const Ref& answer) {
 }
 
 std::string ComparisonWords(const Ref& answer) {
-  const double error = answer["error"].number();
-  std::string out = Paragraph(
-      fmt::format("{} predicted, {} measured: {} too {}.", SecondsOf(answer["predicted_step_s"]),
-                  SecondsOf(answer["measured_step_s"]), Percent(std::abs(error)),
-                  error < 0 ? "short" : "long"),
-      true);
-  const Ref largest = answer["largest"];
-  if (largest.empty()) return out;
-  out += Paragraph(
-      fmt::format("Largest difference: {}, {} predicted, {} measured, {} of all differences.",
-                  largest["work"].text(), SecondsOf(largest["predicted_s"]),
-                  SecondsOf(largest["measured_s"]), PercentOf(largest["share_of_differences"])));
-  const std::vector<std::string> constants = TextsIn(largest["constants"]);
-  if (!constants.empty()) out += "<p>Constants that govern it:</p>" + Listed(constants);
+  std::string out;
+  for (const std::string& sentence : TextsIn(answer["words"]))
+    out += Paragraph(sentence, out.empty());
   return out;
 }
 
 std::string ValidationWords(const Ref& answer) {
   const Ref cases = answer["cases"];
   double sum = 0;
-  int predicted = 0, inside = 0;
+  int predicted = 0, compared = 0, inside = 0;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const double time = cases[i]["predicted_step_s"].number(),
                  measured = cases[i]["measured_step_s"].number();
     if (!std::isfinite(time)) continue;
+    ++predicted;
+    if (!std::isfinite(measured)) continue;  // not printed
     sum += std::abs(time / measured - 1);
     inside += measured >= cases[i]["interval_s"][0].number() &&
               measured <= cases[i]["interval_s"][1].number();
-    ++predicted;
+    ++compared;
   }
   if (predicted == 0) return Paragraph("No run could be predicted.", true);
+  if (compared == 0)
+    return Paragraph(
+        fmt::format("{} of {} runs predicted; none says its step time.", predicted, cases.size()),
+        true);
   return Paragraph(
       fmt::format("{} of {} runs predicted; mean error {}, {} inside the 80 % interval.", predicted,
-                  cases.size(), Percent(sum / predicted),
-                  Percent(static_cast<double>(inside) / predicted)),
+                  cases.size(), Percent(sum / compared),
+                  Percent(static_cast<double>(inside) / compared)),
       true);
 }
 

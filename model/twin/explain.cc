@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "model/base/text.h"
 
 namespace orrery {
 namespace {
+
+constexpr double kLeastGain = 0.005;  // smaller ones are noise
 
 std::string Seconds_(double seconds) { return Format(Seconds(std::abs(seconds))); }
 
@@ -27,35 +30,70 @@ std::string SavesAndPays(const std::vector<TermDifference>& terms, double scale)
   return pays.empty() ? "saves " + saves : "saves " + saves + "; pays " + pays;
 }
 
+// Of what one resource costs: a constant, and what takes that time.
+struct Part {
+  const char* constant;
+  const char* what;
+  Seconds FrameworkProfile::*seconds;
+};
+
+constexpr Part kIssuing[] = {
+    {"host_forward_op", "ops of the forward pass", &FrameworkProfile::host_forward_op},
+    {"host_backward_op", "ops of the backward pass", &FrameworkProfile::host_backward_op},
+    {"host_collective", "collectives inside layers", &FrameworkProfile::host_collective},
+    {"host_module", "hooks that gather the weights of modules", &FrameworkProfile::host_module},
+    {"host_unfused_softmax", "unfused softmax", &FrameworkProfile::host_unfused_softmax},
+};
+constexpr Part kLatencies[] = {
+    {"tensor_latency", "tensor-parallel collectives", &FrameworkProfile::tensor_latency},
+    {"tensor_latency_per_rank", "tensor-parallel collectives",
+     &FrameworkProfile::tensor_latency_per_rank},
+    {"gather_latency", "gathers of sharded weights", &FrameworkProfile::gather_latency},
+    {"pipeline_latency", "transfers between stages", &FrameworkProfile::pipeline_latency},
+};
+
 struct Resource {
   const char* name;
   const char* what;
   void (*twice)(Profiles&, ClusterSummary&);
+  std::span<const Part> parts;  // halved as well
 };
 
 constexpr Resource kResources[] = {
-    {"arithmetic", "twice the arithmetic rate",
+    {"arithmetic",
+     "twice the arithmetic rate",
      [](Profiles& p, ClusterSummary&) {
        for (FlopsPerSecond* peak :
             {&p.gpu.peak_fp32, &p.gpu.peak_tf32, &p.gpu.peak_fp16, &p.gpu.peak_bf16})
          *peak *= 2.0;
-     }},
-    {"memory bandwidth", "twice the memory bandwidth",
-     [](Profiles& p, ClusterSummary&) { p.gpu.memory_bandwidth *= 2.0; }},
-    {"links inside a node", "twice the rate of the links inside a node",
+     },
+     {}},
+    {"memory bandwidth",
+     "twice the memory bandwidth",
+     [](Profiles& p, ClusterSummary&) { p.gpu.memory_bandwidth *= 2.0; },
+     {}},
+    {"links inside a node",
+     "twice the rate of the links inside a node",
      [](Profiles&, ClusterSummary& c) {
        c.scaleup_per_gpu *= 2.0;
        c.per_link *= 2.0;
        c.pcie_rate *= 2.0;
-     }},
-    {"network between nodes", "twice the rate of the network between nodes",
-     [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; }},
-    {"host", "a host that launches kernels twice as fast",
-     [](Profiles& p, ClusterSummary&) {
-       for (Seconds* s : {&p.framework.host_forward_op, &p.framework.host_backward_op,
-                          &p.framework.host_collective})
+     },
+     {}},
+    {"network between nodes",
+     "twice the rate of the network between nodes",
+     [](Profiles&, ClusterSummary& c) { c.nic_rate *= 2.0; },
+     {}},
+    {"latency", "half the latency of every message",
+     [](Profiles& p, ClusterSummary& c) {
+       for (Seconds* s : {&p.gpu.scaleup_hop, &p.gpu.nvls_round_trip, &p.gpu.collective_launch,
+                          &p.gpu.bandwidth_launch, &p.fabric.hop, &p.fabric.launch,
+                          &p.fabric.bandwidth_launch, &c.fabric_latency})
          *s *= 0.5;
-     }},
+     },
+     kLatencies},
+    {"host", "a host that issues all its work twice as fast", [](Profiles&, ClusterSummary&) {},
+     kIssuing},
 };
 
 std::string LimitWords(const char* what, double before, double after) {
@@ -112,17 +150,40 @@ std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& prof
   std::vector<Limit> limits;
   ShapeCache shapes;
   const double before = winner.time.total;
-  for (const Resource& resource : kResources) {
+  const auto with = [&](const auto& change) {
     Profiles changed = profiles;
     Job job = JobOf(request, changed, winner.nodes, winner.global_batch);
-    resource.twice(changed, job.cluster);
-    const double after = WithChange(
-        winner, std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
-    limits.push_back(
-        {resource.name, after, 1.0 - after / before, LimitWords(resource.what, before, after)});
+    change(changed, job.cluster);
+    return WithChange(winner,
+                      std::get<StepTime>(StepPredictor(job, &shapes).Predict(winner.strategy)));
+  };
+  for (const Resource& resource : kResources) {
+    const double after = with([&](Profiles& changed, ClusterSummary& cluster) {
+      resource.twice(changed, cluster);
+      for (const Part& part : resource.parts) changed.framework.*part.seconds *= 0.5;
+    });
+    const double gain = 1.0 - after / before;
+    if (gain < kLeastGain) continue;
+    std::string words = LimitWords(resource.what, before, after);
+    // Of several constants, the one behind most of it.
+    const Part* most = nullptr;
+    double most_seconds = 0.5 * (before - after);
+    for (const Part& part : resource.parts) {
+      const double saved = before - with([&](Profiles& changed, ClusterSummary&) {
+                             changed.framework.*part.seconds *= 0.5;
+                           });
+      if (saved <= most_seconds) continue;
+      most = &part;
+      most_seconds = saved;
+    }
+    if (most != nullptr)
+      words += fmt::format(", {:.0f} % of that by {} ({})",
+                           100 * std::min(1.0, most_seconds / (before - after)), most->what,
+                           most->constant);
+    limits.push_back({resource.name, after, gain, words});
   }
   if (unlimited && unlimited->global_batch == winner.global_batch &&
-      unlimited->nodes == winner.nodes && unlimited->time.total < before) {
+      unlimited->nodes == winner.nodes && unlimited->time.total < (1 - kLeastGain) * before) {
     const double after = unlimited->time.total;
     limits.push_back({"GPU memory", after, 1.0 - after / before,
                       LimitWords("unlimited memory", before, after) + ", with " +

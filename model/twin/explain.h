@@ -9,8 +9,9 @@ namespace orrery {
 // Term by term, by one engine: the closed form where one of them is not simulated.
 Comparison Compare(const Candidate& winner, const Candidate& other);
 
-// The winner's step with twice of each resource, and without a memory limit, largest gain first. Each term of the step
-// changes as the closed form of it does.
+// The winner's step with twice of each resource, and without a memory limit, largest gain first; those that gain at least
+// 0.5 %. Each term of the step changes as the closed form of it does. Where one constant of the framework is behind most of
+// a gain, the words name it.
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,
                               const Candidate& winner, const std::optional<Candidate>& unlimited);
 

@@ -19,7 +19,10 @@ double Extra(const Candidate& candidate, const BreakdownTerm& term) {
   return candidate.time.*term.seconds - candidate.ClosedForm().*term.seconds;
 }
 
-std::string MoreOrLess(double seconds) {
+constexpr double kNoChange = 1e-3;  // of the step
+
+std::string MoreOrLess(double seconds, double step) {
+  if (std::abs(seconds) < kNoChange * step) return "as much";
   return fmt::format("{} {}", Format(Seconds(std::abs(seconds))), seconds < 0 ? "less" : "more");
 }
 
@@ -43,7 +46,7 @@ std::string Reason(const Candidate& ahead, const std::string& ahead_name, const 
   }
   std::string words;
   for (const auto& [candidate, name] : {std::pair{&behind, &behind_name}, {&ahead, &ahead_name}}) {
-    const std::string more = MoreOrLess(Extra(*candidate, *deciding));
+    const std::string more = MoreOrLess(Extra(*candidate, *deciding), candidate->time.total);
     words += !candidate->simulated ? fmt::format("; {} is not simulated", *name)
              : words.empty()
                  ? fmt::format("against the closed form, the simulation sees {} of {} in {}", more,

@@ -129,7 +129,8 @@ void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Predic
 }
 
 bool Prediction::EnginesDiffer() const {
-  return closed_form && std::abs(closed_form->total / time.total - 1) > kEnginesDiffer;
+  return closed_form && !(simulated && simulated->perturbed) &&
+         std::abs(closed_form->total / time.total - 1) > kEnginesDiffer;
 }
 
 Cluster ClusterOf(const Job& job) {

@@ -58,7 +58,7 @@ struct Prediction {
   const StepTime& ClosedForm() const { return closed_form ? *closed_form : time; }
   // The rule of kAuto was applied.
   bool settled() const { return simulated || !not_simulated.empty(); }
-  // Simulated, and more than kEnginesDiffer from the closed form.
+  // Simulated unperturbed, and more than kEnginesDiffer from the closed form.
   bool EnginesDiffer() const;
   // One step time in every answer: throughput, MFU and prices follow it.
   void SetTime(const StepTime& step);

@@ -133,7 +133,7 @@ class Refiner {
     const auto nearly_full = [](const Candidate& c) { return c.memory->nearly_full; };
     std::ranges::stable_sort(
         *pool, {}, [&](const Candidate& c) { return std::pair(nearly_full(c), ValueOf(c)); });
-    if (!request_.variants) {
+    if (!runner_.variants()) {
       std::set<decltype(RowOf(pool->front()))> seen;
       std::erase_if(*pool, [&](const Candidate& c) { return !seen.insert(RowOf(c)).second; });
     }

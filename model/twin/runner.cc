@@ -288,7 +288,7 @@ std::optional<Candidate> Runner::NextBelow(double value, bool every) {
   std::optional<Candidate> candidate = Suited(value, every, &split);
   if (!candidate) return std::nullopt;
   ++next_[split];
-  given_[split] = request_.variants ? 0 : 1;
+  given_[split] = variants() ? 0 : 1;
   return candidate;
 }
 
@@ -320,7 +320,7 @@ std::optional<Candidate> Runner::NextNearlyFull() {
       ++counts_.exact_over_memory;
       continue;
     }
-    given_[split] = request_.variants ? 0 : 1;
+    given_[split] = variants() ? 0 : 1;
     return candidate;
   }
   return std::nullopt;

@@ -19,7 +19,7 @@ class Runner {
   // Evaluates every split.
   void Run(bool prune = true);
   // The next best strategy that fits with the margin of the framework's memory_nearly_full, by exact memory; nullopt: none
-  // is left. Unless the request asks for variants, each split gives one.
+  // is left. Unless variants(), each split gives one.
   std::optional<Candidate> Next();
   // Of the strategies that Next() and NextBelow() passed over because they fit without that margin only: the next best,
   // of a split that gave nothing yet, or of any (`every`) with an objective below `value`.
@@ -43,6 +43,8 @@ class Runner {
 
   std::vector<Rejection> Rejections() const;
   const SearchCounts& counts() const { return counts_; }
+  // Each strategy is a row of its own, for there is one split alone or the request asks for it.
+  bool variants() const { return request_.variants || splits_.size() == 1; }
   const MemoryLimits& limits() const { return limits_; }
   const Job& JobOf(const Candidate& candidate) const;
 

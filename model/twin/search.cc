@@ -123,9 +123,13 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of
-// published layouts of one sweep. Across clusters and batches the whole intervals count. Where one of the two is not
-// simulated, the engines' own difference comes on top.
-void MarkTies(SearchResult* result) {
+// published layouts of one sweep. Across clusters and batches the whole intervals count, of what the search ranks by: a
+// step on other nodes is no faster for being shorter. Where one of the two is not simulated, the engines' own difference
+// comes on top.
+void MarkTies(const SearchRequest& request, const Runner& runner, SearchResult* result) {
+  const auto value = [&](const Candidate& of, double seconds) {
+    return ObjectiveValue(request.objective, seconds, runner.JobOf(of));
+  };
   const double engines = result->refinement ? std::log1p(result->refinement->disagreement) : 0.0;
   for (std::size_t i = 1; i < result->ranked.size(); ++i) {
     const Candidate& first = result->ranked.front();
@@ -136,7 +140,8 @@ void MarkTies(SearchResult* result) {
     other.tie_with_first =
         alike && other.difference > 0
             ? std::abs(std::log(other.time.total / first.time.total)) < other.difference + across
-            : other.time.low <= first.time.high && first.time.low <= other.time.high;
+            : value(other, other.time.low) <= value(first, first.time.high) &&
+                  value(first, first.time.low) <= value(other, other.time.high);
   }
 }
 
@@ -169,7 +174,7 @@ SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) 
   runner.Run();
   RankCandidates(runner, Shown(request), &result);
   SettleAll(request, runner, &result.ranked);
-  MarkTies(&result);
+  MarkTies(request, runner, &result);
   result.counts = runner.counts();
   return result;
 }
@@ -193,7 +198,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
     const Trust trust = LoadTrust();
     for (Candidate& candidate : result.ranked)
       AddConfidence(runner.JobOf(candidate), trust, &candidate);
-    MarkTies(&result);
+    MarkTies(request, runner, &result);
     ExplainWinner(runner, result.refinement ? &simulator : nullptr, request, profiles, others,
                   &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));

@@ -17,6 +17,7 @@ struct SimulatedStep {
   int64_t ops = 0;                      // of the step, as if all were executed
   std::vector<sim::SharedLink> shared;  // terms that contention lengthens, with the link
   bool repeated = false;                // most micro-batches follow from a cycle
+  bool perturbed = false;               // on request: no reason to agree with the closed form
 };
 
 // Micro-batches of the two steps.

@@ -32,6 +32,23 @@ TEST_P(BadInputTest, IsExplainedAndRefused) {
   for (const std::string& part : GetParam().said) EXPECT_THAT(outcome.err, HasSubstr(part));
 }
 
+// The same word is the value of other flags.
+TEST(UnknownFlag, IsTheOnlyErrorBesideItsValue) {
+  for (const auto& [words, said] :
+       {std::pair{
+            std::vector<std::string>{"--nodes", "2", "--shard-grp", "2", "--micro-batch", "2"},
+            "unknown flag '--shard-grp'"},
+        std::pair{std::vector<std::string>{"--nodes", "2", "2", "--micro-batch", "2"},
+                  "1:40: error: '2' belongs to no flag"}}) {
+    std::vector<std::string> all = {"predict", "--model", "gpt2-xl"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome outcome = RunPlan(all);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+    EXPECT_EQ(outcome.err.find("error:"), outcome.err.rfind("error:")) << outcome.err;
+  }
+}
+
 const std::vector<std::string> kBert = {"--model", "bert-1.5b"};
 
 std::vector<BadInput> All() {

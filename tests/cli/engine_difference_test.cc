@@ -11,6 +11,7 @@ namespace orrery::report {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Simulated, with `contention` seconds on top of a closed form of 2 s.
 Prediction Contended(double contention) {
@@ -18,14 +19,16 @@ Prediction Contended(double contention) {
   closed.compute = 1.5;
   closed.data = 0.5;
   closed.total = closed.Total();
+  closed.low = 1.8;
+  closed.high = 2.1;
   StepTime time = closed;
   time.contention = contention;
   time.total = time.Total();
   Prediction prediction;
-  prediction.SetTime(time);
+  prediction.SetTime(WithInterval(time, closed));
   prediction.closed_form = closed;
-  prediction.simulated =
-      SimulatedStep{100, {{CommAxis::kData, contention, "leaf0 -> n0.nic0", {}, false}}};
+  prediction.simulated = SimulatedStep{
+      .ops = 100, .shared = {{CommAxis::kData, contention, "leaf0 -> n0.nic0", {}, false}}};
   return prediction;
 }
 
@@ -52,6 +55,19 @@ TEST(EngineDifference, WithoutABreakdownNamesNoTerm) {
   prediction.time.compute = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(EngineDifference(prediction),
             "2.20 s simulated, 2.00 s in closed form. The interval covers both");
+}
+
+TEST(EngineDifference, OfAPerturbedStepIsThePerturbationsAlone) {
+  Prediction prediction = Contended(0.2);
+  prediction.simulated->perturbed = true;
+  EXPECT_EQ(EngineDifference(prediction), "");
+  EXPECT_TRUE(CandidateJson(prediction)["engines_differ"].is_null());
+}
+
+TEST(EngineDifference, ClaimsNoIntervalThatDoesNotCoverBoth) {
+  Prediction prediction = Contended(0.2);
+  prediction.time.low = 2.1;
+  EXPECT_THAT(EngineDifference(prediction), Not(HasSubstr("covers")));
 }
 
 }  // namespace

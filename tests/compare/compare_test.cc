@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "calib/compare/governing.h"
 #include "calib/program/compare/compare_report.h"
@@ -14,7 +15,10 @@ namespace orrery::compare {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 SourcePtr Named(const std::string& name, const std::string& text) {
   return std::make_shared<Source>(Source{name, text});
@@ -133,7 +137,7 @@ TEST(Compare, LogsOfOtherProgramsAreTakenOnTrust) {
   EXPECT_NEAR(c.error(), 1.96 / 2.45 - 1, 1e-9);
   EXPECT_EQ(c.Culprit(), nullptr);
   EXPECT_THAT(ComparisonText(c), HasSubstr("assumed to be the same"));
-  EXPECT_THAT(ComparisonText(c), HasSubstr("give traces"));
+  EXPECT_THAT(ComparisonText(c), HasSubstr("tells how long a step takes"));
   EXPECT_THAT(ErrorOf(kMegatron, Trace("d")), HasSubstr("no prediction of this program"));
   EXPECT_THAT(ErrorOf(Trace("d"), "nothing\n"), HasSubstr("known are the logs"));
 }
@@ -174,6 +178,86 @@ TEST(Compare, RecordsCompareTermsOfTheBreakdown) {
   const std::string text = ComparisonText(c);
   EXPECT_THAT(text, HasSubstr("Largest term: data-parallel communication, 300 ms predicted"));
   EXPECT_THAT(text, HasSubstr("data_nic_use"));
+}
+
+// A prediction with interval, tokens and memory beside a log with its batch and memory.
+TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
+  const std::string predicted =
+      R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 2.0,
+"step_time_interval_s": [1.8, 2.4], "global_batch": 8, "samples_per_s": 4, "tokens_per_s": 4096,
+"memory": {"allocated_bytes": 2147483648}, "breakdown": {"compute_s": 2.0}}})";
+  const auto log = [](double ms, int batch) {
+    return fmt::format(
+        " iteration 1/ 9 | elapsed time per iteration (ms): {} | global batch size: {} |\n", ms,
+        batch);
+  };
+  const Comparison inside = Beside(predicted, log(2300, 8));
+  const std::string text = ComparisonText(inside);
+  EXPECT_THAT(text, HasSubstr("13.0 % too short, inside the 80 % interval (1.80 s to 2.40 s)"));
+  EXPECT_THAT(text, HasSubstr("Tokens per second: 4.10 k predicted, 3.56 k measured."));
+  EXPECT_THAT(text, Not(HasSubstr("Not the same job")));
+  EXPECT_NEAR(ComparisonJson(inside)["measured_tokens_per_s"].get<double>(), 8 * 1024 / 2.3, 1e-6);
+  EXPECT_TRUE(ComparisonJson(inside)["measured_allocated_bytes"].is_null());
+  const std::string other = ComparisonText(Beside(predicted, log(2500, 16)));
+  EXPECT_THAT(other, HasSubstr("outside the 80 % interval"));
+  EXPECT_THAT(other, HasSubstr("a step of the log takes 16 sequences, of the prediction 8"));
+  const std::string csv = "step,step_time [ms],memory [GiB]\n1,2000,2.5\n";
+  EXPECT_THAT(ComparisonText(Beside(predicted, csv)),
+              HasSubstr("Peak memory of the allocator: 2.00 GiB predicted, 2.50 GiB measured."));
+  EXPECT_THAT(ComparisonText(Beside(predicted, csv)), HasSubstr("equal within 0.1 %"));
+}
+
+// Four ranks that compute and meet; `slow` computes `factor` times as long, and the others wait.
+std::string Met(int slow, double factor) {
+  std::string events;
+  for (int rank = 0; rank < 4; ++rank) {
+    const double us = 1000 * (rank == slow ? factor : 1), end = 1000 * factor + 100;
+    for (const auto& [op, phase, from, to] :
+         {std::tuple{"mm", "forward", 0.0, us}, std::tuple{"all_reduce", "grad_reduce", us, end},
+          std::tuple{"adam", "optimizer", end, end + 50}})
+      events += fmt::format(
+          R"({}{{"ph": "X", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "dur": {}, "args": {{"phase": "{}"}}}})",
+          events.empty() ? "" : ",\n", op, rank, from, to - from, phase);
+  }
+  return R"({"digest": "d", "precision": "bf16", "traceEvents": [)" + events + "]}";
+}
+
+TEST(Compare, AStragglerIsNamedInsteadOfConstants) {
+  const Comparison c = Beside(Met(-1, 1), Met(3, 1.5));
+  ASSERT_TRUE(c.straggler.has_value());
+  EXPECT_EQ(c.straggler->rank, 3);
+  EXPECT_NEAR(c.straggler->slowdown, 1 + 0.5 * 1000 / 1050, 1e-9);  // the update is as fast
+  ASSERT_NE(c.CulpritWork(), nullptr);
+  EXPECT_EQ(c.CulpritWork()->work, "collective");
+  EXPECT_THAT(c.Constants(*c.CulpritWork()), IsEmpty());
+  const std::string text = ComparisonText(c);
+  EXPECT_THAT(text, HasSubstr("Straggler: rank 3 computes 1.48 times as long"));
+  EXPECT_THAT(text, HasSubstr("waits for rank 3"));
+  for (const Term& term : c.by_work)
+    EXPECT_EQ(c.WaitsForStraggler(term), term.work == "collective" || term.work == "idle");
+  EXPECT_THAT(text, Not(HasSubstr("data_nic_use")));
+  EXPECT_FALSE(Beside(Met(-1, 1), Met(-1, 1.5)).straggler.has_value());  // all alike
+  EXPECT_FALSE(Beside(Met(3, 1.5), Met(3, 1.5)).straggler.has_value());  // as predicted
+}
+
+TEST(Compare, ConstantsAreThoseOfTheJob) {
+  const Comparison c = Beside(Met(-1, 1), Met(-1, 1.5));
+  EXPECT_EQ(c.precision, "bf16");
+  EXPECT_EQ(c.optimizer, "adam");
+  const std::string text = ComparisonText(c);
+  EXPECT_THAT(text, HasSubstr("gemm_efficiency_bf16"));
+  for (const char* other : {"gemm_efficiency_fp16", "gemm_efficiency_tf32", "lamb", "sgd"})
+    EXPECT_THAT(text, Not(HasSubstr(other)));
+  EXPECT_THAT(GoverningConstants("optimizer", "", "bf16", "adamw"),
+              ElementsAre("adam_traffic", "memory_efficiency"));
+  EXPECT_THAT(GoverningConstants("compute", "", "fp8", ""), Contains("gemm_efficiency_fp16"));
+}
+
+TEST(Compare, JsonNamesTheTermThatTheTextNames) {
+  const auto json = ComparisonJson(Beside(Trace("d"), Trace("d", "mm", "backward", 1.2)));
+  EXPECT_FALSE(json["largest"].contains("phase"));
+  EXPECT_EQ(json["largest_phase"]["phase"], "backward");
+  EXPECT_THAT(json["words"].dump(), HasSubstr("Largest term: product, 1.20 ms predicted"));
 }
 
 TEST(Compare, EqualTermsAreNotBlamed) {

@@ -40,6 +40,73 @@ TEST(Page, LeavesFoldersOut) {
   EXPECT_THAT(Page(Prediction("/home/me/model")), Not(HasSubstr("/home/me")));
 }
 
+// One layout that ties with the best, a near miss, nothing priced.
+Json Search() {
+  Json answer = Prediction("m");
+  answer["schema"] = "orrery.plan/1";
+  const Json one = answer["prediction"];
+  answer["ranked"] = {one, one};
+  answer["ranked"][1]["tie_with_first"] = true;
+  answer["ranked"][0]["interval_from"] = "11 groups of runs";
+  answer["remarks"] = {{"nearly_full", "Nearly full, not ranked: tp 2."},
+                       {"ties", "Plans 1 and 2 are tied."}};
+  answer["near_misses"] = {{{"words", "Near miss: tp 4."}}};
+  answer["refinement"] = {{"remarks", {"The two engines agree within 0.1 %"}}};
+  return answer;
+}
+
+TEST(Page, ShowsTheRemarksOfASearch) {
+  const std::string page = Page(Search());
+  for (const char* words : {"Nearly full, not ranked: tp 2.", "Plans 1 and 2 are tied.",
+                            "Near miss: tp 4.", "The two engines agree within 0.1 %",
+                            "The interval comes from: 11 groups of runs.", ">= 1<", ">= 2<"})
+    EXPECT_THAT(page, HasSubstr(words));
+  EXPECT_THAT(page, Not(HasSubstr("per 1e9 tokens")));
+  Json priced = Search();
+  priced["ranked"][0]["price_per_billion_tokens_usd"] = 70;
+  EXPECT_THAT(Page(priced), HasSubstr("per 1e9 tokens"));
+}
+
+TEST(Page, ShowsTheSentencesOfAComparison) {
+  const Json answer = {{"schema", "orrery.compare/1"}, {"words", {"First.", "Second."}}};
+  EXPECT_THAT(Page(answer), HasSubstr("<p class=lead>First.</p>\n<p>Second.</p>"));
+}
+
+int CountOf(const std::string& text, const std::string& word) {
+  int count = 0;
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(Chart, HasTicksWhereAllMarksLieClose) {
+  const Json answer = Json::parse(R"({"schema": "orrery.validate/1", "sources": [], "cases": [
+    {"case": "a", "source": "s", "measured_step_s": 1.10, "predicted_step_s": 1.12, "interval_s": [1, 2]},
+    {"case": "b", "source": "s", "measured_step_s": 1.15, "predicted_step_s": 1.18, "interval_s": [1, 2]},
+    {"case": "c", "source": "s", "measured_step_s": null, "predicted_step_s": 1.2, "interval_s": [1, 2]}]})");
+  const std::string page = Page(answer);
+  EXPECT_GE(CountOf(page, "<line class=grid"), 6);
+  EXPECT_THAT(page, HasSubstr("3 of 3 runs predicted; mean error 2.2 %"));
+}
+
+TEST(MemoryOverTime, HasRoundTicksAndNamesTheLimit) {
+  Json answer = Prediction("m");
+  const double gib = 1024. * 1024 * 1024;
+  answer["prediction"]["memory"] = {{"capacity_bytes", 79.1 * gib}};
+  answer["memory_over_time"] = Json::array();
+  answer["memory_over_time"].push_back(
+      {{"stage", 0},
+       {"rank", 0},
+       {"seconds", 2},
+       {"peak_at_s", 1},
+       {"peak_bytes", 60 * gib},
+       {"time_s", {0, 1}},
+       {"total_bytes", {1, 60 * gib}},
+       {"series", Json::array({{{"name", "x"}, {"bytes", {1, 60 * gib}}}})}});
+  const std::string page = Page(answer);
+  EXPECT_THAT(page, HasSubstr("<span>100 GiB</span><span>80.0 GiB</span><span>60.0 GiB</span>"));
+  EXPECT_THAT(page, HasSubstr("Dashed: the 79.1 GiB of the GPU."));
+}
+
 TEST(Page, SurvivesBytesThatAreNoText) {
   EXPECT_THAT(Page(Prediction("a\xff\x01z")), HasSubstr("a\xEF\xBF\xBD z"));
 }

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+
 #include "model/arch/catalogue.h"
 #include "model/arch/parameters.h"
 #include "model/hardware/catalog.h"
@@ -100,6 +104,65 @@ TEST(Search, MoreOfAResourceNeverHurts) {
   ASSERT_FALSE(result.limits.empty());
   for (const Limit& limit : result.limits) EXPECT_GE(limit.gain, 0) << limit.resource;
   EXPECT_GE(result.limits.front().gain, result.limits.back().gain);
+}
+
+// Small models under ZeRO 3 wait for the hooks of their modules: the lever is that, and the answer names its constant.
+TEST(Search, ALimitNamesTheConstantBehindIt) {
+  SearchRequest request = Request("gpt2-xl", "aws-p4d", 4, 512);
+  request.framework = "deepspeed";
+  request.work.precision = Precision::kBf16;
+  request.fixed.zero = 3;
+  request.fixed.micro_batch = 4;
+  request.fixed.recompute = Recompute::kNone;
+  const SearchResult result = Search(request);
+  ASSERT_TRUE(result.feasible());
+  const Candidate& winner = result.ranked.front();
+  ASSERT_GT(winner.time.host, 0.2 * winner.time.total);
+  for (const char* resource : {"host", "latency"}) {
+    const auto limit = std::ranges::find(result.limits, resource, &Limit::resource);
+    ASSERT_NE(limit, result.limits.end()) << resource;
+    EXPECT_GT(limit->gain, 0.01) << limit->words;
+    EXPECT_NE(limit->words.find(resource[0] == 'h' ? "(host_module)" : "(gather_latency)"),
+              std::string::npos)
+        << limit->words;
+  }
+  for (const Limit& limit : result.limits) EXPECT_GE(limit.gain, 0.005) << limit.words;
+}
+
+TEST(Search, OneChoiceOfDegreesAndMicroBatchRanksItsVariants) {
+  SearchRequest request = Request("gpt2-xl", "aws-p4d", 2, 128);
+  request.fixed.tp = 1, request.fixed.pp = 1, request.fixed.micro_batch = 2;
+  request.top = 10;
+  for (const int refine : {0, 3}) {
+    request.refine = refine;
+    const SearchResult result = Search(request);
+    ASSERT_EQ(result.ranked.size(), 10u);
+    std::set<std::string> layouts;
+    for (const Candidate& c : result.ranked) {
+      EXPECT_EQ(c.strategy.micro_batch, 2);
+      layouts.insert(DescribeLayout(c.strategy, c.micro_batches));
+    }
+    EXPECT_EQ(layouts.size(), 10u);
+  }
+}
+
+// A shorter step on more nodes is no other answer where the objective is the same.
+TEST(Search, TiesCompareTheObjectiveAcrossNodeCounts) {
+  SearchRequest request = Request("gpt2-medium", "aws-p4d", 1, 64);
+  request.nodes = {1, 2};
+  request.objective = Objective::kTokensPerDollar;
+  request.top = 20;
+  const SearchResult result = Search(request);
+  const Candidate& first = result.ranked.front();
+  bool other_nodes = false;
+  for (const Candidate& c : result.ranked) {
+    if (c.price_per_billion_tokens->value > 1.05 * first.price_per_billion_tokens->value) continue;
+    other_nodes |= c.nodes != first.nodes;
+    if (&c != &first) {
+      EXPECT_TRUE(c.tie_with_first) << c.nodes << " " << DescribeLayout(c.strategy);
+    }
+  }
+  EXPECT_TRUE(other_nodes);
 }
 
 TEST(Search, NearlyFullPlansRankBelowAndTheMarginHasItsPrice) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -164,12 +165,30 @@ TEST(CsvLine, ReadsBackWhatItWrote) {
   row.tokens_per_s = 1.0 / 3;
   row.mfu = 0.25;
   row.memory_bytes = 7;
-  const StudyPoint point = PointOfLine(study, CsvLine(study, row));
+  Refusals refusals;
+  const StudyPoint point = PointOfLine(study, CsvLine(study, row), &refusals);
+  EXPECT_TRUE(refusals.empty());
   EXPECT_EQ(point.row, 1);
   EXPECT_EQ(point.metrics[0], 0.1 + 0.2);
   EXPECT_EQ(point.metrics[1], 1.0 / 3);
   EXPECT_EQ(point.metrics[4], 8);
   EXPECT_TRUE(std::isnan(point.metrics[5]));
+}
+
+TEST(StudyText, SaysWhyRowsAreRefused) {
+  const Study study = Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,16"}});
+  Refusals refusals;
+  std::vector<StudyPoint> points;
+  StudyPredictor predictor(study, Engine::kClosed);
+  for (int64_t row = 0; row < study.rows(); ++row) {
+    const StudyRow one = predictor.Predict(row);
+    points.push_back(PointOfLine(study, CsvLine(study, one), &refusals));
+  }
+  ASSERT_EQ(refusals.size(), 1u);
+  const std::string text = StudyText(study, points, refusals, DefaultFront(points));
+  EXPECT_THAT(text, HasSubstr("Refused\n       1  " + refusals.begin()->first));
+  EXPECT_EQ(StudyJson(study, points, refusals, DefaultFront(points))["refused"][0]["rows"], 1);
+  EXPECT_THAT(StudyHeader(study), HasSubstr("set by default"));
 }
 
 }  // namespace

@@ -248,7 +248,9 @@ void Run(Arguments arguments) {
   FitOptions options;
   options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
   if (!job.sites.empty()) options.TrustFewRows(evidence.observations().size());
-  fmt::print("{} rows, {} constants\n", evidence.observations().size(), parameters.size());
+  fmt::print("{} row{}, {} constant{}\n", evidence.observations().size(),
+             evidence.observations().size() == 1 ? "" : "s", parameters.size(),
+             parameters.size() == 1 ? "" : "s");
   PrintLeftOut(sources.left_out);
   Fitter fitter(evidence, std::move(parameters), options);
   const FitResult result = fitter.Fit();

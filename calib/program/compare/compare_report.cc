@@ -8,8 +8,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "calib/compare/governing.h"
 #include "model/base/text.h"
+#include "model/program/common/table.h"
+#include "model/report/short_number.h"
 
 namespace orrery::compare {
 namespace {
@@ -27,15 +28,17 @@ std::string NameOf(const Term& term) {
   return term.phase.empty() ? term.work : fmt::format("{}, {}", term.work, term.phase);
 }
 
-std::string Constants(const Term& term, std::size_t most) {
+std::string Constants(const Comparison& c, const Term& term, std::size_t most) {
+  if (c.WaitsForStraggler(term)) return fmt::format("waits for rank {}", c.straggler->rank);
   std::string text;
-  const std::vector<std::string> names = GoverningConstants(term.work, term.phase);
+  const std::vector<std::string> names = c.Constants(term);
   for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
     text += (i == 0 ? "" : ", ") + names[i];
   return text;
 }
 
-std::string TableOf(const char* title, const std::vector<Term>& terms, bool governed) {
+std::string TableOf(const Comparison& c, const char* title, const std::vector<Term>& terms,
+                    bool governed) {
   if (terms.empty()) return "";
   const std::size_t shown = std::min(kRowsShown, terms.size());
   std::size_t width = std::string_view(title).size();
@@ -48,40 +51,85 @@ std::string TableOf(const char* title, const std::vector<Term>& terms, bool gove
     text += fmt::format("  {:<{}}  {:>11} {:>11} {:>11} {:>5.0f} %", NameOf(term), width - 2,
                         Time(term.predicted), Time(term.measured), Time(term.difference()),
                         100 * term.share);
-    const std::string names = governed ? Constants(term, kConstantsShown) : "";
+    const std::string names = governed ? Constants(c, term, kConstantsShown) : "";
     text += names.empty() ? "\n" : "   " + names + "\n";
   }
   if (terms.size() > shown) text += fmt::format("  and {} smaller\n", terms.size() - shown);
   return text;
 }
 
-std::string Headline(const Comparison& c) {
-  const double error = 100 * c.error();
-  std::string text = fmt::format("Step time: {} predicted, {} measured: {:.1f} % too {}.\n",
-                                 Time(c.predicted_step), Time(c.measured_step), std::abs(error),
-                                 error < 0 ? "short" : "long");
-  const Term *work = c.CulpritWork(), *culprit = c.Culprit();
-  if (culprit == nullptr && c.HasTerms())
-    return text +
-           fmt::format("No term differs by more than {} % of the step.\n", 100 * kLeastBlamed);
-  if (culprit == nullptr) {
-    return text +
-           "These files hold no terms: give traces (--trace FILE of plan simulate and plan run).\n";
-  }
-  text +=
-      fmt::format("Largest term: {}, {} predicted, {} measured, {:.0f} % of all differences",
-                  NameOf(*work), Time(work->predicted), Time(work->measured), 100 * work->share);
-  if (culprit != work) {
-    text += fmt::format(";\nmost of it in phase {}: {} predicted, {} measured", culprit->phase,
-                        Time(culprit->predicted), Time(culprit->measured));
-  }
-  text += ".\n";
-  const std::string names = Constants(*culprit, 99);
-  if (!names.empty()) text += fmt::format("Constants that govern it: {}.\n", names);
-  return text;
+// "12.3 % too short"; an error that rounds to nothing is none.
+std::string ErrorWords(double error) {
+  const std::string percent = fmt::format("{:.1f}", 100 * std::abs(error));
+  if (percent == "0.0") return "equal within 0.1 %";
+  return fmt::format("{} % too {}", percent, error < 0 ? "short" : "long");
 }
 
-nlohmann::ordered_json TermsJson(const std::vector<Term>& terms) {
+constexpr const char* kNoTerms =
+    "The measured file tells how long a step takes, not what takes the time. With a trace of it "
+    "(plan run --trace, or an export of PyTorch's profiler) and --trace FILE of plan simulate, "
+    "this command names the kind of work and the constants behind the difference.";
+
+// What a log says beside the step time.
+void AddFigures(const Comparison& c, std::vector<std::string>* out) {
+  const auto add = [&](const char* what, const Pair& pair, const auto& words) {
+    if (pair.predicted && pair.measured)
+      out->push_back(fmt::format("{}: {} predicted, {} measured.", what, words(*pair.predicted),
+                                 words(*pair.measured)));
+  };
+  add("Tokens per second", c.tokens_per_s, report::Scaled);
+  add("Peak memory of the allocator", c.peak_bytes, [](double b) { return Format(Bytes(b)); });
+  if (c.OtherBatch())
+    out->push_back(fmt::format(
+        "Not the same job: a step of the log takes {:g} sequences, of the prediction {:g} "
+        "(--global-batch).",
+        *c.samples.measured, *c.samples.predicted));
+}
+
+void AddCulprit(const Comparison& c, std::vector<std::string>* out) {
+  const Term *work = c.CulpritWork(), *culprit = c.Culprit();
+  if (culprit == nullptr) {
+    out->push_back(c.HasTerms() ? fmt::format("No term differs by more than {} % of the step.",
+                                              100 * kLeastBlamed)
+                                : kNoTerms);
+    return;
+  }
+  const auto both = [](const Term& term) {
+    return fmt::format("{} predicted, {} measured", Time(term.predicted), Time(term.measured));
+  };
+  std::string largest = fmt::format("Largest term: {}, {}, {:.0f} % of all differences",
+                                    NameOf(*work), both(*work), 100 * work->share);
+  if (culprit != work)
+    largest += fmt::format("; most of it in phase {}: {}", culprit->phase, both(*culprit));
+  out->push_back(largest + ".");
+  if (c.WaitsForStraggler(*culprit))
+    out->push_back("No constant governs it: it is the wait for the straggler.");
+  else if (const std::string names = Constants(c, *culprit, 99); !names.empty())
+    out->push_back(fmt::format("Constants that govern it: {}.", names));
+}
+
+std::vector<std::string> Headline(const Comparison& c) {
+  std::string step = fmt::format("Step time: {} predicted, {} measured: {}", Time(c.predicted_step),
+                                 Time(c.measured_step), ErrorWords(c.error()));
+  if (c.interval)
+    step += fmt::format(", {} the 80 % interval ({} to {})", c.InInterval() ? "inside" : "outside",
+                        Time(c.interval->first), Time(c.interval->second));
+  std::vector<std::string> out = {step + "."};
+  AddFigures(c, &out);
+  if (c.straggler)
+    out.push_back(fmt::format(
+        "Straggler: rank {} computes {:.2f} times as long as the median rank, beside the "
+        "prediction; the others wait for it in messages.",
+        c.straggler->rank, c.straggler->slowdown));
+  AddCulprit(c, &out);
+  return out;
+}
+
+nlohmann::ordered_json OrNull(const std::optional<double>& number) {
+  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json TermsJson(const Comparison& c, const std::vector<Term>& terms) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Term& term : terms) {
     nlohmann::ordered_json json;
@@ -92,7 +140,7 @@ nlohmann::ordered_json TermsJson(const std::vector<Term>& terms) {
     json["measured_s"] = term.measured;
     json["difference_s"] = term.difference();
     json["share_of_differences"] = term.share;
-    if (!term.work.empty()) json["constants"] = GoverningConstants(term.work, term.phase);
+    if (!term.work.empty()) json["constants"] = c.Constants(term);
     list.push_back(std::move(json));
   }
   return list;
@@ -107,12 +155,13 @@ std::string ComparisonText(const Comparison& c) {
   text += c.on_trust ? "plan       not named in the measured log: assumed to be the same\n"
                      : fmt::format("plan       {}\n", c.digest);
   if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines skipped\n", c.garbled_lines);
-  text += "\n" + Headline(c);
-  text += TableOf("term of the step", c.by_part, true);
-  text += TableOf("kind of work", c.by_work, true);
-  text += TableOf("kind of work and phase", c.by_work_and_phase, true);
-  text += TableOf("phase", c.by_phase, false);
-  text += TableOf("stream", c.by_stream, false);
+  text += "\n";
+  for (const std::string& sentence : Headline(c)) text += report::Fold(sentence, 0) + "\n";
+  text += TableOf(c, "term of the step", c.by_part, true);
+  text += TableOf(c, "kind of work", c.by_work, true);
+  text += TableOf(c, "kind of work and phase", c.by_work_and_phase, true);
+  text += TableOf(c, "phase", c.by_phase, false);
+  text += TableOf(c, "stream", c.by_stream, false);
   if (c.by_work.empty()) return text;
   return text +
          "\nSeconds per rank and step. Streams run concurrently; idle: a rank runs nothing on any "
@@ -126,13 +175,29 @@ nlohmann::ordered_json ComparisonJson(const Comparison& c) {
       {"plan_on_trust", c.on_trust},        {"predicted_step_s", c.predicted_step},
       {"measured_step_s", c.measured_step}, {"error", c.error()},
       {"measured_steps", c.measured_steps}, {"garbled_lines", c.garbled_lines}};
-  const Term* culprit = c.Culprit();
-  json["largest"] = culprit == nullptr ? nlohmann::ordered_json() : TermsJson({*culprit})[0];
-  json["by_work"] = TermsJson(c.by_work);
-  json["by_work_and_phase"] = TermsJson(c.by_work_and_phase);
-  json["by_phase"] = TermsJson(c.by_phase);
-  json["by_stream"] = TermsJson(c.by_stream);
-  json["by_part"] = TermsJson(c.by_part);
+  json["predicted_interval_s"] = nullptr;
+  if (c.interval) json["predicted_interval_s"] = {c.interval->first, c.interval->second};
+  const auto pair = [&](const char* key, const Pair& of) {
+    json[std::string("predicted_") + key] = OrNull(of.predicted);
+    json[std::string("measured_") + key] = OrNull(of.measured);
+  };
+  pair("samples", c.samples);
+  pair("tokens_per_s", c.tokens_per_s);
+  pair("allocated_bytes", c.peak_bytes);
+  json["straggler"] = nullptr;
+  if (c.straggler)
+    json["straggler"] = {{"rank", c.straggler->rank}, {"slowdown", c.straggler->slowdown}};
+  json["words"] = Headline(c);
+  const auto one = [&](const Term* term) {
+    return term == nullptr ? nlohmann::ordered_json() : TermsJson(c, {*term})[0];
+  };
+  json["largest"] = one(c.CulpritWork());
+  json["largest_phase"] = one(c.Culprit());
+  json["by_work"] = TermsJson(c, c.by_work);
+  json["by_work_and_phase"] = TermsJson(c, c.by_work_and_phase);
+  json["by_phase"] = TermsJson(c, c.by_phase);
+  json["by_stream"] = TermsJson(c, c.by_stream);
+  json["by_part"] = TermsJson(c, c.by_part);
   return json;
 }
 

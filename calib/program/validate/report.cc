@@ -11,6 +11,7 @@
 
 #include "calib/validate/memory_errors.h"
 #include "calib/validate/ranking.h"
+#include "model/base/text.h"
 
 namespace orrery {
 namespace {
@@ -20,7 +21,7 @@ double ErrorOf(const CasePrediction& prediction) {
 }
 
 std::string Line(const std::string& name, const ErrorSummary& s) {
-  const std::string refused = s.predicted < s.rows ? fmt::format("{}", s.rows - s.predicted) : "-";
+  const std::string refused = s.refused > 0 ? std::to_string(s.refused) : "-";
   if (s.predicted == 0) return fmt::format("{:<30}{:>6}{:>9}\n", name, s.rows, refused);
   return fmt::format("{:<30}{:>6}{:>9}{:>8.1f}{:>8.1f}{:>+8.1f}{:>+8.0f}  {:>5.0f}  {}\n", name,
                      s.rows, refused, 100 * s.mean, 100 * s.median, 100 * s.bias, 100 * s.worst,
@@ -96,9 +97,26 @@ std::string Tally(const char* title, const Counts& counts) {
   return out + "\n";
 }
 
+constexpr std::size_t kMostNamed = 5;
+
+// Rows without a measured time.
+std::string UncomparedSection(const std::vector<CasePrediction>& cases) {
+  std::string out;
+  std::size_t rows = 0;
+  for (const CasePrediction& c : cases) {
+    if (!c.time || c.compared() || ++rows > kMostNamed) continue;
+    out += fmt::format("        {} {}: {} predicted\n", c.row.place, c.row.name,
+                       Format(Seconds(c.time->total)));
+  }
+  if (rows == 0) return "";
+  if (rows > kMostNamed) out += fmt::format("        ... and {} more\n", rows - kMostNamed);
+  return fmt::format("predicted, nothing to compare\n{:>6}  measured_step_s is not printed\n",
+                     rows) +
+         out + "\n";
+}
+
 // Reasons with the rows that they hold for.
 std::string RefusedSection(const std::vector<CasePrediction>& cases) {
-  constexpr std::size_t kMostNamed = 5;
   std::map<std::string, std::vector<const CaseRow*>> reasons;
   for (const CasePrediction& c : cases) {
     if (c.row.refused) reasons[*c.row.refused].push_back(&c.row);
@@ -177,6 +195,7 @@ ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases) {
   std::vector<double> sizes;
   int inside = 0;
   for (const CasePrediction* c : cases) {
+    summary.refused += c->row.refused.has_value();
     if (!c->compared()) continue;
     const double error = ErrorOf(*c);
     sizes.push_back(std::abs(error));
@@ -216,7 +235,8 @@ std::string RenderValidation(const std::vector<CasePrediction>& cases) {
   }
   out += Section("overall", {{"all", all}});
   out += RankingSection(sources) + MemorySection(sources);
-  out += RefusedSection(cases) + OutsideSection(cases) + UnfitSection(cases);
+  out += UncomparedSection(cases) + RefusedSection(cases) + OutsideSection(cases) +
+         UnfitSection(cases);
   out += Tally("how rows were read", notes);
   return out;
 }

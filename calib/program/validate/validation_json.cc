@@ -34,7 +34,7 @@ Json CaseJson(const CasePrediction& c) {
           {"dp", s.data_parallel()},
           {"zero", s.zero},
           {"micro_batch", s.micro_batch},
-          {"measured_step_s", row.measured_step_s},
+          {"measured_step_s", row.measured_step_s > 0 ? Json(row.measured_step_s) : Json(nullptr)},
           {"predicted_step_s", c.time ? Json(c.time->total) : Json(nullptr)},
           {"interval_s", c.time ? Json::array({c.time->low, c.time->high}) : Json(nullptr)},
           {"parts_s", c.time ? PartsJson(*c.time) : Json(nullptr)},

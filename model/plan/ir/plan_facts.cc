@@ -14,13 +14,30 @@ bool IsInput(LoadWhat what) {
          what == LoadWhat::kFeatures;
 }
 
+// As MFU counts (ModelFlopsPerSequence() of model/arch): products, and attention without what a mask or a kernel of its
+// own changes; a window of keys counts whole.
+double ModelFlops(const Op& op) {
+  const OpClass of = Info(op.kind).op_class;
+  if (of != OpClass::kMatmul && of != OpClass::kAttention) return 0;
+  Op plain = op;
+  plain.attrs.Set(Attr::kBias, 0);
+  if (of == OpClass::kMatmul) return OpFlops(plain);
+  plain.attrs.Set(Attr::kFlash, 0);
+  const double window = op.attrs.Get(Attr::kWindow);
+  const double keys = op.attrs.Get(
+      op.kind == OpKind::kAttn || op.kind == OpKind::kAttnBwd ? Attr::kSeq : Attr::kSeqKv);
+  if (window > 0 && window < keys) return OpFlops(plain) / (1 - window / keys / 2);
+  plain.attrs.Set(Attr::kCausal, 0);
+  return OpFlops(plain);
+}
+
 // FLOPs of one rank's step; every rank of a stage does the same.
 double FlopsOf(const Program& program) {
   std::vector<double> of_block;
   for (const Block& block : program.blocks) {
     double flops = 0;
     for (const Op& op : block.ops) {
-      if (op.phase != Phase::kRecompute) flops += OpFlops(op);
+      if (op.phase != Phase::kRecompute) flops += ModelFlops(op);
     }
     of_block.push_back(flops);
   }

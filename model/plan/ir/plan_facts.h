@@ -17,7 +17,8 @@ struct PlanFacts {
   int64_t hidden = 0;  // width of the residual; 0: no op tells it
   bool fused_attention = false;
   int64_t parameters = 0;  // tied ones once, padding included
-  double flops = 0;        // of one step, all ranks; recomputation does not count
+  double flops =
+      0;  // of one step, all ranks, as MFU counts: products and whole attention, no recomputation
 };
 
 PlanFacts FactsOf(const ir::Plan& plan);

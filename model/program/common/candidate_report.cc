@@ -129,7 +129,9 @@ std::string EngineDifference(const Prediction& candidate) {
   std::string text =
       fmt::format("{} simulated, {} in closed form", Format(Seconds(candidate.time.total)),
                   Format(Seconds(closed.total)));
-  if (std::isnan(candidate.time.compute)) return text + ". The interval covers both";
+  const bool covered = candidate.time.low <= closed.total && closed.total <= candidate.time.high;
+  const char* covers = covered ? ". The interval covers both" : "";
+  if (std::isnan(candidate.time.compute)) return text + covers;
   const auto more = [&](const BreakdownTerm& term) {
     return candidate.time.*term.seconds - closed.*term.seconds;
   };
@@ -146,7 +148,7 @@ std::string EngineDifference(const Prediction& candidate) {
                 : fmt::format("; {} shares {} with {}", AxisWords(link->axis), link->link,
                               fmt::join(others, " and "));
   }
-  return text + ". The interval covers both";
+  return text + covers;
 }
 
 std::string LayoutWords(const Job& job, const Prediction& prediction) {
@@ -157,9 +159,9 @@ std::string LayoutWords(const Job& job, const Prediction& prediction) {
 std::string MfuFormula(const Job& job, const Prediction& candidate) {
   std::string number = fmt::format("{:.2e}", candidate.model_flops);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
-  return fmt::format("{} = {} {} FLOP / ({} x {} GPUs x {} in {})", Percent(candidate.mfu), number,
-                     job.plan.empty() ? "model" : "plan", Format(Seconds(candidate.time.total)),
-                     candidate.strategy.ranks(),
+  const int64_t gpus = candidate.strategy.ranks();
+  return fmt::format("{} = {} model FLOP / ({} x {} GPU{} x {} in {})", Percent(candidate.mfu),
+                     number, Format(Seconds(candidate.time.total)), gpus, gpus == 1 ? "" : "s",
                      Format(job.profiles.gpu.Peak(job.request.work.precision)),
                      Name(job.request.work.precision));
 }

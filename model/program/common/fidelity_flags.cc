@@ -30,8 +30,9 @@ ValidateFlags::ValidateFlags()
 
 CompareFlags::CompareFlags()
     : set("compare PREDICTED MEASURED [flags]",
-          "Compares a predicted step with a measured one: which kind of work, phase and stream "
-          "differs, by how much, and which profile constants govern it.",
+          "Compares a predicted step with a measured one. Traces: which kind of work, phase and "
+          "stream differs, by how much, and which profile constants govern it. Logs: step time, "
+          "tokens per second and memory, against the interval.",
           {"plan simulate --model gpt2-micro --topology localhost --gpus-per-node 2 --precision "
            "fp32 "
            "--framework orrery --trace predicted.json",

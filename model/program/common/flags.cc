@@ -96,22 +96,32 @@ void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
   const std::vector<std::string> extras = app_->remaining();
   if (extras.empty()) return;
   Diagnostics diagnostics;
-  bool after_unknown = false;  // its value, most likely
-  for (std::size_t i = first; i < line.words().size(); ++i) {
-    const std::string& word = line.words()[i];
-    if (std::find(extras.begin(), extras.end(), word) == extras.end()) continue;
-    if (word.starts_with('-')) {
-      std::string hint = SuggestName(FlagName(word), Names());
-      if (hint.empty())
-        hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
-      diagnostics.Error(line.where(i), fmt::format("unknown flag '{}'", FlagName(word)), hint);
-      after_unknown = true;
+  const std::vector<std::string>& words = line.words();
+  const auto is_flag = [&](std::size_t i) { return words[i].starts_with('-'); };
+  std::size_t at = first;
+  for (std::size_t e = 0; e < extras.size(); ++e) {
+    // The same word may be a flag's value elsewhere: behind another value it is none.
+    std::size_t found = words.size();
+    for (std::size_t i = at; i < words.size(); ++i) {
+      if (words[i] != extras[e]) continue;
+      const bool value = i > first && is_flag(i - 1);
+      if (is_flag(i) || !value || found == words.size()) found = i;
+      if (is_flag(i) || !value) break;
+    }
+    if (found == words.size()) continue;
+    at = found + 1;
+    if (!is_flag(found)) {
+      diagnostics.Error(line.where(found), fmt::format("'{}' belongs to no flag", words[found]));
       continue;
     }
-    if (!after_unknown) {
-      diagnostics.Error(line.where(i), fmt::format("'{}' belongs to no flag", word));
-    }
-    after_unknown = false;
+    std::string hint = SuggestName(FlagName(words[found]), Names());
+    if (hint.empty())
+      hint = fmt::format("plan {} --help lists the flags", usage_.substr(0, usage_.find(' ')));
+    diagnostics.Error(line.where(found), fmt::format("unknown flag '{}'", FlagName(words[found])),
+                      hint);
+    // What follows is its value, most likely.
+    const bool value = e + 1 < extras.size() && at < words.size() && words[at] == extras[e + 1];
+    if (value && !is_flag(at)) ++at, ++e;
   }
   diagnostics.ThrowIfAny();
 }

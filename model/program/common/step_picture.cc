@@ -30,6 +30,7 @@ constexpr std::size_t kMostSpans = 2400;   // of all lanes of passes, and of all
 constexpr std::size_t kMemoryDates = 160;  // of a stage
 constexpr std::size_t kMostTensors = 7;    // named in a stage's memory; the rest is "other tensors"
 constexpr double kLeastOfPeak = 0.002;     // of the peak: what is less counts as "other tensors"
+constexpr double kLongMessage = 0.02;      // of the step
 constexpr std::size_t kMostDevices = 160;  // of a drawing
 
 struct Span {
@@ -79,10 +80,13 @@ class Passes {
         const ir::Instance& at = instances[i];
         const double begin = ops_.Begin(id, span, i), end = ops_.End(id, span, i);
         // A stream of messages has one span for each; messages between kernels belong to their pass.
-        if (at.call != call || !compute) {
+        const bool message = compute && simulation_.tasks().stages[stage_].tasks[At(id)].line >= 0;
+        // A long one, such as one that waits for a slow rank, is no part of a pass.
+        const bool alone = message && end - begin > kLongMessage * simulation_.result().seconds;
+        if (at.call != call || !compute || alone) {
           close();
-          call = at.call;
-          spans.push_back({begin, end, NameOf(at, !compute), "", at.micro_batch});
+          call = alone ? -1 : at.call;
+          spans.push_back({begin, end, NameOf(at, !compute || alone), "", at.micro_batch});
         }
         spans.back().end = std::max(spans.back().end, end);
         by_phase[ops_.OpOf(at).phase] += end - begin;

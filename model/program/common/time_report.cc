@@ -37,6 +37,10 @@ std::string TimeWithInterval(const StepTime& time) {
     const double number = seconds / factor;
     return fmt::format("{:.{}f}", number, number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2);
   };
+  // A bound that needs another unit says so.
+  if (time.high >= 999.5 * factor || time.low < 0.00995 * factor)
+    return fmt::format("{} ({} to {})", total, Format(Seconds(time.low)),
+                       Format(Seconds(time.high)));
   return fmt::format("{} ({} to {})", total, in_unit(time.low), in_unit(time.high));
 }
 

@@ -108,14 +108,17 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
     for (const StudyRow& row : some) rows[static_cast<std::size_t>(row.row)] = row;
   });
   std::vector<StudyPoint> points;
-  for (const StudyRow& row : rows) points.push_back(PointOf(study, row));
+  Refusals refusals;
+  for (const StudyRow& row : rows) points.push_back(PointOf(study, row, &refusals));
   const bool any =
       std::ranges::any_of(rows, [](const StudyRow& row) { return row.status == RowStatus::kOk; });
   const std::vector<std::size_t> front = DefaultFront(points);
-  nlohmann::ordered_json json = StudyJson(study, points, front);
+  nlohmann::ordered_json json = StudyJson(study, points, refusals, front);
   json["table"] = StudyRowsJson(study, rows);
-  return Deliver(any ? ExitCode::kOk : ExitCode::kInfeasible,
-                 StudyRowsText(study, rows) + StudyText(study, points, front), json, flags.json);
+  return Deliver(
+      any ? ExitCode::kOk : ExitCode::kInfeasible,
+      StudyHeader(study) + StudyRowsText(study, rows) + StudyText(study, points, refusals, front),
+      json, flags.json);
 }
 
 }  // namespace

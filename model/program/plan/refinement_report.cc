@@ -15,33 +15,33 @@
 namespace orrery::report {
 namespace {
 
-std::string Dash(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
+using Sentences = std::vector<std::string>;
 
-std::string Agreement(const SearchResult& result) {
+void Agreement(const SearchResult& result, Sentences* out) {
   const Refinement& refinement = *result.refinement;
-  if (refinement.disagreement <= kEnginesDiffer)
-    return Dash(fmt::format("The two engines agree within {}", Percent(refinement.disagreement)));
-  std::string text =
-      Dash(fmt::format("The two engines differ by up to {}", Percent(refinement.disagreement)));
+  if (refinement.disagreement <= kEnginesDiffer) {
+    out->push_back(fmt::format("The two engines agree within {}",
+                               Percent(std::max(1e-3, refinement.disagreement))));
+    return;
+  }
+  out->push_back(
+      fmt::format("The two engines differ by up to {}", Percent(refinement.disagreement)));
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     if (const std::string why = EngineDifference(result.ranked[i]); !why.empty())
-      text += Dash(fmt::format("Plan {}: {}", i + 1, why));
+      out->push_back(fmt::format("Plan {}: {}", i + 1, why));
   }
-  return text;
 }
 
-std::string Order(const Refinement& refinement) {
+void Order(const Refinement& refinement, Sentences* out) {
   if (refinement.changes.empty() && refinement.asked > 1)
-    return Dash("Both engines give the same order");
-  std::string text;
-  for (const std::string& change : refinement.changes) text += Dash("Order changed: " + change);
-  return text;
+    out->push_back("Both engines give the same order");
+  for (const std::string& change : refinement.changes) out->push_back("Order changed: " + change);
 }
 
 // Layouts that nobody simulated although they may win.
-std::string Open(const SearchResult& result) {
-  if (!result.refinement->open) return "";
-  return Dash(
+void Open(const SearchResult& result, Sentences* out) {
+  if (!result.refinement->open) return;
+  out->push_back(
       fmt::format("Layouts that were not simulated might beat 1: their closed-form time is below "
                   "its {}. --refine {} simulates more",
                   Format(Seconds(result.ranked.front().time.total)),
@@ -49,19 +49,37 @@ std::string Open(const SearchResult& result) {
 }
 
 // Rows that keep the closed form, one line for each reason.
-std::string NotSimulated(const SearchResult& result) {
+void NotSimulated(const SearchResult& result, Sentences* out) {
   std::map<std::string, std::vector<std::size_t>> by_reason;
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     if (!result.ranked[i].simulated) by_reason[result.ranked[i].not_simulated].push_back(i + 1);
   }
-  std::string text;
   for (const auto& [why, rows] : by_reason)
-    text += Dash(fmt::format("Not simulated: {} ({})", fmt::join(rows, ", "), why));
-  return text;
+    out->push_back(fmt::format("Not simulated: {} ({})", fmt::join(rows, ", "), why));
 }
 
 bool AnySimulated(const SearchResult& result) {
   return std::ranges::any_of(result.ranked, [](const Candidate& c) { return bool(c.simulated); });
+}
+
+Sentences Remarks(const SearchResult& result) {
+  const Refinement& refinement = *result.refinement;
+  Sentences out;
+  if (!AnySimulated(result)) {
+    out.push_back("Times and order come from the closed form");
+    NotSimulated(result, &out);
+    return out;
+  }
+  Agreement(result, &out);
+  Order(refinement, &out);
+  if (!refinement.ranked_by_simulation) {
+    NotSimulated(result, &out);
+    out.push_back(
+        "Their step time is the closed form. Order is by step time: a simulated and a "
+        "closed-form time tie (=) up to the difference of the engines");
+  }
+  Open(result, &out);
+  return out;
 }
 
 }  // namespace
@@ -69,23 +87,17 @@ bool AnySimulated(const SearchResult& result) {
 std::string RefinementText(const SearchResult& result) {
   if (!result.refinement) return "";
   const Refinement& refinement = *result.refinement;
-  if (!AnySimulated(result)) {
-    return "\nNot simulated\n" + Dash("Times and order come from the closed form") +
-           NotSimulated(result);
+  std::string text = "\nNot simulated\n";
+  if (AnySimulated(result)) {
+    const std::string rows =
+        refinement.asked == 1 ? "the best" : fmt::format("the best {}", refinement.asked);
+    text = fmt::format("\nSimulated op by op, with contention: {} layout{} ({} and {})\n",
+                       refinement.simulated, refinement.simulated == 1 ? "" : "s", rows,
+                       "all that might beat 1 or explain it");
   }
-  const std::string rows =
-      refinement.asked == 1 ? "the best" : fmt::format("the best {}", refinement.asked);
-  std::string text =
-      fmt::format("\nSimulated op by op, with contention: {} layouts ({} and {})\n",
-                  refinement.simulated, rows, "all that might beat 1 or explain it") +
-      Agreement(result) + Order(refinement);
-  if (!refinement.ranked_by_simulation) {
-    text += NotSimulated(result) +
-            Dash(
-                "Their step time is the closed form. Order is by step time: a simulated and a "
-                "closed-form time tie (=) up to the difference of the engines");
-  }
-  return text + Open(result);
+  for (const std::string& remark : Remarks(result))
+    text += fmt::format("  - {}\n", Fold(remark, 4));
+  return text;
 }
 
 nlohmann::ordered_json RefinementJson(const SearchResult& result) {
@@ -97,7 +109,8 @@ nlohmann::ordered_json RefinementJson(const SearchResult& result) {
                                  {"ranked_by_simulation", refinement.ranked_by_simulation},
                                  {"faster_ones_possible", refinement.open},
                                  {"disagreement", refinement.disagreement},
-                                 {"order_changes", refinement.changes}};
+                                 {"order_changes", refinement.changes},
+                                 {"remarks", Remarks(result)}};
   json["skipped"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.ranked.size(); ++i) {
     const Candidate& candidate = result.ranked[i];

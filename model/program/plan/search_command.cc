@@ -44,7 +44,9 @@ struct SearchFlags {
     set.Value(&objective, "--objective", "WHAT",
               "time (default), cost (of a step) or tokens-per-dollar", Words::kList,
               NamesOf<Objective>(report::kObjectiveNames));
-    set.Value(&top, "--top", "K", "layouts to print (default 5)");
+    set.Value(&top, "--top", "K",
+              "layouts to print (default 5): the best of each choice of degrees and micro-batch; "
+              "where one choice alone is left, its variants");
     set.Value(
         &refine, "--refine", "K",
         fmt::format("simulate at least the best K layouts with contention and rank by simulated "

@@ -20,7 +20,6 @@ namespace orrery::report {
 namespace {
 
 constexpr std::size_t kMostRejections = 6;
-constexpr double kLeastGain = 0.005;  // smaller ones are noise
 
 std::string Bullet(const std::string& text) { return fmt::format("  - {}\n", Fold(text, 4)); }
 
@@ -45,6 +44,7 @@ const char* Aim(Objective objective) {
   return "";
 }
 
+// Where the margin of memory decides the ranking; "": it does not.
 std::string NearlyFull(const Job& job, const SearchResult& result) {
   const double limit = job.profiles.framework.memory_nearly_full;
   std::string rows;
@@ -53,22 +53,20 @@ std::string NearlyFull(const Job& job, const SearchResult& result) {
     if (!memory || !memory->nearly_full) continue;
     rows += fmt::format("{}{}", rows.empty() ? "" : ", ", i + 1);
   }
-  std::string text;
   if (!rows.empty()) {
-    text = fmt::format(
+    return fmt::format(
         "Nearly full, and so below all others: {}. Above {:.0f} % of the memory, frameworks retry "
         "allocations, slow down or fail: neither \"fits\" nor the time is reliable there.",
         rows, 100 * limit);
-  } else if (result.nearly_full) {
-    const Candidate& other = *result.nearly_full;
-    text = fmt::format(
-        "Nearly full, not ranked: {}, {} per step, needs {}. The margin of {:.0f} % of the memory "
-        "costs {}: so much longer takes plan 1.",
-        DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
-        MemoryOfCapacity(*other.memory), 100 * (1 - limit),
-        Percent(result.ranked[0].time.total / other.time.total - 1));
   }
-  return text.empty() ? "" : fmt::format("  {}\n", Fold(text, 2));
+  if (!result.nearly_full) return "";
+  const Candidate& other = *result.nearly_full;
+  return fmt::format(
+      "Nearly full, not ranked: {}, {} per step, needs {}. The margin of {:.0f} % of the memory "
+      "costs {}: so much longer takes plan 1.",
+      DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(other.time.total)),
+      MemoryOfCapacity(*other.memory), 100 * (1 - limit),
+      Percent(result.ranked[0].time.total / other.time.total - 1));
 }
 
 std::string Outside(const SearchResult& result) {
@@ -93,6 +91,8 @@ std::string Ranking(const Job& job, const SearchResult& result) {
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
                                  Fold(DescribeLayout(first.strategy, first.micro_batches), 9));
   text += RankedTable(job, result.ranked);
+  if (result.ranked.size() < static_cast<std::size_t>(job.request.top))
+    text += "  All that fits: one row for each choice of degrees and micro-batch, its best.\n";
   text += fmt::format(
       "  {}\n",
       Fold(fmt::format("micro-batch: sequences per GPU x micro-batches per step. memory: highest "
@@ -106,8 +106,10 @@ std::string Ranking(const Job& job, const SearchResult& result) {
                                    "closed form; interval, tokens/s, MFU and price follow from it.",
                                    2));
   }
-  return text + Outside(result) + NearlyFull(job, result) + RefinementText(result) +
-         NearestText(first);
+  text += Outside(result);
+  if (const std::string full = NearlyFull(job, result); !full.empty())
+    text += fmt::format("  {}\n", Fold(full, 2));
+  return text + RefinementText(result) + NearestText(first);
 }
 
 // "Plans 1 to 3" or "Plans 1, 3 and 4".
@@ -118,6 +120,7 @@ std::string TiedPlans(const std::vector<std::size_t>& tied) {
   return fmt::format("Plans {} and {}", fmt::join(first, ", "), tied.back());
 }
 
+// "": nothing ties with plan 1.
 std::string Ties(const SearchResult& result) {
   std::vector<std::size_t> tied = {1};
   for (std::size_t i = 1; i < result.ranked.size(); ++i) {
@@ -126,31 +129,31 @@ std::string Ties(const SearchResult& result) {
   if (tied.size() == 1) return "";
   const Candidate& first = result.ranked[0];
   if (first.difference_pairs == 0)
-    return Bullet(fmt::format("{} are tied (=): their 80 % intervals overlap.", TiedPlans(tied)));
-  return Bullet(fmt::format(
+    return fmt::format("{} are tied (=): their 80 % intervals overlap.", TiedPlans(tied));
+  return fmt::format(
       "{} are tied (=): differences between layouts are accurate to +-{:.0f} % (80 %, from {} "
       "published pairs).",
-      TiedPlans(tied), 100 * std::expm1(first.difference), Grouped(first.difference_pairs)));
+      TiedPlans(tied), 100 * std::expm1(first.difference), Grouped(first.difference_pairs));
 }
 
 std::string Why(const SearchResult& result) {
   std::string text;
   for (const Comparison& comparison : result.comparisons) text += Bullet(comparison.words);
-  text += Ties(result);
+  if (const std::string ties = Ties(result); !ties.empty()) text += Bullet(ties);
   return text.empty() ? text : "\nWhy 1 wins\n" + text;
+}
+
+std::string NearMiss(const Candidate& miss) {
+  return fmt::format("Near miss: {} would take {} but needs {}.",
+                     DescribeLayout(miss.strategy, miss.micro_batches),
+                     Format(Seconds(miss.time.total)),
+                     miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound));
 }
 
 std::string NextLimit(const SearchResult& result) {
   std::string text;
-  for (const Limit& limit : result.limits) {
-    if (limit.gain >= kLeastGain) text += Bullet(limit.words);
-  }
-  for (const Candidate& miss : result.near_misses) {
-    text += Bullet(fmt::format(
-        "Near miss: {} would take {} but needs {}.",
-        DescribeLayout(miss.strategy, miss.micro_batches), Format(Seconds(miss.time.total)),
-        miss.memory ? MemoryOfCapacity(*miss.memory) : Format(miss.memory_bound)));
-  }
+  for (const Limit& limit : result.limits) text += Bullet(limit.words);
+  for (const Candidate& miss : result.near_misses) text += Bullet(NearMiss(miss));
   return text.empty() ? text : "\nWhat limits it next\n" + text;
 }
 
@@ -286,6 +289,7 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["complete"] = result.complete;
   json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
     nlohmann::ordered_json one = RecordOf(candidate);
+    one["tie_with_first"] = candidate.tie_with_first;
     if (result.refinement) one.update(SimulatedJson(candidate));
     return one;
   });
@@ -306,7 +310,13 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["unlimited"] = result.unlimited ? RecordOf(*result.unlimited) : nlohmann::ordered_json();
   json["nearly_full"] =
       result.nearly_full ? RecordOf(*result.nearly_full) : nlohmann::ordered_json();
-  json["near_misses"] = ArrayOf(result.near_misses, RecordOf);
+  json["near_misses"] = ArrayOf(result.near_misses, [](const Candidate& miss) {
+    nlohmann::ordered_json one = RecordOf(miss);
+    one["words"] = NearMiss(miss);
+    return one;
+  });
+  if (result.feasible())
+    json["remarks"] = {{"nearly_full", NearlyFull(job, result)}, {"ties", Ties(result)}};
   json["rejections"] =
       ArrayOf(result.rejections, [](const Rejection& rejection) -> nlohmann::ordered_json {
         return {{"reason", rejection.reason},

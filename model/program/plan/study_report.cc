@@ -12,6 +12,7 @@
 #include "model/base/text.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
+#include "model/program/common/time_report.h"
 
 namespace orrery::cli {
 namespace {
@@ -95,8 +96,21 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
   std::string by;
   for (const std::size_t m : metrics)
     by += fmt::format("{}{}", by.empty() ? "" : ", ", kMetrics[m].column);
-  return fmt::format("\nFrontier: {} rows that no other beats in {}\n{}", front.size(), by,
-                     table.Text());
+  return fmt::format("\nFrontier: {} row{} that no other beats in {}\n{}", front.size(),
+                     front.size() == 1 ? "" : "s", by, table.Text());
+}
+
+// The most frequent reasons.
+std::string RefusalText(const Refusals& refusals) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::pair<int64_t, std::string>> reasons;
+  for (const auto& [reason, count] : refusals) reasons.emplace_back(-count, reason);
+  std::ranges::sort(reasons);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMost, reasons.size()); ++i)
+    text += fmt::format("{:>8}  {}\n", -reasons[i].first, report::Fold(reasons[i].second, 10));
+  if (reasons.size() > kMost) text += fmt::format("{:>8}  other reasons\n", reasons.size() - kMost);
+  return text.empty() ? "" : "\nRefused\n" + text;
 }
 
 std::string SensitivityText(const Study& study, const std::vector<StudyPoint>& points) {
@@ -119,8 +133,9 @@ std::string SensitivityText(const Study& study, const std::vector<StudyPoint>& p
 
 std::span<const StudyMetric> StudyMetrics() { return kMetrics; }
 
-StudyPoint PointOf(const Study&, const StudyRow& row) {
+StudyPoint PointOf(const Study&, const StudyRow& row, Refusals* refusals) {
   const bool known = row.status != RowStatus::kRefused;
+  if (!known) ++(*refusals)[row.reason];
   return {
       row.row,
       row.status,
@@ -128,7 +143,7 @@ StudyPoint PointOf(const Study&, const StudyRow& row) {
        known ? static_cast<double>(row.gpus) : kNone, row.usd_per_billion_tokens.value_or(kNone)}};
 }
 
-StudyPoint PointOfLine(const Study& study, const std::string& line) {
+StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals) {
   const std::vector<std::string> fields = Fields(line);
   const std::vector<std::string> names = Fields(CsvHeader(study));
   const std::size_t status = 1 + study.axes().size();
@@ -137,6 +152,7 @@ StudyPoint PointOfLine(const Study& study, const std::string& line) {
   point.status = fields[status] == "ok"             ? RowStatus::kOk
                  : fields[status] == "does not fit" ? RowStatus::kDoesNotFit
                                                     : RowStatus::kRefused;
+  if (point.status == RowStatus::kRefused) ++(*refusals)[fields.back()];
   for (const StudyMetric& metric : kMetrics) {
     const auto at =
         static_cast<std::size_t>(std::ranges::find(names, metric.column) - names.begin());
@@ -221,24 +237,37 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
   constexpr std::size_t kMost = 60;
   std::vector<report::Column> columns = {{"row", true}};
   for (const StudyAxis& axis : study.axes()) columns.push_back({axis.key, true});
-  for (const char* title : {"step", "tokens/s", "MFU", "memory"}) columns.push_back({title, true});
+  for (const char* title : {"step\n(80 % interval)", "tokens/s", "MFU", "memory"})
+    columns.push_back({title, true});
   columns.push_back({""});
   report::Table table(columns);
+  std::size_t simulated = 0, closed = 0;
   for (const std::size_t shown : report::ShownRows(rows.size(), kMost, 0)) {
     const StudyRow& row = rows[shown];
-    const StudyPoint point = PointOf(study, row);
+    Refusals refusals;
+    const StudyPoint point = PointOf(study, row, &refusals);
     std::vector<std::string> cells = {std::to_string(row.row)};
     const std::vector<std::size_t> at = study.At(row.row);
     for (std::size_t a = 0; a < at.size(); ++a) cells.push_back(study.axes()[a].values[at[a]]);
-    for (const std::size_t m : {kStep, kRate, kMfu, kMemory})
+    const bool known = row.status != RowStatus::kRefused;
+    cells.push_back(known ? report::TimeWithInterval(row.time) : "-");
+    for (const std::size_t m : {kRate, kMfu, kMemory})
       cells.push_back(MetricWords(m, point.metrics[m]));
     cells.push_back(row.status == RowStatus::kDoesNotFit ? "does not fit" : row.reason);
+    simulated += row.simulated;
+    closed += known && !row.simulated;
     table.Row(std::move(cells));
   }
   const std::string more =
       rows.size() > kMost ? fmt::format("  {} of {} rows; --json has all\n", kMost, rows.size())
                           : "";
-  return table.Text() + more + "\n";
+  std::string engine;
+  if (closed == 0 && simulated > 0)
+    engine = "  Step times are simulated, as of plan predict.\n";
+  else if (closed > 0)
+    engine = fmt::format("  Step times: {} in closed form{}.\n", closed,
+                         simulated > 0 ? fmt::format(", {} simulated", simulated) : "");
+  return table.Text() + more + engine + "\n";
 }
 
 nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<StudyRow>& rows) {
@@ -253,7 +282,9 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
         row.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.reason);
     json["layout"] = row.layout;
     json["step_time_interval_s"] = {row.time.low, row.time.high};
-    const StudyPoint point = PointOf(study, row);
+    json["engine"] = row.simulated ? "event" : "closed";
+    Refusals refusals;
+    const StudyPoint point = PointOf(study, row, &refusals);
     for (std::size_t m = 0; m < std::size(kMetrics); ++m)
       json[kMetrics[m].column] = point.metrics[m];
     table.push_back(std::move(json));
@@ -267,8 +298,14 @@ std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points) {
   return {kRate, priced ? kDollars : kGpus};
 }
 
+std::string StudyHeader(const Study& study) {
+  const std::string header = StudyPredictor(study, Engine::kClosed).Header(0);
+  if (header.empty()) return "";
+  return (study.rows() > study.RowsPerJob() ? "Row 0: " : "") + header + "\n";
+}
+
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
-                      const std::vector<std::size_t>& front_metrics) {
+                      const Refusals& refusals, const std::vector<std::size_t>& front_metrics) {
   int64_t ok = 0, unfit = 0;
   for (const StudyPoint& point : points) {
     ok += point.status == RowStatus::kOk;
@@ -276,10 +313,12 @@ std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
   }
   return fmt::format("{} rows: {} fit, {} do not fit in memory, {} refused\n", points.size(), ok,
                      unfit, static_cast<int64_t>(points.size()) - ok - unfit) +
-         FrontText(study, points, front_metrics) + SensitivityText(study, points);
+         RefusalText(refusals) + FrontText(study, points, front_metrics) +
+         SensitivityText(study, points);
 }
 
 nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoint>& points,
+                                 const Refusals& refusals,
                                  const std::vector<std::size_t>& front_metrics) {
   nlohmann::ordered_json json = {{"schema", "orrery.sweep/1"}, {"rows", points.size()}};
   json["axes"] = nlohmann::ordered_json::array();
@@ -295,6 +334,9 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
       row[kMetrics[m].column] = points[i].metrics[m];
     json["front"].push_back(std::move(row));
   }
+  json["refused"] = nlohmann::ordered_json::array();
+  for (const auto& [reason, count] : refusals)
+    json["refused"].push_back({{"reason", reason}, {"rows", count}});
   json["sensitivities"] = nlohmann::ordered_json::array();
   for (const Sensitivity& one : SensitivitiesOf(study, points))
     json["sensitivities"].push_back({{"flag", study.axes()[one.axis].key},

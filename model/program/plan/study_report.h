@@ -2,6 +2,7 @@
 // What a study shows: the rows that no other beats, and what each flag changes.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -24,9 +25,13 @@ struct StudyPoint {
   RowStatus status = RowStatus::kRefused;
   std::vector<double> metrics;  // by StudyMetrics(); NaN: not known
 };
-StudyPoint PointOf(const Study& study, const StudyRow& row);
+// Refused rows by reason.
+using Refusals = std::map<std::string, int64_t>;
+
+// Counts a refused row in `refusals`.
+StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals);
 // The same from a line of the CSV.
-StudyPoint PointOfLine(const Study& study, const std::string& line);
+StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals);
 
 // Indices into `points` of rows that fit and that no other row equals or beats in all of `metrics` and beats in one; best
 // in the first metric first. Rows that lack a metric never count.
@@ -45,9 +50,12 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study, const std::vector<S
 
 // `front_metrics`: indices of StudyMetrics().
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
-                      const std::vector<std::size_t>& front_metrics);
+                      const Refusals& refusals, const std::vector<std::size_t>& front_metrics);
+// Model, cluster and defaults, of the first row where they vary.
+std::string StudyHeader(const Study& study);
 // Schema orrery.sweep/1.
 nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoint>& points,
+                                 const Refusals& refusals,
                                  const std::vector<std::size_t>& front_metrics);
 // Every row, for studies that stand in one answer.
 std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows);

@@ -83,6 +83,7 @@ void StudyPredictor::Fill(const Resolved& job, const Strategy& strategy, StudyRo
   out->gpus = strategy.ranks();
   out->layout = DescribeLayout(strategy, prediction.micro_batches);
   out->time = prediction.time;
+  out->simulated = prediction.simulated.has_value();
   out->tokens_per_s = prediction.tokens_per_second;
   out->mfu = prediction.mfu;
   out->memory_bytes = prediction.memory->total.value;
@@ -106,6 +107,11 @@ StudyRow StudyPredictor::Predict(int64_t row) {
     out.reason = error.diagnostics().front().message;
   }
   return out;
+}
+
+std::string StudyPredictor::Header(int64_t row) {
+  const Resolved& job = JobOfRow(row, study_.CaseOf(row));
+  return job.refused.empty() ? report::JobHeader(job.job) : "";
 }
 
 std::string CsvHeader(const Study& study) {

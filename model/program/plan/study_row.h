@@ -19,6 +19,7 @@ struct StudyRow {
   int64_t gpus = 0;
   std::string layout;
   StepTime time;  // NaN where it is refused
+  bool simulated = false;
   double tokens_per_s = 0, mfu = 0, memory_bytes = 0, capacity_bytes = 0;
   std::optional<double> usd_per_billion_tokens;
 };
@@ -29,6 +30,8 @@ class StudyPredictor {
   StudyPredictor(const Study& study, Engine engine);
   ~StudyPredictor();
   StudyRow Predict(int64_t row);
+  // What the job of a row is and what defaults it takes; "": it is refused.
+  std::string Header(int64_t row);
 
  private:
   struct Resolved;

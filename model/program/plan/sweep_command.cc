@@ -99,9 +99,10 @@ void AwaitOthers(const Study& study, const StudyFiles& files, const Flag& out) {
   }
 }
 
-std::vector<StudyPoint> PointsIn(const Study& study, const StudyFiles& files) {
+std::vector<StudyPoint> PointsIn(const Study& study, const StudyFiles& files, Refusals* refusals) {
   std::vector<StudyPoint> points;
-  files.ForEachRow([&](const std::string& line) { points.push_back(PointOfLine(study, line)); });
+  files.ForEachRow(
+      [&](const std::string& line) { points.push_back(PointOfLine(study, line, refusals)); });
   return points;
 }
 
@@ -148,16 +149,20 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!files.Complete()) files.Merge();
-  const std::vector<StudyPoint> points = PointsIn(study, files);
+  Refusals refusals;
+  const std::vector<StudyPoint> points = PointsIn(study, files, &refusals);
   const std::vector<std::size_t> own = DefaultFront(points);  // none: no row fits
   if (front.empty() || own.empty()) front = own;
   std::string text =
-      fmt::format("{}: {} rows predicted in {}, {:.0f} a minute", flags.out.text, predicted,
-                  Format(Seconds(seconds)), static_cast<double>(predicted) / seconds * 60);
+      StudyHeader(study) + fmt::format("{}: {} rows predicted in {}, {:.0f} a minute",
+                                       flags.out.text, predicted, Format(Seconds(seconds)),
+                                       static_cast<double>(predicted) / seconds * 60);
   if (predicted < study.rows()) text += fmt::format("; {} were there", study.rows() - predicted);
-  text += "\n" + StudyText(study, points, front);
+  if (options.engine == Engine::kClosed)
+    text += "\nTimes are in closed form; --engine auto gives those of plan predict.";
+  text += "\n" + StudyText(study, points, refusals, front);
   const ExitCode code = own.empty() ? ExitCode::kInfeasible : ExitCode::kOk;
-  return Deliver(code, std::move(text), StudyJson(study, points, front), flags.json);
+  return Deliver(code, std::move(text), StudyJson(study, points, refusals, front), flags.json);
 }
 
 }  // namespace orrery::cli

@@ -37,7 +37,8 @@ Prediction SimulatedCandidate(const Simulation& simulation) {
     time = WithInterval(time, before);
   }
   if (!from_text) candidate.closed_form = before;
-  candidate.simulated = SimulatedStep{simulation.result.ops, {}};
+  candidate.simulated = SimulatedStep{
+      .ops = simulation.result.ops, .shared = {}, .perturbed = !simulation.perturbation.empty()};
   if (simulation.analysis) candidate.simulated->shared = simulation.analysis->contention;
   candidate.SetTime(time);
   return candidate;
@@ -60,10 +61,10 @@ std::string ClosedFormLine(const Simulation& simulation, const Prediction& simul
   if (!simulated.closed_form) return "none: needs --model and a layout";
   const StepTime& closed = *simulated.closed_form;
   const double difference = closed.total / simulated.time.total - 1;
-  const std::string why =
-      simulation.perturbation.empty() ? EngineDifference(simulated) : std::string();
-  return fmt::format("{}, {} {} than simulated{}", TimeWithInterval(closed),
+  const std::string why = EngineDifference(simulated);
+  return fmt::format("{}, {} {} than simulated{}{}", TimeWithInterval(closed),
                      Percent(std::abs(difference)), difference < 0 ? "less" : "more",
+                     simulation.perturbation.empty() ? "" : "; without the perturbation",
                      why.empty() ? "" : ". " + why);
 }
 
@@ -87,7 +88,7 @@ std::string Times(const Simulation& simulation) {
 }
 
 std::string LinkTable(const Simulation& simulation) {
-  Table table({{"link"}, {"busy", true}, {"carries", true}, {"at, of its rate", true}});
+  Table table({{"link"}, {"busy", true}, {"carries", true}, {"rate reached", true}});
   for (const LinkBusy& link : simulation.links)
     table.Row({link.name, Percent(link.busy), Format(Bytes(link.bytes)), Percent(link.efficiency)});
   return table.Text();

@@ -16,6 +16,8 @@
 #include "model/engine/event/task_ops.h"
 #include "model/plan/ir/text_words.h"
 #include "model/price/op_term.h"
+#include "model/price/pricer.h"
+#include "model/program/common/names.h"
 #include "model/program/simulate/gzip_stream.h"
 
 namespace orrery::report {
@@ -49,9 +51,9 @@ class TraceWriter {
 
   void Write() {
     text_ = fmt::format(
-        "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"displayTimeUnit\": \"ms\",\n"
-        "\"traceEvents\": [",
-        ir::Digest(plan_));
+        "{{\n\"schemaVersion\": 1,\n\"digest\": \"{}\",\n\"precision\": \"{}\",\n"
+        "\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [",
+        ir::Digest(plan_), Name(PrecisionOf(plan_)));
     for (std::size_t r = 0; r < meetings_.ranks.size(); ++r) {
       rank_ = meetings_.ranks[r];
       stage_ = Index(plan_.mesh.Coords(rank_)[Index(plan_.mesh.program_axis)]);

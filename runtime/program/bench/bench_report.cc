@@ -100,7 +100,7 @@ std::string OriginText(const BenchSimulation& simulation, const BenchResult& res
                     origin.header->id, origin.constants - static_cast<int>(origin.guesses.size()),
                     origin.constants);
     if (!origin.guesses.empty())
-      line += fmt::format("; guesses (priors): {}", fmt::join(origin.guesses, ", "));
+      line += fmt::format("; priors: {}", fmt::join(origin.guesses, ", "));
     text += mark + report::Fold(line, 0, 92);
     for (std::size_t at = text.size() - 1;
          (at = text.rfind('\n', at)) != std::string::npos && at > 0; --at) {
