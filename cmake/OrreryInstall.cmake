@@ -17,7 +17,11 @@ endif()
 
 get_property(orrery_programs GLOBAL PROPERTY ORRERY_PROGRAMS)
 list(REMOVE_ITEM orrery_programs plan-shapes)  # measures kernels for calib/, from the source tree
-install(TARGETS ${orrery_programs} RUNTIME)
+list(REMOVE_ITEM orrery_programs plan)
+# Libraries outside of the system's folders (CUDA) are looked for where they were.
+set_target_properties(${orrery_programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS plan RUNTIME)
+install(TARGETS ${orrery_programs} RUNTIME OPTIONAL)  # without the target `product`: those that ./plan has built
 
 # Catalogues: what is read by name, with the texts that explain how to write one's own.
 foreach(folder scenarios topologies offers calib/profiles)
@@ -81,7 +85,7 @@ if(TARGET orrery_python)
           DESTINATION lib/python3/dist-packages/orrery)
 endif()
 
-add_custom_target(product ALL DEPENDS ${orrery_programs} $<TARGET_NAME_IF_EXISTS:orrery_python> orrery ${shells}/plan ${CMAKE_BINARY_DIR}/man/plan.1)
+add_custom_target(product ALL DEPENDS plan ${orrery_programs} $<TARGET_NAME_IF_EXISTS:orrery_python> orrery ${shells}/plan ${CMAKE_BINARY_DIR}/man/plan.1)
 
 # The package. Its dependencies are those of its programs and libraries, found by dpkg-shlibdeps.
 set(CPACK_PACKAGE_NAME orrery)
@@ -94,6 +98,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(ORRERY_HAS_CUDA)  # no package of Debian's: whoever trains on GPUs has it. For others: ORRERY_CUDA=OFF
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
+endif()
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, python3")  # several ranks of `plan run`; the Python package
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, libfmt-dev, iproute2")  # find_package(Orrery); plan lab
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -2,6 +2,7 @@
 # Writes man pages from the programs' help texts in ${HELP} (a test keeps those equal to what --help prints) to ${OUT}:
 # plan.1 from _plan.txt, plan-NAME.1 from NAME.txt. In a help text a line without indentation is a title; the paragraph
 # before the first one says what the command does.
+cmake_minimum_required(VERSION 3.25)
 file(GLOB texts ${HELP}/*.txt)
 foreach(text_file ${texts})
   get_filename_component(name ${text_file} NAME_WE)
@@ -12,7 +13,7 @@ foreach(text_file ${texts})
     continue()
   else()
     set(page plan-${name})
-    set(shown "plan ${name}")
+    set(shown "plan\\-${name}")
   endif()
   file(READ ${text_file} text)
   string(REPLACE "\\" "\\e" text "${text}")

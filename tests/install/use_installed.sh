@@ -11,11 +11,11 @@ plan() { env -i PATH=/usr/bin:/bin HOME="$work/home" "$prefix/bin/plan" "$@"; }
 
 expect "the answer is that of the build folder" "$(sed '/ s$/d;/seconds/d' "$given/plan.txt")" \
   "$(plan --nodes 32 --model bert-1.5b | sed '/ s$/d;/seconds/d')"
-expect_text "programs beside plan" "Simulated step" "$(plan simulate --model gpt2-small --topology dgx1-v100 --nodes 1 \
+expect_text "programs beside plan" "Busiest links" "$(plan simulate --model gpt2-small --topology dgx1-v100 --nodes 1 \
   --tp 1 --dp 8 --global-batch 64 2>&1)"
 expect_text "the version" "catalogues  $prefix/share/orrery" "$(plan version)"
 expect_text "offers, failure rates and published goodput" "goodput" "$(plan provision --published 2>&1)"
-expect_text "published runs" "runs" "$(plan validate "$prefix/share/orrery/calib/data/seed_systems.csv" 2>&1)"
+expect_text "published runs" "overall" "$(plan validate "$prefix/share/orrery/calib/data/seed_systems.csv" 2>&1)"
 expect_text "a corpus to train on" "loss" "$(plan run --model gpt2-micro --seq-len 32 --global-batch 2 --steps 1 2>&1)"
 
 # Man pages that a formatter reads without a complaint.
