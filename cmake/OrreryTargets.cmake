@@ -34,12 +34,24 @@ if(ORRERY_SANITIZE)
   endif()
 endif()
 
+# Of what gets installed: no path of the build machine in messages.
+function(orrery_hide_paths name)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>)
+endfunction()
+
 # orrery_library(NAME SOURCES a.cc ... DEPS orrery_base fmt::fmt ...)
 function(orrery_library name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
   target_link_libraries(${name} PUBLIC orrery_flags ${A_DEPS})
+  orrery_hide_paths(${name})
   set_target_properties(${name} PROPERTIES UNITY_BUILD ${ORRERY_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  # ORRERY_SHAREABLE, set for a folder: liborrery and the Python module are made of the same objects as the programs.
+  # Calls within a file stay direct, and the linker makes those of a program direct, so that programs lose nothing.
+  if(ORRERY_SHAREABLE)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
 endfunction()
 
 # orrery_program(NAME SOURCES ... DEPS ...): lands in build/bin, or build/bench when named bench_*.
@@ -47,6 +59,7 @@ function(orrery_program name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE orrery_flags ${A_DEPS})
+  orrery_hide_paths(${name})
   set(folder bin)
   if(name MATCHES "^bench_")
     set(folder bench)
@@ -107,7 +120,8 @@ function(orrery_test name)
   if(NOT A_LABEL)
     set(A_LABEL unit)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL})
+  # Files of the user who runs the tests must not change them.
+  set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL} ENVIRONMENT XDG_DATA_HOME=${CMAKE_BINARY_DIR}/no-user-files)
   if(A_COST)
     set_tests_properties(${name} PROPERTIES COST ${A_COST})
   endif()
@@ -120,7 +134,8 @@ endfunction()
 # read VARIABLE by FromEnvironment().
 function(orrery_full name variable filter)
   add_test(NAME ${name}_full COMMAND ${name} --gtest_filter=${filter} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name}_full PROPERTIES LABELS slow COST 60 ENVIRONMENT ${variable})
+  set_tests_properties(${name}_full PROPERTIES LABELS slow COST 60
+                       ENVIRONMENT "${variable};XDG_DATA_HOME=${CMAKE_BINARY_DIR}/no-user-files")
 endfunction()
 
 # Targets `programs`, and `quick`: what ./check builds, all programs and the tests that are not slow.

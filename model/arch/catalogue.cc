@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path CatalogueFolder() { return fs::path(DataRoot()) / "scenarios" / "models"; }
+constexpr const char* kModels = "scenarios/models";
 
 bool IsYaml(const fs::path& path) {
   return path.extension() == ".yaml" || path.extension() == ".yml";
@@ -56,23 +56,16 @@ LoadedModel LoadFile(fs::path path) {
 
 }  // namespace
 
-std::vector<std::string> ModelNames() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(CatalogueFolder())) {
-    if (IsYaml(entry.path())) names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> ModelNames() { return NamesOfKind(kModels); }
 
 LoadedModel LoadModel(const std::string& name_or_path) {
   if (name_or_path.empty() || name_or_path.find('\0') != std::string::npos) {
     throw InputError("the model's name is empty", "see `plan list models`");
   }
   if (!LooksLikeFile(name_or_path)) {
-    const fs::path file = CatalogueFolder() / (name_or_path + ".yaml");
+    if (const std::string file = FileOfName(kModels, name_or_path); !file.empty())
+      return LoadFile(file);
     std::error_code error;
-    if (fs::exists(file, error)) return LoadFile(file);
     if (!fs::exists(name_or_path, error)) {
       const std::string near = SuggestName(name_or_path, ModelNames());
       throw InputError(fmt::format("unknown model '{}'", name_or_path),

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the catalogues from the environment, the program's own place, or the source tree.
+// Finds the catalogues from the environment, or from the place of the program or library; and what users put before them.
 #include "model/arch/data_root.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "model/base/diagnostics.h"
 
@@ -12,35 +20,182 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 bool HoldsCatalogue(const fs::path& folder) {
   std::error_code error;
   return fs::is_directory(folder / "scenarios" / "models", error);
 }
 
-// Around the program, or of the source tree.
-std::string FindRoot() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  for (fs::path at = program.parent_path(); !at.empty(); at = at.parent_path()) {
+// "": no folder above `file` holds one.
+std::string RootAbove(const fs::path& file) {
+  for (fs::path at = file.parent_path(); !at.empty(); at = at.parent_path()) {
     if (HoldsCatalogue(at)) return at.string();
-    if (HoldsCatalogue(at / "share" / "orrery")) return (at / "share" / "orrery").string();
+    if (const fs::path share = at / "share" / "orrery"; HoldsCatalogue(share))
+      return share.string();
     if (at == at.root_path()) break;
   }
-  if (HoldsCatalogue(ORRERY_DATA_SOURCE_DIR)) return ORRERY_DATA_SOURCE_DIR;
+  return "";
+}
+
+// The library that holds this function, in another program (Python's, or one that links liborrery); "": none.
+fs::path OwnLibrary() {
+  Dl_info here{}, program{};
+  std::error_code error;
+  if (dladdr(reinterpret_cast<const void*>(&DataRoot), &here) == 0 || here.dli_fname == nullptr ||
+      dladdr(reinterpret_cast<const void*>(getauxval(AT_ENTRY)), &program) == 0 ||
+      here.dli_fbase == program.dli_fbase)
+    return "";
+  return fs::canonical(here.dli_fname, error);
+}
+
+std::string FindRoot() {
+  std::error_code error;
+  for (const fs::path& file : {OwnLibrary(), fs::read_symlink("/proc/self/exe", error)}) {
+    if (std::string root = RootAbove(file); !root.empty()) return root;
+  }
   throw InputError("cannot find the model and topology catalogues",
                    "set ORRERY_ROOT to the folder that holds scenarios/ and topologies/");
+}
+
+// Anybody can make a folder /tmp/.orrery.
+bool IsOwn(const fs::path& folder) {
+  struct stat status {};
+  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         (status.st_uid == geteuid() || status.st_uid == 0);
+}
+
+std::vector<std::string> FindUserFolders(const fs::path& here, const std::string& data,
+                                         const std::string& home) {
+  std::vector<std::string> folders;
+  for (fs::path at = here; !at.empty(); at = at.parent_path()) {
+    if (const fs::path own = at / ".orrery"; IsOwn(own)) {
+      folders.push_back(own.string());
+      break;
+    }
+    if (at == at.root_path()) break;
+  }
+  // A relative XDG_DATA_HOME is to be ignored (XDG Base Directory Specification 0.8).
+  fs::path user = data;
+  if (!user.is_absolute()) user = home.empty() ? fs::path() : fs::path(home) / ".local" / "share";
+  std::error_code error;
+  if (!user.empty() && fs::is_directory(user / "orrery", error))
+    folders.push_back((user / "orrery").string());
+  return folders;
+}
+
+// "calib/profiles/gpu": "profiles/gpu"; "scenarios/models": "models".
+std::string UserKind(const std::string& kind) {
+  for (const char* prefix : {"calib/", "scenarios/"}) {
+    if (kind.starts_with(prefix)) return kind.substr(std::string(prefix).size());
+  }
+  return kind;
+}
+
+std::vector<fs::path> FoldersOf(const std::string& kind) {
+  std::vector<fs::path> folders;
+  for (const std::string& user : UserFolders()) folders.push_back(fs::path(user) / UserKind(kind));
+  folders.push_back(fs::path(DataRoot()) / kind);
+  return folders;
+}
+
+bool IsBelow(const fs::path& path, const fs::path& folder) {
+  const fs::path relative = path.lexically_relative(folder);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+fs::path Resolved(const fs::path& path) {
+  std::error_code error;
+  const fs::path full = fs::weakly_canonical(path, error);
+  return error ? fs::absolute(path, error).lexically_normal() : full;
 }
 
 }  // namespace
 
 std::string DataRoot() {
-  if (const char* root = std::getenv("ORRERY_ROOT"); root != nullptr && *root != '\0') {
+  if (const std::string root = Environment("ORRERY_ROOT"); !root.empty()) {
     if (HoldsCatalogue(root)) return root;
-    throw InputError(std::string("ORRERY_ROOT is '") + root + "', which has no scenarios/models",
+    throw InputError("ORRERY_ROOT is '" + root + "', which has no scenarios/models",
                      "set it to the folder that holds scenarios/ and topologies/, or unset it");
   }
   static const std::string found = FindRoot();  // one command asks hundreds of times
   return found;
+}
+
+std::vector<std::string> UserFolders() {
+  static std::mutex mutex;
+  static std::vector<std::string> known_for, known;  // one command asks hundreds of times
+  std::error_code error;
+  std::vector<std::string> wanted = {fs::current_path(error).string(), Environment("XDG_DATA_HOME"),
+                                     Environment("HOME")};
+  const std::lock_guard lock(mutex);
+  if (wanted != known_for) {
+    known = FindUserFolders(wanted[0], wanted[1], wanted[2]);
+    known_for = std::move(wanted);
+  }
+  return known;
+}
+
+std::vector<std::string> NamesOfKind(const std::string& kind) {
+  std::set<std::string> names;
+  for (const fs::path& folder : FoldersOf(kind)) {
+    std::error_code error;  // a missing folder holds nothing
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string FileOfName(const std::string& kind, const std::string& name) {
+  if (name.empty() || name.front() == '.' || name.find_first_of(std::string("/\0", 2)) != name.npos)
+    return "";
+  for (const fs::path& folder : FoldersOf(kind)) {
+    std::error_code error;
+    if (fs::path file = folder / (name + ".yaml"); fs::exists(file, error)) return file.string();
+  }
+  return "";
+}
+
+bool IsUserFile(const std::string& path) {
+  for (const std::string& folder : UserFolders()) {
+    if (IsBelow(path, folder)) return true;
+  }
+  return false;
+}
+
+std::string ShownPath(const std::string& path) {
+  if (!fs::path(path).is_absolute()) return path;
+  std::error_code error;
+  for (const std::string& folder : {DataRoot(), fs::current_path(error).string()}) {
+    if (IsBelow(path, folder)) return fs::path(path).lexically_relative(folder).string();
+  }
+  const std::string home = Environment("HOME");
+  if (home.size() > 1 && IsBelow(path, home))
+    return "~/" + fs::path(path).lexically_relative(home).string();
+  return path;
+}
+
+std::string ReferencedFile(const std::string& from, const std::string& text) {
+  const fs::path folder = fs::path(from).parent_path();
+  const fs::path file = (folder / text).lexically_normal();
+  fs::path root = Resolved(folder.empty() ? "." : folder);
+  std::vector<std::string> roots = UserFolders();
+  roots.push_back(DataRoot());
+  for (const std::string& outer : roots) {
+    if (IsBelow(root, Resolved(outer))) {
+      root = Resolved(outer);
+      break;
+    }
+  }
+  if (!IsBelow(Resolved(file), root)) {
+    throw InputError(fmt::format("'{}' leaves the folder of the file that names it", text),
+                     "put the file next to it, or into .orrery/ and name it without a path");
+  }
+  return file.string();
 }
 
 }  // namespace orrery

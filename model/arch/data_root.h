@@ -1,14 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the catalogues (scenarios/, topologies/, calib/profiles/) lie.
+// Where the files lie that have names: models, topologies, profiles, offers, scenarios.
+//
+// Each is looked for in the project's folder, in the user's, then in the catalogue that came with the program:
+//   .orrery/ of the working directory or of the nearest folder above it, if the caller or root owns it
+//   $XDG_DATA_HOME/orrery, by default ~/.local/share/orrery
+//   DataRoot()
+// The first two hold models/, topologies/, offers/, scenarios/ and profiles/{gpu,fabric,framework,...}.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace orrery {
 
 // The folder that holds `scenarios/models`: $ORRERY_ROOT when set; else the nearest folder above
-// the running program (or its share/orrery); else the source tree that this program was built from.
+// the library that holds this function or above the running program, or a share/orrery there.
 // Throws InputError when $ORRERY_ROOT holds no catalogue or when none is found.
 std::string DataRoot();
+
+// Those of the project and of the user that exist, in this order.
+std::vector<std::string> UserFolders();
+
+// `kind`: a folder of the catalogue, such as "topologies" or "calib/profiles/gpu". Names are those of its YAML files,
+// sorted.
+std::vector<std::string> NamesOfKind(const std::string& kind);
+// The file of a name; "": there is none, or it is no name ("../x", "a/b", ".x").
+std::string FileOfName(const std::string& kind, const std::string& name);
+
+// In one of UserFolders().
+bool IsUserFile(const std::string& path);
+// As answers print it: below DataRoot() and below the working directory relative to it, below the home folder with ~.
+std::string ShownPath(const std::string& path);
+
+// The file that `text` names in the file `from`, relative to its folder. Throws InputError when that lies, links
+// followed, outside of the folder of `from` (of its user folder or catalogue, if it is of one): a file that somebody
+// sent can then not make an error print another file of its reader's.
+std::string ReferencedFile(const std::string& from, const std::string& text);
 
 }  // namespace orrery

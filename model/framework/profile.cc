@@ -82,6 +82,8 @@ void ReadOwnKeys(const Node& root, FrameworkProfile* profile) {
   ReadPreset(root, profile->header.id, profile->header.path, preset.get());
   profile->preset = std::move(preset);
   profile_reader::ReadText(root, "without_flash", &profile->without_flash);
+  if (profile->without_flash.find('/') != std::string::npos)
+    root.ErrorAt("without_flash", "a profile names another one without its path");
   profile_reader::ReadText(root, "algorithm", &profile->algorithm);
   profile_reader::ReadText(root, "attention", &profile->attention);
   if (!root.Has("allocates")) return;

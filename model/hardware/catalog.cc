@@ -2,7 +2,6 @@
 // Looks topologies up by name or path.
 #include "model/hardware/catalog.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "model/arch/data_root.h"
@@ -18,17 +17,7 @@ bool LooksLikePath(const std::string& text) {
          text.ends_with(".json");
 }
 
-std::vector<std::string> YamlNames(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;  // a missing folder holds nothing
-  for (const auto& entry : fs::directory_iterator(fs::path(DataRoot()) / folder, error)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::vector<std::string> TopologyNames() { return YamlNames("topologies"); }
+std::vector<std::string> TopologyNames() { return NamesOfKind("topologies"); }
 
 namespace {
 
@@ -49,19 +38,19 @@ TopologySpec LoadTopology(const std::string& name_or_path) {
   std::error_code error;
   const bool dotted = name_or_path.find('.') != std::string::npos;  // "dump.xml"
   if (!LooksLikePath(name_or_path) && !(dotted && fs::is_regular_file(name_or_path, error))) {
-    const std::vector<std::string> names = TopologyNames();
-    if (!std::binary_search(names.begin(), names.end(), name_or_path)) {
-      const std::string near = SuggestName(name_or_path, names);
+    path = FileOfName("topologies", name_or_path);
+    if (path.empty()) {
+      const std::string near = SuggestName(name_or_path, TopologyNames());
       throw InputError("no topology '" + name_or_path + "'",
                        near.empty() ? "`plan list topologies` shows all of them" : near);
     }
-    path = (fs::path(DataRoot()) / "topologies" / (name_or_path + ".yaml")).string();
   }
   Diagnostics diagnostics;
   const SourcePtr source = ReadSource(path);
   RefuseOtherFiles(source);
   TopologySpec spec = ReadTopology(source, &diagnostics);
   diagnostics.ThrowIfAny();
+  spec.file = path;
   return spec;
 }
 

@@ -6,16 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
-#include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/hardware/measured_keys.h"
+#include "model/hardware/profile_reader.h"
 
 namespace orrery {
 namespace {
 
-namespace files = std::filesystem;
 constexpr std::size_t kMostSectionBytes = 16 << 20;
 constexpr int kMostRanks = 1 << 24, kMostPoints = 1 << 24;
 constexpr double kLargestRatio = 5;  // of a logarithm: a factor of 150
@@ -133,17 +131,12 @@ bool IsPath(const std::string& text) {
 
 std::string PathOf(const std::string& id) {
   if (IsPath(id)) return id;
-  const files::path folder = files::path(DataRoot()) / "calib" / "profiles" / "collectives";
-  std::vector<std::string> ids;
-  std::error_code error;
-  for (const auto& entry : files::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".yaml") ids.push_back(entry.path().stem().string());
-  }
-  std::ranges::sort(ids);
-  if (!std::ranges::binary_search(ids, id))
+  std::string file = ProfileFile("collectives", id);
+  if (file.empty())
     throw InputError(fmt::format("no measured collectives named '{}'", id),
-                     SuggestName(id, ids) + "; or a file of `plan calibrate`, with its path");
-  return (folder / (id + ".yaml")).string();
+                     SuggestName(id, AllProfileIds("collectives")) +
+                         "; or a file of `plan calibrate`, with its path");
+  return file;
 }
 
 }  // namespace

@@ -87,24 +87,16 @@ bool IsAbstract(const std::string& folder, const std::string& id) {
 
 }  // namespace
 
-std::string ProfileFolder(const std::string& folder) {
-  return (fs::path(DataRoot()) / "calib" / "profiles" / folder).string();
+std::vector<std::string> AllProfileIds(const std::string& folder) {
+  return NamesOfKind("calib/profiles/" + folder);
 }
 
-std::vector<std::string> AllProfileIds(const std::string& folder) {
-  std::vector<std::string> ids;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(ProfileFolder(folder), error)) {
-    if (entry.path().extension() == ".yaml") ids.push_back(entry.path().stem().string());
-  }
-  std::sort(ids.begin(), ids.end());
-  return ids;
+std::string ProfileFile(const std::string& folder, const std::string& id) {
+  return FileOfName("calib/profiles/" + folder, id);
 }
 
 bool HasProfile(const std::string& folder, const std::string& id) {
-  std::error_code error;
-  return id.find('/') == std::string::npos &&
-         fs::exists(fs::path(ProfileFolder(folder)) / (id + ".yaml"), error);
+  return !ProfileFile(folder, id).empty();
 }
 
 SourcePtr ReadUnchanged(const std::string& path) {
@@ -128,11 +120,12 @@ SourcePtr ReadUnchanged(const std::string& path) {
 
 SourcePtr LoadProfileFile(const std::string& folder, const std::string& id) {
   if (id.find('/') != std::string::npos) return ReadSource(id, kMaxProfileBytes);
-  if (!HasProfile(folder, id)) {
+  const std::string file = ProfileFile(folder, id);
+  if (file.empty()) {
     throw InputError(fmt::format("no {} profile named '{}'", folder, id),
                      SuggestName(id, AllProfileIds(folder)));
   }
-  return ReadUnchanged((fs::path(ProfileFolder(folder)) / (id + ".yaml")).string());
+  return ReadUnchanged(file);
 }
 
 FlopsPerSecond GpuProfile::Peak(Precision precision) const {

@@ -33,10 +33,10 @@ struct ConstantRow {
 template <class Profile>
 using ExtraKeys = void (*)(const Node& root, Profile* profile);
 
-// DataRoot()/calib/profiles/FOLDER.
-std::string ProfileFolder(const std::string& folder);
-// Every file of the folder, base files included, sorted.
+// Of calib/profiles/FOLDER and of users' profiles/FOLDER (model/arch/data_root.h): every file, base files included,
+// sorted; the file of an id, "" when there is none.
 std::vector<std::string> AllProfileIds(const std::string& folder);
+std::string ProfileFile(const std::string& folder, const std::string& id);
 bool HasProfile(const std::string& folder, const std::string& id);
 // By id, or by path (with a '/'). A file of the catalogue is opened again only when it has changed:
 // until then the same object comes back. Throws InputError: no such file, with the nearest ids.
@@ -149,6 +149,10 @@ void ReadFile(const std::string& id, const SourcePtr& source,
   diagnostics.ThrowIfAny();
   if (root.Has("inherits")) {
     const std::string parent = root.String("inherits");
+    // A name: a path could lead anywhere, and an error in that file would print it.
+    if (parent.find('/') != std::string::npos)
+      root.ErrorAt("inherits", "a profile inherits another by its name, '" + parent + "' is a path",
+                   "put that file into .orrery/profiles/ and name it without folder and .yaml");
     diagnostics.ThrowIfAny();
     inherit(parent, profile);
   }

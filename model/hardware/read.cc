@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "model/arch/data_root.h"
 #include "model/base/node.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/read_parts.h"
@@ -29,23 +30,31 @@ std::string ReadId(const Node& node, const std::string& key) {
   return id;
 }
 
-// An id that must be a file of calib/profiles/<folder>, or a path, relative to the topology file.
-std::string ReadProfileId(const Node& node, const std::string& key, const char* folder) {
-  if (const std::string text = node.String(key); LooksLikePath(text)) {
-    const fs::path path = fs::path(node.where().source->name).parent_path() / text;
+// The file at `text`, relative to the topology file.
+std::string ReadPath(const Node& node, const std::string& key, const std::string& text) {
+  try {
+    const fs::path path = ReferencedFile(node.where().source->name, text);
     std::error_code error;
     if (!fs::is_regular_file(path, error))
       node.ErrorAt(key, "no profile '" + path.string() + "'",
                    "paths start from the topology's folder");
     return fs::absolute(path, error).lexically_normal().string();
+  } catch (const InputError& outside) {
+    const Diagnostic& why = outside.diagnostics().front();
+    node.ErrorAt(key, why.message, why.hint);
+    return text;
   }
+}
+
+// An id that must be a file of calib/profiles/<folder>, or a path.
+std::string ReadProfileId(const Node& node, const std::string& key, const char* folder) {
+  if (const std::string text = node.String(key); LooksLikePath(text))
+    return ReadPath(node, key, text);
   const std::string id = ReadId(node, key);
   if (!node.diagnostics()->ok() || id == kUnknownGpu) return id;
-  const std::vector<std::string> known = YamlNames(std::string("calib/profiles/") + folder);
-  if (!std::binary_search(known.begin(), known.end(), id)) {
-    node.ErrorAt(key, "no profile '" + id + "' in calib/profiles/" + folder,
-                 SuggestName(id, known));
-  }
+  const std::string kind = std::string("calib/profiles/") + folder;
+  if (FileOfName(kind, id).empty())
+    node.ErrorAt(key, "no profile '" + id + "' in " + kind, SuggestName(id, NamesOfKind(kind)));
   return id;
 }
 
@@ -89,6 +98,8 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   spec.gpu = ReadProfileId(root, "gpu", "gpu");
   spec.fabric_profile = ReadProfileId(root, "fabric_profile", "fabric");
   spec.collectives = root.String("collectives", "");
+  if (LooksLikePath(spec.collectives))
+    spec.collectives = ReadPath(root, "collectives", spec.collectives);
   spec.cores = root.Integer("cores", 1, kMostCores, 0);
   ReadFrameworks(root, &spec);
   ReadCounts(root, &spec);

@@ -10,9 +10,6 @@
 
 namespace orrery {
 
-// Names of the .yaml files in a folder of the data root, sorted; empty when there is none.
-std::vector<std::string> YamlNames(const std::string& folder);
-
 // A path of a file and not a name of the catalogue: it contains '/' or ends in .yaml, .yml or .json.
 bool LooksLikePath(const std::string& text);
 

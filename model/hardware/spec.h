@@ -131,6 +131,7 @@ struct TopologySpec {
   FabricSpec fabric;
   std::optional<DollarsPerHour> node_price;
   std::string price_source;
+  std::string file;  // "": not read from one
 };
 
 // The GPU id of clusters whose source does not name the part: planning needs the user's word.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <span>
 
@@ -17,8 +16,6 @@
 
 namespace orrery {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMostNodes = 1'000'000;
 constexpr double kLeastOfMedian =
@@ -126,10 +123,13 @@ void ReadSpot(const Node& root, Offer* offer) {
 std::string TopologyOf(const Node& root) {
   const std::string text = root.String("topology", "");
   if (text.find('/') == std::string::npos && !text.ends_with(".yaml")) return text;
-  const fs::path path(text);
-  if (path.is_absolute()) return text;
-  const fs::path folder = fs::path(root.where().source->name).parent_path();
-  return (folder.empty() ? fs::path(".") / path : folder / path).string();
+  try {
+    const std::string file = ReferencedFile(root.where().source->name, text);
+    return file.find('/') == std::string::npos ? "./" + file : file;
+  } catch (const InputError& outside) {
+    root.ErrorAt("topology", outside.diagnostics()[0].message, outside.diagnostics()[0].hint);
+    return text;
+  }
 }
 
 }  // namespace
@@ -211,15 +211,12 @@ Offer LoadOffer(const std::string& path) {
   return offer;
 }
 
+std::vector<std::string> OfferNames() { return NamesOfKind("offers"); }
+
 std::vector<Offer> OfferCatalogue() {
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(DataRoot()) / "offers", error)) {
-    if (entry.path().extension() == ".yaml") paths.push_back(entry.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
   std::vector<Offer> offers;
-  for (const std::string& path : paths) offers.push_back(LoadOffer(path));
+  for (const std::string& name : OfferNames())
+    offers.push_back(LoadOffer(FileOfName("offers", name)));
   return offers;
 }
 

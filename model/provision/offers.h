@@ -64,7 +64,8 @@ struct Offer {
 Offer ReadOffer(SourcePtr source, Diagnostics* diagnostics);
 Offer LoadOffer(const std::string& path);
 
-// All of offers/, by name.
+// Of users and of the catalogue (model/arch/data_root.h), by name.
+std::vector<std::string> OfferNames();
 std::vector<Offer> OfferCatalogue();
 
 // A price of an offer that a question considers.

@@ -135,7 +135,7 @@ std::vector<BadInput> All() {
        {"mistral-2x8 does not name its GPU", "--gpu"}},
       {"StrayWord", {"--model", "bert-1.5b", "fast"}, {"'fast' belongs to no flag"}},
       {"NoModel", {"--nodes", "4"}, {"which model?"}},
-      {"NoShell", {"completion", "fish"}, {"'fish'", "bash"}},
+      {"NoShell", {"completion", "tcsh"}, {"'tcsh'", "bash"}},
       {"BatchThatNothingDivides",
        {"--nodes", "32", "--model", "bert-1.5b", "--global-batch", "7"},
        {"7 sequences", "--global-batch 256"}},

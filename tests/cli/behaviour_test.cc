@@ -364,12 +364,34 @@ TEST(Completion, CompletesCommandsFlagsAndNames) {
                     "; _plan; echo \"${COMPREPLY[*]}\"")
         .out;
   };
+  EXPECT_EQ(complete("\"$PLAN\" --gpu h100-sxm5", 2), "h100-sxm5-80gb\n");
+  EXPECT_EQ(complete("plan --model = bert-l", 3), "bert-large\n");  // bash splits at =
+  EXPECT_EQ(complete("plan --topology aws-p5,selen", 2), "aws-p5,selene\n");
+  EXPECT_EQ(complete("plan provision --offers nebius-h1", 3), "nebius-h100\n");
+  EXPECT_EQ(complete("plan simulate --scenario slow", 3), "slow-node\n");
   EXPECT_EQ(complete("plan pre", 1), "predict\n");
   EXPECT_EQ(complete("plan --no", 1), "--nodes --node-price\n");
   EXPECT_EQ(complete("plan predict --win", 2), "--window\n");
   EXPECT_EQ(complete("plan --model bert-l", 2), "bert-large\n");
   EXPECT_EQ(complete("plan topo selen", 2), "selene\n");
   EXPECT_EQ(complete("plan predict --precision b", 3), "bf16\n");
+}
+
+TEST(Completion, SaysWhatWordsMeanToShellsThatShowIt) {
+  EXPECT_THAT(RunPlan({"completion", "words", "prov"}).out,
+              HasSubstr("provision\twhich machines to rent"));
+  EXPECT_EQ(RunPlan({"completion", "words", "--model=bert-l"}).out, "--model=bert-large\n:files\n");
+  EXPECT_EQ(RunPlan({"completion", "words", "nothing", "--m"}).out, "");
+}
+
+TEST(Completion, ScriptsAreReadByTheirShells) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    if (RunShell(std::string("command -v ") + shell).code != 0) continue;
+    const Outcome read =
+        RunShell("\"$PLAN\" completion " + std::string(shell) + " >'" + ScratchFolder() +
+                 "/script' && " + shell + " -n '" + ScratchFolder() + "/script' 2>&1");
+    EXPECT_EQ(read.code, 0) << shell << ": " << read.out;
+  }
 }
 
 TEST(Help, EveryCommandHasExamplesBeforeItsFlags) {

@@ -153,7 +153,7 @@ BenchFlags::BenchFlags()
             Words::kTopology);
   set.Value(&nodes, "--nodes", "N", "compute nodes (default: those of the topology)");
   set.Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs in use on each node (default: all)");
-  set.Value(&gpu, "--gpu", "NAME", "replace the GPU of these nodes");
+  set.Value(&gpu, "--gpu", "NAME", "replace the GPU of these nodes", Words::kGpu);
   set.Value(&collectives, "--collectives", "FILE",
             "times measured on this machine, from `plan calibrate`, instead of the profiles'",
             Words::kFile);

@@ -76,7 +76,8 @@ CalibrateFlags::CalibrateFlags()
   set.Group("Runs and kernels");
   set.Value(&job, "--job", "FILE", "rows, constants and priors, instead of the flags below",
             Words::kFile);
-  set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, from its own rows");
+  set.Values(&gpus, "--gpu", "NAME,...", "GPU profile to calibrate, from its own rows",
+             Words::kGpu);
   set.Values(&frameworks, "--framework", "NAME,...", "same for a framework: NAME[@TOPOLOGY]",
              Words::kFramework, "--stack");
   set.Values(&fabrics, "--fabric", "NAME,...",

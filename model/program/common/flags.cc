@@ -74,14 +74,15 @@ void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* val
   const std::string names = fmt::format("{}{}{}", name, *old_name ? "," : "", old_name);
   CLI::Option* option =
       app_->add_option(names)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  Add({nullptr, flags, option}, {name, value, std::move(help), "", words, {}, false, old_name});
+  Add({nullptr, flags, option},
+      {name, value, std::move(help), "", words, {}, false, true, old_name});
 }
 
 void FlagSet::Positionals(std::vector<Flag>* flags, const char* name, std::string help,
                           Words words) {
   CLI::Option* option =
       app_->add_option(name)->expected(-1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  Add({nullptr, flags, option}, {name, "", std::move(help), "", words, {}, true});
+  Add({nullptr, flags, option}, {name, "", std::move(help), "", words, {}, true, true});
 }
 
 std::vector<std::string> FlagSet::Names() const {

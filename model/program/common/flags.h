@@ -36,7 +36,7 @@ struct Flag {
 std::vector<std::string> TextsOf(const std::vector<Flag>& flags);
 
 // What may stand behind a flag, for completion and for messages.
-enum class Words { kAny, kList, kModel, kTopology, kFramework, kFile };
+enum class Words { kAny, kList, kModel, kTopology, kGpu, kFramework, kOffer, kScenario, kFile };
 
 struct FlagInfo {
   std::string name;   // "--nodes"
@@ -46,6 +46,7 @@ struct FlagInfo {
   Words words = Words::kAny;
   std::vector<std::string> list;  // kList
   bool positional = false;
+  bool several = false;       // may be given several times
   std::string old_name = "";  // what it was called until the last release; accepted, not shown
 };
 

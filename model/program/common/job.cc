@@ -6,8 +6,11 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
+#include "model/hardware/measured_collectives.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 
@@ -67,6 +70,22 @@ int64_t LoraParameters(const Job& job) {
 
 }  // namespace
 
+std::vector<std::string> UserFilesOf(const Job& job) {
+  std::set<std::string> paths = {job.model.origin, job.request.topology.file};
+  const Profiles& profiles = job.profiles;
+  for (const ProfileHeader* header :
+       {&profiles.gpu.header, &profiles.fabric.header, &profiles.framework.header}) {
+    paths.insert(header->path);
+    for (const auto& [key, constant] : header->constants) paths.insert(constant.file);
+  }
+  if (profiles.fabric.measured) paths.insert(profiles.fabric.measured->path);
+  std::vector<std::string> shown;
+  for (const std::string& path : paths) {
+    if (IsUserFile(path)) shown.push_back(ShownPath(path));
+  }
+  return shown;
+}
+
 std::string JobHeader(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   std::string text = fmt::format("{} ({} parameters) on {}: {}\n", spec.name,
@@ -90,6 +109,8 @@ std::string JobHeader(const Job& job) {
                                             SplitReference(job.request.framework).name));
   if (const std::string facts = Facts(job.facts, true); !facts.empty())
     text += Labelled("stated", facts + " (--fact)");
+  if (const auto files = UserFilesOf(job); !files.empty())
+    text += Labelled("user files", fmt::format("{}", fmt::join(files, ", ")));
   for (const auto* notes : {&job.notes, &job.model.notes}) {
     for (const std::string& note : *notes) text += Labelled("note", note);
   }
@@ -100,7 +121,8 @@ nlohmann::ordered_json JobJson(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   const Workload& work = job.request.work;
   nlohmann::ordered_json json;
-  json["model"] = {{"name", spec.name}, {"parameters", job.parameters}, {"file", job.model.origin}};
+  json["model"] = {
+      {"name", spec.name}, {"parameters", job.parameters}, {"file", ShownPath(job.model.origin)}};
   json["topology"] = {{"name", job.request.topology.name},
                       {"gpu", job.cluster.gpu},
                       {"nodes", job.request.nodes},
@@ -137,6 +159,7 @@ nlohmann::ordered_json JobJson(const Job& job) {
   json["facts"] = nlohmann::ordered_json::array();
   for (const ReleaseFact& fact : job.facts)
     json["facts"].push_back({{"key", fact.key}, {"what", fact.what}, {"stated", fact.stated}});
+  if (const auto files = UserFilesOf(job); !files.empty()) json["user_files"] = files;
   json["notes"] = job.notes;
   for (const std::string& note : job.model.notes) json["notes"].push_back(note);
   return json;

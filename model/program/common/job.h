@@ -45,7 +45,11 @@ struct Job {
 // it, facts of the framework, assumed and stated, notes of the model's reader.
 std::string JobHeader(const Job& job);
 
-// Keys "model", "topology", "workload", "profiles", "defaults", "facts", "notes".
+// Files of the project's and the user's folders (model/arch/data_root.h) that the answer rests on, as ShownPath() has
+// them: model, topology, profiles and what those inherit. Each once.
+std::vector<std::string> UserFilesOf(const Job& job);
+
+// Keys "model", "topology", "workload", "profiles", "defaults", "facts", "notes"; "user_files" if there are some.
 nlohmann::ordered_json JobJson(const Job& job);
 
 }  // namespace orrery::report

@@ -84,8 +84,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                several ? "compute nodes; several counts are compared" : "compute nodes");
   flags->Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs used in each node (default: all)");
   flags->Value(&gpu, "--gpu", "NAME",
-               "replaces the topology's GPU; `plan list gpus` shows the names", Words::kList,
-               ProfileIds("gpu"));
+               "replaces the topology's GPU; `plan list gpus` shows the names", Words::kGpu);
   flags->Value(&collectives, "--collectives", "FILE",
                "collective times measured on this machine, from `plan calibrate`", Words::kFile);
   flags->Value(&memory_limit, "--memory-limit", "SIZE",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
@@ -129,6 +130,7 @@ class JobMaker {
               "--topology NAME or a YAML file; `plan list topologies` shows the names"}});
       }
       FromModel(fmt::format("topology {}", name), "--topology");
+      if (name.find('/') != std::string::npos) name = ReferencedFile(job_.model.origin, name);
     }
     AtFlag(flags_.topology, [&] { request_.topology = LoadTopology(name); });
     if (flags_.gpu.given) request_.topology.gpu = flags_.gpu.text;

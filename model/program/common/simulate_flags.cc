@@ -32,7 +32,7 @@ SimulateFlags::SimulateFlags()
   set.Value(&scenario, "--scenario", "NAME",
             "job, layout and perturbations from scenarios/NAME.yaml or your own YAML file; flags "
             "override it",
-            Words::kFile);
+            Words::kScenario);
   set.Value(&jitter, "--jitter", "SHARE",
             "standard deviation of compute times, such as 2%; independent on each rank");
   set.Value(&seed, "--seed", "N", "random seed of --jitter (default 1)");

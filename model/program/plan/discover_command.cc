@@ -36,7 +36,8 @@ struct DiscoverFlags {
     set.Value(&out, "--out", "FILE", "the topology goes there, a summary to standard output",
               Words::kFile);
     set.Value(&name, "--name", "NAME", "of the topology (default: the machine's product name)");
-    set.Value(&gpu, "--gpu", "NAME", "the GPU where no file names it, a name of `plan list gpus`");
+    set.Value(&gpu, "--gpu", "NAME", "the GPU where no file names it, a name of `plan list gpus`",
+              Words::kGpu);
     set.Value(&nodes, "--nodes", "N", "compute nodes (default: as the files say, else 1)");
     set.Value(&json, "--json", "[FILE]", "the answer as JSON, on standard output or in FILE",
               Words::kFile);

@@ -2,10 +2,17 @@
 // `plan help [COMMAND]` and `plan version`.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "model/arch/data_root.h"
 #include "model/program/common/program.h"
 #include "model/program/plan/commands.h"
 
 namespace orrery::cli {
+
+// version.cc and commit.cc of the build folder; kCommit is empty outside of a git repository.
+extern const char *const kVersion, *const kBuild, *const kFeatures, *const kMissing, *const kCommit;
+
 namespace {
 
 struct HelpFlags {
@@ -19,7 +26,15 @@ struct HelpFlags {
 };
 
 struct VersionFlags {
-  FlagSet set{"version", "Prints the version of this program.", {"plan version"}};
+  Flag json;
+  FlagSet set{"version",
+              "Prints the version of this program, the commit and the libraries that it was built "
+              "with, and where its catalogues and your own files lie.",
+              {"plan version", "plan version --json"}};
+  VersionFlags() {
+    set.Value(&json, "--json", "[FILE]", "schema orrery.version/1, instead of text or into FILE",
+              Words::kFile);
+  }
 };
 
 // The form with flags only, and the commands.
@@ -55,7 +70,22 @@ Answer RunHelp(const CommandLine& line, std::size_t first) {
 Answer RunVersion(const CommandLine& line, std::size_t first) {
   VersionFlags flags;
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeVersion().help};
-  return {ExitCode::kOk, fmt::format("plan {}\n", ORRERY_VERSION)};
+  std::string catalogues = DataRoot(), own;
+  for (const std::string& folder : UserFolders())
+    own += fmt::format("{}{}", own.empty() ? "" : ", ", ShownPath(folder));
+  const std::string commit = *kCommit ? fmt::format(" (commit {})", kCommit) : "";
+  const std::string text = fmt::format(
+      "plan {}{}\n  built with  {}: {}\n  without     {}\n  catalogues  {}\n  your files  {}\n",
+      kVersion, commit, kBuild, kFeatures, *kMissing ? kMissing : "-", catalogues,
+      own.empty() ? "none: neither .orrery/ here or above nor ~/.local/share/orrery" : own);
+  return Deliver(ExitCode::kOk, text,
+                 {{"schema", "orrery.version/1"},
+                  {"version", kVersion},
+                  {"commit", kCommit},
+                  {"build", kBuild},
+                  {"features", kFeatures},
+                  {"missing", kMissing}},
+                 flags.json);
 }
 
 }  // namespace orrery::cli

@@ -123,7 +123,7 @@ void AddFacts(const FrameworkPreset& preset, Json* entry) {
   for (const auto& [name, fact] : preset.facts) {
     const std::size_t dot = name.find('.');
     (*entry)[name.substr(0, dot)][name.substr(dot + 1)] = {
-        {"value", fact.value}, {"source", fact.source}, {"file", fact.file}};
+        {"value", fact.value}, {"source", fact.source}, {"file", ShownPath(fact.file)}};
   }
 }
 
@@ -206,16 +206,18 @@ Listing ListOffers() {
 struct Catalogue {
   const char* name;
   Listing (*list)();
-  const char* command;  // what to do with a name
+  std::vector<std::string> (*names)();  // without reading their files, where that is possible
+  const char* command;                  // what to do with a name
 };
 constexpr Catalogue kCatalogues[] = {
-    {"models", ListModels, "plan --model NAME"},
-    {"topologies", ListTopologies, "plan topo NAME"},
-    {"gpus", ListGpus, "plan --gpu NAME"},
-    {"fabrics", ListFabrics, "named by topology files"},
-    {"frameworks", ListFrameworks, "plan --framework NAME"},
-    {"framework-profiles", ListFrameworkProfiles, "chosen by --framework and --topology"},
-    {"offers", ListOffers, "plan provision --offers NAME"},
+    {"models", ListModels, ModelNames, "plan --model NAME"},
+    {"topologies", ListTopologies, TopologyNames, "plan topo NAME"},
+    {"gpus", ListGpus, [] { return ProfileIds("gpu"); }, "plan --gpu NAME"},
+    {"fabrics", ListFabrics, [] { return ProfileIds("fabric"); }, "named by topology files"},
+    {"frameworks", ListFrameworks, FrameworkNames, "plan --framework NAME"},
+    {"framework-profiles", ListFrameworkProfiles, [] { return ProfileIds(kFrameworkFolder); },
+     "chosen by --framework and --topology"},
+    {"offers", ListOffers, OfferNames, "plan provision --offers NAME"},
 };
 
 std::vector<std::string> CatalogueNames() {
@@ -245,7 +247,7 @@ Answer CatalogueOverview() {
   std::string text;
   Table table({{"catalogue"}, {"entries", true}, {"for"}});
   for (const Catalogue& catalogue : kCatalogues) {
-    table.Row({catalogue.name, std::to_string(catalogue.list().table.rows()), catalogue.command});
+    table.Row({catalogue.name, std::to_string(catalogue.names().size()), catalogue.command});
   }
   return {ExitCode::kOk, table.Text() + "\n  plan list models shows the models, and so on.\n"};
 }
@@ -273,15 +275,14 @@ Answer RunList(const CommandLine& line, std::size_t first) {
     for (const Catalogue& catalogue : kCatalogues) document[catalogue.name] = catalogue.list().json;
     return {ExitCode::kOk, document.dump(2) + "\n"};
   }
+  if (flags.names.given && !flags.json.given)
+    return {ExitCode::kOk, fmt::format("{}\n", fmt::join(kCatalogues[*index].names(), "\n"))};
   const Listing listing = kCatalogues[*index].list();
   if (flags.json.given) {
     document[kCatalogues[*index].name] = listing.json;
     return {ExitCode::kOk, document.dump(2) + "\n"};
   }
-  if (!flags.names.given) return {ExitCode::kOk, listing.table.Text() + listing.more};
-  std::string names;
-  for (const Json& entry : listing.json) names += entry["name"].get<std::string>() + "\n";
-  return {ExitCode::kOk, names};
+  return {ExitCode::kOk, listing.table.Text() + listing.more};
 }
 
 }  // namespace orrery::cli

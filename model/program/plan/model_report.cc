@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/arch/data_root.h"
 #include "model/arch/enum_names.h"
 #include "model/arch/parameters.h"
 #include "model/program/common/job.h"
@@ -124,7 +125,7 @@ std::string ModelText(const LoadedModel& model) {
   const ModelSpec& s = model.spec;
   std::string text = fmt::format("{}: {}, {} parameters\n", s.name, Name(s.family),
                                  Count(static_cast<double>(CountParameters(s).total)));
-  text += Line("read from", model.origin);
+  text += Line("read from", ShownPath(model.origin));
   text += s.family == Family::kMlp ? Line("layers", fmt::format("{} linear", s.layers))
                                    : Transformer(s);
   text += "\n" + Parameters(s);

@@ -45,7 +45,8 @@ struct ProvisionFlags {
     set.Group("The offers");
     set.Values(
         &offers, "--offers", "NAME,...",
-        "vendors, offers of the catalogue or files of your own (default: the whole catalogue)");
+        "vendors, offers of the catalogue or files of your own (default: the whole catalogue)",
+        Words::kOffer);
     std::vector<std::string> kinds = {"any", "reserved"};
     for (const auto& row : kPriceKindNames) kinds.emplace_back(row.first);
     set.Value(&kind, "--kind", "KIND",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/arch/data_root.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/plan/provision_report.h"
 
@@ -12,17 +13,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json OfferJson(const Quote& quote) {
-  return {{"id", quote.Name()},
-          {"provider", quote.offer.provider},
-          {"instance", quote.offer.instance},
-          {"topology", quote.offer.topology},
-          {"stand_in", quote.offer.stand_in},
-          {"kind", NameOf(quote.price.kind)},
-          {"region", quote.price.region},
-          {"price_usd_per_hour", quote.price.price.value},
-          {"date", quote.price.date.Text()},
-          {"source", quote.price.source},
-          {"evidence", std::string(1, quote.price.evidence)}};
+  Json json = {{"id", quote.Name()},
+               {"provider", quote.offer.provider},
+               {"instance", quote.offer.instance},
+               {"topology", quote.offer.topology},
+               {"stand_in", quote.offer.stand_in},
+               {"kind", NameOf(quote.price.kind)},
+               {"region", quote.price.region},
+               {"price_usd_per_hour", quote.price.price.value},
+               {"date", quote.price.date.Text()},
+               {"source", quote.price.source},
+               {"evidence", std::string(1, quote.price.evidence)}};
+  if (IsUserFile(quote.offer.file)) json["user_file"] = ShownPath(quote.offer.file);
+  return json;
 }
 
 Json RowJson(const ProvisionAnswer& answer, std::size_t index) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
 #include "model/program/common/table.h"
@@ -367,6 +368,7 @@ std::string Prices(const ProvisionAnswer& answer) {
     if (!quote.offer.stand_in.empty())
       words += fmt::format("; predicted as {}: {}", quote.offer.topology, quote.offer.stand_in);
     if (!quote.offer.note.empty()) words += "; " + quote.offer.note;
+    if (IsUserFile(quote.offer.file)) words += "; user file " + ShownPath(quote.offer.file);
     text += fmt::format("  - {}\n", Fold(words, 4));
   }
   return text;

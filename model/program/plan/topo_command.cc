@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/arch/data_root.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/cluster.h"
@@ -211,6 +212,7 @@ Answer RunTopo(const CommandLine& line, std::size_t first) {
     CheckCounts(spec, nodes.value_or(spec.nodes), 0);
     answer.text = PrintTopology(spec, nodes.value_or(spec.nodes));
   });
+  if (IsUserFile(spec.file)) answer.text += fmt::format("\nuser file: {}\n", ShownPath(spec.file));
   if (flags.failed.empty() && !flags.json.given) return answer;
   const Broken made = Break(spec, nodes.value_or(spec.nodes), flags.failed);
   if (!flags.failed.empty()) answer.text += BrokenText(made);

@@ -2,7 +2,6 @@
 // Reads scenario files; what they say of job and layout goes the way of the flags.
 #include "model/program/simulate/scenario_file.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "model/arch/data_root.h"
@@ -17,10 +16,11 @@ namespace fs = std::filesystem;
 
 std::string PathOf(const std::string& name_or_path) {
   if (LooksLikePath(name_or_path)) return name_or_path;
-  const std::vector<std::string> names = YamlNames("scenarios");
-  if (!std::binary_search(names.begin(), names.end(), name_or_path))
-    throw InputError("no scenario '" + name_or_path + "'", SuggestName(name_or_path, names));
-  return (fs::path(DataRoot()) / "scenarios" / (name_or_path + ".yaml")).string();
+  std::string file = FileOfName("scenarios", name_or_path);
+  if (file.empty())
+    throw InputError("no scenario '" + name_or_path + "'",
+                     SuggestName(name_or_path, NamesOfKind("scenarios")));
+  return file;
 }
 
 Perturbations ReadSection(const Node& node) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program behind `plan simulate`: one given layout, played op by op with contention. A program
-// of its own, so that `plan` loads without SimGrid.
+// `plan simulate`: one given layout, played op by op with contention.
+#include "model/program/simulate/simulate_command.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
 #include "model/program/common/names.h"
-#include "model/program/common/program.h"
 #include "model/program/common/time_report.h"
 #include "model/program/simulate/perturbation_flags.h"
 #include "model/program/simulate/scenario_file.h"
@@ -206,7 +206,9 @@ Prediction ClosedForm(const orrery::Job& job, const Strategy& strategy) {
   return std::get<Prediction>(predicted);
 }
 
-Answer Simulate(const CommandLine& line) {
+}  // namespace
+
+Answer RunSimulate(const CommandLine& line) {
   SimulateFlags flags;
   if (flags.set.Parse(line, kAfterName)) return {ExitCode::kOk, DescribeSimulate().help};
   TakeImports(&flags.job, &flags.layout);
@@ -270,9 +272,4 @@ Answer Simulate(const CommandLine& line) {
                  report::SimulationText(job, simulation), json, flags.json, flags.html);
 }
 
-}  // namespace
 }  // namespace orrery::cli
-
-int main(int argc, char** argv) {
-  return orrery::cli::ProgramMain("simulate", argc, argv, orrery::cli::Simulate);
-}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of the project (.orrery/) and of the user ($XDG_DATA_HOME/orrery) before the catalogue's; references stay inside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kSecret = "password: 7f3a-hunter2: [\n";
+
+class UserFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "project" / "below");
+    Put("project/.orrery/topologies/pair.yaml", Topology("pair", "tiny"));
+    Put("project/.orrery/profiles/gpu/tiny.yaml",
+        "title: \"a quarter of the memory\"\ninherits: a100-sxm4-40gb\nconstants:\n"
+        "  memory: {value: 10GiB, source: \"a test\"}\n");
+    Put("data/orrery/models/small.yaml", Model("small"));
+    Put("data/orrery/models/bert-large.yaml", Model("bert-large"));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static std::string Model(const std::string& name) {
+    return "name: " + name +
+           "\nfamily: decoder\nlayers: 2\nhidden: 256\nffn: 1024\nheads: 4\nvocab: 1000\n"
+           "max_positions: 128\ntraining: {seq_len: 128, global_batch: 16}\n";
+  }
+  static std::string Topology(const std::string& name, const std::string& gpu) {
+    std::string text = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/aws-p4d.yaml");
+    for (const auto& [key, value] : {std::pair("\nname: ", name), std::pair("\ngpu: ", gpu)}) {
+      const std::size_t at = text.find(key) + std::string(key).size();
+      text.replace(at, text.find_first_of("\n #", at) - at, value);
+    }
+    return text;
+  }
+  void Put(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    WriteText((folder_ / name).string(), text);
+  }
+  // In `folder` of the scratch folder, which is the home; both streams.
+  Outcome In(const std::string& folder, const std::string& words) const {
+    return RunShell("cd '" + (folder_ / folder).string() + "' && HOME='" + folder_.string() +
+                    "' XDG_DATA_HOME='" + (folder_ / "data").string() + "' \"$PLAN\" " + words +
+                    " 2>&1");
+  }
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+
+  const fs::path folder_ = fs::path(ScratchFolder()) / "home";
+};
+
+TEST_F(UserFiles, AreFoundByNameAndNamedByTheAnswer) {
+  const Outcome answer = In("project/below", "--model small --topology pair --nodes 1");
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  const std::string text = Folded(answer.out);
+  EXPECT_THAT(text, HasSubstr("user files"));
+  for (const char* file :
+       {"~/project/.orrery/topologies/pair.yaml", "~/project/.orrery/profiles/gpu/tiny.yaml",
+        "~/data/orrery/models/small.yaml"}) {
+    EXPECT_THAT(text, HasSubstr(file));
+  }
+  const json record = json::parse(
+      In("project/below", "--model small --topology pair --nodes 1 --json").out, nullptr, false);
+  EXPECT_EQ(record["user_files"].size(), 3U);
+  EXPECT_EQ(record["model"]["file"], "~/data/orrery/models/small.yaml");
+}
+
+TEST_F(UserFiles, StandBeforeTheCatalogueAndOnlyWhereTheyAre) {
+  EXPECT_THAT(In("project", "list models --names").out, HasSubstr("\nsmall\n"));
+  EXPECT_THAT(In("project",
+                 "predict --model bert-large --topology dgx1-v100 --nodes 1 --tp 1 "
+                 "--dp 8 --zero 0 --micro-batch 1")
+                  .out,
+              HasSubstr("user files"));
+  EXPECT_THAT(In("data", "topo pair").out, HasSubstr("no topology 'pair'"));
+  EXPECT_THAT(In("project", "topo aws-p4d").out, Not(HasSubstr("user files")));
+}
+
+TEST_F(UserFiles, OfOthersAreNotTheProjects) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to somebody else";
+  ASSERT_EQ(chown(Path("project/.orrery").c_str(), 12345, 12345), 0);
+  EXPECT_THAT(In("project", "topo pair").out, HasSubstr("no topology 'pair'"));
+}
+
+TEST_F(UserFiles, CannotReferToFilesOutsideOfTheirFolder) {
+  Put("secret.yaml", kSecret);
+  fs::create_symlink(Path("secret.yaml"), Path("project/.orrery/linked.yaml"));
+  for (const char* gpu : {"../../../secret.yaml", "../linked.yaml", "/etc/hostname.yaml"}) {
+    Put("project/.orrery/topologies/bad.yaml", Topology("bad", gpu));
+    const Outcome refused = In("project", "--model small --topology bad --nodes 1");
+    EXPECT_EQ(refused.code, 2) << gpu;
+    EXPECT_THAT(refused.out, AllOf(HasSubstr("leaves the folder"), Not(HasSubstr("hunter2"))));
+  }
+  const std::string inherits = "title: x\ninherits: " + Path("secret.yaml") + "\nconstants: {}\n";
+  Put("project/.orrery/profiles/gpu/tiny.yaml", inherits);
+  const Outcome parent = In("project", "--model small --topology pair --nodes 1");
+  EXPECT_EQ(parent.code, 2);
+  EXPECT_THAT(parent.out, AllOf(HasSubstr("by its name"), Not(HasSubstr("hunter2"))));
+  std::string model = Model("m");
+  model.replace(model.find("seq_len"), 0, "topology: ../secret.yaml, ");
+  Put("project/model.yaml", model);
+  const Outcome other = In("project", "--model ./model.yaml --nodes 1");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.out, AllOf(HasSubstr("leaves the folder"), Not(HasSubstr("hunter2"))));
+}
+
+TEST_F(UserFiles, MayReferToEachOtherWithinTheirFolder) {
+  Put("project/.orrery/topologies/near.yaml", Topology("near", "../profiles/gpu/tiny.yaml"));
+  const Outcome answer = In("project", "--model small --topology near --nodes 1");
+  EXPECT_EQ(answer.code, 0) << answer.out;
+}
+
+}  // namespace
+}  // namespace orrery

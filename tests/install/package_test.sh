@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The Debian package: its fields, then in an empty Debian root: installed with what it depends on, asked, removed. Skipped
+# without cpack, mmdebstrap, root or a mirror.
+# usage: package_test.sh SOURCE BUILD
+set -u
+source_tree=$1 build=$2
+. "$source_tree/tests/install/common.sh"
+
+command -v dpkg-shlibdeps >/dev/null || skip "dpkg-shlibdeps is missing (Debian package dpkg-dev)"
+(cd "$work" && cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/made") >"$work/log" 2>&1 || {
+  tail -n 20 "$work/log"
+  exit 1
+}
+package=$(ls "$work"/made/orrery_*.deb)
+fields=$(dpkg-deb --field "$package" Depends)
+for library in libc6 libfmt libyaml-cpp; do expect_text "dependencies" "$library" "$fields"; done
+expect "files outside of /usr" "" "$(dpkg-deb --contents "$package" | awk '{ print $6 }' | grep -v '^\./\(usr/\|$\)' | grep -v '^\./usr$')"
+echo "$(basename "$package"): $(stat -c %s "$package") bytes; $fields"
+
+command -v mmdebstrap >/dev/null || skip "the package is right; mmdebstrap is missing, it was not installed anywhere"
+[ "$(id -u)" = 0 ] || skip "the package is right; installing it into a root of its own needs root"
+root=$work/root
+# The mirror and the settings of this machine's apt.
+mirror=/etc/apt/sources.list.d/debian.sources
+[ -f "$mirror" ] || mirror=/etc/apt/sources.list
+. /etc/os-release
+timeout 600 mmdebstrap --mode=root --variant=apt --quiet \
+  --setup-hook='mkdir -p "$1/etc/apt/apt.conf.d" && cp -a /etc/apt/apt.conf.d/99* "$1/etc/apt/apt.conf.d/" 2>/dev/null; true' \
+  "${VERSION_CODENAME:-stable}" "$root" "$mirror" >"$work/log" 2>&1 ||
+  skip "the package is right; no Debian root could be made: $(tail -n 1 "$work/log")"
+inside() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
+files() { (cd "$root" && find . -path ./proc -prune -o -path ./sys -prune -o -path ./var -prune -o -path ./tmp -prune -o -print | sort); }
+files >"$work/before"
+cp "$package" "$root/tmp/orrery.deb" && cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null
+inside apt-get install -y --no-install-recommends /tmp/orrery.deb >"$work/log" 2>&1 || fail "installing: $(tail -n 15 "$work/log")"
+expect_text "the answer" "Best by time: tp 1, pp 1, dp 256 (ZeRO 1)" "$(inside plan --nodes 32 --model bert-1.5b 2>&1)"
+expect_text "a program beside it" "gpt2-small" "$(inside plan simulate --model gpt2-small --topology dgx1-v100 --nodes 1 \
+  --tp 1 --dp 8 --global-batch 64 2>&1)"
+inside apt-get purge -y orrery >"$work/log" 2>&1 || fail "removing: $(tail -n 15 "$work/log")"
+inside apt-get autoremove --purge -y >"$work/log" 2>&1
+expect "what is left" "" "$(files | grep -i -e orrery -e '/plan')"
+files | diff "$work/before" - | grep '^>' | head -n 5
+finish
