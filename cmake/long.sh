@@ -7,6 +7,8 @@
 long_campaigns='yaml-json-csv|tests/input/input_mutation_test|Mutations.*|ORRERY_MUTATIONS=100000
 cluster-files|tests/discover/discover_test|DiscoverMutations.*|ORRERY_MUTATIONS=50000
 measured-logs|tests/import/import_test|*Mutations.*|ORRERY_MUTATIONS=60000
+commands|tests/fuzz/command_fuzz_test|CommandFuzz.Damaged*|ORRERY_MUTATIONS=1500
+random-jobs|tests/properties/properties_test|Properties.*|ORRERY_RANDOM_JOBS=2000
 command-lines|tests/cli/cli_test|RandomArguments.*|ORRERY_MUTATIONS=3000
 other-programs|tests/exchange/exchange_test|*Mutation.*|ORRERY_MUTATIONS=20000
 round-trips|tests/exchange/exchange_round_trip_test|RoundTrip.*|ORRERY_ROUND_TRIPS=1500

@@ -5,7 +5,8 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
-#include <thread>
+
+#include "model/base/parallel.h"
 
 namespace orrery {
 namespace {
@@ -95,20 +96,17 @@ void Fitter::Model::Column(const Eigen::VectorXd& x, int j, ProfileStore* store,
 void Fitter::Model::ComputeJacobian(const Eigen::VectorXd& x) {
   last_jacobian.setZero(residuals(), x.size());
   std::atomic<int> next = 0;
-  const auto work = [&](ProfileStore* store) {
-    Apply(x, store);
-    for (int j = next++; j < static_cast<int>(parameters_.size()); j = next++) {
-      Column(x, j, store, &last_jacobian);
-    }
-  };
-  std::vector<std::thread> threads;
   errors_.assign(all_.size(), 0.0);
   const std::vector<int> active = Active(all_);
   const std::vector<double> here = Errors(x, active);
   for (std::size_t i = 0; i < active.size(); ++i) errors_[active[i]] = here[i];
-  for (std::size_t t = 1; t < stores_.size(); ++t) threads.emplace_back(work, &stores_[t]);
-  work(&stores_.front());
-  for (std::thread& thread : threads) thread.join();
+  OnThreads(static_cast<int>(stores_.size()), [&](int thread) {
+    ProfileStore* store = &stores_[static_cast<std::size_t>(thread)];
+    Apply(x, store);
+    for (int j = next++; j < static_cast<int>(parameters_.size()); j = next++) {
+      Column(x, j, store, &last_jacobian);
+    }
+  });
 }
 
 void Fitter::Model::Evaluate(const Eigen::VectorXd& x, Eigen::VectorXd* r,

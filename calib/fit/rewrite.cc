@@ -12,6 +12,7 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/diagnostics.h"
+#include "model/base/write_file.h"
 
 namespace orrery {
 namespace {
@@ -55,10 +56,8 @@ void WriteText(const std::string& path, const std::string& text) {
   std::error_code error;
   if (const fs::path parent = fs::path(path).parent_path(); !parent.empty())
     fs::create_directories(parent, error);
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw InputError(fmt::format("cannot write {}", path));
+  if (const std::string why = WriteTextFile(path, text); !why.empty())
+    throw InputError(fmt::format("cannot write {}: {}", path, why));
 }
 
 std::string RewriteProfile(const std::string& name, const std::string& text,

@@ -11,6 +11,7 @@
 #include "calib/fit/shape_table.h"
 #include "model/arch/data_root.h"
 #include "model/base/diagnostics.h"
+#include "model/base/write_file.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery {
@@ -71,10 +72,8 @@ std::string WriteShapeTables(const std::vector<ShapeTable>& tables, const std::s
   const std::string text = WithShapeTables(ReadSource(old.string())->text, tables);
   std::error_code error;
   if (!path.parent_path().empty()) fs::create_directories(path.parent_path(), error);
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw InputError(fmt::format("cannot write {}", path.string()));
+  if (const std::string why = WriteTextFile(path.string(), text); !why.empty())
+    throw InputError(fmt::format("cannot write {}: {}", path.string(), why));
   return path.string();
 }
 

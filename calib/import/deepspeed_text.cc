@@ -98,7 +98,8 @@ class DeepSpeedReader {
     step.seconds = Behind(line.text, "iter time (s):");
     step.samples_per_s = Behind(line.text, "samples/sec:");
     step.loss = Behind(line.text, "loss:");
-    if (!count || !step.seconds || *step.seconds <= 0 || *step.seconds > kLongestSeconds)
+    if (!count || !step.seconds || *step.seconds < kShortestSeconds ||
+        *step.seconds > kLongestSeconds)
       return Garbled(line, "a line of the pipeline engine without steps and 'iter time (s):'");
     step.step = AsCount(*count);
     log_.steps.push_back(step);

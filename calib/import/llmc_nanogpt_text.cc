@@ -24,7 +24,8 @@ std::optional<double> Before(std::string_view text, std::string_view unit) {
 
 void ReadPart(std::string_view part, StepSample* step) {
   const auto ms = Before(part, "ms");
-  if (ms && *ms > 0 && *ms < kLongestSeconds * 1e3) step->seconds = *ms * 1e-3;
+  if (ms && *ms >= kShortestSeconds * 1e3 && *ms < kLongestSeconds * 1e3)
+    step->seconds = *ms * 1e-3;
   const auto rate = Before(part, "tok/s");
   if (rate && *rate > 0) step->tokens_per_s = rate;
   LineCursor cursor(part);

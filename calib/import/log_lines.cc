@@ -71,7 +71,8 @@ int64_t AsCount(double number) {
 
 std::optional<double> DurationIn(std::string_view text, double unit) {
   const std::optional<double> value = AmountIn(text);
-  if (!value || *value <= 0 || *value * unit > kLongestSeconds) return std::nullopt;
+  if (!value || !(*value * unit >= kShortestSeconds) || *value * unit > kLongestSeconds)
+    return std::nullopt;
   return *value * unit;
 }
 

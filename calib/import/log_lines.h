@@ -12,7 +12,8 @@
 
 namespace orrery::measured {
 
-inline constexpr double kLongestSeconds = 1e7;
+// Of a step: what is shorter or longer is no measurement, and its ratio to others may be no number.
+inline constexpr double kShortestSeconds = 1e-9, kLongestSeconds = 1e7;
 
 // A line; a carriage return (progress bars) ends one, too, but does not count.
 struct LogLine {
@@ -30,7 +31,7 @@ std::vector<std::string_view> SplitAt(std::string_view text, char separator);  /
 std::optional<double> AmountIn(std::string_view text);
 std::optional<int64_t> WholeIn(std::string_view text);
 int64_t AsCount(double number);  // what no count can be is -1
-// Seconds above zero and below kLongestSeconds, given in units of `unit` seconds.
+// Seconds from kShortestSeconds to kLongestSeconds, given in units of `unit` seconds.
 std::optional<double> DurationIn(std::string_view text, double unit);
 // "ms" -> 1e-3; also s, us, ns, min.
 std::optional<double> SecondsPerUnit(std::string_view unit);

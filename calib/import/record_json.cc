@@ -29,7 +29,8 @@ std::optional<double> NumberIn(const Json& value) {
 
 std::optional<double> DurationOf(const Json& value) {
   const auto seconds = NumberIn(value);
-  return seconds && *seconds > 0 && *seconds < kLongestSeconds ? seconds : std::nullopt;
+  return seconds && *seconds >= kShortestSeconds && *seconds < kLongestSeconds ? seconds
+                                                                               : std::nullopt;
 }
 
 // Each member `NAME_s` of an object is a term. What is hidden behind compute is no part of the step.

@@ -204,9 +204,9 @@ std::optional<Diagnostic> Build(const std::string& text, const char* language,
   } catch (const YAML::Exception& error) {
     return Diagnostic{builder->At(error.mark), fmt::format("{} syntax: {}", language, error.msg),
                       ""};
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     return Diagnostic{builder->At(YAML::Mark::null_mark()),
-                      fmt::format("cannot be read as {}: {}", language, error.what()), ""};
+                      fmt::format("cannot be read as {}", language), ""};
   }
   return std::nullopt;
 }

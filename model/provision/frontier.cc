@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "model/base/diagnostics.h"
+#include "model/base/parallel.h"
 
 namespace orrery {
 namespace {
@@ -195,14 +196,10 @@ class FrontierSearch {
       }
       std::vector<Found> found(wave.size());
       std::atomic<std::size_t> at{0};
-      const auto work = [&](std::size_t thread) {
-        for (std::size_t i = at++; i < wave.size(); i = at++) found[i] = Best(*wave[i], thread);
-      };
-      std::vector<std::thread> pool;
-      for (std::size_t t = 1; t < std::min<std::size_t>(shapes_.size(), wave.size()); ++t)
-        pool.emplace_back(work, t);
-      work(0);
-      for (std::thread& thread : pool) thread.join();
+      OnThreads(static_cast<int>(std::min(shapes_.size(), wave.size())), [&](int thread) {
+        for (std::size_t i = at++; i < wave.size(); i = at++)
+          found[i] = Best(*wave[i], static_cast<std::size_t>(thread));
+      });
       for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
     }
   }

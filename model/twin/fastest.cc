@@ -78,7 +78,7 @@ Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {
       PredictionOf(job, entry.strategy, std::get<StepTime>(predictor.Predict(entry.strategy)))};
   candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, entry.strategy));
-  AddPlan(job, *plan, request_.window, &candidate);
+  AddLayout(job, *plan, request_.window, &candidate);
   candidate.plan = std::move(plan);
   return candidate;
 }

@@ -67,6 +67,11 @@ void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* predi
   prediction->verify_findings = static_cast<int>(ir::Verify(plan, options).size());
 }
 
+void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
+  const auto shorter = ShorterPlan(job, prediction->strategy, plan.micro_batches);
+  AddPlan(job, shorter ? *shorter : plan, window, prediction);
+}
+
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes) {
   const auto predict = [&](const CostSetting& prices) {
@@ -164,7 +169,7 @@ std::variant<Prediction, Refusal> Predict(const Job& job, const Strategy& layout
   if (const auto* refusal = std::get_if<Refusal>(&closed)) return *refusal;
   Prediction prediction = PredictionOf(job, layout, std::get<StepTime>(closed));
   const ir::Plan plan = LowerLegal(job, layout);
-  AddPlan(job, plan, 0, &prediction);
+  AddLayout(job, plan, 0, &prediction);
   prediction.digest = ir::Digest(plan);
   AddConfidence(job, LoadTrust(), &prediction);
   if (engine == Engine::kAuto) Settle(job, plan, ClusterOf(job), &prediction);

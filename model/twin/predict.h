@@ -88,6 +88,8 @@ ir::Plan LowerLegal(const Job& job, const Strategy& layout);
 Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& time);
 // Memory of the plan, and what ir::Verify finds; `window`: the executor's look-ahead, 0: no bound.
 void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
+// The same of a layout that lowers to `plan`, in time that does not grow with its micro-batches.
+void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction);
 // What is known of the time of a layout in closed form. `shapes`: of the job's model and workload, may be null.
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes);

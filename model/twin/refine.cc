@@ -11,6 +11,8 @@
 #include <thread>
 #include <tuple>
 
+#include "model/base/parallel.h"
+
 namespace orrery {
 namespace {
 
@@ -181,19 +183,17 @@ bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates, bool r
     works.emplace_back(candidate, &ClusterOf(candidate->nodes));
   }
   std::atomic<std::size_t> next{0};
-  const auto work = [&] {
+  const int wanted = request_.threads > 0 ? request_.threads
+                                          : static_cast<int>(std::thread::hardware_concurrency());
+  OnThreads(std::min(wanted, static_cast<int>(works.size())), [&](int) {
     for (std::size_t i = next++; i < works.size(); i = next++) {
       const auto& [candidate, cluster] = works[i];
       Settle(runner_.JobOf(*candidate), *candidate->plan, *cluster, candidate);
+      if (request_.progress)
+        request_.progress("simulating",
+                          static_cast<double>(i + 1) / static_cast<double>(works.size()));
     }
-  };
-  const int wanted = request_.threads > 0 ? request_.threads
-                                          : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::thread> pool;
-  for (int t = 1; t < std::min(wanted, static_cast<int>(works.size())); ++t)
-    pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
+  });
   for (const auto& [candidate, cluster] : works) simulated_ += candidate->simulated.has_value();
   if (rows) left_ = std::max(left_, kLeftForOthers * request_.refine_ops);
   return all;

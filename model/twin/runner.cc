@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "model/base/check.h"
+#include "model/base/parallel.h"
 #include "model/base/text.h"
 #include "model/memory/software_memory.h"
 #include "model/plan/lower/names.h"
@@ -199,23 +200,22 @@ void Runner::Run(bool prune) {
   const auto work = [&](std::vector<std::unique_ptr<Evaluator>>& evaluators) {
     for (std::size_t i = next++; i < splits_.size(); i = next++) {
       results_[i] = evaluators[splits_[i].job]->Run(splits_[i], static_cast<int64_t>(i), options);
+      if (request_.progress)
+        request_.progress("searching",
+                          static_cast<double>(i + 1) / static_cast<double>(splits_.size()));
     }
   };
   int threads = request_.threads > 0 ? request_.threads
                                      : static_cast<int>(std::thread::hardware_concurrency());
   threads = std::clamp<int>(threads, 1, std::max<int>(1, static_cast<int>(splits_.size() / 4)));
-  std::vector<std::thread> pool;
-  for (int t = 1; t < threads; ++t) {
-    pool.emplace_back([&] {
-      std::vector<std::unique_ptr<Evaluator>> own;
-      for (const Job& job : jobs_) {
-        own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
-      }
-      work(own);
-    });
-  }
-  work(evaluators_);
-  for (std::thread& thread : pool) thread.join();
+  OnThreads(threads, [&](int thread) {
+    if (thread == 0) return work(evaluators_);
+    std::vector<std::unique_ptr<Evaluator>> own;
+    for (const Job& job : jobs_) {
+      own.push_back(std::make_unique<Evaluator>(request_, preset_, limits_, job, memory_));
+    }
+    work(own);
+  });
   MergeCounts();
 }
 
@@ -363,16 +363,11 @@ void Runner::Prepare(std::size_t rows, std::size_t layouts) {
   }
   counts_.exact_memory += static_cast<int64_t>(works.size());
   std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < works.size(); i = next++) LayOut(works[i]);
-  };
   const int threads = request_.threads > 0 ? request_.threads
                                            : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::thread> pool;
-  for (int t = 1; t < std::min(threads, static_cast<int>(works.size())); ++t)
-    pool.emplace_back(work);
-  work();
-  for (std::thread& thread : pool) thread.join();
+  OnThreads(std::min(threads, static_cast<int>(works.size())), [&](int) {
+    for (std::size_t i = next++; i < works.size(); i = next++) LayOut(works[i]);
+  });
 }
 
 std::vector<Candidate> Runner::BestOfEachLayout(std::size_t most) {
@@ -443,7 +438,7 @@ Candidate Runner::Fill(const Entry& entry) const {
 void Runner::LayOut(Candidate* candidate) const {
   const Job& job = JobOf(*candidate);
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, candidate->strategy));
-  AddPlan(job, *plan, request_.window, candidate);
+  AddLayout(job, *plan, request_.window, candidate);
   candidate->plan = std::move(plan);
 }
 

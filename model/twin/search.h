@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,8 @@ struct SearchRequest {
   double most_effort = kMostEffort;  // that the simulation of one layout may take
   double refine_ops =
       1e7;  // effort of all simulations; what rows leave of it, at least half, is for others
+  // Learns, from any thread, what is done and which share of it; may be empty.
+  std::function<void(const char* what, double share)> progress;
 };
 
 // Those that the request names. Throws InputError: unknown GPU, fabric or framework.

@@ -3,6 +3,7 @@
 #include "model/twin/space.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace orrery {
@@ -61,6 +62,7 @@ std::vector<Split> Space::Splits(const Split& degrees, int64_t global_batch) con
     if (!fixed.cp && !fixed.micro_batch && !fixed.dp &&
         std::gcd<int64_t>(degrees.cp, micro_batch) > 1)
       continue;
+    if (micro_batch > std::numeric_limits<int>::max()) break;  // no tensor is that long
     Split split = degrees;
     split.micro_batch = static_cast<int>(micro_batch);
     split.micro_batches = samples / micro_batch;

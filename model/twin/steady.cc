@@ -44,7 +44,7 @@ StepTime Extend(const StepTime& fewer, StepTime more, double cycles) {
 }  // namespace
 
 std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches) {
-  if (layout.pp > 1 && layout.schedule == PipelineSchedule::kGpipe) return std::nullopt;
+  if (layout.schedule == PipelineSchedule::kGpipe) return std::nullopt;
   // Interleaved schedules turn through their chunks with pp micro-batches at a time.
   const int64_t cycle = layout.schedule == PipelineSchedule::kInterleaved ? layout.pp : 1;
   const int64_t wanted = std::max<int64_t>(kFewest, kPerStage * layout.pp);
@@ -53,6 +53,11 @@ std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_bat
   const double both = static_cast<double>(steps.fewer + steps.more);
   if (both > kWorthwhile * static_cast<double>(micro_batches)) return std::nullopt;
   return steps;
+}
+
+std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, int64_t micro_batches) {
+  const auto steps = ShortStepsOf(layout, micro_batches);
+  return steps ? std::optional(LowerWith(job, layout, steps->more)) : std::nullopt;
 }
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,

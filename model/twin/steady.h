@@ -27,6 +27,10 @@ struct ShortSteps {
 // nullopt: the step is too short to gain by it, or its schedule has no such cycle (GPipe).
 std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches);
 
+// The layout with the micro-batches of the longer short step: it needs the same memory and is as correct as the whole
+// step, which repeats its cycle. nullopt: there are no short steps.
+std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, int64_t micro_batches);
+
 // The step of a layout that lowers to `plan`, simulated with contention: total and breakdown; `step`, if not null,
 // learns the rest. Throws InputError: see sim::Simulation.
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,

@@ -3,10 +3,16 @@
 #include "runtime/lab/launch.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -98,6 +104,56 @@ void ExecRanks(const State& state, int64_t ranks, const std::string& self,
   setenv("OMP_NUM_THREADS", "1", 0);
   ExecOnNode(state, state.settings.nodes,
              MpirunWords(state, ranks, WriteAgent(state, self), command));
+}
+
+namespace {
+
+volatile pid_t g_mpirun = 0;
+void PassOn(int number) { kill(g_mpirun, number); }
+
+// A descriptor that is readable once the process has ended.
+Descriptor Watch(pid_t process) {
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+}
+
+}  // namespace
+
+int RunRanks(const State& state, int64_t ranks, const std::string& self,
+             const std::vector<std::string>& command) {
+  const Descriptor keeper = Watch(state.keeper);
+  const pid_t child = fork();
+  if (child < 0) throw LabError(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    try {
+      ExecRanks(state, ranks, self, command);
+    } catch (const LabError& error) {
+      fmt::print(stderr, "plan lab: error: {}\n", error.what());
+      if (!error.hint.empty()) fmt::print(stderr, "  hint: {}\n", error.hint);
+    }
+    _exit(1);
+  }
+  g_mpirun = child;
+  for (const int number : {SIGTERM, SIGHUP}) std::signal(number, PassOn);
+  std::signal(SIGINT, SIG_IGN);  // a terminal sends it to mpirun, too, which ends its ranks
+  const Descriptor ranks_end = Watch(child);
+  pollfd watched[] = {{ranks_end.get(), POLLIN, 0}, {keeper.get(), POLLIN, 0}};
+  while (poll(watched, keeper.get() < 0 ? 1 : 2, -1) < 0 && errno == EINTR) {
+  }
+  const bool lost = watched[0].revents == 0 && !state.Alive();
+  if (lost) {
+    for (const pid_t process : ProcessesOf(state.id)) kill(process, SIGKILL);
+    kill(child, SIGKILL);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (lost)
+    throw LabError(fmt::format("the switch of lab '{}' has stopped; its ranks were ended",
+                               state.settings.name),
+                   "`plan lab up` builds it anew");
+  constexpr int kBySignal = 128;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kBySignal + WTERMSIG(status);
 }
 
 }  // namespace orrery::lab

@@ -17,5 +17,9 @@ std::vector<std::string> MpirunWords(const State& state, int64_t ranks, const st
 [[noreturn]] void ExecOnNode(const State& state, int node, const std::vector<std::string>& command);
 [[noreturn]] void ExecRanks(const State& state, int64_t ranks, const std::string& self,
                             const std::vector<std::string>& command);
+// ExecRanks() in a child process; the exit code of its mpirun. Ranks whose network is gone wait for ever: when the
+// lab's switch ends first, all processes of the lab are ended and LabError says so.
+int RunRanks(const State& state, int64_t ranks, const std::string& self,
+             const std::vector<std::string>& command);
 
 }  // namespace orrery::lab

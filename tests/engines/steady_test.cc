@@ -60,9 +60,15 @@ const Layout kLayouts[] = {
 
 class Steady : public testing::TestWithParam<Layout> {};
 
-TEST_P(Steady, EqualsTheWholeStep) {
-  const Layout& at = GetParam();
+struct Setting {
+  explicit Setting(const Layout& at);
   SearchRequest request;
+  Profiles profiles;
+  Job job;
+  Strategy layout;
+};
+
+Setting::Setting(const Layout& at) {
   const LoadedModel loaded = LoadModel(at.model);
   request.model = loaded.spec;
   request.topology = LoadTopology(at.topology);
@@ -75,9 +81,33 @@ TEST_P(Steady, EqualsTheWholeStep) {
   request.work.global_batch = batch;
   const int gpus = static_cast<int>(at.strategy.ranks() / at.nodes);
   request.gpus_per_node = gpus;
-  const Profiles profiles = LoadProfiles(request);
-  const Job job = JobOf(request, profiles, at.nodes, batch);
-  const Strategy layout = FindFramework(at.framework).Complete(at.strategy, request.work.precision);
+  profiles = LoadProfiles(request);
+  job = JobOf(request, profiles, at.nodes, batch);
+  layout = FindFramework(at.framework).Complete(at.strategy, request.work.precision);
+}
+
+TEST_P(Steady, NeedsTheMemoryOfTheWholeStep) {
+  const Layout& at = GetParam();
+  const Setting setting(at);
+  const ir::Plan plan = LowerLegal(setting.job, setting.layout);
+  const auto shorter = ShorterPlan(setting.job, setting.layout, at.micro_batches);
+  if (!shorter) GTEST_SKIP() << "no short steps";
+  ASSERT_LT(shorter->micro_batches, at.micro_batches);
+  Prediction whole = PredictionOf(setting.job, setting.layout, {}), few = whole;
+  AddPlan(setting.job, plan, 0, &whole);
+  AddLayout(setting.job, plan, 0, &few);
+  EXPECT_EQ(few.memory->total, whole.memory->total);
+  EXPECT_EQ(few.memory->arena, whole.memory->arena);
+  EXPECT_EQ(few.memory->live, whole.memory->live);
+  EXPECT_EQ(few.memory->verdict, whole.memory->verdict);
+  EXPECT_EQ(few.verify_findings, whole.verify_findings);
+}
+
+TEST_P(Steady, EqualsTheWholeStep) {
+  const Layout& at = GetParam();
+  const Setting setting(at);
+  const Job& job = setting.job;
+  const Strategy& layout = setting.layout;
   const ir::Plan plan = LowerLegal(job, layout);
   ASSERT_EQ(plan.micro_batches, at.micro_batches);
   const Cluster cluster = ClusterOf(job);

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "model/plan/ir/plan.h"
+#include "model/plan/lower/schedules.h"
 
 namespace orrery::ir {
 namespace {
@@ -197,6 +198,36 @@ TEST(Compress, HandlesTheLargestScheduleQuickly) {
   RecordProperty("compress_us", int(best * 1000));
   std::printf("compress of %zu calls: %.3f ms\n", calls.size(), best);
   EXPECT_LT(best, 200) << "far above any slow machine or sanitizer: the search is no longer linear";
+}
+
+// What is not listed call by call is what the list compresses to.
+TEST(Compress, LongSchedulesGoOnAsShortOnesDo) {
+  int lengthened = 0;
+  for (const PipelineSchedule kind :
+       {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe, PipelineSchedule::kInterleaved,
+        PipelineSchedule::kZeroBubble}) {
+    for (const int pp : {1, 2, 3, 4, 8}) {
+      const bool interleaved = kind == PipelineSchedule::kInterleaved;
+      if (pp == 1 && (interleaved || kind == PipelineSchedule::kZeroBubble)) continue;
+      Strategy strategy;
+      strategy.pp = pp;
+      strategy.schedule = kind;
+      for (const int vpp : interleaved ? std::vector<int>{2, 3} : std::vector<int>{1}) {
+        strategy.vpp = vpp;
+        for (const int batches : {40 * pp + 160, 40 * pp + 163, 48 * pp + 512}) {
+          if (interleaved && batches % pp != 0) continue;
+          for (int stage = 0; stage < pp; stage += std::max(1, pp - 1)) {
+            const std::vector<Call> calls = StageCalls(strategy, stage, batches);
+            const std::vector<Item> items = StageSchedule(strategy, stage, batches, false);
+            EXPECT_EQ(Expand(items), calls);
+            EXPECT_EQ(items, Compress(calls)) << pp << " " << vpp << " " << batches;
+            ++lengthened;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(lengthened, 50);
 }
 
 }  // namespace

@@ -194,6 +194,20 @@ TEST_F(RealLab, DownEndsRunningRanks) {
   ExpectNothingLeft();
 }
 
+TEST_F(RealLab, RanksEndWhenTheirSwitchDies) {
+  if (RunShell("command -v mpirun").code != 0) GTEST_SKIP() << "no mpirun";
+  const State state = Up("lab", {"--nodes", "2"});
+  const pid_t child = Start({"run", "--", "sleep", "1000"});
+  EXPECT_TRUE(Eventually([&] { return ProcessesOf(state.id).size() >= 5; }));
+  kill(state.keeper, SIGKILL);
+  int status = 0;
+  EXPECT_TRUE(Eventually([&] { return waitpid(child, &status, WNOHANG) == child; }));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_TRUE(Eventually([&] { return ProcessesOf(state.id).empty(); }));
+  EXPECT_EQ(Lab({"down"}).code, 0);
+  ExpectNothingLeft();
+}
+
 TEST(LabCommand, RefusesWhereItMayNot) {
   if (geteuid() == 0 && access("/", X_OK) != 0) GTEST_SKIP() << "cannot become another user";
   const std::string folder = ScratchFolder();

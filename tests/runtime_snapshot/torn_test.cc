@@ -74,8 +74,14 @@ TEST_F(Torn, AMissingShard) {
   ExpectPrevious("rank-00001.shard is missing");
 }
 
-TEST_F(Torn, AnAbsentManifestIsNoSnapshot) {
+TEST_F(Torn, ADeletedManifestIsReported) {
   fs::remove(Newest("manifest"));
+  ExpectPrevious("its manifest was deleted");
+}
+
+TEST_F(Torn, AnUnfinishedSnapshotIsNone) {
+  fs::remove(Newest("manifest"));
+  train::WriteBytes(folder_ / "s/LATEST", "step-00000002\n");
   const Trained run = Train(job_, layout_, 8, Resuming(folder_ / "s"));
   EXPECT_EQ(run.losses.begin()->first, 3);
   EXPECT_TRUE(run.notes.empty());

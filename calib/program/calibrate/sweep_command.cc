@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "calib/fit/rewrite.h"
 #include "calib/program/calibrate/fit_report.h"
 #include "calib/sweeps/fabric_fit.h"
 #include "calib/sweeps/section.h"
 #include "calib/sweeps/sweep_holdout.h"
+#include "model/base/write_file.h"
 
 namespace orrery {
 namespace {
@@ -55,10 +55,8 @@ void WriteFile(const std::string& path, const std::string& text) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  if (!out) throw InputError(fmt::format("cannot write {}", path));
+  if (const std::string why = WriteTextFile(path, text); !why.empty())
+    throw InputError(fmt::format("cannot write {}: {}", path, why));
   fmt::print("wrote {}\n", path);
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plan validate`: predictions beside measured runs.
+// The command behind `plan validate`.
 #include "calib/program/validate/validate_command.h"
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "calib/program/validate/accuracy.h"
 #include "calib/program/validate/report.h"
+#include "model/base/write_file.h"
 #include "model/program/common/fidelity_flags.h"
 #include "model/program/common/names.h"
+#include "model/program/common/program.h"
 
 namespace orrery::cli {
 namespace {
@@ -22,12 +23,10 @@ Answer WriteAccuracy(const ValidateFlags& flags) {
   std::string text;
   AtFlag(flags.runs, [&] { text = RenderAccuracy(MeasureAccuracy(flags.runs.text)); });
   if (flags.accuracy.text.empty()) return {ExitCode::kOk, text};
-  std::ofstream file(flags.accuracy.text, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file)
-    throw InputError({{flags.accuracy.where, fmt::format("cannot write '{}'", flags.accuracy.text),
-                       "--accuracy without a file name prints to standard output"}});
+  if (const std::string why = WriteTextFile(flags.accuracy.text, text); !why.empty())
+    throw InputError(
+        {{flags.accuracy.where, fmt::format("cannot write '{}': {}", flags.accuracy.text, why),
+          "--accuracy without a file name prints to standard output"}});
   return {ExitCode::kOk, fmt::format("wrote {}\n", flags.accuracy.text)};
 }
 

@@ -7,6 +7,7 @@
 
 namespace orrery::cli {
 
-Answer RunValidate(const CommandLine& line);  // its flags follow behind "plan validate"
+// The whole command: words after "plan validate" to its answer. Throws InputError.
+Answer RunValidate(const CommandLine& line);
 
 }  // namespace orrery::cli

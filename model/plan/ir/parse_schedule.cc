@@ -47,7 +47,8 @@ std::vector<Item> PlanParser::ParseSchedule() {
   std::vector<Item> items = Items();
   lex_.EndLine();
   const Extent extent = ExtentOf(items);
-  if (extent.calls > kMostCalls) lex_.Fail(at, "the schedule unfolds to more than 2^22 calls");
+  if (extent.calls > kMostCalls)
+    lex_.Fail(at, fmt::format("the schedule unfolds to more than {} calls", kMostCalls));
   if (extent.low < 0 || extent.high >= plan_.micro_batches) {
     lex_.Fail(at, fmt::format("calls use micro-batches {} to {}, the plan has 0 to {}", extent.low,
                               extent.high, plan_.micro_batches - 1));

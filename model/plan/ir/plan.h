@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -197,9 +198,17 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+// Of plans from texts and of layouts alike.
+inline constexpr int64_t kMostElements = int64_t{1} << 44;  // of one buffer or parameter
+inline constexpr int64_t kMostCalls = int64_t{1} << 22;     // of one program
+
 // Schedules (schedule.cc).
 std::vector<Call> Expand(const std::vector<Item>& schedule);
 std::vector<Item> Compress(const std::vector<Call>& calls);  // Expand(Compress(x)) == x
+// `longer` with `times` times what it has beyond `shorter`: counts of loops and micro-batches go on as they grew.
+// nullopt: the two differ in anything else.
+std::optional<std::vector<Item>> Lengthened(const std::vector<Item>& shorter,
+                                            const std::vector<Item>& longer, int64_t times);
 
 // Text form (text.cc), its parser (parse.cc; errors as InputError with line and column), and the digest of the
 // text (XXH3-128, 32 hex digits), parameter metadata included. Title and framework take no part in the digest.

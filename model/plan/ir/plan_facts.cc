@@ -31,6 +31,15 @@ double ModelFlops(const Op& op) {
   return OpFlops(plain);
 }
 
+double SumOf(const std::vector<Item>& items, const std::vector<double>& of_block) {
+  double sum = 0;
+  for (const Item& item : items) {
+    sum += item.block >= 0 ? of_block[static_cast<std::size_t>(item.block)]
+                           : item.count * SumOf(item.body, of_block);
+  }
+  return sum;
+}
+
 // FLOPs of one rank's step; every rank of a stage does the same.
 double FlopsOf(const Program& program) {
   std::vector<double> of_block;
@@ -41,10 +50,7 @@ double FlopsOf(const Program& program) {
     }
     of_block.push_back(flops);
   }
-  double flops = 0;
-  for (const Call& call : Expand(program.schedule))
-    flops += of_block[static_cast<std::size_t>(call.block)];
-  return flops;
+  return SumOf(program.schedule, of_block);
 }
 
 class Reader {

@@ -63,8 +63,6 @@ class PlanParser {
 
 // Limits that keep every derived number far inside 64 bits; no training run comes near them.
 inline constexpr int64_t kMostRanks = int64_t{1} << 31;
-inline constexpr int64_t kMostElements = int64_t{1} << 44;  // of one buffer or parameter
 inline constexpr int64_t kMostMicroBatches = int64_t{1} << 24;
-inline constexpr int64_t kMostCalls = int64_t{1} << 22;  // of one program
 
 }  // namespace orrery::ir

@@ -5,7 +5,8 @@
 // dynamic programming over its positions, into plain nodes and loops so that the fewest items
 // remain; then the shorter sequence is cut again, so that loops nest, until nothing shrinks. Only a
 // few loop lengths are tried: the short ones first, then the commonest distances between equal runs
-// of four nodes. One pass over n nodes and c lengths costs O(n c).
+// of four nodes. One pass over n nodes and c lengths costs O(n c). Schedules of very many micro-batches
+// are not listed at all: two short ones of the same kind show how they go on (Lengthened).
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -217,6 +218,30 @@ std::vector<Item> Compress(const std::vector<Call>& calls) {
   std::vector<Item> items;
   for (const Node& node : nodes) items.push_back(shapes.ToItem(node));
   return items;
+}
+
+std::optional<std::vector<Item>> Lengthened(const std::vector<Item>& shorter,
+                                            const std::vector<Item>& longer, int64_t times) {
+  if (shorter.size() != longer.size()) return std::nullopt;
+  std::vector<Item> all = longer;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Item& before = shorter[i];
+    Item& item = all[i];
+    if (item.block != before.block || item.flags != before.flags || item.stride != before.stride)
+      return std::nullopt;
+    const auto go_on = [&](int32_t was, int32_t* is) {
+      const int64_t end = *is + times * (int64_t{*is} - was);
+      const bool fits = end >= 0 && end <= std::numeric_limits<int32_t>::max();
+      if (fits) *is = static_cast<int32_t>(end);
+      return fits;
+    };
+    if (!go_on(before.micro_batch, &item.micro_batch) || !go_on(before.count, &item.count))
+      return std::nullopt;
+    auto body = Lengthened(before.body, item.body, times);
+    if (!body) return std::nullopt;
+    item.body = std::move(*body);
+  }
+  return all;
 }
 
 }  // namespace orrery::ir

@@ -216,6 +216,29 @@ Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strateg
   return CheckLayout(model, s);
 }
 
+// The same limits as those of a plan's text: every number that follows from them stays far inside 64 bits.
+Result CheckSize(const ModelSpec& model, const Workload& work, const Strategy& s) {
+  const int64_t passes = s.schedule == PipelineSchedule::kZeroBubble ? 3 : 2;
+  constexpr int64_t kEnds = 2;  // calls in front of the passes and behind them
+  const int64_t most = (ir::kMostCalls - kEnds) / (passes * s.vpp);
+  if (MicroBatches(work, s) > most) {
+    return Refusal{fmt::format("{} micro-batches per step, a plan has 1 to {} of {} calls each",
+                               MicroBatches(work, s), most, passes * s.vpp),
+                   "a larger --micro-batch, or a smaller --global-batch"};
+  }
+  const double rows = static_cast<double>(work.seq_len) * s.micro_batch;
+  double widest = static_cast<double>(std::max({model.hidden, model.ffn, model.vocab}));
+  if (!s.flash_attention)
+    widest = std::max(widest, static_cast<double>(model.heads) * static_cast<double>(work.seq_len));
+  const double elements = rows / s.cp * widest / s.tp;
+  if (elements > static_cast<double>(ir::kMostElements)) {
+    return Refusal{fmt::format("a tensor of {:.3g} elements, a buffer has 1 to {:.3g}", elements,
+                               static_cast<double>(ir::kMostElements)),
+                   "a smaller --micro-batch or --seq-len"};
+  }
+  return std::nullopt;
+}
+
 Result CheckWork(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const int64_t samples = s.data_parallel() * s.micro_batch;
   if (work.global_batch < 1 || work.seq_len < 1)
@@ -256,6 +279,7 @@ std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& wor
                                      const Strategy& strategy) {
   if (auto refused = CheckDegrees(strategy)) return refused;
   if (auto refused = CheckWork(model, work, strategy)) return refused;
+  if (auto refused = CheckSize(model, work, strategy)) return refused;
   if (auto refused = CheckContext(model, work, strategy)) return refused;
   if (auto refused = CheckRecompute(model, strategy)) return refused;
   if (auto refused = CheckTensor(model, work, strategy)) return refused;

@@ -167,9 +167,8 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
     EmitStage(builder);
     builder.EmitBegin();
     builder.EmitEnd();
-    std::vector<ir::Call> calls = StageCalls(s, stage, plan.micro_batches);
-    if (work.fp8 != Fp8::kOff) FlagFirstCalls(s, &calls);
-    plan.programs.push_back(builder.Finish(std::move(calls)));
+    plan.programs.push_back(
+        builder.Finish(StageSchedule(s, stage, plan.micro_batches, work.fp8 != Fp8::kOff)));
   }
   return plan;
 }

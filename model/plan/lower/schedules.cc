@@ -96,4 +96,22 @@ void FlagFirstCalls(const Strategy& strategy, std::vector<ir::Call>* calls) {
   }
 }
 
+std::vector<ir::Item> StageSchedule(const Strategy& strategy, int stage, int micro_batches,
+                                    bool flag_first) {
+  const auto listed = [&](int count) {
+    std::vector<ir::Call> calls = StageCalls(strategy, stage, count);
+    if (flag_first) FlagFirstCalls(strategy, &calls);
+    return ir::Compress(calls);
+  };
+  // Interleaved schedules turn through their chunks with pp micro-batches at a time.
+  const int cycle = strategy.schedule == PipelineSchedule::kInterleaved ? strategy.pp : 1;
+  constexpr int kPerStage = 8, kFewest = 32;  // that fill a pipeline, drain it and show cycles
+  const int fewer =
+      std::max(kFewest, kPerStage * strategy.pp) / cycle * cycle + cycle + micro_batches % cycle;
+  if (micro_batches / 4 < fewer) return listed(micro_batches);
+  const int64_t cycles = (micro_batches - fewer - cycle) / cycle;
+  auto schedule = ir::Lengthened(listed(fewer), listed(fewer + cycle), cycles);
+  return schedule ? std::move(*schedule) : listed(micro_batches);
+}
+
 }  // namespace orrery

@@ -93,6 +93,10 @@ class PassOrder {
 // The calls of one stage, from P to E; the last call of each chunk's final backward block carries kWhenLast.
 std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches);
 
+// The same as a schedule, in time that does not grow with the micro-batches. `flag_first`: see FlagFirstCalls.
+std::vector<ir::Item> StageSchedule(const Strategy& strategy, int stage, int micro_batches,
+                                    bool flag_first);
+
 // Gives the first call of each chunk's forward block kWhenFirst: what it casts serves all micro-batches.
 void FlagFirstCalls(const Strategy& strategy, std::vector<ir::Call>* calls);
 

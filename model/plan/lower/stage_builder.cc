@@ -222,7 +222,7 @@ void StageBuilder::MarkHooked() {
   }
 }
 
-ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {
+ir::Program StageBuilder::Finish(std::vector<ir::Item> schedule) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (blocks_[b].pending_add) blocks_[b].ops.push_back(std::move(*blocks_[b].pending_add));
     InsertGathers(blocks_[b]);
@@ -235,7 +235,7 @@ ir::Program StageBuilder::Finish(std::vector<ir::Call> calls) {
                          ctx_.StreamOf(HostStream::kDown), &program_);
   }
   if (ctx_.hooked) MarkHooked();
-  program_.schedule = ir::Compress(calls);
+  program_.schedule = std::move(schedule);
   return std::move(program_);
 }
 

@@ -253,7 +253,7 @@ class StageBuilder {
 
   void EmitBegin();  // block P
   void EmitEnd();    // block E: reductions, norm, optimizer, gathers
-  ir::Program Finish(std::vector<ir::Call> calls);
+  ir::Program Finish(std::vector<ir::Item> schedule);
 
   int64_t GroupSize(int group) const;
 

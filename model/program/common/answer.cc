@@ -8,12 +8,12 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "model/base/write_file.h"
+#include "model/program/common/terminal.h"
 #include "model/report/page.h"
 
 namespace orrery::cli {
@@ -24,15 +24,10 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   // Names come from user files: bytes that are no UTF-8 are replaced, never thrown on.
   const std::string document =
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  if (flag.text.empty()) return {code, document};
-  errno = 0;
-  std::ofstream file(flag.text, std::ios::binary);
-  file << document;
-  file.close();
-  if (!file) {
-    throw InputError(
-        {{flag.where, fmt::format("cannot write '{}': {}", flag.text, std::strerror(errno)),
-          "--json without a file name prints to standard output"}});
+  if (flag.text.empty()) return {code, document, "", true};
+  if (const std::string why = WriteTextFile(flag.text, document); !why.empty()) {
+    throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
+                       "--json without a file name prints to standard output"}});
   }
   return {code, std::move(text)};
 }
@@ -66,38 +61,40 @@ void CheckHtml(const Flag& html, const Flag& json) {
   const auto status = std::filesystem::symlink_status(html.text, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     CannotWrite(html, "it is no regular file");
-  errno = 0;
-  const bool opens = std::ofstream(PartOf(html), std::ios::binary).good();
-  const int reason = errno;
-  std::filesystem::remove(PartOf(html), error);
-  if (!opens) CannotWrite(html, std::strerror(reason));
-  // An old page that may not be replaced.
-  if (std::filesystem::exists(html.text, error) && access(html.text.c_str(), W_OK) != 0)
-    CannotWrite(html, std::strerror(errno));
+  for (const std::string& path : {PartOf(html), html.text}) {
+    if (const std::string why = WhyNotWritable(path); !why.empty()) CannotWrite(html, why);
+  }
 }
 
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag, const Flag& html) {
   if (html.given) {
     std::error_code error;
-    errno = 0;
-    std::ofstream file(PartOf(html), std::ios::binary);
-    file << report::Page(json);
-    file.close();
-    if (!file) error.assign(errno, std::generic_category());
-    if (file) std::filesystem::rename(PartOf(html), html.text, error);
-    if (!file || error) {
+    std::string why = WriteTextFile(PartOf(html), report::Page(json));
+    if (why.empty()) std::filesystem::rename(PartOf(html), html.text, error);
+    if (error) why = error.message();
+    if (!why.empty()) {
       std::error_code ignored;
       std::filesystem::remove(PartOf(html), ignored);
-      CannotWrite(html, error.message());
+      CannotWrite(html, why);
     }
   }
   return Deliver(code, std::move(text), json, flag);
 }
 
-ExitCode WriteOut(const Answer& answer) {
+std::string Shown(const Answer& answer) {
+  const Terminal& terminal = CurrentTerminal();
+  if (answer.document) return answer.text;
+  std::string text = answer.text;
+  if (terminal.quiet) {
+    text = answer.brief.empty() ? text.substr(0, text.find('\n')) : answer.brief;
+    if (!text.empty()) text += '\n';
+  }
+  return terminal.colour ? Painted(text) : text;
+}
+
+ExitCode WriteOut(ExitCode code, std::string_view rest) {
   signal(SIGPIPE, SIG_IGN);
-  std::string_view rest = answer.text;
   while (!rest.empty()) {
     const ssize_t written = write(STDOUT_FILENO, rest.data(), rest.size());
     if (written >= 0) {
@@ -109,12 +106,9 @@ ExitCode WriteOut(const Answer& answer) {
       return ExitCode::kFailure;
     }
   }
-  return answer.code;
+  return code;
 }
 
-bool ColourOnErrors() {
-  const char* no_colour = std::getenv("NO_COLOR");
-  return isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
-}
+bool ColourOnErrors() { return CurrentTerminal().error_colour; }
 
 }  // namespace orrery::cli

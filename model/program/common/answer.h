@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "model/program/common/flags.h"
 
@@ -20,15 +21,19 @@ enum class ExitCode : int {
 
 struct Answer {
   ExitCode code = ExitCode::kOk;
-  std::string text;  // for standard output
+  std::string text;       // for standard output
+  std::string brief;      // the same in one line, for --quiet; empty: the text's first line
+  bool document = false;  // `text` is JSON: neither painted nor shortened
 };
 
 // `--json` alone: the JSON replaces the text. `--json FILE`: the JSON goes there, the text stays.
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag);
 
+// What of an answer is shown: all, or a line of it.
+std::string Shown(const Answer& answer);
 // Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.
-ExitCode WriteOut(const Answer& answer);
+ExitCode WriteOut(ExitCode code, std::string_view text);
 
 // --html FILE, the same in every command that has it.
 void DeclareHtml(Flag* html, FlagSet* set);
@@ -38,6 +43,6 @@ void CheckHtml(const Flag& html, const Flag& json);
 Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& json,
                const Flag& flag, const Flag& html);
 
-bool ColourOnErrors();  // standard error is a terminal and NO_COLOR is not set
+bool ColourOnErrors();  // see terminal.h
 
 }  // namespace orrery::cli

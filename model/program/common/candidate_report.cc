@@ -16,6 +16,7 @@
 #include "model/program/common/provenance.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/report/short_number.h"
 
 namespace orrery::report {
 namespace {
@@ -122,6 +123,16 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
 }
 
 }  // namespace
+
+std::string Brief(const std::string& layout, const Prediction& prediction) {
+  std::string text = fmt::format("{}: {}, {} tokens/s", layout, TimeWithInterval(prediction.time),
+                                 Scaled(prediction.tokens_per_second));
+  if (prediction.memory)
+    text += fmt::format(", {} of {}{}", Format(prediction.memory->total),
+                        Format(prediction.memory->capacity),
+                        prediction.memory->fits ? "" : ": does not fit");
+  return text;
+}
 
 std::string EngineDifference(const Prediction& candidate) {
   if (!candidate.EnginesDiffer()) return "";

@@ -10,6 +10,9 @@
 
 namespace orrery::report {
 
+// A layout in one line: its step time with the interval, tokens per second, memory.
+std::string Brief(const std::string& layout, const Prediction& prediction);
+
 // What `plan predict` found out.
 struct PredictReport {
   Prediction candidate;  // of a whole optimizer step

@@ -183,8 +183,9 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
     }
     throw InputError(
         {{line.where(end), fmt::format("{} needs a value", line.words()[end - 1]), ""}});
-  } catch (const CLI::ParseError& error) {
-    throw InputError({{line.where(first), error.what(), ""}});
+  } catch (const CLI::ParseError&) {
+    throw InputError({{line.where(first), "this command line cannot be read",
+                       "`plan help` lists the commands, --help a command's flags"}});
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].several != nullptr) {

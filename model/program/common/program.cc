@@ -10,6 +10,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+#include <typeinfo>
+
+#include "model/program/common/terminal.h"
 
 namespace orrery::cli {
 
@@ -31,17 +38,81 @@ void ExecBeside(const std::string& name, const std::vector<std::string>& words) 
   throw InputError(fmt::format("cannot start {}: {}", path, std::strerror(errno)));
 }
 
-int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line)) {
-  const CommandLine line(std::move(words));
-  try {
-    return static_cast<int>(WriteOut(run(line)));
-  } catch (const InputError& error) {
-    fmt::print(stderr, "{}", Render(error.diagnostics(), ColourOnErrors()));
-    return static_cast<int>(ExitCode::kInputError);
-  } catch (const std::exception& error) {  // out of memory, a file system that vanishes
-    fmt::print(stderr, "plan: {}\n", error.what());
-    return static_cast<int>(ExitCode::kFailure);
+namespace {
+
+// What went wrong that nobody expected, in our words: those of a library name neither cause nor cure.
+Diagnostic Explained(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return {{}, "not enough memory for this answer", "`ulimit -v` and control groups limit it"};
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return {{}, fmt::format("'{}': {}", file->path1().string(), file->code().message()), ""};
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    if (system->code() == std::errc::resource_unavailable_try_again)
+      return {{},
+              "no further thread or process is allowed",
+              "raise the limit (ulimit -u, or the pids of the control group)"};
+    return {{}, system->code().message(), ""};
   }
+  const bool library = dynamic_cast<const std::logic_error*>(&error) != nullptr ||
+                       dynamic_cast<const nlohmann::json::exception*>(&error) != nullptr ||
+                       dynamic_cast<const std::bad_cast*>(&error) != nullptr ||
+                       typeid(error) == typeid(std::exception);
+  if (library)
+    return {{}, "a fault of this program", "please report the command line and its files"};
+  return {{}, error.what(), ""};
+}
+
+// `--json` that takes no file: whoever reads standard output expects JSON.
+bool WantsJson(const CommandLine& line) {
+  const std::vector<std::string>& words = line.words();
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const auto at = std::find(words.begin(), end, "--json");
+  return at != end && (at + 1 == end || (at + 1)->starts_with('-'));
+}
+
+std::string ErrorJson(const std::vector<Diagnostic>& errors, ExitCode code) {
+  nlohmann::ordered_json json = {{"schema", "orrery.error/1"},
+                                 {"exit_code", static_cast<int>(code)},
+                                 {"errors", nlohmann::ordered_json::array()}};
+  for (const Diagnostic& one : errors) {
+    nlohmann::ordered_json entry = {{"message", one.message}};
+    if (!one.hint.empty()) entry["hint"] = one.hint;
+    if (one.where.source) entry["source"] = one.where.source->name;
+    if (one.where.line > 0) entry["line"] = one.where.line;
+    if (one.where.column > 0) entry["column"] = one.where.column;
+    json["errors"].push_back(std::move(entry));
+  }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line), std::string* out,
+         std::string* err) {
+  const CommandLine whole(words);
+  const auto failed = [&](const std::vector<Diagnostic>& errors, ExitCode code) {
+    *err += Render(errors, ColourOnErrors());
+    if (WantsJson(whole)) *out += ErrorJson(errors, code);
+    return static_cast<int>(code);
+  };
+  try {
+    SetTerminal(DecideTerminal(&words));
+    const Answer answer = run(CommandLine(std::move(words)));
+    *out += Shown(answer);
+    return static_cast<int>(answer.code);
+  } catch (const InputError& error) {
+    return failed(error.diagnostics(), ExitCode::kInputError);
+  } catch (const std::exception& error) {
+    return failed({Explained(error)}, ExitCode::kFailure);
+  }
+}
+
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line)) {
+  std::string out, err;
+  const auto code = static_cast<ExitCode>(Main(std::move(words), run, &out, &err));
+  const ExitCode written = WriteOut(code, out);
+  fmt::print(stderr, "{}", err);
+  return static_cast<int>(written);
 }
 
 int ProgramMain(const char* command, int argc, char** argv, Answer (*run)(const CommandLine& line),

@@ -17,7 +17,11 @@ namespace orrery::cli {
 void ExecBeside(const std::string& name, const std::vector<std::string>& words);
 std::string PathBeside(const std::string& name);  // "" when there is none
 
-// The answer of `run` on standard output, errors on standard error. Returns the exit code.
+// A whole command in this process: its answer in `out`, errors in `err`; returns the exit code and throws nothing.
+// With `--json` alone an error is a document of schema orrery.error/1 in `out`, too. No program reads standard input.
+int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line), std::string* out,
+         std::string* err);
+// The same on standard output and standard error.
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line));
 // Main() of the program plan-`command`, whose own words follow behind "plan command". Short forms
 // ({"-n", "--ranks"}) are written out, up to a "--".

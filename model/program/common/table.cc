@@ -8,6 +8,9 @@
 namespace orrery::report {
 namespace {
 
+constexpr std::size_t kUsualText = 100;
+std::size_t g_page_width = 0;
+
 // Terminal columns, taking one per UTF-8 character.
 std::size_t Width(const std::string& text) {
   return static_cast<std::size_t>(
@@ -28,6 +31,25 @@ std::string Line(const std::vector<Column>& columns, const std::vector<std::size
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
+}
+
+// The columns from `next` on that fit on the page, behind the first of all; at least one. Moves `next` behind them.
+std::vector<std::size_t> Fitting(const std::vector<std::size_t>& widths, std::size_t indent,
+                                 std::size_t* next) {
+  std::vector<std::size_t> shown;
+  std::size_t taken = indent;
+  if (*next > 0) {
+    shown.push_back(0);
+    taken += widths[0];
+  }
+  const std::size_t first = *next;
+  for (; *next < widths.size(); ++*next) {
+    const std::size_t more = widths[*next] + (shown.empty() ? 0 : 2);
+    if (g_page_width > 0 && *next > first && taken + more > g_page_width) break;
+    taken += more;
+    shown.push_back(*next);
+  }
+  return shown;
 }
 
 // A number stays with its unit: "29.8 GiB", "12 %".
@@ -80,7 +102,17 @@ std::string Table::Text(std::size_t indent, bool titles) const {
       widths[c] = std::max(widths[c], Width(line[c]));
   }
   std::string text;
-  for (const auto& line : lines) text += Line(columns_, widths, line, indent);
+  for (std::size_t next = 0; next < columns_.size();) {
+    const std::vector<std::size_t> shown = Fitting(widths, indent, &next);
+    std::vector<Column> columns;
+    std::vector<std::size_t> wide;
+    for (const std::size_t c : shown) columns.push_back(columns_[c]), wide.push_back(widths[c]);
+    for (const auto& line : lines) {
+      std::vector<std::string> cells;
+      for (const std::size_t c : shown) cells.push_back(line[c]);
+      text += Line(columns, wide, cells, indent);
+    }
+  }
   return text;
 }
 
@@ -101,7 +133,10 @@ std::string Bar(double share, int width) {
   return std::string(static_cast<std::size_t>(filled), '#');
 }
 
+void SetPageWidth(std::size_t columns) { g_page_width = columns; }
+
 std::string Fold(const std::string& text, std::size_t indent, std::size_t width) {
+  if (width == 0) width = g_page_width > 0 ? std::min(g_page_width, kUsualText) : kUsualText;
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());

@@ -22,6 +22,7 @@ class Table {
   void Remove(std::size_t column);           // with its cells
   bool AllEqual(std::size_t column, const std::string& text) const;
   std::size_t rows() const { return rows_.size(); }
+  // A table wider than the page goes on below itself with further columns, behind its first one.
   std::string Text(std::size_t indent = 2, bool titles = true) const;
 
  private:
@@ -36,8 +37,11 @@ std::string Bar(double share, int width);
 // others at even distance.
 std::vector<std::size_t> ShownRows(std::size_t count, std::size_t most, std::size_t special);
 
-// Words broken over lines of at most `width` columns; the first line starts at column `indent`
+// Words broken over lines of at most `width` columns, 0: those of the page; the first line starts at column `indent`
 // already, every further one is indented by it.
-std::string Fold(const std::string& text, std::size_t indent, std::size_t width = 100);
+std::string Fold(const std::string& text, std::size_t indent, std::size_t width = 0);
+
+// Columns that texts and tables may take; 0: 100 for texts, any number for tables. Of the whole program.
+void SetPageWidth(std::size_t columns);
 
 }  // namespace orrery::report

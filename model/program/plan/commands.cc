@@ -12,6 +12,7 @@
 #include "model/program/common/program.h"
 #include "model/program/common/run_flags.h"
 #include "model/program/common/simulate_flags.h"
+#include "model/program/common/terminal.h"
 #include "model/program/common/watch_flags.h"
 
 namespace orrery::cli {
@@ -56,6 +57,8 @@ constexpr Command kCommands[] = {
 
 Answer RunExternal(const CommandLine& line, const std::string& name) {
   std::vector<std::string> words = {"plan-" + name};
+  const std::vector<std::string>& looks = CurrentTerminal().given;
+  words.insert(words.end(), looks.begin(), looks.end());
   words.insert(words.end(), line.words().begin() + 2, line.words().end());
   ExecBeside(name, words);
   if (FindCommand(name) != nullptr) {

@@ -2,9 +2,9 @@
 // `plan discover FILE...`: a topology file from what other programs say of a cluster.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "model/base/write_file.h"
 #include "model/discover/topology_text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/print.h"
@@ -103,9 +103,9 @@ Answer RunDiscover(const CommandLine& line, std::size_t first) {
   const discover::Discovered made = discover::WriteTopology(seen, choices);
   std::string text = made.yaml;
   if (flags.out.given) {
-    std::ofstream out(flags.out.text, std::ios::binary);
-    if (!(out << made.yaml).flush())
-      throw InputError({{flags.out.where, "cannot write '" + flags.out.text + "'", ""}});
+    if (const std::string why = WriteTextFile(flags.out.text, made.yaml); !why.empty())
+      throw InputError(
+          {{flags.out.where, fmt::format("cannot write '{}': {}", flags.out.text, why), ""}});
     text = SummaryText(made, flags.out.text);
   }
   return Deliver(ExitCode::kOk, text, DiscoverJson(made), flags.json);

@@ -46,6 +46,11 @@ std::string Overview() {
   }
   return text +
          "  plan help COMMAND             its flags, with examples\n\n"
+         "With every command\n"
+         "  --quiet                       the answer in one line, no progress\n"
+         "  --color WHEN                  auto (default: on a terminal, unless NO_COLOR is set), "
+         "always or\n"
+         "                                never\n\n"
          "Exit codes: 0 ok, 1 failure, 2 wrong input, 3 nothing fits, 4 a check failed.\n";
 }
 

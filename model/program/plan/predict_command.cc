@@ -62,8 +62,11 @@ Answer Report(const PredictFlags& flags, const report::Job& job,
   const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
   nlohmann::ordered_json json = report::PredictionJson(job, prediction);
   if (flags.html.given) report::AddStepPicture(JobOf(job.request, job.profiles), step, &json);
-  return Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
-                 report::PredictionText(job, prediction), json, flags.json, flags.html);
+  Answer answer = Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
+                          report::PredictionText(job, prediction), json, flags.json, flags.html);
+  answer.brief =
+      report::Brief(report::LayoutWords(job, prediction.candidate), prediction.candidate);
+  return answer;
 }
 
 // A plan text is simulated: the closed form wants to know how it was laid out.

@@ -3,24 +3,11 @@
 #include "model/program/plan/search_run.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+
+#include "model/program/common/terminal.h"
 
 namespace orrery::cli {
 namespace {
-
-// Tells a person who waits that something happens; erased when the answer comes.
-class Progress {
- public:
-  Progress() : shown_(isatty(STDERR_FILENO) != 0) {
-    if (shown_) fmt::print(stderr, "searching ...");
-  }
-  ~Progress() {
-    if (shown_) fmt::print(stderr, "\r             \r");
-  }
-
- private:
-  bool shown_;
-};
 
 // No layout is legal at all, whatever the memory: the numbers contradict each other.
 [[noreturn]] void ThrowContradiction(const JobFlags& job_flags, const LayoutFlags& layout,
@@ -68,8 +55,10 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   job.request.refine = settings.refine;
   job.request.refine_ops *= std::max(1.0, static_cast<double>(settings.refine) / kRefine);
   outcome.result = [&] {
-    const Progress progress;
-    return Search(job.request, job.profiles);
+    Progress progress;
+    SearchRequest request = job.request;
+    request.progress = [&](const char* what, double share) { progress.At(what, share); };
+    return Search(request, job.profiles);
   }();
   const SearchResult& result = outcome.result;
   const bool memory = result.counts.over_memory + result.counts.exact_over_memory > 0;

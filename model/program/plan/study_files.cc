@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "model/base/write_file.h"
+
 namespace orrery::cli {
 namespace {
 
@@ -122,7 +124,8 @@ void StudyFiles::CheckStudy() const {
   std::error_code error;
   if (!fs::exists(path, error)) {
     const std::string aside = fmt::format("{}.{}", path, getpid());
-    std::ofstream(aside, std::ios::binary) << text;
+    if (const std::string why = WriteTextFile(aside, text); !why.empty())
+      Fail(out_, fmt::format("cannot write '{}': {}", aside, why), "");
     fs::rename(aside, path, error);
   }
   if (ReadWhole(path) != text)
@@ -193,6 +196,8 @@ void StudyFiles::Merge() {
   std::vector<std::ifstream> files;
   for (const std::string& part : parts) files.emplace_back(part, std::ios::binary);
   const std::string aside = out_.text + ".part";
+  if (const std::string why = WhyNotWritable(aside); !why.empty())
+    Fail(out_, fmt::format("cannot write '{}': {}", aside, why), "");
   std::ofstream merged(aside, std::ios::binary);
   merged << CsvHeader(study_);
   std::string line;

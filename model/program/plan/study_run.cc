@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
+#include "model/base/parallel.h"
 #include "model/base/text.h"
 
 namespace orrery::cli {
@@ -29,11 +31,13 @@ class Runner {
   }
 
   int64_t Run() {
-    std::vector<std::thread> threads;
-    for (int t = 0; t < options_.threads; ++t) threads.emplace_back([this] { Work(); });
     std::thread progress;
-    if (options_.show_progress) progress = std::thread([this] { ShowProgress(); });
-    for (std::thread& thread : threads) thread.join();
+    try {
+      if (options_.show_progress) progress = std::thread([this] { ShowProgress(); });
+    } catch (const std::system_error&) {
+      // No further thread is allowed: the rows matter more.
+    }
+    OnThreads(options_.threads, [this](int) { Work(); });
     {
       const std::lock_guard lock(mutex_);
       finished_ = true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan sweep`: a study of many predictions, on threads and under a launcher, resumed where it stopped.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 
 #include "model/base/text.h"
 #include "model/program/common/names.h"
+#include "model/program/common/terminal.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
@@ -132,7 +132,7 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const char* engine = options.engine == Engine::kClosed ? "closed" : "event";
   StudyFiles files(study, flags.out, options.place,
                    fmt::format("engine: {}\n{}", engine, study.Files()));
-  options.show_progress = options.place.rank == 0 && isatty(STDERR_FILENO) != 0;
+  options.show_progress = options.place.rank == 0 && CurrentTerminal().shows_progress;
   const auto begin = std::chrono::steady_clock::now();
   int64_t predicted = 0;
   if (!files.Complete()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plan simulate`: one given layout, played op by op with contention.
+// The command behind `plan simulate`: one given layout, played op by op with contention.
 #include "model/program/simulate/simulate_command.h"
 
 #include <fmt/format.h>
@@ -12,8 +12,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "model/base/write_file.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
+#include "model/program/common/candidate_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/time_report.h"
 #include "model/program/simulate/perturbation_flags.h"
@@ -156,6 +158,9 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
                        fmt::format("up to {}: fewer micro-batches or nodes", kMostTraced)}});
   }
   const std::string aside = flag.text + ".part";
+  if (const std::string why = WhyNotWritable(aside); !why.empty())
+    throw InputError({{flag.where, fmt::format("cannot write '{}': {}", aside, why),
+                       "--trace names a file in a folder that exists"}});
   errno = 0;
   std::ofstream file(aside, std::ios::binary);
   if (file && !twin.WriteTrace(flag.text.ends_with(".gz"), &file)) file.setstate(std::ios::failbit);
@@ -268,8 +273,12 @@ Answer RunSimulate(const CommandLine& line) {
   const auto& memory = simulation.candidate.memory;
   nlohmann::ordered_json json = report::SimulationJson(job, simulation);
   if (flags.html.given) twin.AddPicture(simulation, &json);
-  return Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,
-                 report::SimulationText(job, simulation), json, flags.json, flags.html);
+  Answer answer = Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,
+                          report::SimulationText(job, simulation), json, flags.json, flags.html);
+  answer.brief =
+      fmt::format("{}: simulated step {}", report::LayoutWords(job, simulation.candidate),
+                  Format(Seconds(simulation.result.seconds)));
+  return answer;
 }
 
 }  // namespace orrery::cli

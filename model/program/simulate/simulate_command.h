@@ -7,6 +7,7 @@
 
 namespace orrery::cli {
 
-Answer RunSimulate(const CommandLine& line);  // its flags follow behind "plan simulate"
+// The whole command: words after "plan simulate" to its answer. Throws InputError.
+Answer RunSimulate(const CommandLine& line);
 
 }  // namespace orrery::cli

@@ -13,6 +13,7 @@
 
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
+#include "model/program/common/terminal.h"
 #include "runtime/comm/gather.h"
 #include "runtime/launch/host_memory.h"
 #include "runtime/launch/local_ranks.h"
@@ -166,7 +167,7 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
     job.buffer_bytes = std::max(job.buffer_bytes, BufferBytes(pattern));
   }
   CheckSizes(flags, &job);
-  job.quiet = flags.json.given && flags.json.text.empty();
+  job.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;
   if (flags.predict.given && job.place.rank == 0) PredictTimes(flags, &job);
   return job;
 }

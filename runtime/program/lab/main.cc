@@ -63,8 +63,8 @@ Answer Down(const std::string& name) {
 
 std::string Self() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
-[[noreturn]] void RunRanks(const cli::LabFlags& flags, const std::string& name,
-                           const std::vector<std::string>& command) {
+Answer Ranks(const cli::LabFlags& flags, const std::string& name,
+             const std::vector<std::string>& command) {
   Diagnostics diagnostics;
   const auto asked = cli::ReadInteger(flags.ranks, 1, 1024, &diagnostics);
   if (command.empty()) {
@@ -73,7 +73,8 @@ std::string Self() { return std::filesystem::read_symlink("/proc/self/exe"); }
   }
   diagnostics.ThrowIfAny();
   const State state = RunningLab(name);
-  ExecRanks(state, asked.value_or(state.settings.nodes), Self(), command);
+  const int code = RunRanks(state, asked.value_or(state.settings.nodes), Self(), command);
+  return {static_cast<ExitCode>(code), ""};
 }
 
 [[noreturn]] void Enter(const cli::LabFlags& flags, const std::string& name,
@@ -104,7 +105,7 @@ Answer Act(const cli::LabFlags& flags, const std::vector<std::string>& command, 
   if (action == "down") return Down(name);
   if (action == "status") return {ExitCode::kOk, StatusText(flags.name.given ? name : "")};
   if (action == "measure") return {ExitCode::kOk, MeasureLab(RunningLab(name), Self())};
-  if (action == "run") RunRanks(flags, name, command);
+  if (action == "run") return Ranks(flags, name, command);
   Enter(flags, name, command);
 }
 

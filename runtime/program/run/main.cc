@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/program/common/program.h"
+#include "model/program/common/terminal.h"
 #include "model/program/common/time_report.h"
 #include "runtime/data/make_source.h"
 #include "runtime/launch/local_ranks.h"
@@ -171,7 +172,7 @@ Answer RunCommand(const CommandLine& line) {
   launch::WatchSignals();
   Outcome outcome;
   Observer& observer = outcome.observer;
-  observer.quiet = flags.json.given && flags.json.text.empty();
+  observer.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;
   observer.trace_file = flags.trace.text;
   observer.trace_steps = job.trace_steps;
   if (place.rank == 0)

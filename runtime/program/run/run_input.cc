@@ -106,7 +106,10 @@ void ReadSnapshotFlags(const RunFlags& flags, RunJob* job) {
   if (job->save.empty() && job->save_every > 0)
     Fail(flags.save_every, "--save-every needs a folder", "--save DIR");
   if (!job->resume.empty() && snapshot::StepsIn(job->resume).empty()) {
-    Fail(flags.resume, fmt::format("there is no snapshot in '{}'", job->resume),
+    const std::string bare = snapshot::WithoutManifest(job->resume);
+    Fail(flags.resume,
+         bare.empty() ? fmt::format("there is no snapshot in '{}'", job->resume)
+                      : fmt::format("the manifest of snapshot '{}' was deleted", bare),
          "omit it to start from scratch");
   }
   std::error_code ignored;

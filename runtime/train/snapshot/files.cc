@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -202,6 +203,18 @@ std::vector<int64_t> StepsIn(const std::string& folder) {
   }
   std::sort(steps.rbegin(), steps.rend());
   return steps;
+}
+
+std::string WithoutManifest(const std::string& folder) {
+  std::ifstream file(folder + "/" + kLatestName);
+  std::string name;
+  std::getline(file, name);
+  std::error_code error;
+  const bool step = name.starts_with("step-") && name == StepFolder(std::atoll(name.c_str() + 5));
+  const fs::path path = fs::path(folder) / name;
+  return step && fs::is_directory(path, error) && !fs::exists(path / kManifestName, error)
+             ? path.string()
+             : "";
 }
 
 void RemoveStep(const std::string& folder, int64_t step) {

@@ -219,6 +219,8 @@ Resumed Resume(exec::Executor* executor, comm::Endpoint* endpoint, const ResumeO
   const auto note = [&](const std::string& text) {
     if (endpoint->rank() == 0 && options.note) options.note(text);
   };
+  if (const std::string bare = WithoutManifest(options.folder); !bare.empty())
+    note(fmt::format("snapshot {} is not used: its manifest was deleted", bare));
   for (const int64_t step : Candidates(endpoint, options)) {
     const std::string folder = options.folder + "/" + StepFolder(step);
     Reader reader(executor, folder, step);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command behind `plan watch`.
+#include "calib/program/watch/watch_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "calib/program/watch/watch.h"
+#include "model/program/common/program.h"
+#include "model/program/common/watch_flags.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::size_t kBehindWatch = 2;  // plan watch
+constexpr auto kLook = std::chrono::milliseconds(500);
+constexpr int64_t kMostPatience = 100'000;
+
+volatile std::sig_atomic_t g_ended = 0;
+void End(int) { g_ended = 1; }
+
+struct Settings {
+  int patience = 3;
+  double idle = 0;  // seconds; 0: for ever
+  bool once = false, stop = false, json = false;
+};
+
+Settings ReadSettings(const WatchFlags& flags) {
+  Diagnostics diagnostics;
+  Settings settings;
+  settings.patience = static_cast<int>(
+      ReadInteger(flags.patience, 1, kMostPatience, &diagnostics).value_or(settings.patience));
+  if (const auto idle = ReadQuantity<Seconds>(flags.idle, &diagnostics))
+    settings.idle = idle->value;
+  settings.once = flags.once.given;
+  settings.stop = flags.stop.given;
+  settings.json = flags.json.given;
+  if (!flags.log.given)
+    diagnostics.Error(flags.log.where, "which log?", "plan watch train.log --against plan.json");
+  if (!flags.against.given)
+    diagnostics.Error(flags.log.where, "against which prediction?", "--against plan.json");
+  diagnostics.ThrowIfAny();
+  return settings;
+}
+
+void Say(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+void SayDeparture(const watch::Departure& one, const watch::Expectation& expected, bool json) {
+  Say(json ? watch::DepartureJson(one).dump() + "\n" : watch::DepartureText(one, expected));
+}
+
+void SaySummary(const watch::Verdict& verdict, const watch::Expectation& expected, bool json) {
+  Say(json ? watch::SummaryJson(verdict, expected).dump() + "\n"
+           : watch::SummaryText(verdict, expected));
+}
+
+class Watcher {
+ public:
+  Watcher(const WatchFlags& flags, const Settings& settings) : flags_(flags), settings_(settings) {
+    AtFlag(flags.against,
+           [&] { expected_ = watch::ReadExpectation(ReadSource(flags.against.text)); });
+  }
+
+  // The log is whole: every fault of it is an error.
+  ExitCode JudgeOnce() {
+    AtFlag(flags_.log,
+           [&] { Take(measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text))); });
+    for (const watch::Departure& one : verdict_.departures)
+      SayDeparture(one, expected_, settings_.json);
+    SaySummary(verdict_, expected_, settings_.json);
+    return verdict_.Inside() ? ExitCode::kOk : ExitCode::kCheckFailed;
+  }
+
+  ExitCode Follow() {
+    std::signal(SIGINT, End);
+    std::signal(SIGTERM, End);
+    auto grown = std::chrono::steady_clock::now();
+    std::uintmax_t size = 0;
+    bool any = false;
+    while (g_ended == 0) {
+      std::error_code error;
+      const std::uintmax_t now = std::filesystem::file_size(flags_.log.text, error);
+      if (error && !any) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
+      if (!error && now != size) {
+        size = now;
+        grown = std::chrono::steady_clock::now();
+        any = Look() || any;
+      }
+      if (settings_.stop && outside_) break;
+      const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
+      if (settings_.idle > 0 && quiet.count() > settings_.idle) break;
+      std::this_thread::sleep_for(kLook);
+    }
+    if (any) SaySummary(verdict_, expected_, settings_.json);
+    return outside_ ? ExitCode::kCheckFailed : ExitCode::kOk;
+  }
+
+ private:
+  void Take(const measured::TrainingLog& log) {
+    if (log.garbled_lines > 0 && settings_.once)
+      fmt::print(stderr, "{}", Render(log.garbled, ColourOnErrors()));
+    if (!log.digest.empty() && !expected_.digest.empty() && log.digest != expected_.digest)
+      throw InputError(fmt::format("the log is of plan {}, the prediction of plan {}", log.digest,
+                                   expected_.digest));
+    verdict_ = watch::Judge(log, expected_, settings_.patience);
+  }
+
+  // False: nothing to judge yet. A log that has just begun holds no step.
+  bool Look() {
+    measured::TrainingLog log;
+    try {
+      log = measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text));
+    } catch (const InputError&) {
+      return false;
+    }
+    if (log.steps.empty()) return false;
+    Take(log);
+    // Few steps are no run of them yet: --patience counts while the log grows.
+    for (const watch::Departure& one : verdict_.departures) {
+      if (!one.memory && one.steps < static_cast<std::size_t>(settings_.patience)) continue;
+      outside_ = true;
+      if (said_.emplace(one.memory, one.line, one.over).second)
+        SayDeparture(one, expected_, settings_.json);
+    }
+    return true;
+  }
+
+  const WatchFlags& flags_;
+  Settings settings_;
+  watch::Expectation expected_;
+  watch::Verdict verdict_;
+  bool outside_ = false;
+  std::set<std::tuple<bool, int, bool>> said_;
+};
+
+}  // namespace
+
+Answer RunWatch(const CommandLine& line) {
+  WatchFlags flags;
+  if (flags.set.Parse(line, kBehindWatch)) return {ExitCode::kOk, DescribeWatch().help};
+  const Settings settings = ReadSettings(flags);
+  Watcher watcher(flags, settings);
+  return {settings.once ? watcher.JudgeOnce() : watcher.Follow(), ""};
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on several threads.
+#pragma once
+
+#include <functional>
+
+namespace orrery {
+
+// Calls work(0) on this thread and work(1) ... work(threads - 1) on others, which share the work by what they capture.
+// Where the machine allows no further thread, fewer are called: work(0) alone must be able to do all. Returns when all
+// have ended; throws what the first of them threw.
+void OnThreads(int threads, const std::function<void(int)>& work);
+
+}  // namespace orrery

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens without following links.
+#include "model/base/write_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace orrery {
+namespace {
+
+constexpr const char* kIsLink = "it is a symbolic link, which is not followed";
+
+bool IsDevice(const std::string& path) { return path.starts_with("/dev/"); }
+
+std::string Why(const std::string& path) {
+  struct stat found {};
+  if (errno == ELOOP || (lstat(path.c_str(), &found) == 0 && S_ISLNK(found.st_mode)))
+    return kIsLink;
+  return std::strerror(errno);
+}
+
+}  // namespace
+
+std::string WriteTextFile(const std::string& path, std::string_view text) {
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (IsDevice(path) ? 0 : O_NOFOLLOW);
+  constexpr mode_t kMode = 0666;  // less the umask
+  const int file = open(path.c_str(), flags, kMode);
+  if (file < 0) return Why(path);
+  std::string why;
+  while (!text.empty() && why.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      why = std::strerror(errno);
+    }
+  }
+  if (close(file) != 0 && why.empty()) why = std::strerror(errno);
+  return why;
+}
+
+std::string WhyNotWritable(const std::string& path) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0) {
+    if (S_ISLNK(found.st_mode) && !IsDevice(path)) return kIsLink;
+    if (S_ISDIR(found.st_mode)) return std::strerror(EISDIR);
+    return access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+  }
+  const std::size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  return access(folder.c_str(), W_OK | X_OK) == 0 ? "" : std::strerror(errno);
+}
+
+}  // namespace orrery

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that a user names, written.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace orrery {
+
+// Writes `text` into the file, a new one or in the place of what it holds. Returns "", or why not, in words. A symbolic
+// link is not followed, since who may make links in a shared folder would choose what is overwritten; devices
+// (/dev/stdout) are written to.
+std::string WriteTextFile(const std::string& path, std::string_view text);
+// "" or why a file of this name could not be written; nothing is changed.
+std::string WhyNotWritable(const std::string& path);
+
+}  // namespace orrery

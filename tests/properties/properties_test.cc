@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold of any job: a layout drawn at random of a random model on a random cluster under a random framework.
+// ORRERY_RANDOM_JOBS sets their number, ORRERY_MUTATION_SEED the seed, ORRERY_RANDOM_JOB runs one of them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <random>
+
+#include "model/arch/catalogue.h"
+#include "model/framework/presets.h"
+#include "model/hardware/catalog.h"
+#include "model/twin/predict.h"
+#include "model/twin/search.h"
+#include "model/twin/space.h"
+#include "model/twin/step_predictor.h"
+#include "tests/from_environment.h"
+
+namespace orrery {
+namespace {
+
+constexpr uint64_t kJobs = 300;
+constexpr double kSum = 1e-6;     // of a step: its terms
+constexpr double kSlower = 1e-9;  // of a step: rounding
+constexpr double kQuick = 2e5;    // effort of a simulation
+
+using Random = std::mt19937_64;
+
+template <class T>
+const T& Pick(Random& random, const std::vector<T>& from) {
+  return from[random() % from.size()];
+}
+
+// Everything that a job points into.
+struct Case {
+  SearchRequest request;
+  Profiles profiles;
+  Job job;
+  Strategy layout;
+  std::string name;
+};
+
+Strategy Degrees(Random& random, const FrameworkPreset& preset, int64_t ranks, int gpus) {
+  Strategy s;
+  std::vector<int64_t> tp;
+  for (const int64_t d : Divisors(ranks)) {
+    if (d <= gpus && (d == 1 || preset.tensor)) tp.push_back(d);
+  }
+  s.tp = static_cast<int>(Pick(random, tp));
+  std::vector<int64_t> pp = preset.pipeline() ? Divisors(ranks / s.tp) : std::vector<int64_t>{1};
+  std::erase_if(pp, [](int64_t d) { return d > 16; });
+  s.pp = static_cast<int>(Pick(random, pp));
+  s.dp = static_cast<int>(ranks / s.tp / s.pp);
+  s.zero = s.dp > 1 ? Pick(random, preset.zero) : 0;
+  if (s.pp > 1) s.schedule = Pick(random, preset.schedules);
+  if (s.schedule == PipelineSchedule::kInterleaved) s.vpp = 2 + static_cast<int>(random() % 2);
+  s.sequence_parallel = s.tp > 1 && preset.sequence && random() % 2 == 0;
+  s.recompute = Pick(random, preset.recompute);
+  s.micro_batch = 1 << (random() % 4);
+  return s;
+}
+
+// nullopt: what was drawn contradicts itself.
+std::unique_ptr<Case> Draw(Random& random) {
+  static const std::vector<std::string> models = ModelNames(), topologies = TopologyNames(),
+                                        frameworks = FrameworkNames();
+  auto drawn = std::make_unique<Case>();
+  SearchRequest& request = drawn->request;
+  try {
+    const LoadedModel loaded = LoadModel(Pick(random, models));
+    request.model = loaded.spec;
+    request.topology = LoadTopology(Pick(random, topologies));
+    request.framework = Pick(random, frameworks);
+    const int64_t most = std::min<int64_t>(16, request.topology.max_nodes);
+    request.nodes = {std::min<int64_t>(most, int64_t{1} << (random() % 5))};
+    request.work.seq_len = std::min<int64_t>(loaded.defaults.seq_len.value_or(1024), 4096);
+    request.work.optimizer = Optimizer::kAdam;
+    drawn->profiles = LoadProfiles(request);
+    const bool half = drawn->profiles.gpu.Peak(Precision::kBf16).value > 0;
+    request.work.precision = half ? Precision::kBf16 : Precision::kFp32;
+    const FrameworkPreset& preset = FindFramework(request.framework);
+    FollowFramework(drawn->profiles.framework, &request.work);
+    request.flash_attention = half && preset.FusedAttention(drawn->profiles.gpu).has_value();
+    const ClusterSummary cluster = Summarise(request.topology, request.nodes[0], 0);
+    Strategy layout = Degrees(random, preset, cluster.ranks(), cluster.domain_gpus());
+    layout.flash_attention = request.flash_attention;
+    layout = preset.Complete(layout, request.work.precision);
+    FollowFramework(drawn->profiles.framework, &layout);
+    const int64_t micro_batches = layout.pp * (1 + static_cast<int64_t>(random() % 6));
+    request.work.global_batch = micro_batches * layout.micro_batch * layout.data_parallel();
+    drawn->job = JobOf(request, drawn->profiles, request.nodes[0], request.work.global_batch);
+    drawn->layout = layout;
+    if (CheckStrategy(request.model, request.work, layout)) return nullptr;
+  } catch (const InputError&) {
+    return nullptr;
+  }
+  drawn->name = request.model.name + " on " + std::to_string(request.nodes[0]) + " x " +
+                request.topology.name + ", " + request.framework + ", " +
+                DescribeLayout(drawn->layout, MicroBatches(request.work, drawn->layout));
+  return drawn;
+}
+
+template <class Check>
+void ForEachJob(const char* what, Check check) {
+  const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", kJobs);
+  const uint64_t seed = FromEnvironment("ORRERY_MUTATION_SEED", 20261123);
+  const uint64_t only = FromEnvironment("ORRERY_RANDOM_JOB", jobs);
+  uint64_t sound = 0, checked = 0;
+  for (uint64_t i = only < jobs ? only : 0; i < jobs; ++i) {
+    std::unique_ptr<Case> drawn;
+    Random random(seed * 1000003 + i);
+    for (int tries = 0; drawn == nullptr && tries < 200; ++tries) drawn = Draw(random);
+    if (drawn == nullptr) continue;
+    ++sound;
+    SCOPED_TRACE("job " + std::to_string(i) + ": " + drawn->name);
+    checked += check(*drawn);
+    if (only < jobs) return;
+  }
+  EXPECT_GT(sound, jobs * 9 / 10);
+  EXPECT_GT(checked, jobs / 25) << what;
+  std::cout << what << ": " << checked << " of " << jobs << " jobs\n";
+}
+
+StepTime ClosedForm(const Job& job, const Strategy& layout) {
+  return std::get<StepTime>(StepPredictor(job).Predict(layout));
+}
+
+void ExpectSum(const StepTime& time) {
+  EXPECT_TRUE(std::isfinite(time.total) && time.total > 0) << time.total;
+  EXPECT_NEAR(time.Total(), time.total, kSum * time.total);
+  for (const BreakdownTerm& term : BreakdownTerms())
+    EXPECT_GE(time.*term.seconds, -kSum * time.total) << term.key;
+}
+
+TEST(Properties, TermsOfTheClosedFormSumToTheStep) {
+  ForEachJob("closed form", [](const Case& drawn) {
+    ExpectSum(ClosedForm(drawn.job, drawn.layout));
+    return true;
+  });
+}
+
+TEST(Properties, TermsOfTheSimulatedStepSumToTheStep) {
+  ForEachJob("simulated", [](const Case& drawn) {
+    const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
+    if (SimulationEffort(plan) > kQuick) return false;
+    ExpectSum(SimulateLayout(drawn.job, drawn.layout, plan, ClusterOf(drawn.job)));
+    return true;
+  });
+}
+
+struct Resource {
+  const char* name;
+  void (*twice)(GpuProfile&, ClusterSummary&);
+};
+constexpr Resource kResources[] = {
+    {"arithmetic",
+     [](GpuProfile& gpu, ClusterSummary&) {
+       for (FlopsPerSecond* peak : {&gpu.peak_fp32, &gpu.peak_tf32, &gpu.peak_fp16, &gpu.peak_bf16})
+         *peak *= 2.0;
+     }},
+    {"memory bandwidth", [](GpuProfile& gpu, ClusterSummary&) { gpu.memory_bandwidth *= 2.0; }},
+    {"links of a node",
+     [](GpuProfile&, ClusterSummary& cluster) {
+       cluster.scaleup_per_gpu *= 2.0;
+       cluster.per_link *= 2.0;
+       cluster.pcie_rate *= 2.0;
+     }},
+    {"network", [](GpuProfile&, ClusterSummary& cluster) { cluster.nic_rate *= 2.0; }},
+};
+
+TEST(Properties, TwiceOfAResourceIsNeverSlower) {
+  ForEachJob("twice of each resource", [](const Case& drawn) {
+    const double before = ClosedForm(drawn.job, drawn.layout).total;
+    for (const Resource& resource : kResources) {
+      Profiles profiles = drawn.profiles;
+      Job job = drawn.job;
+      job.gpu = &profiles.gpu;
+      resource.twice(profiles.gpu, job.cluster);
+      EXPECT_LE(ClosedForm(job, drawn.layout).total, before * (1 + kSlower)) << resource.name;
+    }
+    return true;
+  });
+}
+
+TEST(Properties, RatesFollowFromTheStep) {
+  ForEachJob("rates", [](const Case& drawn) {
+    const Prediction p = PredictionOf(drawn.job, drawn.layout, ClosedForm(drawn.job, drawn.layout));
+    EXPECT_NEAR(p.tokens_per_second * p.time.total, p.tokens, kSum * p.tokens);
+    EXPECT_NEAR(p.mfu * p.time.total * p.peak_flops, p.model_flops, kSum * p.model_flops);
+    EXPECT_LT(p.mfu, 1);
+    EXPECT_EQ(p.tokens, static_cast<double>(drawn.job.work.global_batch * drawn.job.work.seq_len));
+    return true;
+  });
+}
+
+// More room takes no layout away. Rows that leave little of it rank below others (memory_nearly_full): they are no measure.
+TEST(Properties, TwiceTheMemoryIsNeverSlower) {
+  const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", kJobs);
+  uint64_t at = 0;
+  ForEachJob("searches", [&](const Case& drawn) {
+    if (at++ % 10 != 0 && jobs > 10) return false;
+    SearchRequest request = drawn.request;
+    request.top = 1;
+    request.threads = 1;
+    const double capacity = drawn.profiles.gpu.Capacity().value;
+    double before = 0;
+    for (const double share : {1.0, 2.0}) {
+      request.memory_limit = Bytes(share * capacity);
+      SearchResult result;
+      try {
+        result = Search(request, drawn.profiles);
+      } catch (const InputError&) {
+        return false;
+      }
+      const bool counts = result.feasible() && !result.ranked.front().memory->nearly_full;
+      if (share == 1.0 && !counts) return false;
+      if (share == 1.0) {
+        before = result.ranked.front().time.total;
+        continue;
+      }
+      EXPECT_TRUE(counts);
+      if (counts) {
+        EXPECT_LE(result.ranked.front().time.total, before * (1 + kSlower));
+      }
+    }
+    return true;
+  });
+}
+
+}  // namespace
+}  // namespace orrery
