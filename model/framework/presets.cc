@@ -116,6 +116,7 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.offload = chosen.offload;
   s.flash_attention = chosen.flash_attention;
   s.layout = chosen.layout;
+  s.placement = chosen.placement;
   switch (fp32_grads) {
     case Fp32Grads::kNever:
       break;

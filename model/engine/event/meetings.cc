@@ -187,7 +187,7 @@ class TableBuilder {
     // All ranks of a stage that are on one node send at the same time.
     if (line.axis >= 0)
       shape.sharing = static_cast<int>(
-          std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.summary.domain_gpus()));
+          std::clamp<int64_t>(plan_.mesh.Stride(At(line.axis)), 1, cluster_.summary.domain_gpus()));
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -254,13 +254,6 @@ class TableBuilder {
     return most;
   }
 
-  // Ranks between neighbours along a mesh axis.
-  int64_t StrideOf(int axis) const {
-    int64_t stride = 1;
-    for (std::size_t a = plan_.mesh.plain(); a-- > At(axis) + 1;) stride *= plan_.mesh.axes[a].size;
-    return stride;
-  }
-
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
                              const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
@@ -312,9 +305,10 @@ class TableBuilder {
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
   static std::vector<int64_t> Shifts(const ir::Mesh& mesh, AxisMask axes) {
     std::vector<int64_t> shifts = {0};
-    int64_t stride = 1;
-    for (std::size_t a = mesh.plain(); a-- > 0; stride *= mesh.axes[a].size) {
+    for (std::size_t place = mesh.plain(); place-- > 0;) {
+      const std::size_t a = mesh.At(place);
       if ((axes >> a & 1) == 0) continue;
+      const int64_t stride = mesh.Stride(a);
       const std::size_t before = shifts.size();
       for (int i = 1; i < mesh.axes[a].size; ++i) {
         for (std::size_t k = 0; k < before; ++k) shifts.push_back(shifts[k] + i * stride);

@@ -36,7 +36,7 @@ struct Flag {
 std::vector<std::string> TextsOf(const std::vector<Flag>& flags);
 
 // What may stand behind a flag, for completion and for messages.
-enum class Words { kAny, kList, kModel, kTopology, kFramework, kFile };
+enum class Words { kAny, kList, kModel, kTopology, kFramework, kGpu, kFile };
 
 struct FlagInfo {
   std::string name;   // "--nodes"

@@ -10,10 +10,10 @@ namespace orrery::cli {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag :
-       {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision, &fp8,
-        &optimizer, &framework, &fact, &attention, &dropout, &lora_rank, &lora_alpha, &lora_targets,
-        &lora_base, &memory_limit, &node_price}) {
+  for (const Flag* flag : {&model,        &topology,  &gpus_per_node, &gpu,        &collectives,
+                           &seq_len,      &precision, &fp8,           &optimizer,  &framework,
+                           &fact,         &attention, &dropout,       &lora_rank,  &lora_alpha,
+                           &lora_targets, &lora_base, &memory_limit,  &node_price, &slow_node}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   if (own_model) {
@@ -23,10 +23,10 @@ std::string JobFlags::Arguments() const {
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,        &topology,     &nodes,     &gpus_per_node, &gpu,        &collectives,
-          &global_batch, &seq_len,      &precision, &fp8,           &optimizer,  &framework,
-          &fact,         &attention,    &dropout,   &lora_rank,     &lora_alpha, &lora_targets,
-          &lora_base,    &memory_limit, &node_price};
+  return {&model,        &topology,     &nodes,      &gpus_per_node, &gpu,        &collectives,
+          &global_batch, &seq_len,      &precision,  &fp8,           &optimizer,  &framework,
+          &fact,         &attention,    &dropout,    &lora_rank,     &lora_alpha, &lora_targets,
+          &lora_base,    &memory_limit, &node_price, &slow_node};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -84,14 +84,15 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                several ? "compute nodes; several counts are compared" : "compute nodes");
   flags->Value(&gpus_per_node, "--gpus-per-node", "N", "GPUs used in each node (default: all)");
   flags->Value(&gpu, "--gpu", "NAME",
-               "replaces the topology's GPU; `plan list gpus` shows the names", Words::kList,
-               ProfileIds("gpu"));
+               "replaces the topology's GPU; `plan list gpus` shows the names", Words::kGpu);
   flags->Value(&collectives, "--collectives", "FILE",
                "collective times measured on this machine, from `plan calibrate`", Words::kFile);
   flags->Value(&memory_limit, "--memory-limit", "SIZE",
                "memory per GPU, such as 60GiB (default: the GPU's)");
   flags->Value(&node_price, "--node-price", "PRICE",
                "price of a node, such as 13.1USD/h (default: the topology's)");
+  flags->Value(&slow_node, "--slow-node", "NODE:FACTOR,...",
+               "kernels on these nodes take so many times as long: 3:1.2, 4..7:1.1");
 }
 
 }  // namespace orrery::cli

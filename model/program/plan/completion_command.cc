@@ -28,6 +28,8 @@ std::string Offer(const FlagInfo& info) {
       return "_plan_names topologies; _plan_files";
     case Words::kFramework:
       return "_plan_names frameworks";
+    case Words::kGpu:
+      return "_plan_names gpus";
     case Words::kList:
       return fmt::format("_plan_words '{}'", fmt::join(info.list, " "));
     case Words::kFile:
