@@ -5,7 +5,8 @@
 // groups, hops between stages. A part of the network (Uplinks) passes on the edges that leave it. Seconds that it takes,
 // over those of the NICs of the busiest node:
 //   stretch = max over parts (edges out of it / rate out of it) / max over nodes (edges / rate of its NICs), at least 1
-// All links out of a part count as one: what single links lose to collisions is left to the simulation.
+// Collectives count as rings in the order of ranks, whatever algorithm they take, and all links out of a part as one: trees, and
+// what single links lose to collisions, are left to the simulation.
 #pragma once
 
 #include <array>

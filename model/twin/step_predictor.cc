@@ -153,13 +153,13 @@ StepTime StepPredictor::Slowest(const LayerTable& table, PlanOutline outline,
   return slowest ? *slowest : closed_form_.Evaluate(table, outline, data, stages, window);
 }
 
-// Every message between nodes has its share of the uplinks: those of a leaf with one node and this oversubscription.
+// Every message between nodes as if the NICs had its share of the uplinks, whatever its algorithm.
 StepPredictor& StepPredictor::Stretched(double stretch) {
   std::unique_ptr<StepPredictor>& stretched = stretched_[stretch];
   if (!stretched) {
     Job job = job_;
-    job.cluster.oversubscription = stretch;
-    job.cluster.leaf_nodes = job.cluster.domain_nodes;
+    job.cluster.oversubscription = 1;
+    job.cluster.nic_rate = job.cluster.nic_rate * (1 / stretch);
     stretched = std::make_unique<StepPredictor>(job, shapes_ != nullptr ? shapes_ : &own_shapes_);
   }
   return *stretched;

@@ -381,10 +381,12 @@ class JobMaker {
       TakeFramework();
     } else {
       request_.framework = request_.model.family == Family::kMlp ? "ddp" : "megatron";
-      for (const std::string& name : FrameworkNames()) {
-        const std::string site = name + "@" + request_.topology.name;
-        if (!HasProfile(kFrameworkFolder, site)) continue;
-        request_.framework = name;
+      const std::string here = "@" + request_.topology.name;
+      for (const std::string& site : AllProfileIds(kFrameworkFolder)) {
+        if (!site.ends_with(here)) continue;
+        const std::string name = site.substr(0, site.size() - here.size());
+        if (!HasProfile(kFrameworkFolder, name)) continue;
+        request_.framework = FindFramework(name).name;
         why = "calibrated on this cluster";
       }
     }

@@ -121,7 +121,7 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                Words::kList, {"none", "optimizer", "activations", "optimizer+activations"});
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
-  flags->Value(&placement, "--placement", "ORDER[:NODES]|search",
+  flags->Value(&placement, "--placement", "ORDER|search",
                "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
                "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7); search: the fastest",
                Words::kList, {"search", "tp-cp-dp-pp", "tp-cp-pp-dp"});

@@ -27,15 +27,24 @@ std::string What(const PlacementChoice& choice) {
 }
 
 // How far the search went.
-std::string Certainty(const PlacementFound& found) {
+std::string Certainty(std::span<const PlacedRow> rows) {
+  int64_t looked_at = 0;
+  bool exact = true;
+  for (const PlacedRow& row : rows) {
+    looked_at += row.choice.found.looked_at;
+    exact = exact && row.choice.found.exact;
+  }
   const std::string looked =
-      found.looked_at > 0 ? fmt::format(" ({} partial orders looked at)", found.looked_at) : "";
-  if (found.exact)
-    return fmt::format("In closed form no other order of axes and nodes takes less than {}{}",
-                       Format(Seconds(found.seconds)), looked);
-  return fmt::format(
-      "Not all orders were looked at: the best takes {} in closed form, none less than {}{}",
-      Format(Seconds(found.seconds)), Format(Seconds(found.bound)), looked);
+      looked_at > 0 ? fmt::format(" ({} partial orders looked at)", looked_at) : "";
+  if (exact) return Dash("In closed form no other order of axes and nodes is faster" + looked);
+  std::string text = Dash("Not all orders were looked at" + looked);
+  for (const PlacedRow& row : rows) {
+    const PlacementFound& found = row.choice.found;
+    if (!found.exact)
+      text += Dash(fmt::format("Plan {}: {} in closed form, no order below {}", row.row,
+                               Format(Seconds(found.seconds)), Format(Seconds(found.bound))));
+  }
+  return text;
 }
 
 }  // namespace
@@ -47,21 +56,20 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
     const std::string plan = numbered ? fmt::format("Plan {}: ", one.row) : "";
     const char* engine = choice.placed.simulated ? "simulated" : "in closed form";
     const std::string what = What(choice);
-    if (what.empty()) {
-      text +=
-          Dash(plan + (choice.refuted
-                           ? "the closed form prefers another order of ranks, but the simulation "
-                             "finds no gain in it: the default stays"
-                           : "no order of ranks is faster than the default"));
-    } else {
+    if (!what.empty()) {
       text +=
           Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}", plan, what,
                            Format(Seconds(choice.placed.time.total)),
                            Format(Seconds(choice.plain.time.total)), 100 * choice.gain(), engine));
+    } else if (choice.refuted) {
+      text += Dash(plan +
+                   "the closed form prefers another order of ranks, but the simulation "
+                   "finds no gain in it: the default stays");
+    } else {
+      text += Dash(plan + "no order of ranks is faster than the default");
     }
-    text += Dash(plan + Certainty(choice.found));
   }
-  return text;
+  return text + Certainty(rows);
 }
 
 nlohmann::ordered_json PlacementJson(const PlacementChoice& choice) {
