@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "model/base/check.h"
@@ -43,7 +44,12 @@ class TableBuilder {
         capacity_(wires.capacity),
         options_(options),
         router_(cluster),
-        paths_(cluster, wires.capacity) {}
+        paths_(cluster, wires.capacity) {
+    if (cluster.order.empty()) return;
+    plain_cluster_ = cluster;
+    plain_cluster_->order.clear();
+    plain_router_.emplace(*plain_cluster_);
+  }
 
   MeetingTable Build(const net::Wires& wires) {
     CheckMesh();
@@ -291,7 +297,15 @@ class TableBuilder {
       throw gap.Of(what);
     }
     const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
-    const Occupation occupation = Occupy(time, cluster_, capacity_, whole, traffic);
+    // A price knows no order of nodes: it is that of the nodes as they are numbered. In another order a message takes as
+    // much more or less as its fullest link does.
+    std::optional<net::Traffic> plain;
+    if (plain_router_) plain = plain_router_->Route(time.algorithm->name(), collective, members);
+    Occupation occupation = Occupy(time, cluster_, capacity_, whole, plain ? *plain : traffic);
+    for (std::size_t phase = 0; plain && phase < occupation.least.size(); ++phase) {
+      const double before = Fullest(time, (*plain)[phase]);
+      if (before > 0) occupation.least[phase] *= Fullest(time, traffic[phase]) / before;
+    }
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
@@ -300,6 +314,18 @@ class TableBuilder {
     }
     Weigh(time, cluster_, occupation, &traffic);
     return at->second = paths_.Add(m, traffic, occupation, what);
+  }
+
+  // Seconds that the fullest link takes per byte of S.
+  double Fullest(const MessagePrice& time, const net::TrafficPhase& phase) const {
+    std::map<LinkId, double> load;
+    for (const net::Channel& channel : phase)
+      for (const net::LinkUse& use : channel.uses) load[use.link] += channel.share * use.weight;
+    double most = 0;
+    for (const auto& [link, bytes] : load)
+      most = std::max(
+          most, bytes / (time.share.On(cluster_.links[At(link)].kind) * capacity_[At(link)].value));
+    return most;
   }
 
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
@@ -343,6 +369,9 @@ class TableBuilder {
   const std::vector<BytesPerSecond>& capacity_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
+  std::optional<Cluster>
+      plain_cluster_;  // nodes as they are numbered, where the plan has another order
+  std::optional<net::TrafficRouter> plain_router_;
   PathTable paths_;
   MeetingTable table_;
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed
