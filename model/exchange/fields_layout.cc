@@ -239,6 +239,14 @@ std::vector<Field> Pipelines() {
         {kBridge, MegatronUnevenStages("model.pipeline_model_parallel_layout")},
         {kTitans, TitanLayout()},
         {kAnyTarget, Follows("pp")}}},
+      {"placement",
+       [](const Case& c) -> std::string {
+         return c.strategy.placement ? PlacementText(*c.strategy.placement) : "";
+       },
+       "--placement",
+       {{kMegatron, MegatronPlacement("use-tp-pp-dp-mapping", "")},
+        {kBridge, MegatronPlacement("dist.use_tp_pp_dp_mapping", "true")},
+        {kAnyTarget, Choices({}, "numbers ranks as tp-cp-dp-pp, over hosts as they are listed")}}},
       {"count_embedding",
        Where(Pipeline, Switch(&Strategy::count_embedding)),
        "",

@@ -343,4 +343,23 @@ Cell DeepSpeedBatch() {
       });
 }
 
+Cell MegatronPlacement(const char* key, const char* on) {
+  return Rule(
+      [key, on](const Case& c) {
+        Written written = Say({});
+        if (c.strategy.stages_inside()) written.settings.push_back(Set(key, std::string(on)));
+        if (const auto& placement = c.strategy.placement; placement && !placement->nodes.empty()) {
+          written.status = Status::kNear;
+          written.why = "list the hosts in the order of the placement's nodes, " +
+                        NodeOrderText(placement->nodes);
+        }
+        return written;
+      },
+      [key, on](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        const Setting* inside = settings.Find(key);
+        if (inside == nullptr || (*on != '\0' && inside->value != on)) return std::nullopt;
+        return From(inside, PlacementText({true, {}}));
+      });
+}
+
 }  // namespace orrery::exchange

@@ -72,5 +72,7 @@ Cell DeepSpeedOffload();
 Cell MegatronLengths();
 // Between stages without sequence parallelism; core 0.20 has no such argument any more.
 Cell MegatronScatterGather();
+// The order of axes has an argument, that of nodes is the hosts'.
+Cell MegatronPlacement(const char* key, const char* on);
 
 }  // namespace orrery::exchange

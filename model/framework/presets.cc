@@ -83,6 +83,21 @@ const Catalogue& TheCatalogue() {
   return *catalogue;
 }
 
+// A name that is spelled as its file is: nothing else is read. Null: there is none, or it is no framework of its own. Kept for
+// good, as the catalogue is.
+const FrameworkPreset* ByFile(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, std::shared_ptr<const FrameworkProfile>>
+      known;
+  const std::lock_guard lock(mutex);
+  auto& profile = known[{DataRoot(), name}];
+  if (!profile) {
+    if (!HasProfile(kFrameworkFolder, name)) return nullptr;
+    profile = ShareFrameworkProfile(name);
+  }
+  return profile->preset->description.empty() ? nullptr : profile->preset.get();
+}
+
 bool Low(Precision precision) {
   return precision == Precision::kFp16 || precision == Precision::kBf16;
 }
@@ -129,6 +144,7 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
   s.offload = chosen.offload;
   s.flash_attention = chosen.flash_attention;
   s.layout = chosen.layout;
+  s.placement = chosen.placement;
   switch (fp32_grads) {
     case Fp32Grads::kNever:
       break;
@@ -243,6 +259,7 @@ FrameworkMatch MatchFramework(std::string_view reference) {
             base.alias};
   }
   const std::string& name = parts.name;
+  if (const FrameworkPreset* preset = ByFile(name)) return {preset, nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;

@@ -68,7 +68,7 @@ struct Cluster {
   ClusterSummary summary;
   TopologySpec spec;
   int64_t nodes = 0;
-  int gpus_per_node = 0;        // in use: rank r is GPU r % gpus_per_node of node r / gpus_per_node
+  int gpus_per_node = 0;        // in use: rank r is GPU r % gpus_per_node of NodeOf(r)
   std::vector<Device> devices;  // by VertexId
   std::vector<Link> links;      // by LinkId
   LinkId domain_links = 0;  // of the first GPU into the switch of its domain, where nodes share one
@@ -76,8 +76,13 @@ struct Cluster {
   std::shared_ptr<const FabricRouting> fabric;  // null: one node without NICs
   std::shared_ptr<const NicFaults> faults;      // null: every NIC works
 
+  std::vector<int32_t> order;  // nodes in the order of ranks; empty: as they are numbered
+
   int64_t ranks() const { return nodes * gpus_per_node; }
-  int64_t NodeOf(int64_t rank) const { return rank / gpus_per_node; }
+  int64_t NodeOf(int64_t rank) const {
+    const int64_t place = rank / gpus_per_node;
+    return order.empty() ? place : order[static_cast<std::size_t>(place)];
+  }
   // Ranks of one scale-up domain reach each other without a NIC. A node, but where several share a switch.
   int64_t DomainOf(int64_t rank) const { return NodeOf(rank) / summary.domain_nodes; }
   VertexId GpuOf(int64_t rank) const;

@@ -7,6 +7,7 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/node.h"
+#include "model/base/plain_text.h"
 #include "model/hardware/catalog.h"
 #include "model/hardware/read_parts.h"
 
@@ -14,6 +15,7 @@ namespace orrery {
 namespace {
 
 constexpr int64_t kMostNodes = 65'536, kMostCores = 65'536;
+constexpr double kLeastSlower = 0.01, kMostSlower = 100;
 namespace fs = std::filesystem;
 
 constexpr std::array<std::pair<const char*, char>, 3> kEvidence = {
@@ -77,6 +79,34 @@ void ReadFrameworks(const Node& root, TopologySpec* spec) {
   }
 }
 
+// Nodes by number: "3" or "4..7".
+void ReadOtherNodes(const Node& root, TopologySpec* spec) {
+  if (!root.Has("other_nodes")) return;
+  std::vector<bool> named(static_cast<std::size_t>(std::max<int64_t>(spec->max_nodes, 0)), false);
+  for (const Node& row : root.Items("other_nodes")) {
+    OtherNodes other;
+    const std::string text = row.String("nodes");
+    const std::size_t dots = text.find("..");
+    if (ParseInteger(text.substr(0, dots), &other.first) != NumberFault::kNone ||
+        ParseInteger(dots == std::string::npos ? text : text.substr(dots + 2), &other.last) !=
+            NumberFault::kNone ||
+        other.first < 0 || other.last < other.first || other.last >= spec->max_nodes) {
+      row.ErrorAt("nodes", "'" + text + "' names no nodes",
+                  "a number or a range in quotes, \"4..7\", below max_nodes");
+      continue;
+    }
+    if (row.Has("gpu")) other.gpu = ReadProfileId(row, "gpu", "gpu");
+    other.slower = row.Number("slower", kLeastSlower, kMostSlower, 1.0);
+    for (int64_t node = other.first; node <= other.last; ++node) {
+      const auto at = static_cast<std::size_t>(node);
+      if (named[at]) row.ErrorAt("nodes", "node " + std::to_string(node) + " is in two rows");
+      named[at] = true;
+    }
+    row.RejectUnknownKeys();
+    spec->other_nodes.push_back(other);
+  }
+}
+
 void ReadPrice(const Node& root, TopologySpec* spec) {
   const auto price = root.Find("price");
   if (!price) return;
@@ -104,6 +134,7 @@ TopologySpec ReadTopology(SourcePtr source, Diagnostics* diagnostics) {
   ReadFrameworks(root, &spec);
   ReadCounts(root, &spec);
   ReadPrice(root, &spec);
+  ReadOtherNodes(root, &spec);
   spec.node = ReadNodeSpec(root.Child("node"));
   if (diagnostics->ok())
     ReadFabric(root, &spec);

@@ -112,6 +112,13 @@ struct FabricSpec {
   std::vector<SwitchLink> links;
 };
 
+// Nodes that differ from the others in how fast their GPUs compute, and in nothing else.
+struct OtherNodes {
+  int64_t first = 0, last = 0;
+  std::string gpu;    // as of TopologySpec; "": the same GPU
+  double slower = 1;  // kernels take so many times as long as on this GPU elsewhere
+};
+
 struct TopologySpec {
   std::string name;
   std::string description;
@@ -132,6 +139,9 @@ struct TopologySpec {
   std::optional<DollarsPerHour> node_price;
   std::string price_source;
   std::string file;  // "": not read from one
+  std::vector<OtherNodes> other_nodes;
+  // Of kernels, by node, as PriceOtherNodes() finds it (model/twin); empty: all are alike.
+  std::vector<double> slowdown;
 };
 
 // The GPU id of clusters whose source does not name the part: planning needs the user's word.

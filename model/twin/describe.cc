@@ -46,6 +46,7 @@ std::string DescribeLayout(const Strategy& s, int64_t micro_batches) {
   if (s.layout) text += ", layers " + LayoutWords(*s.layout);
   if (s.recompute != Recompute::kNone) text += ", recompute " + RecomputeText(s.recompute);
   if (s.offload.on()) text += ", offload " + OffloadText(s.offload);
+  if (s.placement) text += ", placement " + PlacementText(*s.placement);
   if (s.sequence_parallel) text += ", sequence parallel";
   return text;
 }

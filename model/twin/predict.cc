@@ -75,7 +75,9 @@ void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* pre
 Confidence ConfidenceOf(const Job& job, const Strategy& layout, Window window, const Trust& trust,
                         ShapeCache* shapes) {
   const auto predict = [&](const CostSetting& prices) {
-    StepPredictor predictor({job.model, job.work, prices}, shapes);
+    Job varied(job.model, job.work, prices);
+    varied.topology = job.topology;
+    StepPredictor predictor(varied, shapes);
     return std::get<StepTime>(predictor.Predict(layout, window)).total;
   };
   const Situation at = SituationOf(job.model, job.work, layout, job.cluster.nodes);
@@ -107,8 +109,8 @@ constexpr double kOpsPerRoute = 20;
 }  // namespace
 
 // Unfolding each stage, executing its ranks, routing for all ranks.
-double SimulationEffort(const ir::Plan& plan) {
-  const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, true)) /
+double SimulationEffort(const ir::Plan& plan, bool alike) {
+  const double per_stage = static_cast<double>(sim::ExecutedRanks(plan.mesh, alike)) /
                            static_cast<double>(plan.programs.size());
   double ops = 0;
   for (const ir::Program& program : plan.programs) ops += ir::ScheduledOps(program);
@@ -118,7 +120,7 @@ double SimulationEffort(const ir::Plan& plan) {
 }
 
 void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction) {
-  const double effort = SimulationEffort(plan);
+  const double effort = SimulationEffort(plan, cluster.spec.slowdown.empty());
   if (effort > job.most_effort) {
     prediction->not_simulated =
         fmt::format("too large: effort of {:.3g} ops, at most {:.3g}", effort, job.most_effort);

@@ -97,7 +97,8 @@ void AddConfidence(const Job& job, const Trust& trust, Prediction* prediction);
 
 // Effort of a simulation, counted in ops and never by a clock, so that one question always gets one answer: each op takes
 // about 0.14 us of a core.
-double SimulationEffort(const ir::Plan& plan);
+// `alike`: replicas are, and executed once.
+double SimulationEffort(const ir::Plan& plan, bool alike = true);
 // By the rule of kAuto: the simulated step in the place of the closed form, or why not.
 void Settle(const Job& job, const ir::Plan& plan, const Cluster& cluster, Prediction* prediction);
 

@@ -172,7 +172,7 @@ bool CandidateSimulator::Simulate(std::span<Candidate* const> candidates, bool r
   std::vector<std::pair<Candidate*, const Cluster*>> works;
   for (Candidate* candidate : candidates) {
     if (candidate->settled()) continue;
-    const double effort = SimulationEffort(*candidate->plan);
+    const double effort = SimulationEffort(*candidate->plan, request_.topology.slowdown.empty());
     if (effort <= request_.most_effort) {  // else Settle() says so, at no cost
       if (!rows && effort > left_) {
         all = false;

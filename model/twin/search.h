@@ -41,6 +41,8 @@ struct FixedAxes {
   std::optional<bool> sequence_parallel;
   std::optional<PipelineSchedule> schedule;
   std::shared_ptr<const std::vector<int>> layout;  // of Strategy; fixes pp x vpp
+  std::shared_ptr<const Placement>
+      placement;  // of one layout; a search looks at the plain one alone
 };
 
 struct SearchRequest {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 namespace orrery {
@@ -14,7 +16,38 @@ MicroBatchOps WithCounts(MicroBatchOps ops, const std::vector<MicroBatchPlan::La
   return ops;
 }
 
+PlanOutline OutlineOf(const Job& job, const Strategy& strategy) {
+  return OutlineOf(job.model, job.work, strategy, LayersOf(job.model, strategy));
+}
+
 }  // namespace
+
+std::vector<double> SlowdownOf(const Job& job) {
+  if (job.topology == nullptr || job.topology->slowdown.empty()) return {};
+  std::vector<double> slowdown = job.topology->slowdown;
+  slowdown.resize(static_cast<std::size_t>(job.cluster.nodes), 1.0);
+  return slowdown;
+}
+
+std::vector<int32_t> OrderOf(const Job& job, const Strategy& strategy) {
+  if (strategy.placement != nullptr && !strategy.placement->nodes.empty()) {
+    CheckNodeOrder(strategy.placement->nodes, job.cluster.nodes, job.cluster.domain_nodes);
+    return strategy.placement->nodes;
+  }
+  std::vector<int32_t> order(static_cast<std::size_t>(job.cluster.nodes));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<double> InOrder(const std::vector<double>& by_node, std::span<const int32_t> order) {
+  std::vector<double> by_place;
+  for (const int32_t node : order) by_place.push_back(by_node[static_cast<std::size_t>(node)]);
+  return by_place;
+}
+
+bool StagesWait(const Strategy& strategy) {
+  return strategy.zero >= 2 && strategy.data_parallel() > 1;
+}
 
 StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
     : job_(std::move(job)),
@@ -66,15 +99,70 @@ std::variant<StepTime, Refusal> StepPredictor::Predict(const Strategy& strategy,
   if (strategy.offload.on()) RequireHostPrices(job_.prices(), strategy.offload.optimizer > 0);
   const auto table = Table(KeyOf(job_.model, strategy));
   if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
-  const int inner = strategy.tp * strategy.cp;
+  if (strategy.placement != nullptr || !SlowdownOf(job_).empty()) {
+    const std::vector<int32_t> order = OrderOf(job_, strategy);
+    const PlacedTraffic traffic(strategy, job_.cluster.gpus_per_node);
+    std::vector<double> slowdown = SlowdownOf(job_);
+    if (!slowdown.empty()) slowdown = InOrder(slowdown, order);
+    const auto slow = traffic.SlowReplicas(slowdown, StagesWait(strategy));
+    if (strategy.placement != nullptr && job_.cluster.domain_nodes == 1)
+      return Predict(strategy,
+                     traffic.StretchesOf(order, UplinksOf(*job_.topology, job_.cluster.nodes),
+                                         job_.cluster.node_rate()),
+                     slow, window);
+    return Slowest(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
+                   *DataOf(strategy), *StagesOf(strategy), window, slow);
+  }
+  return closed_form_.Evaluate(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
+                               *DataOf(strategy), *StagesOf(strategy), window);
+}
+
+std::variant<StepTime, Refusal> StepPredictor::Predict(
+    const Strategy& strategy, const Stretches& stretches,
+    const std::vector<std::vector<double>>& slow_replicas, Window window) {
+  const int local = job_.cluster.gpus_per_node;
+  const bool on_node = local % (strategy.tp * strategy.cp) == 0;
+  StepPredictor& tables = on_node ? *this : Stretched(stretches[kTensorMessages]);
+  const auto table = tables.Table(KeyOf(job_.model, strategy));
+  if (const auto* refusal = std::get_if<Refusal>(&table)) return *refusal;
+  return Slowest(*std::get<const LayerTable*>(table), OutlineOf(job_, strategy),
+                 *Stretched(stretches[kDataMessages]).DataOf(strategy),
+                 *Stretched(stretches[kStageMessages]).StagesOf(strategy), window, slow_replicas);
+}
+
+const DataMessages* StepPredictor::DataOf(const Strategy& s) {
   // Context-parallel ranks hold the same weights: they reduce gradients together with data-parallel
   // ones.
-  const DataMessages* data = Data(strategy.dp * strategy.cp, strategy.dp_outer, strategy.tp);
-  const StageMessages* stages = Stages(strategy.pp, inner * strategy.dp * strategy.dp_outer);
-  return closed_form_.Evaluate(
-      *std::get<const LayerTable*>(table),
-      OutlineOf(job_.model, job_.work, strategy, LayersOf(job_.model, strategy)), *data, *stages,
-      window);
+  return Data(s.dp * s.cp, s.dp_outer, s.inside_data());
+}
+
+const StageMessages* StepPredictor::StagesOf(const Strategy& s) {
+  return Stages(s.pp, s.inside_stages());
+}
+
+StepTime StepPredictor::Slowest(const LayerTable& table, PlanOutline outline,
+                                const DataMessages& data, const StageMessages& stages,
+                                Window window,
+                                const std::vector<std::vector<double>>& slow_replicas) const {
+  std::optional<StepTime> slowest;
+  for (const std::vector<double>& replica : slow_replicas) {
+    outline.slowdown = &replica;
+    const StepTime time = closed_form_.Evaluate(table, outline, data, stages, window);
+    if (!slowest || time.total > slowest->total) slowest = time;
+  }
+  return slowest ? *slowest : closed_form_.Evaluate(table, outline, data, stages, window);
+}
+
+// Every message between nodes as if the NICs had its share of the uplinks, whatever its algorithm.
+StepPredictor& StepPredictor::Stretched(double stretch) {
+  std::unique_ptr<StepPredictor>& stretched = stretched_[stretch];
+  if (!stretched) {
+    Job job = job_;
+    job.cluster.oversubscription = 1;
+    job.cluster.nic_rate = job.cluster.nic_rate * (1 / stretch);
+    stretched = std::make_unique<StepPredictor>(job, shapes_ != nullptr ? shapes_ : &own_shapes_);
+  }
+  return *stretched;
 }
 
 }  // namespace orrery

@@ -63,6 +63,8 @@ struct Stage {
   double layers = 0;
   bool first = true, last = true;
   double chunks = 1;
+  double slowdown = 1;  // of its kernels
+  int index = -1;       // where stages differ in speed
 };
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
@@ -357,9 +359,45 @@ class Fold {
                        Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
                        IssueEndScatters(HeadUnits());
     }
+    if (stage.slowdown != 1) SlowDown(stage, &work);
     ExposeShards(stage, &work);
     if (outline_.moves_activations) AwaitActivations(stage, &work);
     return work;
+  }
+
+  // Kernels alone: messages inside of layers take no longer.
+  void SlowDown(const Stage& stage, Work* work) const {
+    const auto slow = [&](double* kernels, double messages) {
+      *kernels = stage.slowdown * (*kernels - messages) + messages;
+    };
+    const auto messages = [](const PassTime& pass) { return pass.tensor + pass.context; };
+    const LayerTable& t = table_;
+    double forward = stage.layers * messages(t.layer.forward);
+    double backward = stage.layers * messages(t.layer.backward);
+    if (stage.first) forward += messages(t.embedding.forward);
+    if (stage.first && !outline_.order.fills_bubble) backward += messages(t.embedding.backward);
+    slow(&work->forward.kernels, forward);
+    slow(&work->backward.kernels, std::min(backward, work->backward.kernels));
+    slow(&work->weight.kernels, 0);
+    if (stage.last) slow(&work->head.kernels, messages(t.head.forward) + messages(t.head.backward));
+  }
+
+  // Each on its own, where they differ in speed.
+  std::vector<Stage> StagesBySpeed() const {
+    std::vector<Stage> all;
+    for (int s = 0; s < outline_.stages; ++s) {
+      double layers = 0;
+      for (std::size_t chunk = static_cast<std::size_t>(s); chunk < outline_.layout->size();
+           chunk += static_cast<std::size_t>(outline_.stages))
+        layers += (*outline_.layout)[chunk];
+      all.push_back(
+          {layers, s == 0, s + 1 == outline_.stages, double(outline_.chunks), SlowdownOf(s), s});
+    }
+    return all;
+  }
+  double SlowdownOf(int stage) const {
+    return outline_.slowdown == nullptr ? 1.0
+                                        : (*outline_.slowdown)[static_cast<std::size_t>(stage)];
   }
 
   // The device works on what the host has issued: it ends no earlier than if the host issues the first passes and the
@@ -432,9 +470,18 @@ class Fold {
       if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;
     };
     if (outline_.stages == 1) {
-      const Stage all{table_.layers, true, true};
+      const Stage all{table_.layers, true, true, 1, SlowdownOf(0), 0};
       const Work candidate = WorkOf(all);
       consider(all, candidate, Together(candidate));
+    } else if (outline_.slowdown != nullptr) {
+      for (const Stage& stage : StagesBySpeed()) {
+        const Work candidate = WorkOf(stage);
+        const Turn turn = Together(candidate);
+        sum.seconds += turn.seconds;
+        sum.forward += turn.forward;
+        if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
+        consider(stage, candidate, turn);
+      }
     } else {
       const double others = outline_.stages - 2;
       const double mean =
@@ -490,7 +537,8 @@ class Fold {
 
   void AddKernels(StepTime* time) const {
     const auto add = [&](double count, const LayerTime& t, double extra) {
-      time->compute += M_ * count * (t.forward.device + t.backward.device + extra);
+      time->compute +=
+          M_ * count * stage_.slowdown * (t.forward.device + t.backward.device + extra);
       time->tensor += M_ * count * (t.forward.tensor + t.backward.tensor);
       time->context += M_ * count * (t.forward.context + t.backward.context);
       time->tensor_hidden += M_ * count * (t.forward.tensor_hidden + t.backward.tensor_hidden);

@@ -131,7 +131,7 @@ bool Fold::CanWalk() const {
 // Formulas take the stages behind each other for alike, and weight gradients for what fills any gap.
 bool Fold::Uneven() const {
   const std::vector<int>& layout = *outline_.layout;
-  return outline_.order.fills_bubble ||
+  return outline_.order.fills_bubble || outline_.slowdown != nullptr ||
          (outline_.chunks == 1 &&
           std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end());
 }
@@ -181,10 +181,12 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   times.passes.resize(layout.size());
   for (std::size_t i = 0; i < layout.size(); ++i) {
     const bool first = i == 0, last = i + 1 == layout.size();
-    if (i > 1 && !last && layout[i] == layout[i - 1]) {
+    const auto stage = static_cast<int>(i % static_cast<std::size_t>(outline_.stages));
+    const double slowdown = SlowdownOf(stage);
+    if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr) {
       times.passes[i] = times.passes[i - 1];
     } else {
-      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last});
+      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, slowdown});
     }
   }
   times.host_waits = form_.host_waits;
@@ -194,7 +196,10 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   const bool ends =
       stage_.last || (outline_.order.in_a_v && stage_.layers == outline_.last_layers &&
                       outline_.last_layers > outline_.middle_layers);
-  times.watched = stage_.first ? 0 : ends ? outline_.stages - 1 : outline_.fullest;
+  times.watched = stage_.index >= 0 ? stage_.index
+                  : stage_.first    ? 0
+                  : ends            ? outline_.stages - 1
+                                    : outline_.fullest;
   const double kernels = M_ * work.kernels() + stage_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   if (!parts) {  // the same to the last bit whatever was asked before

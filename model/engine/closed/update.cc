@@ -99,6 +99,10 @@ void Fold::AddUpdate(StepTime* time) const {
   }
   time->optimizer =
       (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
+  double slowest = 1;
+  for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
+    slowest = std::max(slowest, SlowdownOf(s));
+  time->optimizer *= slowest;
   if (outline_.states_on_host > 0) awaited_gather = UpdateOnHost(parameters, awaited_gather, time);
   exposed += awaited_gather;
   all += gather;

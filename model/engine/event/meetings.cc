@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "model/base/check.h"
@@ -43,7 +44,12 @@ class TableBuilder {
         capacity_(wires.capacity),
         options_(options),
         router_(cluster),
-        paths_(cluster, wires.capacity) {}
+        paths_(cluster, wires.capacity) {
+    if (cluster.order.empty()) return;
+    plain_cluster_ = cluster;
+    plain_cluster_->order.clear();
+    plain_router_.emplace(*plain_cluster_);
+  }
 
   MeetingTable Build(const net::Wires& wires) {
     CheckMesh();
@@ -187,7 +193,7 @@ class TableBuilder {
     // All ranks of a stage that are on one node send at the same time.
     if (line.axis >= 0)
       shape.sharing = static_cast<int>(
-          std::clamp<int64_t>(StrideOf(line.axis), 1, cluster_.summary.domain_gpus()));
+          std::clamp<int64_t>(plan_.mesh.Stride(At(line.axis)), 1, cluster_.summary.domain_gpus()));
     known_routes_.clear();
     const std::vector<Message>& messages = tasks_.lines[At(meeting.line)].messages;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -254,13 +260,6 @@ class TableBuilder {
     return most;
   }
 
-  // Ranks between neighbours along a mesh axis.
-  int64_t StrideOf(int axis) const {
-    int64_t stride = 1;
-    for (std::size_t a = plan_.mesh.plain(); a-- > At(axis) + 1;) stride *= plan_.mesh.axes[a].size;
-    return stride;
-  }
-
   const MessagePrice& TimeOf(int32_t line, std::size_t i, const Message& message,
                              const GroupShape& shape) {
     const auto [at, added] = times_.try_emplace({line, i, shape.ranks, shape.ranks_per_node});
@@ -298,7 +297,15 @@ class TableBuilder {
       throw gap.Of(what);
     }
     const bool whole = options_.whole_weights || options_.backend == net::Backend::kSimGrid;
-    const Occupation occupation = Occupy(time, cluster_, capacity_, whole, traffic);
+    // A price knows no order of nodes: it is that of the nodes as they are numbered. In another order a message takes as
+    // much more or less as its fullest link does.
+    std::optional<net::Traffic> plain;
+    if (plain_router_) plain = plain_router_->Route(time.algorithm->name(), collective, members);
+    Occupation occupation = Occupy(time, cluster_, capacity_, whole, plain ? *plain : traffic);
+    for (std::size_t phase = 0; plain && phase < occupation.least.size(); ++phase) {
+      const double before = Fullest(time, (*plain)[phase]);
+      if (before > 0) occupation.least[phase] *= Fullest(time, traffic[phase]) / before;
+    }
     const AxisMask own = key.axis >= 0 ? 0 : plan_.groups[At(key.group)].axes;
     std::vector<int64_t> image(members.size());
     for (const int64_t shift : Shifts(mesh, static_cast<AxisMask>(options_.merged & ~own))) {
@@ -309,12 +316,25 @@ class TableBuilder {
     return at->second = paths_.Add(m, traffic, occupation, what);
   }
 
+  // Seconds that the fullest link takes per byte of S.
+  double Fullest(const MessagePrice& time, const net::TrafficPhase& phase) const {
+    std::map<LinkId, double> load;
+    for (const net::Channel& channel : phase)
+      for (const net::LinkUse& use : channel.uses) load[use.link] += channel.share * use.weight;
+    double most = 0;
+    for (const auto& [link, bytes] : load)
+      most = std::max(
+          most, bytes / (time.share.On(cluster_.links[At(link)].kind) * capacity_[At(link)].value));
+    return most;
+  }
+
   // What to add to a rank with coordinate 0 on these axes to get its copies, itself left out.
   static std::vector<int64_t> Shifts(const ir::Mesh& mesh, AxisMask axes) {
     std::vector<int64_t> shifts = {0};
-    int64_t stride = 1;
-    for (std::size_t a = mesh.plain(); a-- > 0; stride *= mesh.axes[a].size) {
+    for (std::size_t place = mesh.plain(); place-- > 0;) {
+      const std::size_t a = mesh.At(place);
       if ((axes >> a & 1) == 0) continue;
+      const int64_t stride = mesh.Stride(a);
       const std::size_t before = shifts.size();
       for (int i = 1; i < mesh.axes[a].size; ++i) {
         for (std::size_t k = 0; k < before; ++k) shifts.push_back(shifts[k] + i * stride);
@@ -349,6 +369,9 @@ class TableBuilder {
   const std::vector<BytesPerSecond>& capacity_;
   const MeetingOptions& options_;
   net::TrafficRouter router_;
+  std::optional<Cluster>
+      plain_cluster_;  // nodes as they are numbered, where the plan has another order
+  std::optional<net::TrafficRouter> plain_router_;
   PathTable paths_;
   MeetingTable table_;
   std::vector<int32_t> index_of_;                             // by rank, -1: not executed

@@ -15,6 +15,7 @@
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
 #include "model/engine/network/wires.h"
+#include "model/hardware/node_order.h"
 #include "model/plan/ir/hazards.h"
 
 namespace orrery::sim {
@@ -44,6 +45,28 @@ double BeyondPrice(const Exchange& exchange, const TaskSpan& span) {
   const double price = (1.0 - exchange.hidden) * exchange.price;
   const double beyond = span.end - span.met - price;
   return beyond > 1e-9 * price ? beyond : 0;
+}
+
+std::optional<Cluster> Placed(const ir::Plan& plan, const Cluster& cluster) {
+  if (plan.nodes.empty()) return std::nullopt;
+  CheckNodeOrder(plan.nodes, cluster.nodes, cluster.summary.domain_nodes);
+  Cluster placed = cluster;
+  placed.order = plan.nodes;
+  return placed;
+}
+
+// Ranks on slow nodes take longer; then replicas are not alike.
+SimulationOptions OnNodes(SimulationOptions options, const ir::Plan& plan, const Cluster& cluster) {
+  const std::vector<double>& slow = cluster.spec.slowdown;
+  if (slow.empty()) return options;
+  options.merge_replicas = false;
+  std::vector<double>& of_rank = options.perturbation.slowdown;
+  of_rank.resize(At(plan.mesh.ranks()), 1.0);
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+    const auto node = At(cluster.NodeOf(static_cast<int64_t>(rank)));
+    if (node < slow.size()) of_rank[rank] *= slow[node];
+  }
+  return options;
 }
 
 // Where messages of the critical path meet others.
@@ -236,20 +259,21 @@ double MostOps(const ir::Plan& plan) {
 Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
                        const SimulationOptions& options)
     : plan_(plan),
-      cluster_(cluster),
+      placed_(Placed(plan, cluster)),
+      cluster_(placed_ ? *placed_ : cluster),
       pricer_(prices, plan),
       fixed_(FixedCosts(prices, LayersOf(plan))),
-      options_(options) {
-  RefuseHuge(plan, options.merge_replicas);
+      options_(OnNodes(options, plan, cluster_)) {
+  RefuseHuge(plan, options_.merge_replicas);
   MeetingOptions meetings;
   meetings.contention = options.contention;
   meetings.backend = options.backend;
   meetings.keep_links = options.keep_links;
   meetings.log_rates = options.log_rates && options.contention;
-  if (options.merge_replicas) meetings.merged = Replicas(plan.mesh);
+  if (options_.merge_replicas) meetings.merged = Replicas(plan.mesh);
   tasks_ = MakeTasks(plan, pricer_);
   meetings_ =
-      MakeMeetings(plan, tasks_, cluster, net::WiresOf(cluster), pricer_.messages, meetings);
+      MakeMeetings(plan, tasks_, cluster_, net::WiresOf(cluster_), pricer_.messages, meetings);
 }
 
 double Simulation::Run() {

@@ -37,7 +37,8 @@ std::vector<std::string> SharedWith(const SharedLink& link);
 // Plan, cluster and profiles must outlive it.
 class Simulation {
  public:
-  // Throws InputError: too many ops; NoRoute: see MakeMeetings().
+  // Nodes are those of `cluster` in the order of the plan; slow ones slow their ranks, and replicas are then executed one by
+  // one. Throws InputError: too many ops, nodes that the cluster does not have; NoRoute: see MakeMeetings().
   Simulation(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
              const SimulationOptions& options);
 
@@ -86,6 +87,7 @@ class Simulation {
   };
 
   const ir::Plan& plan_;
+  const std::optional<Cluster> placed_;  // where the plan orders the nodes
   const Cluster& cluster_;
   const Pricer pricer_;
   const double fixed_;

@@ -60,6 +60,7 @@ void PlanParser::Header() {
   plan_.micro_batches =
       static_cast<int>(lex_.Integer("the number of micro-batches", 1, kMostMicroBatches));
   lex_.EndLine();
+  if (lex_.PeekIsWord("nodes")) NodesLine();
   lex_.ExpectWord("alignment");
   const Token at = lex_.Peek();
   plan_.alignment = lex_.Integer("the alignment", 1, int64_t{1} << 30);
@@ -105,6 +106,35 @@ void PlanParser::MeshLine() {
   lex_.EndLine();
   lex_.ExpectWord("program_axis");
   plan_.mesh.program_axis = lex_.Reference(axes_, "axis");
+  lex_.EndLine();
+  if (lex_.PeekIsWord("order")) OrderLine();
+}
+
+void PlanParser::OrderLine() {
+  const Token at = lex_.Take();
+  unsigned seen = 0;
+  while (lex_.Peek().kind == Token::Kind::kWord) {
+    const Token word = lex_.Peek();
+    const auto axis = static_cast<uint8_t>(lex_.Reference(axes_, "axis"));
+    if (axis >= plan_.mesh.plain() || (seen >> axis & 1) != 0)
+      lex_.Fail(word, "the order names each axis that is no union once");
+    seen |= 1u << axis;
+    plan_.mesh.order.push_back(axis);
+  }
+  if (plan_.mesh.order.size() != plan_.mesh.plain())
+    lex_.Fail(at, "the order names each axis that is no union once");
+  lex_.EndLine();
+}
+
+void PlanParser::NodesLine() {
+  const Token at = lex_.Take();
+  while (lex_.Peek().kind == Token::Kind::kWord)
+    plan_.nodes.push_back(static_cast<int32_t>(lex_.Integer("a node", 0, kMostRanks - 1)));
+  std::vector<int32_t> sorted = plan_.nodes;
+  std::ranges::sort(sorted);
+  if (sorted.empty() || std::ranges::adjacent_find(sorted) != sorted.end() ||
+      sorted.back() >= static_cast<int32_t>(sorted.size()))
+    lex_.Fail(at, "the order of nodes names each once, from 0 on");
   lex_.EndLine();
 }
 

@@ -51,7 +51,8 @@ int64_t Mesh::ranks() const {
 
 std::vector<int> Mesh::Coords(int64_t rank) const {
   std::vector<int> coords(axes.size());
-  for (std::size_t i = plain(); i-- > 0;) {
+  for (std::size_t place = plain(); place-- > 0;) {
+    const std::size_t i = At(place);
     coords[i] = static_cast<int>(rank % axes[i].size);
     rank /= axes[i].size;
   }
@@ -65,8 +66,17 @@ std::vector<int> Mesh::Coords(int64_t rank) const {
 
 int64_t Mesh::Rank(const std::vector<int>& coords) const {
   int64_t rank = 0;
-  for (std::size_t i = 0; i < plain(); ++i) rank = rank * axes[i].size + coords[i];
+  for (std::size_t place = 0; place < plain(); ++place)
+    rank = rank * axes[At(place)].size + coords[At(place)];
   return rank;
+}
+
+std::size_t Mesh::At(std::size_t place) const { return order.empty() ? place : order[place]; }
+
+int64_t Mesh::Stride(std::size_t axis) const {
+  int64_t stride = 1;
+  for (std::size_t place = plain(); At(--place) != axis;) stride *= axes[At(place)].size;
+  return stride;
 }
 
 std::size_t Mesh::plain() const {
@@ -96,7 +106,8 @@ std::vector<int64_t> GroupMembers(const Mesh& mesh, const Group& group, int64_t 
     return {};
   }
   std::vector<int64_t> members = {0};  // ranks over the axes seen so far, in rank order
-  for (std::size_t axis = 0; axis < mesh.plain(); ++axis) {
+  for (std::size_t place = 0; place < mesh.plain(); ++place) {
+    const std::size_t axis = mesh.At(place);
     const std::vector<int> coords = MemberCoords(mesh, group, static_cast<int>(axis), own[axis]);
     std::vector<int64_t> next;
     next.reserve(members.size() * coords.size());

@@ -34,8 +34,8 @@ enum class Dtype : uint8_t {
 };
 int64_t DtypeBytes(Dtype dtype);  // tf32 is stored in 4 bytes
 
-// Named axes, outermost first: rank = row-major index of the coordinates. Behind them stand unions: names for several axes
-// taken together, whose coordinate is the row-major index over these. A union gives no ranks of its own.
+// Named axes: rank = row-major index of the coordinates, with the axes in `order`. Behind them stand unions: names for
+// several axes taken together, whose coordinate is the row-major index over these. A union gives no ranks of its own.
 struct MeshAxis {
   std::string name;
   int size = 1;
@@ -44,13 +44,16 @@ struct MeshAxis {
 };
 struct Mesh {
   std::vector<MeshAxis> axes;
-  int program_axis = 0;  // the axis whose coordinate selects the program (pipeline stage)
+  int program_axis = 0;        // the axis whose coordinate selects the program (pipeline stage)
+  std::vector<uint8_t> order;  // of the plain axes, outermost first; empty: as they are listed
 
   int64_t ranks() const;
   std::vector<int> Coords(int64_t rank) const;  // of unions too
   int64_t Rank(const std::vector<int>& coords) const;
   int AxisIndex(std::string_view name) const;  // -1 if absent
   std::size_t plain() const;                   // axes that are no unions
+  std::size_t At(std::size_t place) const;     // the axis at a place of `order`
+  int64_t Stride(std::size_t axis) const;      // ranks between neighbours along a plain axis
   uint16_t Plain(uint16_t mask) const;         // the same axes without unions
   bool operator==(const Mesh&) const = default;
 };
@@ -193,6 +196,8 @@ struct Plan {
   std::vector<Param> params;
   std::vector<Program> programs;  // one per coordinate of the program axis
   int micro_batches = 1;
+  // Of the cluster, in the order of ranks: rank r is on the node at r / GPUs of a node. Empty: as they are numbered.
+  std::vector<int32_t> nodes;
   int64_t alignment = 256;  // bytes
   bool frame_pool = true;   // layout: one slot pool over frames of nearly equal size
   bool operator==(const Plan&) const = default;

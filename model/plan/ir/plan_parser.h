@@ -18,6 +18,8 @@ class PlanParser {
   // parse.cc
   void Header();
   void MeshLine();
+  void OrderLine();
+  void NodesLine();
   void UnionOf(const Token& at, MeshAxis* axis);
   void GroupLine();
   void ParamLine();

@@ -56,8 +56,13 @@ class Writer {
       Add(' ', Quoted(axis.name), '=');
       axis.of != 0 ? Add(Mask(axis.of)) : Add(axis.size);
     }
-    Add("\nprogram_axis ", axes_[plan_.mesh.program_axis], "\nmicro_batches ", plan_.micro_batches,
-        "\nalignment ", plan_.alignment, "\nframe_pool ", plan_.frame_pool ? "on" : "off", "\n");
+    Add("\nprogram_axis ", axes_[plan_.mesh.program_axis]);
+    for (std::size_t i = 0; i < plan_.mesh.order.size(); ++i)
+      Add(i == 0 ? "\norder " : " ", axes_[plan_.mesh.order[i]]);
+    Add("\nmicro_batches ", plan_.micro_batches);
+    for (std::size_t i = 0; i < plan_.nodes.size(); ++i)
+      Add(i == 0 ? "\nnodes " : " ", int{plan_.nodes[i]});
+    Add("\nalignment ", plan_.alignment, "\nframe_pool ", plan_.frame_pool ? "on" : "off", "\n");
     for (const Group& group : plan_.groups) {
       Add("group ", Quoted(group.name), " = ", Mask(group.axes));
       if (group.restricted_axis >= 0) {

@@ -36,7 +36,7 @@ std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy) 
 }
 
 std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
-                                double head) {
+                                double head, const std::vector<double>& slowdown) {
   std::vector<double> load(static_cast<std::size_t>(stages), 0.0);
   std::vector<int64_t> held(load.size(), 0);
   // The fewest layers of a stage: one in each chunk that holds nothing else.
@@ -51,10 +51,13 @@ std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double e
                   (stage + 1 == stages ? head : 0);
   }
   if (left < 0) return {};
+  const auto with_one_more = [&](std::size_t stage) {
+    return slowdown.empty() ? load[stage] : (load[stage] + 1) * slowdown[stage];
+  };
   for (; left > 0; --left) {
     std::size_t least = 0;
     for (std::size_t stage = 1; stage < load.size(); ++stage) {
-      if (load[stage] <= load[least]) least = stage;
+      if (with_one_more(stage) <= with_one_more(least)) least = stage;
     }
     held[least] += 1;
     load[least] += 1;

@@ -25,8 +25,9 @@ std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy);
 // and the head `head` times the time of a layer: one layer after the other goes to the stage with the least work, of
 // several to the last, which holds the fewest micro-batches. Layers are alike, so no other split has a faster slowest
 // stage. Only the chunks of the embedding and of the head may stay without a layer. Empty: there are too few layers.
+// `slowdown`: of kernels, by stage; empty: all are alike.
 std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
-                                double head);
+                                double head, const std::vector<double>& slowdown = {});
 
 // "7, 14 x 8, 7"
 std::string LayoutWords(const std::vector<int>& layout);

@@ -2,6 +2,8 @@
 // Which strategies can be lowered; every refusal names the dimension or option that stands in the way.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/check_low_precision.h"
 #include "model/plan/lower/lower.h"
@@ -266,6 +268,24 @@ Result CheckWork(const ModelSpec& model, const Workload& work, const Strategy& s
   return std::nullopt;
 }
 
+Result CheckPlacement(const Strategy& s) {
+  if (!s.placement) return std::nullopt;
+  if (s.placement->stages_inside && s.cp > 1) {
+    return Refusal{"ranks that share sequences are placed as tp-cp-dp-pp only",
+                   "--placement tp-cp-dp-pp, or cp 1"};
+  }
+  std::vector<int32_t> nodes = s.placement->nodes;
+  if (nodes.empty()) return std::nullopt;
+  std::ranges::sort(nodes);
+  const auto count = static_cast<int64_t>(nodes.size());
+  if (std::ranges::adjacent_find(nodes) != nodes.end() || nodes.back() >= count ||
+      s.ranks() % count != 0) {
+    return Refusal{fmt::format("the placement of {} ranks names {} nodes", s.ranks(), count),
+                   "each node of the cluster once, from 0 on, as many as hold the ranks"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int64_t MicroBatches(const Workload& work, const Strategy& strategy) {
@@ -286,6 +306,7 @@ std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& wor
   if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
   if (auto refused = CheckAdapters(model, work, strategy)) return refused;
   if (auto refused = CheckPipeline(model, work, strategy)) return refused;
+  if (auto refused = CheckPlacement(strategy)) return refused;
   return CheckOffload(model, work, strategy);
 }
 

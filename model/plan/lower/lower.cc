@@ -74,6 +74,7 @@ ir::Mesh MakeMesh(const LowerContext& ctx) {
   mesh.program_axis = kAxisPp;
   mesh.axes = {{"pp", s.pp}, {"dpo", s.dp_outer}, {"dp", s.dp},
                {"ep", s.ep}, {"cp", s.cp},        {"tp", s.tp}};
+  if (s.stages_inside()) mesh.order = {kAxisDpOuter, kAxisDp, kAxisPp, kAxisEp, kAxisCp, kAxisTp};
   if (s.cp == 1) return mesh;
   const uint16_t context = ctx.ContextAxes();
   if (ctx.two_level()) {
@@ -99,7 +100,8 @@ std::string Title(const LowerContext& ctx) {
                      ctx.micro_batches) +
          (s.cp > 1 ? ContextWords(s) : "") +
          (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
-         (s.layout ? " layers " + LayoutWords(*s.layout) : "");
+         (s.layout ? " layers " + LayoutWords(*s.layout) : "") +
+         (s.placement ? " placement " + PlacementText(*s.placement) : "");
 }
 
 void EmitStage(StageBuilder& stage) {
@@ -161,6 +163,7 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
                         std::end(kHostStreamNames));
   plan.micro_batches = static_cast<int>(ctx.micro_batches);
   plan.frame_pool = s.frame_pool;
+  if (s.placement) plan.nodes = s.placement->nodes;
   plan.title = Title(ctx);
   for (int stage = 0; stage < s.pp; ++stage) {
     StageBuilder builder(ctx, &plan, stage);

@@ -79,6 +79,62 @@ std::optional<Recompute> ReadRecompute(std::string_view text) {
   return recompute;
 }
 
+namespace {
+
+constexpr std::string_view kDataInside = "tp-cp-dp-pp", kStagesInside = "tp-cp-pp-dp";
+constexpr int kMostNodes = 1 << 16;
+
+std::optional<int32_t> NodeIn(std::string_view text) {
+  int32_t node = -1;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), node);
+  if (error != std::errc() || rest != text.data() + text.size() || node < 0 || node >= kMostNodes)
+    return std::nullopt;
+  return node;
+}
+
+}  // namespace
+
+std::string NodeOrderText(const std::vector<int32_t>& nodes) {
+  std::string text;
+  for (std::size_t at = 0; at < nodes.size();) {
+    std::size_t last = at;
+    while (last + 1 < nodes.size() && nodes[last + 1] == nodes[last] + 1) ++last;
+    text += at == 0 ? "" : ",";
+    text +=
+        last == at ? fmt::format("{}", nodes[at]) : fmt::format("{}..{}", nodes[at], nodes[last]);
+    at = last + 1;
+  }
+  return text;
+}
+
+std::string PlacementText(const Placement& placement) {
+  std::string text(placement.stages_inside ? kStagesInside : kDataInside);
+  return placement.nodes.empty() ? text : text + ":" + NodeOrderText(placement.nodes);
+}
+
+std::optional<Placement> ReadPlacement(std::string_view text) {
+  Placement placement;
+  if (text.starts_with("tp-")) {
+    const std::string_view order = text.substr(0, text.find(':'));
+    if (order != kDataInside && order != kStagesInside) return std::nullopt;
+    placement.stages_inside = order == kStagesInside;
+    if (order.size() == text.size()) return placement;
+    text.remove_prefix(order.size() + 1);
+  }
+  while (true) {
+    const std::string_view piece = text.substr(0, text.find(','));
+    const std::size_t dots = piece.find("..");
+    const std::optional<int32_t> first = NodeIn(piece.substr(0, dots));
+    const std::optional<int32_t> last =
+        dots == std::string_view::npos ? first : NodeIn(piece.substr(dots + 2));
+    if (!first || !last || *last < *first) return std::nullopt;
+    for (int32_t node = *first; node <= *last; ++node) placement.nodes.push_back(node);
+    if (placement.nodes.size() > kMostNodes) return std::nullopt;
+    if (piece.size() == text.size()) return placement;
+    text.remove_prefix(piece.size() + 1);
+  }
+}
+
 std::string OffloadText(const Offload& offload) {
   std::string text;
   if (offload.optimizer > 0) text = "optimizer";

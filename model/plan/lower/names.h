@@ -38,6 +38,14 @@ inline constexpr const char* kOffloadForms =
     "none, or optimizer, weights, activations joined by +, as optimizer+weights; optimizer:0.5 for "
     "half of the parameters";
 
+// The order of axes, innermost first, and the nodes behind it: "tp-cp-pp-dp:0..3,8,4..7"; either part alone.
+std::string PlacementText(const Placement& placement);
+std::string NodeOrderText(const std::vector<int32_t>& nodes);   // "0..3,8,4..7"
+std::optional<Placement> ReadPlacement(std::string_view text);  // nullopt: no such text
+inline constexpr const char* kPlacementForms =
+    "tp-cp-dp-pp (data ranks inside of stages) or tp-cp-pp-dp, then nodes in the order of ranks: "
+    "tp-cp-pp-dp:0..3,8..11,4..7; either part alone";
+
 inline constexpr NameRow<CpMethod> kCpMethodNames[] = {
     {"allgather", CpMethod::kAllGather},
     {"ring", CpMethod::kRing},

@@ -87,6 +87,16 @@ struct Offload {
   auto operator<=>(const Offload&) const = default;
 };
 
+// Where ranks are. A launcher numbers them node by node; neighbours of the innermost axis are next to each other.
+struct Placement {
+  // The order of axes, innermost first: tp, cp, then stages, then data ranks; else data ranks, then stages.
+  bool stages_inside = false;
+  std::vector<int32_t> nodes;  // of the topology, in the order of ranks; empty: as it numbers them
+
+  bool plain() const { return !stages_inside && nodes.empty(); }
+  bool operator==(const Placement&) const = default;
+};
+
 // ranks = pp * dp_outer * dp * ep * cp * tp. global_batch = dp_outer * dp * micro_batch * accumulation.
 struct Strategy {
   int tp = 1;
@@ -136,7 +146,12 @@ struct Strategy {
   // Layers of each model chunk, in the order of the layers (chunk x stages + stage, unless the chunks lie in a V); null: by
   // the rule of balance.h.
   std::shared_ptr<const std::vector<int>> layout;
+  std::shared_ptr<const Placement> placement;  // null: the plain one
 
+  bool stages_inside() const { return placement && placement->stages_inside; }
+  // Ranks between neighbours along the data axes (without cp), and between neighbouring stages.
+  int inside_data() const { return tp * (stages_inside() ? pp : 1); }
+  int inside_stages() const { return tp * cp * (stages_inside() ? 1 : dp * dp_outer); }
   int64_t ranks() const { return int64_t{1} * tp * pp * dp * dp_outer * cp * ep; }
   int64_t data_parallel() const { return int64_t{1} * dp * dp_outer; }
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states

@@ -248,6 +248,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
                       {"recompute", RecomputeText(strategy.recompute)},
                       {"sequence_parallel", strategy.sequence_parallel},
                       {"flash_attention", strategy.flash_attention}};
+  if (strategy.placement) json["strategy"]["placement"] = PlacementText(*strategy.placement);
   if (strategy.cp > 1) {
     json["strategy"]["cp"] = strategy.cp;
     json["strategy"]["cp_method"] = NameIn(kCpMethodNames, strategy.context.method);

@@ -10,10 +10,10 @@ namespace orrery::cli {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag :
-       {&model, &topology, &gpus_per_node, &gpu, &collectives, &seq_len, &precision, &fp8,
-        &optimizer, &framework, &fact, &attention, &dropout, &lora_rank, &lora_alpha, &lora_targets,
-        &lora_base, &memory_limit, &node_price}) {
+  for (const Flag* flag : {&model,        &topology,  &gpus_per_node, &gpu,        &collectives,
+                           &seq_len,      &precision, &fp8,           &optimizer,  &framework,
+                           &fact,         &attention, &dropout,       &lora_rank,  &lora_alpha,
+                           &lora_targets, &lora_base, &memory_limit,  &node_price, &slow_node}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   if (own_model) {
@@ -23,10 +23,10 @@ std::string JobFlags::Arguments() const {
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,        &topology,     &nodes,     &gpus_per_node, &gpu,        &collectives,
-          &global_batch, &seq_len,      &precision, &fp8,           &optimizer,  &framework,
-          &fact,         &attention,    &dropout,   &lora_rank,     &lora_alpha, &lora_targets,
-          &lora_base,    &memory_limit, &node_price};
+  return {&model,        &topology,     &nodes,      &gpus_per_node, &gpu,        &collectives,
+          &global_batch, &seq_len,      &precision,  &fp8,           &optimizer,  &framework,
+          &fact,         &attention,    &dropout,    &lora_rank,     &lora_alpha, &lora_targets,
+          &lora_base,    &memory_limit, &node_price, &slow_node};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -91,6 +91,8 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "memory per GPU, such as 60GiB (default: the GPU's)");
   flags->Value(&node_price, "--node-price", "PRICE",
                "price of a node, such as 13.1USD/h (default: the topology's)");
+  flags->Value(&slow_node, "--slow-node", "NODE:FACTOR,...",
+               "kernels on these nodes take so many times as long: 3:1.2, 4..7:1.1");
 }
 
 }  // namespace orrery::cli

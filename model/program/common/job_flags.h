@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/program/common/flags.h"
 #include "model/program/common/job.h"
+#include "model/twin/placement.h"
 
 namespace orrery::cli {
 
@@ -15,7 +17,7 @@ namespace orrery::cli {
 struct JobFlags {
   Flag model, topology, nodes, gpus_per_node, gpu, collectives, global_batch, seq_len, precision,
       fp8, optimizer, framework, fact, attention, dropout, memory_limit, node_price, lora_rank,
-      lora_alpha, lora_targets, lora_base;
+      lora_alpha, lora_targets, lora_base, slow_node;
 
   // `several`: --nodes and --global-batch take lists and ranges.
   void Declare(FlagSet* flags, bool take_several);
@@ -48,11 +50,12 @@ void TakeImports(JobFlags* job, LayoutFlags* layout, bool translate = false,
 // --tp, --pp, --zero ...: axes of the layout.
 struct LayoutFlags {
   Flag tp, pp, dp, dp_outer, vpp, zero, micro_batch, recompute, sequence_parallel, schedule, layout,
-      offload;
+      offload, placement;
   Flag cp, cp_method, cp_inner, zigzag;
 
   void Declare(FlagSet* flags, const char* group);
   FixedAxes Read() const;  // throws InputError
+  bool searches_placement() const { return placement.given && placement.text == "search"; }
   bool any() const;
   std::vector<Flag*> All();
 };
@@ -70,6 +73,8 @@ void VerifyPlan(const std::string& name, const ir::Plan& plan);
 void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const report::Job& job);
 // The strategy that the axes name: the framework's defaults for what is not given, and dp (or
 // dp_outer) from the number of GPUs. Throws InputError when the degrees do not make up that number.
-Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job);
+// `choice`: what --placement search found; empty without it.
+Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
+                     std::optional<PlacementChoice>* choice = nullptr);
 
 }  // namespace orrery::cli

@@ -15,6 +15,7 @@
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
 #include "model/program/common/release_facts.h"
+#include "model/program/common/slow_nodes.h"
 
 namespace orrery::cli {
 namespace {
@@ -97,6 +98,7 @@ class JobMaker {
     }
     request_.memory_limit = ReadQuantity<Bytes>(flags_.memory_limit, &diagnostics_);
     request_.node_price = ReadQuantity<DollarsPerHour>(flags_.node_price, &diagnostics_);
+    if (flags_.slow_node.given) slow_nodes_ = ReadSlowNodes(flags_.slow_node, &diagnostics_);
     diagnostics_.ThrowIfAny();
   }
 
@@ -381,10 +383,12 @@ class JobMaker {
       TakeFramework();
     } else {
       request_.framework = request_.model.family == Family::kMlp ? "ddp" : "megatron";
-      for (const std::string& name : FrameworkNames()) {
-        const std::string site = name + "@" + request_.topology.name;
-        if (!HasProfile(kFrameworkFolder, site)) continue;
-        request_.framework = name;
+      const std::string here = "@" + request_.topology.name;
+      for (const std::string& site : AllProfileIds(kFrameworkFolder)) {
+        if (!site.ends_with(here)) continue;
+        const std::string name = site.substr(0, site.size() - here.size());
+        if (!HasProfile(kFrameworkFolder, name)) continue;
+        request_.framework = FindFramework(name).name;
         why = "calibrated on this cluster";
       }
     }
@@ -398,6 +402,7 @@ class JobMaker {
       CheckRecipe();
       job_.facts = ReleaseFacts(job_);
     }
+    PriceNodes(flags_, slow_nodes_, &job_);
     if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
     if (!flags_.framework.given)
       Own(fmt::format("framework {}", SplitReference(request_.framework).name), "--framework", why);
@@ -430,8 +435,9 @@ class JobMaker {
   std::optional<bool> attention_;
   std::optional<double> dropout_;
   FrameworkMatch framework_{nullptr, nullptr};
-  int64_t ranks_ = 0;     // of a plan; 0: there is none
-  std::string recorded_;  // what a plan says of its framework, in words
+  std::vector<OtherNodes> slow_nodes_;  // by --slow-node
+  int64_t ranks_ = 0;                   // of a plan; 0: there is none
+  std::string recorded_;                // what a plan says of its framework, in words
 };
 
 }  // namespace

@@ -124,13 +124,17 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                {"none", "optimizer", "activations", "optimizer+activations", "optimizer+weights"});
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
+  flags->Value(&placement, "--placement", "ORDER|search",
+               "where ranks are: axes from the innermost (tp-cp-dp-pp, the default, or "
+               "tp-cp-pp-dp), nodes in the order of ranks (0..3,8..11,4..7); search: the fastest",
+               Words::kList, {"search", "tp-cp-dp-pp", "tp-cp-pp-dp"});
 }
 
 std::vector<Flag*> LayoutFlags::All() {
-  return {&tp,     &pp,          &dp,        &dp_outer,          &vpp,
-          &zero,   &micro_batch, &recompute, &sequence_parallel, &schedule,
-          &layout, &cp,          &cp_method, &cp_inner,          &zigzag,
-          &offload};
+  return {&tp,      &pp,          &dp,        &dp_outer,          &vpp,
+          &zero,    &micro_batch, &recompute, &sequence_parallel, &schedule,
+          &layout,  &cp,          &cp_method, &cp_inner,          &zigzag,
+          &offload, &placement};
 }
 
 bool LayoutFlags::any() const {
@@ -163,6 +167,13 @@ FixedAxes LayoutFlags::Read() const {
   axes.schedule = ReadChoice<PipelineSchedule>(schedule, report::kScheduleNames, &diagnostics);
   axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
   axes.layout = ReadLayout(layout, &diagnostics);
+  if (placement.given && !searches_placement()) {
+    const std::optional<Placement> read = ReadPlacement(placement.text);
+    if (!read)
+      diagnostics.Error(placement.where, fmt::format("there is no placement '{}'", placement.text),
+                        fmt::format("search, or {}", kPlacementForms));
+    if (read && !read->plain()) axes.placement = std::make_shared<const Placement>(*read);
+  }
   if (axes.layout && axes.pp) {
     const auto chunks = static_cast<int64_t>(axes.layout->size());
     const int64_t known = int64_t{1} * *axes.pp * axes.vpp.value_or(1);
@@ -202,7 +213,8 @@ void CheckStatedFacts(const LayoutFlags& flags, const FixedAxes& axes, const rep
   }
 }
 
-Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
+Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
+                     std::optional<PlacementChoice>* choice) {
   FixedAxes axes = flags.Read();
   if (!axes.tp) axes.tp = 1;
   if (!axes.sequence_parallel) axes.sequence_parallel = false;
@@ -262,6 +274,17 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   }
   strategy = preset.Complete(strategy, job.request.work.precision);
   FollowFramework(job.profiles.framework, &strategy);
+  if (axes.placement) {
+    AtFlag(flags.placement, [&] {
+      CheckNodeOrder(axes.placement->nodes, job.cluster.nodes, job.cluster.domain_nodes);
+    });
+    strategy.placement = axes.placement;
+  }
+  if (flags.searches_placement()) {
+    PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy);
+    strategy = found.strategy;
+    if (choice != nullptr) *choice = std::move(found);
+  }
   return strategy;
 }
 

@@ -76,9 +76,9 @@ Answer RunExport(const CommandLine& line, std::size_t first) {
   KeepEvenStages(&flags);
   SearchSettings settings;
   settings.top = 1;
-  const auto [job, result] = RunSearchOf(flags.job, flags.layout, settings);
+  const auto [job, result, placed] = RunSearchOf(flags.job, flags.layout, settings);
   if (!result.feasible()) return {ExitCode::kInfeasible, report::SearchText(job, result)};
-  const ExportResult files = MakeExport(flags.exporting, job, result.ranked.front());
+  const ExportResult files = MakeExport(flags.exporting, job, PlacedCandidate(job, result, placed));
   const bool whole = files.Complete() || !flags.exporting.strict.given;
   const Flag& out = flags.exporting.out;
   return Deliver(whole ? ExitCode::kOk : ExitCode::kCheckFailed,

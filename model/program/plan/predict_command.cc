@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "model/program/common/candidate_report.h"
@@ -13,6 +14,7 @@
 #include "model/program/common/step_picture.h"
 #include "model/program/common/time_report.h"
 #include "model/program/plan/commands.h"
+#include "model/program/plan/placement_report.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
 
@@ -58,12 +60,19 @@ struct PredictFlags {
 // `step`: the layout or the plan, for the figures of --html.
 template <class Step>
 Answer Report(const PredictFlags& flags, const report::Job& job,
-              const report::PredictReport& prediction, const Step& step) {
+              const report::PredictReport& prediction, const Step& step,
+              const std::optional<PlacementChoice>& choice = std::nullopt) {
   const bool fits = !prediction.candidate.memory || prediction.candidate.memory->fits;
   nlohmann::ordered_json json = report::PredictionJson(job, prediction);
   if (flags.html.given) report::AddStepPicture(JobOf(job.request, job.profiles), step, &json);
-  Answer answer = Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible,
-                          report::PredictionText(job, prediction), json, flags.json, flags.html);
+  std::string text = report::PredictionText(job, prediction);
+  if (choice) {
+    const report::PlacedRow row{1, *choice};
+    text += report::PlacementText({&row, 1}, false);
+    json["placement"] = report::PlacementJson(*choice);
+  }
+  Answer answer =
+      Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible, text, json, flags.json, flags.html);
   answer.brief =
       report::Brief(report::LayoutWords(job, prediction.candidate), prediction.candidate);
   return answer;
@@ -146,7 +155,8 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
     return PredictSeveral(flags, *study, engine);
   if (flags.plan.given) return PredictText(flags, engine, window);
   const report::Job job = flags.job.Resolve();
-  const Strategy strategy = OneStrategy(flags.layout, job);
+  std::optional<PlacementChoice> choice;
+  const Strategy strategy = OneStrategy(flags.layout, job, &choice);
   const orrery::Job twin = JobOf(job.request, job.profiles);
   const auto predicted = Predict(twin, strategy, engine);
   if (const auto* refusal = std::get_if<Refusal>(&predicted))
@@ -164,7 +174,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
   const StepTime& step = prediction.candidate.ClosedForm();
   prediction.micro_step.low = prediction.micro_step.total * (step.low / step.total);
   prediction.micro_step.high = prediction.micro_step.total * (step.high / step.total);
-  return Report(flags, job, prediction, strategy);
+  return Report(flags, job, prediction, strategy, choice);
 }
 
 }  // namespace orrery::cli

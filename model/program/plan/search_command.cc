@@ -84,7 +84,7 @@ std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSe
     job.topology.text = names.substr(begin, end - begin);
     begin = end + 1;
     SearchOutcome outcome = RunSearchOf(job, flags.layout, settings);
-    all.push_back({std::move(outcome.job), std::move(outcome.result)});
+    all.push_back({std::move(outcome.job), std::move(outcome.result), std::move(outcome.placed)});
   }
   return all;
 }
@@ -137,11 +137,15 @@ std::string OneText(const report::Compared& one, const LongRun& run) {
   const bool training = run.tokens_given && one.result.feasible();
   const auto fewer = FasterOnFewer(one);
   return report::SearchText(one.job, one.result) + (fewer ? FewerNodesText(*fewer) : "") +
+         (one.placed.empty() ? "" : report::PlacementText(one.placed, true)) +
          (training ? report::TrainingText(one.job, one.result, run) : "");
 }
 
 nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) {
   nlohmann::ordered_json json = report::SearchJson(one.job, one.result);
+  for (const report::PlacedRow& row : one.placed)
+    json["ranked"][static_cast<std::size_t>(row.row) - 1]["placement"] =
+        report::PlacementJson(row.choice);
   if (run.tokens_given && one.result.feasible())
     json["training"] = report::TrainingJson(one.job, one.result, run);
   if (const auto fewer = FasterOnFewer(one)) {
@@ -217,6 +221,11 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (target == nullptr) RefuseExportFlags(flags.exporting);
   flags.exporting.SetFramework(&flags.job);
   const LongRun run = ReadRun(flags.run);
+  const Flag& placement = flags.layout.placement;
+  if (placement.given && !flags.layout.searches_placement())
+    throw InputError({{placement.where, "a search ranks layouts in the default order of ranks",
+                       "--placement search, which then finds the best order for the first rows, or "
+                       "`plan predict`"}});
   const std::vector<report::Compared> all =
       SearchAll(flags, {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
                         static_cast<int>(refine.value_or(kRefine)), flags.objective});
@@ -236,7 +245,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
       std::ranges::any_of(all, [&](const auto& one) { return Answers(one, run); });
   ExitCode code = answered ? ExitCode::kOk : ExitCode::kInfeasible;
   if (target != nullptr && best.result.feasible()) {
-    const ExportResult files = MakeExport(flags.exporting, best.job, best.result.ranked.front());
+    const ExportResult files =
+        MakeExport(flags.exporting, best.job, PlacedCandidate(best.job, best.result, best.placed));
     text += "\n" +
             WriteExport(flags.exporting, files,
                         flags.exporting.out.given ? flags.exporting.out.text : files.bundle.name);

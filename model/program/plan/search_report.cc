@@ -271,6 +271,7 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
   if (strategy.offload.on()) text += " --offload " + OffloadText(strategy.offload);
   if (strategy.sequence_parallel) text += " --sequence-parallel on";
   if (strategy.layout) text += fmt::format(" --layout {}", exchange::ListText(*strategy.layout));
+  if (strategy.placement) text += " --placement " + PlacementText(*strategy.placement);
   return text;
 }
 

@@ -63,7 +63,31 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   const SearchResult& result = outcome.result;
   const bool memory = result.counts.over_memory + result.counts.exact_over_memory > 0;
   if (!result.feasible() && !memory) ThrowContradiction(flags, layout, job, result);
+  constexpr std::size_t kPlacedRows = 3;
+  for (std::size_t row = 0; layout.searches_placement() && row < result.ranked.size(); ++row) {
+    if (row == kPlacedRows) break;
+    const Candidate& candidate = result.ranked[row];
+    const orrery::Job twin =
+        JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
+    outcome.placed.push_back(
+        {static_cast<int>(row) + 1, ChoosePlacement(twin, candidate.strategy)});
+  }
   return outcome;
+}
+
+Candidate PlacedCandidate(const report::Job& job, const SearchResult& result,
+                          std::span<const report::PlacedRow> placed) {
+  Candidate candidate = result.ranked.front();
+  Strategy strategy = candidate.strategy;
+  if (!placed.empty()) strategy = placed.front().choice.strategy;
+  if (job.request.fixed.placement) strategy.placement = job.request.fixed.placement;
+  if (!strategy.placement && strategy.layout == candidate.strategy.layout) return candidate;
+  auto predicted =
+      Predict(JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch), strategy);
+  if (const auto* refusal = std::get_if<Refusal>(&predicted))
+    throw InputError(refusal->reason, refusal->hint);
+  static_cast<Prediction&>(candidate) = std::get<Prediction>(std::move(predicted));
+  return candidate;
 }
 
 }  // namespace orrery::cli

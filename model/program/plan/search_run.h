@@ -3,6 +3,7 @@
 #pragma once
 
 #include "model/program/common/job_flags.h"
+#include "model/program/plan/placement_report.h"
 
 namespace orrery::cli {
 
@@ -17,7 +18,11 @@ struct SearchSettings {
 struct SearchOutcome {
   report::Job job;
   SearchResult result;
+  std::vector<report::PlacedRow> placed;  // --placement search: of the first rows
 };
+// The first row with the placement that was found for it, or that the flags fix.
+Candidate PlacedCandidate(const report::Job& job, const SearchResult& result,
+                          std::span<const report::PlacedRow> placed);
 // Throws InputError: no layout is legal at all, whatever the memory.
 SearchOutcome RunSearchOf(const JobFlags& job, const LayoutFlags& layout,
                           const SearchSettings& settings);

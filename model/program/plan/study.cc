@@ -27,7 +27,8 @@ std::string KeyOf(const Flag& flag) {
 
 // Their own text has commas: several values are a list in the file.
 bool HasCommas(const std::string& key) {
-  return key == "layout" || key == "fact" || key == "lora_targets";
+  return key == "layout" || key == "fact" || key == "lora_targets" || key == "placement" ||
+         key == "slow_node";
 }
 
 void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::string>* values,

@@ -8,6 +8,7 @@
 
 #include "model/program/common/job.h"
 #include "model/program/plan/long_run_flags.h"
+#include "model/program/plan/placement_report.h"
 
 namespace orrery::report {
 
@@ -25,6 +26,7 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
 struct Compared {
   Job job;
   SearchResult result;
+  std::vector<PlacedRow> placed;  // --placement search
 };
 // Best first by the objective; what fits nowhere last.
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all);

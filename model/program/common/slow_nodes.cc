@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads --slow-node and prices mixed clusters.
+#include "model/program/common/slow_nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/plain_text.h"
+#include "model/base/text.h"
+#include "model/twin/other_nodes.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr double kLeastSlower = 0.01, kMostSlower = 100;
+
+bool ReadOne(std::string_view item, OtherNodes* slow) {
+  const std::size_t colon = std::min(item.find(':'), item.size());
+  const std::string_view nodes = item.substr(0, colon);
+  const std::size_t dots = nodes.find("..");
+  const bool range = dots != std::string_view::npos;
+  return colon < item.size() &&
+         ParseInteger(nodes.substr(0, dots), &slow->first) == NumberFault::kNone &&
+         ParseInteger(range ? nodes.substr(dots + 2) : nodes, &slow->last) == NumberFault::kNone &&
+         ParseNumber(item.substr(colon + 1), &slow->slower) == NumberFault::kNone &&
+         slow->first >= 0 && slow->first <= slow->last && slow->slower >= kLeastSlower &&
+         slow->slower <= kMostSlower;
+}
+
+std::string NodesText(const OtherNodes& nodes) {
+  return nodes.first == nodes.last ? fmt::format("node {}", nodes.first)
+                                   : fmt::format("nodes {} to {}", nodes.first, nodes.last);
+}
+
+}  // namespace
+
+std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics) {
+  std::vector<OtherNodes> all;
+  const std::string_view text = flag.text;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = text.substr(begin, end - begin);
+    begin = end + 1;
+    OtherNodes slow;
+    if (ReadOne(item, &slow)) {
+      all.push_back(slow);
+    } else {
+      diagnostics->Error(flag.where, fmt::format("--slow-node: '{}' is no node and factor", item),
+                         fmt::format("write NODE:FACTOR with a factor from {} to {}, such as 3:1.2 "
+                                     "or 4..7:1.1",
+                                     kLeastSlower, kMostSlower));
+    }
+  }
+  return all;
+}
+
+void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, report::Job* job) {
+  SearchRequest& request = job->request;
+  TopologySpec& topology = request.topology;
+  if (!topology.other_nodes.empty()) {
+    if (!job->plan.empty()) {
+      throw InputError(
+          {{flags.topology.where, "a plan text has no model to compare the cluster's GPUs with",
+            "--model and a layout, or a topology without other_nodes"}});
+    }
+    Bytes memory;
+    AtFlag(flags.topology, [&] {
+      memory = PriceOtherNodes(request.model, request.work, request.flash_attention,
+                               request.framework, &topology);
+    });
+    for (const OtherNodes& other : topology.other_nodes) {
+      job->notes.push_back(
+          fmt::format("{}{}: kernels take {:.3g} times as long as on {}", NodesText(other),
+                      other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
+                      topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
+    }
+    if (memory < job->profiles.gpu.Capacity() && !request.memory_limit) {
+      request.memory_limit = memory;
+      job->notes.push_back(
+          fmt::format("memory per GPU is that of the smallest: {}", Format(memory)));
+    }
+  }
+  const int64_t nodes = *std::ranges::max_element(request.nodes);
+  for (const OtherNodes& one : slow) {
+    if (one.last >= nodes)
+      throw InputError(
+          {{flags.slow_node.where, fmt::format("there is no node {} to slow down", one.last),
+            fmt::format("nodes 0 to {}", nodes - 1)}});
+    const auto end = static_cast<std::size_t>(one.last) + 1;
+    if (topology.slowdown.size() < end) topology.slowdown.resize(end, 1.0);
+    for (auto node = static_cast<std::size_t>(one.first); node < end; ++node)
+      topology.slowdown[node] *= one.slower;
+    job->notes.push_back(
+        fmt::format("{}: kernels take {:.3g} times as long", NodesText(one), one.slower));
+  }
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that compute slower than others: by --slow-node and by the topology's own rows.
+#pragma once
+
+#include <vector>
+
+#include "model/program/common/job_flags.h"
+
+namespace orrery::cli {
+
+// "3:1.2,4..7:1.1"
+std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics);
+
+// Sets the slowdown of the job's topology, and the memory limit to the smallest GPU's where nobody says another; notes both.
+// Throws InputError: nodes that the job does not have.
+void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, report::Job* job);
+
+}  // namespace orrery::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --placement search found, as text and JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "model/program/common/job.h"
+#include "model/twin/placement.h"
+
+namespace orrery::report {
+
+// Of the best few rows of a search; `job` prints the commands.
+struct PlacedRow {
+  int row = 1;
+  PlacementChoice choice;
+};
+
+// One line per finding; `numbered`: with the row in front.
+std::string PlacementText(std::span<const PlacedRow> rows, bool numbered);
+nlohmann::ordered_json PlacementJson(const PlacementChoice& choice);
+
+}  // namespace orrery::report

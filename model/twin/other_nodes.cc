@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prices a layer on each GPU of a mixed cluster.
+#include "model/twin/other_nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/check.h"
+#include "model/price/layer_table.h"
+#include "model/twin/job.h"
+
+namespace orrery {
+namespace {
+
+double LayerKernels(const MicroBatchOps& ops, const ModelSpec& model, const Workload& work,
+                    const TopologySpec& topology, const Profiles& profiles) {
+  const ClusterSummary one = Summarise(topology, 1);
+  const LayerTable table =
+      CostLayers(ops, model, work, {&profiles.gpu, &profiles.fabric, &profiles.framework, &one});
+  return table.layer.forward.device + table.layer.backward.device;
+}
+
+}  // namespace
+
+Bytes PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_attention,
+                      const std::string& framework, TopologySpec* topology) {
+  const Profiles own = LoadProfiles(*topology, framework, flash_attention);
+  Bytes least = own.gpu.Capacity();
+  topology->slowdown.clear();
+  if (topology->other_nodes.empty()) return least;
+  Strategy one;
+  one.flash_attention = flash_attention;
+  const auto shapes = ShapeMicroBatch(model, work, KeyOf(model, one));
+  const auto* ops = std::get_if<MicroBatchOps>(&shapes);
+  ORRERY_CHECK(ops != nullptr, "a layer on one GPU is refused");
+  const double kernels = LayerKernels(*ops, model, work, *topology, own);
+  for (const OtherNodes& other : topology->other_nodes) {
+    double factor = other.slower;
+    if (!other.gpu.empty() && other.gpu != topology->gpu) {
+      TopologySpec there = *topology;
+      there.gpu = other.gpu;
+      const Profiles profiles = LoadProfiles(there, framework, flash_attention);
+      if (profiles.gpu.Peak(work.precision).value <= 0) {
+        throw InputError(fmt::format("{} of nodes {} to {} does not compute in the job's precision",
+                                     other.gpu, other.first, other.last),
+                         "another --precision, that all GPUs of the cluster compute in");
+      }
+      factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
+      least = std::min(least, profiles.gpu.Capacity());
+    }
+    const auto end = static_cast<std::size_t>(other.last) + 1;
+    if (topology->slowdown.size() < end) topology->slowdown.resize(end, 1.0);
+    std::fill(topology->slowdown.begin() + other.first, topology->slowdown.begin() + other.last + 1,
+              factor);
+  }
+  return least;
+}
+
+}  // namespace orrery

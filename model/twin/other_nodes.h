@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of a topology that compute faster or slower than the others: how much.
+#pragma once
+
+#include "model/arch/model_spec.h"
+#include "model/arch/workload.h"
+#include "model/hardware/profile.h"
+#include "model/hardware/spec.h"
+
+namespace orrery {
+
+// Fills topology->slowdown from its other_nodes: kernels of one layer, forward and backward, of a micro-batch of one sequence
+// by the other GPU's profile over those by the topology's, times `slower`. One factor stands for all kernels of a node.
+// The least memory of a GPU in the cluster. Throws InputError: a GPU that does not compute in this precision.
+Bytes PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_attention,
+                      const std::string& framework, TopologySpec* topology);
+
+}  // namespace orrery
