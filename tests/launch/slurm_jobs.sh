@@ -57,8 +57,14 @@ CONF
 stop() {
   scancel --full --signal=KILL --user=root 2>/dev/null
   sleep 0.5
-  for file in "$dir"/*.pid; do kill "$(cat "$file")" 2>/dev/null; done
+  mapfile -t daemons < <(cat "$dir"/*.pid)
+  kill "${daemons[@]}" 2>/dev/null
   sleep 1
+  # A daemon waits for its steps, and a step for a daemon: whatever has this configuration ends.
+  for process in /proc/[0-9]*; do
+    grep -qzx "SLURM_CONF=$SLURM_CONF" "$process/environ" 2>/dev/null &&
+      grep -qE '^slurm' "$process/comm" 2>/dev/null && kill -9 "${process#/proc/}"
+  done
 }
 trap stop EXIT
 slurmctld && for i in 0 1 2 3; do slurmd -N "node$i" || exit 1; done

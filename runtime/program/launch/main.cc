@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <utility>
 
 #include "model/program/common/launch_flags.h"
 #include "model/program/common/program.h"
