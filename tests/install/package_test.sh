@@ -39,5 +39,5 @@ expect_text "a program beside it" "gpt2-small" "$(inside plan simulate --model g
   --tp 1 --dp 8 --global-batch 64 2>&1)"
 inside apt-get purge -y orrery >"$work/log" 2>&1 || fail "removing: $(tail -n 15 "$work/log")"
 inside apt-get autoremove --purge -y >"$work/log" 2>&1
-expect "what is left" "" "$(files | diff "$work/before" - | grep '^>')"
+expect "what is left" "" "$(files | diff "$work/before" - | grep '^>' | grep -v '/etc/.*-$')"  # copies of the user table, of a dependency's user
 finish
