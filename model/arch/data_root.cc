@@ -109,7 +109,7 @@ bool IsBelow(const fs::path& path, const fs::path& folder) {
 
 fs::path Resolved(const fs::path& path) {
   std::error_code error;
-  const fs::path full = fs::weakly_canonical(path, error);
+  const fs::path full = fs::weakly_canonical(fs::absolute(path), error);
   return error ? fs::absolute(path, error).lexically_normal() : full;
 }
 

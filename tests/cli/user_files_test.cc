@@ -38,7 +38,7 @@ class UserFiles : public testing::Test {
   static std::string Model(const std::string& name) {
     return "name: " + name +
            "\nfamily: decoder\nlayers: 2\nhidden: 256\nffn: 1024\nheads: 4\nvocab: 1000\n"
-           "max_positions: 128\ntraining: {seq_len: 128, global_batch: 16}\n";
+           "max_positions: 128\ntraining: {seq_len: 128, global_batch: 16, source: a test}\n";
   }
   static std::string Topology(const std::string& name, const std::string& gpu) {
     std::string text = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/aws-p4d.yaml");
