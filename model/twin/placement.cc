@@ -364,7 +364,7 @@ std::vector<Strategy> Variants(const Job& job, StepPredictor* predictor, Strateg
                                const PlacementOptions& options) {
   layout.placement = nullptr;
   std::vector<Strategy> layouts = {layout};
-  if (options.layers && !layout.layout && layout.pp > 1 && !SlowdownOf(job).empty()) {
+  if (options.layers && layout.pp > 1 && !SlowdownOf(job).empty()) {
     const bool fitted = Fits(job, layout);
     for (std::vector<int>& layers : LayoutsBySpeed(job, predictor, layout)) {
       Strategy other = layout;

@@ -6,7 +6,7 @@
 // order that differs otherwise is looked at, unless what is fixed of it already takes no less than the best one
 // (branch and bound; messages only grow with each node that is placed). Exact while the orders looked at are at most
 // `most`; beyond, the best of those and of exchanging pairs, with a lower bound of all others.
-// Layers: the layout's own, and those balanced for stages of different speeds, where nobody fixed them.
+// Layers: the layout's own, and those balanced for stages of different speeds.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace orrery {
 struct PlacementOptions {
   int64_t most = 20000;  // partial orders
   bool axes = true;      // other orders of axes; false: the layout's own
-  bool layers = true;    // layers by the speed of stages, where they fit in memory
+  bool layers =
+      true;  // layers by the speed of stages, too, where they fit in memory; false: the layout's own
 };
 
 struct PlacementFound {

@@ -281,7 +281,9 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     strategy.placement = axes.placement;
   }
   if (flags.searches_placement()) {
-    PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy);
+    PlacementOptions options;
+    options.layers = axes.layout == nullptr;
+    PlacementChoice found = ChoosePlacement(JobOf(job.request, job.profiles), strategy, options);
     strategy = found.strategy;
     if (choice != nullptr) *choice = std::move(found);
   }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
@@ -69,6 +70,10 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
       text += Dash(plan + "no order of ranks is faster than the default");
     }
   }
+  const auto fastest = std::ranges::min_element(
+      rows, {}, [](const PlacedRow& one) { return one.choice.placed.time.total; });
+  if (fastest != rows.begin())
+    text += Dash(fmt::format("So placed, plan {} is the fastest", fastest->row));
   return text + Certainty(rows);
 }
 

@@ -69,8 +69,10 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
     const Candidate& candidate = result.ranked[row];
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
+    PlacementOptions options;
+    options.layers = job.request.fixed.layout == nullptr;
     outcome.placed.push_back(
-        {static_cast<int>(row) + 1, ChoosePlacement(twin, candidate.strategy)});
+        {static_cast<int>(row) + 1, ChoosePlacement(twin, candidate.strategy, options)});
   }
   return outcome;
 }
