@@ -159,7 +159,7 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
   }
   const std::string aside = flag.text + ".part";
   if (const std::string why = WhyNotWritable(aside); !why.empty())
-    throw InputError({{flag.where, fmt::format("cannot write '{}': {}", aside, why),
+    throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
                        "--trace names a file in a folder that exists"}});
   errno = 0;
   std::ofstream file(aside, std::ios::binary);
