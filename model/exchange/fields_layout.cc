@@ -25,6 +25,9 @@ bool Replicas(const Case& c) { return c.strategy.data_parallel() > 1; }
 bool Sharded(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero >= 1; }
 bool Sharded3(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero == 3; }
 bool ReducesAfter(const Case& c) { return Replicas(c) && c.strategy.zero <= 1; }
+bool ShardsGradients(const Case& c) {
+  return c.strategy.shards() > 1 && c.strategy.zero >= 2 && c.micro_batches() > 1;
+}
 bool Scatters(const Case& c) { return Tensor(c) && Pipeline(c) && !c.strategy.sequence_parallel; }
 bool Half(const Case& c) {
   return c.work.precision == Precision::kBf16 || c.work.precision == Precision::kFp16;
@@ -218,8 +221,9 @@ std::vector<Field> Pipelines() {
          Choices({{"1f1b", {{"parallelism.pipeline_parallel_schedule", "1F1B"}}},
                   {"gpipe", {{"parallelism.pipeline_parallel_schedule", "GPipe"}}},
                   {"interleaved", {{"parallelism.pipeline_parallel_schedule", "Interleaved1F1B"}}},
+                  {"zero-bubble-v", {{"parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"}}},
                   {"1f1b", {}}},
-                 "PyTorch's zero-bubble schedules need two stages per rank, ZB-H1 has one")},
+                 "PyTorch's zero-bubble schedules have two chunks per rank, ZB-H1 has one")},
         {kAnyTarget, Follows("pp")}}},
       {"vpp",
        Where(Pipeline, Number(&Strategy::vpp)),
@@ -304,9 +308,11 @@ std::vector<Field> Compute() {
        {{kMegatron, MegatronOffload(false)},
         {kBridge, MegatronOffload(true)},
         {kDeepSpeed, DeepSpeedOffload()},
-        {kTitans, Choices({}, "moves weights, gradients and states together (enable_cpu_offload)")},
-        {kAccelerate | kFsdp,
-         Choices({}, "moves weights, gradients and states together (CPUOffloadPolicy)")},
+        {kTitans, Choices({{"optimizer+weights", {{"training.enable_cpu_offload", "true"}}}},
+                          "moves weights, gradients and states together")},
+        {kAccelerate,
+         Choices({{"optimizer+weights", {{"fsdp_config.fsdp_offload_params", "true"}}}},
+                 "moves weights, gradients and states together")},
         {kAnyTarget, Choices({}, "keeps everything on the GPU")}}},
       {"whole_logits",
        Where(Tensor, Switch(&Strategy::whole_logits)),
@@ -394,6 +400,19 @@ std::vector<Field> Overlaps() {
         {kFsdp,
          Choices({{"on", {{"REDUCE_DTYPE", "float32"}}}, {"off", {{"REDUCE_DTYPE", "half"}}}})},
         {kDdp, Fixed("on", "autocast keeps gradients in fp32")}}},
+      {"reduce_once",
+       Where(ShardsGradients, Switch(&Strategy::reduce_once)),
+       "fact reduce_once",
+       {{kTitans, Rule([](const Case& c) {
+           const bool stages = c.strategy.pp > 1;
+           if (c.strategy.reduce_once == stages)
+             return Default(stages ? "its pipelines reduce once per step"
+                                   : "reduces behind each backward pass");
+           return No(stages ? "its pipelines reduce once per step"
+                            : "reduces behind each backward pass");
+         })},
+        {kFsdp, Choices({{"on", {{"REDUCE_ONCE", "True"}}}, {"off", {{"REDUCE_ONCE", "False"}}}})},
+        {kAnyTarget, Fixed("off", "reduces behind each backward pass")}}},
       {"rings", Switch(&Strategy::rings), "", {{kAnyTarget, Own()}}},
       {"recv_slots", Number(&Strategy::recv_slots), "", {{kAnyTarget, Own()}}},
       {"send_slots", Number(&Strategy::send_slots), "", {{kAnyTarget, Own()}}},

@@ -69,6 +69,7 @@ Cell MegatronOffload(bool bridge) {
 Cell DeepSpeedOffload() {
   static constexpr const char* kDevice = "zero_optimization.offload_optimizer.device";
   static constexpr const char* kRatio = "zero_optimization.offload_optimizer.ratio";
+  static constexpr const char* kWeights = "zero_optimization.offload_param.device";
   return Rule(
       [](const Case& c) {
         const Offload& offload = c.strategy.offload;
@@ -81,6 +82,10 @@ Cell DeepSpeedOffload() {
                           Set("zero_optimization.offload_optimizer.pin_memory", "true")};
         if (offload.optimizer < 1)
           settings.push_back(Set(kRatio, fmt::format("{}", offload.optimizer)));
+        if (offload.weights) {
+          settings.push_back(Set(kWeights, "cpu"));
+          settings.push_back(Set("zero_optimization.offload_param.pin_memory", "true"));
+        }
         return Say(std::move(settings));
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
@@ -88,7 +93,11 @@ Cell DeepSpeedOffload() {
         (void)settings.Find("zero_optimization.offload_optimizer.pin_memory");
         const Setting* device = settings.Find(kDevice);
         if (device == nullptr || device->value != "cpu" || share == 0) return std::nullopt;
-        return From(device, OffloadText({share, false}));
+        Offload offload{share};
+        const Setting* weights = settings.Find(kWeights);
+        (void)settings.Find("zero_optimization.offload_param.pin_memory");
+        offload.weights = weights != nullptr && weights->value == "cpu";
+        return From(device, OffloadText(offload));
       });
 }
 

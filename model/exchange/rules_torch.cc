@@ -76,7 +76,8 @@ Cell TitanVirtualStages() {
         const auto layers = settings.Whole("MODEL_LAYERS", 1);
         if (per == nullptr || !layers) {
           const bool looped =
-              values.count("schedule") != 0 && values.at("schedule").text == "interleaved";
+              values.count("schedule") != 0 && (values.at("schedule").text == "interleaved" ||
+                                                values.at("schedule").text == "zero-bubble-v");
           return Value{looped ? "2" : "1", {}, ""};  // torchtitan's default of looped schedules
         }
         // torchtitan counts the embedding and the output as so many layers.

@@ -107,7 +107,9 @@ def distribute(model, mesh, device):
 
 
 def accumulate(model, last):
-    return contextlib.nullcontext()  # every micro-batch reduces into the shards of the gradients
+    # Each micro-batch reduces into the shards of the gradients, or the last one what all have added up.
+    model.set_requires_gradient_sync(last or not REDUCE_ONCE)
+    return contextlib.nullcontext()
 
 
 def forward_type():
@@ -232,6 +234,7 @@ std::string Program(const Bundle& bundle) {
   }
   if (fsdp && bundle.Get("RESHARD_AFTER_FORWARD").empty()) text += "RESHARD_AFTER_FORWARD = True\n";
   if (fsdp && bundle.Get("REDUCE_DTYPE").empty()) text += "REDUCE_DTYPE = \"float32\"\n";
+  if (fsdp && bundle.Get("REDUCE_ONCE").empty()) text += "REDUCE_ONCE = False\n";
   if (fsdp && bundle.Get("REPLICAS").empty()) text += "REPLICAS = 1\n";
   if (!fsdp) {
     const double megabytes = bundle.layout.bucket_bytes / 1048576.0;

@@ -86,6 +86,8 @@ const char* ScheduleWord(PipelineSchedule schedule) {
       return "the interleaved schedule";
     case kZeroBubble:
       return "the zero-bubble schedule";
+    case kZeroBubbleV:
+      return "the zero-bubble schedule in a V";
   }
   return "";
 }
@@ -130,8 +132,10 @@ Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
       break;
   }
   if (!Low(precision)) s.fp32_grads = false;
+  if (s.zero < 2) s.reduce_once = false;  // nothing else there
+  if (s.pp > 1 && s.zero >= 2 && reduce_once_in_pipelines) s.reduce_once = true;
   if (s.zero >= 2)
-    s.reduce_in_backward = false;  // their reductions are in the backward pass anyway
+    s.reduce_in_backward = s.reduce_once;  // else their reductions are in the backward pass anyway
   return s;
 }
 
@@ -182,8 +186,9 @@ std::string FrameworkPreset::Refuses(const Strategy& s) const {
   if (!Offers(s.recompute))
     return fmt::format("{} has no recomputation {}", words, RecomputeText(s.recompute));
   const bool part = s.offload.optimizer > 0 && s.offload.optimizer < 1;
-  if ((s.offload.optimizer > 0 && !offload_optimizer) || (part && !offload_share) ||
-      (s.offload.activations && !offload_activations))
+  const bool states = s.offload.weights ? offload_weights : offload_optimizer;
+  if ((s.offload.optimizer > 0 && !states) || (part && !offload_share) ||
+      (s.offload.weights && !offload_weights) || (s.offload.activations && !offload_activations))
     return fmt::format("{} has no offload {}", words, OffloadText(s.offload));
   return "";
 }

@@ -69,8 +69,10 @@ struct FrameworkPreset {
       recompute_modules;         // that can be recomputed by themselves, in any set
   bool recompute_first = false;  // of the first layers of each chunk; a search looks at quarters
   bool recompute_every = false;  // of each second, third, ... layer
-  bool offload_optimizer = false, offload_share = false,
-       offload_activations = false;  // to the host; share: states of some of the parameters
+  bool reduce_once_in_pipelines = false;  // ZeRO 2 and 3: Strategy::reduce_once with stages
+  bool offload_optimizer = false, offload_share = false, offload_weights = false,
+       offload_activations = false;  // to the host; share: states of some of the parameters;
+                                     // weights: with their states
   std::vector<CpMethod> context;  // how ranks share sequences, preferred first; empty: they cannot
   std::vector<Fp8> fp8;           // recipes of low precision, the one that it takes by itself first
   Fp32Grads fp32_grads = Fp32Grads::kNever;

@@ -233,8 +233,27 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.context.inner,
           s.context.zigzag,
           s.offload.optimizer > 0,
-          s.offload.activations};
+          s.offload.activations,
+          s.offload.weights,
+          s.reduce_once};
 }
+
+namespace {
+
+// Both ends on one stage have one table; forms are read from stages that each hold one end.
+void LeaveOutHeadTable(PlanForms* forms) {
+  if (forms == nullptr) return;
+  if (forms->taken) {
+    PlanForms taken = *forms->taken;
+    LeaveOutHeadTable(&taken);
+    forms->taken = std::make_shared<const PlanForms>(std::move(taken));
+  }
+  ChunkForms& last = forms->chunks[static_cast<int>(ChunkPlace::kLast)];
+  last.base.step = forms->chunks[static_cast<int>(ChunkPlace::kMiddle)].base.step;
+  if (last.none) last.none->step = {};
+}
+
+}  // namespace
 
 std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) {
   Strategy alike = strategy;
@@ -251,7 +270,8 @@ std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) 
 
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
   const Strategy small = FormStrategy(model_, strategy);
-  const FormKey key = KeyOf(small);
+  FormKey key = KeyOf(small);
+  key.back() = strategy.schedule == PipelineSchedule::kZeroBubbleV;
   std::unique_lock lock(mutex_);
   auto found = forms_.find(key);
   if (found == forms_.end()) {
@@ -259,6 +279,8 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
     const bool mixed = small.recompute.partial() && !NeedsStageForms(model_);
     std::variant<PlanForms, Refusal> forms =
         mixed ? Mixture(small) : ReadPlanForms(model_, work_, small, allocation_);
+    if (strategy.schedule == PipelineSchedule::kZeroBubbleV && model_.tied_embeddings)
+      LeaveOutHeadTable(std::get_if<PlanForms>(&forms));
     lock.lock();
     found = forms_.emplace(key, std::move(forms)).first;
   }

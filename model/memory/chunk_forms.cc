@@ -6,6 +6,7 @@
 
 #include "model/base/check.h"
 #include "model/plan/ir/usage.h"
+#include "model/plan/lower/schedules.h"
 
 namespace orrery {
 namespace {
@@ -265,13 +266,14 @@ bool NeedsStageForms(const ModelSpec& model) {
 
 Strategy FormStrategy(const ModelSpec& model, const Strategy& strategy) {
   Strategy s = strategy;
-  if (s.shards() == 1) s.zero = 0;
-  s.dp = s.zero > 0 ? kSmallDp : 1;
+  const bool alone = s.shards() == 1;
+  if (alone && !s.offload.weights) s.zero = 0;
+  s.dp = s.zero > 0 && !alone ? kSmallDp : 1;
   s.dp_outer = 1;  // replicas of the shards reduce in place
   if (!NeedsStageForms(model)) s.pp = s.pp > 1 ? 3 : 1;
   s.vpp = 1;
   s.micro_batch = 1;
-  if (s.schedule != PipelineSchedule::kZeroBubble) s.schedule = PipelineSchedule::k1F1B;
+  s.schedule = SplitsBackward(s.schedule) ? PipelineSchedule::kZeroBubble : PipelineSchedule::k1F1B;
   s.count_embedding = s.count_head = false;
   s.layout = nullptr;
   if (s.offload.optimizer > 0) s.offload.optimizer = 1;  // no less: which units move is left out

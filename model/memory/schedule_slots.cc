@@ -39,10 +39,10 @@ std::vector<FrameCount> NonZero(const AliveTable& table) {
 class SlotWalk {
  public:
   SlotWalk(const Strategy& s, const std::vector<LayerRange>& chunks, int stage)
-      : numbers_{s.vpp, s.schedule == PipelineSchedule::kZeroBubble} {
+      : numbers_{s.vpp, SplitsBackward(s.schedule)} {
     slots_.stage = stage;
     for (int c = 0; c < s.vpp; ++c) {
-      const int v = c * s.pp + stage;
+      const int v = VirtualStage(s.schedule == PipelineSchedule::kZeroBubbleV, s.pp, stage, c);
       const double layers = static_cast<double>(chunks[v].count);
       const int place = static_cast<int>(PlaceOf(v, s.pp * s.vpp));
       chunks_.push_back({place, layers});
@@ -155,7 +155,9 @@ std::vector<StageSlots> CountSlots(const Strategy& strategy, const std::vector<L
     if (chunks[stage].count >= chunks[fullest].count) fullest = stage;
   }
   std::vector<int> stages;
-  for (int stage = 0; stage < pp; ++stage) {
+  // At the turn of a V two chunks share a tensor that forms count twice.
+  const int last = strategy.schedule == PipelineSchedule::kZeroBubbleV ? pp - 1 : pp;
+  for (int stage = 0; stage < last; ++stage) {
     if (every_stage || stage <= 1 || stage + 2 >= pp || stage == fullest) stages.push_back(stage);
   }
   const auto walked = static_cast<int>(std::min<int64_t>(micro_batches, int64_t{4} * pp));

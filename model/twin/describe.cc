@@ -20,6 +20,8 @@ std::string ScheduleWords(const Strategy& s) {
       return fmt::format(", interleaved x {}", s.vpp);
     case PipelineSchedule::kZeroBubble:
       return ", zero-bubble";
+    case PipelineSchedule::kZeroBubbleV:
+      return ", zero-bubble in a V";
   }
   return "";
 }

@@ -64,7 +64,7 @@ struct Evaluator::Visit {
   std::vector<ShardChoice> shards;
   std::vector<const DataMessages*> data;  // by shard
   const StageMessages* stages = nullptr;
-  const PlanForms* forms[2][4][2] =
+  const PlanForms* forms[3][4][2] =
       {};  // split backward, ZeRO, hybrid; of the current group's layer
   SplitResult result;
   int64_t sequence = 0;
@@ -182,6 +182,7 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   base.micro_batch = split.micro_batch;
   base.flash_attention = request_.flash_attention;
   base.offload = request_.fixed.offload.value_or(Offload{});
+  if (base.offload.weights) base.zero = 3;
   std::vector<Recompute> recomputes;
   for (const RecomputeChoice& choice : space_.Recomputes()) {
     if (choice.quarters == 4) recomputes.push_back(choice.recompute);
@@ -265,7 +266,9 @@ void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {
 
 void Evaluator::RunGroup(Visit& visit, Group group) {
   SearchCounts& counts = visit.result.counts;
-  const bool split = group.base.schedule == PipelineSchedule::kZeroBubble;
+  const int split = group.base.schedule == PipelineSchedule::kZeroBubbleV ? 2
+                    : SplitsBackward(group.base.schedule)                 ? 1
+                                                                          : 0;
   std::optional<BoundTerms> terms;
   std::optional<PipelineLayers> layers;
   PlanOutline outline;
@@ -370,17 +373,18 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   group.base.micro_batch = split.micro_batch;
   group.base.flash_attention = request_.flash_attention;
   group.base.offload = request_.fixed.offload.value_or(Offload{});
+  if (group.base.offload.weights) group.base.zero = 3;
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {
     group.base.context = context;
     for (const bool sequence_parallel : space_.SequenceParallel(split.tp)) {
       group.base.sequence_parallel = sequence_parallel;
       for (const RecomputeChoice& modules : space_.Recomputes()) {
-        std::fill_n(&visit.forms[0][0][0], 16, nullptr);
+        std::fill_n(&visit.forms[0][0][0], 24, nullptr);
         for (const ScheduleChoice& choice : schedules) {
           const auto recompute = space_.Recomputation(modules, split.pp * choice.vpp);
           if (!recompute) continue;
-          if (*recompute != group.base.recompute) std::fill_n(&visit.forms[0][0][0], 16, nullptr);
+          if (*recompute != group.base.recompute) std::fill_n(&visit.forms[0][0][0], 24, nullptr);
           group.base.recompute = *recompute;
           group.base.schedule = choice.schedule;
           group.base.vpp = choice.vpp;

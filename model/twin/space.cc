@@ -147,6 +147,8 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
     }
     if (vpp == 1 || layers % (int64_t{1} * vpp * pp) == 0 || fixed.vpp || preset_.uneven_chunks)
       all.push_back({schedule, vpp, LayerSplit::kRule});
+    // In a V both ends are on the first stage: the balance of loops does not hold.
+    if (schedule == PipelineSchedule::kZeroBubbleV) return;
     if (!preset_.uneven_chunks || request_.model.family == Family::kMlp) return;
     all.push_back({schedule, vpp, LayerSplit::kBalanced});
     all.push_back({schedule, vpp, LayerSplit::kLighter});
@@ -154,6 +156,11 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
   for (const PipelineSchedule schedule : preset_.schedules) {
     const bool interleaved = schedule == PipelineSchedule::kInterleaved;
     if (fixed.schedule && schedule != *fixed.schedule) continue;
+    if (schedule == PipelineSchedule::kZeroBubbleV) {
+      if (fixed.vpp.value_or(2) == 2 && layers + (preset_.uneven_chunks ? 2 : 0) >= 2 * pp)
+        add(schedule, 2);
+      continue;
+    }
     if (fixed.vpp && (*fixed.vpp > 1) != interleaved) continue;
     if (!interleaved) {
       add(schedule, 1);
@@ -170,10 +177,11 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
 
 std::vector<ShardChoice> Space::Shards(int pp, int data, int cp) const {
   const FixedAxes& fixed = request_.fixed;
-  if (data * cp == 1) return {{0, 1, 1}};
+  if (data * cp == 1) return {{fixed.offload && fixed.offload->weights ? 3 : 0, 1, 1}};
   std::vector<ShardChoice> all;
   for (const int zero : fixed.zero ? std::vector<int>{*fixed.zero} : preset_.zero) {
     if (pp > 1 && zero > preset_.zero_with_pipeline) continue;
+    if (zero < 3 && fixed.offload && fixed.offload->weights) continue;
     for (const int64_t outer : Divisors(data)) {
       if (fixed.dp_outer ? outer != *fixed.dp_outer : outer > 1 && !preset_.hybrid) continue;
       if (outer > 1 && (zero == 0 || (outer == data && cp == 1))) continue;

@@ -18,25 +18,27 @@ double WorkOf(const LayerTable& table) {
 
 // The stages before stage i have a tensor to compute and a gradient to pass on while it is idle, and it computes all
 // micro-batches: max over i of B(i) + M t(i), see the header. Gradients of weights that it has put off when its last
-// gradient leaves may fill that time: at most i + 1 of them.
+// gradient leaves may fill that time: at most i + 1 of them, 2 p in a V.
 double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
                  double micro_batches) {
   if (s.pp == 1) return micro_batches * WorkOf(table);
   const std::vector<int>& layout = *pipeline.layout;
   const double pass = table.layer.forward.busy() + table.layer.backward.busy();
-  const double put_off =
-      s.schedule == PipelineSchedule::kZeroBubble ? table.layer.weight_gradient : 0.0;
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const double put_off = SplitsBackward(s.schedule) ? table.layer.weight_gradient : 0.0;
   const double embedding = table.embedding.forward.busy() + table.embedding.backward.busy();
   const double head = table.head.forward.busy() + table.head.backward.busy();
   const std::size_t p = static_cast<std::size_t>(s.pp);
   double before = embedding, bound = 0;
   for (std::size_t stage = 0; stage < p; ++stage) {
     double layers = 0;
-    for (std::size_t at = stage; at < layout.size(); at += p) layers += layout[at];
-    const bool first = stage == 0, last = stage + 1 == p;
+    for (int chunk = 0; chunk < s.vpp; ++chunk)
+      layers += layout[static_cast<std::size_t>(
+          VirtualStage(in_a_v, s.pp, static_cast<int>(stage), chunk))];
+    const bool first = stage == 0, last = in_a_v ? first : stage + 1 == p;
     const double own = layers * pass + (first ? embedding : 0.0) + (last ? head : 0.0);
-    const double filled =
-        std::min(micro_batches, static_cast<double>(stage) + 1) * put_off * layers;
+    const double most = in_a_v ? 2.0 * s.pp : static_cast<double>(stage) + 1;
+    const double filled = std::min(micro_batches, most) * put_off * layers;
     bound = std::max(bound, micro_batches * own + (first ? 0.0 : std::max(0.0, before - filled)));
     before += layout[stage] * (pass - put_off);
   }
@@ -48,8 +50,7 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
 double LeastTime(const LayerTable& table, const Strategy& s, double micro_batches) {
   const double work = WorkOf(table);
   double busy = work;
-  if (s.schedule == PipelineSchedule::kZeroBubble)
-    busy -= table.layers * table.layer.weight_gradient;
+  if (SplitsBackward(s.schedule)) busy -= table.layers * table.layer.weight_gradient;
   const double k = s.vpp > 1 ? 2.0 * s.vpp : 1.0;
   const double falling = 1.0 - std::pow(1.0 - 1.0 / (k * micro_batches), s.pp);
   return std::max(busy / (k * falling), micro_batches * work / s.pp);

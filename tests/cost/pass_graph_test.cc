@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "model/engine/closed/schedule_time.h"
 
 namespace orrery {
@@ -18,6 +21,8 @@ std::vector<PassGraphKey> SomeKeys() {
            {PipelineSchedule::kGpipe, PipelineSchedule::k1F1B, PipelineSchedule::kZeroBubble})
         keys.push_back({RulesOf(schedule), stages, 1, micro_batches});
     }
+    for (const int micro_batches : {1, 2, 5, 16})
+      keys.push_back({RulesOf(PipelineSchedule::kZeroBubbleV), stages, 2, micro_batches});
     for (const int chunks : {2, 3}) {
       for (const int rounds : {1, 3})
         keys.push_back({RulesOf(PipelineSchedule::kInterleaved), stages, chunks, rounds * stages});
@@ -38,7 +43,8 @@ TEST(PassGraph, HoldsEachPassOnceBehindAllThatItWaitsFor) {
       EXPECT_TRUE(pass.receives || pass.sender == 0);
       // A tensor comes from the stage before or behind, a slot is freed by the stage itself.
       if (pass.receives) {
-        const int step = pass.work % 3 == PassCall::kForward ? -1 : 1;
+        const bool back = key.order.in_a_v && pass.work / 3 >= key.stages;
+        const int step = (pass.work % 3 == PassCall::kForward) != back ? -1 : 1;
         EXPECT_EQ(graph.passes[pass.sender].stage, (pass.stage + step + key.stages) % key.stages);
         EXPECT_EQ(graph.passes[pass.sender].work % 3, pass.work % 3);
       }
@@ -59,6 +65,45 @@ TEST(PassGraph, TimesOfPlainSchedulesAreThoseOfTheirPapers) {
     const ScheduleTime parts = clock.Time();
     EXPECT_NEAR(parts.bubble, 3 * 3.0 / chunks, 1e-12);
     EXPECT_EQ(parts.pipeline, 0);
+  }
+}
+
+// A V is idle for less time than the zero-bubble schedule H1, whatever of usual lengths its passes have, and keeps no more
+// than 2 p halves of a stage, what 1F1B keeps (Qi et al. 2024, controllable memory).
+TEST(ScheduleClock, AVHasLessBubbleThanH1) {
+  const auto seconds = [](PipelineSchedule schedule, int stages, int chunks, int micro_batches,
+                          const std::array<double, 3>& pass) {
+    ScheduleClock clock;
+    PipelineTimes& times = clock.asked();
+    times.order = RulesOf(schedule);
+    times.stages = stages, times.chunks = chunks, times.micro_batches = micro_batches;
+    times.passes.assign(std::size_t{1} * chunks * stages,
+                        {{pass[0] / chunks, pass[1] / chunks, pass[2] / chunks}, {0, 0, 0}});
+    times.host_waits = false;
+    return clock.Seconds();
+  };
+  for (const int stages : {2, 4, 8}) {
+    for (const int micro_batches : {2 * stages, 4 * stages, 10 * stages}) {
+      for (const std::array<double, 3>& pass :
+           {std::array{1.0, 1.4, 0.8}, {1.0, 1.2, 1.0}, {1.0, 1.3, 0.7}}) {
+        const double work = micro_batches * (pass[0] + pass[1] + pass[2]);
+        const double v = seconds(PipelineSchedule::kZeroBubbleV, stages, 2, micro_batches, pass);
+        EXPECT_LT(v, seconds(PipelineSchedule::kZeroBubble, stages, 1, micro_batches, pass))
+            << stages << " " << micro_batches;
+        EXPECT_GE(v, work + (stages - 1) * pass[0] / 2 - 1e-9);
+      }
+      for (int stage = 0; stage < stages; ++stage) {
+        PassOrder order(RulesOf(PipelineSchedule::kZeroBubbleV), stages, stage, 2, micro_batches);
+        int held = 0, most = 0;
+        while (!order.done()) {
+          const PassCall::Kind kind = order.Next().kind;
+          held += (kind == PassCall::kForward) - (kind == PassCall::kWeightGrad);
+          most = std::max(most, held);
+        }
+        EXPECT_LE(most, 2 * stages);
+        EXPECT_EQ(held, 0);
+      }
+    }
   }
 }
 

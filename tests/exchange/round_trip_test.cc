@@ -55,7 +55,7 @@ class Draw {
     if (pp != "1" && Chance(2)) {
       add("--vpp", {"2", "3", "4"});
     } else if (pp != "1" && Chance(3)) {
-      add("--schedule", {"gpipe", "1f1b", "zero-bubble"});
+      add("--schedule", {"gpipe", "1f1b", "zero-bubble", "zero-bubble-v"});
     }
     if ((target & kTorch) == 0 && Chance(4)) {
       add("--cp", {"2", "4"});
@@ -63,13 +63,13 @@ class Draw {
     }
     if ((target & (kMegatron | kBridge)) != 0 && Chance(5))
       add("--fp8", {"delayed", "current", "blockwise"});
-    if ((target & (kMegatron | kBridge | kDeepSpeed)) != 0 && Chance(4))
-      add("--offload", {"optimizer", "optimizer:0.25", "activations"});
+    if ((target & (kMegatron | kBridge | kDeepSpeed | kTitans)) != 0 && Chance(4))
+      add("--offload", {"optimizer", "optimizer:0.25", "activations", "optimizer+weights"});
     if (Chance(3)) add("--attention", {"flash", "standard"});
     if (Chance(3))
       add("--fact", {"overlap_param_gather=off", "reduce_in_backward=off", "scatter_gather=off",
                      "scatter_gather=on", "tp_async=on", "recompute_unread=on", "prefetch=2",
-                     "bucket_layers=2", "overlap_grad_reduce=off"});
+                     "bucket_layers=2", "overlap_grad_reduce=off", "reduce_once=on"});
     if ((target & kBridge) != 0 && words[1] != "bert-large") AddAdapters(&words);
     return words;
   }

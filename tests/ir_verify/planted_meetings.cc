@@ -91,6 +91,50 @@ void TiedSumInBackward(Plan& plan) {  // before the last backward's gradient is 
   }
 }
 
+// A V: two queues to each neighbour, two chunks whose passes take turns.
+Strategy InAV() {
+  Strategy s = Degrees(1, 2, 1);
+  s.schedule = PipelineSchedule::kZeroBubbleV;
+  s.vpp = 2;
+  return s;
+}
+void BackIntoTheOtherQueue(Plan& plan) {
+  const OpTest back = [](const Program&, const Op& op) {
+    return op.kind == OpKind::kSend && op.peer.delta == -3;
+  };
+  ASSERT_EQ(Change(plan, back, [](Op& op) { op.peer.delta = -1; }), 1);
+}
+void SentAtTheTurn(Plan& plan) {
+  Block& forward = BlockOf(plan.programs[1], "F0");
+  Op send = forward.ops[0];
+  ASSERT_EQ(send.kind, OpKind::kRecv);
+  send.kind = OpKind::kSend;
+  send.in = std::move(send.out);
+  send.out.clear();
+  send.peer.delta = 2;  // the stage itself
+  forward.ops.push_back(std::move(send));
+}
+void WeightGradOfTheOtherChunk(Plan& plan) {
+  EditCalls(plan.programs[0], [&](std::vector<Call>& calls) {
+    const auto first = std::find_if(calls.begin(), calls.end(), [&](const Call& c) {
+      return plan.programs[0].blocks[c.block].name == "W1";
+    });
+    ASSERT_NE(first, calls.end());
+    const auto other = std::find_if(calls.begin(), calls.end(), [&](const Call& c) {
+      return plan.programs[0].blocks[c.block].name == "W0";
+    });
+    ASSERT_NE(other, calls.end());
+    std::swap(first->block, other->block);
+  });
+}
+// Gradients that are reduced once per step under ZeRO 3.
+Strategy Once() {
+  Strategy s = Degrees(1, 1, 2, 3);
+  s.reduce_once = true;
+  return s;
+}
+void Never(Plan& plan) { ASSERT_GT(Drop(plan, Is(OpKind::kReduceScatter)), 0); }
+
 }  // namespace
 
 std::vector<PlantedFault> MeetingFaults() {
@@ -108,6 +152,18 @@ std::vector<PlantedFault> MeetingFaults() {
        {F::kCollectiveMismatch},
        {}},
       {"two collectives of different groups swapped", pp2dp2, SwapGroups, {F::kDeadlock}, {}},
+      {"way back of a V in the queue of the way forth",
+       InAV(),
+       BackIntoTheOtherQueue,
+       {F::kP2pMismatch},
+       {}},
+      {"the turn of a V sends to itself", InAV(), SentAtTheTurn, {F::kP2pMismatch}, {}},
+      {"weight gradients of the other chunk",
+       InAV(),
+       WeightGradOfTheOtherChunk,
+       {F::kReadBeforeWrite},
+       {}},
+      {"sums of gradients never reduced", Once(), Never, {F::kReadBeforeWrite}, {}},
       {"all point-to-point ops on one FIFO", pp2, OneFifo, {F::kDeadlock}, {}},
       {"crosswise order through data", pp2, CrosswiseOrder, {F::kDeadlock}, {}},
       {"sum of tied embeddings inside the last backward",

@@ -99,6 +99,48 @@ void InArena(const Plan& plan, Layouts& layouts) {
     }
   }
 }
+Strategy Weights(int dp = 1) {
+  Strategy s = States(dp, 3);
+  s.offload.weights = true;
+  return s;
+}
+std::string FetchedBy(Plan& plan, std::size_t unit) {
+  const std::string of = "." + plan.programs[0].units[unit].name + "@F0";
+  for (const Op& op : BlockOf(plan.programs[0], "F0").ops) {
+    if (op.kind != OpKind::kCopy) continue;
+    const std::string& to = plan.programs[0].views[op.out[0]].name;
+    if (to.find(of) != std::string::npos) return to;
+  }
+  return "";
+}
+void WeightsNeverFetched(Plan& plan) { ASSERT_EQ(Drop(plan, Writes(FetchedBy(plan, 1))), 1); }
+void WeightsFetchedLate(Plan& plan) {
+  Block& forward = BlockOf(plan.programs[0], "F0");
+  MoveOp(forward, Find(plan.programs[0], forward, Writes(FetchedBy(plan, 1))),
+         forward.ops.size() - 1);
+}
+void WeightsOfAnotherUnit(Plan& plan) {
+  const ViewId other = Named(plan.programs[0], "W." + plan.programs[0].units[2].name);
+  ASSERT_EQ(Change(plan, Writes(FetchedBy(plan, 1)), [&](Op& op) { op.in[0] = other; }), 1);
+}
+void WeightsReadOnHost(Plan& plan) {
+  const std::string& unit = plan.programs[0].units[1].name;
+  const ViewId host = Named(plan.programs[0], "W." + unit);
+  const ViewId fetched = Named(plan.programs[0], FetchedBy(plan, 1));
+  for (View& view : plan.programs[0].views) {
+    if (view.buffer == plan.programs[0].views[fetched].buffer &&
+        view.name.find('/') != std::string::npos)
+      view.buffer = plan.programs[0].views[host].buffer;
+  }
+}
+void ShardGatheredFromHost(Plan& plan) {
+  const std::string& unit = plan.programs[0].units[1].name;
+  const ViewId host = Named(plan.programs[0], "Ws." + unit);
+  const ViewId staged = Named(plan.programs[0], FetchedBy(plan, 1));
+  ASSERT_EQ(Change(plan, Both(Is(OpKind::kAllGather), Reads(plan.programs[0].views[staged].name)),
+                   [&](Op& op) { op.in[0] = host; }),
+            1);
+}
 Strategy AllForwardFirst() {
   Strategy s = Activations();
   s.schedule = PipelineSchedule::kGpipe;
@@ -126,6 +168,11 @@ std::vector<PlantedFault> OffloadFaults() {
       {"updated weights stay on the host", States(), UpdateStays, {F::kCoverage}, {}},
       {"weights back before the update", States(), WeightsBeforeUpdate, {F::kStaleRead}, {}},
       {"gradient of another unit sent", States(), OtherUnit, {F::kCoverage}, {}},
+      {"weights never fetched", Weights(), WeightsNeverFetched, {F::kReadBeforeWrite}, {}},
+      {"weights fetched behind their use", Weights(), WeightsFetchedLate, {F::kStaleRead}, {}},
+      {"weights of another unit fetched", Weights(), WeightsOfAnotherUnit, {F::kCoverage}, {}},
+      {"kernel reads weights on the host", Weights(), WeightsReadOnHost, {F::kSpace}, {}},
+      {"shard gathered from the host", Weights(2), ShardGatheredFromHost, {F::kSpace}, {}},
       {"gradient sent that is not reduced",
        States(2, 1),
        PartialGradient,

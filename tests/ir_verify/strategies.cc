@@ -21,8 +21,10 @@ Strategy Draw(std::mt19937& random) {
   if (s.context.method == CpMethod::kA2aRing && s.cp == 4) s.context.inner = pick({1, 2, 4});
   s.zero = s.shards() > 1 ? pick({0, 1, 2, 3}) : 0;
   s.sequence_parallel = s.tp > 1 && pick({0, 1});
-  s.schedule = static_cast<PipelineSchedule>(pick({0, 1, 2, 3}));
-  s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 4 / s.pp : 1;
+  s.schedule = static_cast<PipelineSchedule>(pick({0, 1, 2, 3, 4}));
+  s.vpp = s.schedule == PipelineSchedule::kInterleaved   ? 4 / s.pp
+          : s.schedule == PipelineSchedule::kZeroBubbleV ? 2
+                                                         : 1;
   const int modules = pick({0, 1, 2, 3, 4, 7, 8, 9, 11, 16, 16});
   s.recompute = {static_cast<unsigned char>(modules), pick({0, 0, 1, 2}), pick({1, 1, 2})};
   s.flash_attention = pick({0, 1});
@@ -38,6 +40,7 @@ Strategy Draw(std::mt19937& random) {
   s.send_slots = pick({1, 2});
   s.frame_pool = pick({0, 1});
   s.fp32_grads = pick({0, 1});
+  s.reduce_once = s.zero >= 2 && pick({0, 1});
   return s;
 }
 

@@ -96,5 +96,19 @@ TEST(Verify, Gpt3On4096GpusIsClean) {
   ExpectClean(std::get<Plan>(result));
 }
 
+// As many slots as a small V needs are enough for a large one: no two stages wait for each other.
+TEST(Verify, LargeVsAreClean) {
+  ModelSpec model = TinyGpt();
+  model.layers = 64;
+  Strategy strategy;
+  strategy.vpp = 2;
+  strategy.schedule = PipelineSchedule::kZeroBubbleV;
+  for (const int stages : {3, 8, 32}) {
+    strategy.pp = stages;
+    for (const int micro_batches : {1, stages, 3 * stages + 1})
+      ExpectClean(std::get<Plan>(Lower(model, TinyWork(micro_batches), strategy)));
+  }
+}
+
 }  // namespace
 }  // namespace orrery::ir

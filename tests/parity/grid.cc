@@ -21,7 +21,7 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   s.bucket_layers = 1 + below(2);
   s.prefetch = below(3);
   s.rings = below(2) != 0;
-  s.recv_slots = s.schedule == PipelineSchedule::kInterleaved ? 1 + below(2) : below(3);
+  s.recv_slots = s.vpp > 1 ? 1 + below(2) : below(3);
   s.send_slots = 1 + below(3);
   s.frame_pool = below(2) != 0;
   s.flash_attention = below(2) != 0;
@@ -37,6 +37,7 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   }
   c->uniform_dtype = below(4) != 0;  // mixed element sizes cost twice the time
   c->order_seed = (*random)();
+  s.reduce_once = s.zero >= 2 && below(3) == 0;
 }
 
 std::vector<Strategy> Degrees(int ranks) {
@@ -64,13 +65,15 @@ std::vector<Strategy> WithChoices(const Strategy& degrees) {
   std::vector<Strategy> all;
   for (int zero = 0; zero <= (degrees.shards() > 1 ? 3 : 0); ++zero) {
     for (const bool sequence : {false, true}) {
-      for (int schedule = 0; schedule < 4; ++schedule) {
+      for (int schedule = 0; schedule < 5; ++schedule) {
         for (int recompute = 0; recompute < 3; ++recompute) {
           Strategy s = degrees;
           s.zero = zero;
           s.sequence_parallel = sequence;
           s.schedule = static_cast<PipelineSchedule>(schedule);
-          s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 2 : 1;
+          const bool chunks = s.schedule == PipelineSchedule::kInterleaved ||
+                              s.schedule == PipelineSchedule::kZeroBubbleV;
+          s.vpp = chunks ? 2 : 1;
           s.recompute = kRecomputes[recompute];
           const bool distinct = s.pp > 1 || s.schedule == PipelineSchedule::k1F1B;
           if (distinct) all.push_back(s);

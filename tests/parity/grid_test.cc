@@ -36,6 +36,34 @@ TEST_P(GptGrid, PlansEqualOneRank) {
   std::cout << summary.Text(std::to_string(ranks) + " ranks");
   EXPECT_TRUE(summary.failures.empty()) << summary.Text("failures");
 }
+
+// Both ends on the first stage, chunks that turn on the last one; few micro-batches and many, unequal chunks.
+TEST(VSchedule, PlansEqualOneRank) {
+  std::vector<Case> cases;
+  for (const int ranks : {2, 4}) {
+    for (const Job& job : {TinyGpt(true), TinyLlama()}) {
+      std::vector<Case> in_a_v;
+      for (Case& c : Grid(job, ranks, kSeed))
+        if (c.strategy.schedule == PipelineSchedule::kZeroBubbleV) in_a_v.push_back(c);
+      const std::vector<Case> some = Sample(in_a_v, std::min<size_t>(kPlans, 24), kSeed);
+      cases.insert(cases.end(), some.begin(), some.end());
+      for (const std::vector<int>& layout :
+           {std::vector<int>{0, 2, 1, 1}, {1, 2, 1, 0}, {1, 1, 1, 1}}) {
+        Case c = some.front();
+        c.strategy = {};
+        c.strategy.pp = 2, c.strategy.vpp = 2, c.strategy.dp = ranks / 2;
+        c.strategy.schedule = PipelineSchedule::kZeroBubbleV;
+        c.strategy.layout = std::make_shared<const std::vector<int>>(layout);
+        if (!CheckStrategy(job.model, job.work, c.strategy)) cases.push_back(c);
+      }
+    }
+  }
+  ASSERT_GE(cases.size(), 30u);
+  const Summary summary = RunAll(cases);
+  std::cout << summary.Text("in a V");
+  EXPECT_TRUE(summary.failures.empty()) << summary.Text("failures");
+}
+
 // Weights and moments in 16 bits alone.
 TEST(MasterWeights, AreNotNeededForEqualPlans) {
   Job job = TinyGpt(false);

@@ -27,6 +27,7 @@ void ExpectParity(const Job& job, const Offload& offload, std::initializer_list<
     std::vector<Case> legal;
     for (Case c : grid(job, n, kSeed)) {
       c.strategy.offload = offload;
+      if (offload.weights && n == 1) c.strategy.zero = 3;  // grids shard over several ranks alone
       if (!CheckStrategy(job.model, job.work, c.strategy)) legal.push_back(c);
     }
     const std::vector<Case> some = Sample(legal, kPlans, kSeed);
@@ -58,6 +59,14 @@ TEST(OffloadParity, StatesAndActivations) {
     ExpectParity(job, {1, true}, {1, 2, 4});
 }
 
+// Each pass copies weights, of one rank whole, of several the shard that is gathered.
+TEST(OffloadParity, Weights) {
+  ExpectParity(TinyGpt(true), {1, false, true}, {1, 2, 4, 8});
+  ExpectParity(TinyLlama(), {1, true, true}, {1, 2, 4});
+  ExpectParity(TinyLlama(), {1, false, true}, {2, 4}, ContextGrid);
+  ExpectParity(TinyT5(), {1, false, true}, {1, 2});
+}
+
 // Ranks that share sequences shard states over both axes.
 TEST(OffloadParity, StatesOfRanksThatShareSequences) {
   ExpectParity(TinyLlama(), {1, false}, {2, 4}, ContextGrid);
@@ -76,6 +85,7 @@ TEST(OffloadParity, AdaptersAlone) {
   job.key += " lora";
   job.work.lora = {2, 5, kLoraAll};
   ExpectParity(job, {1, true}, {1, 2, 4});
+  ExpectParity(job, {1, false, true}, {1, 2, 4});
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace {
 
 using interpreter::StepResult;
 
-constexpr const char* kScheduleNames[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+constexpr const char* kScheduleNames[] = {"gpipe", "1f1b", "interleaved", "zero-bubble",
+                                          "zero-bubble-v"};
 constexpr const char* kPrecisionNames[] = {"fp32", "tf32", "fp16", "bf16"};
 
 interpreter::RunOptions Options(const Job& job, uint64_t order_seed) {
@@ -58,6 +59,7 @@ std::string Describe(const Case& c) {
                         s.context.inner, s.context.zigzag ? " zigzag" : "");
   text +=
       (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
+      (s.reduce_once ? " reduced once" : "") +
       fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), RecomputeText(s.recompute),
                   s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
   text += fmt::format(

@@ -74,10 +74,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Context, testing::Values(2, 4, 8));
 TEST(Offloaded, TrainsLikeOneRank) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     const parity::Job job = InPrecision(parity::TinyGpt(true), precision);
-    for (const Offload& offload : {Offload{1, false}, Offload{0.5, true}}) {
+    for (const Offload& offload : {Offload{1, false}, Offload{0.5, true}, Offload{1, true, true}}) {
       for (const int ranks : {1, 2, 4}) {
         for (parity::Case c : parity::Sample(parity::Grid(job, ranks, 7), 8, 17)) {
           c.strategy.offload = offload;
+          if (offload.weights) c.strategy.zero = 3;
           if (CheckStrategy(job.model, job.work, c.strategy)) continue;
           SCOPED_TRACE(parity::Describe(c));
           ExpectLikeOneRank(job, c.strategy, precision == Precision::kFp32 ? kSingle : kHalf);
@@ -85,6 +86,18 @@ TEST(Offloaded, TrainsLikeOneRank) {
         }
       }
     }
+  }
+}
+
+TEST(StagesInAV, TrainLikeOneRank) {
+  const parity::Job job = InPrecision(parity::TinyGpt(true), Precision::kFp32);
+  for (const int dp : {1, 2}) {
+    Strategy s;
+    s.pp = 2, s.vpp = 2, s.dp = dp, s.zero = dp > 1 ? 2 : 0;
+    s.schedule = PipelineSchedule::kZeroBubbleV;
+    s.reduce_once = dp > 1;
+    ASSERT_FALSE(CheckStrategy(job.model, job.work, s));
+    ExpectLikeOneRank(job, s, kSingle);
   }
 }
 

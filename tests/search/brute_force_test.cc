@@ -145,12 +145,13 @@ class BruteForce {
         s.recompute = recompute;
         for (int sequence = 0; sequence < 2; ++sequence) {
           s.sequence_parallel = sequence != 0;
-          for (int schedule = 0; schedule < (s.pp > 1 ? 4 : 2); ++schedule) {
+          for (int schedule = 0; schedule < (s.pp > 1 ? 5 : 2); ++schedule) {
             s.schedule = static_cast<PipelineSchedule>(schedule);
             if (s.pp == 1 && s.schedule != PipelineSchedule::k1F1B) continue;
             const bool chunks = s.schedule == PipelineSchedule::kInterleaved;
-            for (s.vpp = chunks ? 2 : 1; s.vpp <= (chunks ? request_.model.layers : 1); ++s.vpp)
-              Layers(s);
+            const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+            const int64_t most = chunks ? request_.model.layers : in_a_v ? 2 : 1;
+            for (s.vpp = chunks || in_a_v ? 2 : 1; s.vpp <= most; ++s.vpp) Layers(s);
             s.vpp = 1;
           }
         }
@@ -175,7 +176,9 @@ class BruteForce {
     for (s.micro_batch = 1; s.micro_batch <= request_.work.global_batch; ++s.micro_batch) {
       s.layout = nullptr;
       Add(s);
-      if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp) continue;
+      if (s.pp == 1 || !preset_.uneven_chunks || request_.model.family == Family::kMlp ||
+          s.schedule == PipelineSchedule::kZeroBubbleV)
+        continue;
       const auto table =
           predictor_.Table(KeyOf(request_.model, preset_.Complete(s, request_.work.precision)));
       if (std::holds_alternative<Refusal>(table)) continue;

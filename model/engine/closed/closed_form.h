@@ -22,7 +22,8 @@
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
 //              step of a unit behind the unit before: the last one's end less the kernels of the update. Activations: layer
 //              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
-//              the start of that of layer l + 1 on: what passes wait for copies
+//              the start of that of layer l + 1 on: what passes wait for copies. Weights: a copy c of the rank's shard in
+//              front of each gather g in its queue, beside scatters s: g + max(c, s), of which the copy hides first
 //   fixed      once per step
 //   micro-step as printed where the timer does not wait for the device: what the host issues
 //   crowding   r ranks per processor core: compute + max(0, (r - 1) (compute + optimizer) - bubble)

@@ -13,34 +13,49 @@
 
 namespace orrery::closed {
 
-// Messages beside kernels: how long they take, and what they cost the kernels meanwhile.
+// Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of them copies from the
+// host, which cost kernels nothing.
 struct Beside {
-  double seconds = 0, lost = 0;
+  double seconds = 0, lost = 0, copies = 0;
 
   Beside operator+(const Beside& other) const {
-    return {seconds + other.seconds, lost + other.lost};
+    return {seconds + other.seconds, lost + other.lost, copies + other.copies};
   }
 };
 
-// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it.
+// A gather with its copy, and what is scattered meanwhile: the copy is on another link.
+inline Beside Combined(const Beside& gather, const Beside& scatter) {
+  return {gather.seconds + scatter.seconds, gather.lost + scatter.lost,
+          std::max(0.0, gather.copies - scatter.seconds)};
+}
+
+// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it. Of both
+// what copies from the host take.
 struct Exposed {
-  double seconds = 0, beside_host = 0;
+  double seconds = 0, beside_host = 0, copies = 0;
 
   void Add(double count, const Exposed& other) {
     seconds += count * other.seconds;
     beside_host += count * other.beside_host;
+    copies += count * other.copies;
   }
 };
 
 // Kernels wait for all of it.
-inline Exposed Alone(const Beside& messages) { return {messages.seconds, messages.seconds}; }
+inline Exposed Alone(const Beside& messages) {
+  const double all = messages.seconds + messages.copies;
+  return {all, all, messages.copies};
+}
 
 // Kernels beside messages that slow them down, see the header.
 inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
   if (!overlaps) return Alone(messages);
-  const double through = messages.seconds - messages.lost;  // kernels that run meanwhile
+  const double all = messages.seconds + messages.copies;
+  const double through = all - messages.lost;  // kernels that run meanwhile
   if (through <= kernels) return {messages.lost, messages.lost};
-  return {messages.seconds - kernels, through > 0 ? kernels / through * messages.lost : 0.0};
+  const double exposed = all - kernels;
+  return {exposed, through > 0 ? kernels / through * messages.lost : 0.0,
+          std::max(0.0, exposed - messages.seconds)};
 }
 
 // What is folded over: one stage with its share of the layers.
@@ -65,6 +80,8 @@ class Fold {
         stages_(stages),
         M_(micro_batches) {
     sharded_ = data.dp > 1;
+    fetches_ = outline.gathers_weights && (sharded_ || outline.weights_on_host);
+    scatters_ = outline.scatters_gradients && sharded_;
     PriceLayer();
   }
 
@@ -118,6 +135,11 @@ class Fold {
     }
     double host() const { return forward.host + head.host + backward.host + weight.host; }
     double copies() const { return forward.copies + backward.copies; }
+    // Of the gathers and scatters, what copies of weights take.
+    double fetched() const {
+      return forward.shards.copies + head.shards.copies + backward.shards.copies +
+             weight.shards.copies;
+    }
     double device() const {
       return forward.device() + head.device() + backward.device() + weight.device() + last.seconds;
     }
@@ -129,16 +151,14 @@ class Fold {
   };
 
   double ExtraKernels(double parameters) const {
-    if (!outline_.scatters_gradients || !sharded_) return 0;
+    if (!scatters_) return 0;
     // The whole gradient is cleared, its shard added to the sum of those before.
     return form_.fill.Of(parameters * outline_.gradient_bytes) +
            form_.add.Of(3.0 * parameters / data_.dp * outline_.gradient_bytes);
   }
 
   // Of one layer, once per step: weights that stay are cast when the first micro-batch needs them.
-  double WeightCasts() const {
-    return outline_.gathers_weights && sharded_ ? 0.0 : table_.layer.weight_casts;
-  }
+  double WeightCasts() const { return fetches_ ? 0.0 : table_.layer.weight_casts; }
 
   // Of the embedding's and the head's gathered weights, which nothing casts.
   double Hooks(const PassTime& gathered) const {
@@ -150,7 +170,7 @@ class Fold {
       return outline_.accumulates ? t.accumulate : 0.0;
     };
     extra_ = ExtraKernels(table_.TrainedOfLayer());
-    if (outline_.gathers_weights && sharded_) {
+    if (fetches_) {
       gathered_forward_ = table_.layer.gathered_forward;
       gathered_backward_ = table_.layer.gathered_backward;
     } else if (outline_.gathers_weights) {
@@ -165,21 +185,21 @@ class Fold {
     embedding_extra_ =
         ExtraKernels(table_.TrainedOfEnds(table_.embedding_parameters)) + adding(table_.embedding);
     head_extra_ = ExtraKernels(table_.TrainedOfEnds(HeadUnit())) + adding(table_.head);
-    if (!sharded_) return;
+    if (!scatters_ && !fetches_) return;
     const double transform = HeadUnit() - HeadTable() - table_.final_norm_parameters;
     const double rest = table_.embedding_parameters - table_.table_parameters;
-    if (outline_.gathers_weights) {
+    if (fetches_) {
       gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
                 Gather(table_.adapter_parameters);
       if (table_.packed_parameters > 0)
-        gather_ = gather_ + Price(data_.layer_gather, table_.packed_parameters * table_.code_bytes);
+        gather_ = gather_ + Fetch(table_.packed_parameters * table_.code_bytes);
       gather_table_ = Gather(table_.table_parameters);
       gather_rest_ = Gather(rest);
       gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);
       gather_head_ = gather_ends_ +
                      (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
     }
-    if (outline_.scatters_gradients) {
+    if (scatters_) {
       scatter_ = Scatter(table_.TrainedOfLayer());
       if (!table_.frozen) {
         const Beside table = Scatter(table_.table_parameters);
@@ -187,13 +207,13 @@ class Fold {
         scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
                         (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
       }
-      beside_forward_ = Shown(forward_, gather_, {});
-      beside_backward_ = Shown(backward_, gather_, scatter_);
-      beside_ends_ = Shown(backward_, gather_, {});
-      beside_ends_.Add(1, Shown(backward_, {}, scatter_));
-      beside_gradients_ = Shown(backward_ - put_off_, gather_, {});
-      beside_weights_ = Shown(put_off_, {}, scatter_);
     }
+    beside_forward_ = Shown(forward_, gather_, {});
+    beside_backward_ = Shown(backward_, gather_, scatter_);
+    beside_ends_ = Shown(backward_, gather_, {});
+    beside_ends_.Add(1, Shown(backward_, {}, scatter_));
+    beside_gradients_ = Shown(backward_ - put_off_, gather_, {});
+    beside_weights_ = Shown(put_off_, {}, scatter_);
   }
 
   // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
@@ -208,8 +228,12 @@ class Fold {
     const double seconds = message.Time(bytes);
     return {seconds, message.terms.Lost(bytes, seconds)};
   }
-  Beside Gather(double parameters) const {
-    return Price(data_.layer_gather, parameters * outline_.weight_bytes);
+  Beside Gather(double parameters) const { return Fetch(parameters * outline_.weight_bytes); }
+  // The rank's shard from the host, the whole from the other ranks.
+  Beside Fetch(double bytes) const {
+    Beside fetch = sharded_ ? Price(data_.layer_gather, bytes) : Beside{};
+    if (outline_.weights_on_host) fetch.copies = bytes / outline_.shards * form_.host.copy;
+    return fetch;
   }
   Beside Scatter(double parameters) const {
     return Price(data_.layer_scatter, parameters * outline_.gradient_bytes);
@@ -221,8 +245,9 @@ class Fold {
       return {all, all, all};
     }
     const double v = outline_.chunks;
-    return {Stage{outline_.first_layers, true, false, v},
-            Stage{outline_.last_layers, false, true, v},
+    const bool together = outline_.order.in_a_v;  // both ends on the first stage
+    return {Stage{outline_.first_layers, true, together, v},
+            Stage{outline_.last_layers, false, !together, v},
             Stage{outline_.middle_layers, false, false, v}};
   }
 
@@ -231,7 +256,7 @@ class Fold {
   // their own; a pass ends when its last sum has been added up. So each chunk shows its first gather and its
   // last scatter, in every micro-batch.
   void ExposeShards(const Stage& stage, Work* work) const {
-    if (!sharded_ || !outline_.scatters_gradients) return;
+    if (!fetches_ && !scatters_) return;
     const double v = stage.chunks, layers = std::max(stage.layers / v, 1.0);
     const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
     Exposed& forward = work->forward.shards;
@@ -266,7 +291,7 @@ class Fold {
   // Of gathers and scatters beside kernels.
   Exposed Shown(double kernels, const Beside& gather, const Beside& scatter) const {
     const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
-    if (gathers && scatters) return Cover(kernels, gather + scatter, true);
+    if (gathers && scatters) return Cover(kernels, Combined(gather, scatter), true);
     Exposed exposed = Cover(kernels, gather, gathers);
     exposed.Add(1, Cover(kernels, scatter, scatters));
     return exposed;
@@ -365,8 +390,10 @@ class Fold {
       const double others = outline_.stages - 2;
       const double mean =
           others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
-      for (const Stage& stage : Stages()) {
-        const bool middle = !stage.first && !stage.last;
+      const std::array<Stage, 3> stages = Stages();
+      for (const Stage& stage : stages) {
+        const bool middle =
+            &stage == &stages.back();  // in a V the last stage has no end of the model
         if (middle && others == 0) continue;
         const Work candidate = WorkOf(stage);
         const Turn turn = Together(candidate);
@@ -380,13 +407,17 @@ class Fold {
       }
     }
     AddKernels(&time);
-    time.data = M_ * busiest.shards;
+    const double fetched = M_ * work.fetched();
+    time.data = std::max(0.0, M_ * busiest.shards - fetched);
     time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
     const double left = M_ * (busiest.seconds - work.kernels() - busiest.shards);
     time.offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
     if (outline_.moves_activations)
       time.offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - time.offload);
     time.host = left - time.offload + HostOnce(work);
+    const double shown = M_ * busiest.shards - time.data;
+    time.offload += shown;
+    time.offload_hidden += std::max(0.0, M_ * FetchesOf(stage_) - shown);
     if (outline_.stages > 1) {
       const double held_up = AddPipeline(sum, busiest, work, &time);
       const bool host_bound = issuing > busiest.seconds;
@@ -401,11 +432,12 @@ class Fold {
     return Crowded(time);
   }
 
-  double MessagesOf(const Stage& stage) const {
-    double all = stage.layers * (2 * gather_.seconds + scatter_.seconds);
-    if (stage.first)
-      all += gather_table_.seconds + gather_rest_.seconds + scatter_embedding_.seconds;
-    if (stage.last) all += gather_head_.seconds + gather_ends_.seconds + scatter_head_.seconds;
+  double MessagesOf(const Stage& stage) const { return Of(stage, &Beside::seconds); }
+  double FetchesOf(const Stage& stage) const { return Of(stage, &Beside::copies); }
+  double Of(const Stage& stage, double Beside::*part) const {
+    double all = stage.layers * (2 * gather_.*part + scatter_.*part);
+    if (stage.first) all += gather_table_.*part + gather_rest_.*part + scatter_embedding_.*part;
+    if (stage.last) all += gather_head_.*part + gather_ends_.*part + scatter_head_.*part;
     return all;
   }
 
@@ -466,7 +498,7 @@ class Fold {
   const DataMessages& data_;
   const StageMessages& stages_;
   const double M_;
-  bool sharded_ = false, walks_ = false;
+  bool sharded_ = false, fetches_ = false, scatters_ = false, walks_ = false;
   Stage stage_;                                    // the busiest
   PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
   // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that

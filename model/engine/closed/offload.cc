@@ -24,13 +24,19 @@ std::vector<double> Fold::UnitsOfFullest() const {
   };
   if (outline_.stages > 1) {
     const double tied = table_.tied ? table + rest : 0.0;
-    const std::array<double, 3> of{sum(outline_.first_layers, true, false),
-                                   sum(outline_.last_layers, false, true) + tied,
-                                   sum(outline_.middle_layers, false, false)};
+    const bool together = outline_.order.in_a_v;  // both ends on the first stage
+    const std::array<double, 3> of{
+        sum(outline_.first_layers, true, together),
+        sum(outline_.last_layers, false, !together) + (together ? 0.0 : tied),
+        sum(outline_.middle_layers, false, false)};
     const auto most = std::ranges::max_element(of) - of.begin();
     first = most == 0, last = most == 1;
     layers = first ? outline_.first_layers : last ? outline_.last_layers : outline_.middle_layers;
-    if (last && table_.tied) first = true;
+    if (together) {
+      last = first;
+    } else if (last && table_.tied) {
+      first = true;
+    }
   }
   std::vector<double> units;
   if (first) units.insert(units.end(), {table, rest});
@@ -56,9 +62,9 @@ double Fold::UpdateOnHost(double parameters, double gathers, StepTime* time) con
       continue;
     }
     moved += units[u];
-    const std::array<double, 4> steps{share * outline_.gradient_bytes * form_.host.copy,
-                                      share * form_.host.update,
-                                      share * outline_.weight_bytes * form_.host.copy, gather};
+    const std::array<double, 4> steps{
+        share * outline_.gradient_bytes * form_.host.copy, share * form_.host.update,
+        outline_.weights_on_host ? 0.0 : share * outline_.weight_bytes * form_.host.copy, gather};
     double before = 0;
     for (std::size_t step = 0; step < steps.size(); ++step) {
       before = end[step] = std::max(end[step], before) + steps[step];

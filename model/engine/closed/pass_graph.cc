@@ -15,6 +15,7 @@ class GraphMaker {
   explicit GraphMaker(const PassGraphKey& key) : key_(key) {
     graph_.passes.emplace_back();
     graph_.of_stage.resize(key.stages);
+    of_chunk_.resize(std::size_t{1} * key.stages * key.chunks);
     for (int stage = 0; stage < key.stages; ++stage) {
       StageState& state = states_.emplace_back();
       state.order = PassOrder(key.order, key.stages, stage, key.chunks, key.micro_batches);
@@ -41,82 +42,63 @@ class GraphMaker {
     PassCall next;
     bool ended = false;
   };
-  struct Neighbour {
-    int stage = 0;
-    bool wraps = false;  // from the last stage to the first one, or back
-  };
-
-  Neighbour Beside(int stage, int step) const {
-    const int other = (stage + step + key_.stages) % key_.stages;
-    return {other, other != stage + step};
+  // The pass of a virtual stage; kNone: not ordered yet.
+  int Number(int virtual_stage, int kind, int micro_batch) const {
+    const std::vector<int>& ordered = of_chunk_[virtual_stage][kind];
+    return micro_batch < static_cast<int>(ordered.size()) ? ordered[micro_batch] : kNone;
   }
-  // The number of the index-th pass of a kind; kNone: not ordered yet.
-  int Number(int stage, int kind, int index) const {
-    const std::vector<int>& ordered = graph_.of_stage[stage][kind];
-    return index < static_cast<int>(ordered.size()) ? ordered[index] : kNone;
+  int Place(int stage, int chunk) const {
+    return VirtualStage(key_.order.in_a_v, key_.stages, stage, chunk);
   }
-  // The same pass of the micro-batch before; negative: none.
-  int SameChunkBefore(int index) const {
-    const int p = key_.stages;
-    return key_.chunks == 1 || index % p > 0 ? index - 1 : index - p * key_.chunks + p - 1;
-  }
-
-  bool Receives(int stage, const PassCall& pass) const {
-    if (pass.kind == PassCall::kForward) return stage > 0 || pass.chunk > 0;
-    if (pass.kind == PassCall::kBackward)
-      return stage + 1 < key_.stages || pass.chunk + 1 < key_.chunks;
-    return false;
-  }
-
-  // 0: it receives nothing.
-  int Sender(int stage, const PassCall& pass) const {
-    if (!Receives(stage, pass)) return 0;
-    const Neighbour sender = Beside(stage, pass.kind == PassCall::kForward ? -1 : 1);
-    return Number(sender.stage, pass.kind, sender.wraps ? pass.index - key_.stages : pass.index);
+  // The virtual stage that a pass has its tensor from (step -1 of forward passes), or that has its own.
+  bool HasNeighbour(int place, int kind, int step) const {
+    if (kind == PassCall::kWeightGrad) return false;
+    const int other = place + (kind == PassCall::kForward ? step : -step);
+    if (other < 0 || other == key_.stages * key_.chunks) return false;
+    return ChunkAt(key_.order.in_a_v, key_.stages, other).stage !=
+           ChunkAt(key_.order.in_a_v, key_.stages, place).stage;
   }
 
   // Gradients have two slots; tensors, where a stage has one chunk, one more than forward passes run ahead.
-  int SlotOfReceived(int stage, const PassCall& pass) const {
+  int SlotOfReceived(int place, int stage, const PassCall& pass) const {
     int user = -1;
     if (pass.kind == PassCall::kBackward) {
-      user = SameChunkBefore(SameChunkBefore(pass.index));
+      user = pass.micro_batch - 2;
     } else if (key_.chunks == 1) {
-      user = pass.index - graph_.ahead[stage] - 2;
+      user = pass.micro_batch - graph_.ahead[stage] - 2;
     }
-    return user < 0 ? 0 : std::max(0, Number(stage, PassCall::kBackward, user));
-  }
-
-  // What the second pass before it sent has arrived: it has two slots.
-  int SlotOfSent(int stage, const PassCall& pass) const {
-    if (pass.kind == PassCall::kWeightGrad) return 0;
-    const int index = SameChunkBefore(pass.index), user = index < 0 ? -1 : SameChunkBefore(index);
-    if (user < 0) return 0;
-    const int step = pass.kind == PassCall::kForward ? 1 : -1;
-    const Neighbour receiver = Beside(stage, step);
-    if (receiver.wraps && pass.chunk == (step > 0 ? key_.chunks - 1 : 0)) return 0;
-    return Number(receiver.stage, pass.kind, receiver.wraps ? user + key_.stages : user);
+    return user < 0 ? 0 : std::max(0, Number(place, PassCall::kBackward, user));
   }
 
   bool Advance(int stage) {
     StageState& state = states_[stage];
     if (state.ended) return false;
     const PassCall call = state.next;
-    const int sender = Sender(stage, call);
-    const int sent = sender == kNone ? kNone : SlotOfSent(stage, call);
-    if (sent == kNone) return false;
+    const int place = Place(stage, call.chunk), forth = call.kind == PassCall::kForward ? 1 : -1;
+    const bool receives = HasNeighbour(place, call.kind, -1);
+    const int sender = receives ? Number(place - forth, call.kind, call.micro_batch) : 0;
+    // What the second pass before it sent has arrived: it has two slots.
+    const bool waits = HasNeighbour(place, call.kind, 1) && call.micro_batch >= 2;
+    const int sent = waits ? Number(place + forth, call.kind, call.micro_batch - 2) : 0;
+    if (sender == kNone || sent == kNone) return false;
     std::vector<int>& ordered = graph_.of_stage[stage][call.kind];
     PassGraph::Pass pass;
     pass.stage = stage;
-    pass.work = (call.chunk * key_.stages + stage) * 3 + call.kind;
-    pass.hop = stage * 2 + (call.kind == PassCall::kBackward);
-    pass.receives = Receives(stage, call);
+    pass.work = place * 3 + call.kind;
+    const bool back = key_.order.in_a_v && call.chunk == 1;
+    pass.hop = stage * 2 + ((call.kind == PassCall::kBackward) != back);
+    pass.receives = receives;
     pass.loads = stage == 0 && call.chunk == 0 && call.kind == PassCall::kForward;
     pass.first = call.kind == PassCall::kForward && call.micro_batch == 0;
     pass.sender = sender;
-    pass.before = ordered.empty() ? 0 : ordered.back();
-    pass.received = pass.receives ? SlotOfReceived(stage, call) : 0;
+    std::vector<int>& of_chunk = of_chunk_[place][call.kind];
+    const std::vector<int>& queue =
+        key_.order.in_a_v ? of_chunk : ordered;  // messages of a V have two
+    pass.before = queue.empty() ? 0 : queue.back();
+    pass.received = pass.receives ? SlotOfReceived(place, stage, call) : 0;
     pass.sent = sent;
     ordered.push_back(static_cast<int>(graph_.passes.size()));
+    of_chunk.push_back(ordered.back());
     graph_.passes.push_back(pass);
     state.ended = state.order.done();
     if (!state.ended) state.next = state.order.Next();
@@ -126,6 +108,7 @@ class GraphMaker {
   const PassGraphKey key_;
   PassGraph graph_;
   std::vector<StageState> states_;
+  std::vector<std::array<std::vector<int>, 3>> of_chunk_;  // by virtual stage and kind
 };
 
 }  // namespace
@@ -133,9 +116,10 @@ class GraphMaker {
 PassGraph MakePassGraph(const PassGraphKey& key) { return GraphMaker(key).Make(); }
 
 const PassGraph& PassGraphs::Of(const PassGraphKey& key) {
-  const std::array<int, 6> number = {key.order.forward_first,
+  const std::array<int, 7> number = {key.order.forward_first,
                                      key.order.interleaved,
                                      key.order.fills_bubble,
+                                     key.order.in_a_v,
                                      key.stages,
                                      key.chunks,
                                      key.micro_batches};

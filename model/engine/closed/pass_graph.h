@@ -15,8 +15,8 @@ namespace orrery {
 struct PassGraph {
   struct Pass {
     int stage = 0;
-    int work = 0;  // (chunk x stages + stage) x 3 + kind
-    int hop = 0;   // stage x 2, one more for a gradient; of what it receives
+    int work = 0;  // virtual stage x 3 + kind
+    int hop = 0;   // stage x 2, one more for what comes from the next stage
     bool receives = false, loads = false;
     bool first = false;  // forward pass of the first micro-batch
     int sender = 0;      // the pass that makes what it receives
@@ -44,7 +44,7 @@ class PassGraphs {
   const PassGraph& Of(const PassGraphKey& key);
 
  private:
-  std::map<std::array<int, 6>, PassGraph> kept_;
+  std::map<std::array<int, 7>, PassGraph> kept_;
   std::size_t passes_ = 0;  // of all
 };
 

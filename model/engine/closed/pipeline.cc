@@ -25,12 +25,14 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   const double sum = all.seconds, busiest = longest.seconds;
   double share = 1.0 / v;
   double slowest_chunks = busiest;
-  if (v > 1) {
+  if (v > 1 && !outline_.order.in_a_v) {
     slowest_chunks = std::max(busiest, SlowestChunks(longest));
     // A pipeline fills and drains through the first chunk.
     share = outline_.chunk_layers.entry / table_.layers;
   }
-  if (outline_.order.fills_bubble)
+  if (outline_.order.in_a_v) {
+    share = forward_ / (2 * (forward_ + backward_));  // on the way to the last stage alone
+  } else if (outline_.order.fills_bubble)
     share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
   const double inside = stages_.inside.Time(table_.boundary_bytes);
   const double between = stages_.between.Time(table_.boundary_bytes);
@@ -39,8 +41,12 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
       stages_.hops_between > 0 ? between : inside;  // from the last stage to the first, too
   // The hop next to the busiest stage.
   const double hop = stages_.on_node > 1 ? inside : between;
-  double own = 2.0 * hop + (v - 1) * (p + 2) * hop;
-  double others = 2.0 * (way - hop) + (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
+  const bool looped = v > 1 && !outline_.order.in_a_v;
+  double own = 2.0 * hop, others = 2.0 * (way - hop);
+  if (looped) {
+    own += (v - 1) * (p + 2) * hop;
+    others += (v - 1) * (2.0 * (way + slowest) - (p + 2) * hop);
+  }
   double rounds = 0;
   const auto add_rounds = [&](double seconds, double messages) {
     if (seconds <= 0 || messages <= 0) return;
@@ -53,7 +59,7 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   const double uneven = (M_ - 1) * (slowest_chunks - busiest);
   others += uneven;
   add_rounds((M_ - 1) * std::max(0.0, handed - slowest_chunks), 2.0 * hop);
-  if (v > 1) {
+  if (looped) {
     const double lap = std::max(all.forward, sum - all.forward) + v * (way + slowest);
     const double period = std::max(lap / p, v * slowest);
     add_rounds((M_ - 1) * std::max(0.0, period - std::max(slowest_chunks, handed)), 2.0 * slowest);
@@ -61,7 +67,7 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     const auto [seconds, messages] =
         LongestRound(sum, busiest, std::max(busiest, handed), inside, between);
     add_rounds(seconds, messages);
-  } else if (outline_.order.fills_bubble) {
+  } else if (outline_.order.fills_bubble && !outline_.order.in_a_v) {
     // Weight gradients are no part of a round.
     const double part = 1.0 - table_.layer.weight_gradient / (forward_ + backward_);
     const auto [seconds, messages] =
@@ -162,7 +168,10 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = stages_.inside.Time(table_.boundary_bytes);
   times.between = stages_.between.Time(table_.boundary_bytes);
-  times.watched = stage_.first ? 0 : stage_.last ? outline_.stages - 1 : outline_.fullest;
+  const bool ends =
+      stage_.last || (outline_.order.in_a_v && stage_.layers == outline_.last_layers &&
+                      outline_.last_layers > outline_.middle_layers);
+  times.watched = stage_.first ? 0 : ends ? outline_.stages - 1 : outline_.fullest;
   const double kernels = M_ * work.kernels() + stage_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   if (!parts) {  // the same to the last bit whatever was asked before
@@ -174,7 +183,8 @@ void Fold::WalkPasses(const Work& work, bool parts, StepTime* time) const {
   time->bubble = walked.bubble;
   time->host = walked.host;
   const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
-  time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, messages));
+  const double copies = M_ * (work.copies() + work.fetched());
+  time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
   time->data = messages - time->offload;
 }
 
@@ -186,7 +196,8 @@ StepTime Fold::Least(const Work& work, StepTime time) const {
   const double p = outline_.stages;
   const double before =
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
-  const Work last = WorkOf({outline_.last_layers, false, true, double(outline_.chunks)});
+  const bool in_a_v = outline_.order.in_a_v;
+  const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks)});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
   if (outline_.order.fills_bubble) {
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
@@ -194,6 +205,7 @@ StepTime Fold::Least(const Work& work, StepTime time) const {
   way += table_.embedding.backward.busy() +
          2 * (stages_.hops_inside * stages_.inside.Time(table_.boundary_bytes) +
               stages_.hops_between * stages_.between.Time(table_.boundary_bytes));
+  if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
   time.data = M_ * (OnDevice(work).shards + work.copies());
   time.offload = 0;
   time.host = time.pipeline = 0;

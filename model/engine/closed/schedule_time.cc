@@ -63,19 +63,12 @@ void ScheduleClock::Run() {
 // What the watched stage receives and sends.
 void ScheduleClock::FindMessages() {
   under_way_.clear();
-  const int p = times_.stages, w = times_.watched;
-  const auto add = [&](int receiver, int sender, int kind) {
-    const double seconds = Transfer(receiver, sender);
-    for (const int pass : graph_->of_stage[receiver][kind]) {
-      const double at = arrived_[pass];
-      if (at > 0) under_way_.push_back({at - seconds, at});
-    }
-  };
-  const int before = (w + p - 1) % p, behind = (w + 1) % p;
-  add(w, before, PassCall::kForward);
-  add(w, behind, PassCall::kBackward);
-  add(behind, w, PassCall::kForward);
-  add(before, w, PassCall::kBackward);
+  const auto watched = [&](int pass) { return graph_->passes[pass].stage == times_.watched; };
+  for (int k = 1; k < static_cast<int>(graph_->passes.size()); ++k) {
+    const PassGraph::Pass& pass = graph_->passes[k];
+    if (!pass.receives || (!watched(k) && !watched(pass.sender)) || arrived_[k] <= 0) continue;
+    under_way_.push_back({arrived_[k] - hops_[pass.hop], arrived_[k]});
+  }
   std::ranges::sort(under_way_, {}, &Interval::from);
 }
 

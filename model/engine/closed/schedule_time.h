@@ -30,7 +30,7 @@ struct PassSeconds {
 struct PipelineTimes {
   PassRules order;
   int stages = 2, chunks = 1, micro_batches = 1;
-  std::vector<PassSeconds> passes;  // in the order chunk x stages + stage
+  std::vector<PassSeconds> passes;  // by virtual stage
   bool host_waits =
       true;         // for what it receives or loads; the backward pass of the head receives nothing
   int on_node = 1;  // neighbouring stages on one node

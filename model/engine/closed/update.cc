@@ -11,8 +11,10 @@ double Fold::FullestTrained() const {
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
   const double head = table_.TrainedOfEnds(table_.head_parameters);
   if (outline_.stages == 1) return table_.layers * p + rows + head;
-  const double first = outline_.first_layers * p + rows;
-  const double last = outline_.last_layers * p + head + (table_.tied ? rows : 0.0);
+  const bool together = outline_.order.in_a_v;  // both ends on the first stage
+  const double first = outline_.first_layers * p + rows + (together ? head : 0.0);
+  const double last =
+      outline_.last_layers * p + (together ? 0.0 : head + (table_.tied ? rows : 0.0));
   return std::max({first, last, outline_.middle_layers * p});
 }
 

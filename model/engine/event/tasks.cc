@@ -139,8 +139,8 @@ class StageBuilder {
     }
     issued_ += PriceOf(at, op).host;
     const int32_t last = latest_[op.stream];
-    const bool joins =
-        !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 && Joinable(last);
+    const bool joins = !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 &&
+                       Joinable(last) && result_.tasks[At(last)].offload == Offloads(op);
     if (joins) {
       Task& task = result_.tasks[At(last)];
       ++task.ops;
@@ -177,10 +177,14 @@ class StageBuilder {
     return at.waits.size() + (other_waits_.empty() ? 0 : other_waits_[At(i)]);
   }
 
+  bool Offloads(const ir::Op& op) const {
+    return op.kind == OpKind::kCopy || ir::OnHost(program_, op);
+  }
+
   // An op starts when the one before it has ended and the host has issued it.
   void AddCompute(double seconds, const ir::Op& op, Task* task) const {
     task->seconds += seconds;
-    task->offload = op.kind == OpKind::kCopy || ir::OnHost(program_, op);
+    task->offload = Offloads(op);
     if (Updates(op)) task->update += seconds;
     task->earliest = std::max(task->earliest, issued_) + seconds;
   }

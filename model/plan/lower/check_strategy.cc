@@ -179,9 +179,18 @@ Result CheckLayout(const ModelSpec& model, const Strategy& s) {
   return std::nullopt;
 }
 
+constexpr int kMostStagesInV = 126;  // distances to peers are numbers of 8 bits
+
 Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const bool interleaved = s.schedule == PipelineSchedule::kInterleaved;
-  if (interleaved != (s.vpp > 1)) {
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  if (in_a_v && s.vpp != 2)
+    return Refusal{fmt::format("vpp {} with the zero-bubble schedule in a V", s.vpp),
+                   "a V has two chunks per stage: --vpp 2"};
+  if (in_a_v && s.pp > kMostStagesInV)
+    return Refusal{fmt::format("pp {} with the zero-bubble schedule in a V", s.pp),
+                   fmt::format("at most {} stages", kMostStagesInV)};
+  if (!in_a_v && interleaved != (s.vpp > 1)) {
     return Refusal{interleaved ? "the interleaved schedule needs vpp > 1"
                                : "vpp > 1 needs the interleaved schedule",
                    ""};
@@ -193,8 +202,8 @@ Result CheckPipeline(const ModelSpec& model, const Workload& work, const Strateg
   if (model.family == Family::kEncoderDecoder && s.pp > 1) {
     return Refusal{"pipelines over an encoder-decoder model are not lowered yet", "use pp 1"};
   }
-  if (interleaved && s.recv_slots < 1) {
-    return Refusal{"the interleaved schedule needs recv_slots of at least 1",
+  if ((interleaved || in_a_v) && s.recv_slots < 1) {
+    return Refusal{"schedules of several chunks need recv_slots of at least 1",
                    "without slack two stages can wait for each other's receive buffers for ever"};
   }
   if (model.family == Family::kMlp && s.vpp > 1)

@@ -31,7 +31,7 @@ std::string TensorName(const std::string& name) {
 
 ViewId StageBuilder::MakeWeightCast(const std::string& name, int64_t elements, ir::Dtype dtype) {
   return Make(name, elements, dtype, BufferClass::kGathered,
-              ctx_.strategy.zero == 3 ? Life::kDerived : Life::kStep);
+              ctx_.fetches_weights() ? Life::kDerived : Life::kStep);
 }
 
 void StageBuilder::Grow(ViewId whole, int64_t elements) {

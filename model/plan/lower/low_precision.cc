@@ -226,7 +226,7 @@ Factor WeightFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) 
   if (!Casts(stage)) return {.plain = weight};
   CastSource source{stage.NameOf(weight) + "@cast", weight, out, in, CastFrom::kWeight};
   // Of a gathered weight a pass reads one of the two: forward and recomputed ones along, backward ones across.
-  const bool gathered = stage.ctx().strategy.zero == 3;
+  const bool gathered = stage.ctx().fetches_weights();
   const bool backward = stage.phase() == Phase::kBackward;
   const CastNeed need = gathered ? CastNeed{!backward, backward} : CastNeed{};
   if (stage.Has(source.name + (need.along ? ".q" : ".qa")))

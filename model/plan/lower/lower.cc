@@ -123,7 +123,7 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
                          const LowerOptions& options) {
   LowerContext ctx{.model = model, .work = work, .strategy = strategy, .options = options};
   if (strategy.shards() == 1) ctx.strategy.zero = 0;  // a shard of one rank is the whole
-  ctx.hooked = strategy.zero == 3 && strategy.shards() == 1;
+  ctx.hooked = strategy.zero == 3 && strategy.shards() == 1 && !strategy.offload.weights;
   ctx.micro_batches = MicroBatches(work, strategy);
   ctx.low_precision = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   ctx.activation = options.uniform_dtype.value_or(ActivationType(work.precision));
@@ -135,7 +135,9 @@ LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Str
   ctx.master = copies || ctx.strategy.zero == 1 || ctx.strategy.zero == 2;
   ctx.loss_scaling = work.precision == Precision::kFp16 && options.loss_scaling;
   ctx.clip = work.clip_norm > 0 || ctx.loss_scaling;
-  ctx.tied_across_stages = model.tied_embeddings && strategy.pp > 1 && model.family != Family::kMlp;
+  ctx.tied_across_stages = model.tied_embeddings && strategy.pp > 1 &&
+                           strategy.schedule != PipelineSchedule::kZeroBubbleV &&
+                           model.family != Family::kMlp;
   ctx.chunks = BalanceLayers(model.layers, strategy);
   return ctx;
 }
@@ -151,6 +153,9 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
   plan.streams = {"compute",  "tp",       "dp",        "gather",
                   "send_act", "recv_act", "send_grad", "recv_grad"};
   if (ctx.rings_keys()) plan.streams.insert(plan.streams.end(), {"cp_send", "cp_recv"});
+  if (s.schedule == PipelineSchedule::kZeroBubbleV)
+    plan.streams.insert(plan.streams.end(),
+                        {"send_act_back", "recv_act_back", "send_grad_back", "recv_grad_back"});
   if (s.offload.on())
     plan.streams.insert(plan.streams.end(), std::begin(kHostStreamNames),
                         std::end(kHostStreamNames));

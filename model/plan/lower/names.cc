@@ -83,7 +83,10 @@ std::string OffloadText(const Offload& offload) {
   std::string text;
   if (offload.optimizer > 0) text = "optimizer";
   if (offload.optimizer > 0 && offload.optimizer < 1) text += fmt::format(":{}", offload.optimizer);
-  if (offload.activations) text += text.empty() ? "activations" : "+activations";
+  for (const auto& [on, word] :
+       {std::pair{offload.weights, "weights"}, {offload.activations, "activations"}}) {
+    if (on) text += fmt::format("{}{}", text.empty() ? "" : "+", word);
+  }
   return text.empty() ? "none" : text;
 }
 
@@ -96,6 +99,8 @@ std::optional<Offload> ReadOffload(std::string_view text) {
     constexpr std::string_view kShare = "optimizer:";
     if (word == "activations" && !offload.activations) {
       offload.activations = true;
+    } else if (word == "weights" && !offload.weights) {
+      offload.weights = true;
     } else if (word == "optimizer" && offload.optimizer == 0) {
       offload.optimizer = 1;
     } else if (word.starts_with(kShare) && offload.optimizer == 0) {

@@ -31,12 +31,12 @@ inline constexpr const char* kRecomputeForms =
     "none, selective, full, or modules as core_attn+layernorm+mlp_act+mlp; full:5 of the first 5 "
     "layers of each chunk, full/2 of each second layer";
 
-// "none", "optimizer", "optimizer:0.5" (half of the parameters), "activations", "optimizer+activations".
+// "none", or one or several of "optimizer", "optimizer:0.5" (half of the parameters), "weights", "activations" joined by +.
 std::string OffloadText(const Offload& offload);
 std::optional<Offload> ReadOffload(std::string_view text);  // nullopt: no such text
 inline constexpr const char* kOffloadForms =
-    "none, optimizer, activations, or optimizer+activations; optimizer:0.5 for half of the "
-    "parameters";
+    "none, or optimizer, weights, activations joined by +, as optimizer+weights; optimizer:0.5 for "
+    "half of the parameters";
 
 inline constexpr NameRow<CpMethod> kCpMethodNames[] = {
     {"allgather", CpMethod::kAllGather},
@@ -49,6 +49,7 @@ inline constexpr NameRow<PipelineSchedule> kScheduleNames[] = {
     {"1f1b", PipelineSchedule::k1F1B},
     {"interleaved", PipelineSchedule::kInterleaved},
     {"zero-bubble", PipelineSchedule::kZeroBubble},
+    {"zero-bubble-v", PipelineSchedule::kZeroBubbleV},
 };
 
 }  // namespace orrery

@@ -38,12 +38,23 @@ std::optional<Refusal> CheckOptimizer(const Workload& work, double share) {
                  "--optimizer adamw, or no --offload optimizer"};
 }
 
+std::optional<Refusal> CheckWeights(const Strategy& s) {
+  if (!s.offload.weights) return std::nullopt;
+  if (s.offload.optimizer < 1)
+    return Refusal{"offload of weights whose optimizer states stay on the GPU",
+                   "the CPU updates what lies with it: --offload optimizer+weights"};
+  if (s.zero < 3)
+    return Refusal{fmt::format("offload of weights with ZeRO {}", s.zero),
+                   "--zero 3: weights that each pass fetches"};
+  return std::nullopt;
+}
+
 std::optional<Refusal> CheckActivations(const ModelSpec& model, const Workload& work,
                                         const Strategy& s) {
   if (model.family != Family::kDecoder && model.family != Family::kEncoder)
     return Refusal{"activation offload is lowered for decoders and encoders alone",
                    "drop activations from --offload"};
-  if (s.schedule == PipelineSchedule::kZeroBubble)
+  if (SplitsBackward(s.schedule))
     return Refusal{"activation offload with the zero-bubble schedule is not lowered",
                    "weight gradients read activations in a pass of their own; use 1f1b"};
   if (work.fp8 != Fp8::kOff)
@@ -236,6 +247,7 @@ class ActivationMover {
 std::optional<Refusal> CheckOffload(const ModelSpec& model, const Workload& work,
                                     const Strategy& strategy) {
   if (auto refused = CheckOptimizer(work, strategy.offload.optimizer)) return refused;
+  if (auto refused = CheckWeights(strategy)) return refused;
   if (!strategy.offload.activations) return std::nullopt;
   return CheckActivations(model, work, strategy);
 }
@@ -270,7 +282,7 @@ std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int
 }
 
 // Gradients come to the host when their norm is known; the CPU updates its copy of the weights, which the device's
-// follow: three queues, so that units pass through them beside each other.
+// follow: three queues, so that units pass through them beside each other. Weights that are on the host stay there.
 void StageBuilder::PlaceStates() {
   if (ctx_.strategy.offload.optimizer <= 0) return;
   std::vector<double> elements;
@@ -286,7 +298,7 @@ void StageBuilder::PlaceStates() {
     UnitState& unit = units_[trained[i]];
     const int index = static_cast<int>(trained[i]);
     unit.on_host = true;
-    if (unit.master < 0)
+    if (unit.master < 0 && !ctx_.strategy.offload.weights)
       unit.master = Make("M." + program_.units[trained[i]].name, unit.shard, ctx_.state,
                          ir::BufferClass::kMaster, ir::Life::kStep);
     for (const ir::ViewId view : {unit.master, unit.first_moment, unit.second_moment}) {

@@ -32,8 +32,11 @@ PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
   std::vector<int> layers(static_cast<std::size_t>(s.pp), 0);
   ChunkLayers& by_chunk = split.chunk_layers;
   for (int c = 0; c < s.vpp; ++c, chunk += s.pp) {
-    for (int stage = 0; stage < s.pp; ++stage)
-      layers[static_cast<std::size_t>(stage)] += chunk[stage];
+    for (int i = 0; i < s.pp; ++i) {
+      const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+      const StageChunk at = ChunkAt(in_a_v, s.pp, c * s.pp + i);
+      layers[static_cast<std::size_t>(at.stage)] += chunk[i];
+    }
     if (c == 0) {
       by_chunk.first = chunk[0];
       by_chunk.entry = std::accumulate(chunk, chunk + s.pp, 0);
@@ -66,10 +69,10 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
   const bool replicas = s.data_parallel() * s.cp > 1;
   outline.gathers_weights = s.zero == 3;
-  outline.scatters_gradients = s.zero >= 2;
+  outline.scatters_gradients = s.zero >= 2 && !s.reduce_once;
   outline.gather_overlaps = s.overlap_param_gather;
   outline.scatter_overlaps = s.overlap_grad_reduce;
-  if (replicas && s.zero < 2) {
+  if (replicas && !outline.scatters_gradients) {
     outline.reduction =
         s.zero == 0 ? PlanOutline::Reduction::kAllReduce : PlanOutline::Reduction::kReduceScatter;
   }
@@ -79,11 +82,12 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.end_gather_overlaps = s.overlap_param_gather;
   outline.reduces_outer = s.zero > 0 && s.dp_outer > 1;
   outline.shards = s.zero > 0 ? s.dp * s.cp : 1;
-  outline.ties_stages =
-      s.pp > 1 && model.tied_embeddings && model.family != Family::kMlp && !work.lora.on();
+  outline.ties_stages = s.pp > 1 && s.schedule != PipelineSchedule::kZeroBubbleV &&
+                        model.tied_embeddings && model.family != Family::kMlp && !work.lora.on();
   outline.norm_messages = work.optimizer == Optimizer::kLamb && (outline.shards > 1 || s.tp > 1);
   const bool half = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
   outline.states_on_host = s.offload.optimizer;
+  outline.weights_on_host = s.offload.weights;
   outline.moves_activations = s.offload.activations;
   outline.weight_bytes = half ? 2 : 4;
   outline.gradient_bytes = half && !s.fp32_grads ? 2 : 4;

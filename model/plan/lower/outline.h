@@ -64,6 +64,7 @@ struct PlanOutline : PipelineLayers {
 
   // In memory of the host (offload.h).
   double states_on_host = 0;       // share of a stage's parameters
+  bool weights_on_host = false;    // each pass copies them before it gathers them
   bool moves_activations = false;  // of all layers of a chunk but the last
 
   double gradient_bytes = 2;  // per element

@@ -19,7 +19,7 @@ double VisibleShare(const VisibleReduction& software, bool whole_replicas) {
 }
 
 void FollowFramework(const VisibleReduction& software, Strategy* strategy) {
-  if (strategy->zero >= 2) return;
+  if (strategy->zero >= 2 && !strategy->reduce_once) return;
   if (VisibleShare(software, HoldsWholeReplicas(*strategy)) < 1) return;
   strategy->overlap_grad_reduce = false;
   strategy->reduce_in_backward = false;

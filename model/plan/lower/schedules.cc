@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPipe, 1F1B, interleaved 1F1B and zero-bubble H1 call lists.
+// GPipe, 1F1B, interleaved 1F1B and zero-bubble call lists.
 #include "model/plan/lower/schedules.h"
 
 #include <algorithm>
+
+#include "model/plan/lower/v_order.h"
 
 namespace orrery {
 namespace {
@@ -33,7 +35,8 @@ void FlagLastCalls(ListBuilder& list) {
 PassRules RulesOf(PipelineSchedule schedule) {
   return {.forward_first = schedule == PipelineSchedule::kGpipe,
           .interleaved = schedule == PipelineSchedule::kInterleaved,
-          .fills_bubble = schedule == PipelineSchedule::kZeroBubble};
+          .fills_bubble = SplitsBackward(schedule),
+          .in_a_v = schedule == PipelineSchedule::kZeroBubbleV};
 }
 
 PassOrder::PassOrder(const PassRules& rules, int stages, int stage, int chunks, int micro_batches)
@@ -45,6 +48,11 @@ PassOrder::PassOrder(const PassRules& rules, int stages, int stage, int chunks, 
       splits_(rules.fills_bubble) {
   if (rules.forward_first) ahead_ = total_;
   if (rules.interleaved) ahead_ = 2 * ahead_ + (chunks - 1) * stages;
+  if (!rules.in_a_v) return;
+  list_ = PassesInV(stages, stage, micro_batches);
+  ahead_ =
+      3 * stages -
+      1;  // the last backward passes of three rounds of half a stage have no forward passes beside them
 }
 
 PassCall PassOrder::At(PassCall::Kind kind, int index) const {
@@ -56,6 +64,7 @@ PassCall PassOrder::At(PassCall::Kind kind, int index) const {
 }
 
 PassCall PassOrder::Next() {
+  if (list_) return (*list_)[at_++];
   if (splits_ && weight_ < backward_ - stage_) return At(PassCall::kWeightGrad, weight_++);
   if (forward_ < total_ && forward_ - backward_ <= ahead_)
     return At(PassCall::kForward, forward_++);
@@ -64,7 +73,7 @@ PassCall PassOrder::Next() {
 }
 
 std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_batches) {
-  ListBuilder list{{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble}, {}};
+  ListBuilder list{{strategy.vpp, SplitsBackward(strategy.schedule)}, {}};
   const BlockNumbers& blocks = list.blocks;
   list.Add(blocks.Begin(), 0);
   PassOrder order(RulesOf(strategy.schedule), strategy.pp, stage, strategy.vpp, micro_batches);
@@ -81,7 +90,7 @@ std::vector<ir::Call> StageCalls(const Strategy& strategy, int stage, int micro_
 }
 
 void FlagFirstCalls(const Strategy& strategy, std::vector<ir::Call>* calls) {
-  const BlockNumbers blocks{strategy.vpp, strategy.schedule == PipelineSchedule::kZeroBubble};
+  const BlockNumbers blocks{strategy.vpp, SplitsBackward(strategy.schedule)};
   for (int chunk = 0; chunk < strategy.vpp; ++chunk) {
     const auto first = std::ranges::find(*calls, blocks.Forward(chunk), &ir::Call::block);
     if (first != calls->end()) first->flags |= ir::kWhenFirst;

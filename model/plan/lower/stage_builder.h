@@ -89,10 +89,16 @@ struct LowerContext {
            c.inner < strategy.cp;
   }
   bool rings_keys() const;  // keys and values go round
+  // Of transfers between stages; those of the way back of a V have four of their own.
+  uint8_t StreamOf(LoweredStream stream, bool back) const {
+    return static_cast<uint8_t>(back ? FirstBackStream() + stream - kSendAct : stream);
+  }
   uint8_t StreamOf(HostStream stream) const {
-    return static_cast<uint8_t>((rings_keys() ? kRecvKeys + 1 : kSendKeys) +
+    return static_cast<uint8_t>(FirstBackStream() +
+                                (strategy.schedule == PipelineSchedule::kZeroBubbleV ? 4 : 0) +
                                 static_cast<int>(stream));
   }
+  int FirstBackStream() const { return rings_keys() ? kRecvKeys + 1 : kSendKeys; }
   uint16_t ContextAxes() const {  // as a mask; 0: each rank holds whole sequences
     if (strategy.cp == 1) return 0;
     return static_cast<uint16_t>(1u << kAxisCp | (two_level() ? 1u << kAxisEp : 0u));
@@ -104,10 +110,14 @@ struct LowerContext {
   }
   int ReplicaGroup() const { return strategy.cp == 1 ? kGroupData : kGroupReplicas; }
   bool sharded() const { return strategy.zero > 0; }
+  // Behind each backward pass, into the shards of the gradients.
+  bool scatters() const { return strategy.zero >= 2 && !strategy.reduce_once; }
+  // Each pass fetches weights before it reads them: gathers them, or copies them from the host.
+  bool fetches_weights() const { return strategy.zero == 3 || strategy.offload.weights; }
   bool frozen() const { return work.lora.on(); }  // every parameter but those of adapters
   // Of the residual stream in front of layer `index`: nothing in front of the first adapters is trained.
   bool NeedsStreamGrad(int64_t index) const { return !frozen() || index > 0; }
-  bool split_backward() const { return strategy.schedule == PipelineSchedule::kZeroBubble; }
+  bool split_backward() const { return SplitsBackward(strategy.schedule); }
 };
 LowerContext MakeContext(const ModelSpec& model, const Workload& work, const Strategy& strategy,
                          const LowerOptions& options);
@@ -302,12 +312,17 @@ class StageBuilder {
   bool Gathered(const UnitState& unit) const {
     return ctx_.strategy.zero == 3 && unit.kind != kScaleUnit;
   }
+  bool Fetched(const UnitState& unit) const {
+    return ctx_.fetches_weights() && unit.kind != kScaleUnit;
+  }
   void DeclareUnitBuffers(int unit);
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
   void ReduceUnit(int unit, uint8_t when);
   void AddReduced(ir::ViewId shard, ir::ViewId reduced, int64_t elements);
   void InsertGathers(BlockState& state);
+  ir::Op FetchOp(ir::OpKind kind, ir::ViewId to, ir::ViewId from, const ir::Op& reader);
+  void EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops);
   int RingIndex(const std::string& name, int slots);
   void EmitGradNorm();
   void EmitOptimizer(int unit);

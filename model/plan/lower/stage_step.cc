@@ -22,8 +22,7 @@ void StageBuilder::EmitBegin() {
   Emit(OpKind::kZero, {loss_}, {});
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (!units_[unit].trained) continue;
-    Emit(OpKind::kZero, {ctx_.strategy.zero >= 2 ? units_[unit].grad_shard : units_[unit].grad},
-         {});
+    Emit(OpKind::kZero, {ctx_.scatters() ? units_[unit].grad_shard : units_[unit].grad}, {});
   }
   EmitScales();
 }
@@ -53,7 +52,7 @@ void StageBuilder::EmitEnd() {
   const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
   for (int unit = static_cast<int>(units_.size()) - 1; unit >= 0; --unit) {
     if (!units_[unit].trained) continue;
-    if (ctx_.strategy.zero >= 2) {
+    if (ctx_.scatters()) {
       AllReduce(units_[unit].grad_shard, kGroupDpOuter, stream);
     } else if (!units_[unit].reduced_in_backward) {
       ReduceUnit(unit, 0);
@@ -140,7 +139,8 @@ void StageBuilder::EmitOptimizer(int index) {
   const bool master = unit.master >= 0;
   const std::string& name = program_.units[index].name;
   const ViewId source = master ? unit.master : unit.weight;
-  const ViewId updated = unit.on_host ? HostTwin(target, "Wh." + name) : target;
+  const bool comes_back = unit.on_host && BufferOf(target).space == ir::Space::kDevice;
+  const ViewId updated = comes_back ? HostTwin(target, "Wh." + name) : target;
   std::vector<ViewId> out{updated};
   if (master) out.push_back(unit.master);
   const Optimizer kind = ctx_.work.optimizer;
@@ -191,7 +191,7 @@ void StageBuilder::EmitOptimizer(int index) {
   }
   if (unit.on_host) {
     blocks_[block_].ops.back().stream = ctx_.StreamOf(HostStream::kCpu);
-    Copy(target, updated, HostStream::kUp);
+    if (comes_back) Copy(target, updated, HostStream::kUp);
   }
   if (!rebuilt) return;
   SetPhase(Phase::kParamGather);

@@ -107,9 +107,11 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   };
   const bool cut = Gathered(state);
   state.weight = declare(cut ? "Ws." : "W.", BufferClass::kParam, state.dtype, cut);
+  if (ctx_.strategy.offload.weights && Fetched(state))
+    BufferOf(state.weight).space = ir::Space::kHost;
   if (!state.trained) return;
-  if (zero < 2) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
-  if (zero >= 2 || (zero == 1 && ctx_.strategy.reduce_in_backward)) {
+  if (!ctx_.scatters()) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
+  if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward)) {
     state.grad_shard = declare("Gs.", BufferClass::kGrad, ctx_.gradient, true);
   }
   if (ctx_.master) state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
@@ -142,7 +144,7 @@ int StageBuilder::RingIndex(const std::string& name, int slots) {
 
 ViewId StageBuilder::Weight(ParamRef ref) {
   UnitState& unit = units_[ref.unit];
-  if (!Gathered(unit)) return ParamView(unit.weight, ref);
+  if (!Fetched(unit)) return ParamView(unit.weight, ref);
   BlockState& state = blocks_[block_];
   std::vector<Use>& uses = state.uses[unit.kind];
   if (uses.empty() || uses.back().unit != ref.unit) {
@@ -163,7 +165,45 @@ ViewId StageBuilder::Weight(ParamRef ref) {
   return ParamView(uses.back().gathered, ref);
 }
 
-// The gather of use k goes in front of use k - prefetch.
+ir::Op StageBuilder::FetchOp(OpKind kind, ViewId to, ViewId from, const ir::Op& reader) {
+  ir::Op op;
+  op.kind = kind;
+  op.out = {to};
+  op.in = {from};
+  op.stream = ctx_.strategy.overlap_param_gather ? kGatherStream : kCompute;
+  op.phase = Phase::kParamGather;
+  op.segment = reader.segment;
+  op.layer = reader.layer;
+  return op;
+}
+
+// Copies from the host stand in the queue of the gathers, as in DeepSpeed (partition_parameters.py).
+void StageBuilder::EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops) {
+  const UnitState& unit = units_[use.unit];
+  ViewId shard = unit.weight;
+  if (ctx_.strategy.offload.weights) {
+    if (!Gathered(unit)) {
+      ops->push_back(FetchOp(OpKind::kCopy, use.gathered, unit.weight, reader));
+      return;
+    }
+    const ir::Buffer gathered = BufferOf(use.gathered);
+    shard = Make("Wf." + gathered.name.substr(3), unit.shard, unit.dtype, BufferClass::kGathered);
+    ir::Buffer& buffer = BufferOf(shard);
+    buffer.unit = use.unit;
+    buffer.unit_shard_axis = static_cast<int8_t>(ctx_.ShardAxis());
+    if (gathered.ring >= 0) {
+      const std::string ring = "shard." + program_.rings[gathered.ring].name;
+      buffer.ring = static_cast<int16_t>(RingIndex(ring, 1));
+    }
+    ops->push_back(FetchOp(OpKind::kCopy, shard, unit.weight, reader));
+  }
+  ir::Op gather = FetchOp(OpKind::kAllGather, use.gathered, shard, reader);
+  gather.group = kGroupDp;
+  gather.tag = next_tag_++;
+  ops->push_back(std::move(gather));
+}
+
+// What fetches use k goes in front of use k - prefetch.
 void StageBuilder::InsertGathers(BlockState& state) {
   std::size_t gathers = 0;
   for (const std::vector<Use>& uses : state.uses) gathers += uses.size();
@@ -180,17 +220,7 @@ void StageBuilder::InsertGathers(BlockState& state) {
       const std::vector<Use>& uses = state.uses[kind];
       for (; next[kind] < uses.size() && position(uses, next[kind]) == i; ++next[kind]) {
         const Use& use = uses[next[kind]];
-        ir::Op op;
-        op.kind = OpKind::kAllGather;
-        op.out = {use.gathered};
-        op.in = {units_[use.unit].weight};
-        op.group = kGroupDp;
-        op.stream = ctx_.strategy.overlap_param_gather ? kGatherStream : kCompute;
-        op.tag = next_tag_++;
-        op.phase = Phase::kParamGather;
-        op.segment = state.ops[use.at].segment;
-        op.layer = state.ops[use.at].layer;
-        ops.push_back(std::move(op));
+        EmitFetch(use, state.ops[use.at], &ops);
       }
     }
     ops.push_back(std::move(state.ops[i]));
@@ -199,7 +229,7 @@ void StageBuilder::InsertGathers(BlockState& state) {
 }
 
 void StageBuilder::BeginGrad(int unit) {
-  if (ctx_.strategy.zero < 2 || !units_[unit].trained) return;
+  if (!ctx_.scatters() || !units_[unit].trained) return;
   BlockState& state = blocks_[block_];
   const std::string name = "Gt." + program_.units[unit].name + "@" + program_.blocks[block_].name +
                            "." + std::to_string(next_use_++);
@@ -216,7 +246,7 @@ void StageBuilder::BeginGrad(int unit) {
 }
 
 ViewId StageBuilder::Grad(ParamRef ref) {
-  if (ctx_.strategy.zero < 2) return ParamView(units_[ref.unit].grad, ref);
+  if (!ctx_.scatters()) return ParamView(units_[ref.unit].grad, ref);
   return ParamView(blocks_[block_].open_grads.at(ref.unit), ref);
 }
 
@@ -230,7 +260,7 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
   const Phase before = phase_;
   phase_ = Phase::kGradReduce;
   const uint8_t stream = ctx_.strategy.overlap_grad_reduce ? kDpStream : kCompute;
-  if (ctx_.strategy.zero < 2) {
+  if (!ctx_.scatters()) {
     if (ctx_.strategy.reduce_in_backward && final_touch) ReduceUnit(index, ir::kWhenLast);
   } else {
     BlockState& state = blocks_[block_];

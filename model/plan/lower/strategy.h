@@ -47,7 +47,8 @@ inline constexpr Recompute Recompute::kNone{};
 inline constexpr Recompute Recompute::kSelective{kRecomputeCoreAttention};
 inline constexpr Recompute Recompute::kFull{kRecomputeLayer};
 
-enum class PipelineSchedule { kGpipe, k1F1B, kInterleaved, kZeroBubble };
+// kZeroBubbleV: stage s has the chunks s and 2 pp - 1 - s of 2 pp, so that the first stage has both ends of the model.
+enum class PipelineSchedule { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBubbleV };
 
 // How ranks that share a sequence meet the keys of the others:
 //   allgather  all keys and values are gathered, their gradients scattered
@@ -77,8 +78,11 @@ struct Offload {
   // What the backward pass reads of each layer of a chunk but the last goes to the host behind the layer's forward pass, and
   // is back one layer ahead (the layer-wise offload of TransformerEngine and Megatron-Core).
   bool activations = false;
+  // Weights, too, and the CPU updates them there (DeepSpeed offload_param, FSDP's CPUOffloadPolicy): each use copies a
+  // unit to the device, under ZeRO 3 the rank's shard in front of its gather. With `optimizer` 1 and ZeRO 3 alone.
+  bool weights = false;
 
-  bool on() const { return optimizer > 0 || activations; }
+  bool on() const { return optimizer > 0 || activations || weights; }
   bool operator==(const Offload&) const = default;
   auto operator<=>(const Offload&) const = default;
 };
@@ -109,7 +113,10 @@ struct Strategy {
   bool overlap_grad_reduce = true;   // data-parallel reduction on its own stream
   bool overlap_param_gather = true;  // ZeRO gathers on their own stream
   bool reduce_in_backward =
-      false;  // ZeRO 0/1: reduction inside the last backward call, not after it
+      false;  // gradients that are reduced once per step: inside the last backward call, not after it
+  bool reduce_once =
+      false;  // ZeRO 2/3: gradients of all micro-batches add up whole on each rank and are
+              // reduced once per step (FSDP's no_sync), not behind each backward pass
   bool whole_logits =
       false;              // a tensor rank gathers the logits of the whole vocabulary for its loss
   bool tp_async = false;  // tensor-parallel collectives on their own stream
@@ -126,7 +133,8 @@ struct Strategy {
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
   bool count_head = false;       // pipeline balance: the head counts as a layer
-  // Layers of each model chunk, in the order chunk x stages + stage; null: by the rule of balance.h.
+  // Layers of each model chunk, in the order of the layers (chunk x stages + stage, unless the chunks lie in a V); null: by
+  // the rule of balance.h.
   std::shared_ptr<const std::vector<int>> layout;
 
   int64_t ranks() const { return int64_t{1} * tp * pp * dp * dp_outer * cp * ep; }

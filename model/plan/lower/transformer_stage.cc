@@ -18,6 +18,10 @@ struct Chunk {
   int index = 0;  // of this stage
   int virtual_stage = 0;
   bool first = false, last = false;
+  // What lies before and behind it is on this stage.
+  bool from_here = false, to_here = false;
+  int forth = 1;      // to the stage of the chunk behind it
+  bool back = false;  // the way back of a V
   LayerRange range;
   std::vector<std::vector<Layer>> units;  // layers of each flat unit
 };
@@ -28,7 +32,15 @@ std::vector<Chunk> MakeChunks(StageBuilder& stage) {
   for (int c = 0; c < ctx.strategy.vpp; ++c) {
     Chunk& chunk = chunks[c];
     chunk.index = c;
-    chunk.virtual_stage = c * ctx.strategy.pp + stage.stage();
+    const bool in_a_v = ctx.strategy.schedule == PipelineSchedule::kZeroBubbleV;
+    chunk.virtual_stage = VirtualStage(in_a_v, ctx.strategy.pp, stage.stage(), c);
+    if (in_a_v) {
+      const bool turn = stage.stage() + 1 == ctx.strategy.pp;
+      chunk.back = c == 1;
+      (chunk.back ? chunk.from_here : chunk.to_here) = turn;
+      // A second queue to the same neighbour: once around the axis more.
+      if (chunk.back) chunk.forth = -1 - ctx.strategy.pp;
+    }
     chunk.first = chunk.virtual_stage == 0;
     chunk.last = chunk.virtual_stage + 1 == static_cast<int>(ctx.chunks.size());
     chunk.range = ctx.chunks[chunk.virtual_stage];
@@ -51,8 +63,9 @@ class StageEmitter {
     stage_.Label(Phase::kForward, Segment::kLayer);
     if (chunk.first) {
       EmbeddingForward(stage_, ends_, LoadWhat::kTokens, "", Stream(chunk, chunk.range.first));
-    } else {
-      stage_.RecvBoundary(Stream(chunk, chunk.range.first), -1, kRecvAct, chunk.virtual_stage);
+    } else if (!chunk.from_here) {
+      stage_.RecvBoundary(Stream(chunk, chunk.range.first), -chunk.forth,
+                          ctx_.StreamOf(kRecvAct, chunk.back), chunk.virtual_stage);
     }
     for (const auto& unit : chunk.units) {
       for (const Layer& layer : unit) {
@@ -61,9 +74,10 @@ class StageEmitter {
                      Stream(chunk, layer.index + 1), -1, false);
       }
     }
-    if (chunk.last) return;
+    if (chunk.last || chunk.to_here) return;
     stage_.Label(Phase::kForward, Segment::kLayer);
-    stage_.SendBoundary(Stream(chunk, End(chunk)), 1, kSendAct, chunk.virtual_stage + 1);
+    stage_.SendBoundary(Stream(chunk, End(chunk)), chunk.forth, ctx_.StreamOf(kSendAct, chunk.back),
+                        chunk.virtual_stage + 1);
   }
 
   void Backward(const Chunk& chunk) {
@@ -72,8 +86,9 @@ class StageEmitter {
     if (!ctx_.NeedsStreamGrad(End(chunk))) return;
     if (chunk.last) {
       HeadForwardBackward(stage_, ends_, Stream(chunk, End(chunk)), StreamGrad(chunk, End(chunk)));
-    } else {
-      stage_.RecvBoundary(StreamGrad(chunk, End(chunk)), 1, kRecvGrad, chunk.virtual_stage + 1);
+    } else if (!chunk.to_here) {
+      stage_.RecvBoundary(StreamGrad(chunk, End(chunk)), chunk.forth,
+                          ctx_.StreamOf(kRecvGrad, chunk.back), chunk.virtual_stage + 1);
     }
     for (auto unit = chunk.units.rbegin(); unit != chunk.units.rend(); ++unit)
       BackwardUnit(chunk, *unit);
@@ -81,9 +96,10 @@ class StageEmitter {
     if (chunk.first) {
       EmbeddingBackward(stage_, ends_, LoadWhat::kTokens, "", StreamGrad(chunk, chunk.range.first),
                         WeightGradBlock(chunk), true);
-    } else {
+    } else if (!chunk.from_here) {
       stage_.Label(Phase::kBackward, Segment::kLayer);
-      stage_.SendBoundary(StreamGrad(chunk, chunk.range.first), -1, kSendGrad, chunk.virtual_stage);
+      stage_.SendBoundary(StreamGrad(chunk, chunk.range.first), -chunk.forth,
+                          ctx_.StreamOf(kSendGrad, chunk.back), chunk.virtual_stage);
     }
   }
 
@@ -113,14 +129,14 @@ class StageEmitter {
 
   // Residual stream in front of layer `index`; a chunk's own input and output at its two ends.
   ViewId Stream(const Chunk& chunk, int64_t index) {
-    const bool received = index == chunk.range.first && !chunk.first;
-    const bool sent = index == End(chunk) && !chunk.last;
+    const bool received = index == chunk.range.first && !chunk.first && !chunk.from_here;
+    const bool sent = index == End(chunk) && !chunk.last && !chunk.to_here;
     return Boundary((sent ? "y" : "x") + std::to_string(index), received, sent);
   }
 
   ViewId StreamGrad(const Chunk& chunk, int64_t index) {
-    const bool received = index == End(chunk) && !chunk.last;
-    const bool sent = index == chunk.range.first && !chunk.first;
+    const bool received = index == End(chunk) && !chunk.last && !chunk.to_here;
+    const bool sent = index == chunk.range.first && !chunk.first && !chunk.from_here;
     return Boundary((received ? "d.y" : "d.x") + std::to_string(index), received, sent);
   }
 
@@ -142,11 +158,10 @@ class StageEmitter {
 }  // namespace
 
 void EmitTransformerStage(StageBuilder& stage) {
-  const LowerContext& ctx = stage.ctx();
   EndParams ends;
   if (stage.stage() == 0) AddEmbeddingUnits(stage, ends);
   const std::vector<Chunk> chunks = MakeChunks(stage);
-  if (stage.stage() + 1 == ctx.strategy.pp) AddHeadUnits(stage, ends);
+  if (std::ranges::any_of(chunks, &Chunk::last)) AddHeadUnits(stage, ends);
   StageEmitter emitter(stage, ends);
   for (const Chunk& chunk : chunks) emitter.Forward(chunk);
   for (const Chunk& chunk : chunks) emitter.Backward(chunk);

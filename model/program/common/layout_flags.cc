@@ -105,8 +105,9 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                {"0", "1", "2", "3"});
   flags->Value(&micro_batch, "--micro-batch", "N", "sequences per GPU in one forward pass");
   flags->Value(&schedule, "--schedule", "NAME",
-               "pipeline schedule: gpipe, 1f1b, interleaved or zero-bubble", Words::kList,
-               NamesOf<PipelineSchedule>(report::kScheduleNames));
+               "pipeline schedule: gpipe, 1f1b, interleaved, zero-bubble or zero-bubble-v (two "
+               "chunks per stage, there and back)",
+               Words::kList, NamesOf<PipelineSchedule>(report::kScheduleNames));
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
   flags->Value(&layout, "--layout", "LIST",
                "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
@@ -117,8 +118,10 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
   flags->Value(&offload, "--offload", "WHAT",
                "in memory of the host: optimizer (states, and the CPU updates), optimizer:0.5 of "
-               "half of the parameters, activations, or optimizer+activations",
-               Words::kList, {"none", "optimizer", "activations", "optimizer+activations"});
+               "half of the parameters, weights (with ZeRO 3 and the states), activations; joined "
+               "by +, as optimizer+weights",
+               Words::kList,
+               {"none", "optimizer", "activations", "optimizer+activations", "optimizer+weights"});
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
 }
@@ -237,7 +240,8 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job) {
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.zero.front());
   strategy.layout = axes.layout;
-  strategy.vpp = axes.vpp.value_or(ChunksOf(axes.layout, strategy.pp));
+  const bool in_a_v = axes.schedule == PipelineSchedule::kZeroBubbleV;
+  strategy.vpp = axes.vpp.value_or(in_a_v ? 2 : ChunksOf(axes.layout, strategy.pp));
   strategy.recompute = axes.recompute.value_or(strategy.recompute);
   strategy.offload = axes.offload.value_or(strategy.offload);
   const int64_t layers = std::max(job.request.model.layers, job.request.model.decoder_layers);
