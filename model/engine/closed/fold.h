@@ -486,8 +486,10 @@ class Fold {
       const double others = outline_.stages - 2;
       const double mean =
           others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
-      for (const Stage& stage : Stages()) {
-        const bool middle = !stage.first && !stage.last;
+      const std::array<Stage, 3> stages = Stages();
+      for (const Stage& stage : stages) {
+        const bool middle =
+            &stage == &stages.back();  // in a V the last stage has no end of the model
         if (middle && others == 0) continue;
         const Work candidate = WorkOf(stage);
         const Turn turn = Together(candidate);

@@ -50,8 +50,9 @@ PassOrder::PassOrder(const PassRules& rules, int stages, int stage, int chunks, 
   if (rules.interleaved) ahead_ = 2 * ahead_ + (chunks - 1) * stages;
   if (!rules.in_a_v) return;
   list_ = PassesInV(stages, stage, micro_batches);
-  const auto first = std::ranges::find(*list_, PassCall::kBackward, &PassCall::kind);
-  ahead_ = static_cast<int>(first - list_->begin()) - 1;
+  ahead_ =
+      3 * stages -
+      1;  // the last backward passes of three rounds of half a stage have no forward passes beside them
 }
 
 PassCall PassOrder::At(PassCall::Kind kind, int index) const {
