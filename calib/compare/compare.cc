@@ -248,6 +248,15 @@ void CompareParts(const TrainingLog& predicted, const TrainingLog& measured, Com
     left[{name, "", ""}] = sum.first / sum.second;
     right[{name, "", ""}] = other->second.first / other->second.second;
   }
+  if (c->on_trust && !left.empty()) {
+    const auto rest = [](double step, const Sums& of) {
+      for (const auto& [key, seconds] : of) step -= seconds;
+      return std::max(0.0, step);
+    };
+    const double p_rest = rest(c->predicted_step, left), m_rest = rest(c->measured_step, right);
+    left[{kRest, "", ""}] = p_rest;
+    right[{kRest, "", ""}] = m_rest;
+  }
   c->by_part = Differences(left, right);
 }
 

@@ -31,6 +31,9 @@ struct Straggler {
 };
 inline constexpr double kStraggles = 1.05;
 
+// Of a log of another program: the step without the timers that the prediction names alike.
+inline constexpr const char* kRest = "rest of the step";
+
 // A figure of the step beside its measurement. Absent on one side: that file does not say it.
 struct Pair {
   std::optional<double> predicted, measured;

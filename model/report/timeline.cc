@@ -181,7 +181,7 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
   const bool limited = capacity.number() < 2 * peak;
   int parts = 0;
   const double height =
-      RoundHeight(1.01 * (limited ? std::max(capacity.number(), peak) : peak), &parts);
+      RoundHeight(1.05 * (limited ? std::max(capacity.number(), peak) : peak), &parts);
   std::string ticks;
   for (int i = parts; i >= 0; --i)
     ticks +=

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -60,6 +61,11 @@ Comparison Beside(const std::string& predicted, const std::string& measured) {
                  measured::ReadTrainingLog(Named("measured.json", measured)));
 }
 
+std::string Unfolded(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
 std::string ErrorOf(const std::string& predicted, const std::string& measured) {
   try {
     Beside(predicted, measured);
@@ -97,7 +103,7 @@ TEST(Compare, TablesAddUpAndNameConstants) {
   for (const Term& term : c.by_phase) phases += term.measured;
   EXPECT_NEAR(phases, c.measured_step, 1e-12);
   EXPECT_EQ(c.by_work[0].work, "product");
-  const std::string text = ComparisonText(c);
+  const std::string text = Unfolded(ComparisonText(c));
   EXPECT_THAT(text, HasSubstr("7.5 % too short"));
   EXPECT_THAT(text, HasSubstr("Largest term: product, 1.20 ms predicted, 1.36 ms measured"));
   EXPECT_THAT(text, HasSubstr("most of it in phase backward: 800 us predicted, 960 us"));
@@ -192,19 +198,35 @@ TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
         batch);
   };
   const Comparison inside = Beside(predicted, log(2300, 8));
-  const std::string text = ComparisonText(inside);
+  const std::string text = Unfolded(ComparisonText(inside));
   EXPECT_THAT(text, HasSubstr("13.0 % too short, inside the 80 % interval (1.80 s to 2.40 s)"));
   EXPECT_THAT(text, HasSubstr("Tokens per second: 4.10 k predicted, 3.56 k measured."));
   EXPECT_THAT(text, Not(HasSubstr("Not the same job")));
   EXPECT_NEAR(ComparisonJson(inside)["measured_tokens_per_s"].get<double>(), 8 * 1024 / 2.3, 1e-6);
   EXPECT_TRUE(ComparisonJson(inside)["measured_allocated_bytes"].is_null());
-  const std::string other = ComparisonText(Beside(predicted, log(2500, 16)));
+  const std::string other = Unfolded(ComparisonText(Beside(predicted, log(2500, 16))));
   EXPECT_THAT(other, HasSubstr("outside the 80 % interval"));
   EXPECT_THAT(other, HasSubstr("a step of the log takes 16 sequences, of the prediction 8"));
   const std::string csv = "step,step_time [ms],memory [GiB]\n1,2000,2.5\n";
   EXPECT_THAT(ComparisonText(Beside(predicted, csv)),
               HasSubstr("Peak memory of the allocator: 2.00 GiB predicted, 2.50 GiB measured."));
   EXPECT_THAT(ComparisonText(Beside(predicted, csv)), HasSubstr("equal within 0.1 %"));
+}
+
+// One timer has the name of a term: what it leaves is no difference of that term.
+TEST(Compare, TimersOfALogLeaveTheRestOfTheStep) {
+  const std::string log =
+      " iteration 1/ 9 | elapsed time per iteration (ms): 2000 |\n"
+      " time (ms) | optimizer: 200 | forward-compute: 700 |\n";
+  const std::string predicted =
+      R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 1.0,
+"breakdown": {"compute_s": 0.9, "optimizer_s": 0.1}}})";
+  const Comparison c = Beside(predicted, log);
+  ASSERT_EQ(c.by_part.size(), 2u);
+  EXPECT_EQ(c.CulpritWork()->work, kRest);
+  EXPECT_NEAR(c.by_part[0].difference(), 0.9, 1e-12);
+  EXPECT_NEAR(c.by_part[0].share, 0.9, 1e-12);
+  EXPECT_THAT(ComparisonText(c), HasSubstr("tells how long a step takes"));
 }
 
 // Four ranks that compute and meet; `slow` computes `factor` times as long, and the others wait.

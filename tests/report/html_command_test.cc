@@ -204,6 +204,17 @@ TEST(Html, TheTimelineHasEveryPassOfEveryStage) {
   EXPECT_EQ(marks, spans);
 }
 
+TEST(Html, APerturbedStepIsNoDifferenceOfTheEngines) {
+  const auto& [command, made] = Pages()[2];
+  ASSERT_STREQ(command.name, "a slow rank");
+  const json& prediction = made.answer["prediction"];
+  ASSERT_GT(prediction["step_time_s"].get<double>(),
+            1.05 * prediction["closed_form_step_time_s"].get<double>());
+  EXPECT_TRUE(prediction["engines_differ"].is_null());
+  EXPECT_THAT(made.html, Not(HasSubstr("engines differ")));
+  EXPECT_THAT(made.html, HasSubstr("closed form, unperturbed"));
+}
+
 TEST(Html, MemoryOverTimePeaksWhereTheSimulationDoes) {
   const json& answer = Pages()[1].second.answer;
   for (const json& stage : answer["memory_over_time"]) {

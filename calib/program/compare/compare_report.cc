@@ -102,6 +102,10 @@ void AddCulprit(const Comparison& c, std::vector<std::string>* out) {
   if (culprit != work)
     largest += fmt::format("; most of it in phase {}: {}", culprit->phase, both(*culprit));
   out->push_back(largest + ".");
+  if (culprit->work == kRest) {
+    out->push_back(kNoTerms);
+    return;
+  }
   if (c.WaitsForStraggler(*culprit))
     out->push_back("No constant governs it: it is the wait for the straggler.");
   else if (const std::string names = Constants(c, *culprit, 99); !names.empty())
