@@ -115,7 +115,7 @@ class Twin {
 
   void Analyse(report::Simulation* simulation) const {
     simulation->analysis =
-        report::AnalyseStep(Source(), *step_, options_.perturbation,
+        report::AnalyseStep(Source(), *step_, options_.perturbation, *simulation->candidate.memory,
                             report::Representatives(simulation->result, simulation->stages));
   }
 
