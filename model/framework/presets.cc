@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -29,6 +30,8 @@ struct Spelling {
 struct Catalogue {
   std::vector<FrameworkPreset> presets;
   std::vector<Spelling> spellings;
+  std::map<std::string, InputError>
+      broken;  // by folded name: files that matter to who asks for them
 };
 
 void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
@@ -49,8 +52,12 @@ void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
 std::unique_ptr<const Catalogue> ReadCatalogue() {
   auto catalogue = std::make_unique<Catalogue>();
   for (const std::string& id : AllProfileIds(kFrameworkFolder)) {
-    if (const auto profile = ShareFrameworkProfile(id); !profile->preset->description.empty())
-      catalogue->presets.push_back(*profile->preset);
+    try {
+      if (const auto profile = ShareFrameworkProfile(id); !profile->preset->description.empty())
+        catalogue->presets.push_back(*profile->preset);
+    } catch (const InputError& error) {
+      catalogue->broken.emplace(FoldedName(id), error);
+    }
   }
   // Names first: an alias never hides one.
   for (const FrameworkPreset& preset : catalogue->presets)
@@ -70,6 +77,20 @@ const Catalogue& TheCatalogue() {
   std::unique_ptr<const Catalogue>& catalogue = by_root[DataRoot()];
   if (!catalogue) catalogue = ReadCatalogue();
   return *catalogue;
+}
+
+bool IsPath(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".yaml");
+}
+
+// Of a user's own file. Kept for good, as the catalogue.
+const FrameworkPreset& PresetOfFile(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const FrameworkProfile>> kept;
+  const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
+  auto profile = ShareFrameworkProfile(path);
+  const std::lock_guard lock(mutex);
+  return *kept.emplace(path, std::move(profile)).first->second->preset;
 }
 
 bool Low(Precision precision) {
@@ -231,10 +252,13 @@ FrameworkMatch MatchFramework(std::string_view reference) {
             base.alias};
   }
   const std::string& name = parts.name;
+  if (IsPath(name)) return {&PresetOfFile(name), nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;
   }
+  if (const auto broken = TheCatalogue().broken.find(folded); broken != TheCatalogue().broken.end())
+    throw broken->second;
   std::vector<std::string> known = FrameworkNames();
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     for (const FrameworkAlias& alias : preset.aliases) known.push_back(alias.name);
