@@ -166,7 +166,7 @@ void TellFramework(CaseCells* cells, CaseRow* row) {
       if (row->framework != other.framework ||
           cells->Text("source").find(other.source) == std::string::npos)
         continue;
-      row->framework = preset.name;
+      row->framework = WithFacts(preset.name, other.facts);
       cells->Note(other.note);
       return;
     }

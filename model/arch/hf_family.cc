@@ -119,6 +119,9 @@ Place HfFamily::FromRule(const Node& config, const Node& rule) const {
     if (when && !Applies(config, *when)) continue;
     if (alternative.Has("is")) return {alternative, "is"};
     const std::vector<std::string> names = NamesUnder(alternative, "key");
+    for (const std::string& name : names) {  // any name of the file before a default of the class
+      if (config.Has(name)) return Mapped(alternative, {config, name});
+    }
     for (const std::string& name : names) {
       if (const auto value = Value(config, name)) return Mapped(alternative, *value);
     }
@@ -177,7 +180,7 @@ void HfFamily::CheckOnly(const Node& config) const {
 std::map<std::string, std::string> HfFamily::Account(const Node& config, bool outer) const {
   const std::set<std::string> used = UsedKeys();
   std::map<std::string, std::string> reasons, excused;
-  std::map<std::string, std::string> refused;
+  std::map<std::string, std::string> refused, hints;
   for (const Node& file : files_) {
     if (const auto list = file.Find("no_effect")) {
       for (const std::string& reason : list->Keys())
@@ -185,6 +188,9 @@ std::map<std::string, std::string> HfFamily::Account(const Node& config, bool ou
     }
     if (const auto list = file.Find("refused")) {
       for (const std::string& key : list->Keys()) refused.emplace(key, list->String(key));
+    }
+    if (const auto list = file.Find("hints")) {
+      for (const std::string& key : list->Keys()) hints.emplace(key, list->String(key));
     }
   }
   for (const std::string& key : config.Keys()) {
@@ -196,7 +202,7 @@ std::map<std::string, std::string> HfFamily::Account(const Node& config, bool ou
     } else if (const auto what = refused.find(key); what != refused.end()) {
       config.ErrorAt(
           key, fmt::format("'{}': this is {}, which cannot be planned yet", key, what->second),
-          "supported families: " + Families());
+          hints.contains(key) ? hints.at(key) : "supported families: " + Families());
     } else {
       config.ErrorAt(key,
                      fmt::format("'{}' is no key of {} that is known here; it may change the model",

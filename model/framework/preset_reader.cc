@@ -222,15 +222,22 @@ void SetFact(const std::string& key, std::string value, Preset* preset) {
     throw InputError(fmt::format("{} is on or off, not '{}'", key, value));
   if (truth) value = value == "on" ? "true" : "false";
   if (IsList(*row)) value = fmt::format("[{}]", value);
-  Diagnostics diagnostics;
-  const Node entry = Node::Parse(
-      std::make_shared<Source>(Source{"--fact " + key, fmt::format("value: {}", value)}),
-      &diagnostics);
-  diagnostics.ThrowIfAny();
-  FrameworkFact fact{std::visit(FactReader{entry, *row, preset}, row->member), "--fact", kOwnFact};
-  entry.RejectUnknownKeys();
-  diagnostics.ThrowIfAny();
-  preset->facts[row->Name()] = std::move(fact);
+  try {
+    Diagnostics diagnostics;
+    const Node entry = Node::Parse(
+        std::make_shared<Source>(Source{"--fact " + key, fmt::format("value: {}", value)}),
+        &diagnostics);
+    diagnostics.ThrowIfAny();
+    FrameworkFact fact{std::visit(FactReader{entry, *row, preset}, row->member), "--fact",
+                       kOwnFact};
+    entry.RejectUnknownKeys();
+    diagnostics.ThrowIfAny();
+    preset->facts[row->Name()] = std::move(fact);
+  } catch (const InputError& error) {  // the caller knows where the user wrote it
+    std::vector<Diagnostic> list = error.diagnostics();
+    for (Diagnostic& diagnostic : list) diagnostic.where = {};
+    throw InputError(std::move(list));
+  }
 }
 
 void ReadAliases(const Node& root, Preset* preset) {
@@ -249,8 +256,8 @@ void ReadPublishedAs(const Node& root, Preset* preset) {
   preset->published_as.clear();
   if (!root.Has("published_as")) return;
   for (const Node& entry : root.Items("published_as")) {
-    preset->published_as.push_back(
-        {entry.String("framework"), entry.String("source"), entry.String("note")});
+    preset->published_as.push_back({entry.String("framework"), entry.String("source"),
+                                    entry.String("note"), entry.String("facts", "")});
     entry.RejectUnknownKeys();
   }
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -29,6 +30,8 @@ struct Spelling {
 struct Catalogue {
   std::vector<FrameworkPreset> presets;
   std::vector<Spelling> spellings;
+  std::map<std::string, InputError>
+      broken;  // by folded name: files that matter to who asks for them
 };
 
 void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
@@ -59,8 +62,13 @@ std::vector<std::string> DescribedIds() {
 
 std::unique_ptr<const Catalogue> ReadCatalogue() {
   auto catalogue = std::make_unique<Catalogue>();
-  for (const std::string& id : DescribedIds())
-    catalogue->presets.push_back(*ShareFrameworkProfile(id)->preset);
+  for (const std::string& id : DescribedIds()) {
+    try {
+      catalogue->presets.push_back(*ShareFrameworkProfile(id)->preset);
+    } catch (const InputError& error) {
+      catalogue->broken.emplace(FoldedName(id), error);
+    }
+  }
   // Names first: an alias never hides one.
   for (const FrameworkPreset& preset : catalogue->presets)
     AddSpelling({FoldedName(preset.name), {&preset, nullptr}}, &catalogue->spellings);
@@ -96,6 +104,20 @@ const FrameworkPreset* ByFile(const std::string& name) {
     profile = ShareFrameworkProfile(name);
   }
   return profile->preset->description.empty() ? nullptr : profile->preset.get();
+}
+
+bool IsPath(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".yaml");
+}
+
+// Of a user's own file. Kept for good, as the catalogue.
+const FrameworkPreset& PresetOfFile(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_ptr<const FrameworkProfile>> kept;
+  const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
+  auto profile = ShareFrameworkProfile(path);
+  const std::lock_guard lock(mutex);
+  return *kept.emplace(path, std::move(profile)).first->second->preset;
 }
 
 bool Low(Precision precision) {
@@ -259,11 +281,14 @@ FrameworkMatch MatchFramework(std::string_view reference) {
             base.alias};
   }
   const std::string& name = parts.name;
+  if (IsPath(name)) return {&PresetOfFile(name), nullptr};
   if (const FrameworkPreset* preset = ByFile(name)) return {preset, nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;
   }
+  if (const auto broken = TheCatalogue().broken.find(folded); broken != TheCatalogue().broken.end())
+    throw broken->second;
   std::vector<std::string> known = FrameworkNames();
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     for (const FrameworkAlias& alias : preset.aliases) known.push_back(alias.name);

@@ -51,6 +51,7 @@ struct PublishedAs {
   std::string framework;  // what the row names
   std::string source;     // part of the text that says where the row comes from
   std::string note;       // how the row was read
+  std::string facts;      // of such runs, over the framework's: "overlap_grad_reduce=on"
 };
 
 struct FrameworkPreset {
@@ -146,8 +147,8 @@ struct FrameworkMatch {
   const FrameworkPreset* preset;
   const FrameworkAlias* alias;  // null: by its own name
 };
-// By name or alias; case, blanks, dashes and underscores never matter. Throws InputError with the
-// nearest names.
+// By name or alias; case, blanks, dashes and underscores never matter; or a YAML file (./mine.yaml). Throws InputError:
+// unknown, with the nearest names, or its file is damaged.
 FrameworkMatch MatchFramework(std::string_view name);
 inline const FrameworkPreset& FindFramework(std::string_view name) {
   return *MatchFramework(name).preset;

@@ -203,6 +203,8 @@ FrameworkProfile SelectFrameworkProfile(const std::string& framework, const std:
 }
 
 void FollowFramework(const FrameworkProfile& framework, Strategy* strategy) {
+  // The release's own: the strategy may come from the preset of a later one (`without_flash`).
+  if (!framework.preset->defaults.overlap_grad_reduce) strategy->overlap_grad_reduce = false;
   FollowFramework(VisibleReductionOf(framework), strategy);
 }
 

@@ -107,7 +107,7 @@ inline VisibleReduction VisibleReductionOf(const FrameworkProfile& framework) {
   return {framework.data_exposed, framework.data_exposed_replicas};
 }
 
-// FollowFramework() of model/lower/overlap.h with this framework's constants.
+// FollowFramework() of model/lower/overlap.h with this framework's constants and release.
 void FollowFramework(const FrameworkProfile& framework, Strategy* strategy);
 // Positions of the vocabulary layer: see mlm_all_positions.
 void FollowFramework(const FrameworkProfile& framework, Workload* work);

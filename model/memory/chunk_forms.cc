@@ -31,7 +31,7 @@ class FormReader {
       for (int block = 0; block < blocks; ++block) Scratch(block);
       return std::move(form_);
     }
-    for (const ir::BufferId id : SharedGradients(program_)) form_.step -= SizeOf(id);
+    for (const ir::BufferId id : ir::SharedGradients(program_)) form_.step -= SizeOf(id);
     for (int block = 1; block + 1 < blocks; ++block) Ops(block);
     Scratch(blocks - 1);
     return std::move(form_);

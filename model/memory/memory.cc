@@ -70,7 +70,7 @@ ir::Peak LiveAt(const ir::Plan& plan, const ir::Program& program, const ir::Layo
   peak.op = at.op;
   ir::ListLive(plan, program, layout, &peak);
   if (allocation.static_layout) return peak;
-  const std::vector<ir::BufferId> shared = SharedGradients(program);
+  const std::vector<ir::BufferId> shared = ir::SharedGradients(program);
   std::erase_if(peak.live, [&](const ir::LiveBuffer& live) {
     return std::binary_search(shared.begin(), shared.end(), live.buffer);
   });

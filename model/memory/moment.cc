@@ -137,7 +137,7 @@ std::optional<Overflow> FirstOverflow(const ir::Plan& plan, const ir::Program& p
                                       int64_t budget) {
   int64_t shared = 0;
   if (!allocation.static_layout) {
-    for (const ir::BufferId id : SharedGradients(program))
+    for (const ir::BufferId id : ir::SharedGradients(program))
       shared += ir::BufferBytes(program.buffers[id]);
   }
   if (const double absent = AbsentMoments(program, allocation); absent > 0) {

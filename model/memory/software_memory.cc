@@ -3,7 +3,6 @@
 #include "model/memory/software_memory.h"
 
 #include <algorithm>
-#include <set>
 
 namespace orrery {
 namespace {
@@ -15,10 +14,6 @@ double HalfWeights(const ir::Program& program) {
   for (const ir::BufferId id : CopiedGradients(program))
     weights += static_cast<double>(program.buffers[id].elements);
   return weights;
-}
-
-bool IsStepGradient(const ir::Buffer& buffer) {
-  return buffer.life == ir::Life::kStep && buffer.cls == ir::BufferClass::kGrad;
 }
 
 // `live` bytes at an op of the loss.
@@ -63,21 +58,6 @@ std::vector<ir::BufferId> CopiedGradients(const ir::Program& program) {
   return full_gradients ? weights : std::vector<ir::BufferId>();
 }
 
-std::vector<ir::BufferId> SharedGradients(const ir::Program& program) {
-  std::set<int32_t> whole;
-  for (const ir::Buffer& buffer : program.buffers) {
-    if (IsStepGradient(buffer) && buffer.unit_shard_axis < 0) whole.insert(buffer.unit);
-  }
-  std::vector<ir::BufferId> shared;
-  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    const ir::Buffer& buffer = program.buffers[b];
-    if (!IsStepGradient(buffer) || buffer.unit_shard_axis < 0 || !whole.contains(buffer.unit))
-      continue;
-    shared.push_back(static_cast<ir::BufferId>(b));
-  }
-  return shared;
-}
-
 bool ReadsLogits(ir::OpKind kind) {
   return kind == ir::OpKind::kXentMax || kind == ir::OpKind::kXentSum ||
          kind == ir::OpKind::kXentGrad;
@@ -88,7 +68,7 @@ StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir:
   demand.half_weights = HalfWeights(program);
   demand.arena = static_cast<double>(layout.arena_bytes);
   int64_t shared = 0;
-  for (const ir::BufferId id : SharedGradients(program))
+  for (const ir::BufferId id : ir::SharedGradients(program))
     shared += ir::BufferBytes(program.buffers[id]);
   demand.shared = static_cast<double>(shared);
   LiveWalk(plan, program, layout).Run(shared, [&](StepPlace place, int64_t, int64_t during) {

@@ -45,7 +45,7 @@ struct StageDemand {
   double live_at_loss = 0;  // same over the ops of the loss; 0: the stage has no loss
   double logits = 0;        // elements of half-precision logits that the loss reads
   double half_weights = 0;  // parameters in half precision whose gradients are accumulated in fp32
-  double shared = 0;        // bytes of SharedGradients()
+  double shared = 0;        // bytes of ir::SharedGradients()
   double arena = 0;         // of the static layout
   StepPlace fullest, loss;  // where `live` and `live_at_loss` are reached
 };
@@ -53,9 +53,6 @@ struct StageDemand {
 double AbsentMoments(const ir::Program& program, const Allocation& allocation);
 // The weights in half precision whose gradients are in fp32.
 std::vector<ir::BufferId> CopiedGradients(const ir::Program& program);
-// ZeRO 1 scatters the reduced gradients inside their own buffer (Megatron's distributed optimizer, DeepSpeed); the plan
-// gives the shard bytes of its own beside the whole: these buffers.
-std::vector<ir::BufferId> SharedGradients(const ir::Program& program);
 // True for the ops that read the logits while copies of them exist.
 bool ReadsLogits(ir::OpKind kind);
 StageDemand DemandOf(const ir::Plan& plan, const ir::Program& program, const ir::Layout& layout);

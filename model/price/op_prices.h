@@ -50,6 +50,8 @@ class OpPrices {
 
   // The issuing thread stops at loads and at the first use of what another stage sent.
   bool HostWaits() const { return framework_->host_waits > 0.5; }
+  // Whether the framework allocates the plan's static layout, not tensor by tensor.
+  bool AllocatesLayout() const { return framework_->static_layout; }
   // Whether the framework's timer of a micro-step waits for the device.
   bool TimerWaits() const { return framework_->timer_waits > 0.5; }
 

@@ -14,11 +14,12 @@ Profiles LoadProfiles(const TopologySpec& topology, const std::string& framework
     throw InputError("topology '" + topology.name + "' does not name its GPU",
                      "name one: " + SuggestName("", ProfileIds("gpu")));
   }
-  const auto here = topology.framework_profiles.find(preset.name);
+  const auto [name, facts] = SplitReference(preset.name);
+  const auto here = topology.framework_profiles.find(name);
   return {LoadGpuProfile(topology.gpu),
           LoadFabricProfile(topology.fabric_profile, topology.collectives, topology.gpu),
           here != topology.framework_profiles.end()
-              ? LoadFrameworkProfile(here->second)
+              ? LoadFrameworkProfile(WithFacts(here->second, facts))
               : SelectFrameworkProfile(preset.name, topology.name, flash)};
 }
 

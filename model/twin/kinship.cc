@@ -51,6 +51,13 @@ RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strateg
   facts["fp32_grads"] = strategy.fp32_grads ? "on" : "off";
   if (strategy.tp > 1 && strategy.sequence_parallel)
     facts["tp_overlap"] = preset.tp_overlap ? "on" : "off";
+  // From here on what a plain run does not have. Adam and AdamW are one kernel.
+  if (work.optimizer != Optimizer::kAdam && work.optimizer != Optimizer::kAdamW)
+    facts["optimizer"] = NameIn(kOptimizerNames, work.optimizer);
+  if (strategy.cp > 1) facts["cp method"] = NameIn(kCpMethodNames, strategy.context.method);
+  if (strategy.pp > 1 && strategy.schedule != PipelineSchedule::k1F1B &&
+      strategy.schedule != PipelineSchedule::kInterleaved)
+    facts["schedule"] = NameIn(kScheduleNames, strategy.schedule);
   if (work.lora.on()) facts["trained"] = "adapters";
   if (strategy.offload.on()) facts["offload"] = OffloadText(strategy.offload);
   if (work.lora.packed()) facts["frozen weights"] = NameIn(kLoraBaseNames, work.lora.base);

@@ -94,7 +94,7 @@ class Alternatives {
     if (simulator_ != nullptr) {
       std::vector<Candidate*> all;
       for (Candidate& candidate : candidates) all.push_back(&candidate);
-      simulator_->Simulate(all);
+      simulator_->Simulate(all, true);  // shown, if faster: whatever the rows have left
     }
     std::erase_if(candidates, [&](const Candidate& candidate) {
       return (simulator_ != nullptr && !candidate.settled()) ||

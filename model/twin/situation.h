@@ -19,13 +19,15 @@ enum Feature {
   kAtMicroTokens,
   kAtTensor,
   kAtStages,
+  kAtContext,
   kFeatures
 };
 inline constexpr const char* kFeatureNames[kFeatures] = {
     "nodes",           "GPUs",
     "layers",          "hidden",
     "sequence length", "tokens per micro-batch",
-    "tensor parallel", "pipeline stages"};
+    "tensor parallel", "pipeline stages",
+    "context parallel"};
 using Situation = std::array<double, kFeatures>;
 
 inline Situation SituationOf(const ModelSpec& model, const Workload& work, const Strategy& strategy,
@@ -39,6 +41,7 @@ inline Situation SituationOf(const ModelSpec& model, const Workload& work, const
   at[kAtMicroTokens] = static_cast<double>(work.seq_len) * strategy.micro_batch / strategy.cp;
   at[kAtTensor] = strategy.tp;
   at[kAtStages] = strategy.pp;
+  at[kAtContext] = strategy.cp;
   return at;
 }
 

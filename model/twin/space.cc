@@ -90,7 +90,7 @@ std::vector<ContextLayout> Space::Contexts(int tp, int cp, int domain_gpus) cons
       // Two levels are those of the network: the part inside a node changes heads.
       context.inner = fixed.cp_inner.value_or(std::clamp(domain_gpus / tp, 1, cp));
       const bool two_levels = context.inner > 1 && context.inner < cp && cp % context.inner == 0;
-      if (!two_levels && !fixed.cp_inner && !fixed.cp_method) continue;
+      if (!two_levels && !fixed.cp_inner) continue;  // it would be another method
     }
     context.zigzag = fixed.zigzag.value_or(context.zigzag);
     all.push_back(context);

@@ -197,6 +197,38 @@ TEST(HfConfig, InfersFromTheArchitecture) {
   EXPECT_THAT(mistral.notes.front(), HasSubstr("taken as gpt2"));
 }
 
+TEST(HfConfig, NamesEachSizeThatItTakesFromTheClass) {
+  const LoadedModel bare = Read("{\"model_type\": \"llama\"}");
+  ASSERT_EQ(bare.notes.size(), 1U);
+  for (const char* size : {"num_hidden_layers 32", "hidden_size 4096", "intermediate_size 11008",
+                           "num_attention_heads 32", "vocab_size 32000", "Llama"})
+    EXPECT_THAT(bare.notes.front(), HasSubstr(size));
+  EXPECT_TRUE(Read(SampleText("llama-3.1-8b")).notes.empty());
+  // An older name in the file counts before the default of the newer one.
+  EXPECT_EQ(Read("{\"model_type\": \"falcon\", \"n_layer\": 60}").spec.layers, 60);
+}
+
+TEST(HfConfig, TakesDropoutWhereAllRatesAreOne) {
+  const auto rate = [](const std::string& keys) {
+    return Read("{\"model_type\": \"falcon\"" + keys + "}").defaults.dropout;
+  };
+  EXPECT_EQ(rate(""), std::nullopt);
+  EXPECT_EQ(rate(", \"attention_dropout\": 0.0, \"hidden_dropout\": 0.0"), 0.0);
+  EXPECT_EQ(rate(", \"attention_dropout\": 0.1, \"hidden_dropout\": 0.1"), 0.1);
+  const LoadedModel two =
+      Read("{\"model_type\": \"falcon\", \"attention_dropout\": 0.0, \"hidden_dropout\": 0.1}");
+  EXPECT_EQ(two.defaults.dropout, std::nullopt);
+  EXPECT_THAT(two.notes.back(), HasSubstr("plans have one rate"));
+}
+
+TEST(HfConfig, SaysThatTheHeadOfATaskIsNotPlanned) {
+  const std::string text = SampleText("llama-2-7b");
+  const LoadedModel model =
+      Read("{\"architectures\": [\"LlamaForSequenceClassification\"]," + text.substr(1));
+  ASSERT_FALSE(model.notes.empty());
+  EXPECT_THAT(model.notes.back(), HasSubstr("LlamaForSequenceClassification: planned with"));
+}
+
 TEST(HfConfig, ReadsThePreNormOfHabanasBert) {
   const std::string text = SampleText("bert_1.5b_config");
   const LoadedModel model = Read("{\"layer_norm_large_model\": true," + text.substr(1));

@@ -300,6 +300,54 @@ TEST(Predict, OutOfMemoryIsCodeThreeAndNamesMomentAndTensor) {
   EXPECT_THAT(outcome.out, HasSubstr("probs"));
 }
 
+TEST(Predict, MegatronWithoutFusedAttentionIsItsReleaseOf2021) {
+  const std::vector<std::string> s9 = {"predict", "--model", "megatron-s9",   "--nodes", "2",
+                                       "--dp",    "4",       "--micro-batch", "2"};
+  const json answer = JsonOf(With(s9, {"--json"}));
+  EXPECT_EQ(answer["workload"]["release"], "megatron@2021");
+  const double step = answer["prediction"]["step_time_s"];
+  EXPECT_NEAR(step, 0.5373, 0.1 * 0.5373);  // measured: NVIDIA DLI notebook, S9
+  const std::string text = RunPlan(s9).out;
+  EXPECT_THAT(text, HasSubstr("megatron@2021"));
+  EXPECT_THAT(text, HasSubstr("reduced after the backward pass"));
+  EXPECT_THAT(text, Not(HasSubstr("Hidden behind compute")));
+  const json torch = JsonOf(With(s9, {"--fact", "overlap_grad_reduce=on", "--json"}));
+  EXPECT_LT(torch["prediction"]["step_time_s"], 0.9 * step);
+  bool stated = false;
+  for (const json& fact : torch["facts"])
+    stated |= fact["key"] == "overlap_grad_reduce" && fact["stated"].get<bool>();
+  EXPECT_TRUE(stated);
+  EXPECT_THAT(RunPlan(With(s9, {"--fact", "bucket_layers=2"})).out, HasSubstr("bucket_layers 2"));
+}
+
+TEST(Predict, APlanIsReadWithAndWithoutItsFlag) {
+  const std::string path = ScratchFolder() + "/predict.ir";
+  WriteText(path, RunPlan({"show", "--model", "gpt2-micro", "--micro-batch", "4", "--ir"}).out);
+  const json flagged = JsonOf({"predict", "--plan", path, "--json"});
+  EXPECT_EQ(JsonOf({"predict", path, "--json"}), flagged);
+  EXPECT_THAT(RunPlan({"predict", path, "--plan", path}).err, HasSubstr("--plan is given twice"));
+}
+
+TEST(Predict, WhatWasNeverCalibratedIsNamed) {
+  const std::vector<std::string> job = {"predict",  "--model",       "llama3-8b", "--topology",
+                                        "dgx-h100", "--nodes",       "2",         "--global-batch",
+                                        "32",       "--micro-batch", "1"};
+  const auto width = [&](const std::vector<std::string>& more) {
+    const json interval =
+        JsonOf(With(With(job, {"--json"}), more))["prediction"]["step_time_interval_s"];
+    return interval[1].get<double>() / interval[0].get<double>();
+  };
+  const double plain = width({});
+  for (const auto& [more, words] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--optimizer", "muon"}, "optimizer muon: no calibrated run"},
+           {{"--optimizer", "adam8bit"}, "optimizer adam8bit: no calibrated run"},
+           {{"--cp", "2", "--cp-method", "ulysses"}, "cp method ulysses: no calibrated run"},
+           {{"--cp", "16"}, "16 context parallel: calibrated on"}}) {
+    EXPECT_THAT(RunPlan(With(job, more)).out, HasSubstr(words));
+    EXPECT_GT(width(more), 1.01 * plain) << words;
+  }
+}
+
 TEST(Predict, JsonGoesIntoAFileBesideTheText) {
   const std::string path = ScratchFolder() + "/predict.json";
   const Outcome outcome = RunPlan(With(kPredict, {"--json", path.c_str()}));

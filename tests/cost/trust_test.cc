@@ -134,6 +134,31 @@ TEST(Confidence, TheNearestKinGivesTheSpreadAndIsNamed) {
   EXPECT_NEAR(SpreadOf(bench), std::sqrt(0.3 * 0.3 + 0.2 * 0.2 - 0.1 * 0.1), 1e-9);
 }
 
+// What no calibrated row has is flagged, each for itself; what rows have is not.
+TEST(Confidence, ChoicesBeyondAPlainRunAreFacts) {
+  const Bench bench;
+  const CostSetting setting{&bench.gpu, &bench.fabric, &bench.framework, &bench.cluster};
+  const auto facts = [&](const Workload& work, const Strategy& strategy) {
+    return IdentityOf(setting, work, strategy, {}).facts;
+  };
+  const RunFacts plain = facts({}, {});
+  Workload work;
+  for (const auto& [name, optimizer] : kOptimizerNames) {
+    work.optimizer = optimizer;
+    const bool adam = optimizer == Optimizer::kAdam || optimizer == Optimizer::kAdamW;
+    EXPECT_EQ(facts(work, {}) == plain, adam) << name;
+  }
+  Strategy strategy;
+  strategy.cp = 4;
+  strategy.context = ContextOf(CpMethod::kUlysses);
+  EXPECT_EQ(facts({}, strategy).at("cp method"), "ulysses");
+  strategy = {};
+  strategy.pp = 2;
+  EXPECT_EQ(facts({}, strategy), plain);
+  strategy.schedule = PipelineSchedule::kZeroBubble;
+  EXPECT_EQ(facts({}, strategy).at("schedule"), "zero-bubble");
+}
+
 TEST(Confidence, AFactWithoutRunsWidensAndIsNamed) {
   Bench bench;
   bench.asked.facts["attention"] = "fa3";

@@ -262,10 +262,20 @@ TEST_F(Update, AgreeingLogsNarrowTheFactorAndImproveHeldBackRows) {
                InputError);  // known already
 }
 
-TEST_F(Update, AContradictionIsDrift) {
-  const std::string said = Said(Calibrated(), WriteRun("late.log", other_, 1.5));
-  EXPECT_THAT(said,
-              AllOf(HasSubstr("drift, outside"), HasSubstr("contradict"), HasSubstr("worse")));
+TEST_F(Update, AContradictionIsDriftAndChangesNothing) {
+  const std::string profile = Calibrated(), before = ReadSource(profile)->text;
+  const std::string late = WriteRun("late.log", other_, 1.5);
+  testing::internal::CaptureStdout();
+  try {
+    UpdateCalibration(profile, {late}, {}, "");
+    ADD_FAILURE() << "mixed in";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("1 of 1 new runs contradict"),
+                                    HasSubstr("calibrate from its new logs alone")));
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("drift, outside"), HasSubstr("worse")));
+  EXPECT_EQ(ReadSource(profile)->text, before);
 }
 
 TEST_F(Update, AProfileWithoutItsLogsCannotBeUpdated) {

@@ -132,6 +132,22 @@ TEST_F(FrameworkCatalogue, AnAliasNeverHidesAName) {
               AllOf(HasSubstr("a.yaml:6"), HasSubstr("means fsdp already")));
 }
 
+TEST_F(FrameworkCatalogue, ADamagedFileMattersToWhoAsksForIt) {
+  const std::string path =
+      root_.Add("calib/profiles/framework/mine.yaml", kHead + "offers: {tensr: {value: true}}\n");
+  EXPECT_EQ(FindFramework("fsdp").name, "fsdp");
+  EXPECT_THAT(ErrorOf([] { FindFramework("mine"); }), AllOf(HasSubstr(path), HasSubstr("tensor")));
+}
+
+TEST_F(FrameworkCatalogue, APathNamesAFileOfTheUser) {
+  const std::string path = root_.Add("elsewhere/mine.yaml", kHead);
+  const FrameworkPreset& preset = FindFramework(path);
+  EXPECT_EQ(preset.description, "one line");
+  EXPECT_EQ(preset.zero, FindFramework("megatron").zero);
+  EXPECT_EQ(SelectFrameworkProfile(path, "dgx-h100", true).header.path, path);
+  EXPECT_FALSE(FindFramework(path + "+overlap_grad_reduce=off").defaults.overlap_grad_reduce);
+}
+
 TEST_F(FrameworkCatalogue, ThreadsThatAskTogetherGetTheSame) {
   root_.Add("calib/profiles/framework/mine.yaml", kHead);
   std::vector<const FrameworkPreset*> found(8);

@@ -104,6 +104,24 @@ SearchRequest ContendedRequest() {
   return request;
 }
 
+// What rows have used up of the effort does not hide what does not fit.
+TEST(Refine, NearMissesAreShownWhateverTheRowsLeave) {
+  int seen = 0;
+  for (const double gigabytes : {8, 10, 12, 16, 20, 24}) {
+    SearchRequest request = SmallRequest(5);
+    request.memory_limit = Bytes(gigabytes * 1e9);
+    const SearchResult whole = Search(request);
+    request.refine_ops = 1;
+    const SearchResult spent = Search(request);
+    if (!whole.feasible()) continue;
+    EXPECT_EQ(spent.near_misses.size(), whole.near_misses.size()) << gigabytes;
+    EXPECT_EQ(spent.unlimited.has_value(), whole.unlimited.has_value()) << gigabytes;
+    for (const Candidate& miss : spent.near_misses) EXPECT_TRUE(miss.settled());
+    seen += static_cast<int>(spent.near_misses.size());
+  }
+  EXPECT_GT(seen, 0);
+}
+
 TEST(Refine, SimulatesEverythingThatTheAnswerCompares) {
   const SearchResult result = Search(ContendedRequest());
   ASSERT_TRUE(result.refinement->ranked_by_simulation);

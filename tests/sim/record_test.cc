@@ -2,10 +2,12 @@
 // What is read from a recorded step: memory over time, the critical path, communication by axis.
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/memory_track.h"
+#include "model/memory/software_memory.h"
 #include "model/plan/ir/layout.h"
 #include "tests/sim/recorded.h"
 
@@ -49,12 +51,41 @@ TEST_F(RecordTest, LiveBytesStayWithinTheLayoutAndReturnToTheStepsOwn) {
   }
 }
 
-TEST_F(RecordTest, OnOneStreamThePeakIsThatOfTheIssueOrder) {
-  work_.global_batch = 4;
-  Record(Layout(1, 1, 1));
-  const MemoryTrack track = StageMemoryMap(ops_.front()).Track(timeline_.front());
-  const ir::Peak peak = ir::LivePeak(plan_, plan_.programs.front(), ops_.front().layout(), false);
-  EXPECT_EQ(track.peak, peak.bytes);
+// One definition of live bytes: what `plan predict` reports is what the simulated step reaches.
+TEST_F(RecordTest, ThePeakOverTimeIsThatOfThePredictionInRandomLayouts) {
+  std::mt19937 random(20);
+  const auto draw = [&](int count) {
+    return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  int played = 0, with_shared = 0;
+  for (int i = 0; i < 60; ++i) {
+    framework_.static_layout = i % 3 == 0;
+    Strategy strategy = Layout(1 << draw(3), 1 << draw(3), 1 << draw(3), 1 << draw(2));
+    strategy.zero = draw(4);
+    strategy.sequence_parallel = strategy.tp > 1 && draw(2) == 0;
+    strategy.overlap_grad_reduce = draw(2) == 0;
+    strategy.overlap_param_gather = draw(2) == 0;
+    strategy.recompute = draw(2) == 0 ? Recompute::kFull : Recompute::kNone;
+    strategy.schedule = static_cast<PipelineSchedule>(draw(3));
+    if (strategy.schedule == PipelineSchedule::kInterleaved) strategy.vpp = 2;
+    work_.global_batch = 32;
+    if (CheckStrategy(model_, work_, strategy)) continue;
+    Record(strategy);
+    ++played;
+    for (std::size_t r = 0; r < result_.ranks.size(); ++r) {
+      const TaskOps& ops = ops_[StageOf(r)];
+      const StageDemand demand = DemandOf(plan_, ops.program(), ops.layout());
+      const double shared = framework_.static_layout ? demand.shared : 0;
+      with_shared += demand.shared > 0 && !framework_.static_layout;
+      const StageMemoryMap map(ops);
+      const MemoryTrack track = map.Track(timeline_[r]);
+      EXPECT_EQ(static_cast<double>(track.peak), demand.live + shared) << plan_.title;
+      EXPECT_EQ(map.DateOf(timeline_[r], demand.fullest.call, demand.fullest.op), track.peak_time)
+          << plan_.title;
+    }
+  }
+  EXPECT_GT(played, 20);
+  EXPECT_GT(with_shared, 5);
 }
 
 TEST_F(RecordTest, TheCriticalPathIsTheStep) {

@@ -95,8 +95,16 @@ std::string RenderMoves(const FitResult& before, const FitResult& after) {
   return out;
 }
 
+struct Drift {
+  std::string text;
+  std::size_t runs = 0, drifted = 0;
+
+  // Of runs that agree, one in twenty lies outside: a quarter of them is no chance.
+  bool contradicts() const { return 4 * drifted > runs; }
+};
+
 // New runs against the earlier fit: its constants' spread and that of runs around them.
-std::string RenderDrift(const SiteFit& earlier, const CaseSource& fresh) {
+Drift FindDrift(const SiteFit& earlier, const CaseSource& fresh) {
   const std::vector<double> predicted = earlier.Predict(fresh);
   std::vector<double> variance(predicted.size(), kRowSpread * kRowSpread);
   for (int j = 0; j < static_cast<int>(earlier.result.constants.size()); ++j) {
@@ -104,26 +112,21 @@ std::string RenderDrift(const SiteFit& earlier, const CaseSource& fresh) {
     for (std::size_t i = 0; i < moved.size(); ++i)
       variance[i] += std::pow(std::log(moved[i] / predicted[i]), 2);
   }
-  std::string out;
-  bool any = false;
+  Drift found;
+  found.runs = predicted.size();
   for (std::size_t i = 0; i < predicted.size(); ++i) {
     const Observation& seen = fresh.observations()[i];
     const double error = std::log(seen.measured / predicted[i]);
     const bool drift = std::abs(error) > kDrift * std::sqrt(variance[i]);
-    any = any || drift;
-    out += fmt::format(
+    found.drifted += drift;
+    found.text += fmt::format(
         "{}: measured {}, the earlier calibration predicts {} ({:+.1f} %): {}\n", seen.name,
         Format(Seconds(seen.measured)), Format(Seconds(predicted[i])),
         100 * (predicted[i] / seen.measured - 1),
         drift ? fmt::format("drift, outside +-{:.0f} %", 100 * kDrift * std::sqrt(variance[i]))
               : "agrees");
   }
-  if (any)
-    out +=
-        "Drift: the new logs contradict the earlier ones. Compare releases, clocks and power "
-        "limits. Where the site has changed, calibrate from its new logs alone: `plan calibrate "
-        "LOG... -o FILE` without --update.\n";
-  return out;
+  return found;
 }
 
 double MeanSize(const std::vector<double>& logs) {
@@ -187,8 +190,14 @@ void UpdateCalibration(const std::string& profile, const std::vector<std::string
   const std::vector<ParameterRequest> requests = RequestsOf(profile, record.site);
   SiteFit before({&old_rows}, store, requests), after({&old_rows, &new_rows}, store, requests);
   fmt::print("{}\n{}", RenderMoves(before.result, after.result), RenderSites(after.result));
-  fmt::print("{}{}", RenderDrift(before, new_rows),
-             RenderHeldBack(&before, &after, old_rows, kept.get()));
+  const Drift drift = FindDrift(before, new_rows);
+  fmt::print("{}{}", drift.text, RenderHeldBack(&before, &after, old_rows, kept.get()));
+  if (drift.contradicts())
+    throw InputError(
+        fmt::format("drift: {} of {} new runs contradict the earlier ones; {} is left as it was",
+                    drift.drifted, drift.runs, output.empty() ? profile : output),
+        "compare releases, clocks and power limits; where the site has changed, calibrate from its "
+        "new logs alone: `plan calibrate LOG... -o FILE` without --update");
   for (const LoggedRun& run : fresh.runs) record.Add(run.facts);
   record.date = std::max(record.date, said.date);
   if (!said.driver.empty()) record.driver = said.driver;

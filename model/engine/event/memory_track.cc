@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers' first and last ops once per stage, their dates per rank.
+// Where buffers come and go once per stage, the dates of these places per rank.
 #include "model/engine/event/memory_track.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <tuple>
 
+#include "model/base/check.h"
 #include "model/engine/event/index.h"
 #include "model/plan/ir/usage.h"
 
@@ -12,94 +13,119 @@ namespace orrery::sim {
 namespace {
 
 using Scope = ir::Layout::Scope;
-
-// Buffers in the order of the issue: (call, op) of each instance, by task.
-struct Issued {
-  int32_t call, op_in_block, task, op;
-};
-
-// Ops stand where they are issued, whenever parts of their messages run.
-std::vector<Issued> InIssueOrder(const TaskOps& ops) {
-  std::vector<Issued> order;
-  for (std::size_t t = 0; t < ops.tasks(); ++t) {
-    if (ops.OtherPart(static_cast<int32_t>(t))) continue;
-    const auto task = static_cast<int32_t>(t);
-    const std::span<const ir::Instance> instances = ops.Of(task);
-    for (std::size_t i = 0; i < instances.size(); ++i)
-      order.push_back({instances[i].call, instances[i].op, task, static_cast<int32_t>(i)});
-  }
-  std::ranges::sort(order, [](const Issued& a, const Issued& b) {
-    return a.call != b.call ? a.call < b.call : a.op_in_block < b.op_in_block;
-  });
-  return order;
-}
+constexpr uint8_t kComputeStream = 0;
 
 }  // namespace
 
-StageMemoryMap::StageMemoryMap(const TaskOps& ops) : ops_(ops), arena_(ops.layout().arena_bytes) {
+StageMemoryMap::StageMemoryMap(const TaskOps& ops) : ops_(ops) {
   const ir::Program& program = ops.program();
-  const ir::Layout& layout = ops.layout();
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    if (layout.scope[b] == Scope::kStep && !ir::OnHost(program.buffers[b]))
+    if (ops.layout().scope[b] == Scope::kStep && Counts(static_cast<ir::BufferId>(b)))
       step_bytes_ += ir::BufferBytes(program.buffers[b]);
   }
-  std::unordered_map<uint64_t, std::size_t> life_of;
-  const auto name = [&](const Issued& at, const ir::Instance& instance, ir::BufferId buffer) {
-    const Scope scope = layout.scope[At(buffer)];
-    if (scope == Scope::kStep || scope == Scope::kUnused) return;
-    if (ir::OnHost(program.buffers[At(buffer)])) return;
-    const int32_t turn = scope == Scope::kMicroBatch ? instance.micro_batch : instance.call;
-    const uint64_t key = static_cast<uint64_t>(buffer) << 32 | static_cast<uint32_t>(turn);
-    const auto [found, added] = life_of.try_emplace(key, lives_.size());
-    const Place place{at.task, at.op};
-    if (added) lives_.push_back({ir::BufferBytes(program.buffers[At(buffer)]), buffer, place, {}});
-    std::vector<Place>& last = lives_[found->second].last;
-    const uint8_t stream = ops.OpOf(instance).stream;
-    const auto same = std::ranges::find_if(last, [&](const Place& other) {
-      return ops.OpOf(ops.Of(other.task).front()).stream == stream;
-    });
-    if (same == last.end()) {
-      last.push_back(place);
-    } else {
-      *same = place;
-    }
-  };
-  for (const Issued& at : InIssueOrder(ops)) {
-    const ir::Instance& instance = ops.Of(at.task)[At(at.op)];
-    const ir::Op& op = ops.OpOf(instance);
-    for (const ir::ViewId view : op.out) name(at, instance, program.views[At(view)].buffer);
-    for (const ir::ViewId view : op.in) name(at, instance, program.views[At(view)].buffer);
-  }
+  ReadIssueOrder();
+  ReadChanges();
 }
 
-std::pair<double, double> StageMemoryMap::Dates(const Life& life,
-                                                const std::vector<TaskSpan>& spans) const {
-  const double begin = ops_.Begin(life.first.task, spans[At(life.first.task)], At(life.first.op));
-  double end = begin;
-  for (const Place& last : life.last)
-    end = std::max(end, ops_.End(last.task, spans[At(last.task)], At(last.op)));
-  return {begin, end};
+bool StageMemoryMap::Counts(ir::BufferId buffer) const {
+  return !ir::OnHost(ops_.program().buffers[sim::At(buffer)]) &&
+         !std::ranges::binary_search(ops_.absent(), buffer);
+}
+
+// Ops stand where they are issued, whenever parts of their messages run.
+void StageMemoryMap::ReadIssueOrder() {
+  for (std::size_t t = 0; t < ops_.tasks(); ++t) {
+    if (ops_.OtherPart(static_cast<int32_t>(t))) continue;
+    const auto task = static_cast<int32_t>(t);
+    const std::span<const ir::Instance> instances = ops_.Of(task);
+    for (std::size_t i = 0; i < instances.size(); ++i)
+      order_.push_back({instances[i].call, instances[i].op, task, static_cast<int32_t>(i)});
+  }
+  ORRERY_CHECK(!order_.empty(), "a stage without ops");
+  std::ranges::sort(order_, {},
+                    [](const Issued& at) { return std::pair(at.call, at.op_in_block); });
+}
+
+std::size_t StageMemoryMap::PlaceOf(int32_t call, int32_t op) const {
+  const auto at = std::ranges::lower_bound(order_, std::pair(call, op), {}, [](const Issued& one) {
+    return std::pair(one.call, one.op_in_block);
+  });
+  return std::min(order_.size() - 1, static_cast<std::size_t>(at - order_.begin()));
+}
+
+void StageMemoryMap::ReadChanges() {
+  const ir::Program& program = ops_.program();
+  const ir::Layout& layout = ops_.layout();
+  const ir::Usage usage = ir::AnalyseUsage(program);
+  const std::vector<ir::CallSpan> spans = ir::FrameSpans(ops_.plan(), program, layout, usage);
+  struct Ordered {
+    std::tuple<int32_t, int32_t, bool> key;
+    Change change;
+  };
+  std::vector<Ordered> found;
+  for (std::size_t c = 0; c < layout.calls.size(); ++c) {
+    const auto call = static_cast<int32_t>(c);
+    const std::size_t m = sim::At(layout.calls[c].micro_batch);
+    for (const ir::Touch& touch : usage.by_block[sim::At(layout.calls[c].block)]) {
+      const std::size_t b = sim::At(touch.buffer);
+      if (layout.scope[b] == Scope::kStep || !Counts(touch.buffer)) continue;
+      const int64_t bytes = ir::BufferBytes(program.buffers[b]);
+      const int32_t frame = layout.frame_of[b];
+      if (frame < 0 || spans[sim::At(frame)].first[m] == call)
+        found.push_back(
+            {{call, touch.first_op, false}, {PlaceOf(call, touch.first_op), bytes, touch.buffer}});
+      if (frame < 0 || spans[sim::At(frame)].last[m] == call) {
+        const std::size_t next =
+            PlaceOf(call, touch.last_op + 1);  // a skipped op ends with the one before
+        const bool last = std::pair(order_[next].call, order_[next].op_in_block) <=
+                          std::pair(call, touch.last_op);
+        found.push_back({{call, touch.last_op, true},
+                         {next == 0 || last ? next : next - 1, -bytes, touch.buffer}});
+      }
+    }
+  }
+  std::ranges::stable_sort(found, {}, &Ordered::key);
+  for (const Ordered& one : found) changes_.push_back(one.change);
+}
+
+std::vector<StageMemoryMap::Dates> StageMemoryMap::DatesOf(
+    const std::vector<TaskSpan>& spans) const {
+  std::vector<Dates> dates;
+  dates.reserve(order_.size());
+  double end = 0;
+  for (const Issued& at : order_) {
+    double begin = end;
+    if (ops_.OpOf(ops_.Of(at.task)[sim::At(at.op)]).stream == kComputeStream) {
+      const TaskSpan& span = spans[sim::At(at.task)];
+      begin = ops_.Begin(at.task, span, sim::At(at.op));
+      end = ops_.End(at.task, span, sim::At(at.op));
+    }
+    dates.push_back({begin, end});
+  }
+  return dates;
+}
+
+double StageMemoryMap::DateOf(const std::vector<TaskSpan>& spans, int32_t call, int32_t op) const {
+  return DatesOf(spans)[PlaceOf(call, op)].begin;
 }
 
 std::vector<std::vector<int64_t>> StageMemoryMap::ByGroup(const std::vector<TaskSpan>& spans,
                                                           const std::vector<double>& dates,
                                                           const std::vector<int>& group_of,
                                                           int groups) const {
-  std::vector<std::vector<int64_t>> bytes(At(groups), std::vector<int64_t>(dates.size() + 1));
-  const auto index = [&](double date) {  // of the first date that is not before it
-    return At(std::ranges::lower_bound(dates, date) - dates.begin());
-  };
+  std::vector<std::vector<int64_t>> bytes(sim::At(groups), std::vector<int64_t>(dates.size() + 1));
   const ir::Program& program = ops_.program();
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    if (group_of[b] >= 0 && ops_.layout().scope[b] == Scope::kStep)
-      bytes[At(group_of[b])][0] += ir::BufferBytes(program.buffers[b]);
+    if (group_of[b] >= 0 && ops_.layout().scope[b] == Scope::kStep &&
+        Counts(static_cast<ir::BufferId>(b)))
+      bytes[sim::At(group_of[b])][0] += ir::BufferBytes(program.buffers[b]);
   }
-  for (const Life& life : lives_) {
-    const int group = group_of[At(life.buffer)];
+  const std::vector<Dates> of_place = DatesOf(spans);
+  for (const Change& change : changes_) {
+    const int group = group_of[sim::At(change.buffer)];
     if (group < 0) continue;
-    const auto [begin, end] = Dates(life, spans);
-    bytes[At(group)][index(begin)] += life.bytes;
-    bytes[At(group)][index(end)] -= life.bytes;
+    const auto at = std::ranges::lower_bound(dates, At(change, of_place)) - dates.begin();
+    bytes[sim::At(group)][sim::At(at)] += change.bytes;
   }
   for (std::vector<int64_t>& one : bytes) {
     for (std::size_t i = 1; i < one.size(); ++i) one[i] += one[i - 1];
@@ -109,22 +135,17 @@ std::vector<std::vector<int64_t>> StageMemoryMap::ByGroup(const std::vector<Task
 }
 
 MemoryTrack StageMemoryMap::Track(const std::vector<TaskSpan>& spans) const {
-  std::vector<Change> changes;
-  changes.reserve(2 * lives_.size());
-  for (const Life& life : lives_) {
-    const auto [begin, end] = Dates(life, spans);
-    changes.push_back({begin, life.bytes});
-    changes.push_back({end, -life.bytes});
-  }
-  std::ranges::sort(changes, {}, &Change::time);
   MemoryTrack track{{{0, step_bytes_}}, step_bytes_, 0};
+  const std::vector<Dates> dates = DatesOf(spans);
   int64_t alive = step_bytes_;
-  for (std::size_t i = 0; i < changes.size();) {
-    const double time = changes[i].time;
-    for (; i < changes.size() && changes[i].time == time; ++i) alive += changes[i].bytes;
-    if (alive == track.points.back().bytes) continue;
-    if (track.points.back().time == time) track.points.pop_back();
-    track.points.push_back({time, alive});
+  for (const Change& change : changes_) {
+    const double time = At(change, dates);
+    alive += change.bytes;
+    if (track.points.back().time == time) {
+      track.points.back().bytes = alive;
+    } else if (alive != track.points.back().bytes) {
+      track.points.push_back({time, alive});
+    }
     if (alive > track.peak) {
       track.peak = alive;
       track.peak_time = time;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Live bytes of a rank over simulated time.
 //
-// A buffer lives from the start of the first op that names it to the end of the last, within its
-// scope: a micro-batch or a call; buffers of the step live throughout. Since ops that share bytes
-// of the static layout wait for each other, the live bytes never exceed it.
+// Software allocates when the host issues an op, so the order of issue decides what is alive together: the same bytes op
+// by op as model/memory/live_walk.h, without what the software has no bytes for (ir::SharedGradients). Ops of the compute
+// stream give the dates; a message's buffers come and go at the end of the compute op issued before it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct MemoryPoint {
 
 struct MemoryTrack {
   std::vector<MemoryPoint> points;  // ascending, the first at 0; no two at one date
-  int64_t peak = 0;
-  double peak_time = 0;  // first one
+  int64_t peak = 0;                 // over ops
+  double peak_time = 0;             // of the first op at which it is reached
 };
 
 // All ranks of a stage have the same buffers; what differs is when.
@@ -32,36 +32,41 @@ class StageMemoryMap {
   explicit StageMemoryMap(const TaskOps& ops);
   MemoryTrack Track(const std::vector<TaskSpan>& spans) const;
   // Bytes alive at each of `dates` (ascending), by group: `group_of` has the group of each buffer of the program,
-  // -1: not counted. Groups together hold what Track() says at that date.
+  // -1: not counted. Groups together hold what the points of Track() say at that date.
   std::vector<std::vector<int64_t>> ByGroup(const std::vector<TaskSpan>& spans,
                                             const std::vector<double>& dates,
                                             const std::vector<int>& group_of, int groups) const;
-
-  int64_t arena_bytes() const { return arena_; }  // of the static layout
+  // When an op (index of the expanded schedule, of the call's block) begins to hold its bytes.
+  double DateOf(const std::vector<TaskSpan>& spans, int32_t call, int32_t op) const;
 
  private:
-  // An op of a task at which a buffer is named.
-  struct Place {
-    int32_t task;
-    int32_t op;
+  // An op in the order of issue.
+  struct Issued {
+    int32_t call, op_in_block, task, op;
   };
-  struct Life {
-    int64_t bytes = 0;
-    ir::BufferId buffer = -1;
-    Place first{};
-    std::vector<Place> last;  // of each stream, the last op
-  };
+  // A buffer comes before an op or goes after it; ascending by op, at one op first what comes.
   struct Change {
-    double time;
-    int64_t bytes;
+    std::size_t place;  // executed op, into order_, with whose begin (born) or end it happens
+    int64_t bytes;      // negative: it goes
+    ir::BufferId buffer;
+  };
+  struct Dates {
+    double begin, end;
   };
 
-  // When it begins and ends to be alive.
-  std::pair<double, double> Dates(const Life& life, const std::vector<TaskSpan>& spans) const;
+  void ReadIssueOrder();
+  void ReadChanges();
+  bool Counts(ir::BufferId buffer) const;
+  std::size_t PlaceOf(int32_t call, int32_t op) const;  // the first executed from there on
+  std::vector<Dates> DatesOf(const std::vector<TaskSpan>& spans) const;  // by place
+  static double At(const Change& change, const std::vector<Dates>& dates) {
+    return change.bytes > 0 ? dates[change.place].begin : dates[change.place].end;
+  }
 
   const TaskOps& ops_;
-  int64_t step_bytes_ = 0, arena_ = 0;
-  std::vector<Life> lives_;
+  int64_t step_bytes_ = 0;
+  std::vector<Issued> order_;
+  std::vector<Change> changes_;
 };
 
 }  // namespace orrery::sim

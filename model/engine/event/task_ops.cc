@@ -7,12 +7,14 @@
 #include "model/base/check.h"
 #include "model/engine/event/executor.h"
 #include "model/engine/event/index.h"
+#include "model/plan/ir/usage.h"
 
 namespace orrery::sim {
 
 TaskOps::TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const Pricer& pricer,
                  std::size_t stage)
-    : program_(plan.programs[stage]), layout_(ir::ComputeLayout(plan, program_)) {
+    : plan_(plan), program_(plan.programs[stage]), layout_(ir::ComputeLayout(plan, program_)) {
+  if (!pricer.ops.AllocatesLayout()) absent_ = ir::SharedGradients(program_);
   std::vector<std::vector<ir::Instance>> streams(tasks.streams);
   std::vector<ir::Instance> senders;  // of other parts, in order of their tasks
   const std::vector<Task>& own = tasks.stages[stage].tasks;

@@ -19,9 +19,12 @@ class TaskOps {
   // `plan` must outlive it.
   TaskOps(const ir::Plan& plan, const PlanTasks& tasks, const Pricer& pricer, std::size_t stage);
 
+  const ir::Plan& plan() const { return plan_; }
   const ir::Program& program() const { return program_; }
   const ir::Layout& layout() const { return layout_; }
   std::size_t tasks() const { return other_part_.size(); }
+  // Buffers that have no bytes of their own in this software; ascending.
+  const std::vector<ir::BufferId>& absent() const { return absent_; }
   bool OtherPart(int32_t task) const { return other_part_[static_cast<std::size_t>(task)] != 0; }
 
   // In order of issue. Of the other part of a message: the op that sends it.
@@ -37,8 +40,10 @@ class TaskOps {
  private:
   void MeasureShares(const Pricer& pricer, bool accumulates);
 
+  const ir::Plan& plan_;
   const ir::Program& program_;
   ir::Layout layout_;
+  std::vector<ir::BufferId> absent_;
   std::vector<ir::Instance> instances_;  // by task
   std::vector<std::size_t> first_;       // by task, into instances_; one more at the end
   std::vector<double> end_share_;        // by instance

@@ -3,8 +3,16 @@
 #include "model/plan/ir/usage.h"
 
 #include <algorithm>
+#include <set>
 
 namespace orrery::ir {
+namespace {
+
+bool IsStepGradient(const Buffer& buffer) {
+  return buffer.life == Life::kStep && buffer.cls == BufferClass::kGrad;
+}
+
+}  // namespace
 
 Usage AnalyseUsage(const Program& program) {
   Usage usage;
@@ -75,6 +83,21 @@ std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const
     spans.push_back(Union(of_block, usage.blocks_of[frame.buffers.front()]));
   }
   return spans;
+}
+
+std::vector<BufferId> SharedGradients(const Program& program) {
+  std::set<int32_t> whole;
+  for (const Buffer& buffer : program.buffers) {
+    if (IsStepGradient(buffer) && buffer.unit_shard_axis < 0) whole.insert(buffer.unit);
+  }
+  std::vector<BufferId> shared;
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    if (!IsStepGradient(buffer) || buffer.unit_shard_axis < 0 || !whole.contains(buffer.unit))
+      continue;
+    shared.push_back(static_cast<BufferId>(b));
+  }
+  return shared;
 }
 
 }  // namespace orrery::ir

@@ -36,6 +36,11 @@ CallSpan Union(const std::vector<CallSpan>& spans, const std::vector<int32_t>& b
 std::vector<CallSpan> FrameSpans(const Plan& plan, const Program& program, const Layout& layout,
                                  const Usage& usage);
 
+// ZeRO 1 scatters the reduced gradients inside their own buffer (Megatron's distributed optimizer, DeepSpeed); the plan
+// gives the shard bytes of its own beside the whole: these buffers, ascending. Software that allocates tensor by tensor
+// has no bytes for them; one that allocates the layout has.
+std::vector<BufferId> SharedGradients(const Program& program);
+
 inline bool OnHost(const Buffer& buffer) { return buffer.space == Space::kHost; }
 // True if the op's operands lie in memory of the host: the CPU executes it.
 bool OnHost(const Program& program, const Op& op);

@@ -17,6 +17,10 @@ bool IsFlag(const std::string& word) {
 }
 std::string FlagName(const std::string& word) { return word.substr(0, word.find('=')); }
 
+std::string BothNames(const char* name, const char* other) {
+  return fmt::format("{}{}{}", name, *other ? "," : "", other);
+}
+
 // `where`: of what stands in the value's place.
 [[noreturn]] void NeedsValue(const FlagInfo& info, const Location& where) {
   throw InputError({{where, fmt::format("{} needs a value", info.name),
@@ -52,10 +56,11 @@ void FlagSet::Add(Entry entry, FlagInfo info) {
 }
 
 void FlagSet::Value(Flag* flag, const char* name, const char* value, std::string help, Words words,
-                    std::vector<std::string> list) {
-  CLI::Option* option = app_->add_option(name, flag->text);
+                    std::vector<std::string> list, const char* other_name) {
+  CLI::Option* option = app_->add_option(BothNames(name, other_name), flag->text);
   if (value[0] == '[') option->expected(0, 1);
-  Add({flag, nullptr, option}, {name, value, std::move(help), "", words, std::move(list), false});
+  Add({flag, nullptr, option},
+      {name, value, std::move(help), "", words, std::move(list), false, other_name});
 }
 
 void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
@@ -64,18 +69,19 @@ void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
 }
 
 void FlagSet::Positional(Flag* flag, const char* name, std::string help, Words words,
-                         std::vector<std::string> list) {
-  CLI::Option* option = app_->add_option(name, flag->text);
-  Add({flag, nullptr, option}, {name, "", std::move(help), "", words, std::move(list), true});
+                         std::vector<std::string> list, const char* other_name) {
+  CLI::Option* option = app_->add_option(BothNames(name, other_name), flag->text);
+  Add({flag, nullptr, option},
+      {name, "", std::move(help), "", words, std::move(list), true, other_name});
 }
 
 void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* value,
-                     std::string help, Words words, const char* old_name) {
-  const std::string names = fmt::format("{}{}{}", name, *old_name ? "," : "", old_name);
-  CLI::Option* option =
-      app_->add_option(names)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+                     std::string help, Words words, const char* other_name) {
+  CLI::Option* option = app_->add_option(BothNames(name, other_name))
+                            ->expected(1)
+                            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   Add({nullptr, flags, option},
-      {name, value, std::move(help), "", words, {}, false, true, old_name});
+      {name, value, std::move(help), "", words, {}, false, true, other_name});
 }
 
 void FlagSet::Positionals(std::vector<Flag>* flags, const char* name, std::string help,
@@ -127,22 +133,32 @@ void FlagSet::RejectUnknown(const CommandLine& line, std::size_t first) const {
   diagnostics.ThrowIfAny();
 }
 
-void FlagSet::Place(const CommandLine& line, std::size_t first, const Entry& entry) const {
-  Flag* flag = entry.flag;
-  flag->given = entry.option->count() > 0;
+void FlagSet::Place(const CommandLine& line, std::size_t first, std::size_t entry) const {
+  const FlagInfo& info = infos_[entry];
+  const CLI::Option& option = *entries_[entry].option;
+  Flag* flag = entries_[entry].flag;
+  flag->given = option.count() > 0;
   flag->where = line.where(line.words().size());
   int seen = 0;
   for (std::size_t i = first; i < line.words().size(); ++i) {
     const std::string& word = line.words()[i];
-    const bool positional = !flag->name.starts_with('-');
-    if (positional ? word != flag->text || seen > 0 : FlagName(word) != flag->name) continue;
-    const bool apart = !positional && word == flag->name && !flag->text.empty();
-    flag->where = line.where(apart ? i + 1 : i);
+    bool named = false, bare = false;
+    for (const std::string& name : {info.name, info.other_name}) {
+      named |= name.starts_with('-') && FlagName(word) == name;
+      bare |= !name.empty() && !name.starts_with('-') && word == flag->text && seen == 0;
+    }
+    if (!named && !bare) continue;
+    const bool apart = named && word.find('=') == word.npos && !flag->text.empty();
+    if (apart) ++i;
+    flag->where = line.where(i);
     if (++seen > 1) {
-      throw InputError(
-          {{line.where(i), fmt::format("{} is given twice", flag->name), "keep one of them"}});
+      throw InputError({{line.where(apart ? i - 1 : i),
+                         fmt::format("{} is given twice", flag->name), "keep one of them"}});
     }
   }
+  if (!info.other_name.empty() && option.count() > 1)  // once by each name
+    throw InputError(
+        {{flag->where, fmt::format("{} is given twice", flag->name), "keep one of them"}});
 }
 
 void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const {
@@ -151,7 +167,7 @@ void FlagSet::PlaceAll(const CommandLine& line, std::size_t first, std::size_t e
   for (const std::string& result : entries_[entry].option->results()) {
     const auto holds = [&](const std::string& word) {
       return word == result || (!info.positional && (word == info.name + "=" + result ||
-                                                     word == info.old_name + "=" + result));
+                                                     word == info.other_name + "=" + result));
     };
     while (at < line.words().size() && !holds(line.words()[at])) ++at;
     std::string_view rest = result;
@@ -192,7 +208,7 @@ bool FlagSet::Parse(const CommandLine& line, std::size_t first) {
       PlaceAll(line, first, i);
       continue;
     }
-    Place(line, first, entries_[i]);
+    Place(line, first, i);
     const Flag& flag = *entries_[i].flag;
     if (flag.given && infos_[i].value != "" &&
         (IsFlag(flag.text) || (flag.text.empty() && infos_[i].value[0] != '[')))

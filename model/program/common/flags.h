@@ -46,8 +46,8 @@ struct FlagInfo {
   Words words = Words::kAny;
   std::vector<std::string> list;  // kList
   bool positional = false;
-  bool several = false;       // may be given several times
-  std::string old_name = "";  // what it was called until the last release; accepted, not shown
+  bool several = false;         // may be given several times
+  std::string other_name = "";  // accepted, not shown: an old name, or a place of its own ("PLAN")
 };
 
 // What --help and completion know of a command.
@@ -64,13 +64,14 @@ class FlagSet {
 
   void Group(std::string title) { group_ = std::move(title); }
   void Value(Flag* flag, const char* name, const char* value, std::string help,
-             Words words = Words::kAny, std::vector<std::string> list = {});
+             Words words = Words::kAny, std::vector<std::string> list = {},
+             const char* other_name = "");
   void Switch(Flag* flag, const char* name, std::string help);
   void Positional(Flag* flag, const char* name, std::string help, Words words = Words::kAny,
-                  std::vector<std::string> list = {});
+                  std::vector<std::string> list = {}, const char* other_name = "");
   // May be given several times; a `value` like "NAME,..." with several between commas, too.
   void Values(std::vector<Flag>* flags, const char* name, const char* value, std::string help,
-              Words words = Words::kAny, const char* old_name = "");
+              Words words = Words::kAny, const char* other_name = "");
   void Positionals(std::vector<Flag>* flags, const char* name, std::string help, Words words);
 
   // Parses the words from number `first` on. True: --help was asked for. Throws InputError.
@@ -86,7 +87,7 @@ class FlagSet {
   void Add(Entry entry, FlagInfo info);
   std::string Help() const;
   void RejectUnknown(const CommandLine& line, std::size_t first) const;
-  void Place(const CommandLine& line, std::size_t first, const Entry& entry) const;
+  void Place(const CommandLine& line, std::size_t first, std::size_t entry) const;
   void PlaceAll(const CommandLine& line, std::size_t first, std::size_t entry) const;
   std::vector<std::string> Names() const;
 

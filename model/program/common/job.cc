@@ -86,6 +86,11 @@ std::vector<std::string> UserFilesOf(const Job& job) {
   return shown;
 }
 
+std::string ReleaseOf(const Job& job) {
+  const FrameworkPreset& preset = *job.profiles.framework.preset;  // of a site: not described
+  return SplitReference(preset.description.empty() ? job.request.framework : preset.name).name;
+}
+
 std::string JobHeader(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   std::string text = fmt::format("{} ({} parameters) on {}: {}\n", spec.name,
@@ -105,8 +110,8 @@ std::string JobHeader(const Job& job) {
     text += Labelled("set by default", own);
   }
   if (const std::string facts = Facts(job.facts, false); !facts.empty())
-    text += Labelled("assumed", fmt::format("{}; facts of {} (--fact KEY=VALUE)", facts,
-                                            SplitReference(job.request.framework).name));
+    text += Labelled("assumed",
+                     fmt::format("{}; facts of {} (--fact KEY=VALUE)", facts, ReleaseOf(job)));
   if (const std::string facts = Facts(job.facts, true); !facts.empty())
     text += Labelled("stated", facts + " (--fact)");
   if (const auto files = UserFilesOf(job); !files.empty())
@@ -134,7 +139,8 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"optimizer", Name(work.optimizer)},
                       {"dropout", work.dropout},
                       {"attention", job.request.flash_attention ? "flash" : "standard"},
-                      {"framework", FrameworkWords(job.request.framework)}};
+                      {"framework", FrameworkWords(job.request.framework)},
+                      {"release", ReleaseOf(job)}};
   if (work.fp8 != Fp8::kOff) json["workload"]["fp8"] = NameIn(kFp8Names, work.fp8);
   if (work.lora.on())
     json["workload"]["lora"] = {{"rank", work.lora.rank},

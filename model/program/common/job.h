@@ -41,6 +41,9 @@ struct Job {
   std::string arguments;  // flags that name this job again, without --nodes and --global-batch
 };
 
+// The framework's release whose facts and constants hold: "megatron@2021" of megatron without fused attention.
+std::string ReleaseOf(const Job& job);
+
 // The first lines of every report: the model, the cluster, what defaults decided and how to change
 // it, facts of the framework, assumed and stated, notes of the model's reader.
 std::string JobHeader(const Job& job);

@@ -67,9 +67,10 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
       &lora_base, "--lora-base", "TYPE",
       "what the frozen weights of linear maps are kept in: int8, nf4 (QLoRA), fp8 (default: "
       "as --precision says)");
-  flags->Value(&framework, "--framework", "NAME",
-               "training framework; `plan list frameworks` shows names and aliases",
-               Words::kFramework);
+  flags->Value(
+      &framework, "--framework", "NAME",
+      "training framework or its YAML file; `plan list frameworks` shows names and aliases",
+      Words::kFramework);
   flags->Value(&fact, "--fact", "KEY=VALUE,...",
                "facts of this release or recipe of the framework, such as tp_overlap=on or "
                "attention=fa2; `plan list frameworks` shows them");

@@ -243,6 +243,9 @@ class JobMaker {
     double& rate = job_.request.work.dropout;
     if (dropout_) {
       rate = *dropout_;
+    } else if (const auto by_model = job_.model.defaults.dropout) {
+      rate = *by_model;
+      FromModel(fmt::format("dropout {}", rate), "--dropout");
     } else if (request_.model.family != Family::kMlp) {
       rate = FindFramework(request_.framework).DropoutOf(request_.model);
       if (rate > 0) Own(fmt::format("dropout {}", rate), "--dropout", "default of the framework");
@@ -403,9 +406,12 @@ class JobMaker {
       job_.facts = ReleaseFacts(job_);
     }
     PriceNodes(flags_, slow_nodes_, &job_);
+    const std::string name = SplitReference(request_.framework).name;
+    if (const std::string release = report::ReleaseOf(job_); release != name)
+      why += fmt::format("{}its release {} where attention is standard", why.empty() ? "" : "; ",
+                         release);
     if (!recorded_.empty()) why += (why.empty() ? "" : "; ") + recorded_;
-    if (!flags_.framework.given)
-      Own(fmt::format("framework {}", SplitReference(request_.framework).name), "--framework", why);
+    if (!flags_.framework.given) Own(fmt::format("framework {}", name), "--framework", why);
   }
 
   template <class E, std::size_t N>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "model/base/plain_text.h"
@@ -230,6 +231,18 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
     throw InputError({{flags.cp_method.where, "says how GPUs share sequences, and cp is 1",
                        "--cp N, GPUs that share each sequence"}});
   strategy.context = ContextLayoutOf(axes, preset);
+  if (ContextLayout& context = strategy.context;
+      strategy.cp > 1 && context.method == CpMethod::kA2aRing && !axes.cp_inner) {
+    // As the search: the part inside a scale-up domain changes heads.
+    context.inner = std::clamp(job.cluster.domain_gpus() / strategy.tp, 1, strategy.cp);
+    if (context.inner == 1 || context.inner == strategy.cp || strategy.cp % context.inner != 0)
+      throw InputError(
+          {{flags.cp_method.where,
+            fmt::format("a2a_ring has two levels, and of cp {} with tp {} a scale-up "
+                        "domain of {} GPUs holds {}",
+                        strategy.cp, strategy.tp, job.cluster.domain_gpus(), context.inner),
+            "--cp-inner N, a divisor of cp between 1 and cp, or another --cp-method"}});
+  }
   const int64_t whole = int64_t{1} * strategy.tp * strategy.pp * strategy.cp;  // ranks of a replica
   const int64_t inner = whole * strategy.dp_outer;
   const std::string shared = strategy.cp > 1 ? fmt::format(" x cp {}", strategy.cp) : "";
@@ -242,12 +255,15 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
   }
   strategy.dp = axes.dp.value_or(static_cast<int>(gpus / whole)) / strategy.dp_outer;
   if (strategy.ranks() != gpus) {
+    const int64_t asked = whole * axes.dp.value_or(0), per_node = job.cluster.gpus_per_node;
+    const std::string more =
+        asked % per_node == 0 ? fmt::format("--nodes {}, or ", asked / per_node) : "";
     throw InputError(
         {{flags.dp.where,
           fmt::format("tp {} x pp {}{} x dp {} = {} GPUs, but the cluster has {}", strategy.tp,
-                      strategy.pp, shared, axes.dp.value_or(0), whole * axes.dp.value_or(0), gpus),
-          gpus % inner == 0 ? fmt::format("--dp {}, or omit --dp", gpus / whole)
-                            : "omit --dp and choose --tp and --pp that divide it"}});
+                      strategy.pp, shared, axes.dp.value_or(0), asked, gpus),
+          more + (gpus % inner == 0 ? fmt::format("--dp {}, or omit --dp", gpus / whole)
+                                    : "omit --dp and choose --tp and --pp that divide it")}});
   }
   strategy.micro_batch = axes.micro_batch.value_or(1);
   strategy.zero = axes.zero.value_or(preset.zero.front());
@@ -262,6 +278,20 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
         {{flags.recompute.where,
           fmt::format("of the model's {} layers, '{}' takes none", layers, flags.recompute.text),
           "/N takes each N-th layer: a smaller N"}});
+  const int64_t chunks = int64_t{1} * strategy.pp * strategy.vpp;
+  if (const int64_t most = (layers + chunks - 1) / chunks;
+      !axes.layout && strategy.recompute.first > most)
+    throw InputError({{flags.recompute.where,
+                       fmt::format("'{}': a chunk of the model's {} layers has at most {}",
+                                   flags.recompute.text, layers, most),
+                       fmt::format("at most {}, or no number for all layers", most)}});
+  if (axes.layout && job.request.model.decoder_layers == 0) {
+    const int64_t held = std::accumulate(axes.layout->begin(), axes.layout->end(), int64_t{0});
+    if (held != layers)
+      throw InputError({{flags.layout.where,
+                         fmt::format("the layout holds {} layers, the model has {}", held, layers),
+                         "one number of layers per chunk; together they are the model's"}});
+  }
   strategy.sequence_parallel = *axes.sequence_parallel;
   if (axes.schedule) {
     strategy.schedule = *axes.schedule;

@@ -31,8 +31,9 @@ void RefuseFlags(const Flag& file, JobFlags job, const LayoutFlags& layout) {
 
 void DeclarePlan(Flag* plan, FlagSet* set) {
   set->Value(plan, "--plan", "FILE",
-             "a plan that `plan show --ir` printed, in the place of --model and a layout",
-             Words::kFile);
+             "a plan that `plan show --ir` printed, in the place of --model and a layout; "
+             "--plan may be left out",
+             Words::kFile, {}, "FILE");
 }
 
 void VerifyPlan(const std::string& name, const ir::Plan& plan) {

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/framework/presets.h"
 
 namespace orrery::cli {
@@ -11,9 +13,26 @@ namespace orrery::cli {
 using report::Job;
 using report::ReleaseFact;
 
+namespace {
+
+// When replicas sum their gradients: FollowFramework() decides so for a layout.
+std::string ReductionWords(const FrameworkProfile& framework) {
+  const Strategy& defaults = framework.preset->defaults;
+  const VisibleReduction visible = VisibleReductionOf(framework);
+  if (defaults.overlap_grad_reduce && defaults.reduce_in_backward) {
+    if (VisibleShare(visible, false) < 1) return "reduced in the backward pass";
+    if (VisibleShare(visible, true) < 1)
+      return "reduced in the backward pass, with pipelines or ZeRO 1 after it";
+  }
+  return "reduced after the backward pass";
+}
+
+}  // namespace
+
 std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
   std::vector<ReleaseFact> all;
-  const FrameworkPreset& preset = FindFramework(job.request.framework);
+  const FrameworkProfile& framework = job.profiles.framework;
+  const FrameworkPreset& preset = *framework.preset;  // of the release
   const auto add = [&](const char* section, const char* key, std::string what) {
     const bool stated = preset.facts.at(fmt::format("{}.{}", section, key)).file == kOwnFact;
     all.push_back({key, std::move(what), stated});
@@ -46,16 +65,23 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
             : fmt::format("gradients in fp32 ({} from ZeRO 1)", half));
   }
   if (!preset.zero.empty() && preset.zero.front() <= 1)
-    add("defaults", "reduce_in_backward",
-        preset.defaults.reduce_in_backward && job.profiles.framework.data_exposed < 1
-            ? "reduced in the backward pass"
-            : "reduced after the backward pass");
-  const FrameworkProfile& framework = job.profiles.framework;
+    add("defaults", "overlap_grad_reduce", ReductionWords(framework));
   if (framework.bucket.value > 0 && framework.bucket.value < 1e12) {
     std::string bucket = fmt::format("in buckets of {:.0f} MB", framework.bucket.value / 1e6);
     if (framework.bucket_per_rank.value > 0)
       bucket += fmt::format(" or {:.0f} MB per rank", framework.bucket_per_rank.value / 1e6);
     all.push_back({"", std::move(bucket), false});
+  }
+  // Whatever else the user set changes the plan as well.
+  for (const auto& [name, fact] : preset.facts) {
+    const std::string key = name.substr(name.find('.') + 1);
+    if (fact.file != kOwnFact ||
+        std::ranges::any_of(all, [&](const ReleaseFact& shown) { return shown.key == key; }))
+      continue;
+    const std::string value = fact.value == "true"    ? "on"
+                              : fact.value == "false" ? "off"
+                                                      : fact.value;
+    all.push_back({key, fmt::format("{} {}", key, value), true});
   }
   return all;
 }

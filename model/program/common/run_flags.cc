@@ -16,7 +16,7 @@ RunFlags::RunFlags()
            "plan run --model gpt2-micro --ranks 2 --seq-len 64 --steps 3 --json run.json",
            "plan show --model gpt2-micro --topology localhost --pp 2 --dp 4 --ir > plan.txt",
            "plan run plan.txt -n 8"}) {
-  set.Positional(&plan, "PLAN", "a plan as text", Words::kFile);
+  set.Positional(&plan, "PLAN", "a plan as text, also --plan PLAN", Words::kFile, {}, "--plan");
   set.Group("The run");
   set.Value(
       &ranks, "--ranks", "N",

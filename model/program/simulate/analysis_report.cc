@@ -103,20 +103,22 @@ std::string MemorySection(const StepAnalysis& analysis) {
   const std::vector<MemoryUse>& memory = analysis.memory;
   Table table({{"stage", true},
                {"rank", true},
+               {"allocated", true},
                {"live at the peak", true},
                {"static layout", true},
-               {"peak at", true}});
+               {"peak at", true},
+               {""}});
   std::size_t fullest = 0;
   for (std::size_t i = 0; i < memory.size(); ++i) {
-    if (memory[i].peak > memory[fullest].peak) fullest = i;
+    if (memory[i].need.allocated() > memory[fullest].need.allocated()) fullest = i;
   }
   for (const std::size_t i : ShownRows(memory.size(), kMostRowsShown, fullest)) {
     const MemoryUse& use = memory[i];
-    table.Row({std::to_string(use.stage), std::to_string(use.rank),
-               Format(Bytes(static_cast<double>(use.peak))),
-               Format(Bytes(static_cast<double>(use.arena))), Format(Seconds(use.peak_time))});
+    table.Row({std::to_string(use.stage), std::to_string(use.rank), Format(use.need.allocated()),
+               Format(use.need.need.live), Format(use.need.arena), Format(Seconds(use.peak_time)),
+               use.need.moment.words});
   }
-  return "\nMemory of the plan's tensors over time, on the same GPUs\n" + table.Text();
+  return "\nMemory at its fullest moment, on the same GPUs\n" + table.Text();
 }
 
 void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json) {
@@ -145,9 +147,10 @@ void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json)
 
 void AddRankAnalysis(const StepAnalysis& analysis, std::size_t i, nlohmann::ordered_json* rank) {
   const MemoryUse& memory = analysis.memory[i];
-  (*rank)["memory_peak_bytes"] = memory.peak;
+  (*rank)["memory_allocated_bytes"] = memory.need.allocated().value;
+  (*rank)["memory_peak_bytes"] = memory.need.need.live.value;
   (*rank)["memory_peak_at_s"] = memory.peak_time;
-  (*rank)["memory_layout_bytes"] = memory.arena;
+  (*rank)["memory_layout_bytes"] = memory.need.arena.value;
   (*rank)["breakdown"] = TimeJson(analysis.of_ranks[i]);
 }
 

@@ -117,7 +117,7 @@ class Twin {
 
   void Analyse(report::Simulation* simulation) const {
     simulation->analysis =
-        report::AnalyseStep(Source(), *step_, options_.perturbation,
+        report::AnalyseStep(Source(), *step_, options_.perturbation, *simulation->candidate.memory,
                             report::Representatives(simulation->result, simulation->stages));
   }
 

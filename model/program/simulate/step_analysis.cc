@@ -20,11 +20,12 @@ class Analyst {
       ops_.emplace_back(*source.plan, *source.tasks, *source.pricer, stage);
   }
 
-  MemoryUse Memory(std::size_t r) const {
+  MemoryUse Memory(std::size_t r, const MemoryReport& memory) const {
     const sim::TaskOps& ops = ops_[StageOf(r)];
-    const sim::StageMemoryMap map(ops);
-    const sim::MemoryTrack track = map.Track((*source_.timeline)[r]);
-    return {result_.ranks[r], ops.program().stage, track.peak, map.arena_bytes(), track.peak_time};
+    const StageMemory& need = memory.stages[StageOf(r)];
+    const StepPlace at = need.need.at;
+    return {result_.ranks[r], ops.program().stage, need,
+            sim::StageMemoryMap(ops).DateOf((*source_.timeline)[r], at.call, at.op)};
   }
 
   sim::CriticalPath Path() const {
@@ -46,12 +47,12 @@ class Analyst {
 }  // namespace
 
 StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simulation,
-                         const sim::Perturbation& perturbation,
+                         const sim::Perturbation& perturbation, const MemoryReport& memory,
                          const std::vector<std::size_t>& ranks) {
   const Analyst analyst(source, simulation.result(), perturbation);
   StepAnalysis analysis;
   for (const std::size_t r : ranks) {
-    analysis.memory.push_back(analyst.Memory(r));
+    analysis.memory.push_back(analyst.Memory(r, memory));
     analysis.of_ranks.push_back(simulation.BreakdownOfRank(r));
   }
   analysis.path = analyst.Path();

@@ -9,6 +9,7 @@
 #include "model/engine/closed/closed_form.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/simulation.h"
+#include "model/memory/memory.h"
 #include "model/program/common/step_picture.h"
 #include "model/program/simulate/trace_json.h"
 
@@ -18,9 +19,8 @@ namespace orrery::report {
 struct MemoryUse {
   int64_t rank = 0;
   int stage = 0;
-  int64_t peak = 0;   // live bytes in simulated time
-  int64_t arena = 0;  // bytes of the static layout
-  double peak_time = 0;
+  StageMemory need;      // the figures of every command
+  double peak_time = 0;  // seconds; when the op of the peak begins
 };
 
 struct StepAnalysis {
@@ -32,9 +32,9 @@ struct StepAnalysis {
   std::vector<sim::SharedLink> contention;  // where it arises, most first
 };
 
-// `ranks`: indices into the result's ranks, one per stage.
+// `ranks`: indices into the result's ranks, one per stage. `memory`: of the same plan.
 StepAnalysis AnalyseStep(const TraceSource& source, const sim::Simulation& simulation,
-                         const sim::Perturbation& perturbation,
+                         const sim::Perturbation& perturbation, const MemoryReport& memory,
                          const std::vector<std::size_t>& ranks);
 
 }  // namespace orrery::report

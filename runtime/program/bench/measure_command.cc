@@ -167,7 +167,7 @@ BenchJob ReadBenchJob(const cli::BenchFlags& flags) {
     job.buffer_bytes = std::max(job.buffer_bytes, BufferBytes(pattern));
   }
   CheckSizes(flags, &job);
-  job.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;
+  job.quiet = (flags.json.given && flags.json.text.empty()) || cli::CurrentTerminal().quiet;
   if (flags.predict.given && job.place.rank == 0) PredictTimes(flags, &job);
   return job;
 }
