@@ -60,7 +60,7 @@ TEST(BenchCommand, PutsALogBeside) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("mean |error|"));
   EXPECT_THAT(outcome.out, HasSubstr("64 KiB to 16 MiB"));
-  EXPECT_THAT(outcome.out, HasSubstr("; priors: "));
+  EXPECT_THAT(outcome.out, HasSubstr("; priors:"));
   const json one = json::parse(
       Bench({"--log", Sample("nccl-old-tagged.txt"), "-b", "64K", "-e", "1M", "--json"}).out);
   ASSERT_EQ(one["rows"].size(), 1u);

@@ -205,8 +205,10 @@ TEST(Html, TheTimelineHasEveryPassOfEveryStage) {
 }
 
 TEST(Html, APerturbedStepIsNoDifferenceOfTheEngines) {
-  const auto& [command, made] = Pages()[2];
-  ASSERT_STREQ(command.name, "a slow rank");
+  const Made made = MakePage(
+      {"",
+       Joined({"simulate"}, {kJob, {"--zero", "1", "--micro-batch", "4", "--slow-gpu", "3:1.5"}}),
+       {}});
   const json& prediction = made.answer["prediction"];
   ASSERT_GT(prediction["step_time_s"].get<double>(),
             1.05 * prediction["closed_form_step_time_s"].get<double>());
