@@ -191,7 +191,9 @@ TEST(Refine, SaysWhenItStoppedBeforeAllThatMayWin) {
   request.refine = 1;
   request.refine_ops = 1e-3 * effort;  // the row is simulated all the same
   const SearchResult result = Search(request);
-  EXPECT_EQ(result.refinement->simulated, 1);
+  // And what does not fit and may be shown: near misses, one nearly full, one without a limit.
+  EXPECT_GE(result.refinement->simulated, 1);
+  EXPECT_LE(result.refinement->simulated, 1 + 5);
   EXPECT_TRUE(result.refinement->open);
 }
 

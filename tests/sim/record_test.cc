@@ -65,6 +65,8 @@ TEST_F(RecordTest, ThePeakOverTimeIsThatOfThePredictionInRandomLayouts) {
     strategy.sequence_parallel = strategy.tp > 1 && draw(2) == 0;
     strategy.overlap_grad_reduce = draw(2) == 0;
     strategy.overlap_param_gather = draw(2) == 0;
+    strategy.reduce_in_backward = strategy.zero < 2 && draw(2) == 0;
+    strategy.fp32_grads = draw(2) == 0;
     strategy.recompute = draw(2) == 0 ? Recompute::kFull : Recompute::kNone;
     strategy.schedule = static_cast<PipelineSchedule>(draw(3));
     if (strategy.schedule == PipelineSchedule::kInterleaved) strategy.vpp = 2;
