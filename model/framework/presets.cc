@@ -91,21 +91,6 @@ const Catalogue& TheCatalogue() {
   return *catalogue;
 }
 
-// A name that is spelled as its file is: nothing else is read. Null: there is none, or it is no framework of its own. Kept for
-// good, as the catalogue is.
-const FrameworkPreset* ByFile(const std::string& name) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::string, std::string>, std::shared_ptr<const FrameworkProfile>>
-      known;
-  const std::lock_guard lock(mutex);
-  auto& profile = known[{DataRoot(), name}];
-  if (!profile) {
-    if (!HasProfile(kFrameworkFolder, name)) return nullptr;
-    profile = ShareFrameworkProfile(name);
-  }
-  return profile->preset->description.empty() ? nullptr : profile->preset.get();
-}
-
 bool IsPath(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".yaml");
 }
@@ -282,7 +267,6 @@ FrameworkMatch MatchFramework(std::string_view reference) {
   }
   const std::string& name = parts.name;
   if (IsPath(name)) return {&PresetOfFile(name), nullptr};
-  if (const FrameworkPreset* preset = ByFile(name)) return {preset, nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;

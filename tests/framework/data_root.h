@@ -26,6 +26,7 @@ class TestRoot {
 
   // `name` is below the root: "calib/profiles/framework/mine.yaml".
   std::string Add(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name) << text;
     return (folder_ / name).string();
   }

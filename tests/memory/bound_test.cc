@@ -79,10 +79,8 @@ class Drawer {
       if (s.context.method == CpMethod::kA2aRing) s.context.inner = Divisor(s.cp);
       s.micro_batch = Divisor(static_cast<int>(job.global_batch));
       s.zero = Below(4);
-      s.schedule = static_cast<PipelineSchedule>(Below(5));
-      s.vpp = s.schedule == PipelineSchedule::kInterleaved   ? 2 + Below(3)
-              : s.schedule == PipelineSchedule::kZeroBubbleV ? 2
-                                                             : 1;
+      s.schedule = static_cast<PipelineSchedule>(Below(4));
+      s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 2 + Below(3) : 1;
       constexpr int kSets[] = {0, 0, 1, 16, 16, 2, 8, 10};
       s.recompute.modules = static_cast<unsigned char>(kSets[Below(8)]);
       if (Below(3) == 0) s.recompute.first = Below(5);
@@ -91,8 +89,6 @@ class Drawer {
       s.flash_attention = Below(2) == 0;
       const auto& preset = FindFramework(kFrameworks[Below(3)]);
       s = preset.Complete(s, work.precision);
-      s.reduce_once = s.zero >= 2 && Below(4) == 0;
-      if (s.zero == 3 && Below(4) == 0) s.offload = {1, false, true};
       if (!CheckStrategy(model, work, s)) return s;
     }
   }

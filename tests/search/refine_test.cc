@@ -66,7 +66,7 @@ TEST(OrderChanges, SwappedNeighboursAndTheLinkThatDecided) {
       OrderChanges(ranked, 3, 3),
       ElementsAre(
           "2 and 3 swapped: against the closed form, the simulation sees 300 ms more of "
-          "contention in 3 and 0 s more in 2; contention slows data-parallel communication "
+          "contention in 3 and as much in 2; contention slows data-parallel communication "
           "by 300 ms in 3, where it shares n0.nic0 -> leaf0 with transfers between stages"));
 }
 

@@ -502,7 +502,8 @@ class Fold {
         consider(stage, candidate, turn);
       }
     }
-    AddKernels(&time);
+    here_ = stage_;
+    AddKernels(here_, &time);
     const double fetched = M_ * work.fetched();
     time.data = std::max(0.0, M_ * busiest.shards - fetched);
     time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
@@ -537,20 +538,19 @@ class Fold {
     return all;
   }
 
-  void AddKernels(StepTime* time) const {
+  void AddKernels(const Stage& stage, StepTime* time) const {
     const auto add = [&](double count, const LayerTime& t, double extra) {
-      time->compute +=
-          M_ * count * stage_.slowdown * (t.forward.device + t.backward.device + extra);
+      time->compute += M_ * count * stage.slowdown * (t.forward.device + t.backward.device + extra);
       time->tensor += M_ * count * (t.forward.tensor + t.backward.tensor);
       time->context += M_ * count * (t.forward.context + t.backward.context);
       time->tensor_hidden += M_ * count * (t.forward.tensor_hidden + t.backward.tensor_hidden);
       time->context_hidden += M_ * count * (t.forward.context_hidden + t.backward.context_hidden);
     };
     const double adding = outline_.accumulates ? table_.layer.accumulate : 0.0;
-    add(stage_.layers, table_.layer,
+    add(stage.layers, table_.layer,
         extra_ + adding + gathered_forward_.device + gathered_backward_.device);
-    if (stage_.first) add(1, table_.embedding, embedding_extra_);
-    if (stage_.last) add(1, table_.head, head_extra_);
+    if (stage.first) add(1, table_.embedding, embedding_extra_);
+    if (stage.last) add(1, table_.head, head_extra_);
   }
 
   // pipeline.cc: seconds by which messages hold the busiest stage up; whether the passes are few enough to be walked.
@@ -598,7 +598,7 @@ class Fold {
   const StageMessages& stages_;
   const double M_;
   bool sharded_ = false, fetches_ = false, scatters_ = false, walks_ = false;
-  Stage stage_;                                    // the busiest
+  Stage stage_, here_;                             // the busiest; that of the breakdown
   double fill_ = 0;                                // what it waits for its first pass
   PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
   // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that

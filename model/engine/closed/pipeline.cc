@@ -147,26 +147,27 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   return pass;
 }
 
-// As the event engine: the stage whose kernels take longest, the first of equals.
+// As the event engine: the breakdown is of the stage whose kernels take longest, the first of equals. Totals do not depend
+// on it.
 void Fold::WatchHeaviest(Work* work, StepTime* time) {
+  if (outline_.order.in_a_v || outline_.slowdown != nullptr) return;
   const auto [first, last, middle] = Stages();
-  const Stage of_busiest = stage_;
   double most = 0;
   for (const Stage& stage : {first, middle, last}) {
     if (!stage.first && !stage.last && outline_.stages == 2) continue;
     const Work candidate = WorkOf(stage);
     if (candidate.kernels() <= most * (1 + kRounding)) continue;
     most = candidate.kernels();
-    stage_ = stage;
+    here_ = stage;
     *work = candidate;
   }
-  if (stage_.first == of_busiest.first && stage_.last == of_busiest.last) return;
+  if (here_.first == stage_.first && here_.last == stage_.last) return;
   const double data = time->data, offload = time->offload;
   *time = {};
-  AddKernels(time);
-  time->data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - data);
+  AddKernels(here_, time);
+  time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
   if (outline_.moves_activations)
-    time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - offload);
+    time->offload_hidden = std::max(0.0, M_ * CopiesOf(here_) - offload);
 }
 
 // Pass by pass, see schedule_time.h.
@@ -193,14 +194,13 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = stages_.inside.Time(table_.boundary_bytes);
   times.between = stages_.between.Time(table_.boundary_bytes);
-  const bool ends =
-      stage_.last || (outline_.order.in_a_v && stage_.layers == outline_.last_layers &&
-                      outline_.last_layers > outline_.middle_layers);
-  times.watched = stage_.index >= 0 ? stage_.index
-                  : stage_.first    ? 0
-                  : ends            ? outline_.stages - 1
-                                    : outline_.fullest;
-  const double kernels = M_ * work.kernels() + stage_.layers * WeightCasts();
+  const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
+                                   outline_.last_layers > outline_.middle_layers);
+  times.watched = here_.index >= 0 ? here_.index
+                  : here_.first    ? 0
+                  : ends           ? outline_.stages - 1
+                                   : outline_.fullest;
+  const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;

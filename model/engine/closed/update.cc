@@ -9,9 +9,9 @@ namespace orrery::closed {
 // Of the stage that the breakdown is of.
 double Fold::TrainedHere() const {
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
-  return stage_.layers * table_.TrainedOfLayer() +
-         (stage_.first || (stage_.last && table_.tied) ? rows : 0.0) +
-         (stage_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
+  return here_.layers * table_.TrainedOfLayer() +
+         (here_.first || (here_.last && table_.tied) ? rows : 0.0) +
+         (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
 double Fold::FullestTrained() const {
@@ -76,7 +76,7 @@ void Fold::AddUpdate(StepTime* time) const {
   if (outline_.stages > 1) {  // a stage with less to reduce waits for the one with most
     const double own =
         ExposedReduction(Reduction(TrainedHere()), awaited.reductions,
-                         stage_.first || (stage_.last && table_.tied) ? last : 0.0, pass);
+                         here_.first || (here_.last && table_.tied) ? last : 0.0, pass);
     const double waits = std::max(0.0, exposed - own);
     time->bubble += waits;
     time->data -= waits;
@@ -112,7 +112,7 @@ void Fold::AddUpdate(StepTime* time) const {
   time->data += exposed;
   time->data_hidden += all - exposed;
   if (outline_.ties_stages) {  // the stages between the first and the last one wait
-    (stage_.first || stage_.last ? time->pipeline : time->bubble) += stages_.tied.InBuckets(
+    (here_.first || here_.last ? time->pipeline : time->bubble) += stages_.tied.InBuckets(
         table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
   }
   // The norm of the gradient and the loss are known to all ranks before the update.
@@ -120,7 +120,7 @@ void Fold::AddUpdate(StepTime* time) const {
   if (outline_.norm_messages) time->data += form_.control;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept);
-  time->compute += stage_.layers * WeightCasts();
+  time->compute += here_.layers * WeightCasts();
   if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
 }
 
