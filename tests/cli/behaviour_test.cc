@@ -329,6 +329,7 @@ TEST(Predict, APlanIsReadWithAndWithoutItsFlag) {
     return JsonOf(words);
   };
   EXPECT_EQ(predict({"predict", path}), predict({"predict", "--plan", path}));
+  EXPECT_THAT(RunPlan({"predict", path, "--plan", path}).err, HasSubstr("--plan is given twice"));
 }
 
 TEST(Predict, WhatWasNeverCalibratedIsNamed) {

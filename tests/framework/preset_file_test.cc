@@ -113,9 +113,11 @@ TEST(FrameworkFile, SitesAndGenerationsHoldConstantsAlone) {
   EXPECT_THAT(ErrorIn(site + "aliases: []\n", "megatron-old"), HasSubstr("description"));
 }
 
+// Each test in a folder of its own: what was read of one is kept.
 class FrameworkCatalogue : public testing::Test {
  protected:
-  const TestRoot root_{testing::TempDir() + "/framework_root"};
+  const TestRoot root_{testing::TempDir() + "/framework_root_" +
+                       testing::UnitTest::GetInstance()->current_test_info()->name()};
   const UseRoot use_{root_};
 };
 

@@ -60,7 +60,7 @@ void FlagSet::Value(Flag* flag, const char* name, const char* value, std::string
   CLI::Option* option = app_->add_option(BothNames(name, other_name), flag->text);
   if (value[0] == '[') option->expected(0, 1);
   Add({flag, nullptr, option},
-      {name, value, std::move(help), "", words, std::move(list), false, other_name});
+      {name, value, std::move(help), "", words, std::move(list), false, false, other_name});
 }
 
 void FlagSet::Switch(Flag* flag, const char* name, std::string help) {
@@ -72,7 +72,7 @@ void FlagSet::Positional(Flag* flag, const char* name, std::string help, Words w
                          std::vector<std::string> list, const char* other_name) {
   CLI::Option* option = app_->add_option(BothNames(name, other_name), flag->text);
   Add({flag, nullptr, option},
-      {name, "", std::move(help), "", words, std::move(list), true, other_name});
+      {name, "", std::move(help), "", words, std::move(list), true, false, other_name});
 }
 
 void FlagSet::Values(std::vector<Flag>* flags, const char* name, const char* value,
