@@ -153,7 +153,14 @@ TEST(TermParity, EnginesAgreeWhereGradientsAreReducedOnce) {
   selection.global_batch = 512;
   ParityTally tally;
   CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
-  EXPECT_GT(tally.plans, 3);
+  // The last backward pass shares its links with gathers, and the stage before waits for it.
+  selection.models = {"llama3-70b"};
+  selection.topologies = {"kempner-h200"};
+  selection.situations = {"zero3"};
+  selection.fixed.tp = 4;
+  selection.fixed.pp = 2;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 6);
   EXPECT_LT(tally.worst_sum, 1e-9);
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }

@@ -577,6 +577,7 @@ class Fold {
 
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;
+  double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
   double ExposedReduction(double reduction, double share, double last, double pass) const;
   void AddUpdate(StepTime* time) const;

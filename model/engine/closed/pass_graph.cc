@@ -90,6 +90,7 @@ class GraphMaker {
     pass.receives = receives;
     pass.loads = stage == 0 && call.chunk == 0 && call.kind == PassCall::kForward;
     pass.first = call.kind == PassCall::kForward && call.micro_batch == 0;
+    pass.last = call.kind == PassCall::kBackward && call.micro_batch == key_.micro_batches - 1;
     pass.sender = sender;
     std::vector<int>& of_chunk = of_chunk_[place][call.kind];
     const std::vector<int>& queue =

@@ -19,6 +19,7 @@ struct PassGraph {
     int hop = 0;   // stage x 2, one more for what comes from the next stage
     bool receives = false, loads = false;
     bool first = false;  // forward pass of the first micro-batch
+    bool last = false;   // backward pass of the last one
     int sender = 0;      // the pass that makes what it receives
     int before = 0;      // the pass of its stage and kind before it: messages arrive in order
     int received = 0;    // the pass that ends with the slot of what it receives free

@@ -77,8 +77,11 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     add_rounds((M_ - 1) * std::max(0.0, slowest - busiest), 2.0 * slowest);
   }
   time->pipeline = own;
-  // On its way through all stages the first micro-batch of each chunk waits for the casts of theirs.
-  others += (table_.layers - stage_.layers) * WeightCasts();
+  // On its way through all stages the first micro-batch of each chunk waits for the casts of theirs, and on its way back
+  // the last one for their reductions.
+  others += (table_.layers - stage_.layers) * WeightCasts() +
+            HeldBack(table_.layers - stage_.layers, (p - 1) * v);
+  time->data += HeldBack(stage_.layers, v);
   time->bubble = (sum - busiest) * share + std::max(0.0, others);
   return rounds + uneven;
 }
@@ -144,6 +147,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   pass.host = {work.forward.host, work.head.host + work.backward.host, work.weight.host};
   pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
   pass.first = chunk.layers * WeightCasts();
+  pass.last = HeldBack(chunk.layers, 1);
   return pass;
 }
 

@@ -22,6 +22,7 @@ void ScheduleClock::Walk() {
     }
     double device = device_[pass.work];
     if (pass.first) device += times_.passes[pass.work / 3].first;
+    if (pass.last) device += times_.passes[pass.work / 3].last;
     const double host = host_[pass.work];
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
     const double start = std::max({clock.free, arrival, clock.issued});

@@ -24,6 +24,7 @@ namespace orrery {
 struct PassSeconds {
   std::array<double, 3> device{}, host{};
   double first = 0;  // more of the first micro-batch's forward pass on the device
+  double last = 0;   // more of the last micro-batch's backward pass
   bool operator==(const PassSeconds&) const = default;
 };
 

@@ -65,13 +65,29 @@ double Fold::ExposedReduction(double reduction, double share, double last, doubl
   return reduction - beside + std::min(beside, Beyond(beside, pass));
 }
 
+// Seconds by which the last backward passes of so many layers take longer, where gradients are reduced once per step
+// beside gathers: behind the first layer of a pass each waits for its weights, which share the links. The stage before
+// waits for it.
+double Fold::HeldBack(double layers, double passes) const {
+  if (!fetches_ || !outline_.gather_overlaps || !outline_.reduction_overlaps) return 0;
+  if (outline_.order.fills_bubble) return 0;  // gradients of weights are ready at other times
+  const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
+  const double reduction = (1 - awaited.reductions) * Reduction(table_.TrainedOfLayer());
+  const double kernels = BesideLayer(table_.layer.backward, backward_);
+  const double later = gather_.seconds + reduction - std::max(kernels, gather_.seconds);
+  return std::max(0.0, layers - passes) * std::max(0.0, later);
+}
+
 void Fold::AddUpdate(StepTime* time) const {
   const double parameters = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
   const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   const double reduction = Reduction(parameters);
   const double last = Reduction(table_.TrainedOfEnds(table_.embedding_parameters));
-  const double pass = stage_.layers * BesideLayer(table_.layer.backward, backward_);
+  // Gathers of the same pass are on the same links, and come first.
+  const double gathers = fetches_ && outline_.gather_overlaps ? gather_.seconds : 0.0;
+  const double free = std::max(0.0, BesideLayer(table_.layer.backward, backward_) - gathers);
+  const double pass = stage_.layers * free + HeldBack(stage_.layers, outline_.chunks);
   double exposed = ExposedReduction(reduction, awaited.reductions, last, pass);
   if (outline_.stages > 1) {  // a stage with less to reduce waits for the one with most
     const double own =
@@ -82,6 +98,7 @@ void Fold::AddUpdate(StepTime* time) const {
     time->data -= waits;
     time->data_hidden += waits;
   }
+  if (outline_.stages == 1) exposed += HeldBack(stage_.layers, outline_.chunks);
   double all = reduction;
   if (outline_.scatters_gradients && outline_.reduces_outer) {
     const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
@@ -111,6 +128,7 @@ void Fold::AddUpdate(StepTime* time) const {
   if (filling > 0) time->bubble -= filling, exposed += filling;
   time->data += exposed;
   time->data_hidden += all - exposed;
+  if (outline_.stages > 1) time->data_hidden -= HeldBack(here_.layers, outline_.chunks);
   if (outline_.ties_stages) {  // the stages between the first and the last one wait
     (here_.first || here_.last ? time->pipeline : time->bubble) += stages_.tied.InBuckets(
         table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);

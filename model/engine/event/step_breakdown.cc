@@ -71,6 +71,10 @@ class Account {
     for (std::size_t t = 0; t < tasks_.size(); ++t)
       first_predecessor_[t + 1] += first_predecessor_[t];
     predecessors_.resize(first_predecessor_.back());
+    opens_.assign(At(stage_.epochs), -1);
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      if (tasks_[t].syncs) opens_[At(tasks_[t].epoch)] = static_cast<int32_t>(t);
+    }
     std::vector<uint32_t> next(first_predecessor_.begin(), first_predecessor_.end() - 1);
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       for (uint32_t i = tasks_[t].successors; i < tasks_[t].successors_end; ++i)
@@ -230,6 +234,11 @@ class Account {
       if (now < span.start) until = std::min(until, span.start);
       const int32_t before = ReleasedBy(task);
       if (before < 0 || spans_[At(before)].end <= now) {  // free to start, not issued
+        const int32_t awaited = AwaitedByHost(task);
+        if (awaited >= 0 && spans_[At(awaited)].end > now) {
+          task = awaited;
+          continue;
+        }
         const int32_t other = UnderWay(now);
         if (other >= 0 && tasks_[At(task)].syncs) {
           cause_ = Cause::kMessage;
@@ -241,6 +250,12 @@ class Account {
       task = before;
     }
     return until;
+  }
+
+  // What the host waits for before it issues `task`, -1: nothing.
+  int32_t AwaitedByHost(int32_t task) const {
+    const int32_t opens = opens_[At(tasks_[At(task)].epoch)];
+    return opens < 0 || opens == task ? -1 : ReleasedBy(opens);
   }
 
   // Any message in flight on this rank, -1: none.
@@ -293,6 +308,7 @@ class Account {
   std::vector<int32_t> before_;  // by task: the one before it on its stream
   std::vector<uint32_t> first_predecessor_;
   std::vector<int32_t> predecessors_;
+  std::vector<int32_t> opens_;     // by epoch: the task that the host waits for
   std::vector<double> slowed_;     // by task: seconds that messages took from it
   std::vector<CommAxis> axes_;     // by line
   std::vector<int32_t> kernels_;   // that take time, by start
