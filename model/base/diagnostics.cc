@@ -4,15 +4,23 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 namespace orrery {
 namespace {
 
 constexpr std::size_t kMostKept = 1000;
+
+struct Recorder {
+  std::atomic<bool> on = false;
+  std::mutex mutex;
+  std::vector<SourcePtr> sources;
+} recorder;
 
 struct Closer {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -57,7 +65,18 @@ SourcePtr ReadSource(const std::string& path, std::size_t max_bytes) {
   }
   if (std::ferror(file.get()))
     throw InputError(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  if (recorder.on) {
+    const std::lock_guard lock(recorder.mutex);
+    recorder.sources.push_back(source);
+  }
   return source;
+}
+
+void RecordSources() { recorder.on = true; }
+
+std::vector<SourcePtr> RecordedSources() {
+  const std::lock_guard lock(recorder.mutex);
+  return recorder.sources;
 }
 
 }  // namespace orrery

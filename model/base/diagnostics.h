@@ -65,6 +65,11 @@ std::string Render(const std::vector<Diagnostic>& diagnostics, bool colour);
 // is an InputError.
 SourcePtr ReadSource(const std::string& path, std::size_t max_bytes = std::size_t{256} << 20);
 
+// From now on ReadSource() keeps what it reads.
+void RecordSources();
+// In the order of reading; a file that was read twice stands there twice.
+std::vector<SourcePtr> RecordedSources();
+
 // The candidates nearest to `wrong` by edit distance, best first, only plausible ones.
 std::vector<std::string> NearestNames(std::string_view wrong,
                                       const std::vector<std::string>& candidates,

@@ -38,6 +38,13 @@ void DeclareHtml(Flag* html, FlagSet* set) {
              Words::kFile);
 }
 
+void DeclareBundle(Flag* bundle, FlagSet* set) {
+  set->Value(bundle, "--bundle", "FILE",
+             "also the question, all files that were read, and the answer: `plan open` computes it "
+             "again, `plan diff` explains what moved",
+             Words::kFile);
+}
+
 namespace {
 
 [[noreturn]] void CannotWrite(const Flag& html, const std::string& why) {

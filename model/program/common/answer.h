@@ -37,6 +37,8 @@ ExitCode WriteOut(ExitCode code, std::string_view text);
 
 // --html FILE, the same in every command that has it.
 void DeclareHtml(Flag* html, FlagSet* set);
+// --bundle FILE, see bundle.h.
+void DeclareBundle(Flag* bundle, FlagSet* set);
 // Before the work: throws InputError when the file cannot be written, or is that of --json.
 void CheckHtml(const Flag& html, const Flag& json);
 // Deliver(), and the JSON as a page in the file of --html, under another name until it is whole.

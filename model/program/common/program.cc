@@ -85,7 +85,20 @@ std::string ErrorJson(const std::vector<Diagnostic>& errors, ExitCode code) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::vector<std::string> words_of_command;
+
+// The bundle holds what is read from here on.
+void RecordIfBundled(const std::vector<std::string>& words) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  if (std::any_of(words.begin(), end, [](const std::string& word) {
+        return word == "--bundle" || word.starts_with("--bundle=");
+      }))
+    RecordSources();
+}
+
 }  // namespace
+
+const std::vector<std::string>& WordsOfCommand() { return words_of_command; }
 
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line), std::string* out,
          std::string* err) {
@@ -97,6 +110,8 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
   };
   try {
     SetTerminal(DecideTerminal(&words));
+    RecordIfBundled(words);
+    words_of_command = words;
     const Answer answer = run(CommandLine(std::move(words)));
     *out += Shown(answer);
     return static_cast<int>(answer.code);

@@ -17,6 +17,9 @@ namespace orrery::cli {
 void ExecBeside(const std::string& name, const std::vector<std::string>& words);
 std::string PathBeside(const std::string& name);  // "" when there is none
 
+// The words of the command that runs, without those of every command.
+const std::vector<std::string>& WordsOfCommand();
+
 // A whole command in this process: its answer in `out`, errors in `err`; returns the exit code and throws nothing.
 // With `--json` alone an error is a document of schema orrery.error/1 in `out`, too. No program reads standard input.
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line), std::string* out,

@@ -54,6 +54,7 @@ SimulateFlags::SimulateFlags()
   set.Value(&json, "--json", "[FILE]",
             "as JSON, schema orrery.simulate/1, instead of text or into FILE", Words::kFile);
   DeclareHtml(&html, &set);
+  DeclareBundle(&bundle, &set);
 }
 
 Description DescribeSimulate() { return SimulateFlags().set.Describe(); }

@@ -21,7 +21,7 @@ struct SimulateFlags {
   JobFlags job;
   LayoutFlags layout;
   Flag plan, scenario, network, contention, jitter, seed, slow_gpu, degraded_link, failed_nic,
-      all_ranks, trace, json, html;
+      all_ranks, trace, json, html, bundle;
   FlagSet set;
 };
 

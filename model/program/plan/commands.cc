@@ -50,6 +50,8 @@ constexpr Command kCommands[] = {
      DescribeCheck},
     {"launch", "gather the nodes of a job, test them, write the hostfile, start a command", nullptr,
      DescribeLaunch},
+    {"open", "a bundle's question answered again, from its own files", RunOpen, DescribeOpen},
+    {"diff", "what moved between two bundles, and because of what", RunDiff, DescribeDiff},
     {"completion", "the completion script of a shell", RunCompletion, DescribeCompletion},
     {"help", "what a command does and its flags", RunHelp, DescribeHelp},
     {"version", "the version of this program", RunVersion, DescribeVersion},

@@ -6,12 +6,10 @@
 
 #include "model/arch/data_root.h"
 #include "model/program/common/program.h"
+#include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
 
 namespace orrery::cli {
-
-// version.cc and commit.cc of the build folder; kCommit is empty outside of a git repository.
-extern const char *const kVersion, *const kBuild, *const kFeatures, *const kMissing, *const kCommit;
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
@@ -24,7 +25,7 @@ namespace {
 struct PredictFlags {
   JobFlags job;
   LayoutFlags layout;
-  Flag plan, window, engine, json, html;
+  Flag plan, window, engine, json, html, bundle;
   FlagSet set{
       "predict --model NAME [flags]",
       "Predicts one given layout: step time with its interval, where the time goes, what fills the "
@@ -54,6 +55,7 @@ struct PredictFlags {
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
     DeclareHtml(&html, &set);
+    DeclareBundle(&bundle, &set);
   }
 };
 
@@ -71,6 +73,7 @@ Answer Report(const PredictFlags& flags, const report::Job& job,
     text += report::PlacementText({&row, 1}, false);
     json["placement"] = report::PlacementJson(*choice);
   }
+  WriteBundle(flags.bundle, json);
   Answer answer =
       Deliver(fits ? ExitCode::kOk : ExitCode::kInfeasible, text, json, flags.json, flags.html);
   answer.brief =
@@ -127,6 +130,7 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
   const std::vector<std::size_t> front = DefaultFront(points);
   nlohmann::ordered_json json = StudyJson(study, points, refusals, front);
   json["table"] = StudyRowsJson(study, rows);
+  WriteBundle(flags.bundle, json);
   return Deliver(
       any ? ExitCode::kOk : ExitCode::kInfeasible,
       StudyHeader(study) + StudyRowsText(study, rows) + StudyText(study, points, refusals, front),
@@ -151,6 +155,7 @@ Answer RunPredict(const CommandLine& line, std::size_t first) {
                       "--window step, or --engine closed");
   diagnostics.ThrowIfAny();
   CheckHtml(flags.html, flags.json);
+  CheckBundle(flags.bundle);
   if (const auto study = Study::Of(flags.job, flags.layout))
     return PredictSeveral(flags, *study, engine);
   if (flags.plan.given) return PredictText(flags, engine, window);

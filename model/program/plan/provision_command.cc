@@ -10,6 +10,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/program/common/bundle.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/provision_report.h"
@@ -26,7 +27,8 @@ struct ProvisionFlags {
   JobFlags job;
   LongRunFlags run;
   std::vector<Flag> offers;
-  Flag kind, region, nodes, margin, every, all, replay, offer_template, published, json, html;
+  Flag kind, region, nodes, margin, every, all, replay, offer_template, published, json, html,
+      bundle;
   FlagSet set{
       "provision --model NAME --tokens N [flags]",
       "Which machines to rent: for each offer and node count the best layout and batch, the days "
@@ -70,6 +72,7 @@ struct ProvisionFlags {
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.provision/1, instead of text or into FILE", Words::kFile);
     DeclareHtml(&html, &set);
+    DeclareBundle(&bundle, &set);
   }
 };
 
@@ -316,6 +319,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeProvision().help};
   if (flags.offer_template.given) return {ExitCode::kOk, OfferTemplate()};
   CheckHtml(flags.html, flags.json);
+  CheckBundle(flags.bundle);
   if (flags.published.given)
     return Deliver(ExitCode::kOk, report::PublishedRunsText(), report::PublishedRunsJson(),
                    flags.json, flags.html);
@@ -348,10 +352,12 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   answer.result = &result;
   Explain(flags, market, replays, &answer);
   const bool answered = result.feasible && !result.frontier.empty();
+  const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
+  const nlohmann::ordered_json json =
+      wanted ? report::ProvisionJson(answer) : nlohmann::ordered_json();
+  WriteBundle(flags.bundle, json);
   return Deliver(answered ? ExitCode::kOk : ExitCode::kInfeasible, report::ProvisionText(answer),
-                 flags.json.given || flags.html.given ? report::ProvisionJson(answer)
-                                                      : nlohmann::ordered_json(),
-                 flags.json, flags.html);
+                 json, flags.json, flags.html);
 }
 
 }  // namespace orrery::cli

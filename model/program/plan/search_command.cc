@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "model/base/text.h"
+#include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
@@ -26,7 +27,7 @@ struct SearchFlags {
   JobFlags job;
   LayoutFlags layout;
   LongRunFlags run;
-  Flag objective, top, refine, json, html;
+  Flag objective, top, refine, json, html, bundle;
   ExportFlags exporting;
   FlagSet set{
       "--model NAME [flags]",
@@ -59,6 +60,7 @@ struct SearchFlags {
     set.Value(&json, "--json", "[FILE]",
               "as JSON, schema orrery.plan/1, instead of text or into FILE", Words::kFile);
     DeclareHtml(&html, &set);
+    DeclareBundle(&bundle, &set);
     DeclareFrom(&job, &set);
     set.Group("Files for a framework and a cluster (plan export)");
     exporting.Declare(&set, "--export");
@@ -216,6 +218,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const auto refine = ReadInteger(flags.refine, 0, report::kMostRefined, &diagnostics);
   diagnostics.ThrowIfAny();
   CheckHtml(flags.html, flags.json);
+  CheckBundle(flags.bundle);
   const exchange::TargetInfo* target = flags.exporting.Target();
   TakeImports(&flags.job, nullptr);
   if (target == nullptr) RefuseExportFlags(flags.exporting);
@@ -234,7 +237,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   std::string text =
       (several ? report::ComparisonText(all, run) : std::string()) + OneText(best, run);
   nlohmann::ordered_json json;
-  const bool wanted = flags.json.given || flags.html.given;
+  const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
   if (wanted && !several) json = OneJson(best, run);
   if (flags.html.given && !several) AddPicture(best, &json);
   if (wanted && several) {
@@ -252,6 +255,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
                         flags.exporting.out.given ? flags.exporting.out.text : files.bundle.name);
     if (flags.exporting.strict.given && !files.Complete()) code = ExitCode::kCheckFailed;
   }
+  WriteBundle(flags.bundle, json);
   Answer answer = Deliver(code, std::move(text), json, flags.json, flags.html);
   if (best.result.feasible()) {
     const Candidate& winner = best.result.ranked.front();

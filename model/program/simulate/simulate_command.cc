@@ -15,6 +15,7 @@
 #include "model/base/write_file.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
+#include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/time_report.h"
@@ -231,6 +232,7 @@ Answer RunSimulate(const CommandLine& line) {
   }
   diagnostics.ThrowIfAny();
   CheckHtml(flags.html, flags.json);
+  CheckBundle(flags.bundle);
   ir::Plan plan;
   if (flags.plan.given) plan = ReadPlanFile(flags.plan, flags.job, flags.layout);
   const report::Job job =
@@ -273,6 +275,7 @@ Answer RunSimulate(const CommandLine& line) {
   const auto& memory = simulation.candidate.memory;
   nlohmann::ordered_json json = report::SimulationJson(job, simulation);
   if (flags.html.given) twin.AddPicture(simulation, &json);
+  WriteBundle(flags.bundle, json);
   Answer answer = Deliver(memory && !memory->fits ? ExitCode::kInfeasible : ExitCode::kOk,
                           report::SimulationText(job, simulation), json, flags.json, flags.html);
   answer.brief =

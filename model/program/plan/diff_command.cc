@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan diff`.
+#include "model/program/plan/bundle_diff.h"
+#include "model/program/plan/commands.h"
+
+namespace orrery::cli {
+namespace {
+
+struct DiffFlags {
+  Flag before, after, json;
+  FlagSet set{"diff OLD NEW [flags]",
+              "Says by how much a step moved between two bundles, in which term, and because of "
+              "which flag, line of a file, or change of the program: the old question becomes the "
+              "new one change by change, and is asked again after each.",
+              {"plan predict --model gpt2-xl --topology dgx-h100 --nodes 1 --dp 8 --micro-batch 4 "
+               "--global-batch 64 --bundle old.json",
+               "plan diff old.json new.json"}};
+
+  DiffFlags() {
+    set.Positional(&before, "OLD", "a bundle that --bundle wrote", Words::kFile);
+    set.Positional(&after, "NEW", "another one", Words::kFile);
+    set.Value(&json, "--json", "[FILE]", "schema orrery.diff/1, instead of text or into FILE",
+              Words::kFile);
+  }
+};
+
+}  // namespace
+
+Description DescribeDiff() { return DiffFlags().set.Describe(); }
+
+Answer RunDiff(const CommandLine& line, std::size_t first) {
+  DiffFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeDiff().help};
+  if (!flags.after.given)
+    throw InputError({{line.where(line.words().size()), "`plan diff` compares two bundles",
+                       "plan diff old.json new.json"}});
+  const BundleDiff diff = Diff(ReadBundle(flags.before.text), ReadBundle(flags.after.text));
+  return Deliver(ExitCode::kOk, DiffText(diff), DiffJson(diff), flags.json);
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan open`.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/base/text.h"
+#include "model/price/breakdown.h"
+#include "model/program/common/program.h"
+#include "model/program/common/version.h"
+#include "model/program/plan/commands.h"
+#include "model/program/plan/recompute.h"
+
+namespace orrery::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct OpenFlags {
+  Flag bundle, folder, json;
+  FlagSet set{"open FILE [flags]",
+              "Answers the question of a bundle again, from the files that it holds and no others, "
+              "and says whether this program comes to the same figures.",
+              {"plan --nodes 32 --model bert-1.5b --bundle bert.json", "plan open bert.json"}};
+
+  OpenFlags() {
+    set.Positional(&bundle, "FILE", "a bundle that --bundle wrote", Words::kFile);
+    set.Value(&json, "--json", "[FILE]", "schema orrery.open/1, instead of text or into FILE",
+              Words::kFile);
+  }
+};
+
+// Seconds that a machine took, places of files and the like are no figures of the answer.
+bool IsFigure(const std::string& key) {
+  return key != "file" && key != "user_files" && key != "where" && !key.ends_with("search_s") &&
+         key != "seconds_searched" && key != "wall_s" && key != "elapsed_s";
+}
+
+// Paths of the figures that differ, most `most`; how many there are.
+int Differing(const ordered_json& was, const ordered_json& is, const std::string& path,
+              std::size_t most, std::vector<std::string>* paths) {
+  const auto note = [&](const std::string& values) {
+    if (paths->size() < most) paths->push_back(path + values);
+    return 1;
+  };
+  if (was.is_number() && is.is_number()) {
+    const double a = was.get<double>(), b = is.get<double>();
+    const bool same = a == b || std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+    return same ? 0 : note(fmt::format(": {:.6g} before, {:.6g} now", a, b));
+  }
+  if (was.type() != is.type()) return note(": of another kind");
+  int count = 0;
+  if (was.is_object()) {
+    for (const auto& [key, value] : was.items()) {
+      if (!IsFigure(key)) continue;
+      const auto other = is.find(key);
+      const std::string at = path.empty() ? key : path + "." + key;
+      if (other == is.end()) {
+        if (paths->size() < most) paths->push_back(at + ": missing now");
+        ++count;
+      } else {
+        count += Differing(value, *other, at, most, paths);
+      }
+    }
+    return count;
+  }
+  if (was.is_array()) {
+    if (was.size() != is.size()) return note(": of another length");
+    for (std::size_t i = 0; i < was.size(); ++i)
+      count += Differing(was[i], is[i], fmt::format("{}[{}]", path, i), most, paths);
+    return count;
+  }
+  return was == is ? 0 : note(": another text");
+}
+
+}  // namespace
+
+Description DescribeOpen() { return OpenFlags().set.Describe(); }
+
+Answer RunOpen(const CommandLine& line, std::size_t first) {
+  OpenFlags flags;
+  if (flags.set.Parse(line, first)) return {ExitCode::kOk, DescribeOpen().help};
+  if (!flags.bundle.given)
+    throw InputError({{line.where(line.words().size()), "`plan open` needs a bundle",
+                       "`plan ... --bundle FILE` writes one"}});
+  const Bundle bundle = ReadBundle(flags.bundle.text);
+  BundleFolder folder;
+  folder.WriteAll(bundle);
+  const Recomputed again = folder.Ask(bundle.question);
+  std::vector<std::string> paths;
+  const int differing = Differing(bundle.answer, again.answer, "", 12, &paths);
+  std::string question = "plan";
+  for (const std::string& word : bundle.question) question += " " + Quoted(word);
+  const std::string by =
+      fmt::format("{}{}", bundle.version, bundle.commit.empty() ? "" : " (" + bundle.commit + ")");
+  std::string text =
+      fmt::format("{}\nanswered by {}, with {} files\n", question, by, bundle.files.size());
+  const auto was = HeadlineOf(bundle.answer), is = HeadlineOf(again.answer);
+  if (was) text += fmt::format("  then  {}  {}\n", Format(Seconds(was->seconds)), was->layout);
+  if (is) text += fmt::format("  now   {}  {}\n", Format(Seconds(is->seconds)), is->layout);
+  const bool answers = again.answer.contains("schema") && again.code != 2 && again.code != 1;
+  if (!answers) {
+    text += "This program cannot answer it:\n";
+    if (const auto errors = again.answer.find("errors"); errors != again.answer.end()) {
+      for (const ordered_json& error : *errors)
+        text += fmt::format("  {}\n", error.value("message", std::string("no reason given")));
+    }
+  } else if (differing == 0) {
+    text += "The same figures.\n";
+  } else {
+    text += fmt::format("{} figures differ:\n", differing);
+    for (const std::string& path : paths) text += "  " + path + "\n";
+    if (static_cast<std::size_t>(differing) > paths.size()) text += "  ...\n";
+  }
+  return Deliver(answers && differing == 0 ? ExitCode::kOk : ExitCode::kCheckFailed, text,
+                 {{"schema", "orrery.open/1"},
+                  {"question", question},
+                  {"version", bundle.version},
+                  {"commit", bundle.commit},
+                  {"exit_code", again.code},
+                  {"differing", differing},
+                  {"paths", paths},
+                  {"answer", again.answer}},
+                 flags.json);
+}
+
+}  // namespace orrery::cli

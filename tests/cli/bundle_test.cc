@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bundles: answers that are computed again elsewhere, and what moved between two of them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::ordered_json;
+
+const std::vector<std::string> kQuestion = {
+    "predict", "--model",        "gpt2-xl",  "--topology", "dgx-h100", "--nodes",
+    "2",       "--framework",    "megatron", "--dp",       "16",       "--micro-batch",
+    "2",       "--global-batch", "64"};
+
+std::vector<std::string> With(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+class Bundles : public testing::Test {
+ protected:
+  const std::string folder_ = ScratchFolder();
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string Make(const std::string& name, const std::vector<std::string>& words) const {
+    const Outcome made = RunPlan(With(words, {"--bundle", Path(name)}));
+    EXPECT_EQ(made.code, 0) << made.err;
+    return Path(name);
+  }
+  ordered_json Json(const std::vector<std::string>& words, int code = 0) const {
+    const Outcome ran = RunPlan(With(words, {"--json"}));
+    EXPECT_EQ(ran.code, code) << ran.out << ran.err;
+    return ordered_json::parse(ran.out);
+  }
+  // The bundle with one of its files changed.
+  std::string Changed(const std::string& bundle, const std::string& name, const std::string& file,
+                      const std::string& from, const std::string& to) const {
+    ordered_json json = ordered_json::parse(ReadText(bundle));
+    bool found = false;
+    for (ordered_json& one : json["files"]) {
+      std::string text = one["text"];
+      const std::size_t at = text.find(from);
+      if (one["path"] != file || at == text.npos) continue;
+      one["text"] = text.replace(at, from.size(), to);
+      found = true;
+    }
+    EXPECT_TRUE(found) << file << " has no " << from;
+    WriteText(Path(name), json.dump());
+    return Path(name);
+  }
+};
+
+TEST_F(Bundles, AreAnsweredAgainFromTheirOwnFiles) {
+  const std::string bundle = Make("a.json", kQuestion);
+  const ordered_json open = Json({"open", bundle});
+  EXPECT_EQ(open["differing"], 0);
+  EXPECT_EQ(open["answer"]["prediction"]["digest"],
+            ordered_json::parse(ReadText(bundle))["answer"]["prediction"]["digest"]);
+  EXPECT_NE(RunPlan({"open", bundle}).out.find("The same figures."), std::string::npos);
+}
+
+TEST_F(Bundles, HoldFilesOfTheirOwnAndNoPathOfTheMachine) {
+  std::filesystem::create_directories(Path("mine"));
+  WriteText(Path("mine/big.yaml"),
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml"));
+  std::vector<std::string> words = kQuestion;
+  words[4] = Path("mine/big.yaml");
+  const std::string bundle = Make("own.json", words);
+  std::filesystem::remove_all(Path("mine"));
+  const std::string text = ReadText(bundle);
+  EXPECT_EQ(text.find(folder_), std::string::npos);
+  EXPECT_EQ(text.find(ORRERY_SOURCE_DIR), std::string::npos);
+  EXPECT_EQ(Json({"open", bundle})["differing"], 0);
+}
+
+TEST_F(Bundles, AreOpenedWithTheirFilesNotWithTheCatalogues) {
+  const std::string bundle = Make("b.json", kQuestion);
+  const std::string other =
+      Changed(bundle, "c.json", "scenarios/models/gpt2-xl.yaml", "layers: 48", "layers: 24");
+  const ordered_json open = Json({"open", other}, 4);
+  EXPECT_GT(open["differing"], 0);
+  EXPECT_LT(open["answer"]["prediction"]["step_time_s"].get<double>(),
+            0.7 * ordered_json::parse(ReadText(bundle))["answer"]["prediction"]["step_time_s"]
+                      .get<double>());
+}
+
+TEST_F(Bundles, AnswerSearchesAndSimulatedSteps) {
+  std::vector<std::string> simulated = kQuestion;
+  simulated[0] = "simulate";
+  EXPECT_EQ(Json({"open", Make("s.json", simulated)})["differing"], 0);
+  EXPECT_EQ(Json({"open", Make("p.json", {"--nodes", "2", "--model", "bert-1.5b"})})["differing"],
+            0);
+}
+
+TEST_F(Bundles, DiffNamesFlagsAndLinesAndTheirPartsAddUp) {
+  const std::string before = Make("d.json", kQuestion);
+  std::vector<std::string> words = kQuestion;
+  words[12] = "4";
+  const std::string model = "scenarios/models/gpt2-xl.yaml";
+  const std::string asked = Make("e.json", words);
+  // What the catalogue of another release would have said.
+  const std::string files = Changed(asked, "f.json", model, "layers: 48", "layers: 36");
+  ordered_json after = ordered_json::parse(ReadText(files));
+  after["answer"] = Json({"open", files}, 4)["answer"];
+  WriteText(files, after.dump());
+
+  const ordered_json diff = Json({"diff", before, files});
+  double sum = 0;
+  std::vector<std::string> causes;
+  for (const ordered_json& moved : diff["moved"]) {
+    sum += moved["step_time_s"].get<double>();
+    causes.push_back(moved["what"]);
+  }
+  const double whole =
+      diff["new"]["step_time_s"].get<double>() - diff["old"]["step_time_s"].get<double>();
+  EXPECT_NEAR(sum, whole, 1e-9 * std::abs(whole) + 1e-12);
+  std::ranges::sort(causes);
+  EXPECT_EQ(causes, (std::vector<std::string>{"--micro-batch", model + ": layers"}))
+      << diff.dump(1);
+  const std::string text = RunPlan({"diff", before, files}).out;
+  EXPECT_NE(Folded(text).find("layers: 48 before, 36 now; compute"), std::string::npos) << text;
+}
+
+TEST_F(Bundles, DiffOfTheSameMovesNothing) {
+  const std::string bundle = Make("g.json", kQuestion);
+  EXPECT_TRUE(Json({"diff", bundle, bundle})["moved"].empty());
+}
+
+TEST_F(Bundles, ThatWouldDoMoreThanAskAreRefused) {
+  const auto refused = [&](const ordered_json& question, const ordered_json& files,
+                           const std::string& why) {
+    const ordered_json json = {
+        {"schema", "orrery.bundle/1"}, {"version", "1"}, {"commit", ""},
+        {"question", question},        {"files", files}, {"answer", ordered_json::object()}};
+    WriteText(Path("bad.json"), json.dump());
+    const Outcome opened = RunPlan({"open", Path("bad.json")});
+    EXPECT_EQ(opened.code, 2) << opened.out;
+    EXPECT_NE(opened.err.find(why), std::string::npos) << opened.err;
+  };
+  const ordered_json none = ordered_json::array();
+  refused({"run", "--ranks", "2"}, none, "it asks 'run'");
+  refused({"predict", "--out=x"}, none, "its question has --out");
+  refused({"predict", "--model", "/etc/passwd"}, none, "outside of it");
+  refused({"predict", "--model=../x"}, none, "outside of it");
+  for (const char* path : {"/x", "../x", "a/../../x", ".", ""}) {
+    const ordered_json file = {{"path", path}, {"text", ""}};
+    refused({"predict"}, ordered_json::array({file}), "leaves its folder");
+  }
+  WriteText(Path("deep.json"), std::string(100000, '['));
+  EXPECT_EQ(RunPlan({"open", Path("deep.json")}).code, 2);
+  WriteText(Path("cut.json"), ReadText(Make("h.json", kQuestion)).substr(0, 5000));
+  EXPECT_EQ(RunPlan({"diff", Path("cut.json"), Path("h.json")}).code, 2);
+}
+
+}  // namespace
+}  // namespace orrery
