@@ -97,7 +97,7 @@ struct Evaluator::Visit {
 
 struct Evaluator::Group {
   Strategy base;
-  const std::vector<StageSlots>* slots = nullptr;  // found when first wanted
+  bool started = false;  // group_terms_ are of it
 };
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
@@ -269,7 +269,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
   const int split = group.base.schedule == PipelineSchedule::kZeroBubbleV ? 2
                     : SplitsBackward(group.base.schedule)                 ? 1
                                                                           : 0;
-  std::optional<BoundTerms> terms;
+  const BoundTerms* terms = nullptr;
   std::optional<PipelineLayers> layers;
   PlanOutline outline;
   const LayerTable* table = nullptr;
@@ -306,9 +306,11 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
         const PlanForms*& forms = visit.forms[split][shard.zero][outer];
         if (forms == nullptr) forms = memory_.Forms(s);
         ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
-        if (group.slots == nullptr)
-          group.slots = &memory_.Slots(group.base, visit.split.micro_batches);
-        terms.emplace(*forms, *group.slots, s.micro_batch);
+        if (!group.started) {
+          group.started = true;
+          group_terms_.Start(memory_.Slots(group.base, visit.split.micro_batches), s.micro_batch);
+        }
+        terms = &group_terms_.Of(*forms);
         outline = OutlineOf(request_.model, job_.work, s, *layers);
       }
     }
