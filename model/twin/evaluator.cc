@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/base/check.h"
+#include "model/engine/closed/step_sweep.h"
 #include "model/memory/software_memory.h"
 #include "model/twin/time_bound.h"
 
@@ -68,6 +69,7 @@ struct Evaluator::Visit {
       {};  // split backward, ZeRO, hybrid; of the current group's layer
   SplitResult result;
   int64_t sequence = 0;
+  std::optional<StepSweep> sweep = {};
   std::vector<ToWalk> to_walk = {};
 
   // True if no strategy of this value can enter the result.
@@ -207,9 +209,8 @@ void Evaluator::Consider(Visit& visit, const Place& place, const LayerTable& tab
                          const PlanOutline& outline, const DataMessages& data) {
   ++visit.result.counts.evaluated;
   double least = 0;
-  if (const auto time =
-          predictor_.closed_form().ByFormula(table, outline, data, *visit.stages, &least))
-    return Keep(visit, place, time->total);
+  if (const auto seconds = visit.sweep->ByFormula(table, outline, data, &least))
+    return Keep(visit, place, *seconds);
   least = ObjectiveValue(request_.objective, least, job_);
   if (least > visit.LargestOfUse(place.total, limits_.capacity.value)) {
     visit.result.truncated |= place.total <= limits_.capacity.value;
@@ -272,6 +273,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
   const BoundTerms* terms = nullptr;
   std::optional<PipelineLayers> layers;
   PlanOutline outline;
+  visit.sweep->NextPipeline();
   const LayerTable* table = nullptr;
   double value_bound = 0;
   int zero = -1, hybrid = -1;
@@ -364,6 +366,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
   visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data);
+  visit.sweep.emplace(predictor_.closed_form(), *visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,26 +15,57 @@ namespace orrery::closed {
 // Share by which sums in another order may differ.
 constexpr double kRounding = 1e-9;
 
-class Fold {
+// What the passes of a layer take, whatever the pipeline: it follows from the layer table, the messages and what the outline
+// says of weights and gradients.
+struct LayerPrices {
+  bool sharded_ = false, fetches_ = false, scatters_ = false;
+  double inside_ = 0,
+         between_ = 0;  // seconds of a transfer between stages: in a node, between nodes
+  PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
+  // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that
+  // sharding adds; gathers and scatters.
+  double forward_ = 0, backward_ = 0, put_off_ = 0, extra_ = 0, embedding_extra_ = 0,
+         head_extra_ = 0;
+  Beside gather_, gather_table_, gather_rest_;
+  Beside gather_head_, gather_ends_;  // of the head: before it, beside it
+  Beside scatter_, scatter_embedding_, scatter_head_;
+  // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
+  Exposed beside_forward_, beside_backward_, beside_ends_;
+  // Where gradients of weights are put off: beside the rest of its backward pass, and beside them.
+  Exposed beside_gradients_, beside_weights_;
+};
+
+class Fold : private LayerPrices {
  public:
   Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
        const DataMessages& data, const StageMessages& stages, double micro_batches)
       : form_(form),
         table_(table),
         outline_(outline),
-        data_(data),
+        data_(&data),
         stages_(stages),
         M_(micro_batches) {
-    sharded_ = data.dp > 1;
-    fetches_ = outline.gathers_weights && (sharded_ || outline.weights_on_host);
-    scatters_ = outline.scatters_gradients && sharded_;
     PriceLayer();
   }
+  // With the prices of another one whose table, messages and treatment of weights and gradients are the same.
+  Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
+       const DataMessages& data, const StageMessages& stages, double micro_batches,
+       const LayerPrices& prices)
+      : LayerPrices(prices),
+        form_(form),
+        table_(table),
+        outline_(outline),
+        data_(&data),
+        stages_(stages),
+        M_(micro_batches) {}
+  const LayerPrices& prices() const { return *this; }
 
   // `parts`: of what the busiest stage waits for; else all of it is said to be messages.
   StepTime WholeStep(bool parts = true);
-  // See ClosedForm::ByFormula.
-  std::optional<StepTime> ByFormula(double* least);
+  // The same in two parts, of which the first does not depend on messages that are not sent inside the passes. Where passes
+  // have to be walked (`true`), a lower bound.
+  bool ByFormula(StepTime* passes);
+  double Total(StepTime passes, const DataMessages& data);
   StepTime MicroStep();
   // What the host issues for one micro-batch on the stage where that takes longest.
   double IssueTime() const;
@@ -86,12 +116,12 @@ class Fold {
   Beside Gather(double parameters) const { return Fetch(parameters * outline_.weight_bytes); }
   // The rank's shard from the host, the whole from the other ranks.
   Beside Fetch(double bytes) const {
-    Beside fetch = sharded_ ? Price(data_.layer_gather, bytes) : Beside{};
+    Beside fetch = sharded_ ? Price(data_->layer_gather, bytes) : Beside{};
     if (outline_.weights_on_host) fetch.copies = bytes / outline_.shards * form_.host.copy;
     return fetch;
   }
   Beside Scatter(double parameters) const {
-    return Price(data_.layer_scatter, parameters * outline_.gradient_bytes);
+    return Price(data_->layer_scatter, parameters * outline_.gradient_bytes);
   }
   void ExposeShards(const Stage& stage, Work* work) const;
   // Of gathers and scatters beside kernels.
@@ -121,8 +151,8 @@ class Fold {
   // passes.cc: all micro-batches by formulas; the step.
   StepTime Passes(Work* of_busiest);
   void AddKernels(const Stage& stage, StepTime* time) const;
-  StepTime Finished(StepTime time) const;
-  StepTime Crowded(StepTime time) const;
+  void Finish(StepTime* time) const;
+  void Crowd(StepTime* time) const;
 
   // pipeline.cc: seconds by which messages hold the busiest stage up; whether the passes are few enough to be walked.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) const;
@@ -135,7 +165,7 @@ class Fold {
   PassSeconds PassOf(const Stage& chunk) const;
   void WatchHeaviest(Work* work, StepTime* time);
   void WalkPasses(Work work, bool parts, StepTime* time);
-  StepTime Least(const Work& work, StepTime time) const;
+  void BoundPasses(const Work& work, StepTime* time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
   double FullestTrained() const;
@@ -155,24 +185,12 @@ class Fold {
   const ClosedForm& form_;
   const LayerTable& table_;
   const PlanOutline& outline_;
-  const DataMessages& data_;
+  const DataMessages* data_;
   const StageMessages& stages_;
   const double M_;
-  bool sharded_ = false, fetches_ = false, scatters_ = false, walks_ = false;
-  Stage stage_, here_;                             // the busiest; that of the breakdown
-  double fill_ = 0;                                // what it waits for its first pass
-  PassTime gathered_forward_, gathered_backward_;  // of one layer's gathered weights: casts, hooks
-  // Of one layer: kernels and messages inside of it; of the backward pass, those that the schedule puts off; kernels that
-  // sharding adds; gathers and scatters.
-  double forward_ = 0, backward_ = 0, put_off_ = 0, extra_ = 0, embedding_extra_ = 0,
-         head_extra_ = 0;
-  Beside gather_, gather_table_, gather_rest_;
-  Beside gather_head_, gather_ends_;  // of the head: before it, beside it
-  Beside scatter_, scatter_embedding_, scatter_head_;
-  // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
-  Exposed beside_forward_, beside_backward_, beside_ends_;
-  // Where gradients of weights are put off: beside the rest of its backward pass, and beside them.
-  Exposed beside_gradients_, beside_weights_;
+  bool walks_ = false;
+  Stage stage_, here_;  // the busiest; that of the breakdown
+  double fill_ = 0;     // what it waits for its first pass
 };
 
 }  // namespace orrery::closed

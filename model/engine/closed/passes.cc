@@ -16,38 +16,45 @@ StepTime Fold::WholeStep(bool parts) {
   Work work;
   StepTime time = Passes(&work);
   if (walks_) WalkPasses(work, parts, &time);
-  return Finished(time);
+  Finish(&time);
+  return time;
 }
 
-std::optional<StepTime> Fold::ByFormula(double* least) {
+bool Fold::ByFormula(StepTime* passes) {
   Work work;
-  StepTime time = Passes(&work);
-  if (!walks_) return Finished(time);
-  *least = Finished(Least(work, time)).total * (1 - kRounding);
-  return std::nullopt;
+  *passes = Passes(&work);
+  if (walks_) BoundPasses(work, passes);
+  return walks_;
+}
+
+double Fold::Total(StepTime passes, const DataMessages& data) {
+  data_ = &data;
+  sharded_ = data.dp > 1;
+  Finish(&passes);
+  return passes.total;
 }
 
 StepTime Fold::MicroStep() {
   Work work;
   StepTime time = Passes(&work);
   if (walks_) WalkPasses(work, true, &time);
-  return Crowded(time);
+  Crowd(&time);
+  return time;
 }
 
-StepTime Fold::Finished(StepTime time) const {
-  AddUpdate(&time);
-  time.fixed = form_.fixed;
-  return Crowded(time);
+void Fold::Finish(StepTime* time) const {
+  AddUpdate(time);
+  time->fixed = form_.fixed;
+  Crowd(time);
 }
 
 // Ranks that share cores: what one of them waits for in a bubble, others use.
-StepTime Fold::Crowded(StepTime time) const {
+void Fold::Crowd(StepTime* time) const {
   if (form_.crowding > 1) {
-    const double kernels = time.compute + time.optimizer;
-    time.compute += std::max(0.0, (form_.crowding - 1) * kernels - time.bubble);
+    const double kernels = time->compute + time->optimizer;
+    time->compute += std::max(0.0, (form_.crowding - 1) * kernels - time->bubble);
   }
-  time.total = time.Total();
-  return time;
+  time->total = time->Total();
 }
 
 // All micro-batches by formulas, and the work of the busiest stage.

@@ -10,10 +10,15 @@ double Fold::ExtraKernels(double parameters) const {
   if (!scatters_) return 0;
   // The whole gradient is cleared, its shard added to the sum of those before.
   return form_.fill.Of(parameters * outline_.gradient_bytes) +
-         form_.add.Of(3.0 * parameters / data_.dp * outline_.gradient_bytes);
+         form_.add.Of(3.0 * parameters / data_->dp * outline_.gradient_bytes);
 }
 
 void Fold::PriceLayer() {
+  sharded_ = data_->dp > 1;
+  fetches_ = outline_.gathers_weights && (sharded_ || outline_.weights_on_host);
+  scatters_ = outline_.scatters_gradients && sharded_;
+  inside_ = stages_.inside.Time(table_.boundary_bytes);
+  between_ = stages_.between.Time(table_.boundary_bytes);
   const auto adding = [&](const LayerTime& t) { return outline_.accumulates ? t.accumulate : 0.0; };
   extra_ = ExtraKernels(table_.TrainedOfLayer());
   if (fetches_) {
