@@ -47,18 +47,25 @@ bool TakesAll(const PlanForms& forms, const StageSlots& slots) {
                              [&](double layers) { return layers <= forms.recompute.first; });
 }
 
+const PlanForms& FormsOf(const PlanForms& forms, const StageSlots& slots) {
+  return TakesAll(forms, slots) ? *forms.taken : forms;
+}
+
 SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
   SizeForm sum;
   for (const FrameCount& count : moment.frames) {
     const SizeForm& base = view.Base(count.place).frames[group][count.kind];
-    const ChunkForms* taken = view.Taken(count.place);
-    sum +=
-        (taken != nullptr ? Min(base, taken->base.frames[group][count.kind]) : base) * count.frames;
     const ChunkForm* per_layer = view.PerLayer(count.place);
+    const ChunkForms* taken = view.Taken(count.place);
+    if (taken == nullptr) {
+      sum += base * count.frames;
+      if (per_layer != nullptr) sum += per_layer->frames[group][count.kind] * count.layers;
+      continue;
+    }
+    sum += Min(base, taken->base.frames[group][count.kind]) * count.frames;
     if (per_layer == nullptr) continue;
-    const double layers = taken != nullptr ? view.TakenLayers(count) : 0;
+    const double layers = view.TakenLayers(count);
     sum += per_layer->frames[group][count.kind] * (count.layers - layers);
-    if (taken == nullptr) continue;
     // What the call under way brings forth counts as held all through it, and the ops of plain layers take off their own.
     const SizeForm& of_taken = taken->per_layer.frames[group][count.kind];
     const bool from_forward = count.kind < static_cast<int>(FrameKind::kBB);
@@ -69,6 +76,7 @@ SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
 
 // Slots beyond those in use, of the group's largest frame.
 SizeForm Slack(const StageView& view, int group, const Moment& moment) {
+  if (view.slots.slack[group] == 0) return {};
   SizeForm largest;
   for (const FrameCount& count : moment.frames) {
     const SizeForm& base = view.Base(count.place).frames[group][count.kind];
@@ -81,9 +89,11 @@ SizeForm Frames(const StageView& view, double micro_batch) {
   SizeForm frames;
   for (int group = 0; group < kSlackGroups; ++group) {
     SizeForm most;
+    double bytes = 0;
     for (const Moment& moment : view.slots.moments) {
       const SizeForm sum = FramesAt(view, group, moment) + Slack(view, group, moment);
-      if (sum.At(micro_batch, 1) > most.At(micro_batch, 1)) most = sum;
+      const double at = sum.At(micro_batch, 1);
+      if (at > bytes) most = sum, bytes = at;
     }
     frames += most;
   }
@@ -155,9 +165,10 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
 }
 
 // While micro-batches run: the layout keeps room for the fullest moment of every part.
-void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch) {
+void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
+                           const SizeForm& frames) {
   const StageView view{forms, slots};
-  const SizeForm running = Step(view) + Frames(view, micro_batch) + Rings(view, micro_batch);
+  const SizeForm running = Step(view) + frames + Rings(view, micro_batch);
   for (int place = 0; place < kPlaces; ++place) {
     if (slots.chunks[place] == 0) continue;
     for (const SizeForm& scratch : view.Transient(place).scratch.forms())
@@ -166,11 +177,12 @@ void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, doub
 }
 
 // Call by call: what is in flight then, and the ops of that call.
-void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch) {
+void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch,
+                          const SizeForm* frames) {
   const StageView view{forms, slots};
   const SizeForm step = Step(view);
   for (const Moment& moment : slots.moments) {
-    const SizeForm held = step + FramesAt(view, 0, moment);
+    const SizeForm held = step + *frames++;
     const double further = std::max(0.0, moment.layers - 3);
     for (const OpForm& op : view.Transient(moment.place, moment.layers).ops[moment.call]) {
       Add(held + op.bytes + op.per_layer * further, micro_batch);
@@ -178,16 +190,31 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
   }
 }
 
-// ... or at the end of the step, over which the layout lays the same bytes.
-BoundTerms::BoundTerms(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,
-                       double micro_batch) {
-  points_.reserve(8);
+void FrameSums::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,
+                    double micro_batch) {
+  forms_.clear();
   for (const StageSlots& stage_slots : slots) {
-    const PlanForms& forms = TakesAll(plan_forms, stage_slots) ? *plan_forms.taken : plan_forms;
+    const StageView view{FormsOf(plan_forms, stage_slots), stage_slots};
+    if (plan_forms.static_layout) {
+      forms_.push_back(Frames(view, micro_batch));
+      continue;
+    }
+    for (const Moment& moment : stage_slots.moments) forms_.push_back(FramesAt(view, 0, moment));
+  }
+}
+
+// ... or at the end of the step, over which the layout lays the same bytes.
+void BoundTerms::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,
+                     double micro_batch, const FrameSums& frames) {
+  points_.clear();
+  const SizeForm* sum = frames.forms().data();
+  for (const StageSlots& stage_slots : slots) {
+    const PlanForms& forms = FormsOf(plan_forms, stage_slots);
     if (forms.static_layout) {
-      AddLayout(forms, stage_slots, micro_batch);
+      AddLayout(forms, stage_slots, micro_batch, *sum++);
     } else {
-      AddCalls(forms, stage_slots, micro_batch);
+      AddCalls(forms, stage_slots, micro_batch, sum);
+      sum += stage_slots.moments.size();
     }
     const StageView view{forms, stage_slots};
     Add(Step(view) + End(view), micro_batch);
@@ -199,6 +226,30 @@ double BoundTerms::At(double dp) const {
   double most = 0;
   for (const Point& point : points_) most = std::max(most, point.fixed + point.shard * share);
   return most;
+}
+
+void GroupTerms::Start(const std::vector<StageSlots>& slots, double micro_batch) {
+  slots_ = &slots;
+  micro_batch_ = micro_batch;
+  frames_used_ = terms_used_ = 0;
+}
+
+const BoundTerms& GroupTerms::Of(const PlanForms& forms) {
+  for (std::size_t i = 0; i < terms_used_; ++i) {
+    if (terms_[i].first == &forms) return terms_[i].second;
+  }
+  std::size_t number = 0;
+  while (number < frames_used_ && frames_[number].first != forms.frames) ++number;
+  if (number == frames_used_) {
+    if (frames_used_ == frames_.size()) frames_.emplace_back();
+    frames_[frames_used_].first = forms.frames;
+    frames_[frames_used_++].second.Set(forms, *slots_, micro_batch_);
+  }
+  if (terms_used_ == terms_.size()) terms_.emplace_back();
+  auto& [of, terms] = terms_[terms_used_++];
+  of = &forms;
+  terms.Set(forms, *slots_, micro_batch_, frames_[number].second);
+  return terms;
 }
 
 MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
@@ -268,6 +319,13 @@ std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) 
   return forms;
 }
 
+void MemoryModel::CountFrames(PlanForms* forms) {
+  const auto same = std::ranges::find_if(
+      frames_, [&](const PlanForms* other) { return SameFrames(*forms, *other); });
+  forms->frames = static_cast<int>(same - frames_.begin());
+  if (same == frames_.end()) frames_.push_back(forms);
+}
+
 const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
   const Strategy small = FormStrategy(model_, strategy);
   FormKey key = KeyOf(small);
@@ -282,7 +340,10 @@ const PlanForms* MemoryModel::Forms(const Strategy& strategy) {
     if (strategy.schedule == PipelineSchedule::kZeroBubbleV && model_.tied_embeddings)
       LeaveOutHeadTable(std::get_if<PlanForms>(&forms));
     lock.lock();
-    found = forms_.emplace(key, std::move(forms)).first;
+    const auto [kept, fresh] = forms_.emplace(key, std::move(forms));
+    if (auto* made = std::get_if<PlanForms>(&kept->second); made != nullptr && fresh)
+      CountFrames(made);
+    found = kept;
   }
   return std::get_if<PlanForms>(&found->second);
 }
@@ -307,7 +368,9 @@ double MemoryModel::AllocatedBound(const Strategy& strategy, int64_t micro_batch
   const PlanForms* forms = Forms(strategy);
   if (forms == nullptr) return 0;
   const double dp = strategy.zero > 0 ? static_cast<double>(strategy.shards()) : 1;
-  return BoundTerms(*forms, Slots(strategy, micro_batches), strategy.micro_batch).At(dp);
+  GroupTerms terms;
+  terms.Start(Slots(strategy, micro_batches), strategy.micro_batch);
+  return terms.Of(*forms).At(dp);
 }
 
 }  // namespace orrery

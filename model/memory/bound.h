@@ -11,8 +11,10 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "model/memory/chunk_forms.h"
@@ -20,10 +22,22 @@
 
 namespace orrery {
 
-// One strategy's bound with all but the sharding degree filled in.
+// Frames in flight at the fullest moments of each stage. Forms with the same number (PlanForms::frames) have the same.
+class FrameSums {
+ public:
+  void Set(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch);
+  // Bytes by stage; where software has no static layout, by moment of each stage.
+  const std::vector<SizeForm>& forms() const { return forms_; }
+
+ private:
+  std::vector<SizeForm> forms_;
+};
+
+// One strategy's bound with all but the sharding degree filled in. Keeps its memory from one to the next.
 class BoundTerms {
  public:
-  BoundTerms(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch);
+  void Set(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch,
+           const FrameSums& frames);
   // Bytes of the fullest stage when ZeRO shards over `dp` ranks.
   double At(double dp) const;
 
@@ -32,10 +46,28 @@ class BoundTerms {
     double fixed, shard;
   };
   void Add(const SizeForm& form, double micro_batch);
-  void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch);
-  void AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch);
+  void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
+                 const SizeForm& frames);
+  void AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch,
+                const SizeForm* frames);
 
   std::vector<Point> points_;  // over stages and moments; only those that some dp can select
+};
+
+// The bounds of strategies that differ in sharding alone: what they share is added up once.
+class GroupTerms {
+ public:
+  // Starts a group. The slots must outlive it.
+  void Start(const std::vector<StageSlots>& slots, double micro_batch);
+  // Valid until the next Start(). The forms, of one memory model, must outlive the group.
+  const BoundTerms& Of(const PlanForms& forms);
+
+ private:
+  const std::vector<StageSlots>* slots_ = nullptr;
+  double micro_batch_ = 1;
+  std::vector<std::pair<int, FrameSums>> frames_;  // by PlanForms::frames
+  std::deque<std::pair<const PlanForms*, BoundTerms>> terms_;
+  std::size_t frames_used_ = 0, terms_used_ = 0;
 };
 
 // Caches forms and slots of one model and workload (its global batch does not matter). Safe for
@@ -57,12 +89,14 @@ class MemoryModel {
       std::pair<std::array<int64_t, 8>, std::vector<int>>;  // the latter: Strategy::layout
   static FormKey KeyOf(const Strategy& form_strategy);
   std::variant<PlanForms, Refusal> Mixture(const Strategy& form_strategy);
+  void CountFrames(PlanForms* forms);
 
   ModelSpec model_;
   Workload work_;
   const Allocation allocation_;
   std::mutex mutex_;  // guards both maps; their elements never change or move
   std::map<FormKey, std::variant<PlanForms, Refusal>> forms_;
+  std::vector<const PlanForms*> frames_;  // by their number, one of those that have it
   std::map<SlotKey, std::vector<StageSlots>> slots_;
 };
 

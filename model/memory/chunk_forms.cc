@@ -260,6 +260,22 @@ std::vector<ChunkForm> ReadStages(const ir::Plan& plan, const Strategy& s,
 
 }  // namespace
 
+bool SameFrames(const PlanForms& a, const PlanForms& b) {
+  const auto same = [](const ChunkForm& one, const ChunkForm& other) {
+    return one.frames == other.frames;
+  };
+  const auto same_chunks = [&](const ChunkForms& one, const ChunkForms& other) {
+    return same(one.base, other.base) && same(one.per_layer, other.per_layer) &&
+           one.none.has_value() == other.none.has_value() &&
+           (!one.none || same(*one.none, *other.none));
+  };
+  return a.static_layout == b.static_layout && a.slack == b.slack && a.recompute == b.recompute &&
+         std::ranges::equal(a.stages, b.stages, same) &&
+         std::ranges::equal(a.chunks, b.chunks, same_chunks) &&
+         (a.taken == nullptr) == (b.taken == nullptr) &&
+         (!a.taken || SameFrames(*a.taken, *b.taken));
+}
+
 bool NeedsStageForms(const ModelSpec& model) {
   return model.family == Family::kMlp || model.family == Family::kEncoderDecoder;
 }

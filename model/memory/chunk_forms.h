@@ -77,7 +77,14 @@ struct PlanForms {
   // the layers that are taken. A moment of such a plan holds less than the fullest one of the mixture.
   std::shared_ptr<const PlanForms> taken;
   Recompute recompute;
+
+  // Number of those with the same frames: MemoryModel counts them, so that layouts that differ in ZeRO alone add up frames
+  // once. -1: not counted.
+  int frames = -1;
 };
+
+// The frames of both are the same, whatever the layout of the pipeline.
+bool SameFrames(const PlanForms& a, const PlanForms& b);
 
 // True for models whose chunks are not a repetition of one layer: their forms are read stage by stage.
 bool NeedsStageForms(const ModelSpec& model);

@@ -31,6 +31,7 @@ struct SizeForm {
   friend SizeForm Min(const SizeForm& a, const SizeForm& b) {
     return {std::min(a.sample, b.sample), std::min(a.fixed, b.fixed), std::min(a.shard, b.shard)};
   }
+  bool operator==(const SizeForm&) const = default;
   bool Covers(const SizeForm& o) const {
     return sample >= o.sample && fixed >= o.fixed && shard >= o.shard;
   }

@@ -96,6 +96,7 @@ PreparedMessage MessagePrices::Prepare(MessageRole role, Collective collective,
   message.collective =
       orrery::Prepare(collective, ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric,
                                               shape, message.terms.bandwidth));
+  if (message.terms.bucket > 0) message.of_bucket = message.Time(message.terms.bucket);
   return message;
 }
 

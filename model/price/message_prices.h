@@ -47,6 +47,7 @@ struct MessageTerms {
 struct PreparedMessage {
   PreparedCollective collective;
   MessageTerms terms;
+  double of_bucket = 0;  // seconds of a whole bucket
 
   double Time(double bytes) const {
     return bytes > 0 ? terms.latency + collective.Time(bytes) : 0.0;
@@ -54,7 +55,7 @@ struct PreparedMessage {
   // Of so many bytes in all, sent in buckets: each of them pays the latency.
   double InBuckets(double bytes) const {
     if (terms.bucket <= 0 || bytes <= terms.bucket) return Time(bytes);
-    return bytes / terms.bucket * Time(terms.bucket);
+    return bytes / terms.bucket * of_bucket;
   }
 };
 

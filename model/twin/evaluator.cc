@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/base/check.h"
+#include "model/engine/closed/step_sweep.h"
 #include "model/memory/software_memory.h"
 #include "model/twin/time_bound.h"
 
@@ -68,6 +69,7 @@ struct Evaluator::Visit {
       {};  // split backward, ZeRO, hybrid; of the current group's layer
   SplitResult result;
   int64_t sequence = 0;
+  std::optional<StepSweep> sweep = {};
   std::vector<ToWalk> to_walk = {};
 
   // True if no strategy of this value can enter the result.
@@ -97,7 +99,7 @@ struct Evaluator::Visit {
 
 struct Evaluator::Group {
   Strategy base;
-  const std::vector<StageSlots>* slots = nullptr;  // found when first wanted
+  bool started = false;  // group_terms_ are of it
 };
 
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
@@ -207,9 +209,8 @@ void Evaluator::Consider(Visit& visit, const Place& place, const LayerTable& tab
                          const PlanOutline& outline, const DataMessages& data) {
   ++visit.result.counts.evaluated;
   double least = 0;
-  if (const auto time =
-          predictor_.closed_form().ByFormula(table, outline, data, *visit.stages, &least))
-    return Keep(visit, place, time->total);
+  if (const auto seconds = visit.sweep->ByFormula(table, outline, data, &least))
+    return Keep(visit, place, *seconds);
   least = ObjectiveValue(request_.objective, least, job_);
   if (least > visit.LargestOfUse(place.total, limits_.capacity.value)) {
     visit.result.truncated |= place.total <= limits_.capacity.value;
@@ -269,9 +270,10 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
   const int split = group.base.schedule == PipelineSchedule::kZeroBubbleV ? 2
                     : SplitsBackward(group.base.schedule)                 ? 1
                                                                           : 0;
-  std::optional<BoundTerms> terms;
+  const BoundTerms* terms = nullptr;
   std::optional<PipelineLayers> layers;
   PlanOutline outline;
+  visit.sweep->NextPipeline();
   const LayerTable* table = nullptr;
   double value_bound = 0;
   int zero = -1, hybrid = -1;
@@ -306,9 +308,11 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
         const PlanForms*& forms = visit.forms[split][shard.zero][outer];
         if (forms == nullptr) forms = memory_.Forms(s);
         ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
-        if (group.slots == nullptr)
-          group.slots = &memory_.Slots(group.base, visit.split.micro_batches);
-        terms.emplace(*forms, *group.slots, s.micro_batch);
+        if (!group.started) {
+          group.started = true;
+          group_terms_.Start(memory_.Slots(group.base, visit.split.micro_batches), s.micro_batch);
+        }
+        terms = &group_terms_.Of(*forms);
         outline = OutlineOf(request_.model, job_.work, s, *layers);
       }
     }
@@ -362,6 +366,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
   visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data);
+  visit.sweep.emplace(predictor_.closed_form(), *visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;

@@ -103,6 +103,7 @@ class Evaluator {
   const Space space_;
   StepPredictor predictor_;
   MemoryModel& memory_;
+  GroupTerms group_terms_;                                              // of the group under way
   std::map<std::tuple<const LayerTable*, int, int>, Layouts> layouts_;  // by stages and chunks
 };
 

@@ -29,15 +29,6 @@ double ClosedForm::StepSeconds(const LayerTable& table, const PlanOutline& outli
       .total;
 }
 
-std::optional<StepTime> ClosedForm::ByFormula(const LayerTable& table, const PlanOutline& outline,
-                                              const DataMessages& data, const StageMessages& stages,
-                                              double* least) const {
-  const std::optional<StepTime> time =
-      closed::Fold(*this, table, outline, data, stages, outline.micro_batches).ByFormula(least);
-  if (!time) return std::nullopt;
-  return WithInterval(*time);
-}
-
 StepTime ClosedForm::WithInterval(StepTime time) const {
   time.low = time.total * residuals.low;
   time.high = time.total * residuals.high;

@@ -30,8 +30,6 @@
 // M micro-batches, p stages, v chunks per stage. More bandwidth, more FLOP/s or less latency never makes a step longer.
 #pragma once
 
-#include <optional>
-
 #include "model/engine/closed/schedule_time.h"
 #include "model/plan/lower/outline.h"
 #include "model/price/breakdown.h"
@@ -75,12 +73,6 @@ struct ClosedForm {
   // Total of a step, without its parts.
   double StepSeconds(const LayerTable& table, const PlanOutline& outline, const DataMessages& data,
                      const StageMessages& stages) const;
-  // The same of a step where formulas do. Where passes have to be walked: none, and a lower bound of the step in
-  // `least`, for about a hundredth of the time.
-  std::optional<StepTime> ByFormula(const LayerTable& table, const PlanOutline& outline,
-                                    const DataMessages& data, const StageMessages& stages,
-                                    double* least) const;
-
   double update = 0;                         // seconds per parameter
   StreamPrice norm, fill, add;               // kernels on gradients
   double issue_message = 0, issue_fill = 0;  // host: of a gather or scatter, of clearing a gradient

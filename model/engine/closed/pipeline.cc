@@ -34,8 +34,7 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
     share = forward_ / (2 * (forward_ + backward_));  // on the way to the last stage alone
   } else if (outline_.order.fills_bubble)
     share = std::max(0.1, 1.0 - 2.0 * table_.layer.weight_gradient / (forward_ + backward_));
-  const double inside = stages_.inside.Time(table_.boundary_bytes);
-  const double between = stages_.between.Time(table_.boundary_bytes);
+  const double inside = inside_, between = between_;
   const double way = stages_.hops_inside * inside + stages_.hops_between * between;
   const double slowest =
       stages_.hops_between > 0 ? between : inside;  // from the last stage to the first, too
@@ -196,8 +195,8 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   }
   times.host_waits = form_.host_waits;
   times.on_node = static_cast<int>(stages_.on_node);
-  times.inside = stages_.inside.Time(table_.boundary_bytes);
-  times.between = stages_.between.Time(table_.boundary_bytes);
+  times.inside = inside_;
+  times.between = between_;
   const bool ends = here_.last || (outline_.order.in_a_v && here_.layers == outline_.last_layers &&
                                    outline_.last_layers > outline_.middle_layers);
   times.watched = here_.index >= 0 ? here_.index
@@ -224,7 +223,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
 // The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind
 // its last gradient the stages before have theirs to pass on. By then it has put off at most p gradients of weights, and
 // the first stage at least one.
-StepTime Fold::Least(const Work& work, StepTime time) const {
+void Fold::BoundPasses(const Work& work, StepTime* time) const {
   const std::vector<int>& layout = *outline_.layout;
   const double p = outline_.stages;
   const double before =
@@ -236,14 +235,12 @@ StepTime Fold::Least(const Work& work, StepTime time) const {
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
   }
   way += table_.embedding.backward.busy() +
-         2 * (stages_.hops_inside * stages_.inside.Time(table_.boundary_bytes) +
-              stages_.hops_between * stages_.between.Time(table_.boundary_bytes));
+         2 * (stages_.hops_inside * inside_ + stages_.hops_between * between_);
   if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
-  time.data = M_ * (OnDevice(work).shards + work.copies());
-  time.offload = 0;
-  time.host = time.pipeline = 0;
-  time.bubble = std::max(0.0, way + M_ * (last.device() - work.device()));
-  return time;
+  time->data = M_ * (OnDevice(work).shards + work.copies());
+  time->offload = 0;
+  time->host = time->pipeline = 0;
+  time->bubble = std::max(0.0, way + M_ * (last.device() - work.device()));
 }
 
 // Over the stages i from which a way back is longest for its micro-batches: the first one, and those before the first

@@ -42,10 +42,10 @@ double Fold::Reduction(double parameters) const {
     case PlanOutline::Reduction::kNone:
       return 0;
     case PlanOutline::Reduction::kAllReduce:
-      return data_.all_reduce.InBuckets(bytes);
+      return data_->all_reduce.InBuckets(bytes);
     case PlanOutline::Reduction::kReduceScatter:
-      return data_.reduce_scatter.InBuckets(bytes) +
-             (outline_.reduces_outer ? data_.outer_all_reduce.InBuckets(bytes / data_.dp) : 0.0);
+      return data_->reduce_scatter.InBuckets(bytes) +
+             (outline_.reduces_outer ? data_->outer_all_reduce.InBuckets(bytes / data_->dp) : 0.0);
   }
   return 0;
 }
@@ -101,13 +101,13 @@ void Fold::AddUpdate(StepTime* time) const {
   if (outline_.stages == 1) exposed += HeldBack(stage_.layers, outline_.chunks);
   double all = reduction;
   if (outline_.scatters_gradients && outline_.reduces_outer) {
-    const double outer = data_.outer_all_reduce.InBuckets(gradients / data_.dp);
+    const double outer = data_->outer_all_reduce.InBuckets(gradients / data_->dp);
     exposed += outer;
     all += outer;
   }
   double gather = 0, awaited_gather = 0;
   if (outline_.gathers_at_end && sharded_) {
-    gather = data_.all_gather.InBuckets(parameters * outline_.weight_bytes);
+    gather = data_->all_gather.InBuckets(parameters * outline_.weight_bytes);
     awaited_gather = outline_.end_gather_overlaps
                          ? awaited.gathers * gather +
                                Beyond((1 - awaited.gathers) * gather,

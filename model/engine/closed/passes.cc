@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of all micro-batches by formulas, and the step around them.
+#include <algorithm>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+namespace {
+
+// Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
+constexpr double kHeldUp = 0.02;
+
+}  // namespace
+
+StepTime Fold::WholeStep(bool parts) {
+  Work work;
+  StepTime time = Passes(&work);
+  if (walks_) WalkPasses(work, parts, &time);
+  Finish(&time);
+  return time;
+}
+
+bool Fold::ByFormula(StepTime* passes) {
+  Work work;
+  *passes = Passes(&work);
+  if (walks_) BoundPasses(work, passes);
+  return walks_;
+}
+
+double Fold::Total(StepTime passes, const DataMessages& data) {
+  data_ = &data;
+  sharded_ = data.dp > 1;
+  Finish(&passes);
+  return passes.total;
+}
+
+StepTime Fold::MicroStep() {
+  Work work;
+  StepTime time = Passes(&work);
+  if (walks_) WalkPasses(work, true, &time);
+  Crowd(&time);
+  return time;
+}
+
+void Fold::Finish(StepTime* time) const {
+  AddUpdate(time);
+  time->fixed = form_.fixed;
+  Crowd(time);
+}
+
+// Ranks that share cores: what one of them waits for in a bubble, others use.
+void Fold::Crowd(StepTime* time) const {
+  if (form_.crowding > 1) {
+    const double kernels = time->compute + time->optimizer;
+    time->compute += std::max(0.0, (form_.crowding - 1) * kernels - time->bubble);
+  }
+  time->total = time->Total();
+}
+
+// All micro-batches by formulas, and the work of the busiest stage.
+StepTime Fold::Passes(Work* of_busiest) {
+  StepTime time;
+  Work& work = *of_busiest;
+  Turn busiest{-1}, sum;
+  double issuing = 0;  // of a host that never waits
+  const auto consider = [&](const Stage& stage, const Work& candidate, const Turn& turn) {
+    if (turn.seconds > busiest.seconds) busiest = turn, stage_ = stage, work = candidate;
+  };
+  if (outline_.stages == 1) {
+    const Stage all{table_.layers, true, true, 1, SlowdownOf(0), 0};
+    const Work candidate = WorkOf(all);
+    consider(all, candidate, Together(candidate));
+  } else if (outline_.slowdown != nullptr) {
+    for (const Stage& stage : StagesBySpeed()) {
+      const Work candidate = WorkOf(stage);
+      const Turn turn = Together(candidate);
+      sum.seconds += turn.seconds;
+      sum.forward += turn.forward;
+      if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
+      consider(stage, candidate, turn);
+    }
+  } else {
+    const double others = outline_.stages - 2;
+    const double mean =
+        others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
+    const std::array<Stage, 3> stages = Stages();
+    for (const Stage& stage : stages) {
+      const bool middle =
+          &stage == &stages.back();  // in a V the last stage has no end of the model
+      if (middle && others == 0) continue;
+      const Work candidate = WorkOf(stage);
+      const Turn turn = Together(candidate);
+      const Turn part = middle && mean != stage.layers
+                            ? Together(WorkOf({mean, false, false, stage.chunks}))
+                            : turn;
+      sum.seconds += (middle ? others : 1.0) * part.seconds;
+      sum.forward += (middle ? others : 1.0) * part.forward;
+      if (!form_.host_waits) issuing = std::max(issuing, candidate.host());
+      consider(stage, candidate, turn);
+    }
+  }
+  here_ = stage_;
+  AddKernels(here_, &time);
+  const double fetched = M_ * work.fetched();
+  time.data = std::max(0.0, M_ * busiest.shards - fetched);
+  time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
+  const double left = M_ * (busiest.seconds - work.kernels() - busiest.shards);
+  time.offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
+  if (outline_.moves_activations)
+    time.offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - time.offload);
+  time.host = left - time.offload + HostOnce(work);
+  const double shown = M_ * busiest.shards - time.data;
+  time.offload += shown;
+  time.offload_hidden += std::max(0.0, M_ * FetchesOf(stage_) - shown);
+  if (outline_.stages > 1) {
+    const double held_up = AddPipeline(sum, busiest, work, &time);
+    const bool host_bound = issuing > busiest.seconds;
+    walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven()) && CanWalk();
+  }
+  return time;
+}
+
+void Fold::AddKernels(const Stage& stage, StepTime* time) const {
+  const auto add = [&](double count, const LayerTime& t, double extra) {
+    time->compute += M_ * count * stage.slowdown * (t.forward.device + t.backward.device + extra);
+    time->tensor += M_ * count * (t.forward.tensor + t.backward.tensor);
+    time->context += M_ * count * (t.forward.context + t.backward.context);
+    time->tensor_hidden += M_ * count * (t.forward.tensor_hidden + t.backward.tensor_hidden);
+    time->context_hidden += M_ * count * (t.forward.context_hidden + t.backward.context_hidden);
+  };
+  const double adding = outline_.accumulates ? table_.layer.accumulate : 0.0;
+  add(stage.layers, table_.layer,
+      extra_ + adding + gathered_forward_.device + gathered_backward_.device);
+  if (stage.first) add(1, table_.embedding, embedding_extra_);
+  if (stage.last) add(1, table_.head, head_extra_);
+}
+
+}  // namespace orrery::closed

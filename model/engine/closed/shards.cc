@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharded weights and gradients in the passes: what gathers and scatters take, and how much of them kernels hide.
+#include <algorithm>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+
+double Fold::ExtraKernels(double parameters) const {
+  if (!scatters_) return 0;
+  // The whole gradient is cleared, its shard added to the sum of those before.
+  return form_.fill.Of(parameters * outline_.gradient_bytes) +
+         form_.add.Of(3.0 * parameters / data_->dp * outline_.gradient_bytes);
+}
+
+void Fold::PriceLayer() {
+  sharded_ = data_->dp > 1;
+  fetches_ = outline_.gathers_weights && (sharded_ || outline_.weights_on_host);
+  scatters_ = outline_.scatters_gradients && sharded_;
+  inside_ = stages_.inside.Time(table_.boundary_bytes);
+  between_ = stages_.between.Time(table_.boundary_bytes);
+  const auto adding = [&](const LayerTime& t) { return outline_.accumulates ? t.accumulate : 0.0; };
+  extra_ = ExtraKernels(table_.TrainedOfLayer());
+  if (fetches_) {
+    gathered_forward_ = table_.layer.gathered_forward;
+    gathered_backward_ = table_.layer.gathered_backward;
+  } else if (outline_.gathers_weights) {
+    gathered_forward_.host = table_.layer.hooks_forward;
+    gathered_backward_.host = table_.layer.hooks_backward;
+  }
+  forward_ = table_.layer.forward.busy() + gathered_forward_.device;
+  backward_ =
+      table_.layer.backward.busy() + adding(table_.layer) + extra_ + gathered_backward_.device;
+  if (outline_.order.fills_bubble)
+    put_off_ = table_.layer.weight_gradient + adding(table_.layer) + extra_;
+  embedding_extra_ =
+      ExtraKernels(table_.TrainedOfEnds(table_.embedding_parameters)) + adding(table_.embedding);
+  head_extra_ = ExtraKernels(table_.TrainedOfEnds(HeadUnit())) + adding(table_.head);
+  if (!scatters_ && !fetches_) return;
+  const double transform = HeadTransform();
+  const double rest = table_.embedding_parameters - table_.table_parameters;
+  if (fetches_) {
+    gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
+              Gather(table_.adapter_parameters);
+    if (table_.packed_parameters > 0)
+      gather_ = gather_ + Fetch(table_.packed_parameters * table_.code_bytes);
+    gather_table_ = Gather(table_.table_parameters);
+    gather_rest_ = Gather(rest);
+    gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);
+    gather_head_ = gather_ends_ +
+                   (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
+  }
+  if (scatters_) {
+    scatter_ = Scatter(table_.TrainedOfLayer());
+    if (!table_.frozen) {
+      const Beside table = Scatter(table_.table_parameters);
+      scatter_embedding_ = table + Scatter(rest);
+      scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
+                      (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
+    }
+  }
+  for (const LayerShare& kind : table_.kinds) {
+    const double backward = backward_ + kind.backward;
+    beside_forward_.Add(kind.share, Shown(forward_ + kind.forward, gather_, {}));
+    beside_backward_.Add(kind.share, Shown(backward, gather_, scatter_));
+    beside_ends_.Add(kind.share, Shown(backward, gather_, {}));
+    beside_ends_.Add(kind.share, Shown(backward, {}, scatter_));
+    beside_gradients_.Add(kind.share, Shown(backward - put_off_, gather_, {}));
+  }
+  beside_weights_ = Shown(put_off_, {}, scatter_);
+}
+
+// A pass of a chunk gathers its first unit when the pass before has ended, and its second one right behind; from
+// then on each layer runs beside the gather of the next one. Gradients are scattered beside the layer behind
+// their own; a pass ends when its last sum has been added up. So each chunk shows its first gather and its
+// last scatter, in every micro-batch.
+void Fold::ExposeShards(const Stage& stage, Work* work) const {
+  if (!fetches_ && !scatters_) return;
+  const double v = stage.chunks * (table_.two_stacks ? 2 : 1);
+  const double layers = std::max(stage.layers / v, 1.0);
+  const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
+  Exposed& forward = work->forward.shards;
+  forward.Add(v - first, Alone(gather_));
+  forward.Add(v * (layers - 1), beside_forward_);
+  if (stage.first) {
+    forward.Add(1, Alone(gather_table_));
+    forward.Add(1, Shown(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
+  }
+  Exposed& backward = work->backward.shards;
+  const double ends = std::min(layers - 1, 1.0), middle = std::max(layers - 2, 0.0);
+  backward.Add(v - last, Alone(gather_));
+  if (outline_.order.fills_bubble) {
+    backward.Add(v * (layers - 1), beside_gradients_);
+    work->weight.shards.Add(v * (layers - 1), beside_weights_);
+  } else {
+    backward.Add(v * ends, beside_ends_);
+    backward.Add(v * middle, beside_backward_);
+  }
+  if (stage.last) {
+    Exposed& head = work->head.shards;
+    head.Add(1, Alone(gather_head_));
+    head.Add(1, Shown(work->head.kernels, gather_ends_ + gather_, {}));
+    head.Add(1, Alone(scatter_head_));
+  }
+  work->last.Add(v - first, Alone(scatter_));
+  if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
+    const Beside norm = Gather(table_.final_norm_parameters);
+    forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
+    if (!table_.frozen) {
+      work->last.Add(
+          1, Alone(Scatter(table_.table_parameters) + Scatter(table_.final_norm_parameters)));
+    }
+  }
+  if (!stage.first) return;
+  work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
+  work->last.Add(1, Alone(scatter_embedding_));
+}
+
+double Fold::Of(const Stage& stage, double Beside::*part) const {
+  double all = stage.layers * (2 * gather_.*part + scatter_.*part);
+  if (stage.first) all += gather_table_.*part + gather_rest_.*part + scatter_embedding_.*part;
+  if (stage.last) all += gather_head_.*part + gather_ends_.*part + scatter_head_.*part;
+  return all;
+}
+
+}  // namespace orrery::closed

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of a micro-batch on one stage, and how device and host take turns at it.
+#include <algorithm>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery::closed {
+
+// A host that is ahead when a pass begins lets the device run until it has lost its lead; messages of that share of
+// the pass are exposed as without a host.
+Turn BehindHost(const Work& w) {
+  Turn turn;
+  double issued = 0;
+  const auto run = [&](const PassWork& pass) {
+    const double lead = turn.seconds - issued;
+    turn.seconds += pass.device();
+    issued += pass.host;
+    double ahead = 1;
+    if (issued > turn.seconds) {
+      ahead = lead / (pass.host - pass.device());
+      turn.seconds = issued;
+    }
+    turn.shards += ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
+  };
+  run(w.forward), run(w.head), run(w.backward), run(w.weight);
+  turn.seconds += w.last.seconds;
+  turn.shards += w.last.seconds;
+  return turn;
+}
+
+std::array<Stage, 3> Fold::Stages() const {
+  if (outline_.stages == 1) {
+    const Stage all{table_.layers, true, true};
+    return {all, all, all};
+  }
+  const double v = outline_.chunks;
+  const bool together = outline_.order.in_a_v;  // both ends on the first stage
+  return {Stage{outline_.first_layers, true, together, v},
+          Stage{outline_.last_layers, false, !together, v},
+          Stage{outline_.middle_layers, false, false, v}};
+}
+
+// Each on its own, where they differ in speed.
+std::vector<Stage> Fold::StagesBySpeed() const {
+  std::vector<Stage> all;
+  for (int s = 0; s < outline_.stages; ++s) {
+    double layers = 0;
+    for (std::size_t chunk = static_cast<std::size_t>(s); chunk < outline_.layout->size();
+         chunk += static_cast<std::size_t>(outline_.stages))
+      layers += (*outline_.layout)[chunk];
+    all.push_back(
+        {layers, s == 0, s + 1 == outline_.stages, double(outline_.chunks), SlowdownOf(s), s});
+  }
+  return all;
+}
+
+Work Fold::WorkOf(const Stage& stage) const {
+  const LayerTime& layer = table_.layer;
+  Work work;
+  work.forward.kernels = stage.layers * forward_;
+  work.backward.kernels = stage.layers * (backward_ - put_off_);
+  work.weight.kernels = stage.layers * put_off_;
+  work.forward.host =
+      stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
+  work.backward.host =
+      stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()) +
+                      IssueScatters(table_.TrainedOfLayer() > 0));
+  if (stage.first) {
+    const LayerTime& t = table_.embedding;
+    PassWork& gradients = outline_.order.fills_bubble ? work.weight : work.backward;
+    work.forward.kernels += t.forward.busy();
+    gradients.kernels += t.backward.busy() + embedding_extra_;
+    const double units =
+        (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
+    work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
+    gradients.host += t.backward.host + Hooks(t.gathered_backward) + IssueEndScatters(units);
+  }
+  if (stage.last) {
+    const LayerTime& t = table_.head;
+    work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
+    work.head.host = t.forward.host + t.backward.host + Hooks(t.gathered_forward) +
+                     Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
+                     IssueEndScatters(HeadUnits());
+  }
+  if (stage.slowdown != 1) SlowDown(stage, &work);
+  ExposeShards(stage, &work);
+  if (outline_.moves_activations) AwaitActivations(stage, &work);
+  return work;
+}
+
+// Kernels alone: messages inside of layers take no longer.
+void Fold::SlowDown(const Stage& stage, Work* work) const {
+  const auto slow = [&](double* kernels, double messages) {
+    *kernels = stage.slowdown * (*kernels - messages) + messages;
+  };
+  const auto messages = [](const PassTime& pass) { return pass.tensor + pass.context; };
+  const LayerTable& t = table_;
+  double forward = stage.layers * messages(t.layer.forward);
+  double backward = stage.layers * messages(t.layer.backward);
+  if (stage.first) forward += messages(t.embedding.forward);
+  if (stage.first && !outline_.order.fills_bubble) backward += messages(t.embedding.backward);
+  slow(&work->forward.kernels, forward);
+  slow(&work->backward.kernels, std::min(backward, work->backward.kernels));
+  slow(&work->weight.kernels, 0);
+  if (stage.last) slow(&work->head.kernels, messages(t.head.forward) + messages(t.head.backward));
+}
+
+// Device and host side by side, of one micro-batch of many. The host runs ahead, without end or up to its next wait:
+// for a micro-batch to load and, between stages, for what the neighbour sends.
+Turn Fold::Together(const Work& w) const {
+  Turn turn;
+  if (!form_.host_waits) {
+    turn = outline_.stages > 1 ? OnDevice(w) : Later(OnDevice(w), OnHost(w));
+    turn.forward = w.forward.device();
+    return turn;
+  }
+  if (outline_.stages == 1) return BehindHost(w);
+  const bool late = w.forward.host > w.forward.device();
+  Work rest = w;
+  rest.forward = {};
+  turn = BehindHost(rest);
+  turn.forward = late ? w.forward.host : w.forward.device();
+  turn.seconds += turn.forward;
+  turn.shards += late ? w.forward.shards.beside_host : w.forward.shards.seconds;
+  return turn;
+}
+
+// A host that never waits is ahead or behind once per step, not once per micro-batch.
+double Fold::HostOnce(const Work& w) const {
+  if (form_.host_waits || outline_.stages > 1) return 0;
+  return BehindHost(w).seconds - std::max(w.device(), w.host());
+}
+
+double Fold::IssueTime() const {
+  double most = 0;
+  for (const Stage& stage : Stages()) {
+    const Work work = WorkOf(stage);
+    most = std::max(most, work.host());
+  }
+  return most;
+}
+
+}  // namespace orrery::closed

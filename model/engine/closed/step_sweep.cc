@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the passes of a pipeline and the prices of layers from one layout to the next.
+#include "model/engine/closed/step_sweep.h"
+
+#include <array>
+#include <cstdint>
+
+#include "model/engine/closed/fold.h"
+
+namespace orrery {
+namespace {
+
+// All that prices of a layer follow from; the stages are those of the sweep.
+struct PricesKey {
+  const LayerTable* table = nullptr;
+  const DataMessages* data = nullptr;
+  bool gathers = false, scatters = false, gather_overlaps = false, scatter_overlaps = false;
+  bool accumulates = false, fills_bubble = false, weights_on_host = false;
+  double shards = 1, gradient_bytes = 0, weight_bytes = 0;
+  bool operator==(const PricesKey&) const = default;
+};
+
+PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataMessages& data) {
+  return {&table,
+          &data,
+          outline.gathers_weights,
+          outline.scatters_gradients,
+          outline.gather_overlaps,
+          outline.scatter_overlaps,
+          outline.accumulates,
+          outline.order.fills_bubble,
+          outline.weights_on_host,
+          outline.shards,
+          outline.gradient_bytes,
+          outline.weight_bytes};
+}
+
+struct KeptPrices {
+  PricesKey key;
+  closed::LayerPrices prices;
+};
+constexpr std::size_t kPlaces = 64;  // a power of two; more than a split has degrees of sharding
+
+std::size_t PlaceOf(const PricesKey& key) {
+  const auto number =
+      reinterpret_cast<std::uintptr_t>(key.data) + key.fills_bubble + 2 * key.gathers;
+  return (number * 0x9E3779B97F4A7C15ULL) >> 58;
+}
+static_assert(kPlaces == 1ULL << (64 - 58));
+
+}  // namespace
+
+struct StepSweep::Kept {
+  std::optional<closed::Fold> fold;
+  StepTime passes;
+  bool walks = false;
+  const LayerTable* of =
+      nullptr;  // whose passes can stand for those of other shardings; null: none
+  std::array<KeptPrices, kPlaces> prices;
+
+  void Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
+            const DataMessages& data, const StageMessages& stages) {
+    const double micro_batches = outline.micro_batches;
+    if (!outline.gathers_weights && !outline.scatters_gradients) {
+      fold.emplace(form, table, outline, data, stages, micro_batches);
+      of = &table;
+    } else {
+      of = nullptr;
+      const PricesKey key = KeyOf(table, outline, data);
+      KeptPrices& known = prices[PlaceOf(key)];
+      if (known.key == key) {
+        fold.emplace(form, table, outline, data, stages, micro_batches, known.prices);
+      } else {
+        fold.emplace(form, table, outline, data, stages, micro_batches);
+        known = {key, fold->prices()};
+      }
+    }
+    walks = fold->ByFormula(&passes);
+  }
+};
+
+StepSweep::StepSweep(const ClosedForm& form, const StageMessages& stages)
+    : form_(form), stages_(stages), kept_(std::make_unique<Kept>()) {}
+StepSweep::~StepSweep() = default;
+StepSweep::StepSweep(StepSweep&&) noexcept = default;
+
+void StepSweep::NextPipeline() { kept_->of = nullptr; }
+
+std::optional<double> StepSweep::ByFormula(const LayerTable& table, const PlanOutline& outline,
+                                           const DataMessages& data, double* least) {
+  Kept& kept = *kept_;
+  const bool alike = kept.of == &table && !outline.gathers_weights && !outline.scatters_gradients;
+  if (!alike) kept.Fold(form_, table, outline, data, stages_);
+  const double total = kept.fold->Total(kept.passes, data);
+  if (!kept.walks) return total;
+  *least = total * (1 - closed::kRounding);
+  return std::nullopt;
+}
+
+}  // namespace orrery

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of many layouts in closed form, one after the other, for searches over millions of them.
+//
+// Layouts that differ in sharding alone have the passes in common where those hold no messages of the data axes (ZeRO 0 and 1);
+// layouts that differ in the pipeline alone have the prices of a layer in common. Both are computed once.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "model/engine/closed/closed_form.h"
+
+namespace orrery {
+
+// The totals are those of ClosedForm::StepSeconds, to the last bit. Tables and messages must outlive it.
+class StepSweep {
+ public:
+  StepSweep(const ClosedForm& form, const StageMessages& stages);
+  ~StepSweep();
+  StepSweep(StepSweep&&) noexcept;
+
+  // What follows differs in more than sharding: in schedule, chunks, layers or micro-batches.
+  void NextPipeline();
+  // Seconds of a step where formulas do. Where passes have to be walked: none, and a lower bound of the step in `least`, for
+  // about a hundredth of the time. Until the next pipeline it is always the same object that holds the outline.
+  std::optional<double> ByFormula(const LayerTable& table, const PlanOutline& outline,
+                                  const DataMessages& data, double* least);
+
+ private:
+  struct Kept;
+  const ClosedForm& form_;
+  const StageMessages& stages_;
+  std::unique_ptr<Kept> kept_;
+};
+
+}  // namespace orrery

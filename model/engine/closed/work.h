@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the closed form adds up: messages beside kernels, the passes of a stage, the turns of its micro-batches.
+#pragma once
+
+#include <algorithm>
+
+namespace orrery::closed {
+
+// Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of them copies from the
+// host, which cost kernels nothing.
+struct Beside {
+  double seconds = 0, lost = 0, copies = 0;
+
+  Beside operator+(const Beside& other) const {
+    return {seconds + other.seconds, lost + other.lost, copies + other.copies};
+  }
+};
+
+// A gather with its copy, and what is scattered meanwhile: the copy is on another link.
+inline Beside Combined(const Beside& gather, const Beside& scatter) {
+  return {gather.seconds + scatter.seconds, gather.lost + scatter.lost,
+          std::max(0.0, gather.copies - scatter.seconds)};
+}
+
+// What messages add to kernels: seconds, and those of them that are left where the host is later than all of it. Of both
+// what copies from the host take.
+struct Exposed {
+  double seconds = 0, beside_host = 0, copies = 0;
+
+  void Add(double count, const Exposed& other) {
+    seconds += count * other.seconds;
+    beside_host += count * other.beside_host;
+    copies += count * other.copies;
+  }
+};
+
+// Kernels wait for all of it.
+inline Exposed Alone(const Beside& messages) {
+  const double all = messages.seconds + messages.copies;
+  return {all, all, messages.copies};
+}
+
+// Kernels beside messages that slow them down, see closed_form.h.
+inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
+  if (!overlaps) return Alone(messages);
+  const double all = messages.seconds + messages.copies;
+  const double through = all - messages.lost;  // kernels that run meanwhile
+  if (through <= kernels) return {messages.lost, messages.lost};
+  const double exposed = all - kernels;
+  return {exposed, through > 0 ? kernels / through * messages.lost : 0.0,
+          std::max(0.0, exposed - messages.seconds)};
+}
+
+// What is folded over: one stage with its share of the layers.
+struct Stage {
+  double layers = 0;
+  bool first = true, last = true;
+  double chunks = 1;
+  double slowdown = 1;  // of its kernels
+  int index = -1;       // where stages differ in speed
+};
+
+// Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.
+struct PassWork {
+  double kernels = 0, host = 0;
+  double copies = 0;  // that kernels wait for: activations on their way from or to the host
+  Exposed shards;
+  double device() const { return kernels + shards.seconds + copies; }
+};
+// One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters. Where the
+// schedule puts gradients of weights off they are a pass of their own, and are scattered there.
+struct Work {
+  PassWork forward, head, backward, weight;
+  Exposed last;
+  double kernels() const {
+    return forward.kernels + head.kernels + backward.kernels + weight.kernels;
+  }
+  double host() const { return forward.host + head.host + backward.host + weight.host; }
+  double copies() const { return forward.copies + backward.copies; }
+  // Of the gathers and scatters, what copies of weights take.
+  double fetched() const {
+    return forward.shards.copies + head.shards.copies + backward.shards.copies +
+           weight.shards.copies;
+  }
+  double device() const {
+    return forward.device() + head.device() + backward.device() + weight.device() + last.seconds;
+  }
+};
+// Seconds that a stage spends on a micro-batch, and those of them that are gathers and scatters.
+struct Turn {
+  double seconds = 0, shards = 0;
+  double forward = 0;  // seconds up to the head
+};
+
+// The later of both.
+inline Turn Later(const Turn& a, const Turn& b) { return b.seconds > a.seconds ? b : a; }
+// The device works on what the host has issued: it ends no earlier than if the host issues the first passes and the
+// device then runs the others, whatever their number. All of it by the device, or by the host.
+inline Turn OnDevice(const Work& w) {
+  return {w.device(), w.forward.shards.seconds + w.head.shards.seconds + w.backward.shards.seconds +
+                          w.weight.shards.seconds + w.last.seconds};
+}
+inline Turn OnHost(const Work& w) {
+  return {w.host(), w.forward.shards.beside_host + w.head.shards.beside_host +
+                        w.backward.shards.beside_host + w.weight.shards.beside_host +
+                        w.last.beside_host};
+}
+// Both, one pass behind the other.
+Turn BehindHost(const Work& w);
+
+}  // namespace orrery::closed
