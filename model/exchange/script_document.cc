@@ -159,9 +159,9 @@ class ScriptReader {
     for (const Word& comment : script_.comments) Directive(comment);
     for (const LaunchName& row : kLaunchVariables) Variable(row);
     for (const Word& branch : script_.branches)
-      document_.notes.push_back(
-          fmt::format("{}: what this branch adds to {} is left out, since it may not be taken",
-                      Place(branch.where), branch.text));
+      document_.notes.push_back(fmt::format(
+          "{}: what this branch adds to {} is ignored, since the branch may not be taken",
+          Place(branch.where), branch.text));
     if (document_.settings.empty())
       throw InputError({{{document_.source, 1, 1},
                          fmt::format("{}: no training command and no size of a job is found",

@@ -10,26 +10,16 @@
 #include <string_view>
 
 #include "model/base/plain_text.h"
+#include "model/exchange/shell_arithmetic.h"
 #include "model/exchange/shell_lexer.h"
+#include "model/exchange/shell_words.h"
 
 namespace orrery::exchange {
 namespace {
 
 constexpr std::size_t kMostWords = 1'000'000;  // after expansion: arrays in arrays grow fast
-constexpr std::size_t kMostText = 1 << 16;     // of one expanded word
 constexpr int kDeepest = 32;
-constexpr char kHole = '\2';    // in the text of a variable: a part that is not known
 constexpr int kMostInner = 64;  // scripts in bash -c
-
-bool NameLetter(char c, bool first) {
-  return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         (!first && c >= '0' && c <= '9');
-}
-std::size_t NameLength(std::string_view text) {
-  std::size_t length = 0;
-  while (length < text.size() && NameLetter(text[length], length == 0)) ++length;
-  return length;
-}
 
 const std::set<std::string, std::less<>> kOpeners = {"if",    "for",  "while",
                                                      "until", "case", "select"};
@@ -37,85 +27,6 @@ const std::set<std::string, std::less<>> kClosers = {"fi", "done", "esac"};
 const std::set<std::string, std::less<>> kBetween = {"then", "else", "elif", "do", "!", "time"};
 const std::set<std::string, std::less<>> kDeclarers = {"export", "declare", "local", "readonly",
                                                        "typeset"};
-
-// Value of an arithmetic expression; nullopt: it needs a shell, or overflows.
-class Arithmetic {
- public:
-  using Lookup = std::optional<int64_t> (*)(const void*, const std::string&);
-  Arithmetic(std::string_view text, const void* context, Lookup lookup)
-      : text_(text), context_(context), lookup_(lookup) {}
-
-  std::optional<int64_t> Value() {
-    const auto value = Sum(0);
-    Skip();
-    return at_ == text_.size() ? value : std::nullopt;
-  }
-
- private:
-  void Skip() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
-  }
-  bool Take(char c) {
-    Skip();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  std::optional<int64_t> Sum(int depth) {
-    auto value = Product(depth);
-    while (value) {
-      const bool plus = Take('+');
-      if (!plus && !Take('-')) return value;
-      const auto right = Product(depth);
-      int64_t result = 0;
-      if (!right || (plus ? __builtin_add_overflow(*value, *right, &result)
-                          : __builtin_sub_overflow(*value, *right, &result)))
-        return std::nullopt;
-      value = result;
-    }
-    return value;
-  }
-  std::optional<int64_t> Product(int depth) {
-    auto value = Atom(depth);
-    while (value) {
-      const char op = Take('*') ? '*' : Take('/') ? '/' : Take('%') ? '%' : ' ';
-      if (op == ' ') return value;
-      const auto right = Atom(depth);
-      int64_t result = 0;
-      if (!right || (op != '*' && *right <= 0)) return std::nullopt;
-      if (op == '*' && __builtin_mul_overflow(*value, *right, &result)) return std::nullopt;
-      value = op == '*' ? result : op == '/' ? *value / *right : *value % *right;
-    }
-    return value;
-  }
-  std::optional<int64_t> Atom(int depth) {
-    if (depth > kDeepest) return std::nullopt;
-    if (Take('(')) {
-      const auto value = Sum(depth + 1);
-      return Take(')') ? value : std::nullopt;
-    }
-    Skip();
-    const bool braces = text_.substr(at_).starts_with("${");
-    if (at_ < text_.size() && text_[at_] == '$') at_ += braces ? 2 : 1;
-    const std::string_view rest = text_.substr(at_);
-    if (const std::size_t length = NameLength(rest); length > 0) {
-      at_ += length;
-      if (braces && !Take('}')) return std::nullopt;
-      return lookup_(context_, std::string(rest.substr(0, length)));
-    }
-    std::size_t end = 0;
-    while (end < rest.size() && rest[end] >= '0' && rest[end] <= '9') ++end;
-    int64_t number = 0;
-    if (ParseInteger(rest.substr(0, end), &number) != NumberFault::kNone) return std::nullopt;
-    at_ += end;
-    return number;
-  }
-
-  std::string_view text_;
-  const void* context_;
-  Lookup lookup_;
-  std::size_t at_ = 0;
-};
 
 class Follower {
  public:
@@ -280,53 +191,9 @@ class Follower {
     return word;
   }
 
-  // Words under way: text is added, and unquoted blanks end one.
-  struct Builder {
-    const Token& token;
-    Words words;
-    Word current;
-    bool begun = false;
-    std::string reason;  // of holes in the text
-    Location origin;     // of the variable whose text is added
-    bool keeps_holes;    // for a variable, whose string may be split later
-
-    Builder(const Token& of, bool keeps)
-        : token(of), current{"", of.where, ""}, keeps_holes(keeps) {}
-    void End() {
-      if (current.text.find(kHole) != std::string::npos) {
-        if (current.unresolved.empty()) current.unresolved = reason;
-        if (!keeps_holes) current.text.clear();
-      }
-      if (begun) words.push_back(current);
-      current = {"", token.where, ""};
-      begun = false;
-    }
-    void Add(std::string_view text, bool split) {
-      for (const char c : text) {
-        if (split && (c == ' ' || c == '\t' || c == '\n')) {
-          End();
-          continue;
-        }
-        if (current.text.empty() && origin.source) current.where = origin;
-        current.text += c;
-        begun = true;
-        if (current.text.size() > kMostText)
-          throw InputError({{token.where, "an expansion is too long", ""}});
-      }
-    }
-    // A word of a variable: its place and what is not known of it come along.
-    void AddWord(const Word& word, bool split) {
-      origin = word.where;
-      if (!word.unresolved.empty()) reason = word.unresolved;
-      const bool hole = word.text.empty() && !word.unresolved.empty();
-      Add(hole ? std::string_view(&kHole, 1) : std::string_view(word.text), split);
-      origin = {};
-    }
-  };
-
   // A word of the script as the words that it stands for.
   Words Expand(const Token& token, bool keep_holes = false) {
-    Builder builder(token, keep_holes);
+    WordBuilder builder(token, keep_holes);
     for (const Piece& piece : token.pieces) {
       if (piece.quote != Piece::kNone) builder.begun = true;
       if (piece.quote == Piece::kSingle) {
@@ -341,7 +208,7 @@ class Follower {
     return std::move(builder.words);
   }
 
-  void ExpandPiece(const Piece& piece, Builder* builder) {
+  void ExpandPiece(const Piece& piece, WordBuilder* builder) {
     const bool quoted = piece.quote != Piece::kNone;
     const std::string_view text = piece.text;
     bool empty_list = false;
@@ -381,9 +248,8 @@ class Follower {
     if (text.starts_with("$((")) {
       *length = std::min(text.find("))"), text.size() - 2) + 2;
       const std::string_view inside = text.substr(3, *length > 5 ? *length - 5 : 0);
-      const auto value = Arithmetic(inside, this, [](const void* self, const std::string& name) {
-                           return static_cast<const Follower*>(self)->WholeOf(name);
-                         }).Value();
+      const auto value =
+          Calculate(inside, [this](const std::string& name) { return WholeOf(name); });
       if (!value) return Unknown(where, fmt::format("$(({})) needs a shell", inside));
       return {{{std::to_string(*value), where, ""}}, false};
     }

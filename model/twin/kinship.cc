@@ -163,9 +163,9 @@ class KinFinder {
       const double at = asked_.at[feature];
       if (high == 0 || at <= 0 || (at >= low && at <= high)) continue;
       kinship_.doublings += std::abs(std::log2(at / (at < low ? low : high)));
-      Say(low == high ? fmt::format("{} {}: calibrated on {}", at, kFeatureNames[feature], low)
-                      : fmt::format("{} {}: calibrated on {} to {}", at, kFeatureNames[feature],
-                                    low, high));
+      const char* name = at == 1 ? kOneFeature[feature] : kFeatureNames[feature];
+      Say(low == high ? fmt::format("{} {}: calibrated on {}", at, name, low)
+                      : fmt::format("{} {}: calibrated on {} to {}", at, name, low, high));
     }
     kinship_.doublings = std::min(kinship_.doublings, kMostDoublings);
   }

@@ -28,6 +28,16 @@ inline constexpr const char* kFeatureNames[kFeatures] = {
     "sequence length", "tokens per micro-batch",
     "tensor parallel", "pipeline stages",
     "context parallel"};
+// "1 layer".
+inline constexpr const char* kOneFeature[kFeatures] = {"node",
+                                                       "GPU",
+                                                       "layer",
+                                                       "hidden",
+                                                       "sequence length",
+                                                       "token per micro-batch",
+                                                       "tensor parallel",
+                                                       "pipeline stage",
+                                                       "context parallel"};
 using Situation = std::array<double, kFeatures>;
 
 inline Situation SituationOf(const ModelSpec& model, const Workload& work, const Strategy& strategy,

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_plan.h"
+#include "tests/cli/json_of.h"
 
 namespace orrery {
 namespace {
@@ -21,18 +21,6 @@ using testing::StartsWith;
 const std::vector<std::string> kSearch = {"--nodes", "32", "--model", "bert-1.5b"};
 const std::vector<std::string> kPredict = {"predict", "--model", "bert-1.5b",     "--nodes", "1",
                                            "--zero",  "1",       "--micro-batch", "8"};
-
-std::vector<std::string> With(std::vector<std::string> arguments,
-                              std::initializer_list<const char*> more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
-json JsonOf(const std::vector<std::string>& arguments) {
-  const Outcome outcome = RunPlan(arguments);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  return json::parse(outcome.out);
-}
 
 TEST(Search, RanksAndExplains) {
   const Outcome outcome = RunPlan(kSearch);
@@ -89,7 +77,7 @@ TEST(Adapters, AreCountedAndWhatIsNotLoweredIsRefusedByName) {
   EXPECT_EQ(plain.code, 0);
   // 32 layers x 16 x (qkv 10240, o 8192, fc1 32768, fc2 18432).
   EXPECT_THAT(Folded(plain.out), HasSubstr("trained 35.7 million parameters in adapters (rank 16"));
-  const auto refused = [&](std::initializer_list<const char*> more, const char* words) {
+  const auto refused = [&](const std::vector<std::string>& more, const char* words) {
     const Outcome outcome = RunPlan(With(job, more));
     EXPECT_EQ(outcome.code, 2) << words;
     EXPECT_THAT(outcome.err, HasSubstr(words));
@@ -134,7 +122,7 @@ TEST(Offload, LeavesTheGpuAndIsCountedOnTheHost) {
 TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
   const std::vector<std::string> job = {"predict",    "--model",  "llama3-8b",      "--nodes", "1",
                                         "--topology", "dgx-h100", "--global-batch", "16"};
-  const auto refused = [&](std::initializer_list<const char*> more, const char* words) {
+  const auto refused = [&](const std::vector<std::string>& more, const char* words) {
     const Outcome outcome = RunPlan(With(job, more));
     EXPECT_EQ(outcome.code, 2) << words;
     EXPECT_THAT(outcome.err, HasSubstr(words));

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_plan.h"
+#include "tests/cli/json_of.h"
 
 namespace orrery {
 namespace {
@@ -16,20 +16,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-std::vector<std::string> With(std::vector<std::string> words, std::vector<std::string> more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 const std::vector<std::string> kSmall = {"provision", "--model",  "gpt2-xl",        "--tokens",
                                          "30B",       "--offers", "aws-p4d,nebius", "--nodes",
                                          "1..8",      "--as-of",  "2026-11-22"};
-
-json JsonOf(const std::vector<std::string>& words, int code = 0) {
-  const Outcome outcome = RunPlan(With(words, {"--json"}));
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  return json::parse(outcome.out);
-}
 
 TEST(Provision, SaysTheSameTwiceAndInJson) {
   const std::vector<std::string> words = With(kSmall, {"--deadline", "3d", "--budget", "9kUSD"});

@@ -26,6 +26,8 @@ std::string DataPath(const std::string& name);     // of a file in tests/cli/dat
 std::string ScratchFolder();
 void WriteText(const std::string& path, const std::string& text);
 std::string ReadText(const std::string& path);
+std::string Written(const std::string& name);  // text of a file in ScratchFolder()
+std::vector<std::string> With(std::vector<std::string> words, const std::vector<std::string>& more);
 // One space in the place of every run of spaces and line ends: texts are wrapped.
 std::string Folded(const std::string& text);
 

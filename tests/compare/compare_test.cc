@@ -253,7 +253,7 @@ TEST(Compare, AStragglerIsNamedInsteadOfConstants) {
   EXPECT_EQ(c.CulpritWork()->work, "collective");
   EXPECT_THAT(c.Constants(*c.CulpritWork()), IsEmpty());
   const std::string text = ComparisonText(c);
-  EXPECT_THAT(text, HasSubstr("Straggler: rank 3 computes 1.48 times as long"));
+  EXPECT_THAT(text, HasSubstr("Rank 3 is slow: it computes 1.48 times as long"));
   EXPECT_THAT(text, HasSubstr("waits for rank 3"));
   for (const Term& term : c.by_work)
     EXPECT_EQ(c.WaitsForStraggler(term), term.work == "collective" || term.work == "idle");

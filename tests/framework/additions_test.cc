@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/cli/run_plan.h"
+#include "tests/cli/json_of.h"
 #include "tests/framework/data_root.h"
 
 namespace orrery {
@@ -26,15 +26,11 @@ class Additions : public testing::Test {
   Outcome Run(std::vector<std::string> arguments) const {
     return RunPlan(arguments, root_.environment());
   }
-  json JsonOf(std::vector<std::string> arguments) const {
-    arguments.emplace_back("--json");
-    const Outcome outcome = Run(arguments);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+  json JsonOf(const std::vector<std::string>& arguments) const {
+    return orrery::JsonOf(arguments, 0, root_.environment());
   }
   static std::vector<std::string> Job(const char* command, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {command, "--model", "gpt2-medium"};
-    words.insert(words.end(), more.begin(), more.end());
+    std::vector<std::string> words = With({command, "--model", "gpt2-medium"}, more);
     if (words.front().empty()) words.erase(words.begin());
     return words;
   }

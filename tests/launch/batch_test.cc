@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/lab/netns.h"
-#include "tests/cli/run_plan.h"
+#include "tests/launch/nodes.h"
 
 namespace orrery {
 namespace {
@@ -31,34 +31,21 @@ class Batch : public testing::Test {
   }
   void TearDown() override { RunPlan({"lab", "down", "--name", "batch"}); }
 
-  // As in Launch of run_test.cc, with Batch's variables; the main node is not told its own address.
-  static Outcome Launch(const std::vector<std::string>& lines, int main = 0) {
-    std::string script = fmt::format(
-        "cd '{}'; rm -f out.* err.* hosts.* *.json; export ORRERY_SECRET=0123456789abcdef01\n"
-        "export AWS_BATCH_JOB_NUM_NODES={} AWS_BATCH_JOB_MAIN_NODE_INDEX={}\n",
-        ScratchFolder(), lines.size(), main);
-    std::string wait;
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      if (lines[i].empty()) continue;
+  // Batch's variables; the main node is not told its own address.
+  static Outcome Launch(const std::vector<std::string>& lines, std::size_t main = 0) {
+    const std::string job = fmt::format(
+        "export ORRERY_SECRET=0123456789abcdef01\n"
+        "export AWS_BATCH_JOB_NUM_NODES={} AWS_BATCH_JOB_MAIN_NODE_INDEX={}",
+        lines.size(), main);
+    return RunNodes(job, lines, [&](std::size_t i, const std::string& words) {
       std::string address;
-      if (static_cast<int>(i) != main)
+      if (i != main)
         address = fmt::format("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.10.0.{} ", main + 1);
-      std::string before, words = lines[i];
-      if (words.starts_with("sleep")) {
-        before = words.substr(0, words.find(';') + 1);
-        words = words.substr(words.find(';') + 1);
-      }
-      script += fmt::format(
-          "( {} exec env AWS_BATCH_JOB_NODE_INDEX={} AWS_BATCH_JOB_ID='4f2a#{}' {} \"$PLAN\" lab "
-          "enter "
-          "{} --name batch -- \"$PLAN\" launch {} >out.{} 2>err.{} ) & p{}=$!\n",
-          before, i, i, address, i, words, i, i, i);
-      wait += fmt::format("wait $p{}; echo code {} $?\n", i, i);
-    }
-    return RunShell(script + wait);
-  }
-  static std::string Written(const std::string& name) {
-    return ReadText(ScratchFolder() + "/" + name);
+      return fmt::format(
+          "env AWS_BATCH_JOB_NODE_INDEX={} AWS_BATCH_JOB_ID='4f2a#{}' {} \"$PLAN\" lab enter {} "
+          "--name batch -- \"$PLAN\" launch {}",
+          i, i, address, i, words);
+    });
   }
 };
 

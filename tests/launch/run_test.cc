@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/comm/tcp_socket.h"
-#include "tests/cli/run_plan.h"
+#include "tests/launch/nodes.h"
 
 namespace orrery {
 namespace {
@@ -17,30 +17,15 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string Written(const std::string& name) { return ReadText(ScratchFolder() + "/" + name); }
-
-// Node R of `nodes` runs `plan launch` with the words of its line, out.R and err.R get what it says;
-// "code R C" comes out. A line may be empty (absent) or begin with "sleep S;".
 Outcome Launch(const std::vector<std::string>& lines) {
   const int port = comm::PortOf(comm::Listen(0, true));
-  std::string script = fmt::format(
-      "unset $(compgen -v | grep -E '^(OMPI_|PMI|SLURM_|RANK$|WORLD_SIZE)'); cd '{}'; rm -f out.* "
-      "err.* hosts.* *.json; export NNODES={} MASTER_ADDR=127.0.0.1 MASTER_PORT={}\n",
-      ScratchFolder(), lines.size(), port);
-  std::string wait;
-  for (std::size_t r = 0; r < lines.size(); ++r) {
-    if (lines[r].empty()) continue;
-    std::string before, words = lines[r];
-    if (words.starts_with("sleep")) {
-      before = words.substr(0, words.find(';') + 1);
-      words = words.substr(words.find(';') + 1);
-    }
-    script +=
-        fmt::format("( {} NODE_RANK={} exec \"$PLAN\" launch {} >out.{} 2>err.{} ) & p{}=$!\n",
-                    before, r, words, r, r, r);
-    wait += fmt::format("wait $p{}; echo code {} $?\n", r, r);
-  }
-  return RunShell(script + wait);
+  const std::string job = fmt::format(
+      "unset $(compgen -v | grep -E '^(OMPI_|PMI|SLURM_|RANK$|WORLD_SIZE)'); "
+      "export NNODES={} MASTER_ADDR=127.0.0.1 MASTER_PORT={}",
+      lines.size(), port);
+  return RunNodes(job, lines, [](std::size_t rank, const std::string& words) {
+    return fmt::format("env NODE_RANK={} \"$PLAN\" launch {}", rank, words);
+  });
 }
 
 TEST(Launch, AllComeAndTheHostfileIsTheSameForAll) {
@@ -75,7 +60,7 @@ TEST(Launch, TooFewEndsWithThree) {
   EXPECT_EQ(report["enough"], false);
   EXPECT_EQ(report["nodes"][1]["state"], "good");
   EXPECT_EQ(report["nodes"][2]["state"], "missing");
-  EXPECT_THAT(Written("err.1"), HasSubstr("is left out: only 2 of 3 nodes are good"));
+  EXPECT_THAT(Written("err.1"), HasSubstr("is excluded: only 2 of 3 nodes are good"));
 }
 
 TEST(Launch, BadHangingAndLateNodesAreNamed) {
@@ -91,7 +76,7 @@ TEST(Launch, BadHangingAndLateNodesAreNamed) {
   EXPECT_EQ(report["nodes"][2]["why"], "its test has not ended in time");
   EXPECT_EQ(report["nodes"][3]["state"], "too late");
   EXPECT_LT(report["decided_after_s"], 4);
-  EXPECT_THAT(Written("err.3"), HasSubstr("is left out: it came after"));
+  EXPECT_THAT(Written("err.3"), HasSubstr("is excluded: it came after"));
 }
 
 TEST(Launch, AFailingNodeEndsTheOthersAndGivesItsCode) {

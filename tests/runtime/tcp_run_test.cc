@@ -29,7 +29,6 @@ Outcome RunRanks(int ranks, const std::string& arguments, const std::string& mea
       "{}\nfor r in $(seq 0 {}); do wait ${{p[$r]}}; echo code $r $?; done",
       kNoMpi, ranks, port, ScratchFolder(), ranks - 1, arguments, meanwhile, ranks - 1));
 }
-std::string Written(const std::string& name) { return ReadText(ScratchFolder() + "/" + name); }
 
 std::vector<double> Losses(const std::string& record) {
   std::vector<double> losses;

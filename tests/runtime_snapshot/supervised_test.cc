@@ -328,33 +328,27 @@ class TwoHosts : public testing::Test {
     ExpectSameCurve(kModel + std::string("--ranks 1 --comm local "), folder_ / "s", 1e-4);
   }
 
+  // All processes of the second host get `signal`; the job has to go on with the first one.
+  void Stop(int signal) {
+    Job run(folder_, Command());
+    ASSERT_TRUE(run.Await("saved ")) << run.output();
+    const std::size_t so_far = run.output().size();
+    const std::vector<pid_t> far = FarAway();
+    ASSERT_GE(far.size(), 3u) << run.output();
+    train::WriteBytes(folder_ / "lost", "");
+    for (const pid_t process : far) kill(process, signal);
+    ExpectGoesOnWithTwo(&run, so_far);
+    for (const pid_t process : far) kill(process, SIGKILL);  // those that are only stopped
+  }
+
   static constexpr const char* kModel = "--model linear-20-1 --global-batch 24 ";
   Folder folder_;
 };
 
-TEST_F(TwoHosts, AHostThatGoesDownIsFoundAndLeftOut) {
-  Job run(folder_, Command());
-  ASSERT_TRUE(run.Await("saved ")) << run.output();
-  const std::size_t so_far = run.output().size();
-  const std::vector<pid_t> far = FarAway();
-  ASSERT_GE(far.size(), 3u) << run.output();
-  train::WriteBytes(folder_ / "lost", "");
-  for (const pid_t process : far) kill(process, SIGKILL);
-  ExpectGoesOnWithTwo(&run, so_far);
-}
+TEST_F(TwoHosts, AHostThatGoesDownIsFoundAndExcluded) { Stop(SIGKILL); }
 
 // Nothing is closed and nothing answers, as after a power failure.
-TEST_F(TwoHosts, AHostThatFallsSilentIsFoundAndLeftOut) {
-  Job run(folder_, Command());
-  ASSERT_TRUE(run.Await("saved ")) << run.output();
-  const std::size_t so_far = run.output().size();
-  const std::vector<pid_t> far = FarAway();
-  ASSERT_GE(far.size(), 3u) << run.output();
-  train::WriteBytes(folder_ / "lost", "");
-  for (const pid_t process : far) kill(process, SIGSTOP);
-  ExpectGoesOnWithTwo(&run, so_far);
-  for (const pid_t process : far) kill(process, SIGKILL);
-}
+TEST_F(TwoHosts, AHostThatFallsSilentIsFoundAndExcluded) { Stop(SIGSTOP); }
 
 // One fault after the other, at random moments, and the same curve at the end.
 TEST(Supervised, SurvivesRandomFaults) {

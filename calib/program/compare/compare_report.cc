@@ -122,8 +122,8 @@ std::vector<std::string> Headline(const Comparison& c) {
   AddFigures(c, &out);
   if (c.straggler)
     out.push_back(fmt::format(
-        "Straggler: rank {} computes {:.2f} times as long as the median rank, beside the "
-        "prediction; the others wait for it in messages.",
+        "Rank {} is slow: it computes {:.2f} times as long as the median rank, which is no part of "
+        "the prediction; the others wait for it in messages.",
         c.straggler->rank, c.straggler->slowdown));
   AddCulprit(c, &out);
   return out;

@@ -45,8 +45,6 @@ std::span<const float> Speeds(int capability, bool across) {
   return kInside;
 }
 
-std::size_t At(int index) { return static_cast<std::size_t>(index); }
-
 // Few fast channels become twice as many of half the speed.
 void Duplicate(int capability, int gpus, Graph* graph) {
   if (graph->channels == 0 || graph->pattern == Pattern::kNvls || graph->inside < 25) return;

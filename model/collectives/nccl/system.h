@@ -19,6 +19,9 @@ inline constexpr int kDeviceTypes = 6;
 
 inline constexpr int kMostChannels = 64;
 
+// Of a vector by a device's or channel's number.
+inline std::size_t At(int index) { return static_cast<std::size_t>(index); }
+
 // How far two devices are from each other; ordered, as NCCL compares them.
 enum Distance : int {
   kSameDevice = 0,

@@ -25,6 +25,8 @@ enum class Algorithm { kTree, kRing, kCollNetDirect, kCollNetChain, kNvls, kNvls
 inline constexpr int kAlgorithms = 7;
 enum class Protocol { kLl, kLl128, kSimple };
 inline constexpr int kProtocols = 3;
+// Of a table by one of these.
+inline std::size_t Row(auto index) { return static_cast<std::size_t>(index); }
 
 const char* Name(Operation operation);  // "all_reduce"
 const char* Name(Algorithm algorithm);  // "nvls_tree"

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "model/collectives/nccl/choices.h"
+
 namespace orrery::nccl {
 namespace {
 
@@ -19,20 +21,15 @@ bool IsTree(Pattern pattern) {
          pattern == Pattern::kSplitTree;
 }
 
-std::size_t At(int index) { return static_cast<std::size_t>(index); }
-
 class Walk {
  public:
   Walk(System* system, Graph* graph, Graph* best, int steps)
-      : system_(*system), graph_(*graph), best_(*best), steps_(steps) {
+      : system_(*system),
+        graph_(*graph),
+        best_(*best),
+        steps_(steps),
+        choices_(*system, graph->distance_across) {
     used_.assign(At(system_.gpus()), 0);
-    nets_.resize(At(system_.gpus() + 1));
-    ways_.resize(At(system_.gpus() * (system_.nets() + 1)));
-    for (int n = 0; n < system_.nets(); ++n) {
-      Distance distance = kDisconnected;
-      near_.push_back(system_.Nearest(DeviceType::kNet, n, DeviceType::kGpu, &distance));
-      if (distance == kDisconnected) near_.back().clear();
-    }
     graph_.order.resize(At(kMostChannels * system_.gpus()));
     graph_.nets.resize(kMostChannels);
   }
@@ -89,7 +86,7 @@ class Walk {
 
   void FromNets(int to_net, int to_first) {
     const int whole = static_cast<int>(graph_.across);  // NCCL drops the fraction here
-    const std::vector<int>& nets = Nets(-1);
+    const std::vector<int>& nets = choices_.Nets(-1);
     const int count = static_cast<int>(nets.size());
     const bool heads_only = graph_.pattern == Pattern::kNvls || graph_.pattern == Pattern::kDirect;
     bool found = false;
@@ -137,7 +134,7 @@ class Walk {
     }
     const int nearest = system_.At(DeviceType::kNet, n).nearest_gpu;
     if (nearest >= 0) GoTo(DeviceType::kNet, n, nearest, 0, to_net, to_first, Order::kFree);
-    for (const int gpu : near_[At(n)]) {
+    for (const int gpu : choices_.GpusNear(n)) {
       if (gpu != nearest) GoTo(DeviceType::kNet, n, gpu, 0, to_net, to_first, Order::kFree);
     }
   }
@@ -196,7 +193,7 @@ class Walk {
   void BackToNet(int gpu, int place, int to_first, Order order) {
     if (!system_.across()) return;
     const int start = graph_.nets[At(graph_.channels)][0];
-    for (const int n : Nets(gpu)) {
+    for (const int n : choices_.Nets(gpu)) {
       if (!MayReturnBy(start, n, place)) continue;
       // A balanced tree loads its first two GPUs with half of the traffic each.
       const bool balanced = graph_.pattern == Pattern::kBalancedTree;
@@ -327,84 +324,6 @@ class Walk {
     return found == links.end() ? nullptr : &*found;
   }
 
-  // NICs to try, the preferred ones of each GPU first; `gpu` -1: of all.
-  const std::vector<int>& Nets(int gpu) {
-    std::vector<int>& nets = nets_[At(gpu + 1)];
-    if (!nets.empty()) return nets;
-    const auto add = [&](int net) {
-      if (std::ranges::find(nets, net) == nets.end()) nets.push_back(net);
-    };
-    const int first = gpu < 0 ? 0 : gpu, end = gpu < 0 ? gpus() : gpu + 1;
-    if (system_.hosts() > 1) {
-      // Over several hosts: the first of every GPU, then the second of every GPU.
-      std::vector<std::vector<int>> lists;
-      std::size_t longest = 0;
-      for (int g = first; g < end; ++g) {
-        lists.push_back(system_.NetsOf(g));
-        longest = std::max(longest, lists.back().size());
-      }
-      for (std::size_t c = 0; c < longest; ++c) {
-        for (const auto& list : lists) {
-          if (c < list.size()) add(list[c]);
-        }
-      }
-    } else {
-      for (int g = first; g < end; ++g) std::ranges::for_each(system_.NetsOf(g), add);
-    }
-    for (int t = 0; t <= graph_.distance_across; ++t) {
-      for (int g = first; g < end; ++g) {
-        for (int n = 0; n < std::min(system_.nets(), kMostChannels); ++n) {
-          if (system_.PathOf(DeviceType::kGpu, g, DeviceType::kNet, n).distance == t) add(n);
-        }
-      }
-    }
-    return nets;
-  }
-
-  // One GPU that another may go to.
-  struct Way {
-    int gpu = 0;
-    int turn = 0;  // counted from the other
-    int hops = 0, rate = 0;
-    int net_hops = 0, net_rate = 0;  // to the NIC of the channel
-    int pcie = 0;                    // what its slot has left
-
-    // Smaller is better: near to the NIC, then on good links, then in turn.
-    std::array<int, 6> Score() const { return {-net_rate, -pcie, net_hops, -rate, hops, turn}; }
-  };
-
-  // All other GPUs, best first, with empty slots. `net`: of the channel; -1: no matter.
-  const std::vector<Way>& WaysFrom(int gpu, int net) {
-    std::vector<Way>& ways = ways_[At(gpu * (system_.nets() + 1) + net + 1)];
-    if (!ways.empty()) return ways;
-    for (int i = 1; i < gpus(); ++i) {
-      Way way;
-      way.gpu = (gpu + i) % gpus();
-      way.turn = i;
-      const Path& path = system_.PathOf(DeviceType::kGpu, gpu, DeviceType::kGpu, way.gpu);
-      if (path.steps.empty()) continue;
-      way.hops = static_cast<int>(path.steps.size());
-      way.rate = static_cast<int>(path.bandwidth);
-      if (net >= 0) {
-        const Path& back = system_.PathOf(DeviceType::kNet, net, DeviceType::kGpu, way.gpu);
-        way.net_rate = static_cast<int>(back.bandwidth);
-        way.net_hops = static_cast<int>(back.steps.size());
-      }
-      ways.push_back(way);
-    }
-    std::ranges::sort(ways, {}, &Way::Score);
-    return ways;
-  }
-
-  // The same, with what the search has left of the slots.
-  std::vector<Way> SortedWays(int gpu, int net) {
-    std::vector<Way> ways = WaysFrom(gpu, net);
-    if (net < 0) return ways;
-    for (Way& way : ways) way.pcie = static_cast<int>(system_.PcieLeft(way.gpu));
-    std::ranges::sort(ways, {}, &Way::Score);
-    return ways;
-  }
-
   bool Free(int gpu) const { return (used_[At(gpu)] & Flag()) == 0; }
 
   void ToNextGpus(int gpu, int place, int to_net, int to_first, Order order) {
@@ -418,7 +337,7 @@ class Walk {
     }
     if (system_.count(DeviceType::kNvSwitch) > 0) return ToNeighbours(gpu, go);
     const int net = to_net >= 0 ? graph_.nets[At(graph_.channels)][0] : -1;
-    const std::vector<Way> ways = SortedWays(gpu, net);
+    const std::vector<Way> ways = choices_.SortedWays(gpu, net);
     const Way* first = nullptr;
     bool alike = true;
     for (const Way& way : ways) {
@@ -450,10 +369,8 @@ class Walk {
   Graph& graph_;
   Graph& best_;
   int steps_ = 0;
-  std::vector<uint64_t> used_;          // by GPU: a bit per channel
-  std::vector<std::vector<int>> nets_;  // by GPU + 1: see Nets()
-  std::vector<std::vector<int>> near_;  // by NIC: its nearest GPUs
-  std::vector<std::vector<Way>> ways_;  // by GPU and NIC + 1: see WaysFrom()
+  Choices choices_;
+  std::vector<uint64_t> used_;  // by GPU: a bit per channel
 };
 
 }  // namespace

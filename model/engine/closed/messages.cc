@@ -51,12 +51,12 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   update = ops.UpdatePerElement(work);
   host = ops.OfHost();
   norm = ops.UpdateStream("sumsq");
-  fill = ops.Stream("zero");
+  fill = ops.Stream(ir::Info(ir::OpKind::kZero).name);
   add = ops.Stream("add");
   ShapedOp issued;
   issued.shape = CollectiveShape{Collective::kAllGather, 0};
   issue_message = ops.Price(issued, false).host;
-  issued.shape = TrafficShape{0, "zero"};
+  issued.shape = TrafficShape{0, ir::Info(ir::OpKind::kZero).name};
   issued.pass = Pass::kBackward;
   issue_fill = ops.Price(issued, false).host;
   clips = work.clip_norm > 0;

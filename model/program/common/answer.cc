@@ -32,6 +32,13 @@ Answer Deliver(ExitCode code, std::string text, const nlohmann::ordered_json& js
   return {code, std::move(text)};
 }
 
+void DeclareJson(Flag* json, FlagSet* set, std::string_view command, std::string_view what) {
+  set->Value(json, "--json", "[FILE]",
+             fmt::format("{}{}as JSON, schema orrery.{}/1, instead of text or into FILE", what,
+                         what.empty() ? "" : " ", command),
+             Words::kFile);
+}
+
 void DeclareHtml(Flag* html, FlagSet* set) {
   set->Value(html, "--html", "FILE",
              "also as a page with figures: one file for any browser, nothing is loaded",

@@ -35,6 +35,8 @@ std::string Shown(const Answer& answer);
 // Writes everything to standard output. A reader that has gone (`plan | head`) is no failure.
 ExitCode WriteOut(ExitCode code, std::string_view text);
 
+// --json [FILE]: `command` names the schema, "orrery.run/1"; `what` is written as JSON, nothing: the answer.
+void DeclareJson(Flag* json, FlagSet* set, std::string_view command, std::string_view what = "");
 // --html FILE, the same in every command that has it.
 void DeclareHtml(Flag* html, FlagSet* set);
 // --bundle FILE, see bundle.h.

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "model/base/plain_text.h"
+#include "model/program/common/answer.h"
 #include "model/program/common/simulate_flags.h"
 
 namespace orrery::cli {
@@ -170,8 +171,7 @@ BenchFlags::BenchFlags()
             "with --simulate: a log with NCCL_DEBUG=INFO, or a dump of NCCL's topology or graphs: "
             "compares its choices and channels with the twin's (calib/nccl-logs.md)",
             Words::kFile);
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.bench/1, instead of text or into FILE", Words::kFile);
+  DeclareJson(&json, &set, "bench");
 }
 
 Description DescribeBench() { return BenchFlags().set.Describe(); }

@@ -2,6 +2,8 @@
 // Declares the flags of `plan check`.
 #include "model/program/common/check_flags.h"
 
+#include "model/program/common/answer.h"
+
 namespace orrery::cli {
 
 CheckFlags::CheckFlags()
@@ -30,8 +32,7 @@ CheckFlags::CheckFlags()
   set.Value(&comm, "--comm", "KIND", "mpi or tcp, where it is not clear how the ranks were started",
             Words::kList, {"mpi", "tcp"});
   set.Value(&timeout, "--timeout", "TIME", "a rank that answers later is silent (default 120s)");
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.check/1, instead of text or into FILE", Words::kFile);
+  DeclareJson(&json, &set, "check");
 }
 
 Description DescribeCheck() { return CheckFlags().set.Describe(); }

@@ -18,9 +18,7 @@ ValidateFlags::ValidateFlags()
   set.Value(&engine, "--engine", "NAME",
             "closed (closed form, the default) or event (simulated op by op, slower)", Words::kList,
             {"closed", "event"});
-  set.Value(&json, "--json", "[FILE]",
-            "every case as JSON, schema orrery.validate/1, instead of text or into FILE",
-            Words::kFile);
+  DeclareJson(&json, &set, "validate", "every case");
   DeclareHtml(&html, &set);
   set.Value(&accuracy, "--accuracy", "[FILE]",
             "errors of both engines, leave-one-out errors, memory and collectives, as Markdown; "
@@ -42,8 +40,7 @@ CompareFlags::CompareFlags()
   set.Positional(&measured, "MEASURED",
                  "trace or record of `plan run`, or a log or trace of another program",
                  Words::kFile);
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.compare/1, instead of text or into FILE", Words::kFile);
+  DeclareJson(&json, &set, "compare");
   DeclareHtml(&html, &set);
 }
 

@@ -2,14 +2,16 @@
 // Declares the flags of `plan launch`.
 #include "model/program/common/launch_flags.h"
 
+#include "model/program/common/answer.h"
+
 namespace orrery::cli {
 
 LaunchFlags::LaunchFlags()
     : set("launch [flags] [-- COMMAND]",
           "Started once on each node of a job: the nodes report to the main one, which waits for "
           "all of them until the deadline, tests them, finds an interface over which they reach "
-          "each other, names those that are late, missing or bad by host, leaves them out if "
-          "enough are left, writes the hostfile and starts COMMAND. Slurm, PBS, AWS Batch, "
+          "each other, names those that are late, missing or bad by host, goes on without them if "
+          "enough are good, writes the hostfile and starts COMMAND. Slurm, PBS, AWS Batch, "
           "Kubernetes, torchrun, mpirun and NODE_RANK, NNODES and MASTER_ADDR say which node this "
           "is; a hostfile says it for nodes that ssh reaches. Between machines all need the same "
           "ORRERY_SECRET. Ends with the exit code of COMMAND, or with 0 when there is none; 1 "
@@ -60,8 +62,7 @@ LaunchFlags::LaunchFlags()
             "COMMAND on the main node (default), once on each node with NNODES and NODE_RANK, or "
             "once per rank with RANK, WORLD_SIZE and LOCAL_RANK; with MASTER_ADDR and MASTER_PORT",
             Words::kList, {"main", "node", "rank"});
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.launch/1, instead of text or into FILE", Words::kFile);
+  DeclareJson(&json, &set, "launch");
 }
 
 Description DescribeLaunch() { return LaunchFlags().set.Describe(); }

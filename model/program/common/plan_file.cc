@@ -32,7 +32,7 @@ void RefuseFlags(const Flag& file, JobFlags job, const LayoutFlags& layout) {
 void DeclarePlan(Flag* plan, FlagSet* set) {
   set->Value(plan, "--plan", "FILE",
              "a plan that `plan show --ir` printed, in the place of --model and a layout; "
-             "--plan may be left out",
+             "the word --plan is optional",
              Words::kFile, {}, "FILE");
 }
 

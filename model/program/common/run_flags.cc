@@ -76,13 +76,12 @@ RunFlags::RunFlags()
   set.Value(
       &host_test, "--host-test", "COMMAND",
       "--supervise asks the hosts of --hostfile with it, over mpirun's agent (ssh), before each "
-      "start and every --timeout: those where it fails are left out (default true)");
+      "start and every --timeout, and excludes those where it fails (default true)");
   set.Value(&max_restarts, "--max-restarts", "N",
             "give up after N failures in a row without a new snapshot (default 3)");
   set.Group("The output");
   set.Value(&log_every, "--log-every", "N", "print every N-th step (default 1)");
-  set.Value(&json, "--json", "[FILE]", "as JSON, schema orrery.run/1, instead of text or into FILE",
-            Words::kFile);
+  DeclareJson(&json, &set, "run");
   DeclareHtml(&html, &set);
   set.Value(&trace, "--trace", "FILE", "the last step of all ranks as a Chrome trace, for Perfetto",
             Words::kFile);

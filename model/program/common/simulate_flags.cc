@@ -51,8 +51,7 @@ SimulateFlags::SimulateFlags()
             "the step of every executed rank as a Chrome trace, for Perfetto; compressed as "
             "FILE.gz",
             Words::kFile);
-  set.Value(&json, "--json", "[FILE]",
-            "as JSON, schema orrery.simulate/1, instead of text or into FILE", Words::kFile);
+  DeclareJson(&json, &set, "simulate");
   DeclareHtml(&html, &set);
   DeclareBundle(&bundle, &set);
 }

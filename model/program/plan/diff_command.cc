@@ -19,8 +19,7 @@ struct DiffFlags {
   DiffFlags() {
     set.Positional(&before, "OLD", "a bundle that --bundle wrote", Words::kFile);
     set.Positional(&after, "NEW", "another one", Words::kFile);
-    set.Value(&json, "--json", "[FILE]", "schema orrery.diff/1, instead of text or into FILE",
-              Words::kFile);
+    DeclareJson(&json, &set, "diff");
   }
 };
 

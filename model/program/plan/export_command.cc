@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/plain_text.h"
+#include "model/program/common/answer.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/export_flags.h"
 #include "model/program/plan/search_report.h"
@@ -33,8 +34,7 @@ struct ExportCommandFlags {
   ExportCommandFlags() {
     set.Group("The files");
     exporting.Declare(&set, "--to");
-    set.Value(&json, "--json", "[FILE]",
-              "as JSON, schema orrery.export/1, instead of text or into FILE", Words::kFile);
+    DeclareJson(&json, &set, "export");
     job.Declare(&set, false);
     layout.Declare(&set, "Axes to fix (all others are searched)");
     DeclareFrom(&job, &set);

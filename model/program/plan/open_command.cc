@@ -25,8 +25,7 @@ struct OpenFlags {
 
   OpenFlags() {
     set.Positional(&bundle, "FILE", "a bundle that --bundle wrote", Words::kFile);
-    set.Value(&json, "--json", "[FILE]", "schema orrery.open/1, instead of text or into FILE",
-              Words::kFile);
+    DeclareJson(&json, &set, "open");
   }
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "model/program/common/answer.h"
 #include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/job_flags.h"
@@ -52,8 +53,7 @@ struct PredictFlags {
               "event (simulated with contention) or closed (closed form); default: event, but "
               "closed for plans too large to simulate, as in a search",
               Words::kList, NamesOf<Engine>(report::kEngineNames));
-    set.Value(&json, "--json", "[FILE]",
-              "as JSON, schema orrery.predict/1, instead of text or into FILE", Words::kFile);
+    DeclareJson(&json, &set, "predict");
     DeclareHtml(&html, &set);
     DeclareBundle(&bundle, &set);
   }

@@ -10,6 +10,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/program/common/answer.h"
 #include "model/program/common/bundle.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/plan/commands.h"
@@ -69,8 +70,7 @@ struct ProvisionFlags {
     set.Value(&replay, "--replay", "N", "simulate the chosen runs N times with random failures");
     set.Switch(&published, "--published",
                "goodput of published runs, predicted with the defaults, next to what they printed");
-    set.Value(&json, "--json", "[FILE]",
-              "as JSON, schema orrery.provision/1, instead of text or into FILE", Words::kFile);
+    DeclareJson(&json, &set, "provision");
     DeclareHtml(&html, &set);
     DeclareBundle(&bundle, &set);
   }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "model/base/text.h"
+#include "model/program/common/answer.h"
 #include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/job_flags.h"
@@ -57,8 +58,7 @@ struct SearchFlags {
         fmt::format("simulate at least the best K layouts with contention and rank by simulated "
                     "time (default {}; 0: closed form only)",
                     kRefine));
-    set.Value(&json, "--json", "[FILE]",
-              "as JSON, schema orrery.plan/1, instead of text or into FILE", Words::kFile);
+    DeclareJson(&json, &set, "plan");
     DeclareHtml(&html, &set);
     DeclareBundle(&bundle, &set);
     DeclareFrom(&job, &set);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/plan/lower/lower.h"
+#include "model/program/common/answer.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/model_report.h"
@@ -32,8 +33,7 @@ struct ShowFlags {
     DeclareFrom(&job, &set);
     set.Group("The output");
     set.Switch(&ir, "--ir", "the whole plan as text");
-    set.Value(&json, "--json", "[FILE]",
-              "as JSON, schema orrery.show/1, instead of text or into FILE", Words::kFile);
+    DeclareJson(&json, &set, "show");
   }
 };
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "model/base/text.h"
+#include "model/program/common/answer.h"
 #include "model/program/common/names.h"
 #include "model/program/common/terminal.h"
 #include "model/program/plan/commands.h"
@@ -50,10 +51,7 @@ struct SweepFlags {
               "figures that the frontier is of (default: tokens_per_s and usd_per_billion_tokens, "
               "without prices gpus)",
               Words::kList, columns);
-    set.Value(
-        &json, "--json", "[FILE]",
-        "frontier and sensitivities as JSON, schema orrery.sweep/1, instead of text or into FILE",
-        Words::kFile);
+    DeclareJson(&json, &set, "sweep", "frontier and sensitivities");
   }
 };
 

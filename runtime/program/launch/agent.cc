@@ -86,7 +86,7 @@ class Agent {
       main_.Send({{"probed", reached}});
     } else if (message.contains("out")) {
       const int code = message["out"].value("code", kTooFewCode);
-      Say(fmt::format("{} is left out: {}", settings_.place.name, message["out"].value("why", "")));
+      Say(fmt::format("{} is excluded: {}", settings_.place.name, message["out"].value("why", "")));
       return code;
     } else if (message.contains("go")) {
       const Assignment job = ReadAssignment(message["go"]);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words under way while a shell expands one of its script: text is added, and unquoted blanks end one.
+#pragma once
+
+#include <string_view>
+
+#include "model/exchange/shell.h"
+#include "model/exchange/shell_lexer.h"
+
+namespace orrery::exchange {
+
+inline constexpr std::size_t kMostText = 1 << 16;  // of one expanded word
+inline constexpr char kHole = '\2';  // in the text of a variable: a part that is not known
+
+struct WordBuilder {
+  const Token& token;
+  Words words;
+  Word current;
+  bool begun = false;
+  std::string reason;  // of holes in the text
+  Location origin;     // of the variable whose text is added
+  bool keeps_holes;    // for a variable, whose string may be split later
+
+  WordBuilder(const Token& of, bool keeps)
+      : token(of), current{"", of.where, ""}, keeps_holes(keeps) {}
+  void End() {
+    if (current.text.find(kHole) != std::string::npos) {
+      if (current.unresolved.empty()) current.unresolved = reason;
+      if (!keeps_holes) current.text.clear();
+    }
+    if (begun) words.push_back(current);
+    current = {"", token.where, ""};
+    begun = false;
+  }
+  void Add(std::string_view text, bool split) {
+    for (const char c : text) {
+      if (split && (c == ' ' || c == '\t' || c == '\n')) {
+        End();
+        continue;
+      }
+      if (current.text.empty() && origin.source) current.where = origin;
+      current.text += c;
+      begun = true;
+      if (current.text.size() > kMostText)
+        throw InputError({{token.where, "an expansion is too long", ""}});
+    }
+  }
+  // A word of a variable: its place and what is not known of it come along.
+  void AddWord(const Word& word, bool split) {
+    origin = word.where;
+    if (!word.unresolved.empty()) reason = word.unresolved;
+    const bool hole = word.text.empty() && !word.unresolved.empty();
+    Add(hole ? std::string_view(&kHole, 1) : std::string_view(word.text), split);
+    origin = {};
+  }
+};
+
+}  // namespace orrery::exchange

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Branch and bound over the orders of nodes.
+#include "model/twin/order_search.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "model/base/diagnostics.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kMostExchanged = 96;  // nodes of which pairs are exchanged
+
+// Seconds of a layout by what a placement does to it.
+class PlacedPrice {
+ public:
+  PlacedPrice(StepPredictor* predictor, const Strategy& variant)
+      : predictor_(predictor), variant_(variant) {}
+
+  double Of(const Stretches& stretches, std::vector<std::vector<double>> slow) {
+    const auto [at, added] = known_.try_emplace({stretches, std::move(slow)}, 0.0);
+    if (!added) return at->second;
+    const auto priced = predictor_->Predict(variant_, at->first.first, at->first.second);
+    if (const auto* refusal = std::get_if<Refusal>(&priced))
+      throw InputError(refusal->reason, refusal->hint);
+    return at->second = std::get<StepTime>(priced).total;
+  }
+
+ private:
+  StepPredictor* predictor_;
+  const Strategy& variant_;
+  std::map<std::pair<Stretches, std::vector<std::vector<double>>>, double> known_;
+};
+
+// The orders of nodes under one variant.
+class OrderSearch {
+ public:
+  OrderSearch(const Job& job, StepPredictor* predictor, const Strategy& variant, int64_t most)
+      : nodes_(static_cast<int>(job.cluster.nodes)),
+        node_rate_(job.cluster.node_rate()),
+        uplinks_(UplinksOf(*job.topology, job.cluster.nodes)),
+        slowdown_(SlowdownOf(job)),
+        variant_(variant),
+        traffic_(variant, job.cluster.gpus_per_node),
+        price_(predictor, variant),
+        most_(most) {
+    if (job.cluster.domain_nodes > 1) uplinks_.clear(), fixed_ = true;
+    FindClasses();
+    FindEdges();
+  }
+
+  OrdersFound Run(double limit) {
+    Look(limit);
+    found_.bound = bound_, found_.exact = !cut_short_, found_.looked_at = looked_at_;
+    return std::move(found_);
+  }
+
+ private:
+  void Look(double limit) {
+    best_ = limit;
+    std::vector<int32_t> plain(static_cast<std::size_t>(nodes_));
+    std::iota(plain.begin(), plain.end(), 0);
+    Try(plain);
+    bound_ = std::numeric_limits<double>::infinity();
+    if (fixed_ || classes_.size() < 2) {
+      bound_ = best_;
+      return;
+    }
+    for (std::vector<int32_t>& seed : Seeds(plain)) {
+      Try(seed);
+      Exchange(std::move(seed));
+    }
+    Place(0, 0);
+    bound_ = std::min(bound_, best_);
+  }
+
+  struct Class {
+    std::vector<int32_t> nodes;
+    std::size_t used = 0;
+    double slowdown = 1;
+    std::vector<double> shares;  // by uplinks
+    int part = -1;               // the only uplinks it is below; -1: none or several
+  };
+  struct End {
+    PlacedKind kind;
+    int other;
+    double count;
+    bool from_other;
+  };
+
+  void FindClasses() {
+    std::map<std::pair<std::vector<double>, double>, std::size_t> known;
+    for (int32_t node = 0; node < nodes_; ++node) {
+      const auto n = static_cast<std::size_t>(node);
+      std::vector<double> shares;
+      for (const Uplinks& part : uplinks_) shares.push_back(part.share[n]);
+      const double slow = slowdown_.empty() ? 1.0 : slowdown_[n];
+      const auto [at, added] = known.try_emplace({shares, slow}, classes_.size());
+      if (added) {
+        Class made{{}, 0, slow, shares, -1};
+        const auto below = [](double share) { return share > 0; };
+        if (std::ranges::count_if(shares, below) == 1)
+          made.part = static_cast<int>(std::ranges::find_if(shares, below) - shares.begin());
+        classes_.push_back(std::move(made));
+      }
+      classes_[at->second].nodes.push_back(node);
+    }
+    // Parts with as many nodes of each speed behind equal uplinks are alike; classes below several parts tie them down.
+    for (std::size_t p = 0; p < uplinks_.size(); ++p) {
+      std::vector<double> alike = {uplinks_[p].rate.value};
+      bool alone = true;
+      std::map<std::pair<double, double>, double> members;
+      for (const Class& one : classes_) {
+        if (one.shares[p] <= 0) continue;
+        alone = alone && one.part == static_cast<int>(p);
+        members[{one.slowdown, one.shares[p]}] += static_cast<double>(one.nodes.size());
+      }
+      for (const auto& [what, count] : members)
+        alike.insert(alike.end(), {what.first, what.second, count});
+      if (!alone) alike.push_back(-1 - static_cast<double>(p));
+      alike_.push_back(std::move(alike));
+    }
+    touched_.assign(uplinks_.size(), 0);
+    at_.assign(static_cast<std::size_t>(nodes_), 0);
+  }
+
+  void FindEdges() {
+    ends_.resize(static_cast<std::size_t>(nodes_));
+    for (unsigned k = 0; k < kPlacedKinds; ++k) {
+      const auto kind = static_cast<PlacedKind>(k);
+      loads_[k].assign(2 * uplinks_.size(), 0.0);
+      for (const PlacedTraffic::Edge& edge : traffic_.edges(kind)) {
+        const bool later = edge.from > edge.to;
+        ends_[static_cast<std::size_t>(std::max(edge.from, edge.to))].push_back(
+            {kind, std::min(edge.from, edge.to), edge.count, !later});
+      }
+    }
+  }
+
+  void Try(const std::vector<int32_t>& order) {
+    std::vector<double> slow;
+    if (!slowdown_.empty()) slow = InOrder(slowdown_, order);
+    const double seconds = price_.Of(traffic_.StretchesOf(order, uplinks_, node_rate_),
+                                     traffic_.SlowReplicas(slow, StagesWait(variant_)));
+    if (seconds >= best_ * (1 - kSamePlacement)) return;
+    best_ = seconds;
+    found_.orders.emplace_back(seconds, order);
+  }
+
+  // Nodes of one part next to each other; the same with slow ones last, and first.
+  std::vector<std::vector<int32_t>> Seeds(const std::vector<int32_t>& plain) const {
+    const auto of = [&](const std::vector<double>& values, int32_t node) {
+      return values.empty() ? 1.0 : values[static_cast<std::size_t>(node)];
+    };
+    const auto part = [&](int32_t node) {
+      std::vector<double> shares;
+      for (const Uplinks& one : uplinks_)
+        shares.push_back(-one.share[static_cast<std::size_t>(node)]);
+      return shares;
+    };
+    std::vector<std::vector<int32_t>> seeds(3, plain);
+    std::ranges::stable_sort(seeds[0], {}, part);
+    seeds[1] = seeds[2] = seeds[0];
+    std::ranges::stable_sort(seeds[1], {}, [&](int32_t node) { return of(slowdown_, node); });
+    std::ranges::stable_sort(seeds[2], {}, [&](int32_t node) { return -of(slowdown_, node); });
+    return seeds;
+  }
+
+  // Pairs are exchanged while that helps.
+  void Exchange(std::vector<int32_t> order) {
+    if (nodes_ > kMostExchanged) return;
+    for (bool better = true; better;) {
+      better = false;
+      for (std::size_t a = 0; a < order.size(); ++a) {
+        for (std::size_t b = a + 1; b < order.size(); ++b) {
+          if (++looked_at_ > most_ / 2) return;
+          const double before = best_;
+          std::swap(order[a], order[b]);
+          Try(order);
+          if (best_ < before) {
+            better = true;
+          } else {
+            std::swap(order[a], order[b]);
+          }
+        }
+      }
+    }
+  }
+
+  // Traffic that the node at `place` adds with those before it, or takes away again.
+  void Count(int place, double sign) {
+    const Class& here = classes_[at_[static_cast<std::size_t>(place)]];
+    for (const End& end : ends_[static_cast<std::size_t>(place)]) {
+      const Class& other = classes_[at_[static_cast<std::size_t>(end.other)]];
+      const Class& from = end.from_other ? other : here;
+      const Class& to = end.from_other ? here : other;
+      for (std::size_t p = 0; p < uplinks_.size(); ++p) {
+        std::vector<double>& loads = loads_[end.kind];
+        if (to.shares[p] == 0) loads[2 * p] += sign * end.count * from.shares[p];
+        if (from.shares[p] == 0) loads[2 * p + 1] += sign * end.count * to.shares[p];
+      }
+    }
+  }
+
+  // Of all orders that begin with the first `placed` nodes, no more than any of them takes.
+  double Least(int placed) {
+    Stretches stretches;
+    stretches.fill(1);
+    for (unsigned k = 0; k < kPlacedKinds; ++k) {
+      const double busiest = traffic_.busiest(static_cast<PlacedKind>(k));
+      if (busiest <= 0) continue;
+      for (std::size_t p = 0; p < uplinks_.size(); ++p) {
+        const double most = std::max(loads_[k][2 * p], loads_[k][2 * p + 1]);
+        stretches[k] =
+            std::max(stretches[k], most / uplinks_[p].rate.value * node_rate_.value / busiest);
+      }
+    }
+    if (slowdown_.empty()) return price_.Of(stretches, {});
+    std::vector<double> slow(static_cast<std::size_t>(nodes_),
+                             *std::ranges::min_element(slowdown_));
+    for (int place = 0; place < placed; ++place)
+      slow[static_cast<std::size_t>(place)] =
+          classes_[at_[static_cast<std::size_t>(place)]].slowdown;
+    return price_.Of(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_)));
+  }
+
+  std::vector<int32_t> Order() const {
+    std::vector<std::size_t> taken(classes_.size(), 0);
+    std::vector<int32_t> order;
+    for (const std::size_t of : at_) order.push_back(classes_[of].nodes[taken[of]++]);
+    return order;
+  }
+
+  // `least`: of what is placed already.
+  void Place(int place, double least) {
+    if (place == nodes_) {
+      Try(Order());
+      return;
+    }
+    std::set<std::vector<double>> fresh;
+    for (std::size_t c = 0; c < classes_.size(); ++c) {
+      Class& one = classes_[c];
+      if (one.used == one.nodes.size()) continue;
+      if (one.part >= 0 && touched_[static_cast<std::size_t>(one.part)] == 0) {
+        std::vector<double> kind = alike_[static_cast<std::size_t>(one.part)];
+        kind.insert(kind.end(), {one.slowdown, one.shares[static_cast<std::size_t>(one.part)]});
+        if (!fresh.insert(std::move(kind)).second) continue;
+      }
+      if (looked_at_ >= most_) {
+        cut_short_ = true;
+        bound_ = std::min(bound_, least);
+        return;
+      }
+      ++looked_at_;
+      ++one.used;
+      if (one.part >= 0) ++touched_[static_cast<std::size_t>(one.part)];
+      at_[static_cast<std::size_t>(place)] = c;
+      Count(place, 1);
+      const double at_least = Least(place + 1);
+      if (at_least < best_ * (1 - kSamePlacement)) Place(place + 1, at_least);
+      Count(place, -1);
+      if (one.part >= 0) --touched_[static_cast<std::size_t>(one.part)];
+      --one.used;
+    }
+  }
+
+  const int nodes_;
+  const BytesPerSecond node_rate_;
+  std::vector<Uplinks> uplinks_;
+  const std::vector<double> slowdown_;
+  const Strategy& variant_;
+  const PlacedTraffic traffic_;
+  PlacedPrice price_;
+  const int64_t most_;
+  bool fixed_ = false;
+  std::vector<Class> classes_;
+  std::vector<std::vector<double>> alike_;  // by uplinks: equal where they are interchangeable
+  std::vector<std::vector<End>> ends_;      // by place: edges with places before it
+  std::array<std::vector<double>, kPlacedKinds> loads_;  // out of and into each part
+  std::vector<int> touched_;                             // by uplinks: nodes placed
+  std::vector<std::size_t> at_;                          // class by place
+  double best_ = 0;
+  OrdersFound found_;
+  double bound_ = 0;
+  bool cut_short_ = false;
+  int64_t looked_at_ = 0;
+};
+
+}  // namespace
+
+OrdersFound SearchOrders(const Job& job, StepPredictor* predictor, const Strategy& variant,
+                         int64_t most, double limit) {
+  OrderSearch search(job, predictor, variant, most);
+  return search.Run(limit);
+}
+
+}  // namespace orrery

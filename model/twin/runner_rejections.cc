@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why layouts were refused, most frequent first: reasons that differ in numbers alone are one.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/base/text.h"
+#include "model/memory/software_memory.h"
+#include "model/twin/runner.h"
+
+namespace orrery {
+namespace {
+
+// "25 attention heads do not divide by tp 2" -> "attention heads do not divide by tp".
+std::string WithoutNumbers(const std::string& reason) {
+  std::string words;
+  for (std::size_t i = 0; i < reason.size(); ++i) {
+    const auto digit = [&](std::size_t at) {
+      return at < reason.size() && reason[at] >= '0' && reason[at] <= '9';
+    };
+    const bool starts = i == 0 || reason[i - 1] == ' ';
+    if (!digit(i) || !starts) {
+      words += reason[i];
+      continue;
+    }
+    while (digit(i + 1)) ++i;
+    if (words.empty() && i + 1 < reason.size() && reason[i + 1] == ' ') ++i;
+    if (!words.empty() && words.back() == ' ') words.pop_back();
+  }
+  return words;
+}
+
+}  // namespace
+
+std::vector<Rejection> Runner::Rejections() const {
+  std::vector<Rejection> rejections;
+  std::map<std::string, std::size_t> by_words;
+  for (const auto& [reason, tally] : refusals_) {
+    const std::string words = WithoutNumbers(reason);
+    const auto [at, fresh] = by_words.emplace(words, rejections.size());
+    if (fresh) rejections.push_back({words, 0, fmt::format("{} ({})", reason, tally.example)});
+    rejections[at->second].strategies += tally.strategies;
+  }
+  if (counts_.over_memory > 0)
+    rejections.push_back({"out of memory", counts_.over_memory, MemoryExample()});
+  std::stable_sort(
+      rejections.begin(), rejections.end(),
+      [](const Rejection& a, const Rejection& b) { return a.strategies > b.strategies; });
+  return rejections;
+}
+
+std::string Runner::MemoryExample() const {
+  auto entry = BestOf(&SplitResult::near_miss);
+  if (!entry) entry = BestOf(&SplitResult::smallest);
+  if (!entry) return "";
+  const Split& split = splits_[entry->rank.split];
+  const Bytes total = limits_.Total(Bytes(entry->allocated), Communicators(entry->strategy));
+  return fmt::format("needs at least {} of {} ({})", Format(total), Format(limits_.capacity),
+                     DescribeLayout(entry->strategy, split.micro_batches));
+}
+
+}  // namespace orrery
