@@ -398,6 +398,7 @@ MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
   free.members = meetings.members;
   free.exchanges = meetings.exchanges;
   free.ranks = meetings.ranks;
+  free.stands_for = meetings.stands_for;
   free.of = meetings.of;
   free.cores = meetings.cores;
   free.arrivals = meetings.arrivals;
@@ -417,6 +418,7 @@ MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
 
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
                                         const MeetingTable& meetings, std::size_t links) {
+  if (meetings.whole) return TrafficOnLinks(plan, tasks, *meetings.whole, links);
   std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
   for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
     const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);

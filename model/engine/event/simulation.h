@@ -14,7 +14,10 @@ namespace orrery::sim {
 struct SimulationOptions {
   bool contention = true;  // false: every message takes its price
   bool merge_replicas =
-      true;                 // ranks along data axes do the same at the same time: execute the first
+      true;  // ranks along data axes do the same at the same time: execute the first
+  // Of ranks that do the same at the same time, also where some are perturbed, execute one (alike.h): the same dates to
+  // rounding. Wants the fluid network and neither jitter nor log_rates.
+  bool merge_alike = false;
   bool keep_links = false;  // for links()
   bool log_rates = false;   // for traces
   bool record = true;       // when each task ran: breakdown() and whatever reads the timeline
