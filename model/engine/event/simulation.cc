@@ -199,15 +199,16 @@ class LinkLoad {
     std::array<std::vector<double>, kCommAxes.size()>
         through;  // by route, bytes per executed member
     for (std::vector<double>& bytes : through) bytes.assign(whole_.routes.size(), 0.0);
+    std::map<const StageTasks*, std::vector<MessageCount>> counts;
+    for (const StageTasks& stage : run_.tasks.stages) counts[&stage] = CountMessages(stage);
     for (std::size_t r = 0; r < whole_.ranks.size(); ++r) {
-      for (const Task& task : all_stages_[r]->tasks) {
-        if (task.line < 0) continue;
+      for (const MessageCount& count : counts.at(all_stages_[r])) {
         const Meeting& meeting =
-            whole_.meetings[At(whole_.of[At(2 * task.line + task.receives)][r])];
-        const Exchange& exchange = whole_.exchanges[At(meeting.first_exchange + task.message)];
+            whole_.meetings[At(whole_.of[At(2 * count.line + count.receives)][r])];
+        const Exchange& exchange = whole_.exchanges[At(meeting.first_exchange + count.message)];
         if (exchange.route >= 0)
-          through[Index(axes_[At(task.line)])][At(exchange.route)] +=
-              exchange.bytes / meeting.needed;
+          through[Index(axes_[At(count.line)])][At(exchange.route)] +=
+              count.times * exchange.bytes / meeting.needed;
       }
     }
     for (const CommAxis axis : kCommAxes) {
@@ -287,10 +288,13 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
   tasks_ = MakeTasks(plan, pricer_);
   meetings_ =
       MakeMeetings(plan, tasks_, cluster_, net::WiresOf(cluster_), pricer_.messages, meetings);
-  if (!alike) return;
-  meetings_ = MergeAlike(std::move(meetings_), plan, tasks_, options_.perturbation.slowdown,
-                         net::WiresOf(cluster_), options.keep_links);
-  RefuseHuge(plan, static_cast<int64_t>(meetings_.ranks.size()));
+  if (alike) {
+    meetings_ = MergeAlike(std::move(meetings_), plan, tasks_, options_.perturbation.slowdown,
+                           net::WiresOf(cluster_), options.keep_links);
+    RefuseHuge(plan, static_cast<int64_t>(meetings_.ranks.size()));
+  }
+  options_.record &=
+      MostOps(plan) * static_cast<double>(meetings_.ranks.size()) <= options.most_recorded;
 }
 
 double Simulation::Run() {

@@ -2,6 +2,7 @@
 // One step of a plan on a cluster, set up, played and booked: the one way into this engine.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct SimulationOptions {
   bool keep_links = false;  // for links()
   bool log_rates = false;   // for traces
   bool record = true;       // when each task ran: breakdown() and whatever reads the timeline
+  double most_recorded = std::numeric_limits<
+      double>::infinity();  // ops of executed ranks: nothing is recorded of more
   net::Backend backend = net::Backend::kFluid;
   Perturbation perturbation;
 };
@@ -50,6 +53,7 @@ class Simulation {
   double Run();
 
   const StepResult& result() const { return result_; }
+  bool recorded() const { return options_.record; }
   const Pricer& pricer() const { return pricer_; }
   double fixed() const { return fixed_; }  // seconds outside of the plan
   const PlanTasks& tasks() const { return tasks_; }
@@ -94,7 +98,7 @@ class Simulation {
   const Cluster& cluster_;
   const Pricer pricer_;
   const double fixed_;
-  const SimulationOptions options_;
+  SimulationOptions options_;
   PlanTasks tasks_;
   MeetingTable meetings_;
   Timeline timeline_;
