@@ -5,14 +5,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
+#include <thread>
 #include <tuple>
 
 #include "calib/validate/case_names.h"
 #include "calib/validate/predict_memory.h"
 #include "calib/validate/uneven_steps.h"
 #include "model/base/diagnostics.h"
+#include "model/base/parallel.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/names.h"
 #include "model/twin/predict.h"
@@ -285,15 +291,57 @@ class CasePredictor {
   MemoryPredictor memory_;
 };
 
+// Rows of one model share whatever a predictor keeps: they stay together, in their order, so that no prediction
+// depends on the number of threads.
+using ModelKey = std::array<int64_t, 5>;
+
+struct RowsOfModel {
+  std::vector<std::size_t> rows;  // ascending
+  double effort = 0;              // of a simulation of them, roughly
+};
+
+std::vector<RowsOfModel> ByModel(const std::vector<CasePrediction>& cases) {
+  std::map<ModelKey, RowsOfModel> groups;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const CaseRow& row = cases[i].row;
+    const ModelSpec& m = row.model;
+    RowsOfModel& group = groups[{m.layers, m.hidden, m.ffn, m.heads, m.vocab}];
+    group.rows.push_back(i);
+    const Strategy& s = row.strategy;
+    const double samples = std::max(1.0, static_cast<double>(s.data_parallel() * s.micro_batch));
+    const double micro_batches = static_cast<double>(row.work.global_batch) / samples;
+    group.effort += static_cast<double>(m.layers) * std::min(micro_batches, 8.0 * s.pp);
+  }
+  std::vector<RowsOfModel> sorted;
+  for (auto& [key, group] : groups) sorted.push_back(std::move(group));
+  std::ranges::stable_sort(sorted, std::greater<>(), &RowsOfModel::effort);
+  return sorted;
+}
+
 }  // namespace
 
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine) {
-  CasePredictor predictor(engine);
-  std::vector<CasePrediction> predictions;
-  predictions.reserve(rows.size());
-  for (CaseRow& row : rows) {
-    predictions.emplace_back().row = std::move(row);
-    predictor.Predict(&predictions.back());
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine, int threads) {
+  std::vector<CasePrediction> predictions(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) predictions[i].row = std::move(rows[i]);
+  const std::vector<RowsOfModel> groups = ByModel(predictions);
+  std::vector<std::exception_ptr> failures(rows.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&](int) {
+    for (std::size_t group = next++; group < groups.size(); group = next++) {
+      CasePredictor predictor(engine);
+      for (const std::size_t row : groups[group].rows) {
+        try {
+          predictor.Predict(&predictions[row]);
+        } catch (...) {
+          failures[row] = std::current_exception();
+        }
+      }
+    }
+  };
+  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  OnThreads(std::clamp(threads, 1, std::max(1, static_cast<int>(groups.size()))), work);
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
   }
   return predictions;
 }

@@ -40,9 +40,10 @@ ErrorSummary Summarise(const std::vector<const CasePrediction*>& cases);
 std::map<std::string, std::vector<const CasePrediction*>> BySource(
     const std::vector<CasePrediction>& cases);
 
-// Predicts all rows. A topology, chip or software that is not known refuses its rows by name.
-std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows,
-                                         Engine engine = Engine::kClosed);
+// Predicts all rows. A topology, chip or software that is not known refuses its rows by name. `threads`: 0, one per core;
+// any number of them predicts the same.
+std::vector<CasePrediction> PredictCases(std::vector<CaseRow> rows, Engine engine = Engine::kClosed,
+                                         int threads = 0);
 
 // Reads the file; throws InputError (missing columns, malformed cells).
 std::vector<CaseRow> LoadCases(const std::string& path);

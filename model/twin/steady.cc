@@ -19,6 +19,7 @@ constexpr CommAxis kAxes[] = {CommAxis::kTensor, CommAxis::kData, CommAxis::kPip
 
 sim::SimulationOptions OptionsFor(const SimulatedStep* step) {
   sim::SimulationOptions options;
+  options.merge_alike = true;
   options.keep_links = step != nullptr;
   return options;
 }

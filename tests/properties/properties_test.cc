@@ -10,6 +10,7 @@
 #include <random>
 
 #include "model/arch/catalogue.h"
+#include "model/engine/event/simulation.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/predict.h"
@@ -148,6 +149,62 @@ TEST(Properties, TermsOfTheSimulatedStepSumToTheStep) {
     ExpectSum(SimulateLayout(drawn.job, drawn.layout, plan, ClusterOf(drawn.job)));
     return true;
   });
+}
+
+struct Way {
+  const char* name;
+  bool merge_replicas, contention;
+  int slow;  // GPUs, drawn
+};
+constexpr Way kWays[] = {{"replicas apart", false, true, 0},
+                         {"replicas merged", true, true, 0},
+                         {"prices", false, false, 1},
+                         {"one slow GPU", false, true, 1},
+                         {"three slow GPUs", false, true, 3}};
+
+// Every rank executed, and one of those that are alike.
+TEST(Properties, RanksThatAreAlikeTakeTheStepOfAll) {
+  constexpr double kSame = 1e-12, kSameTerms = 1e-9;  // of the step; sums of differences of dates
+  std::size_t all = 0, executed = 0;
+  uint64_t at = 0;
+  ForEachJob("alike", [&](const Case& drawn) {
+    const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
+    const Way& way = kWays[at++ % std::size(kWays)];
+    if (SimulationEffort(plan, way.merge_replicas) > kQuick) return false;
+    SCOPED_TRACE(way.name);
+    Random random(at);
+    sim::SimulationOptions options;
+    options.keep_links = true;
+    options.merge_replicas = way.merge_replicas;
+    options.contention = way.contention;
+    options.perturbation.slowdown.assign(static_cast<std::size_t>(plan.mesh.ranks()), 1.0);
+    for (int i = 0; i < way.slow; ++i)
+      options.perturbation.slowdown[random() % options.perturbation.slowdown.size()] = 1.25;
+    const Cluster cluster = ClusterOf(drawn.job);
+    sim::Simulation each(plan, cluster, drawn.job.prices(), options);
+    options.merge_alike = true;
+    sim::Simulation alike(plan, cluster, drawn.job.prices(), options);
+    const double seconds = each.Run();
+    EXPECT_NEAR(alike.Run(), seconds, kSame * seconds);
+    EXPECT_EQ(alike.result().ops, each.result().ops);
+    for (const BreakdownTerm& term : BreakdownTerms())
+      EXPECT_NEAR(alike.breakdown().*term.seconds, each.breakdown().*term.seconds,
+                  kSameTerms * seconds)
+          << term.key;
+    const auto shared = each.SharedLinks(), same = alike.SharedLinks();
+    EXPECT_EQ(same.size(), shared.size());
+    const auto traffic = [&](const sim::Simulation& step) {
+      return sim::TrafficOnLinks(plan, step.tasks(), step.meetings(), cluster.links.size());
+    };
+    const auto expected = traffic(each), found = traffic(alike);
+    for (std::size_t link = 0; link < expected.size(); ++link)
+      EXPECT_EQ(found[link].bytes, expected[link].bytes);
+    all += each.result().ranks.size();
+    executed += alike.result().ranks.size();
+    return true;
+  });
+  EXPECT_LT(2 * executed, all);
+  std::cout << executed << " of " << all << " ranks executed\n";
 }
 
 struct Resource {

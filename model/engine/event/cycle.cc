@@ -83,7 +83,7 @@ class Comparison {
 
 std::optional<double> CycleOf(const Simulation& shorter, const Simulation& longer) {
   const double cycle = longer.result().seconds - shorter.result().seconds;
-  if (cycle <= 0 ||
+  if (cycle <= 0 || shorter.result().ranks != longer.result().ranks ||
       !Comparison(shorter, longer, cycle).Repeats(shorter.timeline(), longer.timeline()))
     return std::nullopt;
   // The terms of a contended step are those of its reference: it has to repeat, too.

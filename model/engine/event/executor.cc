@@ -108,10 +108,12 @@ class Executor {
     result.ranks = state_.table.ranks;
     for (const RankState& rank : state_.ranks)
       result.seconds = std::max(result.seconds, rank.time.end);
-    for (RankState& rank : state_.ranks) {
+    const std::vector<int32_t>& alike = state_.table.stands_for;
+    for (std::size_t r = 0; r < state_.ranks.size(); ++r) {
+      RankState& rank = state_.ranks[r];
       rank.time.idle += result.seconds - rank.changed;
       result.times.push_back(rank.time);
-      result.ops += rank.stage->ops;
+      result.ops += rank.stage->ops * (alike.empty() ? 1 : alike[r]);
     }
     result.tasks = done_;
     result.paths = state_.network.paths();

@@ -31,7 +31,7 @@ struct StepResult {
   double seconds = 0;           // until the last rank has ended
   std::vector<int64_t> ranks;   // executed
   std::vector<RankTime> times;  // of them
-  int64_t ops = 0;              // executed plan ops, all ranks
+  int64_t ops = 0;              // executed plan ops, with those of ranks that others stand for
   int64_t tasks = 0;
   std::size_t paths = 0;  // that were simulated
 };

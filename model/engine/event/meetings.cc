@@ -398,6 +398,7 @@ MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
   free.members = meetings.members;
   free.exchanges = meetings.exchanges;
   free.ranks = meetings.ranks;
+  free.stands_for = meetings.stands_for;
   free.of = meetings.of;
   free.cores = meetings.cores;
   free.arrivals = meetings.arrivals;
@@ -417,15 +418,18 @@ MeetingTable WithoutContention(const MeetingTable& meetings, net::Wires wires) {
 
 std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& tasks,
                                         const MeetingTable& meetings, std::size_t links) {
+  if (meetings.whole) return TrafficOnLinks(plan, tasks, *meetings.whole, links);
+  std::vector<std::vector<MessageCount>> counts;
+  for (const StageTasks& stage : tasks.stages) counts.push_back(CountMessages(stage));
   std::vector<double> through(meetings.routes.size(), 0.0);  // sum of S
   for (std::size_t r = 0; r < meetings.ranks.size(); ++r) {
     const auto stage = At(plan.mesh.Coords(meetings.ranks[r])[At(plan.mesh.program_axis)]);
-    for (const Task& task : tasks.stages[stage].tasks) {
-      if (task.line < 0) continue;
+    for (const MessageCount& count : counts[stage]) {
       const Meeting& meeting =
-          meetings.meetings[At(meetings.of[At(2 * task.line + task.receives)][r])];
-      const Exchange& exchange = meetings.exchanges[At(meeting.first_exchange + task.message)];
-      if (exchange.route >= 0) through[At(exchange.route)] += exchange.bytes / meeting.needed;
+          meetings.meetings[At(meetings.of[At(2 * count.line + count.receives)][r])];
+      const Exchange& exchange = meetings.exchanges[At(meeting.first_exchange + count.message)];
+      if (exchange.route >= 0)
+        through[At(exchange.route)] += count.times * exchange.bytes / meeting.needed;
     }
   }
   std::vector<LinkTraffic> traffic(links);

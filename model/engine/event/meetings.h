@@ -69,7 +69,9 @@ struct MeetingTable {
   std::vector<Route> routes;
   // By route, per byte of S, see MeetingOptions::keep_links.
   std::vector<std::vector<LinkTraffic>> link_shares;
-  std::vector<int64_t> ranks;            // executed, ascending
+  std::vector<int64_t> ranks;  // executed, ascending
+  std::vector<int32_t>
+      stands_for;  // by executed rank: ranks that it is one of (alike.h); empty: itself
   std::vector<std::vector<int32_t>> of;  // [2 * line + receives][index into ranks]; -1: none
   std::vector<std::vector<net::LinkUse>> path_uses;  // by path, see MeetingOptions::log_rates
   double cores = 0;           // that the executed ranks share for compute; 0: each has its own
@@ -80,6 +82,8 @@ struct MeetingTable {
   int32_t arrivals = 0;
   int32_t communicators = 0;
   bool contention = true;  // as MeetingOptions
+  // Where ranks stand for others: the table of all of them, without its network, if it was to be kept.
+  std::shared_ptr<const MeetingTable> whole;
 };
 
 struct MeetingOptions {

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 
+#include "model/engine/event/alike.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
 #include "model/engine/network/wires.h"
@@ -24,9 +25,8 @@ namespace {
 constexpr double kMostOps = 20'000'000;  // of one stage: its tasks take a gigabyte
 constexpr double kMostExecuted = 300'000'000;
 
-void RefuseHuge(const ir::Plan& plan, bool merge_replicas) {
+void RefuseHuge(const ir::Plan& plan, int64_t executed) {
   const double most = MostOps(plan);
-  const int64_t executed = ExecutedRanks(plan.mesh, merge_replicas);
   if (most <= kMostOps && most * static_cast<double>(executed) <= kMostExecuted) return;
   throw InputError(
       fmt::format("the step has {:.2g} ops on each of {} executed rank{}: too many to simulate",
@@ -73,15 +73,21 @@ SimulationOptions OnNodes(SimulationOptions options, const ir::Plan& plan, const
 class LinkLoad {
  public:
   LinkLoad(const SimulatedRun& run, const Cluster& cluster, AxisMask merged)
-      : run_(run), cluster_(cluster), merged_(merged) {
+      : run_(run),
+        whole_(run.meetings.whole ? *run.meetings.whole : run.meetings),
+        cluster_(cluster),
+        merged_(merged) {
     for (const LineMessages& line : run.tasks.lines) {
       axes_.push_back(line.line.axis >= 0
                           ? AxisOfTransfer(run.plan, line.line.axis)
                           : AxisOfGroup(run.plan, run.plan.groups[At(line.line.group)]));
     }
     const auto program_axis = At(run.plan.mesh.program_axis);
-    for (const int64_t rank : run.result.ranks)
-      stages_.push_back(&run.tasks.stages[At(run.plan.mesh.Coords(rank)[program_axis])]);
+    const auto stage_of = [&](int64_t rank) {
+      return &run.tasks.stages[At(run.plan.mesh.Coords(rank)[program_axis])];
+    };
+    for (const int64_t rank : run.result.ranks) stages_.push_back(stage_of(rank));
+    for (const int64_t rank : whole_.ranks) all_stages_.push_back(stage_of(rank));
     AddLoad();
   }
 
@@ -141,7 +147,7 @@ class LinkLoad {
   // Whether messages of more than one group of the axis cross the link.
   bool SeveralGroups(CommAxis axis, LinkId link) const {
     std::set<int64_t> groups;  // of transfers, sender and receiver
-    for (const Meeting& meeting : run_.meetings.meetings) {
+    for (const Meeting& meeting : whole_.meetings) {
       if (axes_[At(meeting.line)] != axis || !Crosses(meeting, link)) continue;
       groups.insert(meeting.communicator >= 0 ? meeting.communicator
                                               : -1 - int64_t{meeting.first_member});
@@ -153,14 +159,14 @@ class LinkLoad {
   bool Crosses(const Meeting& meeting, LinkId link) const {
     const std::size_t messages = run_.tasks.lines[At(meeting.line)].messages.size();
     for (std::size_t i = 0; i < messages; ++i) {
-      if (Crosses(run_.meetings.exchanges[At(meeting.first_exchange) + i].route, link)) return true;
+      if (Crosses(whole_.exchanges[At(meeting.first_exchange) + i].route, link)) return true;
     }
     return false;
   }
 
   bool Crosses(int32_t route, LinkId link) const {
     return route >= 0 &&
-           std::ranges::any_of(run_.meetings.link_shares[At(route)],
+           std::ranges::any_of(whole_.link_shares[At(route)],
                                [&](const LinkTraffic& use) { return use.link == link; });
   }
 
@@ -178,7 +184,7 @@ class LinkLoad {
     };
     const int64_t per_node = cluster_.gpus_per_node;
     for (int32_t i = 0; free != 0 && i < meeting.members; ++i) {
-      const int64_t member = run_.meetings.members[At(meeting.first_member + i)];
+      const int64_t member = whole_.members[At(meeting.first_member + i)];
       const int64_t first = cluster_.NodeOf(member) * per_node;
       const int64_t end = std::min(first + per_node, run_.plan.mesh.ranks());
       for (int64_t rank = first; rank < end; ++rank) {
@@ -188,26 +194,30 @@ class LinkLoad {
     return false;
   }
 
+  // Of all ranks, also those that others stand for.
   void AddLoad() {
     std::array<std::vector<double>, kCommAxes.size()>
         through;  // by route, bytes per executed member
-    for (std::vector<double>& bytes : through) bytes.assign(run_.meetings.routes.size(), 0.0);
-    for (std::size_t r = 0; r < run_.result.ranks.size(); ++r) {
-      for (const Task& task : StageOf(r).tasks) {
-        if (task.line < 0) continue;
-        const Exchange& exchange = ExchangeOf(task, r);
+    for (std::vector<double>& bytes : through) bytes.assign(whole_.routes.size(), 0.0);
+    std::map<const StageTasks*, std::vector<MessageCount>> counts;
+    for (const StageTasks& stage : run_.tasks.stages) counts[&stage] = CountMessages(stage);
+    for (std::size_t r = 0; r < whole_.ranks.size(); ++r) {
+      for (const MessageCount& count : counts.at(all_stages_[r])) {
+        const Meeting& meeting =
+            whole_.meetings[At(whole_.of[At(2 * count.line + count.receives)][r])];
+        const Exchange& exchange = whole_.exchanges[At(meeting.first_exchange + count.message)];
         if (exchange.route >= 0)
-          through[Index(axes_[At(task.line)])][At(exchange.route)] +=
-              exchange.bytes / MeetingOf(task, r).needed;
+          through[Index(axes_[At(count.line)])][At(exchange.route)] +=
+              count.times * exchange.bytes / meeting.needed;
       }
     }
     for (const CommAxis axis : kCommAxes) {
       std::vector<double>& seconds = load_[Index(axis)];
       seconds.assign(cluster_.links.size(), 0.0);
-      for (std::size_t route = 0; route < run_.meetings.link_shares.size(); ++route) {
+      for (std::size_t route = 0; route < whole_.link_shares.size(); ++route) {
         const double bytes = through[Index(axis)][route];
         if (bytes <= 0) continue;
-        for (const LinkTraffic& use : run_.meetings.link_shares[route])
+        for (const LinkTraffic& use : whole_.link_shares[route])
           seconds[At(use.link)] +=
               use.occupied * bytes / cluster_.links[At(use.link)].capacity.value;
       }
@@ -215,10 +225,12 @@ class LinkLoad {
   }
 
   const SimulatedRun& run_;
+  const MeetingTable& whole_;  // with those that others stand for
   const Cluster& cluster_;
-  const AxisMask merged_;                  // replicas that are not executed
-  std::vector<CommAxis> axes_;             // by line
-  std::vector<const StageTasks*> stages_;  // by executed rank
+  const AxisMask merged_;                      // replicas that are not executed
+  std::vector<CommAxis> axes_;                 // by line
+  std::vector<const StageTasks*> stages_;      // by executed rank
+  std::vector<const StageTasks*> all_stages_;  // by rank of whole_
   // By axis and link: seconds at full rate that messages keep it busy.
   std::array<std::vector<double>, kCommAxes.size()> load_;
 };
@@ -264,7 +276,9 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
       pricer_(prices, plan),
       fixed_(FixedCosts(prices, LayersOf(plan))),
       options_(OnNodes(options, plan, cluster_)) {
-  RefuseHuge(plan, options_.merge_replicas);
+  const bool alike = options_.merge_alike && options.backend == net::Backend::kFluid &&
+                     options_.perturbation.jitter <= 0;
+  if (!alike) RefuseHuge(plan, ExecutedRanks(plan.mesh, options_.merge_replicas));
   MeetingOptions meetings;
   meetings.contention = options.contention;
   meetings.backend = options.backend;
@@ -274,6 +288,13 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
   tasks_ = MakeTasks(plan, pricer_);
   meetings_ =
       MakeMeetings(plan, tasks_, cluster_, net::WiresOf(cluster_), pricer_.messages, meetings);
+  if (alike) {
+    meetings_ = MergeAlike(std::move(meetings_), plan, tasks_, options_.perturbation.slowdown,
+                           net::WiresOf(cluster_), options.keep_links);
+    RefuseHuge(plan, static_cast<int64_t>(meetings_.ranks.size()));
+  }
+  options_.record &=
+      MostOps(plan) * static_cast<double>(meetings_.ranks.size()) <= options.most_recorded;
 }
 
 double Simulation::Run() {

@@ -2,6 +2,7 @@
 // One step of a plan on a cluster, set up, played and booked: the one way into this engine.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,10 +15,15 @@ namespace orrery::sim {
 struct SimulationOptions {
   bool contention = true;  // false: every message takes its price
   bool merge_replicas =
-      true;                 // ranks along data axes do the same at the same time: execute the first
+      true;  // ranks along data axes do the same at the same time: execute the first
+  // Of ranks that do the same at the same time, also where some are perturbed, execute one (alike.h): the same dates to
+  // rounding. Wants the fluid network and neither jitter nor log_rates.
+  bool merge_alike = false;
   bool keep_links = false;  // for links()
   bool log_rates = false;   // for traces
   bool record = true;       // when each task ran: breakdown() and whatever reads the timeline
+  double most_recorded = std::numeric_limits<
+      double>::infinity();  // ops of executed ranks: nothing is recorded of more
   net::Backend backend = net::Backend::kFluid;
   Perturbation perturbation;
 };
@@ -47,6 +53,7 @@ class Simulation {
   double Run();
 
   const StepResult& result() const { return result_; }
+  bool recorded() const { return options_.record; }
   const Pricer& pricer() const { return pricer_; }
   double fixed() const { return fixed_; }  // seconds outside of the plan
   const PlanTasks& tasks() const { return tasks_; }
@@ -91,7 +98,7 @@ class Simulation {
   const Cluster& cluster_;
   const Pricer pricer_;
   const double fixed_;
-  const SimulationOptions options_;
+  SimulationOptions options_;
   PlanTasks tasks_;
   MeetingTable meetings_;
   Timeline timeline_;

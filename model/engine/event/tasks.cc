@@ -278,6 +278,17 @@ std::size_t StreamCount(const ir::Plan& plan) {
 
 }  // namespace
 
+std::vector<MessageCount> CountMessages(const StageTasks& stage) {
+  std::map<std::tuple<int32_t, bool, int32_t>, double> times;
+  for (const Task& task : stage.tasks) {
+    if (task.line >= 0) ++times[{task.line, task.receives, task.message}];
+  }
+  std::vector<MessageCount> counts;
+  for (const auto& [of, count] : times)
+    counts.push_back({std::get<0>(of), std::get<2>(of), std::get<1>(of), count});
+  return counts;
+}
+
 PlanTasks MakeTasks(const ir::Plan& plan, const Pricer& pricer) {
   PlanTasks result;
   result.streams = StreamCount(plan);

@@ -69,6 +69,14 @@ struct PlanTasks {
   std::size_t streams = 0;
 };
 
+// How often the tasks of a stage send or receive a message.
+struct MessageCount {
+  int32_t line = 0, message = 0;
+  bool receives = false;
+  double times = 0;
+};
+std::vector<MessageCount> CountMessages(const StageTasks& stage);
+
 PlanTasks MakeTasks(const ir::Plan& plan, const Pricer& pricer);
 
 // "stage 2, tp: B0[3] op 17 all_reduce": for messages.

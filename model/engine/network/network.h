@@ -69,6 +69,13 @@ class Network {
   // Bytes that finished jobs have put on every link, by LinkId.
   std::vector<Bytes> Carried() const;
 
+  // Links of a path, each once, and what bounds the rate of each of its jobs.
+  std::span<const LinkUse> UsesOf(PathId path) const;
+  BytesPerSecond CapOf(PathId path) const { return BytesPerSecond(paths_[At(path)].cap); }
+  BytesPerSecond CapacityOf(LinkId link) const {
+    return BytesPerSecond(capacity_[static_cast<std::size_t>(link)]);
+  }
+
   std::size_t links() const { return capacity_.size(); }
   std::size_t paths() const { return paths_.size(); }
 
@@ -81,7 +88,6 @@ class Network {
     double finished = 0;  // bytes of jobs
   };
   static std::size_t At(PathId path) { return static_cast<std::size_t>(path); }
-  std::span<const LinkUse> UsesOf(PathId path) const;
   virtual void OnNewPath(PathId) {}
   static void CheckBytes(Bytes bytes);
 

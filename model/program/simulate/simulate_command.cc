@@ -67,9 +67,10 @@ class Twin {
   void Run(bool record, bool rates, report::Simulation* simulation) {
     const auto executed =
         static_cast<double>(sim::ExecutedRanks(plan_.mesh, options_.merge_replicas));
-    record = record && sim::MostOps(plan_) * executed <= kMostRecorded;
+    if (rates) record = record && sim::MostOps(plan_) * executed <= kMostRecorded;
     options_.log_rates = rates;
     options_.record = record || rates;
+    if (!rates) options_.most_recorded = kMostRecorded;
     const auto begin = std::chrono::steady_clock::now();
     step_.emplace(plan_, cluster_, job_.prices(), options_);
     step_->Run();
@@ -84,7 +85,7 @@ class Twin {
           plan_.mesh.Coords(rank)[static_cast<std::size_t>(plan_.mesh.program_axis)]);
     }
     busiest_ = Busiest(simulation->result.seconds, &simulation->links);
-    if (record) Analyse(simulation);
+    if (record && step_->recorded()) Analyse(simulation);
   }
 
   // For --html.
@@ -260,6 +261,8 @@ Answer RunSimulate(const CommandLine& line) {
   options.backend = backend;
   options.contention = contention;
   options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
+  // A trace shows each executed rank, and all of the perturbed ones.
+  options.merge_alike = !flags.all_ranks.given && !flags.trace.given;
   Twin twin(priced, plan, options);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);

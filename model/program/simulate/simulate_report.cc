@@ -108,7 +108,7 @@ std::string Effort(const Simulation& simulation) {
   std::string ranks = fmt::format("all {} ranks", simulation.ranks);
   if (static_cast<int64_t>(result.ranks.size()) < simulation.ranks) {
     ranks =
-        fmt::format("{} of {} ranks, with the traffic of all (data-parallel replicas behave alike)",
+        fmt::format("{} of {} ranks, with the traffic of all (the others behave like one of these)",
                     result.ranks.size(), simulation.ranks);
   }
   return Fold(fmt::format("Simulated {}: {} ops in {} tasks, {} of computing time.", ranks,
