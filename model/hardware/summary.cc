@@ -117,6 +117,7 @@ ClusterSummary Summarise(const TopologySpec& spec, int64_t nodes, int gpus_per_n
   s.name = spec.name;
   s.gpu = spec.gpu;
   s.fabric_profile = spec.fabric_profile;
+  s.assumed = spec.evidence == 'C';
   s.collectives = spec.collectives;
   s.nodes = nodes;
   s.gpus_per_node = gpus_per_node == 0 ? spec.node.gpus : gpus_per_node;

@@ -37,7 +37,8 @@ struct ClusterSummary {
   std::vector<int> packed_rings, relayed_rings;
   std::shared_ptr<const NodeSpec> node;  // as the topology describes it
   bool network_reduces = false;
-  int64_t cores = 0;  // that all ranks share; 0: each has its own
+  bool assumed = false;  // the topology file is of evidence C
+  int64_t cores = 0;     // that all ranks share; 0: each has its own
 
   int64_t ranks() const { return nodes * gpus_per_node; }
   // Ranks per core where they share cores, at least 1.

@@ -14,7 +14,8 @@
 namespace orrery {
 namespace {
 
-constexpr double kStep = 0.01;  // of a logarithm
+constexpr double kStep = 0.01;         // of a logarithm
+constexpr double kWorthSaying = 0.02;  // of a logarithm: what widens an interval visibly
 
 // Multiplies a constant of a profile; false: the table has no such key.
 template <class Profile>
@@ -40,7 +41,12 @@ bool Bump(std::span<const ConstantRow<Profile>> table, const std::string& key, d
 // A setting whose profiles may be changed.
 struct Changed {
   explicit Changed(const CostSetting& setting)
-      : gpu(*setting.gpu), fabric(*setting.fabric), framework(*setting.framework), at(setting) {
+      : gpu(*setting.gpu),
+        fabric(*setting.fabric),
+        framework(*setting.framework),
+        cluster(*setting.cluster),
+        at(setting) {
+    at.cluster = &cluster;
     at.gpu = &gpu;
     at.fabric = &fabric;
     at.framework = &framework;
@@ -60,6 +66,7 @@ struct Changed {
   GpuProfile gpu;
   FabricProfile fabric;
   FrameworkProfile framework;
+  ClusterSummary cluster;
   CostSetting at;
 };
 
@@ -145,6 +152,17 @@ double SiteVariance(const Trust& trust, double total, const PredictWith& predict
   return variance;
 }
 
+// Of links between nodes whose rates are a guess: those of NICs, or of the sockets that keep them from theirs.
+double AssumedVariance(double total, const PredictWith& predict, Changed* profiles) {
+  if (!profiles->cluster.assumed || profiles->cluster.nodes < 2) return 0;
+  BytesPerSecond& nics = profiles->cluster.nic_rate;
+  const BytesPerSecond given = nics;
+  nics = BytesPerSecond(given.value * std::exp(kStep));
+  const double slope = SlopeOf({{"fabric", "", "socket_stream"}}, total, predict, profiles);
+  nics = given;
+  return slope * slope * kAssumedRate * kAssumedRate;
+}
+
 }  // namespace
 
 bool Trust::empty() const {
@@ -164,7 +182,14 @@ Confidence ConfidenceOf(const Trust& trust, const CostSetting& setting, const Ru
   for (const RunIdentity& run : trust.runs) runs.push_back(&run);
   Kinship kinship = KinshipOf(asked, runs);
   double variance = FittedVariance(trust, total, predict, &profiles);
-  if (kinship.new_site) variance += SiteVariance(trust, total, predict, &profiles);
+  if (kinship.new_site) {
+    variance += SiteVariance(trust, total, predict, &profiles);
+    const double assumed = AssumedVariance(total, predict, &profiles);
+    variance += assumed;
+    if (assumed > kWorthSaying * kWorthSaying)
+      kinship.outside.push_back(
+          fmt::format("{}: its file assumes the rates between nodes", setting.cluster->name));
+  }
   for (const auto& [folder, is_new] : {std::pair{"framework", kinship.new_framework},
                                        std::pair{"gpu", kinship.new_gpu || kinship.new_attention},
                                        std::pair{"fabric", kinship.new_fabric}}) {

@@ -10,7 +10,7 @@
 // to a new cluster. r: errors of this site over those of its class, where it was calibrated, else 1. w = 1 + kPerDoubling x
 // doublings outside of the calibrated range. h: spreads of the priors of a chip, network or framework without calibrated
 // runs and, where the framework was never calibrated on the cluster, how far sites lie from their family, for each constant
-// around which sites were fitted.
+// around which sites were fitted, and what the topology file assumes of the links between nodes (kAssumedRate).
 // Two layouts of one model and cluster share most errors of the model, not those of their layouts: whether one is faster
 // is judged by `difference`, the 80 % quantile of |difference of left-out errors| between rows of one sweep.
 #pragma once
@@ -28,6 +28,8 @@ namespace orrery {
 
 inline constexpr double kPerDoubling = 0.1;
 inline constexpr double kPriorSpread = 0.15;  // of a prior that names none
+// Of rates between nodes that a topology of evidence C assumes: a factor of two at 80 %, as generations of NICs differ.
+inline constexpr double kAssumedRate = 0.54;
 
 // Errors of one class of kinship.
 struct KinErrors {

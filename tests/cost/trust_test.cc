@@ -203,6 +203,33 @@ TEST(Confidence, SitesLieAsFarFromTheirFamilyAsOthersDo) {
   EXPECT_NEAR(SpreadOf(bench, trust), std::hypot(0.1, 0.5 * 0.4), 0.01);
 }
 
+TEST(Confidence, WhatATopologyAssumesWidensWhereItCounts) {
+  Bench bench;
+  bench.asked.topology = "new";
+  bench.cluster.name = "new";
+  bench.cluster.nic_rate = BytesPerSecond(1);
+  const CostSetting setting{&bench.gpu, &bench.fabric, &bench.framework, &bench.cluster};
+  Trust trust = Sample();
+  trust.covariance = {0, 0, 0, 0};
+  // 2 s of products and gaps, and as many behind the network.
+  const auto step = [](const CostSetting& s) {
+    return Bench::Step(s) + 2 / s.cluster->nic_rate.value;
+  };
+  const auto spread = [&] {
+    return WidthOf(ConfidenceOf(trust, setting, bench.asked, step(setting), step)) / 3;
+  };
+  const double known = spread();
+  bench.cluster.assumed = true;
+  EXPECT_NEAR(spread(), std::hypot(known, 0.5 * kAssumedRate), 0.01);
+  EXPECT_THAT(ConfidenceOf(trust, setting, bench.asked, step(setting), step).outside,
+              testing::Contains("new: its file assumes the rates between nodes"));
+  bench.cluster.nodes = 1;  // nothing travels between nodes
+  EXPECT_NEAR(spread(), known, 1e-9);
+  bench.cluster.nodes = 2;
+  bench.asked.topology = Bench().asked.topology;  // calibrated: what was assumed was measured
+  EXPECT_LT(spread(), known);
+}
+
 TEST(Kinship, ChipsHaveTheirMemoryCutOff) {
   EXPECT_EQ(ChipOf("a100-sxm4-80gb"), "a100-sxm4");
   EXPECT_EQ(ChipOf("b200-sxm-180gb-together"), "b200-sxm");
