@@ -103,6 +103,15 @@ ScheduleTime ScheduleClock::Between(double from, double to) const {
   return time;
 }
 
+// Seconds that the device of a stage works for a micro-batch.
+double ScheduleClock::BusyOf(int stage) const {
+  double busy = 0;
+  for (const std::vector<int>& of_kind : graph_->of_stage[static_cast<std::size_t>(stage)]) {
+    for (const int pass : of_kind) busy += device_[graph_->passes[pass].work];
+  }
+  return busy / Walked(times_.stages, times_.micro_batches);
+}
+
 ScheduleTime ScheduleClock::Account() const {
   double end = 0;
   for (const StageClock& clock : stages_) end = std::max(end, clock.free);
@@ -116,7 +125,18 @@ ScheduleTime ScheduleClock::Account() const {
   const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];
   const int ahead = graph_->ahead[times_.watched];
   const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
-  const ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
+  ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
+  if (times_.order.fills_bubble) {
+    // Weight gradients that are put off in this round are not put off for ever.
+    const double own = BusyOf(times_.watched) * p;
+    one.seconds = std::max(one.seconds, own + one.pipeline + one.bubble + one.host);
+    for (int stage = 0; stage < p; ++stage) {
+      const double idle = BusyOf(stage) * p - one.seconds;
+      if (idle <= 0) continue;
+      one.seconds += idle;
+      one.bubble += idle;
+    }
+  }
   const double times = more / p;
   all.seconds += times * one.seconds;
   all.pipeline += times * one.pipeline;

@@ -81,6 +81,7 @@ class ScheduleClock {
   double Transfer(int one, int other) const;
   void FindMessages();
   ScheduleTime Between(double from, double to) const;
+  double BusyOf(int stage) const;
   const ScheduleTime& Answer();
   ScheduleTime Account() const;
 
