@@ -18,6 +18,7 @@ struct Case {
   int64_t nodes = 1;
   int gpus_per_node = 1;
   bool tp_overlap = false;       // collectives of sequence parallelism behind pieces of products
+  bool compile = true;           // element-wise chains are kernels
   std::string attention_kernel;  // "cudnn"; "": not fused, or not known
   double bucket_bytes = 0;       // in which the prediction sends gradients; 0: not said
 

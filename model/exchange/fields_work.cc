@@ -298,6 +298,12 @@ std::vector<Field> Arithmetic() {
         {kAnyTarget,
          Choices({{"on", {}}},
                  "casts fp32 weights; a model in 16 bits is the program's own choice")}}},
+      {"compile",
+       [](const Case& c) { return OnOff(c.compile); },
+       "fact compile",
+       {{kTitans, Choices({{"on", {{"compile.enable", "true"}}}, {"off", {}}}, "default")},
+        {kMegatron | kBridge, Fixed("on", "its kernels are fused")},
+        {kAnyTarget, Choices({{"on", {}}, {"off", {}}}, kByProgram)}}},
       {"tp_overlap",
        [](const Case& c) {
          return c.strategy.tp > 1 && c.strategy.sequence_parallel ? OnOff(c.tp_overlap) : "";

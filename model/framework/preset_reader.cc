@@ -63,6 +63,8 @@ const FactRow kFacts[] = {
     {"facts", "attention", &Preset::attention},
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
     {"facts", "tp_overlap", &Preset::tp_overlap},
+    {"facts", "compile", &Preset::compile},
+    {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "recompute_unread", &Strategy::recompute_unread},
     {"defaults", "dropout", &Preset::dropout, 0, 0.99},
     {"defaults", "master_weights", &Preset::master_weights},

@@ -82,9 +82,11 @@ struct FrameworkPreset {
   bool tp_overlap =
       false;  // gathers and scatters of sequence parallelism beside pieces of products
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
-  Strategy defaults;             // knobs; degrees are all 1
-  bool master_weights = true;    // Workload::master_weights of its runs
-  double dropout = 0;            // of runs whose settings do not name any
+  bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
+  bool fused_norm = true;      // without a compiler, too: an RMS norm is one kernel
+  Strategy defaults;           // knobs; degrees are all 1
+  bool master_weights = true;  // Workload::master_weights of its runs
+  double dropout = 0;          // of runs whose settings do not name any
   std::vector<FrameworkAlias> aliases;
   std::vector<PublishedAs> published_as;
   std::map<std::string, FrameworkFact> facts;  // by "offers.zero", "defaults.dropout"

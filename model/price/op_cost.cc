@@ -138,7 +138,11 @@ double OpCost::Traffic(const TrafficShape& s) const {
   if (const auto measured = Measured(s.kernel, s.bytes)) return *measured;
   const double traffic =
       s.cast ? framework_->cast_traffic : promotion_ * framework_->elementwise_traffic;
-  return traffic * s.bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
+  const FrameworkPreset& preset = *framework_->preset;
+  const double bytes = s.bytes * (preset.compile      ? 1.0
+                                  : preset.fused_norm ? s.eager
+                                                      : s.eager * s.eager_norm);
+  return traffic * bytes / (stream_rate_ * CacheFactor(s.bytes)) + gap_;
 }
 
 double OpCost::Loss(const LossShape& s) const {

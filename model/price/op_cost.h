@@ -52,6 +52,8 @@ struct AttentionShape {
 struct TrafficShape {
   double bytes = 0;  // sum of the operands
   const char* kernel = "";
+  // Bytes where the framework executes it operation by operation, over `bytes`; of a norm apart, which libraries have.
+  double eager = 1, eager_norm = 1;
   // A cast that frameworks may make part of the norm in front of it: for which products, and the bytes that it then adds.
   ProductType fused_with_norm = ProductType::kPlain;
   double fused_bytes = 0;

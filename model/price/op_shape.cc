@@ -79,6 +79,41 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op) {
   return shape;
 }
 
+namespace {
+
+// Bytes per element where each operation of a chain is a kernel that reads and writes its operands, over those of one
+// kernel for all: calib/DERIVATIONS.md, section 2.6.
+TrafficShape Eager(OpKind kind, TrafficShape shape) {
+  switch (kind) {
+    case OpKind::kRmsNorm:
+    case OpKind::kQkNorm:
+      shape.eager_norm = 40.0 / 4;
+      break;
+    case OpKind::kRmsNormBwd:
+    case OpKind::kQkNormBwd:
+      shape.eager_norm = 68.0 / 6;
+      break;
+    case OpKind::kRmsNormWgrad:
+    case OpKind::kQkNormWgrad:
+      shape.eager_norm = 16.0 / 4;
+      break;
+    case OpKind::kRope:
+      shape.eager = 20.0 / 4;
+      break;
+    case OpKind::kSwiglu:
+      shape.eager = 10.0 / 6;
+      break;
+    case OpKind::kSwigluBwd:
+      shape.eager = 18.0 / 10;
+      break;
+    default:
+      break;
+  }
+  return shape;
+}
+
+}  // namespace
+
 MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
   const char* kernel = ir::Info(op.kind).name;
   const double logits = op.attrs.Get(Attr::kRows) * op.attrs.Get(Attr::kVl);
@@ -94,11 +129,11 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
       return TrafficShape{2.0 * ViewBytes(program, op.out.front()), kernel};
     // Queries and keys alone: read and written; backward reads both and writes one.
     case OpKind::kQkNorm:
-      return TrafficShape{2.0 * ViewBytes(program, op.out[1]), kernel};
+      return Eager(op.kind, {2.0 * ViewBytes(program, op.out[1]), kernel});
     case OpKind::kQkNormBwd:
-      return TrafficShape{3.0 * ViewBytes(program, op.in[1]), kernel};
+      return Eager(op.kind, {3.0 * ViewBytes(program, op.in[1]), kernel});
     case OpKind::kQkNormWgrad:
-      return TrafficShape{2.0 * ViewBytes(program, op.in[2]), kernel};
+      return Eager(op.kind, {2.0 * ViewBytes(program, op.in[2]), kernel});
     // Keys and values alone: read and written.
     case OpKind::kKeyValues:
       return TrafficShape{
@@ -125,7 +160,7 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
     case OpKind::kPosBwd:
       return TrafficShape{3.0 * ViewBytes(program, op.in.back()), kernel};
     default:
-      return TrafficShape{OperandBytes(program, op), kernel};
+      return Eager(op.kind, {OperandBytes(program, op), kernel});
   }
 }
 

@@ -59,6 +59,7 @@ RunFacts FactsOf(const CostSetting& setting, const Workload& work, const Strateg
       strategy.schedule != PipelineSchedule::kInterleaved)
     facts["schedule"] = NameIn(kScheduleNames, strategy.schedule);
   if (work.lora.on()) facts["trained"] = "adapters";
+  if (!preset.compile) facts["compile"] = "off";
   if (strategy.offload.on()) facts["offload"] = OffloadText(strategy.offload);
   if (work.lora.packed()) facts["frozen weights"] = NameIn(kLoraBaseNames, work.lora.base);
   if (work.fp8 != Fp8::kOff) facts["products"] = NameIn(kProductNames, FormOf(work.fp8).product);

@@ -19,6 +19,7 @@ exchange::Case CaseOf(const report::Job& job, const Strategy& strategy, int64_t 
   layout.gpus_per_node = job.cluster.gpus_per_node;
   const FrameworkPreset& preset = FindFramework(job.request.framework);
   layout.tp_overlap = preset.tp_overlap;
+  layout.compile = preset.compile;
   if (const auto kernel = preset.FusedAttention(job.profiles.gpu))
     layout.attention_kernel = NameIn(kAttentionKernelNames, *kernel);
   const FrameworkProfile& framework = job.profiles.framework;

@@ -54,6 +54,9 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
   }
   if (preset.tensor && preset.sequence)
     add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
+  if (!preset.compile)
+    add("facts", "compile",
+        fmt::format("compile off{}", preset.fused_norm ? "" : ", norms in several kernels"));
   const Precision precision = job.request.work.precision;
   if (precision == Precision::kFp16 || precision == Precision::kBf16) {
     const bool bf16 = precision == Precision::kBf16;
