@@ -132,9 +132,8 @@ bool Has(const std::vector<T>& list, const T& value) {
 
 }  // namespace
 
-Strategy FrameworkPreset::Complete(Strategy s, Precision precision) const {
-  const Strategy chosen = s;
-  s = defaults;
+Strategy FrameworkPreset::Complete(const Strategy& chosen, Precision precision) const {
+  Strategy s = defaults;
   s.tp = chosen.tp;
   s.pp = chosen.pp;
   s.dp = chosen.dp;

@@ -98,7 +98,7 @@ struct FrameworkPreset {
     return context.empty() ? ContextLayout{} : ContextOf(context.front());
   }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
-  Strategy Complete(Strategy degrees, Precision precision) const;
+  Strategy Complete(const Strategy& degrees, Precision precision) const;
   // Dropout of a published run that does not print it: the framework's own default, and none for models with gated
   // layers, whose recipes train without (Llama and its kin).
   double DropoutOf(const ModelSpec& model) const { return model.gated ? 0 : dropout; }

@@ -3,6 +3,7 @@
 #include "model/memory/bound.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace orrery {
 namespace {
@@ -109,14 +110,11 @@ const SizeForm& Largest(const MaxForm& form, double micro_batch) {
 }
 
 // Rings are shared by the chunks of a stage: a slot holds at least what the fullest chunk puts there.
-SizeForm Rings(const StageView& view, double micro_batch) {
+SizeForm Rings(const StageView& view, double micro_batch, RingSums* rings) {
   SizeForm most;
   for (int place = 0; place < kPlaces; ++place) {
     if (view.slots.chunks[place] == 0) continue;
-    SizeForm sum;
-    for (const MaxForm& slot : view.Transient(place).rings) {
-      if (!slot.forms().empty()) sum += Largest(slot, micro_batch);
-    }
+    const SizeForm& sum = rings->Of(view.Transient(place), micro_batch);
     if (sum.At(micro_batch, 2) > most.At(micro_batch, 2)) most = sum;
   }
   return most;
@@ -166,9 +164,9 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
 
 // While micro-batches run: the layout keeps room for the fullest moment of every part.
 void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                           const SizeForm& frames) {
+                           const SizeForm& frames, RingSums* rings) {
   const StageView view{forms, slots};
-  const SizeForm running = Step(view) + frames + Rings(view, micro_batch);
+  const SizeForm running = Step(view) + frames + Rings(view, micro_batch, rings);
   for (int place = 0; place < kPlaces; ++place) {
     if (slots.chunks[place] == 0) continue;
     for (const SizeForm& scratch : view.Transient(place).scratch.forms())
@@ -190,6 +188,17 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
   }
 }
 
+const SizeForm& RingSums::Of(const ChunkForm& chunk, double micro_batch) {
+  constexpr std::uintptr_t kSpread = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
+  Sum& sum = kept_[(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> 58];
+  if (sum.chunk == &chunk && sum.micro_batch == micro_batch) return sum.form;
+  sum = {&chunk, micro_batch, {}};
+  for (const MaxForm& slot : chunk.rings) {
+    if (!slot.forms().empty()) sum.form += Largest(slot, micro_batch);
+  }
+  return sum.form;
+}
+
 void FrameSums::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,
                     double micro_batch) {
   forms_.clear();
@@ -205,13 +214,13 @@ void FrameSums::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& 
 
 // ... or at the end of the step, over which the layout lays the same bytes.
 void BoundTerms::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,
-                     double micro_batch, const FrameSums& frames) {
+                     double micro_batch, const FrameSums& frames, RingSums* rings) {
   points_.clear();
   const SizeForm* sum = frames.forms().data();
   for (const StageSlots& stage_slots : slots) {
     const PlanForms& forms = FormsOf(plan_forms, stage_slots);
     if (forms.static_layout) {
-      AddLayout(forms, stage_slots, micro_batch, *sum++);
+      AddLayout(forms, stage_slots, micro_batch, *sum++, rings);
     } else {
       AddCalls(forms, stage_slots, micro_batch, sum);
       sum += stage_slots.moments.size();
@@ -248,7 +257,7 @@ const BoundTerms& GroupTerms::Of(const PlanForms& forms) {
   if (terms_used_ == terms_.size()) terms_.emplace_back();
   auto& [of, terms] = terms_[terms_used_++];
   of = &forms;
-  terms.Set(forms, *slots_, micro_batch_, frames_[number].second);
+  terms.Set(forms, *slots_, micro_batch_, frames_[number].second, &rings_);
   return terms;
 }
 

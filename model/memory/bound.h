@@ -33,11 +33,25 @@ class FrameSums {
   std::vector<SizeForm> forms_;
 };
 
+// What the rings of chunks hold at one micro-batch, whatever the schedule: the last few are kept.
+class RingSums {
+ public:
+  const SizeForm& Of(const ChunkForm& chunk, double micro_batch);
+
+ private:
+  struct Sum {
+    const ChunkForm* chunk = nullptr;
+    double micro_batch = 0;
+    SizeForm form;
+  };
+  std::array<Sum, 64> kept_;
+};
+
 // One strategy's bound with all but the sharding degree filled in. Keeps its memory from one to the next.
 class BoundTerms {
  public:
   void Set(const PlanForms& forms, const std::vector<StageSlots>& slots, double micro_batch,
-           const FrameSums& frames);
+           const FrameSums& frames, RingSums* rings);
   // Bytes of the fullest stage when ZeRO shards over `dp` ranks.
   double At(double dp) const;
 
@@ -47,7 +61,7 @@ class BoundTerms {
   };
   void Add(const SizeForm& form, double micro_batch);
   void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                 const SizeForm& frames);
+                 const SizeForm& frames, RingSums* rings);
   void AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch,
                 const SizeForm* frames);
 
@@ -68,6 +82,7 @@ class GroupTerms {
   std::vector<std::pair<int, FrameSums>> frames_;  // by PlanForms::frames
   std::deque<std::pair<const PlanForms*, BoundTerms>> terms_;
   std::size_t frames_used_ = 0, terms_used_ = 0;
+  RingSums rings_;
 };
 
 // Caches forms and slots of one model and workload (its global batch does not matter). Safe for

@@ -212,13 +212,21 @@ std::vector<OpForm> Grown(const std::vector<OpForm>& two, const std::vector<OpFo
   return grown;
 }
 
+ChunkForm WithoutTransients(const ChunkForm& form) {
+  ChunkForm sums;
+  sums.step = form.step;
+  sums.frames = form.frames;
+  sums.end = form.end;
+  return sums;
+}
+
 // Growth from two to three layers; the base never exceeds what any of the three plans asks.
 ChunkForms Interpolate(std::array<ChunkForm, 3> small) {
   ChunkForms forms;
-  forms.per_layer = small[2];
+  forms.per_layer = WithoutTransients(small[2]);
   EachForm(forms.per_layer, small[1], [](SizeForm& a, const SizeForm& b) { a -= b; });
   const auto minus_layers = [&](const ChunkForm& form, double layers) {
-    ChunkForm base = form;
+    ChunkForm base = WithoutTransients(form);
     EachForm(base, forms.per_layer, [&](SizeForm& a, const SizeForm& b) { a -= b * layers; });
     return base;
   };

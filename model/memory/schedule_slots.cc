@@ -110,20 +110,28 @@ class SlotWalk {
     if (score <= fullest.score) return;
     fullest.score = score;
     Change(chunk, own, 1);
-    fullest.moment = {NonZero(alive_), call, chunk.place, chunk.layers};
+    fullest.alive = alive_;
     Change(chunk, own, -1);
+    fullest.call = call;
+    fullest.place = chunk.place;
+    fullest.layers = chunk.layers;
   }
 
   StageSlots Finish() {
-    for (Fullest& fullest : fullest_) {
-      if (!fullest.moment.frames.empty()) slots_.moments.push_back(std::move(fullest.moment));
+    for (const Fullest& fullest : fullest_) {
+      if (fullest.call < 0) continue;
+      Moment moment{NonZero(fullest.alive), fullest.call, fullest.place, fullest.layers};
+      if (!moment.frames.empty()) slots_.moments.push_back(std::move(moment));
     }
     return std::move(slots_);
   }
 
   struct Fullest {
-    Moment moment;
+    AliveTable alive{};
     std::pair<double, double> score{};
+    int call = -1;  // none yet
+    int place = 0;  // of its chunk
+    double layers = 0;
   };
 
   const BlockNumbers numbers_;

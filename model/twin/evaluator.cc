@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "model/base/check.h"
 #include "model/engine/closed/step_sweep.h"
@@ -47,14 +48,33 @@ struct Evaluator::Place {
   int64_t sequence;
 };
 
-// A strategy whose passes have to be walked, with what that takes.
+// Strategies that differ in the degree of sharding alone.
+struct Evaluator::Sharded {
+  Strategy strategy;
+  PlanOutline outline;
+  const LayerTable* table = nullptr;
+
+  void Shard(const ShardChoice& shard) {
+    strategy.dp = shard.dp;
+    strategy.dp_outer = shard.dp_outer;
+    if (strategy.zero > 0) outline.shards = static_cast<double>(strategy.shards());
+  }
+};
+
+// A strategy whose passes have to be walked: its place without the strategy.
 struct Evaluator::ToWalk {
   Place place;
-  Strategy strategy;
-  const LayerTable* table;
-  PlanOutline outline;
-  const DataMessages* data;
-  double least;  // lower bound of its objective
+  std::size_t kept;   // which of Visit::kept
+  std::size_t shard;  // and its degree of sharding
+  double least;       // lower bound of its objective
+};
+
+// What layouts under one recomputation have in common.
+struct Evaluator::LayerKind {
+  Recompute recompute;
+  const PlanForms* forms[3][4][2] = {};  // split backward, ZeRO, hybrid; found when first wanted
+  // By chunks; where some layers are recomputed by schedule, too. Null: there is no table.
+  std::map<std::pair<int, PipelineSchedule>, const Layouts*> layouts;
 };
 
 // One split under way, with look-ups that all its strategies share.
@@ -65,13 +85,19 @@ struct Evaluator::Visit {
   std::vector<ShardChoice> shards;
   std::vector<const DataMessages*> data;  // by shard
   const StageMessages* stages = nullptr;
-  const PlanForms* forms[3][4][2] =
-      {};  // split backward, ZeRO, hybrid; of the current group's layer
-  SplitResult result;
+  std::vector<LayerKind> kinds = {};  // of the modules under way
+  SplitResult result = {};
   int64_t sequence = 0;
   std::optional<StepSweep> sweep = {};
   std::vector<ToWalk> to_walk = {};
+  std::deque<Sharded> kept = {};  // what they are of
 
+  LayerKind& KindOf(const Recompute& recompute) {
+    for (LayerKind& kind : kinds) {
+      if (kind.recompute == recompute) return kind;
+    }
+    return kinds.emplace_back(LayerKind{recompute});
+  }
   // True if no strategy of this value can enter the result.
   bool Beaten(double value) const {
     if (value >= options.below) return true;
@@ -99,6 +125,7 @@ struct Evaluator::Visit {
 
 struct Evaluator::Group {
   Strategy base;
+  LayerKind* kind = nullptr;
   bool started = false;  // group_terms_ are of it
 };
 
@@ -148,8 +175,7 @@ double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
 // Recomputation only adds work, and of interleaved schedules the one with the most chunks has the least bubble.
 double Evaluator::Bound(const Split& split) {
   const EvaluateOptions options;
-  const Visit visit{split, 0,  options, space_.Shards(split.pp, split.data, split.cp), {}, nullptr,
-                    {},    {}, 0};
+  const Visit visit{split, 0, options, space_.Shards(split.pp, split.data, split.cp), {}};
   std::map<PipelineSchedule, int> most_chunks;
   for (const ScheduleChoice& choice : space_.Schedules(split.pp)) {
     int& most = most_chunks[choice.schedule];
@@ -205,18 +231,21 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   return all;
 }
 
-void Evaluator::Consider(Visit& visit, const Place& place, const LayerTable& table,
-                         const PlanOutline& outline, const DataMessages& data) {
+void Evaluator::Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard,
+                         bool* kept) {
   ++visit.result.counts.evaluated;
   double least = 0;
-  if (const auto seconds = visit.sweep->ByFormula(table, outline, data, &least))
+  if (const auto seconds =
+          visit.sweep->ByFormula(*of.table, of.outline, *visit.data[shard], &least))
     return Keep(visit, place, *seconds);
   least = ObjectiveValue(request_.objective, least, job_);
   if (least > visit.LargestOfUse(place.total, limits_.capacity.value)) {
     visit.result.truncated |= place.total <= limits_.capacity.value;
     return;
   }
-  visit.to_walk.push_back({place, *place.strategy, &table, outline, &data, least});
+  if (!*kept) visit.kept.push_back(of);
+  *kept = true;
+  visit.to_walk.push_back({place, visit.kept.size() - 1, shard, least});
 }
 
 // From the lowest bound on: most of the others then cannot be kept any more. `until_full`: no more than fill the best few.
@@ -233,12 +262,15 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
       continue;
     }
     if (until_full && (!fits || result.best.size() >= visit.options.keep)) {
-      left.push_back(std::move(one));
+      left.push_back(one);
       continue;
     }
-    one.place.strategy = &one.strategy;
+    Sharded& of = visit.kept[one.kept];
+    of.Shard(visit.shards[one.shard]);
+    one.place.strategy = &of.strategy;
     Keep(visit, one.place,
-         predictor_.closed_form().StepSeconds(*one.table, one.outline, *one.data, *visit.stages));
+         predictor_.closed_form().StepSeconds(*of.table, of.outline, *visit.data[one.shard],
+                                              *visit.stages));
   }
   visit.to_walk = std::move(left);
 }
@@ -272,12 +304,13 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
                                                                           : 0;
   const BoundTerms* terms = nullptr;
   std::optional<PipelineLayers> layers;
-  PlanOutline outline;
   visit.sweep->NextPipeline();
-  const LayerTable* table = nullptr;
+  Sharded of;
+  Strategy& s = of.strategy;
+  const LayerTable*& table = of.table;
+  bool kept = false;
   double value_bound = 0;
   int zero = -1, hybrid = -1;
-  Strategy s;
   for (std::size_t i = 0; i < visit.shards.size(); ++i) {
     const ShardChoice& shard = visit.shards[i];
     const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
@@ -304,8 +337,9 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       }
       zero = shard.zero;
       hybrid = outer;
+      kept = false;
       if (!visit.Beaten(value_bound)) {
-        const PlanForms*& forms = visit.forms[split][shard.zero][outer];
+        const PlanForms*& forms = group.kind->forms[split][shard.zero][outer];
         if (forms == nullptr) forms = memory_.Forms(s);
         ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
         if (!group.started) {
@@ -313,7 +347,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
           group_terms_.Start(memory_.Slots(group.base, visit.split.micro_batches), s.micro_batch);
         }
         terms = &group_terms_.Of(*forms);
-        outline = OutlineOf(request_.model, job_.work, s, *layers);
+        of.outline = OutlineOf(request_.model, job_.work, s, *layers);
       }
     }
     if (visit.Beaten(value_bound)) {
@@ -321,9 +355,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       visit.result.truncated = true;
       continue;
     }
-    s.dp = shard.dp;
-    s.dp_outer = shard.dp_outer;
-    if (s.zero > 0) outline.shards = static_cast<double>(s.shards());
+    of.Shard(shard);
     const double allocated = terms->At(shard.zero > 0 ? static_cast<double>(s.shards()) : 1);
     const Bytes total = limits_.Total(Bytes(allocated), Communicators(s));
     if (visit.options.fits_in && total.value > *visit.options.fits_in) continue;
@@ -340,28 +372,37 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
         !(near && improves(visit.result.near_miss))) {
       continue;
     }
-    Consider(visit, {&s, allocated, total.value, sequence}, *table, outline, *visit.data[i]);
+    Consider(visit, {&s, allocated, total.value, sequence}, of, i, &kept);
   }
 }
 
-bool Evaluator::SplitLayers(const ScheduleChoice& choice, Strategy* s) {
-  s->layout = choice.split == LayerSplit::kGiven ? request_.fixed.layout : nullptr;
-  if (choice.split == LayerSplit::kRule || choice.split == LayerSplit::kGiven) return true;
+const Layouts* Evaluator::FindLayouts(const Strategy& s) {
   const auto found =
-      predictor_.Table(KeyOf(request_.model, preset_.Complete(*s, job_.work.precision)));
+      predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work.precision)));
   const auto* table = std::get_if<const LayerTable*>(&found);
-  if (table == nullptr) return false;  // the rule's split is refused for the same reason
-  const auto [made, fresh] = layouts_.try_emplace({*table, s->pp, s->vpp});
-  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, *s);
-  s->layout = choice.split == LayerSplit::kBalanced ? made->second.balanced : made->second.lighter;
-  return s->layout != nullptr;
+  if (table == nullptr) return nullptr;  // the rule's split is refused for the same reason
+  const auto [made, fresh] = layouts_.try_emplace({*table, s.pp, s.vpp});
+  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, s);
+  return &made->second;
+}
+
+bool Evaluator::SplitLayers(const ScheduleChoice& choice, Group* group) {
+  Strategy& s = group->base;
+  s.layout = choice.split == LayerSplit::kGiven ? request_.fixed.layout : nullptr;
+  if (choice.split == LayerSplit::kRule || choice.split == LayerSplit::kGiven) return true;
+  // Which chunks the layers that are recomputed are in follows from the schedule.
+  const auto schedule = s.recompute.partial() ? s.schedule : PipelineSchedule::k1F1B;
+  const auto [found, fresh] = group->kind->layouts.try_emplace({s.vpp, schedule});
+  if (fresh) found->second = FindLayouts(s);
+  if (found->second == nullptr) return false;
+  const Layouts& made = *found->second;
+  s.layout = choice.split == LayerSplit::kBalanced ? made.balanced : made.lighter;
+  return s.layout != nullptr;
 }
 
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
                            const EvaluateOptions& options) {
-  Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp),
-              {},    nullptr,     {},      {},
-              0};
+  Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp), {}};
   for (const ShardChoice& shard : visit.shards) {
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
@@ -385,11 +426,11 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     for (const bool sequence_parallel : space_.SequenceParallel(split.tp)) {
       group.base.sequence_parallel = sequence_parallel;
       for (const RecomputeChoice& modules : space_.Recomputes()) {
-        std::fill_n(&visit.forms[0][0][0], 24, nullptr);
+        visit.kinds.clear();
         for (const ScheduleChoice& choice : schedules) {
           const auto recompute = space_.Recomputation(modules, split.pp * choice.vpp);
           if (!recompute) continue;
-          if (*recompute != group.base.recompute) std::fill_n(&visit.forms[0][0][0], 24, nullptr);
+          group.kind = &visit.KindOf(*recompute);
           group.base.recompute = *recompute;
           group.base.schedule = choice.schedule;
           group.base.vpp = choice.vpp;
@@ -397,7 +438,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
             visit.result.truncated = true;
             continue;
           }
-          if (SplitLayers(choice, &group.base)) RunLegal(visit, group, shards);
+          if (SplitLayers(choice, &group)) RunLegal(visit, group, shards);
         }
         // What is kept prunes what follows.
         if (options.prune && visit.result.best.size() < options.keep) Walk(visit, true);

@@ -78,16 +78,19 @@ class Evaluator {
 
  private:
   struct Place;
+  struct Sharded;
   struct ToWalk;
+  struct LayerKind;
   struct Group;  // strategies that differ in ZeRO and sharding alone
   struct Visit;  // one split under way
 
   // Sets the layout that the choice names. False: the same as another choice, or there are too few layers.
-  bool SplitLayers(const ScheduleChoice& choice, Strategy* strategy);
+  bool SplitLayers(const ScheduleChoice& choice, Group* group);
+  // Null: the strategy's layers cannot be lowered.
+  const Layouts* FindLayouts(const Strategy& strategy);
   void RunLegal(Visit& visit, Group& group, int64_t shards);
   void RunGroup(Visit& visit, Group group);
-  void Consider(Visit& visit, const Place& place, const LayerTable& table,
-                const PlanOutline& outline, const DataMessages& data);
+  void Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard, bool* kept);
   void Walk(Visit& visit, bool until_full);
   void Keep(Visit& visit, const Place& place, double seconds);
   // The least of what `of` says of the layer tables of a group, over its shards.

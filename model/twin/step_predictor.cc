@@ -20,6 +20,11 @@ PlanOutline OutlineOf(const Job& job, const Strategy& strategy) {
   return OutlineOf(job.model, job.work, strategy, LayersOf(job.model, strategy));
 }
 
+std::variant<const LayerTable*, Refusal> TableOr(const std::variant<LayerTable, Refusal>& entry) {
+  if (const auto* refusal = std::get_if<Refusal>(&entry)) return *refusal;
+  return &std::get<LayerTable>(entry);
+}
+
 }  // namespace
 
 std::vector<double> SlowdownOf(const Job& job) {
@@ -56,6 +61,7 @@ StepPredictor::StepPredictor(Job job, ShapeCache* shapes)
       shapes_(shapes) {}
 
 std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKey& key) {
+  if (last_ != nullptr && last_->first == key) return TableOr(last_->second);
   auto found = tables_.find(key);
   if (found == tables_.end()) {
     ShapeCache& shapes = shapes_ != nullptr ? *shapes_ : own_shapes_;
@@ -74,8 +80,8 @@ std::variant<const LayerTable*, Refusal> StepPredictor::Table(const MicroBatchKe
     }
     found = tables_.emplace(key, std::move(entry)).first;
   }
-  if (const auto* refusal = std::get_if<Refusal>(&found->second)) return *refusal;
-  return &std::get<LayerTable>(found->second);
+  last_ = &*found;
+  return TableOr(found->second);
 }
 
 const DataMessages* StepPredictor::Data(int dp, int dp_outer, int inner) {

@@ -58,7 +58,9 @@ class StepPredictor {
   ClosedForm closed_form_;
   ShapeCache* shapes_;
   ShapeCache own_shapes_;  // without one of others
-  std::map<MicroBatchKey, std::variant<LayerTable, Refusal>> tables_;
+  using Tables = std::map<MicroBatchKey, std::variant<LayerTable, Refusal>>;
+  Tables tables_;
+  const Tables::value_type* last_ = nullptr;  // that was looked up: searches ask for one many times
   std::map<std::array<int, 3>, DataMessages> data_;
   std::map<std::array<int, 2>, StageMessages> stages_;
   std::map<double, std::unique_ptr<StepPredictor>> stretched_;  // all messages between nodes

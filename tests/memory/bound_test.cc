@@ -200,6 +200,37 @@ TEST(OffloadBound, IsNotAboveTheExactFigure) {
   EXPECT_GT(checked, 40);
 }
 
+// Frames, rings and whole bounds are kept from one ZeRO stage to the next, and from one schedule to the next.
+TEST(GroupTerms, BoundsAreThoseOfEachStrategyAlone) {
+  ModelSpec model = LoadModel("llama2-7b").spec;
+  model.layers = 12;
+  Workload work;
+  work.seq_len = 1024;
+  work.global_batch = 64;
+  work.precision = Precision::kBf16;
+  const Job job{"llama2-7b", 12, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16};
+  Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 11));
+  int checked = 0;
+  for (const bool fixed : {true, false}) {
+    MemoryModel bounds(model, work, Allocation{fixed, 0.5, 0});
+    GroupTerms terms;
+    for (int i = 0; i < 30; ++i) {
+      Strategy s = drawer.Draw(job, model, work);
+      const int64_t micro_batches = MicroBatches(work, s);
+      terms.Start(bounds.Slots(s, micro_batches), s.micro_batch);
+      for (const int zero : {0, 1, 2, 3, 1}) {
+        s.zero = zero;
+        if (CheckStrategy(model, work, s)) continue;
+        const double dp = zero > 0 ? static_cast<double>(s.shards()) : 1;
+        EXPECT_EQ(terms.Of(*bounds.Forms(s)).At(dp), bounds.AllocatedBound(s, micro_batches))
+            << "ZeRO " << zero << ", pp " << s.pp;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 60);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
   std::string name = std::string(param.param.model) + "_fp8_" + NameIn(kFp8Names, param.param.fp8) +
                      (param.param.lora.on() ? "_lora" : "");

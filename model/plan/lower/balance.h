@@ -20,6 +20,9 @@ struct LayerRange {
 // stages after the first, so that the first (most micro-batches in flight) and the last (head) are filled last.
 // An explicit layout stands for itself.
 std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy);
+// Layers of one of them, and how many there are.
+int64_t LayersOfChunk(int64_t layers, const Strategy& strategy, int64_t virtual_stage);
+int64_t ChunksOf(const Strategy& strategy);
 
 // The layers of each chunk under which the slowest stage is as fast as it can be, where the embedding takes `embedding`
 // and the head `head` times the time of a layer: one layer after the other goes to the stage with the least work, of

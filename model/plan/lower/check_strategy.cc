@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/check_low_precision.h"
@@ -145,7 +146,7 @@ Result CheckAdapters(const ModelSpec& model, const Workload& work, const Strateg
   if ((s.recompute.modules & ~(kRecomputeCoreAttention | kRecomputeLayer)) != 0)
     return Refusal{"adapters with recomputation of layernorm, mlp or mlp_act are not lowered",
                    "recompute core_attn, whole layers or nothing"};
-  if (BalanceLayers(model.layers, s).front().count == 0)
+  if (LayersOfChunk(model.layers, s, 0) == 0)
     return Refusal{"a first stage without layers has no adapter to train",
                    "a layout whose first chunk holds a layer"};
   return CheckPacked(model, work, s);
@@ -153,26 +154,27 @@ Result CheckAdapters(const ModelSpec& model, const Workload& work, const Strateg
 
 // Every chunk holds a layer, the embedding or the head.
 Result CheckLayout(const ModelSpec& model, const Strategy& s) {
-  const std::vector<LayerRange> chunks = BalanceLayers(model.layers, s);
+  const int64_t chunks = ChunksOf(s);
   if (s.layout) {
     if (model.family == Family::kMlp)
       return Refusal{"an explicit layout of a plain MLP is not lowered", "drop the layout"};
-    if (chunks.size() != static_cast<std::size_t>(s.pp) * s.vpp) {
-      return Refusal{fmt::format("the layout names {} chunks, pp {} x vpp {} has {}", chunks.size(),
-                                 s.pp, s.vpp, s.pp * s.vpp),
+    if (chunks != int64_t{1} * s.pp * s.vpp) {
+      return Refusal{fmt::format("the layout names {} chunks, pp {} x vpp {} has {}", chunks, s.pp,
+                                 s.vpp, s.pp * s.vpp),
                      "one number of layers per chunk, in the order chunk x stages + stage"};
     }
-    const int64_t held = chunks.back().first + chunks.back().count;
+    const int64_t held = std::accumulate(s.layout->begin(), s.layout->end(), int64_t{0});
     if (held != model.layers)
       return Refusal{
           fmt::format("the layout holds {} layers, the model has {}", held, model.layers), ""};
   }
   const bool ends = s.pp > 1 && model.family != Family::kMlp;
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    const bool end = ends && (i == 0 || i + 1 == chunks.size());
-    if (chunks[i].count >= (end ? 0 : 1)) continue;
+  for (int64_t i = 0; i < chunks; ++i) {
+    const bool end = ends && (i == 0 || i + 1 == chunks);
+    const int64_t count = LayersOfChunk(model.layers, s, i);
+    if (count >= (end ? 0 : 1)) continue;
     if (s.layout)
-      return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, chunks[i].count),
+      return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, count),
                      "only the first and the last chunk, which hold the embedding and the head, "
                      "may be without one"};
     return Refusal{

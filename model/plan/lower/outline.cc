@@ -24,8 +24,8 @@ PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
   if (!split.layout) {
     std::vector<int> counts;
     counts.reserve(static_cast<std::size_t>(s.pp) * static_cast<std::size_t>(s.vpp));
-    for (const LayerRange& range : BalanceLayers(all, s))
-      counts.push_back(static_cast<int>(range.count));
+    for (int64_t chunk = 0; chunk < ChunksOf(s); ++chunk)
+      counts.push_back(static_cast<int>(LayersOfChunk(all, s, chunk)));
     split.layout = std::make_shared<const std::vector<int>>(std::move(counts));
   }
   const int* chunk = split.layout->data();

@@ -12,6 +12,10 @@ using ir::ViewId;
 
 StageBuilder::StageBuilder(const LowerContext& context, ir::Plan* plan, int stage)
     : ctx_(context), plan_(plan) {
+  constexpr std::size_t kTensors = 256;  // of a few layers
+  program_.buffers.reserve(kTensors);
+  program_.views.reserve(kTensors);
+  views_.reserve(kTensors);
   program_.stage = stage;
   const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
   program_.blocks.resize(numbers.Count());
@@ -40,20 +44,18 @@ ViewId StageBuilder::Act(const std::string& name, int64_t elements) {
 
 ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype,
                           ir::BufferClass cls, ir::Life life, int extra_slots) {
-  const auto found = views_.find(name);
-  if (found != views_.end()) return found->second;
-  ir::Buffer buffer;
+  const auto id = static_cast<ViewId>(program_.views.size());
+  const auto [found, fresh] = views_.try_emplace(name, id);
+  if (!fresh) return found->second;
+  ir::Buffer& buffer = program_.buffers.emplace_back();
   buffer.name = name;
   buffer.cls = cls;
   buffer.dtype = dtype;
   buffer.elements = elements;
   buffer.life = life;
   buffer.extra_slots = static_cast<uint8_t>(extra_slots);
-  program_.buffers.push_back(buffer);
-  const auto id = static_cast<ViewId>(program_.views.size());
   program_.views.push_back(
       {name, static_cast<ir::BufferId>(program_.buffers.size() - 1), 0, elements});
-  views_.emplace(name, id);
   return id;
 }
 
@@ -68,13 +70,13 @@ ViewId StageBuilder::MakeInRing(const std::string& name, int64_t elements, const
 
 ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset,
                          int64_t elements) {
-  const ir::View base = program_.views[whole];
-  const std::string name = base.name + "/" + suffix;
-  const auto found = views_.find(name);
-  if (found != views_.end()) return found->second;
+  const ir::View& base = program_.views[whole];
+  std::string name = base.name + "/" + suffix;
   const auto id = static_cast<ViewId>(program_.views.size());
-  program_.views.push_back({name, base.buffer, base.offset + offset, elements});
-  views_.emplace(name, id);
+  const auto [found, fresh] = views_.try_emplace(name, id);
+  if (!fresh) return found->second;
+  ir::View view{std::move(name), base.buffer, base.offset + offset, elements};
+  program_.views.push_back(std::move(view));
   return id;
 }
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many layouts one after the other against each of them alone.
+#include "model/engine/closed/step_sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "model/arch/catalogue.h"
+#include "model/hardware/catalog.h"
+#include "model/twin/step_predictor.h"
+
+namespace orrery {
+namespace {
+
+struct Shards {
+  int zero, dp, dp_outer;
+};
+struct Pipeline {
+  PipelineSchedule schedule;
+  int vpp;
+  std::vector<int> layout;  // empty: by the rule
+};
+
+class StepSweepTest : public testing::Test {
+ protected:
+  StepSweepTest() {
+    work_.seq_len = 2048;
+    work_.global_batch = 256;
+    work_.precision = Precision::kBf16;
+  }
+
+  // All shardings of all pipelines of one (tp, pp) in a row, as a search looks at them.
+  void Compare(const char* framework_name, int tp, int pp, const std::vector<Pipeline>& pipelines) {
+    const FrameworkProfile framework = LoadFrameworkProfile(framework_name);
+    StepPredictor predictor({model_, work_, {&gpu_, &fabric_, &framework, &cluster_}});
+    const int data = static_cast<int>(cluster_.ranks()) / tp / pp;
+    StepSweep sweep(predictor.closed_form(), *predictor.Stages(pp, tp * data));
+    std::vector<Shards> shards;
+    for (const int zero : {0, 1, 2, 3}) {
+      shards.push_back({zero, data, 1});
+      for (const int outer : {2, 4}) {
+        if (zero > 0) shards.push_back({zero, data / outer, outer});
+      }
+    }
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      for (const Pipeline& pipeline : pipelines) {
+        PlanOutline outline;
+        sweep.NextPipeline();
+        for (const Shards& shard : shards) {
+          Strategy s;
+          s.tp = tp, s.pp = pp, s.dp = shard.dp, s.dp_outer = shard.dp_outer, s.zero = shard.zero;
+          s.schedule = pipeline.schedule, s.vpp = pipeline.vpp, s.recompute = recompute;
+          if (!pipeline.layout.empty())
+            s.layout = std::make_shared<const std::vector<int>>(pipeline.layout);
+          outline = OutlineOf(model_, work_, s, LayersOf(model_, s));
+          const auto table = predictor.Table(KeyOf(model_, s));
+          const LayerTable& layers = *std::get<const LayerTable*>(table);
+          const DataMessages& messages = *predictor.DataOf(s);
+          const double alone = predictor.closed_form().StepSeconds(layers, outline, messages,
+                                                                   *predictor.StagesOf(s));
+          double least = 0;
+          const auto seconds = sweep.ByFormula(layers, outline, messages, &least);
+          if (seconds) {
+            ++by_formula_;
+            EXPECT_EQ(*seconds, alone) << pp << " stages, ZeRO " << shard.zero;
+          } else {
+            ++walked_;
+            EXPECT_LE(least, alone) << pp << " stages, ZeRO " << shard.zero;
+            EXPECT_GT(least, 0.5 * alone);
+          }
+        }
+      }
+    }
+  }
+
+  ModelSpec model_ = LoadModel("llama2-7b").spec;  // 32 layers
+  Workload work_;
+  GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
+  FabricProfile fabric_ = LoadFabricProfile("infiniband");
+  ClusterSummary cluster_ = Summarise(LoadTopology("selene"), 8);
+  int by_formula_ = 0, walked_ = 0;
+};
+
+TEST_F(StepSweepTest, EachLayoutTakesWhatItTakesAlone) {
+  const std::vector<Pipeline> pipelines = {
+      {PipelineSchedule::k1F1B, 1, {}},        {PipelineSchedule::k1F1B, 1, {7, 9, 9, 7}},
+      {PipelineSchedule::kInterleaved, 2, {}}, {PipelineSchedule::kInterleaved, 4, {}},
+      {PipelineSchedule::kZeroBubble, 1, {}},  {PipelineSchedule::kGpipe, 1, {}},
+      {PipelineSchedule::kZeroBubbleV, 2, {}},
+  };
+  for (const char* framework : {"orrery", "megatron"}) {
+    Compare(framework, 1, 1, {{PipelineSchedule::k1F1B, 1, {}}});
+    Compare(framework, 2, 1, {{PipelineSchedule::k1F1B, 1, {}}});
+    Compare(framework, 1, 4, pipelines);
+  }
+  EXPECT_GT(by_formula_, 50);
+  EXPECT_GT(walked_, 50);
+}
+
+}  // namespace
+}  // namespace orrery
