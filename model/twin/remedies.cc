@@ -11,6 +11,7 @@
 namespace orrery {
 namespace {
 
+constexpr std::size_t kEnough = 2;        // suggestions
 constexpr int64_t kFarthestBatch = 4096;  // sequences up or down
 
 class RemedyFinder {
@@ -25,7 +26,8 @@ class RemedyFinder {
     if (!GlobalBatch()) Nodes();
     SequenceLength();
     Precision16();
-    Framework();
+    // The largest change, and the longest search: where the others say enough it is not looked at.
+    if (remedies_.size() < kEnough) Framework();
     return std::move(remedies_);
   }
 

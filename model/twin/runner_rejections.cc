@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "model/base/text.h"
 #include "model/memory/software_memory.h"
@@ -11,19 +12,35 @@
 namespace orrery {
 namespace {
 
+// Digits of a number that begins there, with its fraction and exponent: "3.44e+13"; 0: none does.
+std::size_t NumberLength(std::string_view text) {
+  const auto digit = [&](std::size_t at) {
+    return at < text.size() && text[at] >= '0' && text[at] <= '9';
+  };
+  std::size_t end = 0;
+  const auto skip = [&] {
+    while (digit(end)) ++end;
+  };
+  skip();
+  if (end == 0) return 0;
+  if (text.substr(end).starts_with('.') && digit(end + 1)) ++end, skip();
+  const std::string_view rest = text.substr(end);
+  const bool sign = rest.starts_with("e+") || rest.starts_with("e-");
+  if ((rest.starts_with('e') || sign) && digit(end + (sign ? 2 : 1))) end += sign ? 2 : 1, skip();
+  return end;
+}
+
 // "25 attention heads do not divide by tp 2" -> "attention heads do not divide by tp".
-std::string WithoutNumbers(const std::string& reason) {
+std::string WithoutNumbers(std::string_view reason) {
   std::string words;
   for (std::size_t i = 0; i < reason.size(); ++i) {
-    const auto digit = [&](std::size_t at) {
-      return at < reason.size() && reason[at] >= '0' && reason[at] <= '9';
-    };
     const bool starts = i == 0 || reason[i - 1] == ' ';
-    if (!digit(i) || !starts) {
+    const std::size_t length = starts ? NumberLength(reason.substr(i)) : 0;
+    if (length == 0) {
       words += reason[i];
       continue;
     }
-    while (digit(i + 1)) ++i;
+    i += length - 1;
     if (words.empty() && i + 1 < reason.size() && reason[i + 1] == ' ') ++i;
     if (!words.empty() && words.back() == ' ') words.pop_back();
   }

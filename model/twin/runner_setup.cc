@@ -4,6 +4,7 @@
 
 #include "model/plan/lower/names.h"
 #include "model/twin/runner.h"
+#include "model/twin/space.h"
 
 namespace orrery {
 namespace {
@@ -40,6 +41,15 @@ void CheckFixed(const SearchRequest& request, const FrameworkPreset& preset) {
   const std::string refusal = preset.Refuses(asked);
   if (!refusal.empty())
     throw InputError(refusal, "another --framework may: 'orrery' offers every axis");
+}
+
+// The chunks of a stage, and what is laid out of the winners, grow with the layers.
+void CheckLayers(const ModelSpec& model) {
+  const int64_t layers = model.layers + model.decoder_layers;
+  if (layers <= kMostSearchedLayers) return;
+  throw InputError(
+      fmt::format("{} layers: a search takes models of 1 to {}", layers, kMostSearchedLayers),
+      "one layout of a deeper model: `plan predict`");
 }
 
 // "tp 3 does not divide", "tp 8 x pp 3 do not divide": what the user fixed of the degrees.
@@ -81,6 +91,7 @@ Runner::Runner(const SearchRequest& request, const Profiles& profiles)
       limits_(LimitsOf(profiles.gpu, profiles.framework)),
       memory_(request.model, request.work, limits_.allocation) {
   if (request.memory_limit) limits_.capacity = *request.memory_limit;
+  CheckLayers(request.model);
   CheckArithmetic(request, profiles.gpu);
   CheckFixed(request, preset_);
   if (request.work.seq_len < 1)

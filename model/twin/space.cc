@@ -3,6 +3,7 @@
 #include "model/twin/space.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -170,8 +171,12 @@ std::vector<ScheduleChoice> Space::Schedules(int pp) const {
     }
     // Chunks of the embedding and of the head need no layer.
     const int64_t most = (layers + (preset_.uneven_chunks ? 2 : 0)) / pp;
+    const auto look = [&](int64_t vpp) {
+      return fixed.vpp ? vpp == *fixed.vpp
+                       : vpp <= kMostChunks || std::has_single_bit(static_cast<uint64_t>(vpp));
+    };
     for (int64_t vpp = 2; vpp <= most; ++vpp) {
-      if (!fixed.vpp || vpp == *fixed.vpp) add(schedule, static_cast<int>(vpp));
+      if (look(vpp)) add(schedule, static_cast<int>(vpp));
     }
   }
   return all;

@@ -50,6 +50,10 @@ struct ShardChoice {
 // Sequences from which on a search looks at cp unless it is fixed: Llama 3 used it from 8,192 tokens to 131,072 at the
 // last stage alone (Grattafiori et al. 2024, section 3.3.2); Megatron-Bridge's recipes from 32,768.
 inline constexpr int64_t kLongSequence = 32768;
+// Of one search. DeepNet's 1,000 layers (Wang et al. 2022, arXiv:2203.00555) are the most that anyone trained.
+inline constexpr int64_t kMostSearchedLayers = 1000;
+// Chunks of a stage: every number up to here, which is all of a model of up to 254 layers; powers of two beyond.
+inline constexpr int64_t kMostChunks = 128;
 
 // What the framework offers and the request leaves open.
 class Space {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace orrery {
 namespace {
 
@@ -53,6 +55,19 @@ TEST(Space, OldMegatronInterleavesOnlyEvenly) {
     all += choice.vpp > 1;
   EXPECT_EQ(even, 3);     // 2, 3, 6 chunks of 12 layers on 2 stages
   EXPECT_EQ(all, 6 * 3);  // 2 to 7, each by the rule, balanced and with a lighter first stage
+}
+
+TEST(Space, ChunksOfVeryDeepModelsAreSpread) {
+  SearchRequest request = Request();
+  request.model.layers = 1000;
+  std::set<int> chunks;
+  for (const ScheduleChoice& choice : Space(request, FindFramework("megatron")).Schedules(2)) {
+    if (choice.schedule == PipelineSchedule::kInterleaved) chunks.insert(choice.vpp);
+  }
+  EXPECT_EQ(chunks.size(), 128u);  // 2 to 128, and 256
+  EXPECT_TRUE(chunks.contains(127) && chunks.contains(256));
+  request.fixed.vpp = 250;  // who asks for it gets it
+  EXPECT_FALSE(Space(request, FindFramework("megatron")).Schedules(2).empty());
 }
 
 TEST(Space, AGivenLayoutFixesStagesTimesChunks) {

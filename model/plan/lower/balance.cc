@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace orrery {
 int64_t ChunksOf(const Strategy& strategy) {
@@ -37,32 +38,69 @@ std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy) 
 
 namespace {
 
-// Gives `left` layers away, each to the stage with the least load, of several to the last. Stages between the ends are alike:
-// of those the last one at the lowest level is next.
-void FillLikeStages(int64_t left, std::vector<double>& load, std::vector<int64_t>& held) {
-  const std::size_t last = load.size() - 1;
-  std::size_t next = last - 1;
-  for (; left > 0; --left) {
-    std::size_t least = load[next] <= load[0] ? next : 0;
-    if (load[last] <= load[least]) least = last;
-    held[least] += 1;
-    load[least] += 1;
-    if (least == next && least != 0 && least != last) next = next == 1 ? last - 1 : next - 1;
+// Work of each stage, to which one layer after the other is added.
+struct StageLoads {
+  std::vector<double> load;
+  std::vector<int64_t> held;  // layers
+  const std::vector<double>& slowdown;
+
+  double WithOneMore(std::size_t stage) const {
+    return slowdown.empty() ? load[stage] : (load[stage] + 1) * slowdown[stage];
   }
+  // Layers that the stage gets until its work with one more would exceed `level`.
+  int64_t UpTo(double level, std::size_t stage) const {
+    const double most = slowdown.empty() ? level : level / slowdown[stage] - 1;
+    return std::max<int64_t>(0, static_cast<int64_t>(std::floor(most - load[stage])) + 1);
+  }
+  void Add(std::size_t stage, int64_t layers) {
+    held[stage] += layers;
+    load[stage] += static_cast<double>(layers);
+  }
+};
+
+// Most of `left` layers at once: the work grows with the stages alone. The rule gives all layers up to a level before one
+// above it, so a level is looked for under which nearly all go; of each stage one less, for rounding. Returns what is left.
+int64_t AddBelowLevel(int64_t left, StageLoads* loads) {
+  const std::size_t stages = loads->load.size();
+  const auto count = [&](double level) {
+    int64_t sum = 0;
+    for (std::size_t stage = 0; stage < stages && sum <= left; ++stage)
+      sum += loads->UpTo(level, stage);
+    return sum;
+  };
+  double low = 0, high = 1;
+  while (count(high) <= left) low = high, high *= 2;
+  while (high - low > 0.5) {
+    const double level = (low + high) / 2;
+    (count(level) <= left ? low : high) = level;
+  }
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const int64_t layers = std::max<int64_t>(0, loads->UpTo(low, stage) - 1);
+    loads->Add(stage, layers);
+    left -= layers;
+  }
+  return left;
 }
 
-void FillStages(int64_t left, const std::vector<double>& slowdown, std::vector<double>& load,
-                std::vector<int64_t>& held) {
-  const auto with_one_more = [&](std::size_t stage) {
-    return slowdown.empty() ? load[stage] : (load[stage] + 1) * slowdown[stage];
+// To the stage with the least work with one more layer; of several to the last.
+void AddOneByOne(int64_t left, StageLoads* loads) {
+  struct Next {
+    double load;
+    std::size_t stage;
   };
+  const auto later = [](const Next& a, const Next& b) {
+    return a.load != b.load ? a.load > b.load : a.stage < b.stage;
+  };
+  std::vector<Next> turns;
+  for (std::size_t stage = 0; stage < loads->load.size(); ++stage)
+    turns.push_back({loads->WithOneMore(stage), stage});
+  std::ranges::make_heap(turns, later);
   for (; left > 0; --left) {
-    std::size_t least = 0;
-    for (std::size_t stage = 1; stage < load.size(); ++stage) {
-      if (with_one_more(stage) <= with_one_more(least)) least = stage;
-    }
-    held[least] += 1;
-    load[least] += 1;
+    std::ranges::pop_heap(turns, later);
+    const std::size_t least = turns.back().stage;
+    loads->Add(least, 1);
+    turns.back().load = loads->WithOneMore(least);
+    std::ranges::push_heap(turns, later);
   }
 }
 
@@ -70,29 +108,24 @@ void FillStages(int64_t left, const std::vector<double>& slowdown, std::vector<d
 
 std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
                                 double head, const std::vector<double>& slowdown) {
-  std::vector<double> load(static_cast<std::size_t>(stages), 0.0);
-  std::vector<int64_t> held(load.size(), 0);
+  StageLoads loads{{}, {}, slowdown};
   // The fewest layers of a stage: one in each chunk that holds nothing else.
   const auto fewest = [&](int stage) {
     return chunks - (stage == 0 ? 1 : 0) - (stage + 1 == stages ? 1 : 0);
   };
   int64_t left = layers;
   for (int stage = 0; stage < stages; ++stage) {
-    held[stage] = fewest(stage);
-    left -= held[stage];
-    load[stage] = static_cast<double>(held[stage]) + (stage == 0 ? embedding : 0) +
-                  (stage + 1 == stages ? head : 0);
+    loads.held.push_back(fewest(stage));
+    left -= fewest(stage);
+    loads.load.push_back(static_cast<double>(fewest(stage)) + (stage == 0 ? embedding : 0) +
+                         (stage + 1 == stages ? head : 0));
   }
   if (left < 0) return {};
-  if (slowdown.empty() && stages > 2) {
-    FillLikeStages(left, load, held);
-  } else {
-    FillStages(left, slowdown, load, held);
-  }
+  AddOneByOne(AddBelowLevel(left, &loads), &loads);
   std::vector<int> layout(static_cast<std::size_t>(stages) * chunks);
   for (int stage = 0; stage < stages; ++stage) {
     // The chunk beside an end of the model gets what is left last.
-    int64_t rest = held[stage];
+    int64_t rest = loads.held[stage];
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int turn = stage == 0 ? chunks - 1 - chunk : chunk;
       const int64_t share = (rest + chunks - chunk - 1) / (chunks - chunk);
