@@ -15,6 +15,7 @@
 #include "model/engine/event/alike.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
+#include "model/engine/event/parts.h"
 #include "model/engine/network/wires.h"
 #include "model/hardware/node_order.h"
 #include "model/plan/ir/hazards.h"
@@ -242,15 +243,6 @@ std::vector<std::string> SharedWith(const SharedLink& link) {
   for (const CommAxis axis : link.shared_with) others.emplace_back(AxisWords(axis));
   if (link.same_axis) others.emplace_back("other groups of the same axis");
   return others;
-}
-
-AxisMask Replicas(const ir::Mesh& mesh) {
-  unsigned mask = 0;
-  for (const char* name : {"dp", "dpo"}) {
-    const int axis = mesh.AxisIndex(name);
-    if (axis >= 0) mask |= 1u << axis;
-  }
-  return static_cast<AxisMask>(mask);
 }
 
 int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas) {
