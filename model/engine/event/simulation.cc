@@ -270,7 +270,8 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
       options_(OnNodes(options, plan, cluster_)) {
   const bool alike = options_.merge_alike && options.backend == net::Backend::kFluid &&
                      options_.perturbation.jitter <= 0;
-  if (!alike) RefuseHuge(plan, ExecutedRanks(plan.mesh, options_.merge_replicas));
+  // Who is alike shows when all are routed: until then a stage is enough to refuse.
+  RefuseHuge(plan, alike ? 1 : ExecutedRanks(plan.mesh, options_.merge_replicas));
   MeetingOptions meetings;
   meetings.contention = options.contention;
   meetings.backend = options.backend;
