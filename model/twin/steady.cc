@@ -24,25 +24,31 @@ sim::SimulationOptions OptionsFor(const SimulatedStep* step) {
   return options;
 }
 
-ir::Plan LowerWith(const Job& job, const Strategy& layout, int64_t micro_batches) {
+}  // namespace
+
+ir::Plan WithMicroBatches(const Job& job, const Strategy& layout, int64_t micro_batches) {
   Workload work = job.work;
   work.global_batch = micro_batches * layout.micro_batch * layout.data_parallel();
   LowerResult lowered = Lower(job.model, work, layout);
   return std::get<ir::Plan>(std::move(lowered));
 }
 
-// `more` with `cycles` times what it has beyond `fewer`.
-StepTime Extend(const StepTime& fewer, StepTime more, double cycles) {
+Breakdown Extend(const Breakdown& fewer, Breakdown more, double cycles) {
   const auto extend = [&](double Breakdown::*term) {
     more.*term += cycles * (more.*term - fewer.*term);
   };
   for (const BreakdownTerm& term : BreakdownTerms()) extend(term.seconds);
   for (const CommAxis axis : kAxes) extend(HiddenOf(axis));
-  more.total += cycles * (more.total - fewer.total);
   return more;
 }
 
-}  // namespace
+StepTime Extend(const StepTime& fewer, StepTime more, double cycles) {
+  const Breakdown terms =
+      Extend(static_cast<const Breakdown&>(fewer), static_cast<const Breakdown&>(more), cycles);
+  static_cast<Breakdown&>(more) = terms;
+  more.total += cycles * (more.total - fewer.total);
+  return more;
+}
 
 std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches) {
   if (layout.schedule == PipelineSchedule::kGpipe) return std::nullopt;
@@ -58,7 +64,7 @@ std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_bat
 
 std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, int64_t micro_batches) {
   const auto steps = ShortStepsOf(layout, micro_batches);
-  return steps ? std::optional(LowerWith(job, layout, steps->more)) : std::nullopt;
+  return steps ? std::optional(WithMicroBatches(job, layout, steps->more)) : std::nullopt;
 }
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
@@ -73,8 +79,8 @@ StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& 
                         const Cluster& cluster, SimulatedStep* step) {
   const auto steps = ShortStepsOf(layout, plan.micro_batches);
   if (!steps) return SimulateStep(plan, cluster, job.prices(), step);
-  const ir::Plan fewer_plan = LowerWith(job, layout, steps->fewer);
-  const ir::Plan more_plan = LowerWith(job, layout, steps->more);
+  const ir::Plan fewer_plan = WithMicroBatches(job, layout, steps->fewer);
+  const ir::Plan more_plan = WithMicroBatches(job, layout, steps->more);
   sim::Simulation fewer(fewer_plan, cluster, job.prices(), OptionsFor(nullptr));
   sim::Simulation more(more_plan, cluster, job.prices(), OptionsFor(step));
   fewer.Run();

@@ -36,6 +36,8 @@ json SimulatedJson(Words more) {
   return outcome.code == 0 ? json::parse(outcome.out) : json();
 }
 
+constexpr double kSame = 1e-12;  // of a step: sums in another order
+
 double Step(const Words& more) { return SimulatedJson(more)["step_time_s"]; }
 
 std::string AllNicsOf(int node) {
@@ -55,14 +57,21 @@ TEST(Perturbations, NeverMakeAStepShorter) {
                                                {"--failed-nic", "n0.nic0,n0.nic1,n1.nic7"}}) {
     SCOPED_TRACE(words[0] + " " + words[1]);
     const json disturbed = SimulatedJson(words);
-    EXPECT_EQ(disturbed["undisturbed_step_time_s"], plain);
-    EXPECT_GE(disturbed["step_time_s"].get<double>(), plain);
-    EXPECT_EQ(disturbed["executed_ranks"], 16);
+    EXPECT_NEAR(disturbed["undisturbed_step_time_s"].get<double>(), plain, kSame * plain);
+    EXPECT_GE(disturbed["step_time_s"].get<double>(), plain * (1 - kSame));
+    // Ranks that do the same are executed once, and take what all of them take.
+    Words all = words;
+    all.emplace_back("--all-ranks");
+    const json each = SimulatedJson(all);
+    EXPECT_EQ(each["executed_ranks"], 16);
+    const double step = each["step_time_s"];
+    EXPECT_NEAR(disturbed["step_time_s"].get<double>(), step, kSame * step);
   }
 }
 
 TEST(Perturbations, AFullLinkIsNoPerturbation) {
-  EXPECT_EQ(Step({"--degraded-link", "*:100%"}), Step({"--all-ranks"}));
+  const double plain = Step({"--all-ranks"});
+  EXPECT_NEAR(Step({"--degraded-link", "*:100%"}), plain, kSame * plain);
 }
 
 TEST(Perturbations, ANarrowerLinkCostsMore) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -57,6 +58,80 @@ TEST(SimulateCommand, MergedReplicasChangeNoTime) {
   EXPECT_EQ(all["executed_ranks"], 16);
   EXPECT_EQ(merged["step_time_s"], all["step_time_s"]);
 }
+
+// What is reported of a step of many micro-batches, of which some are simulated, is that of all of them.
+struct ManyCase {
+  const char* name;
+  std::vector<std::string> flags;
+  bool repeats;
+};
+
+class ManyMicroBatches : public testing::TestWithParam<ManyCase> {};
+
+void ExpectSame(const json& found, const json& expected, double step, const std::string& where) {
+  if (expected.is_number_float()) {
+    EXPECT_NEAR(found.get<double>(), expected.get<double>(), 1e-10 * std::max(step, 1.0)) << where;
+  } else if (expected.is_structured()) {
+    ASSERT_EQ(found.size(), expected.size()) << where;
+    for (const auto& [key, value] : expected.items()) {
+      const json& other = expected.is_array() ? found[std::stoul(key)] : found[key];
+      ExpectSame(other, value, step, where + "/" + key);
+    }
+  } else {
+    EXPECT_EQ(found, expected) << where;
+  }
+}
+
+json Reported(std::vector<std::string> flags) {
+  std::vector<std::string> words = {"simulate", "--model",   "gpt2-small", "--topology",
+                                    "dgx-h100", "--nodes",   "2",          "--pp",
+                                    "2",        "--seq-len", "512",        "--json"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  const Outcome outcome = RunPlan(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+TEST_P(ManyMicroBatches, AreReportedAsIfAllWereSimulated) {
+  const json some = Reported(GetParam().flags);
+  std::vector<std::string> flags = GetParam().flags;
+  flags.push_back("--all-ranks");
+  const json all = Reported(flags);
+  EXPECT_EQ(all["simulated_micro_batches"], all["prediction"]["micro_batches"]);
+  EXPECT_EQ(some["simulated_micro_batches"] < all["simulated_micro_batches"], GetParam().repeats);
+  const double step = all["step_time_s"];
+  EXPECT_NEAR(some["step_time_s"].get<double>(), step, 1e-12 * step);
+  for (const char* key : {"ranks", "contention_on_links"})
+    ExpectSame(some[key], all[key], step, key);
+  const json &path = some["critical_path"], &whole_path = all["critical_path"];
+  for (const char* key : {"seconds_by_class", "tasks", "rank_changes"})
+    ExpectSame(path[key], whole_path[key], step, key);
+  ExpectSame(path["longest_stretches"][0], whole_path["longest_stretches"][0], step, "stretch");
+  ASSERT_EQ(some["links"].size(), all["links"].size());
+  for (std::size_t i = 0; i < some["links"].size(); ++i)
+    EXPECT_NEAR(some["links"][i]["busy"].get<double>(), all["links"][i]["busy"].get<double>(),
+                1e-12);
+}
+
+const ManyCase kMany[] = {
+    {"one_f_one_b", {"--global-batch", "1992"}, true},
+    {"interleaved",
+     {"--global-batch", "2048", "--schedule", "interleaved", "--vpp", "3", "--micro-batch", "2"},
+     true},
+    {"zero_bubble",
+     {"--global-batch", "2016", "--schedule", "zero-bubble", "--framework", "orrery"},
+     true},
+    {"zero_bubble_v",
+     {"--global-batch", "1024", "--schedule", "zero-bubble-v", "--framework", "orrery"},
+     false},
+    {"gpipe", {"--global-batch", "1024", "--schedule", "gpipe", "--framework", "orrery"}, false},
+    {"tensor", {"--tp", "4", "--zero", "1", "--global-batch", "500"}, true},
+    {"prices", {"--global-batch", "1992", "--contention", "off"}, true},
+    {"every_gpu_slow", {"--global-batch", "1992", "--slow-gpu", "0..15:1.2"}, true},
+    {"one_gpu_slow", {"--tp", "4", "--global-batch", "500", "--slow-gpu", "3:1.3"}, true},
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, ManyMicroBatches, testing::ValuesIn(kMany),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(SimulateCommand, ASlowGpuSlowsTheStep) {
   const double plain = SimulatedJson({})["step_time_s"];

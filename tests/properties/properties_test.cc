@@ -207,6 +207,39 @@ TEST(Properties, RanksThatAreAlikeTakeTheStepOfAll) {
   std::cout << executed << " of " << all << " ranks executed\n";
 }
 
+// Replicas one by one up to where they meet, and all events in order of time, as where rates are logged.
+TEST(Properties, ReplicasOneByOneTakeTheStepOfAll) {
+  constexpr double kSame = 1e-12;  // of the step
+  std::size_t parts = 0;
+  uint64_t at = 0;
+  ForEachJob("jitter", [&](const Case& drawn) {
+    const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
+    if (SimulationEffort(plan, false) > kQuick) return false;
+    sim::SimulationOptions options;
+    options.merge_replicas = false;
+    options.record = false;
+    options.perturbation.jitter = 0.05;
+    options.perturbation.seed = ++at;
+    const Cluster cluster = ClusterOf(drawn.job);
+    sim::Simulation apart(plan, cluster, drawn.job.prices(), options);
+    parts += sim::FindParts(plan, apart.meetings()).ranks.size() - 1;
+    options.log_rates = true;
+    sim::Simulation together(plan, cluster, drawn.job.prices(), options);
+    EXPECT_EQ(sim::FindParts(plan, together.meetings()).ranks.size(), 1u);
+    const double seconds = together.Run();
+    EXPECT_NEAR(apart.Run(), seconds, kSame * seconds);
+    for (std::size_t r = 0; r < together.result().times.size(); ++r) {
+      const sim::RankTime &one = apart.result().times[r], &other = together.result().times[r];
+      EXPECT_NEAR(one.end, other.end, kSame * seconds);
+      EXPECT_NEAR(one.compute, other.compute, 1e3 * kSame * seconds);
+      EXPECT_NEAR(one.exposed, other.exposed, 1e3 * kSame * seconds);
+    }
+    return true;
+  });
+  EXPECT_GT(parts, 100U);
+  std::cout << parts << " more parts\n";
+}
+
 struct Resource {
   const char* name;
   void (*twice)(GpuProfile&, ClusterSummary&);

@@ -23,6 +23,7 @@ class ComputeClock {
   void Ended(uint32_t rank);
   // An exchange, index into MeetingTable::exchanges, begins (+1) or ends (-1) on a rank.
   void CountExchange(uint32_t rank, std::size_t exchange, int change);
+  void CloseTimers() { timers_.Close(); }
 
  private:
   struct Due {

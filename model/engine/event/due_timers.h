@@ -28,6 +28,9 @@ class DueTimers {
     batches_[At(open_)].push_back(due);
   }
 
+  // What comes at the same instant has a timer of its own.
+  void Close() { open_ = -1; }
+
  private:
   int32_t NewBatch() {
     if (free_.empty()) {

@@ -23,10 +23,18 @@ void Exchanges::Start(uint32_t r, int32_t id, const Task& task) {
 }
 
 void Exchanges::Arrive(uint32_t r, int32_t id) {
-  state_.Note(r, id, &TaskSpan::start);
   const Task& task = state_.TaskOf(r, id);
   const int32_t m = state_.MeetingOf(r, task);
   ORRERY_CHECK(m >= 0, "rank {} is no member of line {}", state_.table.ranks[r], task.line);
+  if (state_.across != nullptr &&
+      (*state_.across)[At(m)] != 0) {  // when all parts have come as far
+    state_.network.Pause();
+    return state_.network.After(Seconds(0), [this, r, id] {
+      Arrive(r, id);
+      state_.drain();
+    });
+  }
+  state_.Note(r, id, &TaskSpan::start);
   const Meeting& meeting = state_.table.meetings[At(m)];
   Rendezvous& rendezvous = state_.rendezvous[At(m)];
   if (rendezvous.arrived == 0) rendezvous.message = task.message;

@@ -19,6 +19,10 @@ class Exchanges {
 
   // A task is the head of its stream: it arrives when the host has issued it.
   void Start(uint32_t rank, int32_t id, const Task& task);
+  void CloseTimers() {
+    timers_.Close();
+    tails_.CloseTimers();
+  }
 
  private:
   struct Due {

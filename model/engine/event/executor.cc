@@ -10,6 +10,7 @@
 #include "model/engine/event/compute_clock.h"
 #include "model/engine/event/deadlock.h"
 #include "model/engine/event/exchanges.h"
+#include "model/engine/event/parts.h"
 #include "model/engine/event/step_state.h"
 
 namespace orrery::sim {
@@ -25,18 +26,43 @@ class Executor {
     state_.drain = [this] { Drain(); };
   }
 
-  StepResult Run() {
-    for (std::size_t r = 0; r < state_.ranks.size(); ++r) {
-      for (std::size_t s = 0; s < state_.stream_count; ++s)
-        TryHead(static_cast<uint32_t>(r), static_cast<uint32_t>(s));
-      Drain();
+  StepResult Run(const Parts& parts) {
+    const bool split = parts.ranks.size() > 1 && state_.network.Split(parts.ranks.size());
+    if (split) state_.across = &parts.across;
+    for (std::size_t part = 0; part < parts.ranks.size(); ++part) {
+      if (split) Select(part);
+      for (const uint32_t r : parts.ranks[part]) Begin(r);
+      if (split) state_.network.Run();
     }
+    if (split) Join();
     state_.network.Run();
     CheckAllDone(state_);
     return Result();
   }
 
  private:
+  void Begin(uint32_t r) {
+    for (std::size_t s = 0; s < state_.stream_count; ++s) TryHead(r, static_cast<uint32_t>(s));
+    Drain();
+  }
+
+  void Select(std::size_t part) {
+    state_.network.Select(part);
+    CloseTimers();
+  }
+
+  void Join() {
+    state_.network.Join();
+    state_.across = nullptr;
+    CloseTimers();
+  }
+
+  // A timer belongs to the part in which it was set.
+  void CloseTimers() {
+    clock_.CloseTimers();
+    exchanges_.CloseTimers();
+  }
+
   // Starts the head of a stream if nothing holds it back.
   void TryHead(uint32_t r, uint32_t s) {
     const RankState& rank = state_.ranks[r];
@@ -134,7 +160,10 @@ StepResult Execute(const ir::Plan& plan, const PlanTasks& tasks, MeetingTable* m
     if (!(slowdown > 0))
       throw InputError(fmt::format("a rank cannot be {} times as slow", slowdown));
   }
-  return Executor(plan, tasks, meetings, perturbation, timeline).Run();
+  // Where ranks are in step, one timer serves all parts.
+  const Parts parts =
+      perturbation.jitter > 0 ? FindParts(plan, *meetings) : OnePart(meetings->ranks.size());
+  return Executor(plan, tasks, meetings, perturbation, timeline).Run(parts);
 }
 
 }  // namespace orrery::sim

@@ -15,6 +15,7 @@
 #include "model/engine/event/alike.h"
 #include "model/engine/event/critical_path.h"
 #include "model/engine/event/index.h"
+#include "model/engine/event/parts.h"
 #include "model/engine/network/wires.h"
 #include "model/hardware/node_order.h"
 #include "model/plan/ir/hazards.h"
@@ -244,15 +245,6 @@ std::vector<std::string> SharedWith(const SharedLink& link) {
   return others;
 }
 
-AxisMask Replicas(const ir::Mesh& mesh) {
-  unsigned mask = 0;
-  for (const char* name : {"dp", "dpo"}) {
-    const int axis = mesh.AxisIndex(name);
-    if (axis >= 0) mask |= 1u << axis;
-  }
-  return static_cast<AxisMask>(mask);
-}
-
 int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas) {
   const AxisMask merged = merge_replicas ? Replicas(mesh) : 0;
   int64_t executed = 1;
@@ -278,7 +270,8 @@ Simulation::Simulation(const ir::Plan& plan, const Cluster& cluster, const CostS
       options_(OnNodes(options, plan, cluster_)) {
   const bool alike = options_.merge_alike && options.backend == net::Backend::kFluid &&
                      options_.perturbation.jitter <= 0;
-  if (!alike) RefuseHuge(plan, ExecutedRanks(plan.mesh, options_.merge_replicas));
+  // Who is alike shows when all are routed: until then a stage is enough to refuse.
+  RefuseHuge(plan, alike ? 1 : ExecutedRanks(plan.mesh, options_.merge_replicas));
   MeetingOptions meetings;
   meetings.contention = options.contention;
   meetings.backend = options.backend;

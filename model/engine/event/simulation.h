@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/engine/event/parts.h"
 #include "model/engine/event/step_breakdown.h"
 #include "model/price/pricer.h"
 
@@ -107,8 +108,6 @@ class Simulation {
   Breakdown breakdown_;
 };
 
-// Mesh axes along which all ranks do the same at the same time.
-AxisMask Replicas(const ir::Mesh& mesh);
 // Ranks that are executed.
 int64_t ExecutedRanks(const ir::Mesh& mesh, bool merge_replicas);
 // Ops of one rank's step, of the stage with most.

@@ -86,6 +86,8 @@ struct StepState {
   std::vector<Arrival> arrivals;
   std::vector<Arrival> ended;   // tasks whose streams go on at the next Drain
   std::function<void()> drain;  // lets go whatever waited for `ended`
+  // By meeting: it joins parts of the step that run one by one (parts.h); null: all run together.
+  const std::vector<char>* across = nullptr;
 };
 
 }  // namespace orrery::sim

@@ -18,6 +18,7 @@ class Tails {
   // `Exchange::hidden` of an exchange at a meeting whose members have all arrived. They count as
   // communicating until it is over.
   void Start(const Meeting& meeting, std::size_t exchange);
+  void CloseTimers() { timers_.Close(); }
 
  private:
   struct Tail {

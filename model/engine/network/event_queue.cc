@@ -18,8 +18,12 @@ bool Before(const Event& a, const Event& b) {
 
 void EventQueue::Push(Event event) {
   event.order = ++created_;
-  std::size_t at = heap_.size();
   heap_.push_back(event);
+  Sift(heap_.size() - 1, event);
+}
+
+// Up from `at` to its place.
+void EventQueue::Sift(std::size_t at, Event event) {
   while (at > 0) {
     const std::size_t parent = (at - 1) / kChildren;
     if (!Before(event, heap_[parent])) break;
@@ -47,6 +51,24 @@ void EventQueue::Pop() {
     at = least;
   }
   heap_[at] = last;
+}
+
+void EventQueue::Select(std::size_t queue) {
+  others_[selected_].swap(heap_);
+  selected_ = queue;
+  others_[selected_].swap(heap_);
+}
+
+void EventQueue::Join() {
+  others_[selected_].swap(heap_);
+  heap_.clear();
+  for (const std::vector<Event>& queue : others_) {
+    for (const Event& event : queue) {
+      heap_.push_back(event);
+      Sift(heap_.size() - 1, event);
+    }
+  }
+  others_.clear();
 }
 
 void EventQueue::AddTimer(double time, Done done) {

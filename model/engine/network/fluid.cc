@@ -205,8 +205,27 @@ bool FluidNetwork::Step() {
 }
 
 void FluidNetwork::Run() {
-  while (Step()) {
+  while (!paused_ && Step()) {
   }
+  if (paused_) Settle();
+}
+
+bool FluidNetwork::Split(std::size_t parts) {
+  events_.Split(parts);
+  Select(0);
+  return true;
+}
+
+void FluidNetwork::Select(std::size_t part) {
+  events_.Select(part);
+  now_ = instant_end_ = 0;
+  paused_ = false;
+}
+
+void FluidNetwork::Join() {
+  events_.Join();
+  now_ = instant_end_ = 0;
+  paused_ = false;
 }
 
 BytesPerSecond FluidNetwork::Rate(PathId path) {

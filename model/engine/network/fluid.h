@@ -24,6 +24,10 @@ class FluidNetwork : public Network {
   void Run() override;
   Seconds Now() const override { return Seconds(now_); }
   bool LogRates(std::vector<RateChange>* log) override;
+  bool Split(std::size_t parts) override;
+  void Select(std::size_t part) override;
+  void Pause() override { paused_ = true; }
+  void Join() override;
 
   // Present rate of each job on a path; 0 when it is idle.
   BytesPerSecond Rate(PathId path);
@@ -81,6 +85,7 @@ class FluidNetwork : public Network {
   std::vector<double> logged_;  // by path: the rate that the log holds last
   double now_ = 0;
   double instant_end_ = 0;  // events up to here belong to the present instant
+  bool paused_ = false;
   uint64_t started_ = 0;
   int64_t solves_ = 0;
 };

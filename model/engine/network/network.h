@@ -62,6 +62,14 @@ class Network {
   // The interface in one call: a job over `route`, its rate at most `cap`.
   void Flow(std::span<const LinkId> route, Bytes bytes, BytesPerSecond cap, Done done);
 
+  // Simulation in parts that share neither links nor timers: what is started while a part is selected belongs to it,
+  // and Run() goes on with its events alone, until nothing is left of them or Pause() is called, which ends the present
+  // instant. After Join() all go on together, each from where it has come to. False: this network cannot.
+  virtual bool Split(std::size_t) { return false; }
+  virtual void Select(std::size_t) {}
+  virtual void Pause() {}
+  virtual void Join() {}
+
   // From now on appends every change of a path's rate, in order of time; false: cannot tell. `log`
   // must outlive the simulation.
   virtual bool LogRates(std::vector<RateChange>*) { return false; }

@@ -13,16 +13,19 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/write_file.h"
+#include "model/engine/event/cycle.h"
 #include "model/engine/event/simulation.h"
 #include "model/hardware/faults.h"
 #include "model/program/common/bundle.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/time_report.h"
+#include "model/program/simulate/extended_step.h"
 #include "model/program/simulate/perturbation_flags.h"
 #include "model/program/simulate/scenario_file.h"
 #include "model/program/simulate/simulate_report.h"
 #include "model/program/simulate/trace_json.h"
+#include "model/twin/steady.h"
 
 namespace orrery::cli {
 namespace {
@@ -65,6 +68,44 @@ class Twin {
 
   // `record`: when each task ran, for Analyse() and WriteTrace(); `rates`: of all links, too.
   void Run(bool record, bool rates, report::Simulation* simulation) {
+    Play(record, rates, simulation);
+    busiest_ = Busiest(Traffic(), simulation->result.seconds, &simulation->links);
+    if (record && step_->recorded()) Analyse(simulation);
+  }
+
+  // Both steps: the rest of `simulation` follows from them. False: the longer one does not repeat the shorter one.
+  static bool RunShort(Twin* fewer, Twin* more, bool analyse, int64_t micro_batches,
+                       report::Simulation* simulation) {
+    report::Simulation shorter = *simulation, longer = *simulation;
+    fewer->Play(true, false, &shorter);
+    more->Play(true, false, &longer);
+    if (!fewer->step_->recorded() || !more->step_->recorded()) return false;
+    const auto cycle = sim::CycleOf(*fewer->step_, *more->step_);
+    if (!cycle) return false;
+    const int64_t cycles = (micro_batches - more->plan_.micro_batches) /
+                           (more->plan_.micro_batches - fewer->plan_.micro_batches);
+    longer.result = report::Extend(shorter.result, std::move(longer.result), cycles);
+    if (analyse) {
+      const auto& memory = simulation->candidate.memory;
+      shorter.candidate.memory = ReportMemory(fewer->plan_, LimitsOf(more->job_),
+                                              Communicators(simulation->candidate.strategy));
+      if (!memory || memory->stages.size() != fewer->plan_.programs.size()) return false;
+      fewer->Analyse(&shorter);
+      more->Analyse(&longer);
+      longer.analysis =
+          report::Extend(*shorter.analysis, std::move(*longer.analysis), *cycle, cycles);
+      if (!longer.analysis) return false;
+      more->Busiest(report::Extend(fewer->Traffic(), more->Traffic(), cycles),
+                    longer.result.seconds, &longer.links);
+    }
+    longer.wall += shorter.wall;
+    longer.simulated_micro_batches = more->plan_.micro_batches;
+    *simulation = std::move(longer);
+    return true;
+  }
+
+ private:
+  void Play(bool record, bool rates, report::Simulation* simulation) {
     const auto executed =
         static_cast<double>(sim::ExecutedRanks(plan_.mesh, options_.merge_replicas));
     if (rates) record = record && sim::MostOps(plan_) * executed <= kMostRecorded;
@@ -84,10 +125,9 @@ class Twin {
       simulation->stages.push_back(
           plan_.mesh.Coords(rank)[static_cast<std::size_t>(plan_.mesh.program_axis)]);
     }
-    busiest_ = Busiest(simulation->result.seconds, &simulation->links);
-    if (record && step_->recorded()) Analyse(simulation);
   }
 
+ public:
   // For --html.
   void AddPicture(const report::Simulation& simulation, nlohmann::ordered_json* json) const {
     if (simulation.analysis) {
@@ -123,9 +163,12 @@ class Twin {
                             report::Representatives(simulation->result, simulation->stages));
   }
 
-  std::vector<LinkId> Busiest(double seconds, std::vector<report::LinkBusy>* table) const {
-    const std::vector<sim::LinkTraffic> traffic =
-        sim::TrafficOnLinks(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
+  std::vector<sim::LinkTraffic> Traffic() const {
+    return sim::TrafficOnLinks(plan_, step_->tasks(), step_->meetings(), cluster_.links.size());
+  }
+
+  std::vector<LinkId> Busiest(const std::vector<sim::LinkTraffic>& traffic, double seconds,
+                              std::vector<report::LinkBusy>* table) const {
     std::vector<std::pair<double, LinkId>> order;
     for (std::size_t i = 0; i < traffic.size(); ++i) {
       if (traffic[i].bytes > 0)
@@ -176,13 +219,37 @@ void SaveTrace(const Twin& twin, int64_t ops, const Flag& flag) {
                      "--trace names a file in a folder that exists"}});
 }
 
+// What of a step repeats is simulated once (model/twin/steady.h). `layout`: null, the plan comes from a text. Not what
+// jitter makes different each time, and no step whose every task is to be shown. False: it has to be simulated whole.
+bool RunShortSteps(const orrery::Job& job, const Strategy* layout, const ir::Plan& plan,
+                   const sim::SimulationOptions& options, Perturbations* perturbations,
+                   bool analyse, report::Simulation* simulation) {
+  if (layout == nullptr || !options.merge_alike || options.backend != net::Backend::kFluid ||
+      (perturbations != nullptr && perturbations->jitter > 0))
+    return false;
+  const auto steps = ShortStepsOf(*layout, plan.micro_batches);
+  if (!steps) return false;
+  Twin fewer(job, WithMicroBatches(job, *layout, steps->fewer), options);
+  Twin more(job, WithMicroBatches(job, *layout, steps->more), options);
+  if (perturbations != nullptr) {
+    fewer.Disturb(perturbations);
+    more.Disturb(perturbations);
+  }
+  if (!Twin::RunShort(&fewer, &more, analyse, plan.micro_batches, simulation)) return false;
+  simulation->digest = ir::Digest(plan);
+  return true;
+}
+
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
 // by one, as the disturbed ones are, while that is quick.
-double UndisturbedSeconds(const orrery::Job& job, ir::Plan plan, sim::SimulationOptions options) {
+double UndisturbedSeconds(const orrery::Job& job, const Strategy* layout, ir::Plan plan,
+                          sim::SimulationOptions options) {
   options.merge_replicas =
       sim::MostOps(plan) * static_cast<double>(plan.mesh.ranks()) > kMostCompared;
-  Twin twin(job, std::move(plan), options);
   report::Simulation simulation;
+  if (RunShortSteps(job, layout, plan, options, nullptr, false, &simulation))
+    return simulation.seconds();
+  Twin twin(job, std::move(plan), options);
   twin.Run(false, false, &simulation);
   return simulation.seconds();
 }
@@ -263,14 +330,19 @@ Answer RunSimulate(const CommandLine& line) {
   options.merge_replicas = !perturbations.any() && !flags.all_ranks.given;
   // A trace shows each executed rank, and all of the perturbed ones.
   options.merge_alike = !flags.all_ranks.given && !flags.trace.given;
+  const Strategy whole = simulation.candidate.strategy;
+  const Strategy* layout = flags.plan.given ? nullptr : &whole;
   Twin twin(priced, plan, options);
   if (perturbations.any()) {
     twin.Disturb(&perturbations);
     simulation.perturbation = perturbations.Words();
-    simulation.undisturbed = UndisturbedSeconds(priced, std::move(plan), options);
+    simulation.undisturbed = UndisturbedSeconds(priced, layout, plan, options);
   }
   try {
-    twin.Run(true, flags.trace.given, &simulation);
+    Perturbations* some = perturbations.any() ? &perturbations : nullptr;
+    // A page draws tasks.
+    if (flags.html.given || !RunShortSteps(priced, layout, plan, options, some, true, &simulation))
+      twin.Run(true, flags.trace.given, &simulation);
   } catch (const NoRoute& gap) {
     return NoStep(simulation, gap, flags);
   }

@@ -37,8 +37,10 @@ Prediction SimulatedCandidate(const Simulation& simulation) {
     time = WithInterval(time, before);
   }
   if (!from_text) candidate.closed_form = before;
-  candidate.simulated = SimulatedStep{
-      .ops = simulation.result.ops, .shared = {}, .perturbed = !simulation.perturbation.empty()};
+  candidate.simulated = SimulatedStep{.ops = simulation.result.ops,
+                                      .shared = {},
+                                      .repeated = simulation.simulated_micro_batches > 0,
+                                      .perturbed = !simulation.perturbation.empty()};
   if (simulation.analysis) candidate.simulated->shared = simulation.analysis->contention;
   candidate.SetTime(time);
   return candidate;
@@ -111,6 +113,10 @@ std::string Effort(const Simulation& simulation) {
         fmt::format("{} of {} ranks, with the traffic of all (the others behave like one of these)",
                     result.ranks.size(), simulation.ranks);
   }
+  if (simulation.simulated_micro_batches > 0) {
+    ranks += fmt::format(", and {} of {} micro-batches, which the others repeat",
+                         simulation.simulated_micro_batches, simulation.candidate.micro_batches);
+  }
   return Fold(fmt::format("Simulated {}: {} ops in {} tasks, {} of computing time.", ranks,
                           result.ops, result.tasks, Format(Seconds(simulation.wall))),
               0) +
@@ -173,6 +179,9 @@ nlohmann::ordered_json SimulationJson(const Job& job, const Simulation& simulati
                              {"efficiency", link.efficiency}});
   json["plan_ranks"] = simulation.ranks;
   json["executed_ranks"] = result.ranks.size();
+  json["simulated_micro_batches"] = simulation.simulated_micro_batches > 0
+                                        ? simulation.simulated_micro_batches
+                                        : candidate.micro_batches;
   json["ops"] = result.ops;
   json["tasks"] = result.tasks;
   json["wall_s"] = simulation.wall;

@@ -28,6 +28,7 @@ struct Simulation {
   sim::StepResult result;
   std::vector<int> stages;               // by executed rank
   int64_t ranks = 0;                     // of the plan
+  int64_t simulated_micro_batches = 0;   // the others repeat them; 0: all were simulated
   std::string digest;                    // of the plan
   bool contention = true;                // false: every message took its price
   std::string network;                   // "fluid", "simgrid"
