@@ -19,6 +19,7 @@ using sim::At;
 
 constexpr double kEffortOfFigures = 4;  // of a step that is simulated for its time alone
 constexpr std::size_t kMostMemoryStages = 2;
+constexpr double kRounding = 1e-9;
 
 }  // namespace
 
@@ -28,7 +29,9 @@ std::vector<std::size_t> Representatives(const sim::StepResult& result,
   std::map<int, std::size_t> by_stage;
   for (std::size_t r = 0; r < result.times.size(); ++r) {
     const auto [at, added] = by_stage.try_emplace(stages[r], r);
-    if (!added && working(result.times[r]) > working(result.times[at->second])) at->second = r;
+    // The first of those that differ by rounding alone.
+    const double most = working(result.times[at->second]) * (1 + kRounding);
+    if (!added && working(result.times[r]) > most) at->second = r;
   }
   std::vector<std::size_t> ranks;
   for (const auto& [stage, r] : by_stage) ranks.push_back(r);
