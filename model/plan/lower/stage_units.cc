@@ -2,6 +2,7 @@
 // Flat parameter units of one stage: placement by ZeRO stage, gathers before use, gradient reductions.
 #include <algorithm>
 
+#include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/plan/lower/stage_builder.h"
 
@@ -90,6 +91,12 @@ void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
   if (first.adapter) unit->kind = kAdapterUnit;
   if (first.common) unit->kind = kCommonUnit;
   if (first.packing == ir::Packed::kNone) return;
+  if (first.init == ir::Init::kNormal) {
+    unit->coded = true;
+    unit->kind = kCodeUnit;
+    unit->dtype = CodeDtype(ctx_);
+    return;
+  }
   unit->kind = first.init == ir::Init::kCodes ? kCodeUnit : kScaleUnit;
   unit->dtype = PackedDtype(ctx_, first);
 }
@@ -111,11 +118,13 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   if (ctx_.strategy.offload.weights && Fetched(state))
     BufferOf(state.weight).space = ir::Space::kHost;
   if (!state.trained) return;
+  if (state.coded) DeclareCodes(index);
   if (!ctx_.scatters()) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
   if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward)) {
     state.grad_shard = declare("Gs.", BufferClass::kGrad, ctx_.gradient, true);
   }
-  if (ctx_.master) state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
+  if (ctx_.master || state.coded)
+    state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
   if (ctx_.work.optimizer != Optimizer::kSgd) {
     // The scales of blocks of 2,048 one-byte moments (0.2 %) are left out.
     const ir::Dtype moment = ctx_.work.optimizer == Optimizer::kAdam8bit
@@ -239,8 +248,9 @@ void StageBuilder::BeginGrad(int unit) {
   ir::Buffer& buffer = program_.buffers[program_.views[transient].buffer];
   buffer.unit = unit;
   if (units_[unit].layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_grad_reduce) {
-    buffer.ring = static_cast<int16_t>(RingIndex("grad", 2));
-    buffer.ring_index = static_cast<int16_t>(next_grad_++);
+    const UnitKind kind = units_[unit].kind;
+    buffer.ring = static_cast<int16_t>(RingIndex(kind == kCodeUnit ? "grad.codes" : "grad", 2));
+    buffer.ring_index = static_cast<int16_t>(next_grad_[kind]++);
   }
   state.open_grads[unit] = transient;
   Emit(OpKind::kZero, {transient}, {});
@@ -279,7 +289,8 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     const ir::Buffer& source = program_.buffers[program_.views[transient].buffer];
     if (source.ring >= 0) {
       const int16_t slot = source.ring_index;
-      buffer.ring = static_cast<int16_t>(RingIndex("gradshard", 2));
+      buffer.ring = static_cast<int16_t>(
+          RingIndex(unit.kind == kCodeUnit ? "gradshard.codes" : "gradshard", 2));
       buffer.ring_index = slot;
     }
     ir::Op& op = Emit(OpKind::kReduceScatter, {reduced}, {transient});

@@ -134,12 +134,15 @@ struct Strategy {
       true;  // tp and pp > 1 without sequence parallelism: a tensor rank sends its 1/tp of
              // a boundary tensor; the next stage's tensor group gathers them (Narayanan et
              // al. 2021, section 4.1); else every tensor rank sends the whole tensor
-  int bucket_layers = 1;         // layers per flat unit (gradient bucket, ZeRO gather)
-  int prefetch = 1;              // ZeRO 3: uses gathered ahead, 0..2
-  bool rings = true;             // buffers touched by a second stream get their own ring
-  int recv_slots = 1;            // extra slots of received tensors
-  int send_slots = 2;            // ring slots of sent tensors
-  bool frame_pool = true;        // one slot pool over chunks of equal frame size
+  int bucket_layers = 1;   // layers per flat unit (gradient bucket, ZeRO gather)
+  int prefetch = 1;        // ZeRO 3: uses gathered ahead, 0..2
+  bool rings = true;       // buffers touched by a second stream get their own ring
+  int recv_slots = 1;      // extra slots of received tensors
+  int send_slots = 2;      // ring slots of sent tensors
+  bool frame_pool = true;  // one slot pool over chunks of equal frame size
+  // Weights of products in 8 bits are held and gathered as codes: what the update leaves in fp32 is cast once, on the rank that
+  // updates it, and no copy in 16 bits exists (coded.h). Without such products it must be false.
+  bool fp8_weights = false;
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
   bool count_head = false;       // pipeline balance: the head counts as a layer
