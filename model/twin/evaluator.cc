@@ -125,7 +125,7 @@ double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base,
     last = &shard;
     if (same) continue;
     base.zero = shard.zero, base.dp = shard.dp, base.dp_outer = shard.dp_outer;
-    Strategy s = preset_.Complete(base, job_.work.precision);
+    Strategy s = preset_.Complete(base, job_.work);
     FollowFramework(*job_.framework, &s);
     const auto found = predictor_.Table(KeyOf(request_.model, s));
     if (const auto* table = std::get_if<const LayerTable*>(&found))
@@ -285,7 +285,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       s.zero = shard.zero;
       s.dp = shard.dp;
       s.dp_outer = shard.dp_outer;
-      s = preset_.Complete(s, job_.work.precision);
+      s = preset_.Complete(s, job_.work);
       FollowFramework(*job_.framework, &s);
       const auto found = predictor_.Table(KeyOf(request_.model, s));
       if (const auto* refusal = std::get_if<Refusal>(&found)) {
@@ -343,8 +343,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
 bool Evaluator::SplitLayers(const ScheduleChoice& choice, Strategy* s) {
   s->layout = choice.split == LayerSplit::kGiven ? request_.fixed.layout : nullptr;
   if (choice.split == LayerSplit::kRule || choice.split == LayerSplit::kGiven) return true;
-  const auto found =
-      predictor_.Table(KeyOf(request_.model, preset_.Complete(*s, job_.work.precision)));
+  const auto found = predictor_.Table(KeyOf(request_.model, preset_.Complete(*s, job_.work)));
   const auto* table = std::get_if<const LayerTable*>(&found);
   if (table == nullptr) return false;  // the rule's split is refused for the same reason
   const auto [made, fresh] = layouts_.try_emplace({*table, s->pp, s->vpp});

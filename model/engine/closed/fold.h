@@ -70,6 +70,7 @@ struct Stage {
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
 constexpr double kHeldUp = 0.02;
 constexpr double kRounding = 1e-9;
+constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bits
 
 class Fold {
  public:
@@ -182,7 +183,8 @@ class Fold {
     const auto adding = [&](const LayerTime& t) {
       return outline_.accumulates ? t.accumulate : 0.0;
     };
-    extra_ = ExtraKernels(table_.TrainedOfLayer());
+    extra_ = ExtraKernels(table_.TrainedOfLayer() - table_.coded_parameters);
+    if (table_.coded_parameters > 0) extra_ += ExtraKernels(table_.coded_parameters);
     if (fetches_) {
       gathered_forward_ = table_.layer.gathered_forward;
       gathered_backward_ = table_.layer.gathered_backward;
@@ -202,8 +204,9 @@ class Fold {
     const double transform = HeadTransform();
     const double rest = table_.embedding_parameters - table_.table_parameters;
     if (fetches_) {
-      gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
-                Gather(table_.adapter_parameters);
+      gather_ =
+          Gather(table_.layer_parameters - table_.packed_parameters - table_.coded_parameters) +
+          Gather(table_.adapter_parameters) + Fetch(table_.coded_parameters * kCodeBytes);
       if (table_.packed_parameters > 0)
         gather_ = gather_ + Fetch(table_.packed_parameters * table_.code_bytes);
       gather_table_ = Gather(table_.table_parameters);
@@ -213,7 +216,8 @@ class Fold {
                      (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
     }
     if (scatters_) {
-      scatter_ = Scatter(table_.TrainedOfLayer());
+      scatter_ = Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
+                 Scatter(table_.coded_parameters);
       if (!table_.frozen) {
         const Beside table = Scatter(table_.table_parameters);
         scatter_embedding_ = table + Scatter(rest);
@@ -245,8 +249,12 @@ class Fold {
     return (HeadTable() > 0) + (table_.final_norm_parameters > 0) + (HeadTransform() > 0);
   }
   double LayerGathers() const {  // packed weights and adapters travel apart
-    return (table_.layer_parameters > table_.packed_parameters) + (table_.adapter_parameters > 0) +
-           (table_.packed_parameters > 0);
+    return (table_.layer_parameters > table_.packed_parameters + table_.coded_parameters) +
+           (table_.adapter_parameters > 0) + (table_.packed_parameters > 0) +
+           (table_.coded_parameters > 0);
+  }
+  double LayerScatters() const {
+    return (table_.TrainedOfLayer() > table_.coded_parameters) + (table_.coded_parameters > 0);
   }
   static Beside Price(const PreparedMessage& message, double bytes) {
     if (bytes <= 0) return {};
@@ -341,7 +349,7 @@ class Fold {
         stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
     work.backward.host =
         stage.layers * (layer.backward.host + gathered_backward_.host +
-                        IssueGathers(LayerGathers()) + IssueScatters(table_.TrainedOfLayer() > 0));
+                        IssueGathers(LayerGathers()) + IssueScatters(LayerScatters()));
     if (stage.first) {
       const LayerTime& t = table_.embedding;
       Pass& gradients = outline_.order.fills_bubble ? work.weight : work.backward;
@@ -567,8 +575,12 @@ class Fold {
   StepTime Least(const Work& work, StepTime time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
-  double FullestTrained() const;
+  struct Fullest {
+    double parameters = 0, layers = 0;
+  };
+  Fullest FullestTrained() const;
   double TrainedHere() const;
+  void AddCodes(double layers, StepTime* time) const;
   // offload.cc
   std::vector<double> UnitsOfFullest() const;
   double UpdateOnHost(double kernels, double gathers, StepTime* time) const;

@@ -43,11 +43,13 @@ Dtype CodeDtype(const LowerContext& ctx) {
                                                                     : Dtype::kE4m3);
 }
 
-int64_t CodedParameters(const ModelSpec& model, const Strategy& strategy) {
-  if (!strategy.fp8_weights) return 0;
+int64_t CodedParameters(const ModelSpec& model) {
   const int64_t attention = model.heads * model.head_dim;
+  const int64_t each =
+      2 * attention + 2 * model.kv_heads * model.head_dim + model.ffn * (model.gated ? 3 : 2);
+  // A layer of a decoder behind an encoder meets keys and values of its own once more.
   return model.hidden *
-         (2 * attention + 2 * model.kv_heads * model.head_dim + model.ffn * (model.gated ? 3 : 2));
+         ((model.layers + model.decoder_layers) * each + model.decoder_layers * 4 * attention);
 }
 
 std::vector<ParamRef> AddCodedUnit(StageBuilder& stage, const std::string& layers,
@@ -122,7 +124,8 @@ void StageBuilder::EmitCodeScales() {
     Emit(OpKind::kUnitAmax, {ScalesOfUnit(weight_scales_.amax, index)}, {units_[i].master},
          {{Attr::kElements, double(units_[i].shard)},
           {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)},
-          {Attr::kBlock, double(block)}})
+          {Attr::kBlock, double(block)},
+          {Attr::kLength, Delayed(ctx_) ? double(ctx_.options.amax_history) : 0.0}})
         .yields = axes;
   }
   if (Delayed(ctx_)) {

@@ -21,8 +21,8 @@
 namespace orrery {
 
 ir::Dtype CodeDtype(const LowerContext& ctx);
-// Of a layer, on all tensor ranks together; 0: none.
-int64_t CodedParameters(const ModelSpec& model, const Strategy& strategy);
+// Weights of all layers that are held so.
+int64_t CodedParameters(const ModelSpec& model);
 
 // Adds the unit of matrices `linear`, named after `layers`.
 std::vector<ParamRef> AddCodedUnit(StageBuilder& stage, const std::string& layers,

@@ -160,4 +160,14 @@ struct Strategy {
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states
 };
 
+// Whether weights can be held in 8 bits (fp8_weights): products read them as they are, a master copy keeps what they are cast
+// from. The two casts of a weight that MXFP8 and NVFP4 need differ: both come from numbers (Megatron-Core gathers 16 bits for
+// MXFP8, --reuse-grad-buf-for-mxfp8-param-ag).
+inline bool CanHoldCodes(const Workload& work, const Strategy& s) {
+  const bool scaled =
+      work.fp8 == Fp8::kDelayed || work.fp8 == Fp8::kCurrent || work.fp8 == Fp8::kBlockwise;
+  return scaled && !work.lora.on() && work.master_weights && s.offload.optimizer == 0 &&
+         !s.offload.weights;
+}
+
 }  // namespace orrery

@@ -11,6 +11,7 @@
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/ir/plan_facts.h"
+#include "model/plan/lower/coded.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/names.h"
@@ -174,6 +175,7 @@ class JobMaker {
       FromModel(fmt::format("fp8 {}", defaults.fp8), "--fp8");
     }
     CheckProducts();
+    CheckWeights();
     if (optimizer_) {
       request_.work.optimizer = *optimizer_;
     } else if (!defaults.optimizer.empty()) {
@@ -222,6 +224,15 @@ class JobMaker {
           "--attention standard, or another kernel");
       diagnostics_.ThrowIfAny();
     }
+  }
+
+  void CheckWeights() {
+    if (!flags_.fp8_weights.given || flags_.fp8_weights.text != "on") return;
+    Strategy held;
+    held.fp8_weights = true;
+    if (const auto refused = CheckCodedWeights(request_.work, held))
+      diagnostics_.Error(flags_.fp8_weights.where, refused->reason, refused->hint);
+    diagnostics_.ThrowIfAny();
   }
 
   void CheckRecipe() {
@@ -345,10 +356,24 @@ class JobMaker {
 
   // Facts that the user states, over those of the framework, named or not.
   void TakeFacts() {
-    if (!flags_.fact.given) return;
-    AtFlag(flags_.fact, [&] {
-      request_.framework = FindFramework(WithFacts(request_.framework, flags_.fact.text)).name;
-    });
+    if (flags_.fact.given) {
+      AtFlag(flags_.fact, [&] {
+        request_.framework = FindFramework(WithFacts(request_.framework, flags_.fact.text)).name;
+      });
+    }
+    if (flags_.fp8_weights.given) AtFlag(flags_.fp8_weights, [&] { TakeWeights(); });
+  }
+
+  // --fp8-weights: the fact of that name, for every recipe that can.
+  void TakeWeights() {
+    const std::string& text = flags_.fp8_weights.text;
+    if (text != "on" && text != "off")
+      throw InputError(fmt::format("--fp8-weights is on or off, not '{}'", text));
+    const FrameworkReference now = SplitReference(request_.framework);
+    const std::string fact =
+        text == "on" ? "fp8_weights=delayed,current,blockwise" : "fp8_weights=off";
+    request_.framework =
+        FindFramework(WithFacts(now.name, now.facts.empty() ? fact : now.facts + "," + fact)).name;
   }
 
   // What an alias stands for is part of the answer.
