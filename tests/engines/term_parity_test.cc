@@ -84,8 +84,8 @@ TEST(TermParity, EnginesAgreeWithWeightsInEightBits) {
     ParitySelection selection;
     selection.models = {"llama3-8b"};
     selection.topologies = {"dgx-h100"};
-    selection.frameworks = {"nemo", "orrery+fp8_weights=current,delayed"};
-    if (recipe == Fp8::kCurrent) selection.frameworks.push_back("fsdp+fp8_weights=current");
+    selection.frameworks = {"nemo", "orrery", "fsdp"};
+    selection.facts = recipe == Fp8::kCurrent ? "fp8_weights=current" : "fp8_weights=delayed";
     selection.situations = {"zero1", "zero2", "zero3"};
     selection.fp8 = recipe;
     const int before = tally.plans;

@@ -297,7 +297,8 @@ class StageBuilder {
     std::vector<ir::Op> ops;
     std::array<std::vector<Use>, kUnitKinds> uses;
     std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
-    std::optional<ir::Op> pending_add;  // of a reduction that the next unit's backward pass hides
+    // Of reductions that the next unit's backward pass hides; those of codes stand next to the others of their layer.
+    std::array<std::optional<ir::Op>, 2> pending_adds;
     std::vector<uint8_t> use_phase;
   };
 
@@ -344,7 +345,7 @@ class StageBuilder {
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
   void ReduceUnit(int unit, uint8_t when);
-  void AddReduced(ir::ViewId shard, ir::ViewId reduced, int64_t elements);
+  void AddReduced(const UnitState& unit, ir::ViewId reduced);
   void InsertGathers(BlockState& state);
   ir::Op FetchOp(ir::OpKind kind, ir::ViewId to, ir::ViewId from, const ir::Op& reader);
   void EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops);

@@ -297,7 +297,7 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     op.group = kGroupDp;
     op.stream = stream;
     op.tag = next_tag_++;
-    AddReduced(unit.grad_shard, reduced, unit.shard);
+    AddReduced(unit, reduced);
     state.open_grads.erase(index);
   }
   phase_ = before;
@@ -305,14 +305,16 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
 
 // Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
 // wait for what runs beside it.
-void StageBuilder::AddReduced(ViewId shard, ViewId reduced, int64_t elements) {
+void StageBuilder::AddReduced(const UnitState& unit, ViewId reduced) {
   BlockState& state = blocks_[block_];
-  Emit(OpKind::kAdd, {shard}, {shard, reduced}, {{Attr::kElements, double(elements)}});
+  Emit(OpKind::kAdd, {unit.grad_shard}, {unit.grad_shard, reduced},
+       {{Attr::kElements, double(unit.shard)}});
   if (!ctx_.strategy.overlap_grad_reduce) return;
   ir::Op add = std::move(state.ops.back());
   state.ops.pop_back();
-  if (state.pending_add) state.ops.push_back(std::move(*state.pending_add));
-  state.pending_add = std::move(add);
+  std::optional<ir::Op>& pending = state.pending_adds[unit.coded ? 1 : 0];
+  if (pending) state.ops.push_back(std::move(*pending));
+  pending = std::move(add);
 }
 
 void StageBuilder::ReduceUnit(int index, uint8_t when) {
