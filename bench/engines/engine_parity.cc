@@ -45,7 +45,7 @@ SearchRequest RequestOf(const ParitySelection& selection, const std::string& mod
   SearchRequest request;
   request.model = LoadModel(model).spec;
   request.topology = LoadTopology(topology);
-  request.framework = framework;
+  request.framework = selection.facts.empty() ? framework : WithFacts(framework, selection.facts);
   request.nodes = {std::min(selection.nodes, request.topology.nodes)};
   request.work.fp8 = selection.fp8;
   request.work.lora = selection.lora;

@@ -22,6 +22,7 @@ struct ParitySelection {
   int64_t seq_len = 1024, global_batch = 512;
   Fp8 fp8 = Fp8::kOff;
   Lora lora = {};
+  std::string facts;  // of all frameworks, over their own: "fp8_weights=current"
 };
 
 // "zero1", "zero2", "zero3", "lamb", "efa", "tcp".

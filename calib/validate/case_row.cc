@@ -222,7 +222,12 @@ void ReadProducts(CaseCells* cells, CaseRow* row) {
   if (gradients == "bf16") row->strategy.fp32_grads = false;
   if (gradients == "fp32" && row->work.precision == Precision::kBf16)
     row->strategy.fp32_grads = true;
-  if (row->work.fp8 != Fp8::kOff && cells->Text("param_storage") == "fp8" && !row->work.lora.on())
+  const std::string storage = cells->Text("param_storage");
+  const std::vector<Fp8>& held = FindFramework(row->framework).fp8_weights;
+  const bool own = storage.empty() && std::ranges::find(held, row->work.fp8) != held.end();
+  row->strategy.fp8_weights = (own || storage == "fp8") && CanHoldCodes(row->work, row->strategy);
+  if (row->work.fp8 != Fp8::kOff && storage == "fp8" && !row->strategy.fp8_weights &&
+      !row->work.lora.on())
     cells->Note("parameters held in fp8: read as bf16 and cast once per step");
 }
 

@@ -32,6 +32,7 @@ bool Scatters(const Case& c) { return Tensor(c) && Pipeline(c) && !c.strategy.se
 bool Half(const Case& c) {
   return c.work.precision == Precision::kBf16 || c.work.precision == Precision::kFp16;
 }
+bool HoldsCodes(const Case& c) { return CanHoldCodes(c.work, c.strategy); }
 bool Repeats(const Case& c) {
   return (c.strategy.recompute.modules & (kRecomputeLayer | kRecomputeMlp)) != 0;
 }
@@ -408,6 +409,17 @@ std::vector<Field> Overlaps() {
         {kFsdp,
          Choices({{"on", {{"REDUCE_DTYPE", "float32"}}}, {"off", {{"REDUCE_DTYPE", "half"}}}})},
         {kDdp, Fixed("on", "autocast keeps gradients in fp32")}}},
+      {"fp8_weights",
+       Where(HoldsCodes, Switch(&Strategy::fp8_weights)),
+       "fact fp8_weights",
+       {{kMegatron, Choices({{"on", {{"fp8-param-gather", ""}}}, {"off", {}}})},
+        {kBridge,
+         Choices({{"on", {{"model.fp8_param", "true"}, {"ddp.fp8_param_gather", "true"}}},
+                  {"off", {{"model.fp8_param", "false"}, {"ddp.fp8_param_gather", "false"}}}})},
+        {kTitanToml,
+         Choices({{"on", {{"quantize.linear.float8.enable_fsdp_float8_all_gather", "true"}}},
+                  {"off", {{"quantize.linear.float8.enable_fsdp_float8_all_gather", "false"}}}})},
+        {kAnyTarget, Choices({}, "with products in 8 bits, in the program")}}},
       {"reduce_once",
        Where(ShardsGradients, Switch(&Strategy::reduce_once)),
        "fact reduce_once",

@@ -40,7 +40,6 @@ struct Unmodelled {
   const char* what;
 };
 constexpr Unmodelled kUnmodelled[] = {
-    {kMegatron, "fp8-param", "weights held in 8 bits"},
     {kMegatron, "fp4-param", "weights held in 4 bits"},
     {kMegatron, "cuda-graph", "CUDA graphs"},
     {kMegatron, "enable-cuda-graph", "CUDA graphs"},

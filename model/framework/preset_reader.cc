@@ -62,6 +62,7 @@ const FactRow kFacts[] = {
     {"offers", "fp8", &Preset::fp8},
     {"facts", "attention", &Preset::attention},
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
+    {"facts", "fp8_weights", &Preset::fp8_weights},
     {"facts", "tp_overlap", &Preset::tp_overlap},
     {"facts", "compile", &Preset::compile},
     {"facts", "fused_norm", &Preset::fused_norm},

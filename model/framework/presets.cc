@@ -172,6 +172,12 @@ Strategy FrameworkPreset::Complete(const Strategy& chosen, Precision precision) 
   return s;
 }
 
+Strategy FrameworkPreset::Complete(const Strategy& degrees, const Workload& work) const {
+  Strategy s = Complete(degrees, work.precision);
+  s.fp8_weights = Has(fp8_weights, work.fp8) && CanHoldCodes(work, s);
+  return s;
+}
+
 std::optional<AttentionKernel> FrameworkPreset::FusedAttention(const GpuProfile& gpu) const {
   const auto found = std::ranges::find_if(
       attention, [&](AttentionKernel kernel) { return gpu.AttentionRate(kernel) > 0; });

@@ -83,10 +83,11 @@ struct FrameworkPreset {
       false;  // gathers and scatters of sequence parallelism beside pieces of products
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
   bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
-  bool fused_norm = true;      // without a compiler, too: an RMS norm is one kernel
-  Strategy defaults;           // knobs; degrees are all 1
-  bool master_weights = true;  // Workload::master_weights of its runs
-  double dropout = 0;          // of runs whose settings do not name any
+  bool fused_norm = true;        // without a compiler, too: an RMS norm is one kernel
+  std::vector<Fp8> fp8_weights;  // recipes whose weights it holds and gathers in 8 bits
+  Strategy defaults;             // knobs; degrees are all 1
+  bool master_weights = true;    // Workload::master_weights of its runs
+  double dropout = 0;            // of runs whose settings do not name any
   std::vector<FrameworkAlias> aliases;
   std::vector<PublishedAs> published_as;
   std::map<std::string, FrameworkFact> facts;  // by "offers.zero", "defaults.dropout"
@@ -99,6 +100,8 @@ struct FrameworkPreset {
   }
   // The knobs that hang on the ZeRO stage and on the precision, filled in for given degrees.
   Strategy Complete(const Strategy& degrees, Precision precision) const;
+  // Also those that hang on the recipe of low precision.
+  Strategy Complete(const Strategy& degrees, const Workload& work) const;
   // Dropout of a published run that does not print it: the framework's own default, and none for models with gated
   // layers, whose recipes train without (Llama and its kin).
   double DropoutOf(const ModelSpec& model) const { return model.gated ? 0 : dropout; }

@@ -295,7 +295,8 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.offload.optimizer > 0,
           s.offload.activations,
           s.offload.weights,
-          s.reduce_once};
+          s.reduce_once,
+          s.fp8_weights};
 }
 
 namespace {

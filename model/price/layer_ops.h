@@ -26,6 +26,7 @@ struct LayerKind {
 struct MicroBatchOps {
   SegmentOps embedding, head;
   std::vector<LayerKind> layers;
+  bool fp8_weights = false;   // matrices are held in 8 bits
   double boundary_bytes = 0;  // that a rank passes on between two stages
   int layer_ranks = 1;        // that share a layer's weights
   MicroBatchPlan::Span context, ring;

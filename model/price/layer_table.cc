@@ -6,6 +6,7 @@
 #include <array>
 
 #include "model/arch/parameters.h"
+#include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/price/message_prices.h"
 #include "model/price/op_prices.h"
@@ -145,6 +146,14 @@ struct SegmentCosting {
     for (const ShapedOp& op : segment.setup) {
       time->weight_casts += ops.Price(op, false).device;
       ShapedOp once = op;
+      if (const auto* copy = std::get_if<TrafficShape>(&op.shape); copy && copy->transposes) {
+        // Codes that were gathered: the backward pass alone reads them across.
+        once.pass = Pass::kBackward;
+        const OpPrice price = ops.Price(once, false);
+        time->gathered_backward.device += price.device;
+        time->gathered_backward.host += price.host;
+        continue;
+      }
       once.pass = Pass::kForward;
       auto* cast = std::get_if<TrafficShape>(&once.shape);
       if (cast != nullptr && cast->one_way > 0) cast->bytes = cast->one_way;
@@ -209,7 +218,9 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->hooks_backward += factor * from.hooks_backward;
 }
 
-void CountShard(const ModelSpec& model, const Workload& work, int ranks, LayerTable* table) {
+void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOps& ops,
+                LayerTable* table) {
+  const int ranks = ops.layer_ranks;
   const ParameterCount count = CountParameters(model);
   const double outside =
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
@@ -224,6 +235,8 @@ void CountShard(const ModelSpec& model, const Workload& work, int ranks, LayerTa
   table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
   table->packed_parameters = static_cast<double>(PackedParameters(model, work)) / ranks;
   table->code_bytes = CodeBytes(PackingOf(work));
+  if (ops.fp8_weights)
+    table->coded_parameters = static_cast<double>(CodedParameters(model)) / table->layers / ranks;
   table->two_stacks = model.decoder_layers > 0;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
@@ -255,7 +268,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.head = costing(ops.head);
   table.boundary_bytes = ops.boundary_bytes;
   table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
-  CountShard(model, work, ops.layer_ranks, &table);
+  CountShard(model, work, ops, &table);
   return table;
 }
 

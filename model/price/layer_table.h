@@ -56,6 +56,7 @@ struct LayerTable {
   double adapter_parameters = 0;  // per layer and rank: a flat unit of its own
   double packed_parameters = 0;   // of a layer's, frozen in few bits: a flat unit of their own
   double code_bytes = 0;          // of one of them, as messages gather it
+  double coded_parameters = 0;    // trained and held in 8 bits: likewise
   bool tied = false;
   bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
   double boundary_bytes = 0;  // per rank, between two stages

@@ -57,8 +57,9 @@ struct TrafficShape {
   // A cast that frameworks may make part of the norm in front of it: for which products, and the bytes that it then adds.
   ProductType fused_with_norm = ProductType::kPlain;
   double fused_bytes = 0;
-  bool cast = false;   // to 8 or 4 bits, or its scales
-  double one_way = 0;  // bytes of a cast along its rows alone, or across; 0: as `bytes`
+  bool cast = false;        // to 8 or 4 bits, or its scales
+  bool transposes = false;  // codes of weights, which it does not cast
+  double one_way = 0;       // bytes of a cast along its rows alone, or across; 0: as `bytes`
 };
 
 struct LossShape {

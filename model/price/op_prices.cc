@@ -48,11 +48,28 @@ double OpPrices::Accumulate(double elements) const {
   return pace_ * cost_.Stream(elements * framework_->accumulation_traffic);
 }
 
-StreamPrice OpPrices::UpdateStream(const char* kernel) const {
+namespace {
+
+StreamPrice StreamOf(const OpCost& cost, TrafficShape kernel) {
   constexpr double kLarge = 1e9, kLarger = 2e9;  // far beyond any cache
-  const double large = cost_.Traffic({kLarge, kernel});
-  const double slope = (cost_.Traffic({kLarger, kernel}) - large) / (kLarger - kLarge);
+  kernel.bytes = kLarge;
+  const double large = cost.Traffic(kernel);
+  kernel.bytes = kLarger;
+  const double slope = (cost.Traffic(kernel) - large) / (kLarger - kLarge);
   return {std::max(0.0, large - slope * kLarge), slope};
+}
+
+}  // namespace
+
+StreamPrice OpPrices::UpdateStream(const char* kernel) const {
+  return StreamOf(cost_, {0, kernel});
+}
+
+StreamPrice OpPrices::CastStream(const char* kernel) const {
+  TrafficShape cast{0, kernel};
+  cast.cast = true;
+  const StreamPrice price = StreamOf(cost_, cast);
+  return {pace_ * price.gap, pace_ * price.per_byte};
 }
 
 StreamPrice OpPrices::Stream(const char* kernel) const {

@@ -38,6 +38,8 @@ class OpPrices {
   double Accumulate(double elements) const;
   // Of a named kernel that streams large buffers.
   StreamPrice Stream(const char* kernel) const;
+  // Of one that casts, or finds the scales of casts.
+  StreamPrice CastStream(const char* kernel) const;
   // Of the optimizer, which no straggler slows.
   StreamPrice UpdateStream(const char* kernel) const;
   // Of the update of one parameter with its moments, large tensors.

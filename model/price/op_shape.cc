@@ -144,6 +144,8 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
       cast.cast = true;
       const bool both = op.attrs.Get(Attr::kAlong) != 0 && op.attrs.Get(Attr::kAcross) != 0;
       const double read = ViewBytes(program, op.in.front());
+      cast.transposes = op.in.size() == 1 && op.attrs.Int(Attr::kBlock) == 0 &&
+                        op.attrs.Int(Attr::kFrom) == static_cast<int>(ir::CastFrom::kWeight);
       cast.one_way = both ? read + (cast.bytes - read) / 2 : cast.bytes;
       if (op.attrs.Int(Attr::kFrom) != static_cast<int>(ir::CastFrom::kNorm)) return cast;
       // The norm writes the casts instead of its output in 16 bits.
@@ -151,6 +153,8 @@ MemoryShape MemoryShapeOf(const ir::Program& program, const ir::Op& op) {
       cast.fused_bytes = std::max(0.0, cast.bytes - 2 * ViewBytes(program, op.in.front()));
       return cast;
     }
+    case OpKind::kUnitAmax:
+    case OpKind::kUnitCast:
     case OpKind::kAmax: {
       TrafficShape scan{OperandBytes(program, op), kernel};
       scan.cast = true;
@@ -256,6 +260,7 @@ std::optional<ShapedOp> ShapeOf(const ir::Program& program, const ir::Op& op) {
     case ir::OpClass::kMemory:
       // The cast behind it finds the magnitude on the way (TransformerEngine's cast kernels).
       if (op.kind == OpKind::kAmax && op.attrs.Get(Attr::kAcc) != 0) return std::nullopt;
+      if (op.kind == OpKind::kUnitAmax && op.attrs.Get(Attr::kLength) > 0) return std::nullopt;
       std::visit([&](const auto& shape) { shaped.shape = shape; }, MemoryShapeOf(program, op));
       return shaped;
     case ir::OpClass::kCollective:

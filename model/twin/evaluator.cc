@@ -154,7 +154,7 @@ double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base,
     last = &shard;
     if (same) continue;
     base.zero = shard.zero, base.dp = shard.dp, base.dp_outer = shard.dp_outer;
-    Strategy s = preset_.Complete(base, job_.work.precision);
+    Strategy s = preset_.Complete(base, job_.work);
     FollowFramework(*job_.framework, &s);
     const auto found = predictor_.Table(KeyOf(request_.model, s));
     if (const auto* table = std::get_if<const LayerTable*>(&found))
@@ -320,7 +320,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       s.zero = shard.zero;
       s.dp = shard.dp;
       s.dp_outer = shard.dp_outer;
-      s = preset_.Complete(s, job_.work.precision);
+      s = preset_.Complete(s, job_.work);
       FollowFramework(*job_.framework, &s);
       const auto found = predictor_.Table(KeyOf(request_.model, s));
       if (const auto* refusal = std::get_if<Refusal>(&found)) {
@@ -377,8 +377,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
 }
 
 const Layouts* Evaluator::FindLayouts(const Strategy& s) {
-  const auto found =
-      predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work.precision)));
+  const auto found = predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work)));
   const auto* table = std::get_if<const LayerTable*>(&found);
   if (table == nullptr) return nullptr;  // the rule's split is refused for the same reason
   const auto [made, fresh] = layouts_.try_emplace({*table, s.pp, s.vpp});

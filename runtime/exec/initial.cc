@@ -3,9 +3,12 @@
 #include "runtime/exec/initial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "model/plan/ir/draws.h"
 #include "model/plan/ir/packed.h"
@@ -109,6 +112,25 @@ const std::vector<double>& PackedNumbers(uint64_t seed, const ir::Param& param) 
   }
 }
 
+// Of a whole tensor. Ranks of one process ask again.
+double LargestOf(uint64_t seed, const ir::Plan& plan, const ir::Param& param) {
+  static thread_local std::map<std::pair<uint64_t, std::vector<int64_t>>, double> known;
+  const ir::Param& source = Source(plan, param);
+  uint64_t std_bits = 0;
+  std::memcpy(&std_bits, &source.init_std, sizeof std_bits);
+  const std::pair key{HashOf({seed, NameHash(source.name), std_bits}), source.shape};
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  double largest = 0;
+  int64_t elements = 1;
+  for (const int64_t extent : source.shape) elements *= extent;
+  for (int64_t i = 0; i < elements; ++i)
+    largest = std::max(largest, std::abs(InitialValue(seed, source, i)));
+  constexpr std::size_t kMost = 4096;
+  if (known.size() >= kMost) known.clear();
+  return known[key] = largest;
+}
+
 }  // namespace
 
 double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index) {
@@ -147,6 +169,32 @@ void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
           InitialValue(seed, source, piece.Global(at - segment.offset));
     }
   }
+}
+
+InitialCodes::InitialCodes(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
+                           const std::vector<int>& coords, const ir::Op& cast)
+    : segments_(ir::CodedSegments(unit, plan.params, cast.attrs.Int(ir::Attr::kBlock))),
+      format_(static_cast<ir::CastFormat>(cast.attrs.Int(ir::Attr::kFmt))),
+      scales_(static_cast<std::size_t>(ir::ScalesOf(segments_))) {
+  if (cast.attrs.Int(ir::Attr::kBlock) > 0) {
+    std::vector<double> values(static_cast<std::size_t>(unit.elements));
+    InitialUnit(seed, plan, unit, coords, 0, values);
+    ir::LargestOfUnit(segments_, 0, unit.elements, values.data(), scales_.data());
+  } else {
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      const ir::Param& param = plan.params.at(static_cast<std::size_t>(unit.segments[s].param));
+      scales_.at(static_cast<std::size_t>(segments_[s].first)) = LargestOf(seed, plan, param);
+    }
+  }
+  for (double& scale : scales_)
+    scale = ir::TensorScale(static_cast<ProductType>(cast.attrs.Int(ir::Attr::kProduct)), format_,
+                            scale, 0);
+}
+
+void InitialCodes::Cast(int64_t first, std::span<double> values) const {
+  const std::vector<double> numbers(values.begin(), values.end());
+  ir::CastUnit(segments_, format_, first, static_cast<int64_t>(values.size()), numbers.data(),
+               scales_.data(), values.data());
 }
 
 }  // namespace orrery::train

@@ -2,6 +2,7 @@
 // Numbers in and out of an arena, and what it holds before the first step.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/device/cpu/low_precision.h"
@@ -34,11 +35,18 @@ void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* ba
   if (buffer.unit < 0) throw std::runtime_error(buffer.name + ": parameters of no unit");
   const int64_t shard =
       buffer.unit_shard_axis < 0 ? 0 : image->coords.at(At(buffer.unit_shard_axis));
+  const ir::Op* cast =
+      buffer.cls == BufferClass::kParam ? ir::CastOfUnit(*image->program, buffer.unit) : nullptr;
+  std::optional<train::InitialCodes> codes;
+  if (cast != nullptr)
+    codes.emplace(seed, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
+                  *cast);
   std::vector<double> values;
   for (int64_t begin = 0; begin < buffer.elements; begin += kChunk) {
     values.resize(At(std::min(kChunk, buffer.elements - begin)));
     train::InitialUnit(seed, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
                        shard * buffer.elements + begin, values);
+    if (codes) codes->Cast(shard * buffer.elements + begin, values);
     FromNumbers(values, {base + begin * ir::DtypeBytes(buffer.dtype),
                          static_cast<int64_t>(values.size()), buffer.dtype});
   }
@@ -133,6 +141,14 @@ void Initialise(RankImage* image, uint64_t seed, double loss_scale) {
     if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
       InitialiseWeights(image, buffer, base, seed);
     if (scales[b]) FromNumbers({loss_scale}, {base, 1, buffer.dtype});
+  }
+  // Behind the loop, which clears their buffer.
+  for (std::size_t u = 0; u < image->program->units.size(); ++u) {
+    const ir::Op* cast = ir::CastOfUnit(*image->program, static_cast<int32_t>(u));
+    if (cast == nullptr) continue;
+    const train::InitialCodes codes(seed, *image->plan, image->program->units[u], image->coords,
+                                    *cast);
+    FromNumbers(codes.scales(), image->OnHost(image->Resolve(cast->in.at(1), 0)));
   }
 }
 

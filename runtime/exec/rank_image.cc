@@ -154,11 +154,11 @@ class ImageMaker {
     for (const ir::ViewId id : task->op->in)
       image_.operands.push_back(image_.Resolve(id, task->micro_batch));
     task->in_end = static_cast<int32_t>(image_.operands.size());
-    for (const ir::ViewId id : task->op->out) {
-      const int32_t unit = image_.program->buffers[At(image_.program->views[At(id)].buffer)].unit;
-      if (unit < 0) continue;
-      task->unit = &image_.program->units.at(At(unit));
-      break;
+    for (const auto* list : {&task->op->out, &task->op->in}) {
+      for (const ir::ViewId id : *list) {
+        const int32_t unit = image_.program->buffers[At(image_.program->views[At(id)].buffer)].unit;
+        if (unit >= 0 && task->unit == nullptr) task->unit = &image_.program->units.at(At(unit));
+      }
     }
   }
 

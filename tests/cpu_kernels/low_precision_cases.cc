@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "model/plan/ir/casts.h"
 #include "model/plan/ir/packed.h"
@@ -11,6 +12,7 @@
 namespace orrery {
 namespace {
 
+using interpreter::Vector;
 using ir::Attr;
 using ir::Attrs;
 using ir::CastFormat;
@@ -118,6 +120,39 @@ TypedCall UnpackCase(ir::Packed packing, const std::string& name, const std::str
   return {"unpack_" + name, call, codes + (packed.groups.empty() ? "s" : "ss"), "f"};
 }
 
+// The second of two shards of a unit of three matrices, which begins inside of the second one.
+void AddUnitCases(std::vector<TypedCall>* cases) {
+  for (const int64_t block : {0, 128}) {
+    const int64_t side = block > 0 ? block : 6, n = side * side;
+    static std::map<int64_t, ir::Unit> units;  // calls keep a pointer
+    ir::Unit& unit = units[block];
+    unit = {"q", {{0, 0, n}, {1, n, 2 * n}, {2, 3 * n, n}}, 4 * n + 2, 4 * n};
+    const auto packing = block > 0 ? ir::Packed::kE4m3Blocks : ir::Packed::kE4m3;
+    std::vector<ir::Param> params(3);
+    for (ir::Param& param : params) {
+      param.shape = {side, side};
+      param.packing = packing;
+    }
+    params[1].shape[0] = 2 * side;
+    const int64_t scales = block > 0 ? 4 : 3, shard = unit.elements / 2;
+    const Attrs attrs{{Attr::kElements, static_cast<double>(shard)},
+                      {Attr::kZaxis, 0},
+                      {Attr::kProduct,
+                       static_cast<double>(block > 0 ? ProductType::kFp8Block : ProductType::kFp8)},
+                      {Attr::kFmt, static_cast<double>(ir::CastFormat::kE4m3)},
+                      {Attr::kBlock, static_cast<double>(block)}};
+    OpCall amax{OpKind::kUnitAmax, attrs, {Random(shard, 5)}, {scales}};
+    OpCall cast{OpKind::kUnitCast, attrs, {Random(shard, 5), Vector(scales, 0.25)}, {shard}};
+    for (OpCall* call : {&amax, &cast}) {
+      call->coords = {1};
+      call->unit = &unit;
+      call->params = params;
+    }
+    cases->push_back({fmt::format("unit_amax_{}", block), amax, "s", "s"});
+    cases->push_back({fmt::format("unit_cast_{}", block), cast, "ss", "s"});
+  }
+}
+
 }  // namespace
 
 std::vector<TypedCall> LowPrecisionCases() {
@@ -132,6 +167,7 @@ std::vector<TypedCall> LowPrecisionCases() {
     for (int flags = 0; flags < 8; ++flags)
       cases.push_back(ProductCase(r, flags & 1, flags & 2, flags & 4));
   }
+  AddUnitCases(&cases);
   const Attrs count{{Attr::kElements, 300.0}};
   cases.push_back({"amax", {OpKind::kAmax, count, {Random(300, 1)}, {1}}, "f", "s"});
   Attrs more = count;

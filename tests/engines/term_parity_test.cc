@@ -77,6 +77,25 @@ TEST(TermParity, EnginesAgreeWithAdapters) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Weights held in 8 bits: casts behind the update, gathers of a byte, transposed copies.
+TEST(TermParity, EnginesAgreeWithWeightsInEightBits) {
+  ParityTally tally;
+  for (const Fp8 recipe : {Fp8::kCurrent, Fp8::kDelayed}) {
+    ParitySelection selection;
+    selection.models = {"llama3-8b"};
+    selection.topologies = {"dgx-h100"};
+    selection.frameworks = {"nemo", "orrery", "fsdp"};
+    selection.facts = recipe == Fp8::kCurrent ? "fp8_weights=current" : "fp8_weights=delayed";
+    selection.situations = {"zero1", "zero2", "zero3"};
+    selection.fp8 = recipe;
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before + 10) << NameIn(kFp8Names, recipe);
+  }
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
 // Copies between device and host and updates by the CPU, beside each other and beside the passes.
 TEST(TermParity, EnginesAgreeWithOffload) {
   ParityTally tally;

@@ -126,8 +126,10 @@ TEST(ImportMegatron, WhatIsNotModelledIsRefusedOrNamed) {
               AllOf(HasSubstr("x.sh:1"), HasSubstr("mixtures of experts")));
   EXPECT_THAT(Error("x.sh", std::string(kSmall) + "--recompute-granularity some"),
               AllOf(HasSubstr("'some' is no known choice"), HasSubstr("selective, full")));
-  const Imported imported = Read("x.sh", std::string(kSmall) + "--fp8-param-gather");
-  EXPECT_THAT(imported.notes, Contains(HasSubstr("weights held in 8 bits is not modelled")));
+  const Imported imported = Read("x.sh", std::string(kSmall) + "--fp4-param-gather");
+  EXPECT_THAT(imported.notes, Contains(HasSubstr("weights held in 4 bits is not modelled")));
+  const std::string held = std::string(kSmall) + "--fp8-format hybrid --fp8-param-gather";
+  EXPECT_EQ(Text(Read("x.sh", held), "fp8_weights"), "on");
 }
 
 TEST(ImportMegatron, RecipesAndSharedSequencesAreRead) {

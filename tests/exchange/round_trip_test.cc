@@ -63,6 +63,10 @@ class Draw {
     }
     if ((target & (kMegatron | kBridge)) != 0 && Chance(5))
       add("--fp8", {"delayed", "current", "blockwise"});
+    if (words.back() == "delayed" || words.back() == "current" || words.back() == "blockwise") {
+      const auto held = adapters_() % 3;
+      if (held > 0) words.insert(words.end(), {"--fp8-weights", held == 1 ? "on" : "off"});
+    }
     if ((target & (kMegatron | kBridge | kDeepSpeed | kTitans)) != 0 && Chance(4))
       add("--offload", {"optimizer", "optimizer:0.25", "activations", "optimizer+weights"});
     if (Chance(3)) add("--attention", {"flash", "standard"});

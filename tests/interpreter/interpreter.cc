@@ -66,6 +66,8 @@ void Interpreter::Machine::InitialiseRank(RankState* rank) {
           buffer.unit_shard_axis < 0 ? 0 : rank->coords.at(buffer.unit_shard_axis);
       train::InitialUnit(options.data.seed, plan, program.units.at(buffer.unit), rank->coords,
                          shard * buffer.elements, values);
+      if (buffer.cls == ir::BufferClass::kParam)
+        BeginCodes(rank, buffer.unit, shard * buffer.elements, &values);
     } else if (scales[b]) {
       values[0] = options.initial_loss_scale;
     } else if (buffer.cls != ir::BufferClass::kOptimizer) {
@@ -76,6 +78,20 @@ void Interpreter::Machine::InitialiseRank(RankState* rank) {
     rank->memory.Write({base / grain, buffer.elements, static_cast<int32_t>(bytes / grain)},
                        values);
   }
+  for (const auto& [view, values] : rank->first_scales)
+    rank->memory.Write(rank->image->Resolve(*rank->layout, view, 0), values);
+}
+
+// Weights that are held in 8 bits begin as codes, with scales of their own.
+void Interpreter::Machine::BeginCodes(RankState* rank, int32_t unit, int64_t first,
+                                      std::vector<double>* values) {
+  const ir::Program& program = *rank->image->program;
+  const ir::Op* cast = ir::CastOfUnit(program, unit);
+  if (cast == nullptr) return;
+  const train::InitialCodes codes(options.data.seed, plan, program.units.at(unit), rank->coords,
+                                  *cast);
+  codes.Cast(first, *values);
+  rank->first_scales.emplace_back(cast->in.at(1), codes.scales());
 }
 
 // Everything that must not survive from one step to the next turns NaN.

@@ -69,6 +69,10 @@ Kernel KernelFor(ir::OpKind kind) {
       return Quantize;
     case kUnpack:
       return Unpack;
+    case kUnitAmax:
+      return UnitAmax;
+    case kUnitCast:
+      return UnitCast;
     case kAmax:
       return LargestMagnitude;
     case kAmaxRoll:

@@ -60,6 +60,8 @@ void Matmul(const KernelArgs& a);
 // low_precision.cc
 void Quantize(const KernelArgs& a);
 void Unpack(const KernelArgs& a);
+void UnitAmax(const KernelArgs& a);
+void UnitCast(const KernelArgs& a);
 void LargestMagnitude(const KernelArgs& a);
 void RollHistory(const KernelArgs& a);
 void UpdateScales(const KernelArgs& a);

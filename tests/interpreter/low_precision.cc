@@ -7,6 +7,7 @@
 
 #include "model/plan/ir/casts.h"
 #include "model/plan/ir/packed.h"
+#include "model/plan/ir/unit_codes.h"
 #include "tests/interpreter/kernels.h"
 
 namespace orrery::interpreter {
@@ -120,6 +121,29 @@ void Unpack(const KernelArgs& a) {
               ir::PackedScale(packing, piece, scales, groups, grouped ? a.in[2].n : 0, r, c);
     }
   }
+}
+
+namespace {
+
+std::vector<ir::CodedSegment> SegmentsOf(const KernelArgs& a) {
+  if (a.unit == nullptr) throw PlanFault("codes of no unit");
+  return ir::CodedSegments(*a.unit, a.params, a.Int(Attr::kBlock));
+}
+
+}  // namespace
+
+void UnitAmax(const KernelArgs& a) {
+  const std::vector<ir::CodedSegment> segments = SegmentsOf(a);
+  const int64_t n = a.Int(Attr::kElements);
+  ir::LargestOfUnit(segments, a.Coord(Attr::kZaxis) * n, n, a.In(0, n),
+                    a.Out(0, ir::ScalesOf(segments)));
+}
+
+void UnitCast(const KernelArgs& a) {
+  const std::vector<ir::CodedSegment> segments = SegmentsOf(a);
+  const int64_t n = a.Int(Attr::kElements);
+  ir::CastUnit(segments, static_cast<CastFormat>(a.Int(Attr::kFmt)), a.Coord(Attr::kZaxis) * n, n,
+               a.In(0, n), a.In(1, ir::ScalesOf(segments)), a.Out(0, n));
 }
 
 void LargestMagnitude(const KernelArgs& a) {

@@ -20,6 +20,7 @@ struct RankState {
   std::vector<int32_t> head;       // by stream: next position in its queue
   std::vector<uint8_t> listed;     // by stream: stands in the scheduler's list
   std::vector<int32_t> cell_left;  // by cell: tasks to come
+  std::vector<std::pair<ir::ViewId, std::vector<double>>> first_scales;  // of weights in 8 bits
 };
 
 struct Interpreter::Machine {
@@ -43,6 +44,7 @@ struct Interpreter::Machine {
     int32_t rank, stream;
   };
   void InitialiseRank(RankState* rank);
+  void BeginCodes(RankState* rank, int32_t unit, int64_t first, std::vector<double>* values);
   void BeginStep();
   void List(int64_t rank);                           // its streams may have become runnable
   const Task* Head(int64_t rank, int stream) const;  // nullptr when the queue is empty

@@ -95,9 +95,11 @@ int64_t Grain(const ir::Plan& plan) {
 }
 
 const ir::Unit* UnitOf(const ir::Program& program, const ir::Op& op) {
-  for (const ir::ViewId id : op.out) {
-    const int32_t unit = program.buffers[program.views[id].buffer].unit;
-    if (unit >= 0) return &program.units.at(unit);
+  for (const auto* list : {&op.out, &op.in}) {
+    for (const ir::ViewId id : *list) {
+      const int32_t unit = program.buffers[program.views[id].buffer].unit;
+      if (unit >= 0) return &program.units.at(unit);
+    }
   }
   return nullptr;
 }

@@ -75,6 +75,47 @@ TEST(MasterWeights, ShardsUpdateFromACopyOfTheirType) {
   EXPECT_TRUE(ir::Verify(plan).empty());
 }
 
+// A byte of each weight of products, and its transposed copy; no 16 bits, and gathers of as many bytes.
+TEST(WeightsInEightBits, AreAByteAndACopy) {
+  Workload work = FourSequences();
+  work.seq_len = 16;
+  work.fp8 = Fp8::kCurrent;
+  Strategy s;
+  s.dp = 2, s.zero = 1;
+  s.fp8_weights = true;
+  const ir::Plan plan = PlanOf(s, work);
+  const ir::Program& program = plan.programs.front();
+  double held = 0, copies = 0, master = 0, weights = 0, gathered = 0;
+  for (const ir::Unit& unit : program.units)
+    if (unit.name.starts_with("q")) weights += static_cast<double>(unit.elements);
+  const auto bytes = [](const ir::Buffer& b) {
+    return static_cast<double>(b.elements * ir::DtypeBytes(b.dtype));
+  };
+  for (const ir::Buffer& buffer : program.buffers) {
+    const bool of_codes = buffer.unit >= 0 && program.units[buffer.unit].name.starts_with("q");
+    if (buffer.name.ends_with("@t")) copies += bytes(buffer);
+    if (!of_codes || buffer.life != ir::Life::kStep) continue;
+    if (buffer.cls == ir::BufferClass::kParam) held += bytes(buffer);
+    if (buffer.cls == ir::BufferClass::kMaster) master += bytes(buffer);
+  }
+  for (const ir::Block& block : program.blocks) {
+    for (const ir::Op& op : block.ops) {
+      const ir::Buffer& to =
+          program.buffers[program.views[op.out.empty() ? op.in[0] : op.out[0]].buffer];
+      if (op.kind == ir::OpKind::kAllGather && to.unit >= 0 &&
+          program.units[to.unit].name.starts_with("q"))
+        gathered += bytes(to);
+      EXPECT_FALSE(op.kind == ir::OpKind::kQuantize && op.in.size() > 1 &&
+                   op.attrs.Int(ir::Attr::kFrom) == static_cast<int>(ir::CastFrom::kWeight));
+    }
+  }
+  EXPECT_EQ(weights, 2 * (4 * 16 * 16 + 2 * 16 * 64));
+  EXPECT_EQ(held, weights);
+  EXPECT_EQ(copies, weights);
+  EXPECT_EQ(gathered, weights);
+  EXPECT_EQ(master, 2 * weights);  // a half in fp32
+}
+
 int Count(const ir::Plan& plan, ir::OpKind kind, ir::Segment segment) {
   int count = 0;
   for (const ir::Block& block : plan.programs.front().blocks) {

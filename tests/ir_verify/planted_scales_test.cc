@@ -35,6 +35,7 @@ struct Layout2 {
   LoraBase base =
       LoraBase::kPlain;  // of frozen weights under adapters; plain: all weights are trained
   bool casts = true;
+  bool held = false;  // weights are held in 8 bits
 };
 
 Plan LowerFp8(const Layout2& layout) {
@@ -48,6 +49,7 @@ Plan LowerFp8(const Layout2& layout) {
   s.dp = layout.dp;
   s.zero = layout.zero;
   s.sequence_parallel = layout.sequence;
+  s.fp8_weights = layout.held;
   LowerResult result = Lower(TinyModel(layout.recipe), work, s);
   const Refusal* refusal = std::get_if<Refusal>(&result);
   ORRERY_CHECK(refusal == nullptr, "{}", refusal->reason);
@@ -80,6 +82,12 @@ constexpr Layout2 kSharded{Fp8::kCurrent, 2, 1, 0, true}, kDelayed{Fp8::kDelayed
     kGathered{Fp8::kMxfp8, 1, 2, 3}, kParts{Fp8::kMxfp8, 2, 1, 0, true};
 constexpr Layout2 kNf4{Fp8::kBlockwise, 2, 1, 0, false, LoraBase::kNf4, false},
     kCodes{Fp8::kCurrent, 2, 1, 0, true, LoraBase::kFp8};
+
+constexpr LoraBase kTrained = LoraBase::kPlain;
+constexpr Layout2 kHeld{Fp8::kCurrent, 1, 2, 1, false, kTrained, true, true},
+    kHeldDelayed{Fp8::kDelayed, 2, 2, 1, true, kTrained, true, true},
+    kHeldShards{Fp8::kCurrent, 1, 2, 3, false, kTrained, true, true},
+    kHeldBlocks{Fp8::kBlockwise, 1, 2, 1, false, kTrained, true, true};
 
 // The op that reads this view reads another one in its place.
 void Reread(Plan& plan, OpKind kind, const std::string& from, const std::string& to) {
@@ -227,8 +235,96 @@ std::vector<Planted> PackedFaults() {
   };
 }
 
+// Places `test`'s op of block E in front of the first one that passes `before`.
+void MoveUp(Plan& plan, const OpTest& test, const OpTest& before) {
+  Block& end = BlockOf(plan.programs[0], "E");
+  MoveOp(end, Find(plan.programs[0], end, test), Find(plan.programs[0], end, before));
+}
+
+OpTest Casts(const std::string& master) { return Both(Is(OpKind::kUnitCast), Reads(master)); }
+OpTest Updates(const std::string& master) { return Both(Is(OpKind::kAdam), Writes(master)); }
+
+// Weights that are trained and held in 8 bits.
+std::vector<Planted> HeldFaults() {
+  return {
+      {"codes with the scale of another weight", kHeld,
+       [](Plan& p) {
+         Reread(p, OpKind::kMatmul, "scale.weights/l0.fc1.w", "scale.weights/l1.fc1.w");
+       },
+       Fault::kScale},
+      {"transposed codes with the scale of another cast", kHeldBlocks,
+       [](Plan& p) { Reread(p, OpKind::kMatmul, "scale.weights/l0.o.w", "scale.weights/l1.o.w"); },
+       Fault::kScale},
+      {"codes summed along the wrong dimension", kHeld,
+       [](Plan& p) { Reread(p, OpKind::kMatmul, "W.q0/l0.fc1.w@t", "W.q0/l0.fc1.w"); },
+       Fault::kScale},
+      {"a unit cast by the scales of another", kHeld,
+       [](Plan& p) { Reread(p, OpKind::kUnitCast, "scale.weights/q0", "scale.weights/q1"); },
+       Fault::kScale},
+      {"magnitudes of another unit's master copy", kHeld,
+       [](Plan& p) { Reread(p, OpKind::kUnitAmax, "M.q0", "M.q1"); }, Fault::kScale},
+      {"magnitudes of one shard", kHeld,
+       [](Plan& p) { ASSERT_EQ(Drop(p, Both(Is(OpKind::kAllReduce), Writes("amax.weights"))), 1); },
+       Fault::kPartialRead},
+      {"magnitudes reduced over the wrong group", kHeldDelayed,
+       [](Plan& p) {
+         ASSERT_EQ(Change(p, Both(Is(OpKind::kAllReduce), Writes("amax.weights")),
+                          [](Op& op) { op.group = 0; }),
+                   1);
+       },
+       Fault::kPartialRead},
+      {"magnitudes of shards summed up", kHeldBlocks,
+       [](Plan& p) {
+         ASSERT_EQ(Change(p, Both(Is(OpKind::kAllReduce), Writes("amax.weights")),
+                          [](Op& op) { op.attrs.Set(Attr::kReduceOp, 0); }),
+                   1);
+       },
+       Fault::kPartialRead},
+      {"magnitudes of the weights before the update", kHeld,
+       [](Plan& p) { MoveUp(p, Both(Is(OpKind::kUnitAmax), Reads("M.q1")), Updates("M.q1")); },
+       Fault::kScale},
+      {"codes of the weights before the update", kHeldDelayed,
+       [](Plan& p) { MoveUp(p, Casts("M.q1"), Updates("M.q1")); }, Fault::kScale},
+      {"codes cast by the scale of the step before", kHeld,
+       [](Plan& p) {
+         MoveUp(p, Casts("M.q1"), Both(Is(OpKind::kScaleUpdate), Writes("scale.weights")));
+       },
+       Fault::kScale},
+      {"codes not made again", kHeldShards, [](Plan& p) { ASSERT_EQ(Drop(p, Casts("M.q0")), 1); },
+       Fault::kScale},
+      {"codes made again and not gathered", kHeld,
+       [](Plan& p) { ASSERT_EQ(Drop(p, Both(Is(OpKind::kAllGather), Writes("W.q0"))), 1); },
+       Fault::kCoverage},
+      {"numbers of the update where codes are due", kHeldShards,
+       [](Plan& p) {
+         const ViewId codes = ViewNamed(p.programs[0], "Ws.q0");
+         ASSERT_EQ(Change(p, Updates("M.q0"), [&](Op& op) { op.out[0] = codes; }), 1);
+       },
+       Fault::kScale},
+      {"norms gathered in 8 bits", kHeld,
+       [](Plan& p) {
+         for (const std::string name : {"W.u0", "Wo.u0"})
+           p.programs[0].buffers[p.programs[0].views[ViewNamed(p.programs[0], name)].buffer].dtype =
+               Dtype::kE4m3;
+       },
+       Fault::kScale},
+      {"a weight in 16 bits among codes", kHeld,
+       [](Plan& p) {
+         for (Param& param : p.params)
+           if (param.name == "l0.fc2.w") param.packing = Packed::kNone;
+       },
+       Fault::kScale},
+      {"a transposed copy of an earlier step", kHeldDelayed,
+       [](Plan& p) {
+         ASSERT_EQ(Drop(p, Both(Is(OpKind::kQuantize), Writes("W.q0/l0.fc1.w@t"))), 1);
+       },
+       Fault::kReadBeforeWrite},
+  };
+}
+
 TEST(PlantedScaleFaults, AreFound) {
   std::vector<Planted> rows = ScaleFaults();
+  for (const Planted& held : HeldFaults()) rows.push_back(held);
   for (const Planted& packed : PackedFaults()) rows.push_back(packed);
   for (const Planted& row : rows) {
     SCOPED_TRACE(row.fault);
@@ -268,6 +364,23 @@ TEST(PlantedScaleFaults, PackedPlansAreCorrectBefore) {
       layout.zero = zero;
       layout.sequence = tp > 1;
       const Plan plan = LowerFp8(layout);
+      for (const Finding& finding : Verify(plan)) {
+        ADD_FAILURE() << FaultName(finding.fault) << " " << finding.where << ": "
+                      << finding.message;
+      }
+      EXPECT_EQ(ParsePlan(ToText(plan), "plan"), plan);
+    }
+  }
+}
+
+TEST(PlantedScaleFaults, HeldPlansAreCorrectBefore) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kBlockwise}) {
+    for (const auto& [tp, dp, zero, sequence] : {std::tuple{1, 1, 0, false},
+                                                 {2, 2, 1, true},
+                                                 {1, 2, 2, false},
+                                                 {1, 2, 3, false},
+                                                 {2, 1, 0, false}}) {
+      const Plan plan = LowerFp8({recipe, tp, dp, zero, sequence, kTrained, true, true});
       for (const Finding& finding : Verify(plan)) {
         ADD_FAILURE() << FaultName(finding.fault) << " " << finding.where << ": "
                       << finding.message;

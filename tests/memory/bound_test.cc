@@ -29,6 +29,7 @@ struct Job {
   Precision precision;
   Fp8 fp8 = Fp8::kOff;
   Lora lora = {};
+  bool held = false;  // weights, in 8 bits
 };
 
 constexpr const char* kFrameworks[] = {"orrery", "megatron", "deepspeed"};
@@ -52,6 +53,7 @@ constexpr Job kJobs[] = {
      Precision::kBf16,
      Fp8::kDelayed,
      {8, 32, kLoraFc1}},
+    {"llama2-7b", 8, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16, Fp8::kDelayed, {}, true},
 };
 
 class Drawer {
@@ -150,7 +152,8 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
       copies(model, work, {false, 4, 2});
   const int cases = static_cast<int>(FromEnvironment("ORRERY_BOUND_CASES", 60));
   for (int i = 0; i < cases; ++i) {
-    const Strategy s = drawer.Draw(job, model, work);
+    Strategy s = drawer.Draw(job, model, work);
+    s.fp8_weights = job.held && CanHoldCodes(work, s);
     const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));
     const std::vector<StageDemand> demands = DemandsOf(plan);
     const std::string layout = fmt::format("{} recompute {} schedule {} sp {} flash {}", plan.title,
@@ -233,7 +236,7 @@ TEST(GroupTerms, BoundsAreThoseOfEachStrategyAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
   std::string name = std::string(param.param.model) + "_fp8_" + NameIn(kFp8Names, param.param.fp8) +
-                     (param.param.lora.on() ? "_lora" : "");
+                     (param.param.lora.on() ? "_lora" : "") + (param.param.held ? "_weights" : "");
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });

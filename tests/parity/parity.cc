@@ -59,7 +59,7 @@ std::string Describe(const Case& c) {
                         s.context.inner, s.context.zigzag ? " zigzag" : "");
   text +=
       (s.offload.on() ? " offload " + OffloadText(s.offload) : "") +
-      (s.reduce_once ? " reduced once" : "") +
+      (s.reduce_once ? " reduced once" : "") + (s.fp8_weights ? " fp8-weights" : "") +
       fmt::format(" M{} recompute {}{}{}", MicroBatches(c.job->work, s), RecomputeText(s.recompute),
                   s.sequence_parallel ? " sp" : "", s.flash_attention ? " flash" : "");
   text += fmt::format(
@@ -82,6 +82,7 @@ std::vector<StepResult> Reference(const Job& job) {
   Job reference = job;
   if (job.exact_casts) reference.work.fp8 = Fp8::kOff;
   Case c{&reference, {}};
+  c.strategy.fp8_weights = job.fp8_weights && !job.exact_casts;
   c.strategy.micro_batch = job.reference_micro_batch > 0 ? job.reference_micro_batch
                                                          : static_cast<int>(job.work.global_batch);
   const LowerResult lowered = LowerCase(c);

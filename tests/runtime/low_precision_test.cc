@@ -66,6 +66,44 @@ TEST(LowPrecision, LayoutsOfEqualBlocksTrainAlike) {
   }
 }
 
+Strategy Held(Strategy s) {
+  s.fp8_weights = true;
+  return s;
+}
+
+// Trained weights in 8 bits: every layout as the interpreter and as one rank, where each step casts its weights again, and a
+// byte of each on the rank.
+TEST(LowPrecision, WeightsHeldInEightBitsTrainAlike) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kCurrent}) {
+    const parity::Job job = SmallJob(recipe);
+    SCOPED_TRACE(job.key);
+    const Trained one = Train(LowerFor(job, Held(Layout(1, 1, 1, 0))), job, 5);
+    ASSERT_EQ(one.failure, "");
+    const ir::Plan plan = LowerFor(job, Held(Layout(1, 1, 2, 1)));
+    interpreter::RunOptions options;
+    options.data.vocab = job.model.vocab;
+    interpreter::Interpreter reference(plan, options);
+    for (const launch::StepRecord& step : Train(plan, job, 3).steps)
+      EXPECT_NEAR(step.result.loss / reference.Step().loss, 1, 2e-4);
+    const bool by_part = recipe == Fp8::kCurrent;
+    for (const Strategy& s : {Layout(1, 1, 2, 0), Layout(1, 2, 1, 0), Layout(1, 1, 2, 3),
+                              Layout(by_part ? 1 : 2, 1, 2, 2)}) {
+      const Trained run = Train(LowerFor(job, Held(s)), job, 5);
+      ASSERT_EQ(run.failure, "");
+      EXPECT_LT(Compare(run, one).loss, 2e-4)
+          << "tp " << s.tp << " pp " << s.pp << " dp " << s.dp << " zero " << s.zero;
+    }
+    if (recipe == Fp8::kCurrent) {
+      EXPECT_LT(Compare(Train(LowerFor(job, Layout(1, 1, 1, 0)), job, 5), one).loss, 2e-4);
+    }
+    int64_t bytes = 0;
+    for (const ir::Buffer& buffer : plan.programs[0].buffers)
+      if (buffer.unit >= 0 && buffer.name.starts_with("W.q"))
+        bytes += buffer.elements * ir::DtypeBytes(buffer.dtype);
+    EXPECT_EQ(bytes, 2 * 6 * job.model.hidden * job.model.hidden);
+  }
+}
+
 parity::Job PackedJob(LoraBase base) {
   parity::Job job = InPrecision(parity::LowPrecisionLlama(Fp8::kMxfp8, 4), Precision::kFp32);
   job.key += std::string(" on ") + NameIn(kLoraBaseNames, base);

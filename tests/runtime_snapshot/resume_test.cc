@@ -80,6 +80,24 @@ TEST(Resume, OtherFamiliesAndOptimizersGoOn) {
   ExpectSeamless(mlp, {"mlp: dp 2 to zero 2 on 4", Layout(2, 1, 1), Layout(4, 1, 1, 2)}, 1e-5);
 }
 
+// Snapshots hold the master copy: codes and scales are made from it again, in layouts that hold some.
+TEST(Resume, WeightsHeldInEightBitsAreCastAgain) {
+  const parity::Job job = InPrecision(parity::LowPrecisionLlama(Fp8::kCurrent), Precision::kFp32);
+  const auto held = [](Strategy s) {
+    s.micro_batch = 1;
+    s.fp8_weights = true;
+    return s;
+  };
+  Strategy cast = Layout(1, 1, 1);
+  cast.micro_batch = 1;
+  const Strategy sharded = held(Layout(2, 1, 1, 1));
+  ExpectSeamless(job, {"same", sharded, sharded}, 0);
+  ExpectSeamless(job, {"to zero 3", sharded, held(Layout(2, 1, 1, 3))}, 2e-4);
+  ExpectSeamless(job, {"to one rank", sharded, held(Layout(1, 1, 1))}, 2e-4);
+  ExpectSeamless(job, {"to weights in full", sharded, cast}, 2e-4);
+  ExpectSeamless(job, {"from weights in full", cast, sharded}, 2e-4);
+}
+
 TEST(Resume, HalfPrecisionKeepsMastersAndLossScale) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     const parity::Job job = InPrecision(parity::TinyGpt(true), precision);

@@ -65,6 +65,27 @@ TEST(Presets, CompletingKeepsDegreesAndSetsKnobs) {
   EXPECT_TRUE(FindFramework("deepspeed").Complete(s, Precision::kBf16).fp32_grads);
 }
 
+TEST(Presets, RecipesSayWhichWeightsAreHeldInEightBits) {
+  const auto held = [](const char* framework, Fp8 recipe) {
+    Workload work;
+    work.fp8 = recipe;
+    return FindFramework(framework).Complete(Strategy{}, work).fp8_weights;
+  };
+  EXPECT_TRUE(held("nemo", Fp8::kDelayed));
+  EXPECT_TRUE(held("nemo", Fp8::kCurrent));
+  EXPECT_FALSE(held("nemo", Fp8::kBlockwise));
+  EXPECT_FALSE(held("nemo", Fp8::kOff));
+  EXPECT_FALSE(held("nemo+fp8_weights=off", Fp8::kDelayed));
+  EXPECT_FALSE(held("megatron", Fp8::kDelayed));
+  EXPECT_TRUE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kBlockwise));
+  EXPECT_FALSE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kMxfp8));  // gathers 16 bits
+  EXPECT_FALSE(held("torchtitan", Fp8::kCurrent));
+  Workload adapters;
+  adapters.fp8 = Fp8::kDelayed;
+  adapters.lora = {16, 32, kLoraAll};
+  EXPECT_FALSE(FindFramework("nemo").Complete(Strategy{}, adapters).fp8_weights);
+}
+
 TEST(Presets, CompletingKeepsContextAndExpertParallelism) {
   Strategy s;
   s.cp = 2;

@@ -75,6 +75,8 @@ struct ClosedForm {
                      const StageMessages& stages) const;
   double update = 0;                         // seconds per parameter
   StreamPrice norm, fill, add;               // kernels on gradients
+  StreamPrice code_amax, code_cast;          // on master copies of weights held in 8 bits
+  bool scans_codes = true;                   // a pass of its own finds their magnitudes
   double issue_message = 0, issue_fill = 0;  // host: of a gather or scatter, of clearing a gradient
   HostPrices host;                           // copies to and from the host, updates by the CPU
   double control = 0;                        // a norm or a flag between all ranks

@@ -14,6 +14,7 @@ namespace orrery::closed {
 
 // Share by which sums in another order may differ.
 constexpr double kRounding = 1e-9;
+constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bits
 
 // What the passes of a layer take, whatever the pipeline: it follows from the layer table, the messages and what the outline
 // says of weights and gradients.
@@ -105,8 +106,12 @@ class Fold : private LayerPrices {
     return (HeadTable() > 0) + (table_.final_norm_parameters > 0) + (HeadTransform() > 0);
   }
   double LayerGathers() const {  // packed weights and adapters travel apart
-    return (table_.layer_parameters > table_.packed_parameters) + (table_.adapter_parameters > 0) +
-           (table_.packed_parameters > 0);
+    return (table_.layer_parameters > table_.packed_parameters + table_.coded_parameters) +
+           (table_.adapter_parameters > 0) + (table_.packed_parameters > 0) +
+           (table_.coded_parameters > 0);
+  }
+  double LayerScatters() const {
+    return (table_.TrainedOfLayer() > table_.coded_parameters) + (table_.coded_parameters > 0);
   }
   static Beside Price(const PreparedMessage& message, double bytes) {
     if (bytes <= 0) return {};
@@ -168,7 +173,10 @@ class Fold : private LayerPrices {
   void BoundPasses(const Work& work, StepTime* time) const;
 
   // update.cc: gradients that are reduced, weights that are gathered for the next step, the update.
-  double FullestTrained() const;
+  struct Fullest {
+    double parameters = 0, layers = 0;
+  };
+  Fullest FullestTrained() const;
   double TrainedHere() const;
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;
@@ -176,6 +184,7 @@ class Fold : private LayerPrices {
   double BesideLayer(const PassTime& pass, double busy) const;
   double ExposedReduction(double reduction, double share, double last, double pass) const;
   void AddUpdate(StepTime* time) const;
+  void AddCodes(double layers, StepTime* time) const;
 
   // offload.cc: states, weights and activations on the host.
   std::vector<double> UnitsOfFullest() const;

@@ -20,7 +20,8 @@ void Fold::PriceLayer() {
   inside_ = stages_.inside.Time(table_.boundary_bytes);
   between_ = stages_.between.Time(table_.boundary_bytes);
   const auto adding = [&](const LayerTime& t) { return outline_.accumulates ? t.accumulate : 0.0; };
-  extra_ = ExtraKernels(table_.TrainedOfLayer());
+  extra_ = ExtraKernels(table_.TrainedOfLayer() - table_.coded_parameters);
+  if (table_.coded_parameters > 0) extra_ += ExtraKernels(table_.coded_parameters);
   if (fetches_) {
     gathered_forward_ = table_.layer.gathered_forward;
     gathered_backward_ = table_.layer.gathered_backward;
@@ -40,8 +41,8 @@ void Fold::PriceLayer() {
   const double transform = HeadTransform();
   const double rest = table_.embedding_parameters - table_.table_parameters;
   if (fetches_) {
-    gather_ = Gather(table_.layer_parameters - table_.packed_parameters) +
-              Gather(table_.adapter_parameters);
+    gather_ = Gather(table_.layer_parameters - table_.packed_parameters - table_.coded_parameters) +
+              Gather(table_.adapter_parameters) + Fetch(table_.coded_parameters * kCodeBytes);
     if (table_.packed_parameters > 0)
       gather_ = gather_ + Fetch(table_.packed_parameters * table_.code_bytes);
     gather_table_ = Gather(table_.table_parameters);
@@ -51,7 +52,8 @@ void Fold::PriceLayer() {
                    (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
   }
   if (scatters_) {
-    scatter_ = Scatter(table_.TrainedOfLayer());
+    scatter_ = Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
+               Scatter(table_.coded_parameters);
     if (!table_.frozen) {
       const Beside table = Scatter(table_.table_parameters);
       scatter_embedding_ = table + Scatter(rest);

@@ -64,7 +64,7 @@ Work Fold::WorkOf(const Stage& stage) const {
       stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
   work.backward.host =
       stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()) +
-                      IssueScatters(table_.TrainedOfLayer() > 0));
+                      IssueScatters(LayerScatters()));
   if (stage.first) {
     const LayerTime& t = table_.embedding;
     PassWork& gradients = outline_.order.fills_bubble ? work.weight : work.backward;

@@ -14,16 +14,27 @@ double Fold::TrainedHere() const {
          (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
-double Fold::FullestTrained() const {
+Fold::Fullest Fold::FullestTrained() const {
   const double p = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
   const double head = table_.TrainedOfEnds(table_.head_parameters);
-  if (outline_.stages == 1) return table_.layers * p + rows + head;
+  if (outline_.stages == 1) return {table_.layers * p + rows + head, table_.layers};
   const bool together = outline_.order.in_a_v;  // both ends on the first stage
-  const double first = outline_.first_layers * p + rows + (together ? head : 0.0);
-  const double last =
-      outline_.last_layers * p + (together ? 0.0 : head + (table_.tied ? rows : 0.0));
-  return std::max({first, last, outline_.middle_layers * p});
+  const auto stage = [&](double layers, double ends) { return Fullest{layers * p + ends, layers}; };
+  return std::max({stage(outline_.first_layers, rows + (together ? head : 0.0)),
+                   stage(outline_.last_layers, together ? 0.0 : head + (table_.tied ? rows : 0.0)),
+                   stage(outline_.middle_layers, 0)},
+                  [](const Fullest& a, const Fullest& b) { return a.parameters < b.parameters; });
+}
+
+// Behind the update: each rank casts its shard of the master copy by magnitudes that ranks have reduced. Delayed scales are there
+// already, and their magnitudes are found on the way.
+void Fold::AddCodes(double layers, StepTime* time) const {
+  const double shard = table_.coded_parameters / outline_.shards;
+  if (shard <= 0) return;
+  time->compute += layers * form_.code_cast.Of(shard * (kMasterBytes + kCodeBytes));
+  if (form_.scans_codes) time->compute += layers * form_.code_amax.Of(shard * kMasterBytes);
+  if (outline_.shards > 1) time->data += form_.control;
 }
 
 // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
@@ -79,7 +90,7 @@ double Fold::HeldBack(double layers, double passes) const {
 }
 
 void Fold::AddUpdate(StepTime* time) const {
-  const double parameters = FullestTrained();
+  const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
   const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   const double reduction = Reduction(parameters);
@@ -107,7 +118,9 @@ void Fold::AddUpdate(StepTime* time) const {
   }
   double gather = 0, awaited_gather = 0;
   if (outline_.gathers_at_end && sharded_) {
-    gather = data_->all_gather.InBuckets(parameters * outline_.weight_bytes);
+    const double coded = fullest_layers * table_.coded_parameters;
+    gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
+                                         coded * kCodeBytes);
     awaited_gather = outline_.end_gather_overlaps
                          ? awaited.gathers * gather +
                                Beyond((1 - awaited.gathers) * gather,
@@ -139,6 +152,7 @@ void Fold::AddUpdate(StepTime* time) const {
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept);
   time->compute += here_.layers * WeightCasts();
+  AddCodes(fullest_layers, time);
   if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/engine/event/index.h"
+#include "model/price/op_shape.h"
 
 namespace orrery::sim {
 namespace {
@@ -52,16 +53,16 @@ class Finder {
            ClassOf(op.out.front()) == ir::BufferClass::kParam;
   }
 
-  double Elements(const SplitOp& op) const {
-    return static_cast<double>(program_.views[At(OpOf(At(op.instance)).out.front())].elements);
+  double Bytes(const SplitOp& op) const {
+    return ViewBytes(program_, OpOf(At(op.instance)).out.front());
   }
 
   void AwaitTheFirst(double share, std::vector<SplitOp>* gathers) const {
     double left = 0;
-    for (const SplitOp& gather : *gathers) left += share * Elements(gather);
+    for (const SplitOp& gather : *gathers) left += share * Bytes(gather);
     for (SplitOp& gather : *gathers) {
-      gather.awaited = std::clamp(left / std::max(1.0, Elements(gather)), 0.0, 1.0);
-      left -= Elements(gather);
+      gather.awaited = std::clamp(left / std::max(1.0, Bytes(gather)), 0.0, 1.0);
+      left -= Bytes(gather);
     }
   }
 

@@ -84,6 +84,7 @@ double DecodePowerOfTwo(uint8_t code) { return std::ldexp(1.0, int{code} + kLeas
 
 double TensorScale(ProductType product, CastFormat format, double amax, double margin) {
   if (format == CastFormat::kExact || amax == 0) return 1;
+  if (product == ProductType::kFp8Block) return BlockScale(product, format, amax, 1);
   const double range = product == ProductType::kNvfp4 ? kLargestE4m3 : 1;
   const auto scale = static_cast<float>(amax / (LargestOf(format) * range) * std::exp2(margin));
   return scale > 0 ? scale : std::numeric_limits<float>::min();

@@ -26,7 +26,8 @@ uint8_t EncodePowerOfTwo(double x);  // e8m0: the exponent + 127
 double DecodePowerOfTwo(uint8_t code);
 
 // Decode scale of a tensor with the largest magnitude `amax`, 1 where it is 0: amax / largest x 2^margin, in single
-// precision; of nvfp4 amax / (largest x 448), so that the scales of blocks use e4m3's range.
+// precision; of nvfp4 amax / (largest x 448), so that the scales of blocks use e4m3's range; of fp8_block, where a block
+// takes the place of the tensor, BlockScale().
 double TensorScale(ProductType product, CastFormat format, double amax, double margin);
 // Decode scale of a block: the power of two at or above amax / largest (fp8_block, mxfp8); of nvfp4
 // amax / largest / tensor_scale in e4m3. 1 where it is 0.

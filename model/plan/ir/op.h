@@ -61,6 +61,11 @@ enum class OpKind : uint8_t {
   // which group a block is of follows from its place in the whole tensor: this rank's piece is part coord(axis) of the
   // rows, or (across) of the columns in `parts` parts.
   kUnpack,  // out w; in codes, scales (, groups); attrs rows h fmt axis across parts
+  // Trained weights held in 8 bits (unit_codes.h). w: shard coord(zaxis) of a flat unit's master copy (-1: the whole), in any
+  // place of which elements of several tensors may meet; k scales, of a tensor each, or (block > 0) of block x block numbers.
+  kUnitAmax,  // out a[k]; in w[n]; attrs n zaxis block length: the largest magnitude behind each scale in this shard, 0:
+              //   none; length > 0: for histories of so many, found by the cast that read w before
+  kUnitCast,  // out q[n]; in w[n], scale[k]; attrs n zaxis product fmt block: codes, 0 in the padding
   // Attention. qkv row: per kv group (nh/kv q heads, 1 k, 1 v) of hd each. scale 1/sqrt(hd) unless attr scale.
   // flash=1: second output lse[rows*nh]; flash=0: probabilities [batch*nh*seq*seq] are kept.
   // rate>0: probabilities are dropped out by (site, sample, global head = coord(axis)*nh + h, query, key); flash=0 then

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/plan/ir/packed.h"
+#include "model/plan/ir/unit_codes.h"
 
 namespace orrery::ir {
 namespace {
@@ -242,6 +243,16 @@ Sizes UnpackSizes(const Plan& plan, const Op& op) {
   return sizes;
 }
 
+// Scales of the unit that the operand belongs to.
+Sizes UnitCodeSizes(const Plan& plan, const Program& program, const Op& op) {
+  const AttrReader a{op.attrs};
+  const int32_t unit = program.buffers[program.views[op.in.front()].buffer].unit;
+  const int64_t n = a(Attr::kElements);
+  const int64_t scales =
+      unit < 0 ? 0 : ScalesOf(CodedSegments(program.units[unit], plan.params, a(Attr::kBlock)));
+  return op.kind == OpKind::kUnitAmax ? Sizes{{scales}, {n}} : Sizes{{n}, {n, scales}};
+}
+
 Sizes CollectiveSizes(const Plan& plan, const Program& program, const Op& op) {
   const int64_t x = program.views[op.in[0]].elements;
   const int64_t members = GroupSize(plan.mesh, plan.groups[op.group]);
@@ -301,6 +312,9 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
       return QuantizeSizes(program, op);
     case OpKind::kUnpack:
       return UnpackSizes(plan, op);
+    case OpKind::kUnitAmax:
+    case OpKind::kUnitCast:
+      return UnitCodeSizes(plan, program, op);
     case OpKind::kAmax:
     case OpKind::kAmaxRoll:
     case OpKind::kScaleUpdate:

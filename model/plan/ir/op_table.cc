@@ -55,6 +55,8 @@ constexpr std::array<Row, kOpKinds> kRows = {{
     {{K::kAmaxRoll, "amax_roll", C::kMemory, 2, 2, 1, 1}, Per::kNothing, 0, 0},
     {{K::kScaleUpdate, "scale_update", C::kMemory, 1, 1, 1, 1}, Per::kElements, 1, 0},
     {{K::kUnpack, "unpack", C::kMemory, 2, 3, 1, 1}, Per::kRowsH, 1, 0},
+    {{K::kUnitAmax, "unit_amax", C::kMemory, 1, 1, 1, 1}, Per::kElements, 1, 0},
+    {{K::kUnitCast, "unit_cast", C::kMemory, 2, 2, 1, 1}, Per::kElements, 2, 0},
     {{K::kAttn, "attn", C::kAttention, 1, 2, 2, 4}, Per::kSelfAttn, 4, 0},
     {{K::kAttnBwd, "attn_bwd", C::kAttention, 4, 8, 1, 2}, Per::kSelfAttn, 8, 2},
     {{K::kCrossAttn, "cross_attn", C::kAttention, 2, 2, 2, 4}, Per::kCrossAttn, 4, 0},

@@ -186,6 +186,7 @@ std::vector<Finding> VerifySound(const Plan& plan, const std::vector<Layout>& la
     stages.emplace_back(plan, plan.programs[s], layouts[s]);
   VerifyShapes(plan, &findings);
   VerifyScales(plan, &findings);
+  VerifyCodes(plan, &findings);
   VerifySpaces(plan, &findings);
   for (const Stage& stage : stages) {
     VerifyLiveness(stage, &findings);

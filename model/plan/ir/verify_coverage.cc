@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/plan/ir/packed.h"
+#include "model/plan/ir/unit_codes.h"
 #include "model/plan/ir/verify_passes.h"
 
 namespace orrery::ir {
@@ -64,7 +65,7 @@ class CoveragePass {
         Report(unit.name, fmt::format("holds {} elements of {}, whose piece has {}",
                                       segment.elements, param.name, elements));
       }
-      if (param.packing != Packed::kNone &&
+      if (param.packing != Packed::kNone && !HeldInCodes(param) &&
           (!param.frozen || param.shape != PackedShape(param.packing, param.init, param.of)))
         Report(unit.name, fmt::format("{} is no part of a packed frozen matrix", param.name));
       if (param.frozen != Frozen(unit)) Report(unit.name, "mixes frozen and trained parameters");

@@ -211,7 +211,8 @@ class PartialPass {
         Accumulate(op.out[k], must, op.kind == OpKind::kAmax);
       } else {
         Set(op.out[k], {must, buffer.cls == BufferClass::kScalar ? all_ : must, false,
-                        op.kind == OpKind::kXentMax || op.kind == OpKind::kAmax});
+                        op.kind == OpKind::kXentMax || op.kind == OpKind::kAmax ||
+                            op.kind == OpKind::kUnitAmax});
       }
     }
   }

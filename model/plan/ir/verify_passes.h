@@ -85,6 +85,7 @@ std::string AxisNames(const Mesh& mesh, uint16_t mask);
 bool VerifyStructure(const Plan& plan, Findings* findings);
 void VerifyShapes(const Plan& plan, Findings* findings);
 void VerifyScales(const Plan& plan, Findings* findings);
+void VerifyCodes(const Plan& plan, Findings* findings);
 // Ops of the device and of the CPU read and write their own memory; copies alone pass between both.
 void VerifySpaces(const Plan& plan, Findings* findings);
 void VerifyLiveness(const Stage& stage, Findings* findings);

@@ -8,10 +8,12 @@
 
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "model/arch/low_precision.h"
 #include "model/plan/ir/packed.h"
+#include "model/plan/ir/unit_codes.h"
 #include "model/plan/ir/verify_passes.h"
 
 namespace orrery::ir {
@@ -72,12 +74,17 @@ class ScalePass {
       const bool weights =
           buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kGathered;
       if (!weights || buffer.unit < 0 || buffer.unit_shard_axis >= 0) continue;
-      for (const UnitSegment& segment :
-           program_.units[static_cast<std::size_t>(buffer.unit)].segments) {
+      const Unit& unit = program_.units[static_cast<std::size_t>(buffer.unit)];
+      for (const UnitSegment& segment : unit.segments) {
         const Param& param = plan_.params[static_cast<std::size_t>(segment.param)];
-        if (param.packing != Packed::kNone && segment.offset == view.offset &&
-            segment.elements == view.elements)
+        if (param.packing == Packed::kNone || segment.offset != view.offset ||
+            segment.elements != view.elements)
+          continue;
+        if (HeldInCodes(param)) {
+          held_[static_cast<ViewId>(v)] = {buffer.unit, &segment - unit.segments.data()};
+        } else {
           packed_[static_cast<ViewId>(v)] = &param;
+        }
       }
     }
   }
@@ -144,7 +151,8 @@ class ScalePass {
 
   // The same numbers in the other order.
   void Copy(const Op& op) {
-    if (PackedIn(op.in[0], Init::kCodes) != nullptr) transposed_[op.out[0]] = op.in[0];
+    if (PackedIn(op.in[0], Init::kCodes) != nullptr || held_.contains(op.in[0]))
+      transposed_[op.out[0]] = op.in[0];
     const auto found = origins_.find(op.in[0]);
     if (found == origins_.end()) return;
     const Origins from = found->second;
@@ -184,11 +192,36 @@ class ScalePass {
       Report(at, fmt::format("{} is packed for another product", ViewOf(codes).name));
   }
 
+  // Weights that are trained and held in 8 bits: by the scales that their unit is cast with.
+  void CheckHeld(Place at, const Op& op, ViewId codes, ViewId scale, bool transposed, bool across) {
+    const auto [unit, segment] = held_.at(codes);
+    const Op* cast = CastOfUnit(program_, unit);
+    if (cast == nullptr)
+      return Report(at, fmt::format("reads {} as codes, which no op makes", ViewOf(codes).name));
+    if (transposed != across)
+      Report(at, fmt::format("sums {} along the other dimension than its codes run",
+                             ViewOf(codes).name));
+    for (const Attr attr : {Attr::kProduct, Attr::kBlock}) {
+      if (cast->attrs.Get(attr) != op.attrs.Get(attr))
+        Report(at, fmt::format("{} is cast for another product", ViewOf(codes).name));
+    }
+    const std::vector<CodedSegment> segments =
+        CodedSegments(program_.units[static_cast<std::size_t>(unit)], plan_.params,
+                      cast->attrs.Int(Attr::kBlock));
+    const View &due = ViewOf(cast->in[1]), &found = ViewOf(scale);
+    const auto s = static_cast<std::size_t>(segment);
+    if (s >= segments.size() || found.buffer != due.buffer ||
+        found.offset != due.offset + segments[s].first || found.elements != segments[s].scales)
+      Report(at, fmt::format("reads {} with {}, the scales of another weight", ViewOf(codes).name,
+                             found.name));
+  }
+
   void CheckOperand(Place at, const Op& op, ViewId data, ViewId scale, bool across, double share) {
     const auto copied = transposed_.find(data);
     const ViewId codes = copied == transposed_.end() ? data : copied->second;
     if (PackedIn(codes, Init::kCodes) != nullptr)
       return CheckCodes(at, op, codes, scale, codes != data, across);
+    if (held_.contains(codes)) return CheckHeld(at, op, codes, scale, codes != data, across);
     const auto found = origins_.find(data);
     if (found == origins_.end())
       return Report(
@@ -253,7 +286,8 @@ class ScalePass {
   Findings& findings_;
   std::map<ViewId, Origins> origins_;
   std::map<ViewId, const Param*> packed_;
-  std::map<ViewId, ViewId> transposed_;              // by copy: the codes
+  std::map<ViewId, std::pair<int32_t, std::ptrdiff_t>> held_;  // unit and segment
+  std::map<ViewId, ViewId> transposed_;                        // by copy: the codes
   std::map<ViewId, std::set<ViewId>> amax_readers_;  // by the magnitude: the tensors it is of
   std::map<ViewId, ViewId> recorded_in_;             // by history: the magnitudes it takes
   std::map<ViewId, ScaleSource> scale_source_;

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "model/plan/lower/coded.h"
+
 namespace orrery {
 namespace {
 
@@ -23,6 +25,7 @@ Result Multiple(Fp8 recipe, int64_t extent, const char* what, const char* hint) 
 
 Result CheckLowPrecision(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const Fp8 recipe = work.fp8;
+  if (auto refused = CheckCodedWeights(work, s)) return refused;
   if (recipe == Fp8::kOff) return std::nullopt;
   if (model.family == Family::kMlp)
     return Refusal{"low precision of a plain MLP is not lowered", "--fp8 off"};

@@ -103,12 +103,14 @@ class EncoderDecoder {
     for (int i = static_cast<int>(layers.size()) - 1; i >= 0; --i) {
       const auto at = static_cast<std::size_t>(i);
       stage_.Label(Phase::kBackward, Segment::kLayer, layers[at].index);
-      const bool opens = at + 1 == layers.size() || layers[at + 1].unit != layers[at].unit;
-      const bool closes = i == 0 || layers[at - 1].unit != layers[at].unit;
-      if (opens) stage_.BeginGrad(layers[at].unit);
+      const bool opens = at + 1 == layers.size() || layers[at + 1].units != layers[at].units;
+      const bool closes = i == 0 || layers[at - 1].units != layers[at].units;
+      for (const int unit : layers[at].units)
+        if (opens) stage_.BeginGrad(unit);
       LayerBackward(stage_, layers[at], Stream(decoder, at), Grad(decoder, at + 1),
                     Grad(decoder, at), memory_, dmemory, stage_.block());
-      if (closes) stage_.EndGrad(layers[at].unit, true);
+      for (const int unit : layers[at].units)
+        if (closes) stage_.EndGrad(unit, true);
     }
   }
 

@@ -2,6 +2,7 @@
 // Casts, their scales and the products that read them.
 #include "model/plan/lower/low_precision.h"
 
+#include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 
 namespace orrery {
@@ -222,6 +223,7 @@ Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& s
 Factor WeightFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) {
   if (const PackedWeight* packed = stage.PackedAt(ref))
     return PackedFactor(stage, ref, *packed, out, in);
+  if (stage.Coded(ref)) return CodedFactor(stage, ref, out, in);
   const ViewId weight = stage.Weight(ref);
   if (!Casts(stage)) return {.plain = weight};
   CastSource source{stage.NameOf(weight) + "@cast", weight, out, in, CastFrom::kWeight};

@@ -226,7 +226,8 @@ void StageBuilder::MarkHooked() {
 
 ir::Program StageBuilder::Finish(std::vector<ir::Item> schedule) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
-    if (blocks_[b].pending_add) blocks_[b].ops.push_back(std::move(*blocks_[b].pending_add));
+    for (std::optional<ir::Op>& add : blocks_[b].pending_adds)
+      if (add) blocks_[b].ops.push_back(std::move(*add));
     InsertGathers(blocks_[b]);
     program_.blocks[b].ops = std::move(blocks_[b].ops);
   }

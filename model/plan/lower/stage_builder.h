@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/plan/ir/casts.h"
+#include "model/plan/ir/unit_codes.h"
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/lower.h"
 #include "model/plan/lower/offload.h"
@@ -211,6 +212,9 @@ class StageBuilder {
   ir::ViewId MakeWeightCast(const std::string& name, int64_t elements, ir::Dtype dtype);
   // Delayed scales: the place of a tensor in the step's buffers, by its name without what recomputation and gathers add.
   ScaleSlot SlotOf(const std::string& tensor, bool gradient);
+  // Weights held in 8 bits (coded.h): whether this one is, and its scales.
+  bool Coded(ParamRef ref) const { return units_[ref.unit].coded; }
+  ir::ViewId CodeScales(ParamRef ref);
   // What `emit` emits runs in the first micro-batch only.
   template <class Function>
   void OncePerStep(const Function& emit) {
@@ -272,7 +276,10 @@ class StageBuilder {
     ir::Dtype dtype = ir::Dtype::kBf16;  // of its weights
     bool partial_tail = false, layer_unit = false, tied = false;
     bool trained = true;
-    bool on_host = false;  // its states, and the CPU updates it
+    bool coded = false;                   // its weights are held in 8 bits
+    std::vector<ir::CodedSegment> codes;  // then: its parameters,
+    int64_t first_scale = 0;              // and where their scales lie among those of the stage
+    bool on_host = false;                 // its states, and the CPU updates it
     double norm_weight = 1;
     int64_t shard = 0;      // elements of one ZeRO shard
     int64_t tail_from = 0;  // first element whose raw gradient is partial over the tensor axis
@@ -290,7 +297,8 @@ class StageBuilder {
     std::vector<ir::Op> ops;
     std::array<std::vector<Use>, kUnitKinds> uses;
     std::map<int, ir::ViewId> open_grads;  // unit -> transient gradient
-    std::optional<ir::Op> pending_add;  // of a reduction that the next unit's backward pass hides
+    // Of reductions that the next unit's backward pass hides; those of codes stand next to the others of their layer.
+    std::array<std::optional<ir::Op>, 2> pending_adds;
     std::vector<uint8_t> use_phase;
   };
 
@@ -299,6 +307,16 @@ class StageBuilder {
     std::map<std::string, int64_t> slots;
     ir::ViewId amax = -1, scale = -1, history = -1;
   };
+  // coded.cc. Of all weights of the stage that are held in 8 bits: largest magnitudes, scales and, delayed, histories.
+  struct WeightScales {
+    ir::ViewId amax = -1, scale = -1, history = -1;
+    int64_t count = 0;
+  };
+  void DeclareCodes(int unit);
+  ir::ViewId ScalesOfUnit(ir::ViewId whole, int unit);
+  void EmitCodeScales();
+  void EmitDelayedCodeScales();  // in front of the updates
+  void EmitCodes();              // behind them
   void MarkHooked();
   // offload.cc
   void PlaceStates();
@@ -327,7 +345,7 @@ class StageBuilder {
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);
   void ReduceTail(ir::ViewId tail);
   void ReduceUnit(int unit, uint8_t when);
-  void AddReduced(ir::ViewId shard, ir::ViewId reduced, int64_t elements);
+  void AddReduced(const UnitState& unit, ir::ViewId reduced);
   void InsertGathers(BlockState& state);
   ir::Op FetchOp(ir::OpKind kind, ir::ViewId to, ir::ViewId from, const ir::Op& reader);
   void EmitFetch(const Use& use, const ir::Op& reader, std::vector<ir::Op>* ops);
@@ -350,6 +368,7 @@ class StageBuilder {
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;
   std::array<Scales, 2> scales_;
+  WeightScales weight_scales_;
   int block_ = 0;
   ir::Phase phase_ = ir::Phase::kSetup;
   ir::Segment segment_ = ir::Segment::kStep;
@@ -358,7 +377,7 @@ class StageBuilder {
   int next_use_ = 0;
   std::map<std::pair<int, int>, PackedWeight> packed_;
   std::array<int, kUnitKinds> next_gather_{};
-  int next_grad_ = 0;  // ring positions: neighbours take neighbouring slots
+  std::array<int, kUnitKinds> next_grad_{};  // ring positions: neighbours take neighbouring slots
   ir::ViewId loss_ = -1, norm_ = -1, loss_scale_ = -1;
 
  public:

@@ -63,11 +63,13 @@ void StageBuilder::EmitEnd() {
       AllReduce(GradOperand(static_cast<int>(unit)), kGroupTied, stream, 0, kTagTied);
   }
   EmitAmaxReduction();
+  EmitDelayedCodeScales();
   EmitGradNorm();
   AllReduce(loss_, kGroupLoss, kCompute, 0, kTagLoss);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (units_[unit].trained) EmitOptimizer(static_cast<int>(unit));
   }
+  EmitCodes();
   SetPhase(Phase::kOptimizer);
   if (loss_scale_ >= 0) Emit(OpKind::kLossScale, {loss_scale_}, {loss_scale_, norm_});
 }
@@ -98,7 +100,7 @@ void StageBuilder::EmitLamb(int index, const std::vector<ViewId>& weights_out, V
   Emit(OpKind::kLambApply, weights_out, apply_in,
        {{Attr::kElements, double(unit.shard)},
         {Attr::kLr, ctx_.options.optimizer.lr},
-        {Attr::kMaster, double(ctx_.master)},
+        {Attr::kMaster, double(weights_out.size() > 1)},
         {Attr::kZaxis, double(ctx_.sharded() ? ctx_.ShardAxis() : -1)}});
 }
 
@@ -126,9 +128,9 @@ void StageBuilder::EmitOptimizer(int index) {
   SetPhase(Phase::kOptimizer);
   const UnitState& unit = units_[index];
   const OptimizerSettings& settings = ctx_.options.optimizer;
-  const bool rebuilt =
-      ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2;  // shards are gathered into W again
-  ViewId target = unit.weight;
+  // Shards are gathered into W again; of weights held in 8 bits their codes, see EmitCodes().
+  const bool rebuilt = !unit.coded && (ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2);
+  ViewId target = unit.coded ? unit.master : unit.weight;
   if (rebuilt) {
     target = Act("Wo." + program_.units[index].name, unit.shard);
     ir::Buffer& buffer = program_.buffers[program_.views[target].buffer];
@@ -136,9 +138,9 @@ void StageBuilder::EmitOptimizer(int index) {
     buffer.unit = index;
     buffer.unit_shard_axis = static_cast<int8_t>(ctx_.ShardAxis());
   }
-  const bool master = unit.master >= 0;
+  const bool master = unit.master >= 0 && !unit.coded;
   const std::string& name = program_.units[index].name;
-  const ViewId source = master ? unit.master : unit.weight;
+  const ViewId source = unit.master >= 0 ? unit.master : unit.weight;
   const bool comes_back = unit.on_host && BufferOf(target).space == ir::Space::kDevice;
   const ViewId updated = comes_back ? HostTwin(target, "Wh." + name) : target;
   std::vector<ViewId> out{updated};

@@ -2,6 +2,7 @@
 // Flat parameter units of one stage: placement by ZeRO stage, gathers before use, gradient reductions.
 #include <algorithm>
 
+#include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/plan/lower/stage_builder.h"
 
@@ -90,6 +91,12 @@ void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
   if (first.adapter) unit->kind = kAdapterUnit;
   if (first.common) unit->kind = kCommonUnit;
   if (first.packing == ir::Packed::kNone) return;
+  if (first.init == ir::Init::kNormal) {
+    unit->coded = true;
+    unit->kind = kCodeUnit;
+    unit->dtype = CodeDtype(ctx_);
+    return;
+  }
   unit->kind = first.init == ir::Init::kCodes ? kCodeUnit : kScaleUnit;
   unit->dtype = PackedDtype(ctx_, first);
 }
@@ -111,11 +118,13 @@ void StageBuilder::DeclareUnitBuffers(int index) {
   if (ctx_.strategy.offload.weights && Fetched(state))
     BufferOf(state.weight).space = ir::Space::kHost;
   if (!state.trained) return;
+  if (state.coded) DeclareCodes(index);
   if (!ctx_.scatters()) state.grad = declare("G.", BufferClass::kGrad, ctx_.gradient, false);
   if (ctx_.scatters() || (ctx_.sharded() && ctx_.strategy.reduce_in_backward)) {
     state.grad_shard = declare("Gs.", BufferClass::kGrad, ctx_.gradient, true);
   }
-  if (ctx_.master) state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
+  if (ctx_.master || state.coded)
+    state.master = declare("M.", BufferClass::kMaster, ctx_.state, zero > 0);
   if (ctx_.work.optimizer != Optimizer::kSgd) {
     // The scales of blocks of 2,048 one-byte moments (0.2 %) are left out.
     const ir::Dtype moment = ctx_.work.optimizer == Optimizer::kAdam8bit
@@ -239,8 +248,9 @@ void StageBuilder::BeginGrad(int unit) {
   ir::Buffer& buffer = program_.buffers[program_.views[transient].buffer];
   buffer.unit = unit;
   if (units_[unit].layer_unit && ctx_.strategy.rings && ctx_.strategy.overlap_grad_reduce) {
-    buffer.ring = static_cast<int16_t>(RingIndex("grad", 2));
-    buffer.ring_index = static_cast<int16_t>(next_grad_++);
+    const UnitKind kind = units_[unit].kind;
+    buffer.ring = static_cast<int16_t>(RingIndex(kind == kCodeUnit ? "grad.codes" : "grad", 2));
+    buffer.ring_index = static_cast<int16_t>(next_grad_[kind]++);
   }
   state.open_grads[unit] = transient;
   Emit(OpKind::kZero, {transient}, {});
@@ -279,14 +289,15 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
     const ir::Buffer& source = program_.buffers[program_.views[transient].buffer];
     if (source.ring >= 0) {
       const int16_t slot = source.ring_index;
-      buffer.ring = static_cast<int16_t>(RingIndex("gradshard", 2));
+      buffer.ring = static_cast<int16_t>(
+          RingIndex(unit.kind == kCodeUnit ? "gradshard.codes" : "gradshard", 2));
       buffer.ring_index = slot;
     }
     ir::Op& op = Emit(OpKind::kReduceScatter, {reduced}, {transient});
     op.group = kGroupDp;
     op.stream = stream;
     op.tag = next_tag_++;
-    AddReduced(unit.grad_shard, reduced, unit.shard);
+    AddReduced(unit, reduced);
     state.open_grads.erase(index);
   }
   phase_ = before;
@@ -294,14 +305,16 @@ void StageBuilder::EndGrad(int index, bool final_touch) {
 
 // Behind the next reduction (or at the end of the block): put right behind its own, the sum would make compute
 // wait for what runs beside it.
-void StageBuilder::AddReduced(ViewId shard, ViewId reduced, int64_t elements) {
+void StageBuilder::AddReduced(const UnitState& unit, ViewId reduced) {
   BlockState& state = blocks_[block_];
-  Emit(OpKind::kAdd, {shard}, {shard, reduced}, {{Attr::kElements, double(elements)}});
+  Emit(OpKind::kAdd, {unit.grad_shard}, {unit.grad_shard, reduced},
+       {{Attr::kElements, double(unit.shard)}});
   if (!ctx_.strategy.overlap_grad_reduce) return;
   ir::Op add = std::move(state.ops.back());
   state.ops.pop_back();
-  if (state.pending_add) state.ops.push_back(std::move(*state.pending_add));
-  state.pending_add = std::move(add);
+  std::optional<ir::Op>& pending = state.pending_adds[unit.coded ? 1 : 0];
+  if (pending) state.ops.push_back(std::move(*pending));
+  pending = std::move(add);
 }
 
 void StageBuilder::ReduceUnit(int index, uint8_t when) {

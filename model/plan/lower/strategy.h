@@ -134,12 +134,15 @@ struct Strategy {
       true;  // tp and pp > 1 without sequence parallelism: a tensor rank sends its 1/tp of
              // a boundary tensor; the next stage's tensor group gathers them (Narayanan et
              // al. 2021, section 4.1); else every tensor rank sends the whole tensor
-  int bucket_layers = 1;         // layers per flat unit (gradient bucket, ZeRO gather)
-  int prefetch = 1;              // ZeRO 3: uses gathered ahead, 0..2
-  bool rings = true;             // buffers touched by a second stream get their own ring
-  int recv_slots = 1;            // extra slots of received tensors
-  int send_slots = 2;            // ring slots of sent tensors
-  bool frame_pool = true;        // one slot pool over chunks of equal frame size
+  int bucket_layers = 1;   // layers per flat unit (gradient bucket, ZeRO gather)
+  int prefetch = 1;        // ZeRO 3: uses gathered ahead, 0..2
+  bool rings = true;       // buffers touched by a second stream get their own ring
+  int recv_slots = 1;      // extra slots of received tensors
+  int send_slots = 2;      // ring slots of sent tensors
+  bool frame_pool = true;  // one slot pool over chunks of equal frame size
+  // Weights of products in 8 bits are held and gathered as codes: what the update leaves in fp32 is cast once, on the rank that
+  // updates it, and no copy in 16 bits exists (coded.h). Without such products it must be false.
+  bool fp8_weights = false;
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
   bool count_head = false;       // pipeline balance: the head counts as a layer
@@ -156,5 +159,15 @@ struct Strategy {
   int64_t data_parallel() const { return int64_t{1} * dp * dp_outer; }
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states
 };
+
+// Whether weights can be held in 8 bits (fp8_weights): products read them as they are, a master copy keeps what they are cast
+// from. The two casts of a weight that MXFP8 and NVFP4 need differ: both come from numbers (Megatron-Core gathers 16 bits for
+// MXFP8, --reuse-grad-buf-for-mxfp8-param-ag).
+inline bool CanHoldCodes(const Workload& work, const Strategy& s) {
+  const bool scaled =
+      work.fp8 == Fp8::kDelayed || work.fp8 == Fp8::kCurrent || work.fp8 == Fp8::kBlockwise;
+  return scaled && !work.lora.on() && work.master_weights && s.offload.optimizer == 0 &&
+         !s.offload.weights;
+}
 
 }  // namespace orrery

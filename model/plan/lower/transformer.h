@@ -33,7 +33,7 @@ struct Sublayer {
 using Branches = std::vector<Sublayer>;
 struct Layer {
   int index = 0;                // global; T5 decoder layers follow the encoder's
-  int unit = -1;                // whose gradients its backward pass makes
+  std::vector<int> units;       // whose gradients its backward pass makes
   unsigned char recompute = 0;  // modules, RecomputeModule
   std::vector<Branches> blocks;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters of transformer layers and the norms around the sublayers.
+#include <algorithm>
 #include <array>
 
 #include "model/plan/lower/adapters.h"
+#include "model/plan/lower/coded.h"
 #include "model/plan/lower/packed.h"
 #include "model/plan/lower/transformer.h"
 
@@ -129,16 +131,19 @@ void DeclareAdapters(const LowerContext& ctx, const std::string& base, SubKind k
   }
 }
 
-// Of a range of layers. Weights of linear maps may be packed, in units of their own.
+// Of a range of layers. Weights of linear maps may be packed, or held in 8 bits, in units of their own.
 std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& layers,
                                      const std::vector<ParamDecl>& params) {
-  const bool packs = PackingOf(stage.ctx().work) != ir::Packed::kNone;
+  const bool codes = stage.ctx().strategy.fp8_weights;
+  const bool packs = codes || PackingOf(stage.ctx().work) != ir::Packed::kNone;
   std::array<std::vector<ParamDecl>, 2> kinds;
   const auto kind_of = [&](const ParamDecl& decl) { return packs && decl.shape.size() == 2; };
   for (const ParamDecl& decl : params) kinds[kind_of(decl)].push_back(decl);
   std::array<std::vector<ParamRef>, 2> added;
   if (!kinds[0].empty()) added[0] = stage.AddUnit("u" + layers, kinds[0], stage.ctx().sp(), true);
-  if (!kinds[1].empty()) added[1] = AddPackedUnits(stage, layers, kinds[1]);
+  if (!kinds[1].empty())
+    added[1] =
+        codes ? AddCodedUnit(stage, layers, kinds[1]) : AddPackedUnits(stage, layers, kinds[1]);
   std::vector<ParamRef> refs;
   std::array<std::size_t, 2> next{};
   for (const ParamDecl& decl : params) {
@@ -181,7 +186,9 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
   for (std::size_t i = 0; i < refs.size(); ++i) {
     sublayers[declared.owner[i].first][declared.owner[i].second].*declared.fields[i] = refs[i];
   }
-  int trained = refs.front().unit;
+  std::vector<int> trained;  // one, or one of matrices in 8 bits and one of all else
+  for (const ParamRef& ref : refs)
+    if (std::ranges::find(trained, ref.unit) == trained.end()) trained.push_back(ref.unit);
   if (!adapters.params.empty()) {
     const auto pairs =
         stage.AddUnit("a" + std::to_string(first), adapters.params, stage.ctx().sp(), true);
@@ -189,10 +196,10 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
       const auto [layer, sub] = adapters.owner[i];
       sublayers[layer][sub].*adapters.fields[i] = {pairs[2 * i], pairs[2 * i + 1]};
     }
-    trained = pairs.front().unit;
+    trained = {pairs.front().unit};
   }
   for (int i = 0; i < count; ++i) {
-    layers[i].unit = trained;
+    layers[i].units = trained;
     if (model.parallel) {
       layers[i].blocks = {sublayers[i]};
     } else {

@@ -114,7 +114,7 @@ class StageEmitter {
   void BackwardUnit(const Chunk& chunk, const std::vector<Layer>& unit) {
     InWeightGradBlock(stage_, WeightGradBlock(chunk), [&] {
       stage_.Label(Phase::kWeightGrad, Segment::kLayer, unit.back().index);
-      stage_.BeginGrad(unit.front().unit);
+      for (const int trained : unit.front().units) stage_.BeginGrad(trained);
     });
     for (auto layer = unit.rbegin(); layer != unit.rend(); ++layer) {
       stage_.Label(Phase::kBackward, Segment::kLayer, layer->index);
@@ -123,8 +123,9 @@ class StageEmitter {
       LayerBackward(stage_, *layer, Stream(chunk, layer->index),
                     StreamGrad(chunk, layer->index + 1), dx, -1, -1, WeightGradBlock(chunk));
     }
-    InWeightGradBlock(stage_, WeightGradBlock(chunk),
-                      [&] { stage_.EndGrad(unit.front().unit, true); });
+    InWeightGradBlock(stage_, WeightGradBlock(chunk), [&] {
+      for (const int trained : unit.front().units) stage_.EndGrad(trained, true);
+    });
   }
 
   // Residual stream in front of layer `index`; a chunk's own input and output at its two ends.

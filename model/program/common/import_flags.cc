@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/exchange/import.h"
+#include "model/framework/presets.h"
 #include "model/program/common/job_flags.h"
 
 namespace orrery::cli {
@@ -106,7 +107,9 @@ class FlagFiller {
       if (!flag.starts_with("fact ")) continue;
       const std::string key = flag.substr(5), text = Text(field.name);
       if (text.empty() || stated.find("," + key + "=") != std::string::npos) continue;
-      const std::string wanted = key == "fp32_grads" ? GradientFact(preset, text) : text;
+      const std::string wanted = key == "fp32_grads"    ? GradientFact(preset, text)
+                                 : key == "fp8_weights" ? WeightFact(preset, text)
+                                                        : text;
       if (wanted.empty() || wanted == Default(preset, key)) continue;
       facts += fmt::format("{}{}={}", facts.empty() ? "" : ",", key, wanted);
     }
@@ -133,6 +136,17 @@ class FlagFiller {
                               (preset.fp32_grads == Fp32Grads::kBf16Zero0 && Text("zero") == "0"));
     if (!bf16 || now == on) return "";
     return on ? "bf16" : "never";
+  }
+
+  // Likewise. A file says so of its own recipe; of those that cannot, it says what has no effect here.
+  std::string WeightFact(const FrameworkPreset& preset, const std::string& text) const {
+    const std::string recipe = Text("fp8");
+    for (const Fp8 one : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kBlockwise}) {
+      if (recipe != NameIn(kFp8Names, one)) continue;
+      const bool now = std::ranges::find(preset.fp8_weights, one) != preset.fp8_weights.end();
+      return now == (text == "on") ? "" : now ? "off" : recipe;
+    }
+    return "";
   }
 
   const Imported& imported_;

@@ -10,10 +10,11 @@ namespace orrery::cli {
 
 std::string JobFlags::Arguments() const {
   std::string text;
-  for (const Flag* flag : {&model,        &topology,  &gpus_per_node, &gpu,        &collectives,
-                           &seq_len,      &precision, &fp8,           &optimizer,  &framework,
-                           &fact,         &attention, &dropout,       &lora_rank,  &lora_alpha,
-                           &lora_targets, &lora_base, &memory_limit,  &node_price, &slow_node}) {
+  for (const Flag* flag :
+       {&model,        &topology,   &gpus_per_node, &gpu,        &collectives,  &seq_len,
+        &precision,    &fp8,        &fp8_weights,   &optimizer,  &framework,    &fact,
+        &attention,    &dropout,    &lora_rank,     &lora_alpha, &lora_targets, &lora_base,
+        &memory_limit, &node_price, &slow_node}) {
     if (flag->given) text += fmt::format(" {} {}", flag->name, Quoted(flag->text));
   }
   if (own_model) {
@@ -23,10 +24,10 @@ std::string JobFlags::Arguments() const {
 }
 
 std::vector<Flag*> JobFlags::All() {
-  return {&model,        &topology,     &nodes,      &gpus_per_node, &gpu,        &collectives,
-          &global_batch, &seq_len,      &precision,  &fp8,           &optimizer,  &framework,
-          &fact,         &attention,    &dropout,    &lora_rank,     &lora_alpha, &lora_targets,
-          &lora_base,    &memory_limit, &node_price, &slow_node};
+  return {&model,        &topology,  &nodes,        &gpus_per_node, &gpu,         &collectives,
+          &global_batch, &seq_len,   &precision,    &fp8,           &fp8_weights, &optimizer,
+          &framework,    &fact,      &attention,    &dropout,       &lora_rank,   &lora_alpha,
+          &lora_targets, &lora_base, &memory_limit, &node_price,    &slow_node};
 }
 
 void JobFlags::Declare(FlagSet* flags, bool take_several) {
@@ -48,6 +49,10 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "products of layers in 8 or 4 bits: off, delayed or current (a scale per tensor), "
                "blockwise (128), mxfp8 or nvfp4",
                Words::kList, NamesOf<Fp8>(kFp8Names));
+  flags->Value(&fp8_weights, "--fp8-weights", "on|off",
+               "hold and gather the weights of these products in 8 bits (delayed, current, "
+               "blockwise; default: the framework's)",
+               Words::kList, {"on", "off"});
   flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw, lamb, adam8bit or muon",
                Words::kList, NamesOf<Optimizer>(report::kOptimizerNames));
   flags->Value(&attention, "--attention", "KIND",

@@ -149,10 +149,24 @@ void JobMaker::LoadCluster() {
 }
 
 void JobMaker::TakeFacts() {
-  if (!flags_.fact.given) return;
-  AtFlag(flags_.fact, [&] {
-    request_.framework = FindFramework(WithFacts(request_.framework, flags_.fact.text)).name;
-  });
+  if (flags_.fact.given) {
+    AtFlag(flags_.fact, [&] {
+      request_.framework = FindFramework(WithFacts(request_.framework, flags_.fact.text)).name;
+    });
+  }
+  if (flags_.fp8_weights.given) AtFlag(flags_.fp8_weights, [&] { TakeWeights(); });
+}
+
+// --fp8-weights: the fact of that name, for every recipe that can.
+void JobMaker::TakeWeights() {
+  const std::string& text = flags_.fp8_weights.text;
+  if (text != "on" && text != "off")
+    throw InputError(fmt::format("--fp8-weights is on or off, not '{}'", text));
+  const FrameworkReference now = SplitReference(request_.framework);
+  const std::string fact =
+      text == "on" ? "fp8_weights=delayed,current,blockwise" : "fp8_weights=off";
+  request_.framework =
+      FindFramework(WithFacts(now.name, now.facts.empty() ? fact : now.facts + "," + fact)).name;
 }
 
 void JobMaker::TakeFramework() {

@@ -41,9 +41,11 @@ class JobMaker {
   int64_t DefaultBatch(int64_t seq_len) const;
   void SetPrecision(const std::string& by_model);
   void CheckProducts();
+  void CheckWeights();
   void CheckPrecision();
   // Facts that the user states, over those of the framework, named or not.
   void TakeFacts();
+  void TakeWeights();
   // What an alias stands for is part of the answer.
   void TakeFramework();
   // A plan text may say what it was made for; --framework overrides it.

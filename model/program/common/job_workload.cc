@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/base/text.h"
+#include "model/plan/lower/coded.h"
 #include "model/program/common/adapter_flags.h"
 #include "model/program/common/job_maker.h"
 
@@ -39,6 +40,7 @@ void JobMaker::SetWorkload() {
     FromModel(fmt::format("fp8 {}", defaults.fp8), "--fp8");
   }
   CheckProducts();
+  CheckWeights();
   if (optimizer_) {
     request_.work.optimizer = *optimizer_;
   } else if (!defaults.optimizer.empty()) {
@@ -84,6 +86,15 @@ void JobMaker::SetAttention() {
                        "--attention standard, or another kernel");
     diagnostics_.ThrowIfAny();
   }
+}
+
+void JobMaker::CheckWeights() {
+  if (!flags_.fp8_weights.given || flags_.fp8_weights.text != "on") return;
+  Strategy held;
+  held.fp8_weights = true;
+  if (const auto refused = CheckCodedWeights(request_.work, held))
+    diagnostics_.Error(flags_.fp8_weights.where, refused->reason, refused->hint);
+  diagnostics_.ThrowIfAny();
 }
 
 void JobMaker::CheckRecipe() {

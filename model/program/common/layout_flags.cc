@@ -302,7 +302,7 @@ Strategy OneStrategy(const LayoutFlags& flags, const report::Job& job,
   if (const std::string refusal = preset.Refuses(strategy); !refusal.empty()) {
     throw InputError(refusal, "--framework orrery offers every combination that can be lowered");
   }
-  strategy = preset.Complete(strategy, job.request.work.precision);
+  strategy = preset.Complete(strategy, job.request.work);
   FollowFramework(job.profiles.framework, &strategy);
   if (axes.placement) {
     AtFlag(flags.placement, [&] {

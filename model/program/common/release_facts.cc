@@ -51,6 +51,12 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
                    false});
     if (preset.FusesCast(product) && recipe != Fp8::kCurrent)
       add("facts", "fp8_fused_casts", "casts fused with norms");
+    if (CanHoldCodes(job.request.work, {})) {
+      const bool held = std::ranges::find(preset.fp8_weights, recipe) != preset.fp8_weights.end();
+      add("facts", "fp8_weights",
+          held ? "weights held and gathered in 8 bits"
+               : "weights held in 16 bits, cast once a step");
+    }
   }
   if (preset.tensor && preset.sequence)
     add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));

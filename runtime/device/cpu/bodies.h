@@ -11,6 +11,8 @@ void Matmul(Frame& f);
 // low_precision.cc
 void Quantize(Frame& f);
 void Unpack(Frame& f);
+void UnitAmax(Frame& f);
+void UnitCast(Frame& f);
 void LargestMagnitude(Frame& f);
 void RollHistory(Frame& f);
 void UpdateScales(Frame& f);

@@ -47,6 +47,10 @@ Kernel KernelFor(ir::OpKind kind) {
       return Run<Quantize>;
     case kUnpack:
       return Run<Unpack>;
+    case kUnitAmax:
+      return Run<UnitAmax>;
+    case kUnitCast:
+      return Run<UnitCast>;
     case kAmax:
       return Run<LargestMagnitude>;
     case kAmaxRoll:

@@ -8,6 +8,7 @@
 
 #include "model/plan/ir/casts.h"
 #include "model/plan/ir/packed.h"
+#include "model/plan/ir/unit_codes.h"
 #include "runtime/device/cpu/bodies.h"
 
 namespace orrery::cpu {
@@ -162,6 +163,32 @@ void Unpack(Frame& f) {
                                  ir::PackedScale(packing, piece, scales, groups, n_groups, r, c));
     }
   }
+}
+
+namespace {
+
+std::vector<ir::CodedSegment> SegmentsOf(Frame& f) {
+  if (f.args.unit == nullptr) f.Fail("codes of no unit");
+  std::vector<ir::CodedSegment> segments =
+      ir::CodedSegments(*f.args.unit, f.args.params, f.Int(Attr::kBlock));
+  if (segments.empty()) f.Fail("blocks do not divide the unit's matrices");
+  return segments;
+}
+
+}  // namespace
+
+void UnitAmax(Frame& f) {
+  const std::vector<ir::CodedSegment> segments = SegmentsOf(f);
+  const int64_t n = f.Size(Attr::kElements);
+  ir::LargestOfUnit(segments, f.Coord(Attr::kZaxis) * n, n, f.In(0, n),
+                    f.Out(0, ir::ScalesOf(segments)));
+}
+
+void UnitCast(Frame& f) {
+  const std::vector<ir::CodedSegment> segments = SegmentsOf(f);
+  const int64_t n = f.Size(Attr::kElements);
+  ir::CastUnit(segments, static_cast<CastFormat>(f.Int(Attr::kFmt)), f.Coord(Attr::kZaxis) * n, n,
+               f.In(0, n), f.In(1, ir::ScalesOf(segments)), f.Out(0, n));
 }
 
 void LargestMagnitude(Frame& f) {

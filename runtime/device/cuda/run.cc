@@ -115,6 +115,8 @@ Body BodyOf(ir::OpKind kind) {
     case kMuon:
     case kQuantize:
     case kUnpack:
+    case kUnitAmax:
+    case kUnitCast:
     case kAmax:
     case kAmaxRoll:
     case kScaleUpdate:

@@ -133,8 +133,9 @@ class Planner {
 // What of low precision this runtime cannot do.
 void CheckLowPrecision(const RunJob& job) {
   const Fp8 recipe = Fp8Of(job.plan);
-  const bool packed = std::ranges::any_of(
-      job.plan.params, [](const ir::Param& p) { return p.packing != ir::Packed::kNone; });
+  const bool packed = std::ranges::any_of(job.plan.params, [](const ir::Param& p) {
+    return p.frozen && p.packing != ir::Packed::kNone;
+  });
   if (packed && job.on_cuda)
     throw InputError(
         "frozen weights in few bits run on CPU ranks only, which emulate their rounding",

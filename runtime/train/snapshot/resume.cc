@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "model/plan/ir/unit_codes.h"
 #include "runtime/comm/gather.h"
 #include "runtime/exec/index.h"
 #include "runtime/train/snapshot/manifest.h"
@@ -82,7 +83,13 @@ class Reader {
   }
 
   void Load() {
-    for (const Held& held : StateOf(*image_)) LoadPiece(held);
+    for (const Held& held : StateOf(*image_)) {
+      if (held.cast != nullptr) {
+        LoadCodes(held);
+      } else {
+        LoadPiece(held);
+      }
+    }
     const cpu::Operand scale = LossScaleOf(*image_);
     if (scale.data != nullptr && static_cast<int64_t>(manifest_.loss_scale.size()) == scale.n)
       exec::FromNumbers(manifest_.loss_scale, scale);
@@ -179,6 +186,53 @@ class Reader {
               o.n, held.data.dtype});
       }
     });
+  }
+
+  // Of elements [begin, end) of a shard, from the files.
+  std::vector<float> Numbers(Held held, int64_t begin, int64_t end) const {
+    std::vector<float> numbers(At(end - begin));
+    held.begin = begin;
+    held.end = end;
+    held.data = {numbers.data(), end - begin, ir::Dtype::kF32};
+    LoadPiece(held);
+    return numbers;
+  }
+
+  // Weights held in 8 bits are cast again, as before the first step: a tensor's scale is that of the whole tensor.
+  void LoadCodes(const Held& held) const {
+    const ir::Unit& unit = image_->program->units[At(held.unit)];
+    const int64_t block = held.cast->attrs.Int(ir::Attr::kBlock);
+    const ir::CodedSegment segment =
+        ir::CodedSegments(unit, image_->plan->params, block).at(held.segment);
+    Held whole = held;
+    int64_t elements = segment.elements;
+    if (block == 0) {
+      whole.shard_dim = -1;
+      whole.shard = 0;
+      whole.shards = 1;
+      elements *= held.shards;
+    }
+    const std::vector<float> numbers = Numbers(whole, 0, elements);
+    ir::CodedSegment alone = segment;
+    alone.offset = alone.first = 0;
+    alone.elements = elements;
+    std::vector<float> scales(At(segment.scales));
+    ir::LargestOfUnit({alone}, 0, elements, numbers.data(), scales.data());
+    const auto product = static_cast<ProductType>(held.cast->attrs.Int(ir::Attr::kProduct));
+    const auto format = static_cast<ir::CastFormat>(held.cast->attrs.Int(ir::Attr::kFmt));
+    for (float& scale : scales)
+      scale = static_cast<float>(ir::TensorScale(product, format, double{scale}, 0));
+    alone.elements = segment.elements;
+    const std::vector<float> own = Numbers(held, held.begin, held.end);
+    std::vector<float> codes(own.size());
+    ir::CastUnit({alone}, format, held.begin, held.end - held.begin, own.data(), scales.data(),
+                 codes.data());
+    exec::FromNumbers({codes.begin(), codes.end()}, held.data);
+    const cpu::Operand of_unit = image_->OnHost(image_->Resolve(held.cast->in.at(1), 0));
+    exec::FromNumbers(
+        {scales.begin(), scales.end()},
+        {static_cast<std::byte*>(of_unit.data) + segment.first * ir::DtypeBytes(of_unit.dtype),
+         segment.scales, of_unit.dtype});
   }
 
   static void Copy(const cpu::Operand& from, const cpu::Operand& to) {

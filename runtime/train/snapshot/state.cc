@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/plan/ir/unit_codes.h"
 #include "runtime/exec/index.h"
 
 namespace orrery::snapshot {
@@ -68,6 +69,8 @@ class StateReader {
       const int64_t end = std::min(segment.offset + segment.elements, first + buffer.elements);
       if (begin >= end) continue;
       Held held = Describe(buffer, segment);
+      held.unit = buffer.unit;
+      held.segment = static_cast<std::size_t>(&segment - unit.segments.data());
       held.begin = begin - segment.offset;
       held.end = end - segment.offset;
       held.data = {image_.arena.get() + image_.layout.Address(id, 0) +
@@ -92,6 +95,7 @@ class StateReader {
     }
     const bool copy = buffer.cls == BufferClass::kParam && has_master_[At(buffer.unit)];
     held.saved = !copy && first_.at(param.name) == segment.param;
+    if (buffer.cls == BufferClass::kParam) held.cast = ir::CastOfUnit(*image_.program, buffer.unit);
     CountReplicas(image_, buffer, &held);
     return held;
   }

@@ -45,6 +45,10 @@ struct Held {
   // master weights and of the second of two tied parameters.
   int64_t replica = 0, replicas = 1;
   bool saved = true;
+  // Codes of weights held in 8 bits: the op that casts their unit, and the segment; null: numbers.
+  const ir::Op* cast = nullptr;
+  int32_t unit = -1;
+  std::size_t segment = 0;
 };
 std::vector<Held> StateOf(const exec::RankImage& image);
 
