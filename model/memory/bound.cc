@@ -190,7 +190,7 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
 
 const SizeForm& RingSums::Of(const ChunkForm& chunk, double micro_batch) {
   constexpr std::uintptr_t kSpread = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
-  Sum& sum = kept_[(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> 58];
+  Sum& sum = kept_[(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> (64 - kPlaceBits)];
   if (sum.chunk == &chunk && sum.micro_batch == micro_batch) return sum.form;
   sum = {&chunk, micro_batch, {}};
   for (const MaxForm& slot : chunk.rings) {
@@ -261,6 +261,25 @@ const BoundTerms& GroupTerms::Of(const PlanForms& forms) {
   return terms;
 }
 
+namespace {
+
+template <class Numbers>
+std::uint64_t HashOf(const Numbers& numbers, std::uint64_t hash) {
+  for (const auto number : numbers)
+    hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x100000001B3;
+  return hash ^ (hash >> 32);
+}
+constexpr std::uint64_t kHashStart = 0xCBF29CE484222325;
+
+}  // namespace
+
+std::size_t MemoryModel::Spread::operator()(const FormKey& key) const {
+  return HashOf(key, kHashStart);
+}
+std::size_t MemoryModel::Spread::operator()(const SlotKey& key) const {
+  return HashOf(key.second, HashOf(key.first, kHashStart));
+}
+
 MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
   return {s.tp,
           s.pp,
@@ -324,7 +343,7 @@ std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) 
   const PlanForms* taken = Forms(alike);
   if (plain == nullptr || taken == nullptr) return Refusal{};
   PlanForms forms = *plain;
-  forms.taken = std::make_shared<const PlanForms>(*taken);
+  forms.taken = {std::shared_ptr<const PlanForms>(), taken};  // elements of forms_ never move
   forms.recompute = strategy.recompute;
   return forms;
 }

@@ -12,8 +12,8 @@
 
 #include <array>
 #include <deque>
-#include <map>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,7 +44,8 @@ class RingSums {
     double micro_batch = 0;
     SizeForm form;
   };
-  std::array<Sum, 64> kept_;
+  static constexpr int kPlaceBits = 9;
+  std::array<Sum, std::size_t{1} << kPlaceBits> kept_;
 };
 
 // One strategy's bound with all but the sharding degree filled in. Keeps its memory from one to the next.
@@ -110,9 +111,13 @@ class MemoryModel {
   Workload work_;
   const Allocation allocation_;
   std::mutex mutex_;  // guards both maps; their elements never change or move
-  std::map<FormKey, std::variant<PlanForms, Refusal>> forms_;
+  struct Spread {     // FNV-1a over numbers
+    std::size_t operator()(const FormKey& key) const;
+    std::size_t operator()(const SlotKey& key) const;
+  };
+  std::unordered_map<FormKey, std::variant<PlanForms, Refusal>, Spread> forms_;
   std::vector<const PlanForms*> frames_;  // by their number, one of those that have it
-  std::map<SlotKey, std::vector<StageSlots>> slots_;
+  std::unordered_map<SlotKey, std::vector<StageSlots>, Spread> slots_;
 };
 
 }  // namespace orrery

@@ -64,7 +64,7 @@ struct Evaluator::Sharded {
 // A strategy whose passes have to be walked: its place without the strategy.
 struct Evaluator::ToWalk {
   Place place;
-  std::size_t kept;   // which of Visit::kept
+  std::size_t of;     // which of Visit::sharded
   std::size_t shard;  // and its degree of sharding
   double least;       // lower bound of its objective
 };
@@ -90,7 +90,7 @@ struct Evaluator::Visit {
   int64_t sequence = 0;
   std::optional<StepSweep> sweep = {};
   std::vector<ToWalk> to_walk = {};
-  std::deque<Sharded> kept = {};  // what they are of
+  std::deque<Sharded> sharded = {};  // what they are of
 
   LayerKind& KindOf(const Recompute& recompute) {
     for (LayerKind& kind : kinds) {
@@ -232,7 +232,7 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
 }
 
 void Evaluator::Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard,
-                         bool* kept) {
+                         bool* listed) {
   ++visit.result.counts.evaluated;
   double least = 0;
   if (const auto seconds =
@@ -243,9 +243,9 @@ void Evaluator::Consider(Visit& visit, const Place& place, const Sharded& of, st
     visit.result.truncated |= place.total <= limits_.capacity.value;
     return;
   }
-  if (!*kept) visit.kept.push_back(of);
-  *kept = true;
-  visit.to_walk.push_back({place, visit.kept.size() - 1, shard, least});
+  if (!*listed) visit.sharded.push_back(of);
+  *listed = true;
+  visit.to_walk.push_back({place, visit.sharded.size() - 1, shard, least});
 }
 
 // From the lowest bound on: most of the others then cannot be kept any more. `until_full`: no more than fill the best few.
@@ -265,7 +265,7 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
       left.push_back(one);
       continue;
     }
-    Sharded& of = visit.kept[one.kept];
+    Sharded& of = visit.sharded[one.of];
     of.Shard(visit.shards[one.shard]);
     one.place.strategy = &of.strategy;
     Keep(visit, one.place,
@@ -308,7 +308,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
   Sharded of;
   Strategy& s = of.strategy;
   const LayerTable*& table = of.table;
-  bool kept = false;
+  bool listed = false;
   double value_bound = 0;
   int zero = -1, hybrid = -1;
   for (std::size_t i = 0; i < visit.shards.size(); ++i) {
@@ -337,7 +337,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       }
       zero = shard.zero;
       hybrid = outer;
-      kept = false;
+      listed = false;
       if (!visit.Beaten(value_bound)) {
         const PlanForms*& forms = group.kind->forms[split][shard.zero][outer];
         if (forms == nullptr) forms = memory_.Forms(s);
@@ -372,7 +372,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
         !(near && improves(visit.result.near_miss))) {
       continue;
     }
-    Consider(visit, {&s, allocated, total.value, sequence}, of, i, &kept);
+    Consider(visit, {&s, allocated, total.value, sequence}, of, i, &listed);
   }
 }
 

@@ -90,7 +90,8 @@ class Evaluator {
   const Layouts* FindLayouts(const Strategy& strategy);
   void RunLegal(Visit& visit, Group& group, int64_t shards);
   void RunGroup(Visit& visit, Group group);
-  void Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard, bool* kept);
+  void Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard,
+                bool* listed);
   void Walk(Visit& visit, bool until_full);
   void Keep(Visit& visit, const Place& place, double seconds);
   // The least of what `of` says of the layer tables of a group, over its shards.

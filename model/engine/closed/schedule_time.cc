@@ -25,9 +25,9 @@ void ScheduleClock::Walk() {
     if (pass.last) device += times_.passes[pass.work / 3].last;
     const double host = host_[pass.work];
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
-    const double start = std::max({clock.free, arrival, clock.issued});
+    const double start = std::max(std::max(clock.free, arrival), clock.issued);
     clock.issued = (waits ? start : clock.issued) + host;
-    const double end = std::max({start + device, clock.issued, arrived_[pass.sent]});
+    const double end = std::max(std::max(start + device, clock.issued), arrived_[pass.sent]);
     if (kParts && pass.stage == times_.watched) {
       const double came = std::clamp(arrival, clock.free, start);
       if (came > clock.free) gaps_.push_back({clock.free, came, false});

@@ -8,7 +8,7 @@
 #include "model/engine/closed/fold.h"
 
 namespace orrery {
-namespace {
+namespace closed {
 
 // All that prices of a layer follow from; the stages are those of the sweep.
 struct PricesKey {
@@ -19,6 +19,18 @@ struct PricesKey {
   double shards = 1, gradient_bytes = 0, weight_bytes = 0;
   bool operator==(const PricesKey&) const = default;
 };
+
+struct KeptPrices {
+  PricesKey key;
+  LayerPrices prices;
+};
+
+}  // namespace closed
+
+namespace {
+
+using closed::KeptPrices;
+using closed::PricesKey;
 
 PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataMessages& data) {
   return {&table,
@@ -35,10 +47,6 @@ PricesKey KeyOf(const LayerTable& table, const PlanOutline& outline, const DataM
           outline.weight_bytes};
 }
 
-struct KeptPrices {
-  PricesKey key;
-  closed::LayerPrices prices;
-};
 constexpr std::size_t kPlaces = 64;  // a power of two; more than a split has degrees of sharding
 
 std::size_t PlaceOf(const PricesKey& key) {

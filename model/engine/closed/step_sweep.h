@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of many layouts in closed form, one after the other, for searches over millions of them.
 //
-// Layouts that differ in sharding alone have the passes in common where those hold no messages of the data axes (ZeRO 0 and 1);
+// Layouts that differ in sharding alone have the passes in common where those hold no messages of the data axes;
 // layouts that differ in the pipeline alone have the prices of a layer in common. Both are computed once.
 #pragma once
 

@@ -44,7 +44,7 @@ double Fold::Beyond(double message, double pass) const {
   const double chunks = outline_.chunks;
   const double round = chunks > 1 ? std::min<double>(M_, outline_.stages) : 1.0;
   const double beside = pass * (round * (chunks - 1.0) + 1.0) / chunks;
-  return std::max({0.0, message - beside, (message - pass) / chunks});
+  return std::max(std::max(0.0, message - beside), (message - pass) / chunks);
 }
 
 double Fold::Reduction(double parameters) const {
