@@ -95,10 +95,11 @@ std::string UserKind(const std::string& kind) {
   return kind;
 }
 
+// The user's first.
 std::vector<fs::path> FoldersOf(const std::string& kind) {
   std::vector<fs::path> folders;
   for (const std::string& user : UserFolders()) folders.push_back(fs::path(user) / UserKind(kind));
-  folders.push_back(fs::path(DataRoot()) / kind);
+  folders.emplace_back(CatalogueFolder(kind));
   return folders;
 }
 
@@ -125,6 +126,15 @@ std::string DataRoot() {
   return found;
 }
 
+std::string CatalogueFolder(const std::string& kind) {
+  const fs::path folder = fs::path(DataRoot()) / kind;
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return folder.string();
+  throw InputError(
+      fmt::format("this installation is incomplete: there is no folder {}", folder.string()),
+      "install Orrery again, or set ORRERY_ROOT to a whole copy of its catalogues");
+}
+
 std::vector<std::string> UserFolders() {
   static std::mutex mutex;
   static std::vector<std::string> known_for, known;  // one command asks hundreds of times
@@ -142,7 +152,7 @@ std::vector<std::string> UserFolders() {
 std::vector<std::string> NamesOfKind(const std::string& kind) {
   std::set<std::string> names;
   for (const fs::path& folder : FoldersOf(kind)) {
-    std::error_code error;  // a missing folder holds nothing
+    std::error_code error;  // a missing folder of the user holds nothing
     for (const auto& entry : fs::directory_iterator(folder, error)) {
       if (entry.path().extension() == ".yaml") names.insert(entry.path().stem().string());
     }

@@ -21,6 +21,8 @@ std::string DataRoot();
 // Those of the project and of the user that exist, in this order.
 std::vector<std::string> UserFolders();
 
+// A folder below DataRoot(). Throws InputError: it is missing, as after a copy that was cut short.
+std::string CatalogueFolder(const std::string& kind);
 // `kind`: a folder of the catalogue, such as "topologies" or "calib/profiles/gpu". Names are those of its YAML files,
 // sorted.
 std::vector<std::string> NamesOfKind(const std::string& kind);

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr const char* kCommon = "_common";
 constexpr int kMostFiles = 6;  // of a chain of `extends`
 
-fs::path Folder() { return fs::path(DataRoot()) / "scenarios" / "families"; }
+fs::path Folder() { return CatalogueFolder("scenarios/families"); }
 
 Node ParseFile(const std::string& name, Diagnostics* diagnostics) {
   return Node::Parse(ReadSource((Folder() / (name + ".yaml")).string(), std::size_t{1} << 20),

@@ -54,16 +54,16 @@ class LocalWorldState {
   }
 
   struct Room {  // of one communicator
+    explicit Room(std::size_t count) : members(count) {}
+    const std::size_t members;  // ranks that are in it already read it while others enter
     std::mutex mutex;
-    std::size_t members = 0;
     int64_t first = 0;  // number of open.front()
     std::deque<std::shared_ptr<LocalMeeting>> open;
   };
   std::shared_ptr<Room> Enter(int32_t key, const std::vector<int64_t>& members) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Room>& room = rooms_[{key, members}];
-    if (!room) room = std::make_shared<Room>();
-    room->members = members.size();
+    if (!room) room = std::make_shared<Room>(members.size());
     return room;
   }
 

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "model/arch/data_root.h"
+#include "model/arch/hf_family.h"
 #include "model/arch/parameters.h"
 #include "tests/arch/expect_error.h"
 
@@ -19,6 +20,7 @@ namespace orrery {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
@@ -162,6 +164,13 @@ TEST_F(CatalogueFiles, RootFromTheEnvironmentMustHoldACatalogue) {
   fs::create_directories(folder_ / "scenarios" / "models");
   EXPECT_EQ(DataRoot(), folder_.string());
   EXPECT_TRUE(ModelNames().empty());
+  // The rest of the catalogue is not there.
+  EXPECT_THAT(ErrorOf([] { NamesOfKind("topologies"); }),
+              AllOf(HasSubstr("incomplete"), HasSubstr("no folder " + folder_.string()),
+                    HasSubstr("topologies")));
+  EXPECT_THAT(ErrorOf([] { FileOfName("calib/profiles/gpu", "a100-sxm4-40gb"); }),
+              HasSubstr("calib/profiles/gpu"));
+  EXPECT_THAT(ErrorOf([] { HfFamilyNames(); }), HasSubstr("scenarios/families"));
   unsetenv("ORRERY_ROOT");
   EXPECT_THAT(ModelNames(), Contains("bert-1.5b"));
 }
