@@ -53,7 +53,7 @@ constexpr Job kJobs[] = {
      Precision::kBf16,
      Fp8::kDelayed,
      {8, 32, kLoraFc1}},
-    {"llama2-7b", 8, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16, Fp8::kDelayed, {}, true},
+    {"llama2-7b", 8, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16, Fp8::kCurrent, {}, true},
 };
 
 class Drawer {

@@ -92,7 +92,7 @@ ViewId TensorScaleOf(StageBuilder& stage, const CastSource& source, bool weight)
   }
   const auto scalar = [&](const char* suffix) {
     return weight ? stage.MakeWeightCast(source.name + suffix, 1, ctx.full)
-                  : stage.Make(source.name + suffix, 1, ctx.full);
+                  : stage.Make(source.name + suffix, 1, ctx.full, ir::BufferClass::kScalar);
   };
   const bool known = weight && stage.Has(source.name + ".ts");  // of this use's other cast
   const ViewId amax = scalar(".am"), scale = scalar(".ts");
@@ -169,9 +169,10 @@ Factor Quantize(StageBuilder& stage, const CastSource& source, CastNeed need, bo
 Factor Existing(StageBuilder& stage, const CastSource& source, CastNeed need, bool weight) {
   Factor factor = FactorOf(stage, source, need, weight);
   if (!ScalesTensors(stage)) return factor;
-  const ViewId scale = stage.ctx().work.fp8 == Fp8::kDelayed
-                           ? stage.SlotOf(source.name, source.gradient).scale
-                           : stage.Make(source.name + ".ts", 1, stage.ctx().full);
+  const ViewId scale =
+      stage.ctx().work.fp8 == Fp8::kDelayed
+          ? stage.SlotOf(source.name, source.gradient).scale
+          : stage.Make(source.name + ".ts", 1, stage.ctx().full, ir::BufferClass::kScalar);
   TakeTensorScale(FormIn(stage), scale, &factor);
   return factor;
 }
