@@ -127,14 +127,14 @@ ScheduleTime ScheduleClock::Account() const {
   const int last = std::max(round, static_cast<int>(passes.size()) - 1 - ahead);
   ScheduleTime one = Between(done_[passes[last - round]], done_[passes[last]]);
   if (times_.order.fills_bubble) {
-    // Weight gradients that are put off in this round are not put off for ever.
-    const double own = BusyOf(times_.watched) * p;
-    one.seconds = std::max(one.seconds, own + one.pipeline + one.bubble + one.host);
-    for (int stage = 0; stage < p; ++stage) {
-      const double idle = BusyOf(stage) * p - one.seconds;
-      if (idle <= 0) continue;
-      one.seconds += idle;
-      one.bubble += idle;
+    // Weight gradients that are put off in this round are not put off for ever: a round takes no less than the busiest
+    // stage has to do in it.
+    for (int stage = 0; stage < p; ++stage) one.seconds = std::max(one.seconds, BusyOf(stage) * p);
+    if (parts_) {
+      const double idle = std::max(0.0, one.seconds - BusyOf(times_.watched) * p);
+      one.host = std::min(one.host, idle);
+      one.pipeline = std::min(one.pipeline, idle - one.host);
+      one.bubble = idle - one.host - one.pipeline;
     }
   }
   const double times = more / p;

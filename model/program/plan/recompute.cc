@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "model/arch/data_root.h"
 #include "model/base/write_file.h"
 
 namespace orrery::cli {
@@ -82,7 +83,15 @@ BundleFolder::BundleFolder() {
                                  error ? error.message() : std::strerror(errno)),
                      "TMPDIR names the folder for it");
   folder_ = name;
-  fs::create_directories(fs::path(folder_) / "scenarios" / "models", error);
+  // A catalogue has the folders of all kinds; those that no file was read from are empty.
+  for (const char* part : {"scenarios", "topologies", "offers", "calib/profiles"}) {
+    const fs::path root = DataRoot();
+    fs::create_directories(fs::path(folder_) / part, error);
+    for (const auto& entry : fs::recursive_directory_iterator(root / part, error)) {
+      if (entry.is_directory(error))
+        fs::create_directories(fs::path(folder_) / entry.path().lexically_relative(root), error);
+    }
+  }
 }
 
 BundleFolder::~BundleFolder() {
