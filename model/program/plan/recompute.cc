@@ -15,6 +15,7 @@
 
 #include "model/arch/data_root.h"
 #include "model/base/write_file.h"
+#include "model/program/common/answer.h"
 
 namespace orrery::cli {
 namespace {
