@@ -83,7 +83,9 @@ double Fold::HeldBack(double layers, double passes) const {
   if (!fetches_ || !outline_.gather_overlaps || !outline_.reduction_overlaps) return 0;
   if (outline_.order.fills_bubble) return 0;  // gradients of weights are ready at other times
   const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
-  const double reduction = (1 - awaited.reductions) * Reduction(table_.TrainedOfLayer());
+  // What replicas of all shards add up travels on other links.
+  const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
+  const double reduction = (1 - awaited.reductions) * data_->reduce_scatter.InBuckets(bytes);
   const double kernels = BesideLayer(table_.layer.backward, backward_);
   const double later = gather_.seconds + reduction - std::max(kernels, gather_.seconds);
   return std::max(0.0, layers - passes) * std::max(0.0, later);
