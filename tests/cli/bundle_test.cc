@@ -144,7 +144,7 @@ TEST_F(Bundles, ThatWouldDoMoreThanAskAreRefused) {
     EXPECT_NE(opened.err.find(why), std::string::npos) << opened.err;
   };
   const ordered_json none = ordered_json::array();
-  refused({"run", "--ranks", "2"}, none, "it asks 'run'");
+  refused({"run", "--ranks", "2"}, none, "its question is a `plan run`");
   refused({"predict", "--out=x"}, none, "its question has --out");
   refused({"predict", "--model", "/etc/passwd"}, none, "outside of it");
   refused({"predict", "--model=../x"}, none, "outside of it");

@@ -166,16 +166,24 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
   copies.Summarise(job.model, "with copies", cases);
 }
 
+struct SmallJob {
+  ModelSpec model = LoadModel("llama2-7b").spec;
+  Workload work;
+  Job job{"llama2-7b", 12, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16};
+};
+SmallJob TwelveLayers() {
+  SmallJob small;
+  small.model.layers = small.job.layers;
+  small.work.seq_len = small.job.seq_len;
+  small.work.global_batch = small.job.global_batch;
+  small.work.precision = small.job.precision;
+  return small;
+}
+
 // What lies on the host is no part of the figure; the bound stays below whatever moves, and of stages in a V, whose turn it
 // leaves out.
 TEST(OffloadBound, IsNotAboveTheExactFigure) {
-  ModelSpec model = LoadModel("llama2-7b").spec;
-  model.layers = 12;
-  Workload work;
-  work.seq_len = 1024;
-  work.global_batch = 64;
-  work.precision = Precision::kBf16;
-  const Job job{"llama2-7b", 12, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16};
+  auto [model, work, job] = TwelveLayers();
   work.optimizer = job.optimizer;
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 7));
   int checked = 0;
@@ -205,13 +213,7 @@ TEST(OffloadBound, IsNotAboveTheExactFigure) {
 
 // Frames, rings and whole bounds are kept from one ZeRO stage to the next, and from one schedule to the next.
 TEST(GroupTerms, BoundsAreThoseOfEachStrategyAlone) {
-  ModelSpec model = LoadModel("llama2-7b").spec;
-  model.layers = 12;
-  Workload work;
-  work.seq_len = 1024;
-  work.global_batch = 64;
-  work.precision = Precision::kBf16;
-  const Job job{"llama2-7b", 12, 1024, 32, 64, Optimizer::kAdamW, Precision::kBf16};
+  const auto [model, work, job] = TwelveLayers();
   Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 11));
   int checked = 0;
   for (const bool fixed : {true, false}) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "tests/parity/expect_parity.h"
 #include "tests/parity/grid.h"
 #include "tests/parity/jobs.h"
 
@@ -50,12 +51,6 @@ std::vector<Case> Plans(const Job& job, std::initializer_list<int> ranks, const 
     }
   }
   return all;
-}
-
-void ExpectParity(const Job& job, const std::vector<Case>& cases) {
-  const Summary summary = RunAll(cases);
-  std::cout << summary.Text(job.key);
-  EXPECT_TRUE(summary.failures.empty());
 }
 
 TEST(CodedWeights, ExactCastsChangeNothing) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "tests/parity/expect_parity.h"
 #include "tests/parity/grid.h"
 #include "tests/parity/jobs.h"
 
@@ -34,12 +35,6 @@ std::vector<Case> Plans(const Job& job, std::initializer_list<int> ranks, std::s
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
-}
-
-void ExpectParity(const Job& job, const std::vector<Case>& cases) {
-  const Summary summary = RunAll(cases);
-  std::cout << summary.Text(job.key);
-  EXPECT_TRUE(summary.failures.empty());
 }
 
 TEST(ExactCasts, ChangeNothing) {

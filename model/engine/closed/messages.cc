@@ -53,8 +53,8 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   norm = ops.UpdateStream("sumsq");
   fill = ops.Stream(ir::Info(ir::OpKind::kZero).name);
   add = ops.Stream("add");
-  code_amax = ops.CastStream("unit_amax");
-  code_cast = ops.CastStream("unit_cast");
+  code_amax = ops.CastStream(ir::Info(ir::OpKind::kUnitAmax).name);
+  code_cast = ops.CastStream(ir::Info(ir::OpKind::kUnitCast).name);
   scans_codes = work.fp8 != Fp8::kDelayed;
   ShapedOp issued;
   issued.shape = CollectiveShape{Collective::kAllGather, 0};

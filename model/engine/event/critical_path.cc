@@ -37,7 +37,7 @@ StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
   links.number.assign(stage.tasks.size(), 0);
   links.waits.resize(stage.tasks.size());
   links.messages.resize(2 * lines);
-  links.opens.assign(At(stage.epochs), -1);
+  links.opens = OpenersOf(stage);
   for (const std::vector<int32_t>& order : stage.on_stream) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (i > 0) links.before[At(order[i])] = order[i - 1];
@@ -49,7 +49,6 @@ StageLinks LinksOf(const StageTasks& stage, std::size_t lines) {
     }
   }
   for (std::size_t t = 0; t < stage.tasks.size(); ++t) {
-    if (stage.tasks[t].syncs) links.opens[At(stage.tasks[t].epoch)] = static_cast<int32_t>(t);
     for (uint32_t i = stage.tasks[t].successors; i < stage.tasks[t].successors_end; ++i)
       links.waits[At(stage.successors[i])].push_back(static_cast<int32_t>(t));
   }

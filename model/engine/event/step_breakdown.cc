@@ -71,10 +71,7 @@ class Account {
     for (std::size_t t = 0; t < tasks_.size(); ++t)
       first_predecessor_[t + 1] += first_predecessor_[t];
     predecessors_.resize(first_predecessor_.back());
-    opens_.assign(At(stage_.epochs), -1);
-    for (std::size_t t = 0; t < tasks_.size(); ++t) {
-      if (tasks_[t].syncs) opens_[At(tasks_[t].epoch)] = static_cast<int32_t>(t);
-    }
+    opens_ = OpenersOf(stage_);
     std::vector<uint32_t> next(first_predecessor_.begin(), first_predecessor_.end() - 1);
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       for (uint32_t i = tasks_[t].successors; i < tasks_[t].successors_end; ++i)

@@ -311,4 +311,13 @@ std::string Describe(const ir::Plan& plan, std::size_t stage, const Task& task) 
          (task.other_part() ? ", in part" : "");
 }
 
+std::vector<int32_t> OpenersOf(const StageTasks& stage) {
+  std::vector<int32_t> opens(static_cast<std::size_t>(stage.epochs), -1);
+  for (std::size_t t = 0; t < stage.tasks.size(); ++t) {
+    if (stage.tasks[t].syncs)
+      opens[static_cast<std::size_t>(stage.tasks[t].epoch)] = static_cast<int32_t>(t);
+  }
+  return opens;
+}
+
 }  // namespace orrery::sim

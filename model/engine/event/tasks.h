@@ -77,6 +77,9 @@ struct MessageCount {
 };
 std::vector<MessageCount> CountMessages(const StageTasks& stage);
 
+// By epoch: the task that the host waits for; -1: the first, which nothing opens.
+std::vector<int32_t> OpenersOf(const StageTasks& stage);
+
 PlanTasks MakeTasks(const ir::Plan& plan, const Pricer& pricer);
 
 // "stage 2, tp: B0[3] op 17 all_reduce": for messages.

@@ -47,7 +47,8 @@ struct Reader {
   void CheckQuestion(const std::vector<std::string>& words) const {
     const bool command = !words.empty() && !words.front().starts_with("-");
     if (command && std::ranges::find(kBundledCommands, words.front()) == kBundledCommands.end())
-      Refuse(fmt::format("it asks '{}'", words.front()));
+      Refuse(
+          fmt::format("its question is a `plan {}`, and bundles hold predictions", words.front()));
     for (const std::string& word : words) {
       const std::string name = word.substr(0, word.find('='));
       if (std::ranges::find(kOutputFlags, name) != kOutputFlags.end())

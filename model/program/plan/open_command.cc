@@ -29,10 +29,9 @@ struct OpenFlags {
   }
 };
 
-// Seconds that a machine took, places of files and the like are no figures of the answer.
+// Places of files, and seconds that a machine took, are no figures of the answer.
 bool IsFigure(const std::string& key) {
-  return key != "file" && key != "user_files" && key != "where" && !key.ends_with("search_s") &&
-         key != "seconds_searched" && key != "wall_s" && key != "elapsed_s";
+  return key != "file" && key != "user_files" && key != "wall_s";
 }
 
 // Paths of the figures that differ, most `most`; how many there are.
