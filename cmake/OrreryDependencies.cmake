@@ -1,30 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 # Libraries that are required (all from Debian) and those that are only looked for.
 
-find_package(fmt REQUIRED)
-find_package(yaml-cpp REQUIRED)
+# For programs that need no library of the machine: archives, and headers alone where Debian has no archive. None exists of
+# SimGrid; MPI, Ceres and the like belong to programs that such a build leaves out.
+if(ORRERY_STATIC)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  add_library(fmt::fmt INTERFACE IMPORTED)
+  find_path(FMT_INCLUDE_DIR fmt/format.h REQUIRED)
+  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
+  find_path(YAML_CPP_INCLUDE_DIR yaml-cpp/yaml.h REQUIRED)
+  find_library(YAML_CPP_LIBRARY yaml-cpp REQUIRED)
+  add_library(yaml-cpp STATIC IMPORTED)
+  set_target_properties(yaml-cpp PROPERTIES IMPORTED_LOCATION ${YAML_CPP_LIBRARY})
+  find_path(TOML_INCLUDE_DIR toml++/toml.h)
+  if(TOML_INCLUDE_DIR)
+    set(tomlplusplus_FOUND TRUE)
+    add_library(tomlplusplus::tomlplusplus INTERFACE IMPORTED)
+    target_compile_definitions(tomlplusplus::tomlplusplus INTERFACE TOML_HEADER_ONLY=1)
+  endif()
+else()
+  find_package(fmt REQUIRED)
+  find_package(yaml-cpp REQUIRED)
+  find_package(tomlplusplus QUIET)
+  find_package(GTest REQUIRED)
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+  # libsimgrid-dev ships no CMake package, only pkg-config and headers.
+  find_path(SIMGRID_INCLUDE_DIR simgrid/s4u.hpp)
+  find_library(SIMGRID_LIBRARY simgrid)
+  # find_package(dnnl) of Debian's libdnnl-dev fails without OpenCL.
+  find_path(DNNL_INCLUDE_DIR dnnl.h)
+  find_library(DNNL_LIBRARY dnnl)
+  # Its threads are OpenMP's: each rank tells them to be one.
+  find_package(OpenMP COMPONENTS CXX QUIET)
+  find_package(Ceres QUIET)
+  find_package(MPI COMPONENTS CXX QUIET)
+endif()
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.74 REQUIRED)
-find_package(GTest REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(EXPAT REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
-
-# libsimgrid-dev ships no CMake package, only pkg-config and headers.
-find_path(SIMGRID_INCLUDE_DIR simgrid/s4u.hpp)
-find_library(SIMGRID_LIBRARY simgrid)
-# find_package(dnnl) of Debian's libdnnl-dev fails without OpenCL.
-find_path(DNNL_INCLUDE_DIR dnnl.h)
-find_library(DNNL_LIBRARY dnnl)
-# Its threads are OpenMP's: each rank tells them to be one.
-find_package(OpenMP COMPONENTS CXX QUIET)
 find_package(Threads REQUIRED)
-find_package(Ceres QUIET)
 # Searches and simulations allocate much: a sixth of their time with the C library's allocator.
 find_library(JEMALLOC_LIBRARY jemalloc)
-find_package(tomlplusplus QUIET)
-find_package(MPI COMPONENTS CXX QUIET)
 
 function(orrery_print_summary)
   set(found_simgrid "no: the SimGrid network backend is off")

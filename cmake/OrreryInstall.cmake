@@ -16,8 +16,7 @@ if(NOT orrery_build_inside)
 endif()
 
 get_property(orrery_programs GLOBAL PROPERTY ORRERY_PROGRAMS)
-list(REMOVE_ITEM orrery_programs plan-shapes)  # measures kernels for calib/, from the source tree
-list(REMOVE_ITEM orrery_programs plan)
+list(REMOVE_ITEM orrery_programs plan-shapes plan)  # plan-shapes measures kernels for calib/, from the source tree
 # Libraries outside of the system's folders (CUDA) are looked for where they were.
 set_target_properties(${orrery_programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS plan RUNTIME)
@@ -33,6 +32,10 @@ install(DIRECTORY calib/data/ DESTINATION ${orrery_data}/calib/data
         FILES_MATCHING PATTERN "*.csv" PATTERN "README.md" PATTERN "logs" EXCLUDE)
 install(FILES README.md CHANGELOG.md TYPE DOC)
 install(FILES LICENSE TYPE DOC RENAME copyright)
+set(CPACK_PACKAGE_NAME orrery)
+set(CPACK_PACKAGE_VENDOR "Orrery")
+set(CPACK_PACKAGE_CONTACT "Orrery maintainers <maintainers@orrery.example>")
+set(CPACK_STRIP_FILES ON)
 
 # Completion and man pages, written by the programs themselves and from their help texts.
 set(shells ${CMAKE_BINARY_DIR}/shells)
@@ -54,6 +57,17 @@ add_custom_command(
           -DVERSION=${PROJECT_VERSION} -P ${CMAKE_SOURCE_DIR}/cmake/man_pages.cmake
   DEPENDS ${help_texts} ${CMAKE_SOURCE_DIR}/cmake/man_pages.cmake VERBATIM)
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+
+# For people without root or Debian: unpacked anywhere, it needs a kernel and nothing else.
+if(ORRERY_STATIC)
+  add_custom_target(product ALL DEPENDS plan ${orrery_programs} ${shells}/plan ${CMAKE_BINARY_DIR}/man/plan.1)
+  set(CPACK_GENERATOR TXZ)
+  set(CPACK_PACKAGE_FILE_NAME orrery-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+  set(CPACK_PACKAGING_INSTALL_PREFIX /)
+  set(CPACK_THREADS 0)
+  include(CPack)
+  return()
+endif()
 
 # The library for find_package(Orrery): all that predicts and searches, as one shared library, so that a user needs none
 # of ours but this and knows its catalogues by where it lies.
@@ -88,13 +102,9 @@ endif()
 add_custom_target(product ALL DEPENDS plan ${orrery_programs} $<TARGET_NAME_IF_EXISTS:orrery_python> orrery ${shells}/plan ${CMAKE_BINARY_DIR}/man/plan.1)
 
 # The package. Its dependencies are those of its programs and libraries, found by dpkg-shlibdeps.
-set(CPACK_PACKAGE_NAME orrery)
-set(CPACK_PACKAGE_VENDOR "Orrery")
-set(CPACK_PACKAGE_CONTACT "Orrery maintainers <maintainers@orrery.example>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "plans, simulates and runs distributed training")
 set(CPACK_PACKAGE_DESCRIPTION "Given a model and a cluster, ranks the parallel layouts of its training, predicts step time and
 memory with intervals, says what limits the best and runs the same plan for real.")
-set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)

@@ -53,8 +53,7 @@ fs::path OwnLibrary() {
 }
 
 std::string FindRoot() {
-  std::error_code error;
-  for (const fs::path& file : {OwnLibrary(), fs::read_symlink("/proc/self/exe", error)}) {
+  for (const fs::path& file : {OwnLibrary(), fs::path(RunningProgram())}) {
     if (std::string root = RootAbove(file); !root.empty()) return root;
   }
   throw InputError("cannot find the model and topology catalogues",
@@ -115,6 +114,14 @@ fs::path Resolved(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string RunningProgram() {
+  std::error_code error;
+  if (fs::path file = fs::read_symlink("/proc/self/exe", error); !error) return file.string();
+  // A static program in a root of its own. The kernel keeps the name that it was given.
+  const auto* name = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  return name == nullptr ? "" : fs::canonical(name, error).string();
+}
 
 std::string DataRoot() {
   if (const std::string root = Environment("ORRERY_ROOT"); !root.empty()) {

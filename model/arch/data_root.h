@@ -18,6 +18,9 @@ namespace orrery {
 // Throws InputError when $ORRERY_ROOT holds no catalogue or when none is found.
 std::string DataRoot();
 
+// The file of the running program; where there is no /proc, the one that it was started by. "": neither is known.
+std::string RunningProgram();
+
 // Those of the project and of the user that exist, in this order.
 std::vector<std::string> UserFolders();
 

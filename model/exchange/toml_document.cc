@@ -5,7 +5,6 @@
 #include "model/exchange/document.h"
 
 #ifdef ORRERY_HAS_TOML
-#define TOML_HEADER_ONLY 0
 #define TOML_EXCEPTIONS 1
 #include <toml++/toml.h>
 

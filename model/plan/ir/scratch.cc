@@ -139,8 +139,9 @@ int64_t PackingBound(const std::vector<Lifetime>& items) {
 
 Packing Pack(const std::vector<Lifetime>& items, int64_t good_enough) {
   if (items.empty()) return {};
-  constexpr size_t kRemembered = 256;
+  constexpr size_t kRemembered = 1 << 20;  // tensors over all packings, 48 MB
   thread_local std::unordered_map<uint64_t, Memo> memory;
+  thread_local size_t remembered = 0;
   const uint64_t key = Hash(items) ^ static_cast<uint64_t>(good_enough);
   // A remembered packing answers only the very same question, so that results never depend on
   // history.
@@ -149,8 +150,13 @@ Packing Pack(const std::vector<Lifetime>& items, int64_t good_enough) {
     return it->second.packing;
   }
   Packing packing = Search(items, good_enough);
-  if (memory.size() >= kRemembered) memory.clear();
-  memory[key] = {items, good_enough, packing};
+  // An entry that another question of the same hash replaces stays counted: the limit is no less one.
+  remembered += items.size();
+  if (remembered > kRemembered) {
+    memory.clear();
+    remembered = items.size();
+  }
+  if (items.size() <= kRemembered) memory[key] = {items, good_enough, packing};
   return packing;
 }
 

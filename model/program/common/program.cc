@@ -16,16 +16,16 @@
 #include <system_error>
 #include <typeinfo>
 
+#include "model/arch/data_root.h"
 #include "model/program/common/terminal.h"
 
 namespace orrery::cli {
 
 std::string PathBeside(const std::string& name) {
   if (name.empty() || name.find('/') != std::string::npos) return "";
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path self = RunningProgram();
   const std::string path = (self.parent_path() / ("plan-" + name)).string();
-  return !error && access(path.c_str(), X_OK) == 0 ? path : "";
+  return !self.empty() && access(path.c_str(), X_OK) == 0 ? path : "";
 }
 
 void ExecBeside(const std::string& name, const std::vector<std::string>& words) {

@@ -64,9 +64,10 @@ Answer RunExternal(const CommandLine& line, const std::string& name) {
   words.insert(words.end(), line.words().begin() + 2, line.words().end());
   ExecBeside(name, words);
   if (FindCommand(name) != nullptr) {
-    throw InputError(
-        {{line.where(1), fmt::format("the program plan-{} is not built", name),
-          "./plan in the source folder builds it, where its libraries are installed"}});
+    throw InputError({{line.where(1), fmt::format("the program plan-{} is not built", name),
+                       "./plan in the source folder builds it, where its libraries are installed; "
+                       "the archive of "
+                       "static programs holds only what plans, predicts and simulates"}});
   }
   std::string hint = SuggestName(name, CommandNames());
   throw InputError({{line.where(1), fmt::format("there is no command '{}'", name),

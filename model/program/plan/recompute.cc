@@ -54,8 +54,8 @@ int RunIn(const std::string& folder, const std::vector<std::string>& words, std:
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   const std::vector<std::string> environment = EnvironmentIn(folder);
   pid_t child = -1;
-  const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr, Pointers(words).data(),
-                                Pointers(environment).data());
+  const int error = posix_spawn(&child, RunningProgram().c_str(), &actions, nullptr,
+                                Pointers(words).data(), Pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   char chunk[1 << 16];
