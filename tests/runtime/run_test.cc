@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,9 @@ namespace orrery {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<std::string> Words(const std::string& text) {
   std::istringstream in(text);
@@ -213,6 +216,18 @@ TEST(PlanRun, RunsWhatPlanShowPrinted) {
   const Outcome wrong = Plan("run " + file + " -n 4 --comm local");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("the plan is for 8 ranks, not 4"));
+}
+
+// mpirun gives every rank a terminal of its own; who reads here is a file.
+TEST(PlanRun, RanksOverMpiLookAsTheirCommandDoes) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const std::string job = "run --model linear-20-1 --ranks 2 --dp 2 --steps 2";
+  const Outcome plain = Plan(job), painted = Plan(job + " --color=always"),
+                quiet = Plan(job + " --quiet");
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  EXPECT_THAT(plain.out, AllOf(HasSubstr("median step"), Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(painted.out, HasSubstr("\x1b[1mmedian step"));
+  EXPECT_EQ(std::ranges::count(quiet.out, '\n'), 1) << quiet.out;
 }
 
 TEST(PlanRun, RefusesWhatItCannotRun) {

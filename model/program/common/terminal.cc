@@ -34,14 +34,19 @@ bool IsSet(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
+// Open MPI gives each rank a terminal of its own, which says nothing about who reads what it gathers.
+bool IsTerminal(int descriptor) {
+  return isatty(descriptor) != 0 && !IsSet("OMPI_COMM_WORLD_SIZE");
+}
+
 bool MayColour(int descriptor) {
   const char* kind = std::getenv("TERM");
-  return isatty(descriptor) != 0 && !IsSet("NO_COLOR") &&
+  return IsTerminal(descriptor) && !IsSet("NO_COLOR") &&
          (kind == nullptr || std::string_view(kind) != "dumb");
 }
 
 std::size_t WidthOf(int descriptor) {
-  if (isatty(descriptor) == 0) return 0;
+  if (!IsTerminal(descriptor)) return 0;
   winsize size{};
   if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kWidest);
@@ -50,9 +55,9 @@ std::size_t WidthOf(int descriptor) {
 }  // namespace
 
 Terminal DecideTerminal(std::vector<std::string>* words) {
-  Terminal terminal{WidthOf(STDOUT_FILENO),     MayColour(STDOUT_FILENO),
-                    MayColour(STDERR_FILENO),   false,
-                    isatty(STDERR_FILENO) != 0, {}};
+  Terminal terminal{WidthOf(STDOUT_FILENO),    MayColour(STDOUT_FILENO),
+                    MayColour(STDERR_FILENO),  false,
+                    IsTerminal(STDERR_FILENO), {}};
   const auto take = [&](std::size_t at, std::size_t count) {
     const auto from = words->begin() + static_cast<std::ptrdiff_t>(at);
     const auto to = from + static_cast<std::ptrdiff_t>(count);
@@ -83,6 +88,13 @@ Terminal DecideTerminal(std::vector<std::string>* words) {
 }
 
 const Terminal& CurrentTerminal() { return g_terminal; }
+
+std::vector<std::string> LooksForRanks() {
+  std::vector<std::string> words;
+  if (g_terminal.quiet) words.emplace_back("--quiet");
+  if (g_terminal.colour) words.emplace_back("--color=always");
+  return words;
+}
 
 void SetTerminal(Terminal terminal) {
   g_terminal = std::move(terminal);

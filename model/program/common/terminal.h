@@ -26,6 +26,8 @@ struct Terminal {
 Terminal DecideTerminal(std::vector<std::string>* words);
 const Terminal& CurrentTerminal();
 void SetTerminal(Terminal terminal);
+// The words by which ranks that this program starts look as it does: they do not see its terminal.
+std::vector<std::string> LooksForRanks();
 
 // An answer with its headings bold, its first row green and what does not fit red.
 std::string Painted(const std::string& text);

@@ -263,6 +263,7 @@ cli::Answer MeasureCollective(const cli::BenchFlags& flags, const std::vector<st
   }
   if (job.what.comm == cli::Comm::kMpi && place.size == 0) {
     std::vector<std::string> again = {launch::OwnProgram()};
+    for (std::string& word : cli::LooksForRanks()) again.push_back(std::move(word));
     again.insert(again.end(), words.begin() + kAfterBench, words.end());
     std::fflush(nullptr);
     const int code = launch::RunMpirun(launch::FindMpirun(), job.what.ranks, again, kSpeaker);

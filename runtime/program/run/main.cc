@@ -120,6 +120,7 @@ bool RunAsProcess(const RunJob& job, Outcome* outcome) {
 // The same words again, on every rank.
 ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
   std::vector<std::string> again = {launch::OwnProgram()};
+  for (std::string& word : cli::LooksForRanks()) again.push_back(std::move(word));
   again.insert(again.end(), words.begin() + kBehindRun, words.end());
   std::fflush(nullptr);
   return static_cast<ExitCode>(

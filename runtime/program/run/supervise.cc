@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "model/program/common/terminal.h"
 #include "runtime/launch/hostfile.h"
 #include "runtime/launch/mpirun.h"
 #include "runtime/launch/stop_request.h"
@@ -177,6 +178,8 @@ class Supervisor {
       words.insert(words.end(), {"--hostfile", HostsLeft()});
     }
     if (Newest() >= 0) words.insert(words.end(), {"--resume", job_.save});
+    const std::vector<std::string> looks = cli::LooksForRanks();
+    words.insert(words.begin(), looks.begin(), looks.end());
     words.insert(words.begin(), launch::OwnProgram());
     return words;
   }
