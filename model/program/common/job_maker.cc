@@ -58,6 +58,19 @@ report::Job JobMaker::Finish() {
   return std::move(job_);
 }
 
+namespace {
+
+// What --fp8 would take; "": nothing. A newcomer looks for 8 bits under --precision.
+std::string RecipeOf(const std::string& text) {
+  if (text == "fp8") return "current";
+  for (const auto& [name, recipe] : kFp8Names) {
+    if (recipe != Fp8::kOff && text == name) return text;
+  }
+  return "";
+}
+
+}  // namespace
+
 void JobMaker::RequireModel() {
   if (flags_.model.given || flags_.own_model) return;
   diagnostics_.Error(flags_.model.where, "which model?",
@@ -72,7 +85,14 @@ void JobMaker::ReadPlain() {
   request_.global_batches =
       ReadNumbers(flags_.global_batch, flags_.several, 1, kMostBatch, &diagnostics_);
   seq_len_ = ReadInteger(flags_.seq_len, 1, kMostTokens, &diagnostics_);
-  precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
+  if (const std::string recipe = RecipeOf(flags_.precision.text); !recipe.empty()) {
+    diagnostics_.Error(
+        flags_.precision.where,
+        fmt::format("--precision: '{}' is how products are rounded", flags_.precision.text),
+        fmt::format("--precision bf16 --fp8 {}", recipe));
+  } else {
+    precision_ = ReadChoice<Precision>(flags_.precision, report::kPrecisionNames, &diagnostics_);
+  }
   fp8_ = ReadChoice<Fp8>(flags_.fp8, kFp8Names, &diagnostics_);
   optimizer_ = ReadChoice<Optimizer>(flags_.optimizer, report::kOptimizerNames, &diagnostics_);
   attention_ = ReadChoice<bool>(flags_.attention, report::kAttentionNames, &diagnostics_);
