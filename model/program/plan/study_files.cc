@@ -88,7 +88,7 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
   if (fs::is_directory(out.text, error))
     Fail(out, fmt::format("'{}' is a folder", out.text), "--out names a file");
   if (fs::exists(out.text, error) && !fs::exists(Folder(), error))
-    Fail(out, fmt::format("'{}' exists and is no study's", out.text),
+    Fail(out, fmt::format("'{}' exists, and its study's folder '{}' does not", out.text, Folder()),
          "another --out, or remove the file");
   fs::create_directory(Folder(), error);
   const std::string path = fmt::format("{}/rows-{}.csv", Folder(), place.rank);
