@@ -109,7 +109,7 @@ TEST_F(LaunchOrder, Mpirun) {
       "    :) shift ;;\n"
       "    *) for ((i = 0; i < count; ++i)); do HOST=$host OMPI_COMM_WORLD_RANK=$rank "
       "OMPI_COMM_WORLD_SIZE=32 OMPI_COMM_WORLD_LOCAL_RANK=$i OMPI_COMM_WORLD_LOCAL_SIZE=$count "
-      "\"$1\"; rank=$((rank + 1)); done; shift ;;\n"
+      "bash \"$1\"; rank=$((rank + 1)); done; shift ;;\n"
       "  esac\ndone\n";
   EXPECT_THAT(Run("mpirun", "launch-mpirun.sh", {{"mpirun", kMpirun}}, "HOSTFILE=hosts"),
               AsPlaced());
