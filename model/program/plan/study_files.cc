@@ -72,9 +72,10 @@ StudyPlace FindStudyPlace() {
     place.rank = FromVariables({"SLURM_PROCID"}, 0);
   }
   if (place.size < 1 || place.rank >= place.size) return {};
-  place.on_machine = std::max(
-      1, FromVariables({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"},
-                       place.size));
+  // Of Slurm: "2(x3),1" counts nodes with so many tasks each.
+  place.on_machine = std::max(1, FromVariables({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                                "LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE"},
+                                               place.size));
   return place;
 }
 
