@@ -83,6 +83,21 @@ std::string Comments(const Bundle& bundle, const std::string& mark) {
   return text;
 }
 
+NodePlaces PlacesOf(const Bundle& bundle) {
+  NodePlaces all;
+  const auto& placement = bundle.layout.strategy.placement;
+  if (placement == nullptr || std::ranges::is_sorted(placement->nodes)) return all;
+  all.nodes = placement->nodes;
+  all.places.resize(all.nodes.size());
+  for (std::size_t place = 0; place < all.nodes.size(); ++place)
+    all.places[static_cast<std::size_t>(all.nodes[place])] = static_cast<int32_t>(place);
+  return all;
+}
+
+std::string ShellList(const std::vector<int32_t>& numbers) {
+  return fmt::format("{}", fmt::join(numbers, " "));
+}
+
 std::string ShellWord(const std::string& word) {
   const auto plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

@@ -59,6 +59,17 @@ std::span<const Launcher> Launchers();
 std::vector<File> AwsBatchFiles(const Bundle& bundle, const std::vector<File>& files);
 std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>& files);
 
+// A placement's nodes by place, and places by node: NODE_RANK of node k, which is the k-th host of the job. Empty: nodes
+// are in their places.
+struct NodePlaces {
+  std::vector<int32_t> nodes, places;
+  bool any() const { return !nodes.empty(); }
+  int32_t first() const { return nodes.empty() ? 0 : nodes.front(); }  // the node of NODE_RANK 0
+};
+NodePlaces PlacesOf(const Bundle& bundle);
+// As the words of a shell's array.
+std::string ShellList(const std::vector<int32_t>& numbers);
+
 // Header lines and what is missing as comments that begin with `mark`.
 std::string Comments(const Bundle& bundle, const std::string& mark);
 // One line without control characters.

@@ -24,6 +24,10 @@ for name in $(env | sed -n 's/^\(ORRERY_NAME_[0-9]*\)=.*/\1/p'); do
 done
 chmod +x train.sh
 export NNODES="$AWS_BATCH_JOB_NUM_NODES" NODE_RANK="$AWS_BATCH_JOB_NODE_INDEX"
+if [ -n "${PLACES:-}" ]; then  # the placement: NODE_RANK of each node
+  read -r -a places <<< "$PLACES"
+  NODE_RANK="${places[$AWS_BATCH_JOB_NODE_INDEX]}"
+fi
 if [ "$AWS_BATCH_JOB_NODE_INDEX" = "$AWS_BATCH_JOB_MAIN_NODE_INDEX" ]; then
   MASTER_ADDR="$(hostname -I | cut -d' ' -f1)"
 else
@@ -53,7 +57,8 @@ metadata:
   name: {0}
 data:
 )sh";
-// {0}: name, {1}: nodes, {2}: image, {3}: GPUs per node, {4}: MiB of shared memory, {5}: more variables.
+// {0}: name, {1}: nodes, {2}: image, {3}: GPUs per node, {4}: MiB of shared memory, {5}: more variables, {6}: what
+// sets NODE_RANK, {7}: the node where it is 0.
 constexpr char kJob[] = R"sh(---
 apiVersion: batch/v1
 kind: Job
@@ -81,14 +86,14 @@ spec:
       containers:
         - name: train
           image: {2}
-          command: [bash, -c, "NODE_RANK=$JOB_COMPLETION_INDEX exec bash /job/train.sh"]
+          command: [bash, -c, "{6} exec bash /job/train.sh"]
           env:
             - name: NNODES
               value: "{1}"
             - name: GPUS_PER_NODE
               value: "{3}"
             - name: MASTER_ADDR
-              value: {0}-0.{0}
+              value: {0}-{7}.{0}
 {5}          resources:
             limits:
               nvidia.com/gpu: {3}
@@ -145,6 +150,8 @@ Json Container(const Bundle& bundle, const std::vector<File>& files) {
     environment.push_back(Variable(fmt::format("ORRERY_FILE_{}", i), files[i].text));
   }
   environment.push_back(Variable("GPUS_PER_NODE", std::to_string(c.gpus_per_node)));
+  if (const NodePlaces placed = PlacesOf(bundle); placed.any())
+    environment.push_back(Variable("PLACES", ShellList(placed.places)));
   if (NeedsProgram(bundle)) environment.push_back(Variable("PROGRAM", kProgram));
   Json container;
   container["image"] = bundle.ImageName();
@@ -170,7 +177,7 @@ std::vector<File> AwsBatchFiles(const Bundle& bundle, const std::vector<File>& f
   job["type"] = "multinode";
   job["nodeProperties"] = {
       {"numNodes", c.nodes},
-      {"mainNode", 0},
+      {"mainNode", PlacesOf(bundle).first()},
       {"nodeRangeProperties", {{{"targetNodes", "0:"}, {"container", container}}}}};
   job["retryStrategy"] = {{"attempts", 3},
                           {"evaluateOnExit",
@@ -201,6 +208,7 @@ aws batch submit-job --job-name {} --job-definition {} --job-queue "${{JOB_QUEUE
 
 std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>& files) {
   const Case& c = bundle.layout;
+  const NodePlaces placed = PlacesOf(bundle);
   std::string text = Comments(bundle, "#");
   text += fmt::format(kService, bundle.name, c.nodes, c.gpus_per_node);
   for (const File& file : files)
@@ -209,7 +217,12 @@ std::vector<File> KubernetesFiles(const Bundle& bundle, const std::vector<File>&
                       NeedsProgram(bundle) ? fmt::format("            - name: PROGRAM  # assumed\n"
                                                          "              value: {}\n",
                                                          kProgram)
-                                           : "");
+                                           : "",
+                      placed.any() ? fmt::format("places=({}); NODE_RANK=${{places["
+                                                 "$JOB_COMPLETION_INDEX]}}",
+                                                 ShellList(placed.places))
+                                   : "NODE_RANK=$JOB_COMPLETION_INDEX",
+                      placed.first());
   std::vector<File> all = files;
   all.push_back({"job.yaml", text, false});
   return all;

@@ -247,7 +247,7 @@ std::vector<Field> Pipelines() {
        "--placement",
        {{kMegatron, MegatronPlacement("use-tp-pp-dp-mapping", "")},
         {kBridge, MegatronPlacement("dist.use_tp_pp_dp_mapping", "true")},
-        {kAnyTarget, Choices({}, "numbers ranks as tp-cp-dp-pp, over hosts as they are listed")}}},
+        {kAnyTarget, OtherPlacement()}}},
       {"count_embedding",
        Where(Pipeline, Switch(&Strategy::count_embedding)),
        "",

@@ -27,14 +27,16 @@ std::string Head(const Bundle& bundle, const std::string& directives) {
 
 std::vector<File> TorchrunFiles(const Bundle& bundle, const std::vector<File>& files) {
   const int64_t nodes = bundle.layout.nodes;
+  const NodePlaces placed = PlacesOf(bundle);
   std::string text = Head(bundle, "");
-  text += fmt::format(R"sh(#
+  text +=
+      fmt::format(R"sh(#
 # Starts this node; the same on each of the {0} node{1}:
 #   NODE_RANK=0..{2} MASTER_ADDR=host-of-node-0 ./launch-torchrun.sh
 # or once, on node 0, with a file of {0} host names that ssh reaches without a password, this folder
 # shared among them:
 #   HOSTFILE=hosts ./launch-torchrun.sh
-set -euo pipefail
+{3}set -euo pipefail
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
 
 if [ -z "${{HOSTFILE:-}}" ]; then
@@ -46,16 +48,64 @@ if [ "${{#hosts[@]}}" -ne {0} ]; then
   echo "launch-torchrun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
   exit 2
 fi
-pids=()
+{4}pids=()
 for rank in "${{!hosts[@]}}"; do
   ssh -o BatchMode=yes "${{hosts[$rank]}}" \
     "NODE_RANK=$rank MASTER_ADDR=$(printf %q "${{hosts[0]}}") bash $(printf %q "$here/train.sh")" &
   pids+=("$!")
 done
 )sh",
-                      nodes, nodes == 1 ? "" : "s", nodes - 1) +
-          kWaitForAll;
+                  nodes, nodes == 1 ? "" : "s", nodes - 1,
+                  placed.any() ? fmt::format("# The placement: NODE_RANK of node 0, 1, ... is {}; "
+                                             "MASTER_ADDR is node {}.\n"
+                                             "# Line k of HOSTFILE, from 0, is node k.\n",
+                                             ShellList(placed.places), placed.first())
+                               : "",
+                  placed.any() ? fmt::format(R"sh(placed=()
+for node in {}; do  # by NODE_RANK
+  placed+=("${{hosts[$node]}}")
+done
+hosts=("${{placed[@]}}")
+)sh",
+                                             ShellList(placed.nodes))
+                               : "") +
+      kWaitForAll;
   return With(files, {"launch-torchrun.sh", text, true});
+}
+
+constexpr char kMpirunAsListed[] =
+    R"sh(  MASTER_ADDR="${{MASTER_ADDR:-$(sed 's/#.*//; /^[[:space:]]*$/d' "$HOSTFILE" | awk 'NR == 1 {{ print $1 }}')}}"
+  export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-29500}}" NNODES={0} GPUS_PER_NODE={1}
+  exec mpirun -np {2} --hostfile "$HOSTFILE" --map-by ppr:{3}:node --bind-to none \
+    -x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE -x PATH -x LD_LIBRARY_PATH \
+    "$here/launch-mpirun.sh" "$@"
+)sh";
+// mpirun numbers ranks by program, whatever order it takes hosts in: a placement is a program for each node.
+constexpr char kMpirunInOrder[] =
+    R"sh(  mapfile -t hosts < <(sed 's/#.*//' "$HOSTFILE" | awk 'NF {{ print $1 }}')
+  if [ "${{#hosts[@]}}" -ne {0} ]; then
+    echo "launch-mpirun.sh: $HOSTFILE names ${{#hosts[@]}} hosts, the layout is for {0}" >&2
+    exit 2
+  fi
+  export MASTER_ADDR="${{MASTER_ADDR:-${{hosts[{5}]}}}}" MASTER_PORT="${{MASTER_PORT:-29500}}" NNODES={0} GPUS_PER_NODE={1}
+  programs=()
+  for node in {4}; do  # the placement: line k of HOSTFILE, from 0, is node k
+    if [ "${{#programs[@]}}" -gt 0 ]; then programs+=(:); fi
+    programs+=(-np {3} --host "${{hosts[$node]}}:{3}" -x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE
+      -x PATH -x LD_LIBRARY_PATH "$here/launch-mpirun.sh" "$@")
+  done
+  exec mpirun --bind-to none "${{programs[@]}}"
+)sh";
+
+// `agent`: one process per node.
+std::string StartMpirun(const Bundle& bundle, bool agent) {
+  const Case& c = bundle.layout;
+  const NodePlaces placed = PlacesOf(bundle);
+  const int64_t each = agent ? 1 : c.gpus_per_node;
+  if (!placed.any())
+    return fmt::format(kMpirunAsListed, c.nodes, c.gpus_per_node, c.nodes * each, each);
+  return fmt::format(kMpirunInOrder, c.nodes, c.gpus_per_node, c.nodes * each, each,
+                     ShellList(placed.nodes), placed.first());
 }
 
 std::vector<File> MpirunFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -70,17 +120,11 @@ here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
 
 if [ -z "${{OMPI_COMM_WORLD_RANK:-}}" ]; then
   HOSTFILE="${{HOSTFILE:?a file with a line \"NAME slots={1}\" for each of {0} nodes}}"
-  MASTER_ADDR="${{MASTER_ADDR:-$(sed 's/#.*//; /^[[:space:]]*$/d' "$HOSTFILE" | awk 'NR == 1 {{ print $1 }}')}}"
-  export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-29500}}" NNODES={0} GPUS_PER_NODE={1}
-  exec mpirun -np {2} --hostfile "$HOSTFILE" --map-by ppr:{4}:node --bind-to none \
-    -x MASTER_ADDR -x MASTER_PORT -x NNODES -x GPUS_PER_NODE -x PATH -x LD_LIBRARY_PATH \
-    "$here/launch-mpirun.sh" "$@"
-fi
+{2}fi
 
 )sh",
-                      c.nodes, c.gpus_per_node, agent ? c.nodes : c.gpus(),
-                      agent ? "accelerate once on each node" : "one process per GPU",
-                      agent ? 1 : c.gpus_per_node);
+                      c.nodes, c.gpus_per_node, StartMpirun(bundle, agent),
+                      agent ? "accelerate once on each node" : "one process per GPU");
   if (agent) {
     text += "export NODE_RANK=\"$OMPI_COMM_WORLD_RANK\"\n";
   } else {
@@ -91,6 +135,32 @@ export LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK" LOCAL_WORLD_SIZE="$OMPI_COMM_WOR
   }
   text += "exec \"$here/train.sh\" \"$@\"\n";
   return With(files, {"launch-mpirun.sh", text, true});
+}
+
+// The order of the job's nodes is that of Slurm's list.
+std::string SlurmBody(const NodePlaces& placed) {
+  return fmt::format(
+      R"sh(#
+# Submit in the folder of this file:  sbatch job.sbatch
+# Account, partition and a longer time: on sbatch's command line. One task per node starts the ranks of its GPUs.
+set -euo pipefail
+cd "${{SLURM_SUBMIT_DIR:?submit this file with sbatch}}"
+
+MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {0})"
+# Two jobs on one node must not meet at one port.
+MASTER_PORT="${{MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}}"
+export MASTER_ADDR MASTER_PORT NNODES="$SLURM_JOB_NUM_NODES"
+
+# shellcheck disable=SC2016  # expanded by the shell of each task
+srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --label \
+  bash -c '{1} exec ./train.sh "$@"' train "$@"
+)sh",
+      placed.any() ? fmt::format("sed -n {}p", placed.first() + 1) : "head -n 1",
+      placed.any()
+          ? fmt::format(
+                R"(places=({}) && NODE_RANK="${{places[$SLURM_NODEID]}}")",  // the placement
+                ShellList(placed.places))
+          : R"(NODE_RANK="$SLURM_NODEID")");
 }
 
 std::vector<File> SlurmFiles(const Bundle& bundle, const std::vector<File>& files) {
@@ -106,26 +176,13 @@ std::vector<File> SlurmFiles(const Bundle& bundle, const std::vector<File>& file
 #SBATCH --requeue
 )sh",
                                               bundle.name, c.nodes, c.gpus_per_node));
-  text += R"sh(#
-# Submit in the folder of this file:  sbatch job.sbatch
-# Account, partition and a longer time: on sbatch's command line. One task per node starts the ranks of its GPUs.
-set -euo pipefail
-cd "${SLURM_SUBMIT_DIR:?submit this file with sbatch}"
-
-MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
-# Two jobs on one node must not meet at one port.
-MASTER_PORT="${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}"
-export MASTER_ADDR MASTER_PORT NNODES="$SLURM_JOB_NUM_NODES"
-
-# shellcheck disable=SC2016  # expanded by the shell of each task
-srun --ntasks-per-node=1 --kill-on-bad-exit=1 --cpu-bind=none --label \
-  bash -c 'NODE_RANK="$SLURM_NODEID" exec ./train.sh "$@"' train "$@"
-)sh";
+  text += SlurmBody(PlacesOf(bundle));
   return With(files, {"job.sbatch", text, true});
 }
 
 std::vector<File> PbsFiles(const Bundle& bundle, const std::vector<File>& files) {
   const Case& c = bundle.layout;
+  const NodePlaces placed = PlacesOf(bundle);
   // PBS takes names of at most 15 characters in its older releases.
   std::string text = Head(
       bundle, fmt::format(R"sh(#PBS -N {}
@@ -136,31 +193,42 @@ std::vector<File> PbsFiles(const Bundle& bundle, const std::vector<File>& files)
 #PBS -r y
 )sh",
                           bundle.name.substr(0, 15), c.nodes, c.gpus_per_node, c.gpus_per_node));
-  text += fmt::format(R"sh(#
+  text +=
+      fmt::format(R"sh(#
 # Submit in the folder of this file:  qsub job.pbs
 # ncpus is one core per GPU, the least that PBS must give; the nodes are exclusive. Project and queue: on qsub's
 # command line. pbsdsh starts one process per node, which starts the ranks of its GPUs.
 set -euo pipefail
 cd "${{PBS_O_WORKDIR:?submit this file with qsub}}"
 
-mapfile -t hosts < <(sort -u "${{PBS_NODEFILE:?}}")
+mapfile -t hosts < <({2} "${{PBS_NODEFILE:?}}")
 if [ "${{#hosts[@]}}" -ne {0} ]; then
   echo "job.pbs: PBS gave ${{#hosts[@]}} nodes, the layout is for {0}" >&2
   exit 2
 fi
-master="$(hostname)"
+{3}
 port="${{MASTER_PORT:-$((20000 + ${{PBS_JOBID%%[!0-9]*}} % 20000))}}"
 
 pids=()
-for ((rank = 0; rank < {0}; ++rank)); do
+{4}
   # pbsdsh passes no environment on: a login shell sets PATH, the rest stands in the command.
-  pbsdsh -n "$rank" -- bash -lc "cd $(printf %q "$PWD") && NNODES={0} GPUS_PER_NODE={1} \
+  pbsdsh -n "{5}" -- bash -lc "cd $(printf %q "$PWD") && NNODES={0} GPUS_PER_NODE={1} \
 NODE_RANK=$rank MASTER_ADDR=$(printf %q "$master") MASTER_PORT=$port exec ./train.sh" &
   pids+=("$!")
 done
 )sh",
-                      c.nodes, c.gpus_per_node) +
-          kWaitForAll;
+                  c.nodes, c.gpus_per_node, placed.any() ? "awk '!seen[$1]++'" : "sort -u",
+                  placed.any() ? fmt::format(R"sh(# The placement: NODE_RANK of each node.
+places=({})
+master="${{hosts[{}]}}")sh",
+                                             ShellList(placed.places), placed.first())
+                               : "master=\"$(hostname)\"",
+                  placed.any() ? fmt::format(R"sh(for ((node = 0; node < {}; ++node)); do
+  rank="${{places[$node]}}")sh",
+                                             c.nodes)
+                               : fmt::format("for ((rank = 0; rank < {}; ++rank)); do", c.nodes),
+                  placed.any() ? "$node" : "$rank") +
+      kWaitForAll;
   return With(files, {"job.pbs", text, true});
 }
 

@@ -343,16 +343,25 @@ Cell DeepSpeedBatch() {
       });
 }
 
+namespace {
+// Of nodes in another order: NODE_RANK, which the launcher's file gives them.
+Written PlacedNodes(const Case& c) {
+  Written written = Say({});
+  if (const auto& placement = c.strategy.placement; placement && !placement->nodes.empty()) {
+    written.status = Status::kFollows;
+    written.why = "the launcher's file numbers the nodes in the order of the placement";
+  }
+  return written;
+}
+}  // namespace
+
 Cell MegatronPlacement(const char* key, const char* on) {
   return Rule(
       [key, on](const Case& c) {
-        Written written = Say({});
-        if (c.strategy.stages_inside()) written.settings.push_back(Set(key, std::string(on)));
-        if (const auto& placement = c.strategy.placement; placement && !placement->nodes.empty()) {
-          written.status = Status::kNear;
-          written.why = "list the hosts in the order of the placement's nodes, " +
-                        NodeOrderText(placement->nodes);
-        }
+        Written written = PlacedNodes(c);
+        if (!c.strategy.stages_inside()) return written;
+        written.status = Status::kWritten;
+        written.settings.push_back(Set(key, std::string(on)));
         return written;
       },
       [key, on](const SettingIndex& settings, const Values&) -> std::optional<Value> {
@@ -360,6 +369,14 @@ Cell MegatronPlacement(const char* key, const char* on) {
         if (inside == nullptr || (*on != '\0' && inside->value != on)) return std::nullopt;
         return From(inside, PlacementText({true, {}}));
       });
+}
+
+Cell OtherPlacement() {
+  return Rule(
+      [](const Case& c) {
+        return c.strategy.stages_inside() ? No("numbers ranks as tp-cp-dp-pp") : PlacedNodes(c);
+      },
+      [](const SettingIndex&, const Values&) -> std::optional<Value> { return std::nullopt; });
 }
 
 }  // namespace orrery::exchange

@@ -72,7 +72,8 @@ Cell DeepSpeedOffload();
 Cell MegatronLengths();
 // Between stages without sequence parallelism; core 0.20 has no such argument any more.
 Cell MegatronScatterGather();
-// The order of axes has an argument, that of nodes is the hosts'.
+// The order of axes has an argument in Megatron alone, that of nodes is their NODE_RANK.
 Cell MegatronPlacement(const char* key, const char* on);
+Cell OtherPlacement();
 
 }  // namespace orrery::exchange

@@ -2,10 +2,13 @@
 // Evaluates (topology, nodes) units in waves, skips what bounds rule out, keeps the frontier.
 #include "model/provision/frontier.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -21,6 +24,7 @@ constexpr std::size_t kWave = 4;
 // Micro-batches up to so many tokens count in the bound of the work: products no longer gain there.
 constexpr int64_t kMostTokens = int64_t{1} << 18;
 constexpr int64_t kMostSequences = 64;
+constexpr double kLeastGoodput = 0.01;  // a run below it does not finish
 
 struct Unit {
   std::size_t site = 0;
@@ -239,6 +243,10 @@ class FrontierSearch {
     ++result_.evaluated;
     if (found.below_bound) contradicted_.insert(unit.site);
     for (Row& row : found.rows) {
+      if (row.run.goodput < kLeastGoodput) {
+        endless_[row.quote] = std::max(endless_[row.quote], row.run.goodput);
+        continue;
+      }
       frontier_.Add(PointOf(row));
       result_.rows.push_back(std::move(row));
     }
@@ -257,7 +265,11 @@ class FrontierSearch {
       } else if (std::ranges::all_of(nodes, [&](int64_t n) {
                    return done_.contains({site_of_[q], n});
                  })) {
-        result_.no_layout[q] = "no layout fits with the memory margin";
+        result_.no_layout[q] =
+            !endless_.contains(q)
+                ? "no layout fits with the memory margin"
+                : fmt::format("does not finish: failures leave {:.2g} % of the time",
+                              100 * endless_[q]);
       }
     }
   }
@@ -375,6 +387,8 @@ class FrontierSearch {
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;
+  std::map<std::size_t, double>
+      endless_;  // quotes with runs below kLeastGoodput: the best of those
   Frontier frontier_;
   double effort_left_ = 0;
   std::map<std::pair<std::size_t, int64_t>, Candidate> settled_;  // simulated, by site and nodes

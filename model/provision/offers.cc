@@ -18,6 +18,7 @@ namespace orrery {
 namespace {
 
 constexpr int64_t kMostNodes = 1'000'000;
+constexpr double kMostPrice = 100'000;  // USD/h
 constexpr double kLeastOfMedian =
     0.6;  // lower on-demand prices are commitments, as catalogues showed
 
@@ -32,6 +33,9 @@ OfferPrice ReadPrice(const Node& node) {
   if (node.diagnostics()->ok() && price.price.value <= 0)
     node.ErrorAt("price", "a node costs something",
                  "leave the row out where the price is not known");
+  if (node.diagnostics()->ok() && price.price.value > kMostPrice)
+    node.ErrorAt("price", fmt::format("{:.4g} USD/h is no price of a node", price.price.value),
+                 fmt::format("per node and hour, at most {:.0f}", kMostPrice));
   const std::string date = node.String("date");
   if (const auto parsed = ParseDate(date))
     price.date = *parsed;
@@ -182,6 +186,7 @@ Offer ReadOffer(SourcePtr source, Diagnostics* diagnostics) {
   offer.provider = root.String("provider", offer.name);
   offer.instance = root.String("instance", offer.name);
   offer.topology = TopologyOf(root);
+  offer.topology_at = root.where("topology");
   offer.no_topology = root.String("no_topology", "");
   offer.stand_in = root.String("stand_in", "");
   offer.note = root.String("note", "");

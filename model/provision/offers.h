@@ -3,7 +3,7 @@
 //
 // One file per machine type in offers/ (offers/README.md), and files of the same form that a user brings. Refused on
 // reading, with place and hint: spot above on demand; an on-demand price below 0.6 of the median of the others of its type
-// (catalogues list commitments as on demand); a price of zero; a date that is none.
+// (catalogues list commitments as on demand); a price of zero or beyond any machine; a date that is none.
 #pragma once
 
 #include <optional>
@@ -49,6 +49,7 @@ struct OfferPrice {
 struct Offer {
   std::string name, provider, instance;
   std::string topology;     // name or path; empty: `no_topology` says why
+  Location topology_at;     // in its file
   std::string no_topology;  // why nothing can be predicted
   std::string stand_in;     // why another cluster's topology is taken; empty: it is this one
   std::string note;

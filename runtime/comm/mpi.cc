@@ -161,7 +161,7 @@ class MpiCommunicator : public Communicator {
 
 class MpiEndpoint : public Endpoint {
  public:
-  MpiEndpoint(double deadline_s, const std::string& speaker)
+  MpiEndpoint(double deadline_s, const std::string& speaker, const NodeOrder& nodes)
       : deadline_s_(deadline_s), speaker_(speaker) {
     int provided = 0;
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
@@ -169,9 +169,10 @@ class MpiEndpoint : public Endpoint {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    CheckMpi(MPI_Comm_dup(MPI_COMM_WORLD, &transfers_), "MPI_Comm_dup");
-    control_.emplace(MPI_COMM_WORLD, rank_, size_);
     GatherHosts();
+    TakeOrder(nodes);
+    CheckMpi(MPI_Comm_dup(world_, &transfers_), "MPI_Comm_dup");
+    control_.emplace(world_, rank_, size_);
   }
 
   ~MpiEndpoint() override {
@@ -179,6 +180,7 @@ class MpiEndpoint : public Endpoint {
     MPI_Barrier(transfers_);  // nobody asks any more
     control_.reset();
     MPI_Comm_free(&transfers_);
+    if (world_ != MPI_COMM_WORLD) MPI_Comm_free(&world_);
     MPI_Finalize();
   }
 
@@ -192,11 +194,11 @@ class MpiEndpoint : public Endpoint {
         fmt::format("not all of the {} members of a group have joined it", members.size()));
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
     const std::vector<int> ranks(members.begin(), members.end());
-    CheckMpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    CheckMpi(MPI_Comm_group(world_, &world), "MPI_Comm_group");
     CheckMpi(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group),
              "MPI_Group_incl");
     MPI_Comm comm = MPI_COMM_NULL;
-    CheckMpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, key, &comm), "MPI_Comm_create_group");
+    CheckMpi(MPI_Comm_create_group(world_, group, key, &comm), "MPI_Comm_create_group");
     MPI_Group_free(&group);
     MPI_Group_free(&world);
     const std::string& first = hosts_[static_cast<std::size_t>(members.front())];
@@ -278,6 +280,25 @@ class MpiEndpoint : public Endpoint {
       hosts_.emplace_back(all.data() + static_cast<std::ptrdiff_t>(r) * kLength);
   }
 
+  // Numbers ranks as the plan places them on nodes.
+  void TakeOrder(const NodeOrder& nodes) {
+    const OrderedRanks ordered = RanksInOrder(hosts_, nodes);
+    if (!ordered.refusal.empty()) {
+      if (rank_ == 0)
+        fmt::print(stderr, "{}: error: {}\n  hint: {}\n", speaker_, ordered.refusal, ordered.hint);
+      std::fflush(stderr);
+      MPI_Barrier(MPI_COMM_WORLD);  // mpirun ends all when the first ends
+      MPI_Finalize();
+      throw CommError(ordered.refusal, true);
+    }
+    if (ordered.ranks.empty()) return;
+    const std::vector<std::string> hosts = hosts_;
+    for (std::size_t r = 0; r < hosts.size(); ++r)
+      hosts_[static_cast<std::size_t>(ordered.ranks[r])] = hosts[r];
+    rank_ = static_cast<int>(ordered.ranks[static_cast<std::size_t>(rank_)]);
+    CheckMpi(MPI_Comm_split(MPI_COMM_WORLD, 0, rank_, &world_), "MPI_Comm_split");
+  }
+
   // Somebody else reports and ends the job.
   [[noreturn]] static void AwaitEnd() {
     std::this_thread::sleep_for(kEndOfJob);
@@ -288,6 +309,7 @@ class MpiEndpoint : public Endpoint {
   std::string speaker_;
   int rank_ = 0, size_ = 1;
   bool failed_ = false;
+  MPI_Comm world_ = MPI_COMM_WORLD;  // in the order of ranks
   MPI_Comm transfers_ = MPI_COMM_NULL;
   std::optional<MpiControl> control_;
   std::vector<std::string> hosts_;
@@ -295,9 +317,10 @@ class MpiEndpoint : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> ConnectMpi(double deadline_s, const std::string& speaker) {
+std::unique_ptr<Endpoint> ConnectMpi(double deadline_s, const std::string& speaker,
+                                     const NodeOrder& nodes) {
   const Alarm alarm(deadline_s, speaker, "not all ranks have started");
-  return std::make_unique<MpiEndpoint>(deadline_s, speaker);
+  return std::make_unique<MpiEndpoint>(deadline_s, speaker, nodes);
 }
 
 }  // namespace orrery::comm

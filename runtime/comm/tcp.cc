@@ -159,12 +159,33 @@ class TcpCommunicator : public Communicator {
   std::unique_ptr<TcpRing> ring_;
 };
 
+// Peers, and the own rank, as the plan places ranks on nodes.
+std::vector<TcpPeer> InOrder(std::vector<TcpPeer> peers, const NodeOrder& nodes,
+                             const std::string& speaker, int64_t* rank) {
+  std::vector<std::string> hosts;
+  for (const TcpPeer& peer : peers) hosts.push_back(peer.host);
+  const OrderedRanks ordered = RanksInOrder(hosts, nodes);
+  if (!ordered.refusal.empty()) {
+    if (*rank == 0)
+      fmt::print(stderr, "{}: error: {}\n  hint: {}\n", speaker, ordered.refusal, ordered.hint);
+    std::fflush(stderr);
+    throw CommError(ordered.refusal, true);
+  }
+  if (ordered.ranks.empty()) return peers;
+  std::vector<TcpPeer> placed(peers.size());
+  for (std::size_t r = 0; r < peers.size(); ++r)
+    placed[static_cast<std::size_t>(ordered.ranks[r])] = std::move(peers[r]);
+  *rank = ordered.ranks[static_cast<std::size_t>(*rank)];
+  return placed;
+}
+
 class TcpEndpoint : public Endpoint {
  public:
-  TcpEndpoint(const TcpPlace& place, double deadline_s, std::string speaker)
-      : rank_(place.rank),
-        speaker_(std::move(speaker)),
-        mesh_(std::make_shared<TcpMesh>(MeetOverTcp(place, deadline_s), place.rank)) {}
+  TcpEndpoint(const TcpPlace& place, double deadline_s, std::string speaker, const NodeOrder& nodes)
+      : rank_(place.rank), speaker_(std::move(speaker)) {
+    std::vector<TcpPeer> peers = InOrder(MeetOverTcp(place, deadline_s), nodes, speaker_, &rank_);
+    mesh_ = std::make_shared<TcpMesh>(std::move(peers), rank_);
+  }
 
   // Without farewell the others take this rank for lost, which they should after an exception.
   ~TcpEndpoint() override {
@@ -241,8 +262,8 @@ class TcpEndpoint : public Endpoint {
 }  // namespace
 
 std::unique_ptr<Endpoint> ConnectTcp(const TcpPlace& place, double deadline_s,
-                                     const std::string& speaker) {
-  return std::make_unique<TcpEndpoint>(place, deadline_s, speaker);
+                                     const std::string& speaker, const NodeOrder& nodes) {
+  return std::make_unique<TcpEndpoint>(place, deadline_s, speaker, nodes);
 }
 
 }  // namespace orrery::comm

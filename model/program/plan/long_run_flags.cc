@@ -67,6 +67,12 @@ int64_t Today() {
 std::optional<Seconds> ReadDeadline(const Flag& flag, int64_t today, Diagnostics* diagnostics) {
   if (!flag.given) return std::nullopt;
   const auto date = flag.text.size() == 10 ? ParseDate(flag.text) : std::nullopt;
+  const auto digits = std::ranges::count_if(flag.text, [](char c) { return c >= '0' && c <= '9'; });
+  if (!date && digits == 8 && std::ranges::count(flag.text, '-') == 2) {
+    diagnostics->Error(flag.where, fmt::format("--deadline: there is no day '{}'", flag.text),
+                       "such as 2027-03-01");
+    return std::nullopt;
+  }
   if (!date) {
     const auto time = ReadTime(flag, diagnostics);
     if (time && time->value <= 0)

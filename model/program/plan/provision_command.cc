@@ -199,6 +199,7 @@ class Market {
     JobFlags job = flags_.job;
     job.topology.text = quote.offer.topology;
     job.topology.given = true;
+    job.topology.where = quote.offer.topology_at;
     try {
       report::Job resolved = job.Resolve();
       resolved.profiles.framework.memory_nearly_full = 1 - margin_;

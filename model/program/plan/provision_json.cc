@@ -5,6 +5,7 @@
 
 #include "model/arch/data_root.h"
 #include "model/program/common/candidate_report.h"
+#include "model/program/common/names.h"
 #include "model/program/plan/provision_report.h"
 
 namespace orrery::report {
@@ -33,6 +34,7 @@ Json RowJson(const ProvisionAnswer& answer, std::size_t index) {
   const RunEstimate& run = row.run;
   Json json = {{"offer", OfferJson((*answer.quotes)[row.quote])},
                {"nodes", row.nodes},
+               {"precision", Name((*answer.sites)[row.site].request.work.precision)},
                {"on_frontier", row.on_frontier},
                {"tie", row.tie},
                {"plan", CandidateJson(row.candidate)}};

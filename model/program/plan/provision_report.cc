@@ -13,6 +13,7 @@
 #include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
+#include "model/program/common/names.h"
 #include "model/program/common/table.h"
 
 namespace orrery::report {
@@ -45,6 +46,21 @@ std::string Limits(const cli::LongRun& run) {
   return text;
 }
 
+// What most clusters compute in, and which do not: "bf16 (--precision), fp16 on aws-p3-16xl".
+std::string Precisions(const ProvisionAnswer& answer) {
+  std::map<Precision, std::vector<std::string>> clusters;
+  for (const Site& site : *answer.sites)
+    clusters[site.request.work.precision].push_back(site.request.topology.name);
+  const auto most =
+      std::ranges::max_element(clusters, {}, [](const auto& one) { return one.second.size(); });
+  std::string text = fmt::format("{} (--precision)", report::Name(most->first));
+  for (const auto& [precision, names] : clusters) {
+    if (precision != most->first)
+      text += fmt::format(", {} on {}", report::Name(precision), fmt::join(names, ", "));
+  }
+  return text;
+}
+
 std::string Header(const ProvisionAnswer& answer) {
   const double tokens = answer.run->conditions.tokens;
   const Job& job = *answer.job;
@@ -65,7 +81,12 @@ std::string Header(const ProvisionAnswer& answer) {
         decision.flag == "--global-batch" || decision.flag == "--framework" ||
         decision.flag == "--attention")
       continue;
-    decided += fmt::format("{}{} ({})", decided.empty() ? "" : ", ", decision.what, decision.flag);
+    decided += decided.empty() ? "" : ", ";
+    if (decision.flag == "--precision") {
+      decided += "precision " + Precisions(answer);
+      continue;
+    }
+    decided += fmt::format("{} ({})", decision.what, decision.flag);
   }
   if (!decided.empty()) line("by default", decided);
   if (answer.range && !answer.batch_given) {
@@ -342,6 +363,12 @@ std::string LeftOut(const ProvisionAnswer& answer) {
   return text;
 }
 
+const char* AgeMark(const ProvisionAnswer& answer, int64_t days) {
+  if (days < 0) return ": a day TO COME, is the date right?";
+  const double most = answer.run->conditions.run.old_price.value;
+  return static_cast<double>(days) * kDay > most ? ": OLD, ask again" : "";
+}
+
 std::string Prices(const ProvisionAnswer& answer) {
   std::string text = "\nPrices behind the rows above\n";
   std::set<std::size_t> seen;
@@ -352,14 +379,10 @@ std::string Prices(const ProvisionAnswer& answer) {
     const OfferPrice& price = quote.price;
     const int64_t age = answer.run->today - price.date.DayNumber();
     const bool whole = price.date.day > 0;
-    std::string words =
-        fmt::format("{}: {} per node, {}, {}, {} ({}{} days old{}); {}", quote.Name(),
-                    Format(price.price), NameOf(price.kind), price.region, price.date.Text(),
-                    whole ? "" : "up to ", std::max<int64_t>(0, age),
-                    static_cast<double>(age) * kDay > answer.run->conditions.run.old_price.value
-                        ? ": OLD, ask again"
-                        : "",
-                    price.source);
+    std::string words = fmt::format("{}: {} per node, {}, {}, {} ({}{} days old{}); {}",
+                                    quote.Name(), Format(price.price), NameOf(price.kind),
+                                    price.region, price.date.Text(), whole ? "" : "up to ",
+                                    std::max<int64_t>(0, age), AgeMark(answer, age), price.source);
     if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
     if (price.term.value > 0)
       words += fmt::format("; billed for {:.0f} d at least", price.term.value / kDay);
@@ -393,15 +416,26 @@ std::string Advice(const ProvisionAnswer& answer) {
   return text.empty() ? "" : "\nAdvice\n" + text;
 }
 
+// Nothing is on the frontier: the offers' one reason, or all.
+std::string NoOffer(const ProvisionAnswer& answer) {
+  const std::vector<std::string>& why = answer.result->no_layout;
+  const auto all = [&](const char* begin) {
+    return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
+  };
+  if (all("none of"))
+    return "\nNo offer can run this: none is sold at these node counts (--nodes).\n";
+  if (all("does not finish"))
+    return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
+           "--recovery\nelastic, a faster --storage).\n";
+  return "\nNo offer can run this: nothing fits at any node count (--nodes, --memory-margin, other "
+         "--offers).\n";
+}
+
 }  // namespace
 
 std::string ProvisionText(const ProvisionAnswer& answer) {
   if (answer.result->frontier.empty()) {
-    return Header(answer) +
-           "\nNo offer can run this: nothing fits at any node count (--nodes, --memory-margin, "
-           "other "
-           "--offers).\n" +
-           Losers(answer) + LeftOut(answer);
+    return Header(answer) + NoOffer(answer) + Losers(answer) + LeftOut(answer);
   }
   return Header(answer) + Answers(answer) + FrontierTable(answer) + Details(answer) +
          Losers(answer) + LeftOut(answer) + Prices(answer) + Advice(answer);

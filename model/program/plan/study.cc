@@ -17,7 +17,7 @@ namespace orrery::cli {
 namespace {
 
 constexpr int64_t kMostRows = 1'000'000'000;
-constexpr std::size_t kMostValues = 100'000;  // of a flag
+constexpr int64_t kMostValues = 100'000;  // of a range
 
 std::string KeyOf(const Flag& flag) {
   std::string key = flag.name.substr(2);
@@ -44,12 +44,22 @@ void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::strin
       match[4].matched ? ReadInteger(step, 1, kMost, diagnostics) : std::optional<int64_t>(0);
   if (!first || !last || !by) return;
   if (*first > *last || (*by == 0 && *first == 0)) {
-    diagnostics->Error(flag.where, fmt::format("{}: the range {} is empty", flag.name, flag.text),
-                       "A..B doubles from A, at least 1, up to B; A..B by S adds S");
+    diagnostics->Error(flag.where,
+                       *first > *last
+                           ? fmt::format("{}: the range {} is empty", flag.name, flag.text)
+                           : fmt::format("{}: {} doubles, which 0 does not", flag.name, flag.text),
+                       fmt::format("A..B doubles from A, at least 1, up to B; '{}..{} by 1' adds 1",
+                                   std::min(*first, *last), std::max(*first, *last)));
     return;
   }
-  for (int64_t n = *first; n < *last && values->size() < kMostValues;
-       n = *by == 0 ? 2 * n : n + *by)
+  if (*by > 0 && (*last - *first) / *by >= kMostValues) {
+    diagnostics->Error(
+        flag.where,
+        fmt::format("{}: {} has more than {} values", flag.name, flag.text, kMostValues),
+        "a larger step: A..B by S");
+    return;
+  }
+  for (int64_t n = *first; n < *last; n = *by == 0 ? 2 * n : n + *by)
     values->push_back(std::to_string(n));
   if (*by == 0 || (*last - *first) % *by == 0) values->push_back(std::to_string(*last));
 }
@@ -162,8 +172,8 @@ std::optional<Study> Study::Of(const JobFlags& job, const LayoutFlags& layout) {
       if (!values.empty()) study.Take(*flag, first, std::move(values));
     }
   }
-  if (study.axes_.empty()) return std::nullopt;
   diagnostics.ThrowIfAny();
+  if (study.axes_.empty()) return std::nullopt;
   study.base_.job.own_model = job.own_model;
   study.base_.job.from = job.from;
   study.base_.job.notes = job.notes;

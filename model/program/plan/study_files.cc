@@ -72,9 +72,10 @@ StudyPlace FindStudyPlace() {
     place.rank = FromVariables({"SLURM_PROCID"}, 0);
   }
   if (place.size < 1 || place.rank >= place.size) return {};
-  place.on_machine = std::max(
-      1, FromVariables({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"},
-                       place.size));
+  // Of Slurm: "2(x3),1" counts nodes with so many tasks each.
+  place.on_machine = std::max(1, FromVariables({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                                "LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE"},
+                                               place.size));
   return place;
 }
 
@@ -88,7 +89,7 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
   if (fs::is_directory(out.text, error))
     Fail(out, fmt::format("'{}' is a folder", out.text), "--out names a file");
   if (fs::exists(out.text, error) && !fs::exists(Folder(), error))
-    Fail(out, fmt::format("'{}' exists and is no study's", out.text),
+    Fail(out, fmt::format("'{}' exists, and its study's folder '{}' does not", out.text, Folder()),
          "another --out, or remove the file");
   fs::create_directory(Folder(), error);
   const std::string path = fmt::format("{}/rows-{}.csv", Folder(), place.rank);

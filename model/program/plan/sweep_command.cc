@@ -28,7 +28,8 @@ struct SweepFlags {
       "Predicts every combination of the values that a study gives to flags of `plan "
       "predict`, one CSV row each. Runs on threads, and on many machines under mpirun or srun "
       "with a shared folder. Started again it goes on where it stopped. Prints the rows that "
-      "no other beats and what each flag changes.",
+      "no other beats and what each flag changes. For Parquet: "
+      "pandas.read_csv('study.csv').to_parquet('study.parquet').",
       {"plan sweep study.yaml", "plan sweep study.yaml --out rows.csv --threads 8",
        "mpirun -n 64 build/bin/plan sweep study.yaml --out /shared/rows.csv"}};
 
@@ -127,7 +128,9 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
     flags.out.text = std::filesystem::path(flags.study.text).stem().string() + ".csv";
     flags.out.where = flags.study.where;
   }
-  const char* engine = options.engine == Engine::kClosed ? "closed" : "event";
+  const char* engine = options.engine == Engine::kClosed  ? "closed"
+                       : options.engine == Engine::kEvent ? "event"
+                                                          : "auto";
   StudyFiles files(study, flags.out, options.place,
                    fmt::format("engine: {}\n{}", engine, study.Files()));
   options.show_progress = options.place.rank == 0 && CurrentTerminal().shows_progress;

@@ -65,13 +65,13 @@ std::pair<std::string, std::string> Refusal(Comm comm, const launch::Place& plac
 }
 
 std::unique_ptr<comm::Endpoint> Connect(Comm comm, const launch::Place& place, double deadline_s,
-                                        const std::string& speaker) {
+                                        const std::string& speaker, const comm::NodeOrder& nodes) {
   if (comm == Comm::kTcp)
     return comm::ConnectTcp(
         {place.rank, place.size, place.address, place.port, place.secret, place.listen}, deadline_s,
-        speaker);
+        speaker, nodes);
 #ifdef ORRERY_HAS_MPI
-  return comm::ConnectMpi(deadline_s, speaker);
+  return comm::ConnectMpi(deadline_s, speaker, nodes);
 #else
   throw comm::CommError("this build has no MPI");
 #endif
@@ -93,9 +93,10 @@ Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
 }
 
 std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
-                                               double deadline_s, const std::string& speaker) {
+                                               double deadline_s, const std::string& speaker,
+                                               const comm::NodeOrder& nodes) {
   try {
-    auto endpoint = Connect(comm, place, deadline_s, speaker);
+    auto endpoint = Connect(comm, place, deadline_s, speaker, nodes);
     if (endpoint->size() == place.size) return endpoint;
     // Each process would train for itself, and write the same files.
     if (place.rank == 0) {

@@ -7,6 +7,7 @@
 
 #include "model/program/common/flags.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/node_order.h"
 #include "runtime/launch/place.h"
 
 namespace orrery::cli {
@@ -27,8 +28,9 @@ Comm ReadComm(const Flag& flag, const launch::Place& place, int64_t ranks,
               Diagnostics* diagnostics);
 
 // The endpoint of a rank that is a process. Null: ranks do not come together, and it was said.
-// Throws InputError.
+// Its rank is that of `nodes`, which need not be place.rank. Throws InputError.
 std::unique_ptr<comm::Endpoint> ConnectProcess(Comm comm, const launch::Place& place,
-                                               double deadline_s, const std::string& speaker);
+                                               double deadline_s, const std::string& speaker,
+                                               const comm::NodeOrder& nodes = {});
 
 }  // namespace orrery::cli

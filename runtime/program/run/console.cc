@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "model/base/text.h"
+#include "model/plan/lower/names.h"
 #include "model/program/common/job.h"
 #include "runtime/launch/host_memory.h"
 
@@ -63,6 +64,25 @@ std::string CountedSteps(const StepSeconds& seconds, std::size_t steps) {
   return text;
 }
 
+// Where the plan's nodes were.
+std::string PlacedHosts(const RunJob& job, const std::vector<RankPart>& parts) {
+  constexpr std::size_t kMost = 16;
+  const std::vector<int32_t>& nodes = job.plan.nodes;
+  if (nodes.empty()) return "";
+  const bool together = std::ranges::all_of(
+      parts, [&](const RankPart& part) { return part.host == parts.front().host; });
+  if (together)
+    return fmt::format(
+        "placement: all ranks on {}, so that the order of nodes ({}) has no effect\n",
+        parts.front().host, NodeOrderText(nodes));
+  std::string text = "placement:";
+  const std::size_t each = parts.size() / nodes.size();
+  for (std::size_t place = 0; place < std::min(nodes.size(), kMost); ++place)
+    text += fmt::format("{} ranks {}..{} on {} (node {})", place == 0 ? "" : ",", place * each,
+                        place * each + each - 1, HostOfPlace(job, parts, place), nodes[place]);
+  return text + (nodes.size() > kMost ? ", ... (--json has all)\n" : "\n");
+}
+
 std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                        double peak_flops_per_s) {
   const StepSeconds seconds = SecondsOf(parts);
@@ -77,6 +97,7 @@ std::string RunSummary(const RunJob& job, const std::vector<RankPart>& parts,
                   job.facts.has_tokens ? "tokens" : "samples",
                   report::Percent(Mfu(job, seconds.median, peak_flops_per_s)),
                   Format(Bytes{static_cast<double>(largest)}));
+  text += PlacedHosts(job, parts);
   if (const double share = InputShare(parts); share > kInputBound)
     text +=
         fmt::format("input-bound: {} of a step goes into reading data\n", report::Percent(share));

@@ -95,7 +95,10 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   std::_Exit(static_cast<int>(ExitCode::kFailure));
 }
 
+double PeakOf(const RunJob& job) { return job.on_cuda ? job.gpu_peak : launch::MeasurePeak(); }
+
 bool RunAsThreads(const RunJob& job, Outcome* outcome) {
+  outcome->observer.peak_flops_per_s = PeakOf(job);
   constexpr double kGrace = 5;  // seconds for the other ranks to notice
   std::optional<GpuThreads> gpu;
   if (job.ranks() > 1) gpu.emplace(job);
@@ -110,11 +113,13 @@ bool RunAsThreads(const RunJob& job, Outcome* outcome) {
   return true;
 }
 
-bool RunAsProcess(const RunJob& job, Outcome* outcome) {
-  auto host = ConnectProcess(job.comm, job.place, job.timeout_s, kSpeaker);
+bool RunAsProcess(RunJob* job, Outcome* outcome) {
+  auto host = ConnectProcess(job->comm, job->place, job->timeout_s, kSpeaker, job->order);
   if (host == nullptr) return false;
-  if (job.ranks() > 1) host = OverNccl(job, std::move(host), kSpeaker);
-  return host != nullptr && TrainHere(job, host.get(), outcome);
+  job->place.rank = host->rank();
+  if (job->place.rank == 0) outcome->observer.peak_flops_per_s = PeakOf(*job);
+  if (job->ranks() > 1) host = OverNccl(*job, std::move(host), kSpeaker);
+  return host != nullptr && TrainHere(*job, host.get(), outcome);
 }
 
 // The same words again, on every rank.
@@ -123,8 +128,9 @@ ExitCode StartRanks(const RunJob& job, const std::vector<std::string>& words) {
   for (std::string& word : cli::LooksForRanks()) again.push_back(std::move(word));
   again.insert(again.end(), words.begin() + kBehindRun, words.end());
   std::fflush(nullptr);
-  return static_cast<ExitCode>(
-      launch::RunMpirun(launch::FindMpirun(), job.ranks(), again, kSpeaker, job.hostfile));
+  if (!job.placed.empty()) setenv(kHostsArePlaced, "1", 1);
+  return static_cast<ExitCode>(launch::RunMpirun(launch::FindMpirun(), job.ranks(), again, kSpeaker,
+                                                 {job.hostfile, job.placed}));
 }
 
 // One run at a time writes into --save.
@@ -176,12 +182,10 @@ Answer RunCommand(const CommandLine& line) {
   observer.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;
   observer.trace_file = flags.trace.text;
   observer.trace_steps = job.trace_steps;
-  if (place.rank == 0)
-    observer.peak_flops_per_s = job.on_cuda ? job.gpu_peak : launch::MeasurePeak();
-  if (!(job.comm != Comm::kLocal ? RunAsProcess(job, &outcome) : RunAsThreads(job, &outcome)))
+  if (!(job.comm != Comm::kLocal ? RunAsProcess(&job, &outcome) : RunAsThreads(job, &outcome)))
     return {outcome.peer_failed ? ExitCode{launch::kPeerFailedCode} : ExitCode::kFailure, ""};
   const ExitCode code = CodeOf(job, outcome);
-  if (place.rank != 0) return {code, ""};
+  if (job.place.rank != 0) return {code, ""};
   auto record = RunJson(job, observer.parts, observer.peak_flops_per_s);
   if (outcome.profile.steps > 0) record["breakdown"] = report::TimeJson(outcome.profile.breakdown);
   if (job.profile) record["profile"] = ProfileJson(outcome.profile);

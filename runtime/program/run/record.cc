@@ -68,6 +68,11 @@ Json RankJson(const RankPart& part) {
 
 }  // namespace
 
+const std::string& HostOfPlace(const RunJob& job, const std::vector<RankPart>& parts,
+                               std::size_t place) {
+  return parts[place * parts.size() / job.plan.nodes.size()].host;
+}
+
 std::string PartText(const RankPart& part) {
   Json steps = Json::array();
   for (const launch::StepRecord& s : part.steps) {
@@ -137,6 +142,9 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
     ranks.push_back(RankJson(part));
     largest = std::max(largest, part.arena_bytes);
   }
+  Json placed;
+  for (std::size_t place = 0; place < job.plan.nodes.size(); ++place)
+    placed.push_back({{"node", job.plan.nodes[place]}, {"host", HostOfPlace(job, parts, place)}});
   return {{"schema", "orrery.run/1"},
           {"name", job.name},
           {"title", job.plan.title},
@@ -145,6 +153,7 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
           {"device", "cpu"},
           {"comm", CommName(job.comm)},
           {"ranks", job.ranks()},
+          {"placement", placed},
           {"seed", job.seed},
           {"data", job.data},
           {"samples_per_step", job.facts.samples},

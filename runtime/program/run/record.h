@@ -32,6 +32,10 @@ struct StepSeconds {
 };
 StepSeconds SecondsOf(const std::vector<RankPart>& parts);
 
+// Of a place in the plan's order of nodes.
+const std::string& HostOfPlace(const RunJob& job, const std::vector<RankPart>& parts,
+                               std::size_t place);
+
 // The median step's share that its slowest rank spends in loads, waiting for input.
 double InputShare(const std::vector<RankPart>& parts);
 

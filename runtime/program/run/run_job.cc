@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
 #include "model/hardware/catalog.h"
 #include "model/plan/lower/lower.h"
+#include "model/plan/lower/names.h"
 #include "model/price/pricer.h"
 #include "model/program/common/names.h"
 #include "model/twin/search.h"
@@ -40,8 +43,8 @@ class Planner {
   Planner(RunFlags* flags, const LowerOptions& options, std::optional<double> clip)
       : flags_(*flags), options_(options), clip_(clip) {}
 
-  // 0 ranks: as many as the degrees make up.
-  void Plan(int64_t ranks, RunJob* job) {
+  // 0 ranks: as many as the degrees make up. `hosts`: of a hostfile; 0: none.
+  void Plan(int64_t ranks, int64_t hosts, RunJob* job) {
     Default(&flags_.job.topology, "localhost");
     Default(&flags_.job.framework, "orrery");
     Default(&flags_.job.precision, "fp32");
@@ -49,8 +52,13 @@ class Planner {
     CheckTrains(planned);
     if (ranks == 0) ranks = RanksOfDegrees();
     if (clip_) planned.request.work.clip_norm = *clip_;
-    planned.cluster.nodes = 1;
-    planned.cluster.gpus_per_node = static_cast<int>(ranks);
+    const int64_t nodes = PlacedNodes(ranks, hosts);
+    planned.cluster.nodes = nodes;
+    planned.cluster.gpus_per_node = static_cast<int>(ranks / nodes);
+    if (flags_.layout.searches_placement()) {
+      planned.request.nodes = {nodes};
+      planned.request.gpus_per_node = static_cast<int>(ranks / nodes);
+    }
     const Strategy strategy =
         flags_.best_layout.given ? Fastest(&planned) : OneStrategy(flags_.layout, planned);
     LowerResult lowered = Lower(planned.request.model, planned.request.work, strategy, options_);
@@ -106,6 +114,27 @@ class Planner {
            axes.dp.value_or(axes.dp_outer.value_or(1));
   }
 
+  // Nodes that a placement orders; 1 without one.
+  int64_t PlacedNodes(int64_t ranks, int64_t hosts) const {
+    const Flag& flag = flags_.layout.placement;
+    if (!flag.given) return 1;
+    int64_t nodes = 1;
+    if (flags_.layout.searches_placement()) {
+      Diagnostics diagnostics;
+      const std::optional<int64_t> named =
+          ReadInteger(flags_.job.nodes, 1, kMostRunRanks, &diagnostics);
+      diagnostics.ThrowIfAny();
+      nodes = named.value_or(std::max<int64_t>(hosts, 1));
+    } else if (const auto axes = flags_.layout.Read(); axes.placement) {
+      nodes = std::max<int64_t>(static_cast<int64_t>(axes.placement->nodes.size()), 1);
+    }
+    if (ranks % nodes != 0)
+      throw InputError(
+          {{flag.where, fmt::format("{} ranks are not as many on each of {} nodes", ranks, nodes),
+            "--ranks, --nodes or the placement"}});
+    return nodes;
+  }
+
   static std::string Layout(const report::Job& job, const Strategy& s) {
     std::string text;
     const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -120,6 +149,7 @@ class Planner {
     if (s.recompute != Recompute::kNone)
       add(fmt::format("recompute {}", RecomputeText(s.recompute)));
     if (s.offload.on()) add(fmt::format("offload {}", OffloadText(s.offload)));
+    if (s.placement) add("placement " + PlacementText(*s.placement));
     add(fmt::format("micro-batch {} of {}", s.micro_batch, job.request.work.global_batch));
     add(report::NameIn(report::kPrecisionNames, job.request.work.precision));
     return text;
@@ -224,6 +254,33 @@ void CheckSupervision(const RunFlags& flags, const RunJob& job) {
   diagnostics.ThrowIfAny();
 }
 
+// Which hosts are the nodes of the plan: line k of the hostfile is node k, else the launcher says so.
+void PlaceHosts(const RunFlags& flags, const std::vector<launch::HostSlots>& hosts, RunJob* job) {
+  const std::vector<int32_t>& nodes = job->plan.nodes;
+  if (nodes.empty()) return;
+  job->order = nodes;
+  if (std::getenv(kHostsArePlaced) != nullptr)
+    std::iota(job->order.begin(), job->order.end(), 0);  // by StartRanks()
+  if (hosts.empty() || job->place.size > 0) return;
+  const auto each = job->ranks() / static_cast<int64_t>(nodes.size());
+  if (hosts.size() < nodes.size())
+    throw InputError({{flags.hostfile.where,
+                       fmt::format("'{}' names {} hosts, and the placement {} nodes", job->hostfile,
+                                   hosts.size(), nodes.size()),
+                       "line k is node k; further lines are not used"}});
+  for (const int32_t node : nodes) {
+    launch::HostSlots host = hosts[static_cast<std::size_t>(node)];
+    if (host.slots < each)
+      throw InputError(
+          {{flags.hostfile.where,
+            fmt::format("'{}' gives {} {} slot{}, and the placement {} ranks", job->hostfile,
+                        host.host, host.slots, host.slots == 1 ? "" : "s", each),
+            "as many slots as ranks on each node"}});
+    host.slots = each;
+    job->placed.push_back(std::move(host));
+  }
+}
+
 void CheckRanks(const RunFlags& flags, int64_t asked, const launch::Place& place,
                 const RunJob& job) {
   const std::string plan =
@@ -273,19 +330,21 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   }
   diagnostics.ThrowIfAny();
   int64_t ranks = asked > 0 ? asked : place.size;
+  std::vector<launch::HostSlots> hosts;
   if (flags->hostfile.given) {
     job.hostfile = flags->hostfile.text;
-    const int64_t slots = launch::SlotsOf(launch::ReadHostfile(job.hostfile));
-    if (ranks == 0) ranks = slots;
+    hosts = launch::ReadHostfile(job.hostfile);
+    if (ranks == 0) ranks = launch::SlotsOf(hosts);
   }
   if (flags->plan.given) {
     job.plan = ReadPlanFile(flags->plan, flags->job, flags->layout);
     job.name = flags->plan.text;
   } else {
-    Planner(flags, options, clip).Plan(ranks, &job);
+    Planner(flags, options, clip).Plan(ranks, static_cast<int64_t>(hosts.size()), &job);
   }
   CheckRanks(*flags, asked, place, job);
   job.place = place;
+  PlaceHosts(*flags, hosts, &job);
   job.comm = ReadComm(flags->comm, place, job.ranks(), &diagnostics);
   diagnostics.ThrowIfAny();
   if (!flags->plan.given) VerifyPlan(job.name, job.plan);

@@ -7,6 +7,7 @@
 #include "model/plan/ir/plan_facts.h"
 #include "model/program/common/run_flags.h"
 #include "runtime/data/make_source.h"
+#include "runtime/launch/hostfile.h"
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
 #include "runtime/train/lr_schedule.h"
@@ -22,10 +23,12 @@ struct RunJob : RankJob {
   std::string data;       // source of samples: its name, or the file's
   std::string data_from;  // the name again, or the file's path
   int64_t mask_token = -1;
-  std::string save, resume;  // folders of snapshots; empty: none
-  int64_t save_every = 0;    // steps; 0: at the end
-  double time_limit_s = 0;   // 0: none
-  std::string hostfile;      // of mpirun; empty: this machine
+  std::string save, resume;               // folders of snapshots; empty: none
+  int64_t save_every = 0;                 // steps; 0: at the end
+  double time_limit_s = 0;                // 0: none
+  std::string hostfile;                   // of mpirun; empty: this machine
+  std::vector<launch::HostSlots> placed;  // hosts of its ranks by place, where the plan names nodes
+  comm::NodeOrder order;  // of the nodes that the launcher's hosts are; empty: any hosts will do
   train::LrSchedule lr_schedule;
   std::string tensorboard;  // folder of event files; empty: none
   bool profile = false;
@@ -36,6 +39,9 @@ struct RunJob : RankJob {
 
   int64_t ranks() const { return plan.mesh.ranks(); }
 };
+
+// Set for ranks that the run has started on `placed`.
+constexpr const char* kHostsArePlaced = "ORRERY_HOSTS_ARE_PLACED";
 
 // What TrainHere opens the data with.
 train::DataSpec DataSpecOf(const RunJob& job);
