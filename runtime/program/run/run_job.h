@@ -2,6 +2,8 @@
 // What `plan run` is to do: the plan and everything around it, from the flags.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "model/plan/ir/plan_facts.h"
@@ -10,6 +12,8 @@
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
 #include "runtime/train/lr_schedule.h"
+#include "runtime/train/weights/checkpoint.h"
+#include "runtime/train/weights/export.h"
 
 namespace orrery::cli {
 
@@ -27,7 +31,12 @@ struct RunJob : RankJob {
   double time_limit_s = 0;   // 0: none
   std::string hostfile;      // of mpirun; empty: this machine
   train::LrSchedule lr_schedule;
-  std::string tensorboard;  // folder of event files; empty: none
+  LoadedModel model;  // of --model; empty for a plan that was read
+  std::string init_from;
+  std::shared_ptr<const weights::HfWeights> given;  // of --init-from; null: none
+  std::optional<weights::ExportOptions> export_hf;
+  std::vector<std::string> notes;  // about the checkpoint, for the user
+  std::string tensorboard;         // folder of event files; empty: none
   bool profile = false;
   int64_t steps = 10;
   uint64_t seed = 1;
@@ -44,6 +53,11 @@ train::DataSpec DataSpecOf(const RunJob& job);
 // whether the folders hold what they should. Throws InputError. (run_input.cc)
 void ReadDataFlags(const RunFlags& flags, RunJob* job);
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
+
+// --init-from without --model: the folder's config.json. (checkpoint_flags.cc, as the next)
+void TakeCheckpointModel(RunFlags* flags);
+// Opens the checkpoint and checks all of it but its numbers; chooses the family to export. Throws InputError.
+void ReadCheckpointFlags(const RunFlags& flags, RunJob* job);
 
 // Before any rank trains: files and folders of the output can be written. Throws InputError.
 // (run_input.cc)
