@@ -87,6 +87,10 @@ RunFlags::RunFlags()
       &host_test, "--host-test", "COMMAND",
       "--supervise asks the hosts of --hostfile with it, over mpirun's agent (ssh), before each "
       "start and every --timeout, and excludes those where it fails (default true)");
+  set.Value(
+      &host_wait, "--host-wait", "TIME",
+      "--supervise waits so long after a loss for hosts that do not answer, then goes on with "
+      "those that do (default 0s); one that answers later is taken in behind the next snapshot");
   set.Value(&max_restarts, "--max-restarts", "N",
             "give up after N failures in a row without a new snapshot (default 3)");
   set.Group("The output");

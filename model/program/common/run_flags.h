@@ -17,7 +17,7 @@ struct RunFlags {
       html, trace, trace_steps;
   Flag init_from, export_hf;
   Flag save, save_every, resume, time_limit, supervise, max_restarts, best_layout, hostfile,
-      host_test;
+      host_test, host_wait;
   Flag tensorboard, profile;
   FlagSet set;
 };

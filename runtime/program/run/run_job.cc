@@ -215,6 +215,8 @@ void CheckSupervision(const RunFlags& flags, const RunJob& job) {
                       "run it once, without mpirun, srun or torchrun");
   if (flags.host_test.given && (!flags.supervise.given || job.hostfile.empty()))
     diagnostics.Error(flags.host_test.where, "--host-test needs --supervise and --hostfile", "");
+  if (flags.host_wait.given && (!flags.supervise.given || job.hostfile.empty()))
+    diagnostics.Error(flags.host_wait.where, "--host-wait needs --supervise and --hostfile", "");
   if (flags.max_restarts.given && !flags.supervise.given)
     diagnostics.Error(flags.max_restarts.where, "--max-restarts needs --supervise", "");
   if (flags.best_layout.given && flags.plan.given)
