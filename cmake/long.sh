@@ -15,6 +15,7 @@ round-trips|tests/exchange/exchange_round_trip_test|RoundTrip.*|ORRERY_ROUND_TRI
 plan-texts|tests/ir/ir_test|PlanTextFuzz.Mutated*|ORRERY_MUTATIONS=20000
 memory-bound|tests/memory/memory_test|*Bound*|ORRERY_BOUND_CASES=600
 manifests|tests/runtime_snapshot/runtime_snapshot_mutation_test|*AreRefusedOrHarmless*|ORRERY_MUTATIONS=20000
+safetensors|tests/runtime_weights/runtime_weights_mutation_test|WeightsMutation.*|ORRERY_MUTATIONS=20000
 strangers|tests/runtime/runtime_strangers_test|*DoNotEnd*|ORRERY_STRANGER_RUNS=100
 random-faults|tests/runtime_snapshot/runtime_supervised_test|*RandomFaults*|ORRERY_FAULTS=100
 killed-runs|tests/runtime_snapshot/runtime_snapshot_test|Killed.*|ORRERY_KILLS=100'

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/arch/model_spec.h"
+#include "model/base/diagnostics.h"
 
 namespace orrery {
 
@@ -29,6 +30,8 @@ struct LoadedModel {
   std::vector<std::string> notes;  // what the reader inferred or left out; to be shown to the user
   std::map<std::string, std::string> without_effect;  // keys of a config.json, and why
   std::string origin;                                 // the file it was read from
+  std::string hf_family;                              // of a config.json; else ""
+  SourcePtr hf_config;                                // its text; else null
 };
 
 // A catalogue name, a YAML file, a HuggingFace config.json, or a folder that holds one. A catalogue

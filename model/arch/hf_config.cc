@@ -71,6 +71,8 @@ LoadedModel ReadHfConfig(SourcePtr source, const std::string& name) {
   model.spec.name = name;
   const auto family = FindHfFamily(file, &model.notes);
   diagnostics.ThrowIfAny();
+  model.hf_family = family->name();
+  model.hf_config = source;
   for (const std::string& note : family->Notes()) model.notes.push_back(note);
   const std::string inside = family->Text("inside");
   const Node config = inside.empty() ? file : file.Child(inside);

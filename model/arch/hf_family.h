@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/arch/description.h"
+#include "model/arch/hf_tensors.h"
 #include "model/base/node.h"
 
 namespace orrery {
@@ -34,6 +35,12 @@ class HfFamily {
   // Reports every key of `config` that no rule uses and no reason excuses; returns the excused ones with their reasons.
   // `outer`: the map around the part that holds the model: rules do not read it.
   std::map<std::string, std::string> Account(const Node& config, bool outer) const;
+
+  HfTensors Tensors() const;                           // hf_tensors.h
+  std::size_t depth() const { return files_.size(); }  // itself, and the files that it extends
+  // The inverse of Find() for those keys of the description that one key of a config.json holds; "" for others.
+  std::string ConfigText(const std::map<std::string, std::string>& description,
+                         const HfTensors& tensors, double epsilon) const;
 
  private:
   std::optional<Place> Value(const Node& config, const std::string& name) const;

@@ -82,6 +82,7 @@ struct ModelSpec {
   int64_t RotaryWidth() const {
     return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share + 1e-6) / 2 * 2;
   }
+  bool operator==(const ModelSpec&) const = default;
 };
 
 // Defaults for training that a model file may carry; empty: the caller must say.

@@ -23,6 +23,8 @@ namespace orrery::exec {
 
 struct ExecuteOptions {
   uint64_t seed = 1;  // of initial parameters and dropout
+  const train::GivenWeights* given =
+      nullptr;  // parameters that begin otherwise; outlives the executor
   double initial_loss_scale = 65536;
   double deadline_s = 120;  // longest wait without anything to do
   bool poison = false;      // fill the arena with NaN first: finds reads of what nobody wrote

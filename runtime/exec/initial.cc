@@ -78,8 +78,12 @@ struct Piece {
   }
 };
 
+const GivenTensor* GivenFor(const InitialFrom& from, const std::string& param) {
+  return from.given == nullptr ? nullptr : from.given->Find(param);
+}
+
 // Of the tensor that a packed parameter is a part of. Ranks and steps of one process ask again: the last ones are kept.
-const std::vector<double>& PackedNumbers(uint64_t seed, const ir::Param& param) {
+const std::vector<double>& PackedNumbers(const InitialFrom& from, const ir::Param& param) {
   struct Kept {
     uint64_t key = 0;
     ir::PackedTensor tensor;
@@ -92,14 +96,18 @@ const std::vector<double>& PackedNumbers(uint64_t seed, const ir::Param& param) 
   const int64_t rows = param.of[0], width = param.of[1];
   uint64_t std_bits = 0;
   std::memcpy(&std_bits, &param.init_std, sizeof std_bits);
-  const uint64_t values_key = HashOf({seed, NameHash(name)});
+  const uint64_t values_key = HashOf({from.seed, NameHash(name)});
   const uint64_t key = HashOf({values_key, static_cast<uint64_t>(param.packing), std_bits,
-                               static_cast<uint64_t>(rows), static_cast<uint64_t>(width)});
+                               static_cast<uint64_t>(rows), static_cast<uint64_t>(width),
+                               from.given == nullptr ? 0 : from.given->id()});
   Kept& kept = cache[key % cache.size()];
   if (kept.key != key) {
     std::vector<double> values(static_cast<std::size_t>(rows * width));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = param.init_std * DrawNormal(values_key, static_cast<int64_t>(i));
+    const GivenTensor* given = GivenFor(from, name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      values[i] = given != nullptr ? given->At(at) : param.init_std * DrawNormal(values_key, at);
+    }
     kept = {key, ir::Pack(param.packing, values, rows, width)};
   }
   switch (param.init) {
@@ -113,30 +121,34 @@ const std::vector<double>& PackedNumbers(uint64_t seed, const ir::Param& param) 
 }
 
 // Of a whole tensor. Ranks of one process ask again.
-double LargestOf(uint64_t seed, const ir::Plan& plan, const ir::Param& param) {
+double LargestOf(const InitialFrom& from, const ir::Plan& plan, const ir::Param& param) {
   static thread_local std::map<std::pair<uint64_t, std::vector<int64_t>>, double> known;
   const ir::Param& source = Source(plan, param);
   uint64_t std_bits = 0;
   std::memcpy(&std_bits, &source.init_std, sizeof std_bits);
-  const std::pair key{HashOf({seed, NameHash(source.name), std_bits}), source.shape};
+  const std::pair key{HashOf({from.seed, NameHash(source.name), std_bits,
+                              from.given == nullptr ? 0 : from.given->id()}),
+                      source.shape};
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
   double largest = 0;
   int64_t elements = 1;
   for (const int64_t extent : source.shape) elements *= extent;
   for (int64_t i = 0; i < elements; ++i)
-    largest = std::max(largest, std::abs(InitialValue(seed, source, i)));
+    largest = std::max(largest, std::abs(InitialValue(from, source, i)));
   constexpr std::size_t kMost = 4096;
   if (known.size() >= kMost) known.clear();
   return known[key] = largest;
 }
 
-}  // namespace
-
-double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index) {
+// `given`: of this very parameter, or null.
+double ValueOf(const InitialFrom& from, const ir::Param& param, const GivenTensor* given,
+               int64_t global_index) {
   int64_t row_width = 1;
   for (std::size_t d = 1; d < param.shape.size(); ++d) row_width *= param.shape[d];
   if (param.real_rows > 0 && global_index / row_width >= param.real_rows) return 0;
+  // Codes have the name of the tensor that they pack.
+  if (given != nullptr && param.of.empty()) return given->At(global_index);
   switch (param.init) {
     case ir::Init::kZeros:
       return 0;
@@ -145,14 +157,20 @@ double InitialValue(uint64_t seed, const ir::Param& param, int64_t global_index)
     case ir::Init::kCodes:
     case ir::Init::kScales:
     case ir::Init::kGroups:
-      return PackedNumbers(seed, param).at(static_cast<std::size_t>(global_index));
+      return PackedNumbers(from, param).at(static_cast<std::size_t>(global_index));
     case ir::Init::kNormal:
       break;
   }
-  return param.init_std * NormalElement(HashOf({seed, NameHash(param.name)}), global_index);
+  return param.init_std * NormalElement(HashOf({from.seed, NameHash(param.name)}), global_index);
 }
 
-void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
+}  // namespace
+
+double InitialValue(const InitialFrom& from, const ir::Param& param, int64_t global_index) {
+  return ValueOf(from, param, GivenFor(from, param.name), global_index);
+}
+
+void InitialUnit(const InitialFrom& from, const ir::Plan& plan, const ir::Unit& unit,
                  const std::vector<int>& coords, int64_t first, std::span<double> out) {
   std::fill(out.begin(), out.end(), 0.0);
   for (const ir::UnitSegment& segment : unit.segments) {
@@ -161,29 +179,30 @@ void InitialUnit(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
     const Piece piece(plan, param, coords);
     if (segment.elements * piece.shards != piece.total)
       throw std::invalid_argument("unit segment of " + param.name + " has the wrong size");
+    const GivenTensor* given = GivenFor(from, source.name);
     const int64_t begin = std::max(segment.offset, first);
     const int64_t end =
         std::min(segment.offset + segment.elements, first + static_cast<int64_t>(out.size()));
     for (int64_t at = begin; at < end; ++at) {
       out[static_cast<std::size_t>(at - first)] =
-          InitialValue(seed, source, piece.Global(at - segment.offset));
+          ValueOf(from, source, given, piece.Global(at - segment.offset));
     }
   }
 }
 
-InitialCodes::InitialCodes(uint64_t seed, const ir::Plan& plan, const ir::Unit& unit,
+InitialCodes::InitialCodes(const InitialFrom& from, const ir::Plan& plan, const ir::Unit& unit,
                            const std::vector<int>& coords, const ir::Op& cast)
     : segments_(ir::CodedSegments(unit, plan.params, cast.attrs.Int(ir::Attr::kBlock))),
       format_(static_cast<ir::CastFormat>(cast.attrs.Int(ir::Attr::kFmt))),
       scales_(static_cast<std::size_t>(ir::ScalesOf(segments_))) {
   if (cast.attrs.Int(ir::Attr::kBlock) > 0) {
     std::vector<double> values(static_cast<std::size_t>(unit.elements));
-    InitialUnit(seed, plan, unit, coords, 0, values);
+    InitialUnit(from, plan, unit, coords, 0, values);
     ir::LargestOfUnit(segments_, 0, unit.elements, values.data(), scales_.data());
   } else {
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       const ir::Param& param = plan.params.at(static_cast<std::size_t>(unit.segments[s].param));
-      scales_.at(static_cast<std::size_t>(segments_[s].first)) = LargestOf(seed, plan, param);
+      scales_.at(static_cast<std::size_t>(segments_[s].first)) = LargestOf(from, plan, param);
     }
   }
   for (double& scale : scales_)

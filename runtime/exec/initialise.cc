@@ -31,7 +31,8 @@ std::vector<bool> LossScaleStates(const ir::Program& program) {
 
 constexpr int64_t kChunk = int64_t{1} << 16;  // elements initialised at a time
 
-void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* base, uint64_t seed) {
+void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* base,
+                       const train::InitialFrom& from) {
   if (buffer.unit < 0) throw std::runtime_error(buffer.name + ": parameters of no unit");
   const int64_t shard =
       buffer.unit_shard_axis < 0 ? 0 : image->coords.at(At(buffer.unit_shard_axis));
@@ -39,12 +40,12 @@ void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* ba
       buffer.cls == BufferClass::kParam ? ir::CastOfUnit(*image->program, buffer.unit) : nullptr;
   std::optional<train::InitialCodes> codes;
   if (cast != nullptr)
-    codes.emplace(seed, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
+    codes.emplace(from, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
                   *cast);
   std::vector<double> values;
   for (int64_t begin = 0; begin < buffer.elements; begin += kChunk) {
     values.resize(At(std::min(kChunk, buffer.elements - begin)));
-    train::InitialUnit(seed, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
+    train::InitialUnit(from, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
                        shard * buffer.elements + begin, values);
     if (codes) codes->Cast(shard * buffer.elements + begin, values);
     FromNumbers(values, {base + begin * ir::DtypeBytes(buffer.dtype),
@@ -131,7 +132,7 @@ void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand
   }
 }
 
-void Initialise(RankImage* image, uint64_t seed, double loss_scale) {
+void Initialise(RankImage* image, const train::InitialFrom& from, double loss_scale) {
   const std::vector<bool> scales = LossScaleStates(*image->program);
   for (std::size_t b = 0; b < image->program->buffers.size(); ++b) {
     const ir::Buffer& buffer = image->program->buffers[b];
@@ -139,14 +140,14 @@ void Initialise(RankImage* image, uint64_t seed, double loss_scale) {
     std::byte* base = image->Place(image->layout.Address(static_cast<ir::BufferId>(b), 0));
     std::memset(base, 0, At(buffer.elements * ir::DtypeBytes(buffer.dtype)));
     if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
-      InitialiseWeights(image, buffer, base, seed);
+      InitialiseWeights(image, buffer, base, from);
     if (scales[b]) FromNumbers({loss_scale}, {base, 1, buffer.dtype});
   }
   // Behind the loop, which clears their buffer.
   for (std::size_t u = 0; u < image->program->units.size(); ++u) {
     const ir::Op* cast = ir::CastOfUnit(*image->program, static_cast<int32_t>(u));
     if (cast == nullptr) continue;
-    const train::InitialCodes codes(seed, *image->plan, image->program->units[u], image->coords,
+    const train::InitialCodes codes(from, *image->plan, image->program->units[u], image->coords,
                                     *cast);
     FromNumbers(codes.scales(), image->OnHost(image->Resolve(cast->in.at(1), 0)));
   }

@@ -13,6 +13,7 @@
 #include "model/plan/ir/layout.h"
 #include "model/plan/ir/plan.h"
 #include "runtime/device/accelerator.h"
+#include "runtime/exec/initial.h"
 
 namespace orrery::exec {
 
@@ -81,6 +82,6 @@ std::vector<double> ToNumbers(const cpu::Operand& operand);
 void FromNumbers(const std::vector<double>& numbers, const cpu::Operand& operand);
 
 // Initial parameters, master weights, optimizer state and loss scale; everything else stays zero.
-void Initialise(RankImage* image, uint64_t seed, double loss_scale);
+void Initialise(RankImage* image, const train::InitialFrom& from, double loss_scale);
 
 }  // namespace orrery::exec

@@ -15,7 +15,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/base/plain_text.h"
-#include "runtime/comm/secret.h"
+#include "runtime/launch/remote.h"
 
 namespace orrery::launch {
 
@@ -31,7 +31,7 @@ std::vector<HostSlots> ReadHostfile(const std::string& path) {
     HostSlots host;
     std::string word;
     if (!(words >> host.host)) continue;
-    bool good = comm::PlainHost(host.host) == host.host || host.host.find(':') != std::string::npos;
+    bool good = IsHostName(host.host);
     while (words >> word) {
       const std::string key = "slots=";
       good = good && word.starts_with(key) &&

@@ -16,6 +16,10 @@ namespace {
 
 // clang-format off
 constexpr LauncherRow kRows[] = {
+    // Of `plan launch --ssh`, which sends them to each machine.
+    {.name = "ssh", .meets = Meets::kNode, .address = "ORRERY_LAUNCH_MAIN", .port = "ORRERY_LAUNCH_PORT",
+     .hosts = "ORRERY_LAUNCH_HOSTS", .node_index = "ORRERY_LAUNCH_INDEX", .nodes = "ORRERY_LAUNCH_NODES",
+     .slots = "ORRERY_LAUNCH_SLOTS", .node_name = "ORRERY_LAUNCH_NAME"},
     {.name = "mpirun", .meets = Meets::kMpi, .index = "OMPI_COMM_WORLD_RANK", .size = "OMPI_COMM_WORLD_SIZE",
      .local_index = "OMPI_COMM_WORLD_LOCAL_RANK", .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {.name = "mpiexec", .meets = Meets::kMpi, .index = "PMI_RANK", .size = "PMI_SIZE",

@@ -56,6 +56,7 @@ constexpr const char* kFolders[] = {
     "runtime/exec",
     "runtime/train",
     "runtime/train/snapshot",
+    "runtime/train/weights",
     "runtime/timing",
     "runtime/machine",
     "runtime/health",

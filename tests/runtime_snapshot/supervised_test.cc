@@ -345,6 +345,44 @@ class TwoHosts : public testing::Test {
   Folder folder_;
 };
 
+// Lost for a while: the job shrinks, and grows again once the host answers.
+TEST_F(TwoHosts, AHostThatComesBackIsTakenInAgain) {
+  Job run(folder_, Command() + " --host-wait 1s --host-test :");
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  std::size_t so_far = run.output().size();
+  train::WriteBytes(folder_ / "lost", "");
+  for (const pid_t process : FarAway()) kill(process, SIGKILL);
+  ASSERT_TRUE(run.Await("roll call: 1 of 2 hosts answer after ", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("2 of 4 ranks are left: the planner picks the layout", so_far));
+  ASSERT_TRUE(run.Await("saved ", run.output().size())) << run.output();
+  so_far = run.output().size();
+  std::filesystem::remove(folder_ / "lost");
+  ASSERT_TRUE(run.Await("host far-away answers again", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("4 ranks on ", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("resumed behind step ", so_far)) << run.output();
+  ASSERT_TRUE(run.Await("saved ", run.output().size())) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_EQ(ReadText(folder_ / "s/hosts"), "localhost slots=2\nfar-away slots=2\n");
+  ExpectSameCurve(kModel + std::string("--ranks 1 --comm local "), folder_ / "s", 1e-4);
+}
+
+// Down for less than --host-wait: the next attempt has all hosts.
+TEST_F(TwoHosts, AHostThatIsBackInTimeIsWaitedFor) {
+  Job run(folder_, Command() + " --host-wait 60s");
+  ASSERT_TRUE(run.Await("saved ")) << run.output();
+  train::WriteBytes(folder_ / "lost", "");
+  for (const pid_t process : FarAway()) kill(process, SIGKILL);
+  ASSERT_TRUE(run.Await("it continues behind step ")) << run.output();
+  Sleep(1500);
+  std::filesystem::remove(folder_ / "lost");
+  ASSERT_TRUE(run.Await("roll call: 2 of 2 hosts answer after ")) << run.output();
+  ASSERT_TRUE(run.Await("resumed behind step ")) << run.output();
+  kill(run.child(), SIGTERM);
+  EXPECT_EQ(run.End(), 85) << run.output();
+  EXPECT_FALSE(run.Says("the planner picks the layout", 0)) << run.output();
+}
+
 TEST_F(TwoHosts, AHostThatGoesDownIsFoundAndExcluded) { Stop(SIGKILL); }
 
 // Nothing is closed and nothing answers, as after a power failure.

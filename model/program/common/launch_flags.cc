@@ -13,7 +13,7 @@ LaunchFlags::LaunchFlags()
           "each other, names those that are late, missing or bad by host, goes on without them if "
           "enough are good, writes the hostfile and starts COMMAND. Slurm, PBS, AWS Batch, "
           "Kubernetes, torchrun, mpirun and NODE_RANK, NNODES and MASTER_ADDR say which node this "
-          "is; a hostfile says it for nodes that ssh reaches. Between machines all need the same "
+          "is; --hosts FILE --ssh starts all of them from here. Between machines all need the same "
           "ORRERY_SECRET. Ends with the exit code of COMMAND, or with 0 when there is none; 1 "
           "failure or the main node is gone, 2 wrong input, 3 too few nodes, or this one came too "
           "late, 4 this node is bad.",
@@ -21,6 +21,7 @@ LaunchFlags::LaunchFlags()
            "gpt2-small --dp 16",
            "srun --ntasks-per-node=1 plan launch --check --at-least 30 --start rank -- plan run "
            "--model gpt2-micro",
+           "plan launch --hosts hosts.txt --ssh --start rank -- plan run --model gpt2-micro",
            "plan launch --hosts hosts.txt --test 'nvidia-smi -L' --out good.txt",
            "plan launch --show"}) {
   set.Group("Which nodes");
@@ -37,6 +38,10 @@ LaunchFlags::LaunchFlags()
             "the nodes as lines NAME slots=N: the first is the main one, this one is found by name "
             "or address",
             Words::kFile);
+  set.Switch(&ssh, "--ssh",
+             "run once, anywhere: starts itself on all --hosts over ssh (or the agent of "
+             "OMPI_MCA_plm_rsh_agent, in this folder), with a secret of its own making, and names "
+             "those that are not reached until the deadline");
   set.Value(&slots, "--slots", "N",
             "ranks of this node (default: what the launcher says, its GPUs, or 1)");
   set.Value(&interface, "--interface", "NAME",

@@ -9,7 +9,7 @@ namespace orrery::cli {
 struct LaunchFlags {
   LaunchFlags();
 
-  Flag nodes, least, deadline, late, main, port, index, hosts, slots, interface, names, show;
+  Flag nodes, least, deadline, late, main, port, index, hosts, slots, interface, names, show, ssh;
   Flag check, test, disk, tolerance, compute, memory;
   Flag hostfile, start, json;
   FlagSet set;

@@ -60,6 +60,16 @@ RunFlags::RunFlags()
   set.Value(&lr_power, "--lr-power", "P", "power of the polynomial (default 1: a line)");
   set.Value(&weight_decay, "--weight-decay", "RATE", "weight decay (default 0.01)");
   set.Value(&clip_norm, "--clip-norm", "NORM", "largest gradient norm, 0: no clipping (default 1)");
+  set.Group("Checkpoints of HuggingFace");
+  set.Value(&init_from, "--init-from", "PATH",
+            "begin with the weights of a checkpoint, in any layout: a folder as save_pretrained of "
+            "transformers writes it, or a .safetensors file (default model: the folder's "
+            "config.json). Where there is something to --resume, that counts",
+            Words::kFile);
+  set.Value(&export_hf, "--export-hf", "DIR",
+            "after the last step write the weights into DIR for from_pretrained of transformers: "
+            "safetensors and config.json. Of a snapshot: with --resume and --steps 0",
+            Words::kFile);
   set.Group("Snapshots");
   set.Value(&save, "--save", "DIR", "write snapshots into DIR (default: that of --resume)",
             Words::kFile);
@@ -80,6 +90,10 @@ RunFlags::RunFlags()
       &host_test, "--host-test", "COMMAND",
       "--supervise asks the hosts of --hostfile with it, over mpirun's agent (ssh), before each "
       "start and every --timeout, and excludes those where it fails (default true)");
+  set.Value(
+      &host_wait, "--host-wait", "TIME",
+      "--supervise waits so long after a loss for hosts that do not answer, then goes on with "
+      "those that do (default 0s); one that answers later is taken in behind the next snapshot");
   set.Value(&max_restarts, "--max-restarts", "N",
             "give up after N failures in a row without a new snapshot (default 3)");
   set.Group("The output");

@@ -15,8 +15,9 @@ struct RunFlags {
   Flag lr, lr_schedule, lr_steps, lr_end, lr_power, warmup, weight_decay, clip_norm;
   Flag ranks, comm, device, cuda_graphs, steps, seed, data, mask_token, timeout, log_every, json,
       html, trace, trace_steps;
+  Flag init_from, export_hf;
   Flag save, save_every, resume, time_limit, supervise, max_restarts, best_layout, hostfile,
-      host_test;
+      host_test, host_wait;
   Flag tensorboard, profile;
   FlagSet set;
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program behind `plan launch`.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <utility>
 
 #include "model/program/common/launch_flags.h"
@@ -17,6 +19,7 @@
 #include "runtime/launch/place.h"
 #include "runtime/launch/stop_request.h"
 #include "runtime/program/launch/launch.h"
+#include "runtime/program/launch/over_ssh.h"
 
 namespace orrery::launch {
 namespace {
@@ -149,6 +152,60 @@ Settings ReadSettings(const cli::LaunchFlags& flags, std::vector<std::string> co
   return settings;
 }
 
+// The words without flags that say which node this is, and without --json, which is the main node's.
+std::vector<std::string> WordsForNodes(const std::vector<std::string>& words,
+                                       const cli::LaunchFlags& flags) {
+  std::vector<std::string> left;
+  for (std::size_t i = kBehindLaunch; i < words.size(); ++i) {
+    const std::string name = words[i].substr(0, words[i].find('='));
+    const bool joined = name.size() < words[i].size();
+    const auto is = [&](std::initializer_list<const char*> names) {
+      return std::ranges::any_of(names, [&](const char* one) { return name == one; });
+    };
+    if (is({"--hosts", "--main", "--port"})) {
+      i += joined ? 0 : 1;
+    } else if (is({"--json"})) {
+      i += !joined && !flags.json.text.empty() ? 1 : 0;
+    } else if (!is({"--ssh"})) {
+      left.push_back(words[i]);
+    }
+  }
+  return left;
+}
+
+Answer LaunchOverSsh(const cli::LaunchFlags& flags, const cli::CommandLine& own,
+                     const std::vector<std::string>& command) {
+  Diagnostics diagnostics;
+  SshJob job;
+  if (!flags.hosts.given) {
+    diagnostics.Error(flags.ssh.where, "--ssh starts the nodes of a hostfile", "--hosts FILE");
+  } else {
+    cli::AtFlag(flags.hosts, [&] { job.hosts = ReadHostfile(flags.hosts.text); });
+  }
+  for (const Flag* flag : {&flags.nodes, &flags.index, &flags.slots}) {
+    if (flag->given)
+      diagnostics.Error(flag->where, flag->name + " is that of one node, and --ssh starts all",
+                        "lines NAME slots=N in --hosts");
+  }
+  job.deadline_s = ReadSeconds(flags.deadline, 300, &diagnostics);
+  const auto port = cli::ReadInteger(flags.port, 1, 65535, &diagnostics);
+  diagnostics.ThrowIfAny();
+  job.secret = FindSecret();
+  job.main = flags.main.given ? flags.main.text : job.hosts.front().host;
+  job.port =
+      port ? static_cast<int>(*port)
+           : PortOfJob(fmt::format("{} {}", getpid(), Clock::now().time_since_epoch().count()));
+  job.words = WordsForNodes(own.words(), flags);
+  if (!command.empty()) {
+    job.words.emplace_back("--");
+    job.words.insert(job.words.end(), command.begin(), command.end());
+  }
+  if (flags.json.given)
+    job.main_words = {flags.json.text.empty() ? "--json" : "--json=" + flags.json.text};
+  WatchSignals();
+  return {ExitCode{RunOverSsh(job)}, ""};
+}
+
 Answer LaunchCommand(const cli::CommandLine& line) {
   const std::vector<std::string>& words = line.words();
   const auto split = std::find(words.begin(), words.end(), "--");
@@ -156,6 +213,7 @@ Answer LaunchCommand(const cli::CommandLine& line) {
   const cli::CommandLine own(std::vector<std::string>(words.begin(), split));
   cli::LaunchFlags flags;
   if (flags.set.Parse(own, kBehindLaunch)) return {ExitCode::kOk, cli::DescribeLaunch().help};
+  if (flags.ssh.given && !flags.show.given) return LaunchOverSsh(flags, own, command);
   const Settings settings = ReadSettings(flags, std::move(command));
   if (flags.show.given) return {ExitCode::kOk, ShowText(settings)};
   WatchSignals();

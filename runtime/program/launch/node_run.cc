@@ -72,6 +72,8 @@ std::optional<int> NodeRun::Poll() {
 }
 
 void NodeRun::Stop(int signal) {
+  // A second SIGTERM would end at once what is writing its snapshot (stop_request.h).
+  if (signal == SIGTERM && kill_at_ != Clock::time_point::max()) return;
   for (const pid_t child : children_) SignalChild(child, signal);
   if (signal == SIGTERM && kill_at_ == Clock::time_point::max())
     kill_at_ = Clock::now() + kTermTime;

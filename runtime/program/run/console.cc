@@ -21,6 +21,10 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
   text += fmt::format("{} rank{} on {} over {}{}{}\n", job.ranks(), job.ranks() == 1 ? "" : "s",
                       host, job.comm == Comm::kLocal ? "local threads" : CommName(job.comm),
                       job.layout.empty() ? "" : ": ", job.layout);
+  if (job.given != nullptr)
+    text += fmt::format("weights of {}, family {}: {} tensors, {} elements\n", job.init_from,
+                        job.given->table().family, job.given->tensors(),
+                        report::Scaled(static_cast<double>(job.given->elements())));
   std::string yardstick =
       "of a core " + Format(FlopsPerSecond{peak_flops_per_s}) + " (matrix products, measured)";
   if (job.on_cuda) {

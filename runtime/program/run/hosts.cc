@@ -5,15 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <sstream>
 #include <thread>
 
-#include "runtime/comm/secret.h"
-#include "runtime/comm/tcp_socket.h"
 #include "runtime/launch/child.h"
-#include "runtime/launch/launchers.h"
-#include "runtime/launch/node_place.h"
+#include "runtime/launch/remote.h"
 
 namespace orrery::cli {
 namespace {
@@ -24,19 +19,10 @@ Clock::duration Length(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-std::vector<std::string> Words(const std::string& host, const std::string& command) {
-  if (HostIsHere(host)) return {"/bin/sh", "-c", command};
-  const std::string agent = launch::Variable("OMPI_MCA_plm_rsh_agent");
-  std::istringstream in(agent.empty() ? "ssh -o BatchMode=yes" : agent);
-  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
-  words.insert(words.end(), {host, command});
-  return words;
-}
-
 // Why it is lost; empty: it is not.
 std::string Ask(const std::string& host, const std::string& command, double limit_s) {
   const launch::ChildEnd end =
-      launch::RunChild(Words(host, command), Clock::now() + Length(limit_s), nullptr);
+      launch::RunChild(launch::OnHost(host, command), Clock::now() + Length(limit_s), nullptr);
   if (end.timed_out) return fmt::format("no answer in {:.3g} s", limit_s);
   if (end.code == 0) return "";
   return fmt::format("'{}' ended with exit code {}{}", command, end.code,
@@ -44,12 +30,6 @@ std::string Ask(const std::string& host, const std::string& command, double limi
 }
 
 }  // namespace
-
-bool HostIsHere(const std::string& host) {
-  if (host == comm::OwnHost() || comm::IsLoopback(host)) return true;
-  const auto own = launch::OwnAddresses();
-  return std::ranges::any_of(own, [&](const auto& at) { return at.address == host; });
-}
 
 HostWatch::HostWatch(std::string command, double limit_s)
     : command_(std::move(command)), limit_s_(limit_s), next_(Clock::now() + Length(limit_s)) {}
@@ -66,20 +46,41 @@ std::vector<LostHost> HostWatch::Lost(const std::vector<launch::HostSlots>& host
   return lost;
 }
 
-std::vector<LostHost> HostWatch::Look(const std::vector<launch::HostSlots>& hosts) {
+std::optional<std::vector<LostHost>> HostWatch::Answers(
+    const std::vector<launch::HostSlots>& hosts) {
   if (!asked_.valid()) {
     if (Clock::now() >= next_)
       asked_ = std::async(std::launch::async, [this, hosts] { return Lost(hosts); });
     return {};
   }
   if (asked_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return {};
-  std::vector<LostHost> now = asked_.get(), twice;
   next_ = Clock::now() + Length(limit_s_);
-  for (const LostHost& one : now) {
+  return asked_.get();
+}
+
+std::vector<LostHost> HostWatch::Look(const std::vector<launch::HostSlots>& hosts) {
+  std::optional<std::vector<LostHost>> now = Answers(hosts);
+  std::vector<LostHost> twice;
+  if (!now) return twice;
+  for (const LostHost& one : *now) {
     if (std::ranges::find(before_, one.host, &LostHost::host) != before_.end())
       twice.push_back(one);
   }
-  before_ = std::move(now);
+  before_ = std::move(*now);
+  return twice;
+}
+
+std::vector<std::string> HostWatch::LookForReturn(const std::vector<launch::HostSlots>& hosts) {
+  const std::optional<std::vector<LostHost>> lost = Answers(hosts);
+  std::vector<std::string> now, twice;
+  if (!lost) return twice;
+  for (const launch::HostSlots& host : hosts) {
+    if (std::ranges::find(*lost, host.host, &LostHost::host) != lost->end()) continue;
+    now.push_back(host.host);
+    if (std::ranges::find(back_before_, host.host) != back_before_.end())
+      twice.push_back(host.host);
+  }
+  back_before_ = std::move(now);
   return twice;
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,6 @@ namespace orrery::cli {
 struct LostHost {
   std::string host, why;
 };
-
-bool HostIsHere(const std::string& host);  // a name or address of this machine
 
 // Asks hosts in the way in which mpirun reaches them: its agent (OMPI_MCA_plm_rsh_agent, else ssh), then
 // the host and a command. This machine is asked without an agent.
@@ -30,11 +29,17 @@ class HostWatch {
   // While a run goes on: asks again every `limit_s`, without waiting. Those that have not answered twice
   // in a row.
   std::vector<LostHost> Look(const std::vector<launch::HostSlots>& hosts);
+  // Likewise those that have answered twice in a row.
+  std::vector<std::string> LookForReturn(const std::vector<launch::HostSlots>& hosts);
 
  private:
+  // None: no answers have come since the last call.
+  std::optional<std::vector<LostHost>> Answers(const std::vector<launch::HostSlots>& hosts);
+
   std::string command_;
   double limit_s_;
   std::vector<LostHost> before_;
+  std::vector<std::string> back_before_;
   std::future<std::vector<LostHost>> asked_;
   std::chrono::steady_clock::time_point next_{};
 };

@@ -64,6 +64,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
   launch::TrainOptions options;
   options.steps = job.steps;
   options.execute.seed = job.seed;
+  options.execute.given = job.given.get();
   options.execute.deadline_s = job.timeout_s;
   options.execute.marks = job.profile || !outcome->observer.trace_file.empty();
   const auto accelerator = OpenAccelerator(job, endpoint->rank());
@@ -76,6 +77,13 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
                       &outcome->profile);
   launch::LrHook rate(job.lr_schedule);
   launch::StopHook stop(endpoint, job.timeout_s, job.time_limit_s, kBegin);
+  std::vector<launch::StepHook*> hooks{&hook, &events, &profile, &snapshots, &rate, &stop};
+  std::optional<weights::ExportHook> exporter;
+  if (job.export_hf) {
+    exporter.emplace(*job.export_hf, job.save, job.steps, job.seed, endpoint, job.timeout_s,
+                     SnapshotOptions(job, observer->quiet).progress);
+    hooks.push_back(&*exporter);  // behind the last snapshot
+  }
   const bool threads = job.comm == Comm::kLocal;
   options.stopped_by_peer = [&](const std::string& why) {
     if (job.comm != Comm::kTcp) return;  // the run has one message, and mpirun ends the others
@@ -83,8 +91,7 @@ bool TrainHere(const RunJob& job, comm::Endpoint* endpoint, Outcome* outcome) {
                endpoint->host(), why);
     outcome->peer_failed = true;
   };
-  const bool good = launch::TrainRank(job.plan, endpoint, data.get(), options,
-                                      {&hook, &events, &profile, &snapshots, &rate, &stop});
+  const bool good = launch::TrainRank(job.plan, endpoint, data.get(), options, hooks);
   if (endpoint->rank() == 0 || !threads) outcome->stopped = stop.why();
   return good;
 }
@@ -177,6 +184,8 @@ Answer RunCommand(const CommandLine& line) {
   if (job.comm == Comm::kMpi && place.size == 0) return {StartRanks(job, line.words()), ""};
   const std::unique_ptr<snapshot::FolderLock> lock = LockFolder(flags, job);
   launch::WatchSignals();
+  for (const std::string& note : place.rank == 0 ? job.notes : std::vector<std::string>{})
+    fmt::print(stderr, "plan run: note: {}\n", note);
   Outcome outcome;
   Observer& observer = outcome.observer;
   observer.quiet = (flags.json.given && flags.json.text.empty()) || CurrentTerminal().quiet;

@@ -86,7 +86,7 @@ void ReadDataFlags(const RunFlags& flags, RunJob* job) {
 void CheckOutputs(const RunFlags& flags) {
   CheckFile(flags.json);
   CheckFile(flags.trace);
-  for (const Flag* flag : {&flags.tensorboard, &flags.save}) {
+  for (const Flag* flag : {&flags.tensorboard, &flags.save, &flags.export_hf}) {
     if (!flag->given) continue;
     try {
       snapshot::MakeFolder(Path(flag->text));

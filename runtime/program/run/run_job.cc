@@ -65,8 +65,9 @@ class Planner {
     if (const auto* refusal = std::get_if<Refusal>(&lowered))
       throw InputError(refusal->reason, refusal->hint);
     job->plan = std::get<ir::Plan>(std::move(lowered));
-    job->name = planned.model.spec.name;
     job->layout = Layout(planned, strategy);
+    job->name = planned.model.spec.name;
+    job->model = std::move(planned.model);
   }
 
  private:
@@ -244,6 +245,8 @@ void CheckSupervision(const RunFlags& flags, const RunJob& job) {
                       "run it once, without mpirun, srun or torchrun");
   if (flags.host_test.given && (!flags.supervise.given || job.hostfile.empty()))
     diagnostics.Error(flags.host_test.where, "--host-test needs --supervise and --hostfile", "");
+  if (flags.host_wait.given && (!flags.supervise.given || job.hostfile.empty()))
+    diagnostics.Error(flags.host_wait.where, "--host-wait needs --supervise and --hostfile", "");
   if (flags.max_restarts.given && !flags.supervise.given)
     diagnostics.Error(flags.max_restarts.where, "--max-restarts needs --supervise", "");
   if (flags.best_layout.given && flags.plan.given)
@@ -304,7 +307,8 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   Diagnostics diagnostics;
   RunJob job;
   const int64_t asked = ReadInteger(flags->ranks, 1, kMostRunRanks, &diagnostics).value_or(0);
-  job.steps = ReadInteger(flags->steps, 1, int64_t{1} << 40, &diagnostics).value_or(10);
+  const int64_t least = flags->export_hf.given && flags->resume.given ? 0 : 1;
+  job.steps = ReadInteger(flags->steps, least, int64_t{1} << 40, &diagnostics).value_or(10);
   job.trace_steps = ReadInteger(flags->trace_steps, 1, kMostTracedSteps, &diagnostics).value_or(1);
   if (flags->trace_steps.given && !flags->trace.given)
     diagnostics.Error(flags->trace_steps.where, "--trace-steps needs --trace FILE", "");
@@ -324,6 +328,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   }
   std::optional<double> clip;
   if (flags->clip_norm.given) clip = ReadNumber(flags->clip_norm, 1, 0, &diagnostics);
+  TakeCheckpointModel(flags);
   if (!flags->plan.given && !flags->job.model.given) {
     diagnostics.Error(flags->plan.where, "which plan?",
                       "a file that `plan show --ir` printed, or --model NAME");
@@ -357,6 +362,7 @@ RunJob ReadRunJob(RunFlags* flags, const launch::Place& place) {
   job.digest = ir::Digest(job.plan);
   ReadDataFlags(*flags, &job);
   ReadSnapshotFlags(*flags, &job);
+  ReadCheckpointFlags(*flags, &job);
   CheckSupervision(*flags, job);
   CheckLowPrecision(job);
   job.tensorboard = flags->tensorboard.text;

@@ -2,6 +2,8 @@
 // What `plan run` is to do: the plan and everything around it, from the flags.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "model/plan/ir/plan_facts.h"
@@ -11,6 +13,8 @@
 #include "runtime/launch/place.h"
 #include "runtime/program/common/device.h"
 #include "runtime/train/lr_schedule.h"
+#include "runtime/train/weights/checkpoint.h"
+#include "runtime/train/weights/export.h"
 
 namespace orrery::cli {
 
@@ -30,7 +34,12 @@ struct RunJob : RankJob {
   std::vector<launch::HostSlots> placed;  // hosts of its ranks by place, where the plan names nodes
   comm::NodeOrder order;  // of the nodes that the launcher's hosts are; empty: any hosts will do
   train::LrSchedule lr_schedule;
-  std::string tensorboard;  // folder of event files; empty: none
+  LoadedModel model;  // of --model; empty for a plan that was read
+  std::string init_from;
+  std::shared_ptr<const weights::HfWeights> given;  // of --init-from; null: none
+  std::optional<weights::ExportOptions> export_hf;
+  std::vector<std::string> notes;  // about the checkpoint, for the user
+  std::string tensorboard;         // folder of event files; empty: none
   bool profile = false;
   int64_t steps = 10;
   uint64_t seed = 1;
@@ -50,6 +59,11 @@ train::DataSpec DataSpecOf(const RunJob& job);
 // whether the folders hold what they should. Throws InputError. (run_input.cc)
 void ReadDataFlags(const RunFlags& flags, RunJob* job);
 void ReadSnapshotFlags(const RunFlags& flags, RunJob* job);
+
+// --init-from without --model: the folder's config.json. (checkpoint_flags.cc, as the next)
+void TakeCheckpointModel(RunFlags* flags);
+// Opens the checkpoint and checks all of it but its numbers; chooses the family to export. Throws InputError.
+void ReadCheckpointFlags(const RunFlags& flags, RunJob* job);
 
 // Before any rank trains: files and folders of the output can be written. Throws InputError.
 // (run_input.cc)

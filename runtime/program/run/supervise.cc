@@ -13,12 +13,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "model/program/common/terminal.h"
 #include "runtime/launch/hostfile.h"
 #include "runtime/launch/mpirun.h"
+#include "runtime/launch/remote.h"
 #include "runtime/launch/stop_request.h"
 #include "runtime/program/run/hosts.h"
 #include "runtime/train/snapshot/files.h"
@@ -32,6 +35,7 @@ constexpr std::size_t kFirstWord = 2;  // plan run
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kFirstPause = std::chrono::milliseconds(100);  // before a restart; doubles
 constexpr auto kLongestPause = std::chrono::seconds(30);
+constexpr auto kBetweenCalls = std::chrono::milliseconds(500);
 constexpr double kLongestAnswer = 20;  // seconds that a host has
 
 void Say(const std::string& text) {
@@ -56,23 +60,34 @@ class Supervisor {
     Diagnostics diagnostics;
     most_ = ReadInteger(flags.max_restarts, 0, 1'000'000, &diagnostics).value_or(3);
     diagnostics.ThrowIfAny();
-    if (!job.hostfile.empty() && job.comm == Comm::kMpi)
-      watch_.emplace(flags.host_test.given ? flags.host_test.text : "true",
-                     std::min(job.timeout_s, kLongestAnswer));
+    if (flags.host_test.given) test_ = flags.host_test.text;
+    if (const auto wait = ReadQuantity<Seconds>(flags.host_wait, &diagnostics))
+      wait_s_ = wait->value;
+    diagnostics.ThrowIfAny();
+    if (!job.hostfile.empty() && job.comm == Comm::kMpi) watch_.emplace(test_, LimitOf(job));
     for (const FlagInfo& info : flags.set.Describe().flags) {
       if (info.group.starts_with("The layout")) layout_.push_back(info);
     }
   }
 
   ExitCode Run() {
-    int64_t behind = -1, failures = 0;
+    int64_t failures = 0;
+    int64_t& behind = behind_;
+    bool after_loss = false;
     for (;;) {
       const int64_t newest = Newest();
       if (newest > behind) failures = 0;
       behind = newest;
-      if (!FindHosts()) return ExitCode::kFailure;
+      back_.clear();
+      if (!FindHosts(after_loss)) return ExitCode::kFailure;
       const End end = Await(Start());
       launch::PassSignalsTo(0);
+      // Ended by the supervisor itself, to go on with more hosts.
+      if (std::exchange(growing_, false) && end.exited && end.code == launch::kStoppedCode &&
+          launch::SignalSeen() == 0) {
+        after_loss = false;
+        continue;
+      }
       if (end.exited && (end.code == 0 || end.code == launch::kStoppedCode)) return Code(end.code);
       if (end.exited && end.code >= static_cast<int>(ExitCode::kInputError) &&
           end.code <= static_cast<int>(ExitCode::kCheckFailed))
@@ -81,6 +96,7 @@ class Supervisor {
         Say(fmt::format("the run ended with {} when it was asked to stop", end.Why()));
         return ExitCode::kFailure;
       }
+      after_loss = true;
       if (Newest() > behind) failures = 0;
       if (++failures > most_) {
         Say(fmt::format("gives up: {} failures in a row behind step {}, the last with {}", failures,
@@ -96,6 +112,8 @@ class Supervisor {
   }
 
  private:
+  // Seconds that a host has to answer.
+  static double LimitOf(const RunJob& job) { return std::min(job.timeout_s, kLongestAnswer); }
   static ExitCode Code(int code) { return static_cast<ExitCode>(code); }
 
   int64_t Newest() const {
@@ -113,16 +131,33 @@ class Supervisor {
 
   std::string HostsLeft() const { return job_.save + "/hosts"; }
 
+  // Which hosts do not answer. After a loss they have --host-wait to come back: a host that starts again takes minutes.
+  std::vector<LostHost> RollCall(bool after_loss) const {
+    const auto begin = Clock::now();
+    std::vector<LostHost> lost = watch_->Lost(hosts_);
+    if (!after_loss || !reached_.value_or(false) || wait_s_ <= 0) return lost;
+    const auto until = begin + std::chrono::duration<double>(wait_s_);
+    while (!lost.empty() && Clock::now() < until && launch::SignalSeen() == 0) {
+      std::this_thread::sleep_for(kBetweenCalls);
+      lost = watch_->Lost(hosts_);
+    }
+    Say(fmt::format("roll call: {} of {} hosts answer after {:.3g} s", hosts_.size() - lost.size(),
+                    hosts_.size(), std::chrono::duration<double>(Clock::now() - begin).count()));
+    return lost;
+  }
+
   // The hosts to start on: those of the hostfile, as it stands now, that answer. False: there is none.
-  bool FindHosts() {
+  bool FindHosts(bool after_loss) {
     if (job_.hostfile.empty()) return true;
     hosts_ = launch::ReadHostfile(job_.hostfile);
     if (!watch_) return true;
-    std::vector<LostHost> lost = watch_->Lost(hosts_);
+    away_.clear();
+    returning_.reset();
+    std::vector<LostHost> lost = RollCall(after_loss);
     if (!reached_) {
       // Without a way to them (mpirun may have one of its own) nothing is known of any host.
       const auto away =
-          std::ranges::count_if(hosts_, [](const auto& h) { return !HostIsHere(h.host); });
+          std::ranges::count_if(hosts_, [](const auto& h) { return !launch::HostIsHere(h.host); });
       reached_ = static_cast<int64_t>(lost.size()) < away || away == 0;
       if (!*reached_)
         Say(fmt::format("no other host answers, so that lost ones are not looked for: {}: {}",
@@ -131,8 +166,11 @@ class Supervisor {
     if (!*reached_) lost.clear();
     for (const LostHost& one : lost) {
       Say(fmt::format("host {} is lost: {}", one.host, one.why));
+      std::ranges::copy_if(hosts_, std::back_inserter(away_),
+                           [&](const auto& host) { return host.host == one.host; });
       std::erase_if(hosts_, [&](const auto& host) { return host.host == one.host; });
     }
+    if (!away_.empty()) returning_.emplace(test_, LimitOf(job_));
     if (hosts_.empty()) {
       Say("gives up: no host of the hostfile is left");
       return false;
@@ -165,6 +203,8 @@ class Supervisor {
     std::vector<std::string> words = words_;
     words = Without(words, "--supervise", "");
     words = Without(words, "--max-restarts", "N");
+    words = Without(words, "--host-test", "COMMAND");
+    words = Without(words, "--host-wait", "TIME");
     words = Without(words, "--resume", "DIR");
     const int64_t room = job_.hostfile.empty() ? job_.ranks() : launch::SlotsOf(hosts_);
     if (room < job_.ranks()) {
@@ -230,13 +270,38 @@ class Supervisor {
                           one.why));
         if (!lost.empty()) kill(child, SIGKILL);
       }
+      GrowBack(child);
       std::this_thread::sleep_for(kLook);
     }
   }
 
+  // A run on fewer ranks than it was meant for ends in order once a lost host is back and there is something to go on
+  // from: before its first snapshot each return would cost what it has done.
+  void GrowBack(pid_t child) {
+    if (!returning_ || growing_) return;
+    for (const std::string& host : returning_->LookForReturn(away_)) {
+      if (std::ranges::find(back_, host) == back_.end()) back_.push_back(host);
+    }
+    const bool fewer = launch::SlotsOf(hosts_) < job_.ranks();
+    if (back_.empty() || !fewer || Newest() <= behind_) return;
+    for (const std::string& host : back_)
+      Say(fmt::format("host {} answers again: the run ends with a snapshot, to go on with it",
+                      host));
+    growing_ = true;
+    kill(child, SIGTERM);
+  }
+
   const RunJob& job_;
   std::vector<std::string> words_;
-  std::vector<FlagInfo> layout_;  // its flags
+  std::string test_ = "true";
+  double wait_s_ = 0;
+  std::vector<launch::HostSlots>
+      away_;  // of the hostfile, without an answer when this attempt began
+  std::optional<HostWatch> returning_;  // asks those
+  std::vector<std::string> back_;       // which answer again
+  bool growing_ = false;                // the run was ended for them
+  int64_t behind_ = -1;                 // newest snapshot when this attempt began
+  std::vector<FlagInfo> layout_;        // its flags
   int64_t most_ = 3;
   std::vector<launch::HostSlots> hosts_;  // of this attempt
   std::optional<HostWatch> watch_;        // where ranks may be on several hosts

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// How HuggingFace's checkpoints hold the parameters of a plan: names of tensors, and the order of their rows.
+//
+// A family's YAML has the names (scenarios/families/README.md). The rows of a plan's parameters:
+//   qkv   by key-value head: its queries, its key, its value (GPT-NeoX's order); xkv: by head its key, its value
+//   fc1   gated: gate and up in turn; qkn.g: gains of queries, then of keys
+// Rotary positions turn halves of a head, as Llama's tensors expect; families that turn neighbours (GPT-J) have their
+// rows reordered.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/arch/model_spec.h"
+
+namespace orrery {
+
+// One row of a family's table: a parameter, and the tensors that hold it.
+struct HfTensorRow {
+  std::vector<std::string> names;  // "model.layers.*.self_attn.q_proj.weight", ...: * is the layer
+  bool parts = false;       // one tensor: queries, keys, values (gate, up) one behind the other
+  bool transposed = false;  // [in, out], as GPT-2's Conv1D
+  bool pairs = false;       // rotary positions turn neighbours
+  int64_t shift = 0;        // row 0 of the parameter is this row of the tensor (OPT's positions)
+};
+
+struct HfTensors {
+  std::string family;
+  std::string differs;       // why this family's tensors cannot be read; empty: they can
+  std::string base;          // prefix that files of the bare model leave out: "transformer."
+  std::string architecture;  // of a config.json: "GPT2LMHeadModel"
+  std::string epsilon;       // its key of the norms' epsilon
+  std::map<std::string, HfTensorRow>
+      rows;  // by parameter: "wte.w", "l*.qkv.w", "d*.xq.w" (T5's decoder)
+  std::map<std::string, std::string>
+      copies;  // tensors that repeat a tied parameter: "lm_head.weight": "wte.w"
+  std::vector<std::string> ignored;  // patterns of tensors without weights of the model
+  std::vector<std::string> notes;    // what a reader of such tensors should know
+};
+
+// Of a family of HfFamilyNames(). Throws InputError: its file is wrong.
+HfTensors TensorsOf(const std::string& family);
+// Families whose tensors are known: base families first, then those that extend them, sorted.
+std::vector<std::string> HfTensorFamilies();
+
+// Where one parameter lies in tensors of a file.
+struct HeldParam {
+  struct Tensor {
+    std::string name;
+    std::vector<int64_t> shape;
+  };
+  struct Row {
+    int32_t tensor;
+    int64_t row;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<Row> rows;  // of each row of the parameter; empty: row r is row r of the one tensor
+  bool transposed = false;
+  int64_t width = 1;  // elements of a row
+
+  // Element `index` of the parameter, row-major: the tensor and the element in it.
+  Row At(int64_t index) const {
+    const int64_t r = index / width, column = index % width;
+    const Row row = rows.empty() ? Row{0, r} : rows[static_cast<std::size_t>(r)];
+    const int64_t height =
+        transposed ? tensors[static_cast<std::size_t>(row.tensor)].shape.back() : 0;
+    return {row.tensor, transposed ? column * height + row.row : row.row * width + column};
+  }
+};
+
+// Of a parameter as plans name it ("l3.qkv.w"), with its shape without padding. No tensors: the family has none for it.
+// Throws InputError when the family's row does not fit the model.
+HeldParam HeldIn(const HfTensors& table, const ModelSpec& model, const std::string& param,
+                 const std::vector<int64_t>& shape);
+
+// '*' stands for any characters.
+bool MatchesPattern(const std::string& text, const std::string& pattern);
+
+// Whether two models train alike, whatever they are called.
+bool SameModel(ModelSpec a, ModelSpec b);
+
+// A config.json of the family that is read as this very model; "" when the family cannot say it. `epsilon`: of the norms.
+std::string HfConfigText(const std::string& family, const ModelSpec& model, double epsilon);
+
+}  // namespace orrery

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint as transformers writes it, and the loss that transformers' model computes with it.
+
+    reference.py FAMILY TYPE FOLDER     prints the loss of tokens.u16, which is one sample
+
+Independent of the project: names, shapes and arithmetic follow transformers' modeling_*.py, in plain Python with
+double precision. TYPE: F32, F16 or BF16.
+"""
+import json
+import math
+import os
+import random
+import struct
+import sys
+
+V, H, L, T, FFN, EPS = 48, 32, 2, 8, 40, 1e-5
+HEADS, KV, HD = 4, 2, 8
+rng = random.Random(7)
+TENSORS = {}  # name: (shape, values)
+TYPE = "F32"
+
+
+def rounded(x):
+    if TYPE == "F16":
+        return struct.unpack("<e", struct.pack("<e", x))[0]
+    bits = struct.pack("<f", x)
+    if TYPE == "BF16":
+        bits = b"\0\0" + bits[2:]
+    return struct.unpack("<f", bits)[0]
+
+
+def new(name, *shape, mean=0.0, scale=0.25):
+    n = math.prod(shape)
+    values = [rounded(mean + rng.gauss(0, scale)) for _ in range(n)]
+    TENSORS[name] = (list(shape), values)
+    if len(shape) == 1:
+        return values
+    return [values[r * shape[1] : (r + 1) * shape[1]] for r in range(shape[0])]
+
+
+def linear(name, out, into, bias=True):
+    """torch.nn.Linear: weight [out, in]."""
+    w = new(name + ".weight", out, into)
+    b = new(name + ".bias", out) if bias else [0.0] * out
+    return lambda x: [[sum(a * c for a, c in zip(row, v)) + d for row, d in zip(w, b)] for v in x]
+
+
+def conv1d(name, out, into):
+    """transformers' Conv1D: weight [in, out], x @ w + b."""
+    w = new(name + ".weight", into, out)
+    b = new(name + ".bias", out)
+    return lambda x: [[sum(v[i] * w[i][o] for i in range(into)) + b[o] for o in range(out)] for v in x]
+
+
+def layer_norm(name, width):
+    g, b = new(name + ".weight", width, mean=1.0), new(name + ".bias", width)
+
+    def f(x):
+        out = []
+        for v in x:
+            m = sum(v) / width
+            s = math.sqrt(sum((a - m) ** 2 for a in v) / width + EPS)
+            out.append([(a - m) / s * c + d for a, c, d in zip(v, g, b)])
+        return out
+
+    return f
+
+
+def rms_norm(name, width):
+    g = new(name + ".weight", width, mean=1.0)
+    return lambda x: [[a / math.sqrt(sum(q * q for q in v) / width + EPS) * c for a, c in zip(v, g)] for v in x]
+
+
+def gelu(x):
+    return [[0.5 * a * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))) for a in v] for v in x]
+
+
+def relu(x):
+    return [[max(a, 0.0) for a in v] for v in x]
+
+
+def silu(a):
+    return a / (1 + math.exp(-a))
+
+
+def heads_of(x, n):  # rows of n * HD to n lists of rows
+    return [[v[h * HD : (h + 1) * HD] for v in x] for h in range(n)]
+
+
+def rotate_half(x, turn, base=10000.0):
+    out = []
+    for t, v in enumerate(x):
+        r = list(v)
+        for i in range(turn):
+            angle = t * base ** (-2.0 * (i % (turn // 2)) / turn)
+            other = -v[i + turn // 2] if i < turn // 2 else v[i - turn // 2]
+            r[i] = v[i] * math.cos(angle) + other * math.sin(angle)
+        out.append(r)
+    return out
+
+
+def rotate_every_two(x, turn, base=10000.0):
+    out = []
+    for t, v in enumerate(x):
+        r = list(v)
+        for i in range(0, turn, 2):
+            angle = t * base ** (-i / turn)
+            c, s = math.cos(angle), math.sin(angle)
+            r[i], r[i + 1] = v[i] * c - v[i + 1] * s, v[i + 1] * c + v[i] * s
+        out.append(r)
+    return out
+
+
+def attention(q, k, v):
+    """q: heads of rows; k, v: key heads of rows. Causal."""
+    share = len(q) // len(k)
+    out = [[] for _ in range(T)]
+    for h, rows in enumerate(q):
+        keys, values = k[h // share], v[h // share]
+        for t in range(T):
+            scores = [sum(a * b for a, b in zip(rows[t], keys[j])) / math.sqrt(HD) for j in range(t + 1)]
+            top = max(scores)
+            e = [math.exp(s - top) for s in scores]
+            for d in range(HD):
+                out[t].append(sum(p * values[j][d] for j, p in enumerate(e)) / sum(e))
+    return out
+
+
+def add(*lists):
+    return [[sum(z) for z in zip(*rows)] for rows in zip(*lists)]
+
+
+def table(name, rows):
+    return new(name, rows, H)
+
+
+def gpt2(tokens):
+    wte, wpe = table("transformer.wte.weight", V), table("transformer.wpe.weight", 2 * T)
+    x = [[a + b for a, b in zip(wte[tok], wpe[t])] for t, tok in enumerate(tokens)]
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        ln1 = layer_norm(p + "ln_1", H)
+        qkv = conv1d(p + "attn.c_attn", 3 * H, H)(ln1(x))
+        q, k, v = ([r[i * H : (i + 1) * H] for r in qkv] for i in range(3))
+        x = add(x, conv1d(p + "attn.c_proj", H, H)(attention(heads_of(q, HEADS), heads_of(k, HEADS), heads_of(v, HEADS))))
+        ln2 = layer_norm(p + "ln_2", H)
+        fc = conv1d(p + "mlp.c_fc", 4 * H, H)
+        x = add(x, conv1d(p + "mlp.c_proj", H, 4 * H)(gelu(fc(ln2(x)))))
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
+def llama_like(tokens, qk_norm=None, fused=False, qkv_bias=False, output_norms=False):
+    wte = table("model.embed_tokens.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        normed = x if output_norms else rms_norm(p + "input_layernorm", H)(x)
+        if fused:
+            qkv = linear(p + "self_attn.qkv_proj", (HEADS + 2 * KV) * HD, H, False)(normed)
+            a, b = HEADS * HD, (HEADS + KV) * HD
+            q, k, v = [r[:a] for r in qkv], [r[a:b] for r in qkv], [r[b:] for r in qkv]
+        else:
+            q = linear(p + "self_attn.q_proj", HEADS * HD, H, qkv_bias)(normed)
+            k = linear(p + "self_attn.k_proj", KV * HD, H, qkv_bias)(normed)
+            v = linear(p + "self_attn.v_proj", KV * HD, H, qkv_bias)(normed)
+        if qk_norm == "width":
+            q, k = rms_norm(p + "self_attn.q_norm", HEADS * HD)(q), rms_norm(p + "self_attn.k_norm", KV * HD)(k)
+        q, k, v = heads_of(q, HEADS), heads_of(k, KV), heads_of(v, KV)
+        if qk_norm == "head":
+            qn, kn = rms_norm(p + "self_attn.q_norm", HD), rms_norm(p + "self_attn.k_norm", HD)
+            q, k = [qn(h) for h in q], [kn(h) for h in k]
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        y = linear(p + "self_attn.o_proj", H, HEADS * HD, False)(attention(q, k, v))
+        post = rms_norm(p + "post_attention_layernorm", H)
+        x = add(x, post(y)) if output_norms else add(x, y)
+        normed = x if output_norms else post(x)
+        if fused:
+            both = linear(p + "mlp.gate_up_proj", 2 * FFN, H, False)(normed)
+            gate, up = [r[:FFN] for r in both], [r[FFN:] for r in both]
+        else:
+            gate = linear(p + "mlp.gate_proj", FFN, H, False)(normed)
+            up = linear(p + "mlp.up_proj", FFN, H, False)(normed)
+        inner = [[silu(a) * b for a, b in zip(g, u)] for g, u in zip(gate, up)]
+        y = linear(p + "mlp.down_proj", H, FFN, False)(inner)
+        x = add(x, rms_norm(p + "post_feedforward_layernorm", H)(y)) if output_norms else add(x, y)
+    return rms_norm("model.norm", H)(x), new("lm_head.weight", V, H), None
+
+
+def gpt_neox(tokens):
+    wte = table("gpt_neox.embed_in.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"gpt_neox.layers.{n}."
+        a = layer_norm(p + "input_layernorm", H)(x)
+        qkv = linear(p + "attention.query_key_value", 3 * H, H)(a)
+        q, k, v = ([[r[(3 * h + i) * HD : (3 * h + i + 1) * HD] for r in qkv] for h in range(HEADS)] for i in range(3))
+        q, k = [rotate_half(h, 4) for h in q], [rotate_half(h, 4) for h in k]
+        y = linear(p + "attention.dense", H, H)(attention(q, k, v))
+        m = layer_norm(p + "post_attention_layernorm", H)(x)
+        z = linear(p + "mlp.dense_4h_to_h", H, FFN)
+        x = add(x, y, z(gelu(linear(p + "mlp.dense_h_to_4h", FFN, H)(m))))
+    return layer_norm("gpt_neox.final_layer_norm", H)(x), new("embed_out.weight", V, H), None
+
+
+def gptj(tokens):
+    wte = table("transformer.wte.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        a = layer_norm(p + "ln_1", H)(x)
+        q, k, v = (heads_of(linear(p + f"attn.{w}_proj", H, H, False)(a), HEADS) for w in "qkv")
+        turn = 4
+        q, k = [rotate_every_two(h, turn) for h in q], [rotate_every_two(h, turn) for h in k]
+        y = linear(p + "attn.out_proj", H, H, False)(attention(q, k, v))
+        z = linear(p + "mlp.fc_out", H, FFN)
+        x = add(x, y, z(gelu(linear(p + "mlp.fc_in", FFN, H)(a))))
+    x = layer_norm("transformer.ln_f", H)(x)
+    return x, new("lm_head.weight", V, H), new("lm_head.bias", V)
+
+
+def opt(tokens):
+    wte = table("model.decoder.embed_tokens.weight", V)
+    wpe = table("model.decoder.embed_positions.weight", 2 * T + 2)
+    x = [[a + b for a, b in zip(wte[tok], wpe[t + 2])] for t, tok in enumerate(tokens)]
+    for n in range(L):
+        p = f"model.decoder.layers.{n}."
+        a = layer_norm(p + "self_attn_layer_norm", H)(x)
+        q, k, v = (heads_of(linear(p + f"self_attn.{w}_proj", H, H)(a), HEADS) for w in "qkv")
+        x = add(x, linear(p + "self_attn.out_proj", H, H)(attention(q, k, v)))
+        m = layer_norm(p + "final_layer_norm", H)(x)
+        z = linear(p + "fc2", H, FFN)
+        x = add(x, z(relu(linear(p + "fc1", FFN, H)(m))))
+    return layer_norm("model.decoder.final_layer_norm", H)(x), wte, None
+
+
+LLAMA = dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
+             num_key_value_heads=KV, max_position_embeddings=2 * T, rms_norm_eps=EPS)
+FAMILIES = {
+    "gpt2": (gpt2, dict(vocab_size=V, n_embd=H, n_layer=L, n_head=HEADS, n_positions=2 * T, layer_norm_epsilon=EPS)),
+    "llama": (llama_like, LLAMA),
+    "qwen2": (lambda t: llama_like(t, qkv_bias=True), LLAMA | dict(tie_word_embeddings=False)),
+    "qwen3": (lambda t: llama_like(t, "head"), LLAMA | dict(head_dim=HD, tie_word_embeddings=False)),
+    "olmo2": (lambda t: llama_like(t, "width", output_norms=True), LLAMA),
+    "phi3": (lambda t: llama_like(t, fused=True), LLAMA),
+    "gpt_neox": (gpt_neox, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
+                                num_attention_heads=HEADS, rotary_pct=0.5, max_position_embeddings=2 * T,
+                                hidden_act="gelu_new", layer_norm_eps=EPS)),
+    "gptj": (gptj, dict(vocab_size=V, n_embd=H, n_inner=FFN, n_layer=L, n_head=HEADS, n_positions=2 * T, rotary_dim=4,
+                        layer_norm_epsilon=EPS)),
+    "opt": (opt, dict(vocab_size=V, hidden_size=H, ffn_dim=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
+                      max_position_embeddings=2 * T, word_embed_proj_dim=H)),
+}
+
+
+def write_safetensors(path, names):
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name in names:
+        shape, values = TENSORS[name]
+        if TYPE == "BF16":
+            raw = b"".join(struct.pack("<f", v)[2:] for v in values)
+        else:
+            raw = struct.pack(f"<{len(values)}{'e' if TYPE == 'F16' else 'f'}", *values)
+        header[name] = {"dtype": TYPE, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def main():
+    global TYPE
+    family, TYPE, folder = sys.argv[1:]
+    model, config = FAMILIES[family]
+    tokens = [rng.randrange(V) for _ in range(T + 1)]
+    x, head, bias = model(tokens[:-1])
+    loss = 0.0
+    for v, label in zip(x, tokens[1:]):
+        logits = [sum(a * b for a, b in zip(v, row)) for row in head]
+        if bias:
+            logits = [a + b for a, b in zip(logits, bias)]
+        top = max(logits)
+        loss += math.log(sum(math.exp(a - top) for a in logits)) + top - logits[label]
+    names = sorted(TENSORS)
+    half = len(names) // 2
+    write_safetensors(os.path.join(folder, "model-00001-of-00002.safetensors"), names[:half])
+    write_safetensors(os.path.join(folder, "model-00002-of-00002.safetensors"), names[half:])
+    index = {n: f"model-0000{1 if i < half else 2}-of-00002.safetensors" for i, n in enumerate(names)}
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as f:
+        json.dump({"metadata": {}, "weight_map": index}, f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump({"model_type": family, **config}, f)
+    with open(os.path.join(folder, "tokens.u16"), "wb") as f:
+        f.write(struct.pack(f"<{T + 1}H", *tokens))
+    print(repr(loss / T))
+
+
+main()
