@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "model/arch/data_root.h"
 #include "model/base/diagnostics.h"
@@ -51,12 +52,14 @@ void AddSpelling(Spelling spelling, std::vector<Spelling>* spellings) {
 
 // Files that say what their framework is; the others are of a site, or a base. By a line of their text, as parsing all of
 // them takes 15 ms, which a user feels who completes a name.
+bool IsDescribed(const std::string& id) {
+  const std::string& text = LoadProfileFile(kFrameworkFolder, id)->text;
+  return text.starts_with("description:") || text.find("\ndescription:") != text.npos;
+}
+
 std::vector<std::string> DescribedIds() {
   std::vector<std::string> ids = AllProfileIds(kFrameworkFolder);
-  std::erase_if(ids, [](const std::string& id) {
-    const std::string& text = LoadProfileFile(kFrameworkFolder, id)->text;
-    return !text.starts_with("description:") && text.find("\ndescription:") == text.npos;
-  });
+  std::erase_if(ids, [](const std::string& id) { return !IsDescribed(id); });
   return ids;
 }
 
@@ -95,14 +98,18 @@ bool IsPath(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".yaml");
 }
 
-// Of a user's own file. Kept for good, as the catalogue.
-const FrameworkPreset& PresetOfFile(const std::string& name) {
+// Of one file, the others unread. Kept for good, as the catalogue.
+const FrameworkPreset& PresetOf(const std::string& id) {
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<const FrameworkProfile>> kept;
-  const std::string path = name.find('/') == std::string::npos ? "./" + name : name;
-  auto profile = ShareFrameworkProfile(path);
+  static std::set<std::shared_ptr<const FrameworkProfile>> kept;
+  auto profile = ShareFrameworkProfile(id);
   const std::lock_guard lock(mutex);
-  return *kept.emplace(path, std::move(profile)).first->second->preset;
+  return *(*kept.insert(std::move(profile)).first)->preset;
+}
+
+// Of a user's own file.
+const FrameworkPreset& PresetOfFile(const std::string& name) {
+  return PresetOf(name.find('/') == std::string::npos ? "./" + name : name);
 }
 
 bool Low(Precision precision) {
@@ -272,6 +279,7 @@ FrameworkMatch MatchFramework(std::string_view reference) {
   }
   const std::string& name = parts.name;
   if (IsPath(name)) return {&PresetOfFile(name), nullptr};
+  if (HasProfile(kFrameworkFolder, name) && IsDescribed(name)) return {&PresetOf(name), nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;
