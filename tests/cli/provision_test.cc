@@ -215,6 +215,18 @@ TEST(Tokens, AnInputBoundRunIsNamed) {
   EXPECT_THAT(Folded(bound.out), HasSubstr("INPUT-BOUND: the readers deliver 256 k tokens/s"));
 }
 
+TEST(Tokens, ABatchBeyondWhatWasPublishedIsNamed) {
+  const auto words = [](const char* batch) {
+    return std::vector<std::string>{"--model",  "gpt2-xl", "--topology",     "dgx-h100",
+                                    "--nodes",  "2",       "--global-batch", batch,
+                                    "--refine", "0",       "--tokens",       "20B"};
+  };
+  EXPECT_THAT(RunPlan(words("512")).out, Not(HasSubstr("beyond what was published")));
+  EXPECT_THAT(Folded(RunPlan(words("16384")).out),
+              HasSubstr("batch: 16.8 M tokens per step are beyond what was published for 20.0 "
+                        "billion tokens (up to "));
+}
+
 TEST(Topologies, SeveralAreComparedAndTheBestShownInFull) {
   const std::vector<std::string> words = {"--model",  "gpt2-xl", "--topology",     "aws-p4d,aws-p5",
                                           "--nodes",  "2",       "--global-batch", "512",
@@ -283,7 +295,7 @@ TEST(Provision, RefusesDaysAndPricesThatAreNone) {
   const Outcome later =
       RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--as-of", "2026-11-22",
                "--nodes", "2", "--offers", Quote("date: 2026-11-01", "date: 2030-01-01")});
-  EXPECT_THAT(later.out, HasSubstr("a day TO COME, is the date right?"));
+  EXPECT_THAT(Folded(later.out), HasSubstr("a day TO COME, is the date right?"));
 }
 
 }  // namespace

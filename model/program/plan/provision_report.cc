@@ -403,12 +403,12 @@ std::string Advice(const ProvisionAnswer& answer) {
     text += fmt::format("  - {}\n", Fold(words, 4));
   };
   const Row& row = RowAt(answer, answer.result->cheapest.value_or(answer.result->frontier.back()));
-  if (answer.range && answer.batch_given && row.candidate.tokens > answer.range->most * 1.001)
-    bullet(
-        fmt::format("batch: {} tokens per step are beyond what was published for {} tokens "
-                    "(up to {}): expect more tokens for the same loss. {}",
-                    Scaled(row.candidate.tokens), Count(answer.run->conditions.tokens),
-                    Scaled(answer.range->most), answer.batch_facts.source));
+  if (answer.range && answer.batch_given) {
+    if (const std::string large =
+            LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
+        !large.empty())
+      bullet(large);
+  }
   if (answer.range) bullet("batch: " + answer.batch_facts.note);
   const auto outside = row.candidate.outside;
   if (!outside.empty())

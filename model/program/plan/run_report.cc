@@ -10,6 +10,7 @@
 #include "model/base/text.h"
 #include "model/program/common/job.h"
 #include "model/program/common/table.h"
+#include "model/provision/batch_range.h"
 
 namespace orrery::report {
 namespace {
@@ -119,6 +120,15 @@ std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
   return Item(run.elastic ? ShrinkingWords(run, conditions)
                           : StopWords(run, conditions, spot_rate)) +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
+}
+
+std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts) {
+  const BatchRange range = BatchRangeFor(facts, tokens);
+  if (batch_tokens <= range.most * 1.001) return "";
+  return fmt::format(
+      "batch: {} tokens per step are beyond what was published for {} tokens (up to {}): expect "
+      "more tokens for the same loss (--global-batch). {}",
+      Scaled(batch_tokens), Count(tokens), Scaled(range.most), facts.source);
 }
 
 nlohmann::ordered_json RunJson(const RunEstimate& run) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "model/provision/facts.h"
 #include "model/provision/long_run.h"
 
 namespace orrery::report {
@@ -18,6 +19,8 @@ std::string MoneyWithInterval(const RunEstimate& run);
 // Bullets: failures, checkpoints, storage, input. `spot_rate`: interruptions per 1000 node-days.
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second, double spot_rate = 0);
+// A batch beyond those of published runs of so many tokens; "": it is not.
+std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts);
 nlohmann::ordered_json RunJson(const RunEstimate& run);
 
 }  // namespace orrery::report

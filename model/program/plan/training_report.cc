@@ -12,6 +12,7 @@
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
 #include "model/program/plan/run_report.h"
+#include "model/provision/batch_range.h"
 #include "model/twin/evaluator.h"
 
 namespace orrery::report {
@@ -90,7 +91,10 @@ std::string TrainingText(const Job& job, const SearchResult& result, const cli::
   if (!priced) text += "  cost: no price is known (--node-price)\n";
   text += "\nHow the run of 1 goes\n" +
           RunDetails(runs.front(), run.conditions, result.ranked.front().tokens_per_second);
-  return text;
+  if (job.model.spec.family != Family::kDecoder) return text;  // no rule is known
+  const std::string large =
+      LargeBatch(result.ranked.front().tokens, run.conditions.tokens, LoadBatch());
+  return large.empty() ? text : text + fmt::format("  - {}\n", Fold(large, 4));
 }
 
 nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
@@ -101,6 +105,10 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
   json["budget_usd"] =
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
   json["priced"] = PriceOf(job).has_value();
+  if (job.model.spec.family == Family::kDecoder) {
+    const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
+    json["published_batch_tokens"] = {range.least, range.most};
+  }
   json["runs"] = nlohmann::ordered_json::array();
   for (const RunEstimate& one : EstimateRuns(job, result, run.conditions))
     json["runs"].push_back(RunJson(one));
