@@ -233,6 +233,51 @@ def opt(tokens):
     return layer_norm("model.decoder.final_layer_norm", H)(x), wte, None
 
 
+def phi(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = layer_norm(p + "input_layernorm", H)(x)
+        q, k, v = (heads_of(linear(p + f"self_attn.{w}_proj", H, H)(a), HEADS) for w in "qkv")
+        q, k = [rotate_half(h, 4) for h in q], [rotate_half(h, 4) for h in k]
+        y = linear(p + "self_attn.dense", H, H)(attention(q, k, v))
+        z = linear(p + "mlp.fc2", H, FFN)
+        x = add(x, y, z(gelu(linear(p + "mlp.fc1", FFN, H)(a))))
+    x = layer_norm("model.final_layernorm", H)(x)
+    return x, new("lm_head.weight", V, H), new("lm_head.bias", V)
+
+
+def starcoder2(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = layer_norm(p + "input_layernorm", H)(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H)(a), KV) for w in "kv")
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        x = add(x, linear(p + "self_attn.o_proj", H, H)(attention(q, k, v)))
+        m = layer_norm(p + "post_attention_layernorm", H)(x)
+        z = linear(p + "mlp.c_proj", H, FFN)
+        x = add(x, z(gelu(linear(p + "mlp.c_fc", FFN, H)(m))))
+    return layer_norm("model.norm", H)(x), wte, None
+
+
+def gpt_bigcode(tokens):
+    wte, wpe = table("transformer.wte.weight", V), table("transformer.wpe.weight", 2 * T)
+    x = [[a + b for a, b in zip(wte[tok], wpe[t])] for t, tok in enumerate(tokens)]
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        qkv = linear(p + "attn.c_attn", H + 2 * HD, H)(layer_norm(p + "ln_1", H)(x))
+        q, k, v = [r[:H] for r in qkv], [r[H : H + HD] for r in qkv], [r[H + HD :] for r in qkv]
+        x = add(x, linear(p + "attn.c_proj", H, H)(attention(heads_of(q, HEADS), [k], [v])))
+        m = layer_norm(p + "ln_2", H)(x)
+        z = linear(p + "mlp.c_proj", H, FFN)
+        x = add(x, z(gelu(linear(p + "mlp.c_fc", FFN, H)(m))))
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
 LLAMA = dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
              num_key_value_heads=KV, max_position_embeddings=2 * T, rms_norm_eps=EPS)
 FAMILIES = {
@@ -242,6 +287,14 @@ FAMILIES = {
     "qwen3": (lambda t: llama_like(t, "head"), LLAMA | dict(head_dim=HD, tie_word_embeddings=False)),
     "olmo2": (lambda t: llama_like(t, "width", output_norms=True), LLAMA),
     "phi3": (lambda t: llama_like(t, fused=True), LLAMA),
+    "mistral": (llama_like, LLAMA | dict(sliding_window=None)),
+    "phi": (phi, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
+                      max_position_embeddings=2 * T, partial_rotary_factor=0.5, layer_norm_eps=EPS)),
+    "starcoder2": (starcoder2, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
+                                    num_attention_heads=HEADS, num_key_value_heads=KV, max_position_embeddings=2 * T,
+                                    norm_epsilon=EPS)),
+    "gpt_bigcode": (gpt_bigcode, dict(vocab_size=V, n_embd=H, n_inner=FFN, n_layer=L, n_head=HEADS, n_positions=2 * T,
+                                      layer_norm_epsilon=EPS)),
     "gpt_neox": (gpt_neox, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
                                 num_attention_heads=HEADS, rotary_pct=0.5, max_position_embeddings=2 * T,
                                 hidden_act="gelu_new", layer_norm_eps=EPS)),
