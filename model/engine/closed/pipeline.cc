@@ -10,6 +10,7 @@ namespace orrery::closed {
 namespace {
 
 constexpr double kMostPasses = 4096;  // of all stages: more of them would slow a search
+constexpr double kFewRounds = 2;      // of micro-batches, one for each stage
 
 }  // namespace
 
@@ -132,11 +133,13 @@ bool Fold::CanWalk() const {
   return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
 }
 
-// Formulas take the stages behind each other for alike, and weight gradients for what fills any gap.
+// Formulas take the stages behind each other for alike, weight gradients for what fills any gap, and interleaved chunks
+// for full of micro-batches, which they are not when few rounds go by.
 bool Fold::Uneven() const {
   const std::vector<int>& layout = *outline_.layout;
-  return outline_.order.fills_bubble || outline_.slowdown != nullptr || outline_.chunks > 1 ||
-         std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
+  if (outline_.order.fills_bubble || outline_.slowdown != nullptr) return true;
+  if (outline_.chunks > 1) return M_ <= kFewRounds * outline_.stages;
+  return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 
 PassSeconds Fold::PassOf(const Stage& chunk) const {

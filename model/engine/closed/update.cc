@@ -182,30 +182,37 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
   return reduced;
 }
 
-// Of the stage whose passes end last, whichever it is: what follows them.
+// At least what a walk will find. The first stage's passes end last, for all others hand it their gradients; where
+// gradients of weights are put off it may be any stage.
 double Fold::LeastReduced() const {
   const double layer = table_.TrainedOfLayer();
-  double least = std::numeric_limits<double>::infinity();
-  const std::vector<int>& layout = *outline_.layout;
-  for (int stage = 0; stage < outline_.stages; ++stage) {
-    double trained = 0;
-    for (int c = 0; c < outline_.chunks; ++c) {
-      trained += TrainedOfChunk(VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c));
-    }
-    const double reduction = Reduction(trained);
-    const double beside = outline_.reduction_overlaps ? 1 - Awaited().reductions : 0.0;
-    least = std::min(
-        least, reduction * (1 - beside * (1 - std::min(1.0, layer / std::max(1.0, trained)))));
+  const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
+  const double beside = outline_.reduction_overlaps ? 1 - Awaited().reductions : 0.0;
+  if (!outline_.order.fills_bubble) {
+    const double trained = outline_.first_layers * layer + rows;
+    const double last = std::min(1.0, (layer + rows) / std::max(1.0, trained));
+    return Reduction(trained) * (1 - beside * (1 - last));
   }
-  return least;
+  const std::vector<int>& layout = *outline_.layout;
+  double fewest = table_.layers;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    double layers = 0;
+    for (int c = 0; c < outline_.chunks; ++c)
+      layers += layout[static_cast<std::size_t>(
+          VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c))];
+    fewest = std::min(fewest, layers);
+  }
+  return (1 - beside) * Reduction(fewest * layer);
 }
 
 void Fold::AddUpdate(StepTime* time) const {
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
-  const Reduced reduced = walked_ ? ReducedBehindWalk() : ReducedByFormulas(parameters);
+  const Reduced reduced = walked_  ? ReducedBehindWalk()
+                          : walks_ ? Reduced{LeastReduced(), 0}
+                                   : ReducedByFormulas(parameters);
   // A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile.
-  double waits = (walks_ && !walked_ ? LeastReduced() : reduced.exposed) - reduced.own;
+  double waits = reduced.exposed - reduced.own;
   if (waits < 0) {
     const double idle = std::min(-waits, time->bubble);
     time->bubble -= idle;
