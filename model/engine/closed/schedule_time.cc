@@ -61,6 +61,8 @@ void ScheduleClock::Run() {
   arrived_.resize(graph_->passes.size());
   done_[0] = arrived_[0] = 0;
   parts_ ? Walk<true>() : Walk<false>();
+  end_ = 0;
+  for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);
 }
 
 // What the watched stage receives and sends.
@@ -114,21 +116,13 @@ double ScheduleClock::BusyOf(int stage) const {
   return busy / Walked(times_.stages, times_.micro_batches);
 }
 
-double ScheduleClock::End() const {
-  double end = 0;
-  for (const StageClock& clock : stages_) end = std::max(end, clock.free);
-  return end;
-}
-
 ScheduleClock::Interval ScheduleClock::LastPass(int virtual_stage, int kind) const {
   const Interval& pass = latest_[static_cast<std::size_t>(3 * virtual_stage + kind)];
-  const double end = End();
-  return {pass.from - end, pass.to - end};
+  return {pass.from - end_, pass.to - end_};
 }
 
 ScheduleTime ScheduleClock::Account() const {
-  const double end = End();
-  ScheduleTime all = Between(0, end);
+  ScheduleTime all = Between(0, end_);
   if (parts_ && !gaps_.empty() && gaps_.front().from == 0 && !gaps_.front().host)
     all.fill = gaps_.front().to;
   const int p = times_.stages, round = p * times_.chunks;
@@ -175,8 +169,7 @@ const ScheduleTime& ScheduleClock::Answer() {
   Run();
   if (!parts_) return time_ = Account();
   const StageClock& watched = stages_[times_.watched];
-  const double end = End();
-  if (end > watched.free) gaps_.push_back({watched.free, end, false});
+  if (end_ > watched.free) gaps_.push_back({watched.free, end_, false});
   FindMessages();
   return time_ = Account();
 }

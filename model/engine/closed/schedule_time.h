@@ -85,7 +85,6 @@ class ScheduleClock {
   void FindMessages();
   ScheduleTime Between(double from, double to) const;
   double BusyOf(int stage) const;
-  double End() const;  // of all stages
   const ScheduleTime& Answer();
   ScheduleTime Account() const;
 
@@ -96,6 +95,7 @@ class ScheduleClock {
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
+  double end_ = 0;                            // of all stages
   std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
   std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
   std::vector<Gap> gaps_;               // of the watched stage

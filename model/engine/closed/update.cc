@@ -175,6 +175,10 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
 Fold::Reduced Fold::ReducedBehindWalk() const {
   Reduced reduced;
   for (int stage = 0; stage < outline_.stages; ++stage) {
+    // Stages between the first and the last one end before the first and have no more to reduce.
+    const bool ends = stage == 0 || stage + 1 == outline_.stages || stage == watched_;
+    if (!ends && !outline_.order.fills_bubble && outline_.middle_layers <= outline_.first_layers)
+      continue;
     const Reducing reducing = ReducingOf(stage);
     reduced.exposed = std::max(reduced.exposed, reducing.to);
     if (stage == watched_) reduced.own = reducing.to - reducing.from;
