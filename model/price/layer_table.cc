@@ -106,8 +106,8 @@ struct SegmentCosting {
   }
 
   // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
-  double Add(const std::vector<ShapedOp>& list, PassTime* pass, double* accumulated) const {
-    double put_off = 0;
+  OpPrice Add(const std::vector<ShapedOp>& list, PassTime* pass, double* accumulated) const {
+    OpPrice put_off;
     RingClock ring(messages.ring_leaves_node() ? HeadStart(list) : 0.0);
     for (const ShapedOp& op : list) {
       const OpPrice price = ops.Price(op, false);
@@ -117,7 +117,10 @@ struct SegmentCosting {
         ring.Hop(messages.hop().Time(hop->bytes));
       pass->device += price.device;
       pass->host += price.host;
-      if (op.weight_gradient) put_off += price.device;
+      if (op.weight_gradient) {
+        put_off.device += price.device;
+        put_off.host += price.host;
+      }
       *accumulated += op.accumulated;
       const auto* collective = std::get_if<CollectiveShape>(&op.shape);
       if (collective == nullptr) continue;
@@ -185,7 +188,9 @@ struct SegmentCosting {
     (void)Add(segment.forward, &time.forward, &accumulated);
     (void)Add(segment.recompute, &time.backward, &accumulated);
     time.recompute_device = time.backward.device;
-    time.weight_gradient = Add(segment.backward, &time.backward, &accumulated);
+    const OpPrice put_off = Add(segment.backward, &time.backward, &accumulated);
+    time.weight_gradient = put_off.device;
+    time.weight_gradient_host = put_off.host;
     time.accumulate = ops.Accumulate(accumulated);
     AddCasts(segment, &time);
     time.hooks_forward = Hooks(segment.forward);
@@ -210,6 +215,7 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   Scale(factor, from.backward, &to->backward);
   to->recompute_device += factor * from.recompute_device;
   to->weight_gradient += factor * from.weight_gradient;
+  to->weight_gradient_host += factor * from.weight_gradient_host;
   to->accumulate += factor * from.accumulate;
   to->weight_casts += factor * from.weight_casts;
   Scale(factor, from.gathered_forward, &to->gathered_forward);

@@ -25,11 +25,12 @@ struct PassTime {
 
 struct LayerTime {
   PassTime forward;
-  PassTime backward;            // recomputation included
-  double recompute_device = 0;  // part of backward.device
-  double weight_gradient = 0;   // part of backward.device that may be put off
-  double accumulate = 0;        // per micro-batch when there are several: adding up gradients
-  double weight_casts = 0;      // weights in 8 or 4 bits: cast once per step
+  PassTime backward;                // recomputation included
+  double recompute_device = 0;      // part of backward.device
+  double weight_gradient = 0;       // part of backward.device that may be put off
+  double weight_gradient_host = 0;  // of backward.host, what issues it
+  double accumulate = 0;            // per micro-batch when there are several: adding up gradients
+  double weight_casts = 0;          // weights in 8 or 4 bits: cast once per step
   // What a pass pays more where its weights are gathered: those casts, and the framework's hooks.
   PassTime gathered_forward, gathered_backward;
   double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks

@@ -7,8 +7,8 @@
 namespace orrery {
 namespace {
 
-// To burn down: layouts outside are pipelines in a V or without bubbles over slow networks.
-constexpr double kShare = 0.99;  // measured: 0.998
+// To burn down: what is outside waits on slow networks for buffers, or reduces in gaps between passes.
+constexpr double kShare = 0.998;  // measured: 0.999
 
 TEST(TermParity, EnginesAgreeTermByTermOverTheCatalogue) {
   ParityTally tally;

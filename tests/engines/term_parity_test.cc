@@ -182,6 +182,39 @@ TEST(TermParity, EnginesAgreeWhereGradientsAreReducedOnce) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Slow networks: hosts that issue gradients of weights in passes of their own, reductions beside the last passes of each
+// chunk, chunks of few micro-batches, gathers that the last stage waits for.
+TEST(TermParity, EnginesAgreeInPipelinesOverSlowNetworks) {
+  ParityTally tally;
+  for (const auto& [topology, framework] : {std::pair{"dgx-b200", "torchtitan"},
+                                            {"eos", "torchtitan"},
+                                            {"eos", "kempnerforge"},
+                                            {"eos", "nemo"},
+                                            {"eos", "deepspeed"}}) {
+    ParitySelection selection;
+    selection.topologies = {topology};
+    selection.frameworks = {framework};
+    selection.situations = {"tcp"};
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before) << topology << ", " << framework;
+  }
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
+// Replicas of sharding groups add up on other links than those that gathers take.
+TEST(TermParity, EnginesAgreeWhereReplicasReduceBesideGathers) {
+  ParitySelection selection;
+  selection.topologies = {"mi355x-8", "fms-h100", "together-b200"};
+  selection.frameworks = {"kempnerforge"};
+  selection.situations = {"zero3"};
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 6);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
 // Casts, scales and products in 8 and 4 bits: priced ops of the lowered plan in both engines.
 TEST(TermParity, EnginesAgreeInLowPrecision) {
   ParityTally tally;

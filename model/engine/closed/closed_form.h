@@ -14,8 +14,9 @@
 //              over; v > 1: a lap of all stages / p; one forward, one backward: a way back / the micro-batches under way.
 //              Pass by pass (schedule_time.h) where stages or chunks differ, where weight gradients fill bubbles, and where
 //              messages or a host that never waits hold the busiest stage up
-//   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the embedding,
-//              ready last; x: share that the framework waits for. After the passes: r. Gather g of weights for the next
+//   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the last layer
+//              and the embedding, ready last; x: share that the framework waits for. Where the schedule is walked, stage by
+//              stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are put off). After the passes: r. Gather g of weights for the next
 //              step beside its forward pass F: x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
 //              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards

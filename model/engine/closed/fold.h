@@ -160,7 +160,7 @@ class Fold : private LayerPrices {
   void Crowd(StepTime* time) const;
 
   // pipeline.cc: seconds by which messages hold the busiest stage up; whether the passes are few enough to be walked.
-  double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) const;
+  double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
   double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;
@@ -183,6 +183,23 @@ class Fold : private LayerPrices {
   double HeldBack(double layers, double passes) const;
   double BesideLayer(const PassTime& pass, double busy) const;
   double ExposedReduction(double reduction, double share, double last, double pass) const;
+  struct Reduced {
+    double exposed = 0;  // the step waits for it
+    double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
+  };
+  Reduced ReducedByFormulas(double parameters) const;
+  Reduced ReducedBehindWalk() const;
+  double LeastReduced() const;
+  double TrainedOfChunk(int place) const;
+  double Rate() const;
+  struct Reducing {
+    double from = 0,
+           to = 0;  // behind the end of all passes: a stage's own end, when it has reduced
+  };
+  Reducing ReducingOf(int stage) const;
+  const AwaitedShares& Awaited() const {
+    return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
+  }
   void AddUpdate(StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
 
@@ -198,9 +215,10 @@ class Fold : private LayerPrices {
   const DataMessages* data_;
   const StageMessages& stages_;
   const double M_;
-  bool walks_ = false;
+  bool walks_ = false, walked_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   double fill_ = 0;     // what it waits for its first pass
+  int watched_ = 0;     // of a walk, the stage of the breakdown
 };
 
 }  // namespace orrery::closed

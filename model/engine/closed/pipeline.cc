@@ -10,6 +10,7 @@ namespace orrery::closed {
 namespace {
 
 constexpr double kMostPasses = 4096;  // of all stages: more of them would slow a search
+constexpr double kFewRounds = 2;      // of micro-batches, one for each stage
 
 }  // namespace
 
@@ -19,8 +20,7 @@ constexpr double kMostPasses = 4096;  // of all stages: more of them would slow 
 // (maximum cycle ratio of the marked graph). Interleaved chunks keep more under way: there a lap of all stages
 // counts, and what a single hop lets through. Of all that the busiest stage sees its own messages as transfers, the
 // others' as a bubble.
-double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
-                         StepTime* time) const {
+double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time) {
   const double p = outline_.stages, v = outline_.chunks;
   const double sum = all.seconds, busiest = longest.seconds;
   double share = 1.0 / v;
@@ -81,6 +81,9 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   others += (table_.layers - stage_.layers) * WeightCasts() +
             HeldBack(table_.layers - stage_.layers, (p - 1) * v);
   time->data += HeldBack(stage_.layers, v);
+  // Forward passes of the stages before it, each in its first chunk.
+  const double before = stage_.first ? 0.0 : stage_.last ? 1.0 : outline_.fullest / (p - 1);
+  fill_ = before * (((all.forward - longest.forward) * share) + way);
   time->bubble = (sum - busiest) * share + std::max(0.0, others);
   return rounds + uneven;
 }
@@ -130,12 +133,13 @@ bool Fold::CanWalk() const {
   return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
 }
 
-// Formulas take the stages behind each other for alike, and weight gradients for what fills any gap.
+// Formulas take the stages behind each other for alike, weight gradients for what fills any gap, and interleaved chunks
+// for full of micro-batches, which they are not when few rounds go by.
 bool Fold::Uneven() const {
   const std::vector<int>& layout = *outline_.layout;
-  return outline_.order.fills_bubble || outline_.slowdown != nullptr ||
-         (outline_.chunks == 1 &&
-          std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end());
+  if (outline_.order.fills_bubble || outline_.slowdown != nullptr) return true;
+  if (outline_.chunks > 1) return M_ <= kFewRounds * outline_.stages;
+  return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 
 PassSeconds Fold::PassOf(const Stage& chunk) const {
@@ -176,6 +180,7 @@ void Fold::WatchHeaviest(Work* work, StepTime* time) {
 // Pass by pass, see schedule_time.h.
 void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   if (parts) WatchHeaviest(&work, time);
+  walked_ = true;
   PipelineTimes& times = form_.clock.asked();
   times.order = outline_.order;
   times.stages = outline_.stages;
@@ -203,6 +208,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
                   : here_.first    ? 0
                   : ends           ? outline_.stages - 1
                                    : outline_.fullest;
+  watched_ = times.watched;
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
   if (!parts) {  // the same to the last bit whatever was asked before

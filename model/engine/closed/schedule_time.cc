@@ -37,6 +37,7 @@ void ScheduleClock::Walk() {
       if (end > issued) gaps_.push_back({issued, end, false});
     }
     clock.free = end;
+    latest_[pass.work] = {start, end};
     done_[k] = end;
     arrived_[k] = arrival;
   }
@@ -55,10 +56,13 @@ void ScheduleClock::Run() {
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
   }
+  latest_.assign(device_.size(), {});
   done_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());
   done_[0] = arrived_[0] = 0;
   parts_ ? Walk<true>() : Walk<false>();
+  end_ = 0;
+  for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);
 }
 
 // What the watched stage receives and sends.
@@ -112,10 +116,13 @@ double ScheduleClock::BusyOf(int stage) const {
   return busy / Walked(times_.stages, times_.micro_batches);
 }
 
+ScheduleClock::Interval ScheduleClock::LastPass(int virtual_stage, int kind) const {
+  const Interval& pass = latest_[static_cast<std::size_t>(3 * virtual_stage + kind)];
+  return {pass.from - end_, pass.to - end_};
+}
+
 ScheduleTime ScheduleClock::Account() const {
-  double end = 0;
-  for (const StageClock& clock : stages_) end = std::max(end, clock.free);
-  ScheduleTime all = Between(0, end);
+  ScheduleTime all = Between(0, end_);
   if (parts_ && !gaps_.empty() && gaps_.front().from == 0 && !gaps_.front().host)
     all.fill = gaps_.front().to;
   const int p = times_.stages, round = p * times_.chunks;
@@ -162,9 +169,7 @@ const ScheduleTime& ScheduleClock::Answer() {
   Run();
   if (!parts_) return time_ = Account();
   const StageClock& watched = stages_[times_.watched];
-  double end = 0;
-  for (const StageClock& clock : stages_) end = std::max(end, clock.free);
-  if (end > watched.free) gaps_.push_back({watched.free, end, false});
+  if (end_ > watched.free) gaps_.push_back({watched.free, end_, false});
   FindMessages();
   return time_ = Account();
 }

@@ -55,6 +55,12 @@ class ScheduleClock {
   PipelineTimes& asked() { return asked_; }  // what Time() answers
   const ScheduleTime& Time();
   double Seconds();  // of the same, without its parts
+  struct Interval {
+    double from = 0, to = 0;
+  };
+  // Of the last answer: when the last pass of a virtual stage and kind (PassCall::Kind) ran, in seconds behind the end of
+  // all stages (negative).
+  Interval LastPass(int virtual_stage, int kind) const;
   // Micro-batches that are walked.
   static double Walked(int stages, double micro_batches) {
     return std::min(micro_batches, 1.0 * kRounds * stages);
@@ -66,9 +72,6 @@ class ScheduleClock {
   struct Gap {
     double from = 0, to = 0;
     bool host = false;  // else: for a tensor
-  };
-  struct Interval {
-    double from = 0, to = 0;
   };
   struct StageClock {
     double free = 0;    // the device
@@ -92,6 +95,8 @@ class ScheduleClock {
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
+  double end_ = 0;                            // of all stages
+  std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
   std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
   std::vector<Gap> gaps_;               // of the watched stage
   std::vector<Interval> under_way_;     // its messages, by start

@@ -63,8 +63,13 @@ Work Fold::WorkOf(const Stage& stage) const {
   work.forward.host =
       stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
   work.backward.host =
-      stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()) +
-                      IssueScatters(LayerScatters()));
+      stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()));
+  (outline_.order.fills_bubble ? work.weight : work.backward).host +=
+      stage.layers * IssueScatters(LayerScatters());
+  if (outline_.order.fills_bubble) {
+    work.backward.host -= stage.layers * layer.weight_gradient_host;
+    work.weight.host += stage.layers * layer.weight_gradient_host;
+  }
   if (stage.first) {
     const LayerTime& t = table_.embedding;
     PassWork& gradients = outline_.order.fills_bubble ? work.weight : work.backward;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once per step: gradients that are reduced, weights that are gathered for the next step, the update.
 #include <algorithm>
+#include <limits>
 
 #include "model/engine/closed/fold.h"
 
@@ -67,8 +68,8 @@ double Fold::BesideLayer(const PassTime& pass, double busy) const {
   return table_.tensor_on_nics ? std::max(0.0, busy - pass.tensor - pass.tensor_hidden) : busy;
 }
 
-// Beside the last backward passes, what is longer than they are; behind them the embedding's gradients, which are
-// ready at their very end, and the share that the framework waits for.
+// Beside the last backward passes, what is longer than they are; behind them the gradients of the last layer and the
+// embedding, which are ready at their very end, and the share that the framework waits for.
 double Fold::ExposedReduction(double reduction, double share, double last, double pass) const {
   if (!outline_.reduction_overlaps) return reduction;
   last = std::min(reduction, last);
@@ -82,37 +83,149 @@ double Fold::ExposedReduction(double reduction, double share, double last, doubl
 double Fold::HeldBack(double layers, double passes) const {
   if (!fetches_ || !outline_.gather_overlaps || !outline_.reduction_overlaps) return 0;
   if (outline_.order.fills_bubble) return 0;  // gradients of weights are ready at other times
-  const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   // What replicas of all shards add up travels on other links.
   const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
-  const double reduction = (1 - awaited.reductions) * data_->reduce_scatter.InBuckets(bytes);
+  const double reduction = (1 - Awaited().reductions) * data_->reduce_scatter.InBuckets(bytes);
   const double kernels = BesideLayer(table_.layer.backward, backward_);
   const double later = gather_.seconds + reduction - std::max(kernels, gather_.seconds);
   return std::max(0.0, layers - passes) * std::max(0.0, later);
 }
 
+// Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
+Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
+  const double pass =
+      Rate() * (stage_.layers * backward_ + HeldBack(stage_.layers, outline_.chunks));
+  const double share = Awaited().reductions;
+  const double layer = table_.TrainedOfLayer();
+  const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
+  const auto exposed = [&](double trained, double last) {
+    const double reduction = Reduction(trained);
+    return ExposedReduction(reduction, share, reduction * last / std::max(1.0, trained), pass);
+  };
+  Reduced reduced;
+  reduced.own = reduced.exposed = exposed(parameters, layer + rows);
+  if (outline_.stages > 1)
+    reduced.own =
+        std::min(reduced.exposed, exposed(TrainedHere(), layer + (here_.first ? rows : 0.0)));
+  if (outline_.stages == 1)
+    reduced.own = reduced.exposed += HeldBack(stage_.layers, outline_.chunks);
+  return reduced;
+}
+
+double Fold::TrainedOfChunk(int place) const {
+  const bool first = place == 0, last = place + 1 == static_cast<int>(outline_.layout->size());
+  const bool again = table_.tied && !outline_.order.in_a_v;  // a copy of the table
+  const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
+  return (*outline_.layout)[static_cast<std::size_t>(place)] * table_.TrainedOfLayer() +
+         (first || (last && again) ? rows : 0.0) +
+         (last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
+}
+
+// Seconds of reductions that a second of a backward pass has room for. Gathers of the same pass come first on the links of
+// reductions inside a sharding group: a layer takes both one after the other, or the reductions of both levels.
+double Fold::Rate() const {
+  if (outline_.order.fills_bubble) return 1;  // beside gradients of weights nothing else travels
+  const double room = BesideLayer(table_.layer.backward, backward_) / std::max(1e-30, backward_);
+  if (!fetches_ || !outline_.gather_overlaps) return room;
+  const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
+  const double beside = 1 - Awaited().reductions;
+  const double inner = beside * data_->reduce_scatter.InBuckets(bytes);
+  const double all = beside * Reduction(table_.TrainedOfLayer());
+  return all > 0 ? room * all / std::max(all, inner + gather_.seconds) : room;
+}
+
+// When a stage has reduced its gradients, in seconds behind the end of all passes. Chunk by chunk: the first layer's
+// gradients are there when the last micro-batch's pass has left it, the last one's (and the embedding's) when that pass
+// ends; the share that the framework waits for follows all passes.
+Fold::Reducing Fold::ReducingOf(int stage) const {
+  struct Chunk {
+    int place;
+    ScheduleClock::Interval pass;
+  };
+  const int kind = outline_.order.fills_bubble ? PassCall::kWeightGrad : PassCall::kBackward;
+  std::vector<Chunk> chunks;
+  double trained = 0, end = -std::numeric_limits<double>::infinity();
+  for (int c = 0; c < outline_.chunks; ++c) {
+    const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c);
+    chunks.push_back({place, form_.clock.LastPass(place, kind)});
+    trained += TrainedOfChunk(place);
+    end = std::max(end, chunks.back().pass.to);
+  }
+  const double reduction = Reduction(trained), each = reduction / std::max(1.0, trained);
+  if (!outline_.reduction_overlaps) return {end, end + reduction};
+  std::ranges::sort(chunks, {}, [](const Chunk& chunk) { return chunk.pass.from; });
+  const double rate = Rate(), beside = (1 - Awaited().reductions) * each;
+  const auto travel = [&](double from, double seconds) {
+    const double room = rate * std::max(0.0, end - from);  // while kernels run
+    if (seconds < room) return from + seconds / rate;
+    return std::max(from, end) + seconds - room;
+  };
+  double now = -std::numeric_limits<double>::infinity();
+  for (const auto& [place, pass] : chunks) {
+    const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
+    const double rows = place == 0 ? table_.TrainedOfEnds(table_.embedding_parameters) : 0.0;
+    const double last = std::min(TrainedOfChunk(place), table_.TrainedOfLayer() + rows);
+    now = std::max(now, pass.from + (pass.to - pass.from) / std::max(1.0, layers));
+    now = travel(now, beside * (TrainedOfChunk(place) - last));
+    now = travel(std::max(now, pass.to), beside * last);
+  }
+  return {end, std::max(now, end) + (reduction - beside * trained)};
+}
+
+Fold::Reduced Fold::ReducedBehindWalk() const {
+  Reduced reduced;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    // Stages between the first and the last one end before the first and have no more to reduce.
+    const bool ends = stage == 0 || stage + 1 == outline_.stages || stage == watched_;
+    if (!ends && !outline_.order.fills_bubble && outline_.middle_layers <= outline_.first_layers)
+      continue;
+    const Reducing reducing = ReducingOf(stage);
+    reduced.exposed = std::max(reduced.exposed, reducing.to);
+    if (stage == watched_) reduced.own = reducing.to - reducing.from;
+  }
+  return reduced;
+}
+
+// At least what a walk will find. The first stage's passes end last, for all others hand it their gradients; where
+// gradients of weights are put off it may be any stage.
+double Fold::LeastReduced() const {
+  const double layer = table_.TrainedOfLayer();
+  const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
+  const double beside = outline_.reduction_overlaps ? 1 - Awaited().reductions : 0.0;
+  if (!outline_.order.fills_bubble) {
+    const double trained = outline_.first_layers * layer + rows;
+    const double last = std::min(1.0, (layer + rows) / std::max(1.0, trained));
+    return Reduction(trained) * (1 - beside * (1 - last));
+  }
+  const std::vector<int>& layout = *outline_.layout;
+  double fewest = table_.layers;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    double layers = 0;
+    for (int c = 0; c < outline_.chunks; ++c)
+      layers += layout[static_cast<std::size_t>(
+          VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c))];
+    fewest = std::min(fewest, layers);
+  }
+  return (1 - beside) * Reduction(fewest * layer);
+}
+
 void Fold::AddUpdate(StepTime* time) const {
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
-  const AwaitedShares& awaited = outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
-  const double reduction = Reduction(parameters);
-  const double last = Reduction(table_.TrainedOfEnds(table_.embedding_parameters));
-  // Gathers of the same pass are on the same links, and come first.
-  const double gathers = fetches_ && outline_.gather_overlaps ? gather_.seconds : 0.0;
-  const double free = std::max(0.0, BesideLayer(table_.layer.backward, backward_) - gathers);
-  const double pass = stage_.layers * free + HeldBack(stage_.layers, outline_.chunks);
-  double exposed = ExposedReduction(reduction, awaited.reductions, last, pass);
-  if (outline_.stages > 1) {  // a stage with less to reduce waits for the one with most
-    const double own =
-        ExposedReduction(Reduction(TrainedHere()), awaited.reductions,
-                         here_.first || (here_.last && table_.tied) ? last : 0.0, pass);
-    const double waits = std::max(0.0, exposed - own);
-    time->bubble += waits;
-    time->data -= waits;
-    time->data_hidden += waits;
+  const Reduced reduced = walked_  ? ReducedBehindWalk()
+                          : walks_ ? Reduced{LeastReduced(), 0}
+                                   : ReducedByFormulas(parameters);
+  // A stage with less to reduce waits for the others; one whose passes end early reduces meanwhile.
+  double waits = reduced.exposed - reduced.own;
+  if (waits < 0) {
+    const double idle = std::min(-waits, time->bubble);
+    time->bubble -= idle;
+    time->pipeline += waits + idle;
+    waits = 0;
   }
-  if (outline_.stages == 1) exposed += HeldBack(stage_.layers, outline_.chunks);
-  double all = reduction;
+  time->bubble += waits;
+  double exposed = reduced.own;
+  double all = Reduction(parameters);
   if (outline_.scatters_gradients && outline_.reduces_outer) {
     const double outer = data_->outer_all_reduce.InBuckets(gradients / data_->dp);
     exposed += outer;
@@ -124,8 +237,8 @@ void Fold::AddUpdate(StepTime* time) const {
     gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
                                          coded * kCodeBytes);
     awaited_gather = outline_.end_gather_overlaps
-                         ? awaited.gathers * gather +
-                               Beyond((1 - awaited.gathers) * gather,
+                         ? Awaited().gathers * gather +
+                               Beyond((1 - Awaited().gathers) * gather,
                                       stage_.layers * BesideLayer(table_.layer.forward, forward_))
                          : gather;
   }
