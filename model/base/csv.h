@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "model/base/diagnostics.h"
@@ -38,6 +39,7 @@ class CsvTable {
     int line;
     int column;
   };
+  class Scanner;
 
   std::optional<std::size_t> IndexOf(const std::string& column) const;
   const Cell* At(std::size_t row, const std::string& column) const;  // null: no such column
@@ -47,6 +49,7 @@ class CsvTable {
   SourcePtr source_;
   Diagnostics* diagnostics_ = nullptr;
   std::vector<std::string> header_;
+  std::unordered_map<std::string, std::size_t> index_;  // of a column, the first of its name
   std::vector<Location> header_at_;
   std::vector<std::vector<Cell>> cells_;
 };

@@ -47,6 +47,8 @@ const Layout kLayouts[] = {
     {"tensor", "megatron", "dgx-h100", "gpt2-medium", 1, Make(8, 1, 1, 0), 128, true},
     {"fsdp", "fsdp", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 64, true},
     {"deepspeed_3", "deepspeed", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 50, true},
+    {"host_ahead", "deepspeed", "aws-dl1", "gpt2-medium", 1, Make(1, 1, 8, 1), 60, true},
+    {"host_behind", "deepspeed", "aws-dl1", "gpt2-small", 1, Make(1, 1, 8, 0), 90, true},
     {"one_f_one_b", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1), 131, true},
     {"interleaved", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1, 3), 128, true},
     {"eight_stages", "megatron", "selene", "gpt3-175b", 8, Make(8, 8, 1, 0), 220, true},
