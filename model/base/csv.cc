@@ -190,38 +190,38 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
   return table;
 }
 
-std::optional<std::size_t> CsvTable::IndexOf(const std::string& column) const {
+std::optional<std::size_t> CsvTable::IndexOf(std::string_view column) const {
   const auto found = index_.find(column);
   if (found == index_.end()) return std::nullopt;
   return found->second;
 }
 
-const CsvTable::Cell* CsvTable::At(std::size_t row, const std::string& column) const {
+const CsvTable::Cell* CsvTable::At(std::size_t row, std::string_view column) const {
   ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
   const std::optional<std::size_t> index = IndexOf(column);
   return index ? &cells_[row][*index] : nullptr;
 }
 
-Location CsvTable::header(const std::string& column) const {
+Location CsvTable::header(std::string_view column) const {
   const std::optional<std::size_t> index = IndexOf(column);
   return index ? header_at_[*index] : Location{source_, 1, 0};
 }
 
-bool CsvTable::HasColumn(const std::string& column) const { return IndexOf(column).has_value(); }
+bool CsvTable::HasColumn(std::string_view column) const { return IndexOf(column).has_value(); }
 
-Location CsvTable::where(std::size_t row, const std::string& column) const {
+Location CsvTable::where(std::size_t row, std::string_view column) const {
   const Cell* cell = At(row, column);
   if (!cell && !cells_[row].empty()) cell = &cells_[row][0];
   return cell ? Location{source_, cell->line, cell->column} : Location{source_, 0, 0};
 }
 
-const std::string& CsvTable::Text(std::size_t row, const std::string& column) const {
+const std::string& CsvTable::Text(std::size_t row, std::string_view column) const {
   static const std::string empty;
   const Cell* cell = At(row, column);
   return cell ? cell->text : empty;
 }
 
-std::optional<double> CsvTable::Number(std::size_t row, const std::string& column, double min,
+std::optional<double> CsvTable::Number(std::size_t row, std::string_view column, double min,
                                        double max) const {
   const std::string_view text = Trim(Text(row, column));
   if (text.empty()) return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<double> CsvTable::Number(std::size_t row, const std::string& colum
   return std::nullopt;
 }
 
-std::optional<int64_t> CsvTable::Integer(std::size_t row, const std::string& column, int64_t min,
+std::optional<int64_t> CsvTable::Integer(std::size_t row, std::string_view column, int64_t min,
                                          int64_t max) const {
   const std::string_view text = Trim(Text(row, column));
   if (text.empty()) return std::nullopt;
@@ -243,7 +243,7 @@ std::optional<int64_t> CsvTable::Integer(std::size_t row, const std::string& col
   return std::nullopt;
 }
 
-void CsvTable::Complain(std::size_t row, const std::string& column, bool malformed,
+void CsvTable::Complain(std::size_t row, std::string_view column, bool malformed,
                         const char* wanted, const std::string& range) const {
   const std::string text = Text(row, column).substr(0, 40);
   if (malformed) {
