@@ -11,18 +11,11 @@
 #include "model/base/text.h"
 
 namespace orrery {
-namespace {
-
-struct Field {
-  std::string text;
-  int line;
-  int column;
-};
 
 // Walks the text record by record.
-class CsvScanner {
+class CsvTable::Scanner {
  public:
-  CsvScanner(SourcePtr source, Diagnostics* diagnostics)
+  Scanner(SourcePtr source, Diagnostics* diagnostics)
       : source_(std::move(source)), text_(source_->text), diagnostics_(diagnostics) {
     const std::size_t mark = text_.size() - WithoutByteOrderMark(text_).size();
     at_ = mark;
@@ -30,12 +23,12 @@ class CsvScanner {
 
   // The next record that is not an empty line; false at the end or after a fault that leaves the
   // rest of the text without meaning.
-  bool Next(std::vector<Field>* record) {
+  bool Next(std::vector<Cell>* record) {
     record->clear();
     while (at_ < text_.size() && AtLineEnd()) EndLine();
     if (at_ >= text_.size() || broken_) return false;
     while (true) {
-      record->push_back(ReadField());
+      record->push_back(ReadCell());
       if (broken_) return false;
       if (at_ >= text_.size()) return true;
       if (text_[at_] == ',') {
@@ -62,26 +55,27 @@ class CsvScanner {
   }
   int column() const { return static_cast<int>(at_ - line_start_) + 1; }
 
-  Field ReadField() {
-    Field field{"", line_, column()};
+  Cell ReadCell() {
+    Cell field{"", line_, column()};
     if (at_ < text_.size() && text_[at_] == '"') {
       ReadQuoted(&field);
       return field;
     }
     const std::size_t start = at_;
-    while (at_ < text_.size() && text_[at_] != ',' && !AtLineEnd()) {
-      if (text_[at_] == '"') {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == ',' || c == '\n' || (c == '\r' && AtLineEnd())) break;
+      if (c == '"') {
         Break({source_, line_, column()}, "a quote inside a field that does not start with one",
               "put the whole field in quotes and double the quotes inside");
         return field;
       }
-      ++at_;
     }
     field.text = text_.substr(start, at_ - start);
     return field;
   }
 
-  void ReadQuoted(Field* field) {
+  void ReadQuoted(Cell* field) {
     ++at_;
     while (at_ < text_.size()) {
       const char c = text_[at_++];
@@ -116,12 +110,15 @@ class CsvScanner {
   bool broken_ = false;
 };
 
-void CheckHeader(const SourcePtr& source, const std::vector<Field>& header,
+namespace {
+
+template <class Cell>
+void CheckHeader(const SourcePtr& source, const std::vector<Cell>& header,
                  const std::vector<std::string>& required, Diagnostics* diagnostics) {
   std::vector<std::string> unused;  // columns that nobody requires: a misspelt one is among them
   for (std::size_t i = 0; i < header.size(); ++i) {
     const std::string& name = header[i].text;
-    const auto same = [&](const Field& field) { return field.text == name; };
+    const auto same = [&](const Cell& field) { return field.text == name; };
     if (std::find_if(header.begin(), header.begin() + static_cast<std::ptrdiff_t>(i), same) !=
         header.begin() + static_cast<std::ptrdiff_t>(i)) {
       diagnostics->Error({source, header[i].line, header[i].column},
@@ -132,7 +129,7 @@ void CheckHeader(const SourcePtr& source, const std::vector<Field>& header,
   std::string missing, hint;
   int count = 0;
   for (const std::string& name : required) {
-    const auto same = [&](const Field& field) { return field.text == name; };
+    const auto same = [&](const Cell& field) { return field.text == name; };
     if (std::any_of(header.begin(), header.end(), same)) continue;
     missing += fmt::format("{}'{}'", count++ ? ", " : "", name);
     for (const std::string& near : NearestNames(name, unused, 1)) {
@@ -162,17 +159,18 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
   table.source_ = std::move(source);
   table.diagnostics_ = diagnostics;
   if (!CheckPlainText(table.source_, diagnostics)) return table;
-  CsvScanner scanner(table.source_, diagnostics);
-  std::vector<Field> record;
+  Scanner scanner(table.source_, diagnostics);
+  std::vector<Cell> record;
   if (!scanner.Next(&record)) {
     if (record.empty())
       diagnostics->Error({table.source_, 0, 0}, "the table is empty",
                          "the first line names the columns");
     return table;
   }
-  for (Field& field : record) field.text = std::string(Trim(field.text));
+  for (Cell& field : record) field.text = std::string(Trim(field.text));
   CheckHeader(table.source_, record, required, diagnostics);
-  for (const Field& field : record) {
+  for (const Cell& field : record) {
+    table.index_.try_emplace(field.text, table.header_.size());
     table.header_.push_back(field.text);
     table.header_at_.push_back({table.source_, field.line, field.column});
   }
@@ -185,44 +183,45 @@ CsvTable CsvTable::Parse(SourcePtr source, const std::vector<std::string>& requi
           record.size() > table.header_.size() ? "put fields that hold a comma in quotes" : "");
       continue;
     }
-    auto& row = table.cells_.emplace_back();
-    for (Field& field : record) row.push_back({std::move(field.text), field.line, field.column});
+    table.cells_.push_back(std::move(record));
+    record = {};
+    record.reserve(table.header_.size());
   }
   return table;
 }
 
-std::optional<std::size_t> CsvTable::IndexOf(const std::string& column) const {
-  const auto found = std::find(header_.begin(), header_.end(), column);
-  if (found == header_.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - header_.begin());
+std::optional<std::size_t> CsvTable::IndexOf(std::string_view column) const {
+  const auto found = index_.find(column);
+  if (found == index_.end()) return std::nullopt;
+  return found->second;
 }
 
-const CsvTable::Cell* CsvTable::At(std::size_t row, const std::string& column) const {
+const CsvTable::Cell* CsvTable::At(std::size_t row, std::string_view column) const {
   ORRERY_CHECK(row < rows(), "row {} of {}", row, rows());
   const std::optional<std::size_t> index = IndexOf(column);
   return index ? &cells_[row][*index] : nullptr;
 }
 
-Location CsvTable::header(const std::string& column) const {
+Location CsvTable::header(std::string_view column) const {
   const std::optional<std::size_t> index = IndexOf(column);
   return index ? header_at_[*index] : Location{source_, 1, 0};
 }
 
-bool CsvTable::HasColumn(const std::string& column) const { return IndexOf(column).has_value(); }
+bool CsvTable::HasColumn(std::string_view column) const { return IndexOf(column).has_value(); }
 
-Location CsvTable::where(std::size_t row, const std::string& column) const {
+Location CsvTable::where(std::size_t row, std::string_view column) const {
   const Cell* cell = At(row, column);
   if (!cell && !cells_[row].empty()) cell = &cells_[row][0];
   return cell ? Location{source_, cell->line, cell->column} : Location{source_, 0, 0};
 }
 
-const std::string& CsvTable::Text(std::size_t row, const std::string& column) const {
+const std::string& CsvTable::Text(std::size_t row, std::string_view column) const {
   static const std::string empty;
   const Cell* cell = At(row, column);
   return cell ? cell->text : empty;
 }
 
-std::optional<double> CsvTable::Number(std::size_t row, const std::string& column, double min,
+std::optional<double> CsvTable::Number(std::size_t row, std::string_view column, double min,
                                        double max) const {
   const std::string_view text = Trim(Text(row, column));
   if (text.empty()) return std::nullopt;
@@ -233,7 +232,7 @@ std::optional<double> CsvTable::Number(std::size_t row, const std::string& colum
   return std::nullopt;
 }
 
-std::optional<int64_t> CsvTable::Integer(std::size_t row, const std::string& column, int64_t min,
+std::optional<int64_t> CsvTable::Integer(std::size_t row, std::string_view column, int64_t min,
                                          int64_t max) const {
   const std::string_view text = Trim(Text(row, column));
   if (text.empty()) return std::nullopt;
@@ -244,7 +243,7 @@ std::optional<int64_t> CsvTable::Integer(std::size_t row, const std::string& col
   return std::nullopt;
 }
 
-void CsvTable::Complain(std::size_t row, const std::string& column, bool malformed,
+void CsvTable::Complain(std::size_t row, std::string_view column, bool malformed,
                         const char* wanted, const std::string& range) const {
   const std::string text = Text(row, column).substr(0, 40);
   if (malformed) {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "model/base/diagnostics.h"
@@ -20,16 +23,16 @@ class CsvTable {
 
   std::size_t rows() const { return cells_.size(); }
   const std::vector<std::string>& columns() const { return header_; }
-  Location header(const std::string& column) const;  // where it is named; the first line without it
-  bool HasColumn(const std::string& column) const;
-  Location where(std::size_t row, const std::string& column) const;
+  Location header(std::string_view column) const;  // where it is named; the first line without it
+  bool HasColumn(std::string_view column) const;
+  Location where(std::size_t row, std::string_view column) const;
 
   const std::string& Text(std::size_t row,
-                          const std::string& column) const;  // "" when empty or no such column
+                          std::string_view column) const;  // "" when empty or no such column
   // nullopt: the cell is empty, or it is malformed or out of range (then also recorded).
-  std::optional<double> Number(std::size_t row, const std::string& column, double min,
+  std::optional<double> Number(std::size_t row, std::string_view column, double min,
                                double max) const;
-  std::optional<int64_t> Integer(std::size_t row, const std::string& column, int64_t min,
+  std::optional<int64_t> Integer(std::size_t row, std::string_view column, int64_t min,
                                  int64_t max) const;
 
  private:
@@ -38,15 +41,21 @@ class CsvTable {
     int line;
     int column;
   };
+  class Scanner;
 
-  std::optional<std::size_t> IndexOf(const std::string& column) const;
-  const Cell* At(std::size_t row, const std::string& column) const;  // null: no such column
-  void Complain(std::size_t row, const std::string& column, bool malformed, const char* wanted,
+  std::optional<std::size_t> IndexOf(std::string_view column) const;
+  const Cell* At(std::size_t row, std::string_view column) const;  // null: no such column
+  void Complain(std::size_t row, std::string_view column, bool malformed, const char* wanted,
                 const std::string& range) const;
 
   SourcePtr source_;
   Diagnostics* diagnostics_ = nullptr;
   std::vector<std::string> header_;
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  // Of a column, the first of its name.
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> index_;
   std::vector<Location> header_at_;
   std::vector<std::vector<Cell>> cells_;
 };

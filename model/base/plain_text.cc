@@ -60,6 +60,10 @@ bool CheckPlainText(const SourcePtr& source, Diagnostics* diagnostics) {
   std::size_t line_start = 0;
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= 0x20 && byte < 0x7F) {  // most text by far
+      ++i;
+      continue;
+    }
     const std::size_t length = Utf8Length(text.substr(i));
     const bool control =
         (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7F;

@@ -114,8 +114,12 @@ void ReadConstant(const Node& constants, const ConstantRow<Profile>& row, const 
 template <class Profile>
 bool IsSlip(const std::string& key, std::span<const ConstantRow<Profile>> table) {
   constexpr std::size_t kTwoEdits = 4;
-  return std::ranges::any_of(table,
-                             [&](const auto& row) { return HalfEdits(key, row.key) <= kTwoEdits; });
+  return std::ranges::any_of(table, [&](const auto& row) {
+    const std::string_view known = row.key;
+    const std::size_t longer = std::max(known.size(), key.size());
+    return 2 * (longer - std::min(known.size(), key.size())) <= kTwoEdits &&
+           HalfEdits(key, known) <= kTwoEdits;
+  });
 }
 
 // Shares of rates that the table does not list, of profiles that may have them.

@@ -23,7 +23,7 @@ class RingPacker {
   }
 
   std::vector<std::vector<int>> Pack() {
-    if (bound_ > 0) Extend(1u);
+    if (bound_ > 0) Extend(1u, false);
     return best_;
   }
 
@@ -42,16 +42,19 @@ class RingPacker {
   int Best() const { return static_cast<int>(best_.size()); }
   bool Finished() { return Best() == bound_ || ++steps_ > kStepBudget; }
 
-  // Extends the current path by every free link; `visited` is a bit set.
-  void Extend(unsigned visited) {
+  // Extends the current path by every free link; `visited` is a bit set. Rings are taken in lexicographic order, so that
+  // no set of rings is tried in two orders: while the path is the beginning of the previous ring (`tied`), it goes on
+  // behind or along it.
+  void Extend(unsigned visited, bool tied) {
     if (Finished()) return;
     const int last = path_.back();
     if (static_cast<int>(path_.size()) == n_) return Close(last);
-    for (int next = 1; next < n_; ++next) {
-      if (visited >> next & 1u || OrderedBeforePrevious(next)) continue;
+    const int least = tied ? rings_.back()[path_.size()] : 1;
+    for (int next = least; next < n_; ++next) {
+      if (visited >> next & 1u) continue;
       EachWay(last, next, [&] {
         path_.push_back(next);
-        Extend(visited | 1u << next);
+        Extend(visited | 1u << next, tied && next == least);
         path_.pop_back();
       });
     }
@@ -76,14 +79,6 @@ class RingPacker {
     }
   }
 
-  // Rings are taken in lexicographic order, so that no set of rings is tried in two orders.
-  bool OrderedBeforePrevious(int next) const {
-    if (rings_.empty()) return false;
-    const std::vector<int>& previous = rings_.back();
-    const auto depth = path_.size();
-    return std::equal(path_.begin(), path_.end(), previous.begin()) && next < previous[depth];
-  }
-
   void Close(int last) {
     EachWay(last, 0, [&] { Complete(); });
   }
@@ -94,7 +89,7 @@ class RingPacker {
     if (static_cast<int>(rings_.size()) + RingsStillPossible() > Best()) {
       std::vector<int> saved = {0};
       saved.swap(path_);
-      Extend(1u);
+      Extend(1u, true);
       saved.swap(path_);
     }
     rings_.pop_back();

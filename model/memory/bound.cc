@@ -89,6 +89,7 @@ SizeForm Slack(const StageView& view, int group, const Moment& moment) {
 SizeForm Frames(const StageView& view, double micro_batch) {
   SizeForm frames;
   for (int group = 0; group < kSlackGroups; ++group) {
+    if (!view.forms.holds[group]) continue;
     SizeForm most;
     double bytes = 0;
     for (const Moment& moment : view.slots.moments) {
@@ -344,6 +345,7 @@ std::variant<PlanForms, Refusal> MemoryModel::Mixture(const Strategy& strategy) 
   if (plain == nullptr || taken == nullptr) return Refusal{};
   PlanForms forms = *plain;
   forms.taken = {std::shared_ptr<const PlanForms>(), taken};  // elements of forms_ never move
+  for (int group = 0; group < kSlackGroups; ++group) forms.holds[group] |= taken->holds[group];
   forms.recompute = strategy.recompute;
   return forms;
 }

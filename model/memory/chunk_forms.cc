@@ -317,6 +317,21 @@ void LeaveOutKept(PlanForms* forms) {
   }
 }
 
+// Layouts of one stage receive and send nothing.
+void NoteGroups(PlanForms* forms) {
+  const auto note = [&](const ChunkForm& form) {
+    for (int g = 0; g < kSlackGroups; ++g)
+      forms->holds[g] |=
+          std::ranges::any_of(form.frames[g], [](const SizeForm& f) { return f != SizeForm{}; });
+  };
+  for (const ChunkForm& stage : forms->stages) note(stage);
+  for (const ChunkForms& chunk : forms->chunks) {
+    note(chunk.base);
+    note(chunk.per_layer);
+    if (chunk.none) note(*chunk.none);
+  }
+}
+
 std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Workload& work,
                                                const Strategy& s, const Allocation& allocation) {
   if (s.offload.activations) {
@@ -335,6 +350,7 @@ std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Wor
     if (auto* refusal = std::get_if<Refusal>(&lowered)) return *refusal;
     forms.stages = ReadStages(std::get<ir::Plan>(lowered), s, allocation);
     for (ChunkForm& form : forms.stages) Prune(form);
+    NoteGroups(&forms);
     return forms;
   }
   std::array<std::vector<ChunkForm>, 3> by_layers;
@@ -364,6 +380,7 @@ std::variant<PlanForms, Refusal> ReadPlanForms(const ModelSpec& model, const Wor
       forms.chunks[first_place + stage].none = std::move(stages[stage]);
     }
   }
+  NoteGroups(&forms);
   return forms;
 }
 

@@ -71,6 +71,7 @@ struct PlanForms {
   std::array<int, kSlackGroups> slack{};  // extra slots of each group
   std::array<ChunkForms, 4> chunks;       // by ChunkPlace
   std::vector<ChunkForm> stages;  // instead of chunks: models whose layers differ, one per stage
+  std::array<bool, kSlackGroups> holds{};  // some frame of the group has bytes
   bool by_stage() const { return !stages.empty(); }
 
   // Where some of the layers are recomputed: the forms above are those of plans that recompute nothing, and these hold for

@@ -7,7 +7,6 @@
 #include <deque>
 
 #include "model/base/check.h"
-#include "model/engine/closed/step_sweep.h"
 #include "model/memory/software_memory.h"
 #include "model/twin/time_bound.h"
 
@@ -88,7 +87,6 @@ struct Evaluator::Visit {
   std::vector<LayerKind> kinds = {};  // of the modules under way
   SplitResult result = {};
   int64_t sequence = 0;
-  std::optional<StepSweep> sweep = {};
   std::vector<ToWalk> to_walk = {};
   std::deque<Sharded> sharded = {};  // what they are of
 
@@ -138,6 +136,7 @@ Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset
       job_(job),
       space_(request, preset),
       predictor_(job, shapes),
+      sweep_(predictor_.closed_form()),
       memory_(memory) {}
 
 template <class Of>
@@ -235,8 +234,7 @@ void Evaluator::Consider(Visit& visit, const Place& place, const Sharded& of, st
                          bool* listed) {
   ++visit.result.counts.evaluated;
   double least = 0;
-  if (const auto seconds =
-          visit.sweep->ByFormula(*of.table, of.outline, *visit.data[shard], &least))
+  if (const auto seconds = sweep_.ByFormula(*of.table, of.outline, *visit.data[shard], &least))
     return Keep(visit, place, *seconds);
   least = ObjectiveValue(request_.objective, least, job_);
   if (least > visit.LargestOfUse(place.total, limits_.capacity.value)) {
@@ -304,7 +302,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
                                                                           : 0;
   const BoundTerms* terms = nullptr;
   std::optional<PipelineLayers> layers;
-  visit.sweep->NextPipeline();
+  sweep_.NextPipeline();
   Sharded of;
   Strategy& s = of.strategy;
   const LayerTable*& table = of.table;
@@ -406,7 +404,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
   visit.stages = predictor_.Stages(split.pp, split.tp * split.cp * split.data);
-  visit.sweep.emplace(predictor_.closed_form(), *visit.stages);
+  sweep_.Start(*visit.stages);
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;

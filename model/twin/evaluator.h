@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "model/engine/closed/step_sweep.h"
 #include "model/memory/bound.h"
 #include "model/twin/layouts.h"
 #include "model/twin/space.h"
@@ -106,6 +107,7 @@ class Evaluator {
   const Job& job_;
   const Space space_;
   StepPredictor predictor_;
+  StepSweep sweep_;  // over one split at a time
   MemoryModel& memory_;
   GroupTerms group_terms_;                                              // of the group under way
   std::map<std::tuple<const LayerTable*, int, int>, Layouts> layouts_;  // by stages and chunks

@@ -68,7 +68,7 @@ void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* predi
 }
 
 void AddLayout(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
-  const auto shorter = ShorterPlan(job, prediction->strategy, plan.micro_batches);
+  const auto shorter = ShorterPlan(job, prediction->strategy, plan);
   AddPlan(job, shorter ? *shorter : plan, window, prediction);
 }
 

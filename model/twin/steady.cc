@@ -26,13 +26,6 @@ sim::SimulationOptions OptionsFor(const SimulatedStep* step) {
 
 }  // namespace
 
-ir::Plan WithMicroBatches(const Job& job, const Strategy& layout, int64_t micro_batches) {
-  Workload work = job.work;
-  work.global_batch = micro_batches * layout.micro_batch * layout.data_parallel();
-  LowerResult lowered = Lower(job.model, work, layout);
-  return std::get<ir::Plan>(std::move(lowered));
-}
-
 Breakdown Extend(const Breakdown& fewer, Breakdown more, double cycles) {
   const auto extend = [&](double Breakdown::*term) {
     more.*term += cycles * (more.*term - fewer.*term);
@@ -62,9 +55,10 @@ std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_bat
   return steps;
 }
 
-std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, int64_t micro_batches) {
-  const auto steps = ShortStepsOf(layout, micro_batches);
-  return steps ? std::optional(WithMicroBatches(job, layout, steps->more)) : std::nullopt;
+std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, const ir::Plan& plan) {
+  const auto steps = ShortStepsOf(layout, plan.micro_batches);
+  if (!steps) return std::nullopt;
+  return WithMicroBatches(plan, job.work, layout, steps->more);
 }
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
@@ -79,8 +73,8 @@ StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& 
                         const Cluster& cluster, SimulatedStep* step) {
   const auto steps = ShortStepsOf(layout, plan.micro_batches);
   if (!steps) return SimulateStep(plan, cluster, job.prices(), step);
-  const ir::Plan fewer_plan = WithMicroBatches(job, layout, steps->fewer);
-  const ir::Plan more_plan = WithMicroBatches(job, layout, steps->more);
+  const ir::Plan fewer_plan = WithMicroBatches(plan, job.work, layout, steps->fewer);
+  const ir::Plan more_plan = WithMicroBatches(plan, job.work, layout, steps->more);
   sim::Simulation fewer(fewer_plan, cluster, job.prices(), OptionsFor(nullptr));
   sim::Simulation more(more_plan, cluster, job.prices(), OptionsFor(step));
   fewer.Run();

@@ -27,15 +27,13 @@ struct ShortSteps {
 // nullopt: the step is too short to gain by it, or its schedule has no such cycle (GPipe).
 std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches);
 
-// The layout with so many micro-batches.
-ir::Plan WithMicroBatches(const Job& job, const Strategy& layout, int64_t micro_batches);
 // `more` with `cycles` times what it has beyond `fewer`.
 Breakdown Extend(const Breakdown& fewer, Breakdown more, double cycles);
 StepTime Extend(const StepTime& fewer, StepTime more, double cycles);
 
-// The layout with the micro-batches of the longer short step: it needs the same memory and is as correct as the whole
-// step, which repeats its cycle. nullopt: there are no short steps.
-std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, int64_t micro_batches);
+// The plan of a layout with the micro-batches of the longer short step: it needs the same memory and is as correct as the
+// whole step, which repeats its cycle. nullopt: there are no short steps.
+std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, const ir::Plan& plan);
 
 // The step of a layout that lowers to `plan`, simulated with contention: total and breakdown; `step`, if not null,
 // learns the rest. Throws InputError: see sim::Simulation.

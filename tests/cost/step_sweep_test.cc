@@ -36,7 +36,8 @@ class StepSweepTest : public testing::Test {
     const FrameworkProfile framework = LoadFrameworkProfile(framework_name);
     StepPredictor predictor({model_, work_, {&gpu_, &fabric_, &framework, &cluster_}});
     const int data = static_cast<int>(cluster_.ranks()) / tp / pp;
-    StepSweep sweep(predictor.closed_form(), *predictor.Stages(pp, tp * data));
+    StepSweep sweep(predictor.closed_form());
+    sweep.Start(*predictor.Stages(pp, tp * data));
     std::vector<Shards> shards;
     for (const int zero : {0, 1, 2, 3}) {
       shards.push_back({zero, data, 1});

@@ -47,6 +47,8 @@ const Layout kLayouts[] = {
     {"tensor", "megatron", "dgx-h100", "gpt2-medium", 1, Make(8, 1, 1, 0), 128, true},
     {"fsdp", "fsdp", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 64, true},
     {"deepspeed_3", "deepspeed", "aws-p4d", "gpt2-xl", 2, Make(1, 1, 16, 3), 50, true},
+    {"host_ahead", "deepspeed", "aws-dl1", "gpt2-medium", 1, Make(1, 1, 8, 1), 60, true},
+    {"host_behind", "deepspeed", "aws-dl1", "gpt2-small", 1, Make(1, 1, 8, 0), 90, true},
     {"one_f_one_b", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1), 131, true},
     {"interleaved", "megatron", "dgx-a100-80", "gpt2-medium", 2, Make(2, 4, 2, 1, 3), 128, true},
     {"eight_stages", "megatron", "selene", "gpt3-175b", 8, Make(8, 8, 1, 0), 220, true},
@@ -90,7 +92,7 @@ TEST_P(Steady, NeedsTheMemoryOfTheWholeStep) {
   const Layout& at = GetParam();
   const Setting setting(at);
   const ir::Plan plan = LowerLegal(setting.job, setting.layout);
-  const auto shorter = ShorterPlan(setting.job, setting.layout, at.micro_batches);
+  const auto shorter = ShorterPlan(setting.job, setting.layout, plan);
   if (!shorter) GTEST_SKIP() << "no short steps";
   ASSERT_LT(shorter->micro_batches, at.micro_batches);
   Prediction whole = PredictionOf(setting.job, setting.layout, {}), few = whole;
@@ -101,6 +103,24 @@ TEST_P(Steady, NeedsTheMemoryOfTheWholeStep) {
   EXPECT_EQ(few.memory->live, whole.memory->live);
   EXPECT_EQ(few.memory->verdict, whole.memory->verdict);
   EXPECT_EQ(few.verify_findings, whole.verify_findings);
+}
+
+// All but the scale of the loss, which follows from the batch.
+TEST_P(Steady, HasTheSchedulesOfAPlanOfItsOwn) {
+  const Layout& at = GetParam();
+  const Setting setting(at);
+  const ir::Plan plan = LowerLegal(setting.job, setting.layout);
+  const auto shorter = ShorterPlan(setting.job, setting.layout, plan);
+  if (!shorter) GTEST_SKIP() << "no short steps";
+  Job job = setting.job;
+  job.work.global_batch = shorter->micro_batches * at.strategy.data_parallel();
+  const ir::Plan own = LowerLegal(job, setting.layout);
+  ASSERT_EQ(own.programs.size(), shorter->programs.size());
+  for (std::size_t stage = 0; stage < own.programs.size(); ++stage)
+    EXPECT_EQ(own.programs[stage].schedule, shorter->programs[stage].schedule);
+  const Cluster cluster = ClusterOf(job);
+  EXPECT_EQ(SimulateStep(*shorter, cluster, job.prices()).total,
+            SimulateStep(own, cluster, job.prices()).total);
 }
 
 TEST_P(Steady, EqualsTheWholeStep) {

@@ -236,6 +236,38 @@ TEST(GroupTerms, BoundsAreThoseOfEachStrategyAlone) {
   EXPECT_GT(checked, 60);
 }
 
+// True if a frame of the group has bytes in any chunk, of a mixture also where layers are recomputed.
+bool Holds(const PlanForms& forms, int group) {
+  const auto has = [&](const ChunkForm& form) {
+    return std::ranges::any_of(form.frames[group],
+                               [](const SizeForm& frame) { return frame != SizeForm{}; });
+  };
+  return std::ranges::any_of(forms.stages, has) ||
+         std::ranges::any_of(forms.chunks,
+                             [&](const ChunkForms& chunk) {
+                               return has(chunk.base) || has(chunk.per_layer) ||
+                                      (chunk.none && has(*chunk.none));
+                             }) ||
+         (forms.taken && Holds(*forms.taken, group));
+}
+
+TEST(MemoryModel, LeavesOutNoGroupOfFramesThatHasBytes) {
+  const auto [model, work, job] = TwelveLayers();
+  Drawer drawer(FromEnvironment("ORRERY_MUTATION_SEED", 5));
+  MemoryModel bounds(model, work, Allocation{true, 0, 0});
+  int left_out = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Strategy s = drawer.Draw(job, model, work);
+    const PlanForms* forms = bounds.Forms(s);
+    ASSERT_NE(forms, nullptr);
+    for (int group = 0; group < kSlackGroups; ++group) {
+      EXPECT_EQ(forms->holds[group], Holds(*forms, group)) << group << ", pp " << s.pp;
+      left_out += !forms->holds[group];
+    }
+  }
+  EXPECT_GT(left_out, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Bound, testing::ValuesIn(kJobs), [](const auto& param) {
   std::string name = std::string(param.param.model) + "_fp8_" + NameIn(kFp8Names, param.param.fp8) +
                      (param.param.lora.on() ? "_lora" : "") + (param.param.held ? "_weights" : "");

@@ -59,6 +59,7 @@ static_assert(kPlaces == 1ULL << (64 - 58));
 }  // namespace
 
 struct StepSweep::Kept {
+  const StageMessages* stages = nullptr;
   std::optional<closed::Fold> fold;
   StepTime passes;
   bool walks = false;
@@ -67,19 +68,19 @@ struct StepSweep::Kept {
   std::array<KeptPrices, kPlaces> prices;
 
   void Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
-            const DataMessages& data, const StageMessages& stages) {
+            const DataMessages& data) {
     const double micro_batches = outline.micro_batches;
     if (!outline.gathers_weights && !outline.scatters_gradients) {
-      fold.emplace(form, table, outline, data, stages, micro_batches);
+      fold.emplace(form, table, outline, data, *stages, micro_batches);
       of = &table;
     } else {
       of = nullptr;
       const PricesKey key = KeyOf(table, outline, data);
       KeptPrices& known = prices[PlaceOf(key)];
       if (known.key == key) {
-        fold.emplace(form, table, outline, data, stages, micro_batches, known.prices);
+        fold.emplace(form, table, outline, data, *stages, micro_batches, known.prices);
       } else {
-        fold.emplace(form, table, outline, data, stages, micro_batches);
+        fold.emplace(form, table, outline, data, *stages, micro_batches);
         known = {key, fold->prices()};
       }
     }
@@ -87,10 +88,15 @@ struct StepSweep::Kept {
   }
 };
 
-StepSweep::StepSweep(const ClosedForm& form, const StageMessages& stages)
-    : form_(form), stages_(stages), kept_(std::make_unique<Kept>()) {}
+StepSweep::StepSweep(const ClosedForm& form) : form_(form), kept_(std::make_unique<Kept>()) {}
 StepSweep::~StepSweep() = default;
 StepSweep::StepSweep(StepSweep&&) noexcept = default;
+
+void StepSweep::Start(const StageMessages& stages) {
+  kept_->stages = &stages;
+  kept_->of = nullptr;
+  for (KeptPrices& known : kept_->prices) known.key.table = nullptr;
+}
 
 void StepSweep::NextPipeline() { kept_->of = nullptr; }
 
@@ -98,7 +104,7 @@ std::optional<double> StepSweep::ByFormula(const LayerTable& table, const PlanOu
                                            const DataMessages& data, double* least) {
   Kept& kept = *kept_;
   const bool alike = kept.of == &table && !outline.gathers_weights && !outline.scatters_gradients;
-  if (!alike) kept.Fold(form_, table, outline, data, stages_);
+  if (!alike) kept.Fold(form_, table, outline, data);
   const double total = kept.fold->Total(kept.passes, data);
   if (!kept.walks) return total;
   *least = total * (1 - closed::kRounding);

@@ -12,13 +12,15 @@
 
 namespace orrery {
 
-// The totals are those of ClosedForm::StepSeconds, to the last bit. Tables and messages must outlive it.
+// The totals are those of ClosedForm::StepSeconds, to the last bit. Tables and messages must outlive the sweep over them.
 class StepSweep {
  public:
-  StepSweep(const ClosedForm& form, const StageMessages& stages);
+  explicit StepSweep(const ClosedForm& form);
   ~StepSweep();
   StepSweep(StepSweep&&) noexcept;
 
+  // Before anything else: what follows sends these messages between stages. What was kept is forgotten.
+  void Start(const StageMessages& stages);
   // What follows differs in more than sharding: in schedule, chunks, layers or micro-batches.
   void NextPipeline();
   // Seconds of a step where formulas do. Where passes have to be walked: none, and a lower bound of the step in `least`, for
@@ -29,7 +31,6 @@ class StepSweep {
  private:
   struct Kept;
   const ClosedForm& form_;
-  const StageMessages& stages_;
   std::unique_ptr<Kept> kept_;
 };
 

@@ -29,7 +29,8 @@ class Comparison {
       const StageTasks& fewer = shorter_.StageOfRank(r);
       const StageTasks& more = longer_.StageOfRank(r);
       for (std::size_t s = 0; s < fewer.on_stream.size(); ++s) {
-        if (!StreamRepeats(fewer.on_stream[s], before[r], more.on_stream[s], after[r]))
+        if (!StreamRepeats({fewer, fewer.on_stream[s], before[r]},
+                           {more, more.on_stream[s], after[r]}))
           return false;
       }
     }
@@ -37,29 +38,48 @@ class Comparison {
   }
 
  private:
-  bool StreamRepeats(const std::vector<int32_t>& fewer, const std::vector<TaskSpan>& before,
-                     const std::vector<int32_t>& more, const std::vector<TaskSpan>& after) const {
+  // The tasks of a rank on one stream, in order.
+  struct Stream {
+    const StageTasks& stage;
+    const std::vector<int32_t>& order;
+    const std::vector<TaskSpan>& spans;
+
+    std::size_t size() const { return order.size(); }
+    const Task& TaskAt(std::size_t i) const { return stage.tasks[At(order[i])]; }
+    const TaskSpan& SpanAt(std::size_t i) const { return spans[At(order[i])]; }
+  };
+
+  bool StreamRepeats(const Stream& fewer, const Stream& more) const {
     if (more.size() < fewer.size()) return false;
     std::size_t moved = 0;
-    while (moved < fewer.size() && Moved(before[At(fewer[fewer.size() - 1 - moved])],
-                                         after[At(more[more.size() - 1 - moved])]))
+    while (moved < fewer.size() &&
+           Moved(fewer.SpanAt(fewer.size() - 1 - moved), more.SpanAt(more.size() - 1 - moved)))
       ++moved;
     const double each = static_cast<double>(more.size() - fewer.size());  // tasks of a cycle
-    if (each == 0) return moved == fewer.size() || OnceAlike(fewer, before, more, after, moved);
+    if (each == 0) return moved == fewer.size() || OnceAlike(fewer, more, fewer.size() - moved);
     // Tasks before the first cycle and after the last one count as if all came after it.
     const double others = static_cast<double>(fewer.size()) - each * cycles_;
     const double steady = std::max(kSteadyCycles, kSteadyShare * cycles_);
     return static_cast<double>(moved) >= each * steady + others;
   }
 
-  // A stream without tasks in a cycle: what is not moved lies before them.
-  bool OnceAlike(const std::vector<int32_t>& fewer, const std::vector<TaskSpan>& before,
-                 const std::vector<int32_t>& more, const std::vector<TaskSpan>& after,
-                 std::size_t moved) const {
-    for (std::size_t i = 0; i + moved < fewer.size(); ++i) {
-      if (!Same(before[At(fewer[i])].end, after[At(more[i])].end, 0)) return false;
+  // A stream without tasks of a cycle: what is not moved lies before the cycles, or is one run of kernels that holds them.
+  bool OnceAlike(const Stream& fewer, const Stream& more, std::size_t unmoved) const {
+    for (std::size_t i = 0; i < unmoved; ++i) {
+      if (Same(fewer.SpanAt(i).end, more.SpanAt(i).end, 0)) continue;
+      if (i + 1 < unmoved || !HoldsTheCycles(fewer, more, i)) return false;
     }
     return true;
+  }
+
+  // Its end is the latest of sums of times of kernels and of the host, which grow by no more than a cycle each: a convex
+  // function of the micro-batches, which has its steepest slope from where it grows by a cycle.
+  bool HoldsTheCycles(const Stream& fewer, const Stream& more, std::size_t i) const {
+    const TaskSpan &before = fewer.SpanAt(i), &after = more.SpanAt(i);
+    return fewer.TaskAt(i).line < 0 && Same(before.start, after.start, 0) &&
+           Same(before.end, after.end, cycle_) &&
+           more.TaskAt(i).seconds - fewer.TaskAt(i).seconds <= cycle_ + tolerance_ &&
+           more.stage.host - fewer.stage.host <= cycle_ + tolerance_;
   }
 
   bool Same(double before, double after, double later) const {

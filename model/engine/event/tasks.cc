@@ -138,6 +138,7 @@ class StageBuilder {
       ++result_.epochs;
     }
     issued_ += PriceOf(at, op).host;
+    result_.host += PriceOf(at, op).host;
     const int32_t last = latest_[op.stream];
     const bool joins = !syncs && !Communicates(op) && Waits(i, at) == 0 && last >= 0 &&
                        Joinable(last) && result_.tasks[At(last)].offload == Offloads(op);

@@ -56,6 +56,7 @@ struct StageTasks {
   std::vector<std::vector<int32_t>> on_stream;  // in order
   int64_t ops = 0;
   int32_t epochs = 1;
+  double host = 0;  // seconds to issue all of them
 };
 
 struct LineMessages {

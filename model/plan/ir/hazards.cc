@@ -12,23 +12,33 @@
 namespace orrery::ir {
 namespace {
 
+// Numbers of instances by stream, in groups that the compiler computes at once.
+constexpr size_t kGroup = 8;
+
+void RaiseTo(int32_t* row, const int32_t* least, size_t width) {
+  for (size_t at = 0; at < width; at += kGroup) {
+    for (size_t s = at; s < at + kGroup; ++s) row[s] = std::max(row[s], least[s]);
+  }
+}
+
 class Unfolder {
  public:
   Unfolder(const Plan& plan, const Program& program, const Layout& layout)
       : program_(program),
         layout_(layout),
         cells_(program, layout),
-        streams_(StreamCount(plan, program)),
+        width_((StreamCount(plan, program) + kGroup - 1) / kGroup * kGroup),
         writer_(cells_.count(), -1),
-        reader_(cells_.count() * streams_, -1),
-        latest_(streams_, -1),
-        needed_(streams_, -1) {}
+        reader_(cells_.count() * width_, -1),
+        latest_(width_, -1),
+        needed_(width_, -1) {}
 
   std::vector<Instance> Run() {
     size_t total = 0;
     for (const Call& call : layout_.calls) total += program_.blocks[call.block].ops.size();
     instances_.reserve(total);
-    known_.reserve(total * streams_);
+    stream_.reserve(total);
+    known_.reserve(total * width_);
     for (size_t c = 0; c < layout_.calls.size(); ++c) {
       const Call& call = layout_.calls[c];
       const auto& ops = program_.blocks[call.block].ops;
@@ -36,6 +46,7 @@ class Unfolder {
         if ((ops[i].when & call.flags) != ops[i].when) continue;
         instances_.push_back(
             {static_cast<int32_t>(c), call.block, static_cast<int32_t>(i), call.micro_batch, {}});
+        stream_.push_back(ops[i].stream);
         Issue(ops[i], call.micro_batch);
       }
     }
@@ -54,46 +65,40 @@ class Unfolder {
   void Issue(const Op& op, int32_t micro_batch) {
     const auto id = static_cast<int32_t>(instances_.size() - 1);
     for (ViewId view : op.in) {
-      cells_.Each(view, micro_batch, [&](size_t cell) { Need(writer_[cell], op.stream); });
+      cells_.Each(view, micro_batch, [&](size_t cell) { Need(writer_[cell]); });
     }
     for (ViewId view : op.out) {
       cells_.Each(view, micro_batch, [&](size_t cell) {
-        Need(writer_[cell], op.stream);
-        for (size_t s = 0; s < streams_; ++s) NeedOn(s, reader_[cell * streams_ + s], op.stream);
+        Need(writer_[cell]);
+        RaiseTo(needed_.data(), &reader_[cell * width_], width_);
       });
     }
     for (ViewId view : op.in) {
-      cells_.Each(view, micro_batch,
-                  [&](size_t cell) { reader_[cell * streams_ + op.stream] = id; });
+      cells_.Each(view, micro_batch, [&](size_t cell) { reader_[cell * width_ + op.stream] = id; });
     }
     for (ViewId view : op.out) {
       cells_.Each(view, micro_batch, [&](size_t cell) {
         writer_[cell] = id;
-        std::fill_n(reader_.begin() + static_cast<std::ptrdiff_t>(cell * streams_), streams_, -1);
+        std::fill_n(&reader_[cell * width_], width_, -1);
       });
     }
+    needed_[op.stream] = -1;  // the order of the stream says as much
     Settle(op.stream, id);
   }
 
-  void Need(int32_t instance, uint8_t stream) {
-    if (instance >= 0) NeedOn(StreamOf(instance), instance, stream);
-  }
-  void NeedOn(size_t on, int32_t instance, uint8_t stream) {
-    if (on != stream && instance > needed_[on]) needed_[on] = instance;
-  }
-  uint8_t StreamOf(int32_t instance) const {
-    const Instance& it = instances_[instance];
-    return program_.blocks[it.block].ops[it.op].stream;
+  void Need(int32_t instance) {
+    if (instance < 0) return;
+    int32_t& needed = needed_[stream_[instance]];
+    needed = std::max(needed, instance);
   }
 
   // Keeps a wait only if nothing kept so far, nor the predecessor on the stream, implies it. Latest
   // first: a later instance is never implied by an earlier one.
   void Settle(uint8_t stream, int32_t id) {
     const size_t row = known_.size();
-    known_.resize(row + streams_, -1);
-    if (latest_[stream] >= 0) {
-      std::copy_n(known_.begin() + latest_[stream] * streams_, streams_, known_.begin() + row);
-    }
+    known_.resize(row + width_, -1);
+    if (latest_[stream] >= 0)
+      std::copy_n(known_.begin() + latest_[stream] * width_, width_, known_.begin() + row);
     for (;;) {
       const auto most = std::max_element(needed_.begin(), needed_.end());
       const int32_t wait = *most;
@@ -101,9 +106,7 @@ class Unfolder {
       *most = -1;
       if (known_[row + (most - needed_.begin())] >= wait) continue;
       instances_[id].waits.push_back(wait);
-      for (size_t s = 0; s < streams_; ++s) {
-        known_[row + s] = std::max(known_[row + s], known_[wait * streams_ + s]);
-      }
+      RaiseTo(&known_[row], &known_[wait * width_], width_);
     }
     known_[row + stream] = id;
     latest_[stream] = id;
@@ -112,8 +115,9 @@ class Unfolder {
   const Program& program_;
   const Layout& layout_;
   const Cells cells_;
-  const size_t streams_;
+  const size_t width_;  // streams, in whole groups
   std::vector<Instance> instances_;
+  std::vector<uint8_t> stream_;  // by instance
   std::vector<int32_t> writer_;  // by cell
   std::vector<int32_t> reader_;  // by cell and stream: last reader since the last write
   std::vector<int32_t> known_;  // by instance and stream: latest instance complete when this one is

@@ -13,24 +13,28 @@ int64_t ChunksOf(const Strategy& strategy) {
                          : int64_t{1} * strategy.pp * strategy.vpp;
 }
 
+ChunkSplit::ChunkSplit(int64_t layers, const Strategy& strategy)
+    : layout_(strategy.layout ? strategy.layout->data() : nullptr),
+      chunks_(ChunksOf(strategy)),
+      embedding_(strategy.count_embedding ? 1 : 0),
+      head_(strategy.count_head ? 1 : 0) {
+  if (layout_ != nullptr || chunks_ == 0) return;
+  const int64_t weight = layers + embedding_ + head_;
+  each_ = weight / chunks_;
+  left_over_ = weight % chunks_;
+}
+
 int64_t LayersOfChunk(int64_t layers, const Strategy& strategy, int64_t virtual_stage) {
-  if (strategy.layout) return (*strategy.layout)[static_cast<std::size_t>(virtual_stage)];
-  const int64_t parts = ChunksOf(strategy);
-  const int64_t weight =
-      layers + (strategy.count_embedding ? 1 : 0) + (strategy.count_head ? 1 : 0);
-  const bool one_more = virtual_stage > 0 && virtual_stage <= weight % parts;
-  const bool first = virtual_stage == 0, last = virtual_stage + 1 == parts;
-  return weight / parts + (one_more ? 1 : 0) - (first && strategy.count_embedding ? 1 : 0) -
-         (last && strategy.count_head ? 1 : 0);
+  return ChunkSplit(layers, strategy).Layers(virtual_stage);
 }
 
 std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy) {
-  const int64_t chunks = ChunksOf(strategy);
+  const ChunkSplit split(layers, strategy);
   std::vector<LayerRange> ranges;
-  ranges.reserve(static_cast<std::size_t>(chunks));
+  ranges.reserve(static_cast<std::size_t>(split.chunks()));
   int64_t first = 0;
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    ranges.push_back({first, LayersOfChunk(layers, strategy, chunk)});
+  for (int64_t chunk = 0; chunk < split.chunks(); ++chunk) {
+    ranges.push_back({first, split.Layers(chunk)});
     first += ranges.back().count;
   }
   return ranges;
@@ -62,8 +66,13 @@ struct StageLoads {
 // above it, so a level is looked for under which nearly all go; of each stage one less, for rounding. Returns what is left.
 int64_t AddBelowLevel(int64_t left, StageLoads* loads) {
   const std::size_t stages = loads->load.size();
+  const bool inner_alike =
+      loads->slowdown.empty() && stages > 2;  // those that hold no end of the model
   const auto count = [&](double level) {
     int64_t sum = 0;
+    if (inner_alike)
+      return loads->UpTo(level, 0) + loads->UpTo(level, stages - 1) +
+             static_cast<int64_t>(stages - 2) * loads->UpTo(level, 1);
     for (std::size_t stage = 0; stage < stages && sum <= left; ++stage)
       sum += loads->UpTo(level, stage);
     return sum;

@@ -24,6 +24,25 @@ std::vector<LayerRange> BalanceLayers(int64_t layers, const Strategy& strategy);
 int64_t LayersOfChunk(int64_t layers, const Strategy& strategy, int64_t virtual_stage);
 int64_t ChunksOf(const Strategy& strategy);
 
+// The same of all of them, one after the other: what they have in common is computed once.
+class ChunkSplit {
+ public:
+  ChunkSplit(int64_t layers, const Strategy& strategy);
+
+  int64_t chunks() const { return chunks_; }
+  int64_t Layers(int64_t virtual_stage) const {
+    if (layout_ != nullptr) return layout_[virtual_stage];
+    const bool one_more = virtual_stage > 0 && virtual_stage <= left_over_;
+    return each_ + (one_more ? 1 : 0) - (virtual_stage == 0 ? embedding_ : 0) -
+           (virtual_stage + 1 == chunks_ ? head_ : 0);
+  }
+
+ private:
+  const int* layout_;  // of the strategy; null: by the rule
+  int64_t chunks_, embedding_, head_;
+  int64_t each_ = 0, left_over_ = 0;
+};
+
 // The layers of each chunk under which the slowest stage is as fast as it can be, where the embedding takes `embedding`
 // and the head `head` times the time of a layer: one layer after the other goes to the stage with the least work, of
 // several to the last, which holds the fewest micro-batches. Layers are alike, so no other split has a faster slowest

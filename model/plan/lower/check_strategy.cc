@@ -169,9 +169,10 @@ Result CheckLayout(const ModelSpec& model, const Strategy& s) {
           fmt::format("the layout holds {} layers, the model has {}", held, model.layers), ""};
   }
   const bool ends = s.pp > 1 && model.family != Family::kMlp;
+  const ChunkSplit split(model.layers, s);
   for (int64_t i = 0; i < chunks; ++i) {
     const bool end = ends && (i == 0 || i + 1 == chunks);
-    const int64_t count = LayersOfChunk(model.layers, s, i);
+    const int64_t count = split.Layers(i);
     if (count >= (end ? 0 : 1)) continue;
     if (s.layout)
       return Refusal{fmt::format("chunk {} of the layout holds {} layers", i, count),

@@ -104,6 +104,11 @@ std::string Title(const LowerContext& ctx) {
          (s.placement ? " placement " + PlacementText(*s.placement) : "");
 }
 
+std::vector<ir::Item> ScheduleOf(const Workload& work, const Strategy& s, int stage,
+                                 int micro_batches) {
+  return StageSchedule(s, stage, micro_batches, work.fp8 != Fp8::kOff);
+}
+
 void EmitStage(StageBuilder& stage) {
   switch (stage.ctx().model.family) {
     case Family::kDecoder:
@@ -170,9 +175,16 @@ LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& 
     EmitStage(builder);
     builder.EmitBegin();
     builder.EmitEnd();
-    plan.programs.push_back(
-        builder.Finish(StageSchedule(s, stage, plan.micro_batches, work.fp8 != Fp8::kOff)));
+    plan.programs.push_back(builder.Finish(ScheduleOf(work, s, stage, plan.micro_batches)));
   }
+  return plan;
+}
+
+ir::Plan WithMicroBatches(ir::Plan plan, const Workload& work, const Strategy& strategy,
+                          int64_t micro_batches) {
+  plan.micro_batches = static_cast<int>(micro_batches);
+  for (ir::Program& program : plan.programs)
+    program.schedule = ScheduleOf(work, strategy, program.stage, plan.micro_batches);
   return plan;
 }
 

@@ -41,6 +41,11 @@ using LowerResult = std::variant<ir::Plan, Refusal>;
 LowerResult Lower(const ModelSpec& model, const Workload& work, const Strategy& strategy,
                   const LowerOptions& options = {});
 
+// `plan`, which Lower() made of this work and strategy, with so many micro-batches: other schedules of the same blocks. The
+// loss keeps the scale of the plan's own batch.
+ir::Plan WithMicroBatches(ir::Plan plan, const Workload& work, const Strategy& strategy,
+                          int64_t micro_batches);
+
 // Micro-batches per step: global_batch / (data_parallel * micro_batch); 0 if it does not divide.
 int64_t MicroBatches(const Workload& work, const Strategy& strategy);
 

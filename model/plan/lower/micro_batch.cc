@@ -85,8 +85,9 @@ std::vector<MicroBatchPlan::LayerKind> Kinds(const ModelSpec& model, const Model
 // Of all chunks; of an encoder and a decoder, which are a stack each.
 int64_t RecomputedLayers(const ModelSpec& model, const Strategy& s) {
   int64_t taken = s.recompute.Taken(model.decoder_layers);
-  for (int64_t chunk = 0; chunk < ChunksOf(s); ++chunk)
-    taken += s.recompute.Taken(LayersOfChunk(model.layers, s, chunk));
+  const ChunkSplit split(model.layers, s);
+  for (int64_t chunk = 0; chunk < split.chunks(); ++chunk)
+    taken += s.recompute.Taken(split.Layers(chunk));
   return taken;
 }
 

@@ -23,9 +23,10 @@ PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
   split.layout = s.layout;
   if (!split.layout) {
     std::vector<int> counts;
-    counts.reserve(static_cast<std::size_t>(s.pp) * static_cast<std::size_t>(s.vpp));
-    for (int64_t chunk = 0; chunk < ChunksOf(s); ++chunk)
-      counts.push_back(static_cast<int>(LayersOfChunk(all, s, chunk)));
+    const ChunkSplit chunks(all, s);
+    counts.reserve(static_cast<std::size_t>(chunks.chunks()));
+    for (int64_t chunk = 0; chunk < chunks.chunks(); ++chunk)
+      counts.push_back(static_cast<int>(chunks.Layers(chunk)));
     split.layout = std::make_shared<const std::vector<int>>(std::move(counts));
   }
   const int* chunk = split.layout->data();

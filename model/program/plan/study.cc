@@ -64,10 +64,16 @@ void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::strin
   if (*by == 0 || (*last - *first) % *by == 0) values->push_back(std::to_string(*last));
 }
 
+bool IsRange(const std::string& text, std::smatch* match) {
+  if (text.find("..") == text.npos)
+    return false;  // most are none, and the expression takes a millisecond to build
+  static const std::regex kRange(R"(\s*(\d+)\s*\.\.\s*(\d+)(\s+by\s+(\d+))?\s*)");
+  return std::regex_match(text, *match, kRange);
+}
+
 }  // namespace
 
 std::vector<std::string> StudyValues(const Flag& flag, Diagnostics* diagnostics) {
-  static const std::regex kRange(R"(\s*(\d+)\s*\.\.\s*(\d+)(\s+by\s+(\d+))?\s*)");
   std::vector<std::string> values;
   const bool whole = HasCommas(KeyOf(flag));
   for (std::size_t begin = 0; begin <= flag.text.size();) {
@@ -80,7 +86,7 @@ std::vector<std::string> StudyValues(const Flag& flag, Diagnostics* diagnostics)
     if (one.text.empty()) {
       diagnostics->Error(flag.where, fmt::format("{}: a value is missing", flag.name),
                          "values with a comma in between: 1,2,4");
-    } else if (!whole && std::regex_match(one.text, match, kRange)) {
+    } else if (!whole && IsRange(one.text, &match)) {
       AddRange(one, match, &values, diagnostics);
     } else {
       values.push_back(one.text);

@@ -229,8 +229,8 @@ bool RunShortSteps(const orrery::Job& job, const Strategy* layout, const ir::Pla
     return false;
   const auto steps = ShortStepsOf(*layout, plan.micro_batches);
   if (!steps) return false;
-  Twin fewer(job, WithMicroBatches(job, *layout, steps->fewer), options);
-  Twin more(job, WithMicroBatches(job, *layout, steps->more), options);
+  Twin fewer(job, WithMicroBatches(plan, job.work, *layout, steps->fewer), options);
+  Twin more(job, WithMicroBatches(plan, job.work, *layout, steps->more), options);
   if (perturbations != nullptr) {
     fewer.Disturb(perturbations);
     more.Disturb(perturbations);
