@@ -14,7 +14,6 @@
 
 #include "model/base/json_text.h"
 #include "model/base/plain_text.h"
-#include "model/base/plain_yaml.h"
 
 namespace orrery {
 namespace {
@@ -216,11 +215,6 @@ std::optional<Diagnostic> Build(const std::string& text, const char* language,
 
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics) {
   if (!CheckPlainText(source, diagnostics)) return nullptr;
-  if (auto plain = ReadPlainYaml(source)) return plain;
-  return ReadAnyYaml(source, diagnostics);
-}
-
-std::shared_ptr<YamlTree> ReadAnyYaml(const SourcePtr& source, Diagnostics* diagnostics) {
   const std::string_view text = WithoutByteOrderMark(source->text);
   const std::size_t mark = source->text.size() - text.size();
   const bool json = LooksLikeJson(text);

@@ -39,8 +39,5 @@ inline constexpr int kMostNested = 64;
 // text that is no UTF-8, control characters, tabs as indentation, duplicate keys, keys that are not
 // plain text, anchors, tags, more than one document, an empty document, nesting above kMostNested.
 std::shared_ptr<YamlTree> ReadYaml(const SourcePtr& source, Diagnostics* diagnostics);
-// The same of UTF-8 text without control characters, always by the general parser. ReadYaml() calls it where the text is
-// not plain (plain_yaml.h).
-std::shared_ptr<YamlTree> ReadAnyYaml(const SourcePtr& source, Diagnostics* diagnostics);
 
 }  // namespace orrery

@@ -16,10 +16,7 @@
 
 #include "model/base/csv.h"
 #include "model/base/node.h"
-#include "model/base/plain_text.h"
-#include "model/base/plain_yaml.h"
 #include "tests/from_environment.h"
-#include "tests/input/same_tree.h"
 
 namespace orrery {
 namespace {
@@ -32,14 +29,6 @@ const std::vector<std::string> kYaml = {
     ": - e\n  - - f\n    - g: h\n...\n",
     "a:\n- b: {c: [d, {e: f}], g: \"h\\n\\u00e9\\x41\\\n  i\"}\n- *x\n- !!str 12\n- 'it''s'\n%TAG "
     "! x\n",
-};
-const std::vector<std::string> kPlain = {
-    "# a cluster\nname: dgx\nnodes: 16\ngpu: {memory: 80GiB, peak: \"312TFLOP/s\"}\n"
-    "links:\n  - from: gpu0\n    to: nic0\n  - {from: 'a', to: b}  # two\nlast: [1, -2]\n",
-    "a:\n- b: {c: [d, {e: f}],\n    # one\n    g: \"h: i\"}\n  j: k l\n- -3.5e-7\n- [x,\ny]\nm: "
-    "http://n#o\n\n"
-    "p:\n  q:\n    - r\n    - s: t\n      u: '\u00e9'\n",
-    "{\"a\": {\"b\":[1, 2.5],\n \"c\": \"d\"}, \"e\": [], \"f\":{}}\n",
 };
 const std::vector<std::string> kJson = {
     "{\n\t\"model_type\": \"gpt2\",\n\t\"n_embd\": 1600, \"n_head\":25,\n\t\"eps\": 1e-05,\n"
@@ -173,17 +162,6 @@ bool ReadTree(const SourcePtr& source, Diagnostics* diagnostics) {
 }
 
 TEST(Mutations, YamlReaderNeverCrashes) { ForEachMutation(kYaml, 8000, ReadTree); }
-TEST(Mutations, WhatIsPlainIsReadAsTheGeneralParserReadsIt) {
-  ForEachMutation(kPlain, 40000, [](const SourcePtr& source, Diagnostics* diagnostics) {
-    const auto plain = CheckPlainText(source, diagnostics) ? ReadPlainYaml(source) : nullptr;
-    if (plain == nullptr) return diagnostics->ok();
-    const auto any = ReadAnyYaml(source, diagnostics);
-    EXPECT_NE(any, nullptr) << source->text;
-    if (any != nullptr) ExpectSame(*plain, *any, source->text);
-    return diagnostics->ok();
-  });
-}
-
 TEST(Mutations, JsonReaderNeverCrashes) { ForEachMutation(kJson, 8000, ReadTree); }
 
 TEST(Mutations, CsvReaderNeverCrashes) {
