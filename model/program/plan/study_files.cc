@@ -130,7 +130,7 @@ void StudyFiles::CheckStudy() const {
     fs::rename(aside, path, error);
   }
   if (ReadWhole(path) != text)
-    Fail(out_, fmt::format("'{}' holds rows of another study", Folder()),
+    Fail(out_, fmt::format("'{}' holds rows of another study or release", Folder()),
          "another --out, or remove that folder");
 }
 

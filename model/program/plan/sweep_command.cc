@@ -12,6 +12,7 @@
 #include "model/program/common/answer.h"
 #include "model/program/common/names.h"
 #include "model/program/common/terminal.h"
+#include "model/program/common/version.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/study_report.h"
 #include "model/program/plan/study_run.h"
@@ -131,8 +132,9 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const char* engine = options.engine == Engine::kClosed  ? "closed"
                        : options.engine == Engine::kEvent ? "event"
                                                           : "auto";
-  StudyFiles files(study, flags.out, options.place,
-                   fmt::format("engine: {}\n{}", engine, study.Files()));
+  StudyFiles files(
+      study, flags.out, options.place,
+      fmt::format("engine: {}\nplan: {} {}\n{}", engine, kVersion, kCommit, study.Files()));
   options.show_progress = options.place.rank == 0 && CurrentTerminal().shows_progress;
   const auto begin = std::chrono::steady_clock::now();
   int64_t predicted = 0;

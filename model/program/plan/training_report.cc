@@ -55,7 +55,7 @@ std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result
 
 bool KeepsLimits(const RunEstimate& run, bool priced, const cli::LongRun& limits) {
   if (limits.deadline && run.time > *limits.deadline) return false;
-  return !limits.budget || !priced || run.cost <= *limits.budget;
+  return !limits.budget || (priced && run.cost <= *limits.budget);
 }
 
 std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run) {
@@ -75,8 +75,9 @@ std::string TrainingText(const Job& job, const SearchResult& result, const cli::
       verdict = one.time > *run.deadline ? "too late"
                                          : fmt::format("{:.0f} % likely in time",
                                                        100 * one.ProbabilityWithin(*run.deadline));
-    if (run.budget && priced && one.cost > *run.budget)
-      verdict += (verdict.empty() ? "" : ", ") + std::string("over the budget");
+    if (run.budget && !KeepsLimits(one, priced, {.budget = run.budget}))
+      verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ",
+                             priced ? "over the budget" : "no price: not within a budget");
     table.Row({std::to_string(i + 1),
                one.spares > 0 ? fmt::format("{} + {}", result.ranked[i].nodes, one.spares)
                               : std::to_string(result.ranked[i].nodes),
