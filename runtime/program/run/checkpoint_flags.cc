@@ -22,21 +22,6 @@ std::string ConfigNextTo(const std::string& path) {
   return fs::is_regular_file(config, error) ? config.string() : "";
 }
 
-// At the flag, with what it says.
-template <class Act>
-void At(const Flag& flag, Act act) {
-  try {
-    act();
-  } catch (const InputError& error) {
-    std::vector<Diagnostic> all = error.diagnostics();
-    for (Diagnostic& one : all) {
-      if (one.where.source == nullptr) one.where = flag.where;
-      one.message = flag.name + ": " + one.message;
-    }
-    throw InputError(std::move(all));
-  }
-}
-
 void ReadCheckpoint(const Flag& flag, RunJob* job) {
   std::string family = job->model.hf_family, config;
   if (job->model.hf_config != nullptr) config = job->model.hf_config->text;
@@ -108,9 +93,9 @@ void ReadCheckpointFlags(const RunFlags& flags, RunJob* job) {
             flag->name + ": a plan text says too little about the model: how many heads",
             "--model and a layout"}});
   }
-  if (flags.init_from.given) At(flags.init_from, [&] { ReadCheckpoint(flags.init_from, job); });
+  if (flags.init_from.given) AtFlag(flags.init_from, [&] { ReadCheckpoint(flags.init_from, job); });
   if (!flags.export_hf.given) return;
-  At(flags.export_hf, [&] {
+  AtFlag(flags.export_hf, [&] {
     job->export_hf = ExportOptionsOf(flags.export_hf, *job);
     weights::CheckExport(*job->export_hf, job->plan);
   });

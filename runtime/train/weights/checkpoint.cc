@@ -28,7 +28,7 @@ using exec::At;
 using snapshot::PlainText;
 
 constexpr std::size_t kMostShards = 10'000;
-constexpr std::size_t kMostOfAKind = 10;  // named in an error
+constexpr std::size_t kMostOfAKind = 4;  // named in an error
 
 std::string FileIn(const fs::path& folder) {
   std::error_code error;

@@ -45,7 +45,7 @@ class Checkpoint {
 // The parameters of a plan as a checkpoint has them.
 class HfWeights : public train::GivenWeights {
  public:
-  // All that is wrong at once: tensors that are missing, of another shape or type, of no parameter (at most ten of
+  // All that is wrong at once: tensors that are missing, of another shape or type, of no parameter (at most four of
   // each). `family`: whose names it has; "": the one that fits most of them. Adapters of LoRA begin as without a
   // checkpoint. Throws InputError.
   HfWeights(const std::string& path, const std::string& family, const ModelSpec& model,
