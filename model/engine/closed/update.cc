@@ -194,8 +194,8 @@ double Fold::LeastReduced() const {
   const double beside = outline_.reduction_overlaps ? 1 - Awaited().reductions : 0.0;
   if (!outline_.order.fills_bubble) {
     const double trained = outline_.first_layers * layer + rows;
-    const double last = std::min(1.0, (layer + rows) / std::max(1.0, trained));
-    return Reduction(trained) * (1 - beside * (1 - last));
+    const double last = std::min(1, outline_.layout->front()) * layer + rows;  // of its first chunk
+    return Reduction(trained) * (1 - beside * (1 - last / std::max(1.0, trained)));
   }
   const std::vector<int>& layout = *outline_.layout;
   double fewest = table_.layers;
