@@ -67,6 +67,20 @@ TEST_F(Overlapped, AnOverlapForcedOnAPipelineHidesNothingInEitherEngine) {
   }
 }
 
+// A plan that lists reductions behind the passes, on a stream of their own: each waits for its gradients alone.
+TEST_F(Overlapped, WholeGradientsAreReducedAsSoonAsTheyAreThereWhereverThePlanListsThem) {
+  framework_.data_exposed = 0.3, framework_.data_nic_use = 0.2;
+  work_.global_batch = 256;
+  for (const int pp : {1, 2}) {
+    Strategy replicas = Layout(1, pp, 16 / pp, 2);
+    replicas.overlap_grad_reduce = true, replicas.reduce_in_backward = false;
+    EXPECT_NEAR(Ratio(replicas), 1, 0.01) << pp;
+    Strategy awaited = replicas;
+    awaited.overlap_grad_reduce = false;
+    EXPECT_LT(ClosedForm(replicas).data, 0.6 * ClosedForm(awaited).data) << pp;
+  }
+}
+
 // The constants of gathers are those of layers inside a pass.
 TEST_F(Overlapped, WeightsOfAWholeStepAreGatheredWithTheConstantsOfTheirReduction) {
   framework_.data_nic_use = 0.3, framework_.gather_nic_use = 0.05,
