@@ -118,7 +118,7 @@ std::string MemorySection(const StepAnalysis& analysis) {
                Format(use.need.need.live), Format(use.need.arena), Format(Seconds(use.peak_time)),
                use.need.moment.words});
   }
-  return "\nMemory at its fullest moment, on the same GPUs\n" + table.Text();
+  return "\nPeak memory, on the same GPUs\n" + table.Text();
 }
 
 void AddAnalysisJson(const StepAnalysis& analysis, nlohmann::ordered_json* json) {
