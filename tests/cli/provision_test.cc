@@ -254,6 +254,19 @@ std::string Quote(const std::string& from, const std::string& to) {
   return path;
 }
 
+// dgx-h100 has no price, and is faster.
+TEST(Topologies, ThoseWithinTheBudgetComeFirst) {
+  const std::vector<std::string> words = {
+      "--model", "gpt2-xl",  "--topology", "dgx-h100,aws-p4d", "--nodes", "2", "--global-batch",
+      "512",     "--refine", "0",          "--tokens",         "10B"};
+  const Outcome free = RunPlan(words), within = RunPlan(With(words, {"--budget", "50kUSD"}));
+  EXPECT_THAT(free.out, HasSubstr("\n  1  dgx-h100"));
+  EXPECT_THAT(within.out,
+              AllOf(HasSubstr("\n  1  aws-p4d"), HasSubstr("no price: not within a budget")));
+  EXPECT_EQ(within.code, 0);
+  EXPECT_EQ(RunPlan(With(words, {"--budget", "5USD"})).code, 3);
+}
+
 TEST(Provision, SaysThatARunDoesNotFinish) {
   const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3T", "--offers",
                                    "nebius-h100", "--nodes", "1024", "--recovery", "40h+40h"});

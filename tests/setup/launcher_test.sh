@@ -212,7 +212,8 @@ rm "$work/unformatted"
 out=$("$repo/check" --all 2>/dev/null)
 expect "check --all" 0 $?
 expect_text "every file and header alone" "build-syntax -j" "$(grep ' all headers' "$work/calls.ninja")"
-expect_text "sanitizers" "build-dev -j" "$(tail -n 1 "$work/calls.ninja")"
+expect_text "sanitizers" "build-dev -j" "$(grep 'build-dev' "$work/calls.ninja")"
+expect_text "the archive" "build-static -j" "$(tail -n 1 "$work/calls.ninja")"
 expect_text "the sample of a grid that runs whole is left out" "build --parallel" "$(grep -e '-LE sample' "$work/calls.ctest")"
 expect_text "what took how long" "build (sanitizers)" "$out"
 mkdir -p "$repo/build/tests/ir" && printf '#!/bin/sh\necho "$ORRERY_MUTATION_SEED"\n[ "$ORRERY_MUTATION_SEED" != 2 ]\n' >"$repo/build/tests/ir/ir_test"

@@ -232,7 +232,7 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   const std::vector<report::Compared> all =
       SearchAll(flags, {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
                         static_cast<int>(refine.value_or(kRefine)), flags.objective});
-  const report::Compared& best = all[report::OrderOf(all).front()];
+  const report::Compared& best = all[report::OrderOf(all, run).front()];
   const bool several = all.size() > 1;
   std::string text =
       (several ? report::ComparisonText(all, run) : std::string()) + OneText(best, run);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/base/text.h"
 #include "model/program/common/table.h"
@@ -58,6 +59,23 @@ bool KeepsLimits(const RunEstimate& run, bool priced, const cli::LongRun& limits
   return !limits.budget || (priced && run.cost <= *limits.budget);
 }
 
+namespace {
+
+// Against the limits that were asked for.
+std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run) {
+  std::string verdict;
+  if (run.deadline)
+    verdict = one.time > *run.deadline ? "too late"
+                                       : fmt::format("{:.0f} % likely in time",
+                                                     100 * one.ProbabilityWithin(*run.deadline));
+  if (run.budget && !KeepsLimits(one, priced, {.budget = run.budget}))
+    verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ",
+                           priced ? "over the budget" : "no price: not within a budget");
+  return verdict;
+}
+
+}  // namespace
+
 std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run) {
   const bool priced = PriceOf(job).has_value();
   const std::vector<RunEstimate> runs = EstimateRuns(job, result, run.conditions);
@@ -70,19 +88,12 @@ std::string TrainingText(const Job& job, const SearchResult& result, const cli::
                {""}});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const RunEstimate& one = runs[i];
-    std::string verdict;
-    if (run.deadline)
-      verdict = one.time > *run.deadline ? "too late"
-                                         : fmt::format("{:.0f} % likely in time",
-                                                       100 * one.ProbabilityWithin(*run.deadline));
-    if (run.budget && !KeepsLimits(one, priced, {.budget = run.budget}))
-      verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ",
-                             priced ? "over the budget" : "no price: not within a budget");
     table.Row({std::to_string(i + 1),
                one.spares > 0 ? fmt::format("{} + {}", result.ranked[i].nodes, one.spares)
                               : std::to_string(result.ranked[i].nodes),
                Percent(one.goodput), DaysWithInterval(one), priced ? MoneyWithInterval(one) : "-",
-               one.energy_kwh ? ThreeDigits(*one.energy_kwh / 1000) : "-", verdict});
+               one.energy_kwh ? ThreeDigits(*one.energy_kwh / 1000) : "-",
+               Verdict(one, priced, run)});
   }
   std::string limits;
   if (run.deadline) limits += fmt::format(", within {}", Days(*run.deadline));
@@ -116,10 +127,17 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
   return json;
 }
 
-std::vector<std::size_t> OrderOf(const std::vector<Compared>& all) {
+std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run) {
   std::vector<std::size_t> order(all.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ValueOf(all[i]); });
+  const auto misses = [&](const Compared& one) {
+    if (!one.result.feasible()) return true;
+    return (run.deadline || run.budget) &&
+           !KeepsLimits(EstimateRuns(one.job, one.result, run.conditions).front(),
+                        PriceOf(one.job).has_value(), run);
+  };
+  std::ranges::stable_sort(
+      order, {}, [&](std::size_t i) { return std::pair(misses(all[i]), ValueOf(all[i])); });
   return order;
 }
 
@@ -137,9 +155,10 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     columns.push_back({"days\n(80 % interval)"});
     columns.push_back({"cost\n(80 % interval)"});
   }
+  if (run.deadline || run.budget) columns.push_back({""});
   Table table(columns);
   std::size_t number = 0;
-  for (const std::size_t i : OrderOf(all)) {
+  for (const std::size_t i : OrderOf(all, run)) {
     const Compared& one = all[i];
     if (!one.result.feasible()) {
       table.Row({"-", one.job.request.topology.name, "", "nothing fits"});
@@ -161,6 +180,8 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
       const RunEstimate estimate = EstimateRuns(one.job, one.result, run.conditions).front();
       cells.push_back(DaysWithInterval(estimate));
       cells.push_back(PriceOf(one.job) ? MoneyWithInterval(estimate) : "-");
+      if (run.deadline || run.budget)
+        cells.push_back(Verdict(estimate, PriceOf(one.job).has_value(), run));
     }
     table.Row(std::move(cells));
   }

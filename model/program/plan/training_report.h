@@ -28,8 +28,8 @@ struct Compared {
   SearchResult result;
   std::vector<PlacedRow> placed;  // --placement search
 };
-// Best first by the objective; what fits nowhere last.
-std::vector<std::size_t> OrderOf(const std::vector<Compared>& all);
+// Best first by the objective: those within the deadline and the budget, the others, what fits nowhere.
+std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run);
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run);
 
 }  // namespace orrery::report
