@@ -84,9 +84,11 @@ void Checkpoint::ReadIndex(const std::string& path) {
     for (const auto& [name, file] : map.items()) where.emplace(name, file.get<std::string>());
   } catch (const snapshot::SnapshotError& cause) {
     throw WeightsError(cause.what());
-  } catch (const nlohmann::json::exception& cause) {
-    throw WeightsError(
-        fmt::format("{}: is no index of safetensors files: {}", path, PlainText(cause.what())));
+  } catch (const nlohmann::json::parse_error& cause) {
+    throw WeightsError(fmt::format("{}: is no JSON from its byte {} on", path, cause.byte));
+  } catch (const nlohmann::json::exception&) {
+    throw WeightsError(fmt::format(
+        "{}: is no index of safetensors files: it has no weight_map from tensors to files", path));
   }
   std::set<std::string> names;
   for (const auto& [tensor, file] : where) {

@@ -126,8 +126,10 @@ Json Parsed(std::string_view text) {
   };
   try {
     return Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::exception& error) {
-    throw WeightsError(fmt::format("its header is no JSON: {}", PlainText(error.what())));
+  } catch (const Json::parse_error& error) {
+    throw WeightsError(fmt::format("its header is no JSON from its byte {} on", error.byte));
+  } catch (const Json::exception&) {
+    throw WeightsError("its header is no JSON: a number in it is out of range");
   }
 }
 
