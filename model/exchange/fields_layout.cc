@@ -423,14 +423,16 @@ std::vector<Field> Overlaps() {
       {"reduce_once",
        Where(ShardsGradients, Switch(&Strategy::reduce_once)),
        "fact reduce_once",
-       {{kTitans, Rule([](const Case& c) {
-           const bool stages = c.strategy.pp > 1;
-           if (c.strategy.reduce_once == stages)
-             return Default(stages ? "its pipelines reduce once per step"
-                                   : "reduces behind each backward pass");
-           return No(stages ? "its pipelines reduce once per step"
-                            : "reduces behind each backward pass");
-         })},
+       {{kTitans, Rule(
+                      [](const Case& c) {
+                        const bool stages = c.strategy.pp > 1;
+                        const char* why = stages ? "its pipelines reduce once per step"
+                                                 : "reduces behind each backward pass";
+                        return c.strategy.reduce_once == stages ? Default(why) : No(why);
+                      },
+                      [](const SettingIndex&, const Values& values) -> std::optional<Value> {
+                        return Value{NumberOf(values, "pp", 1) > 1 ? "on" : "off", {}, ""};
+                      })},
         {kFsdp, Choices({{"on", {{"REDUCE_ONCE", "True"}}}, {"off", {{"REDUCE_ONCE", "False"}}}})},
         {kAnyTarget, Fixed("off", "reduces behind each backward pass")}}},
       {"rings", Switch(&Strategy::rings), "", {{kAnyTarget, Own()}}},

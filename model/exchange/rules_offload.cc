@@ -22,6 +22,7 @@ OffloadKeys OffloadKeysOf(bool bridge) {
 Written WriteMegatronOffload(const Case& c, bool bridge) {
   const OffloadKeys keys = OffloadKeysOf(bridge);
   const Offload& offload = c.strategy.offload;
+  if (offload.weights) return No("keeps weights on the GPU");
   Settings settings;
   if (offload.optimizer > 0) {
     settings.push_back(Set(keys.optimizer, bridge ? "true" : ""));
