@@ -137,7 +137,7 @@ TEST_F(Additions, EveryFrameworkWorksInEveryCommand) {
 TEST_F(Additions, ARealRunTakesAnyFramework) {
   for (const char* name : {"nemo", "tensorflow", "jax"}) {
     const Outcome outcome = Run({"run", "--model", "bert-tiny", "--framework", name, "--ranks", "2",
-                                 "--steps", "1", "--global-batch", "4"});
+                                 "--comm", "local", "--steps", "1", "--global-batch", "4"});
     EXPECT_EQ(outcome.code, 0) << name << ": " << outcome.err;
   }
 }
