@@ -2,15 +2,10 @@
 // Maps token files and checks what they hold.
 #include "runtime/data/token_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -51,19 +46,12 @@ bool LooksTwiceAsWide(const std::byte* from, int64_t tokens) {
 
 TokenFile::TokenFile(std::string path, int64_t vocab) : path_(std::move(path)), vocab_(vocab) {
   try {
-    Map();
-    ReadFormat();
-  } catch (...) {
-    Close();
-    throw;
+    file_ = std::make_unique<const MappedFile>(path_);
+  } catch (const MappingError& error) {
+    Fail(error.what());
   }
-}
-
-TokenFile::~TokenFile() { Close(); }
-
-void TokenFile::Close() {
-  if (bytes_ != nullptr) munmap(const_cast<std::byte*>(bytes_), static_cast<std::size_t>(size_));
-  if (file_ >= 0) close(file_);
+  if (file_->size() == 0) Fail("is empty, at byte 0");
+  ReadFormat();
 }
 
 void TokenFile::Fail(const std::string& what) const {
@@ -75,64 +63,56 @@ void TokenFile::FailAt(int64_t index) const {
                    begin_ + index * width_, vocab_));
 }
 
-void TokenFile::Map() {
-  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ < 0) Fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-  struct stat about {};
-  if (fstat(file_, &about) != 0 || !S_ISREG(about.st_mode)) Fail("is no regular file");
-  size_ = about.st_size;
-  if (size_ == 0) Fail("is empty, at byte 0");
-  void* memory = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file_, 0);
-  if (memory == MAP_FAILED) Fail(fmt::format("cannot be mapped: {}", std::strerror(errno)));
-  bytes_ = static_cast<const std::byte*>(memory);
-}
-
 void TokenFile::ReadFormat() {
   const bool plain = path_.ends_with(".bin");
   const bool word = path_.ends_with(".u32"), half = path_.ends_with(".u16");
-  const uint32_t magic = size_ >= 4 ? ReadAs<uint32_t>(bytes_) : 0;
+  const uint32_t magic = file_->size() >= 4 ? ReadAs<uint32_t>(file_->bytes()) : 0;
   if (plain && (magic == kMagicShort || magic == kMagicWord)) return ReadHeader();
   if (plain || word || half) width_ = word || (plain && vocab_ > 65536) ? 4 : 2;
-  if (size_ % width_ != 0) {
+  if (file_->size() % width_ != 0) {
     Fail(fmt::format("ends within a token of {} bytes, at byte {}", width_,
-                     size_ / width_ * width_));
+                     file_->size() / width_ * width_));
   }
-  tokens_ = size_ / width_;
-  if (plain && width_ == 2 && LooksTwiceAsWide(bytes_, tokens_))
+  tokens_ = file_->size() / width_;
+  if (plain && width_ == 2 && LooksTwiceAsWide(file_->bytes(), tokens_))
     Fail("every second token is 0, from byte 2 on: uint32 tokens belong in a file named .u32");
 }
 
 void TokenFile::ReadHeader() {
-  if (size_ < kHeaderBytes)
-    Fail(fmt::format("ends within its header of {} bytes, at byte {}", kHeaderBytes, size_));
-  const bool word = ReadAs<uint32_t>(bytes_) == kMagicWord;
-  const auto version = ReadAs<uint32_t>(bytes_ + 4);
+  if (file_->size() < kHeaderBytes)
+    Fail(
+        fmt::format("ends within its header of {} bytes, at byte {}", kHeaderBytes, file_->size()));
+  const bool word = ReadAs<uint32_t>(file_->bytes()) == kMagicWord;
+  const auto version = ReadAs<uint32_t>(file_->bytes() + 4);
   if (version != (word ? kVersionWord : kVersionShort)) {
     Fail(fmt::format("version {} at byte 4, and only {} is known", version,
                      word ? kVersionWord : kVersionShort));
   }
   width_ = word ? 4 : 2;
   begin_ = kHeaderBytes;
-  tokens_ = ReadAs<uint32_t>(bytes_ + 8);
+  tokens_ = ReadAs<uint32_t>(file_->bytes() + 8);
   const int64_t expected = begin_ + tokens_ * width_;
-  if (size_ < expected) {
+  if (file_->size() < expected) {
     Fail(fmt::format("is truncated at byte {}: its header announces {} tokens, {} bytes in all",
-                     size_, tokens_, expected));
+                     file_->size(), tokens_, expected));
   }
-  if (size_ > expected) Fail(fmt::format("goes on behind its last token, at byte {}", expected));
+  if (file_->size() > expected)
+    Fail(fmt::format("goes on behind its last token, at byte {}", expected));
 }
 
 uint32_t TokenFile::Token(int64_t index) const {
-  const std::byte* at = bytes_ + begin_ + index * width_;
+  const std::byte* at = file_->bytes() + begin_ + index * width_;
   if (width_ == 1) return ReadAs<uint8_t>(at);
   return width_ == 2 ? ReadAs<uint16_t>(at) : ReadAs<uint32_t>(at);
 }
 
 void TokenFile::Copy(int64_t first, std::span<uint32_t> out) const {
-  struct stat about {};
-  if (fstat(file_, &about) != 0 || about.st_size < size_)  // reading on would end in SIGBUS
-    Fail(fmt::format("has become shorter while it was read, at byte {}", about.st_size));
-  const std::byte* from = bytes_ + begin_ + first * width_;
+  try {
+    file_->CheckWhole();
+  } catch (const MappingError& error) {
+    Fail(error.what());
+  }
+  const std::byte* from = file_->bytes() + begin_ + first * width_;
   if (width_ == 1) CopyAs<uint8_t>(from, out);
   if (width_ == 2) CopyAs<uint16_t>(from, out);
   if (width_ == 4) CopyAs<uint32_t>(from, out);

@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "runtime/data/data_source.h"
+#include "runtime/data/mapped_file.h"
 
 namespace orrery::train {
 
@@ -20,9 +22,6 @@ class TokenFile {
   // Throws DataError, with the file and the byte at fault: unreadable, truncated, of odd size, or
   // of another format.
   TokenFile(std::string path, int64_t vocab);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
 
   const std::string& path() const { return path_; }
   int64_t tokens() const { return tokens_; }
@@ -34,8 +33,6 @@ class TokenFile {
   void Check(int64_t most) const;
 
  private:
-  void Map();
-  void Close();
   void ReadFormat();
   void ReadHeader();
   uint32_t Token(int64_t index) const;
@@ -44,9 +41,7 @@ class TokenFile {
 
   std::string path_;
   int64_t vocab_;
-  int file_ = -1;
-  const std::byte* bytes_ = nullptr;
-  int64_t size_ = 0;   // of the file
+  std::unique_ptr<const MappedFile> file_;
   int64_t begin_ = 0;  // of the tokens
   int width_ = 1;
   int64_t tokens_ = 0;

@@ -156,7 +156,7 @@ TEST_F(PlacedRun, SaysWhenHostsAreTooFewOrOne) {
   }
   const Outcome here = RunShell("\"$PLAN\" " + kJob + "--comm local --placement 2,0,1");
   EXPECT_EQ(here.code, 0);
-  EXPECT_THAT(here.out, HasSubstr("so that the order of nodes (2,0..1) has no effect"));
+  EXPECT_THAT(here.out, HasSubstr("the order of nodes (2,0..1) changes nothing"));
 }
 
 }  // namespace

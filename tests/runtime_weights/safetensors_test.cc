@@ -44,6 +44,16 @@ TEST(Safetensors, AreReadByName) {
   EXPECT_EQ(b.elements(), 4);
 }
 
+TEST(Safetensors, AFileThatShrinksWhileItIsReadIsAnError) {
+  const Folder folder;
+  const std::string path = folder / "x.safetensors";
+  train::WriteBytes(path, FileOf(kHeader, 32));
+  const SafetensorsFile file(path);
+  EXPECT_NO_THROW(file.CheckWhole());
+  fs::resize_file(path, 40);
+  EXPECT_THROW(file.CheckWhole(), WeightsError);
+}
+
 TEST(Safetensors, HeadersAreWrittenAsTheyAreRead) {
   const Tensors tensors = ParseHeader(kHeader, 32);
   const std::string text = HeaderText(tensors);

@@ -76,9 +76,8 @@ std::string PlacedHosts(const RunJob& job, const std::vector<RankPart>& parts) {
   const bool together = std::ranges::all_of(
       parts, [&](const RankPart& part) { return part.host == parts.front().host; });
   if (together)
-    return fmt::format(
-        "placement: all ranks on {}, so that the order of nodes ({}) has no effect\n",
-        parts.front().host, NodeOrderText(nodes));
+    return fmt::format("placement: all ranks are on {}; the order of nodes ({}) changes nothing\n",
+                       parts.front().host, NodeOrderText(nodes));
   std::string text = "placement:";
   const std::size_t each = parts.size() / nodes.size();
   for (std::size_t place = 0; place < std::min(nodes.size(), kMost); ++place)

@@ -149,6 +149,8 @@ class HfWeights::Given : public train::GivenTensor {
   double At(int64_t index) const override {
     const HeldParam::Row at = held_.At(index);
     const Checkpoint::Entry& entry = entries_[exec::At(at.tensor)];
+    constexpr int64_t kBetweenChecks = 1 << 16;  // elements; each asks the file system
+    if (index % kBetweenChecks == 0) entry.file->CheckWhole();
     const double value = Number(entry, at.row);
     if (!std::isfinite(value))
       throw WeightsError(fmt::format("{}: element {} of tensor {} is {}", entry.file->path(),

@@ -2,16 +2,11 @@
 // Reads headers as somebody else's input, and writes them.
 #include "runtime/train/weights/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -185,56 +180,45 @@ std::string HeaderText(const Tensors& tensors) {
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
   try {
-    Map();
-    Read();
-  } catch (...) {
-    Close();
-    throw;
+    file_ = std::make_unique<const MappedFile>(path_);
+  } catch (const MappingError& error) {
+    Fail(error.what());
   }
+  Read();
 }
 
-SafetensorsFile::~SafetensorsFile() { Close(); }
-
-void SafetensorsFile::Close() {
-  if (bytes_ != nullptr) munmap(const_cast<std::byte*>(bytes_), static_cast<std::size_t>(size_));
-  if (file_ >= 0) close(file_);
+void SafetensorsFile::CheckWhole() const {
+  try {
+    file_->CheckWhole();
+  } catch (const MappingError& error) {
+    Fail(error.what());
+  }
 }
 
 void SafetensorsFile::Fail(const std::string& what, const std::string& hint) const {
   throw WeightsError(fmt::format("{}: {}", path_, what), hint);
 }
 
-void SafetensorsFile::Map() {
-  // A pipe would be waited for without O_NONBLOCK. Links are followed: the caches of HuggingFace's hub consist of them.
-  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file_ < 0) Fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-  struct stat status {};
-  if (fstat(file_, &status) != 0) Fail(fmt::format("cannot be read: {}", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode)) Fail("is no regular file");
-  size_ = status.st_size;
-  if (size_ < kLengthBytes)
-    Fail(fmt::format("has {} bytes: too short for a safetensors file", size_));
-  void* memory = mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_SHARED, file_, 0);
-  if (memory == MAP_FAILED) Fail(fmt::format("cannot be mapped: {}", std::strerror(errno)));
-  bytes_ = static_cast<const std::byte*>(memory);
-}
-
 void SafetensorsFile::Read() {
+  const int64_t size = file_->size();
+  if (size < kLengthBytes)
+    Fail(fmt::format("has {} bytes: too short for a safetensors file", size));
+  const std::byte* bytes = file_->bytes();
   uint64_t length = 0;
-  std::memcpy(&length, bytes_, sizeof length);
-  if (length > uint64_t{kMostHeaderBytes} || static_cast<int64_t>(length) > size_ - kLengthBytes) {
+  std::memcpy(&length, bytes, sizeof length);
+  if (length > uint64_t{kMostHeaderBytes} || static_cast<int64_t>(length) > size - kLengthBytes) {
     constexpr std::string_view kPickle("\x80\x02", 2), kZip("PK");
-    const std::string_view first(reinterpret_cast<const char*>(bytes_), 2);
+    const std::string_view first(reinterpret_cast<const char*>(bytes), 2);
     if (first == kPickle || first == kZip)
       Fail("is PyTorch's own format, which can hold programs and is not read",
            "save_pretrained(..., safe_serialization=True) of transformers writes safetensors");
-    Fail(fmt::format("its header of {} bytes does not fit into the file of {}", length, size_));
+    Fail(fmt::format("its header of {} bytes does not fit into the file of {}", length, size));
   }
   data_ = kLengthBytes + static_cast<int64_t>(length);
-  const std::string_view text(reinterpret_cast<const char*>(bytes_) + kLengthBytes,
+  const std::string_view text(reinterpret_cast<const char*>(bytes) + kLengthBytes,
                               static_cast<std::size_t>(length));
   try {
-    tensors_ = ParseHeader(text, size_ - data_);
+    tensors_ = ParseHeader(text, size - data_);
   } catch (const WeightsError& error) {
     Fail(error.what(), error.hint);
   }

@@ -11,12 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/plan/ir/plan.h"
+#include "runtime/data/mapped_file.h"
 
 namespace orrery::weights {
 
@@ -54,24 +56,22 @@ std::string TypeName(ir::Dtype dtype);  // of kF32, kTf32, kF16, kBf16
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::string path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
   const Tensors& tensors() const { return tensors_; }
-  const std::byte* Data(const Tensor& tensor) const { return bytes_ + data_ + tensor.begin; }
+  const std::byte* Data(const Tensor& tensor) const {
+    return file_->bytes() + data_ + tensor.begin;
+  }
+  // Throws WeightsError where the file has become shorter: reading on would end in SIGBUS.
+  void CheckWhole() const;
 
  private:
-  void Map();
   void Read();
-  void Close();
   [[noreturn]] void Fail(const std::string& what, const std::string& hint = "") const;
 
   std::string path_;
-  int file_ = -1;
-  const std::byte* bytes_ = nullptr;
-  int64_t size_ = 0, data_ = 0;
+  std::unique_ptr<const MappedFile> file_;
+  int64_t data_ = 0;  // where they begin
   Tensors tensors_;
 };
 

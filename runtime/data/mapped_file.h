@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file of somebody else's, mapped into memory for reading.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace orrery {
+
+// What is wrong with the file, without its name: "cannot be read: ...".
+struct MappingError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class MappedFile {
+ public:
+  // Throws MappingError: not there, not to be read, no regular file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::byte* bytes() const { return bytes_; }  // null: the file is empty
+  int64_t size() const { return size_; }             // bytes, when it was mapped
+  // Throws MappingError where the file has become shorter: reading on would end in SIGBUS. What is cut off later in the
+  // same read is not noticed.
+  void CheckWhole() const;
+
+ private:
+  void Map();
+  void Close();
+
+  int file_ = -1;
+  const std::byte* bytes_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace orrery
