@@ -24,6 +24,7 @@ constexpr std::size_t kWave = 4;
 // Micro-batches up to so many tokens count in the bound of the work: products no longer gain there.
 constexpr int64_t kMostTokens = int64_t{1} << 18;
 constexpr int64_t kMostSequences = 64;
+constexpr double kSameTime = 1e-6;      // a second in two weeks is no choice
 constexpr double kLeastGoodput = 0.01;  // a run below it does not finish
 
 struct Unit {
@@ -90,6 +91,7 @@ class FrontierSearch {
       Evaluate(Pending());
       for (const std::size_t site : contradicted_) least_[site] = 0;  // its bound was none
       Evaluate(Pending());
+      SettleOffers();
       DrawFrontier();
       Simulate();
       frontier_ = {};
@@ -160,7 +162,6 @@ class FrontierSearch {
 
   // GPU seconds of a sequence at least; found once per topology.
   double LeastWork(std::size_t site, int64_t nodes) {
-    if (question_.every) return 0;
     if (least_[site] < 0) {
       const int64_t seq = std::max<int64_t>(1, sites_[site].request.work.seq_len);
       least_[site] = layouts_[site]->LeastGpuSeconds(
@@ -198,13 +199,45 @@ class FrontierSearch {
       for (; next < units.size() && wave.size() < kWave; ++next) {
         if (!RuledOut(units[next])) wave.push_back(&units[next]);
       }
-      std::vector<Found> found(wave.size());
-      std::atomic<std::size_t> at{0};
-      OnThreads(static_cast<int>(std::min(shapes_.size(), wave.size())), [&](int thread) {
-        for (std::size_t i = at++; i < wave.size(); i = at++)
-          found[i] = Best(*wave[i], static_cast<std::size_t>(thread));
-      });
-      for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
+      EvaluateWave(wave);
+    }
+  }
+
+  void EvaluateWave(const std::vector<const Unit*>& wave) {
+    std::vector<Found> found(wave.size());
+    std::atomic<std::size_t> at{0};
+    OnThreads(static_cast<int>(std::min(shapes_.size(), wave.size())), [&](int thread) {
+      for (std::size_t i = at++; i < wave.size(); i = at++)
+        found[i] = Best(*wave[i], static_cast<std::size_t>(thread));
+    });
+    for (std::size_t i = 0; i < wave.size(); ++i) Take(*wave[i], std::move(found[i]));
+  }
+
+  // An offer that is on no frontier is compared by its cheapest run within the limits: evaluates the node counts that
+  // may be cheaper than what is known of it, the most promising of each offer at a time.
+  void SettleOffers() {
+    for (;;) {
+      std::vector<double> cheapest(quotes_.size(), kInfinity);
+      for (const Row& row : result_.rows) {
+        if (InTime(row.run.time))
+          cheapest[row.quote] = std::min(cheapest[row.quote], row.run.cost.value);
+      }
+      std::vector<std::pair<double, const Unit*>> next(quotes_.size(), {kInfinity, nullptr});
+      for (const Unit& unit : units_) {
+        if (done_.contains({unit.site, unit.nodes})) continue;
+        for (const std::size_t q : unit.quotes) {
+          const LeastRun least = LeastOf(unit, q);
+          if (!InTime(least.time) || !InBudget(least.cost)) continue;
+          if (least.cost.value < std::min(cheapest[q], next[q].first))
+            next[q] = {least.cost.value, &unit};
+        }
+      }
+      std::set<const Unit*> wave;
+      for (const auto& [cost, unit] : next) {
+        if (unit != nullptr) wave.insert(unit);
+      }
+      if (wave.empty()) return;
+      EvaluateWave({wave.begin(), wave.end()});
     }
   }
 
@@ -284,7 +317,7 @@ class FrontierSearch {
     double fastest = kInfinity;
     for (std::size_t i = 0; i < result_.rows.size(); ++i) {
       Row& row = result_.rows[i];
-      row.on_frontier = row.run.time.value < fastest;
+      row.on_frontier = row.run.time.value < fastest * (1 - kSameTime);
       if (!row.on_frontier) continue;
       fastest = row.run.time.value;
       result_.frontier.push_back(i);
@@ -350,17 +383,18 @@ class FrontierSearch {
     }
   }
 
-  bool InTime(const Row& row) const {
-    return !question_.deadline || row.run.time <= *question_.deadline;
-  }
-  bool InBudget(const Row& row) const {
-    return !question_.budget || row.run.cost <= *question_.budget;
-  }
+  bool InTime(Seconds time) const { return !question_.deadline || time <= *question_.deadline; }
+  bool InTime(const Row& row) const { return InTime(row.run.time); }
+  bool InBudget(Dollars cost) const { return !question_.budget || cost <= *question_.budget; }
+  bool InBudget(const Row& row) const { return InBudget(row.run.cost); }
 
   void Choose() {
     for (const std::size_t i : result_.frontier) {
       const Row& row = result_.rows[i];
       if (!result_.cheapest && InTime(row)) result_.cheapest = i;
+      if (!result_.sure && question_.deadline &&
+          row.run.ProbabilityWithin(*question_.deadline) >= kSure)
+        result_.sure = i;
       if (InBudget(row)) result_.fastest = i;  // ever faster along the frontier
     }
     result_.feasible = std::ranges::any_of(result_.frontier, [&](std::size_t i) {

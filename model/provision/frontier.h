@@ -56,12 +56,15 @@ struct QuoteBounds {
   bool known = false;  // some node count is possible
 };
 
+inline constexpr double kSure = 0.95;  // a run that is in time so likely may be relied on
+
 struct Provisioned {
   std::vector<Row> rows;              // evaluated; by cost
   std::vector<std::size_t> frontier;  // into rows; cheapest first, each faster than the one before
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
-  bool feasible = true;                          // a row keeps deadline and budget
-  std::vector<QuoteBounds> bounds;               // by quote
+  std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one
+  bool feasible = true;             // a row keeps deadline and budget
+  std::vector<QuoteBounds> bounds;  // by quote
   std::vector<std::string>
       no_layout;  // by quote: why nothing fits; "": something does, or bounds decided
   int64_t units = 0, evaluated = 0;  // (topology, nodes)

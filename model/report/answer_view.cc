@@ -62,24 +62,39 @@ std::string Title(const Ref& prediction) {
                      prediction["nodes"].number() == 1 ? "" : "s");
 }
 
+std::vector<std::string> RunHeads(std::vector<std::string> heads) {
+  for (const char* head : {"days", "80 %: from", "to", "goodput", "spares", "cost", "limits"})
+    heads.emplace_back(head);
+  return heads;
+}
+
+std::vector<std::string> RunCells(const Ref& run, bool priced) {
+  const Ref span = run["time_interval_s"];
+  return {NumberCell(run["time_s"], DaysOf(run["time_s"].number())),
+          NumberCell(span[0], DaysOf(span[0].number())),
+          NumberCell(span[1], DaysOf(span[1].number())),
+          NumberCell(run["goodput"], PercentOf(run["goodput"])),
+          NumberCell(run["spares"], run["spares"].json().dump()),
+          priced ? NumberCell(run["cost_usd"], DollarsOf(run["cost_usd"].number()))
+                 : TextCell("no price"),
+          TextCell(run["verdict"].text())};
+}
+
 std::string TrainingSection(const Ref& training) {
   std::string rows;
   const Ref runs = training["runs"];
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Ref run = runs[i];
-    rows += Row({"<th scope=row>" + std::to_string(i + 1) + "</th>",
-                 NumberCell(run["time_s"], DaysOf(run["time_s"].number())),
-                 NumberCell(run["time_interval_s"][0], DaysOf(run["time_interval_s"][0].number())),
-                 NumberCell(run["time_interval_s"][1], DaysOf(run["time_interval_s"][1].number())),
-                 NumberCell(run["goodput"], PercentOf(run["goodput"])),
-                 NumberCell(run["spares"], run["spares"].json().dump()),
-                 NumberCell(run["cost_usd"], DollarsOf(run["cost_usd"].number()))});
+    std::vector<std::string> cells = {"<th scope=row>" + std::to_string(i + 1) + "</th>"};
+    for (std::string& cell : RunCells(run, training["priced"].is_true()))
+      cells.push_back(std::move(cell));
+    rows += Row(cells);
   }
   if (rows.empty()) return "";
   return Section(
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
-                {"layout", "days", "80 %: from", "to", "goodput", "spares", "cost"}, rows));
+                RunHeads({"layout"}), rows));
 }
 
 }  // namespace
@@ -132,9 +147,11 @@ std::string SeveralSections(const Ref& answer) {
   const Ref all = answer["topologies"];
   std::vector<StepBar> bars;
   std::string rows;
-  bool priced = false;
-  for (std::size_t i = 0; i < all.size(); ++i)
+  bool priced = false, training = false;
+  for (std::size_t i = 0; i < all.size(); ++i) {
     priced |= all[i]["ranked"][0]["price_per_billion_tokens_usd"].is_number();
+    training |= !all[i]["training"].empty();
+  }
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Ref best = all[i]["ranked"][0];
     const std::string name = all[i]["topology"]["name"].text();
@@ -150,10 +167,20 @@ std::string SeveralSections(const Ref& answer) {
     if (priced)
       cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
                                  DollarsOf(best["price_per_billion_tokens_usd"].number())));
-    rows += Row(cells);
+    if (training) {
+      const Ref run = all[i]["training"];
+      for (std::string& cell : RunCells(run["runs"][0], run["priced"].is_true()))
+        cells.push_back(std::move(cell));
+    }
+    rows += fmt::format("<tr{}>", i == static_cast<std::size_t>(answer["best_index"].number())
+                                      ? " class=best"
+                                      : "");
+    for (const std::string& cell : cells) rows += cell;
+    rows += "</tr>\n";
   }
   std::vector<std::string> heads = {"topology", "layout", "step", "tokens/s"};
   if (priced) heads.push_back("per 1e9 tokens");
+  if (training) heads = RunHeads(std::move(heads));
   return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars));
 }

@@ -21,7 +21,7 @@ std::string TickNodes(double nodes) { return fmt::format("{:g}", nodes); }
 
 std::set<std::size_t> Chosen(const Ref& answer) {
   std::set<std::size_t> chosen;
-  for (const char* which : {"cheapest", "fastest"}) {
+  for (const char* which : {"cheapest", "sure", "fastest"}) {
     if (answer[which].is_number()) chosen.insert(static_cast<std::size_t>(answer[which].number()));
   }
   const Ref frontier = answer["frontier"];
@@ -84,7 +84,8 @@ std::string FrontierSection(const Ref& answer) {
   }
   return Section("frontier", "Days against dollars",
                  Figure(DrawChart(chart),
-                        "One mark for each offer and node count; faint ones are beaten in days and "
+                        "One mark for each offer and node count that was looked at; faint ones are "
+                        "beaten in days and "
                         "dollars. Bars: 80 % interval of the cost.",
                         "") +
                      HtmlTable("The frontier: no other run is faster and cheaper", kHeads, table));
@@ -144,19 +145,22 @@ std::string RunTable(const Ref& row) {
 }
 
 std::string LosersSection(const Ref& answer) {
-  const Ref rejected = answer["rejected"];
-  std::string rows;
+  const Ref losers = answer["losers"], rejected = answer["rejected"];
+  std::string rows, refused;
+  for (std::size_t i = 0; i < losers.size(); ++i) {
+    const Ref one = losers[i], price = one["price_usd_per_hour"];
+    rows += Row({TextCell(one["offer"].text()), NumberCell(price, DollarsOf(price.number()) + "/h"),
+                 TextCell(one["why"].text())});
+  }
   for (std::size_t i = 0; i < rejected.size(); ++i) {
-    const Ref one = rejected[i], least = one["least"];
-    const std::string reason = one["reason"].text();
-    rows += Row({TextCell(one["offer"]["id"].text()),
-                 TextCell(reason == "bounded" ? "cannot be on the frontier" : reason),
-                 NumberCell(least["time_s"], DaysOf(least["time_s"].number())),
-                 NumberCell(least["cost_usd"], DollarsOf(least["cost_usd"].number()))});
+    const Ref one = rejected[i];
+    if (one["least"].empty())
+      refused += Row({TextCell(one["offer"]["id"].text()), TextCell(one["reason"].text())});
   }
   return Section(
-      "losers", "Offers that were ruled out",
-      HtmlTable("Offers without a row", {"offer", "reason", "at least", "at least"}, rows));
+      "losers", "Why the other offers lose",
+      HtmlTable("Their cheapest run within the limits", {"offer", "per node", "why"}, rows) +
+          HtmlTable("Not considered", {"offer", "why"}, refused));
 }
 
 }  // namespace

@@ -105,13 +105,20 @@ std::string SearchWords(const Ref& answer) {
 
 std::string SeveralWords(const Ref& answer) {
   const Ref all = answer["topologies"];
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i]["topology"]["name"].json() == answer["best"].json())
-      return Paragraph(fmt::format("Best of {} topologies: {}.", all.size(), answer["best"].text()),
-                       true) +
-             SearchWords(all[i]);
+  const Ref best = all[static_cast<std::size_t>(answer["best_index"].number())];
+  const Ref ranked = best["ranked"][0], training = best["training"];
+  std::string lead = fmt::format("Best of {}: {}", all.size(), answer["best"].text());
+  if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
+  lead += ".";
+  if (!training.empty()) {
+    const Ref run = training["runs"][0];
+    lead += fmt::format(
+        " {} tokens take {}{}", Count(training["tokens"].number()), DaysOf(run["time_s"].number()),
+        training["priced"].is_true() ? " and cost " + DollarsOf(run["cost_usd"].number()) : "");
+    const std::string verdict = run["verdict"].text();
+    lead += verdict.empty() ? "." : ": " + verdict + ".";
   }
-  return "";
+  return Paragraph(lead, true) + SearchWords(best);
 }
 
 std::string OfferWords(const Ref& row) {
@@ -123,7 +130,10 @@ std::string OfferWords(const Ref& row) {
                      DaysOf(row["time_interval_s"][1].number()),
                      DollarsOf(row["cost_usd"].number()),
                      DollarsOf(row["cost_interval_usd"][0].number()),
-                     DollarsOf(row["cost_interval_usd"][1].number()));
+                     DollarsOf(row["cost_interval_usd"][1].number())) +
+         (row["finish_probability"].is_number()
+              ? fmt::format(", {} likely in time", PercentOf(row["finish_probability"]))
+              : std::string());
 }
 
 std::string ProvisionWords(const Ref& answer) {
@@ -139,6 +149,8 @@ std::string ProvisionWords(const Ref& answer) {
     lead += fmt::format("Fastest{}: {}.",
                         question["budget_usd"].is_number() ? " within the budget" : "",
                         OfferWords(row("fastest")));
+  if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
+    lead += fmt::format(" Cheapest that is 95 % likely in time: {}.", OfferWords(row("sure")));
   if (lead.empty()) lead = "No offer keeps both limits; the table shows what would do.";
   out += Paragraph(lead, true);
   out += Paragraph(fmt::format(

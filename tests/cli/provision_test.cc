@@ -164,9 +164,9 @@ INSTANTIATE_TEST_SUITE_P(
                 {"provision", "--model", "llama3-8b", "--deadline", "2020-01-01", "--as-of",
                  "2026-11-22"},
                 {"2020-01-01 is past"}},
-        Refused{"ShorterThanTheSetup",
-                {"provision", "--model", "llama3-8b", "--deadline", "3h"},
-                {"the setup alone takes 240 min"}},
+        Refused{"OneTopologyTwice",
+                {"--model", "gpt2-xl", "--nodes", "2", "--topology", "aws-p5,aws-p4d,aws-p5"},
+                {"'aws-p5' stands there twice"}},
         Refused{"OtherCurrency",
                 {"provision", "--model", "llama3-8b", "--budget", "500kEUR"},
                 {"unknown unit 'kEUR'"}},
@@ -212,7 +212,7 @@ TEST(Tokens, AnInputBoundRunIsNamed) {
       "--zero",  "0",         "--tokens", "1B", "--as-of",         "2026-11-22"};
   EXPECT_THAT(RunPlan(words).out, Not(HasSubstr("INPUT-BOUND")));
   const Outcome bound = RunPlan(With(words, {"--input", "hdf5-masked"}));
-  EXPECT_THAT(Folded(bound.out), HasSubstr("INPUT-BOUND: the readers deliver 256 k tokens/s"));
+  EXPECT_THAT(Folded(bound.out), HasSubstr("INPUT-BOUND: limit of the readers: 256 k tokens/s"));
 }
 
 TEST(Tokens, ABatchBeyondWhatWasPublishedIsNamed) {
@@ -262,9 +262,87 @@ TEST(Topologies, ThoseWithinTheBudgetComeFirst) {
   const Outcome free = RunPlan(words), within = RunPlan(With(words, {"--budget", "50kUSD"}));
   EXPECT_THAT(free.out, HasSubstr("\n  1  dgx-h100"));
   EXPECT_THAT(within.out,
-              AllOf(HasSubstr("\n  1  aws-p4d"), HasSubstr("no price: not within a budget")));
+              AllOf(HasSubstr("\n  1  aws-p4d"), HasSubstr("no price, budget not checked")));
   EXPECT_EQ(within.code, 0);
   EXPECT_EQ(RunPlan(With(words, {"--budget", "5USD"})).code, 3);
+}
+
+// The fastest node count costs more than the budget, the dearest run of those within it wins.
+TEST(NodeCounts, ThoseWithinTheBudgetComeFirst) {
+  const std::vector<std::string> words = {
+      "--model", "gpt2-xl",  "--topology", "aws-p4d", "--nodes", "1,2,32",   "--global-batch",
+      "512",     "--refine", "0",          "--top",   "1",       "--tokens", "10B"};
+  const json free = JsonOf(words);
+  EXPECT_EQ(free["ranked"][0]["nodes"], 32);
+  const json dear = free["training"]["runs"][0]["cost_usd"];
+  const std::vector<std::string> limited =
+      With(words, {"--budget", std::to_string(0.9 * dear.get<double>()) + "USD"});
+  const json within = JsonOf(limited);
+  ASSERT_EQ(within["topologies"].size(), 3u);
+  const auto best = within["best_index"].get<std::size_t>();
+  const auto cost = [&](std::size_t i) {
+    return within["topologies"][i]["training"]["runs"][0]["cost_usd"].get<double>();
+  };
+  EXPECT_LE(cost(best), 0.9 * dear.get<double>());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const json& run = within["topologies"][i]["training"]["runs"][0];
+    if (cost(i) <= 0.9 * dear.get<double>())
+      EXPECT_GE(run["time_s"], within["topologies"][best]["training"]["runs"][0]["time_s"]);
+    else
+      EXPECT_EQ(run["verdict"], "over the budget");
+  }
+  EXPECT_THAT(RunPlan(limited).out,
+              AllOf(HasSubstr("The best layout at each of 3 node counts"),
+                    HasSubstr("over the budget"), Not(HasSubstr("on aws-p4d: 32 nodes"))));
+}
+
+TEST(Provision, OffersLoseForTheSameReasonWithoutBounds) {
+  for (const auto& [budget, code] :
+       {std::pair("5kUSD", 0), std::pair("1.3kUSD", 0), std::pair("900USD", 3)}) {
+    const std::vector<std::string> words = {
+        "provision", "--model",        "gpt2-xl", "--tokens", "30B",
+        "--offers",  "aws,nebius,oci", "--nodes", "1..16",    "--deadline",
+        "6d",        "--budget",       budget,    "--as-of",  "2026-11-22"};
+    const json pruned = JsonOf(words, code), all = JsonOf(With(words, {"--no-bounds"}), code);
+    EXPECT_LT(pruned["units"]["evaluated"], all["units"]["evaluated"]);
+    EXPECT_GT(pruned["losers"].size(), 3u);
+    EXPECT_EQ(pruned["losers"], all["losers"]) << budget;
+  }
+}
+
+TEST(Provision, AnswersALimitThatTheSetupAloneBreaks) {
+  const Outcome outcome = RunPlan(With(kSmall, {"--deadline", "3h"}));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("None is done within 0.12 d. The fastest of all"));
+}
+
+TEST(Provision, DefaultsAreThoseOfTheClusterThatIsChosen) {
+  const std::vector<std::string> words = {"provision", "--model",  "gpt2-xl",
+                                          "--tokens",  "3B",       "--nodes",
+                                          "2",         "--offers", "azure-nd-v2,nebius-h100"};
+  const json answer = JsonOf(words);
+  const json& best = answer["answers"][answer["cheapest"].get<std::size_t>()];
+  EXPECT_EQ(best["offer"]["id"], "nebius-h100");
+  const json alone = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes", "2",
+                             "--offers", "nebius-h100"});
+  EXPECT_EQ(answer["defaults"], alone["defaults"]);
+  EXPECT_EQ(answer["facts"], alone["facts"]);
+  EXPECT_THAT(Folded(RunPlan(words).out), HasSubstr("software: framework "));
+}
+
+TEST(Provision, AnOfferOfOnesOwnNeedsANameOfItsOwn) {
+  const std::string path = Quote("name: my-vendor-h100", "name: nebius-h100");
+  const auto words = [&](const std::string& offers) {
+    return std::vector<std::string>{"provision", "--model", "gpt2-xl",  "--tokens", "3B",
+                                    "--nodes",   "1",       "--offers", offers};
+  };
+  EXPECT_EQ(RunPlan(words(path)).code, 0);
+  for (const char* other : {",nebius", ",SELF"}) {
+    const Outcome outcome =
+        RunPlan(words(path + (std::string(other) == ",SELF" ? "," + path : other)));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("2 offers are called 'nebius-h100'"));
+  }
 }
 
 TEST(Provision, SaysThatARunDoesNotFinish) {
@@ -308,7 +386,7 @@ TEST(Provision, RefusesDaysAndPricesThatAreNone) {
   const Outcome later =
       RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--as-of", "2026-11-22",
                "--nodes", "2", "--offers", Quote("date: 2026-11-01", "date: 2030-01-01")});
-  EXPECT_THAT(Folded(later.out), HasSubstr("a day TO COME, is the date right?"));
+  EXPECT_THAT(Folded(later.out), HasSubstr("days AHEAD, is the date right?"));
 }
 
 }  // namespace

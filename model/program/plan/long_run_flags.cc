@@ -197,6 +197,11 @@ bool LongRunFlags::any() const {
       [](const Flag* flag) { return flag->given; });
 }
 
+bool LongRun::Keeps(const RunEstimate& run, bool priced) const {
+  if (deadline && run.time > *deadline) return false;
+  return !budget || (priced && run.cost <= *budget);
+}
+
 LongRun ReadLongRun(const LongRunFlags& flags) {
   LongRun run;
   Diagnostics diagnostics;
@@ -236,10 +241,6 @@ LongRun ReadLongRun(const LongRunFlags& flags) {
                         "step time of the slowest node over the predicted one, such as 1.03");
   }
   if (const auto setup = ReadTime(flags.setup, &diagnostics)) conditions.run.setup = *setup;
-  if (run.deadline && *run.deadline <= conditions.run.setup)
-    diagnostics.Error(flags.deadline.where,
-                      fmt::format("the setup alone takes {}", Format(conditions.run.setup)),
-                      "a later deadline, or --setup");
   diagnostics.ThrowIfAny();
   return run;
 }

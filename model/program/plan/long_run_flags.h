@@ -23,6 +23,9 @@ struct LongRun {
   std::optional<Dollars> budget;
   bool tokens_given = false;
   int64_t today = 0;  // days since 1970-01-01, for the age of prices
+
+  // The mean run; one without a price keeps no budget.
+  bool Keeps(const RunEstimate& run, bool priced) const;
 };
 // Everything but the tokens where none are given (0 then). Throws InputError.
 LongRun ReadLongRun(const LongRunFlags& flags);

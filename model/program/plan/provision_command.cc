@@ -125,6 +125,7 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
   if (flags.empty()) return catalogue;
   std::vector<orrery::Offer> offers;
   std::set<std::string> taken;
+  std::vector<std::pair<const Flag*, std::string>> files;  // with the names of their offers
   Diagnostics diagnostics;
   std::set<std::string> known;
   for (const orrery::Offer& offer : catalogue) known.insert({offer.name, offer.provider});
@@ -132,6 +133,7 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
   for (const Flag& flag : flags) {
     if (IsFile(flag.text)) {
       AtFlag(flag, [&] { offers.push_back(LoadOffer(flag.text)); });
+      files.emplace_back(&flag, offers.back().name);
       continue;
     }
     bool any = false;
@@ -146,6 +148,13 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
           flag.where, fmt::format("no offer or vendor '{}'", flag.text),
           near.empty() ? "`plan list offers` shows them; a file of your own ends in .yaml" : near);
     }
+  }
+  std::set<std::string> told;
+  for (const auto& [flag, name] : files) {
+    const auto same = std::ranges::count(offers, name, &orrery::Offer::name);
+    if (same > 1 && told.insert(name).second)
+      diagnostics.Error(flag->where, fmt::format("{} offers are called '{}'", same, name),
+                        "each offer once, each with a name of its own");
   }
   diagnostics.ThrowIfAny();
   return offers;
@@ -340,7 +349,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   question.deadline = run.deadline;
   question.budget = run.budget;
   question.every = flags.every.given;
-  report::ProvisionAnswer answer{&job,          &run,    &market.quotes, &market.site_of,
+  report::ProvisionAnswer answer{&market.jobs,  &run,    &market.quotes, &market.site_of,
                                  &market.sites, nullptr, LoadBatch()};
   answer.batch_given = flags.job.global_batch.given;
   answer.tokens_by_rule = !run.tokens_given;

@@ -59,8 +59,8 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   const cli::LongRun& run = *answer.run;
   const Provisioned& result = *answer.result;
   Json json = {{"schema", "orrery.provision/1"}};
-  json["question"] = {{"model", answer.job->model.spec.name},
-                      {"parameters", answer.job->parameters},
+  json["question"] = {{"model", answer.TheJob().model.spec.name},
+                      {"parameters", answer.TheJob().parameters},
                       {"tokens", run.conditions.tokens},
                       {"deadline_s", run.deadline ? Json(run.deadline->value) : Json()},
                       {"budget_usd", run.budget ? Json(run.budget->value) : Json()},
@@ -79,6 +79,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["frontier"] = result.frontier;
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
+  json["sure"] = result.sure ? Json(*result.sure) : Json();
   json["rejected"] = Json::array();
   for (std::size_t q = 0; q < answer.quotes->size(); ++q) {
     const bool any =
@@ -94,7 +95,10 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   }
   for (const auto& [offer, why] : answer.left_out)
     json["rejected"].push_back({{"offer", {{"id", offer}}}, {"reason", why}});
-  json["defaults"] = JobJson(*answer.job)["defaults"];
+  json["losers"] = LosersJson(answer);
+  const Json job = JobJson(answer.TheJob());
+  json["defaults"] = job["defaults"];
+  if (job.contains("facts")) json["facts"] = job["facts"];
   json["units"] = {{"all", result.units}, {"evaluated", result.evaluated}};
   return json;
 }

@@ -20,23 +20,15 @@ namespace orrery::report {
 namespace {
 
 constexpr double kDay = 86400;
-constexpr std::size_t kMostRows = 14;    // of the frontier
-constexpr std::size_t kMostLosers = 12;  // offers that are not on it
+constexpr std::size_t kMostRows = 14;  // of the frontier
 
 const Row& RowAt(const ProvisionAnswer& answer, std::size_t i) { return answer.result->rows[i]; }
 const Quote& QuoteOf(const ProvisionAnswer& answer, const Row& row) {
   return (*answer.quotes)[row.quote];
 }
 
-std::string Nodes(const Row& row) {
-  std::string text = fmt::format("{} node{}", row.nodes, row.nodes == 1 ? "" : "s");
-  if (row.run.spares > 0)
-    text += fmt::format(" + {} spare{}", row.run.spares, row.run.spares == 1 ? "" : "s");
-  return text;
-}
-
 std::string Where(const ProvisionAnswer& answer, const Row& row) {
-  return fmt::format("{}, {}", QuoteOf(answer, row).Name(), Nodes(row));
+  return fmt::format("{}, {}", QuoteOf(answer, row).Name(), NodesWords(row));
 }
 
 std::string Limits(const cli::LongRun& run) {
@@ -63,7 +55,7 @@ std::string Precisions(const ProvisionAnswer& answer) {
 
 std::string Header(const ProvisionAnswer& answer) {
   const double tokens = answer.run->conditions.tokens;
-  const Job& job = *answer.job;
+  const Job& job = answer.TheJob();
   std::string text =
       fmt::format("{} ({} parameters), {} tokens{}\n", job.model.spec.name,
                   Count(static_cast<double>(job.parameters)), Count(tokens), Limits(*answer.run));
@@ -106,20 +98,8 @@ std::string AnswerLine(const ProvisionAnswer& answer, const std::string& label, 
     words += fmt::format("; {:.0f} % likely within {}",
                          100 * row.run.ProbabilityWithin(*answer.run->deadline),
                          Days(*answer.run->deadline));
+  if (row.run.input.bound()) words += "; INPUT-BOUND";
   return fmt::format("{}\n  {}\n", label, Fold(words, 2));
-}
-
-// The cheapest row that is nearly certain to be in time, where the cheapest of all is not.
-std::string Safer(const ProvisionAnswer& answer) {
-  constexpr double kSure = 0.95;
-  const Provisioned& result = *answer.result;
-  for (const std::size_t i : result.frontier) {
-    const Row& row = RowAt(answer, i);
-    if (row.run.ProbabilityWithin(*answer.run->deadline) < kSure) continue;
-    if (i == *result.cheapest) return "";
-    return AnswerLine(answer, fmt::format("Cheapest that is {:.0f} % likely", 100 * kSure), row);
-  }
-  return "";
 }
 
 // What would have to give way, where the limits cannot be kept.
@@ -154,7 +134,9 @@ std::string Answers(const ProvisionAnswer& answer) {
     text += AnswerLine(
         answer, run.deadline ? fmt::format("Cheapest within {}", Days(*run.deadline)) : "Cheapest",
         RowAt(answer, *result.cheapest));
-    if (run.deadline) text += Safer(answer);
+    if (result.sure && result.sure != result.cheapest)
+      text += AnswerLine(answer, fmt::format("Cheapest that is {:.0f} % likely", 100 * kSure),
+                         RowAt(answer, *result.sure));
   }
   if (result.fastest == result.cheapest) {
     if (result.fastest)
@@ -244,9 +226,16 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
   return text + fmt::format("  {}\n", Fold(FrontierNotes(answer), 2));
 }
 
+std::string SoftwareWords(const Job& job) {
+  std::string facts;
+  for (const ReleaseFact& fact : job.facts) facts += ", " + fact.what;
+  return fmt::format("software: framework {}, {} attention{} (--framework, --attention, --fact)",
+                     FrameworkWords(job.request.framework),
+                     job.request.flash_attention ? "flash" : "standard", facts);
+}
+
 std::string Details(const ProvisionAnswer& answer) {
-  const Provisioned& result = *answer.result;
-  const std::size_t index = result.cheapest.value_or(result.frontier.back());
+  const std::size_t index = answer.Told();
   const Row& row = RowAt(answer, index);
   std::string text = fmt::format("\nHow {} runs\n", Where(answer, row));
   const auto bullet = [&](const std::string& words) {
@@ -255,6 +244,7 @@ std::string Details(const ProvisionAnswer& answer) {
   bullet(fmt::format("layout: {}; {} per step, {} steps",
                      DescribeLayout(row.candidate.strategy, row.candidate.micro_batches),
                      Format(Seconds(row.run.step_seconds)), row.run.steps));
+  bullet(SoftwareWords(answer.TheJob()));
   const Quote& quote = QuoteOf(answer, row);
   const Conditions& conditions = answer.run->conditions;
   text += RunDetails(row.run, conditions, row.candidate.tokens_per_second,
@@ -263,7 +253,7 @@ std::string Details(const ProvisionAnswer& answer) {
                          : 0);
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
-    const double share = answer.job->profiles.framework.memory_nearly_full;
+    const double share = answer.TheJob().profiles.framework.memory_nearly_full;
     bullet(ratio > 1.0005
                ? fmt::format("memory: {:.0f} % stay free on a run of weeks; that costs {} of step "
                              "time (--memory-margin)",
@@ -283,76 +273,6 @@ std::string Details(const ProvisionAnswer& answer) {
   return text;
 }
 
-// Cheapest evaluated row of an offer within the deadline; null: none was.
-const Row* BestOf(const ProvisionAnswer& answer, std::size_t quote) {
-  const auto& deadline = answer.run->deadline;
-  for (const Row& row : answer.result->rows) {  // by cost
-    if (row.quote == quote && (!deadline || row.run.time <= *deadline)) return &row;
-  }
-  return nullptr;
-}
-
-// Why an offer is not on the frontier.
-std::string WhyNot(const ProvisionAnswer& answer, std::size_t quote) {
-  const Provisioned& result = *answer.result;
-  const cli::LongRun& run = *answer.run;
-  if (!result.no_layout[quote].empty()) return result.no_layout[quote];
-  const Row* best = BestOf(answer, quote);
-  const Row& cheapest = RowAt(answer, result.cheapest.value_or(result.frontier.front()));
-  const QuoteBounds& bounds = result.bounds[quote];
-  if (best == nullptr && run.deadline && bounds.least_time > *run.deadline)
-    return fmt::format("too slow: at least {}", Days(bounds.least_time));
-  const double least = best != nullptr ? best->run.cost.value : bounds.least_cost.value;
-  std::string text = best != nullptr ? fmt::format("{}: {} in {}", Money(Dollars(least)),
-                                                   Nodes(*best), Days(best->run.time))
-                                     : fmt::format("at least {}", Money(Dollars(least)));
-  if (run.budget && least > run.budget->value) return text + ", over the budget";
-  const double ratio = least / cheapest.run.cost.value;
-  if (ratio > 1.005) return text + fmt::format(", {:.2f} x the cheapest", ratio);
-  return text + ", but each node count is beaten in days and dollars";
-}
-
-std::string Losers(const ProvisionAnswer& answer) {
-  const Provisioned& result = *answer.result;
-  std::set<std::size_t> winners;
-  for (const std::size_t i : result.frontier) winners.insert(RowAt(answer, i).quote);
-  std::vector<std::pair<double, std::size_t>> losers;
-  for (std::size_t q = 0; q < answer.quotes->size(); ++q) {
-    if (winners.contains(q)) continue;
-    const Row* best = BestOf(answer, q);
-    losers.emplace_back(best != nullptr ? best->run.cost.value : result.bounds[q].least_cost.value,
-                        q);
-  }
-  if (losers.empty()) return "";
-  // Those that come nearest first.
-  const auto& deadline = answer.run->deadline;
-  std::ranges::stable_sort(losers, {}, [&](const auto& loser) {
-    const std::size_t q = loser.second;
-    const bool slow =
-        deadline && BestOf(answer, q) == nullptr && result.bounds[q].least_time > *deadline;
-    return std::pair(!result.no_layout[q].empty() ? 2 : slow ? 1 : 0, loser.first);
-  });
-  std::string text = fmt::format("\nWhy the other offers lose (their cheapest run{})\n",
-                                 deadline ? " within the deadline" : "");
-  Table table({{"offer"}, {"a node", true}, {""}});
-  const std::size_t most = answer.all ? losers.size() : kMostLosers;
-  for (std::size_t i = 0; i < std::min(most, losers.size()); ++i) {
-    const Quote& quote = (*answer.quotes)[losers[i].second];
-    table.Row({quote.Name(), Format(quote.price.price), WhyNot(answer, losers[i].second)});
-  }
-  text += table.Text(2, false);
-  if (losers.size() > most)
-    text += fmt::format("  and {} more (--all, --json)\n", losers.size() - most);
-  text += fmt::format(
-      "  {}\n",
-      Fold(fmt::format(
-               "Looked for layouts on {} of {} (cluster, node count) pairs; bounds on the step "
-               "time rule the others out.",
-               result.evaluated, result.units),
-           2));
-  return text;
-}
-
 std::string LeftOut(const ProvisionAnswer& answer) {
   if (answer.left_out.empty()) return "";
   std::map<std::string, std::vector<std::string>> by_reason;
@@ -364,7 +284,6 @@ std::string LeftOut(const ProvisionAnswer& answer) {
 }
 
 const char* AgeMark(const ProvisionAnswer& answer, int64_t days) {
-  if (days < 0) return ": a day TO COME, is the date right?";
   const double most = answer.run->conditions.run.old_price.value;
   return static_cast<double>(days) * kDay > most ? ": OLD, ask again" : "";
 }
@@ -379,10 +298,12 @@ std::string Prices(const ProvisionAnswer& answer) {
     const OfferPrice& price = quote.price;
     const int64_t age = answer.run->today - price.date.DayNumber();
     const bool whole = price.date.day > 0;
-    std::string words = fmt::format("{}: {} per node, {}, {}, {} ({}{} days old{}); {}",
-                                    quote.Name(), Format(price.price), NameOf(price.kind),
-                                    price.region, price.date.Text(), whole ? "" : "up to ",
-                                    std::max<int64_t>(0, age), AgeMark(answer, age), price.source);
+    const std::string old =
+        age < 0 ? fmt::format("dated {} days AHEAD, is the date right?", -age)
+                : fmt::format("{}{} days old{}", whole ? "" : "up to ", age, AgeMark(answer, age));
+    std::string words =
+        fmt::format("{}: {} per node, {}, {}, {} ({}); {}", quote.Name(), Format(price.price),
+                    NameOf(price.kind), price.region, price.date.Text(), old, price.source);
     if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
     if (price.term.value > 0)
       words += fmt::format("; billed for {:.0f} d at least", price.term.value / kDay);
@@ -402,7 +323,7 @@ std::string Advice(const ProvisionAnswer& answer) {
   const auto bullet = [&](const std::string& words) {
     text += fmt::format("  - {}\n", Fold(words, 4));
   };
-  const Row& row = RowAt(answer, answer.result->cheapest.value_or(answer.result->frontier.back()));
+  const Row& row = RowAt(answer, answer.Told());
   if (answer.range && answer.batch_given) {
     if (const std::string large =
             LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
@@ -433,12 +354,27 @@ std::string NoOffer(const ProvisionAnswer& answer) {
 
 }  // namespace
 
+std::size_t ProvisionAnswer::Told() const {
+  return result->cheapest.value_or(result->frontier.back());
+}
+
+const Job& ProvisionAnswer::TheJob() const {
+  return result->frontier.empty() ? jobs->front() : (*jobs)[result->rows[Told()].site];
+}
+
+std::string NodesWords(const Row& row) {
+  std::string text = fmt::format("{} node{}", row.nodes, row.nodes == 1 ? "" : "s");
+  if (row.run.spares > 0)
+    text += fmt::format(" + {} spare{}", row.run.spares, row.run.spares == 1 ? "" : "s");
+  return text;
+}
+
 std::string ProvisionText(const ProvisionAnswer& answer) {
   if (answer.result->frontier.empty()) {
-    return Header(answer) + NoOffer(answer) + Losers(answer) + LeftOut(answer);
+    return Header(answer) + NoOffer(answer) + LosersText(answer) + LeftOut(answer);
   }
   return Header(answer) + Answers(answer) + FrontierTable(answer) + Details(answer) +
-         Losers(answer) + LeftOut(answer) + Prices(answer) + Advice(answer);
+         LosersText(answer) + LeftOut(answer) + Prices(answer) + Advice(answer);
 }
 
 }  // namespace orrery::report

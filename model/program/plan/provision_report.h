@@ -20,7 +20,7 @@ struct Replay {
 
 // The answer with what it was asked.
 struct ProvisionAnswer {
-  const Job* job;  // of the first site: model, defaults
+  const std::vector<Job>* jobs;  // by site
   const cli::LongRun* run;
   const std::vector<Quote>* quotes;
   const std::vector<std::size_t>* site_of;
@@ -36,9 +36,18 @@ struct ProvisionAnswer {
       {};  // row, step time over that without the margin
   std::vector<std::pair<std::size_t, Replay>> replays = {};
   bool all = false;  // print every row
+
+  // Row that is told in full: the cheapest in time, else the fastest of all. The frontier is not empty.
+  std::size_t Told() const;
+  // Its job, with the defaults that its cluster and framework set; of the first site where nothing runs.
+  const Job& TheJob() const;
 };
 
 std::string ProvisionText(const ProvisionAnswer& answer);
+std::string NodesWords(const Row& row);  // "16 nodes + 1 spare"
+// Offers that are not on the frontier, each with its reason.
+std::string LosersText(const ProvisionAnswer& answer);
+nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer);
 nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer);
 
 }  // namespace orrery::report

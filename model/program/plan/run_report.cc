@@ -21,6 +21,8 @@ constexpr double kSlowWrite = 3600;  // a checkpoint that takes longer asks for 
 std::string Item(const std::string& words) { return fmt::format("  - {}\n", Fold(words, 4)); }
 
 std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions) {
+  if (conditions.failures.rate.value == 0)
+    return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
   return fmt::format(
       "failures: {} expected (one in {}); the other replicas go on after {}, the batch shrinks "
       "until the node is back; goodput {}{} (--failures, --recovery)",
@@ -41,6 +43,8 @@ std::string StopWords(const RunEstimate& run, const Conditions& conditions, doub
                           "of large groups",
                           ThreeDigits(spot_rate))
                     : "";
+  if (conditions.failures.rate.value == 0 && spot_rate == 0)
+    return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
   return fmt::format(
       "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); each costs {} in the "
       "mean: detection and replacement {}{}, restart {}, lost work {}; goodput {} (--failures, "
@@ -81,7 +85,7 @@ std::string InputWords(const RunEstimate& run, const Conditions& conditions,
   const InputNeed& input = run.input;
   if (input.bound())
     return fmt::format(
-        "INPUT-BOUND: the {} deliver {} tokens/s, the GPUs take {}: the run goes at {} of their "
+        "INPUT-BOUND: limit of the {}: {} tokens/s, the GPUs take {}: the run goes at {} of their "
         "speed ({}; {})",
         input.limit, Scaled(*input.most), Scaled(input.tokens_per_second),
         Percent(*input.most / input.tokens_per_second), conditions.input.title,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -76,17 +77,43 @@ void RefuseExportFlags(const ExportFlags& flags) {
   }
 }
 
-// --topology A,B: one search each.
-std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSettings& settings) {
-  std::vector<report::Compared> all;
-  const std::string& names = flags.job.topology.text;
-  for (std::size_t begin = 0; begin <= names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    JobFlags job = flags.job;
-    job.topology.text = names.substr(begin, end - begin);
+// "A,B": each once. Throws InputError: one stands twice.
+std::vector<std::string> TopologiesIn(const Flag& flag) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= flag.text.size();) {
+    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
+    std::string name = flag.text.substr(begin, end - begin);
     begin = end + 1;
-    SearchOutcome outcome = RunSearchOf(job, flags.layout, settings);
-    all.push_back({std::move(outcome.job), std::move(outcome.result), std::move(outcome.placed)});
+    if (std::ranges::find(names, name) != names.end())
+      throw InputError({{flag.where, fmt::format("--topology: '{}' stands there twice", name),
+                         "each topology once"}});
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// --topology A,B: one search each. A deadline and a budget are kept by some node counts and not by the fastest, perhaps:
+// with them one search for each count too.
+std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSettings& settings,
+                                        const LongRun& run) {
+  std::vector<std::string> counts = {flags.job.nodes.text};
+  if (run.deadline || run.budget) {
+    Diagnostics diagnostics;  // said by the search
+    const std::vector<int64_t> numbers =
+        ReadNumbers(flags.job.nodes, true, 1, std::numeric_limits<int32_t>::max(), &diagnostics);
+    if (numbers.size() > 1) counts.clear();
+    if (numbers.size() > 1)
+      for (const int64_t count : numbers) counts.push_back(std::to_string(count));
+  }
+  std::vector<report::Compared> all;
+  for (const std::string& topology : TopologiesIn(flags.job.topology)) {
+    for (const std::string& nodes : counts) {
+      JobFlags job = flags.job;
+      job.topology.text = topology;
+      job.nodes.text = nodes;
+      SearchOutcome outcome = RunSearchOf(job, flags.layout, settings);
+      all.push_back({std::move(outcome.job), std::move(outcome.result), std::move(outcome.placed)});
+    }
   }
   return all;
 }
@@ -165,9 +192,8 @@ bool Answers(const report::Compared& one, const LongRun& run) {
   if (!run.tokens_given) return true;
   const bool priced = one.job.request.node_price || one.job.request.topology.node_price;
   const std::vector<RunEstimate> runs = report::EstimateRuns(one.job, one.result, run.conditions);
-  return std::ranges::any_of(runs, [&](const RunEstimate& estimate) {
-    return report::KeepsLimits(estimate, priced, run);
-  });
+  return std::ranges::any_of(
+      runs, [&](const RunEstimate& estimate) { return run.Keeps(estimate, priced); });
 }
 
 // The fastest layout with half and twice the nodes and so on, for a curve.
@@ -230,9 +256,12 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
                        "--placement search, which then finds the best order for the first rows, or "
                        "`plan predict`"}});
   const std::vector<report::Compared> all =
-      SearchAll(flags, {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
-                        static_cast<int>(refine.value_or(kRefine)), flags.objective});
-  const report::Compared& best = all[report::OrderOf(all, run).front()];
+      SearchAll(flags,
+                {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
+                 static_cast<int>(refine.value_or(kRefine)), flags.objective},
+                run);
+  const std::size_t first_of_all = report::OrderOf(all, run).front();
+  const report::Compared& best = all[first_of_all];
   const bool several = all.size() > 1;
   std::string text =
       (several ? report::ComparisonText(all, run) : std::string()) + OneText(best, run);
@@ -241,7 +270,9 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (wanted && !several) json = OneJson(best, run);
   if (flags.html.given && !several) AddPicture(best, &json);
   if (wanted && several) {
-    json = {{"schema", "orrery.plans/1"}, {"best", best.job.request.topology.name}};
+    json = {{"schema", "orrery.plans/1"},
+            {"best", best.job.request.topology.name},
+            {"best_index", first_of_all}};
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
   }
   const bool answered =

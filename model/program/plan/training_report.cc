@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "model/base/text.h"
@@ -54,11 +55,6 @@ std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result
   return runs;
 }
 
-bool KeepsLimits(const RunEstimate& run, bool priced, const cli::LongRun& limits) {
-  if (limits.deadline && run.time > *limits.deadline) return false;
-  return !limits.budget || (priced && run.cost <= *limits.budget);
-}
-
 namespace {
 
 // Against the limits that were asked for.
@@ -68,9 +64,12 @@ std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run
     verdict = one.time > *run.deadline ? "too late"
                                        : fmt::format("{:.0f} % likely in time",
                                                      100 * one.ProbabilityWithin(*run.deadline));
-  if (run.budget && !KeepsLimits(one, priced, {.budget = run.budget}))
-    verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ",
-                           priced ? "over the budget" : "no price: not within a budget");
+  const auto add = [&](const char* words) {
+    verdict += fmt::format("{}{}", verdict.empty() ? "" : ", ", words);
+  };
+  if (run.budget && !priced) add("no price, budget not checked");
+  if (run.budget && priced && one.cost > *run.budget) add("over the budget");
+  if (one.input.bound()) add("INPUT-BOUND");
   return verdict;
 }
 
@@ -116,14 +115,17 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
       run.deadline ? nlohmann::ordered_json(run.deadline->value) : nlohmann::ordered_json();
   json["budget_usd"] =
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
-  json["priced"] = PriceOf(job).has_value();
+  const bool priced = PriceOf(job).has_value();
+  json["priced"] = priced;
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
     json["published_batch_tokens"] = {range.least, range.most};
   }
   json["runs"] = nlohmann::ordered_json::array();
-  for (const RunEstimate& one : EstimateRuns(job, result, run.conditions))
+  for (const RunEstimate& one : EstimateRuns(job, result, run.conditions)) {
     json["runs"].push_back(RunJson(one));
+    json["runs"].back()["verdict"] = Verdict(one, priced, run);
+  }
   return json;
 }
 
@@ -133,8 +135,8 @@ std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::Lo
   const auto misses = [&](const Compared& one) {
     if (!one.result.feasible()) return true;
     return (run.deadline || run.budget) &&
-           !KeepsLimits(EstimateRuns(one.job, one.result, run.conditions).front(),
-                        PriceOf(one.job).has_value(), run);
+           !run.Keeps(EstimateRuns(one.job, one.result, run.conditions).front(),
+                      PriceOf(one.job).has_value());
   };
   std::ranges::stable_sort(
       order, {}, [&](std::size_t i) { return std::pair(misses(all[i]), ValueOf(all[i])); });
@@ -185,8 +187,14 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     }
     table.Row(std::move(cells));
   }
-  return fmt::format("The best layout on each of {} topologies\n", all.size()) + table.Text() +
-         "\nThe best of them in full\n\n";
+  std::set<std::string> topologies;
+  for (const Compared& one : all) topologies.insert(one.job.request.topology.name);
+  const std::string of =
+      topologies.size() == all.size() ? fmt::format("on each of {} topologies", all.size())
+      : topologies.size() == 1        ? fmt::format("at each of {} node counts", all.size())
+                               : fmt::format("on each of {} topologies at each of {} node counts",
+                                             topologies.size(), all.size() / topologies.size());
+  return fmt::format("The best layout {}\n", of) + table.Text() + "\nThe best of them in full\n\n";
 }
 
 }  // namespace orrery::report

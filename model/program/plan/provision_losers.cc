@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why offers are not on the frontier of `plan provision`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "model/base/text.h"
+#include "model/program/common/table.h"
+#include "model/program/plan/provision_report.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr std::size_t kMostLosers = 12;  // in the text
+
+// Cheapest row of an offer within the limits; null: there is none.
+const Row* BestOf(const ProvisionAnswer& answer, std::size_t quote) {
+  const cli::LongRun& run = *answer.run;
+  for (const Row& row : answer.result->rows) {  // by cost
+    if (row.quote == quote && run.Keeps(row.run, true)) return &row;
+  }
+  return nullptr;
+}
+
+// Why an offer is not on the frontier. How far those are from it that keep no limit is known as a bound alone: the
+// search stops where the limits end.
+struct Defeat {
+  enum Kind { kBeaten, kBeyondLimits, kTooSlow, kNoLayout } kind;
+  double dollars;  // of its cheapest run, or less: orders offers of one kind
+  std::string why;
+};
+
+Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
+  const Provisioned& result = *answer.result;
+  const cli::LongRun& run = *answer.run;
+  const QuoteBounds& bounds = result.bounds[quote];
+  const double least = bounds.least_cost.value;
+  if (bounds.known && run.deadline && bounds.least_time > *run.deadline)
+    return {Defeat::kTooSlow, least, fmt::format("too slow: at least {}", Days(bounds.least_time))};
+  if (!result.no_layout[quote].empty()) return {Defeat::kNoLayout, least, result.no_layout[quote]};
+  const Row* best = BestOf(answer, quote);
+  if (best == nullptr) {
+    if (run.budget && bounds.least_cost > *run.budget)
+      return {Defeat::kBeyondLimits, least,
+              fmt::format("over the budget: at least {}", Money(bounds.least_cost))};
+    const char* why = !run.budget     ? "too slow at each node count"
+                      : !run.deadline ? "over the budget at each node count"
+                                      : "too slow or over the budget at each node count";
+    return {Defeat::kBeyondLimits, least, why};
+  }
+  const Row& cheapest = result.rows[result.cheapest.value_or(result.frontier.front())];
+  const double ratio = best->run.cost.value / cheapest.run.cost.value;
+  return {
+      Defeat::kBeaten, best->run.cost.value,
+      fmt::format("{}: {} in {}{}", Money(best->run.cost), NodesWords(*best), Days(best->run.time),
+                  ratio > 1.005 ? fmt::format(", {:.2f} x the cheapest", ratio)
+                                : ", but each node count is beaten in days and dollars")};
+}
+
+// Those that come nearest first.
+std::vector<std::pair<std::size_t, Defeat>> LosersOf(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  std::set<std::size_t> winners;
+  for (const std::size_t i : result.frontier) winners.insert(result.rows[i].quote);
+  std::vector<std::pair<std::size_t, Defeat>> losers;
+  for (std::size_t q = 0; q < answer.quotes->size(); ++q) {
+    if (!winners.contains(q)) losers.emplace_back(q, DefeatOf(answer, q));
+  }
+  std::ranges::stable_sort(losers, {}, [](const auto& loser) {
+    return std::pair(loser.second.kind, loser.second.dollars);
+  });
+  return losers;
+}
+
+}  // namespace
+
+std::string LosersText(const ProvisionAnswer& answer) {
+  const auto losers = LosersOf(answer);
+  if (losers.empty()) return "";
+  const bool limits = answer.run->deadline || answer.run->budget;
+  std::string text = fmt::format("\nWhy the other offers lose (their cheapest run{})\n",
+                                 limits ? " within the limits" : "");
+  Table table({{"offer"}, {"a node", true}, {""}});
+  const std::size_t most = answer.all ? losers.size() : std::min(kMostLosers, losers.size());
+  for (std::size_t i = 0; i < most; ++i) {
+    const Quote& quote = (*answer.quotes)[losers[i].first];
+    table.Row({quote.Name(), Format(quote.price.price), losers[i].second.why});
+  }
+  text += table.Text(2, false);
+  if (losers.size() > most)
+    text += fmt::format("  and {} more (--all, --json)\n", losers.size() - most);
+  return text +
+         fmt::format(
+             "  {}\n",
+             Fold(fmt::format(
+                      "Looked for layouts on {} of {} (cluster, node count) pairs; bounds on "
+                      "the step time rule the others out.",
+                      answer.result->evaluated, answer.result->units),
+                  2));
+}
+
+nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const auto& [quote, defeat] : LosersOf(answer)) {
+    const Quote& of = (*answer.quotes)[quote];
+    json.push_back(
+        {{"offer", of.Name()}, {"price_usd_per_hour", of.price.price.value}, {"why", defeat.why}});
+  }
+  return json;
+}
+
+}  // namespace orrery::report
