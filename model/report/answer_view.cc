@@ -159,9 +159,11 @@ std::string SeveralSections(const Ref& answer) {
       rows += Row({TextCell(name), TextCell("nothing fits")});
       continue;
     }
-    bars.push_back({name, best["breakdown"], best["step_time_s"]});
+    bars.push_back({fmt::format("{}, {} nodes", name, best["nodes"].json().dump()),
+                    best["breakdown"], best["step_time_s"]});
     std::vector<std::string> cells = {
-        TextCell(name), TextCell(Title(best)),
+        TextCell(name), NumberCell(best["nodes"], best["nodes"].json().dump()),
+        TextCell(best["layout"].text()),
         NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"])),
         NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"]))};
     if (priced)
@@ -178,7 +180,7 @@ std::string SeveralSections(const Ref& answer) {
     for (const std::string& cell : cells) rows += cell;
     rows += "</tr>\n";
   }
-  std::vector<std::string> heads = {"topology", "layout", "step", "tokens/s"};
+  std::vector<std::string> heads = {"topology", "nodes", "layout", "step", "tokens/s"};
   if (priced) heads.push_back("per 1e9 tokens");
   if (training) heads = RunHeads(std::move(heads));
   return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +

@@ -41,8 +41,8 @@ svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--muted);padding:.2rem 0}
-th,td{padding:.25rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-th{font-weight:600}th[scope=col]{white-space:nowrap}
+th,td{padding:.25rem .45rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
+th{font-weight:600;overflow-wrap:normal}th[scope=col]{vertical-align:bottom}
 td.n{text-align:right;white-space:nowrap}
 tr.best td,tr.best th{background:var(--card);font-weight:600}
 details{margin:.4rem 0}

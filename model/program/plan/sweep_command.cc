@@ -40,7 +40,10 @@ struct SweepFlags {
         "sections job and layout with flags of `plan predict` (global_batch for "
         "--global-batch); a value, a list [1, 2, 4], a range 8..64 (doubled) or 8..32 by 8",
         Words::kFile);
-    set.Value(&out, "--out", "FILE", "the rows (default: STUDY.csv in this folder)", Words::kFile);
+    set.Value(&out, "--out", "FILE",
+              "the rows (default: STUDY.csv in this folder); until all are there, those of each "
+              "process are in FILE.parts",
+              Words::kFile);
     set.Value(&engine, "--engine", "NAME",
               "closed (closed form, the default), event (simulated with contention) or auto (as "
               "predict: simulated where that is quick)",
@@ -157,10 +160,13 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   const std::vector<std::size_t> own = DefaultFront(points);  // none: no row fits
   if (front.empty() || own.empty()) front = own;
   std::string text =
-      StudyHeader(study) + fmt::format("{}: {} rows predicted in {}, {:.0f} a minute",
-                                       flags.out.text, predicted, Format(Seconds(seconds)),
-                                       static_cast<double>(predicted) / seconds * 60);
-  if (predicted < study.rows()) text += fmt::format("; {} were there", study.rows() - predicted);
+      StudyHeader(study) +
+      (predicted == 0
+           ? fmt::format("{}: all {} rows were there", flags.out.text, study.rows())
+           : fmt::format("{}: {} rows predicted in {}, {:.0f} a minute", flags.out.text, predicted,
+                         Format(Seconds(seconds)), static_cast<double>(predicted) / seconds * 60));
+  if (predicted > 0 && predicted < study.rows())
+    text += fmt::format("; {} were there", study.rows() - predicted);
   if (options.engine == Engine::kClosed)
     text += "\nTimes are in closed form; --engine auto gives those of plan predict.";
   text += "\n" + StudyText(study, points, refusals, front);
