@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # A Slurm of four nodes in the folder $1, of nobody but this script: two jobs of four tasks each, of which one
-# loses a node and the other one runs into its time limit. Leaves killed/log, limited/log and launched.
+# loses a node and the other one runs into its time limit, and a sweep of four tasks. Leaves killed/log, limited/log,
+# launched, shared.csv and alone.csv.
 # Called as root in a mount namespace of its own, so that node0 to node3 are names of this machine.
 set -u
 dir=$1 plan=$2
@@ -109,6 +110,14 @@ finish() {
 
 srun -N4 -n4 "$PLAN" launch --deadline 30s --start rank -- "$PLAN" run --model linear-20-1 --dp 4 --global-batch 24 \
   --steps 3 >launched 2>&1
+
+# A sweep of four processes, whose rows are those of one.
+cat >study.yaml <<'STUDY'
+job: {model: gpt2-xl, topology: [aws-p4d, aws-p5], nodes: 1..8, global_batch: [512, 1024]}
+layout: {tp: [1, 5], micro_batch: [1, 2, 4], zero: [0, 1, 2]}
+STUDY
+"$PLAN" sweep study.yaml --out alone.csv >alone.said 2>&1
+srun -N4 -n4 "$PLAN" sweep study.yaml --out shared.csv >shared.said 2>&1
 
 # Slurm's own knowledge of a lost node: its daemon, the daemon's step and the rank end at once.
 job=$(submit killed) || exit 1
