@@ -64,6 +64,7 @@ const FactRow kFacts[] = {
     {"facts", "fp8_fused_casts", &Preset::fused_casts},
     {"facts", "fp8_weights", &Preset::fp8_weights},
     {"facts", "tp_overlap", &Preset::tp_overlap},
+    {"facts", "sequence_copies", &Preset::sequence_copies},
     {"facts", "compile", &Preset::compile},
     {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "recompute_unread", &Strategy::recompute_unread},

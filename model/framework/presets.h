@@ -81,6 +81,8 @@ struct FrameworkPreset {
   std::vector<AttentionKernel> attention;  // fused kernels, the first that the chip has is taken
   bool tp_overlap =
       false;  // gathers and scatters of sequence parallelism beside pieces of products
+  bool sequence_copies =
+      false;  // what sequence parallelism gathers and scatters is put in order by a copy
   std::vector<Fp8> fused_casts;  // recipes whose casts its norms do themselves
   bool compile = true;  // chains of element-wise operations are kernels, by hand or by a compiler
   bool fused_norm = true;        // without a compiler, too: an RMS norm is one kernel

@@ -49,6 +49,9 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                          ReductionNicUse(framework, EndsApart(*setting_.cluster, shape)),
                          framework.algorithm};
       terms.latency = whole ? extra : 0.5 * extra;
+      // Parts of the sequence do not lie in the order in which ranks send them: a kernel reads and writes all of S.
+      if (!whole && framework.preset->sequence_copies)
+        terms.copy = 2.0 / (setting_.gpu->memory_bandwidth.value * setting_.gpu->memory_efficiency);
       terms.hidden = backward ? std::max(framework.tensor_overlap, pieces) : pieces;
       return terms;
     }
@@ -59,7 +62,7 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
       if (collective == Collective::kSendRecv)
         return TermsOf(MessageRole::kStage, collective, shape, backward);
       terms = TermsOf(MessageRole::kLayer, collective, shape, backward);
-      terms.hidden = 0;
+      terms.hidden = terms.copy = 0;
       return terms;
     case MessageRole::kShard:
       terms.bandwidth = {framework.gather_scaleup_use, framework.gather_nic_use,
@@ -111,7 +114,7 @@ MessagePrice MessagePrices::Price(MessageRole role, Collective collective, const
   const Network network =
       ViewNetwork(*setting_.cluster, *setting_.gpu, *setting_.fabric, shape, terms.bandwidth);
   MessagePrice price = PriceMessage(collective, network, bytes, only);
-  price.latency += terms.latency;
+  price.latency += terms.latency + terms.copy * bytes;
   return price;
 }
 

@@ -30,6 +30,7 @@ MessageRole RoleOf(ir::Phase phase, bool one_use, bool context = false);
 struct MessageTerms {
   BandwidthUse bandwidth;
   double latency = 0;  // seconds on top of the algorithm's
+  double copy = 0;     // seconds per byte of the message, of a copy in front of it or behind
   // Compute beside a message loses processors and memory bandwidth to the bytes that move: `slowdown` of its rate at
   // the pace of the links inside a node, less where a slower network adds `slower_per_byte` seconds to each byte.
   double slowdown = 0;
@@ -50,7 +51,7 @@ struct PreparedMessage {
   double of_bucket = 0;  // seconds of a whole bucket
 
   double Time(double bytes) const {
-    return bytes > 0 ? terms.latency + collective.Time(bytes) : 0.0;
+    return bytes > 0 ? terms.latency + terms.copy * bytes + collective.Time(bytes) : 0.0;
   }
   // Of so many bytes in all, sent in buckets: each of them pays the latency.
   double InBuckets(double bytes) const {
