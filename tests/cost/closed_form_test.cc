@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "model/arch/catalogue.h"
@@ -210,6 +211,27 @@ TEST_F(ClosedFormTest, SoftwareThatRunsRingsOnlyIsNotGivenATree) {
   EXPECT_GT(Predict(s).data, 1.1 * fastest);
   framework_.algorithm = "rign";
   EXPECT_THROW(Predict(s), InputError);
+}
+
+// Two gathers and two scatters of the residual stream per layer and pass: forward, and backward with the gather that
+// weight gradients read.
+TEST_F(ClosedFormTest, CopiesAroundPartsOfTheSequenceReadAndWriteWhatTravels) {
+  Strategy s;
+  s.tp = 4, s.pp = 1, s.dp = 32, s.zero = 1, s.micro_batch = 4, s.sequence_parallel = true;
+  const StepTime plain = Predict(s);
+  FrameworkPreset preset = *framework_.preset;
+  preset.sequence_copies = true;
+  framework_.preset = std::make_shared<const FrameworkPreset>(preset);
+  const StepTime copied = Predict(s);
+  const double bytes = 2.0 * 4 * 2048 * 1536;
+  const double copy = 2 * bytes / (gpu_.memory_bandwidth.value * gpu_.memory_efficiency);
+  const double passes = 48.0 * 512 / (32 * 4);  // of layers
+  EXPECT_GT(copied.tensor - plain.tensor, 0.5 * 8 * copy * passes);
+  EXPECT_LT(copied.tensor - plain.tensor, 1.2 * 9 * copy * passes);
+  s.sequence_parallel = false;  // all-reduces move whole tensors
+  const StepTime whole = Predict(s);
+  framework_ = LoadFrameworkProfile("megatron");
+  EXPECT_EQ(Predict(s).tensor, whole.tensor);
 }
 
 TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
