@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the two engines are apart, without contention, over the catalogue:
 //   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B] [--nodes N]
+//   bench_engines [-v] --random JOBS [--seed N]
 // Plans: every topology x every framework x six situations (ZeRO 1, 2, 3, LAMB, EFA, slow TCP), the best five layouts of
-// each on four nodes, or --nodes. Prints the share of plans within bounds and the largest difference of each term as a share
+// each on four nodes, or --nodes; or random jobs (random_jobs.h). Prints the share of plans within bounds and the largest difference of each term as a share
 // of the step; -v: a line a plan.
 #include <fmt/format.h>
 
@@ -18,6 +19,8 @@
 
 namespace orrery {
 namespace {
+
+constexpr double kEffort = 2e6;  // of the simulation of a random job: 0.3 s
 
 struct Totals {
   int plans = 0, within_1 = 0, within_3 = 0, terms_within_2 = 0, both = 0;
@@ -70,13 +73,18 @@ std::vector<std::string> Listed(const std::string& text) {
 int Main(const std::vector<std::string>& arguments) {
   ParitySelection selection;
   bool verbose = false;
+  int64_t jobs = 0, seed = 1;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "-v") {
       verbose = true;
       continue;
     }
-    if (arguments[i] == "--nodes" && i + 1 < arguments.size()) {
-      selection.nodes = std::max(1L, std::strtol(arguments[++i].c_str(), nullptr, 10));
+    int64_t* number = arguments[i] == "--nodes"    ? &selection.nodes
+                      : arguments[i] == "--random" ? &jobs
+                      : arguments[i] == "--seed"   ? &seed
+                                                   : nullptr;
+    if (number != nullptr && i + 1 < arguments.size()) {
+      *number = std::max(1L, std::strtol(arguments[++i].c_str(), nullptr, 10));
       continue;
     }
     std::vector<std::string>* names = arguments[i] == "--models"       ? &selection.models
@@ -91,10 +99,15 @@ int Main(const std::vector<std::string>& arguments) {
     *names = Listed(arguments[++i]);
   }
   Totals totals;
-  CompareEngines(selection, [&](const EnginePair& pair) {
+  const auto visit = [&](const EnginePair& pair) {
     totals.Add(pair);
     if (verbose) PrintPair(pair);
-  });
+  };
+  if (jobs > 0) {
+    CompareRandom(static_cast<uint64_t>(seed), static_cast<uint64_t>(jobs), kEffort, visit);
+  } else {
+    CompareEngines(selection, visit);
+  }
   totals.Print();
   return 0;
 }

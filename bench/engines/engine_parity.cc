@@ -8,9 +8,11 @@
 #include <cmath>
 #include <optional>
 
+#include "bench/engines/random_jobs.h"
 #include "model/arch/catalogue.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
+#include "model/twin/step_predictor.h"
 
 namespace orrery {
 namespace {
@@ -24,20 +26,6 @@ struct Circumstance {
 constexpr Circumstance kSituations[] = {{"zero1", 1, {}, ""},   {"zero2", 2, {}, ""},
                                         {"zero3", 3, {}, ""},   {"lamb", {}, Optimizer::kLamb, ""},
                                         {"efa", {}, {}, "efa"}, {"tcp", {}, {}, "tcp"}};
-
-EnginePair Compare(const Job& job, const Candidate& candidate) {
-  const Cluster cluster = ClusterOf(job);
-  const ir::Plan plan = LowerLegal(job, candidate.strategy);
-  sim::SimulationOptions options;
-  options.contention = false;
-  sim::Simulation simulation(plan, cluster, job.prices(), options);
-  EnginePair pair;
-  pair.event_seconds = simulation.Run();
-  pair.event = simulation.breakdown();
-  pair.closed_seconds = candidate.time.total;
-  pair.closed = candidate.time;
-  return pair;
-}
 
 SearchRequest RequestOf(const ParitySelection& selection, const std::string& model,
                         const std::string& topology, const std::string& framework,
@@ -72,7 +60,7 @@ void CompareBest(SearchRequest request, const std::string& label,
     const Job job = JobOf(request, profiles);
     const SearchResult result = Search(request, profiles);
     for (const Candidate& candidate : result.ranked) {
-      EnginePair pair = Compare(job, candidate);
+      EnginePair pair = CompareLayout(job, candidate.strategy, candidate.time);
       pair.where = label + ": " + DescribeLayout(candidate.strategy, candidate.micro_batches);
       visit(pair);
     }
@@ -97,6 +85,35 @@ double EnginePair::WorstTerm(const BreakdownTerm** worst) const {
     if (worst != nullptr) *worst = &term;
   }
   return most;
+}
+
+EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed) {
+  const Cluster cluster = ClusterOf(job);
+  const ir::Plan plan = LowerLegal(job, layout);
+  sim::SimulationOptions options;
+  options.contention = false;
+  options.merge_alike = true;
+  sim::Simulation simulation(plan, cluster, job.prices(), options);
+  EnginePair pair;
+  pair.event_seconds = simulation.Run();
+  pair.event = simulation.breakdown();
+  pair.closed_seconds = closed.total;
+  pair.closed = closed;
+  return pair;
+}
+
+void CompareRandom(uint64_t seed, uint64_t jobs, double effort,
+                   const std::function<void(const EnginePair&)>& visit) {
+  for (uint64_t number = 0; number < jobs; ++number) {
+    const std::unique_ptr<RandomJob> drawn = DrawJob(seed, number);
+    if (drawn == nullptr || SimulationEffort(LowerLegal(drawn->job, drawn->layout)) > effort)
+      continue;
+    EnginePair pair =
+        CompareLayout(drawn->job, drawn->layout,
+                      std::get<StepTime>(StepPredictor(drawn->job).Predict(drawn->layout)));
+    pair.where = std::to_string(number) + ": " + drawn->name;
+    visit(pair);
+  }
 }
 
 void CompareEngines(const ParitySelection& selection,

@@ -38,6 +38,13 @@ struct EnginePair {
   double WorstTerm(const BreakdownTerm** term = nullptr) const;
 };
 
+// One layout of a job, simulated without contention.
+EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed);
+
+// Calls `visit` for random jobs (random_jobs.h), but for those that take more than `effort` to simulate.
+void CompareRandom(uint64_t seed, uint64_t jobs, double effort,
+                   const std::function<void(const EnginePair&)>& visit);
+
 // Calls `visit` for every ranked layout. What a framework or a GPU refuses is left out.
 void CompareEngines(const ParitySelection& selection,
                     const std::function<void(const EnginePair&)>& visit);

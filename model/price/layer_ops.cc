@@ -86,6 +86,7 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       if (!shaped) continue;
       if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape))
         collective->context = AxisOf(micro_batch.plan, op) == CommAxis::kContext;
+      if (list == &segment->recompute && segment->backward.empty()) ++segment->leading;
       list->push_back(*shaped);
     }
   }
@@ -105,6 +106,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   out.fp8_weights = key.fp8_weights;
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
+  out.gathers_boundary = key.scatter_gather && key.tp > 1 && !key.sequence_parallel;
   out.context = micro_batch.context;
   out.ring = micro_batch.ring;
   return out;

@@ -14,6 +14,8 @@ namespace orrery {
 struct SegmentOps {
   std::vector<ShapedOp> forward, recompute, backward;
   std::vector<ShapedOp> setup;  // once per step: casts of weights
+  std::size_t leading =
+      0;  // ops of `recompute` in front of all of `backward`: they want no gradient
 };
 
 struct LayerKind {
@@ -26,9 +28,10 @@ struct LayerKind {
 struct MicroBatchOps {
   SegmentOps embedding, head;
   std::vector<LayerKind> layers;
-  bool fp8_weights = false;   // matrices are held in 8 bits
-  double boundary_bytes = 0;  // that a rank passes on between two stages
-  int layer_ranks = 1;        // that share a layer's weights
+  bool fp8_weights = false;       // matrices are held in 8 bits
+  double boundary_bytes = 0;      // that a rank passes on between two stages
+  bool gathers_boundary = false;  // what a stage receives is a part on each of these ranks:
+  int layer_ranks = 1;            // that share a layer's weights
   MicroBatchPlan::Span context, ring;
   UpdateShape matrix_update;  // of one layer, whole: what an optimizer computes on its matrices
 };

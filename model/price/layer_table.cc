@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "model/arch/parameters.h"
 #include "model/plan/lower/coded.h"
@@ -94,7 +95,7 @@ struct SegmentCosting {
   const LayerMessages& messages;
 
   // Kernels of a pass behind its last hop.
-  double HeadStart(const std::vector<ShapedOp>& list) const {
+  double HeadStart(std::span<const ShapedOp> list) const {
     RingClock ring(0);
     for (const ShapedOp& op : list) {
       ring.Await(op.awaited_hops);
@@ -106,7 +107,7 @@ struct SegmentCosting {
   }
 
   // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
-  OpPrice Add(const std::vector<ShapedOp>& list, PassTime* pass, double* accumulated) const {
+  OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated) const {
     OpPrice put_off;
     RingClock ring(messages.ring_leaves_node() ? HeadStart(list) : 0.0);
     for (const ShapedOp& op : list) {
@@ -117,6 +118,7 @@ struct SegmentCosting {
         ring.Hop(messages.hop().Time(hop->bytes));
       pass->device += price.device;
       pass->host += price.host;
+      pass->behind = std::max(pass->behind, pass->host) + price.device;
       if (op.weight_gradient) {
         put_off.device += price.device;
         put_off.host += price.host;
@@ -128,12 +130,25 @@ struct SegmentCosting {
       const double time = message.Time(collective->bytes);
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
+      pass->behind += exposed;
       (collective->context ? pass->context : pass->tensor) += exposed;
       (collective->context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
     }
     pass->context += ring.exposed();
+    pass->behind += ring.exposed();
     pass->context_hidden += ring.hidden();
     return put_off;
+  }
+
+  // Of a tensor of so many bytes, between the ranks of a layer.
+  PassTime Gather(double bytes, Pass pass) const {
+    ShapedOp op;
+    op.shape = CollectiveShape{Collective::kAllGather, bytes};
+    op.pass = pass;
+    PassTime time;
+    double none = 0;
+    (void)Add({&op, 1}, &time, &none);
+    return time;
   }
 
   // Weights that stay cast both ways in one kernel; gathered ones that way which a pass reads, in each pass again.
@@ -187,6 +202,8 @@ struct SegmentCosting {
     double accumulated = 0;
     (void)Add(segment.forward, &time.forward, &accumulated);
     (void)Add(segment.recompute, &time.backward, &accumulated);
+    double none = 0;
+    (void)Add(std::span(segment.recompute).first(segment.leading), &time.leading, &none);
     time.recompute_device = time.backward.device;
     const OpPrice put_off = Add(segment.backward, &time.backward, &accumulated);
     time.weight_gradient = put_off.device;
@@ -208,11 +225,13 @@ void Scale(double factor, const PassTime& from, PassTime* to) {
   to->context += factor * from.context;
   to->context_hidden += factor * from.context_hidden;
   to->host += factor * from.host;
+  to->behind += factor * from.behind;
 }
 
 void Scale(double factor, const LayerTime& from, LayerTime* to) {
   Scale(factor, from.forward, &to->forward);
   Scale(factor, from.backward, &to->backward);
+  Scale(factor, from.leading, &to->leading);
   to->recompute_device += factor * from.recompute_device;
   to->weight_gradient += factor * from.weight_gradient;
   to->weight_gradient_host += factor * from.weight_gradient_host;
@@ -263,6 +282,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
     const LayerTime time = costing(kind.ops);
     Scale(kind.scale * kind.count / table.layers, time, &table.layer);
     table.kept_bytes += kind.scale * kind.count / table.layers * kind.kept_bytes;
+    if (!kind.ops.recompute.empty()) table.recomputed += kind.count / table.layers;
     table.kinds.push_back({kind.count / table.layers, kind.scale * time.forward.busy(),
                            kind.scale * time.backward.busy()});
   }
@@ -273,6 +293,13 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   table.boundary_bytes = ops.boundary_bytes;
+  if (ops.gathers_boundary) {
+    table.boundary_forward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kForward);
+    table.boundary_backward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kBackward);
+    ShapedOp cut;
+    cut.shape = TrafficShape{2 * ops.boundary_bytes, ir::Info(ir::OpKind::kSlice).name};
+    table.boundary_cut = prices.Price(cut, false).device;
+  }
   table.matrix_update = prices.NewtonSchulz(ops.matrix_update.work, ops.matrix_update.side);
   CountShard(model, work, ops, &table);
   return table;

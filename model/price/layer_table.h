@@ -19,14 +19,17 @@ struct PassTime {
   double context = 0;  // exposed messages between ranks that share sequences
   double context_hidden = 0;
   double host = 0;  // issuing time
+  // From when the host starts to issue until the device has run all of it: no op starts before it is issued.
+  double behind = 0;
 
   double busy() const { return device + tensor + context; }
 };
 
 struct LayerTime {
   PassTime forward;
-  PassTime backward;                // recomputation included
-  double recompute_device = 0;      // part of backward.device
+  PassTime backward;            // recomputation included
+  double recompute_device = 0;  // part of backward.device
+  PassTime leading;  // part of backward that wants no gradient: recomputation at its start
   double weight_gradient = 0;       // part of backward.device that may be put off
   double weight_gradient_host = 0;  // of backward.host, what issues it
   double accumulate = 0;            // per micro-batch when there are several: adding up gradients
@@ -43,7 +46,8 @@ struct LayerShare {
 };
 
 struct LayerTable {
-  LayerTime layer;  // mean over the kinds of layers
+  LayerTime layer;        // mean over the kinds of layers
+  double recomputed = 0;  // share of the layers that are
   std::vector<LayerShare> kinds{LayerShare{}};
   LayerTime embedding, head;
   double layers = 0;
@@ -61,6 +65,9 @@ struct LayerTable {
   bool tied = false;
   bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
   double boundary_bytes = 0;  // per rank, between two stages
+  // Where ranks of a layer send a part each: the gather in front of a pass, the kernel that cuts behind one.
+  PassTime boundary_forward, boundary_backward;
+  double boundary_cut = 0;
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices
   int layer_ranks = 1;  // that share a layer's weights

@@ -7,6 +7,15 @@
 
 namespace orrery {
 
+namespace {
+
+// Of a stage that waits for a gradient: the layer that it recomputes meanwhile.
+double Ahead(const LayerTable& table) {
+  return table.recomputed > 0 ? table.layer.leading.busy() / table.recomputed : 0.0;
+}
+
+}  // namespace
+
 double WorkOf(const LayerTable& table) {
   const auto device = [](const LayerTime& time) {
     return time.forward.busy() + time.backward.busy();
@@ -40,7 +49,7 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
     const double most = in_a_v ? 2.0 * s.pp : static_cast<double>(stage) + 1;
     const double filled = std::min(micro_batches, most) * put_off * layers;
     bound = std::max(bound, micro_batches * own + (first ? 0.0 : std::max(0.0, before - filled)));
-    before += layout[stage] * (pass - put_off);
+    before += std::max(0.0, layout[stage] * (pass - put_off) - Ahead(table));
   }
   return std::max(bound, micro_batches * WorkOf(table) / s.pp);
 }
@@ -51,6 +60,7 @@ double LeastTime(const LayerTable& table, const Strategy& s, double micro_batche
   const double work = WorkOf(table);
   double busy = work;
   if (SplitsBackward(s.schedule)) busy -= table.layers * table.layer.weight_gradient;
+  busy = std::max(0.0, busy - s.pp * Ahead(table));
   const double k = s.vpp > 1 ? 2.0 * s.vpp : 1.0;
   const double falling = 1.0 - std::pow(1.0 - 1.0 / (k * micro_batches), s.pp);
   return std::max(busy / (k * falling), micro_batches * work / s.pp);

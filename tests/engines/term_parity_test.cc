@@ -2,6 +2,8 @@
 // Term parity of the engines on a sample of the catalogue, profiles as shipped, contention off.
 #include <gtest/gtest.h>
 
+#include <iostream>
+
 #include "model/plan/lower/names.h"
 #include "tests/engines/parity_tally.h"
 #include "tests/from_environment.h"
@@ -238,6 +240,20 @@ TEST(TermParity, EnginesAgreeInLowPrecision) {
   }
   EXPECT_LT(tally.worst_sum, 1e-9);
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
+// Whatever a framework offers, of models from one layer of 20 weights to 1 T parameters. Honest share: the rest is outside.
+TEST(TermParity, EnginesAgreeOnRandomJobs) {
+  constexpr double kRandomShare = 0.87;  // may only rise
+  constexpr double kEffort = 2e6;        // of a simulation: 0.3 s
+  const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
+  ParityTally tally;
+  CompareRandom(FromEnvironment("ORRERY_MUTATION_SEED", 1), jobs, kEffort,
+                [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, static_cast<int>(jobs * 9 / 10));
+  EXPECT_LT(tally.worst_sum, 1e-6);
+  EXPECT_GE(tally.share(), kRandomShare) << tally.Worst(20);
+  std::cout << tally.within << " of " << tally.plans << " random jobs within the bounds\n";
 }
 
 // Two racks of 16 trays: groups inside a rack are on its switch, others on NICs, in both engines.

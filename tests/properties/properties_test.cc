@@ -4,18 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <random>
 
-#include "model/arch/catalogue.h"
+#include "bench/engines/random_jobs.h"
 #include "model/engine/event/simulation.h"
-#include "model/framework/presets.h"
-#include "model/hardware/catalog.h"
 #include "model/twin/predict.h"
 #include "model/twin/search.h"
-#include "model/twin/space.h"
 #include "model/twin/step_predictor.h"
 #include "tests/from_environment.h"
 
@@ -29,80 +25,6 @@ constexpr double kQuick = 2e5;    // effort of a simulation
 
 using Random = std::mt19937_64;
 
-template <class T>
-const T& Pick(Random& random, const std::vector<T>& from) {
-  return from[random() % from.size()];
-}
-
-// Everything that a job points into.
-struct Case {
-  SearchRequest request;
-  Profiles profiles;
-  Job job;
-  Strategy layout;
-  std::string name;
-};
-
-Strategy Degrees(Random& random, const FrameworkPreset& preset, int64_t ranks, int gpus) {
-  Strategy s;
-  std::vector<int64_t> tp;
-  for (const int64_t d : Divisors(ranks)) {
-    if (d <= gpus && (d == 1 || preset.tensor)) tp.push_back(d);
-  }
-  s.tp = static_cast<int>(Pick(random, tp));
-  std::vector<int64_t> pp = preset.pipeline() ? Divisors(ranks / s.tp) : std::vector<int64_t>{1};
-  std::erase_if(pp, [](int64_t d) { return d > 16; });
-  s.pp = static_cast<int>(Pick(random, pp));
-  s.dp = static_cast<int>(ranks / s.tp / s.pp);
-  s.zero = s.dp > 1 ? Pick(random, preset.zero) : 0;
-  if (s.pp > 1) s.schedule = Pick(random, preset.schedules);
-  if (s.schedule == PipelineSchedule::kInterleaved) s.vpp = 2 + static_cast<int>(random() % 2);
-  s.sequence_parallel = s.tp > 1 && preset.sequence && random() % 2 == 0;
-  s.recompute = Pick(random, preset.recompute);
-  s.micro_batch = 1 << (random() % 4);
-  return s;
-}
-
-// nullopt: what was drawn contradicts itself.
-std::unique_ptr<Case> Draw(Random& random) {
-  static const std::vector<std::string> models = ModelNames(), topologies = TopologyNames(),
-                                        frameworks = FrameworkNames();
-  auto drawn = std::make_unique<Case>();
-  SearchRequest& request = drawn->request;
-  try {
-    const LoadedModel loaded = LoadModel(Pick(random, models));
-    request.model = loaded.spec;
-    request.topology = LoadTopology(Pick(random, topologies));
-    request.framework = Pick(random, frameworks);
-    const int64_t most = std::min<int64_t>(16, request.topology.max_nodes);
-    request.nodes = {std::min<int64_t>(most, int64_t{1} << (random() % 5))};
-    request.work.seq_len = std::min<int64_t>(loaded.defaults.seq_len.value_or(1024), 4096);
-    request.work.optimizer = Optimizer::kAdam;
-    drawn->profiles = LoadProfiles(request);
-    const bool half = drawn->profiles.gpu.Peak(Precision::kBf16).value > 0;
-    request.work.precision = half ? Precision::kBf16 : Precision::kFp32;
-    const FrameworkPreset& preset = FindFramework(request.framework);
-    FollowFramework(drawn->profiles.framework, &request.work);
-    request.flash_attention = half && preset.FusedAttention(drawn->profiles.gpu).has_value();
-    const ClusterSummary cluster = Summarise(request.topology, request.nodes[0], 0);
-    Strategy layout = Degrees(random, preset, cluster.ranks(), cluster.domain_gpus());
-    layout.flash_attention = request.flash_attention;
-    layout = preset.Complete(layout, request.work.precision);
-    FollowFramework(drawn->profiles.framework, &layout);
-    const int64_t micro_batches = layout.pp * (1 + static_cast<int64_t>(random() % 6));
-    request.work.global_batch = micro_batches * layout.micro_batch * layout.data_parallel();
-    drawn->job = JobOf(request, drawn->profiles, request.nodes[0], request.work.global_batch);
-    drawn->layout = layout;
-    if (CheckStrategy(request.model, request.work, layout)) return nullptr;
-  } catch (const InputError&) {
-    return nullptr;
-  }
-  drawn->name = request.model.name + " on " + std::to_string(request.nodes[0]) + " x " +
-                request.topology.name + ", " + request.framework + ", " +
-                DescribeLayout(drawn->layout, MicroBatches(request.work, drawn->layout));
-  return drawn;
-}
-
 template <class Check>
 void ForEachJob(const char* what, Check check) {
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", kJobs);
@@ -110,9 +32,7 @@ void ForEachJob(const char* what, Check check) {
   const uint64_t only = FromEnvironment("ORRERY_RANDOM_JOB", jobs);
   uint64_t sound = 0, checked = 0;
   for (uint64_t i = only < jobs ? only : 0; i < jobs; ++i) {
-    std::unique_ptr<Case> drawn;
-    Random random(seed * 1000003 + i);
-    for (int tries = 0; drawn == nullptr && tries < 200; ++tries) drawn = Draw(random);
+    const std::unique_ptr<RandomJob> drawn = DrawJob(seed, i);
     if (drawn == nullptr) continue;
     ++sound;
     SCOPED_TRACE("job " + std::to_string(i) + ": " + drawn->name);
@@ -136,14 +56,14 @@ void ExpectSum(const StepTime& time) {
 }
 
 TEST(Properties, TermsOfTheClosedFormSumToTheStep) {
-  ForEachJob("closed form", [](const Case& drawn) {
+  ForEachJob("closed form", [](const RandomJob& drawn) {
     ExpectSum(ClosedForm(drawn.job, drawn.layout));
     return true;
   });
 }
 
 TEST(Properties, TermsOfTheSimulatedStepSumToTheStep) {
-  ForEachJob("simulated", [](const Case& drawn) {
+  ForEachJob("simulated", [](const RandomJob& drawn) {
     const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
     if (SimulationEffort(plan) > kQuick) return false;
     ExpectSum(SimulateLayout(drawn.job, drawn.layout, plan, ClusterOf(drawn.job)));
@@ -167,7 +87,7 @@ TEST(Properties, RanksThatAreAlikeTakeTheStepOfAll) {
   constexpr double kSame = 1e-12, kSameTerms = 1e-9;  // of the step; sums of differences of dates
   std::size_t all = 0, executed = 0;
   uint64_t at = 0;
-  ForEachJob("alike", [&](const Case& drawn) {
+  ForEachJob("alike", [&](const RandomJob& drawn) {
     const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
     const Way& way = kWays[at++ % std::size(kWays)];
     if (SimulationEffort(plan, way.merge_replicas) > kQuick) return false;
@@ -212,7 +132,7 @@ TEST(Properties, ReplicasOneByOneTakeTheStepOfAll) {
   constexpr double kSame = 1e-12;  // of the step
   std::size_t parts = 0;
   uint64_t at = 0;
-  ForEachJob("jitter", [&](const Case& drawn) {
+  ForEachJob("jitter", [&](const RandomJob& drawn) {
     const ir::Plan plan = LowerLegal(drawn.job, drawn.layout);
     if (SimulationEffort(plan, false) > kQuick) return false;
     sim::SimulationOptions options;
@@ -276,7 +196,7 @@ std::string Grown(const StepTime& before, const StepTime& after) {
 TEST(Properties, TwiceOfAResourceIsHardlyEverSlower) {
   constexpr double kMostSlower = 0.08, kMostOften = 0.04;
   int cases = 0, slower = 0;
-  ForEachJob("twice of each resource", [&](const Case& drawn) {
+  ForEachJob("twice of each resource", [&](const RandomJob& drawn) {
     const StepTime before = ClosedForm(drawn.job, drawn.layout);
     for (const Resource& resource : kResources) {
       Profiles profiles = drawn.profiles;
@@ -296,7 +216,7 @@ TEST(Properties, TwiceOfAResourceIsHardlyEverSlower) {
 }
 
 TEST(Properties, RatesFollowFromTheStep) {
-  ForEachJob("rates", [](const Case& drawn) {
+  ForEachJob("rates", [](const RandomJob& drawn) {
     const Prediction p = PredictionOf(drawn.job, drawn.layout, ClosedForm(drawn.job, drawn.layout));
     EXPECT_NEAR(p.tokens_per_second * p.time.total, p.tokens, kSum * p.tokens);
     EXPECT_NEAR(p.mfu * p.time.total * p.peak_flops, p.model_flops, kSum * p.model_flops);
@@ -310,7 +230,7 @@ TEST(Properties, RatesFollowFromTheStep) {
 TEST(Properties, TwiceTheMemoryIsNeverSlower) {
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", kJobs);
   uint64_t at = 0;
-  ForEachJob("searches", [&](const Case& drawn) {
+  ForEachJob("searches", [&](const RandomJob& drawn) {
     if (at++ % 10 != 0 && jobs > 10) return false;
     SearchRequest request = drawn.request;
     request.top = 1;

@@ -52,6 +52,9 @@ struct DataMessages {
   PreparedMessage layer_gather, layer_scatter;             // of one layer, inside the passes
   PreparedMessage outer_all_reduce;                        // between sharding groups
   double dp = 1;                                           // ranks that share weights
+  // Seconds of a few bytes among: replicas and stages; ranks that share a replica's weights; the same where states are
+  // sharded; those of one stage. 0: one rank.
+  double loss = 0, norm = 0, norm_of_shards = 0, norm_of_tensors = 0;
 };
 
 // Transfers between stages, prepared once per (pp, inner ranks).
@@ -80,7 +83,6 @@ struct ClosedForm {
   bool scans_codes = true;                   // a pass of its own finds their magnitudes
   double issue_message = 0, issue_fill = 0;  // host: of a gather or scatter, of clearing a gradient
   HostPrices host;                           // copies to and from the host, updates by the CPU
-  double control = 0;                        // a norm or a flag between all ranks
   bool clips = false;                        // the update wants the gradient's norm
   bool host_waits = true, timer_waits = true;
   AwaitedShares awaited, awaited_replicas;  // of sharded layouts, of whole replicas

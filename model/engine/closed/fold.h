@@ -150,6 +150,7 @@ class Fold : private LayerPrices {
   }
   Work WorkOf(const Stage& stage) const;
   void SlowDown(const Stage& stage, Work* work) const;
+  void FollowHost(const Stage& stage, Work* work) const;
   Turn Together(const Work& w) const;
   double HostOnce(const Work& w) const;
 
@@ -168,6 +169,13 @@ class Fold : private LayerPrices {
   bool CanWalk() const;
   bool Uneven() const;
   PassSeconds PassOf(const Stage& chunk) const;
+  struct
+      Early {  // of a pass, what wants no tensor of another stage: seconds of the device, of the host
+    double device = 0, host = 0;
+  };
+  Early EarlyForward() const;
+  Early EarlyBackward(double layers) const;
+  double SavedOnTheWay() const;
   void WatchHeaviest(Work* work, StepTime* time);
   void WalkPasses(Work work, bool parts, StepTime* time);
   void BoundPasses(const Work& work, StepTime* time) const;
@@ -178,6 +186,7 @@ class Fold : private LayerPrices {
   };
   Fullest FullestTrained() const;
   double TrainedHere() const;
+  double UnitsHere() const;
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;
   double HeldBack(double layers, double passes) const;

@@ -1,10 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares the messages of data and pipeline axes, and the prices that all layouts share.
 #include <algorithm>
+#include <initializer_list>
 
 #include "model/engine/closed/closed_form.h"
 
 namespace orrery {
+namespace {
+
+// Ranks along an axis, and the ranks between two neighbours.
+struct Axis {
+  int size = 1, stride = 1;
+};
+
+// Seconds of a number that all ranks of these axes learn.
+double ControlTime(const CostSetting& setting, std::initializer_list<Axis> axes) {
+  constexpr double kScalar = 4;  // bytes
+  const int local = setting.cluster->domain_gpus();
+  GroupShape shape;
+  for (const Axis& axis : axes) {
+    shape.ranks *= axis.size;
+    shape.ranks_per_node *= std::clamp(local / std::max(axis.stride, 1), 1, axis.size);
+  }
+  shape.sharing = std::max(1, local / shape.ranks_per_node);
+  if (shape.ranks == 1) return 0;
+  return MessagePrices(setting)
+      .Prepare(MessageRole::kControl, Collective::kAllReduce, shape)
+      .Time(kScalar);
+}
+
+}  // namespace
 
 DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int inner) {
   const MessagePrices prices(setting);
@@ -20,6 +45,16 @@ DataMessages PrepareData(const CostSetting& setting, int dp, int dp_outer, int i
   data.layer_scatter = prices.Prepare(MessageRole::kShard, Collective::kReduceScatter, shards);
   data.outer_all_reduce = prices.Prepare(MessageRole::kStep, Collective::kAllReduce,
                                          ShapeOfAxis(dp_outer, inner * dp, local));
+  // Between replicas of a stage lie the others of its layers; stages are outermost (of a placement that has them inside,
+  // they count as ranks of a layer).
+  const int replicas = dp * dp_outer;
+  const auto stages =
+      std::max<int>(1, static_cast<int>(setting.cluster->ranks()) / (inner * replicas));
+  const Axis layer{inner, 1}, sharing{dp, inner}, stage{stages, inner * replicas};
+  data.loss = ControlTime(setting, {{replicas, inner}, stage});
+  data.norm = ControlTime(setting, {layer, stage});
+  data.norm_of_shards = ControlTime(setting, {layer, sharing, stage});
+  data.norm_of_tensors = ControlTime(setting, {layer, sharing});
   return data;
 }
 
@@ -63,12 +98,6 @@ ClosedForm::ClosedForm(const CostSetting& setting, const Workload& work, double 
   issued.pass = Pass::kBackward;
   issue_fill = ops.Price(issued, false).host;
   clips = work.clip_norm > 0;
-  const int ranks = static_cast<int>(setting.cluster->ranks());
-  constexpr double kScalar = 4;  // bytes
-  control = messages
-                .Prepare(MessageRole::kControl, Collective::kAllReduce,
-                         ShapeOfAxis(ranks, 1, setting.cluster->domain_gpus()))
-                .Time(kScalar);
   host_waits = ops.HostWaits();
   timer_waits = ops.TimerWaits();
   awaited = messages.Awaited(false);

@@ -131,6 +131,15 @@ void Fold::AddKernels(const Stage& stage, StepTime* time) const {
   const double adding = outline_.accumulates ? table_.layer.accumulate : 0.0;
   add(stage.layers, table_.layer,
       extra_ + adding + gathered_forward_.device + gathered_backward_.device);
+  if (outline_.stages > 1 && table_.boundary_cut > 0) {
+    const double before = stage.chunks - (stage.first ? 1 : 0);
+    const double behind = stage.chunks - (stage.last ? 1 : 0);
+    LayerTime boundary;
+    boundary.forward = table_.boundary_forward;
+    add(before, boundary, table_.boundary_cut);
+    boundary.forward = table_.boundary_backward;
+    add(behind, boundary, table_.boundary_cut);
+  }
   if (stage.first) add(1, table_.embedding, embedding_extra_);
   if (stage.last) add(1, table_.head, head_extra_);
 }

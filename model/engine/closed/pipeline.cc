@@ -84,7 +84,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   // Forward passes of the stages before it, each in its first chunk.
   const double before = stage_.first ? 0.0 : stage_.last ? 1.0 : outline_.fullest / (p - 1);
   fill_ = before * (((all.forward - longest.forward) * share) + way);
-  time->bubble = (sum - busiest) * share + std::max(0.0, others);
+  const double saved = SavedOnTheWay();
+  time->bubble = std::max(0.0, (sum - busiest) * share - saved) + std::max(0.0, others);
   return rounds + uneven;
 }
 
@@ -142,13 +143,57 @@ bool Fold::Uneven() const {
   return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 
+// The weights of a pass's first layer are gathered while it waits.
+Fold::Early Fold::EarlyForward() const {
+  if (!fetches_) return {};
+  return {gather_.seconds + gather_.copies, IssueGathers(LayerGathers())};
+}
+
+// And its last layer is recomputed, where that is one of those that are.
+Fold::Early Fold::EarlyBackward(double layers) const {
+  Early early = EarlyForward();
+  const auto last = static_cast<int64_t>(layers) - 1;
+  if (table_.recomputed <= 0 || last < 0 || outline_.recompute.Of(last) == 0) return early;
+  if (table_.boundary_cut > 0) return early;  // behind the gather of what is received
+  early.device += table_.layer.leading.busy() / table_.recomputed;
+  early.host += table_.layer.leading.host / table_.recomputed;
+  return early;
+}
+
+// Seconds by which a tensor that is late finds the passes of the other stages of a chunk further on.
+double Fold::SavedOnTheWay() const {
+  if (!fetches_ && table_.recomputed <= 0) return 0;
+  const double layers =
+      (outline_.stages > 2 ? outline_.middle_layers : outline_.first_layers) / outline_.chunks;
+  const auto saved = [&](const Early& early, double device, double host) {
+    const double all = form_.host_waits ? std::max(device, host) : device;
+    const double rest = form_.host_waits ? std::max(device - early.device, host - early.host)
+                                         : device - early.device;
+    return std::max(0.0, all - rest);
+  };
+  const double first = fetches_ ? gather_.seconds + gather_.copies : 0.0;
+  return (outline_.stages - 1) *
+         (saved(EarlyForward(), layers * forward_ + first, layers * table_.layer.forward.host) +
+          saved(EarlyBackward(layers), layers * (backward_ - put_off_) + first,
+                layers * table_.layer.backward.host));
+}
+
 PassSeconds Fold::PassOf(const Stage& chunk) const {
   const Work work = WorkOf(chunk);
   PassSeconds pass;
   pass.device = {work.forward.device(), work.head.device() + work.backward.device(),
                  work.weight.device()};
   pass.host = {work.forward.host, work.head.host + work.backward.host, work.weight.host};
+  pass.behind = {work.forward.behind,
+                 chunk.last ? std::max(work.head.behind + work.backward.device(),
+                                       work.head.host + work.backward.behind)
+                            : work.backward.behind,
+                 0};
   pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
+  const Early forward = EarlyForward(), backward = EarlyBackward(chunk.layers);
+  pass.early = {std::min(forward.device, pass.device[0]),
+                std::min(backward.device, pass.device[1])};
+  pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
   pass.first = chunk.layers * WeightCasts();
   pass.last = HeldBack(chunk.layers, 1);
   return pass;
@@ -242,6 +287,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   }
   way += table_.embedding.backward.busy() +
          2 * (stages_.hops_inside * inside_ + stages_.hops_between * between_);
+  way -= SavedOnTheWay();
   if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
   time->data = M_ * (OnDevice(work).shards + work.copies());
   time->offload = 0;

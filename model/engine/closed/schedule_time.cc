@@ -23,16 +23,31 @@ void ScheduleClock::Walk() {
     double device = device_[pass.work];
     if (pass.first) device += times_.passes[pass.work / 3].first;
     if (pass.last) device += times_.passes[pass.work / 3].last;
-    const double host = host_[pass.work];
+    double host = host_[pass.work], behind = behind_[pass.work];
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
+    if (pass.receives && early_[pass.work] > 0) {
+      const double early = early_[pass.work], issued = early_host_[pass.work];
+      const double begin = std::max(clock.free, clock.issued);
+      if (kParts && pass.stage == times_.watched && begin > clock.free)
+        gaps_.push_back({clock.free, begin, true});
+      clock.issued += issued;
+      clock.free = std::max(begin + early, clock.issued);
+      if (kParts && pass.stage == times_.watched && clock.free > begin + early)
+        gaps_.push_back({begin + early, clock.free, true});
+      device -= early;
+      host -= issued;
+      behind -= std::max(early, issued);
+    }
     const double start = std::max(std::max(clock.free, arrival), clock.issued);
-    clock.issued = (waits ? start : clock.issued) + host;
-    const double end = std::max(std::max(start + device, clock.issued), arrived_[pass.sent]);
+    const double begun = waits ? start : clock.issued;
+    clock.issued = begun + host;
+    const double ran = std::max(clock.issued, begun + behind);
+    const double end = std::max(std::max(start + device, ran), arrived_[pass.sent]);
     if (kParts && pass.stage == times_.watched) {
       const double came = std::clamp(arrival, clock.free, start);
       if (came > clock.free) gaps_.push_back({clock.free, came, false});
       if (start > came) gaps_.push_back({came, start, true});
-      const double issued = std::clamp(clock.issued, start + device, end);
+      const double issued = std::clamp(ran, start + device, end);
       if (issued > start + device) gaps_.push_back({start + device, issued, true});
       if (end > issued) gaps_.push_back({issued, end, false});
     }
@@ -48,10 +63,14 @@ void ScheduleClock::Run() {
   graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
   stages_.assign(p, {});
   gaps_.clear();
-  device_.clear(), host_.clear(), hops_.clear();
+  device_.clear(), host_.clear(), hops_.clear(), behind_.clear(), early_.clear(),
+      early_host_.clear();
   for (const PassSeconds& pass : times_.passes) {
     device_.insert(device_.end(), pass.device.begin(), pass.device.end());
     host_.insert(host_.end(), pass.host.begin(), pass.host.end());
+    behind_.insert(behind_.end(), pass.behind.begin(), pass.behind.end());
+    early_.insert(early_.end(), pass.early.begin(), pass.early.end());
+    early_host_.insert(early_host_.end(), pass.early_host.begin(), pass.early_host.end());
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));

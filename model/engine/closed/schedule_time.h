@@ -2,8 +2,9 @@
 // Time of a pipeline's schedule where no formula is exact: transfers that take as long as passes, hosts that wait.
 //
 // A recurrence over the passes k of each stage, in the order of the schedule:
-//   C(k) = max(S(k) + device, H(k) + host)      a pass ends when its kernels have run and its last op is issued
+//   C(k) = max(S(k) + device, H(k) + behind)    a pass ends when its kernels have run, each behind its issue
 //   S(k) = max(C(k-1), A(k), H(k))              it starts behind the one before, with its tensor, when the host is there
+//   E(k) = max(C(k-1), H(k)) + early            but for what wants no tensor: then S(k) = max(E(k), A(k)), less of both
 //   A(k) = max(C of the sender, R(k), A(k-1)) + transfer
 //   R(k) = H(k)                                 the receive is posted
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
@@ -23,6 +24,10 @@ namespace orrery {
 // Seconds of one pass of a chunk: [forward, backward, weight gradient].
 struct PassSeconds {
   std::array<double, 3> device{}, host{};
+  std::array<double, 3>
+      behind{};  // from when the host begins to issue a pass until the device ends it, were it idle
+  // Of it, what runs in front of the tensor that the pass receives: weights gathered, layers recomputed.
+  std::array<double, 3> early{}, early_host{};
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
   bool operator==(const PassSeconds&) const = default;
@@ -94,9 +99,10 @@ class ScheduleClock {
   PassGraphs graphs_;
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
-  std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
-  double end_ = 0;                            // of all stages
-  std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
+  std::vector<double> behind_, early_, early_host_;  // by PassGraph::Pass::work
+  std::vector<double> device_, host_, hops_;         // by PassGraph::Pass::work and hop
+  double end_ = 0;                                   // of all stages
+  std::vector<Interval> latest_;                     // by PassGraph::Pass::work: the last one of it
   std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
   std::vector<Gap> gaps_;               // of the watched stage
   std::vector<Interval> under_way_;     // its messages, by start

@@ -13,12 +13,13 @@ Turn BehindHost(const Work& w) {
   double issued = 0;
   const auto run = [&](const PassWork& pass) {
     const double lead = turn.seconds - issued;
-    turn.seconds += pass.device();
+    const double device = pass.device(), late = issued + pass.behind;
+    turn.seconds += device;
     issued += pass.host;
     double ahead = 1;
-    if (issued > turn.seconds) {
-      ahead = lead / (pass.host - pass.device());
-      turn.seconds = issued;
+    if (std::max(late, issued) > turn.seconds) {
+      if (pass.host > device) ahead = std::clamp(lead / (pass.host - device), 0.0, 1.0);
+      turn.seconds = std::max(late, issued);
     }
     turn.shards += ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
   };
@@ -87,10 +88,65 @@ Work Fold::WorkOf(const Stage& stage) const {
                      Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
                      IssueEndScatters(HeadUnits());
   }
+  if (outline_.stages > 1 && table_.boundary_cut > 0) {
+    const double before = stage.chunks - (stage.first ? 1 : 0);
+    const double behind = stage.chunks - (stage.last ? 1 : 0);
+    work.forward.kernels += before * table_.boundary_forward.busy() + behind * table_.boundary_cut;
+    work.backward.kernels +=
+        behind * table_.boundary_backward.busy() + before * table_.boundary_cut;
+    work.forward.host += before * table_.boundary_forward.host;
+    work.backward.host += behind * table_.boundary_backward.host;
+  }
   if (stage.slowdown != 1) SlowDown(stage, &work);
   ExposeShards(stage, &work);
   if (outline_.moves_activations) AwaitActivations(stage, &work);
+  FollowHost(stage, &work);
   return work;
+}
+
+namespace {
+
+// Ops in two parts, one behind the other: seconds of the host, of the device, and from the start of the one to the end of
+// the other. An op starts when it is issued and the one before has ended, which of many is a maximum of sums.
+struct Issued {
+  double host = 0, device = 0, behind = 0;
+
+  Issued Then(const Issued& next) const {
+    return {host + next.host, device + next.device,
+            std::max(behind + next.device, host + next.behind)};
+  }
+};
+
+Issued OfPass(const PassTime& pass) { return {pass.host, pass.busy(), pass.behind}; }
+
+// So many layers that share what a pass takes.
+Issued OfLayers(const PassTime& layer, double layers, double host, double device) {
+  if (layers <= 0) return {host, device, std::max(host, device)};
+  const double each_host = host / layers, each_device = device / layers;
+  const double more = each_host > each_device ? each_host - layer.host : each_device - layer.busy();
+  return {host, device, layer.behind + more + (layers - 1) * std::max(each_host, each_device)};
+}
+
+}  // namespace
+
+void Fold::FollowHost(const Stage& stage, Work* work) const {
+  const LayerTime& layer = table_.layer;
+  const auto of = [&](const PassTime& each, const PassWork& pass, const PassTime& ends) {
+    return OfLayers(each, stage.layers, std::max(0.0, pass.host - ends.host),
+                    std::max(0.0, pass.device() - ends.busy()));
+  };
+  const PassTime none;
+  const bool first = stage.first;
+  const PassTime& embed = first ? table_.embedding.forward : none;
+  work->forward.behind = OfPass(embed).Then(of(layer.forward, work->forward, embed)).behind;
+  const bool at_end = first && !outline_.order.fills_bubble;
+  const PassTime& scatter = at_end ? table_.embedding.backward : none;
+  work->backward.behind = of(layer.backward, work->backward, scatter).Then(OfPass(scatter)).behind;
+  if (stage.last) {
+    work->head.behind = OfPass(table_.head.forward).Then(OfPass(table_.head.backward)).behind +
+                        std::max(0.0, work->head.device() - table_.head.forward.busy() -
+                                          table_.head.backward.busy());
+  }
 }
 
 // Kernels alone: messages inside of layers take no longer.
@@ -121,10 +177,11 @@ Turn Fold::Together(const Work& w) const {
   }
   if (outline_.stages == 1) return BehindHost(w);
   const bool late = w.forward.host > w.forward.device();
+  const double forward = std::max(w.forward.device(), w.forward.behind);
   Work rest = w;
   rest.forward = {};
   turn = BehindHost(rest);
-  turn.forward = late ? w.forward.host : w.forward.device();
+  turn.forward = forward;
   turn.seconds += turn.forward;
   turn.shards += late ? w.forward.shards.beside_host : w.forward.shards.seconds;
   return turn;

@@ -15,6 +15,17 @@ double Fold::TrainedHere() const {
          (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
+// Flat units with gradients of that stage: each is cleared, measured and updated by a kernel of its own.
+double Fold::UnitsHere() const {
+  double units = here_.layers * LayerScatters();
+  if (table_.frozen) return units;
+  const double embedding =
+      (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
+  if (here_.first || (here_.last && table_.tied)) units += embedding;
+  if (here_.last) units += HeadUnits() - (table_.tied && HeadTable() > 0 ? 1 : 0);
+  return units;
+}
+
 Fold::Fullest Fold::FullestTrained() const {
   const double p = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -35,7 +46,7 @@ void Fold::AddCodes(double layers, StepTime* time) const {
   if (shard <= 0) return;
   time->compute += layers * form_.code_cast.Of(shard * (kMasterBytes + kCodeBytes));
   if (form_.scans_codes) time->compute += layers * form_.code_amax.Of(shard * kMasterBytes);
-  if (outline_.shards > 1) time->data += form_.control;
+  if (outline_.shards > 1) time->data += data_->norm_of_shards;
 }
 
 // What is longer than the passes beside it. With interleaved chunks the passes of all but the last micro-batches of
@@ -262,13 +273,19 @@ void Fold::AddUpdate(StepTime* time) const {
         table_.embedding_parameters / outline_.shards * outline_.gradient_bytes);
   }
   // The norm of the gradient and the loss are known to all ranks before the update.
-  time->data += (form_.clips ? 2 : 1) * form_.control;
-  if (outline_.norm_messages) time->data += form_.control;
+  const bool sharded = outline_.shards > 1;
+  time->data += data_->loss;
+  if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
+  const double units = UnitsHere();
+  // Of each unit, one behind the other: its update waits for norms of whole tensors.
+  if (outline_.norm_messages)
+    time->data += units * (sharded ? data_->norm_of_tensors : data_->norm);
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
-  time->compute += form_.fill.Of(kept);
+  time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
   time->compute += here_.layers * WeightCasts();
   AddCodes(fullest_layers, time);
-  if (form_.clips) time->optimizer += form_.norm.Of(gradients / outline_.shards);
+  if (form_.clips)
+    time->optimizer += form_.norm.Of(gradients / outline_.shards) + units * form_.norm.gap;
 }
 
 }  // namespace orrery::closed

@@ -63,6 +63,7 @@ struct Stage {
 // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.
 struct PassWork {
   double kernels = 0, host = 0;
+  double behind = 0;  // from when the host begins until the device ends, were it idle before
   double copies = 0;  // that kernels wait for: activations on their way from or to the host
   Exposed shards;
   double device() const { return kernels + shards.seconds + copies; }

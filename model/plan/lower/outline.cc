@@ -89,6 +89,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
                         model.tied_embeddings && model.family != Family::kMlp && !work.lora.on();
   outline.norm_messages = work.optimizer == Optimizer::kLamb && (outline.shards > 1 || s.tp > 1);
   const bool half = work.precision == Precision::kFp16 || work.precision == Precision::kBf16;
+  outline.recompute = s.recompute;
   outline.states_on_host = s.offload.optimizer;
   outline.weights_on_host = s.offload.weights;
   outline.moves_activations = s.offload.activations;

@@ -65,6 +65,8 @@ struct PlanOutline : PipelineLayers {
   bool ties_stages = false;    // first and last stage add up the gradients of a shared table
   bool norm_messages = false;  // the update exchanges norms of sharded tensors
 
+  Recompute recompute;
+
   // In memory of the host (offload.h).
   double states_on_host = 0;       // share of a stage's parameters
   bool weights_on_host = false;    // each pass copies them before it gathers them
