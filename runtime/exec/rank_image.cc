@@ -171,7 +171,7 @@ class ImageMaker {
       if (task->kernel == nullptr)
         throw std::runtime_error(fmt::format("no kernel for op {}", ir::Info(op.kind).name));
     }
-    if (op.kind != OpKind::kLoad && !(op.attrs.Get(ir::Attr::kRate) > 0)) return;
+    if (op.kind != OpKind::kLoad && !ir::Draws(op.attrs)) return;
     int64_t parts = 1, part = 0;
     if (op.group >= 0) {
       const auto members = Members(op.group);

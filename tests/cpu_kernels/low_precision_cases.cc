@@ -71,6 +71,34 @@ TypedCall CastCase(const Recipe& r, bool along, bool across) {
           call, in, out};
 }
 
+// As nvfp4 casts a gradient: transforms across, both casts rounded by draws of the rows and columns that a rank holds.
+TypedCall DrawnCase() {
+  TypedCall typed = CastCase(kRecipes[5], true, true);
+  typed.name = "quantize_nv_drawn";
+  ir::Attrs& attrs = typed.call.attrs;
+  for (const auto& [key, value] : {std::pair{Attr::kHadamard, 1},
+                                   {Attr::kStochastic, 1},
+                                   {Attr::kSite, -11},
+                                   {Attr::kBatch, 2},
+                                   {Attr::kAxis, 0},
+                                   {Attr::kColumns, 1}})
+    attrs.Set(key, D(value));
+  typed.call.in[1] = {0.03125, 0.0625};
+  typed.call.coords = {1, 2};
+  typed.call.step = 4;
+  typed.call.first_sample = 6;
+  return typed;
+}
+
+TypedCall TransformedAmaxCase() {
+  const int64_t rows = 64, h = 48;
+  OpCall call{OpKind::kAmax,
+              {{Attr::kElements, D(rows * h)}, {Attr::kH, D(h)}, {Attr::kHadamard, 1}},
+              {Random(rows * h, 13)},
+              {2}};
+  return {"amax_hadamard", call, "f", "s"};
+}
+
 // Cast operands: small numbers that every storage type holds, scales that are powers of two.
 TypedCall ProductCase(const Recipe& r, bool ta, bool tb, bool acc) {
   const int64_t m = 64, n = 256, k = 256;
@@ -157,6 +185,8 @@ void AddUnitCases(std::vector<TypedCall>* cases) {
 
 std::vector<TypedCall> LowPrecisionCases() {
   std::vector<TypedCall> cases;
+  cases.push_back(DrawnCase());
+  cases.push_back(TransformedAmaxCase());
   cases.push_back(UnpackCase(ir::Packed::kInt8, "int8", "m"));
   cases.push_back(UnpackCase(ir::Packed::kNf4, "nf4", "m"));
   cases.push_back(UnpackCase(ir::Packed::kE4m3, "e4m3", "s"));

@@ -41,6 +41,7 @@ double Magnitude(const double* x, int64_t n) {
 
 struct Blocks {
   int64_t rows, width, down, along;
+  bool across = false;
 };
 
 // Data and scales of one cast of x, appended to the outputs from `out` on; returns the next output.
@@ -48,6 +49,8 @@ size_t CastInto(const KernelArgs& a, const double* x, const Blocks& b, double te
                 size_t out) {
   const auto format = static_cast<CastFormat>(a.Int(Attr::kFmt));
   const auto product = static_cast<ProductType>(a.Int(Attr::kProduct));
+  const ir::CastDraws draws(a.op.attrs, a.coords, a.seed, a.step, a.first_sample);
+  const bool stochastic = a.Flag(Attr::kStochastic);
   std::vector<double> values(b.rows * b.width), scales;
   for (int64_t r = 0; r < b.rows; r += b.down) {
     for (int64_t c = 0; c < b.width; c += b.along) {
@@ -57,9 +60,14 @@ size_t CastInto(const KernelArgs& a, const double* x, const Blocks& b, double te
       const double scale =
           a.Int(Attr::kBlock) > 0 ? ir::BlockScale(product, format, largest, tensor_scale) : 1;
       scales.push_back(scale);
-      for (int64_t i = r; i < r + b.down; ++i)
-        for (int64_t j = c; j < c + b.along; ++j)
-          values[i * b.width + j] = ir::CastTo(format, x[i * b.width + j] / (scale * tensor_scale));
+      for (int64_t i = r; i < r + b.down; ++i) {
+        const uint64_t row = draws.Row(i, b.across);
+        for (int64_t j = c; j < c + b.along; ++j) {
+          const double due = x[i * b.width + j] / (scale * tensor_scale);
+          values[i * b.width + j] =
+              stochastic ? ir::CastTo(format, due, draws.Draw(row, j)) : ir::CastTo(format, due);
+        }
+      }
     }
   }
   Store(a.out[out], values);
@@ -74,15 +82,18 @@ void Quantize(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), block = a.Int(Attr::kBlock);
   const int64_t share = a.Int(Attr::kBlock2);
   const double* x = a.In(0, rows * h);
-  const double tensor_scale = a.in.size() > 1 ? *a.In(1, 1) : 1;
-  const std::vector<double> source(x, x + rows * h);
+  const bool hadamard = a.Flag(Attr::kHadamard);
+  const double* scales = a.in.size() > 1 ? a.In(1, hadamard ? 2 : 1) : nullptr;
+  const double tensor_scale = scales != nullptr ? scales[0] : 1;
+  std::vector<double> source(x, x + rows * h);
   size_t out = 0;
   if (a.Flag(Attr::kAlong))
     out = CastInto(a, source.data(), {rows, h, block > 0 ? share : rows, block > 0 ? block : h},
                    tensor_scale, out);
-  if (a.Flag(Attr::kAcross))
-    CastInto(a, source.data(), {rows, h, block > 0 ? block : rows, block > 0 ? share : h},
-             tensor_scale, out);
+  if (!a.Flag(Attr::kAcross)) return;
+  if (hadamard) ir::HadamardRows(source.data(), rows, h);
+  CastInto(a, source.data(), {rows, h, block > 0 ? block : rows, block > 0 ? share : h, true},
+           hadamard && scales != nullptr ? scales[1] : tensor_scale, out);
 }
 
 std::vector<double> Decoded(const KernelArgs& a, size_t i, size_t scales, int tensor, int64_t rows,
@@ -149,6 +160,14 @@ void UnitCast(const KernelArgs& a) {
 void LargestMagnitude(const KernelArgs& a) {
   const int64_t n = a.Int(Attr::kElements);
   double largest = Magnitude(a.In(0, n), n);
+  if (a.Flag(Attr::kHadamard)) {
+    std::vector<double> x(a.In(0, n), a.In(0, n) + n);
+    ir::HadamardRows(x.data(), n / a.Int(Attr::kH), a.Int(Attr::kH));
+    double* out = a.Out(0, 2);
+    out[0] = largest;
+    out[1] = Magnitude(x.data(), n);
+    return;
+  }
   if (a.Flag(Attr::kAcc)) largest = std::max(largest, *a.In(1, 1));
   *a.Out(0, 1) = largest;
 }

@@ -85,10 +85,10 @@ int64_t Interpreter::Machine::FirstSample(int64_t rank, const Task& task) const 
 
 void Interpreter::Machine::RunKernel(Seat seat, const Task& task) {
   RankState& rank = ranks[seat.rank];
-  const bool drops = task.op->attrs.Get(ir::Attr::kRate) > 0;
+  const bool draws = ir::Draws(task.op->attrs);
   Window window(&rank.memory, *rank.image, task);
   task.kernel({*task.op, window.out(), window.in(), rank.coords, step, task.unit, plan.params,
-               options.data.seed, drops ? FirstSample(seat.rank, task) : 0});
+               options.data.seed, draws ? FirstSample(seat.rank, task) : 0});
   window.Close();
 }
 

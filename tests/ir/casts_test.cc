@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -130,6 +131,103 @@ TEST(Scales, OfFourBitsHaveTwoLevels) {
   EXPECT_NEAR(tensor, amax / (6 * 448), 1e-8);
   EXPECT_EQ(BlockScale(ProductType::kNvfp4, CastFormat::kE2m1, amax, tensor), 448);
   EXPECT_GT(BlockScale(ProductType::kNvfp4, CastFormat::kE2m1, 1e-30, tensor), 0);
+}
+
+// Of the two numbers around x, and x as their mean.
+TEST(StochasticRounding, TakesANeighbourAndKeepsTheMean) {
+  const std::vector<double> numbers = Numbers(kE2m1);
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> any(-6, 6), uniform(0, 1);
+  for (int i = 0; i < 20; ++i) {
+    const double x = any(random);
+    const auto above = std::lower_bound(numbers.begin(), numbers.end(), std::abs(x));
+    const double high = *above, low = *(above - 1);
+    double sum = 0;
+    constexpr int kDraws = 20000;
+    for (int k = 0; k < kDraws; ++k) {
+      const double rounded = CastTo(CastFormat::kE2m1, x, uniform(random));
+      ASSERT_TRUE(std::abs(rounded) == low || std::abs(rounded) == high) << x << " " << rounded;
+      sum += rounded;
+    }
+    EXPECT_NEAR(sum / kDraws, x, 4 * (high - low) / 2 / std::sqrt(kDraws)) << x;
+  }
+  for (const double number : numbers) {
+    EXPECT_EQ(CastTo(CastFormat::kE2m1, number, 1e-9), number);
+    EXPECT_EQ(CastTo(CastFormat::kE2m1, -number, 1e-9), -number);
+  }
+  EXPECT_EQ(CastTo(CastFormat::kE2m1, 7, 0.9), 6);
+  EXPECT_EQ(CastTo(CastFormat::kE2m1, 5, 0.4), 6);
+  EXPECT_EQ(CastTo(CastFormat::kE2m1, 5, 0.6), 4);
+}
+
+// Against the definition: x times the diagonal of signs times Sylvester's matrix / 4.
+TEST(Hadamard, IsTheSignedMatrixOfSylvester) {
+  constexpr int kSigns[] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
+  constexpr int64_t kRows = 32, kWidth = 3;
+  std::mt19937_64 random(9);
+  std::normal_distribution<double> normal;
+  std::vector<double> x(kRows * kWidth);
+  for (double& value : x) value = normal(random);
+  std::vector<double> turned = x;
+  HadamardRows(turned.data(), kRows, kWidth);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kWidth; ++c) {
+      double due = 0;
+      for (int64_t i = 0; i < 16; ++i) {
+        const int bits = __builtin_popcountll(static_cast<uint64_t>(i & (r % 16)));
+        due += x[(r / 16 * 16 + i) * kWidth + c] * kSigns[i] * (bits % 2 == 0 ? 1 : -1) / 4;
+      }
+      EXPECT_NEAR(turned[r * kWidth + c], due, 1e-14);
+    }
+  }
+}
+
+TEST(Hadamard, LeavesProductsAsTheyAreAndSpreadsOutliers) {
+  std::mt19937_64 random(2);
+  std::normal_distribution<double> normal;
+  std::vector<double> a(16), b(16);
+  for (int i = 0; i < 16; ++i) a[i] = normal(random), b[i] = normal(random);
+  a[5] = 100;
+  const auto dot = [&] { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); };
+  const double plain = dot();
+  HadamardOf(a.data(), 1);
+  HadamardOf(b.data(), 1);
+  EXPECT_NEAR(dot(), plain, 1e-12);
+  for (const double value : a) EXPECT_LT(std::abs(value), 30);
+}
+
+// An element of the step's gradients draws the same number in whatever piece a rank holds it.
+TEST(CastDraws, BelongToPlacesNotToRanks) {
+  Attrs whole{{Attr::kRows, 16}, {Attr::kH, 8}, {Attr::kBatch, 1}, {Attr::kSite, -9}};
+  const std::vector<int> first = {0, 0};
+  const CastDraws all(whole, first, 1, 3, 2);
+  const auto draw = [](const CastDraws& draws, int64_t row, int64_t column, bool across) {
+    return draws.Draw(draws.Row(row, across), column);
+  };
+  Attrs columns = whole, rows = whole, zigzag = whole;
+  columns.Set(Attr::kColumns, 1);
+  columns.Set(Attr::kH, 4);
+  rows.Set(Attr::kAxis, 1);
+  rows.Set(Attr::kRows, 8);
+  for (const auto& [attr, value] :
+       {std::pair{Attr::kCp, 1}, {Attr::kPart, 8}, {Attr::kParts, 2}, {Attr::kZigzag, 1}})
+    zigzag.Set(attr, value);
+  zigzag.Set(Attr::kRows, 8);
+  const std::vector<int> second = {0, 1};
+  for (const bool across : {false, true}) {
+    EXPECT_EQ(draw(CastDraws(columns, second, 1, 3, 2), 5, 1, across), draw(all, 5, 5, across));
+    EXPECT_EQ(draw(CastDraws(rows, second, 1, 3, 2), 1, 6, across), draw(all, 9, 6, across));
+    // Rank 1 of 2 holds the chunks 1 and 2 of 4.
+    EXPECT_EQ(draw(CastDraws(zigzag, second, 1, 3, 2), 0, 6, across), draw(all, 4, 6, across));
+    EXPECT_EQ(draw(CastDraws(zigzag, second, 1, 3, 2), 4, 6, across), draw(all, 8, 6, across));
+  }
+  // Two samples of a micro-batch against one.
+  Attrs pair = whole;
+  pair.Set(Attr::kBatch, 2);
+  EXPECT_EQ(draw(CastDraws(pair, first, 1, 3, 1), 5, 0, false), draw(all, 2, 0, false));
+  EXPECT_NE(draw(all, 5, 5, false), draw(all, 5, 5, true));
+  EXPECT_NE(draw(all, 5, 5, false), draw(CastDraws(whole, first, 1, 4, 2), 5, 5, false));
+  EXPECT_NE(draw(all, 5, 5, false), draw(CastDraws(whole, first, 1, 3, 3), 5, 5, false));
 }
 
 }  // namespace

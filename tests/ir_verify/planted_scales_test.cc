@@ -78,6 +78,7 @@ struct Planted {
 };
 
 constexpr Layout2 kMx{}, kBlocks{Fp8::kBlockwise}, kCurrent{Fp8::kCurrent};
+constexpr Layout2 kFour{Fp8::kNvfp4};
 constexpr Layout2 kSharded{Fp8::kCurrent, 2, 1, 0, true}, kDelayed{Fp8::kDelayed, 2, 2},
     kGathered{Fp8::kMxfp8, 1, 2, 3}, kParts{Fp8::kMxfp8, 2, 1, 0, true};
 constexpr Layout2 kNf4{Fp8::kBlockwise, 2, 1, 0, false, LoraBase::kNf4, false},
@@ -117,6 +118,21 @@ std::vector<Planted> ScaleFaults() {
                    1);
        },
        Fault::kScale},
+      {"a weight gradient of one transformed operand", kFour,
+       [](Plan& p) {
+         const ViewId plain = ViewNamed(p.programs[0], "l0.mlp.act.ts/across");
+         ASSERT_EQ(Change(p, Both(Is(OpKind::kQuantize), Writes("l0.mlp.act.q")),
+                          [&](Op& op) {
+                            op.attrs.Set(Attr::kHadamard, 0);
+                            op.in[1] = plain;
+                          }),
+                   1);
+       },
+       Fault::kScale},
+      {"the tensor scale of what is not transformed", kFour,
+       [](Plan& p) { Swap(p, "l0.mlp.act.ts/across", "l0.mlp.act.ts/along"); }, Fault::kScale},
+      {"the tensor scale of another tensor beside blocks", kFour,
+       [](Plan& p) { Swap(p, "l0.attn.n.ts/along", "l1.attn.n.ts/along"); }, Fault::kScale},
       {"weights not cast again", kMx,
        [](Plan& p) {
          ASSERT_EQ(Drop(p, Both(Is(OpKind::kQuantize), Writes("W.u0/l0.fc1.w@cast.q"))), 1);

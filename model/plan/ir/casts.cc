@@ -48,6 +48,45 @@ double CastTo(CastFormat format, double x) {
   return std::copysign(std::min(rounded, row.largest), x);
 }
 
+double CastTo(CastFormat format, double x, double draw) {
+  if (format == CastFormat::kExact || std::isnan(x)) return x;
+  const FormatRow& row = RowOf(format);
+  const double size = std::abs(x);
+  if (size >= row.largest) return std::copysign(row.largest, x);
+  if (size == 0) return x;
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  const int step = std::max(exponent - 1, row.least_exponent) - row.mantissa;
+  const double units = std::ldexp(size, -step), below = std::floor(units);
+  const double rounded = std::ldexp(below + (draw < units - below ? 1 : 0), step);
+  return std::copysign(std::min(rounded, row.largest), x);
+}
+
+namespace {
+
+int64_t CoordOn(const Attrs& attrs, Attr axis, std::span<const int> coords) {
+  const int64_t index = attrs.Int(axis);
+  return index < 0 || index >= static_cast<int64_t>(coords.size())
+             ? 0
+             : coords[static_cast<std::size_t>(index)];
+}
+
+}  // namespace
+
+CastDraws::CastDraws(const Attrs& attrs, std::span<const int> coords, uint64_t seed, int64_t step,
+                     int64_t first_sample)
+    : site_(DropoutSite(seed, step, attrs.Int(Attr::kSite))),
+      first_sample_(first_sample),
+      first_row_(CoordOn(attrs, Attr::kAxis, coords) * attrs.Int(Attr::kRows)),
+      first_column_(CoordOn(attrs, Attr::kColumns, coords) * attrs.Int(Attr::kH)),
+      batch_(std::max<int64_t>(1, attrs.Int(Attr::kBatch))),
+      positions_(PositionsOf(attrs, coords)) {}
+
+uint64_t CastDraws::Row(int64_t row, bool across) const {
+  return HashOf({site_, across ? 1u : 0u, static_cast<uint64_t>(first_sample_ + row % batch_),
+                 static_cast<uint64_t>(positions_.At((first_row_ + row) / batch_))});
+}
+
 uint8_t EncodeCast(CastFormat format, double x) {
   const FormatRow& row = RowOf(format);
   if (std::isnan(x)) return static_cast<uint8_t>(NanCode(format));

@@ -52,8 +52,13 @@ enum class OpKind : uint8_t {
   // data whose blocks run across them (down the columns), both in the order of x; block2 elements in the other direction
   // share a scale, too. So the scales are [rows/block2, h/block] and [rows/block, h/block2]. block 0: one scale for the
   // tensor, which is an input, as At is. A product that sums along stored rows reads the first, else the second.
-  kQuantize,  // out (q, s,) (qa, sa); in x (, scale[1]); attrs rows h product fmt block block2 along across made_by
-  kAmax,  // out a[1]; in x (, a if acc); attrs n acc made_by: the largest magnitude (of both, if acc)
+  // hadamard: the cast across is of HadamardOf() (casts.h) every 16 rows, column by column, and has the second of two scales.
+  // stochastic: rounds up or down by a draw for (site, direction, sample, position, column), attrs batch axis cp part parts
+  // zigzag and group as of dropout; columns: the axis that cuts the width.
+  kQuantize,  // out (q, s,) (qa, sa); in x (, scale[1|2]); attrs rows h product fmt block block2 along across made_by
+              //   hadamard stochastic site batch axis columns
+  kAmax,  // out a[1]; in x (, a if acc); attrs n acc made_by: the largest magnitude (of both, if acc); hadamard: a[2], of
+          //   x[n/h,h] and of its transform
   kAmaxRoll,  // out hist[n*length]; in hist, a[n]; attrs n length: a in front, the oldest leave
   kScaleUpdate,  // out scale[n]; in a[n] | hist[n*length]; attrs n length product fmt margin: largest value on the
                  //   format's largest number, times 2^margin; 1 where it is 0
@@ -208,6 +213,9 @@ enum class Attr : uint8_t {
   kFrom,
   kLength,
   kMargin,
+  kHadamard,
+  kStochastic,
+  kColumns,
   kHooked,  // its weights are fetched by hooks, although this rank holds them: for prices alone
 };
 inline constexpr int kAttrs = static_cast<int>(Attr::kHooked) + 1;
@@ -249,10 +257,14 @@ class Attrs {
   std::vector<std::pair<Attr, double>> entries_;
 };
 std::string_view AttrName(Attr attr);
+// Whether what the op writes depends on counter-based draws (draws.h), so that it must know which samples it works on.
+inline bool Draws(const Attrs& attrs) {
+  return attrs.Get(Attr::kRate) > 0 || attrs.Get(Attr::kStochastic) != 0;
+}
 double AttrDefault(Attr attr);  // 0 for most, -1 for axes
 // Its value is the index of a mesh axis.
 inline bool NamesAxis(Attr attr) {
-  return attr == Attr::kAxis || attr == Attr::kZaxis || attr == Attr::kCp;
+  return attr == Attr::kAxis || attr == Attr::kZaxis || attr == Attr::kCp || attr == Attr::kColumns;
 }
 
 // Where an op stands in the step: for breakdowns and traces, never for execution.

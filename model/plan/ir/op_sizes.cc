@@ -206,7 +206,7 @@ Sizes QuantizeSizes(const Program& program, const Op& op) {
   };
   if (a(Attr::kAlong)) cast(Blocks(rows, h, share, block));
   if (a(Attr::kAcross)) cast(Blocks(rows, h, block, share));
-  if (op.in.size() > 1) sizes.in.push_back(1);
+  if (op.in.size() > 1) sizes.in.push_back(a(Attr::kHadamard) ? 2 : 1);
   return sizes;
 }
 
@@ -215,6 +215,7 @@ Sizes AmaxSizes(const Op& op) {
   const int64_t n = a(Attr::kElements), history = n * a(Attr::kLength);
   switch (op.kind) {
     case OpKind::kAmax:
+      if (a(Attr::kHadamard)) return {{2}, {n}};
       return a(Attr::kAcc) ? Sizes{{1}, {n, 1}} : Sizes{{1}, {n}};
     case OpKind::kAmaxRoll:
       return {{history}, {history, n}};

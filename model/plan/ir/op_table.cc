@@ -191,6 +191,9 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kFrom, "made_by", 0},
     {Attr::kLength, "length", 0},
     {Attr::kMargin, "margin", 0},
+    {Attr::kHadamard, "hadamard", 0},
+    {Attr::kStochastic, "stochastic", 0},
+    {Attr::kColumns, "columns", -1},
     {Attr::kHooked, "hooked", 0},
 }};
 

@@ -36,7 +36,8 @@ bool Positional(const Op& op) {
       return true;
     case OpKind::kDropout:
     case OpKind::kBiasResidual:
-      return op.attrs.Get(Attr::kRate) > 0;
+    case OpKind::kQuantize:
+      return Draws(op.attrs);
     default:
       return false;
   }

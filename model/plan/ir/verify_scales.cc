@@ -6,6 +6,7 @@
 // magnitude, or from a history that the tensor is recorded in. Codes of packed weights go with their own scales.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -173,9 +174,38 @@ class ScalePass {
     const auto plain =
         static_cast<std::size_t>(2 + op.attrs.Get(Attr::kBias) + op.attrs.Get(Attr::kAcc));
     if (op.in.size() < plain + 2) return Report(at, "a product of cast tensors without scales");
-    CheckOperand(at, op, op.in[0], op.in[plain], op.attrs.Get(Attr::kTransA) != 0, 1);
-    CheckOperand(at, op, op.in[1], op.in[plain + 1], op.attrs.Get(Attr::kTransB) == 0,
-                 op.attrs.Get(Attr::kBlock2));
+    const bool ta = op.attrs.Get(Attr::kTransA) != 0, tb = op.attrs.Get(Attr::kTransB) != 0;
+    CheckOperand(at, op, op.in[0], op.in[plain], ta, 1);
+    CheckOperand(at, op, op.in[1], op.in[plain + 1], !tb, op.attrs.Get(Attr::kBlock2));
+    if (Transformed(op.in[0]) != Transformed(op.in[1]))
+      Report(at, fmt::format("multiplies {} and {}, of which one is a Hadamard transform",
+                             ViewOf(op.in[0]).name, ViewOf(op.in[1]).name));
+    if (op.in.size() < plain + 4) return;
+    CheckOuterScale(at, op.in[0], op.in[plain + 2]);
+    CheckOuterScale(at, op.in[1], op.in[plain + 3]);
+  }
+
+  bool Transformed(ViewId data) const {
+    const auto found = origins_.find(data);
+    return found != origins_.end() && std::ranges::any_of(found->second, [&](const Origin& o) {
+             return o.across && OpAt(o.cast).attrs.Get(Attr::kHadamard) != 0;
+           });
+  }
+
+  // The tensor's scale beside those of blocks: of two that of the cast's direction.
+  void CheckOuterScale(Place at, ViewId data, ViewId scale) {
+    const auto found = origins_.find(data);
+    if (found == origins_.end()) return;
+    for (const Origin& origin : found->second) {
+      const Op& cast = OpAt(origin.cast);
+      if (cast.in.size() < 2) continue;
+      const View &due = ViewOf(cast.in[1]), &read = ViewOf(scale);
+      if (read.buffer == due.buffer && read.elements == 1 &&
+          read.offset == due.offset + (Transformed(data) ? 1 : 0))
+        continue;
+      return Report(at, fmt::format("reads {} with {}, the tensor scale of another cast",
+                                    ViewOf(data).name, read.name));
+    }
   }
 
   // Codes of 8 bits, as they are or transposed.

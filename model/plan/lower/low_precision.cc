@@ -3,6 +3,7 @@
 #include "model/plan/lower/low_precision.h"
 
 #include "model/plan/lower/coded.h"
+#include "model/plan/lower/context.h"
 #include "model/plan/lower/packed.h"
 
 namespace orrery {
@@ -41,6 +42,12 @@ CastFrom Fusible(const StageBuilder& stage, CastFrom from) {
   const Fp8 recipe = stage.ctx().work.fp8;
   const bool late = recipe == Fp8::kCurrent || recipe == Fp8::kNvfp4;
   return late && from == CastFrom::kNorm ? CastFrom::kElsewhere : from;
+}
+
+// Activations and gradients of nvfp4 (TransformerEngine common/recipe/__init__.py, NVFP4BlockScaling: transforms for the
+// weight gradient alone, none of weights). Frozen weights have no such product.
+bool Transforms(const StageBuilder& stage, bool weight) {
+  return FormIn(stage).product == ProductType::kNvfp4 && !weight && !stage.ctx().frozen();
 }
 
 ViewId MakeData(StageBuilder& stage, const std::string& name, int64_t elements, bool gradient,
@@ -90,21 +97,28 @@ ViewId TensorScaleOf(StageBuilder& stage, const CastSource& source, bool weight)
                                       1u << kAxisTp);
     return slot.scale;
   }
+  const bool transforms = Transforms(stage, weight);
+  const int64_t scales = transforms ? 2 : 1;
   const auto scalar = [&](const char* suffix) {
     return weight ? stage.MakeWeightCast(source.name + suffix, 1, ctx.full)
-                  : stage.Make(source.name + suffix, 1, ctx.full, ir::BufferClass::kScalar);
+                  : stage.Make(source.name + suffix, scales, ctx.full, ir::BufferClass::kScalar);
   };
   const bool known = weight && stage.Has(source.name + ".ts");  // of this use's other cast
   const ViewId amax = scalar(".am"), scale = scalar(".ts");
   if (known) return scale;
-  stage.Emit(OpKind::kAmax, {amax}, {source.x},
-             {{Attr::kElements, elements}, {Attr::kFrom, double(static_cast<int>(source.from))}});
+  ir::Op& scan = stage.Emit(
+      OpKind::kAmax, {amax}, {source.x},
+      {{Attr::kElements, elements}, {Attr::kFrom, double(static_cast<int>(source.from))}});
+  if (transforms) {
+    scan.attrs.Set(Attr::kH, double(source.width));
+    scan.attrs.Set(Attr::kHadamard, 1);
+  }
   if (source.part) {
     stage.MarkPartial();
     stage.AllReduce(amax, kGroupTp, ctx.strategy.tp_async ? kTpStream : kCompute, 1);
   }
   stage.Emit(OpKind::kScaleUpdate, {scale}, {amax},
-             {{Attr::kElements, 1},
+             {{Attr::kElements, double(scales)},
               {Attr::kProduct, double(static_cast<int>(FormIn(stage).product))},
               {Attr::kFmt, double(static_cast<int>(FormatOf(stage, source.gradient)))}});
   return scale;
@@ -119,6 +133,7 @@ Factor FactorOf(StageBuilder& stage, const CastSource& source, CastNeed need, bo
   const RecipeForm form = FormIn(stage);
   const Shape shape{source.rows, source.width, weight ? form.weight_block : 1};
   Factor factor{.plain = source.x, .rows_share = shape.share};
+  factor.transformed = Transforms(stage, weight);
   const auto view = [&](const char* data, const char* scale, int64_t scales) {
     CastView cast;
     cast.data =
@@ -140,6 +155,17 @@ void TakeTensorScale(const RecipeForm& form, ViewId scale, Factor* factor) {
   }
 }
 
+// Gradients are rounded up or down at random: rounding to nearest would bias their sums (NVIDIA 2025, arXiv:2509.25149).
+void SetDraws(const StageBuilder& stage, const CastSource& source, ir::Op* op) {
+  op->attrs.Set(Attr::kStochastic, 1);
+  op->attrs.Set(Attr::kSite, source.site);
+  op->attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
+  if (source.part) op->attrs.Set(Attr::kAxis, kAxisTp);
+  if (source.columns && stage.ctx().strategy.tp > 1) op->attrs.Set(Attr::kColumns, kAxisTp);
+  SetPositions(stage, op->attrs);
+  op->group = kGroupData;
+}
+
 Factor Quantize(StageBuilder& stage, const CastSource& source, CastNeed need, bool weight) {
   const RecipeForm form = FormIn(stage);
   Factor factor = FactorOf(stage, source, need, weight);
@@ -151,16 +177,18 @@ Factor Quantize(StageBuilder& stage, const CastSource& source, CastNeed need, bo
     out.push_back(cast.data);
     if (cast.scale >= 0) out.push_back(cast.scale);
   }
-  stage.Emit(OpKind::kQuantize, out, in,
-             {{Attr::kRows, double(source.rows)},
-              {Attr::kH, double(source.width)},
-              {Attr::kProduct, double(static_cast<int>(form.product))},
-              {Attr::kFmt, double(static_cast<int>(FormatOf(stage, source.gradient)))},
-              {Attr::kBlock, double(form.block)},
-              {Attr::kBlock2, double(factor.rows_share)},
-              {Attr::kAlong, double(need.along)},
-              {Attr::kAcross, double(need.across)},
-              {Attr::kFrom, double(static_cast<int>(Fusible(stage, source.from)))}});
+  ir::Op& op = stage.Emit(OpKind::kQuantize, out, in,
+                          {{Attr::kRows, double(source.rows)},
+                           {Attr::kH, double(source.width)},
+                           {Attr::kProduct, double(static_cast<int>(form.product))},
+                           {Attr::kFmt, double(static_cast<int>(FormatOf(stage, source.gradient)))},
+                           {Attr::kBlock, double(form.block)},
+                           {Attr::kBlock2, double(factor.rows_share)},
+                           {Attr::kAlong, double(need.along)},
+                           {Attr::kAcross, double(need.across)},
+                           {Attr::kFrom, double(static_cast<int>(Fusible(stage, source.from)))}});
+  if (factor.transformed) op.attrs.Set(Attr::kHadamard, 1);
+  if (source.gradient && form.product == ProductType::kNvfp4) SetDraws(stage, source, &op);
   if (in.size() > 1) TakeTensorScale(form, in[1], &factor);
   return factor;
 }
@@ -169,10 +197,10 @@ Factor Quantize(StageBuilder& stage, const CastSource& source, CastNeed need, bo
 Factor Existing(StageBuilder& stage, const CastSource& source, CastNeed need, bool weight) {
   Factor factor = FactorOf(stage, source, need, weight);
   if (!ScalesTensors(stage)) return factor;
-  const ViewId scale =
-      stage.ctx().work.fp8 == Fp8::kDelayed
-          ? stage.SlotOf(source.name, source.gradient).scale
-          : stage.Make(source.name + ".ts", 1, stage.ctx().full, ir::BufferClass::kScalar);
+  const ViewId scale = stage.ctx().work.fp8 == Fp8::kDelayed
+                           ? stage.SlotOf(source.name, source.gradient).scale
+                           : stage.Make(source.name + ".ts", factor.transformed ? 2 : 1,
+                                        stage.ctx().full, ir::BufferClass::kScalar);
   TakeTensorScale(FormIn(stage), scale, &factor);
   return factor;
 }
@@ -252,8 +280,13 @@ void Multiply(StageBuilder& stage, ViewId c, const Factor& a, const Factor& b,
   stage.Matmul(c, left.data, right.data, s.m, s.n, s.k, s.ta, s.tb, s.acc, bias);
   ir::Op& op = stage.LastOp();
   op.in.insert(op.in.end(), {left.scale, right.scale});
-  if (form.product == ProductType::kNvfp4)
-    op.in.insert(op.in.end(), {a.tensor_scale, b.tensor_scale});
+  if (form.product == ProductType::kNvfp4) {
+    const auto scale = [&](const Factor& factor, bool across) {
+      if (!factor.transformed) return factor.tensor_scale;
+      return stage.Sub(factor.tensor_scale, across ? "across" : "along", across ? 1 : 0, 1);
+    };
+    op.in.insert(op.in.end(), {scale(a, s.ta), scale(b, !s.tb)});
+  }
   op.attrs.Set(Attr::kProduct, double(static_cast<int>(form.product)));
   op.attrs.Set(Attr::kBlock, double(form.block));
   op.attrs.Set(Attr::kBlock2, double(b.rows_share));

@@ -5,7 +5,9 @@
 // across are where the blocks of scales run. What backward keeps of x is the cast across, 1 byte instead of 2. Weights
 // are cast once per step, in the forward pass of the first micro-batch, or after each gather (ZeRO 3). Under sequence parallelism a rank casts its rows
 // before they are gathered, so the messages carry casts. Sources: TransformerEngine pytorch/module/{linear,
-// layernorm_linear}.py; formulas of scales in model/plan/ir/casts.h. Without a recipe everything is as in sublayer.cc:
+// layernorm_linear}.py. NVFP4 casts activations and gradients across as Hadamard transforms, which weight gradients multiply,
+// with a tensor scale of their own, and rounds gradients up or down at random, by draws that belong to the element's place
+// in the step: any layout draws alike (casts.h). Formulas of scales in model/plan/ir/casts.h. Without a recipe everything is as in sublayer.cc:
 // plain views, one gather, no casts.
 #pragma once
 
@@ -25,6 +27,9 @@ struct Factor {
   CastView along, across;
   ir::ViewId tensor_scale = -1;  // nvfp4
   int rows_share = 1;            // rows (columns, if cast across) that share a block's scale
+  // The cast across is of Hadamard transforms (casts.h), with the second of two tensor scales: both operands of a weight
+  // gradient in nvfp4.
+  bool transformed = false;
 };
 
 // Which casts of a tensor are needed. A pass that is recomputed keeps nothing.
@@ -41,6 +46,9 @@ struct CastSource {
   bool gradient = false;
   bool part = false;   // of the rows, others on the tensor group: one scale for all of them
   bool again = false;  // made a second time in the backward pass: NeedOf() of sublayer.h
+  // Of a gradient, for the draws by which nvfp4 rounds it: a number of its own, and whether tensor ranks hold other columns.
+  double site = 0;
+  bool columns = false;
 };
 
 // x as an operand of products.

@@ -55,6 +55,8 @@ void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& s
   if (!attention) SetPositions(stage, attrs);
 }
 
+double GradientSite(const Layer& layer, int which) { return -(8.0 * (layer.index + 1) + which); }
+
 namespace {
 
 struct AttentionOutput {
@@ -271,6 +273,8 @@ CastSource KeyValueGrad(StageBuilder& stage, const Layer& layer, const Sublayer&
   source.rows = shape.rows;
   source.width = 2 * shape.inner_width;
   source.gradient = true;
+  source.site = GradientSite(layer, 6);
+  source.columns = true;
   return source;
 }
 

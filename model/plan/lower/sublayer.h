@@ -25,6 +25,8 @@ std::string Name(const std::string& prefix, const Layer& layer, const Sublayer& 
 
 // The group that tells a dropout which samples it works on.
 int16_t DropoutGroup(const StageBuilder& stage);
+// Of a layer's gradient in CastSource; below 0, where dropout has no sites.
+double GradientSite(const Layer& layer, int which);
 // Attributes that make every layout drop the same elements, of attention probabilities or of a sublayer's output.
 void SetDropout(const StageBuilder& stage, const Layer& layer, const Sublayer& sub, bool attention,
                 ir::Attrs& attrs);

@@ -261,6 +261,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
   dsource.width = shape.hidden;
   dsource.gradient = true;
   dsource.part = stage.ctx().sp();
+  dsource.site = GradientSite(layer, 2 * static_cast<int>(block.front().kind));
   const CastNeed need{true, !stage.ctx().frozen()};
   Factor dfull;
   if (dx >= 0 || TakesInAdapters(block))
@@ -294,6 +295,8 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
     din_source.rows = shape.rows;
     din_source.width = in_width;
     din_source.gradient = true;
+    din_source.site = GradientSite(layer, 2 * static_cast<int>(sub.kind) + 1);
+    din_source.columns = true;
     const Factor din_cast = CastTensor(stage, din_source, need);
     Multiply(stage, dnormed, din_cast, WeightFactor(stage, sub.in_w, in_width, shape.hidden),
              {shape.rows, shape.hidden, in_width, false, false, readers++ > 0});

@@ -42,8 +42,16 @@ float Magnitude(const float* x, int64_t n) {
   return largest;
 }
 
+const float* Transformed(Frame& f, const float* x, int64_t rows, int64_t h) {
+  float* turned = f.Scratch(rows * h);
+  std::copy(x, x + rows * h, turned);
+  ir::HadamardRows(turned, rows, h);
+  return turned;
+}
+
 struct Blocks {
   int64_t rows, width, down, along;
+  bool across = false;
 };
 
 // Data and scales of one cast of x in outputs `out` and the next; returns the output behind them.
@@ -56,6 +64,9 @@ size_t CastInto(Frame& f, const float* x, const Blocks& b, double tensor_scale, 
   const bool pairs = stored.dtype == Dtype::kE2m1x2;
   float* values = pairs ? f.Scratch(n) : f.Out(out, n);
   float* scales = blocks ? f.Out(out + 1, b.rows / b.down * columns) : nullptr;
+  const ir::CastDraws draws(f.args.op.attrs, f.args.coords, f.args.seed, f.args.step,
+                            f.args.first_sample);
+  const bool stochastic = f.Flag(Attr::kStochastic);
   for (int64_t r = 0; r < b.rows; r += b.down) {
     for (int64_t c = 0; c < b.width; c += b.along) {
       double scale = 1;
@@ -68,8 +79,17 @@ size_t CastInto(Frame& f, const float* x, const Blocks& b, double tensor_scale, 
       }
       const double whole = scale * tensor_scale;
       for (int64_t i = r; i < r + b.down; ++i) {
-        for (int64_t j = i * b.width + c; j < i * b.width + c + b.along; ++j)
-          values[j] = static_cast<float>(ir::CastTo(format, double{x[j]} / whole));
+        float* row = values + i * b.width;
+        const float* from = x + i * b.width;
+        if (stochastic) {
+          const uint64_t key = draws.Row(i, b.across);
+          for (int64_t j = c; j < c + b.along; ++j)
+            row[j] =
+                static_cast<float>(ir::CastTo(format, double{from[j]} / whole, draws.Draw(key, j)));
+          continue;
+        }
+        for (int64_t j = c; j < c + b.along; ++j)
+          row[j] = static_cast<float>(ir::CastTo(format, double{from[j]} / whole));
       }
     }
   }
@@ -139,13 +159,17 @@ void Quantize(Frame& f) {
        (f.Flag(Attr::kAcross) && rows % block != 0)))
     f.Fail("blocks do not divide the tensor");
   const float* x = f.In(0, rows * h);
-  const double tensor_scale = f.Inputs() > 1 ? f.Scalar(1) : 1;
+  const bool hadamard = f.Flag(Attr::kHadamard);
+  const float* scales = f.Inputs() > 1 ? f.In(1, hadamard ? 2 : 1) : nullptr;
+  const double tensor_scale = scales != nullptr ? scales[0] : 1;
   size_t out = 0;
   if (f.Flag(Attr::kAlong))
     out = CastInto(f, x, {rows, h, block > 0 ? share : rows, block > 0 ? block : h}, tensor_scale,
                    out);
-  if (f.Flag(Attr::kAcross))
-    CastInto(f, x, {rows, h, block > 0 ? block : rows, block > 0 ? share : h}, tensor_scale, out);
+  if (!f.Flag(Attr::kAcross)) return;
+  if (hadamard) x = Transformed(f, x, rows, h);
+  CastInto(f, x, {rows, h, block > 0 ? block : rows, block > 0 ? share : h, true},
+           hadamard && scales != nullptr ? scales[1] : tensor_scale, out);
 }
 
 void Unpack(Frame& f) {
@@ -194,6 +218,13 @@ void UnitCast(Frame& f) {
 void LargestMagnitude(Frame& f) {
   const int64_t n = f.Size(Attr::kElements);
   float largest = Magnitude(f.In(0, n), n);
+  if (f.Flag(Attr::kHadamard)) {
+    const int64_t h = f.Size(Attr::kH);
+    float* both = f.Out(0, 2);
+    both[0] = largest;
+    both[1] = Magnitude(Transformed(f, f.In(0, n), n / h, h), n);
+    return;
+  }
   float* out = f.Flag(Attr::kAcc) ? f.InOut(0, 1, 1) : f.Out(0, 1);
   if (f.Flag(Attr::kAcc)) largest = std::max(largest, out[0]);
   out[0] = largest;
