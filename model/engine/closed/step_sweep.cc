@@ -92,6 +92,18 @@ StepSweep::StepSweep(const ClosedForm& form) : form_(form), kept_(std::make_uniq
 StepSweep::~StepSweep() = default;
 StepSweep::StepSweep(StepSweep&&) noexcept = default;
 
+bool StepSweep::SurelyWalks(const PlanOutline& outline) {
+  return outline.stages > 1 && closed::Uneven(outline, outline.micro_batches) &&
+         closed::CanWalk(outline, outline.micro_batches);
+}
+
+double StepSweep::LeastOnce(const LayerTable& table, const PlanOutline& outline,
+                            const DataMessages& data) const {
+  return closed::Fold(form_, table, outline, data, *kept_->stages, outline.micro_batches,
+                      closed::LayerPrices{})
+      .LeastOnce();
+}
+
 void StepSweep::Start(const StageMessages& stages) {
   kept_->stages = &stages;
   kept_->of = nullptr;

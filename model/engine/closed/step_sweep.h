@@ -19,6 +19,12 @@ class StepSweep {
   ~StepSweep();
   StepSweep(StepSweep&&) noexcept;
 
+  // Passes of such an outline are always walked, whatever the prices. Reads layers, stages, chunks, micro-batches, order and
+  // slowdown.
+  static bool SurelyWalks(const PlanOutline& outline);
+  // At least what a step that is walked takes beyond its passes, whatever those take. The outline needs layers and sharding.
+  double LeastOnce(const LayerTable& table, const PlanOutline& outline,
+                   const DataMessages& data) const;
   // Before anything else: what follows sends these messages between stages. What was kept is forgotten.
   void Start(const StageMessages& stages);
   // What follows differs in more than sharding: in schedule, chunks, layers or micro-batches.

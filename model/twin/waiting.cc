@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies whose passes have to be walked: from the lowest bound on, as far as any of them can still be kept.
+#include <algorithm>
+
+#include "model/twin/visit.h"
+
+namespace orrery {
+namespace {
+
+void InsertBest(std::vector<Entry>& best, Entry entry) {
+  const auto at = std::upper_bound(best.begin(), best.end(), entry,
+                                   [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
+  best.insert(at, std::move(entry));
+}
+
+}  // namespace
+
+void Evaluator::DropBeaten(Visit& visit) {
+  const double capacity = limits_.capacity.value;
+  std::erase_if(visit.bounds, [&](const Bounded& one) {
+    const double total = visit.waiting[one.of].total;
+    if (one.least <= visit.LargestOfUse(total, capacity)) return false;
+    visit.result.truncated |= total <= capacity;
+    return true;
+  });
+  std::ranges::make_heap(visit.bounds, &Bounded::Later);
+}
+
+// The one with the lowest bound comes first: most of the others then cannot be kept any more. A bound by its layers alone gives
+// way to one by its own prices, and that one to the walk. `until_full`: no more than fill the best few.
+void Evaluator::Walk(Visit& visit, bool until_full) {
+  SplitResult& result = visit.result;
+  const double capacity = limits_.capacity.value;
+  std::vector<Bounded> left;
+  DropBeaten(visit);
+  while (!visit.bounds.empty()) {
+    const Bounded bound = visit.bounds.front();
+    Waiting& one = visit.waiting[bound.of];
+    if (bound.least > visit.LargestOfUse(one.total, capacity)) {
+      DropBeaten(visit);
+      continue;
+    }
+    if (until_full && result.best.size() >= visit.options.keep) break;
+    std::ranges::pop_heap(visit.bounds, &Bounded::Later);
+    visit.bounds.pop_back();
+    if (until_full && one.total > capacity) {
+      left.push_back(bound);
+    } else if (!one.refined()) {
+      Refine(visit, bound);
+    } else {
+      Sharded& of = visit.sharded[one.of];
+      of.Shard(visit.shards[one.shard]);
+      Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence},
+           predictor_.closed_form().StepSeconds(*of.table, of.outline, *visit.data[one.shard],
+                                                *visit.stages));
+    }
+  }
+  visit.bounds.insert(visit.bounds.end(), left.begin(), left.end());
+}
+
+void Evaluator::Refine(Visit& visit, Bounded bound) {
+  Waiting& one = visit.waiting[bound.of];
+  Group& group = visit.waiting_groups[one.group];
+  const ShardChoice& shard = visit.shards[one.shard];
+  std::size_t& known = group.sharded[shard.zero][shard.dp_outer > 1];
+  if (known == kNone) {
+    known = visit.sharded.size();
+    SetSharded(group, visit.shards[visit.first_of_kind[one.shard]], one.table,
+               &visit.sharded.emplace_back());
+  }
+  one.of = known;
+  Sharded& of = visit.sharded[known];
+  of.Shard(shard);
+  sweep_.NextPipeline();
+  double least = 0;
+  if (const auto seconds = sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least))
+    return Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, *seconds);
+  bound.least = std::max(bound.least, ObjectiveValue(request_.objective, least, job_));
+  visit.bounds.push_back(bound);
+  std::ranges::push_heap(visit.bounds, &Bounded::Later);
+}
+
+void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {
+  SplitResult& result = visit.result;
+  const Rank rank{ObjectiveValue(request_.objective, seconds, job_), place.allocated, visit.index,
+                  place.sequence};
+  if (visit.options.after && !(rank > *visit.options.after)) return;
+  const bool fits = place.total <= limits_.capacity.value;
+  const bool full = result.best.size() == visit.options.keep;
+  result.truncated |= fits && full;
+  const auto better = [&](const std::optional<Entry>& kept) { return !kept || rank < kept->rank; };
+  const bool unlimited = better(result.unlimited);
+  const bool near =
+      !fits && place.total <= kNearMiss * limits_.capacity.value && better(result.near_miss);
+  const bool best = fits && (!full || rank < result.best.back().rank);
+  if (!unlimited && !near && !best) return;
+  Entry entry{rank, *place.strategy, seconds, 0, place.allocated};
+  if (unlimited) result.unlimited = entry;
+  if (near) result.near_miss = entry;
+  if (!best) return;
+  if (full) result.best.pop_back();
+  InsertBest(result.best, std::move(entry));
+}
+
+}  // namespace orrery
