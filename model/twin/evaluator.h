@@ -110,7 +110,9 @@ class Evaluator {
   // waiting.cc: strategies whose passes have to be walked.
   void Walk(Visit& visit, bool until_full);
   void DropBeaten(Visit& visit);
+  Sharded& ShardedOf(Visit& visit, Waiting& one) const;
   void Refine(Visit& visit, Bounded bound);
+  void WalkLike(Visit& visit, std::size_t walked);
   void Keep(Visit& visit, const Place& place, double seconds);
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>

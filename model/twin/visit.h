@@ -66,6 +66,7 @@ struct Evaluator::Waiting {
   std::size_t shard;
   std::size_t
       of;  // which of Visit::sharded, once the bound is that of its own prices; kNone: it is that of its layers
+  bool known = false;  // its step is
   bool refined() const { return of != kNone; }
 };
 

@@ -36,6 +36,11 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
   while (!visit.bounds.empty()) {
     const Bounded bound = visit.bounds.front();
     Waiting& one = visit.waiting[bound.of];
+    if (one.known) {
+      std::ranges::pop_heap(visit.bounds, &Bounded::Later);
+      visit.bounds.pop_back();
+      continue;
+    }
     if (bound.least > visit.LargestOfUse(one.total, capacity)) {
       DropBeaten(visit);
       continue;
@@ -48,29 +53,32 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
     } else if (!one.refined()) {
       Refine(visit, bound);
     } else {
-      Sharded& of = visit.sharded[one.of];
-      of.Shard(visit.shards[one.shard]);
-      Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence},
-           predictor_.closed_form().StepSeconds(*of.table, of.outline, *visit.data[one.shard],
-                                                *visit.stages));
+      WalkLike(visit, bound.of);
     }
   }
   visit.bounds.insert(visit.bounds.end(), left.begin(), left.end());
 }
 
+Evaluator::Sharded& Evaluator::ShardedOf(Visit& visit, Waiting& one) const {
+  if (!one.refined()) {
+    const ShardChoice& shard = visit.shards[one.shard];
+    Group& group = visit.waiting_groups[one.group];
+    std::size_t& known = group.sharded[shard.zero][shard.dp_outer > 1];
+    if (known == kNone) {
+      known = visit.sharded.size();
+      SetSharded(group, visit.shards[visit.first_of_kind[one.shard]], one.table,
+                 &visit.sharded.emplace_back());
+    }
+    one.of = known;
+  }
+  Sharded& of = visit.sharded[one.of];
+  of.Shard(visit.shards[one.shard]);
+  return of;
+}
+
 void Evaluator::Refine(Visit& visit, Bounded bound) {
   Waiting& one = visit.waiting[bound.of];
-  Group& group = visit.waiting_groups[one.group];
-  const ShardChoice& shard = visit.shards[one.shard];
-  std::size_t& known = group.sharded[shard.zero][shard.dp_outer > 1];
-  if (known == kNone) {
-    known = visit.sharded.size();
-    SetSharded(group, visit.shards[visit.first_of_kind[one.shard]], one.table,
-               &visit.sharded.emplace_back());
-  }
-  one.of = known;
-  Sharded& of = visit.sharded[known];
-  of.Shard(shard);
+  Sharded& of = ShardedOf(visit, one);
   sweep_.NextPipeline();
   double least = 0;
   if (const auto seconds = sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least))
@@ -78,6 +86,33 @@ void Evaluator::Refine(Visit& visit, Bounded bound) {
   bound.least = std::max(bound.least, ObjectiveValue(request_.objective, least, job_));
   visit.bounds.push_back(bound);
   std::ranges::push_heap(visit.bounds, &Bounded::Later);
+}
+
+// One walk for all of a group that differ in sharding alone, where passes hold no messages of the data axes.
+void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
+  const auto keep = [&](Waiting& one, const Sharded& of, double seconds) {
+    one.known = true;
+    Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, seconds);
+  };
+  const auto plain = [](const Sharded& of) {
+    return !of.outline.gathers_weights && !of.outline.scatters_gradients;
+  };
+  Waiting& first = visit.waiting[walked];
+  {
+    const Sharded& of = ShardedOf(visit, first);
+    keep(first, of, sweep_.Seconds(*of.table, of.outline, *visit.data[first.shard]));
+    if (first.group == kNone || !plain(of)) return;
+  }
+  const auto again = [&](Waiting& one) {
+    if (one.group != first.group) return false;
+    if (one.known || one.table != first.table || visit.shards[one.shard].zero > 1) return true;
+    const Sharded& of = ShardedOf(visit, one);
+    if (plain(of)) keep(one, of, sweep_.SecondsAgain(of.outline, *visit.data[one.shard]));
+    return true;
+  };
+  for (std::size_t i = walked; i > 0 && again(visit.waiting[i - 1]); --i) continue;
+  for (std::size_t i = walked + 1; i < visit.waiting.size() && again(visit.waiting[i]); ++i)
+    continue;
 }
 
 void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {

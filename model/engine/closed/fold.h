@@ -69,6 +69,8 @@ class Fold : private LayerPrices {
   // have to be walked (`true`), a lower bound.
   bool ByFormula(StepTime* passes);
   double Total(StepTime passes, const DataMessages& data);
+  // The passes of WholeStep(), walked where they have to be: valid for Total() until the next walk.
+  StepTime WalkedPasses();
   // At least what a walked step takes beyond its passes, whatever those take: of the outline it reads layers and sharding, of
   // the prices none.
   double LeastOnce();

@@ -21,6 +21,13 @@ StepTime Fold::WholeStep(bool parts) {
   return time;
 }
 
+StepTime Fold::WalkedPasses() {
+  Work work;
+  StepTime time = Passes(&work);
+  if (walks_) WalkPasses(work, false, &time);
+  return time;
+}
+
 bool Fold::ByFormula(StepTime* passes) {
   Work work;
   *passes = Passes(&work);

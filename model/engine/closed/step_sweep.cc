@@ -60,6 +60,7 @@ static_assert(kPlaces == 1ULL << (64 - 58));
 
 struct StepSweep::Kept {
   const StageMessages* stages = nullptr;
+  PlanOutline walked_outline;
   std::optional<closed::Fold> fold;
   StepTime passes;
   bool walks = false;
@@ -108,6 +109,21 @@ void StepSweep::Start(const StageMessages& stages) {
   kept_->stages = &stages;
   kept_->of = nullptr;
   for (KeptPrices& known : kept_->prices) known.key.table = nullptr;
+}
+
+double StepSweep::Seconds(const LayerTable& table, const PlanOutline& outline,
+                          const DataMessages& data) {
+  Kept& kept = *kept_;
+  kept.of = nullptr;
+  kept.walked_outline = outline;
+  kept.fold.emplace(form_, table, kept.walked_outline, data, *kept.stages, outline.micro_batches);
+  kept.passes = kept.fold->WalkedPasses();
+  return kept.fold->Total(kept.passes, data);
+}
+
+double StepSweep::SecondsAgain(const PlanOutline& outline, const DataMessages& data) {
+  kept_->walked_outline = outline;
+  return kept_->fold->Total(kept_->passes, data);
 }
 
 void StepSweep::NextPipeline() { kept_->of = nullptr; }

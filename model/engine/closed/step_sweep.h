@@ -33,6 +33,10 @@ class StepSweep {
   // about a hundredth of the time. Until the next pipeline it is always the same object that holds the outline.
   std::optional<double> ByFormula(const LayerTable& table, const PlanOutline& outline,
                                   const DataMessages& data, double* least);
+  // Seconds of a step, walked where it has to be. Right behind it SecondsAgain() answers for layouts with the same table and
+  // pipeline, as far as neither has messages of the data axes in its passes, without another walk.
+  double Seconds(const LayerTable& table, const PlanOutline& outline, const DataMessages& data);
+  double SecondsAgain(const PlanOutline& outline, const DataMessages& data);
 
  private:
   struct Kept;
