@@ -44,7 +44,8 @@ SearchRequest ReadmeJob() {
 }
 
 // Every strategy through memory bound and closed form, on one core: first with the layer tables and memory forms
-// to be made, then with them at hand. Seconds of the core, so that other programs do not count.
+// to be made, then with them at hand. Of pipelines that formulas do not describe a bound, and closer ones or a walk as far
+// as it can be among the best. Seconds of the core, so that other programs do not count.
 void EvaluateAll() {
   SearchRequest request = LargeJob();
   request.threads = 1;

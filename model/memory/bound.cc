@@ -115,7 +115,7 @@ SizeForm Rings(const StageView& view, double micro_batch, RingSums* rings) {
   SizeForm most;
   for (int place = 0; place < kPlaces; ++place) {
     if (view.slots.chunks[place] == 0) continue;
-    const SizeForm& sum = rings->Of(view.Transient(place), micro_batch);
+    const SizeForm& sum = rings->Of(view.Transient(place), micro_batch).rings;
     if (sum.At(micro_batch, 2) > most.At(micro_batch, 2)) most = sum;
   }
   return most;
@@ -170,7 +170,7 @@ void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, doub
   const SizeForm running = Step(view) + frames + Rings(view, micro_batch, rings);
   for (int place = 0; place < kPlaces; ++place) {
     if (slots.chunks[place] == 0) continue;
-    for (const SizeForm& scratch : view.Transient(place).scratch.forms())
+    for (const SizeForm& scratch : rings->Of(view.Transient(place), micro_batch).scratch)
       Add(running + scratch, micro_batch);
   }
 }
@@ -189,15 +189,26 @@ void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, doubl
   }
 }
 
-const SizeForm& RingSums::Of(const ChunkForm& chunk, double micro_batch) {
+const RingSums::Sum& RingSums::Of(const ChunkForm& chunk, double micro_batch) {
   constexpr std::uintptr_t kSpread = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
   Sum& sum = kept_[(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> (64 - kPlaceBits)];
-  if (sum.chunk == &chunk && sum.micro_batch == micro_batch) return sum.form;
-  sum = {&chunk, micro_batch, {}};
+  if (sum.chunk == &chunk && sum.micro_batch == micro_batch) return sum;
+  sum.chunk = &chunk, sum.micro_batch = micro_batch, sum.rings = {};
   for (const MaxForm& slot : chunk.rings) {
-    if (!slot.forms().empty()) sum.form += Largest(slot, micro_batch);
+    if (!slot.forms().empty()) sum.rings += Largest(slot, micro_batch);
   }
-  return sum.form;
+  sum.scratch.clear();
+  const auto covers = [&](const SizeForm& a, const SizeForm& b) {
+    return a.sample * micro_batch + a.fixed >= b.sample * micro_batch + b.fixed &&
+           a.shard >= b.shard;
+  };
+  for (const SizeForm& form : chunk.scratch.forms()) {
+    if (std::ranges::any_of(sum.scratch, [&](const SizeForm& o) { return covers(o, form); }))
+      continue;
+    std::erase_if(sum.scratch, [&](const SizeForm& o) { return covers(form, o); });
+    sum.scratch.push_back(form);
+  }
+  return sum;
 }
 
 void FrameSums::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& slots,

@@ -33,17 +33,19 @@ class FrameSums {
   std::vector<SizeForm> forms_;
 };
 
-// What the rings of chunks hold at one micro-batch, whatever the schedule: the last few are kept.
+// What the rings of chunks hold at one micro-batch, and those moments of their scratch that can be fullest, whatever the
+// schedule: the last few are kept.
 class RingSums {
  public:
-  const SizeForm& Of(const ChunkForm& chunk, double micro_batch);
-
- private:
   struct Sum {
     const ChunkForm* chunk = nullptr;
     double micro_batch = 0;
-    SizeForm form;
+    SizeForm rings;
+    std::vector<SizeForm> scratch;
   };
+  const Sum& Of(const ChunkForm& chunk, double micro_batch);
+
+ private:
   static constexpr int kPlaceBits = 9;
   std::array<Sum, std::size_t{1} << kPlaceBits> kept_;
 };

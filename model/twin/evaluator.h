@@ -80,8 +80,10 @@ class Evaluator {
  private:
   struct Place;
   struct Sharded;
-  struct ToWalk;
+  struct Waiting;
+  struct Bounded;
   struct LayerKind;
+  struct KnownTable;
   struct Group;  // strategies that differ in ZeRO and sharding alone
   struct Visit;  // one split under way
 
@@ -90,10 +92,27 @@ class Evaluator {
   // Null: the strategy's layers cannot be lowered.
   const Layouts* FindLayouts(const Strategy& strategy);
   void RunLegal(Visit& visit, Group& group, int64_t shards);
+  // group.cc: the strategies of a group.
   void RunGroup(Visit& visit, Group group);
-  void Consider(Visit& visit, const Place& place, const Sharded& of, std::size_t shard,
-                bool* listed);
+  struct GroupRun;
+  Strategy StrategyOf(const Strategy& base, const ShardChoice& shard) const;
+  void SetSharded(const Group& group, const ShardChoice& shard, const LayerTable* table,
+                  Sharded* of) const;
+  void SortShards(Visit& visit, const Strategy& base) const;
+  const KnownTable& TableOf(const Visit& visit, GroupRun& run, std::size_t shard);
+  const BoundTerms& MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard);
+  bool StartShards(Visit& visit, GroupRun& run, std::size_t first);
+  void FindMessages(Visit& visit, const LayerTable& table) const;
+  std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
+  double OnceOf(const Visit& visit, const GroupRun& run, std::size_t shard) const;
+  double LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) const;
+  void Consider(Visit& visit, GroupRun& run, Waiting one);
+  // waiting.cc: strategies whose passes have to be walked.
   void Walk(Visit& visit, bool until_full);
+  void DropBeaten(Visit& visit);
+  Sharded& ShardedOf(Visit& visit, Waiting& one) const;
+  void Refine(Visit& visit, Bounded bound);
+  void WalkLike(Visit& visit, std::size_t walked);
   void Keep(Visit& visit, const Place& place, double seconds);
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>

@@ -20,26 +20,23 @@ Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& s) {
                     time.forward.host + time.backward.host);
   };
   const double layer = pass(table.layer);
-  const auto layout = [&](double more) {
-    return BalancedLayout(layers, s.pp, s.vpp, pass(table.embedding) / layer + more,
+  const auto stages = [&](double more) {
+    return BalancedStages(layers, s.pp, s.vpp, pass(table.embedding) / layer + more,
                           pass(table.head) / layer);
   };
-  const auto first = [&](const std::vector<int>& of) {  // layers of the first stage
-    int held = 0;
-    for (std::size_t i = 0; i < of.size(); i += static_cast<std::size_t>(s.pp)) held += of[i];
-    return held;
-  };
-  const std::vector<int> balanced = layout(0);
-  std::vector<int> lighter = balanced;
-  for (double more = kGivenAway; more <= kMostGivenAway && first(lighter) == first(balanced);
+  const std::vector<int64_t> held = stages(0);
+  if (held.empty()) return {};
+  std::vector<int64_t> lighter_held = held;
+  for (double more = kGivenAway; more <= kMostGivenAway && lighter_held[0] == held[0];
        more += kGivenAway)
-    lighter = layout(more);
+    lighter_held = stages(more);
+  const std::vector<int> balanced = SpreadOverChunks(held, s.vpp);
+  std::vector<int> lighter = SpreadOverChunks(lighter_held, s.vpp);
   std::vector<int> rule;
   for (const LayerRange& range : BalanceLayers(layers, s))
     rule.push_back(static_cast<int>(range.count));
   Layouts made;
-  if (!balanced.empty() && balanced != rule)
-    made.balanced = std::make_shared<const std::vector<int>>(balanced);
+  if (balanced != rule) made.balanced = std::make_shared<const std::vector<int>>(balanced);
   if (lighter != balanced && lighter != rule)
     made.lighter = std::make_shared<const std::vector<int>>(std::move(lighter));
   return made;

@@ -54,6 +54,31 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
   return std::max(bound, micro_batches * WorkOf(table) / s.pp);
 }
 
+StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+                     double micro_batches) {
+  const double chunks = s.vpp;
+  const auto form = [&](double least, double layers, double of_chunks) {
+    return StageBounds::Form{least, micro_batches * std::max(0.0, layers - of_chunks),
+                             micro_batches * std::max(0.0, layers - 2 * of_chunks)};
+  };
+  StageBounds bounds;
+  bounds.chunks = micro_batches * (chunks - 1);
+  const double pass = table.layer.forward.busy() + table.layer.backward.busy();
+  const double embedding = table.embedding.forward.busy() + table.embedding.backward.busy();
+  const double head = table.head.forward.busy() + table.head.backward.busy();
+  bounds.forms[0] = form(micro_batches * (table.layers * pass + embedding + head) / s.pp,
+                         table.layers / s.pp, chunks);
+  if (s.pp == 1) return bounds;
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const auto stage = [&](double layers, double ends) {
+    return form(micro_batches * (layers * pass + ends), layers, chunks);
+  };
+  bounds.forms[1] = stage(pipeline.first_layers, embedding + (in_a_v ? head : 0.0));
+  bounds.forms[2] = stage(pipeline.last_layers, in_a_v ? 0.0 : head);
+  bounds.forms[3] = stage(pipeline.middle_layers, 0.0);
+  return bounds;
+}
+
 // Of any layout: t(i) that fall by (1 - 1 / (k M)) from stage to stage make the bound of stages the least. k: a stage's
 // first chunk holds at least 1 / k of its layers.
 double LeastTime(const LayerTable& table, const Strategy& s, double micro_batches) {

@@ -2,6 +2,9 @@
 // Lower bounds of a step, in seconds, without what it takes once (ClosedForm::fixed). M: micro-batches, p: stages.
 #pragma once
 
+#include <algorithm>
+#include <array>
+
 #include "model/plan/lower/outline.h"
 #include "model/plan/lower/strategy.h"
 #include "model/price/layer_table.h"
@@ -17,6 +20,27 @@ double WorkOf(const LayerTable& table);
 // micro-batch's tensor passes the stages before, and so does the last gradient.
 double TimeBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
                  double micro_batches);
+
+// The same of layouts that gather weights or scatter gradients in the passes: the largest of `forms` at what the passes of a
+// layer take longer for it. All chunks of a stage but one gather for their first layers alone and scatter for their last.
+struct StageBounds {
+  struct Form {
+    double least = 0, forward = 0, backward = 0;  // + forward x more of a forward pass + ...
+  };
+  std::array<Form, 4> forms{};  // first, last and fullest other stage; mean of all
+
+  double chunks = 0;  // more than one, of all micro-batches
+
+  // Seconds; `ends`: of the gathers in front of a chunk's passes and the scatters behind them.
+  double At(double forward, double backward, double ends) const {
+    double most = 0;
+    for (const Form& form : forms)
+      most = std::max(most, form.least + form.forward * forward + form.backward * backward);
+    return most + chunks * ends;
+  }
+};
+StageBounds BoundsOf(const LayerTable& table, const Strategy& strategy,
+                     const PipelineLayers& layers, double micro_batches);
 
 // Of any layout.
 double LeastTime(const LayerTable& table, const Strategy& strategy, double micro_batches);

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/step_predictor.h"
+#include "model/twin/time_bound.h"
 
 namespace orrery {
 namespace {
@@ -38,6 +40,8 @@ class StepSweepTest : public testing::Test {
     const int data = static_cast<int>(cluster_.ranks()) / tp / pp;
     StepSweep sweep(predictor.closed_form());
     sweep.Start(*predictor.Stages(pp, tp * data));
+    StepSweep walks(predictor.closed_form());
+    walks.Start(*predictor.Stages(pp, tp * data));
     std::vector<Shards> shards;
     for (const int zero : {0, 1, 2, 3}) {
       shards.push_back({zero, data, 1});
@@ -49,6 +53,8 @@ class StepSweepTest : public testing::Test {
       for (const Pipeline& pipeline : pipelines) {
         PlanOutline outline;
         sweep.NextPipeline();
+        const LayerTable* walked =
+            nullptr;  // what was walked last, where that serves other shardings
         for (const Shards& shard : shards) {
           Strategy s;
           s.tp = tp, s.pp = pp, s.dp = shard.dp, s.dp_outer = shard.dp_outer, s.zero = shard.zero;
@@ -71,9 +77,40 @@ class StepSweepTest : public testing::Test {
             EXPECT_LE(least, alone) << pp << " stages, ZeRO " << shard.zero;
             EXPECT_GT(least, 0.5 * alone);
           }
+          const bool plain = !outline.gathers_weights && !outline.scatters_gradients;
+          const bool again = plain && walked == &layers;
+          EXPECT_EQ(again ? walks.SecondsAgain(outline, messages)
+                          : walks.Seconds(layers, outline, messages),
+                    alone)
+              << pp << " stages, ZeRO " << shard.zero;
+          walked = plain ? &layers : nullptr;
+          if (StepSweep::SurelyWalks(outline)) {
+            EXPECT_FALSE(seconds);
+            CompareBound(s, layers, outline, messages, sweep, alone);
+          }
         }
       }
     }
+  }
+
+  // Linear forms of layers and shards bound the step without its prices.
+  void CompareBound(const Strategy& s, const LayerTable& layers, const PlanOutline& outline,
+                    const DataMessages& data, const StepSweep& sweep, double alone) {
+    ++bounded_;
+    double gather = 0, scatter = 0;
+    if (outline.gathers_weights && data.dp > 1)
+      gather = data.layer_gather.Time(layers.layer_parameters * outline.weight_bytes);
+    if (outline.scatters_gradients && data.dp > 1)
+      scatter = data.layer_scatter.Time(layers.layer_parameters * outline.gradient_bytes);
+    const double forward = std::max(0.0, gather - layers.layer.forward.busy());
+    const double backward = std::max(0.0, gather + scatter - layers.layer.backward.busy());
+    const PipelineLayers pipeline = LayersOf(model_, s);
+    const double passes = std::max(TimeBound(layers, s, pipeline, outline.micro_batches),
+                                   BoundsOf(layers, s, pipeline, outline.micro_batches)
+                                       .At(forward, backward, 2 * gather + scatter));
+    const double least = passes + sweep.LeastOnce(layers, outline, data);
+    EXPECT_LE(least, alone * (1 + 1e-9)) << s.pp << " stages, ZeRO " << s.zero;
+    EXPECT_GT(least, 0.5 * alone) << s.pp << " stages, ZeRO " << s.zero;
   }
 
   ModelSpec model_ = LoadModel("llama2-7b").spec;  // 32 layers
@@ -81,7 +118,7 @@ class StepSweepTest : public testing::Test {
   GpuProfile gpu_ = LoadGpuProfile("a100-sxm4-80gb");
   FabricProfile fabric_ = LoadFabricProfile("infiniband");
   ClusterSummary cluster_ = Summarise(LoadTopology("selene"), 8);
-  int by_formula_ = 0, walked_ = 0;
+  int by_formula_ = 0, walked_ = 0, bounded_ = 0;
 };
 
 TEST_F(StepSweepTest, EachLayoutTakesWhatItTakesAlone) {
@@ -98,6 +135,7 @@ TEST_F(StepSweepTest, EachLayoutTakesWhatItTakesAlone) {
   }
   EXPECT_GT(by_formula_, 50);
   EXPECT_GT(walked_, 50);
+  EXPECT_GT(bounded_, 50);
 }
 
 }  // namespace

@@ -12,8 +12,6 @@
 
 namespace orrery::closed {
 
-// Share by which sums in another order may differ.
-constexpr double kRounding = 1e-9;
 constexpr double kMasterBytes = 4, kCodeBytes = 1;  // of a weight held in 8 bits
 
 // What the passes of a layer take, whatever the pipeline: it follows from the layer table, the messages and what the outline
@@ -35,6 +33,10 @@ struct LayerPrices {
   // Where gradients of weights are put off: beside the rest of its backward pass, and beside them.
   Exposed beside_gradients_, beside_weights_;
 };
+
+// pipeline.cc: whether passes are few enough to be walked; whether formulas cannot stand for them.
+bool CanWalk(const PlanOutline& outline, double micro_batches);
+bool Uneven(const PlanOutline& outline, double micro_batches);
 
 class Fold : private LayerPrices {
  public:
@@ -67,6 +69,11 @@ class Fold : private LayerPrices {
   // have to be walked (`true`), a lower bound.
   bool ByFormula(StepTime* passes);
   double Total(StepTime passes, const DataMessages& data);
+  // The passes of WholeStep(), walked where they have to be: valid for Total() until the next walk.
+  StepTime WalkedPasses();
+  // At least what a walked step takes beyond its passes, whatever those take: of the outline it reads layers and sharding, of
+  // the prices none.
+  double LeastOnce();
   StepTime MicroStep();
   // What the host issues for one micro-batch on the stage where that takes longest.
   double IssueTime() const;
@@ -160,14 +167,12 @@ class Fold : private LayerPrices {
   void Finish(StepTime* time) const;
   void Crowd(StepTime* time) const;
 
-  // pipeline.cc: seconds by which messages hold the busiest stage up; whether the passes are few enough to be walked.
+  // pipeline.cc: seconds by which messages hold the busiest stage up.
   double AddPipeline(const Turn& all, const Turn& longest, const Work& work, StepTime* time);
   double HandingOver(const Turn& turn, const Work& work, double inside, double between) const;
   std::pair<double, double> LongestRound(double sum, double pass, double busiest, double inside,
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
-  bool CanWalk() const;
-  bool Uneven() const;
   PassSeconds PassOf(const Stage& chunk) const;
   struct
       Early {  // of a pass, what wants no tensor of another stage: seconds of the device, of the host

@@ -9,6 +9,7 @@ namespace {
 
 // Share of its work by which messages may hold the busiest stage up before the schedule is walked pass by pass.
 constexpr double kHeldUp = 0.02;
+constexpr double kForEver = 1e30;
 
 }  // namespace
 
@@ -17,6 +18,13 @@ StepTime Fold::WholeStep(bool parts) {
   StepTime time = Passes(&work);
   if (walks_) WalkPasses(work, parts, &time);
   Finish(&time);
+  return time;
+}
+
+StepTime Fold::WalkedPasses() {
+  Work work;
+  StepTime time = Passes(&work);
+  if (walks_) WalkPasses(work, false, &time);
   return time;
 }
 
@@ -32,6 +40,20 @@ double Fold::Total(StepTime passes, const DataMessages& data) {
   sharded_ = data.dp > 1;
   Finish(&passes);
   return passes.total;
+}
+
+double Fold::LeastOnce() {
+  if (outline_.states_on_host > 0 || table_.matrix_update > 0 || form_.crowding > 1)
+    return form_.fixed;
+  walks_ = true;
+  sharded_ = data_->dp > 1;
+  stage_.layers = 1;
+  forward_ = kForEver;  // hides what is not waited for
+  here_.layers = 0;
+  StepTime once;
+  AddUpdate(&once);
+  once.fixed = form_.fixed;
+  return once.Total();
 }
 
 StepTime Fold::MicroStep() {
@@ -115,7 +137,8 @@ StepTime Fold::Passes(Work* of_busiest) {
   if (outline_.stages > 1) {
     const double held_up = AddPipeline(sum, busiest, work, &time);
     const bool host_bound = issuing > busiest.seconds;
-    walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven()) && CanWalk();
+    walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_)) &&
+             CanWalk(outline_, M_);
   }
   return time;
 }

@@ -128,18 +128,18 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
 }
 
 // Where forward passes all run first there is no steady state of which a round could stand for the others.
-bool Fold::CanWalk() const {
-  const double walked = ScheduleClock::Walked(outline_.stages, M_);
-  if (outline_.order.forward_first && walked < M_) return false;
-  return 2.0 * walked * outline_.stages * outline_.chunks <= kMostPasses;
+bool CanWalk(const PlanOutline& outline, double micro_batches) {
+  const double walked = ScheduleClock::Walked(outline.stages, micro_batches);
+  if (outline.order.forward_first && walked < micro_batches) return false;
+  return 2.0 * walked * outline.stages * outline.chunks <= kMostPasses;
 }
 
 // Formulas take the stages behind each other for alike, weight gradients for what fills any gap, and interleaved chunks
 // for full of micro-batches, which they are not when few rounds go by.
-bool Fold::Uneven() const {
-  const std::vector<int>& layout = *outline_.layout;
-  if (outline_.order.fills_bubble || outline_.slowdown != nullptr) return true;
-  if (outline_.chunks > 1) return M_ <= kFewRounds * outline_.stages;
+bool Uneven(const PlanOutline& outline, double micro_batches) {
+  const std::vector<int>& layout = *outline.layout;
+  if (outline.order.fills_bubble || outline.slowdown != nullptr) return true;
+  if (outline.chunks > 1) return micro_batches <= kFewRounds * outline.stages;
   return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 

@@ -60,6 +60,7 @@ static_assert(kPlaces == 1ULL << (64 - 58));
 
 struct StepSweep::Kept {
   const StageMessages* stages = nullptr;
+  PlanOutline walked_outline;
   std::optional<closed::Fold> fold;
   StepTime passes;
   bool walks = false;
@@ -92,10 +93,37 @@ StepSweep::StepSweep(const ClosedForm& form) : form_(form), kept_(std::make_uniq
 StepSweep::~StepSweep() = default;
 StepSweep::StepSweep(StepSweep&&) noexcept = default;
 
+bool StepSweep::SurelyWalks(const PlanOutline& outline) {
+  return outline.stages > 1 && closed::Uneven(outline, outline.micro_batches) &&
+         closed::CanWalk(outline, outline.micro_batches);
+}
+
+double StepSweep::LeastOnce(const LayerTable& table, const PlanOutline& outline,
+                            const DataMessages& data) const {
+  return closed::Fold(form_, table, outline, data, *kept_->stages, outline.micro_batches,
+                      closed::LayerPrices{})
+      .LeastOnce();
+}
+
 void StepSweep::Start(const StageMessages& stages) {
   kept_->stages = &stages;
   kept_->of = nullptr;
   for (KeptPrices& known : kept_->prices) known.key.table = nullptr;
+}
+
+double StepSweep::Seconds(const LayerTable& table, const PlanOutline& outline,
+                          const DataMessages& data) {
+  Kept& kept = *kept_;
+  kept.of = nullptr;
+  kept.walked_outline = outline;
+  kept.fold.emplace(form_, table, kept.walked_outline, data, *kept.stages, outline.micro_batches);
+  kept.passes = kept.fold->WalkedPasses();
+  return kept.fold->Total(kept.passes, data);
+}
+
+double StepSweep::SecondsAgain(const PlanOutline& outline, const DataMessages& data) {
+  kept_->walked_outline = outline;
+  return kept_->fold->Total(kept_->passes, data);
 }
 
 void StepSweep::NextPipeline() { kept_->of = nullptr; }

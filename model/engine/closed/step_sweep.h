@@ -19,6 +19,12 @@ class StepSweep {
   ~StepSweep();
   StepSweep(StepSweep&&) noexcept;
 
+  // Passes of such an outline are always walked, whatever the prices. Reads layers, stages, chunks, micro-batches, order and
+  // slowdown.
+  static bool SurelyWalks(const PlanOutline& outline);
+  // At least what a step that is walked takes beyond its passes, whatever those take. The outline needs layers and sharding.
+  double LeastOnce(const LayerTable& table, const PlanOutline& outline,
+                   const DataMessages& data) const;
   // Before anything else: what follows sends these messages between stages. What was kept is forgotten.
   void Start(const StageMessages& stages);
   // What follows differs in more than sharding: in schedule, chunks, layers or micro-batches.
@@ -27,6 +33,10 @@ class StepSweep {
   // about a hundredth of the time. Until the next pipeline it is always the same object that holds the outline.
   std::optional<double> ByFormula(const LayerTable& table, const PlanOutline& outline,
                                   const DataMessages& data, double* least);
+  // Seconds of a step, walked where it has to be. Right behind it SecondsAgain() answers for layouts with the same table and
+  // pipeline, as far as neither has messages of the data axes in its passes, without another walk.
+  double Seconds(const LayerTable& table, const PlanOutline& outline, const DataMessages& data);
+  double SecondsAgain(const PlanOutline& outline, const DataMessages& data);
 
  private:
   struct Kept;

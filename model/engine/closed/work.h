@@ -6,6 +6,9 @@
 
 namespace orrery::closed {
 
+// Share by which sums in another order may differ.
+constexpr double kRounding = 1e-9;
+
 // Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of them copies from the
 // host, which cost kernels nothing.
 struct Beside {

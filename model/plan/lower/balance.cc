@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace orrery {
 int64_t ChunksOf(const Strategy& strategy) {
@@ -91,8 +92,29 @@ int64_t AddBelowLevel(int64_t left, StageLoads* loads) {
   return left;
 }
 
+// The same where all stages but the first and the last have the same work: those get a layer each in turn, from the last on.
+void AddOneByOneToAlike(int64_t left, StageLoads* loads) {
+  const std::size_t stages = loads->load.size(), last = stages - 1;
+  const auto inner = static_cast<int64_t>(stages) - 2;
+  int64_t given = 0, each = 0;  // to the inner stages: of this turn, in whole turns
+  double of_inner = loads->load[1];
+  for (; left > 0; --left) {
+    const double of_first = loads->load[0], of_last = loads->load[last];
+    if (of_last <= of_inner && of_last <= of_first) {
+      loads->Add(last, 1);
+    } else if (of_inner <= of_first) {
+      if (++given == inner) given = 0, ++each, of_inner += 1;
+    } else {
+      loads->Add(0, 1);
+    }
+  }
+  for (std::size_t stage = 1; stage < last; ++stage)
+    loads->Add(stage, each + (static_cast<int64_t>(last - stage) <= given ? 1 : 0));
+}
+
 // To the stage with the least work with one more layer; of several to the last.
 void AddOneByOne(int64_t left, StageLoads* loads) {
+  if (loads->slowdown.empty() && loads->load.size() > 2) return AddOneByOneToAlike(left, loads);
   struct Next {
     double load;
     std::size_t stage;
@@ -115,8 +137,8 @@ void AddOneByOne(int64_t left, StageLoads* loads) {
 
 }  // namespace
 
-std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
-                                double head, const std::vector<double>& slowdown) {
+std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, double embedding,
+                                    double head, const std::vector<double>& slowdown) {
   StageLoads loads{{}, {}, slowdown};
   // The fewest layers of a stage: one in each chunk that holds nothing else.
   const auto fewest = [&](int stage) {
@@ -131,10 +153,21 @@ std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double e
   }
   if (left < 0) return {};
   AddOneByOne(AddBelowLevel(left, &loads), &loads);
+  return std::move(loads.held);
+}
+
+std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
+                                double head, const std::vector<double>& slowdown) {
+  return SpreadOverChunks(BalancedStages(layers, stages, chunks, embedding, head, slowdown),
+                          chunks);
+}
+
+std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks) {
+  const auto stages = static_cast<int>(held.size());
   std::vector<int> layout(static_cast<std::size_t>(stages) * chunks);
   for (int stage = 0; stage < stages; ++stage) {
     // The chunk beside an end of the model gets what is left last.
-    int64_t rest = loads.held[stage];
+    int64_t rest = held[static_cast<std::size_t>(stage)];
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int turn = stage == 0 ? chunks - 1 - chunk : chunk;
       const int64_t share = (rest + chunks - chunk - 1) / (chunks - chunk);

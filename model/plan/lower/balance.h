@@ -50,6 +50,10 @@ class ChunkSplit {
 // `slowdown`: of kernels, by stage; empty: all are alike.
 std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
                                 double head, const std::vector<double>& slowdown = {});
+// In two steps: the layers of each stage, and those of its chunks. Empty: there are too few layers.
+std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, double embedding,
+                                    double head, const std::vector<double>& slowdown = {});
+std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks);
 
 // "7, 14 x 8, 7"
 std::string LayoutWords(const std::vector<int>& layout);

@@ -15,7 +15,6 @@ StageBuilder::StageBuilder(const LowerContext& context, ir::Plan* plan, int stag
   constexpr std::size_t kTensors = 256;  // of a few layers
   program_.buffers.reserve(kTensors);
   program_.views.reserve(kTensors);
-  views_.reserve(kTensors);
   program_.stage = stage;
   const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
   program_.blocks.resize(numbers.Count());
@@ -44,9 +43,10 @@ ViewId StageBuilder::Act(const std::string& name, int64_t elements) {
 
 ViewId StageBuilder::Make(const std::string& name, int64_t elements, ir::Dtype dtype,
                           ir::BufferClass cls, ir::Life life, int extra_slots) {
+  const ViewId known = views_.Find(program_.views, name);
+  if (known >= 0) return known;
   const auto id = static_cast<ViewId>(program_.views.size());
-  const auto [found, fresh] = views_.try_emplace(name, id);
-  if (!fresh) return found->second;
+  views_.Add(name, id);
   ir::Buffer& buffer = program_.buffers.emplace_back();
   buffer.name = name;
   buffer.cls = cls;
@@ -72,9 +72,10 @@ ViewId StageBuilder::Sub(ViewId whole, const std::string& suffix, int64_t offset
                          int64_t elements) {
   const ir::View& base = program_.views[whole];
   std::string name = base.name + "/" + suffix;
+  const ViewId known = views_.Find(program_.views, name);
+  if (known >= 0) return known;
   const auto id = static_cast<ViewId>(program_.views.size());
-  const auto [found, fresh] = views_.try_emplace(name, id);
-  if (!fresh) return found->second;
+  views_.Add(name, id);
   ir::View view{std::move(name), base.buffer, base.offset + offset, elements};
   program_.views.push_back(std::move(view));
   return id;

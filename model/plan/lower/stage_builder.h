@@ -3,11 +3,12 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <string_view>
 #include <vector>
 
 #include "model/plan/ir/casts.h"
@@ -159,6 +160,46 @@ struct ParamDecl {
   std::vector<int64_t> of = {};            // and its shape
 };
 
+// Finds views of a program by name; the names are those of the views themselves.
+class ViewNames {
+ public:
+  // -1: there is none.
+  ir::ViewId Find(const std::vector<ir::View>& views, std::string_view name) const {
+    const std::size_t hash = std::hash<std::string_view>{}(name);
+    for (std::size_t at = hash & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[at];
+      if (slot.view < 0) return -1;
+      if (slot.hash == hash && views[static_cast<std::size_t>(slot.view)].name == name)
+        return slot.view;
+    }
+  }
+  void Add(std::string_view name, ir::ViewId view) {
+    if (2 * ++count_ > slots_.size()) Grow();
+    Place({std::hash<std::string_view>{}(name), view});
+  }
+
+ private:
+  struct Slot {
+    std::size_t hash = 0;
+    ir::ViewId view = -1;
+  };
+  void Place(const Slot& slot) {
+    std::size_t at = slot.hash & (slots_.size() - 1);
+    while (slots_[at].view >= 0) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = slot;
+  }
+  void Grow() {
+    std::vector<Slot> before(2 * slots_.size());
+    before.swap(slots_);
+    for (const Slot& slot : before) {
+      if (slot.view >= 0) Place(slot);
+    }
+  }
+
+  std::vector<Slot> slots_ = std::vector<Slot>(512);  // a power of two, at most half of them taken
+  std::size_t count_ = 0;
+};
+
 class StageBuilder {
  public:
   StageBuilder(const LowerContext& context, ir::Plan* plan, int stage);
@@ -198,7 +239,7 @@ class StageBuilder {
     const auto found = packed_.find({codes.unit, codes.segment});
     return found == packed_.end() ? nullptr : &found->second;
   }
-  bool Has(const std::string& name) const { return views_.contains(name); }
+  bool Has(const std::string& name) const { return views_.Find(program_.views, name) >= 0; }
   ir::ViewId Sub(ir::ViewId whole, const std::string& suffix, int64_t offset, int64_t elements);
 
   // Parameters as operands. Weight: the resident or gathered weight; Grad: where gradients accumulate.
@@ -364,7 +405,7 @@ class StageBuilder {
   const LowerContext& ctx_;
   ir::Plan* plan_;
   ir::Program program_;
-  std::unordered_map<std::string, ir::ViewId> views_;
+  ViewNames views_;
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;
   std::array<Scales, 2> scales_;

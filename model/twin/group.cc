@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategies of one pipeline and recomputation: layer tables, memory bound, time bound, closed form.
+#include <algorithm>
+
+#include "model/base/check.h"
+#include "model/engine/closed/work.h"
+#include "model/memory/software_memory.h"
+#include "model/twin/time_bound.h"
+#include "model/twin/visit.h"
+
+namespace orrery {
+
+// A group under way; what is of the shards that differ in degree alone is that of the last ones looked at.
+struct Evaluator::GroupRun {
+  Group& group;
+  std::size_t first = kNone;  // of those shards
+  const LayerTable* table = nullptr;
+  double value_bound = 0;               // of their objective
+  const BoundTerms* memory = nullptr;   // null: not looked at yet
+  Sharded of = {};                      // null table: not made yet
+  std::size_t listed = kNone;           // `of`, among Visit::sharded
+  std::size_t waits = kNone;            // the group, among Visit::waiting_groups
+  bool surely_walks = false;            // whatever the prices
+  StageBounds stages = {};              // then
+  double passes = 0;                    // lower bound of their seconds
+  std::vector<double>* once = nullptr;  // by shard: of what follows them; < 0: not known yet
+  std::vector<KnownTable> own_tables = {};
+};
+
+Strategy Evaluator::StrategyOf(const Strategy& base, const ShardChoice& shard) const {
+  Strategy s = base;
+  s.zero = shard.zero;
+  s.dp = shard.dp;
+  s.dp_outer = shard.dp_outer;
+  s = preset_.Complete(s, job_.work);
+  FollowFramework(*job_.framework, &s);
+  return s;
+}
+
+void Evaluator::SetSharded(const Group& group, const ShardChoice& shard, const LayerTable* table,
+                           Sharded* of) const {
+  of->strategy = StrategyOf(group.base, shard);
+  of->outline = OutlineOf(request_.model, job_.work, of->strategy, *group.layers);
+  of->table = table;
+}
+
+void Evaluator::SortShards(Visit& visit, const Strategy& base) const {
+  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
+    const ShardChoice &shard = visit.shards[i], &before = visit.shards[i > 0 ? i - 1 : 0];
+    Strategy s = StrategyOf(base, shard);
+    visit.shards_of_states.push_back(shard.zero > 0 ? static_cast<double>(s.shards()) : 1.0);
+    visit.communicators.push_back(Communicators(s));
+    visit.outlines.push_back(OutlineOf(request_.model, job_.work, s, {}));
+    const bool same =
+        i > 0 && shard.zero == before.zero && (shard.dp_outer > 1) == (before.dp_outer > 1);
+    visit.first_of_kind.push_back(same ? visit.first_of_kind.back() : i);
+    const MicroBatchKey key = KeyOf(request_.model, s);
+    const auto known = std::ranges::find(visit.tables, key);
+    visit.table_of.push_back(static_cast<std::size_t>(known - visit.tables.begin()));
+    if (known == visit.tables.end()) visit.tables.push_back(key);
+  }
+}
+
+// Which layers a partial recomputation takes follows from the layout of the pipeline; all else of a table does not.
+const Evaluator::KnownTable& Evaluator::TableOf(const Visit& visit, GroupRun& run,
+                                                std::size_t shard) {
+  Group& group = run.group;
+  auto& tables = group.base.recompute.partial() ? run.own_tables : group.kind->tables;
+  if (tables.empty()) tables.resize(visit.tables.size());
+  KnownTable& known = tables[visit.table_of[shard]];
+  if (known.table == nullptr && !known.refusal) {
+    const auto found =
+        predictor_.Table(KeyOf(request_.model, StrategyOf(group.base, visit.shards[shard])));
+    if (const auto* refusal = std::get_if<Refusal>(&found))
+      known.refusal = *refusal;
+    else
+      known.table = std::get<const LayerTable*>(found);
+  }
+  return known;
+}
+
+const BoundTerms& Evaluator::MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard) {
+  const PipelineSchedule schedule = group.base.schedule;
+  const int split = schedule == PipelineSchedule::kZeroBubbleV ? 2 : SplitsBackward(schedule);
+  const PlanForms*& forms = group.kind->forms[split][shard.zero][shard.dp_outer > 1];
+  if (forms == nullptr) {
+    const Strategy s = StrategyOf(group.base, shard);
+    forms = memory_.Forms(s);
+    ORRERY_CHECK(forms != nullptr, "no memory form for {}", DescribeLayout(s));
+  }
+  if (!group.started) {
+    group.started = true;
+    group_terms_.Start(memory_.Slots(group.base, visit.split.micro_batches),
+                       group.base.micro_batch);
+  }
+  return group_terms_.Of(*forms);
+}
+
+// The first of the shards that differ in degree alone. False: they are refused.
+bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
+  Group& group = run.group;
+  run.first = first;
+  run.memory = nullptr;
+  run.of.table = nullptr;
+  run.listed = kNone;
+  const KnownTable& known = TableOf(visit, run, first);
+  if (known.refusal) return false;
+  if (known.table == run.table) return true;
+  run.table = known.table;
+  const Strategy& s = group.base;
+  const auto micro_batches = static_cast<double>(visit.split.micro_batches);
+  if (!group.layers) {
+    group.layers = LayersOf(request_.model, StrategyOf(s, visit.shards[first]));
+    PlanOutline outline{*group.layers};
+    outline.stages = s.pp;
+    outline.chunks = s.vpp;
+    outline.micro_batches = micro_batches;
+    outline.order = RulesOf(s.schedule);
+    run.surely_walks = StepSweep::SurelyWalks(outline);
+  }
+  run.passes = TimeBound(*run.table, s, *group.layers, micro_batches);
+  run.value_bound =
+      ObjectiveValue(request_.objective, run.passes + predictor_.closed_form().fixed, job_);
+  if (run.surely_walks) {
+    run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
+    FindMessages(visit, *run.table);
+    run.once = &OnceOf(visit, group);
+  }
+  return true;
+}
+
+// Of the largest part of a layer: what is held in other forms travels apart.
+void Evaluator::FindMessages(Visit& visit, const LayerTable& table) const {
+  const auto same = [&](const LayerTable& of) {
+    return of.layer_parameters == table.layer_parameters && of.frozen == table.frozen &&
+           of.packed_parameters == table.packed_parameters &&
+           of.coded_parameters == table.coded_parameters &&
+           of.adapter_parameters == table.adapter_parameters;
+  };
+  if (visit.messages_of != nullptr && same(*visit.messages_of)) return;
+  visit.messages_of = &table;
+  visit.once.clear();
+  visit.gathers.assign(visit.shards.size(), 0);
+  visit.scatters.assign(visit.shards.size(), 0);
+  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
+    const DataMessages& data = *visit.data[i];
+    if (visit.shards[i].zero < 2 || data.dp <= 1) continue;
+    const PlanOutline& outline = visit.outlines[i];
+    if (outline.gathers_weights)
+      visit.gathers[i] = data.layer_gather.Time(
+          outline.weight_bytes *
+          (table.layer_parameters - table.packed_parameters - table.coded_parameters));
+    if (outline.scatters_gradients)
+      visit.scatters[i] = data.layer_scatter.Time(
+          outline.gradient_bytes * (table.TrainedOfLayer() - table.coded_parameters));
+  }
+}
+
+// What a step takes beyond its passes, by shard, for pipelines that hold as many layers in the same places.
+std::vector<double>& Evaluator::OnceOf(Visit& visit, const Group& group) const {
+  const PipelineLayers& layers = *group.layers;
+  const PipelineSchedule schedule = group.base.schedule;
+  const bool fills = SplitsBackward(schedule);
+  double fewest = 0;  // of a stage
+  if (fills) {
+    std::vector<int> held(static_cast<std::size_t>(group.base.pp), 0);
+    const bool in_a_v = schedule == PipelineSchedule::kZeroBubbleV;
+    for (std::size_t i = 0; i < layers.layout->size(); ++i)
+      held[static_cast<std::size_t>(ChunkAt(in_a_v, group.base.pp, static_cast<int>(i)).stage)] +=
+          (*layers.layout)[i];
+    fewest = std::ranges::min(held);
+  }
+  const OnceKey key{fills ? double(schedule) : -1,
+                    fewest,
+                    double(std::min(1, layers.layout->front())),
+                    layers.first_layers,
+                    layers.middle_layers,
+                    layers.last_layers};
+  for (auto& [known, seconds] : visit.once) {
+    if (known == key) return seconds;
+  }
+  constexpr double kUnknown = -1;
+  return visit.once.emplace_back(key, std::vector<double>(visit.shards.size(), kUnknown)).second;
+}
+
+double Evaluator::OnceOf(const Visit& visit, const GroupRun& run, std::size_t shard) const {
+  PlanOutline outline = visit.outlines[shard];
+  const Strategy& s = run.group.base;
+  static_cast<PipelineLayers&>(outline) = *run.group.layers;
+  outline.chunks = s.vpp;
+  outline.order = RulesOf(s.schedule);
+  outline.ties_stages = false;
+  return sweep_.LeastOnce(*run.table, outline, *visit.data[shard]);
+}
+
+// Of the objective, by the layers and what messages of the data axes add to them.
+double Evaluator::LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) const {
+  const LayerTime& layer = run.table->layer;
+  const double gather = visit.gathers[shard], scatter = visit.scatters[shard];
+  const double forward = std::max(0.0, gather - layer.forward.busy());
+  const double backward = std::max(0.0, gather + scatter - layer.backward.busy());
+  double& once = (*run.once)[shard];
+  if (once < 0) once = OnceOf(visit, run, shard);
+  const double passes =
+      std::max(run.passes, run.stages.At(forward, backward, 2 * gather + scatter));
+  return ObjectiveValue(request_.objective, passes + once, job_) * (1 - closed::kRounding);
+}
+
+void Evaluator::RunGroup(Visit& visit, Group group) {
+  SearchCounts& counts = visit.result.counts;
+  sweep_.NextPipeline();
+  GroupRun run{group};
+  for (std::size_t i = 0; i < visit.shards.size(); ++i) {
+    const ShardChoice& shard = visit.shards[i];
+    const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
+    if (run.first != visit.first_of_kind[i] && !StartShards(visit, run, i)) {
+      run.first = kNone;
+      visit.Refuse(*TableOf(visit, run, i).refusal, StrategyOf(group.base, shard), 1);
+      continue;
+    }
+    if (visit.Beaten(run.value_bound)) {
+      ++counts.bounded;
+      visit.result.truncated = true;
+      continue;
+    }
+    if (run.memory == nullptr) run.memory = &MemoryOf(visit, group, visit.shards[run.first]);
+    const double allocated = run.memory->At(visit.shards_of_states[i]);
+    const Bytes total = limits_.Total(Bytes(allocated), visit.communicators[i]);
+    if (visit.options.fits_in && total.value > *visit.options.fits_in) continue;
+    const bool over = total > limits_.capacity;
+    counts.over_memory += over;
+    if (!visit.result.smallest || allocated < visit.result.smallest->allocated) {
+      Strategy s = StrategyOf(group.base, visit.shards[run.first]);
+      s.dp = shard.dp, s.dp_outer = shard.dp_outer;
+      visit.result.smallest =
+          Entry{{0, allocated, visit.index, sequence}, std::move(s), 0, 0, allocated};
+    }
+    const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
+    const auto improves = [&](const std::optional<Entry>& kept) {
+      return !kept || run.value_bound < kept->rank.value;
+    };
+    if (over && visit.options.prune && !improves(visit.result.unlimited) &&
+        !(near && improves(visit.result.near_miss))) {
+      continue;
+    }
+    ++counts.evaluated;
+    Consider(visit, run, {sequence, allocated, total.value, run.table, kNone, i, kNone});
+  }
+}
+
+// By formula, or among those that wait for a walk.
+void Evaluator::Consider(Visit& visit, GroupRun& run, Waiting one) {
+  Group& group = run.group;
+  double least = 0;
+  if (run.surely_walks) {
+    least = LeastOf(visit, run, one.shard);
+  } else {
+    const ShardChoice& shard = visit.shards[one.shard];
+    if (run.of.table == nullptr) SetSharded(group, visit.shards[run.first], run.table, &run.of);
+    run.of.Shard(shard);
+    if (const auto seconds =
+            sweep_.ByFormula(*run.table, run.of.outline, *visit.data[one.shard], &least))
+      return Keep(visit, {&run.of.strategy, one.allocated, one.total, one.sequence}, *seconds);
+    least = ObjectiveValue(request_.objective, least, job_);
+  }
+  const double capacity = limits_.capacity.value;
+  if (least > visit.LargestOfUse(one.total, capacity)) {
+    visit.result.truncated |= one.total <= capacity;
+    return;
+  }
+  if (!run.surely_walks) {
+    if (run.listed == kNone) {
+      run.listed = visit.sharded.size();
+      visit.sharded.push_back(run.of);
+    }
+    one.of = run.listed;
+  } else {
+    if (run.waits == kNone) {
+      run.waits = visit.waiting_groups.size();
+      visit.waiting_groups.push_back(group);
+    }
+    one.group = run.waits;
+  }
+  visit.bounds.push_back({least, static_cast<uint32_t>(visit.waiting.size())});
+  visit.waiting.push_back(one);
+}
+
+}  // namespace orrery

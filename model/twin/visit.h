@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// One split of a search under way: what its strategies share, what waits to be looked at, what is kept.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/twin/evaluator.h"
+
+namespace orrery {
+
+inline constexpr double kNearMiss = 1.25;  // of the capacity
+inline constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+// Strategies that differ in the degree of sharding alone.
+struct Evaluator::Sharded {
+  Strategy strategy;
+  PlanOutline outline;
+  const LayerTable* table = nullptr;
+
+  void Shard(const ShardChoice& shard) {
+    strategy.dp = shard.dp;
+    strategy.dp_outer = shard.dp_outer;
+    if (strategy.zero > 0) outline.shards = static_cast<double>(strategy.shards());
+  }
+};
+
+// Null table: it is not known yet, or there is a refusal.
+struct Evaluator::KnownTable {
+  const LayerTable* table = nullptr;
+  std::optional<Refusal> refusal = {};
+};
+
+// What layouts under one recomputation have in common.
+struct Evaluator::LayerKind {
+  Recompute recompute;
+  const PlanForms* forms[3][4][2] = {};  // split backward, ZeRO, hybrid; found when first wanted
+  std::vector<KnownTable> tables =
+      {};  // by Visit::table_of; where only some layers are recomputed: none
+  // By chunks; where some layers are recomputed by schedule, too. Null: there is no table.
+  std::map<std::pair<int, PipelineSchedule>, const Layouts*> layouts;
+};
+
+// Strategies that differ in ZeRO and sharding alone.
+struct Evaluator::Group {
+  Strategy base;
+  LayerKind* kind = nullptr;
+  bool started = false;                  // group_terms_ are of it
+  std::optional<PipelineLayers> layers;  // found when first wanted
+  std::size_t sharded[4][2] = {{kNone, kNone}, {kNone, kNone}, {kNone, kNone}, {kNone, kNone}};
+  // of those that wait, by ZeRO and hybrid: which of Visit::sharded
+};
+
+// A strategy whose step is not known yet.
+struct Evaluator::Waiting {
+  int64_t sequence;
+  double allocated, total;  // bytes: allocated, and with what the machine itself needs
+  const LayerTable* table;
+  std::size_t group;  // which of Visit::waiting_groups
+  std::size_t shard;
+  std::size_t
+      of;  // which of Visit::sharded, once the bound is that of its own prices; kNone: it is that of its layers
+  bool known = false;  // its step is
+  bool refined() const { return of != kNone; }
+};
+
+// One of those that wait, in heaps whose top has the lowest bound.
+struct Evaluator::Bounded {
+  double least;  // lower bound of its objective
+  uint32_t of;   // which of Visit::waiting: in the order of the enumeration
+
+  static bool Later(const Bounded& a, const Bounded& b) {
+    return a.least != b.least ? a.least > b.least : a.of > b.of;
+  }
+};
+
+// A strategy and where it stands.
+struct Evaluator::Place {
+  const Strategy* strategy;
+  double allocated, total;
+  int64_t sequence;
+};
+
+// What a step takes beyond its passes follows from it: schedule where it fills bubbles, fewest layers of a stage then, whether
+// the first chunk has layers; of the first, fullest other and last stage.
+using OnceKey = std::array<double, 6>;
+
+struct Evaluator::Visit {
+  const Split& split;
+  int64_t index;
+  const EvaluateOptions& options;
+  std::vector<ShardChoice> shards;
+  std::vector<const DataMessages*> data = {};  // by shard
+  std::vector<std::size_t> first_of_kind =
+      {};  // by shard: the first that differs in the degree of sharding alone
+  std::vector<std::size_t> table_of = {};           // by shard: which of `tables`
+  std::vector<MicroBatchKey> tables = {};           // of plain layouts, each once
+  std::vector<double> shards_of_states = {};        // by shard
+  std::vector<int> communicators = {};              // by shard
+  std::vector<PlanOutline> outlines = {};           // by shard: without layers
+  std::vector<double> gathers = {}, scatters = {};  // by shard: seconds of a layer's, in each pass
+  const LayerTable* messages_of = nullptr;          // of whose layers they are
+  std::deque<std::pair<OnceKey, std::vector<double>>> once = {};
+  const StageMessages* stages = nullptr;
+  std::vector<LayerKind> kinds = {};  // of the modules under way
+  SplitResult result = {};
+  int64_t sequence = 0;
+  std::vector<Waiting> waiting = {};
+  std::vector<Bounded> bounds = {};  // of those of them that are still of use
+  std::deque<Group> waiting_groups = {};
+  std::deque<Sharded> sharded = {};
+
+  LayerKind& KindOf(const Recompute& recompute) {
+    for (LayerKind& kind : kinds) {
+      if (kind.recompute == recompute) return kind;
+    }
+    return kinds.emplace_back(LayerKind{recompute});
+  }
+  // True if no strategy of this value can enter the result.
+  bool Beaten(double value) const {
+    if (value >= options.below) return true;
+    return options.prune && result.best.size() >= options.keep &&
+           value > result.best.back().rank.value;
+  }
+  // No value above this one would be kept of what takes so many bytes.
+  double LargestOfUse(double bytes, double capacity) const {
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    const auto of = [](const std::optional<Entry>& kept) { return kept ? kept->rank.value : kAny; };
+    if (bytes <= capacity) {
+      const bool full = result.best.size() >= options.keep;
+      return std::max(of(result.unlimited), full ? result.best.back().rank.value : kAny);
+    }
+    const bool near = bytes <= kNearMiss * capacity;
+    return std::max(of(result.unlimited), near ? of(result.near_miss) : 0.0);
+  }
+  void Refuse(const Refusal& refusal, const Strategy& s, int64_t strategies) {
+    result.counts.illegal += strategies;
+    Tally& tally = result.refusals[refusal.reason];
+    tally.strategies += strategies;
+    if (tally.example.empty()) tally.example = DescribeLayout(s, split.micro_batches);
+  }
+};
+
+}  // namespace orrery
