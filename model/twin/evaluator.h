@@ -98,7 +98,8 @@ class Evaluator {
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>
   double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);
-  double GroupBound(const Visit& visit, const Strategy& base);
+  double GroupBound(const Split& split, const std::vector<ShardChoice>& shards,
+                    const Strategy& base);
   std::vector<Strategy> PlainStrategies(const Split& split) const;
 
   const SearchRequest& request_;

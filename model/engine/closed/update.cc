@@ -15,17 +15,6 @@ double Fold::TrainedHere() const {
          (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
-// Flat units with gradients of that stage: each is cleared, measured and updated by a kernel of its own.
-double Fold::UnitsHere() const {
-  double units = here_.layers * LayerScatters();
-  if (table_.frozen) return units;
-  const double embedding =
-      (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
-  if (here_.first || (here_.last && table_.tied)) units += embedding;
-  if (here_.last) units += HeadUnits() - (table_.tied && HeadTable() > 0 ? 1 : 0);
-  return units;
-}
-
 Fold::Fullest Fold::FullestTrained() const {
   const double p = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
