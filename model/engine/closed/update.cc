@@ -266,9 +266,7 @@ void Fold::AddUpdate(StepTime* time) const {
   time->data += data_->loss;
   if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
   const double units = UnitsHere();
-  // Of each unit, one behind the other: its update waits for norms of whole tensors.
-  if (outline_.norm_messages)
-    time->data += units * (sharded ? data_->norm_of_tensors : data_->norm);
+  if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
   time->compute += here_.layers * WeightCasts();
