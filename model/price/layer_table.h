@@ -73,6 +73,13 @@ struct LayerTable {
   int layer_ranks = 1;  // that share a layer's weights
   bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
 
+  // Whether a chunk of so many layers begins its backward pass before a gradient reaches it: its last layer is recomputed, and
+  // what it receives is not gathered in front of that.
+  bool RecomputesAhead(const Recompute& recompute, double chunk_layers) const {
+    const auto last = static_cast<int64_t>(chunk_layers) - 1;
+    return recomputed > 0 && boundary_cut == 0 && last >= 0 && recompute.Of(last) != 0;
+  }
+
   double TrainedOfLayer() const { return frozen ? adapter_parameters : layer_parameters; }
   double TrainedOfEnds(double parameters) const { return frozen ? 0.0 : parameters; }
 };

@@ -215,8 +215,8 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
       ticks, stage["rank"].json().dump(), kTime, areas, TimeAxis(seconds), legend);
   return Figure(
       drawing,
-      fmt::format("Stage {}, rank {}: {} at the peak, after {}. In each interval of time its "
-                  "fullest moment.{}",
+      fmt::format("Stage {}, rank {}: {} at the peak, after {}. Drawn: the most in each interval "
+                  "of time.{}",
                   stage["stage"].json().dump(), stage["rank"].json().dump(),
                   BytesOf(stage["peak_bytes"]), SecondsOf(stage["peak_at_s"]),
                   limited ? fmt::format(" Dashed: the {} of the GPU.", BytesOf(capacity)) : ""),

@@ -11,7 +11,9 @@ namespace {
 
 // Of a stage that waits for a gradient: the layer that it recomputes meanwhile.
 double Ahead(const LayerTable& table) {
-  return table.recomputed > 0 ? table.layer.leading.busy() / table.recomputed : 0.0;
+  return table.recomputed > 0 && table.boundary_cut == 0
+             ? table.layer.leading.busy() / table.recomputed
+             : 0.0;
 }
 
 }  // namespace
@@ -49,7 +51,8 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
     const double most = in_a_v ? 2.0 * s.pp : static_cast<double>(stage) + 1;
     const double filled = std::min(micro_batches, most) * put_off * layers;
     bound = std::max(bound, micro_batches * own + (first ? 0.0 : std::max(0.0, before - filled)));
-    before += std::max(0.0, layout[stage] * (pass - put_off) - Ahead(table));
+    before += layout[stage] * (pass - put_off);
+    if (table.RecomputesAhead(s.recompute, layout[stage])) before -= Ahead(table);
   }
   return std::max(bound, micro_batches * WorkOf(table) / s.pp);
 }

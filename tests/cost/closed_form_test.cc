@@ -243,7 +243,10 @@ TEST_F(ClosedFormTest, ScatteredBoundaryTensorsTravelFaster) {
   const StepTime whole = Predict(s);
   EXPECT_GT(whole.pipeline, 2 * scattered.pipeline);
   EXPECT_LT(whole.pipeline, 8 * scattered.pipeline);  // latency stays
-  EXPECT_DOUBLE_EQ(whole.compute, scattered.compute);
+  // The parts are cut by a kernel and gathered before a pass.
+  EXPECT_GT(scattered.compute, whole.compute);
+  EXPECT_LT(scattered.compute, 1.001 * whole.compute);
+  EXPECT_GT(scattered.tensor, whole.tensor);
   s.sequence_parallel = true;  // sends shards anyway
   const StepTime shards = Predict(s);
   s.scatter_gather = true;
@@ -263,10 +266,11 @@ TEST_F(ClosedFormTest, AMicrostepOfSeveralAddsUpGradients) {
   s.dp = 128;
   framework_.accumulation_traffic = 8;
   const StepTime step = Predict(s), one_of_four = Predict(s, Window::kMicrostep);
-  // A step also clears its gradients, in bf16, once.
-  const double clears = OpPrices({&gpu_, &fabric_, &framework_, &cluster_}, work_.precision)
-                            .Stream("zero")
-                            .Of(2.0 * static_cast<double>(CountParameters(model_).total));
+  // A step also clears its gradients, in bf16, once: layers, table, positions and final norm, and the loss.
+  const StreamPrice zero =
+      OpPrices({&gpu_, &fabric_, &framework_, &cluster_}, work_.precision).Stream("zero");
+  const double clears = zero.Of(2.0 * static_cast<double>(CountParameters(model_).total)) +
+                        static_cast<double>(model_.layers + 3) * zero.gap;
   EXPECT_NEAR(4 * one_of_four.compute + clears, step.compute, 1e-9 * step.compute);
   s.micro_batch = 4;
   EXPECT_NEAR(Predict(s, Window::kMicrostep).compute + clears, Predict(s).compute,
@@ -291,7 +295,7 @@ TEST_F(ClosedFormTest, ATimerMayReadTheHostsClock) {
   EXPECT_EQ(Predict(s, Window::kSustained).total, sustained);
   framework_.host_forward_op = framework_.host_backward_op =
       Seconds(1);  // the device waits for the host
-  EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 1e-9);
+  EXPECT_NEAR(Predict(s, Window::kMicrostep).total / Predict(s, Window::kSustained).total, 1, 1e-7);
   framework_.host_waits = 1;  // then it cannot run ahead of the device, whatever the timer does
   EXPECT_EQ(Predict(s, Window::kMicrostep).total, Predict(s, Window::kSustained).total);
   framework_.host_waits = 0;

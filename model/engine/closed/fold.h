@@ -30,6 +30,8 @@ struct LayerPrices {
   Beside scatter_, scatter_embedding_, scatter_head_;
   // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
   Exposed beside_forward_, beside_backward_, beside_ends_;
+  // Flat units with gradients: each is cleared, measured and updated by a kernel of its own.
+  double units_of_layer_ = 0, units_of_embedding_ = 0, units_of_head_ = 0;
   // Where gradients of weights are put off: beside the rest of its backward pass, and beside them.
   Exposed beside_gradients_, beside_weights_;
 };
@@ -191,7 +193,11 @@ class Fold : private LayerPrices {
   };
   Fullest FullestTrained() const;
   double TrainedHere() const;
-  double UnitsHere() const;
+  double UnitsHere() const {
+    return here_.layers * units_of_layer_ +
+           (here_.first || (here_.last && table_.tied) ? units_of_embedding_ : 0.0) +
+           (here_.last ? units_of_head_ : 0.0);
+  }
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;
   double HeldBack(double layers, double passes) const;
@@ -232,6 +238,7 @@ class Fold : private LayerPrices {
   bool walks_ = false, walked_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   double fill_ = 0;     // what it waits for its first pass
+  double saved_ = 0;    // SavedOnTheWay()
   int watched_ = 0;     // of a walk, the stage of the breakdown
 };
 

@@ -157,11 +157,10 @@ void Fold::AddKernels(const Stage& stage, StepTime* time) const {
   if (outline_.stages > 1 && table_.boundary_cut > 0) {
     const double before = stage.chunks - (stage.first ? 1 : 0);
     const double behind = stage.chunks - (stage.last ? 1 : 0);
-    LayerTime boundary;
-    boundary.forward = table_.boundary_forward;
-    add(before, boundary, table_.boundary_cut);
-    boundary.forward = table_.boundary_backward;
-    add(behind, boundary, table_.boundary_cut);
+    const PassTime &forth = table_.boundary_forward, &back = table_.boundary_backward;
+    time->compute += M_ * (before + behind) * stage.slowdown * table_.boundary_cut;
+    time->tensor += M_ * (before * forth.tensor + behind * back.tensor);
+    time->tensor_hidden += M_ * (before * forth.tensor_hidden + behind * back.tensor_hidden);
   }
   if (stage.first) add(1, table_.embedding, embedding_extra_);
   if (stage.last) add(1, table_.head, head_extra_);

@@ -84,8 +84,8 @@ double Fold::AddPipeline(const Turn& all, const Turn& longest, const Work& work,
   // Forward passes of the stages before it, each in its first chunk.
   const double before = stage_.first ? 0.0 : stage_.last ? 1.0 : outline_.fullest / (p - 1);
   fill_ = before * (((all.forward - longest.forward) * share) + way);
-  const double saved = SavedOnTheWay();
-  time->bubble = std::max(0.0, (sum - busiest) * share - saved) + std::max(0.0, others);
+  saved_ = SavedOnTheWay();
+  time->bubble = std::max(0.0, (sum - busiest) * share - saved_) + std::max(0.0, others);
   return rounds + uneven;
 }
 
@@ -152,9 +152,7 @@ Fold::Early Fold::EarlyForward() const {
 // And its last layer is recomputed, where that is one of those that are.
 Fold::Early Fold::EarlyBackward(double layers) const {
   Early early = EarlyForward();
-  const auto last = static_cast<int64_t>(layers) - 1;
-  if (table_.recomputed <= 0 || last < 0 || outline_.recompute.Of(last) == 0) return early;
-  if (table_.boundary_cut > 0) return early;  // behind the gather of what is received
+  if (!table_.RecomputesAhead(outline_.recompute, layers)) return early;
   early.device += table_.layer.leading.busy() / table_.recomputed;
   early.host += table_.layer.leading.host / table_.recomputed;
   return early;
@@ -179,7 +177,8 @@ double Fold::SavedOnTheWay() const {
 }
 
 PassSeconds Fold::PassOf(const Stage& chunk) const {
-  const Work work = WorkOf(chunk);
+  Work work = WorkOf(chunk);
+  if (!form_.host_waits) FollowHost(chunk, &work);  // formulas have no use for it there
   PassSeconds pass;
   pass.device = {work.forward.device(), work.head.device() + work.backward.device(),
                  work.weight.device()};
@@ -287,7 +286,9 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   }
   way += table_.embedding.backward.busy() +
          2 * (stages_.hops_inside * inside_ + stages_.hops_between * between_);
-  way -= SavedOnTheWay();
+  // Of which gathers are no part.
+  if (table_.recomputed > 0 && table_.boundary_cut == 0)
+    way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;
   if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
   time->data = M_ * (OnDevice(work).shards + work.copies());
   time->offload = 0;

@@ -20,13 +20,14 @@ void ScheduleClock::Walk() {
                          std::max(arrived_[pass.before], done_[pass.received])) +
                 hops_[pass.hop];
     }
-    double device = device_[pass.work];
+    const WorkTimes& work = works_[pass.work];
+    double device = work.device;
     if (pass.first) device += times_.passes[pass.work / 3].first;
     if (pass.last) device += times_.passes[pass.work / 3].last;
-    double host = host_[pass.work], behind = behind_[pass.work];
+    double host = work.host, behind = work.behind;
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
-    if (pass.receives && early_[pass.work] > 0) {
-      const double early = early_[pass.work], issued = early_host_[pass.work];
+    if (work.early > 0 && pass.receives) {
+      const double early = work.early, issued = work.early_host;
       const double begin = std::max(clock.free, clock.issued);
       if (kParts && pass.stage == times_.watched && begin > clock.free)
         gaps_.push_back({clock.free, begin, true});
@@ -63,19 +64,18 @@ void ScheduleClock::Run() {
   graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
   stages_.assign(p, {});
   gaps_.clear();
-  device_.clear(), host_.clear(), hops_.clear(), behind_.clear(), early_.clear(),
-      early_host_.clear();
+  hops_.clear();
+  works_.resize(3 * times_.passes.size());
+  WorkTimes* work = works_.data();
   for (const PassSeconds& pass : times_.passes) {
-    device_.insert(device_.end(), pass.device.begin(), pass.device.end());
-    host_.insert(host_.end(), pass.host.begin(), pass.host.end());
-    behind_.insert(behind_.end(), pass.behind.begin(), pass.behind.end());
-    early_.insert(early_.end(), pass.early.begin(), pass.early.end());
-    early_host_.insert(early_host_.end(), pass.early_host.begin(), pass.early_host.end());
+    for (std::size_t kind = 0; kind < 3; ++kind, ++work)
+      *work = {pass.device[kind], pass.host[kind], pass.behind[kind], pass.early[kind],
+               pass.early_host[kind]};
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
   }
-  latest_.assign(device_.size(), {});
+  latest_.assign(works_.size(), {});
   done_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());
   done_[0] = arrived_[0] = 0;
@@ -130,7 +130,7 @@ ScheduleTime ScheduleClock::Between(double from, double to) const {
 double ScheduleClock::BusyOf(int stage) const {
   double busy = 0;
   for (const std::vector<int>& of_kind : graph_->of_stage[static_cast<std::size_t>(stage)]) {
-    for (const int pass : of_kind) busy += device_[graph_->passes[pass].work];
+    for (const int pass : of_kind) busy += works_[graph_->passes[pass].work].device;
   }
   return busy / Walked(times_.stages, times_.micro_batches);
 }

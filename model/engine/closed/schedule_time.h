@@ -99,10 +99,13 @@ class ScheduleClock {
   PassGraphs graphs_;
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
-  std::vector<double> behind_, early_, early_host_;  // by PassGraph::Pass::work
-  std::vector<double> device_, host_, hops_;         // by PassGraph::Pass::work and hop
-  double end_ = 0;                                   // of all stages
-  std::vector<Interval> latest_;                     // by PassGraph::Pass::work: the last one of it
+  struct WorkTimes {
+    double device = 0, host = 0, behind = 0, early = 0, early_host = 0;
+  };
+  std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
+  std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
+  double end_ = 0;                            // of all stages
+  std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
   std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
   std::vector<Gap> gaps_;               // of the watched stage
   std::vector<Interval> under_way_;     // its messages, by start

@@ -37,6 +37,12 @@ void Fold::PriceLayer() {
   embedding_extra_ =
       ExtraKernels(table_.TrainedOfEnds(table_.embedding_parameters)) + adding(table_.embedding);
   head_extra_ = ExtraKernels(table_.TrainedOfEnds(HeadUnit())) + adding(table_.head);
+  units_of_layer_ = LayerScatters();
+  if (!table_.frozen) {
+    units_of_embedding_ =
+        (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
+    units_of_head_ = HeadUnits() - (table_.tied && HeadTable() > 0 ? 1 : 0);
+  }
   if (!scatters_ && !fetches_) return;
   const double transform = HeadTransform();
   const double rest = table_.embedding_parameters - table_.table_parameters;

@@ -100,7 +100,7 @@ Work Fold::WorkOf(const Stage& stage) const {
   if (stage.slowdown != 1) SlowDown(stage, &work);
   ExposeShards(stage, &work);
   if (outline_.moves_activations) AwaitActivations(stage, &work);
-  FollowHost(stage, &work);
+  if (outline_.stages == 1 || form_.host_waits) FollowHost(stage, &work);
   return work;
 }
 
@@ -121,10 +121,11 @@ Issued OfPass(const PassTime& pass) { return {pass.host, pass.busy(), pass.behin
 
 // So many layers that share what a pass takes.
 Issued OfLayers(const PassTime& layer, double layers, double host, double device) {
-  if (layers <= 0) return {host, device, std::max(host, device)};
-  const double each_host = host / layers, each_device = device / layers;
-  const double more = each_host > each_device ? each_host - layer.host : each_device - layer.busy();
-  return {host, device, layer.behind + more + (layers - 1) * std::max(each_host, each_device)};
+  const double longer = std::max(host, device);
+  if (layers <= 0) return {host, device, longer};
+  const double each = 1 / layers;
+  const double more = host > device ? each * host - layer.host : each * device - layer.busy();
+  return {host, device, layer.behind + more + longer - each * longer};
 }
 
 }  // namespace

@@ -15,17 +15,6 @@ double Fold::TrainedHere() const {
          (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
-// Flat units with gradients of that stage: each is cleared, measured and updated by a kernel of its own.
-double Fold::UnitsHere() const {
-  double units = here_.layers * LayerScatters();
-  if (table_.frozen) return units;
-  const double embedding =
-      (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
-  if (here_.first || (here_.last && table_.tied)) units += embedding;
-  if (here_.last) units += HeadUnits() - (table_.tied && HeadTable() > 0 ? 1 : 0);
-  return units;
-}
-
 Fold::Fullest Fold::FullestTrained() const {
   const double p = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -277,9 +266,7 @@ void Fold::AddUpdate(StepTime* time) const {
   time->data += data_->loss;
   if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
   const double units = UnitsHere();
-  // Of each unit, one behind the other: its update waits for norms of whole tensors.
-  if (outline_.norm_messages)
-    time->data += units * (sharded ? data_->norm_of_tensors : data_->norm);
+  if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too
   time->compute += here_.layers * WeightCasts();

@@ -19,8 +19,11 @@ namespace {
 std::string ReductionWords(const FrameworkProfile& framework) {
   const Strategy& defaults = framework.preset->defaults;
   const VisibleReduction visible = VisibleReductionOf(framework);
-  if (defaults.overlap_grad_reduce && defaults.reduce_in_backward) {
-    if (VisibleShare(visible, false) < 1) return "reduced in the backward pass";
+  // Whole gradients are reduced beside the backward pass wherever they have a stream of their own, see OutlineOf().
+  if (defaults.overlap_grad_reduce) {
+    if (VisibleShare(visible, false) < 1)
+      return defaults.reduce_in_backward ? "reduced in the backward pass"
+                                         : "reduced in the backward pass, with ZeRO 1 after it";
     if (VisibleShare(visible, true) < 1)
       return "reduced in the backward pass, with pipelines or ZeRO 1 after it";
   }
