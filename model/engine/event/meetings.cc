@@ -73,7 +73,7 @@ class TableBuilder {
       table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
                                       options_.log_rates ? &table_.path_uses : nullptr);
     }
-    if (options_.keep_links) table_.link_shares = paths_.LinkShares();
+    if (options_.keep_links) table_.link_shares = paths_.TakeLinkShares();
     return std::move(table_);
   }
 

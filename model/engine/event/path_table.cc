@@ -163,16 +163,23 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart,
   return routes;
 }
 
-std::vector<std::vector<LinkTraffic>> PathTable::LinkShares() const {
+std::vector<std::vector<LinkTraffic>> PathTable::TakeLinkShares() {
   std::vector<std::vector<LinkTraffic>> shares(static_cast<std::size_t>(routes_));
-  for (const Entry& entry : entries_) {
+  // The traffic of all ranks: next to its source, or grown by doubling, it would be the most that a step of 131,072 GPUs holds.
+  std::vector<std::size_t> lengths(shares.size(), 0);
+  for (const Entry& entry : entries_)
+    lengths[static_cast<std::size_t>(entry.route)] += entry.uses.size();
+  for (std::size_t r = 0; r < shares.size(); ++r) shares[r].reserve(lengths[r]);
+  for (Entry& entry : entries_) {
     for (const net::LinkUse& use : entry.uses) {
       const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
       const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
       shares[static_cast<std::size_t>(entry.route)].push_back(
           {use.link, bytes, occupied, bytes / entry.share.On(kind)});
     }
+    std::vector<net::LinkUse>().swap(entry.uses);
   }
+  entries_.clear();
   return shares;
 }
 

@@ -27,8 +27,8 @@ class PathTable {
   std::vector<Route> Register(net::Network* network, bool set_apart,
                               std::vector<std::vector<net::LinkUse>>* path_uses) const;
 
-  // By route: what its traffic puts on links per byte of S, all copies.
-  std::vector<std::vector<LinkTraffic>> LinkShares() const;
+  // By route: what its traffic puts on links per byte of S, all copies. Leaves nothing in the table.
+  std::vector<std::vector<LinkTraffic>> TakeLinkShares();
 
  private:
   struct Entry {
