@@ -264,6 +264,14 @@ Meaning<Recompute> RecomputeOf(const std::string& text) {
 Meaning<Offload> OffloadOf(const std::string& text) {
   if (text.empty()) return {Offload{}, ""};
   if (const std::optional<Offload> exact = ReadOffload(text)) return {*exact, ""};
+  // As the tables of Megatron-Bridge's runs are written.
+  constexpr std::string_view kBefore = "activations of ", kBehind = " layers to the host";
+  if (text.starts_with(kBefore) && text.ends_with(kBehind) &&
+      text.size() > kBefore.size() + kBehind.size()) {
+    const std::string layers =
+        text.substr(kBefore.size(), text.size() - kBefore.size() - kBehind.size());
+    if (const auto read = ReadOffload("activations:" + layers)) return {*read, ""};
+  }
   return {std::nullopt, fmt::format("offload '{}' is not known: {}", text, kOffloadForms)};
 }
 

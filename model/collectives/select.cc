@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
@@ -175,14 +176,22 @@ Occupation Occupy(const MessagePrice& price, const Cluster& cluster,
   level(&occupation.wire);
   // Seconds of the fullest link, phase by phase: at the links' own rates, and at those that faults leave.
   double healthy = 0;
-  std::unordered_map<LinkId, double> load;
+  // A place for each link of the cluster: groups of thousands of ranks use most of them.
+  thread_local std::vector<double> load;
+  load.resize(std::max(load.size(), cluster.links.size()), 0.0);
+  std::vector<std::size_t> used;
   for (const net::TrafficPhase& phase : own) {
-    load.clear();
-    for (const net::Channel& channel : phase)
-      for (const net::LinkUse& use : channel.uses) load[use.link] += channel.share * use.weight;
+    used.clear();
+    for (const net::Channel& channel : phase) {
+      for (const net::LinkUse& use : channel.uses) {
+        double& bytes = load[static_cast<std::size_t>(use.link)];
+        if (bytes == 0) used.push_back(static_cast<std::size_t>(use.link));
+        bytes += channel.share * use.weight;
+      }
+    }
     double least = 0, most = 0;
-    for (const auto& [link, bytes] : load) {
-      const auto at = static_cast<std::size_t>(link);
+    for (const std::size_t at : used) {
+      const double bytes = std::exchange(load[at], 0.0);
       const double crossing = bytes / share.On(cluster.links[at].kind);
       const Link& known = cluster.links[at];
       least = std::max(least, crossing * known.left / known.capacity.value);

@@ -199,6 +199,7 @@ class Importer {
     const SettingIndex index(settings);
     TakeModel(target, index);
     Values values = FromSettings(index, target);
+    NameAllLayers(&values);
     TakeWorld(target, index, &values);
     CheckBatch(target, values);
     NoteUnits(index, values);
@@ -218,6 +219,16 @@ class Importer {
                         "time and keep more inputs",
                         Place(layers->where), layers->value));
     }
+  }
+
+  // Activations of all layers but the last, which stay anyway.
+  void NameAllLayers(Values* values) const {
+    const auto at = values->find("offload");
+    if (at == values->end() || !out_.model) return;
+    std::optional<Offload> offload = ReadOffload(at->second.text);
+    if (!offload || offload->activation_layers + 1 != out_.model->spec.layers) return;
+    offload->activation_layers = 0;
+    at->second.text = OffloadText(*offload);
   }
 
   void AddLayers(Target target, Settings* settings) {

@@ -379,4 +379,40 @@ Cell OtherPlacement() {
       [](const SettingIndex&, const Values&) -> std::optional<Value> { return std::nullopt; });
 }
 
+// Weights in 8 bits. MXFP8's gathers move 16 bits, into the gradients' buffer: the framework asks for a flag of its own.
+Cell MegatronHeldWeights(bool bridge) {
+  static constexpr const char* kFlag = "fp8-param-gather";
+  static constexpr const char* kReuse = "reuse-grad-buf-for-mxfp8-param-ag";
+  static constexpr const char* kGather = "ddp.fp8_param_gather";
+  return Rule(
+      [bridge](const Case& c) {
+        const bool on = c.strategy.fp8_weights, sixteen = !GathersCodes(c.work.fp8);
+        if (!bridge && !on) return Default("");
+        Settings settings;
+        if (bridge) {
+          const char* const value = on ? "true" : "false";
+          settings = {Set("model.fp8_param", value), Set(kGather, value)};
+          if (on && sixteen)
+            settings.push_back(Set("ddp.reuse_grad_buf_for_mxfp8_param_ag", "true"));
+          return Say(std::move(settings));
+        }
+        settings = {Set(kFlag, "")};
+        if (sixteen) settings.push_back(Set(kReuse, ""));
+        return Say(std::move(settings));
+      },
+      [bridge](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+        if (bridge) {
+          (void)settings.Find("model.fp8_param");
+          (void)settings.Find("ddp.reuse_grad_buf_for_mxfp8_param_ag");
+          const Setting* gather = settings.Find(kGather);
+          if (gather == nullptr) return std::nullopt;
+          return From(gather, gather->value == "true" ? "on" : "off");
+        }
+        (void)settings.Find(kReuse);
+        const Setting* flag = settings.Find(kFlag);
+        if (flag == nullptr) return Value{"off", {}, ""};
+        return From(flag, flag->value == "false" ? "off" : "on");
+      });
+}
+
 }  // namespace orrery::exchange

@@ -68,6 +68,7 @@ Cell MegatronRecompute(bool bridge);
 Cell TomlRecompute();
 // States and activations on the host.
 Cell MegatronOffload(bool bridge);
+Cell MegatronHeldWeights(bool bridge);
 Cell DeepSpeedOffload();
 Cell MegatronLengths();
 // Between stages without sequence parallelism; core 0.20 has no such argument any more.

@@ -2,11 +2,15 @@
 // Offload as Megatron and DeepSpeed spell it.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/exchange/rules.h"
 #include "model/plan/lower/names.h"
 
 namespace orrery::exchange {
 namespace {
+
+constexpr int64_t kMostLayers = 1 << 20;
 
 struct OffloadKeys {
   std::string optimizer, share, layers;
@@ -33,7 +37,8 @@ Written WriteMegatronOffload(const Case& c, bool bridge) {
     if (c.strategy.recompute != Recompute::kNone)
       return No("offloads activations without recomputation alone");
     if (bridge) settings.push_back(Set("model.cpu_offloading", "true"));
-    settings.push_back(Set(keys.layers, c.model.layers - 1));
+    const int layers = offload.activation_layers;
+    settings.push_back(Set(keys.layers, layers > 0 ? int64_t{layers} : c.model.layers - 1));
   }
   return Say(std::move(settings));
 }
@@ -54,6 +59,8 @@ std::optional<Value> ReadMegatronOffload(const SettingIndex& settings, bool brid
   const Setting* on = bridge ? settings.Find("model.cpu_offloading") : nullptr;
   const auto layers = settings.Whole(keys.layers, 0);
   offload.activations = layers.value_or(0) > 0 && (on == nullptr || on->value == "true");
+  if (offload.activations)
+    offload.activation_layers = static_cast<int>(std::min<int64_t>(*layers, kMostLayers));
   if (!offload.on()) return std::nullopt;
   return From(offload.optimizer > 0 ? optimizer : settings.Find(keys.layers), OffloadText(offload));
 }

@@ -103,7 +103,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   for (const MicroBatchPlan::LayerKind& kind : micro_batch.kinds)
     out.layers.push_back({{}, kind.scale, kind.count, kind.kept_bytes});
   Sort(micro_batch, &out);
-  out.fp8_weights = key.fp8_weights;
+  out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
   out.gathers_boundary = key.scatter_gather && key.tp > 1 && !key.sequence_parallel;

@@ -21,6 +21,11 @@ struct BadInput {
 
 void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
 
+std::vector<std::string> Scheduled(std::vector<std::string> words, const char* last) {
+  words.emplace_back(last);
+  return words;
+}
+
 class BadInputTest : public testing::TestWithParam<BadInput> {};
 
 TEST_P(BadInputTest, IsExplainedAndRefused) {
@@ -50,6 +55,9 @@ TEST(UnknownFlag, IsTheOnlyErrorBesideItsValue) {
 }
 
 const std::vector<std::string> kBert = {"--model", "bert-1.5b"};
+const std::vector<std::string> kPipeline = {"predict",  "--model", "llama3-8b", "--topology",
+                                            "dgx-h100", "--nodes", "1",         "--global-batch",
+                                            "16",       "--pp",    "2",         "--schedule"};
 
 std::vector<BadInput> All() {
   return {
@@ -152,6 +160,10 @@ std::vector<BadInput> All() {
       {"RecipeAsPrecision",
        {"--model", "bert-1.5b", "--precision", "mxfp8"},
        {"'mxfp8' is how products are rounded", "--precision bf16 --fp8 mxfp8"}},
+      {"ScheduleThatOverlapsSteps",
+       Scheduled(kPipeline, "ZB-H2"),
+       {"schedule 'ZB-H2' is not lowered", "begin the next step", "--schedule zero-bubble-v"}},
+      {"ScheduleByAnotherName", Scheduled(kPipeline, "zb_h1"), {"is called zero-bubble here"}},
       {"UnknownFramework",
        {"--model", "bert-1.5b", "--framework", "deepspead"},
        {"did you mean 'deepspeed'"}},

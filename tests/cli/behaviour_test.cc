@@ -133,7 +133,7 @@ TEST(Offload, IsRefusedByNameWhereItIsNotLowered) {
   refused({"--offload", "activations", "--schedule", "zero-bubble", "--pp", "2", "--framework",
            "orrery"},
           "with the zero-bubble schedule is not lowered");
-  refused({"--offload", "activations", "--fp8", "current"}, "in 8 or 4 bits is not lowered");
+  refused({"--offload", "activations:32"}, "activation offload of 32 of 32 layers");
   refused({"--offload", "optimizer", "--framework", "fsdp", "--zero", "3"}, "has no offload");
 }
 

@@ -130,6 +130,11 @@ TEST(ImportMegatron, WhatIsNotModelledIsRefusedOrNamed) {
   EXPECT_THAT(imported.notes, Contains(HasSubstr("weights held in 4 bits is not modelled")));
   const std::string held = std::string(kSmall) + "--fp8-format hybrid --fp8-param-gather";
   EXPECT_EQ(Text(Read("x.sh", held), "fp8_weights"), "on");
+  const std::string blocks = std::string(kSmall) +
+                             "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather "
+                             "--reuse-grad-buf-for-mxfp8-param-ag";
+  EXPECT_EQ(Text(Read("x.sh", blocks), "fp8_weights"), "on");
+  EXPECT_THAT(Read("x.sh", blocks).notes, Not(Contains(HasSubstr("reuse-grad-buf"))));
 }
 
 TEST(ImportMegatron, RecipesAndSharedSequencesAreRead) {

@@ -114,6 +114,28 @@ TEST(CodedWeights, AreWhatEachStepWouldCast) {
   }
 }
 
+// MXFP8: both casts of 16 bits that are gathered once a step, against one rank that has them.
+TEST(CodedWeights, OfMxfp8AreCastFromOneGather) {
+  for (const bool exact : {false, true}) {
+    Job job = LowPrecisionLlama(Fp8::kMxfp8);
+    job.key += exact ? " weights exact" : " weights";
+    job.exact_casts = exact;
+    job.reference_micro_batch = 1;
+    std::vector<Case> cases;
+    for (const int ranks : {2, 4}) {
+      for (const int zero : {1, 2}) {
+        AddSample(
+            job, Grid(job, ranks, kSeed),
+            [&](const Strategy& s) { return s.micro_batch == 1 && s.zero == zero; }, &cases);
+      }
+    }
+    AddSample(
+        job, ContextGrid(job, 4, kSeed),
+        [](const Strategy& s) { return s.micro_batch == 1 && s.zero == 1; }, &cases);
+    ExpectParity(job, cases);
+  }
+}
+
 TEST(CodedWeights, RoundAndStayNearPlainTraining) {
   for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kCurrent}) {
     Job job = Coded(recipe), plain = job;
@@ -149,9 +171,18 @@ TEST(CodedWeights, AreRefusedByName) {
             "weights held in 8 bits without an fp32 master copy");
   EXPECT_EQ(reason([](auto&, Strategy& s) { s.offload.optimizer = 1; }),
             "weights held in 8 bits with states or weights on the host are not lowered");
-  EXPECT_EQ(
-      reason([](Workload& w, auto&) { w.fp8 = Fp8::kNvfp4; }),
-      "weights held in 8 bits with nvfp4, whose two casts of a weight differ, are not lowered");
+  EXPECT_EQ(reason([](Workload& w, auto&) { w.fp8 = Fp8::kNvfp4; }),
+            "weights held in 4 bits (fp8 nvfp4) are not lowered: flat units have whole bytes");
+  EXPECT_EQ(reason([](Workload& w, Strategy& s) {
+              w.fp8 = Fp8::kMxfp8;
+              s.zero = 3;
+              s.dp = 2;
+            }),
+            "weights held in 8 bits with mxfp8 and ZeRO 3 on 2 shards: both casts come from 16 "
+            "bits, which the rank gathers for each pass");
+  EXPECT_EQ(reason([](Workload& w, auto&) { w.fp8 = Fp8::kMxfp8; }),
+            "weights held in 8 bits with mxfp8 and ZeRO 0 on 1 shards: both casts come from 16 "
+            "bits, which the rank has");
 }
 
 }  // namespace

@@ -54,6 +54,21 @@ TEST(OffloadParity, Activations) {
   ExpectParity(TinyLlama(), {0, true}, {1, 2, 4});
 }
 
+TEST(OffloadParity, ActivationsOfTheFirstLayers) {
+  for (const int layers : {1, 2}) ExpectParity(TinyGpt(true), {0, true, false, layers}, {1, 2, 4});
+}
+
+// Casts and their scales travel, where products read them.
+TEST(OffloadParity, ActivationsInFewBits) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kMxfp8, Fp8::kNvfp4}) {
+    Job job = LowPrecisionLlama(recipe);
+    job.key += " exact";
+    job.exact_casts = true;
+    ExpectParity(job, {0, true}, {1, 2});
+    ExpectParity(job, {1, true}, {2});
+  }
+}
+
 TEST(OffloadParity, StatesAndActivations) {
   for (const Job& job : {TinyGemma(), TinyOlmo(), TinyNeox(), TinyGptj()})
     ExpectParity(job, {1, true}, {1, 2, 4});

@@ -104,6 +104,24 @@ TEST(LowPrecision, WeightsHeldInEightBitsTrainAlike) {
   }
 }
 
+// MXFP8: the casts of weights that every layout gathers once a step are those of one rank, which has them in 16 bits.
+TEST(LowPrecision, WeightsGatheredOnceAreCastAlike) {
+  parity::Job job = SmallJob(Fp8::kMxfp8);
+  const Trained one = Train(LowerFor(job, Layout(1, 1, 1, 0)), job, 5);
+  ASSERT_EQ(one.failure, "");
+  for (const Strategy& s :
+       {Layout(1, 1, 2, 1), Layout(1, 1, 4, 2), Layout(2, 1, 2, 2), Layout(1, 2, 2, 1)}) {
+    const ir::Plan plan = LowerFor(job, Held(s));
+    const Trained run = Train(plan, job, 5);
+    ASSERT_EQ(run.failure, "");
+    EXPECT_LT(Compare(run, one).loss, 2e-4)
+        << "tp " << s.tp << " pp " << s.pp << " dp " << s.dp << " zero " << s.zero;
+    // Between steps a rank has its shard of the matrices alone.
+    for (const ir::Buffer& buffer : plan.programs[0].buffers)
+      EXPECT_FALSE(buffer.name.starts_with("W.q") && buffer.unit >= 0) << buffer.name;
+  }
+}
+
 parity::Job PackedJob(LoraBase base) {
   parity::Job job = InPrecision(parity::LowPrecisionLlama(Fp8::kMxfp8, 4), Precision::kFp32);
   job.key += std::string(" on ") + NameIn(kLoraBaseNames, base);

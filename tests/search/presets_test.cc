@@ -78,7 +78,15 @@ TEST(Presets, RecipesSayWhichWeightsAreHeldInEightBits) {
   EXPECT_FALSE(held("nemo+fp8_weights=off", Fp8::kDelayed));
   EXPECT_FALSE(held("megatron", Fp8::kDelayed));
   EXPECT_TRUE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kBlockwise));
-  EXPECT_FALSE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kMxfp8));  // gathers 16 bits
+  EXPECT_FALSE(held("megatron+fp8_weights=blockwise,mxfp8", Fp8::kMxfp8));  // of ZeRO 1 and 2
+  Workload work;
+  work.fp8 = Fp8::kMxfp8;
+  Strategy sharded;
+  sharded.dp = 2;
+  for (sharded.zero = 0; sharded.zero <= 3; ++sharded.zero) {
+    const FrameworkPreset& preset = FindFramework("megatron+fp8_weights=mxfp8");
+    EXPECT_EQ(preset.Complete(sharded, work).fp8_weights, sharded.zero == 1 || sharded.zero == 2);
+  }
   EXPECT_FALSE(held("torchtitan", Fp8::kCurrent));
   Workload adapters;
   adapters.fp8 = Fp8::kDelayed;

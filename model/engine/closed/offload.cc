@@ -79,7 +79,10 @@ double Fold::UpdateOnHost(double parameters, double gathers, StepTime* time) con
 }
 
 double Fold::CopiesOf(const Stage& stage) const {
-  return 2 * (stage.layers - stage.chunks) * table_.kept_bytes * form_.host.copy;
+  double moved = stage.layers - stage.chunks;
+  if (outline_.moved_layers > 0)
+    moved = std::min(moved, static_cast<double>(stage.chunks * outline_.moved_layers));
+  return 2 * moved * table_.kept_bytes * form_.host.copy;
 }
 
 void Fold::AwaitActivations(const Stage& stage, Work* work) const {
@@ -88,11 +91,15 @@ void Fold::AwaitActivations(const Stage& stage, Work* work) const {
   const double copy = table_.kept_bytes * form_.host.copy;
   const double forward = forward_, backward = backward_ - put_off_;
   std::vector<double> sent(layers, 0.0);
+  const auto moves = [&](std::size_t l) {
+    return l + 1 < layers &&
+           (outline_.moved_layers == 0 || l < static_cast<std::size_t>(outline_.moved_layers));
+  };
   double now = 0, link = 0;
   for (std::size_t l = 0; l < layers; ++l) {
     if (l >= 2) now = std::max(now, sent[l - 2]);
     now += forward;
-    if (l + 1 == layers) break;
+    if (!moves(l)) continue;
     link = std::max(link + copy, now);
     sent[l] = link;
   }
@@ -100,8 +107,8 @@ void Fold::AwaitActivations(const Stage& stage, Work* work) const {
   const double begin = now;
   double back = 0;
   for (std::size_t l = layers; l-- > 0;) {
-    const double start = l + 1 == layers ? now : std::max(now, back);
-    if (l > 0) back = std::max({back, now, sent[l - 1]}) + copy;
+    const double start = moves(l) ? std::max(now, back) : now;
+    if (l > 0 && moves(l - 1)) back = std::max({back, now, sent[l - 1]}) + copy;
     now = start + backward;
   }
   work->backward.copies =

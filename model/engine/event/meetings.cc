@@ -73,7 +73,7 @@ class TableBuilder {
       table_.routes = paths_.Register(table_.network.get(), options_.set_apart,
                                       options_.log_rates ? &table_.path_uses : nullptr);
     }
-    if (options_.keep_links) table_.link_shares = paths_.LinkShares();
+    if (options_.keep_links) table_.link_shares = paths_.TakeLinkShares();
     return std::move(table_);
   }
 
@@ -313,7 +313,7 @@ class TableBuilder {
       Couple(router_.Route(time.algorithm->name(), collective, image), &traffic);
     }
     Weigh(time, cluster_, occupation, &traffic);
-    return at->second = paths_.Add(m, traffic, occupation, what);
+    return at->second = paths_.Add(m, std::move(traffic), occupation, what);
   }
 
   // Seconds that the fullest link takes per byte of S.
@@ -435,7 +435,7 @@ std::vector<LinkTraffic> TrafficOnLinks(const ir::Plan& plan, const PlanTasks& t
   std::vector<LinkTraffic> traffic(links);
   for (std::size_t link = 0; link < links; ++link) traffic[link].link = static_cast<LinkId>(link);
   for (std::size_t route = 0; route < meetings.link_shares.size(); ++route) {
-    for (const LinkTraffic& share : meetings.link_shares[route]) {
+    for (const LinkTraffic& share : *meetings.link_shares[route]) {
       traffic[At(share.link)].bytes += share.bytes * through[route];
       traffic[At(share.link)].occupied += share.occupied * through[route];
       traffic[At(share.link)].alone += share.alone * through[route];

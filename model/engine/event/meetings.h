@@ -52,6 +52,9 @@ struct LinkTraffic {
   double efficiency() const { return alone > 0 ? bytes / alone : 1; }
 };
 
+// Of a route. Tables of the same ranks share them: with the traffic of 131,072 GPUs they are large.
+using LinkShares = std::shared_ptr<const std::vector<LinkTraffic>>;
+
 struct Meeting {
   int32_t line = 0;
   int32_t needed = 0;          // executed members
@@ -68,7 +71,7 @@ struct MeetingTable {
   std::vector<Exchange> exchanges;
   std::vector<Route> routes;
   // By route, per byte of S, see MeetingOptions::keep_links.
-  std::vector<std::vector<LinkTraffic>> link_shares;
+  std::vector<LinkShares> link_shares;
   std::vector<int64_t> ranks;  // executed, ascending
   std::vector<int32_t>
       stands_for;  // by executed rank: ranks that it is one of (alike.h); empty: itself

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
@@ -28,10 +29,10 @@ struct HashOfHash {
 
 }  // namespace
 
-int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const Occupation& occupation,
+int32_t PathTable::Add(int32_t meeting, net::Traffic traffic, const Occupation& occupation,
                        const std::string& what) {
   for (std::size_t phase = 0; phase < traffic.size(); ++phase) {
-    for (const net::Channel& channel : traffic[phase]) {
+    for (net::Channel& channel : traffic[phase]) {
       Entry entry;
       entry.meeting = meeting;
       entry.route = routes_;
@@ -41,7 +42,7 @@ int32_t PathTable::Add(int32_t meeting, const net::Traffic& traffic, const Occup
       entry.wire = occupation.wire;
       const double least = phase < occupation.least.size() ? occupation.least[phase] : 0;
       entry.cap = least > 0 ? entry.bytes / least : net::kNoCap.value;
-      entry.uses = channel.uses;
+      entry.uses = std::move(channel.uses);
       entry.what = what;
       entries_.push_back(std::move(entry));
     }
@@ -163,16 +164,34 @@ std::vector<Route> PathTable::Register(net::Network* network, bool set_apart,
   return routes;
 }
 
-std::vector<std::vector<LinkTraffic>> PathTable::LinkShares() const {
-  std::vector<std::vector<LinkTraffic>> shares(static_cast<std::size_t>(routes_));
-  for (const Entry& entry : entries_) {
-    for (const net::LinkUse& use : entry.uses) {
-      const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
-      const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
-      shares[static_cast<std::size_t>(entry.route)].push_back(
-          {use.link, bytes, occupied, bytes / entry.share.On(kind)});
+std::vector<LinkShares> PathTable::TakeLinkShares() {
+  std::vector<LinkShares> shares;
+  shares.reserve(static_cast<std::size_t>(routes_));
+  std::vector<LinkTraffic> own;
+  for (std::size_t begin = 0; begin < entries_.size();) {
+    // The traffic of all ranks: next to its source, or grown by doubling, it would be the most that a step of 131,072 GPUs
+    // holds.
+    std::size_t end = begin, length = 0;
+    for (; end < entries_.size() && entries_[end].route == entries_[begin].route; ++end)
+      length += entries_[end].uses.size();
+    own.reserve(length);
+    const auto route = static_cast<std::size_t>(entries_[begin].route);
+    for (; begin < end; ++begin) {
+      Entry& entry = entries_[begin];
+      for (const net::LinkUse& use : entry.uses) {
+        const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
+        const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
+        own.push_back({use.link, bytes, occupied, bytes / entry.share.On(kind)});
+      }
+      std::vector<net::LinkUse>().swap(entry.uses);
     }
+    shares.resize(route, std::make_shared<const std::vector<LinkTraffic>>());
+    shares.push_back(std::make_shared<const std::vector<LinkTraffic>>(std::move(own)));
+    own = std::vector<LinkTraffic>();
   }
+  entries_.clear();
+  shares.resize(static_cast<std::size_t>(routes_),
+                std::make_shared<const std::vector<LinkTraffic>>());
   return shares;
 }
 

@@ -19,7 +19,7 @@ class PathTable {
       : cluster_(cluster), capacity_(capacity) {}
 
   // Adds traffic of a meeting, as Weigh() leaves it. Returns its route's number.
-  int32_t Add(int32_t meeting, const net::Traffic& traffic, const Occupation& occupation,
+  int32_t Add(int32_t meeting, net::Traffic traffic, const Occupation& occupation,
               const std::string& what);
 
   // Registers the paths that are needed, with the links that matter; `path_uses`, if not null, gets
@@ -27,8 +27,8 @@ class PathTable {
   std::vector<Route> Register(net::Network* network, bool set_apart,
                               std::vector<std::vector<net::LinkUse>>* path_uses) const;
 
-  // By route: what its traffic puts on links per byte of S, all copies.
-  std::vector<std::vector<LinkTraffic>> LinkShares() const;
+  // By route: what its traffic puts on links per byte of S, all copies. Leaves nothing in the table.
+  std::vector<LinkShares> TakeLinkShares();
 
  private:
   struct Entry {

@@ -126,7 +126,7 @@ class LinkLoad {
     LinkId fullest = -1;
     double most = 0;
     if (run_.meetings.link_shares.empty()) return fullest;
-    for (const LinkTraffic& use : run_.meetings.link_shares[At(route)]) {
+    for (const LinkTraffic& use : *run_.meetings.link_shares[At(route)]) {
       double load = 0;
       for (const std::vector<double>& seconds : load_) load += seconds[At(use.link)];
       if (load > most) most = load, fullest = use.link;
@@ -167,7 +167,7 @@ class LinkLoad {
 
   bool Crosses(int32_t route, LinkId link) const {
     return route >= 0 &&
-           std::ranges::any_of(whole_.link_shares[At(route)],
+           std::ranges::any_of(*whole_.link_shares[At(route)],
                                [&](const LinkTraffic& use) { return use.link == link; });
   }
 
@@ -218,7 +218,7 @@ class LinkLoad {
       for (std::size_t route = 0; route < whole_.link_shares.size(); ++route) {
         const double bytes = through[Index(axis)][route];
         if (bytes <= 0) continue;
-        for (const LinkTraffic& use : whole_.link_shares[route])
+        for (const LinkTraffic& use : *whole_.link_shares[route])
           seconds[At(use.link)] +=
               use.occupied * bytes / cluster_.links[At(use.link)].capacity.value;
       }

@@ -118,6 +118,7 @@ class ScalePass {
     switch (op.kind) {
       case OpKind::kQuantize:
         return Copies(op) ? Copy(op) : Cast(at, op);
+      case OpKind::kCopy:
       case OpKind::kAllGather: {
         const auto found = origins_.find(op.in[0]);
         if (found != origins_.end()) {

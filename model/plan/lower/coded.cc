@@ -59,6 +59,12 @@ std::vector<ParamRef> AddCodedUnit(StageBuilder& stage, const std::string& layer
   return stage.AddUnit("q" + layers, linear, false, true);
 }
 
+std::vector<ParamRef> AddOnceUnit(StageBuilder& stage, const std::string& layers,
+                                  std::vector<ParamDecl> linear) {
+  for (ParamDecl& decl : linear) decl.once = true;
+  return stage.AddUnit("q" + layers, linear, false, true);
+}
+
 Factor CodedFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) {
   const ViewId codes = stage.Weight(ref), scales = stage.CodeScales(ref);
   const std::string name = stage.NameOf(codes) + "@t";
@@ -196,12 +202,16 @@ std::optional<Refusal> CheckCodedWeights(const Workload& work, const Strategy& s
   if (work.lora.on())
     return Refusal{"weights held in 8 bits that adapters freeze",
                    "--lora-base fp8, or --fp8-weights off"};
-  if (work.fp8 == Fp8::kMxfp8 || work.fp8 == Fp8::kNvfp4)
+  if (work.fp8 == Fp8::kNvfp4)
     return Refusal{
-        fmt::format("weights held in 8 bits with {}, whose two casts of a weight differ, "
-                    "are not lowered",
-                    NameIn(kFp8Names, work.fp8)),
-        "--fp8 delayed, current or blockwise, or --fp8-weights off"};
+        "weights held in 4 bits (fp8 nvfp4) are not lowered: flat units have whole bytes",
+        "--fp8-weights off: held in 16 bits, cast to 4 once a step"};
+  if (work.fp8 == Fp8::kMxfp8 && (s.zero < 1 || s.zero > 2 || s.shards() == 1))
+    return Refusal{
+        fmt::format("weights held in 8 bits with mxfp8 and ZeRO {} on {} shards: both casts come "
+                    "from 16 bits, which the rank {}",
+                    s.zero, s.shards(), s.zero == 3 ? "gathers for each pass" : "has"),
+        "--zero 1 or 2 over several ranks, or --fp8-weights off"};
   if (!work.master_weights)
     return Refusal{"weights held in 8 bits without an fp32 master copy", off};
   if (s.offload.optimizer > 0 || s.offload.weights)

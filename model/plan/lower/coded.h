@@ -10,6 +10,9 @@
 //   delayed    the scale comes from the magnitudes of earlier steps' weights, over replicas and tensor ranks, as all delayed scales
 //   current    from this update's; a tensor rank has a tensor of its own
 //   blockwise  of each 128 x 128, whose parts on several ranks are reduced, too
+// The two casts of MXFP8 have blocks of their own, so one does not follow from the other. The update leaves shards in 16 bits;
+// the first micro-batch gathers them, layer by layer, casts both ways and drops them (Megatron-Core
+// distributed/param_and_grad_buffer.py: the gather lands in the gradient buffer and is copied into MXFP8 parameters).
 #pragma once
 
 #include <optional>
@@ -27,6 +30,9 @@ int64_t CodedParameters(const ModelSpec& model);
 // Adds the unit of matrices `linear`, named after `layers`.
 std::vector<ParamRef> AddCodedUnit(StageBuilder& stage, const std::string& layers,
                                    std::vector<ParamDecl> linear);
+// The unit of matrices that MXFP8 gathers once per step.
+std::vector<ParamRef> AddOnceUnit(StageBuilder& stage, const std::string& layers,
+                                  std::vector<ParamDecl> linear);
 // A matrix [out, in] on this rank as an operand of products.
 Factor CodedFactor(StageBuilder& stage, ParamRef codes, int64_t out, int64_t in);
 

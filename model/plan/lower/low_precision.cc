@@ -249,10 +249,27 @@ Factor GatherFactor(StageBuilder& stage, const Factor& part, const CastSource& s
   return factor;
 }
 
+namespace {
+
+// Both casts outlive the numbers they come from.
+Factor OnceFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) {
+  CastSource source{"W." + stage.ParamName(ref) + "@cast", -1, out, in, CastFrom::kWeight};
+  if (stage.Has(source.name + ".q")) return Existing(stage, source, {}, true);
+  Factor factor;
+  stage.OncePerStep([&] {
+    source.x = stage.Weight(ref);
+    factor = Quantize(stage, source, {}, true);
+  });
+  return factor;
+}
+
+}  // namespace
+
 Factor WeightFactor(StageBuilder& stage, ParamRef ref, int64_t out, int64_t in) {
   if (const PackedWeight* packed = stage.PackedAt(ref))
     return PackedFactor(stage, ref, *packed, out, in);
   if (stage.Coded(ref)) return CodedFactor(stage, ref, out, in);
+  if (stage.GatheredOnce(ref)) return OnceFactor(stage, ref, out, in);
   const ViewId weight = stage.Weight(ref);
   if (!Casts(stage)) return {.plain = weight};
   CastSource source{stage.NameOf(weight) + "@cast", weight, out, in, CastFrom::kWeight};

@@ -91,7 +91,7 @@ int64_t RecomputedLayers(const ModelSpec& model, const Strategy& s) {
   return taken;
 }
 
-Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small) {
+Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small, Fp8 recipe) {
   Strategy strategy;
   strategy.tp = key.tp;
   strategy.cp = key.cp;
@@ -104,7 +104,7 @@ Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small) {
   strategy.fp32_grads = key.fp32_grads;
   strategy.recompute_unread = key.recompute_unread;
   strategy.whole_logits = key.whole_logits;
-  strategy.fp8_weights = key.fp8_weights;
+  strategy.fp8_weights = key.fp8_weights && GathersCodes(recipe);
   return strategy;
 }
 
@@ -162,7 +162,7 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   local.global_batch = key.micro_batch;
   local.clip_norm = 0;
   const ModelSpec small = OneLayerOfEach(model, local, key.recompute.partial());
-  LowerResult lowered = Lower(small, local, SmallStrategy(key, small));
+  LowerResult lowered = Lower(small, local, SmallStrategy(key, small, local.fp8));
   if (auto* refusal = std::get_if<Refusal>(&lowered)) return std::move(*refusal);
   MicroBatchPlan out;
   out.plan = std::move(std::get<ir::Plan>(lowered));

@@ -143,6 +143,8 @@ std::string OffloadText(const Offload& offload) {
        {std::pair{offload.weights, "weights"}, {offload.activations, "activations"}}) {
     if (on) text += fmt::format("{}{}", text.empty() ? "" : "+", word);
   }
+  if (offload.activations && offload.activation_layers > 0)
+    text += fmt::format(":{}", offload.activation_layers);
   return text.empty() ? "none" : text;
 }
 
@@ -153,7 +155,16 @@ std::optional<Offload> ReadOffload(std::string_view text) {
     const std::size_t end = text.find('+');
     std::string_view word = text.substr(0, end);
     constexpr std::string_view kShare = "optimizer:";
+    constexpr std::string_view kLayers = "activations:";
     if (word == "activations" && !offload.activations) {
+      offload.activations = true;
+    } else if (word.starts_with(kLayers) && !offload.activations) {
+      word.remove_prefix(kLayers.size());
+      const auto [rest, error] =
+          std::from_chars(word.data(), word.data() + word.size(), offload.activation_layers);
+      if (error != std::errc() || rest != word.data() + word.size() ||
+          offload.activation_layers < 1)
+        return std::nullopt;
       offload.activations = true;
     } else if (word == "weights" && !offload.weights) {
       offload.weights = true;

@@ -36,7 +36,7 @@ std::string OffloadText(const Offload& offload);
 std::optional<Offload> ReadOffload(std::string_view text);  // nullopt: no such text
 inline constexpr const char* kOffloadForms =
     "none, or optimizer, weights, activations joined by +, as optimizer+weights; optimizer:0.5 for "
-    "half of the parameters";
+    "half of the parameters, activations:20 for the first 20 layers of each chunk";
 
 // The order of axes, innermost first, and the nodes behind it: "tp-cp-pp-dp:0..3,8,4..7"; either part alone.
 std::string PlacementText(const Placement& placement);

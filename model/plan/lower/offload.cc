@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -49,17 +50,13 @@ std::optional<Refusal> CheckWeights(const Strategy& s) {
   return std::nullopt;
 }
 
-std::optional<Refusal> CheckActivations(const ModelSpec& model, const Workload& work,
-                                        const Strategy& s) {
+std::optional<Refusal> CheckActivations(const ModelSpec& model, const Strategy& s) {
   if (model.family != Family::kDecoder && model.family != Family::kEncoder)
     return Refusal{"activation offload is lowered for decoders and encoders alone",
                    "drop activations from --offload"};
   if (SplitsBackward(s.schedule))
     return Refusal{"activation offload with the zero-bubble schedule is not lowered",
                    "weight gradients read activations in a pass of their own; use 1f1b"};
-  if (work.fp8 != Fp8::kOff)
-    return Refusal{"activation offload with products in 8 or 4 bits is not lowered",
-                   "drop activations from --offload, or --fp8"};
   if (s.cp > 1)
     return Refusal{"activation offload with context parallelism is not lowered",
                    "drop activations from --offload, or use cp 1"};
@@ -67,6 +64,10 @@ std::optional<Refusal> CheckActivations(const ModelSpec& model, const Workload& 
   const bool some = std::ranges::any_of(chunks, [](const LayerRange& c) { return c.count > 1; });
   if (!some)
     return Refusal{"activation offload needs a model chunk of two layers or more",
+                   "the last layer of a chunk stays: its backward pass comes next"};
+  if (s.offload.activation_layers >= model.layers)
+    return Refusal{fmt::format("activation offload of {} of {} layers", s.offload.activation_layers,
+                               model.layers),
                    "the last layer of a chunk stays: its backward pass comes next"};
   return std::nullopt;
 }
@@ -125,16 +126,21 @@ std::vector<Kept> KeptBy(const ir::Program& program, int forward, int backward) 
 
 class ActivationMover {
  public:
-  ActivationMover(int forward, int backward, uint8_t first, ir::Program* program)
+  ActivationMover(int forward, int backward, uint8_t first, int layers, ir::Program* program)
       : forward_(static_cast<std::size_t>(forward)),
         backward_(static_cast<std::size_t>(backward)),
         first_(first),
+        layers_(layers),
         program_(*program) {}
 
   void Run() {
-    int last_layer = -1;
-    for (const ir::Op& op : program_.blocks[forward_].ops)
-      if (op.segment == ir::Segment::kLayer) last_layer = std::max<int>(last_layer, op.layer);
+    int last_layer = -1, first_layer = std::numeric_limits<int>::max();
+    for (const ir::Op& op : program_.blocks[forward_].ops) {
+      if (op.segment != ir::Segment::kLayer || op.layer < 0) continue;
+      last_layer = std::max<int>(last_layer, op.layer);
+      first_layer = std::min<int>(first_layer, op.layer);
+    }
+    if (layers_ > 0) last_layer = std::min(last_layer, first_layer + layers_);
     for (const Kept& kept :
          KeptBy(program_, static_cast<int>(forward_), static_cast<int>(backward_))) {
       if (kept.layer < last_layer) Move(kept);
@@ -238,6 +244,7 @@ class ActivationMover {
 
   const std::size_t forward_, backward_;
   const uint8_t first_;
+  const int layers_;  // 0: all but the last
   ir::Program& program_;
   std::vector<ir::Op> down_, up_;
 };
@@ -249,7 +256,7 @@ std::optional<Refusal> CheckOffload(const ModelSpec& model, const Workload& work
   if (auto refused = CheckOptimizer(work, strategy.offload.optimizer)) return refused;
   if (auto refused = CheckWeights(strategy)) return refused;
   if (!strategy.offload.activations) return std::nullopt;
-  return CheckActivations(model, work, strategy);
+  return CheckActivations(model, strategy);
 }
 
 std::vector<char> UnitsOnHost(const std::vector<double>& elements, double share) {
@@ -265,9 +272,9 @@ std::vector<char> UnitsOnHost(const std::vector<double>& elements, double share)
   return on_host;
 }
 
-void OffloadActivations(int forward_block, int backward_block, uint8_t first,
+void OffloadActivations(int forward_block, int backward_block, uint8_t first, int layers,
                         ir::Program* program) {
-  ActivationMover(forward_block, backward_block, first, program).Run();
+  ActivationMover(forward_block, backward_block, first, layers, program).Run();
 }
 
 std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int backward_block) {

@@ -26,8 +26,10 @@ inline constexpr const char* kHostStreamNames[] = {"d2h", "h2d", "host"};
 
 // Of a stage's program: activations that one forward block writes and its backward block alone reads, for each layer of
 // the chunk but the last, travel: behind the forward pass of the layer after their own to a buffer of the host, in front
-// of that layer's backward pass to a second buffer of the device. `first`: index of HostStream::kDown.
-void OffloadActivations(int forward_block, int backward_block, uint8_t first, ir::Program* program);
+// of that layer's backward pass to a second buffer of the device. `first`: index of HostStream::kDown. `layers`: of the
+// first so many layers of the chunk alone; 0: of all but the last.
+void OffloadActivations(int forward_block, int backward_block, uint8_t first, int layers,
+                        ir::Program* program);
 
 // Bytes that OffloadActivations would move, by layer, of layers with one of their chunk behind them.
 std::vector<double> KeptBytes(const ir::Program& program, int forward_block, int backward_block);

@@ -93,6 +93,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.states_on_host = s.offload.optimizer;
   outline.weights_on_host = s.offload.weights;
   outline.moves_activations = s.offload.activations;
+  outline.moved_layers = s.offload.activation_layers;
   outline.weight_bytes = half ? 2 : 4;
   outline.gradient_bytes = half && !s.fp32_grads ? 2 : 4;
   return outline;

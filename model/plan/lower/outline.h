@@ -70,7 +70,8 @@ struct PlanOutline : PipelineLayers {
   // In memory of the host (offload.h).
   double states_on_host = 0;       // share of a stage's parameters
   bool weights_on_host = false;    // each pass copies them before it gathers them
-  bool moves_activations = false;  // of all layers of a chunk but the last
+  bool moves_activations = false;  // of all layers of a chunk but the last,
+  int moved_layers = 0;            // or, > 0, of the first so many
 
   double gradient_bytes = 2;  // per element
   double weight_bytes = 2;

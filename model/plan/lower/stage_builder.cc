@@ -236,7 +236,8 @@ ir::Program StageBuilder::Finish(std::vector<ir::Item> schedule) {
     const BlockNumbers numbers{ctx_.strategy.vpp, ctx_.split_backward()};
     for (int chunk = 0; chunk < ctx_.strategy.vpp; ++chunk)
       OffloadActivations(numbers.Forward(chunk), numbers.Backward(chunk),
-                         ctx_.StreamOf(HostStream::kDown), &program_);
+                         ctx_.StreamOf(HostStream::kDown), ctx_.strategy.offload.activation_layers,
+                         &program_);
   }
   if (ctx_.hooked) MarkHooked();
   program_.schedule = std::move(schedule);

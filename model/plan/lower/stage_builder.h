@@ -156,6 +156,7 @@ struct ParamDecl {
       false;  // replicated over the tensor axis, raw gradient partial over it in every layout
   bool adapter = false;                    // trained where all other parameters are frozen
   bool common = false;                     // read by all layers
+  bool once = false;                       // gathered once per step (coded.h)
   ir::Packed packing = ir::Packed::kNone;  // a part of a packed weight: init says which
   std::vector<int64_t> of = {};            // and its shape
 };
@@ -256,6 +257,9 @@ class StageBuilder {
   // Weights held in 8 bits (coded.h): whether this one is, and its scales.
   bool Coded(ParamRef ref) const { return units_[ref.unit].coded; }
   ir::ViewId CodeScales(ParamRef ref);
+  // Weights that are gathered once per step: whether this one is, and its name.
+  bool GatheredOnce(ParamRef ref) const { return units_[ref.unit].once; }
+  std::string ParamName(ParamRef ref) const;
   // What `emit` emits runs in the first micro-batch only.
   template <class Function>
   void OncePerStep(const Function& emit) {
@@ -320,6 +324,7 @@ class StageBuilder {
     bool coded = false;                   // its weights are held in 8 bits
     std::vector<ir::CodedSegment> codes;  // then: its parameters,
     int64_t first_scale = 0;              // and where their scales lie among those of the stage
+    bool once = false;                    // its weights are gathered in the first micro-batch alone
     bool on_host = false;                 // its states, and the CPU updates it
     double norm_weight = 1;
     int64_t shard = 0;      // elements of one ZeRO shard
@@ -377,10 +382,10 @@ class StageBuilder {
   void SetKind(const ParamDecl& first, UnitState* unit) const;
   // Whether its weights are cut over the ranks that ZeRO 3 shards over. Scales of packed weights are whole everywhere.
   bool Gathered(const UnitState& unit) const {
-    return ctx_.strategy.zero == 3 && unit.kind != kScaleUnit;
+    return (ctx_.strategy.zero == 3 || unit.once) && unit.kind != kScaleUnit;
   }
   bool Fetched(const UnitState& unit) const {
-    return ctx_.fetches_weights() && unit.kind != kScaleUnit;
+    return (ctx_.fetches_weights() || unit.once) && unit.kind != kScaleUnit;
   }
   void DeclareUnitBuffers(int unit);
   ir::ViewId ParamView(ir::ViewId whole, ParamRef ref);

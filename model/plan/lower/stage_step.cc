@@ -129,7 +129,8 @@ void StageBuilder::EmitOptimizer(int index) {
   const UnitState& unit = units_[index];
   const OptimizerSettings& settings = ctx_.options.optimizer;
   // Shards are gathered into W again; of weights held in 8 bits their codes, see EmitCodes().
-  const bool rebuilt = !unit.coded && (ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2);
+  const bool rebuilt =
+      !unit.coded && !unit.once && (ctx_.strategy.zero == 1 || ctx_.strategy.zero == 2);
   ViewId target = unit.coded ? unit.master : unit.weight;
   if (rebuilt) {
     target = Act("Wo." + program_.units[index].name, unit.shard);

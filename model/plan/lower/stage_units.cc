@@ -90,6 +90,10 @@ void StageBuilder::SetKind(const ParamDecl& first, UnitState* unit) const {
   unit->dtype = ctx_.activation;
   if (first.adapter) unit->kind = kAdapterUnit;
   if (first.common) unit->kind = kCommonUnit;
+  if (first.once && ctx_.sharded()) {
+    unit->once = true;
+    unit->kind = kCodeUnit;
+  }
   if (first.packing == ir::Packed::kNone) return;
   if (first.init == ir::Init::kNormal) {
     unit->coded = true;
@@ -142,6 +146,11 @@ void StageBuilder::DeclareUnitBuffers(int index) {
 ViewId StageBuilder::ParamView(ViewId whole, ParamRef ref) {
   const ir::UnitSegment& segment = program_.units[ref.unit].segments[ref.segment];
   return Sub(whole, plan_->params[segment.param].name, segment.offset, segment.elements);
+}
+
+std::string StageBuilder::ParamName(ParamRef ref) const {
+  const ir::UnitSegment& segment = program_.units[ref.unit].segments[ref.segment];
+  return plan_->params[segment.param].name;
 }
 
 int StageBuilder::RingIndex(const std::string& name, int slots) {
@@ -210,6 +219,7 @@ void StageBuilder::EmitFetch(const Use& use, const ir::Op& reader, std::vector<i
   ir::Op gather = FetchOp(OpKind::kAllGather, use.gathered, shard, reader);
   gather.group = kGroupDp;
   gather.tag = next_tag_++;
+  if (unit.once) gather.when = ir::kWhenFirst;
   ops->push_back(std::move(gather));
 }
 

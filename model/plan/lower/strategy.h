@@ -81,6 +81,8 @@ struct Offload {
   // Weights, too, and the CPU updates them there (DeepSpeed offload_param, FSDP's CPUOffloadPolicy): each use copies a
   // unit to the device, under ZeRO 3 the rank's shard in front of its gather. With `optimizer` 1 and ZeRO 3 alone.
   bool weights = false;
+  int activation_layers =
+      0;  // activations of the first so many layers of each chunk; 0: of all but the last
 
   bool on() const { return optimizer > 0 || activations || weights; }
   bool operator==(const Offload&) const = default;
@@ -140,8 +142,9 @@ struct Strategy {
   int recv_slots = 1;      // extra slots of received tensors
   int send_slots = 2;      // ring slots of sent tensors
   bool frame_pool = true;  // one slot pool over chunks of equal frame size
-  // Weights of products in 8 bits are held and gathered as codes: what the update leaves in fp32 is cast once, on the rank that
-  // updates it, and no copy in 16 bits exists (coded.h). Without such products it must be false.
+  // Weights of products in 8 bits are held as codes and gathered so: what the update leaves in fp32 is cast once, on the rank
+  // that updates it, and no copy in 16 bits exists (coded.h). With MXFP8 gathers move 16 bits, once a step, of which each rank
+  // makes and holds both casts alone. Without such products it must be false.
   bool fp8_weights = false;
   bool fp32_grads = false;       // accumulate and reduce gradients in fp32 (with fp16/bf16)
   bool count_embedding = false;  // pipeline balance: the embedding counts as a layer
@@ -160,14 +163,18 @@ struct Strategy {
   int64_t shards() const { return int64_t{1} * dp * cp; }  // that ZeRO makes of weights and states
 };
 
+// Recipes whose weights are gathered as codes where they are held so.
+inline bool GathersCodes(Fp8 recipe) {
+  return recipe == Fp8::kDelayed || recipe == Fp8::kCurrent || recipe == Fp8::kBlockwise;
+}
 // Whether weights can be held in 8 bits (fp8_weights): products read them as they are, a master copy keeps what they are cast
-// from. The two casts of a weight that MXFP8 and NVFP4 need differ: both come from numbers (Megatron-Core gathers 16 bits for
-// MXFP8, --reuse-grad-buf-for-mxfp8-param-ag).
+// from. The two casts of a weight that MXFP8 needs differ: both come from numbers, which a rank without the whole of them
+// gathers first (Megatron-Core's --reuse-grad-buf-for-mxfp8-param-ag; ZeRO 3 does so for each pass anyway).
 inline bool CanHoldCodes(const Workload& work, const Strategy& s) {
-  const bool scaled =
-      work.fp8 == Fp8::kDelayed || work.fp8 == Fp8::kCurrent || work.fp8 == Fp8::kBlockwise;
-  return scaled && !work.lora.on() && work.master_weights && s.offload.optimizer == 0 &&
-         !s.offload.weights;
+  const bool gathered_once =
+      work.fp8 == Fp8::kMxfp8 && (s.zero == 1 || s.zero == 2) && s.shards() > 1;
+  return (GathersCodes(work.fp8) || gathered_once) && !work.lora.on() && work.master_weights &&
+         s.offload.optimizer == 0 && !s.offload.weights;
 }
 
 }  // namespace orrery

@@ -141,9 +141,11 @@ std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& lay
   for (const ParamDecl& decl : params) kinds[kind_of(decl)].push_back(decl);
   std::array<std::vector<ParamRef>, 2> added;
   if (!kinds[0].empty()) added[0] = stage.AddUnit("u" + layers, kinds[0], stage.ctx().sp(), true);
-  if (!kinds[1].empty())
-    added[1] =
-        codes ? AddCodedUnit(stage, layers, kinds[1]) : AddPackedUnits(stage, layers, kinds[1]);
+  if (!kinds[1].empty()) {
+    added[1] = !codes                               ? AddPackedUnits(stage, layers, kinds[1])
+               : GathersCodes(stage.ctx().work.fp8) ? AddCodedUnit(stage, layers, kinds[1])
+                                                    : AddOnceUnit(stage, layers, kinds[1]);
+  }
   std::vector<ParamRef> refs;
   std::array<std::size_t, 2> next{};
   for (const ParamDecl& decl : params) {

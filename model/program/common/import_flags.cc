@@ -141,7 +141,7 @@ class FlagFiller {
   // Likewise. A file says so of its own recipe; of those that cannot, it says what has no effect here.
   std::string WeightFact(const FrameworkPreset& preset, const std::string& text) const {
     const std::string recipe = Text("fp8");
-    for (const Fp8 one : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kBlockwise}) {
+    for (const Fp8 one : {Fp8::kDelayed, Fp8::kCurrent, Fp8::kBlockwise, Fp8::kMxfp8}) {
       if (recipe != NameIn(kFp8Names, one)) continue;
       const bool now = std::ranges::find(preset.fp8_weights, one) != preset.fp8_weights.end();
       return now == (text == "on") ? "" : now ? "off" : recipe;

@@ -51,7 +51,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                Words::kList, NamesOf<Fp8>(kFp8Names));
   flags->Value(&fp8_weights, "--fp8-weights", "on|off",
                "hold and gather the weights of these products in 8 bits (delayed, current, "
-               "blockwise; default: the framework's)",
+               "blockwise; mxfp8 gathers 16; default: the framework's)",
                Words::kList, {"on", "off"});
   flags->Value(&optimizer, "--optimizer", "NAME", "sgd, adam, adamw, lamb, adam8bit or muon",
                Words::kList, NamesOf<Optimizer>(report::kOptimizerNames));

@@ -184,7 +184,7 @@ void JobMaker::TakeWeights() {
     throw InputError(fmt::format("--fp8-weights is on or off, not '{}'", text));
   const FrameworkReference now = SplitReference(request_.framework);
   const std::string fact =
-      text == "on" ? "fp8_weights=delayed,current,blockwise" : "fp8_weights=off";
+      text == "on" ? "fp8_weights=delayed,current,blockwise,mxfp8" : "fp8_weights=off";
   request_.framework =
       FindFramework(WithFacts(now.name, now.facts.empty() ? fact : now.facts + "," + fact)).name;
 }

@@ -92,6 +92,8 @@ void JobMaker::CheckWeights() {
   if (!flags_.fp8_weights.given || flags_.fp8_weights.text != "on") return;
   Strategy held;
   held.fp8_weights = true;
+  held.zero = 1;
+  held.dp = 2;
   if (const auto refused = CheckCodedWeights(request_.work, held))
     diagnostics_.Error(flags_.fp8_weights.where, refused->reason, refused->hint);
   diagnostics_.ThrowIfAny();

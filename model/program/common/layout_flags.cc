@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 
@@ -83,6 +85,44 @@ ContextLayout ContextLayoutOf(const FixedAxes& axes, const FrameworkPreset& pres
   return context;
 }
 
+// Published schedules by other names, and those that no plan has, with the reason.
+struct OtherSchedule {
+  std::string_view name;
+  const char *why, *hint;
+};
+constexpr const char* kNoOverlapOfSteps =
+    "is not lowered: its bubble is gone only where stages begin the next step while others end "
+    "this one, and here all stages meet at the end of a step (loss, gradient norm, clipping); one "
+    "such step alone takes about as long as one of zero-bubble and keeps 2 pp - 1 micro-batches";
+constexpr OtherSchedule kOtherSchedules[] = {
+    {"zb-h1", "is called zero-bubble here", "--schedule zero-bubble"},
+    {"zero-bubble-h1", "is called zero-bubble here", "--schedule zero-bubble"},
+    {"zb-v", "is called zero-bubble-v here", "--schedule zero-bubble-v"},
+    {"zbv", "is called zero-bubble-v here", "--schedule zero-bubble-v"},
+    {"zb-h2", kNoOverlapOfSteps, "--schedule zero-bubble-v: less bubble in the memory of 1f1b"},
+    {"zero-bubble-h2", kNoOverlapOfSteps,
+     "--schedule zero-bubble-v: less bubble in the memory of 1f1b"},
+    {"dualpipe", "is not lowered: every stage would hold two parts of the model",
+     "--schedule zero-bubble-v"},
+    {"dualpipe-v",
+     "is not lowered: it weaves the passes of two micro-batches to hide the messages "
+     "of experts, which are refused",
+     "--schedule zero-bubble-v: the same placement of the layers"},
+};
+
+std::optional<PipelineSchedule> ReadSchedule(const Flag& flag, Diagnostics* diagnostics) {
+  std::string name = flag.text;
+  for (char& letter : name)
+    letter =
+        letter == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  const auto* other = std::ranges::find(kOtherSchedules, name, &OtherSchedule::name);
+  if (!flag.given || other == std::end(kOtherSchedules))
+    return ReadChoice<PipelineSchedule>(flag, report::kScheduleNames, diagnostics);
+  diagnostics->Error(flag.where, fmt::format("schedule '{}' {}", flag.text, other->why),
+                     other->hint);
+  return std::nullopt;
+}
+
 }  // namespace
 
 void LayoutFlags::Declare(FlagSet* flags, const char* group) {
@@ -117,12 +157,13 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
                "recompute activations in the backward pass: none, selective, full, modules as "
                "core_attn+layernorm+mlp; of the first 5 layers of each chunk full:5",
                Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
-  flags->Value(&offload, "--offload", "WHAT",
-               "in memory of the host: optimizer (states, and the CPU updates), optimizer:0.5 of "
-               "half of the parameters, weights (with ZeRO 3 and the states), activations; joined "
-               "by +, as optimizer+weights",
-               Words::kList,
-               {"none", "optimizer", "activations", "optimizer+activations", "optimizer+weights"});
+  flags->Value(
+      &offload, "--offload", "WHAT",
+      "in memory of the host: optimizer (states, and the CPU updates), optimizer:0.5 of "
+      "half of the parameters, weights (with ZeRO 3 and the states), activations (activations:20 "
+      "of 20 layers); joined by +, as optimizer+weights",
+      Words::kList,
+      {"none", "optimizer", "activations", "optimizer+activations", "optimizer+weights"});
   flags->Value(&sequence_parallel, "--sequence-parallel", "[on|off]",
                "split norms and residuals along the sequence", Words::kList, {"on", "off"});
   flags->Value(&placement, "--placement", "ORDER|search",
@@ -165,7 +206,7 @@ FixedAxes LayoutFlags::Read() const {
       diagnostics.Error(offload.where, fmt::format("there is no offload '{}'", offload.text),
                         kOffloadForms);
   }
-  axes.schedule = ReadChoice<PipelineSchedule>(schedule, report::kScheduleNames, &diagnostics);
+  axes.schedule = ReadSchedule(schedule, &diagnostics);
   axes.sequence_parallel = ReadOnOff(sequence_parallel, &diagnostics);
   axes.layout = ReadLayout(layout, &diagnostics);
   if (placement.given && !searches_placement()) {

@@ -54,11 +54,15 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
                    false});
     if (preset.FusesCast(product) && recipe != Fp8::kCurrent)
       add("facts", "fp8_fused_casts", "casts fused with norms");
-    if (CanHoldCodes(job.request.work, {})) {
+    Strategy sharded;
+    sharded.zero = 1;
+    sharded.dp = 2;
+    if (CanHoldCodes(job.request.work, sharded)) {
       const bool held = std::ranges::find(preset.fp8_weights, recipe) != preset.fp8_weights.end();
       add("facts", "fp8_weights",
-          held ? "weights held and gathered in 8 bits"
-               : "weights held in 16 bits, cast once a step");
+          held && GathersCodes(recipe) ? "weights held and gathered in 8 bits"
+          : held                       ? "weights held in 8 bits, gathered in 16 once a step"
+                                       : "weights held in 16 bits, cast once a step");
     }
   }
   if (preset.tensor && preset.sequence)
