@@ -81,6 +81,17 @@ std::string Inverse(const Node& values, const std::string& text) {
 
 }  // namespace
 
+std::string HfActivation(const std::string& family, const std::string& config) {
+  Diagnostics diagnostics;
+  const HfFamily rules = HfFamily::Load(family, &diagnostics);
+  const Node file =
+      Node::Parse(std::make_shared<const Source>(Source{"config.json", config}), &diagnostics);
+  const std::string inside = rules.Text("inside");
+  if (!diagnostics.ok() || (!inside.empty() && !file.Has(inside))) return "";
+  const std::string name = rules.Find(inside.empty() ? file : file.Child(inside), "activation").key;
+  return diagnostics.ok() ? name : "";
+}
+
 bool SameModel(ModelSpec a, ModelSpec b) {
   a.name = b.name;
   a.out_bias = a.has_out_bias();

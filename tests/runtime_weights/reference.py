@@ -52,8 +52,9 @@ def conv1d(name, out, into):
     return lambda x: [[sum(v[i] * w[i][o] for i in range(into)) + b[o] for o in range(out)] for v in x]
 
 
-def layer_norm(name, width):
-    g, b = new(name + ".weight", width, mean=1.0), new(name + ".bias", width)
+def layer_norm(name, width, stored_less=0.0):
+    g, b = new(name + ".weight", width, mean=1.0 - stored_less), new(name + ".bias", width)
+    g = [a + stored_less for a in g]
 
     def f(x):
         out = []
@@ -278,6 +279,48 @@ def gpt_bigcode(tokens):
     return layer_norm("transformer.ln_f", H)(x), wte, None
 
 
+def nemotron(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = layer_norm(p + "input_layernorm", H, 1.0)(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        q, k = [rotate_half(h, 4) for h in q], [rotate_half(h, 4) for h in k]
+        x = add(x, linear(p + "self_attn.o_proj", H, H, False)(attention(q, k, v)))
+        m = layer_norm(p + "post_attention_layernorm", H, 1.0)(x)
+        inner = [[a * a for a in v] for v in relu(linear(p + "mlp.up_proj", FFN, H, False)(m))]
+        x = add(x, linear(p + "mlp.down_proj", H, FFN, False)(inner))
+    return layer_norm("model.norm", H, 1.0)(x), new("lm_head.weight", V, H), None
+
+
+def falcon(tokens, groups=1, norms=1, bias=False):
+    """Rows of query_key_value by group of heads: queries, a key, a value. norms: 1 or 2 of a parallel block; 0: serial."""
+    wte = table("transformer.word_embeddings.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    share = HEADS // groups
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        a = layer_norm(p + ("ln_attn" if norms == 2 else "input_layernorm"), H)(x)
+        qkv = linear(p + "self_attention.query_key_value", (HEADS + 2 * groups) * HD, H, bias)(a)
+        rows = heads_of(qkv, HEADS + 2 * groups)
+        rows = [rows[g * (share + 2) : (g + 1) * (share + 2)] for g in range(groups)]
+        q, k, v = [h for g in rows for h in g[:share]], [g[share] for g in rows], [g[share + 1] for g in rows]
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        y = linear(p + "self_attention.dense", H, H, bias)(attention(q, k, v))
+        if norms == 0:
+            x = add(x, y)
+            y = None
+        m = a if norms == 1 else layer_norm(p + ("ln_mlp" if norms == 2 else "post_attention_layernorm"), H)(x)
+        up, down = linear(p + "mlp.dense_h_to_4h", FFN, H, bias), linear(p + "mlp.dense_4h_to_h", H, FFN, bias)
+        z = down(gelu(up(m)))
+        x = add(x, y, z) if y else add(x, z)
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
+FALCON = dict(model_type="falcon", vocab_size=V, hidden_size=H, ffn_hidden_size=FFN, num_hidden_layers=L,
+              num_attention_heads=HEADS, max_position_embeddings=2 * T, layer_norm_epsilon=EPS, activation="gelu_new")
 LLAMA = dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
              num_key_value_heads=KV, max_position_embeddings=2 * T, rms_norm_eps=EPS)
 FAMILIES = {
@@ -300,6 +343,14 @@ FAMILIES = {
                                 hidden_act="gelu_new", layer_norm_eps=EPS)),
     "gptj": (gptj, dict(vocab_size=V, n_embd=H, n_inner=FFN, n_layer=L, n_head=HEADS, n_positions=2 * T, rotary_dim=4,
                         layer_norm_epsilon=EPS)),
+    "nemotron": (nemotron, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
+                                num_attention_heads=HEADS, num_key_value_heads=KV, max_position_embeddings=2 * T,
+                                norm_eps=EPS)),
+    "falcon": (falcon, FALCON),
+    "falcon_of_groups": (lambda t: falcon(t, groups=KV, norms=2),
+                         FALCON | dict(new_decoder_architecture=True, num_kv_heads=KV)),
+    "falcon_serial": (lambda t: falcon(t, groups=HEADS, norms=0, bias=True),
+                      FALCON | dict(multi_query=False, parallel_attn=False, bias=True)),
     "opt": (opt, dict(vocab_size=V, hidden_size=H, ffn_dim=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
                       max_position_embeddings=2 * T, word_embed_proj_dim=H)),
 }
