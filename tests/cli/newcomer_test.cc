@@ -56,14 +56,14 @@ TEST(Newcomer, LengthAndBatchFollowTheDocumentedRule) {
 
 // A run would take days on a default batch of millions of tokens.
 TEST(Newcomer, RealRunsAskForABatchAndRefuseWhatTheyDoNotTrain) {
-  const std::string gemma = Sample("gemma-3-1b");
+  const std::string gemma = Sample("gemma-3-4b");
   EXPECT_THAT(RunPlan({"run", "--model", Sample("qwen3-0.6b"), "--ranks", "1"}).err,
               HasSubstr("how many sequences"));
   const Outcome outcome =
       RunPlan({"run", "--model", gemma, "--ranks", "1", "--seq-len", "8", "--global-batch", "1"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("cannot be trained here yet"), HasSubstr("rope_base_of_windows")));
+              AllOf(HasSubstr("cannot be trained here yet"), HasSubstr("rope_scaling linear")));
   for (const char* optimizer : {"muon", "adam8bit"}) {
     EXPECT_THAT(RunPlan({"run", "--model", "gpt2-micro", "--ranks", "1", "--seq-len", "8",
                          "--global-batch", "1", "--optimizer", optimizer})

@@ -67,8 +67,8 @@ def layer_norm(name, width, stored_less=0.0):
     return f
 
 
-def rms_norm(name, width):
-    g = new(name + ".weight", width, mean=1.0)
+def rms_norm(name, width, stored_less=0.0):
+    g = [a + stored_less for a in new(name + ".weight", width, mean=1.0 - stored_less)]
     return lambda x: [[a / math.sqrt(sum(q * q for q in v) / width + EPS) * c for a, c in zip(v, g)] for v in x]
 
 
@@ -112,18 +112,22 @@ def rotate_every_two(x, turn, base=10000.0):
     return out
 
 
-def attention(q, k, v):
+def attention(q, k, v, slopes=None, scale=HD**-0.5, window=T, cap=None):
     """q: heads of rows; k, v: key heads of rows. Causal."""
     share = len(q) // len(k)
+    slopes = slopes or [0.0] * len(q)
     out = [[] for _ in range(T)]
     for h, rows in enumerate(q):
         keys, values = k[h // share], v[h // share]
         for t in range(T):
-            scores = [sum(a * b for a, b in zip(rows[t], keys[j])) / math.sqrt(HD) for j in range(t + 1)]
+            first = max(0, t + 1 - window)
+            scores = [scale * sum(a * b for a, b in zip(rows[t], keys[j])) + slopes[h] * j for j in range(first, t + 1)]
+            if cap:
+                scores = [cap * math.tanh(s / cap) for s in scores]
             top = max(scores)
             e = [math.exp(s - top) for s in scores]
             for d in range(HD):
-                out[t].append(sum(p * values[j][d] for j, p in enumerate(e)) / sum(e))
+                out[t].append(sum(p * values[first + j][d] for j, p in enumerate(e)) / sum(e))
     return out
 
 
@@ -279,6 +283,68 @@ def gpt_bigcode(tokens):
     return layer_norm("transformer.ln_f", H)(x), wte, None
 
 
+def gemma(tokens, generation=1):
+    wte = table("model.embed_tokens.weight", V)
+    x = [[a * H**0.5 for a in wte[tok]] for tok in tokens]
+    norm = lambda name, width=H: rms_norm(name, width, 1.0)
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = norm(p + "input_layernorm")(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        windowed = generation > 1 and n % 2 == 0
+        base = 100.0 if generation == 3 and windowed else 10000.0
+        if generation == 3:
+            qn, kn = norm(p + "self_attn.q_norm", HD), norm(p + "self_attn.k_norm", HD)
+            q, k = [qn(h) for h in q], [kn(h) for h in k]
+        q, k = [rotate_half(h, HD, base) for h in q], [rotate_half(h, HD, base) for h in k]
+        context = attention(q, k, v, scale=HD**-0.5 if generation == 1 else 12**-0.5, window=3 if windowed else T,
+                            cap=0.7 if generation == 2 else None)
+        y = linear(p + "self_attn.o_proj", H, HEADS * HD, False)(context)
+        post = norm(p + "post_attention_layernorm")
+        x = add(x, y if generation == 1 else post(y))
+        m = post(x) if generation == 1 else norm(p + "pre_feedforward_layernorm")(x)
+        gate = gelu(linear(p + "mlp.gate_proj", FFN, H, False)(m))
+        up = linear(p + "mlp.up_proj", FFN, H, False)(m)
+        y = linear(p + "mlp.down_proj", H, FFN, False)([[a * b for a, b in zip(g, u)] for g, u in zip(gate, up)])
+        x = add(x, y if generation == 1 else norm(p + "post_feedforward_layernorm")(y))
+    return norm("model.norm")(x), wte, None
+
+
+def bloom(tokens):
+    wte = table("transformer.word_embeddings.weight", V)
+    x = layer_norm("transformer.word_embeddings_layernorm", H)([list(wte[tok]) for tok in tokens])
+    slopes = [2.0 ** (-8.0 * (h + 1) / HEADS) for h in range(HEADS)]
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        qkv = linear(p + "self_attention.query_key_value", 3 * H, H)(layer_norm(p + "input_layernorm", H)(x))
+        q, k, v = ([[r[(3 * h + i) * HD : (3 * h + i + 1) * HD] for r in qkv] for h in range(HEADS)] for i in range(3))
+        x = add(x, linear(p + "self_attention.dense", H, H)(attention(q, k, v, slopes)))
+        m = layer_norm(p + "post_attention_layernorm", H)(x)
+        up, down = linear(p + "mlp.dense_h_to_4h", 4 * H, H), linear(p + "mlp.dense_4h_to_h", H, 4 * H)
+        x = add(x, down(gelu(up(m))))
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
+def granite(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [[6.0 * a for a in wte[tok]] for tok in tokens]
+    scaled = lambda y: [[0.22 * a for a in v] for v in y]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = rms_norm(p + "input_layernorm", H)(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        x = add(x, scaled(linear(p + "self_attn.o_proj", H, HEADS * HD, False)(attention(q, k, v, scale=0.25))))
+        m = rms_norm(p + "post_attention_layernorm", H)(x)
+        gate, up = linear(p + "mlp.gate_proj", FFN, H, False)(m), linear(p + "mlp.up_proj", FFN, H, False)(m)
+        inner = [[silu(a) * b for a, b in zip(g, u)] for g, u in zip(gate, up)]
+        x = add(x, scaled(linear(p + "mlp.down_proj", H, FFN, False)(inner)))
+    x = [[a / 8.0 for a in v] for v in rms_norm("model.norm", H)(x)]  # the logits, that is
+    return x, new("lm_head.weight", V, H), None
+
+
 def nemotron(tokens):
     wte = table("model.embed_tokens.weight", V)
     x = [list(wte[tok]) for tok in tokens]
@@ -343,6 +409,16 @@ FAMILIES = {
                                 hidden_act="gelu_new", layer_norm_eps=EPS)),
     "gptj": (gptj, dict(vocab_size=V, n_embd=H, n_inner=FFN, n_layer=L, n_head=HEADS, n_positions=2 * T, rotary_dim=4,
                         layer_norm_epsilon=EPS)),
+    "gemma": (gemma, LLAMA | dict(head_dim=HD)),
+    "gemma2": (lambda t: gemma(t, 2), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
+                                                   attn_logit_softcapping=0.7, final_logit_softcapping=None)),
+    "gemma3_text": (lambda t: gemma(t, 3), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
+                                                        sliding_window_pattern=2, rope_theta=10000,
+                                                        rope_local_base_freq=100)),
+    "bloom": (bloom, dict(vocab_size=V, hidden_size=H, n_layer=L, n_head=HEADS, seq_length=2 * T,
+                          layer_norm_epsilon=EPS)),
+    "granite": (granite, LLAMA | dict(embedding_multiplier=6, logits_scaling=8, residual_multiplier=0.22,
+                                      attention_multiplier=0.25)),
     "nemotron": (nemotron, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
                                 num_attention_heads=HEADS, num_key_value_heads=KV, max_position_embeddings=2 * T,
                                 norm_eps=EPS)),

@@ -99,10 +99,25 @@ TEST_P(HuggingFace, ModelHasTransformersLossInEveryLayout) {
     }
   }
 }
+
+// Linear biases depend on the heads and the positions of the whole model, wherever these are.
+TEST(HuggingFaceShared, LinearBiasesAreThoseOfAllHeadsAndPositions) {
+  if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
+  const Folder folder;
+  const double loss = Reference("bloom", "F32", folder);
+  const std::string job = kJob + ("--data " + (folder / "tokens.u16 ")) + "--init-from " +
+                          (folder / ". ") + "--steps 3 --json --attention flash ";
+  const std::vector<double> one = Losses(Plan(job));
+  EXPECT_NEAR(one.at(0), loss, 2e-6 * loss);
+  for (const char* layout : {"--cp 2 --cp-method ring", "--cp 2 --cp-method allgather",
+                             "--cp 2 --cp-method ulysses", "--tp 2 --cp 2 --cp-method ulysses"})
+    EXPECT_LT(Worst(Losses(Plan(job + layout)), one), 1e-5) << layout;
+}
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
                          testing::Values("gpt2", "llama", "qwen2", "qwen3", "olmo2", "phi3",
                                          "gpt_neox", "gptj", "opt", "mistral", "phi", "starcoder2",
-                                         "gpt_bigcode", "nemotron", "falcon", "falcon_of_groups",
+                                         "gpt_bigcode", "gemma", "gemma2", "gemma3_text", "bloom",
+                                         "granite", "nemotron", "falcon", "falcon_of_groups",
                                          "falcon_serial"),
                          [](const auto& one) { return std::string(one.param); });
 

@@ -192,6 +192,7 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kLength, "length", 0},
     {Attr::kMargin, "margin", 0},
     {Attr::kHooked, "hooked", 0},
+    {Attr::kAlibi, "alibi", 0},
 }};
 
 constexpr bool AttrsInEnumOrder() {
