@@ -75,10 +75,11 @@ TEST(Newcomer, RealRunsAskForABatchAndRefuseWhatTheyDoNotTrain) {
 TEST(ShowModel, PrintsLayersParametersAndWhatBecameOfTheKeys) {
   const Outcome outcome = RunPlan({"show", "--model", Sample("gemma-2-27b")});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("27,227,128,320"), HasSubstr("23 layers see 4096 keys"),
-                    HasSubstr("of inputs and outputs"), HasSubstr("logits capped at 30"),
-                    HasSubstr("Assumptions"), HasSubstr("set by --precision: torch_dtype")));
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(HasSubstr("27,227,128,320"), HasSubstr("23 layers see 4096 keys"),
+            HasSubstr("of inputs and outputs"), HasSubstr("logits capped at 30"),
+            HasSubstr("embeddings times 67.88"), HasSubstr("set by --precision: torch_dtype")));
   EXPECT_THAT(outcome.out, Not(HasSubstr("hidden_size")));
 }
 
