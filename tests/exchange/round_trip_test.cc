@@ -102,7 +102,8 @@ std::optional<Resolved> Legal(const std::vector<std::string>& words) {
   try {
     Resolved resolved = Resolve(words);
     const Strategy& s = resolved.strategy;
-    if (s.dp_outer > 1 && s.dp == 1) return std::nullopt;  // shards of one rank
+    // Shards of one rank, as the command line refuses them.
+    if ((s.dp_outer > 1 && s.dp == 1) || (s.zero > 0 && s.shards() == 1)) return std::nullopt;
     if (CheckStrategy(resolved.job.request.model, resolved.job.request.work, s))
       return std::nullopt;
     return resolved;

@@ -67,8 +67,8 @@ bool HasPython() { return RunShell("python3 -c 'import json'").code == 0; }
 
 // The independent program's loss, and its checkpoint in the folder.
 double Reference(const std::string& family, const std::string& type, const Folder& folder) {
-  const Outcome outcome = RunShell(std::string("python3 ") + ORRERY_REFERENCE + " " + family + " " +
-                                   type + " " + (folder / "."));
+  const Outcome outcome = RunShell(std::string("python3 -B ") + ORRERY_REFERENCE + " " + family +
+                                   " " + type + " " + (folder / "."));
   EXPECT_EQ(outcome.code, 0);
   return std::atof(outcome.out.c_str());
 }
