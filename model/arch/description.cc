@@ -96,14 +96,18 @@ void ReadMlpBlock(const Fields& fields, ModelSpec* spec) {
   }
 }
 
-// What a choice does to the numbers alone, not to shapes: priced as nothing, refused by a real run.
+// What a choice does to the numbers alone, not to shapes: priced as nothing.
 void ReadScales(const Fields& fields, ModelSpec* spec) {
-  for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
-    const double scale = fields.Number(key, 1e-6, 1e6, 1.0);
-    if (scale != 1) spec->untrained.push_back(fmt::format("{} {}", key, scale));
-  }
+  spec->embedding_scale = fields.Number("embedding_scale", 1e-6, 1e6, 1.0);
+  spec->residual_scale = fields.Number("residual_scale", 1e-6, 1e6, 1.0);
+  spec->logit_scale = fields.Number("logit_scale", 1e-6, 1e6, 1.0);
   if (fields.Bool("embedding_times_root", false))
-    spec->untrained.emplace_back("embeddings times sqrt(hidden)");
+    spec->embedding_scale *= std::sqrt(static_cast<double>(spec->hidden));
+  if (spec->residual_scale != 1 && (spec->linear_bias || spec->has_out_bias() || spec->output_norm))
+    spec->untrained.push_back(
+        fmt::format("residual_scale {} with biases or norms of outputs", spec->residual_scale));
+  if (spec->logit_scale != 1 && spec->head_bias)
+    spec->untrained.push_back(fmt::format("logit_scale {} with a bias", spec->logit_scale));
   spec->attention_cap = fields.Number("attention_cap", 0, 1e6, 0);
   spec->logit_cap = fields.Number("logit_cap", 0, 1e6, 0);
   spec->attention_scale = fields.Number("attention_scale", 0, 1e6, 0);
@@ -142,7 +146,8 @@ void ReadPositions(const Fields& fields, ModelSpec* spec) {
   if (spec->positions == Positions::kRelativeBias) {
     spec->relative_buckets = fields.Integer("relative_buckets", 1, kMaxSmall);
   }
-  if (spec->positions == Positions::kAlibi) spec->untrained.emplace_back("positions alibi");
+  if (fields.Bool("alibi_with_scores", false) && spec->positions == Positions::kAlibi)
+    spec->untrained.emplace_back("positions alibi, scaled as the scores");
   if (spec->positions != Positions::kRotary) return;
   spec->rope_base = fields.Number("rope_base", 1, 1e12, 10000);
   spec->rotary_share = fields.Number("rotary_share", 1e-3, 1, 1);
@@ -158,8 +163,7 @@ void ReadPositions(const Fields& fields, ModelSpec* spec) {
     spec->rotary_share = static_cast<double>(width) / static_cast<double>(head);
   }
   const double local = fields.Number("rope_base_of_windows", 1, 1e12, spec->rope_base);
-  if (local != spec->rope_base)
-    spec->untrained.push_back(fmt::format("rope_base_of_windows {}", local));
+  if (local != spec->rope_base) spec->rope_base_of_windows = local;
 }
 
 void ReadLayerTypes(const Place& place, int64_t window, ModelSpec* spec) {

@@ -2,7 +2,9 @@
 // Writes a config.json from a model's description, by a family's rules the other way round.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -50,9 +52,21 @@ std::map<std::string, std::string> DescriptionOf(const ModelSpec& m) {
       {"shared_norm", Truth(m.shared_norm)},
       {"head_transform", Truth(m.head_transform)},
       {"pooler", Truth(m.pooler)},
+      {"embedding_scale", fmt::format("{}", m.embedding_scale)},
+      {"residual_scale", fmt::format("{}", m.residual_scale)},
+      {"logit_scale", fmt::format("{}", m.logit_scale)},
       {"windowed", Truth(!m.windows.empty())},
   };
-  if (m.windows.size() == 1) all["window"] = std::to_string(m.windows.front());
+  if (!m.windows.empty())
+    all["window"] = std::to_string(*std::max_element(m.windows.begin(), m.windows.end()));
+  if (m.windows.size() > 1) all["full_every"] = std::to_string(m.windows.size());
+  if (m.rope_base_of_windows > 0)
+    all["rope_base_of_windows"] = fmt::format("{}", m.rope_base_of_windows);
+  if (m.attention_scale > 0) {
+    const double divisor = 1 / (m.attention_scale * m.attention_scale), whole = std::round(divisor);
+    all["attention_divisor"] =
+        fmt::format("{}", 1 / std::sqrt(whole) == m.attention_scale ? whole : divisor);
+  }
   if (m.attention_scale > 0) all["attention_scale"] = fmt::format("{}", m.attention_scale);
   if (m.attention_cap > 0) all["attention_cap"] = fmt::format("{}", m.attention_cap);
   if (m.logit_cap > 0) all["logit_cap"] = fmt::format("{}", m.logit_cap);
@@ -80,6 +94,17 @@ std::string Inverse(const Node& values, const std::string& text) {
 }
 
 }  // namespace
+
+std::string HfActivation(const std::string& family, const std::string& config) {
+  Diagnostics diagnostics;
+  const HfFamily rules = HfFamily::Load(family, &diagnostics);
+  const Node file =
+      Node::Parse(std::make_shared<const Source>(Source{"config.json", config}), &diagnostics);
+  const std::string inside = rules.Text("inside");
+  if (!diagnostics.ok() || (!inside.empty() && !file.Has(inside))) return "";
+  const std::string name = rules.Find(inside.empty() ? file : file.Child(inside), "activation").key;
+  return diagnostics.ok() ? name : "";
+}
 
 bool SameModel(ModelSpec a, ModelSpec b) {
   a.name = b.name;

@@ -42,6 +42,13 @@ std::string_view MapOf(std::string_view role) {
   return first == last ? std::string_view() : role.substr(first + 1, last - first - 1);
 }
 
+// Of a row that a table may have for models that are built in this way alone; null: none.
+const char* VariantOf(const ModelSpec& model, std::string_view map) {
+  if (map == "fc1" && model.gated) return "-gated";
+  const bool norm = map == "ln1" || map == "ln2";
+  return norm && model.parallel && !model.shared_norm ? "-parallel" : nullptr;
+}
+
 // Rows of a parameter by the parts that it joins: (part, row of the part). Empty: it is one part.
 std::vector<Row> PartsOf(const ModelSpec& m, std::string_view map, int64_t rows) {
   std::vector<Row> all;
@@ -90,16 +97,18 @@ HeldParam HeldIn(const HfTensors& table, const ModelSpec& model, const std::stri
                  const std::vector<int64_t>& shape) {
   const Role role = RoleOf(model, param);
   const std::string_view map = MapOf(role.name);
-  auto found = table.rows.end();
-  if (map == "fc1" && model.gated)
-    found = table.rows.find(role.name.substr(0, role.name.rfind('.')) + "-gated" +
-                            role.name.substr(role.name.rfind('.')));
+  const std::size_t dot = role.name.rfind('.');
+  const char* variant = VariantOf(model, map);
+  auto found = variant == nullptr
+                   ? table.rows.end()
+                   : table.rows.find(role.name.substr(0, dot) + variant + role.name.substr(dot));
   if (found == table.rows.end()) found = table.rows.find(role.name);
   if (found == table.rows.end()) return {};
   const HfTensorRow& spec = found->second;
   HeldParam held;
   held.transposed = spec.transposed && shape.size() == 2;
   held.width = Product(shape, 1);
+  held.plus = spec.plus;
   const int64_t rows = shape.at(0);
   std::vector<Row> parts = PartsOf(model, map, rows);
   if (spec.pairs) TurnNeighbours(model, &parts);
@@ -218,6 +227,7 @@ HfTensors HfFamily::Tensors() const {
         row.transposed = value->Bool("transposed", false);
         row.pairs = value->Bool("pairs", false);
         row.shift = value->Integer("shift", 0, 1000, 0);
+        row.plus = value->Number("plus", -1, 1, 0);
         value->RejectUnknownKeys();
       }
       table.rows.emplace(key, std::move(row));  // the nearest file's counts

@@ -24,6 +24,7 @@ struct HfTensorRow {
   bool transposed = false;  // [in, out], as GPT-2's Conv1D
   bool pairs = false;       // rotary positions turn neighbours
   int64_t shift = 0;        // row 0 of the parameter is this row of the tensor (OPT's positions)
+  double plus = 0;          // the parameter is the tensor plus this (gains of Nemotron's norms: 1)
 };
 
 struct HfTensors {
@@ -59,6 +60,7 @@ struct HeldParam {
   std::vector<Row> rows;  // of each row of the parameter; empty: row r is row r of the one tensor
   bool transposed = false;
   int64_t width = 1;  // elements of a row
+  double plus = 0;    // an element of the parameter is that of the tensor plus this
 
   // Element `index` of the parameter, row-major: the tensor and the element in it.
   Row At(int64_t index) const {
@@ -77,6 +79,9 @@ HeldParam HeldIn(const HfTensors& table, const ModelSpec& model, const std::stri
 
 // '*' stands for any characters.
 bool MatchesPattern(const std::string& text, const std::string& pattern);
+
+// What a config.json of the family, or else the default of its class, calls the activation ("gelu_new"); "": nothing.
+std::string HfActivation(const std::string& family, const std::string& config);
 
 // Whether two models train alike, whatever they are called.
 bool SameModel(ModelSpec a, ModelSpec b);

@@ -65,7 +65,9 @@ struct ModelSpec {
   double attention_cap = 0, logit_cap = 0;  // soft caps c tanh(x / c) of scores and logits; 0: none
   double attention_scale = 0;               // of the scores; 0: 1 / sqrt(head_dim)
   double rotary_share = 1;                  // of a head's width that turns; rounded to even
-  double rope_base = 10000;
+  double rope_base = 10000, rope_base_of_windows = 0;  // of layers with a window, 0: as the others
+  // What multiplies token embeddings and outputs of sublayers in front of the residual sum; what divides logits.
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   // What `plan run` does not train, by name ("rope scaling llama3"); without weight for parameters or time.
   std::vector<std::string> untrained;
   bool pooler = false;          // BERT pooler and next-sentence head

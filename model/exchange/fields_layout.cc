@@ -22,6 +22,8 @@ Texts Where(bool (*holds)(const Case&), Texts text) {
 bool Tensor(const Case& c) { return c.strategy.tp > 1; }
 bool Pipeline(const Case& c) { return c.strategy.pp > 1; }
 bool Replicas(const Case& c) { return c.strategy.data_parallel() > 1; }
+// States can be shared out: over ranks that share sequences, too.
+bool Shares(const Case& c) { return Replicas(c) || c.strategy.cp > 1; }
 bool Sharded(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero >= 1; }
 bool Sharded3(const Case& c) { return c.strategy.dp > 1 && c.strategy.zero == 3; }
 bool ReducesAfter(const Case& c) { return Replicas(c) && c.strategy.zero <= 1; }
@@ -141,7 +143,7 @@ std::vector<Field> Degrees() {
         {kTitans, TitanShards()},
         {kTorch, Follows("GPUs / copies of the shards")}}},
       {"zero",
-       Where(Replicas, Number(&Strategy::zero)),
+       Where(Shares, Number(&Strategy::zero)),
        "--zero",
        {{kMegatron, Choices({{"0", {}},
                              {"1", {{"use-distributed-optimizer", ""}}},

@@ -112,6 +112,13 @@ Cell TitanLayout() {
       });
 }
 
+// torchtitan (distributed/parallel_dims.py, fsdp_enabled) shards over data_parallel_shard_degree times
+// context_parallel_degree, so a shard degree of 1 is no sharding only without context parallelism.
+constexpr char kShardsOverContext[] = "shards over context-parallel ranks";
+bool ShardsNothing(const Setting* shard, const Values& values) {
+  return shard != nullptr && shard->value == "1" && NumberOf(values, "cp", 1) == 1;
+}
+
 Cell TitanShards() {
   return Rule(
       [](const Case& c) {
@@ -129,13 +136,14 @@ Cell TitanShards() {
 
 Cell TitanReplicas() {
   return Rule(
-      [](const Case&) {
+      [](const Case& c) {
+        if (c.strategy.zero == 0 && c.strategy.cp > 1) return No(kShardsOverContext);
         return Written{Status::kFollows, {}, "see dp"};
       },
-      [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
+      [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         const Setting* shard = settings.Find(kShard);
         const Setting* replicate = settings.Find(kReplicate);
-        if (replicate == nullptr || shard == nullptr || shard->value == "1")
+        if (replicate == nullptr || shard == nullptr || ShardsNothing(shard, values))
           return Value{"1", {}, ""};
         return From(replicate, replicate->value);
       });
@@ -146,6 +154,7 @@ Cell TitanZero() {
       [](const Case& c) {
         switch (c.strategy.zero) {
           case 0:
+            if (c.strategy.cp > 1) return No(kShardsOverContext);
             return Written{Status::kFollows, {}, "data_parallel_shard_degree 1"};
           case 2:
             return Say({Set("parallelism.fsdp_reshard_after_forward", "never")});
@@ -158,7 +167,7 @@ Cell TitanZero() {
       [](const SettingIndex& settings, const Values& values) -> std::optional<Value> {
         const Setting* shard = settings.Find(kShard);
         const Setting* reshard = settings.Find("parallelism.fsdp_reshard_after_forward");
-        if (shard != nullptr && shard->value == "1") return From(shard, "0");
+        if (ShardsNothing(shard, values)) return From(shard, "0");
         if (reshard == nullptr || reshard->value == "default")  // torchtitan: not with pipelines
           return Value{NumberOf(values, "pp", 1) > 1 ? "2" : "3", {}, ""};
         if (reshard->value == "never") return From(reshard, "2");

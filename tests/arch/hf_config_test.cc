@@ -296,7 +296,14 @@ TEST(HfConfig, ReadsWhatABlockConsistsOf) {
   EXPECT_EQ(spec("falcon-7b").kv_heads, 1);
   EXPECT_EQ(spec("starcoder").kv_heads, 1);
   EXPECT_EQ(spec("llama-3.1-8b").rope_base, 500000);
-  EXPECT_EQ(spec("granite-3.1-8b").untrained.size(), 3u);
+  const ModelSpec granite = spec("granite-3.1-8b");
+  EXPECT_TRUE(granite.untrained.empty());
+  EXPECT_EQ(granite.embedding_scale, 12);
+  EXPECT_EQ(granite.residual_scale, 0.22);
+  EXPECT_EQ(granite.logit_scale, 16);
+  EXPECT_DOUBLE_EQ(spec("gemma-2b").embedding_scale, std::sqrt(2048.0));
+  EXPECT_EQ(spec("gemma-3-1b").rope_base_of_windows, 10000);
+  EXPECT_TRUE(spec("bloom-560m").untrained.empty());
 }
 
 // Qwen 2 windows the layers from max_window_layers on, where it is switched on.

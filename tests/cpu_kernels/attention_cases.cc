@@ -19,6 +19,7 @@ struct Heads {
   double scale = 0, rate = 0;
   int64_t window = 0;
   double cap = 0;
+  int64_t alibi = 0;
 };
 constexpr Heads kSelf[] = {
     {"plain", 2, 9, 3, 3, 5, false},
@@ -34,6 +35,8 @@ constexpr Heads kSelf[] = {
     {"window", 2, 150, 4, 2, 8, true, 0, 0, 0, 20},
     {"cap", 1, 70, 2, 2, 8, true, 0, 2, 0, 0, 0.8},
     {"relative_cap", 2, 67, 2, 2, 8, false, 32, 1, 0, 0, 0.8},
+    {"alibi", 2, 70, 3, 3, 8, true, 0, 0, 0, 0, 0, 6},
+    {"alibi_all", 2, 70, 2, 1, 8, true, 0, 0, 0.2, 7, 0.8, 4},
     {"window_cap_dropout", 1, 90, 2, 1, 6, true, 0, 2, 0.2, 7, 0.8},
 };
 
@@ -52,6 +55,7 @@ Attrs AttrsOf(const Heads& c, bool flash, int64_t seq_kv) {
   attrs.Set(Attr::kBuckets, Real(c.buckets));
   attrs.Set(Attr::kWindow, Real(c.window));
   attrs.Set(Attr::kCap, c.cap);
+  attrs.Set(Attr::kAlibi, Real(c.alibi));
   return attrs;
 }
 
@@ -155,6 +159,7 @@ struct PartCase {
   bool zigzag;
   int64_t window = 0;
   double cap = 0, rate = 0;
+  int64_t alibi = 0;
 };
 constexpr PartCase kParts[] = {
     {"own", 1, 0, true},
@@ -168,6 +173,8 @@ constexpr PartCase kParts[] = {
     {"cap", 1, 1, true, 0, 0.8},
     {"dropout", 2, 1, true, 0, 0, 0.3},
     {"all_dropout", 1, -1, false, 0, 0, 0.2},
+    {"alibi", 3, 1, true, 0, 0, 0, 12},
+    {"all_alibi", 1, -1, false, 0, 0.8, 0, 12},
 };
 
 void AddPart(const PartCase& c, std::vector<TypedCall>& cases) {
@@ -186,6 +193,7 @@ void AddPart(const PartCase& c, std::vector<TypedCall>& cases) {
               {Attr::kFlash, 1},
               {Attr::kWindow, Real(c.window)},
               {Attr::kCap, c.cap},
+              {Attr::kAlibi, Real(c.alibi)},
               {Attr::kRate, c.rate},
               {Attr::kSite, 3},
               {Attr::kCp, 0},

@@ -69,6 +69,9 @@ void AddEmbeddings(Sizes s, std::vector<TypedCall>& cases) {
       {Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kVl, D(vl)}, {Attr::kAxis, 0}};
   Attrs adding = attrs;
   adding.Set(Attr::kAcc, 1);
+  Attrs scaled = attrs, scaled_adding = adding;
+  scaled.Set(Attr::kScale, 5.5);
+  scaled_adding.Set(Attr::kScale, 5.5);
   const Attrs place{
       {Attr::kRows, D(s.rows)}, {Attr::kH, D(s.h)}, {Attr::kBatch, 2}, {Attr::kAxis, 0}};
   const Vector positions = Random((s.rows + 1) * s.h, 4);
@@ -83,6 +86,15 @@ void AddEmbeddings(Sizes s, std::vector<TypedCall>& cases) {
            "f"},
           {"embed_bwd",
            {OpKind::kEmbedBwd, attrs, {table, tokens, x}, {vl * s.h}, {{0, 0}}, {1}},
+           "fif",
+           "f"},
+          {"embed_scaled", {OpKind::kEmbed, scaled, {tokens, table}, {n}, {}, {1}}, "if", "f"},
+          {"embed_scaled_acc",
+           {OpKind::kEmbed, scaled_adding, {tokens, table, x}, {n}, {}, {1}},
+           "iff",
+           "f"},
+          {"embed_scaled_bwd",
+           {OpKind::kEmbedBwd, scaled, {table, tokens, x}, {vl * s.h}, {{0, 0}}, {1}},
            "fif",
            "f"},
           {"add_pos", {OpKind::kAddPos, place, {x, positions}, {n}, {}, {1}}, "ff", "f"},

@@ -25,6 +25,7 @@ struct Shape {
   bool drops;
   int64_t window;  // keys that a query sees, 0: all
   double cap;
+  int64_t alibi;  // heads of the model, 0: no linear biases
 
   int64_t QueryOffset(int64_t h) const {
     return cross ? h * hd
@@ -62,6 +63,7 @@ Shape MakeShape(const KernelArgs& a, bool cross) {
   s.drops = a.Get(Attr::kRate) > 0;
   s.window = cross ? 0 : a.Int(Attr::kWindow);
   s.cap = cross ? 0 : a.Get(Attr::kCap);
+  s.alibi = cross ? 0 : a.Int(Attr::kAlibi);
   const int64_t kv = cross ? s.nh : a.Int(Attr::kKv);
   if (kv < 1 || s.nh % kv != 0)
     throw PlanFault("attention: query heads are no multiple of the key heads");
@@ -87,6 +89,7 @@ void Scores(const Shape& s, const double* q_row, const double* keys, const doubl
   for (int64_t j = 0; j < s.Keys(i); ++j) {
     score[j] = s.scale * Dot(q_row, keys + j * s.batch * s.kv_width, s.hd);
     if (bias != nullptr) score[j] += bias[RelativeBucket(i, j, s.buckets, !s.causal) * s.nh + h];
+    if (s.alibi > 0) score[j] += AlibiSlope(s.first_head + h, s.alibi) * static_cast<double>(j - i);
     if (s.cap > 0) score[j] = s.cap * std::tanh(score[j] / s.cap);
     if (j < s.FirstKey(i)) score[j] = -std::numeric_limits<double>::infinity();
   }
@@ -212,6 +215,17 @@ Saved OpenSaved(const Shape& s, const KernelArgs& a, size_t first, bool forward)
 }
 
 }  // namespace
+
+double AlibiSlope(int64_t head, int64_t heads) {
+  const double power = std::exp2(std::floor(std::log2(static_cast<double>(heads))));
+  std::vector<double> slopes;
+  for (double base = std::pow(2, -8 / power), s = base; slopes.size() < power; s *= base)
+    slopes.push_back(s);
+  const double extra = std::pow(2, -4 / power);
+  for (double s = extra; static_cast<int64_t>(slopes.size()) < heads; s *= extra * extra)
+    slopes.push_back(s);
+  return slopes.at(static_cast<std::size_t>(head));
+}
 
 // T5 (Raffel et al. 2020): exact buckets for near keys, logarithmic ones up to distance 128.
 int64_t RelativeBucket(int64_t query, int64_t key, int64_t buckets, bool bidirectional) {

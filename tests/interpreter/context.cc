@@ -18,6 +18,7 @@ struct Part {
   bool causal, drops;
   double scale, cap;
   std::vector<int64_t> query_at, key_at;  // positions of the rows
+  int64_t alibi;                          // heads of the model, 0: no linear biases
 
   int64_t qkv_width() const { return (nh + 2 * kv) * hd; }
   int64_t kv_width() const { return 2 * kv * hd; }
@@ -51,7 +52,8 @@ Part MakePart(const KernelArgs& a) {
          a.Get(Attr::kScale) != 0 ? a.Get(Attr::kScale) : 1 / std::sqrt(a.Get(Attr::kHd)),
          a.Get(Attr::kCap),
          {},
-         {}};
+         {},
+         a.Int(Attr::kAlibi)};
   if (s.kv < 1 || s.nh % s.kv != 0) throw PlanFault("part_attn: heads do not divide");
   s.per_kv = s.nh / s.kv;
   const ir::Positions own = ir::PositionsOf(a.op.attrs, a.coords);
@@ -75,8 +77,13 @@ void AddScaled(double factor, const double* x, double* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-double Score(const Part& s, const double* query, const double* key) {
-  const double score = s.scale * Product(query, key, s.hd);
+// Of head h, query i and key j.
+double Score(const Part& s, int64_t h, int64_t i, int64_t j, const double* query,
+             const double* key) {
+  double score = s.scale * Product(query, key, s.hd);
+  if (s.alibi > 0)
+    score +=
+        AlibiSlope(s.first_head + h, s.alibi) * static_cast<double>(s.key_at[j] - s.query_at[i]);
   return s.cap > 0 ? s.cap * std::tanh(score / s.cap) : score;
 }
 
@@ -118,7 +125,7 @@ void PartAttention(const KernelArgs& a) {
         double top = -std::numeric_limits<double>::infinity();
         for (int64_t j = 0; j < s.seq_kv; ++j) {
           if (!s.Sees(i, j)) continue;
-          score[j] = Score(s, qkv + s.Query(b, h, i), kv + s.Key(b, h, j));
+          score[j] = Score(s, h, i, j, qkv + s.Query(b, h, i), kv + s.Key(b, h, j));
           top = std::max(top, score[j]);
         }
         const double old = acc ? sums[s.Sum(b, h, i)] : top;
@@ -166,7 +173,7 @@ void PartAttentionBackward(const KernelArgs& a) {
         for (int64_t j = 0; j < s.seq_kv; ++j) {
           if (!s.Sees(i, j)) continue;
           const double* key = kv + s.Key(b, h, j);
-          const double score = Score(s, query, key);
+          const double score = Score(s, h, i, j, query, key);
           const double p = std::exp(score - lse[s.Sum(b, h, i)]);
           const double kept =
               s.drops ? dropout.Factor(b, s.first_head + h, s.query_at[i], s.key_at[j]) : 1;

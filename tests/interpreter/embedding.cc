@@ -35,6 +35,7 @@ int64_t SourceRow(const KernelArgs& a, const double* pos, int64_t row, int64_t l
 void Embed(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), vl = a.Int(Attr::kVl);
   const int64_t first = a.Coord(Attr::kAxis) * vl;
+  const double scale = a.Flag(Attr::kScale) ? a.Get(Attr::kScale) : 1.0;
   const bool acc = a.Flag(Attr::kAcc);
   const double *tokens = a.In(0, rows), *table = a.In(1, vl * h),
                *old = acc ? a.In(2, rows * h) : nullptr;
@@ -43,19 +44,20 @@ void Embed(const KernelArgs& a) {
     const int64_t local = Index(tokens[r], "token") - first;
     const bool mine = local >= 0 && local < vl;
     for (int64_t c = 0; c < h; ++c)
-      x[r * h + c] = (acc ? old[r * h + c] : 0.0) + (mine ? table[local * h + c] : 0.0);
+      x[r * h + c] = (acc ? old[r * h + c] : 0.0) + (mine ? scale * table[local * h + c] : 0.0);
   }
 }
 
 void EmbedBackward(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), h = a.Int(Attr::kH), vl = a.Int(Attr::kVl);
   const int64_t first = a.Coord(Attr::kAxis) * vl;
+  const double scale = a.Flag(Attr::kScale) ? a.Get(Attr::kScale) : 1.0;
   const double *tokens = a.In(1, rows), *dx = a.In(2, rows * h);
   double* dtable = a.Out(0, vl * h);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t local = Index(tokens[r], "token") - first;
     if (local < 0 || local >= vl) continue;
-    for (int64_t c = 0; c < h; ++c) dtable[local * h + c] += dx[r * h + c];
+    for (int64_t c = 0; c < h; ++c) dtable[local * h + c] += scale * dx[r * h + c];
   }
 }
 

@@ -55,6 +55,9 @@ using Kernel = void (*)(const KernelArgs&);
 // nullptr for collectives, point-to-point and load: those belong to the scheduler.
 Kernel KernelFor(ir::OpKind kind);
 
+// Of head `head` of `heads` in attention with linear biases (Press et al. 2022), as transformers builds the list.
+double AlibiSlope(int64_t head, int64_t heads);
+
 // matmul.cc
 void Matmul(const KernelArgs& a);
 // low_precision.cc

@@ -9,129 +9,11 @@ double precision. TYPE: F32, F16 or BF16.
 import json
 import math
 import os
-import random
 import struct
 import sys
 
-V, H, L, T, FFN, EPS = 48, 32, 2, 8, 40, 1e-5
-HEADS, KV, HD = 4, 2, 8
-rng = random.Random(7)
-TENSORS = {}  # name: (shape, values)
-TYPE = "F32"
-
-
-def rounded(x):
-    if TYPE == "F16":
-        return struct.unpack("<e", struct.pack("<e", x))[0]
-    bits = struct.pack("<f", x)
-    if TYPE == "BF16":
-        bits = b"\0\0" + bits[2:]
-    return struct.unpack("<f", bits)[0]
-
-
-def new(name, *shape, mean=0.0, scale=0.25):
-    n = math.prod(shape)
-    values = [rounded(mean + rng.gauss(0, scale)) for _ in range(n)]
-    TENSORS[name] = (list(shape), values)
-    if len(shape) == 1:
-        return values
-    return [values[r * shape[1] : (r + 1) * shape[1]] for r in range(shape[0])]
-
-
-def linear(name, out, into, bias=True):
-    """torch.nn.Linear: weight [out, in]."""
-    w = new(name + ".weight", out, into)
-    b = new(name + ".bias", out) if bias else [0.0] * out
-    return lambda x: [[sum(a * c for a, c in zip(row, v)) + d for row, d in zip(w, b)] for v in x]
-
-
-def conv1d(name, out, into):
-    """transformers' Conv1D: weight [in, out], x @ w + b."""
-    w = new(name + ".weight", into, out)
-    b = new(name + ".bias", out)
-    return lambda x: [[sum(v[i] * w[i][o] for i in range(into)) + b[o] for o in range(out)] for v in x]
-
-
-def layer_norm(name, width):
-    g, b = new(name + ".weight", width, mean=1.0), new(name + ".bias", width)
-
-    def f(x):
-        out = []
-        for v in x:
-            m = sum(v) / width
-            s = math.sqrt(sum((a - m) ** 2 for a in v) / width + EPS)
-            out.append([(a - m) / s * c + d for a, c, d in zip(v, g, b)])
-        return out
-
-    return f
-
-
-def rms_norm(name, width):
-    g = new(name + ".weight", width, mean=1.0)
-    return lambda x: [[a / math.sqrt(sum(q * q for q in v) / width + EPS) * c for a, c in zip(v, g)] for v in x]
-
-
-def gelu(x):
-    return [[0.5 * a * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))) for a in v] for v in x]
-
-
-def relu(x):
-    return [[max(a, 0.0) for a in v] for v in x]
-
-
-def silu(a):
-    return a / (1 + math.exp(-a))
-
-
-def heads_of(x, n):  # rows of n * HD to n lists of rows
-    return [[v[h * HD : (h + 1) * HD] for v in x] for h in range(n)]
-
-
-def rotate_half(x, turn, base=10000.0):
-    out = []
-    for t, v in enumerate(x):
-        r = list(v)
-        for i in range(turn):
-            angle = t * base ** (-2.0 * (i % (turn // 2)) / turn)
-            other = -v[i + turn // 2] if i < turn // 2 else v[i - turn // 2]
-            r[i] = v[i] * math.cos(angle) + other * math.sin(angle)
-        out.append(r)
-    return out
-
-
-def rotate_every_two(x, turn, base=10000.0):
-    out = []
-    for t, v in enumerate(x):
-        r = list(v)
-        for i in range(0, turn, 2):
-            angle = t * base ** (-i / turn)
-            c, s = math.cos(angle), math.sin(angle)
-            r[i], r[i + 1] = v[i] * c - v[i + 1] * s, v[i + 1] * c + v[i] * s
-        out.append(r)
-    return out
-
-
-def attention(q, k, v):
-    """q: heads of rows; k, v: key heads of rows. Causal."""
-    share = len(q) // len(k)
-    out = [[] for _ in range(T)]
-    for h, rows in enumerate(q):
-        keys, values = k[h // share], v[h // share]
-        for t in range(T):
-            scores = [sum(a * b for a, b in zip(rows[t], keys[j])) / math.sqrt(HD) for j in range(t + 1)]
-            top = max(scores)
-            e = [math.exp(s - top) for s in scores]
-            for d in range(HD):
-                out[t].append(sum(p * values[j][d] for j, p in enumerate(e)) / sum(e))
-    return out
-
-
-def add(*lists):
-    return [[sum(z) for z in zip(*rows)] for rows in zip(*lists)]
-
-
-def table(name, rows):
-    return new(name, rows, H)
+import reference_layers
+from reference_layers import *
 
 
 def gpt2(tokens):
@@ -278,6 +160,110 @@ def gpt_bigcode(tokens):
     return layer_norm("transformer.ln_f", H)(x), wte, None
 
 
+def gemma(tokens, generation=1):
+    wte = table("model.embed_tokens.weight", V)
+    x = [[a * H**0.5 for a in wte[tok]] for tok in tokens]
+    norm = lambda name, width=H: rms_norm(name, width, 1.0)
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = norm(p + "input_layernorm")(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        windowed = generation > 1 and n % 2 == 0
+        base = 100.0 if generation == 3 and windowed else 10000.0
+        if generation == 3:
+            qn, kn = norm(p + "self_attn.q_norm", HD), norm(p + "self_attn.k_norm", HD)
+            q, k = [qn(h) for h in q], [kn(h) for h in k]
+        q, k = [rotate_half(h, HD, base) for h in q], [rotate_half(h, HD, base) for h in k]
+        context = attention(q, k, v, scale=HD**-0.5 if generation == 1 else 12**-0.5, window=3 if windowed else T,
+                            cap=0.7 if generation == 2 else None)
+        y = linear(p + "self_attn.o_proj", H, HEADS * HD, False)(context)
+        post = norm(p + "post_attention_layernorm")
+        x = add(x, y if generation == 1 else post(y))
+        m = post(x) if generation == 1 else norm(p + "pre_feedforward_layernorm")(x)
+        gate = gelu(linear(p + "mlp.gate_proj", FFN, H, False)(m))
+        up = linear(p + "mlp.up_proj", FFN, H, False)(m)
+        y = linear(p + "mlp.down_proj", H, FFN, False)([[a * b for a, b in zip(g, u)] for g, u in zip(gate, up)])
+        x = add(x, y if generation == 1 else norm(p + "post_feedforward_layernorm")(y))
+    return norm("model.norm")(x), wte, None
+
+
+def bloom(tokens):
+    wte = table("transformer.word_embeddings.weight", V)
+    x = layer_norm("transformer.word_embeddings_layernorm", H)([list(wte[tok]) for tok in tokens])
+    slopes = [2.0 ** (-8.0 * (h + 1) / HEADS) for h in range(HEADS)]
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        qkv = linear(p + "self_attention.query_key_value", 3 * H, H)(layer_norm(p + "input_layernorm", H)(x))
+        q, k, v = ([[r[(3 * h + i) * HD : (3 * h + i + 1) * HD] for r in qkv] for h in range(HEADS)] for i in range(3))
+        x = add(x, linear(p + "self_attention.dense", H, H)(attention(q, k, v, slopes)))
+        m = layer_norm(p + "post_attention_layernorm", H)(x)
+        up, down = linear(p + "mlp.dense_h_to_4h", 4 * H, H), linear(p + "mlp.dense_4h_to_h", H, 4 * H)
+        x = add(x, down(gelu(up(m))))
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
+def granite(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [[6.0 * a for a in wte[tok]] for tok in tokens]
+    scaled = lambda y: [[0.22 * a for a in v] for v in y]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = rms_norm(p + "input_layernorm", H)(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        x = add(x, scaled(linear(p + "self_attn.o_proj", H, HEADS * HD, False)(attention(q, k, v, scale=0.25))))
+        m = rms_norm(p + "post_attention_layernorm", H)(x)
+        gate, up = linear(p + "mlp.gate_proj", FFN, H, False)(m), linear(p + "mlp.up_proj", FFN, H, False)(m)
+        inner = [[silu(a) * b for a, b in zip(g, u)] for g, u in zip(gate, up)]
+        x = add(x, scaled(linear(p + "mlp.down_proj", H, FFN, False)(inner)))
+    x = [[a / 8.0 for a in v] for v in rms_norm("model.norm", H)(x)]  # the logits, that is
+    return x, new("lm_head.weight", V, H), None
+
+
+def nemotron(tokens):
+    wte = table("model.embed_tokens.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    for n in range(L):
+        p = f"model.layers.{n}."
+        a = layer_norm(p + "input_layernorm", H, 1.0)(x)
+        q = heads_of(linear(p + "self_attn.q_proj", HEADS * HD, H, False)(a), HEADS)
+        k, v = (heads_of(linear(p + f"self_attn.{w}_proj", KV * HD, H, False)(a), KV) for w in "kv")
+        q, k = [rotate_half(h, 4) for h in q], [rotate_half(h, 4) for h in k]
+        x = add(x, linear(p + "self_attn.o_proj", H, H, False)(attention(q, k, v)))
+        m = layer_norm(p + "post_attention_layernorm", H, 1.0)(x)
+        inner = [[a * a for a in v] for v in relu(linear(p + "mlp.up_proj", FFN, H, False)(m))]
+        x = add(x, linear(p + "mlp.down_proj", H, FFN, False)(inner))
+    return layer_norm("model.norm", H, 1.0)(x), new("lm_head.weight", V, H), None
+
+
+def falcon(tokens, groups=1, norms=1, bias=False):
+    """Rows of query_key_value by group of heads: queries, a key, a value. norms: 1 or 2 of a parallel block; 0: serial."""
+    wte = table("transformer.word_embeddings.weight", V)
+    x = [list(wte[tok]) for tok in tokens]
+    share = HEADS // groups
+    for n in range(L):
+        p = f"transformer.h.{n}."
+        a = layer_norm(p + ("ln_attn" if norms == 2 else "input_layernorm"), H)(x)
+        qkv = linear(p + "self_attention.query_key_value", (HEADS + 2 * groups) * HD, H, bias)(a)
+        rows = heads_of(qkv, HEADS + 2 * groups)
+        rows = [rows[g * (share + 2) : (g + 1) * (share + 2)] for g in range(groups)]
+        q, k, v = [h for g in rows for h in g[:share]], [g[share] for g in rows], [g[share + 1] for g in rows]
+        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        y = linear(p + "self_attention.dense", H, H, bias)(attention(q, k, v))
+        if norms == 0:
+            x = add(x, y)
+            y = None
+        m = a if norms == 1 else layer_norm(p + ("ln_mlp" if norms == 2 else "post_attention_layernorm"), H)(x)
+        up, down = linear(p + "mlp.dense_h_to_4h", FFN, H, bias), linear(p + "mlp.dense_4h_to_h", H, FFN, bias)
+        z = down(gelu(up(m)))
+        x = add(x, y, z) if y else add(x, z)
+    return layer_norm("transformer.ln_f", H)(x), wte, None
+
+
+FALCON = dict(model_type="falcon", vocab_size=V, hidden_size=H, ffn_hidden_size=FFN, num_hidden_layers=L,
+              num_attention_heads=HEADS, max_position_embeddings=2 * T, layer_norm_epsilon=EPS, activation="gelu_new")
 LLAMA = dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
              num_key_value_heads=KV, max_position_embeddings=2 * T, rms_norm_eps=EPS)
 FAMILIES = {
@@ -300,6 +286,24 @@ FAMILIES = {
                                 hidden_act="gelu_new", layer_norm_eps=EPS)),
     "gptj": (gptj, dict(vocab_size=V, n_embd=H, n_inner=FFN, n_layer=L, n_head=HEADS, n_positions=2 * T, rotary_dim=4,
                         layer_norm_epsilon=EPS)),
+    "gemma": (gemma, LLAMA | dict(head_dim=HD)),
+    "gemma2": (lambda t: gemma(t, 2), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
+                                                   attn_logit_softcapping=0.7, final_logit_softcapping=None)),
+    "gemma3_text": (lambda t: gemma(t, 3), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
+                                                        sliding_window_pattern=2, rope_theta=10000,
+                                                        rope_local_base_freq=100)),
+    "bloom": (bloom, dict(vocab_size=V, hidden_size=H, n_layer=L, n_head=HEADS, seq_length=2 * T,
+                          layer_norm_epsilon=EPS)),
+    "granite": (granite, LLAMA | dict(embedding_multiplier=6, logits_scaling=8, residual_multiplier=0.22,
+                                      attention_multiplier=0.25)),
+    "nemotron": (nemotron, dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L,
+                                num_attention_heads=HEADS, num_key_value_heads=KV, max_position_embeddings=2 * T,
+                                norm_eps=EPS)),
+    "falcon": (falcon, FALCON),
+    "falcon_of_groups": (lambda t: falcon(t, groups=KV, norms=2),
+                         FALCON | dict(new_decoder_architecture=True, num_kv_heads=KV)),
+    "falcon_serial": (lambda t: falcon(t, groups=HEADS, norms=0, bias=True),
+                      FALCON | dict(multi_query=False, parallel_attn=False, bias=True)),
     "opt": (opt, dict(vocab_size=V, hidden_size=H, ffn_dim=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
                       max_position_embeddings=2 * T, word_embed_proj_dim=H)),
 }
@@ -309,11 +313,11 @@ def write_safetensors(path, names):
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name in names:
         shape, values = TENSORS[name]
-        if TYPE == "BF16":
+        if reference_layers.TYPE == "BF16":
             raw = b"".join(struct.pack("<f", v)[2:] for v in values)
         else:
-            raw = struct.pack(f"<{len(values)}{'e' if TYPE == 'F16' else 'f'}", *values)
-        header[name] = {"dtype": TYPE, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+            raw = struct.pack(f"<{len(values)}{'e' if reference_layers.TYPE == 'F16' else 'f'}", *values)
+        header[name] = {"dtype": reference_layers.TYPE, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
@@ -321,8 +325,7 @@ def write_safetensors(path, names):
 
 
 def main():
-    global TYPE
-    family, TYPE, folder = sys.argv[1:]
+    family, reference_layers.TYPE, folder = sys.argv[1:]
     model, config = FAMILIES[family]
     tokens = [rng.randrange(V) for _ in range(T + 1)]
     x, head, bias = model(tokens[:-1])

@@ -67,8 +67,8 @@ bool HasPython() { return RunShell("python3 -c 'import json'").code == 0; }
 
 // The independent program's loss, and its checkpoint in the folder.
 double Reference(const std::string& family, const std::string& type, const Folder& folder) {
-  const Outcome outcome = RunShell(std::string("python3 ") + ORRERY_REFERENCE + " " + family + " " +
-                                   type + " " + (folder / "."));
+  const Outcome outcome = RunShell(std::string("python3 -B ") + ORRERY_REFERENCE + " " + family +
+                                   " " + type + " " + (folder / "."));
   EXPECT_EQ(outcome.code, 0);
   return std::atof(outcome.out.c_str());
 }
@@ -92,15 +92,33 @@ TEST_P(HuggingFace, ModelHasTransformersLossInEveryLayout) {
     EXPECT_LT(one.back(), one.front()) << "it learns";
     for (const std::string layout : {"--tp 2", "--pp 2", "--tp 2 --pp 2 --sequence-parallel"}) {
       // Norms over all heads are not lowered for tensor ranks, and one key head has no two parts.
-      if ((family == "olmo2" || family == "gpt_bigcode") && layout != "--pp 2") continue;
+      if ((family == "olmo2" || family == "gpt_bigcode" || family == "falcon") &&
+          layout != "--pp 2")
+        continue;
       EXPECT_LT(Worst(Losses(Plan(job + layout)), one), 1e-5) << layout;
     }
   }
 }
+
+// Linear biases depend on the heads and the positions of the whole model, wherever these are.
+TEST(HuggingFaceShared, LinearBiasesAreThoseOfAllHeadsAndPositions) {
+  if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
+  const Folder folder;
+  const double loss = Reference("bloom", "F32", folder);
+  const std::string job = kJob + ("--data " + (folder / "tokens.u16 ")) + "--init-from " +
+                          (folder / ". ") + "--steps 3 --json --attention flash ";
+  const std::vector<double> one = Losses(Plan(job));
+  EXPECT_NEAR(one.at(0), loss, 2e-6 * loss);
+  for (const char* layout : {"--cp 2 --cp-method ring", "--cp 2 --cp-method allgather",
+                             "--cp 2 --cp-method ulysses", "--tp 2 --cp 2 --cp-method ulysses"})
+    EXPECT_LT(Worst(Losses(Plan(job + layout)), one), 1e-5) << layout;
+}
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
                          testing::Values("gpt2", "llama", "qwen2", "qwen3", "olmo2", "phi3",
                                          "gpt_neox", "gptj", "opt", "mistral", "phi", "starcoder2",
-                                         "gpt_bigcode"),
+                                         "gpt_bigcode", "gemma", "gemma2", "gemma3_text", "bloom",
+                                         "granite", "nemotron", "falcon", "falcon_of_groups",
+                                         "falcon_serial"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(ExportHf, IsReadBackInAnotherLayoutWithTheSameLosses) {
@@ -150,7 +168,8 @@ TEST(ExportHf, TakesASnapshotWithoutTraining) {
 
 TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {
   if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
-  for (const char* family : {"gpt2", "llama", "gptj", "phi3", "opt", "gpt_neox"}) {
+  for (const std::string family :
+       {"gpt2", "llama", "gptj", "phi3", "opt", "gpt_neox", "falcon_of_groups"}) {
     SCOPED_TRACE(family);
     const Folder folder;
     Reference(family, "F32", folder);
@@ -168,7 +187,30 @@ TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {
                 0)
           << name;
     }
-    EXPECT_EQ(json::parse(ReadText(folder / "out/config.json"))["model_type"], family);
+    EXPECT_EQ(json::parse(ReadText(folder / "out/config.json"))["model_type"],
+              family.substr(0, family.find("_of_groups")));
+  }
+}
+
+// Gains less one are rounded once, at the size of the gains.
+TEST(ExportHf, GainsThatAreStoredLessOneComeOutLessOne) {
+  if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
+  const Folder folder;
+  Reference("nemotron", "F32", folder);
+  const Outcome outcome = Plan(kJob + ("--init-from " + (folder / ". ")) +
+                               "--lr 0 --steps 1 --export-hf " + (folder / "out"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Checkpoint before(folder / "."), after(folder / "out");
+  ASSERT_EQ(before.tensors().size(), after.tensors().size());
+  for (const auto& [name, a] : before.tensors()) {
+    const Checkpoint::Entry& b = after.tensors().at(name);
+    ASSERT_EQ(a.tensor->shape, b.tensor->shape) << name;
+    for (int64_t i = 0; i < a.tensor->elements(); ++i) {
+      float then = 0, now = 0;
+      std::memcpy(&then, a.file->Data(*a.tensor) + i * 4, sizeof then);
+      std::memcpy(&now, b.file->Data(*b.tensor) + i * 4, sizeof now);
+      ASSERT_NEAR(then, now, name.find("norm") == std::string::npos ? 0 : 2e-7) << name;
+    }
   }
 }
 

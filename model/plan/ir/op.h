@@ -37,8 +37,9 @@ enum class OpKind : uint8_t {
   kScatterRows,  // out dx[n*h]; in dy[rows,h], pos; attrs rows h batch n axis: zero everywhere else, rows added; axis: dx holds
                  //   rows coord(axis)*n .. +n of the full sequence
   // Embeddings. axis shards the table's rows: first local row = coord(axis)*vl; foreign tokens give 0.
-  kEmbed,     // out x; in tokens, table (, x if acc); attrs rows h vl axis acc
-  kEmbedBwd,  // out dtable; in dtable, tokens, dx; attrs rows h vl axis: accumulates
+  kEmbed,  // out x; in tokens, table (, x if acc); attrs rows h vl axis acc scale: rows of the table times
+           //   scale (0: as they are)
+  kEmbedBwd,  // out dtable; in dtable, tokens, dx; attrs rows h vl axis scale: accumulates
   kAddPos,  // out y; in x, table; attrs rows h batch axis: position = (coord(axis)*rows + r) / batch
   kPosBwd,  // out dtable; in dtable, dx; attrs rows h batch axis: accumulates
   kRope,  // out qkv; in qkv; attrs rows batch nh kv hd inverse turn base: rotary positions on the first `turn` columns (0:
@@ -77,6 +78,7 @@ enum class OpKind : uint8_t {
   // has two further outputs, mask and dropped probabilities (sizes of the probabilities), which backward reads behind
   // the probabilities; flash=1 draws them again.
   // window>0: query i sees keys i-window+1 .. i. cap>0: scores become cap*tanh(score/cap) (Gemma 2).
+  // alibi>0: head h of so many in the model adds its slope (alibi.h) times (key - query) to scores in front of the cap.
   // buckets>0: a further input, the relative position bias table [buckets, nh] (bidirectional if not causal).
   kAttn,  // out ctx, lse|probs; in qkv (, bias); attrs batch seq nh kv hd causal flash buckets scale window cap
   kAttnBwd,  // out dqkv (, dbias); in dctx, qkv, ctx, lse|probs (, bias, dbias); same attrs; dbias accumulates
@@ -217,8 +219,9 @@ enum class Attr : uint8_t {
   kStochastic,
   kColumns,
   kHooked,  // its weights are fetched by hooks, although this rank holds them: for prices alone
+  kAlibi,
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kHooked) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kAlibi) + 1;
 
 enum class GateKind : int { kSilu, kGelu, kRelu };
 // What wrote the tensor that is cast: frameworks fuse the cast with some of them.

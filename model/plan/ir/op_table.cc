@@ -195,6 +195,7 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kStochastic, "stochastic", 0},
     {Attr::kColumns, "columns", -1},
     {Attr::kHooked, "hooked", 0},
+    {Attr::kAlibi, "alibi", 0},
 }};
 
 constexpr bool AttrsInEnumOrder() {

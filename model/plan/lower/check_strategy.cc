@@ -132,6 +132,8 @@ Result CheckContext(const ModelSpec& model, const Workload& work, const Strategy
   }
   if (two_level && work.dropout > 0)
     return Refusal{"attention dropout with a2a_ring is not lowered", "use ring, or no dropout"};
+  if (two_level && model.positions == Positions::kAlibi)
+    return Refusal{"positions alibi with a2a_ring are not lowered", "use ring or ulysses"};
   if (c.method == CpMethod::kUlysses) return CheckHeads(model, s, s.cp);
   return two_level ? CheckHeads(model, s, c.inner) : std::nullopt;
 }

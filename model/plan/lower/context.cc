@@ -124,9 +124,9 @@ class Attention {
     attrs.Set(Attr::kSeq, double(g_.seq));
     attrs.Set(Attr::kNh, double(g_.heads));
     attrs.Set(Attr::kKv, double(g_.kv_heads));
-    // Dropout counts the heads of all ranks.
-    if (g_.exchanged > 1 && g_.parts == 1 && attrs.Get(Attr::kRate) > 0)
-      SetPositions(stage_, attrs);
+    // Dropout and linear biases count the heads of all ranks.
+    const bool counts = attrs.Get(Attr::kRate) > 0 || attrs.Get(Attr::kAlibi) > 0;
+    if (g_.exchanged > 1 && g_.parts == 1 && counts) SetPositions(stage_, attrs);
     return attrs;
   }
   ir::Attrs PartAttrs(int step) const {

@@ -78,6 +78,14 @@ ir::Attrs TableAttrs(const StageBuilder& stage, int64_t rows, int64_t local_rows
           {Attr::kAxis, double(sharded && stage.ctx().strategy.tp > 1 ? kAxisTp : -1)}};
 }
 
+ir::Attrs VocabAttrs(const StageBuilder& stage) {
+  const LowerContext& ctx = stage.ctx();
+  ir::Attrs attrs = TableAttrs(stage, ctx.Rows(),
+                               PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp, true);
+  if (ctx.model.embedding_scale != 1) attrs.Set(Attr::kScale, ctx.model.embedding_scale);
+  return attrs;
+}
+
 ir::Attrs PositionAttrs(const StageBuilder& stage) {
   const LowerContext& ctx = stage.ctx();
   ir::Attrs attrs{{Attr::kRows, double(ctx.ShardRows())},
@@ -103,9 +111,7 @@ void EmbeddingForward(StageBuilder& stage, const EndParams& ends, LoadWhat what,
       !ends.positions && !ends.norm_gamma;  // the lookup itself is the residual stream
   const std::string x_name = stage.NameOf(x);
   ViewId sum = plain && !ctx.sp() ? x : stage.Act(name + "emb.w", ctx.Rows() * h);
-  stage.Emit(OpKind::kEmbed, {sum}, {tokens.ids, stage.Weight(ends.table)},
-             TableAttrs(stage, ctx.Rows(),
-                        PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp, true));
+  stage.Emit(OpKind::kEmbed, {sum}, {tokens.ids, stage.Weight(ends.table)}, VocabAttrs(stage));
   if (ctx.strategy.tp > 1) sum = stage.ReduceTensor(sum, plain ? x_name : name + "emb.ws", h);
   if (ends.token_types) {
     EmitLoad(stage, tokens.types, LoadWhat::kTokenTypes,
@@ -171,9 +177,7 @@ void EmbeddingBackward(StageBuilder& stage, const EndParams& ends, LoadWhat,
     const ViewId full = stage.GatherSequence(d, name + "d.emb.f", h);
     stage.BeginGrad(ends.table.unit);
     const ViewId target = stage.Grad(ends.table);
-    stage.Emit(OpKind::kEmbedBwd, {target}, {target, tokens.ids, full},
-               TableAttrs(stage, ctx.Rows(),
-                          PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp, true));
+    stage.Emit(OpKind::kEmbedBwd, {target}, {target, tokens.ids, full}, VocabAttrs(stage));
     stage.EndGrad(ends.table.unit, final_touch);
   });
 }

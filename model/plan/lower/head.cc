@@ -51,6 +51,12 @@ struct Logits {
   int64_t positions;  // label positions per sample on this rank
 };
 
+// The product just emitted is one with the output matrix.
+void ScaleAsLogits(StageBuilder& stage) {
+  const double divisor = stage.ctx().model.logit_scale;
+  if (divisor != 1) stage.LastOp().attrs.Set(Attr::kScale, 1 / divisor);
+}
+
 // In place of the logits, unless a soft cap's gradient reads those.
 ViewId LogitsGrad(StageBuilder& stage, int64_t rows) {
   const LowerContext& ctx = stage.ctx();
@@ -117,6 +123,7 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
   stage.SetPhase(Phase::kForward);
   const ViewId bias = ends.vocab_bias ? stage.Weight(ends.vocab_bias) : -1;
   stage.Matmul(logits, y, stage.Weight(ends.lm_table), shape.rows, vl, h, false, true, false, bias);
+  ScaleAsLogits(stage);
   const ir::Attrs cap{{Attr::kElements, double(shape.rows * vl)},
                       {Attr::kCap, ctx.model.logit_cap}};
   if (ctx.model.logit_cap > 0) stage.Emit(OpKind::kTanh, {logits}, {logits}, cap);
@@ -145,6 +152,7 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
   if (view.whole) TakeLogitsGrad(stage, shape.rows, view, dlogits);
   if (ctx.model.logit_cap > 0) stage.Emit(OpKind::kTanhBwd, {dlogits}, {dlogits, logits}, cap);
   stage.Matmul(dy, dlogits, stage.Weight(ends.lm_table), shape.rows, h, vl, false, false);
+  ScaleAsLogits(stage);
 }
 
 void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, ViewId y) {
@@ -162,6 +170,7 @@ void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, 
   stage.SetPhase(Phase::kWeightGrad);
   stage.BeginGrad(ends.lm_table.unit);
   stage.Matmul(stage.Grad(ends.lm_table), dlogits, y, vl, h, rows, true, false, true);
+  ScaleAsLogits(stage);
   if (same_unit) bias_grad();
   stage.EndGrad(ends.lm_table.unit, !ends.table_shared_with_head);
   if (ends.vocab_bias && !same_unit) bias_grad();

@@ -138,6 +138,10 @@ ir::Attrs AttentionAttrs(const StageBuilder& stage, const Layer& layer, const Su
   attrs.Set(Attr::kCap, stage.ctx().model.attention_cap);
   if (stage.ctx().model.attention_scale > 0)
     attrs.Set(Attr::kScale, stage.ctx().model.attention_scale);
+  if (stage.ctx().model.positions == Positions::kAlibi) {
+    attrs.Set(Attr::kAlibi, double(stage.ctx().model.heads));
+    if (stage.ctx().strategy.tp > 1) attrs.Set(Attr::kAxis, kAxisTp);
+  }
   if (sub.relative_bias) attrs.Set(Attr::kBuckets, double(stage.ctx().model.relative_buckets));
   return attrs;
 }
@@ -178,14 +182,16 @@ ir::Attrs HeadAttrs(const StageBuilder& stage, const Sublayer& sub) {
           {Attr::kHd, double(shape.head_dim)}};
 }
 
-void EmitRope(StageBuilder& stage, const Sublayer& sub, ViewId qkv, bool inverse) {
+void EmitRope(StageBuilder& stage, const Layer& layer, const Sublayer& sub, ViewId qkv,
+              bool inverse) {
   if (stage.ctx().model.positions != Positions::kRotary || sub.kind != SubKind::kAttention) return;
   const ModelSpec& model = stage.ctx().model;
   ir::Attrs attrs = HeadAttrs(stage, sub);
   attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
   attrs.Set(Attr::kInverse, double(inverse));
   if (model.RotaryWidth() < model.head_dim) attrs.Set(Attr::kTurn, double(model.RotaryWidth()));
-  attrs.Set(Attr::kBase, model.rope_base);
+  const bool local = model.rope_base_of_windows > 0 && model.Window(layer.index) > 0;
+  attrs.Set(Attr::kBase, local ? model.rope_base_of_windows : model.rope_base);
   SetPositions(stage, attrs);
   stage.Emit(OpKind::kRope, {qkv}, {qkv}, attrs);
 }
@@ -313,7 +319,7 @@ ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub
              OptionalWeight(stage, sub.kv_b));
   }
   EmitQkNorm(stage, layer, sub, prefix, in);
-  EmitRope(stage, sub, in, false);
+  EmitRope(stage, layer, sub, in, false);
   EmitAttention(stage, layer, sub, prefix, false);
   return AttentionBuffers(stage, layer, sub, prefix).context;
 }
@@ -368,7 +374,7 @@ ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& su
   if (stage.ctx().strategy.cp > 1) {
     EmitContextAttentionBackward(stage, layer, sub, ContextOf(stage, layer, sub, saved.prefix, in),
                                  dinner, din);
-    EmitRope(stage, sub, din, true);
+    EmitRope(stage, layer, sub, din, true);
     return EmitQkNormBackward(stage, layer, sub, saved, din);
   }
   std::vector<ViewId> operands{dinner, in}, results{din};
@@ -381,7 +387,7 @@ ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& su
   }
   stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, layer, sub)).group =
       DropoutGroup(stage);
-  EmitRope(stage, sub, din, true);
+  EmitRope(stage, layer, sub, din, true);
   return EmitQkNormBackward(stage, layer, sub, saved, din);
 }
 

@@ -17,6 +17,12 @@ using ir::ViewId;
 
 namespace {
 
+// The product just emitted is one with an output matrix.
+void ScaleAsResidual(StageBuilder& stage) {
+  const double scale = stage.ctx().model.residual_scale;
+  if (scale != 1) stage.LastOp().attrs.Set(Attr::kScale, scale);
+}
+
 template <class Emit>
 void InPhase(StageBuilder& stage, Phase phase, const Emit& emit) {
   const Phase before = stage.phase();
@@ -108,6 +114,7 @@ void BlockForward(StageBuilder& stage, const Layer& layer, const Branches& block
     const int64_t inner = ShapeOf(stage, branch).inner_width;
     Multiply(stage, out, act, WeightFactor(stage, branch.out_w, shape.hidden, inner),
              {shape.rows, shape.hidden, inner, false, true, !first});
+    ScaleAsResidual(stage);
     if (&branch != &block.back() || branch.out_adapter) stage.MarkPartial();
     OutAdapterDown(stage, layer, branch, prefix);
     if (!stage.ctx().sp()) OutAdapterUp(stage, layer, branch, prefix, out);
@@ -205,6 +212,7 @@ ViewId BranchBackward(Chain& chain, const Sublayer& sub, ViewId d, const Factor&
       stage.Act(Name("d.", chain.layer, sub, "act"), shape.rows * shape.inner_width);
   Multiply(stage, dinner, dfull, WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
            {shape.rows, shape.inner_width, shape.hidden});
+  ScaleAsResidual(stage);
   RecomputeInner(stage, chain.layer, sub, prefix);
   OutAdapterBackward(stage, chain.layer, sub, chain.saved, d, dinner);
   if (stage.ctx().frozen())
@@ -214,6 +222,7 @@ ViewId BranchBackward(Chain& chain, const Sublayer& sub, ViewId d, const Factor&
     ColumnSums(stage, sub.out_b, d, shape.shard_rows, shape.hidden);
     Multiply(stage, stage.Grad(sub.out_w), dfull, inner,
              {shape.hidden, shape.inner_width, shape.rows, true, false, true});
+    ScaleAsResidual(stage);
   });
   return InnerBackward(stage, chain.layer, sub, chain.saved, dinner, dmemory);
 }
@@ -245,6 +254,7 @@ void RecomputeMlp(StageBuilder& stage, const Layer& layer, const Branches& block
   const ViewId out = stage.Act(Name("r.", layer, sub, "out"), shape.rows * shape.hidden);
   Multiply(stage, out, act, WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
            {shape.rows, shape.hidden, shape.inner_width, false, true});
+  ScaleAsResidual(stage);
   (void)stage.ReduceTensor(out, Name("r.", layer, sub, "outs"), shape.hidden);
 }
 

@@ -67,10 +67,23 @@ std::string PositionsOf(const ModelSpec& s) {
   std::string text = Name(s.positions);
   if (s.positions == Positions::kRotary) {
     text += fmt::format(", base {}", s.rope_base);
+    if (s.rope_base_of_windows > 0)
+      text += fmt::format(" ({} in layers with a window)", s.rope_base_of_windows);
     if (s.RotaryWidth() < s.head_dim)
       text += fmt::format(", {} of {} columns turn", s.RotaryWidth(), s.head_dim);
   }
   return fmt::format("{}, up to {}", text, s.max_positions);
+}
+
+// What multiplies numbers on their way; empty: nothing does.
+std::string Scales(const ModelSpec& s) {
+  std::vector<std::string> all;
+  if (s.embedding_scale != 1)
+    all.push_back(fmt::format("embeddings times {:.4g}", s.embedding_scale));
+  if (s.residual_scale != 1)
+    all.push_back(fmt::format("outputs of attention and MLP times {:.4g}", s.residual_scale));
+  if (s.logit_scale != 1) all.push_back(fmt::format("logits divided by {:.4g}", s.logit_scale));
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
 std::string Biases(const ModelSpec& s) {
@@ -94,6 +107,7 @@ std::string Transformer(const ModelSpec& s) {
   text += Line("norms", Norms(s));
   text += Line("biases", Biases(s));
   text += Line("positions", PositionsOf(s));
+  if (const std::string scales = Scales(s); !scales.empty()) text += Line("scales", scales);
   text +=
       Line("vocabulary",
            fmt::format("{}, output matrix {}{}", s.vocab, s.tied_embeddings ? "tied" : "of its own",

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "model/plan/ir/alibi.h"
 #include "runtime/device/cpu/bodies.h"
 #include "runtime/device/cpu/gemm.h"
 
@@ -36,6 +37,7 @@ AttentionShape MakeAttentionShape(const Frame& f, bool cross) {
   s.drops = f.Get(Attr::kRate) > 0;
   s.window = cross ? 0 : f.Size(Attr::kWindow);
   s.cap = cross ? 0.0f : static_cast<float>(f.Get(Attr::kCap));
+  s.alibi = cross ? 0 : f.Size(Attr::kAlibi);
   if (s.window > 0 && !s.causal) f.Fail("a window without a causal mask");
   const int64_t kv = cross ? s.nh : f.Size(Attr::kKv, 1);
   if (s.nh % kv != 0) f.Fail("query heads are no multiple of the key heads");
@@ -111,6 +113,15 @@ void GatherHeads(const AttentionShape& s, const float* q, const float* kv, int64
   GatherHead(keys + s.hd, s.batch * s.kv_width, s.seq_kv, s.hd, rows.v);
 }
 
+namespace {
+
+void AddAlibi(const AttentionShape& s, int64_t head, int64_t query, float* scores) {
+  const auto slope = static_cast<float>(ir::AlibiSlope(head, s.alibi));
+  for (int64_t j = 0; j < s.Keys(query); ++j) scores[j] += slope * static_cast<float>(j - query);
+}
+
+}  // namespace
+
 void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, const HeadRows& head,
                  const RelativeBias* bias, float* p, int64_t ld) {
   Gemm(f, {false, true, block.rows, block.keys, s.hd, s.scale, head.q + block.first * s.hd, s.hd,
@@ -118,6 +129,8 @@ void BlockScores(Frame& f, const AttentionShape& s, const QueryBlock& block, con
   for (int64_t r = 0; bias != nullptr && r < block.rows; ++r)
     f.loops.add(p + r * ld, bias->Row(block.h, block.first + r), p + r * ld,
                 s.Keys(block.first + r));
+  for (int64_t r = 0; s.alibi > 0 && r < block.rows; ++r)
+    AddAlibi(s, s.first_head + block.h, block.first + r, p + r * ld);
   for (int64_t r = 0; s.cap > 0 && r < block.rows; ++r) {
     float* row = p + r * ld;
     f.loops.scale(1 / s.cap, row, row, block.keys);

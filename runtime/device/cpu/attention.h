@@ -20,6 +20,7 @@ struct AttentionShape {
   int64_t first_head;         // global index of head 0
   int64_t window;             // keys that a query sees, 0: all
   float cap;                  // of the scores, 0: none
+  int64_t alibi;              // heads of the model whose scores have linear biases, 0: none
 
   int64_t QueryOffset(int64_t h) const {
     return cross ? h * hd

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "model/plan/ir/alibi.h"
 #include "model/plan/ir/positions.h"
 #include "runtime/device/cpu/attention.h"
 #include "runtime/device/cpu/bodies.h"
@@ -27,7 +28,7 @@ struct Chunk {
 };
 
 struct Part {
-  int64_t batch, seq, seq_kv, nh, kv, hd, per_kv, window, first_head;
+  int64_t batch, seq, seq_kv, nh, kv, hd, per_kv, window, first_head, alibi;
   bool drops;
   float scale, cap;
   std::vector<Chunk> queries, keys;
@@ -70,6 +71,7 @@ Part MakePart(const Frame& f) {
   s.per_kv = s.nh / s.kv;
   s.window = f.Size(Attr::kWindow);
   s.first_head = f.Coord(Attr::kAxis) * s.nh;
+  s.alibi = f.Size(Attr::kAlibi);
   s.drops = f.Get(Attr::kRate) > 0;
   const double scale = f.Get(Attr::kScale);
   s.scale = static_cast<float>(scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(s.hd)));
@@ -138,6 +140,7 @@ class PartPass {
                 k_ + chunk.begin * s_.hd, s_.hd, 0.0f, p_ + chunk.begin, s_.seq_kv});
       for (int64_t r = 0; r < block.rows; ++r) {
         float* row = Row(r) + chunk.begin;
+        if (s_.alibi > 0) AddAlibi(block, chunk, end, block.position + r, row);
         if (s_.cap > 0) {
           f_.loops.scale(1 / s_.cap, row, row, end);
           f_.loops.tanh(row, row, end);
@@ -149,6 +152,13 @@ class PartPass {
         if (seen < end) std::fill_n(row + seen, end - seen, kNotSeen);
       }
     });
+  }
+
+  void AddAlibi(const Block& block, const Chunk& chunk, int64_t end, int64_t query,
+                float* scores) const {
+    const auto slope = static_cast<float>(ir::AlibiSlope(s_.first_head + block.h, s_.alibi));
+    for (int64_t j = 0; j < end; ++j)
+      scores[j] += slope * static_cast<float>(chunk.position + j - query);
   }
 
   // Factors of the dropped probabilities of a block, into kept_.

@@ -28,6 +28,25 @@ Table TableOf(const Frame& f) {
   return {f.Coord(Attr::kAxis) * vl, vl, f.Size(Attr::kH, 1)};
 }
 
+// Rows times the op's scale.
+class Scaled {
+ public:
+  Scaled(Frame& f, int64_t h)
+      : h_(h),
+        scale_(static_cast<float>(f.Get(Attr::kScale))),
+        row_(scale_ != 0 ? f.Scratch(h) : nullptr) {}
+  const float* Row(const Frame& f, const float* from) const {
+    if (row_ == nullptr) return from;
+    f.loops.scale(scale_, from, row_, h_);
+    return row_;
+  }
+
+ private:
+  int64_t h_;
+  float scale_;
+  float* row_;
+};
+
 int64_t Position(const Frame& f, int64_t row) {
   const int64_t local = (f.Coord(Attr::kAxis) * f.Int(Attr::kRows) + row) / f.Size(Attr::kBatch, 1);
   return ir::PositionsOf(f.args.op.attrs, f.args.coords).At(local);
@@ -56,18 +75,20 @@ void Embed(Frame& f) {
   const int32_t* tokens = f.Indices(0, rows);
   const float *table = f.In(1, t.rows * h), *old = f.Flag(Attr::kAcc) ? f.In(2, rows * h) : nullptr;
   float* x = f.Out(0, rows * h);
+  const Scaled scaled(f, h);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t local = t.RowOf(f, tokens[r]);
     float* to = x + r * h;
+    const float* from = local < 0 ? nullptr : scaled.Row(f, table + local * h);
     if (local < 0) {
       if (old == nullptr)
         std::fill(to, to + h, 0.0f);
       else if (old != x)
         std::copy(old + r * h, old + (r + 1) * h, to);
     } else if (old == nullptr) {
-      std::copy(table + local * h, table + (local + 1) * h, to);
+      std::copy(from, from + h, to);
     } else {
-      f.loops.add(old + r * h, table + local * h, to, h);
+      f.loops.add(old + r * h, from, to, h);
     }
   }
 }
@@ -78,9 +99,12 @@ void EmbedBackward(Frame& f) {
   const int32_t* tokens = f.Indices(1, rows);
   const float* dx = f.In(2, rows * h);
   float* dtable = f.InOut(0, 0, t.rows * h);
+  const Scaled scaled(f, h);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t local = t.RowOf(f, tokens[r]);
-    if (local >= 0) f.loops.add(dtable + local * h, dx + r * h, dtable + local * h, h);
+    if (local < 0) continue;
+    float* to = dtable + local * h;
+    f.loops.add(to, scaled.Row(f, dx + r * h), to, h);
   }
 }
 

@@ -13,7 +13,7 @@ AttentionOperands Open(const OpFrame& f, bool cross) {
   AttentionOperands o;
   o.s = {s.batch,   s.seq,      s.seq_kv,         s.nh,         s.hd,     s.buckets,
          s.q_width, s.kv_width, s.queries_per_kv, s.first_head, s.causal, s.flash,
-         s.cross,   s.drops,    s.scale,          s.window,     s.cap};
+         s.cross,   s.drops,    s.scale,          s.window,     s.cap,    s.alibi};
   o.draw = DrawOf(f);
   return o;
 }

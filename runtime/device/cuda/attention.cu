@@ -3,6 +3,8 @@
 // They are the reference of the flash kernels.
 #include "runtime/device/cuda/attention.h"
 
+#include "model/plan/ir/alibi.h"
+
 namespace orrery::cuda {
 namespace {
 
@@ -47,6 +49,9 @@ __device__ inline float Score(const AttentionOperands& o, const Row& r, int64_t 
   const Heads& s = o.s;
   float score = s.scale * Dot(o.q, s.QueryAt(r.b, r.h, r.i), o.kv, s.KeyAt(r.b, r.h, j), s.hd);
   if (!o.bias.absent()) score += Load(o.bias, BucketOf(r.i - j, s.buckets, !s.causal) * s.nh + r.h);
+  if (s.alibi > 0)
+    score += static_cast<float>(ir::AlibiSlope(s.first_head + r.h, s.alibi)) *
+             static_cast<float>(j - r.i);
   return s.cap > 0 ? s.cap * tanhf(score / s.cap) : score;
 }
 

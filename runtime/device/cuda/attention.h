@@ -15,6 +15,7 @@ struct Heads {
   float scale;
   int64_t window;  // keys that a query sees, 0: all
   float cap;       // of the scores, 0: none
+  int64_t alibi;   // heads of the model whose scores have linear biases, 0: none
 
   __host__ __device__ int64_t QueryAt(int64_t b, int64_t h, int64_t i) const {
     const int64_t within =
@@ -68,7 +69,7 @@ void PlainBackward(OpFrame& f, const AttentionOperands& o);
 // delta[LseAt] = dctx . ctx
 void RowDeltas(OpFrame& f, const AttentionOperands& o, float* delta);
 
-// flash_forward.cu, flash_backward.cu: bf16, heads of 64 or 128, no relative positions, windows or caps.
+// flash_forward.cu, flash_backward.cu: bf16, heads of 64 or 128, no relative positions, linear biases, windows or caps.
 bool CanFlash(const AttentionOperands& o);
 void FlashForward(OpFrame& f, const AttentionOperands& o);
 void FlashBackward(OpFrame& f, const AttentionOperands& o);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over sequences that ranks share, by plain kernels as those of attention.cu: a block has a row of queries or of
 // keys, and knows the position of every row. Semantics: model/plan/ir/op.h.
+#include "model/plan/ir/alibi.h"
 #include "model/plan/ir/positions.h"
 #include "runtime/device/cuda/attention.h"
 #include "runtime/device/cuda/ops.h"
@@ -13,7 +14,7 @@ using ir::Attr;
 constexpr int kThreads = 128, kSlots = kThreads / kWarpSize;
 
 struct Part {
-  int64_t batch, seq, seq_kv, nh, kv, hd, per_kv, window, first_head;
+  int64_t batch, seq, seq_kv, nh, kv, hd, per_kv, window, first_head, alibi;
   bool drops, acc;
   float scale, cap;
   ir::Positions own;
@@ -68,8 +69,10 @@ __device__ inline float Dot(Ref x, int64_t at, Ref y, int64_t y_at, int64_t n) {
 
 __device__ inline float Score(const PartOperands& o, const Row& r, int64_t j) {
   const Part& s = o.s;
-  const float score =
-      s.scale * Dot(o.qkv, s.QueryAt(r.b, r.h, r.i), o.kv, s.KeyAt(r.b, r.h, j), s.hd);
+  float score = s.scale * Dot(o.qkv, s.QueryAt(r.b, r.h, r.i), o.kv, s.KeyAt(r.b, r.h, j), s.hd);
+  if (s.alibi > 0)
+    score += static_cast<float>(ir::AlibiSlope(s.first_head + r.h, s.alibi)) *
+             static_cast<float>(s.KeyPosition(j) - s.own.At(r.i));
   return s.cap > 0 ? s.cap * tanhf(score / s.cap) : score;
 }
 
@@ -218,6 +221,7 @@ Part PartOf(const OpFrame& f) {
   s.per_kv = s.nh / s.kv;
   s.window = f.Size(Attr::kWindow);
   s.first_head = f.Coord(Attr::kAxis) * s.nh;
+  s.alibi = f.Size(Attr::kAlibi);
   s.drops = f.Get(Attr::kRate) > 0;
   s.acc = f.Flag(Attr::kAcc);
   const double scale = f.Get(Attr::kScale);

@@ -17,6 +17,7 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 
 struct Table {  // the local rows [first, first + rows) of an embedding
   int64_t first, rows, h;
+  float scale;                                     // what multiplies them
   __device__ int64_t RowOf(int64_t token) const {  // -1: another rank has it
     const int64_t local = token - first;
     return token >= 0 && local >= 0 && local < rows ? local : -1;
@@ -39,7 +40,7 @@ __global__ void EmbedKernel(const int32_t* tokens, Ref table, Ref old, Ref x, Ta
     if (!old.absent()) LoadSome(old, row * t.h + c, count, wide, v);
     if (local >= 0) {
       LoadSome(table, local * t.h + c, count, wide, w);
-      for (int k = 0; k < kWide; ++k) v[k] += w[k];
+      for (int k = 0; k < kWide; ++k) v[k] += t.scale * w[k];
     }
     StoreSome(x, row * t.h + c, count, wide, v);
   });
@@ -77,9 +78,9 @@ __device__ inline void ForSame(int64_t row, int64_t rows, int64_t target, unsign
   }
 }
 
-// to[target] (+)= sum of from[row] over the rows with that target.
+// to[target] (+)= scale times the sum of from[row] over the rows with that target.
 template <typename TargetOf>
-__device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool wide,
+__device__ inline void AddRows(Ref to, Ref from, float scale, int64_t rows, int64_t h, bool wide,
                                TargetOf target_of) {
   ORRERY_SHARED(unsigned, bits);
   const int64_t row = blockIdx.x, target = target_of(row);
@@ -92,7 +93,7 @@ __device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool w
     ForSame(row, rows, target, bits, target_of, [&](int64_t other) {
       if (count == 0) return;
       LoadSome(from, other * h + c, count, wide, v);
-      for (int k = 0; k < kWide; ++k) sum[k] += v[k];
+      for (int k = 0; k < kWide; ++k) sum[k] += scale * v[k];
     });
     if (count > 0) StoreSome(to, target * h + c, count, wide, sum);
   }
@@ -101,7 +102,7 @@ __device__ inline void AddRows(Ref to, Ref from, int64_t rows, int64_t h, bool w
 __global__ void EmbedBackwardKernel(Ref dtable, const int32_t* tokens, Ref dx, Table t,
                                     int64_t rows, int* fault, bool wide) {
   if (tokens[blockIdx.x] < 0 && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadToken));
-  AddRows(dtable, dx, rows, t.h, wide, [&](int64_t row) { return t.RowOf(tokens[row]); });
+  AddRows(dtable, dx, t.scale, rows, t.h, wide, [&](int64_t row) { return t.RowOf(tokens[row]); });
 }
 
 struct Positions {
@@ -152,7 +153,7 @@ __global__ void GatherRowsKernel(Ref x, const int32_t* pos, Ref y, int64_t batch
 __global__ void ScatterRowsKernel(Ref dy, const int32_t* pos, Ref dx, int64_t rows, int64_t batch,
                                   int64_t h, int64_t first, int64_t kept, int* fault, bool wide) {
   if (pos[blockIdx.x] < 0 && threadIdx.x == 0) atomicExch(fault, static_cast<int>(kBadRow));
-  AddRows(dx, dy, rows, h, wide, [&](int64_t row) {
+  AddRows(dx, dy, 1.0f, rows, h, wide, [&](int64_t row) {
     const int64_t local = pos[row] * batch + row % batch - first;
     return pos[row] >= 0 && local >= 0 && local < kept ? local : -1;
   });
@@ -160,7 +161,8 @@ __global__ void ScatterRowsKernel(Ref dy, const int32_t* pos, Ref dx, int64_t ro
 
 Table TableOf(const OpFrame& f) {
   const int64_t vl = f.Size(Attr::kVl);
-  return {f.Coord(Attr::kAxis) * vl, vl, f.Size(Attr::kH, 1)};
+  const auto scale = static_cast<float>(f.Get(Attr::kScale));
+  return {f.Coord(Attr::kAxis) * vl, vl, f.Size(Attr::kH, 1), scale != 0 ? scale : 1.0f};
 }
 
 // Positions must lie in a table of `n` elements.

@@ -202,7 +202,7 @@ bool IsHalf(Ref x) {
 
 bool CanFlash(const AttentionOperands& o) {
   if (!o.s.flash || !o.bias.absent() || (o.s.hd != 64 && o.s.hd != 128)) return false;
-  if (o.softmax.type != Type::kF32 || o.s.window > 0 || o.s.cap > 0) return false;
+  if (o.softmax.type != Type::kF32 || o.s.window > 0 || o.s.cap > 0 || o.s.alibi > 0) return false;
   return IsHalf(o.q) && IsHalf(o.kv) && IsHalf(o.ctx) && IsHalf(o.dctx) && IsHalf(o.dq) &&
          IsHalf(o.dkv);
 }

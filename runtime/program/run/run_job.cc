@@ -101,6 +101,12 @@ class Planner {
                                    job.request.model.untrained.front()),
                        "`plan predict` and `plan simulate` price it");
     }
+    if (job.request.model.residual_scale != 1 && job.request.work.lora.on()) {
+      throw InputError(fmt::format("{} cannot be trained with adapters here yet: its sublayers' "
+                                   "outputs are scaled",
+                                   job.model.spec.name),
+                       "`plan predict` and `plan simulate` price it");
+    }
     const Optimizer optimizer = job.request.work.optimizer;
     if (optimizer == Optimizer::kMuon || optimizer == Optimizer::kAdam8bit) {
       throw InputError(

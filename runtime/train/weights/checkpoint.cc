@@ -155,7 +155,7 @@ class HfWeights::Given : public train::GivenTensor {
     if (!std::isfinite(value))
       throw WeightsError(fmt::format("{}: element {} of tensor {} is {}", entry.file->path(),
                                      at.row, held_.tensors[exec::At(at.tensor)].name, value));
-    return value;
+    return value + held_.plus;
   }
 
  private:

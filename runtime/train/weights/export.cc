@@ -18,6 +18,7 @@
 #include "model/base/text.h"
 #include "runtime/comm/gather.h"
 #include "runtime/exec/index.h"
+#include "runtime/half.h"
 #include "runtime/train/weights/checkpoint.h"
 
 namespace orrery::weights {
@@ -97,6 +98,23 @@ std::vector<std::byte> Assembled(const Parameter& p) {
   return whole;
 }
 
+// Adds to a number of a storage type.
+void AddTo(std::byte* element, ir::Dtype dtype, double more) {
+  if (ir::DtypeBytes(dtype) == sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, element, sizeof value);
+    value += static_cast<float>(more);
+    std::memcpy(element, &value, sizeof value);
+    return;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, element, sizeof bits);
+  const bool bf16 = dtype == ir::Dtype::kBf16;
+  const float value = (bf16 ? FromBf16(bits) : FromF16(bits)) + static_cast<float>(more);
+  bits = bf16 ? ToBf16(value) : ToF16(value);
+  std::memcpy(element, &bits, sizeof bits);
+}
+
 // Its tensors, one behind the other.
 std::vector<std::vector<std::byte>> TensorsOfParam(const Parameter& p) {
   const std::vector<std::byte> whole = Assembled(p);
@@ -106,8 +124,9 @@ std::vector<std::vector<std::byte>> TensorsOfParam(const Parameter& p) {
     tensors.emplace_back(At(Elements(tensor.shape) * width));
   for (int64_t i = 0; i < p.elements; ++i) {
     const HeldParam::Row at = p.held.At(i);
-    std::memcpy(tensors[At(at.tensor)].data() + at.row * width, whole.data() + i * width,
-                At(width));
+    std::byte* to = tensors[At(at.tensor)].data() + at.row * width;
+    std::memcpy(to, whole.data() + i * width, At(width));
+    if (p.held.plus != 0) AddTo(to, p.dtype, -p.held.plus);
   }
   return tensors;
 }
@@ -207,13 +226,9 @@ std::vector<std::string> DifferencesOf(const std::string& config, const HfTensor
       std::abs(epsilon->get<double>() - kNormEpsilon) > 1e-3 * kNormEpsilon)
     all.push_back(fmt::format("its {} is {}, and norms are computed here with {}", table.epsilon,
                               epsilon->get<double>(), kNormEpsilon));
-  for (const char* key : {"hidden_act", "activation_function", "hidden_activation"}) {
-    if (json.contains(key) && json[key] == "gelu")
-      all.push_back(
-          fmt::format("its {} is gelu by the error function, which is computed here in its "
-                      "tanh form",
-                      key));
-  }
+  if (HfActivation(table.family, config) == "gelu")
+    all.emplace_back(
+        "its activation is gelu by the error function, which is computed here in its tanh form");
   return all;
 }
 
