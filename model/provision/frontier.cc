@@ -14,6 +14,7 @@
 
 #include "model/base/diagnostics.h"
 #include "model/base/parallel.h"
+#include "model/provision/points.h"
 
 namespace orrery {
 namespace {
@@ -32,30 +33,6 @@ struct Unit {
   int64_t nodes = 0;
   std::vector<std::size_t> quotes;
   double least_cost = kInfinity;  // of its quotes, for the order
-};
-
-struct Point {
-  double time, cost;
-};
-
-class Frontier {
- public:
-  // Some point is at least as good in both.
-  bool Dominates(const Point& other) const {
-    return std::ranges::any_of(points_, [&](const Point& point) {
-      return point.time <= other.time && point.cost <= other.cost;
-    });
-  }
-  void Add(const Point& point) {
-    if (Dominates(point)) return;
-    std::erase_if(points_, [&](const Point& other) {
-      return point.time <= other.time && point.cost <= other.cost;
-    });
-    points_.push_back(point);
-  }
-
- private:
-  std::vector<Point> points_;
 };
 
 Point PointOf(const Row& row) { return {row.run.time.value, row.run.cost.value}; }
@@ -244,13 +221,18 @@ class FrontierSearch {
   Found Best(const Unit& unit, std::size_t thread) {
     Found found;
     double below = kInfinity;
+    const double reader = question_.conditions.input.reader.value_or(0);
     const std::vector<int64_t> batches = BatchesAt(unit.site, unit.nodes);
     ShapeCache* shapes = &shapes_[thread][kinds_[unit.site]];
     // The largest first: it is the fastest nearly always, and its time bounds the search at the others.
     for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
-      auto best = layouts_[unit.site]->Find(unit.nodes, *batch, shapes, below);
+      auto best = layouts_[unit.site]->Find(unit.nodes, *batch, shapes, below, reader);
       if (!best) continue;
-      below = best->candidate.time.total / static_cast<double>(*batch);
+      const InputNeed need = InputOf(question_.conditions, best->job, best->candidate.strategy,
+                                     best->candidate.time.total);
+      const double slower =
+          need.bound() && need.limit == "readers" ? need.tokens_per_second / *need.most : 1;
+      below = best->candidate.time.total * slower / static_cast<double>(*batch);
       found.best = std::move(best);
     }
     if (!found.best) return found;
@@ -294,7 +276,10 @@ class FrontierSearch {
       const std::vector<int64_t> nodes = NodesOf(question_, quotes_[q], sites_[site_of_[q]]);
       if (any) continue;
       if (nodes.empty()) {
-        result_.no_layout[q] = "none of the node counts is sold";
+        const int64_t spares = question_.conditions.spares.value_or(0);
+        result_.no_layout[q] =
+            spares > 0 ? fmt::format("none of the node counts is sold with {} spares", spares)
+                       : "none of the node counts is sold";
       } else if (std::ranges::all_of(nodes, [&](int64_t n) {
                    return done_.contains({site_of_[q], n});
                  })) {
@@ -437,10 +422,11 @@ std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const
   if (quote.price.most_nodes > 0) most = std::min(most, quote.price.most_nodes);
   std::vector<int64_t> nodes;
   for (const int64_t count : question.nodes) {
-    const bool whole = (count - quote.offer.least_nodes) % quote.offer.step == 0;
+    const int64_t spares = question.conditions.spares.value_or(0);
+    const bool whole =
+        (count - quote.offer.least_nodes) % quote.offer.step == 0 && spares % quote.offer.step == 0;
     const bool domains = NodesPerDomain(site.request.topology, count) > 0;
-    if (count >= quote.offer.least_nodes &&
-        count + question.conditions.spares.value_or(0) <= most && whole && domains)
+    if (count >= quote.offer.least_nodes && count + spares <= most && whole && domains)
       nodes.push_back(count);
   }
   return nodes;

@@ -71,6 +71,9 @@ std::pair<int64_t, int64_t> SpareRange(const Conditions& conditions, const Job& 
   return {0, most};
 }
 
+// Nodes that are sold at a time: spares are too.
+int64_t SpareStep(const Quote* quote) { return quote != nullptr ? quote->offer.step : 1; }
+
 // Stops per second and what they cost, at a rate of node failures per 1000 node-days.
 StopModel StopsOf(const Conditions& conditions, const Job& job, const CheckpointCost& checkpoint,
                   const Quote* quote, double rate, int64_t spares) {
@@ -174,7 +177,7 @@ int64_t BestSpares(const Conditions& conditions, const Job& job, const Strategy&
   const auto [least, most] = SpareRange(conditions, job, quote);
   int64_t best = least;
   double value = 0;
-  for (run.spares = least; run.spares <= most && least < most; ++run.spares) {
+  for (run.spares = least; run.spares <= most && least < most; run.spares += SpareStep(quote)) {
     const Seconds time =
         conditions.run.setup +
         Play(conditions, job, layout, run, quote, conditions.failures.rate.value).time;
@@ -212,6 +215,7 @@ CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const 
   cost.bytes =
       Bytes(parameters * CheckpointBytesPerParameter(job.work.precision, job.work.optimizer));
   const StorageFacts& storage = conditions.storage;
+  cost.to_be_ordered = (offer == nullptr || !offer->storage) && !storage.write;
   cost.file_system = offer != nullptr && offer->storage ? *offer->storage
                      : storage.write                    ? *storage.write
                                                         : cost.bytes / storage.write_within;
@@ -319,7 +323,7 @@ LeastRun BoundRun(const Conditions& conditions, const Job& job, double seconds_p
   const double rate = conditions.failures.rate.value;
   const auto [fewest, most] = SpareRange(conditions, job, &quote);
   LeastRun least;
-  for (int64_t spares = fewest; spares <= most; ++spares) {
+  for (int64_t spares = fewest; spares <= most; spares += SpareStep(&quote)) {
     const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares);
     double goodput = Goodput(stops, OptimalInterval(stops));
     if (conditions.recovery.elastic)

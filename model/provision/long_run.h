@@ -43,6 +43,7 @@ struct CheckpointCost {
   Bytes bytes;
   Seconds blocking, background, load;
   BytesPerSecond file_system;  // that the write needs
+  bool to_be_ordered = true;   // neither the offer nor the user names one
 };
 CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const Offer* offer);
 

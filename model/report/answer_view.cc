@@ -15,6 +15,7 @@ namespace orrery::report {
 namespace {
 
 std::string TickSeconds(double seconds) { return Format(Seconds(seconds)); }
+std::string TickLoss(double loss) { return fmt::format("{:.5g}", loss); }
 std::string TickCount(double number) {
   return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
 }
@@ -195,7 +196,7 @@ std::string RunSections(const Ref& answer) {
   times.y = {"step time", false, TickSeconds, 0, "", true};
   losses.title = "Loss of each step";
   losses.x = times.x;
-  losses.y = {"loss", false, ThreeDigits, 0, "", false};
+  losses.y = {"loss", false, TickLoss, 0, "", false};
   losses.joined = true;
   times.groups = {"alone on the machine", "disturbed by other programs"};
   std::string rows;

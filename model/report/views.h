@@ -14,7 +14,7 @@ namespace orrery::report {
 std::string TitleOf(const Ref& answer);
 std::string WordsOf(const Ref& answer);
 // "Most of it is compute (79.9 %), then pipeline bubble (8.1 %)."
-std::string BreakdownWords(const Ref& breakdown, const Ref& total);
+std::string BreakdownWords(const Ref& breakdown);
 std::string Paragraph(std::string_view text, bool lead = false);
 
 // tables.cc

@@ -47,7 +47,7 @@ std::string StepWords(const Ref& prediction) {
 }
 
 std::string StepDetails(const Ref& prediction) {
-  std::string out = Paragraph(BreakdownWords(prediction["breakdown"], prediction["step_time_s"]));
+  std::string out = Paragraph(BreakdownWords(prediction["breakdown"]));
   if (!prediction["memory"].empty())
     out +=
         Paragraph(fmt::format("Memory of a GPU: {}", prediction["memory"]["verdict"].text()) + ".");
@@ -151,6 +151,8 @@ std::string ProvisionWords(const Ref& answer) {
                         OfferWords(row("fastest")));
   if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
     lead += fmt::format(" Cheapest that is 95 % likely in time: {}.", OfferWords(row("sure")));
+  if (!answer["feasible"].is_true() && !lead.empty())
+    lead = "Nothing keeps both the deadline and the budget. " + lead;
   if (lead.empty()) lead = "No offer keeps both limits; the table shows what would do.";
   out += Paragraph(lead, true);
   out += Paragraph(fmt::format(
@@ -184,8 +186,7 @@ std::string RunWords(const Ref& answer) {
   out +=
       Paragraph(fmt::format("{}; device {}, over {}, data {}.", answer["layout"].text(),
                             answer["device"].text(), answer["comm"].text(), answer["data"].text()));
-  if (!answer["breakdown"].empty())
-    out += Paragraph(BreakdownWords(answer["breakdown"], answer["step_time_s"]["median"]));
+  if (!answer["breakdown"].empty()) out += Paragraph(BreakdownWords(answer["breakdown"]));
   return out;
 }
 
@@ -253,10 +254,14 @@ std::string Paragraph(std::string_view text, bool lead) {
   return fmt::format("<p{}>{}</p>\n", lead ? " class=lead" : "", Escape(text));
 }
 
-std::string BreakdownWords(const Ref& breakdown, const Ref& total) {
+std::string BreakdownWords(const Ref& breakdown) {
   std::vector<const BreakdownTerm*> terms;
+  double total = 0;  // of a measured run not the median step
   for (const BreakdownTerm& term : BreakdownTerms()) {
-    if (breakdown[term.key].number() > 0) terms.push_back(&term);
+    const double seconds = breakdown[term.key].number();
+    if (!(seconds > 0)) continue;
+    terms.push_back(&term);
+    total += seconds;
   }
   if (terms.empty()) return "";
   std::ranges::stable_sort(terms, [&](const BreakdownTerm* a, const BreakdownTerm* b) {
@@ -266,7 +271,7 @@ std::string BreakdownWords(const Ref& breakdown, const Ref& total) {
   constexpr std::size_t kMost = 3;
   for (std::size_t i = 0; i < std::min(kMost, terms.size()); ++i)
     words += fmt::format("{}{} {}", i == 0 ? "" : ", ", terms[i]->name,
-                         Percent(breakdown[terms[i]->key].number() / total.number()));
+                         Percent(breakdown[terms[i]->key].number() / total));
   return words + ".";
 }
 

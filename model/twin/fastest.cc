@@ -14,15 +14,22 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Seconds per sequence until a split's replicas are fed.
+double FedIn(const Split& split, const Job& job, double reader) {
+  return reader > 0
+             ? static_cast<double>(job.work.seq_len) / (reader * static_cast<double>(split.data))
+             : 0;
+}
+
 // Splits of a job, least bound first.
 std::vector<std::pair<double, Split>> OrderedSplits(const SearchRequest& request,
                                                     const FrameworkPreset& preset, const Job& job,
-                                                    Evaluator* evaluator) {
+                                                    double reader, Evaluator* evaluator) {
   const Space space(request, preset);
   std::vector<std::pair<double, Split>> ordered;
   for (const Split& degrees : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
     for (const Split& split : space.Splits(degrees, job.work.global_batch)) {
-      const double bound = evaluator->Bound(split);
+      const double bound = std::max(evaluator->Bound(split), FedIn(split, job, reader));
       if (bound < kInfinity) ordered.emplace_back(bound, split);
     }
   }
@@ -45,23 +52,26 @@ FastestLayouts::FastestLayouts(const SearchRequest& request, const Profiles& pro
 }
 
 std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, int64_t global_batch,
-                                                          ShapeCache* shapes, double below) const {
+                                                          ShapeCache* shapes, double below,
+                                                          double reader) const {
   Found found{{}, JobOf(request_, profiles_, nodes, global_batch)};
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
-  const auto splits = OrderedSplits(request_, preset_, found.job, &evaluator);
+  const auto splits = OrderedSplits(request_, preset_, found.job, reader, &evaluator);
   std::set<std::string> misfits;  // whose memory is within the margin by its bound alone
   for (;;) {
     std::optional<Entry> best;
+    double least = below;
     for (std::size_t i = 0; i < splits.size(); ++i) {
       EvaluateOptions options;
-      options.below = best ? best->rank.value : below;
+      options.below = least;
       if (splits[i].first >= options.below) break;
       options.keep = 1 + misfits.size();
       options.fits_in = limits_.capacity.value * limits_.nearly_full;
       for (const Entry& entry :
            evaluator.Run(splits[i].second, static_cast<int64_t>(i), options).best) {
         if (misfits.contains(DescribeLayout(entry.strategy))) continue;
-        if (!best || entry.rank.value < best->rank.value) best = entry;
+        const double value = std::max(entry.rank.value, FedIn(splits[i].second, found.job, reader));
+        if (!best || value < least) best = entry, least = value;
         break;
       }
     }

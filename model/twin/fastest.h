@@ -28,9 +28,11 @@ class FastestLayouts {
     Job job;
   };
   // nullopt: no layout is legal, fits with the margin and takes fewer than `below` seconds per sequence of the batch.
-  // Throws InputError: the topology does not have that many nodes.
+  // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
+  // 0: no limit. Throws InputError: the topology does not have that many nodes.
   std::optional<Found> Find(int64_t nodes, int64_t global_batch, ShapeCache* shapes,
-                            double below = std::numeric_limits<double>::infinity()) const;
+                            double below = std::numeric_limits<double>::infinity(),
+                            double reader = 0) const;
 
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
   // `nodes` nodes with micro-batches up to `most_sequences` that are products of 2, 3 and 5: communication between nodes,

@@ -310,6 +310,33 @@ TEST(Provision, OffersLoseForTheSameReasonWithoutBounds) {
   }
 }
 
+// Readers feed replicas: the layout with the most of them wins where they set the pace.
+TEST(Provision, AnInputBoundRunTakesTheLayoutWithTheMostReaders) {
+  const auto replicas = [](const std::vector<std::string>& more) {
+    const json answer =
+        JsonOf(With({"provision", "--model", "llama3-8b", "--tokens", "20B", "--offers",
+                     "nebius-h100", "--nodes", "2", "--as-of", "2026-11-22"},
+                    more));
+    const json& strategy = answer["answers"][0]["plan"]["strategy"];
+    return strategy["dp"].get<int>() * strategy.value("dp_outer", 1);
+  };
+  EXPECT_LT(replicas({}), 16);
+  EXPECT_EQ(replicas({"--input", "2ktokens/s"}), 16);
+}
+
+TEST(Provision, WhatWouldDoAsALimitDoes) {
+  const std::vector<std::string> words = With(kSmall, {"--deadline", "8h", "--budget", "500USD"});
+  const Outcome outcome = RunPlan(words);
+  ASSERT_EQ(outcome.code, 3);
+  const std::string text = Folded(outcome.out);
+  const std::string from = "Nothing keeps both limits: a budget of ";
+  const std::size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << text;
+  std::string money = text.substr(at + from.size(), text.find(" would do", at) - at - from.size());
+  std::erase(money, ' ');
+  EXPECT_EQ(RunPlan(With(kSmall, {"--deadline", "8h", "--budget", money})).code, 0) << money;
+}
+
 TEST(Provision, AnswersALimitThatTheSetupAloneBreaks) {
   const Outcome outcome = RunPlan(With(kSmall, {"--deadline", "3h"}));
   EXPECT_EQ(outcome.code, 3);
@@ -358,7 +385,7 @@ TEST(Provision, SaysWhichNodeCountsNobodySells) {
   const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--offers",
                                    "nebius-h100", "--nodes", "1000000"});
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(outcome.out, HasSubstr("none is sold at these node counts (--nodes)"));
+  EXPECT_THAT(outcome.out, HasSubstr("none is sold at these node counts (--nodes, --spares)"));
 }
 
 TEST(Provision, NamesThePrecisionOfMostClustersAndTheOthers) {

@@ -182,11 +182,10 @@ void LongRunFlags::Declare(FlagSet* set) {
   set->Value(&straggler, "--straggler", "FACTOR",
              "slowest node over the predicted step (default 1.03)");
   set->Value(&setup, "--setup", "TIME", "before the first step (default 4h)");
-  set->Value(
-      &input, "--input", "NAME|RATE",
-      "input pipeline: token-ids (default), hdf5-masked, or what one reader per GPU delivers, "
-      "such as 256ktokens/s",
-      Words::kList, FactNames("input"));
+  set->Value(&input, "--input", "NAME|RATE",
+             "input pipeline: token-ids (default), hdf5-masked, or what the reader of one replica "
+             "delivers, such as 256ktokens/s",
+             Words::kList, FactNames("input"));
   set->Value(&as_of, "--as-of", "DATE", "today, for the age of prices (default: the clock)");
 }
 

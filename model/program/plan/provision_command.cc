@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -245,13 +246,15 @@ class Market {
 };
 
 // Step time of a row over the best without the margin.
-double MarginCost(const Market& market, const Row& row) {
+double MarginCost(const Market& market, const Conditions& conditions, const Row& row) {
   const Site& site = market.sites[row.site];
   Profiles profiles = site.profiles;
   profiles.framework.memory_nearly_full = 1;
   ShapeCache shapes;
   const auto found =
-      FastestLayouts(site.request, profiles).Find(row.nodes, row.candidate.global_batch, &shapes);
+      FastestLayouts(site.request, profiles)
+          .Find(row.nodes, row.candidate.global_batch, &shapes,
+                std::numeric_limits<double>::infinity(), conditions.input.reader.value_or(0));
   if (!found) return 1;
   return row.candidate.ClosedForm().total / found->candidate.time.total;
 }
@@ -282,7 +285,8 @@ void Explain(const ProvisionFlags& flags, const Market& market, int64_t replays,
   if (result.fastest) chosen.insert(*result.fastest);
   if (!result.frontier.empty() && chosen.empty()) chosen.insert(result.frontier.back());
   for (const std::size_t i : chosen) {
-    answer->margin_costs.emplace_back(i, MarginCost(market, result.rows[i]));
+    answer->margin_costs.emplace_back(i,
+                                      MarginCost(market, answer->run->conditions, result.rows[i]));
     if (replays > 0 && !result.rows[i].run.elastic)
       answer->replays.emplace_back(i, ReplayRow(result.rows[i], answer->run->conditions, replays));
   }
@@ -341,6 +345,9 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   question.nodes = ReadNodeCounts(flags.nodes, kMostNodes, &diagnostics);
   diagnostics.ThrowIfAny();
   LongRun run = ReadLongRun(flags.run);
+  if (replays > 0 && run.conditions.recovery.elastic)
+    throw InputError({{flags.replay.where, "--replay replays restarts, and an elastic run has none",
+                       "another --recovery, or no --replay"}});
   Market market(flags, margin);
   FillMarket(flags, kinds, &market);
   const report::Job& job = market.jobs.front();

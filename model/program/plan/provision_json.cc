@@ -96,7 +96,9 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   for (const auto& [offer, why] : answer.left_out)
     json["rejected"].push_back({{"offer", {{"id", offer}}}, {"reason", why}});
   json["losers"] = LosersJson(answer);
-  const Json job = JobJson(answer.TheJob());
+  Job told = answer.TheJob();
+  std::erase_if(told.decisions, SearchedByProvision);
+  const Json job = JobJson(told);
   json["defaults"] = job["defaults"];
   if (job.contains("facts")) json["facts"] = job["facts"];
   json["units"] = {{"all", result.units}, {"evaluated", result.evaluated}};

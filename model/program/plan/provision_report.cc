@@ -68,9 +68,7 @@ std::string Header(const ProvisionAnswer& answer) {
                      : fmt::format("{} per parameter", ThreeDigits(per_parameter)));
   std::string decided;
   for (const Decision& decision : job.decisions) {
-    // Clusters and batches are this command's own.
-    if (decision.flag == "--topology" || decision.flag == "--nodes" ||
-        decision.flag == "--global-batch" || decision.flag == "--framework" ||
+    if (SearchedByProvision(decision) || decision.flag == "--framework" ||
         decision.flag == "--attention")
       continue;
     decided += decided.empty() ? "" : ", ";
@@ -119,8 +117,8 @@ std::string Refusals(const ProvisionAnswer& answer) {
   }
   if (result.cheapest && result.fastest && !result.feasible) {
     text += fmt::format("Nothing keeps both limits: a budget of {} would do, or a deadline of {}\n",
-                        Money(RowAt(answer, *result.cheapest).run.cost),
-                        Days(RowAt(answer, *result.fastest).run.time));
+                        Money(EnoughMoney(RowAt(answer, *result.cheapest).run.cost)),
+                        Days(EnoughDays(RowAt(answer, *result.fastest).run.time)));
   }
   return text;
 }
@@ -176,7 +174,11 @@ bool AnyTie(const ProvisionAnswer& answer) {
 
 std::string FrontierNotes(const ProvisionAnswer& answer) {
   const std::vector<std::size_t>& frontier = answer.result->frontier;
-  std::string notes = "a day sooner: what each day costs against the row above. ";
+  const EnergyFacts& energy = answer.run->conditions.energy;
+  std::string notes = fmt::format(
+      "a day sooner: what each day costs against the row above. MWh: rated power of "
+      "the GPUs x {} for their nodes x {} for cooling. ",
+      ThreeDigits(energy.node_factor), ThreeDigits(energy.pue));
   if (AnyTie(answer))
     notes += fmt::format(
         "=: cost intervals overlap with that of the cheapest{}: treat them as "
@@ -241,9 +243,8 @@ std::string Details(const ProvisionAnswer& answer) {
   const auto bullet = [&](const std::string& words) {
     text += fmt::format("  - {}\n", Fold(words, 4));
   };
-  bullet(fmt::format("layout: {}; {} per step, {} steps",
-                     DescribeLayout(row.candidate.strategy, row.candidate.micro_batches),
-                     Format(Seconds(row.run.step_seconds)), row.run.steps));
+  bullet(fmt::format("layout: {}",
+                     DescribeLayout(row.candidate.strategy, row.candidate.micro_batches)));
   bullet(SoftwareWords(answer.TheJob()));
   const Quote& quote = QuoteOf(answer, row);
   const Conditions& conditions = answer.run->conditions;
@@ -344,7 +345,7 @@ std::string NoOffer(const ProvisionAnswer& answer) {
     return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
   };
   if (all("none of"))
-    return "\nNo offer can run this: none is sold at these node counts (--nodes).\n";
+    return "\nNo offer can run this: none is sold at these node counts (--nodes, --spares).\n";
   if (all("does not finish"))
     return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
            "--recovery\nelastic, a faster --storage).\n";
@@ -360,6 +361,11 @@ std::size_t ProvisionAnswer::Told() const {
 
 const Job& ProvisionAnswer::TheJob() const {
   return result->frontier.empty() ? jobs->front() : (*jobs)[result->rows[Told()].site];
+}
+
+bool SearchedByProvision(const Decision& decision) {
+  return decision.flag == "--topology" || decision.flag == "--nodes" ||
+         decision.flag == "--global-batch";
 }
 
 std::string NodesWords(const Row& row) {

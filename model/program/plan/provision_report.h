@@ -44,6 +44,8 @@ struct ProvisionAnswer {
 };
 
 std::string ProvisionText(const ProvisionAnswer& answer);
+// Clusters, node counts and batches are this command's own.
+bool SearchedByProvision(const Decision& decision);
 std::string NodesWords(const Row& row);  // "16 nodes + 1 spare"
 // Offers that are not on the frontier, each with its reason.
 std::string LosersText(const ProvisionAnswer& answer);

@@ -38,10 +38,10 @@ std::string StopWords(const RunEstimate& run, const Conditions& conditions, doub
   const Seconds lost = stops.background + (run.interval + stops.blocking) * 0.5;
   const bool waits = run.spares == 0 && stops.detection > conditions.recovery.detection * 10;
   const std::string spot =
-      spot_rate > 0 ? fmt::format(
-                          ", and {} spot interruptions, a floor: no source knows the rate "
-                          "of large groups",
-                          ThreeDigits(spot_rate))
+      spot_rate > 0 ? fmt::format(", and {} spot interruptions{}", ThreeDigits(spot_rate),
+                                  spot_rate == conditions.spot.rate.value
+                                      ? ", a floor: no source knows the rate of large groups"
+                                      : "")
                     : "";
   if (conditions.failures.rate.value == 0 && spot_rate == 0)
     return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
@@ -67,7 +67,7 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
       checkpoint.background.value > 0
           ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
           : "",
-      Format(checkpoint.file_system), conditions.storage.write ? "" : ", to be ordered"));
+      Format(checkpoint.file_system), checkpoint.to_be_ordered ? ", to be ordered" : ""));
   if (conditions.storage.per_tib)
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
@@ -99,6 +99,25 @@ std::string InputWords(const RunEstimate& run, const Conditions& conditions,
 
 }  // namespace
 
+namespace {
+
+double UpToThreeDigits(double value) {
+  if (!(value > 0)) return value;
+  const double unit = std::pow(10, std::floor(std::log10(value)) - 2);
+  return std::ceil(value / unit - 1e-9) * unit;
+}
+
+}  // namespace
+
+Dollars EnoughMoney(Dollars money) { return Dollars(UpToThreeDigits(money.value)); }
+
+Seconds EnoughDays(Seconds time) {
+  // Days() has two decimals below ten.
+  const double days = time.value / kSecondsPerDay;
+  const double up = days < 10 ? std::ceil(days * 100 - 1e-9) / 100 : UpToThreeDigits(days);
+  return Seconds(up * kSecondsPerDay);
+}
+
 std::string Days(Seconds time) { return ThreeDigits(time.value / kSecondsPerDay) + " d"; }
 
 std::string Money(Dollars money) {
@@ -121,7 +140,12 @@ std::string MoneyWithInterval(const RunEstimate& run) {
 
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second, double spot_rate) {
-  return Item(run.elastic ? ShrinkingWords(run, conditions)
+  const LongRunFacts& facts = conditions.run;
+  return Item(fmt::format("time: {} steps x {} x {} for the slowest node (--straggler) / goodput, "
+                          "and {} before the first step (--setup)",
+                          run.steps, Format(Seconds(run.step_seconds)),
+                          ThreeDigits(facts.straggler.value), Format(facts.setup))) +
+         Item(run.elastic ? ShrinkingWords(run, conditions)
                           : StopWords(run, conditions, spot_rate)) +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
 }

@@ -137,6 +137,8 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   if (!one.result.feasible() || one.job.request.objective != Objective::kTime) return std::nullopt;
   const Candidate& best = one.result.ranked.front();
   if (best.nodes < 2) return std::nullopt;
+  // The first nodes are not half of a mixed cluster, and shares of layers (--placement search) may be what is missing.
+  if (!one.job.request.topology.other_nodes.empty()) return std::nullopt;
   const FastestLayouts fastest(one.job.request, one.job.profiles);
   ShapeCache shapes;
   try {

@@ -96,8 +96,17 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
   std::string by;
   for (const std::size_t m : metrics)
     by += fmt::format("{}{}", by.empty() ? "" : ", ", kMetrics[m].column);
-  return fmt::format("\nFrontier: {} row{} that no other beats in {}\n{}", front.size(),
-                     front.size() == 1 ? "" : "s", by, table.Text());
+  const auto without = std::ranges::count_if(points, [&](const StudyPoint& point) {
+    return point.status == RowStatus::kOk && std::ranges::any_of(metrics, [&](std::size_t m) {
+             return !std::isfinite(point.metrics[m]);
+           });
+  });
+  return fmt::format("\nFrontier: {} row{} that no other beats in {}\n{}{}", front.size(),
+                     front.size() == 1 ? "" : "s", by, table.Text(),
+                     without == 0 ? std::string()
+                                  : fmt::format("  {} that fit lack a price, or another of these "
+                                                "figures, and are left out (--front)\n",
+                                                without));
 }
 
 // The most frequent reasons.
@@ -109,7 +118,10 @@ std::string RefusalText(const Refusals& refusals) {
   std::string text;
   for (std::size_t i = 0; i < std::min(kMost, reasons.size()); ++i)
     text += fmt::format("{:>8}  {}\n", -reasons[i].first, report::Fold(reasons[i].second, 10));
-  if (reasons.size() > kMost) text += fmt::format("{:>8}  other reasons\n", reasons.size() - kMost);
+  int64_t others = 0;
+  for (std::size_t i = kMost; i < reasons.size(); ++i) others -= reasons[i].first;
+  if (others > 0)
+    text += fmt::format("{:>8}  of {} other reasons\n", others, reasons.size() - kMost);
   return text.empty() ? "" : "\nRefused\n" + text;
 }
 

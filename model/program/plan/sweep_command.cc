@@ -170,7 +170,9 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   if (options.engine == Engine::kClosed)
     text += "\nTimes are in closed form; --engine auto gives those of plan predict.";
   text += "\n" + StudyText(study, points, refusals, front);
-  const ExitCode code = own.empty() ? ExitCode::kInfeasible : ExitCode::kOk;
+  const bool fits = std::ranges::any_of(
+      points, [](const StudyPoint& point) { return point.status == RowStatus::kOk; });
+  const ExitCode code = fits ? ExitCode::kOk : ExitCode::kInfeasible;
   return Deliver(code, std::move(text), StudyJson(study, points, refusals, front), flags.json);
 }
 
