@@ -75,6 +75,7 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
                       other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
                       topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
     }
+    job->notes.push_back("layers are shared evenly; --placement search finds shares for each GPU");
     if (memory < job->profiles.gpu.Capacity() && !request.memory_limit) {
       request.memory_limit = memory;
       job->notes.push_back(
