@@ -41,9 +41,9 @@ class Bundles : public testing::Test {
   // The bundle with one of its files changed.
   std::string Changed(const std::string& bundle, const std::string& name, const std::string& file,
                       const std::string& from, const std::string& to) const {
-    ordered_json json = ordered_json::parse(ReadText(bundle));
+    ordered_json content = ordered_json::parse(ReadText(bundle));
     bool found = false;
-    for (ordered_json& one : json["files"]) {
+    for (ordered_json& one : content["files"]) {
       std::string text = one["text"];
       const std::size_t at = text.find(from);
       if (one["path"] != file || at == text.npos) continue;
@@ -51,7 +51,7 @@ class Bundles : public testing::Test {
       found = true;
     }
     EXPECT_TRUE(found) << file << " has no " << from;
-    WriteText(Path(name), json.dump());
+    WriteText(Path(name), content.dump());
     return Path(name);
   }
 };
@@ -135,10 +135,10 @@ TEST_F(Bundles, DiffOfTheSameMovesNothing) {
 TEST_F(Bundles, ThatWouldDoMoreThanAskAreRefused) {
   const auto refused = [&](const ordered_json& question, const ordered_json& files,
                            const std::string& why) {
-    const ordered_json json = {
+    const ordered_json content = {
         {"schema", "orrery.bundle/1"}, {"version", "1"}, {"commit", ""},
         {"question", question},        {"files", files}, {"answer", ordered_json::object()}};
-    WriteText(Path("bad.json"), json.dump());
+    WriteText(Path("bad.json"), content.dump());
     const Outcome opened = RunPlan({"open", Path("bad.json")});
     EXPECT_EQ(opened.code, 2) << opened.out;
     EXPECT_NE(opened.err.find(why), std::string::npos) << opened.err;
