@@ -103,8 +103,10 @@ Trust Merged(const Trust& old, const Trust& fresh) {
       merged.covariance[(a + i) * n + a + j] =
           old.covariance[kept[i] * old.constants.size() + kept[j]];
   }
+  double nearer = 0;  // kin that is further away is never more certain
   for (std::size_t c = 0; c < kKins; ++c) {
     if (old.kin[c].groups > fresh.kin[c].groups) merged.kin[c] = old.kin[c];
+    nearer = merged.kin[c].spread = std::max(nearer, merged.kin[c].spread);
   }
   merged.sites.insert(old.sites.begin(), old.sites.end());
   for (const auto& [framework, one] : old.differences) {

@@ -106,7 +106,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
-  out.gathers_boundary = key.scatter_gather && key.tp > 1 && !key.sequence_parallel;
+  out.gathers_boundary = micro_batch.gathers_boundary;
   out.context = micro_batch.context;
   out.ring = micro_batch.ring;
   return out;

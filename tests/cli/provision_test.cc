@@ -325,7 +325,7 @@ TEST(Provision, AnInputBoundRunTakesTheLayoutWithTheMostReaders) {
 }
 
 TEST(Provision, WhatWouldDoAsALimitDoes) {
-  const std::vector<std::string> words = With(kSmall, {"--deadline", "8h", "--budget", "500USD"});
+  const std::vector<std::string> words = With(kSmall, {"--deadline", "8h", "--budget", "1.5kUSD"});
   const Outcome outcome = RunPlan(words);
   ASSERT_EQ(outcome.code, 3);
   const std::string text = Folded(outcome.out);

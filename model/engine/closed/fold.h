@@ -193,10 +193,10 @@ class Fold : private LayerPrices {
   };
   Fullest FullestTrained() const;
   double TrainedHere() const;
-  double UnitsHere() const {
-    return here_.layers * units_of_layer_ +
-           (here_.first || (here_.last && table_.tied) ? units_of_embedding_ : 0.0) +
-           (here_.last ? units_of_head_ : 0.0);
+  double UnitsOf(const Stage& stage) const {
+    return stage.layers * units_of_layer_ +
+           (stage.first || (stage.last && table_.tied) ? units_of_embedding_ : 0.0) +
+           (stage.last ? units_of_head_ : 0.0);
   }
   double Beyond(double message, double pass) const;
   double Reduction(double parameters) const;

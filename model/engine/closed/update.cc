@@ -265,7 +265,7 @@ void Fold::AddUpdate(StepTime* time) const {
   const bool sharded = outline_.shards > 1;
   time->data += data_->loss;
   if (form_.clips) time->data += sharded ? data_->norm_of_shards : data_->norm;
-  const double units = UnitsHere();
+  const double units = UnitsOf(stage_);  // the same with parts and without
   if (outline_.norm_messages) time->data += sharded ? data_->norm_of_tensors : data_->norm;
   const double kept = gradients / (outline_.scatters_gradients ? outline_.shards : 1.0);
   time->compute += form_.fill.Of(kept) + units * form_.fill.gap;  // the loss, too

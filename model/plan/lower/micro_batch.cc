@@ -175,6 +175,7 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   const double element =
       work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;
   const bool scattered = key.sequence_parallel || key.scatter_gather;
+  out.gathers_boundary = key.scatter_gather && key.tp > 1 && !key.sequence_parallel;
   out.boundary_bytes = static_cast<double>(local.seq_len / key.cp * key.micro_batch) *
                        static_cast<double>(model.hidden) * element / (scattered ? key.tp : 1);
   return out;
