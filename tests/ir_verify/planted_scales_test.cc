@@ -131,7 +131,7 @@ std::vector<Planted> ScaleFaults() {
        Fault::kScale},
       {"the tensor scale of what is not transformed", kFour,
        [](Plan& p) { Swap(p, "l0.mlp.act.ts/across", "l0.mlp.act.ts/along"); }, Fault::kScale},
-      {"the tensor scale of another tensor beside blocks", kFour,
+      {"block scales with the tensor scale of another layer", kFour,
        [](Plan& p) { Swap(p, "l0.attn.n.ts/along", "l1.attn.n.ts/along"); }, Fault::kScale},
       {"weights not cast again", kMx,
        [](Plan& p) {

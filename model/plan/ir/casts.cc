@@ -30,11 +30,9 @@ double PowerAbove(double x) {
                     std::clamp(fraction == 0.5 ? exponent - 1 : exponent, kLeastPower, kMostPower));
 }
 
-}  // namespace
-
-double LargestOf(CastFormat format) { return RowOf(format).largest; }
-
-double CastTo(CastFormat format, double x) {
+// `whole`: from a size in steps of the format at x to a whole number of them.
+template <class Whole>
+double Rounded(CastFormat format, double x, Whole whole) {
   if (format == CastFormat::kExact || std::isnan(x)) return x;
   const FormatRow& row = RowOf(format);
   const double size = std::abs(x);
@@ -43,23 +41,24 @@ double CastTo(CastFormat format, double x) {
   int exponent = 0;
   std::frexp(size, &exponent);  // size in [2^(exponent-1), 2^exponent)
   const int step = std::max(exponent - 1, row.least_exponent) - row.mantissa;
-  // nearbyint rounds ties to even in the default rounding mode.
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(size, -step)), step);
+  const double rounded = std::ldexp(whole(std::ldexp(size, -step)), step);
   return std::copysign(std::min(rounded, row.largest), x);
 }
 
+}  // namespace
+
+double LargestOf(CastFormat format) { return RowOf(format).largest; }
+
+double CastTo(CastFormat format, double x) {
+  // nearbyint rounds ties to even in the default rounding mode.
+  return Rounded(format, x, [](double units) { return std::nearbyint(units); });
+}
+
 double CastTo(CastFormat format, double x, double draw) {
-  if (format == CastFormat::kExact || std::isnan(x)) return x;
-  const FormatRow& row = RowOf(format);
-  const double size = std::abs(x);
-  if (size >= row.largest) return std::copysign(row.largest, x);
-  if (size == 0) return x;
-  int exponent = 0;
-  std::frexp(size, &exponent);
-  const int step = std::max(exponent - 1, row.least_exponent) - row.mantissa;
-  const double units = std::ldexp(size, -step), below = std::floor(units);
-  const double rounded = std::ldexp(below + (draw < units - below ? 1 : 0), step);
-  return std::copysign(std::min(rounded, row.largest), x);
+  return Rounded(format, x, [draw](double units) {
+    const double below = std::floor(units);
+    return below + (draw < units - below ? 1 : 0);
+  });
 }
 
 namespace {

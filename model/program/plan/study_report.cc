@@ -104,8 +104,8 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
   return fmt::format("\nFrontier: {} row{} that no other beats in {}\n{}{}", front.size(),
                      front.size() == 1 ? "" : "s", by, table.Text(),
                      without == 0 ? std::string()
-                                  : fmt::format("  {} that fit lack a price, or another of these "
-                                                "figures, and are left out (--front)\n",
+                                  : fmt::format("  not compared: {} that fit but lack a price or "
+                                                "another of these figures (--front)\n",
                                                 without));
 }
 
