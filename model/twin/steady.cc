@@ -12,6 +12,8 @@ namespace {
 
 // Micro-batches of the shorter step: as many as fill a pipeline, drain it and show cycles in between.
 constexpr int64_t kFewest = 8, kPerStage = 4;
+// A cycle may begin to repeat later than that: steps of so many half lengths are tried, one after another.
+constexpr int64_t kHalfLengths[] = {2, 3, 5};
 // The two short steps together have at most this share of the micro-batches.
 constexpr double kWorthwhile = 0.6;
 
@@ -43,22 +45,26 @@ StepTime Extend(const StepTime& fewer, StepTime more, double cycles) {
   return more;
 }
 
-std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches) {
-  if (layout.schedule == PipelineSchedule::kGpipe) return std::nullopt;
+std::vector<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches) {
+  std::vector<ShortSteps> tries;
+  if (layout.schedule == PipelineSchedule::kGpipe) return tries;
   // Interleaved schedules turn through their chunks with pp micro-batches at a time.
   const int64_t cycle = layout.schedule == PipelineSchedule::kInterleaved ? layout.pp : 1;
-  const int64_t wanted = std::max<int64_t>(kFewest, kPerStage * layout.pp);
-  const int64_t fewer = (wanted + cycle - 1) / cycle * cycle + micro_batches % cycle;
-  const ShortSteps steps{fewer, fewer + cycle};
-  const double both = static_cast<double>(steps.fewer + steps.more);
-  if (both > kWorthwhile * static_cast<double>(micro_batches)) return std::nullopt;
-  return steps;
+  for (const int64_t halves : kHalfLengths) {
+    const int64_t wanted = halves * std::max<int64_t>(kFewest, kPerStage * layout.pp) / 2;
+    const int64_t fewer = (wanted + cycle - 1) / cycle * cycle + micro_batches % cycle;
+    const ShortSteps steps{fewer, fewer + cycle};
+    const double both = static_cast<double>(steps.fewer + steps.more);
+    if (both > kWorthwhile * static_cast<double>(micro_batches)) break;
+    tries.push_back(steps);
+  }
+  return tries;
 }
 
 std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, const ir::Plan& plan) {
-  const auto steps = ShortStepsOf(layout, plan.micro_batches);
-  if (!steps) return std::nullopt;
-  return WithMicroBatches(plan, job.work, layout, steps->more);
+  const std::vector<ShortSteps> tries = ShortStepsOf(layout, plan.micro_batches);
+  if (tries.empty()) return std::nullopt;
+  return WithMicroBatches(plan, job.work, layout, tries.front().more);
 }
 
 StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSetting& prices,
@@ -71,27 +77,28 @@ StepTime SimulateStep(const ir::Plan& plan, const Cluster& cluster, const CostSe
 
 StepTime SimulateLayout(const Job& job, const Strategy& layout, const ir::Plan& plan,
                         const Cluster& cluster, SimulatedStep* step) {
-  const auto steps = ShortStepsOf(layout, plan.micro_batches);
-  if (!steps) return SimulateStep(plan, cluster, job.prices(), step);
-  const ir::Plan fewer_plan = WithMicroBatches(plan, job.work, layout, steps->fewer);
-  const ir::Plan more_plan = WithMicroBatches(plan, job.work, layout, steps->more);
-  sim::Simulation fewer(fewer_plan, cluster, job.prices(), OptionsFor(nullptr));
-  sim::Simulation more(more_plan, cluster, job.prices(), OptionsFor(step));
-  fewer.Run();
-  more.Run();
-  if (!sim::CycleOf(fewer, more)) return SimulateStep(plan, cluster, job.prices(), step);
-  const double cycles = static_cast<double>(plan.micro_batches - steps->more) /
-                        static_cast<double>(steps->more - steps->fewer);
-  const StepTime time = Extend(fewer.time(), more.time(), cycles);
-  if (step != nullptr) {
-    const double contention = more.breakdown().contention;
-    *step = {
-        more.result().ops + static_cast<int64_t>(cycles) * (more.result().ops - fewer.result().ops),
-        more.SharedLinks(), true};
-    for (sim::SharedLink& shared : step->shared)
-      shared.seconds *= contention > 0 ? time.contention / contention : 1;
+  for (const ShortSteps& steps : ShortStepsOf(layout, plan.micro_batches)) {
+    const ir::Plan fewer_plan = WithMicroBatches(plan, job.work, layout, steps.fewer);
+    const ir::Plan more_plan = WithMicroBatches(plan, job.work, layout, steps.more);
+    sim::Simulation fewer(fewer_plan, cluster, job.prices(), OptionsFor(nullptr));
+    sim::Simulation more(more_plan, cluster, job.prices(), OptionsFor(step));
+    fewer.Run();
+    more.Run();
+    if (!sim::CycleOf(fewer, more)) continue;
+    const double cycles = static_cast<double>(plan.micro_batches - steps.more) /
+                          static_cast<double>(steps.more - steps.fewer);
+    const StepTime time = Extend(fewer.time(), more.time(), cycles);
+    if (step != nullptr) {
+      const double contention = more.breakdown().contention;
+      *step = {more.result().ops +
+                   static_cast<int64_t>(cycles) * (more.result().ops - fewer.result().ops),
+               more.SharedLinks(), true};
+      for (sim::SharedLink& shared : step->shared)
+        shared.seconds *= contention > 0 ? time.contention / contention : 1;
+    }
+    return time;
   }
-  return time;
+  return SimulateStep(plan, cluster, job.prices(), step);
 }
 
 }  // namespace orrery

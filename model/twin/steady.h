@@ -3,8 +3,8 @@
 //
 // Idea: a pipeline of many micro-batches spends most of its step in a cycle that repeats. Two steps of the same layout
 // are simulated, with few micro-batches and with one cycle more; where the longer one is the shorter one and the cycle
-// again (model/engine/event/cycle.h), total and terms grow by the same amount with each further cycle. Else the whole
-// step is simulated.
+// again (model/engine/event/cycle.h), total and terms grow by the same amount with each further cycle. Else two longer
+// ones are tried, as a cycle may settle late; else the whole step is simulated.
 #pragma once
 
 #include "model/engine/event/simulation.h"
@@ -24,14 +24,14 @@ struct SimulatedStep {
 struct ShortSteps {
   int64_t fewer = 0, more = 0;
 };
-// nullopt: the step is too short to gain by it, or its schedule has no such cycle (GPipe).
-std::optional<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches);
+// Pairs to try, the shortest first. Empty: the step is too short to gain by it, or its schedule has no such cycle (GPipe).
+std::vector<ShortSteps> ShortStepsOf(const Strategy& layout, int64_t micro_batches);
 
 // `more` with `cycles` times what it has beyond `fewer`.
 Breakdown Extend(const Breakdown& fewer, Breakdown more, double cycles);
 StepTime Extend(const StepTime& fewer, StepTime more, double cycles);
 
-// The plan of a layout with the micro-batches of the longer short step: it needs the same memory and is as correct as the
+// The plan of a layout with the micro-batches of the first pair's longer step: it needs the same memory and is as correct as the
 // whole step, which repeats its cycle. nullopt: there are no short steps.
 std::optional<ir::Plan> ShorterPlan(const Job& job, const Strategy& layout, const ir::Plan& plan);
 

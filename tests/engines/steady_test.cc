@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
 #include "model/twin/predict.h"
@@ -144,6 +146,21 @@ TEST_P(Steady, EqualsTheWholeStep) {
     EXPECT_NEAR(time.*HiddenOf(axis), whole.*HiddenOf(axis), kEqualTerms * whole.total)
         << AxisWords(axis);
   EXPECT_EQ(step.shared.size(), whole_step.shared.size());
+}
+
+// Longer pairs for cycles that settle late, as long as both steps are shorter than the whole one.
+TEST(ShortSteps, GrowWhileTheyPay) {
+  const Strategy layout = Make(1, 16, 1, 0, 2);
+  const auto many = ShortStepsOf(layout, 1024);
+  ASSERT_EQ(many.size(), 3u);
+  for (std::size_t i = 0; i < many.size(); ++i) {
+    EXPECT_EQ(many[i].more - many[i].fewer, 16);
+    EXPECT_LT(many[i].fewer + many[i].more, 1024);
+    if (i > 0) EXPECT_GT(many[i].fewer, many[i - 1].more);
+  }
+  EXPECT_EQ(ShortStepsOf(layout, 256).size(), 1u);
+  EXPECT_TRUE(ShortStepsOf(layout, 128).empty());
+  EXPECT_TRUE(ShortStepsOf(With(layout, PipelineSchedule::kGpipe), 1024).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Steady, testing::ValuesIn(kLayouts),

@@ -33,7 +33,7 @@ TEST(Slurm, LostNodesAndTimeLimitsLeaveTheLossesAsTheyAre) {
   const std::string folder = ScratchFolder() + "/slurm";
   std::filesystem::create_directory(folder);
   const int status = std::system(
-      fmt::format("PATH=$PATH:/usr/sbin timeout 400 unshare -m --propagation private bash "
+      fmt::format("PATH=$PATH:/usr/sbin timeout 550 unshare -m --propagation private bash "
                   "'{}/tests/launch/slurm_jobs.sh' '{}' '{}' >'{}/said' 2>&1",
                   ORRERY_SOURCE_DIR, folder, ProgramPath("plan"), folder)
           .c_str());

@@ -227,17 +227,18 @@ bool RunShortSteps(const orrery::Job& job, const Strategy* layout, const ir::Pla
   if (layout == nullptr || !options.merge_alike || options.backend != net::Backend::kFluid ||
       (perturbations != nullptr && perturbations->jitter > 0))
     return false;
-  const auto steps = ShortStepsOf(*layout, plan.micro_batches);
-  if (!steps) return false;
-  Twin fewer(job, WithMicroBatches(plan, job.work, *layout, steps->fewer), options);
-  Twin more(job, WithMicroBatches(plan, job.work, *layout, steps->more), options);
-  if (perturbations != nullptr) {
-    fewer.Disturb(perturbations);
-    more.Disturb(perturbations);
+  for (const ShortSteps& steps : ShortStepsOf(*layout, plan.micro_batches)) {
+    Twin fewer(job, WithMicroBatches(plan, job.work, *layout, steps.fewer), options);
+    Twin more(job, WithMicroBatches(plan, job.work, *layout, steps.more), options);
+    if (perturbations != nullptr) {
+      fewer.Disturb(perturbations);
+      more.Disturb(perturbations);
+    }
+    if (!Twin::RunShort(&fewer, &more, analyse, plan.micro_batches, simulation)) continue;
+    simulation->digest = ir::Digest(plan);
+    return true;
   }
-  if (!Twin::RunShort(&fewer, &more, analyse, plan.micro_batches, simulation)) return false;
-  simulation->digest = ir::Digest(plan);
-  return true;
+  return false;
 }
 
 // The step without perturbations. Replicas may share NICs unevenly, so that they are executed one
