@@ -42,6 +42,25 @@ std::string_view MapOf(std::string_view role) {
   return first == last ? std::string_view() : role.substr(first + 1, last - first - 1);
 }
 
+// A parameter that is a part of another one where products are not split: "k" is part 1 of "qkv". map null: none.
+struct PartOfMap {
+  const char* map = nullptr;
+  std::size_t part = 0;
+};
+PartOfMap PartIn(std::string_view map) {
+  constexpr struct {
+    std::string_view name;
+    PartOfMap whole;
+  } kParts[] = {{"q", {"qkv", 0}},
+                {"k", {"qkv", 1}},
+                {"v", {"qkv", 2}},
+                {"gate", {"fc1", 0}},
+                {"up", {"fc1", 1}}};
+  for (const auto& [name, whole] : kParts)
+    if (map == name) return whole;
+  return {};
+}
+
 // Of a row that a table may have for models that are built in this way alone; null: none.
 const char* VariantOf(const ModelSpec& model, std::string_view map) {
   if (map == "fc1" && model.gated) return "-gated";
@@ -93,9 +112,35 @@ std::string WithLayer(std::string name, int64_t layer) {
 
 }  // namespace
 
+namespace {
+
+// A tensor of its own; a family with one tensor for all parts has none.
+HeldParam HeldPart(const HfTensorRow& spec, const ModelSpec& model, const PartOfMap& whole,
+                   int64_t layer, std::vector<int64_t> shape) {
+  if (whole.part >= spec.names.size() || spec.names.size() == 1) return {};
+  HeldParam held;
+  held.transposed = spec.transposed && shape.size() == 2;
+  held.width = Product(shape, 1);
+  held.plus = spec.plus;
+  for (int64_t r = 0; spec.pairs && r < shape.at(0); ++r)
+    held.rows.push_back({static_cast<int32_t>(whole.part), r});
+  TurnNeighbours(model, &held.rows);
+  for (Row& row : held.rows) row.tensor = 0;
+  if (held.transposed) std::swap(shape[0], shape[1]);
+  held.tensors.push_back({WithLayer(spec.names[whole.part], layer), shape});
+  return held;
+}
+
+}  // namespace
+
 HeldParam HeldIn(const HfTensors& table, const ModelSpec& model, const std::string& param,
                  const std::vector<int64_t>& shape) {
-  const Role role = RoleOf(model, param);
+  Role role = RoleOf(model, param);
+  const PartOfMap whole = PartIn(MapOf(role.name));
+  if (whole.map != nullptr) {
+    const std::size_t end = role.name.rfind('.');
+    role.name = role.name.substr(0, role.name.find('.') + 1) + whole.map + role.name.substr(end);
+  }
   const std::string_view map = MapOf(role.name);
   const std::size_t dot = role.name.rfind('.');
   const char* variant = VariantOf(model, map);
@@ -105,6 +150,7 @@ HeldParam HeldIn(const HfTensors& table, const ModelSpec& model, const std::stri
   if (found == table.rows.end()) found = table.rows.find(role.name);
   if (found == table.rows.end()) return {};
   const HfTensorRow& spec = found->second;
+  if (whole.map != nullptr) return HeldPart(spec, model, whole, role.layer, shape);
   HeldParam held;
   held.transposed = spec.transposed && shape.size() == 2;
   held.width = Product(shape, 1);

@@ -35,6 +35,9 @@ bool Half(const Case& c) {
   return c.work.precision == Precision::kBf16 || c.work.precision == Precision::kFp16;
 }
 bool HoldsCodes(const Case& c) { return CanHoldCodes(c.work, c.strategy); }
+bool RepeatsProducts(const Case& c) {
+  return (c.strategy.recompute.modules & (kRecomputeKeys | kRecomputeUp)) != 0;
+}
 bool Repeats(const Case& c) {
   return (c.strategy.recompute.modules & (kRecomputeLayer | kRecomputeMlp)) != 0;
 }
@@ -303,9 +306,10 @@ std::vector<Field> Compute() {
                              "file only tunes it")},
         {kAccelerate, AccelerateRecompute()},
         {kTitan, Choices({{"none", {{"activation_checkpoint", "None"}}},
+                          {"op", {{"activation_checkpoint", "SelectiveAC.Config()"}}},
                           {"layernorm+mlp_act",
                            {{"activation_checkpoint", "SelectiveAC.Config()"}},
-                           "also repeats every second product"},
+                           "also repeats key_proj, attn_proj and mlp_up"},
                           {"full", {{"activation_checkpoint", "FullAC.Config()"}}}},
                          "recomputes all layers, whole or what its list of operations leaves")},
         {kTitanToml, TomlRecompute()},
@@ -335,6 +339,11 @@ std::vector<Field> Compute() {
        Where(Repeats, Switch(&Strategy::recompute_unread)),
        "fact recompute_unread",
        {{kAnyTarget, whole}}},
+      {"split_products",
+       Where(RepeatsProducts, Switch(&Strategy::split_products)),
+       "fact split_products",
+       {{kTitans, Fixed("on", "its layers have products of their own")},
+        {kAnyTarget, Fixed("off", "recomputes no single products")}}},
       {"flash_attention",
        Switch(&Strategy::flash_attention),
        "--attention",

@@ -130,6 +130,7 @@ void DropNoEffect(Values* values) {
   const std::optional<Recompute> read =
       recompute == values->end() ? std::nullopt : ReadRecompute(recompute->second.text);
   if (!read || (read->modules & (kRecomputeLayer | kRecomputeMlp)) == 0) drop({"recompute_unread"});
+  if (!read || (read->modules & (kRecomputeKeys | kRecomputeUp)) == 0) drop({"split_products"});
   if (is("zero", "0")) drop({"overlap_param_gather"});
   if (is("zero", "2") || is("zero", "3")) drop({"reduce_in_backward"});
   if (!is("zero", "3")) drop({"prefetch"});

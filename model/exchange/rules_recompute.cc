@@ -46,6 +46,8 @@ Written WriteModuleList(const Case& c, const RecomputeKeys& keys, bool bridge) {
   const unsigned char modules = c.strategy.recompute.modules;
   if ((modules & kRecomputeActivation) != 0)
     return No("has no module for the activation of a dense MLP (mlp_act)");
+  if ((modules & (kRecomputeKeys | kRecomputeOut | kRecomputeUp)) != 0)
+    return No("has no modules for single products (key_proj, attn_proj, mlp_up)");
   if ((modules & kRecomputeNorms) != 0 && c.work.fp8 == Fp8::kDelayed)
     return No("refuses layernorm among the modules with delayed scales");
   std::string list;
@@ -135,11 +137,12 @@ Cell TomlRecompute() {
           return Say({Set(kMode, "selective"), Set(kOption, Text(r.every))});
         if (r.every > 1) return No("chooses whole layers by number alone");
         if (text == "none" || text == "full") return Say({Set(kMode, text)});
+        if (text == "op") return Say({Set(kMode, "selective"), Set(kOption, "op")});
         if (r.modules != (kRecomputeNorms | kRecomputeActivation))
-          return No("recomputes what its list of operations leaves: layernorm+mlp_act comes near");
+          return No("recomputes what its list of operations leaves: op");
         return Written{Status::kNear,
                        {Set(kMode, "selective"), Set(kOption, "op")},
-                       "also repeats every second product"};
+                       "also repeats key_proj, attn_proj and mlp_up"};
       },
       [](const SettingIndex& settings, const Values&) -> std::optional<Value> {
         const Setting* mode = settings.Find(kMode);
@@ -154,7 +157,7 @@ Cell TomlRecompute() {
         }
         if (option == nullptr)  // torchtitan's own choice
           return mode != nullptr ? From(mode, "full/2") : Value{"full/2", {}, ""};
-        if (option->value == "op") return From(option, "layernorm+mlp_act");
+        if (option->value == "op") return From(option, "op");
         const std::optional<Recompute> read = ReadRecompute("full/" + option->value);
         if (!read) {
           throw InputError(

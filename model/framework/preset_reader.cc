@@ -68,6 +68,7 @@ const FactRow kFacts[] = {
     {"facts", "compile", &Preset::compile},
     {"facts", "fused_norm", &Preset::fused_norm},
     {"facts", "recompute_unread", &Strategy::recompute_unread},
+    {"facts", "split_products", &Strategy::split_products},
     {"defaults", "dropout", &Preset::dropout, 0, 0.99},
     {"defaults", "master_weights", &Preset::master_weights},
     {"defaults", "whole_logits", &Strategy::whole_logits},

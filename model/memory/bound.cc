@@ -304,6 +304,7 @@ MemoryModel::FormKey MemoryModel::KeyOf(const Strategy& s) {
           s.recompute.every,
           s.recompute_unread,
           s.whole_logits,
+          s.split_products,
           static_cast<int>(s.schedule),
           s.flash_attention,
           s.overlap_grad_reduce,

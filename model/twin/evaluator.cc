@@ -170,6 +170,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   group.base.flash_attention = request_.flash_attention;
   group.base.offload = request_.fixed.offload.value_or(Offload{});
   if (group.base.offload.weights) group.base.zero = 3;
+  group.base.split_products = preset_.defaults.split_products;  // decides what can run again
   SortShards(visit, group.base);
   const int domain = job_.cluster.domain_gpus();
   for (const ContextLayout& context : space_.Contexts(split.tp, split.cp, domain)) {

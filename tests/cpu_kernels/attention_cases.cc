@@ -127,6 +127,18 @@ void AddRope(std::vector<TypedCall>& cases) {
     cases.push_back({"rope", {OpKind::kRope, attrs, {Random(n, 1)}, {n}}, "f", "f"});
     cases.push_back(
         {"rope_in_place", {OpKind::kRope, attrs, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
+    const int64_t q = rows * nh * hd, k = rows * kv * hd;
+    for (const Attrs& one : {attrs, part}) {
+      if (inverse) {
+        cases.push_back(
+            {"rope_to_apart", {OpKind::kRope, one, {Random(n, 1)}, {q, k, k}}, "f", "fff"});
+      } else {
+        cases.push_back({"rope_of_apart",
+                         {OpKind::kRope, one, {Random(q, 1), Random(k, 2), Random(k, 3)}, {n}},
+                         "fff",
+                         "f"});
+      }
+    }
   }
 }
 

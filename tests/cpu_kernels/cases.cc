@@ -218,6 +218,14 @@ void AddVariants(int64_t n, std::vector<TypedCall>& cases) {
     cases.push_back({name, {OpKind::kSwiglu, gated, {wide}, {n}}, "f", "f"});
     cases.push_back({name + "_bwd", {OpKind::kSwigluBwd, gated, {dy, wide}, {2 * n}}, "ff", "f"});
   }
+  const Vector up = Random(n, 4, 3);
+  for (const ir::GateKind gate : {ir::GateKind::kSilu, ir::GateKind::kGelu, ir::GateKind::kRelu}) {
+    Attrs gated = attrs;
+    gated.Set(Attr::kGate, static_cast<double>(gate));
+    const std::string name = fmt::format("gate{}_apart", static_cast<int>(gate));
+    cases.push_back({name, {OpKind::kSwiglu, gated, {x, up}, {n}}, "ff", "f"});
+    cases.push_back({name + "_bwd", {OpKind::kSwigluBwd, gated, {dy, x, up}, {n, n}}, "fff", "ff"});
+  }
 }
 
 }  // namespace

@@ -126,6 +126,22 @@ TEST(TermParity, EnginesAgreeWithOffload) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Every second product runs again in the backward pass.
+TEST(TermParity, EnginesAgreeWhereSingleProductsRunAgain) {
+  ParitySelection selection;
+  selection.models = {"llama3-8b", "llama2-70b"};
+  selection.topologies = {"dgx-a100-80", "dgx-h100"};
+  selection.frameworks = {"torchtitan"};
+  selection.situations = {"zero2", "zero3", "efa"};
+  selection.fixed.recompute = Recompute::kByOp;
+  selection.seq_len = 4096;
+  ParityTally tally;
+  CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 5);
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
+}
+
 // Codes are gathered apart from the rest, and unpacked in each pass.
 TEST(TermParity, EnginesAgreeWithFrozenWeightsInFewBits) {
   ParityTally tally;

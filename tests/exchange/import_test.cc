@@ -210,6 +210,18 @@ TEST(ImportTorchtitan, TheFlavourGivesTheModelAndItsLayersTheChunks) {
   EXPECT_THAT(Error("x.toml", "[training]\nseq_len = \n"), HasSubstr("x.toml:2"));
 }
 
+TEST(ImportTorchtitan, SelectiveCheckpointsByOperationOrLayer) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const auto text = [](const std::string& lines) {
+    return Text(Read("x.toml", "[activation_checkpoint]\n" + lines), "recompute");
+  };
+  EXPECT_EQ(text("mode = \"selective\"\nselective_ac_option = \"op\"\n"), "op");
+  EXPECT_EQ(text("mode = \"selective\"\nselective_ac_option = \"2\"\n"), "full/2");
+  EXPECT_EQ(text("mode = \"selective\"\n"), "full/2");
+  EXPECT_EQ(text("mode = \"full\"\n"), "full");
+  EXPECT_EQ(text("mode = \"none\"\n"), "none");
+}
+
 TEST(ImportAccelerate, ItsFileAndTrainingArgumentsAddUp) {
   const Resolved r =
       Resolve({"--from", Sample("accelerate.yaml"), "--from", Sample("training_arguments.json"),

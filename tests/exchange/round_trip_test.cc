@@ -49,7 +49,8 @@ class Draw {
     words.insert(words.end(), {"--tp", tp, "--pp", pp});
     add("--zero", {"0", "1", "2", "3"});
     add("--micro-batch", {"1", "2", "4", "8"});
-    add("--recompute", {"none", "none", "selective", "full", "layernorm+mlp", "full:3", "full/2"});
+    add("--recompute", {"none", "none", "selective", "full", "layernorm+mlp", "full:3", "full/2",
+                        (target & kTitans) != 0 ? "op" : "mlp"});
     if (tp != "1") add("--sequence-parallel", {"on", "off"});
     if (Chance(3)) add("--dp-outer", {"2", "4"});
     if (pp != "1" && Chance(2)) {

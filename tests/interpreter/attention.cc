@@ -285,6 +285,32 @@ void CrossAttentionBackward(const KernelArgs& a) {
 }
 
 // Su et al. 2021, in the half-split pairing (i, i + turn/2); the inverse turns back.
+namespace {
+
+// Rows of queries, keys and values, to or from a row per kv group: its queries, its key, its value.
+void CopyHeads(const KernelArgs& a, double* packed, bool join) {
+  const int64_t rows = a.Int(Attr::kRows), kv = a.Int(Attr::kKv), hd = a.Int(Attr::kHd),
+                queries = a.Int(Attr::kNh) / kv;
+  const int64_t heads[] = {queries, 1, 1};
+  int64_t first = 0;
+  for (size_t part = 0; part < 3; ++part) {
+    const int64_t width = heads[part] * hd, n = rows * kv * width;
+    const double* from = join ? a.In(part, n) : nullptr;
+    double* to = join ? nullptr : a.Out(part, n);
+    for (int64_t group = 0; group < rows * kv; ++group) {
+      double* at = packed + (group * (queries + 2) + first) * hd;
+      if (join) {
+        std::copy(from + group * width, from + (group + 1) * width, at);
+      } else {
+        std::copy(at, at + width, to + group * width);
+      }
+    }
+    first += heads[part];
+  }
+}
+
+}  // namespace
+
 void Rope(const KernelArgs& a) {
   const int64_t rows = a.Int(Attr::kRows), batch = a.Int(Attr::kBatch), nh = a.Int(Attr::kNh);
   const int64_t kv = a.Int(Attr::kKv), hd = a.Int(Attr::kHd);
@@ -292,9 +318,14 @@ void Rope(const KernelArgs& a) {
   if (kv < 1 || nh % kv != 0 || turn % 2 != 0 || turn > hd)
     throw PlanFault("rope: heads do not divide");
   const int64_t per_group = nh / kv + 2, width = kv * per_group * hd;
-  const double* x = a.In(0, rows * width);
-  double* y = a.Out(0, rows * width);
-  if (x != y) std::copy(x, x + rows * width, y);
+  const bool splits = a.out.size() == 3;
+  std::vector<double> turned(splits ? static_cast<size_t>(rows * width) : 0);
+  double* y = splits ? turned.data() : a.Out(0, rows * width);
+  if (a.in.size() == 3) {
+    CopyHeads(a, y, true);
+  } else if (const double* x = a.In(0, rows * width); x != y) {
+    std::copy(x, x + rows * width, y);
+  }
   const ir::Positions positions = ir::PositionsOf(a.op.attrs, a.coords);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < turn / 2; ++i) {
@@ -311,6 +342,7 @@ void Rope(const KernelArgs& a) {
       }
     }
   }
+  if (splits) CopyHeads(a, y, false);
 }
 
 }  // namespace orrery::interpreter

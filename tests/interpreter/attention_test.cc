@@ -251,6 +251,30 @@ Vector Rotate(const Vector& x, int64_t rows, int64_t batch, int64_t nh, int64_t 
   return RunOp({OpKind::kRope, attrs, {x}, {static_cast<int64_t>(x.size())}})[0];
 }
 
+// Queries, keys and values of products of their own: one row per kv group comes out, its queries, its key, its value.
+TEST(Rope, JoinsTensorsThatAreApart) {
+  const int64_t rows = 3, nh = 4, kv = 2, hd = 4, width = (nh + 2 * kv) * hd;
+  const Vector q = Random(rows * nh * hd, 1), k = Random(rows * kv * hd, 2),
+               v = Random(rows * kv * hd, 3);
+  Vector packed;
+  for (int64_t group = 0; group < rows * kv; ++group) {
+    const auto add = [&](const Vector& from, int64_t n) {
+      packed.insert(packed.end(), from.begin() + group * n, from.begin() + (group + 1) * n);
+    };
+    add(q, 2 * hd), add(k, hd), add(v, hd);
+  }
+  Attrs attrs{
+      {Attr::kRows, rows}, {Attr::kBatch, 1}, {Attr::kNh, nh}, {Attr::kKv, kv}, {Attr::kHd, hd}};
+  const Vector joined = RunOp({OpKind::kRope, attrs, {q, k, v}, {rows * width}})[0];
+  EXPECT_EQ(joined, RunOp({OpKind::kRope, attrs, {packed}, {rows * width}})[0]);
+  attrs.Set(Attr::kInverse, 1);
+  const auto back =
+      RunOp({OpKind::kRope, attrs, {joined}, {rows * nh * hd, rows * kv * hd, rows * kv * hd}});
+  EXPECT_LT(LargestDifference(back[0], q), kExact);
+  EXPECT_LT(LargestDifference(back[1], k), kExact);
+  EXPECT_EQ(back[2], v);
+}
+
 TEST(Rope, InverseUndoesItAndIsItsGradient) {
   const int64_t rows = 6, batch = 2, nh = 4, kv = 2, hd = 4, width = (nh + 2 * kv) * hd;
   const Vector x = Random(rows * width, 1), dy = Random(rows * width, 2);

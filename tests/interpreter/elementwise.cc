@@ -137,15 +137,32 @@ void ReluBackward(const KernelArgs& a) {
 void Swiglu(const KernelArgs& a) {
   const int64_t n = a.Int(Attr::kElements);
   const auto gate = static_cast<ir::GateKind>(a.Int(Attr::kGate));
-  const double* x = a.In(0, 2 * n);
   double* y = a.Out(0, n);
+  if (a.in.size() == 2) {
+    const double *gates = a.In(0, n), *ups = a.In(1, n);
+    for (int64_t i = 0; i < n; ++i) y[i] = GateAt(gate, gates[i]).value * ups[i];
+    return;
+  }
+  const double* x = a.In(0, 2 * n);
   for (int64_t i = 0; i < n; ++i) y[i] = GateAt(gate, x[2 * i]).value * x[2 * i + 1];
 }
 
 void SwigluBackward(const KernelArgs& a) {
   const int64_t n = a.Int(Attr::kElements);
   const auto gate = static_cast<ir::GateKind>(a.Int(Attr::kGate));
-  const double *dy = a.In(0, n), *x = a.In(1, 2 * n);
+  const double* dy = a.In(0, n);
+  if (a.in.size() == 3) {
+    const double *gates = a.In(1, n), *ups = a.In(2, n);
+    double *dgate = a.Out(0, n), *dup = a.Out(1, n);
+    for (int64_t i = 0; i < n; ++i) {
+      const ValueAndSlope f = GateAt(gate, gates[i]);
+      const double up = ups[i], grad = dy[i];  // the outputs may be the inputs
+      dgate[i] = grad * up * f.slope;
+      dup[i] = grad * f.value;
+    }
+    return;
+  }
+  const double* x = a.In(1, 2 * n);
   double* dx = a.Out(0, 2 * n);
   for (int64_t i = 0; i < n; ++i) {
     const ValueAndSlope f = GateAt(gate, x[2 * i]);

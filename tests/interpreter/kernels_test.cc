@@ -80,6 +80,21 @@ INSTANTIATE_TEST_SUITE_P(All, Elementwise,
                                                          false},
                                          ElementwiseCase{OpKind::kTanh, OpKind::kTanhBwd, true}));
 
+TEST(Kernels, GatesAndUpsMayBeApart) {
+  const Vector gate = Random(12, 5), up = Random(12, 6), dy = Random(12, 7);
+  Vector pairs;
+  for (int i = 0; i < 12; ++i) pairs.insert(pairs.end(), {gate[i], up[i]});
+  const Attrs attrs{{Attr::kElements, 12}};
+  EXPECT_EQ(RunOp({OpKind::kSwiglu, attrs, {gate, up}, {12}})[0],
+            RunOp({OpKind::kSwiglu, attrs, {pairs}, {12}})[0]);
+  const auto apart = RunOp({OpKind::kSwigluBwd, attrs, {dy, gate, up}, {12, 12}});
+  const Vector joined = RunOp({OpKind::kSwigluBwd, attrs, {dy, pairs}, {24}})[0];
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(apart[0][i], joined[2 * i]);
+    EXPECT_EQ(apart[1][i], joined[2 * i + 1]);
+  }
+}
+
 TEST(Kernels, SlicesOfAllRanksMakeTheWhole) {
   const Vector x{1, 2, 3, 4, 5, 6};
   const Attrs attrs{{Attr::kElements, 2}, {Attr::kAxis, 1}};

@@ -75,9 +75,9 @@ int64_t Kept(const ir::Plan& plan) {
 }
 
 TEST(RecomputeText, ComesBack) {
-  for (const char* text :
-       {"none", "selective", "full", "layernorm", "mlp", "mlp_act", "full:5", "full/2",
-        "core_attn+layernorm+mlp", "selective:3", "layernorm+mlp_act", "full:6/2"}) {
+  for (const char* text : {"none", "selective", "full", "layernorm", "mlp", "mlp_act", "full:5",
+                           "full/2", "core_attn+layernorm+mlp", "selective:3", "layernorm+mlp_act",
+                           "full:6/2", "op", "op/2", "key_proj+attn_proj", "layernorm+mlp_up"}) {
     const auto read = ReadRecompute(text);
     ASSERT_TRUE(read) << text;
     EXPECT_EQ(RecomputeText(*read), text);
@@ -117,6 +117,35 @@ TEST(Recompute, WholeMlpsOfSoftwareThatDoesNotStopEarly) {
   EXPECT_EQ(Repeated(LoweredWith("mlp", reruns), ir::OpKind::kAllReduce).size(), 8u);
 }
 
+Strategy Split() {
+  Strategy s;
+  s.split_products = true;
+  return s;
+}
+
+// torchtitan's choice by operation: of wq wk wv wo w1 w3 w2 every second product runs again, with norms, activations,
+// positions and the sum behind attention.
+TEST(Recompute, EverySecondProductByOp) {
+  using ir::OpKind;
+  using testing::SizeIs;
+  const ir::Plan plan = LoweredWith("op", Split());
+  EXPECT_TRUE(ir::Verify(plan).empty());
+  EXPECT_THAT(Repeated(plan, OpKind::kMatmul), SizeIs(3 * 8));
+  EXPECT_THAT(Repeated(plan, OpKind::kRmsNorm), SizeIs(2 * 8));
+  EXPECT_THAT(Repeated(plan, OpKind::kRope), SizeIs(8));
+  EXPECT_THAT(Repeated(plan, OpKind::kBiasResidual), SizeIs(8));
+  EXPECT_THAT(Repeated(plan, OpKind::kSwiglu), SizeIs(8));
+  EXPECT_THAT(Repeated(plan, OpKind::kAttn), SizeIs(0));
+  EXPECT_THAT(Repeated(LoweredWith("op/2", Split()), OpKind::kMatmul), SizeIs(3 * 4));
+  // What ranks have reduced is kept: the output projection does not run again.
+  Strategy ranks = Split();
+  ranks.tp = 2, ranks.sequence_parallel = true;
+  const ir::Plan shared = LoweredWith("op", ranks);
+  EXPECT_TRUE(ir::Verify(shared).empty());
+  EXPECT_THAT(Repeated(shared, OpKind::kMatmul), SizeIs(2 * 8));
+  EXPECT_THAT(Repeated(shared, OpKind::kReduceScatter), SizeIs(0));
+}
+
 TEST(Recompute, TakesTheFirstLayersOfEachChunk) {
   Strategy chunks;
   chunks.pp = 2, chunks.vpp = 2, chunks.schedule = PipelineSchedule::kInterleaved;
@@ -146,6 +175,10 @@ TEST(Recompute, ForwardKeepsWhatItDoesNotRepeat) {
   EXPECT_EQ(dropped("full"), kLayers * layer);
   EXPECT_EQ(dropped("full:3"), 3 * layer);
   EXPECT_EQ(dropped("full/2"), 4 * layer);
+  // Products of their own keep as much; by op, keys, the stream behind attention and up are gone, too.
+  EXPECT_EQ(Kept(LoweredWith("none", Split())), all);
+  EXPECT_EQ(all - Kept(LoweredWith("op", Split())),
+            kLayers * (norms + act + qkv / 3 + middle + inner / 2));
 }
 
 TEST(Recompute, WhatMeansNothingIsRefused) {
@@ -158,6 +191,13 @@ TEST(Recompute, WhatMeansNothingIsRefused) {
   EXPECT_EQ(reason(EightLayers(), "layernorm+mlp"), "");
   EXPECT_THAT(reason(EightLayers(), "mlp+mlp_act"), testing::HasSubstr("a part of it"));
   EXPECT_THAT(reason(EightLayers(), "full+mlp"), testing::HasSubstr("single modules"));
+  EXPECT_EQ(reason(EightLayers(), "attn_proj"), "");
+  EXPECT_THAT(reason(EightLayers(), "op"), testing::HasSubstr("splits products"));
+  EXPECT_THAT(reason(EightLayers(), "core_attn+attn_proj"),
+              testing::HasSubstr("what core_attn does not keep"));
+  ModelSpec parallel = EightLayers();
+  parallel.parallel = true;
+  EXPECT_THAT(reason(parallel, "attn_proj"), testing::HasSubstr("in front of the MLP"));
   ModelSpec post = EightLayers();
   post.input_norm = false;
   EXPECT_THAT(reason(post, "layernorm"), testing::HasSubstr("no norms in front"));

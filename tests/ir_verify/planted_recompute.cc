@@ -15,6 +15,14 @@ Strategy Recomputing(int modules, int first = 0, int tp = 1) {
   return s;
 }
 
+Strategy ByOp() {
+  Strategy s = Recomputing(Recompute::kByOp.modules);
+  s.split_products = true;
+  return s;
+}
+void ForgetKeys(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.attn.k")), 1); }
+void ForgetUp(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.mlp.up")), 1); }
+void ForgetStream(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.x1")), 1); }
 void ForgetActivation(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.mlp.act")), 1); }
 void ForgetNorm(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.attn.n")), 1); }
 void ForgetGather(Plan& plan) { ASSERT_EQ(Drop(plan, Writes("r.l1.mlp.nf")), 1); }
@@ -40,6 +48,7 @@ void ReadInstead(Plan& plan, const std::string& from, const std::string& to) {
   ASSERT_GT(changed, 0);
 }
 // A layer that comes later in the backward pass.
+void ReadOtherStream(Plan& plan) { ReadInstead(plan, "r.l1.x1", "r.l0.x1"); }
 void ReadOtherLayer(Plan& plan) { ReadInstead(plan, "r.l1.attn.n", "r.l0.attn.n"); }
 
 }  // namespace
@@ -66,6 +75,14 @@ std::vector<PlantedFault> RecomputeFaults() {
       {"MLP run again behind its reader",
        Recomputing(kRecomputeMlp),
        MakeTooLate,
+       {F::kStaleRead},
+       {}},
+      {"keys not made again", ByOp(), ForgetKeys, {F::kReadBeforeWrite}, {}},
+      {"up not made again", ByOp(), ForgetUp, {F::kReadBeforeWrite}, {}},
+      {"stream behind attention not made again", ByOp(), ForgetStream, {F::kReadBeforeWrite}, {}},
+      {"stream of a layer read that is made again later",
+       ByOp(),
+       ReadOtherStream,
        {F::kStaleRead},
        {}},
       {"norm of a layer read that is made again later",

@@ -32,7 +32,13 @@ Workload TinyWork(int64_t global_batch) {
 Plan LowerTiny(const Strategy& strategy, int64_t global_batch, const Lora& lora) {
   Workload work = TinyWork(global_batch);
   work.lora = lora;
-  LowerResult result = Lower(TinyGpt(), work, strategy);
+  ModelSpec model = TinyGpt();
+  if (strategy.split_products) {  // which then has some
+    model.gated = true;
+    model.activation = Activation::kSwiglu;
+    model.positions = Positions::kRotary;
+  }
+  LowerResult result = Lower(model, work, strategy);
   const Refusal* refusal = std::get_if<Refusal>(&result);
   ORRERY_CHECK(refusal == nullptr, "{}", refusal->reason);
   return std::move(std::get<Plan>(result));

@@ -25,7 +25,8 @@ Strategy Draw(std::mt19937& random) {
   s.vpp = s.schedule == PipelineSchedule::kInterleaved   ? 4 / s.pp
           : s.schedule == PipelineSchedule::kZeroBubbleV ? 2
                                                          : 1;
-  const int modules = pick({0, 1, 2, 3, 4, 7, 8, 9, 11, 16, 16});
+  const int modules = pick({0, 1, 2, 3, 4, 7, 8, 9, 11, 16, 16, 32, 64, 66, 128, 230});
+  s.split_products = (modules & (kRecomputeKeys | kRecomputeUp)) != 0 || pick({0, 1});
   s.recompute = {static_cast<unsigned char>(modules), pick({0, 0, 1, 2}), pick({1, 1, 2})};
   s.flash_attention = pick({0, 1});
   s.overlap_grad_reduce = pick({0, 1});

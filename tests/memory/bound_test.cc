@@ -83,14 +83,15 @@ class Drawer {
       s.zero = Below(4);
       s.schedule = static_cast<PipelineSchedule>(Below(4));
       s.vpp = s.schedule == PipelineSchedule::kInterleaved ? 2 + Below(3) : 1;
-      constexpr int kSets[] = {0, 0, 1, 16, 16, 2, 8, 10};
-      s.recompute.modules = static_cast<unsigned char>(kSets[Below(8)]);
+      constexpr int kSets[] = {0, 0, 1, 16, 16, 2, 8, 10, 64, 128, 230};
+      s.recompute.modules = static_cast<unsigned char>(kSets[Below(11)]);
       if (Below(3) == 0) s.recompute.first = Below(5);
       if (Below(6) == 0) s.recompute.every = 2;
       s.sequence_parallel = s.tp > 1 && Below(2) == 0;
       s.flash_attention = Below(2) == 0;
       const auto& preset = FindFramework(kFrameworks[Below(3)]);
       s = preset.Complete(s, work.precision);
+      s.split_products = (s.recompute.modules & (kRecomputeKeys | kRecomputeUp)) != 0;
       if (!CheckStrategy(model, work, s)) return s;
     }
   }

@@ -35,6 +35,16 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
     s.recompute.first = below(3);
     s.recompute.every = 1 + below(2);
   }
+  s.split_products = c->job->split_products;
+  if (s.split_products && below(2) != 0) {
+    constexpr int kSets[] = {kRecomputeKeys,
+                             kRecomputeOut,
+                             kRecomputeUp,
+                             Recompute::kByOp.modules,
+                             kRecomputeNorms | kRecomputeUp,
+                             kRecomputeCoreAttention | kRecomputeKeys};
+    s.recompute.modules = static_cast<unsigned char>(kSets[below(6)]);
+  }
   c->uniform_dtype = below(4) != 0;  // mixed element sizes cost twice the time
   c->order_seed = (*random)();
   s.reduce_once = s.zero >= 2 && below(3) == 0;

@@ -64,6 +64,35 @@ TEST(VSchedule, PlansEqualOneRank) {
   EXPECT_TRUE(summary.failures.empty()) << summary.Text("failures");
 }
 
+// Queries, keys, values, gate and up of weights of their own, some of which run again by themselves.
+TEST(SplitProducts, PlansEqualOneRank) {
+  Job plain = TinyLlama(), gelu = TinyGemma();
+  gelu.model.output_norm = false;
+  gelu.model.qk_norm = QkNorm::kNone;
+  gelu.key = "geglu split", plain.key = "llama split";
+  plain.split_products = gelu.split_products = true;
+  plain.model.qkv_bias = true;
+  std::vector<Case> cases;
+  int by_op = 0;
+  for (const Job* job : {&plain, &gelu}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      std::vector<Case> grid = Grid(*job, ranks, kSeed), by_product;
+      for (Case& c : grid)
+        if ((c.strategy.recompute.modules & (kRecomputeKeys | kRecomputeOut | kRecomputeUp)) != 0)
+          by_product.push_back(c);
+      const std::vector<Case> some = Sample(by_product, std::min<size_t>(kPlans, 20), kSeed),
+                              others = Sample(grid, std::min<size_t>(kPlans, 8), kSeed);
+      cases.insert(cases.end(), some.begin(), some.end());
+      cases.insert(cases.end(), others.begin(), others.end());
+    }
+  }
+  for (const Case& c : cases) by_op += c.strategy.recompute.modules == Recompute::kByOp.modules;
+  EXPECT_GT(by_op, 10);
+  const Summary summary = RunAll(cases);
+  std::cout << summary.Text("split products");
+  EXPECT_TRUE(summary.failures.empty()) << summary.Text("failures");
+}
+
 // Weights and moments in 16 bits alone.
 TEST(MasterWeights, AreNotNeededForEqualPlans) {
   Job job = TinyGpt(false);

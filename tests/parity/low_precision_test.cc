@@ -47,6 +47,18 @@ TEST(ExactCasts, ChangeNothing) {
   }
 }
 
+TEST(ExactCasts, ChangeNothingWhereSingleProductsRunAgain) {
+  for (const Fp8 recipe : {Fp8::kDelayed, Fp8::kMxfp8, Fp8::kNvfp4}) {
+    Job job = LowPrecisionLlama(recipe, 2);
+    job.key += " exact split";
+    job.model.kv_heads = 4;
+    job.exact_casts = job.split_products = true;
+    ExpectParity(job, Plans(job, {1, 2, 4}, kPlans, [](const Strategy& s) {
+                   return (s.recompute.modules & (kRecomputeOut | kRecomputeUp)) != 0;
+                 }));
+  }
+}
+
 // Rows of a micro-batch share blocks: one sequence per micro-batch everywhere. With one scale per tensor a tensor rank
 // has the scale of its part, unless the scale is the maximum over all ranks (delayed).
 TEST(EqualBlocks, RoundAlikeInEveryLayout) {

@@ -83,6 +83,7 @@ std::vector<StepResult> Reference(const Job& job) {
   if (job.exact_casts) reference.work.fp8 = Fp8::kOff;
   Case c{&reference, {}};
   c.strategy.fp8_weights = job.fp8_weights && !job.exact_casts;
+  c.strategy.split_products = job.split_products;
   c.strategy.micro_batch = job.reference_micro_batch > 0 ? job.reference_micro_batch
                                                          : static_cast<int>(job.work.global_batch);
   const LowerResult lowered = LowerCase(c);

@@ -28,7 +28,8 @@ struct Job {
   // the same rows: it has micro-batches of so many sequences (0: one of all).
   bool exact_casts = false;
   int reference_micro_batch = 0;
-  bool fp8_weights = false;  // of the reference
+  bool fp8_weights = false;     // of the reference
+  bool split_products = false;  // of all plans: other parameters
 };
 
 struct Case {

@@ -43,7 +43,8 @@ enum class OpKind : uint8_t {
   kAddPos,  // out y; in x, table; attrs rows h batch axis: position = (coord(axis)*rows + r) / batch
   kPosBwd,  // out dtable; in dtable, dx; attrs rows h batch axis: accumulates
   kRope,  // out qkv; in qkv; attrs rows batch nh kv hd inverse turn base: rotary positions on the first `turn` columns (0:
-          //   all) of q and k, pairs (i, i+turn/2), angle position * base^(-2i/turn)
+  //   all) of q and k, pairs (i, i+turn/2), angle position * base^(-2i/turn). Or in q[rows,nh*hd], k, v[rows,kv*hd],
+  //   tensors of products of their own; inverse: out q, k, v
   // Matrix product: C[M,N] = op(A) op(B) (+ bias[N]) (+ C if acc). ta: A is stored [K,M]; tb: B is stored [N,K].
   // scale: op(A) op(B) times it (0: as it is).
   // product > 0 (enum class ProductType): A and B are cast tensors, their blocks of scales along K (below).
@@ -118,8 +119,9 @@ enum class OpKind : uint8_t {
   kGeluBwd,       // out dx; in dy, x; attrs n
   kRelu,          // attrs n power: relu, or its square
   kReluBwd,
-  kSwiglu,  // out y[n]; in x[2n] as pairs (gate, up); attrs n gate: y = f(gate) * up, f silu, gelu or relu (GateKind)
-  kSwigluBwd,  // out dx[2n]; in dy[n], x[2n]
+  // x[2n] as pairs (gate, up), or gate[n] and up[n] of products of their own.
+  kSwiglu,  // out y[n]; in x | gate, up; attrs n gate: y = f(gate) * up, f silu, gelu or relu (GateKind)
+  kSwigluBwd,  // out dx | dgate, dup; in dy[n], x | gate, up
   kTanh,       // out y; in x; attrs n cap: y = cap*tanh(x/cap)
   kTanhBwd,    // out dx; in dy, y; attrs n cap
   // Loss over a vocabulary that may be sharded over axis (v = real columns, vl = local width, padding masked).

@@ -304,8 +304,12 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
     case OpKind::kPosBwd:
       return EmbeddingSizes(op);
     case OpKind::kRope: {
-      const int64_t qkv = a(Attr::kRows) * (a(Attr::kNh) + 2 * a(Attr::kKv)) * a(Attr::kHd);
-      return {{qkv}, {qkv}};
+      const int64_t head = a(Attr::kRows) * a(Attr::kHd), queries = head * a(Attr::kNh),
+                    keys = head * a(Attr::kKv);
+      const std::vector<int64_t> joined{queries + 2 * keys}, apart{queries, keys, keys};
+      const bool inverse = a(Attr::kInverse) != 0;
+      return {!inverse || op.out.size() == 1 ? joined : apart,
+              inverse || op.in.size() == 1 ? joined : apart};
     }
     case OpKind::kMatmul:
       return MatmulSizes(program, op);
@@ -366,8 +370,10 @@ Sizes ExpectedSizes(const Plan& plan, const Program& program, const Op& op) {
     case OpKind::kTanhBwd:
       return {{n}, {n, n}};
     case OpKind::kSwiglu:
+      if (op.in.size() > 1) return {{n}, {n, n}};
       return {{n}, {2 * n}};
     case OpKind::kSwigluBwd:
+      if (op.in.size() > 2) return {{n, n}, {n, n, n}};
       return {{2 * n}, {n, 2 * n}};
     case OpKind::kXentMax:
     case OpKind::kXentSum:

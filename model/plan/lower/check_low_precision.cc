@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "model/plan/lower/coded.h"
+#include "model/plan/lower/transformer.h"
 
 namespace orrery {
 namespace {
@@ -41,6 +42,10 @@ Result CheckLowPrecision(const ModelSpec& model, const Workload& work, const Str
     return refused;
   if (auto refused = Multiple(recipe, attention / s.tp, "attention columns per rank", narrower))
     return refused;
+  const int64_t keys = model.kv_heads * model.head_dim;
+  if (SplitsProducts(model, work, s, SubKind::kAttention))
+    if (auto refused = Multiple(recipe, keys / s.tp, "columns of keys per rank", narrower))
+      return refused;
   return Multiple(recipe, rows, "rows of a sequence per rank", "another seq_len, or a smaller tp");
 }
 

@@ -86,7 +86,7 @@ Result CheckHeads(const ModelSpec& model, const Strategy& s, int ranks) {
       "use ring or allgather, or " + smaller};
 }
 
-Result CheckRecompute(const ModelSpec& model, const Strategy& s) {
+Result CheckRecompute(const ModelSpec& model, const Workload& work, const Strategy& s) {
   const Recompute& r = s.recompute;
   if (r.first < 0 || r.every < 1)
     return Refusal{
@@ -97,6 +97,26 @@ Result CheckRecompute(const ModelSpec& model, const Strategy& s) {
     return Refusal{"full recomputation and that of single modules", "one of them"};
   if (has(kRecomputeMlp) && has(kRecomputeActivation))
     return Refusal{"recomputation of mlp and of mlp_act, which is a part of it", "mlp alone"};
+  if (has(kRecomputeMlp) && has(kRecomputeUp))
+    return Refusal{"recomputation of mlp and of mlp_up, which is a part of it", "mlp alone"};
+  if ((has(kRecomputeKeys) || has(kRecomputeUp)) && !s.split_products)
+    return Refusal{
+        "recomputation of key_proj or mlp_up, which are products of their own only where "
+        "a framework splits products",
+        "--framework torchtitan, or --fact split_products=on"};
+  if ((has(kRecomputeKeys) || has(kRecomputeUp) || has(kRecomputeOut)) &&
+      (model.family != Family::kDecoder || model.parallel))
+    return Refusal{
+        "recomputation of single products is lowered for decoders whose attention stands "
+        "in front of the MLP",
+        "layernorm+mlp_act, full or none"};
+  if (has(kRecomputeOut) && has(kRecomputeCoreAttention))
+    return Refusal{"recomputation of attn_proj, which reads what core_attn does not keep",
+                   "one of them"};
+  if (has(kRecomputeOut) && (model.post_norm || model.output_norm || work.dropout > 0))
+    return Refusal{
+        "recomputation of attn_proj with dropout, or with a norm behind it, is not lowered",
+        "layernorm+mlp_act, full or none"};
   if (has(kRecomputeNorms) && (!model.input_norm || model.post_norm))
     return Refusal{"recomputation of layernorm: the model has no norms in front of its sublayers",
                    "drop layernorm"};
@@ -306,7 +326,7 @@ std::optional<Refusal> CheckStrategy(const ModelSpec& model, const Workload& wor
   if (auto refused = CheckWork(model, work, strategy)) return refused;
   if (auto refused = CheckSize(model, work, strategy)) return refused;
   if (auto refused = CheckContext(model, work, strategy)) return refused;
-  if (auto refused = CheckRecompute(model, strategy)) return refused;
+  if (auto refused = CheckRecompute(model, work, strategy)) return refused;
   if (auto refused = CheckTensor(model, work, strategy)) return refused;
   if (auto refused = CheckLowPrecision(model, work, strategy)) return refused;
   if (auto refused = CheckAdapters(model, work, strategy)) return refused;

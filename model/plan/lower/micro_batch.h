@@ -30,6 +30,7 @@ struct MicroBatchKey {
   bool recompute_unread = false;
   bool scatter_gather = true;
   bool whole_logits = false;
+  bool split_products = false;
   bool fp8_weights = false;
   bool operator==(const MicroBatchKey&) const = default;
   auto operator<=>(const MicroBatchKey&) const = default;

@@ -15,21 +15,25 @@ inline constexpr NameRow<Recompute> kRecomputeNames[] = {
     {"none", Recompute::kNone},
     {"selective", Recompute::kSelective},
     {"full", Recompute::kFull},
+    {"op", Recompute::kByOp},
 };
 inline constexpr NameRow<RecomputeModule> kRecomputeModuleNames[] = {
     {"core_attn", kRecomputeCoreAttention},
     {"layernorm", kRecomputeNorms},
     {"mlp_act", kRecomputeActivation},
     {"mlp", kRecomputeMlp},
+    {"key_proj", kRecomputeKeys},
+    {"attn_proj", kRecomputeOut},
+    {"mlp_up", kRecomputeUp},
     {"full", kRecomputeLayer},
 };
-// "none", "selective" (core_attn), "full", modules as "core_attn+mlp"; of the first 5 layers of each chunk "full:5", of
+// "none", "selective" (core_attn), "full", "op" (torchtitan's choice by operation), modules as "core_attn+mlp"; of the first 5 layers of each chunk "full:5", of
 // each second layer "full/2".
 std::string RecomputeText(const Recompute& recompute);
 std::optional<Recompute> ReadRecompute(std::string_view text);  // nullopt: no such text
 inline constexpr const char* kRecomputeForms =
-    "none, selective, full, or modules as core_attn+layernorm+mlp_act+mlp; full:5 of the first 5 "
-    "layers of each chunk, full/2 of each second layer";
+    "none, selective, full, op, or modules as core_attn+layernorm+mlp_act+mlp+key_proj+attn_proj+"
+    "mlp_up; full:5 of the first 5 layers of each chunk, full/2 of each second layer";
 
 // "none", or one or several of "optimizer", "optimizer:0.5" (half of the parameters), "weights", "activations" joined by +.
 std::string OffloadText(const Offload& offload);

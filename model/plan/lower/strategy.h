@@ -13,13 +13,18 @@
 namespace orrery {
 
 // Modules of a layer whose activations the backward pass makes again, by Megatron-Core's names for --recompute-modules,
-// and `full`, the layer. Of `mlp` and `full` the input is kept; of the others what they read is kept anyway.
+// and `full`, the layer. Of `mlp` and `full` the input is kept; of the others what they read is kept anyway. The last three
+// are single products, two of which only software that splits products has (Strategy::split_products).
 enum RecomputeModule : unsigned char {
   kRecomputeCoreAttention = 1,  // core_attn: scores or statistics, context
   kRecomputeNorms = 2,          // layernorm: outputs of the norms in front of attention and MLP
   kRecomputeActivation = 4,     // mlp_act: the activation between the products of the MLP
   kRecomputeMlp = 8,            // mlp: both of its inner tensors
   kRecomputeLayer = 16,
+  kRecomputeKeys = 32,  // key_proj: keys, and positions of queries and keys
+  kRecomputeOut =
+      64,  // attn_proj: the residual stream behind attention; of ranks that share a layer it is kept
+  kRecomputeUp = 128,  // mlp_up: what the activation multiplies its gate with
 };
 
 // Which modules of which layers: of the first `first` layers of each model chunk (Megatron's method block; 0: of all), of
@@ -39,13 +44,16 @@ struct Recompute {
   int64_t Taken(int64_t layers) const {
     return (first > 0 && first < layers ? first : layers) / every;
   }
-  static const Recompute kNone, kSelective, kFull;
+  static const Recompute kNone, kSelective, kFull, kByOp;
   bool operator==(const Recompute&) const = default;
   auto operator<=>(const Recompute&) const = default;
 };
 inline constexpr Recompute Recompute::kNone{};
 inline constexpr Recompute Recompute::kSelective{kRecomputeCoreAttention};
 inline constexpr Recompute Recompute::kFull{kRecomputeLayer};
+// torchtitan's selective_ac_option "op": attention and every second product are kept, all else is made again.
+inline constexpr Recompute Recompute::kByOp{kRecomputeNorms | kRecomputeActivation |
+                                            kRecomputeKeys | kRecomputeOut | kRecomputeUp};
 
 // kZeroBubbleV: stage s has the chunks s and 2 pp - 1 - s of 2 pp, so that the first stage has both ends of the model.
 enum class PipelineSchedule { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBubbleV };
@@ -129,6 +137,9 @@ struct Strategy {
   bool reduce_once =
       false;  // ZeRO 2/3: gradients of all micro-batches add up whole on each rank and are
               // reduced once per step (FSDP's no_sync), not behind each backward pass
+  bool split_products =
+      false;  // queries, keys and values, and gate and up, are products of weights of their own, where
+  // the model has rotary positions without norms of queries, or a gate; not with adapters
   bool whole_logits =
       false;              // a tensor rank gathers the logits of the whole vocabulary for its loss
   bool tp_async = false;  // tensor-parallel collectives on their own stream

@@ -4,6 +4,7 @@
 
 #include "model/plan/lower/adapters.h"
 #include "model/plan/lower/context.h"
+#include "model/plan/lower/inner_products.h"
 
 namespace orrery {
 
@@ -69,21 +70,10 @@ struct AttentionOutput {
   }
 };
 
-ViewId OptionalWeight(StageBuilder& stage, ParamRef ref) { return ref ? stage.Weight(ref) : -1; }
-
 // Of context and statistics.
 std::string AttentionPrefix(const StageBuilder& stage, const Layer& layer,
                             const std::string& prefix) {
   return PrefixOf(stage, layer.Recomputes(kRecomputeCoreAttention), prefix);
-}
-
-// Of what the inner projection writes: attention keeps it, an MLP that is recomputed does not.
-ViewId InnerIn(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-               const std::string& prefix) {
-  const SublayerShape shape = ShapeOf(stage, sub);
-  const bool again = sub.kind == SubKind::kMlp && layer.Recomputes(kRecomputeMlp);
-  return stage.Act(Name(PrefixOf(stage, again, prefix), layer, sub, "in"),
-                   shape.rows * shape.in_width);
 }
 
 // The cast of attention's context is kept beside it, as the output projection does in TransformerEngine.
@@ -158,7 +148,7 @@ ContextAttention ContextOf(StageBuilder& stage, const Layer& layer, const Sublay
 void EmitAttention(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                    const std::string& prefix, bool again) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  const ViewId in = stage.Act(Name(prefix, layer, sub, "in"), shape.rows * shape.in_width);
+  const ViewId in = InnerIn(stage, layer, sub, prefix);
   if (stage.ctx().strategy.cp > 1)
     return EmitContextAttention(stage, layer, sub, ContextOf(stage, layer, sub, prefix, in), again);
   const AttentionOutput out = AttentionBuffers(stage, layer, sub, prefix);
@@ -174,77 +164,9 @@ void EmitAttention(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
       DropoutGroup(stage);
 }
 
-ir::Attrs HeadAttrs(const StageBuilder& stage, const Sublayer& sub) {
-  const SublayerShape shape = ShapeOf(stage, sub);
-  return {{Attr::kRows, double(shape.rows)},
-          {Attr::kNh, double(shape.heads)},
-          {Attr::kKv, double(shape.kv_heads)},
-          {Attr::kHd, double(shape.head_dim)}};
-}
-
-void EmitRope(StageBuilder& stage, const Layer& layer, const Sublayer& sub, ViewId qkv,
-              bool inverse) {
-  if (stage.ctx().model.positions != Positions::kRotary || sub.kind != SubKind::kAttention) return;
-  const ModelSpec& model = stage.ctx().model;
-  ir::Attrs attrs = HeadAttrs(stage, sub);
-  attrs.Set(Attr::kBatch, double(stage.ctx().batch()));
-  attrs.Set(Attr::kInverse, double(inverse));
-  if (model.RotaryWidth() < model.head_dim) attrs.Set(Attr::kTurn, double(model.RotaryWidth()));
-  const bool local = model.rope_base_of_windows > 0 && model.Window(layer.index) > 0;
-  attrs.Set(Attr::kBase, local ? model.rope_base_of_windows : model.rope_base);
-  SetPositions(stage, attrs);
-  stage.Emit(OpKind::kRope, {qkv}, {qkv}, attrs);
-}
-
-// Norms of queries and keys, in place. What they were before is kept for the backward pass.
-struct QkNormBuffers {
-  ViewId raw, stats;
-};
-QkNormBuffers BuffersOfQkNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                              const std::string& prefix) {
-  const SublayerShape shape = ShapeOf(stage, sub);
-  const int64_t heads = shape.heads + shape.kv_heads;
-  const bool whole = stage.ctx().model.qk_norm == QkNorm::kWidth;
-  return {stage.Act(Name(prefix, layer, sub, "qk"), shape.rows * heads * shape.head_dim),
-          stage.Make(Name(prefix, layer, sub, "qks"), shape.rows * (whole ? 2 : heads),
-                     stage.ctx().full)};
-}
-
-ir::Attrs QkNormAttrs(const StageBuilder& stage, const Sublayer& sub) {
-  ir::Attrs attrs = HeadAttrs(stage, sub);
-  attrs.Set(Attr::kWhole, stage.ctx().model.qk_norm == QkNorm::kWidth);
-  return attrs;
-}
-
-void EmitQkNorm(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                const std::string& prefix, ViewId qkv) {
-  if (!sub.qk_gamma) return;
-  const QkNormBuffers kept = BuffersOfQkNorm(stage, layer, sub, prefix);
-  stage.Emit(OpKind::kQkNorm, {qkv, kept.raw, kept.stats}, {qkv, stage.Weight(sub.qk_gamma)},
-             QkNormAttrs(stage, sub));
-}
-
-// From the gradient behind the norms to the one in front of them.
-ViewId EmitQkNormBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                          const Saved& saved, ViewId dqkv) {
-  if (!sub.qk_gamma) return dqkv;
-  const SublayerShape shape = ShapeOf(stage, sub);
-  const QkNormBuffers kept = BuffersOfQkNorm(stage, layer, sub, saved.prefix);
-  const ir::Attrs attrs = QkNormAttrs(stage, sub);
-  const ViewId dx = stage.Act(Name("d.", layer, sub, "raw"), shape.rows * shape.in_width);
-  stage.Emit(OpKind::kQkNormBwd, {dx}, {dqkv, kept.raw, kept.stats, stage.Weight(sub.qk_gamma)},
-             attrs);
-  if (stage.ctx().frozen()) return dx;
-  InWeightGradBlock(stage, saved.wgrad_block, [&] {
-    const ViewId target = stage.Grad(sub.qk_gamma);
-    stage.Emit(OpKind::kQkNormWgrad, {target}, {target, dqkv, kept.raw, kept.stats}, attrs);
-  });
-  return dx;
-}
-
-// The activation of `elements` inner columns: plain, or of pairs (gate, up).
-void EmitActivation(StageBuilder& stage, ViewId out, const std::vector<ViewId>& in,
-                    int64_t elements, bool backward) {
+// The activation of `elements` inner columns: plain, or of pairs (gate, up), which may be two tensors.
+void EmitActivation(StageBuilder& stage, const std::vector<ViewId>& out,
+                    const std::vector<ViewId>& in, int64_t elements, bool backward) {
   const ModelSpec& model = stage.ctx().model;
   const bool relu = model.activation == Activation::kRelu || model.activation == Activation::kRelu2;
   ir::Attrs attrs{{Attr::kElements, double(elements)}};
@@ -259,7 +181,7 @@ void EmitActivation(StageBuilder& stage, ViewId out, const std::vector<ViewId>& 
   } else if (relu) {
     kind = backward ? OpKind::kReluBwd : OpKind::kRelu;
   }
-  stage.Emit(kind, {out}, in, attrs);
+  stage.Emit(kind, out, in, attrs);
 }
 
 // Encoder output and the gradient of keys and values, as products of cross-attention read them.
@@ -300,16 +222,16 @@ CastNeed NeedOf(const StageBuilder& stage, const Layer& layer, bool again) {
 ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                     const std::string& prefix, const Factor& normed, ViewId own, ViewId memory) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  const ViewId in = InnerIn(stage, layer, sub, prefix);
-  const Factor weight = WeightFactor(stage, sub.in_w, shape.in_width, shape.hidden);
-  Multiply(stage, in, normed, weight, {shape.rows, shape.in_width, shape.hidden, false, true},
-           OptionalWeight(stage, sub.in_b));
-  InAdapterForward(stage, layer, sub, prefix, own, in);
+  for (const InnerProduct& product : InnerProducts(stage, layer, sub))
+    EmitProduct(stage, layer, sub, product, prefix, normed);
+  const std::vector<ViewId> outputs = OutputsOf(stage, layer, sub, prefix);
+  InAdapterForward(stage, layer, sub, prefix, own, outputs.front());
   if (sub.kind == SubKind::kMlp) {
     const ViewId inner = ActivationOf(stage, layer, sub, prefix);
-    EmitActivation(stage, inner, {in}, shape.rows * shape.inner_width, false);
+    EmitActivation(stage, {inner}, outputs, shape.rows * shape.inner_width, false);
     return inner;
   }
+  const ViewId in = InnerIn(stage, layer, sub, prefix);
   if (sub.kind == SubKind::kCrossAttention) {
     const ViewId kv = stage.Act(Name(prefix, layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
     const Factor read =
@@ -319,7 +241,7 @@ ViewId InnerForward(StageBuilder& stage, const Layer& layer, const Sublayer& sub
              OptionalWeight(stage, sub.kv_b));
   }
   EmitQkNorm(stage, layer, sub, prefix, in);
-  EmitRope(stage, layer, sub, in, false);
+  EmitRope(stage, layer, sub, {in}, outputs, false);
   EmitAttention(stage, layer, sub, prefix, false);
   return AttentionBuffers(stage, layer, sub, prefix).context;
 }
@@ -346,15 +268,23 @@ void ColumnSums(StageBuilder& stage, ParamRef bias, ViewId dy, int64_t rows, int
              {{Attr::kRows, double(rows)}, {Attr::kH, double(width)}});
 }
 
-ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                     const Saved& saved, ViewId dinner, ViewId dmemory) {
+std::vector<ViewId> InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                                  const Saved& saved, ViewId dinner, ViewId dmemory) {
   const SublayerShape shape = ShapeOf(stage, sub);
+  const std::vector<ViewId> gradients = GradientsOf(stage, layer, sub);
+  if (sub.kind == SubKind::kMlp) {
+    std::vector<ViewId> operands = OutputsOf(stage, layer, sub, saved.prefix);
+    operands.insert(operands.begin(), dinner);
+    EmitActivation(stage, gradients, operands, shape.rows * shape.inner_width, true);
+    return gradients;
+  }
   const ViewId in = InnerIn(stage, layer, sub, saved.prefix);
   const ViewId din = stage.Act(Name("d.", layer, sub, "in"), shape.rows * shape.in_width);
-  if (sub.kind == SubKind::kMlp) {
-    EmitActivation(stage, din, {dinner, in}, shape.rows * shape.inner_width, true);
-    return din;
-  }
+  const auto turn_back = [&]() -> std::vector<ViewId> {
+    EmitRope(stage, layer, sub, gradients, {din}, true);
+    if (gradients.size() > 1) return gradients;
+    return {EmitQkNormBackward(stage, layer, sub, saved, din)};
+  };
   const AttentionOutput out = AttentionBuffers(stage, layer, sub, saved.prefix);
   if (sub.kind == SubKind::kCrossAttention) {
     const ViewId kv =
@@ -369,13 +299,12 @@ ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& su
              WeightFactor(stage, sub.kv_w, 2 * shape.inner_width, shape.hidden),
              {shape.rows, shape.hidden, 2 * shape.inner_width, false, false, true});
     stage.MarkPartial();
-    return din;
+    return {din};
   }
   if (stage.ctx().strategy.cp > 1) {
     EmitContextAttentionBackward(stage, layer, sub, ContextOf(stage, layer, sub, saved.prefix, in),
                                  dinner, din);
-    EmitRope(stage, layer, sub, din, true);
-    return EmitQkNormBackward(stage, layer, sub, saved, din);
+    return turn_back();
   }
   std::vector<ViewId> operands{dinner, in}, results{din};
   for (ViewId saved_view : out.Saved()) operands.push_back(saved_view);
@@ -387,16 +316,19 @@ ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& su
   }
   stage.Emit(OpKind::kAttnBwd, results, operands, AttentionAttrs(stage, layer, sub)).group =
       DropoutGroup(stage);
-  EmitRope(stage, layer, sub, din, true);
-  return EmitQkNormBackward(stage, layer, sub, saved, din);
+  return turn_back();
 }
 
 void InnerWeightGrads(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                      const Saved& saved, const Factor& normed, const Factor& din, ViewId memory) {
+                      const Saved& saved, const Factor& normed, const std::vector<Factor>& din,
+                      ViewId memory) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  Multiply(stage, stage.Grad(sub.in_w), din, normed,
-           {shape.in_width, shape.hidden, shape.rows, true, false, true});
-  ColumnSums(stage, sub.in_b, din.plain, shape.rows, shape.in_width);
+  const std::vector<InnerProduct> products = InnerProducts(stage, layer, sub);
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    Multiply(stage, stage.Grad(products[i].weight), din[i], normed,
+             {products[i].width, shape.hidden, shape.rows, true, false, true});
+    ColumnSums(stage, products[i].bias, din[i].plain, shape.rows, products[i].width);
+  }
   if (sub.kind != SubKind::kCrossAttention) return;
   const ViewId dkv = stage.Act(Name("d.", layer, sub, "kv"), shape.rows * 2 * shape.inner_width);
   Multiply(stage, stage.Grad(sub.kv_w), CastOf(stage, KeyValueGrad(stage, layer, sub)),
@@ -413,8 +345,8 @@ void RecomputeInner(StageBuilder& stage, const Layer& layer, const Sublayer& sub
   stage.SetPhase(Phase::kRecompute);
   if (mlp) {
     const SublayerShape shape = ShapeOf(stage, sub);
-    EmitActivation(stage, ActivationOf(stage, layer, sub, prefix),
-                   {InnerIn(stage, layer, sub, prefix)}, shape.rows * shape.inner_width, false);
+    EmitActivation(stage, {ActivationOf(stage, layer, sub, prefix)},
+                   OutputsOf(stage, layer, sub, prefix), shape.rows * shape.inner_width, false);
     (void)CastTensor(stage, InnerSource(stage, layer, sub, prefix), {false, true});
   } else {
     EmitAttention(stage, layer, sub, prefix, true);

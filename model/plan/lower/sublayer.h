@@ -53,12 +53,12 @@ CastSource InnerSource(StageBuilder& stage, const Layer& layer, const Sublayer& 
 // Attention or the activation again, where they are recomputed by themselves. Not the whole MLP, which reads its norm.
 void RecomputeInner(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                     const std::string& prefix);
-// From the gradient of what the output projection reads to the gradient of the inner projection's output.
-ir::ViewId InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                         const Saved& saved, ir::ViewId dinner, ir::ViewId dmemory);
-// Weight gradients of the inner projection. `normed`: its input, the full sequence.
+// From the gradient of what the output projection reads to those of the outputs of InnerProducts().
+std::vector<ir::ViewId> InnerBackward(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
+                                      const Saved& saved, ir::ViewId dinner, ir::ViewId dmemory);
+// Weight gradients of InnerProducts(). `normed`: their input, the full sequence.
 void InnerWeightGrads(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
-                      const Saved& saved, const Factor& normed, const Factor& din,
+                      const Saved& saved, const Factor& normed, const std::vector<Factor>& din,
                       ir::ViewId memory);
 // Adds the column sums of dy to the gradient of a bias, if there is one.
 void ColumnSums(StageBuilder& stage, ParamRef bias, ir::ViewId dy, int64_t rows, int64_t width);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "model/plan/lower/adapters.h"
-#include "model/plan/lower/sublayer.h"
+#include "model/plan/lower/inner_products.h"
 
 namespace orrery {
 
@@ -64,10 +64,12 @@ ViewId NormedInput(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                    stage.ctx().ShardRows() * stage.ctx().model.hidden);
 }
 
-// The MLP of a block, if the backward pass runs it again.
-bool RunsMlpAgain(const Layer& layer, const Branches& block) {
-  return layer.Recomputes(kRecomputeMlp) &&
-         std::ranges::any_of(block, [](const Sublayer& s) { return s.kind == SubKind::kMlp; });
+// Whether the backward pass runs an MLP or a product of a block's input again.
+bool ReadsInputAgain(const StageBuilder& stage, const Layer& layer, const Branches& block) {
+  return std::ranges::any_of(block, [&](const Sublayer& s) {
+    return (s.kind == SubKind::kMlp && layer.Recomputes(kRecomputeMlp)) ||
+           MakesProductsAgain(stage, layer, s);
+  });
 }
 
 // What the inner projections of a block read: this rank's rows of the normed input. An MLP that is run again casts what
@@ -75,7 +77,7 @@ bool RunsMlpAgain(const Layer& layer, const Branches& block) {
 CastSource InputSource(StageBuilder& stage, const Layer& layer, const Branches& block,
                        const Sublayer& sub, const std::string& prefix, ViewId x) {
   CastSource source{.x = x};
-  source.again = layer.Recomputes(kRecomputeNorms) || RunsMlpAgain(layer, block);
+  source.again = layer.Recomputes(kRecomputeNorms) || ReadsInputAgain(stage, layer, block);
   source.name = Name(PrefixOf(stage, source.again, prefix), layer, sub, "n");
   source.rows = stage.ctx().ShardRows();
   source.width = stage.ctx().model.hidden;
@@ -196,17 +198,17 @@ ViewId OutputBackward(Chain& chain, const Sublayer& sub, ViewId dy, ViewId* resi
   return dout;
 }
 
-// From the gradient of a branch's output to that of its inner projection's output; -1 where nothing in front of that is
-// trained (`further`).
-ViewId BranchBackward(Chain& chain, const Sublayer& sub, ViewId d, const Factor& dfull,
-                      ViewId dmemory, bool further) {
+// From the gradient of a branch's output to those of its InnerProducts(); none where nothing in front of them is trained
+// (`further`).
+std::vector<ViewId> BranchBackward(Chain& chain, const Sublayer& sub, ViewId d, const Factor& dfull,
+                                   ViewId dmemory, bool further) {
   StageBuilder& stage = chain.stage;
   const SublayerShape shape = ShapeOf(stage, sub);
   const std::string& prefix = chain.saved.prefix;
   if (!further) {
     RecomputeInner(stage, chain.layer, sub, prefix);
     OutAdapterBackward(stage, chain.layer, sub, chain.saved, d, -1);
-    return -1;
+    return {};
   }
   const ViewId dinner =
       stage.Act(Name("d.", chain.layer, sub, "act"), shape.rows * shape.inner_width);
@@ -258,6 +260,37 @@ void RecomputeMlp(StageBuilder& stage, const Layer& layer, const Branches& block
   (void)stage.ReduceTensor(out, Name("r.", layer, sub, "outs"), shape.hidden);
 }
 
+// The products of a branch that are not kept, from its input, which is made again for them.
+void MakeProductsAgain(StageBuilder& stage, const Layer& layer, const Branches& block,
+                       const Sublayer& sub, const Sublayer& owner, ViewId x) {
+  const InputAgain input = RecomputeInput(stage, layer, block, owner, x, {true, true});
+  const Factor normed = GatherFactor(stage, input.factor, input.source,
+                                     Name("r.", layer, sub, "nf"), {true, !stage.ctx().sp()});
+  RecomputeProducts(stage, layer, sub, normed);
+}
+
+// The residual stream behind attention, which ranks that share a layer keep: they would reduce it again.
+bool MakesOutAgain(const StageBuilder& stage, const Layer& layer) {
+  return layer.Recomputes(kRecomputeOut) && stage.ctx().strategy.tp == 1;
+}
+void RecomputeOut(StageBuilder& stage, const Layer& layer, const Sublayer& sub, ViewId x,
+                  ViewId y) {
+  const SublayerShape shape = ShapeOf(stage, sub);
+  CastSource source = InnerSource(stage, layer, sub, "");
+  source.name = Name("r.", layer, sub, "ctx");
+  const ViewId out = stage.Act(Name("r.", layer, sub, "out"), shape.rows * shape.hidden);
+  Multiply(stage, out, CastTensor(stage, source, {true, false}),
+           WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
+           {shape.rows, shape.hidden, shape.inner_width, false, true});
+  ScaleAsResidual(stage);
+  std::vector<ViewId> in{x, out};
+  if (sub.out_b) in.push_back(stage.Weight(sub.out_b));
+  stage.Emit(OpKind::kBiasResidual, {y}, in,
+             {{Attr::kRows, double(shape.rows)},
+              {Attr::kH, double(shape.hidden)},
+              {Attr::kBias, double(in.size() - 2)}});
+}
+
 // dx -1: nothing in front of the block is trained.
 void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& block,
                    const Saved& saved, ViewId x, ViewId dy, ViewId dx, ViewId memory,
@@ -289,28 +322,40 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
       InPhase(stage, Phase::kRecompute,
               [&] { RecomputeMlp(stage, layer, block, sub, block[owner], x); });
       input_made = true;
+    } else if (MakesProductsAgain(stage, layer, sub)) {
+      InPhase(stage, Phase::kRecompute,
+              [&] { MakeProductsAgain(stage, layer, block, sub, block[owner], x); });
+      input_made = true;
     }
-    const ViewId din = BranchBackward(chain, sub, d, dfull, dmemory, dx >= 0 || sub.in_adapter);
-    if (!input_made && (layer.Recomputes(kRecomputeNorms) || RunsMlpAgain(layer, block))) {
+    const std::vector<ViewId> din =
+        BranchBackward(chain, sub, d, dfull, dmemory, dx >= 0 || sub.in_adapter);
+    if (!input_made &&
+        (layer.Recomputes(kRecomputeNorms) || ReadsInputAgain(stage, layer, block))) {
       InPhase(stage, Phase::kRecompute, [&] {
         (void)RecomputeInput(stage, layer, block, block[owner], x, {false, true});
       });
       input_made = true;
     }
-    adapters.Backward(sub, NormedInput(stage, layer, block[owner], saved.prefix, x), din);
+    adapters.Backward(sub, NormedInput(stage, layer, block[owner], saved.prefix, x),
+                      din.empty() ? -1 : din.front());
     if (dx < 0) continue;
     ViewId dnormed = stage.Act(Name("d.", layer, block[owner], "n"), shape.rows * shape.hidden);
-    const int64_t in_width = ShapeOf(stage, sub).in_width;
-    CastSource din_source{.name = Name("d.", layer, sub, "in"), .x = din};
-    din_source.rows = shape.rows;
-    din_source.width = in_width;
-    din_source.gradient = true;
-    din_source.site = GradientSite(layer, 2 * static_cast<int>(sub.kind) + 1);
-    din_source.columns = true;
-    const Factor din_cast = CastTensor(stage, din_source, need);
-    Multiply(stage, dnormed, din_cast, WeightFactor(stage, sub.in_w, in_width, shape.hidden),
-             {shape.rows, shape.hidden, in_width, false, false, readers++ > 0});
-    stage.MarkPartial();
+    const std::vector<InnerProduct> products = InnerProducts(stage, layer, sub);
+    std::vector<Factor> din_casts;
+    for (std::size_t part = 0; part < products.size(); ++part) {
+      const InnerProduct& product = products[part];
+      CastSource source{.name = Name("d.", layer, sub, product.name), .x = din[part]};
+      source.rows = shape.rows;
+      source.width = product.width;
+      source.gradient = true;
+      source.site = GradientSite(layer, product.gradient);
+      source.columns = true;
+      din_casts.push_back(CastTensor(stage, source, need));
+      Multiply(stage, dnormed, din_casts.back(),
+               WeightFactor(stage, product.weight, product.width, shape.hidden),
+               {shape.rows, shape.hidden, product.width, false, false, readers++ > 0});
+      stage.MarkPartial();
+    }
     if (!stage.ctx().sp()) adapters.AddTo(dnormed);
     if (i == owner) {
       dnormed = stage.ReduceGathered(dnormed, Name("d.", layer, sub, "ns"), shape.hidden);
@@ -325,7 +370,7 @@ void BlockBackward(StageBuilder& stage, const Layer& layer, const Branches& bloc
         gathered = GatherFactor(stage, CastOf(stage, source), source,
                                 Name("w.", layer, block[owner], "nf"), {false, true});
       }
-      InnerWeightGrads(stage, layer, sub, saved, *gathered, din_cast, memory);
+      InnerWeightGrads(stage, layer, sub, saved, *gathered, din_casts, memory);
     });
     if (i != owner) continue;
     const ViewId target = i == 0 ? dx : chain.Act("res", sub);
@@ -363,9 +408,10 @@ void LayerForward(StageBuilder& stage, const Layer& layer, const std::string& pr
   const bool stop_early = for_backward_only && !NeedsLayerOutput(stage);
   for (std::size_t i = 0; i < layer.blocks.size(); ++i) {
     const bool last = i + 1 == layer.blocks.size();
-    const ViewId out = last ? y : Between(stage, prefix, layer, i + 1);
+    const std::string between = PrefixOf(stage, MakesOutAgain(stage, layer), prefix);
+    const ViewId out = last ? y : Between(stage, between, layer, i + 1);
     BlockForward(stage, layer, layer.blocks[i], prefix,
-                 i == 0 ? x : Between(stage, prefix, layer, i), out, memory, last && stop_early);
+                 i == 0 ? x : Between(stage, between, layer, i), out, memory, last && stop_early);
   }
 }
 
@@ -384,7 +430,13 @@ void LayerBackward(StageBuilder& stage, const Layer& layer, ViewId x, ViewId dy,
   for (int i = static_cast<int>(layer.blocks.size()) - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     const bool last = at + 1 == layer.blocks.size();
-    const ViewId sub_x = i == 0 ? x : Between(stage, saved.prefix, layer, at);
+    const bool again = i > 0 && MakesOutAgain(stage, layer);
+    const ViewId sub_x =
+        i == 0 ? x : Between(stage, PrefixOf(stage, again, saved.prefix), layer, at);
+    if (again) {
+      InPhase(stage, Phase::kRecompute,
+              [&] { RecomputeOut(stage, layer, layer.blocks.front().front(), x, sub_x); });
+    }
     const ViewId sub_dy = last ? dy : Between(stage, "d.", layer, at + 1);
     const bool further = TrainsBefore(stage, layer, at);
     const ViewId sub_dx = !further ? -1 : i == 0 ? dx : Between(stage, "d.", layer, at);

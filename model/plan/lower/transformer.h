@@ -23,6 +23,8 @@ struct Sublayer {
   std::string tag;  // "attn", "xattn", "mlp"
   bool causal = true;
   ParamRef norm_gamma, norm_beta, in_w, in_b, kv_w, kv_b, out_w, out_b;
+  ParamRef k_w, k_b, v_w, v_b, up_w,
+      up_b;  // of split products, where `in` is queries or gates alone
   ParamRef qk_gamma, out_gamma,
       out_beta;            // norms of queries and keys, and of the sublayer's output
   ParamRef relative_bias;  // shared table of the stack (T5)
@@ -31,6 +33,13 @@ struct Sublayer {
 // Sublayers that read the same input; the residual stream takes up the sum of their outputs. One of them, or attention and
 // MLP of a parallel block, where one without a norm of its own reads that of the one before.
 using Branches = std::vector<Sublayer>;
+// Whether products of weights of their own stand where others have one (Strategy::split_products).
+bool SplitsProducts(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                    SubKind kind);
+inline bool SplitsProducts(const LowerContext& ctx, SubKind kind) {
+  return SplitsProducts(ctx.model, ctx.work, ctx.strategy, kind);
+}
+
 struct Layer {
   int index = 0;                // global; T5 decoder layers follow the encoder's
   std::vector<int> units;       // whose gradients its backward pass makes

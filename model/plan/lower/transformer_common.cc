@@ -78,13 +78,24 @@ void DeclareLinear(const std::string& base, int64_t out_features, int64_t in_fea
   out.owner.emplace_back(layer, sub);
 }
 
-void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind kind, int layer,
+void DeclareSublayer(const LowerContext& ctx, const std::string& base, SubKind kind, int layer,
                      int sub, Declared& out) {
-  const int64_t h = model.hidden, attention = model.heads * model.head_dim;
+  const ModelSpec& model = ctx.model;
+  const int64_t h = model.hidden, attention = model.heads * model.head_dim,
+                keys = model.kv_heads * model.head_dim;
+  const bool split = SplitsProducts(ctx, kind);
+  const auto inner = [&](const char* name, int64_t width, bool bias, ParamRef Sublayer::*weight,
+                         ParamRef Sublayer::*bias_field) {
+    DeclareLinear(base + name, width, h, 0, bias, weight, bias_field, layer, sub, out);
+  };
   switch (kind) {
     case SubKind::kAttention:
-      DeclareLinear(base + "qkv", (model.heads + 2 * model.kv_heads) * model.head_dim, h, 0,
-                    model.qkv_bias, &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      inner(split ? "q" : "qkv", attention + (split ? 0 : 2 * keys), model.qkv_bias,
+            &Sublayer::in_w, &Sublayer::in_b);
+      if (split) {
+        inner("k", keys, model.qkv_bias, &Sublayer::k_w, &Sublayer::k_b);
+        inner("v", keys, model.qkv_bias, &Sublayer::v_w, &Sublayer::v_b);
+      }
       DeclareLinear(base + "o", h, attention, 1, model.has_out_bias(), &Sublayer::out_w,
                     &Sublayer::out_b, layer, sub, out);
       DeclareNorms(model, base, "ln1", layer, sub, out);
@@ -100,8 +111,9 @@ void DeclareSublayer(const ModelSpec& model, const std::string& base, SubKind ki
       DeclareNorms(model, base, "lnx", layer, sub, out);
       break;
     case SubKind::kMlp:
-      DeclareLinear(base + "fc1", model.ffn * (model.gated ? 2 : 1), h, 0, model.linear_bias,
-                    &Sublayer::in_w, &Sublayer::in_b, layer, sub, out);
+      inner(split ? "gate" : "fc1", model.ffn * (model.gated && !split ? 2 : 1), model.linear_bias,
+            &Sublayer::in_w, &Sublayer::in_b);
+      if (split) inner("up", model.ffn, model.linear_bias, &Sublayer::up_w, &Sublayer::up_b);
       DeclareLinear(base + "fc2", h, model.ffn, 1, model.linear_bias, &Sublayer::out_w,
                     &Sublayer::out_b, layer, sub, out);
       DeclareNorms(model, base, "ln2", layer, sub, out);
@@ -157,6 +169,14 @@ std::vector<ParamRef> AddLayerParams(StageBuilder& stage, const std::string& lay
 
 }  // namespace
 
+bool SplitsProducts(const ModelSpec& model, const Workload& work, const Strategy& strategy,
+                    SubKind kind) {
+  if (!strategy.split_products || work.lora.on() || model.family != Family::kDecoder) return false;
+  if (kind == SubKind::kMlp) return model.gated;
+  return kind == SubKind::kAttention && model.positions == Positions::kRotary &&
+         model.qk_norm == QkNorm::kNone;
+}
+
 std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool decoder_stack,
                                 ParamRef relative_bias, int64_t in_chunk) {
   const ModelSpec& model = stage.ctx().model;
@@ -178,7 +198,7 @@ std::vector<Layer> AddLayerUnit(StageBuilder& stage, int first, int count, bool 
                                                        : "xattn";
       sublayer.causal = model.family == Family::kDecoder || decoder_stack;
       if (kinds[sub] == SubKind::kAttention) sublayer.relative_bias = relative_bias;
-      DeclareSublayer(model, "l" + std::to_string(first + i) + ".", kinds[sub], i,
+      DeclareSublayer(stage.ctx(), "l" + std::to_string(first + i) + ".", kinds[sub], i,
                       static_cast<int>(sub), declared);
       DeclareAdapters(stage.ctx(), "l" + std::to_string(first + i) + ".", kinds[sub], i,
                       static_cast<int>(sub), adapters);

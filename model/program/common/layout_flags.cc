@@ -153,10 +153,12 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Value(&layout, "--layout", "LIST",
                "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
                "stage: 7,14x8,7");
-  flags->Value(&recompute, "--recompute", "HOW",
-               "recompute activations in the backward pass: none, selective, full, modules as "
-               "core_attn+layernorm+mlp; of the first 5 layers of each chunk full:5",
-               Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
+  flags->Value(
+      &recompute, "--recompute", "HOW",
+      "recompute activations in the backward pass: none, selective, full, op (torchtitan's "
+      "choice by operation), modules as core_attn+layernorm+mlp; of the first 5 layers of "
+      "each chunk full:5",
+      Words::kList, NamesOf<Recompute>(report::kRecomputeNames));
   flags->Value(
       &offload, "--offload", "WHAT",
       "in memory of the host: optimizer (states, and the CPU updates), optimizer:0.5 of "

@@ -69,6 +69,8 @@ std::vector<ReleaseFact> ReleaseFacts(const Job& job) {
     add("facts", "tp_overlap", fmt::format("tp_overlap {}", preset.tp_overlap ? "on" : "off"));
   if (preset.sequence && preset.sequence_copies)
     add("facts", "sequence_copies", "gathered and scattered sequences are copied");
+  if (preset.defaults.split_products)
+    add("facts", "split_products", "queries, keys, values, gate and up are products of their own");
   if (!preset.compile)
     add("facts", "compile",
         fmt::format("compile off{}", preset.fused_norm ? "" : ", norms in several kernels"));

@@ -112,7 +112,64 @@ void ReluBackward(Frame& f) {
                });
 }
 
+namespace {
+
+// Gates and ups as two tensors.
+void SwigluApart(Frame& f) {
+  const int64_t n = f.Size(Attr::kElements);
+  const ir::GateKind kind = GateOf(f);
+  const Reader gates = f.InPieces(0, n, kPiece), ups = f.InPieces(1, n, kPiece);
+  const Writer y = f.OutPieces(0, n, kPiece);
+  float *value = f.Scratch(kPiece), *pairs = f.Scratch(2 * kPiece);
+  const auto loop = kind == ir::GateKind::kGelu ? f.loops.gelu : f.loops.relu;
+  for (int64_t at = 0; at < n; at += kPiece) {
+    const int64_t piece = std::min(kPiece, n - at);
+    const float *gate = gates.At(at, piece), *up = ups.At(at, piece);
+    if (kind == ir::GateKind::kSilu) {
+      Join(gate, up, pairs, piece);
+      f.loops.swiglu(pairs, y.At(at), piece);
+    } else {
+      loop(gate, value, piece);
+      f.loops.multiply(value, up, 1.0f, y.At(at), piece);
+    }
+    y.Done(at, piece);
+  }
+}
+
+void SwigluBackwardApart(Frame& f) {
+  const int64_t n = f.Size(Attr::kElements);
+  const ir::GateKind kind = GateOf(f);
+  const Reader dy = f.InPieces(0, n, kPiece), gates = f.InPieces(1, n, kPiece),
+               ups = f.InPieces(2, n, kPiece);
+  const Writer dgate = f.OutPieces(0, n, kPiece), dup = f.OutPieces(1, n, kPiece);
+  float *value = f.Scratch(kPiece), *grad = f.Scratch(kPiece), *pairs = f.Scratch(2 * kPiece),
+        *dpairs = f.Scratch(2 * kPiece);
+  const bool gelu = kind == ir::GateKind::kGelu;
+  const auto loop = gelu ? f.loops.gelu : f.loops.relu;
+  const auto slope = gelu ? f.loops.gelu_bwd : f.loops.relu_bwd;
+  for (int64_t at = 0; at < n; at += kPiece) {
+    const int64_t piece = std::min(kPiece, n - at);
+    const float *d = dy.At(at, piece), *gate = gates.At(at, piece), *up = ups.At(at, piece);
+    if (kind == ir::GateKind::kSilu) {
+      Join(gate, up, pairs, piece);
+      f.loops.swiglu_bwd(d, pairs, dpairs, piece);
+      Split(dpairs, dgate.At(at), dup.At(at), piece);
+    } else {
+      f.loops.multiply(d, up, 1.0f, grad, piece);
+      loop(gate, value, piece);
+      slope(grad, gate, grad, piece);
+      f.loops.multiply(d, value, 1.0f, dup.At(at), piece);
+      std::copy(grad, grad + piece, dgate.At(at));
+    }
+    dgate.Done(at, piece);
+    dup.Done(at, piece);
+  }
+}
+
+}  // namespace
+
 void Swiglu(Frame& f) {
+  if (f.args.in.size() == 2) return SwigluApart(f);
   const ir::GateKind kind = GateOf(f);
   if (kind == ir::GateKind::kSilu) return Map(f, f.loops.swiglu, 2);
   float *gate = f.Scratch(kPiece), *up = f.Scratch(kPiece);
@@ -125,6 +182,7 @@ void Swiglu(Frame& f) {
 }
 
 void SwigluBackward(Frame& f) {
+  if (f.args.in.size() == 3) return SwigluBackwardApart(f);
   const ir::GateKind kind = GateOf(f);
   if (kind == ir::GateKind::kSilu) return Map2(f, f.loops.swiglu_bwd, 2);
   float *gate = f.Scratch(kPiece), *up = f.Scratch(kPiece), *grad = f.Scratch(kPiece);

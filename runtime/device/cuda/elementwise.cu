@@ -139,6 +139,37 @@ __global__ void GatedBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide,
   StoreSome(dx, 2 * s.first + kWide, high, wide, v + kWide);
 }
 
+// Gates and ups as two tensors.
+template <typename G>
+__global__ void GatedApartKernel(Ref gates, Ref ups, Ref y, int64_t n, bool wide, G gate_of) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  float gate[kWide], up[kWide];
+  LoadSome(gates, s.first, s.count, wide, gate);
+  LoadSome(ups, s.first, s.count, wide, up);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) up[k] *= gate_of.Value(gate[k]);
+  StoreSome(y, s.first, s.count, wide, up);
+}
+
+template <typename G>
+__global__ void GatedBackwardApartKernel(Ref dy, Ref gates, Ref ups, Ref dgate, Ref dup, int64_t n,
+                                         bool wide, G gate_of) {
+  const Share s = ShareOf(n);
+  if (s.count == 0) return;
+  float gate[kWide], up[kWide], grad[kWide];
+  LoadSome(dy, s.first, s.count, wide, grad);
+  LoadSome(gates, s.first, s.count, wide, gate);
+  LoadSome(ups, s.first, s.count, wide, up);
+#pragma unroll
+  for (int k = 0; k < kWide; ++k) {
+    up[k] = gate_of.Slope(grad[k] * up[k], gate[k]);
+    grad[k] *= gate_of.Value(gate[k]);
+  }
+  StoreSome(dgate, s.first, s.count, wide, up);
+  StoreSome(dup, s.first, s.count, wide, grad);
+}
+
 __global__ void CopyKernel(const uint8_t* from, uint8_t* to, int64_t bytes, bool wide) {
   const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   if (wide && at + 16 <= bytes) {
@@ -179,6 +210,11 @@ void MapTwo(OpFrame& f, int64_t n, F body) {
 template <typename G>
 void Gated(OpFrame& f, G gate_of) {
   const int64_t n = f.Size(Attr::kElements);
+  if (f.Inputs() == 2) {
+    const Ref gates = f.In(0, n), ups = f.In(1, n), y = f.Out(0, n);
+    return Launch(f.queue, GatedApartKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, gates,
+                  ups, y, n, IsWide({gates, ups, y}), gate_of);
+  }
   const Ref x = f.In(0, 2 * n), y = f.Out(0, n);
   Launch(f.queue, GatedKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}),
          gate_of);
@@ -187,6 +223,12 @@ void Gated(OpFrame& f, G gate_of) {
 template <typename G>
 void GatedBackward(OpFrame& f, G gate_of) {
   const int64_t n = f.Size(Attr::kElements);
+  if (f.Inputs() == 3) {
+    const Ref dy = f.In(0, n), gates = f.In(1, n), ups = f.In(2, n), dgate = f.Out(0, n),
+              dup = f.Out(1, n);
+    return Launch(f.queue, GatedBackwardApartKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0,
+                  dy, gates, ups, dgate, dup, n, IsWide({dy, gates, ups, dgate, dup}), gate_of);
+  }
   const Ref dy = f.In(0, n), x = f.In(1, 2 * n), dx = f.Out(0, 2 * n);
   Launch(f.queue, GatedBackwardKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, dy, x, dx, n,
          IsWide({dy, x, dx}), gate_of);
