@@ -262,7 +262,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
                 {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
                  static_cast<int>(refine.value_or(kRefine)), flags.objective},
                 run);
-  const std::size_t first_of_all = report::OrderOf(all, run).front();
+  const std::vector<std::size_t> order = report::OrderOf(all, run);
+  const std::size_t first_of_all = order.front();
   const report::Compared& best = all[first_of_all];
   const bool several = all.size() > 1;
   std::string text =
@@ -274,7 +275,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (wanted && several) {
     json = {{"schema", "orrery.plans/1"},
             {"best", best.job.request.topology.name},
-            {"best_index", first_of_all}};
+            {"best_index", first_of_all},
+            {"order", order}};
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
   }
   const bool answered =
