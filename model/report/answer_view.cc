@@ -95,7 +95,10 @@ std::string TrainingSection(const Ref& training) {
   return Section(
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
-                RunHeads({"layout"}), rows));
+                RunHeads({"layout"}), rows) +
+          (training["ranked_by_input"].text().empty()
+               ? ""
+               : Paragraph(training["ranked_by_input"].text() + ".")));
 }
 
 struct Placed {
