@@ -263,6 +263,21 @@ TEST(Html, LinksInTheDrawingAreThoseOfTheTable) {
   }
 }
 
+TEST(Html, AComparisonCountsStepAndTokensAsTheRunDoes) {
+  const std::vector<std::string> steps = Joined(kTiny, {{"--comm", "local", "--steps", "9"}});
+  const std::vector<std::string> here = {"--topology",  "localhost", "--gpus-per-node", "2",
+                                         "--precision", "fp32",      "--framework",     "orrery"};
+  const std::string predicted = Record("simulate", Joined(kTiny, {here})),
+                    measured = Record("run", steps);
+  const std::string path = ScratchFolder() + "/compared.json";
+  ASSERT_EQ(RunPlan({"compare", predicted, measured, "--json", path}).code, 0);
+  const json run = json::parse(ReadText(measured)), compared = json::parse(ReadText(path));
+  EXPECT_EQ(compared["measured_step_s"], run["step_time_s"]["median"]);
+  EXPECT_NEAR(compared["measured_tokens_per_s"].get<double>(), run["tokens_per_s"].get<double>(),
+              1e-9 * run["tokens_per_s"].get<double>());
+  for (const json& step : run["steps"]) EXPECT_LE(step["rank_0_seconds"], step["seconds"]);
+}
+
 TEST(Html, AFileThatCannotBeWrittenIsSaidBeforeTheWork) {
   const std::string gone = ScratchFolder() + "/no-such-folder/page.html";
   for (const auto& [command, made] : Pages()) {

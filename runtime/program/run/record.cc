@@ -42,6 +42,7 @@ Json StepJson(const std::vector<RankPart>& parts, std::size_t s) {
           {"loss", record.result.loss},
           {"gradient_norm", record.result.gradient_norm},
           {"seconds", Slowest(parts, s)},
+          {"rank_0_seconds", record.result.seconds},
           {"load_s", SlowestLoad(parts, s)},
           {"disturbed", Disturbed(parts, s)}};
 }
