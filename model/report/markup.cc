@@ -142,6 +142,10 @@ std::string NumberCell(const Ref& ref, const std::string& text, const Ref& pair,
                      fmt::format(" <span class=of{}>{}</span>", DataAll(pair), Escape(span)));
 }
 
+std::string WordsCell(const Ref& ref, const std::string& text) {
+  return fmt::format("<td{}>{}</td>", Data(ref), Escape(text));
+}
+
 std::string NumberHead(const std::string& text) {
   return fmt::format("<th scope=row class=n>{}</th>", Escape(text));
 }

@@ -231,14 +231,15 @@ std::string PricesSection(const Ref& answer) {
     rows += Row({TextCell(offer["id"].text()),
                  NumberCell(offer["price_usd_per_hour"],
                             DollarsOf(offer["price_usd_per_hour"].number()) + "/h"),
-                 TextCell(offer["kind"].text() + Spot(offer)), TextCell(offer["region"].text()),
-                 TextCell(offer["date"].text()), NumberCell(offer["age_days"], offer["age"].text()),
+                 TextCell(fmt::format("{}, {}{}", offer["kind"].text(), offer["region"].text(),
+                                      Spot(offer))),
+                 WordsCell(offer["age_days"],
+                           fmt::format("{}: {}", offer["date"].text(), offer["age"].text())),
                  TextCell(notes), TextCell(offer["source"].text())});
   }
-  return Section(
-      "prices", "Prices behind the frontier",
-      HtmlTable("Prices with date and source",
-                {"offer", "per node", "kind", "region", "date", "age", "notes", "source"}, rows));
+  return Section("prices", "Prices behind the frontier",
+                 HtmlTable("Prices with date and source",
+                           {"offer", "per node", "kind, region", "date", "notes", "source"}, rows));
 }
 
 std::string LosersSection(const Ref& answer) {
