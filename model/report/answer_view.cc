@@ -14,19 +14,35 @@
 namespace orrery::report {
 namespace {
 
-std::string TickSeconds(double seconds) { return Format(Seconds(seconds)); }
+std::string TickSeconds(double seconds) {
+  // Decades of one axis in one unit.
+  const double decade = std::log10(seconds);
+  if (decade >= 3 && std::abs(decade - std::round(decade)) < 1e-9)
+    return fmt::format("{:.0f} s", seconds);
+  return Format(Seconds(seconds));
+}
 std::string TickLoss(double loss) { return fmt::format("{:.5g}", loss); }
 std::string TickCount(double number) {
   return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
 }
 
 // What --html adds to answers about one step.
-std::string PictureSections(const Ref& answer, const Ref& capacity) {
+std::string PictureSections(const Ref& answer, const Ref& prediction) {
   if (const std::string why = answer["not_pictured"].text(); !why.empty())
     return Section("timeline", "The step over time", Paragraph("Not drawn: " + why + "."));
-  return Section("timeline", "The step over time", Timeline(answer["timeline"])) +
-         Section("memory-over-time", "Memory over time, by tensor",
-                 MemoryOverTime(answer["memory_over_time"], capacity)) +
+  std::string words;
+  constexpr double kWorthAWord = 0.005;
+  const Ref fixed = prediction["breakdown"]["fixed_s"], step = prediction["step_time_s"];
+  if (prediction["engine"].text() == "closed")
+    words += "Simulated for this figure; the step time above is in closed form. ";
+  if (fixed.number() > kWorthAWord * step.number())
+    words += fmt::format("Not drawn: fixed costs, {} of {}.", SecondsOf(fixed), SecondsOf(step));
+  const std::string timeline = Timeline(answer["timeline"]);
+  return Section("timeline", "The step over time",
+                 timeline.empty() || words.empty() ? timeline : Paragraph(words) + timeline) +
+         Section(
+             "memory-over-time", "Memory over time, by tensor",
+             MemoryOverTime(answer["memory_over_time"], prediction["memory"]["capacity_bytes"])) +
          Section("cluster", "The cluster and the load of its links",
                  ClusterDrawing(answer["cluster"]));
 }
@@ -160,7 +176,7 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
         {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",
          answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
   return Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, prediction["memory"]["capacity_bytes"]) +
+         PictureSections(answer, prediction) +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
          PlacementSection({{prediction["layout"].text(), answer["placement"]}}) +
          ScalingSection(answer["scaling"]) +
@@ -194,7 +210,7 @@ std::string SearchSections(const Ref& answer) {
   return Section("ranking", "Ranking", RankedTable(ranked)) + TrainingSection(answer["training"]) +
          PlacementSection(placed) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, best["memory"]["capacity_bytes"]) +
+         PictureSections(answer, best) +
          Section("memory", "Memory at the peak of layout 1", MemoryBars(best["memory"])) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured", NearestRuns(best["nearest_runs"])) +
@@ -313,7 +329,7 @@ std::string ComparisonSections(const Ref& answer) {
   std::string out = Section(
       "steps", "Both steps",
       PlainBars({{"predicted", answer["predicted_step_s"], SecondsOf(answer["predicted_step_s"])},
-                 {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"])}},
+                 {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"]), 1}},
                 "Time of the step."));
   out += Section("parts", "Predicted against measured, by part", PartPairs(answer["by_part"]));
   return out + Section("work", "By kind of work", PartPairs(answer["by_work"]));

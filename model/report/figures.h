@@ -28,6 +28,7 @@ struct PlainBar {
   std::string label;
   Ref value;
   std::string text;
+  std::size_t colour = 0;
 };
 std::string PlainBars(const std::vector<PlainBar>& bars, const std::string& caption);
 

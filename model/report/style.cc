@@ -35,7 +35,7 @@ a{color:var(--accent)}
 .muted,figcaption,.axis,.legend{color:var(--muted);font-size:.9rem}
 nav ul{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1rem}
 nav a{display:inline-block;padding:.3rem 0}
-figure{margin:1rem 0;break-inside:avoid}
+figure{margin:1rem 0;break-inside:avoid}figcaption{margin-top:.4rem}
 svg{display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
 .halo{stroke:var(--bg);stroke-width:4px;paint-order:stroke}

@@ -59,7 +59,7 @@ std::string NearestRuns(const Ref& runs) {
     rows += Row(
         {TextCell(run["case"].text()),
          TextCell(run["topology"].text() + ", " + run["framework"].text()),
-         NumberCell(run["nodes"], ThreeDigits(run["nodes"].number())),
+         NumberCell(run["nodes"], fmt::format("{:g}", run["nodes"].number())),
          NumberCell(run["measured_s"], SecondsOf(run["measured_s"])),
          NumberCell(run["predicted_s"], SecondsOf(run["predicted_s"])),
          NumberCell(run["distance_doublings"], ThreeDigits(run["distance_doublings"].number()))});

@@ -210,10 +210,11 @@ std::string RunWords(const Ref& answer) {
   const Ref first = steps[0]["loss"],
             last = steps[steps.size() == 0 ? 0 : steps.size() - 1]["loss"];
   std::string out = Paragraph(
-      fmt::format("{} trained {} on {}: {} per step (median), {} tokens/s, {} MFU; loss {} to {}.",
+      fmt::format("{} trained {} on {}: {} per step (median), {} {}/s, {} MFU; loss {} to {}.",
                   answer["name"].text(), Counted(static_cast<double>(steps.size()), "step"),
                   Counted(answer["ranks"].number(), "rank"),
                   SecondsOf(answer["step_time_s"]["median"]), ScaledOf(answer["tokens_per_s"]),
+                  answer["rate_of"].text().empty() ? "tokens" : answer["rate_of"].text(),
                   PercentOf(answer["mfu"]), first.is_number() ? ThreeDigits(first.number()) : "-",
                   last.is_number() ? ThreeDigits(last.number()) : "-"),
       true);
