@@ -268,14 +268,18 @@ void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, C
     c->tokens_per_s.predicted = predicted.steps.front().tokens_per_s;
     c->peak_bytes.predicted = predicted.steps.front().peak_bytes;
   }
-  std::vector<double> tokens;
+  std::vector<double> tokens, of_step;
   for (const StepSample& step : measured.steps) {
     if (step.samples) c->samples.measured = step.samples;
     if (step.tokens_per_s) tokens.push_back(*step.tokens_per_s);
+    if (step.tokens_per_s && step.seconds) of_step.push_back(*step.tokens_per_s * *step.seconds);
     if (step.peak_bytes)
       c->peak_bytes.measured = std::max(*step.peak_bytes, c->peak_bytes.measured.value_or(0));
   }
-  if (!tokens.empty())
+  // As `plan run` counts them: the tokens of a step over the step that is compared.
+  if (!of_step.empty())
+    c->tokens_per_s.measured = Median(of_step) / c->measured_step;
+  else if (!tokens.empty())
     c->tokens_per_s.measured = Median(tokens);
   else if (c->samples.measured && predicted.tokens_per_sample)
     c->tokens_per_s.measured =

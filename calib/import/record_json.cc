@@ -58,6 +58,7 @@ void ReadRun(const Json& root, const Node& places, TrainingLog* log) {
     step.line = LineOf(nodes, i, 1);
     step.seconds = DurationOf(In(steps[i], "seconds"));
     step.loss = NumberIn(In(steps[i], "loss"));
+    step.disturbed = In(steps[i], "disturbed") == Json(true);
     step.step = AsCount(NumberIn(In(steps[i], "step")).value_or(-1));
     if (!step.seconds) {
       AddGarbled(step.line, 0, "a step without its seconds", log);

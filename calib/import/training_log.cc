@@ -88,12 +88,17 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
 }
 
 std::optional<double> MedianStep(const TrainingLog& log) {
-  std::vector<double> seconds;
+  std::vector<double> seconds, calm;
+  bool first = true;
   for (const StepSample& step : log.steps) {
-    if (step.seconds) seconds.push_back(*step.seconds);
+    if (!step.seconds) continue;
+    seconds.push_back(*step.seconds);
+    if (!first && !step.disturbed) calm.push_back(*step.seconds);
+    first = false;
   }
   if (seconds.empty()) return std::nullopt;
   if (seconds.size() > 1) seconds.erase(seconds.begin());
+  if (!calm.empty()) seconds = std::move(calm);
   std::sort(seconds.begin(), seconds.end());
   const std::size_t half = seconds.size() / 2;
   return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;

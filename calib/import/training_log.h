@@ -24,6 +24,7 @@ struct StepSample {
   std::optional<double> seconds;  // of one optimizer step
   std::optional<double> samples_per_s, tokens_per_s;
   std::optional<double> tokens_per_s_of_gpu;  // where the program prints it for one GPU
+  bool disturbed = false;                     // other programs took a core
   bool running_mean = false;                  // samples_per_s: of all steps so far, not of this one
   std::optional<double> samples;              // of one step: the global batch
   std::optional<double> loss;                 // absent: not printed, or no number
@@ -116,7 +117,8 @@ TrainingLog ReadTorchtitan(const SourcePtr& source);
 TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 
-// Median seconds of a step; several steps: without the first, which warms up. Absent: none timed.
+// Median seconds of a step; several steps: without the first, which warms up, and without disturbed ones where others are
+// left. Absent: none timed.
 std::optional<double> MedianStep(const TrainingLog& log);
 
 // Shared by the readers.

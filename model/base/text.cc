@@ -90,7 +90,31 @@ std::string NearestUnit(std::string_view wrong, std::span<const Unit> units) {
   return best ? best->name : "";
 }
 
+// A price of another span than an hour, such as "1200USD/d": what it is per hour.
+std::string PerHour(std::string_view number, std::string_view unit) {
+  constexpr std::pair<std::string_view, double> kHours[] = {
+      {"d", 24},      {"day", 24}, {"w", 168},  {"week", 168},     {"month", 730},   {"mo", 730},
+      {"year", 8760}, {"a", 8760}, {"y", 8760}, {"min", 1.0 / 60}, {"s", 1.0 / 3600}};
+  const std::size_t slash = unit.find('/');
+  if (slash == std::string_view::npos) return "";
+  const std::string_view money = unit.substr(0, slash);
+  if (money != "USD" && money != "$" && money != "kUSD") return "";
+  for (const auto& [span, hours] : kHours) {
+    if (unit.substr(slash + 1) != span) continue;
+    double value = 0;
+    std::from_chars(number.data(), number.data() + number.size(), value);
+    return fmt::format("{}{} is {:.4g}USD/h", number, unit,
+                       value * (money == "kUSD" ? 1000 : 1) / hours);
+  }
+  return "";
+}
+
 TextError UnknownUnit(std::string_view number, std::string_view unit, const Kind& kind) {
+  if (kind.units.data() == kPriceUnits) {
+    if (const std::string hourly = PerHour(number, unit); !hourly.empty())
+      return {fmt::format("unknown unit '{}' for {}", unit.substr(0, 40), kind.noun),
+              "prices are per hour: " + hourly};
+  }
   const std::string nearest = NearestUnit(unit, kind.units);
   const std::string accepted = fmt::format("units of {}: {}", kind.noun, kind.shown);
   return {

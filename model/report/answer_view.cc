@@ -14,19 +14,35 @@
 namespace orrery::report {
 namespace {
 
-std::string TickSeconds(double seconds) { return Format(Seconds(seconds)); }
+std::string TickSeconds(double seconds) {
+  // Decades of one axis in one unit.
+  const double decade = std::log10(seconds);
+  if (decade >= 3 && std::abs(decade - std::round(decade)) < 1e-9)
+    return fmt::format("{:.0f} s", seconds);
+  return Format(Seconds(seconds));
+}
 std::string TickLoss(double loss) { return fmt::format("{:.5g}", loss); }
 std::string TickCount(double number) {
   return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
 }
 
 // What --html adds to answers about one step.
-std::string PictureSections(const Ref& answer, const Ref& capacity) {
+std::string PictureSections(const Ref& answer, const Ref& prediction) {
   if (const std::string why = answer["not_pictured"].text(); !why.empty())
     return Section("timeline", "The step over time", Paragraph("Not drawn: " + why + "."));
-  return Section("timeline", "The step over time", Timeline(answer["timeline"])) +
-         Section("memory-over-time", "Memory over time, by tensor",
-                 MemoryOverTime(answer["memory_over_time"], capacity)) +
+  std::string words;
+  constexpr double kWorthAWord = 0.005;
+  const Ref fixed = prediction["breakdown"]["fixed_s"], step = prediction["step_time_s"];
+  if (prediction["engine"].text() == "closed")
+    words += "Simulated for this figure; the step time above is in closed form. ";
+  if (fixed.number() > kWorthAWord * step.number())
+    words += fmt::format("Not drawn: fixed costs, {} of {}.", SecondsOf(fixed), SecondsOf(step));
+  const std::string timeline = Timeline(answer["timeline"]);
+  return Section("timeline", "The step over time",
+                 timeline.empty() || words.empty() ? timeline : Paragraph(words) + timeline) +
+         Section(
+             "memory-over-time", "Memory over time, by tensor",
+             MemoryOverTime(answer["memory_over_time"], prediction["memory"]["capacity_bytes"])) +
          Section("cluster", "The cluster and the load of its links",
                  ClusterDrawing(answer["cluster"]));
 }
@@ -64,20 +80,20 @@ std::string Title(const Ref& prediction) {
 }
 
 std::vector<std::string> RunHeads(std::vector<std::string> heads) {
-  for (const char* head : {"days", "80 %: from", "to", "goodput", "spares", "cost", "limits"})
+  for (const char* head :
+       {"days (80 % interval)", "goodput", "spares", "cost (80 % interval)", "limits"})
     heads.emplace_back(head);
   return heads;
 }
 
 std::vector<std::string> RunCells(const Ref& run, bool priced) {
-  const Ref span = run["time_interval_s"];
-  return {NumberCell(run["time_s"], DaysOf(run["time_s"].number())),
-          NumberCell(span[0], DaysOf(span[0].number())),
-          NumberCell(span[1], DaysOf(span[1].number())),
+  const Ref span = run["time_interval_s"], cost = run["cost_interval_usd"];
+  return {NumberCell(run["time_s"], DaysOf(run["time_s"].number()), span, DaysSpanOf(span)),
           NumberCell(run["goodput"], PercentOf(run["goodput"])),
           NumberCell(run["spares"], run["spares"].json().dump()),
-          priced ? NumberCell(run["cost_usd"], DollarsOf(run["cost_usd"].number()))
-                 : TextCell("no price"),
+          priced ? NumberCell(run["cost_usd"], DollarsOf(run["cost_usd"].number()), cost,
+                              DollarsSpanOf(cost))
+                 : "<td class=n>no price</td>",
           TextCell(run["verdict"].text())};
 }
 
@@ -86,7 +102,7 @@ std::string TrainingSection(const Ref& training) {
   const Ref runs = training["runs"];
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Ref run = runs[i];
-    std::vector<std::string> cells = {"<th scope=row>" + std::to_string(i + 1) + "</th>"};
+    std::vector<std::string> cells = {NumberHead(std::to_string(i + 1))};
     for (std::string& cell : RunCells(run, training["priced"].is_true()))
       cells.push_back(std::move(cell));
     rows += Row(cells);
@@ -95,7 +111,60 @@ std::string TrainingSection(const Ref& training) {
   return Section(
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
-                RunHeads({"layout"}), rows));
+                RunHeads({"layout"}), rows) +
+          (training["ranked_by_input"].text().empty()
+               ? ""
+               : Paragraph(training["ranked_by_input"].text() + ".")));
+}
+
+struct Placed {
+  std::string layout;
+  Ref placement;
+};
+
+// --placement search: what was found for each layout, against the default order of ranks.
+std::string PlacementSection(const std::vector<Placed>& all) {
+  std::string out;
+  for (const auto& [layout, found] : all) {
+    if (found.empty()) continue;
+    const Ref step = found["step_time_s"], plain = found["default_step_time_s"],
+              closed = found["closed_form"];
+    const std::string engine = found["engine"].text() == "event" ? "simulated" : "closed form";
+    std::string words = "Found: --placement " + found["placement"].text();
+    if (!found["layers"].empty()) words += ", layers " + found["layers"].json().dump();
+    words += fmt::format(": {} less than by default ({}).", PercentOf(found["gain"]), engine);
+    if (found["refuted_by_simulation"].is_true())
+      words =
+          "The closed form prefers another order of ranks, the simulation finds no gain in it: "
+          "the default stays.";
+    else if (!(found["gain"].number() > 0))
+      words = "No order of ranks is faster than the default.";
+    words += closed["exact"].is_true() ? " In closed form no other order is faster."
+                                       : " Not all orders were looked at.";
+    std::string rows;
+    const auto line = [&](const std::string& what, const Ref& value, const std::string& text) {
+      rows += Row({"<th scope=row>" + Escape(what) + "</th>", NumberCell(value, text)});
+    };
+    line("step by default, " + engine, plain, SecondsOf(plain));
+    line("step as found, " + engine, step, SecondsOf(step));
+    line("gain", found["gain"], PercentOf(found["gain"]));
+    const auto seconds = [&](const char* what, const char* key) {
+      line(what, closed[key], SecondsOf(closed[key]));
+    };
+    seconds("step by default, closed form", "default_step_time_s");
+    seconds("step as found, closed form", "step_time_s");
+    seconds("no order can be below, closed form", "lower_bound_s");
+    line("partial orders looked at", closed["partial_orders"],
+         Count(closed["partial_orders"].number()));
+    out += Paragraph(layout + ". " + words) +
+           PlainBars({{"by default", plain, SecondsOf(plain)},
+                      {"as found", step, SecondsOf(step)},
+                      {"no order can be below", closed["lower_bound_s"],
+                       SecondsOf(closed["lower_bound_s"])}},
+                     fmt::format("Time of the step, {}; the bound in closed form.", engine)) +
+           HtmlTable("Placement of ranks: " + layout, {"", ""}, rows);
+  }
+  return Section("placement", "Placement", out);
 }
 
 }  // namespace
@@ -107,8 +176,9 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
         {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",
          answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
   return Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, prediction["memory"]["capacity_bytes"]) +
+         PictureSections(answer, prediction) +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
+         PlacementSection({{prediction["layout"].text(), answer["placement"]}}) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured",
                  NearestRuns(prediction["nearest_runs"])) +
@@ -126,6 +196,10 @@ std::string SearchSections(const Ref& answer) {
   for (std::size_t i = 0; i < std::min(ranked.size(), kMostBars); ++i)
     bars.push_back({fmt::format("{}: {}", i + 1, Title(ranked[i])), ranked[i]["breakdown"],
                     ranked[i]["step_time_s"]});
+  std::vector<Placed> placed;
+  for (std::size_t i = 0; i < ranked.size(); ++i)
+    placed.push_back(
+        {fmt::format("{}: {}", i + 1, ranked[i]["layout"].text()), ranked[i]["placement"]});
   const Ref rejections = answer["rejections"];
   std::string rows;
   for (std::size_t i = 0; i < rejections.size(); ++i)
@@ -134,8 +208,9 @@ std::string SearchSections(const Ref& answer) {
              NumberCell(rejections[i]["strategies"], Count(rejections[i]["strategies"].number())),
              TextCell(rejections[i]["example"].text())});
   return Section("ranking", "Ranking", RankedTable(ranked)) + TrainingSection(answer["training"]) +
+         PlacementSection(placed) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, best["memory"]["capacity_bytes"]) +
+         PictureSections(answer, best) +
          Section("memory", "Memory at the peak of layout 1", MemoryBars(best["memory"])) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured", NearestRuns(best["nearest_runs"])) +
@@ -149,23 +224,30 @@ std::string SeveralSections(const Ref& answer) {
   std::vector<StepBar> bars;
   std::string rows;
   bool priced = false, training = false;
+  int number = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     priced |= all[i]["ranked"][0]["price_per_billion_tokens_usd"].is_number();
     training |= !all[i]["training"].empty();
   }
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Ref order = answer["order"][rank];
+    const std::size_t i = order.is_number() ? static_cast<std::size_t>(order.number()) : rank;
     const Ref best = all[i]["ranked"][0];
     const std::string name = all[i]["topology"]["name"].text();
     if (best.empty()) {
-      rows += Row({TextCell(name), TextCell("nothing fits")});
+      rows += Row({NumberHead("-"), TextCell(name), "<td class=n></td>", TextCell("nothing fits")});
       continue;
     }
-    bars.push_back({fmt::format("{}, {} nodes", name, best["nodes"].json().dump()),
+    bars.push_back({fmt::format("{}, {} node{}", name, best["nodes"].json().dump(),
+                                best["nodes"].number() == 1 ? "" : "s"),
                     best["breakdown"], best["step_time_s"]});
     std::vector<std::string> cells = {
-        TextCell(name), NumberCell(best["nodes"], best["nodes"].json().dump()),
+        NumberHead(std::to_string(++number)),
+        TextCell(name),
+        NumberCell(best["nodes"], best["nodes"].json().dump()),
         TextCell(best["layout"].text()),
-        NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"])),
+        NumberCell(best["step_time_s"], SecondsOf(best["step_time_s"]),
+                   best["step_time_interval_s"], SecondsSpanOf(best["step_time_interval_s"])),
         NumberCell(best["tokens_per_s"], ScaledOf(best["tokens_per_s"]))};
     if (priced)
       cells.push_back(NumberCell(best["price_per_billion_tokens_usd"],
@@ -181,11 +263,14 @@ std::string SeveralSections(const Ref& answer) {
     for (const std::string& cell : cells) rows += cell;
     rows += "</tr>\n";
   }
-  std::vector<std::string> heads = {"topology", "nodes", "layout", "step", "tokens/s"};
+  std::vector<std::string> heads = {
+      "", "topology", "nodes", "layout", "step (80 % interval)", "tokens/s"};
   if (priced) heads.push_back("per 1e9 tokens");
   if (training) heads = RunHeads(std::move(heads));
   return Section("ranking", "Topologies", HtmlTable("The best layout on each", heads, rows)) +
-         Section("breakdown", "Where the step goes", BreakdownBars(bars));
+         Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
+         Section("assumptions", "What was assumed for the best",
+                 Assumptions(all[static_cast<std::size_t>(answer["best_index"].number())]));
 }
 
 std::string RunSections(const Ref& answer) {
@@ -244,7 +329,7 @@ std::string ComparisonSections(const Ref& answer) {
   std::string out = Section(
       "steps", "Both steps",
       PlainBars({{"predicted", answer["predicted_step_s"], SecondsOf(answer["predicted_step_s"])},
-                 {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"])}},
+                 {"measured", answer["measured_step_s"], SecondsOf(answer["measured_step_s"]), 1}},
                 "Time of the step."));
   out += Section("parts", "Predicted against measured, by part", PartPairs(answer["by_part"]));
   return out + Section("work", "By kind of work", PartPairs(answer["by_work"]));

@@ -183,9 +183,10 @@ std::string PlainBars(const std::vector<PlainBar>& bars, const std::string& capt
   if (!(scale > 0)) return "";
   std::string drawn;
   for (const PlainBar& bar : bars)
-    drawn += Bar(bar.label,
-                 Rect(0, kWidth * std::abs(bar.value.number()) / scale, 0, bar.value, bar.text),
-                 bar.text);
+    drawn +=
+        Bar(bar.label,
+            Rect(0, kWidth * std::abs(bar.value.number()) / scale, bar.colour, bar.value, bar.text),
+            bar.text);
   return Figure(Bars(drawn), caption, "");
 }
 

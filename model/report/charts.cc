@@ -91,10 +91,12 @@ struct Range {
   }
 };
 
-// A shape and a colour of its own for each group, so that neither is needed alone.
-std::string Shape(std::size_t group, double x, double y, const std::string& attributes) {
-  const std::string start = fmt::format("<path class=\"{}{}\" d=\"", Colour(group), attributes);
-  switch (group % 4) {
+// A shape and a colour of its own for each group, so that neither is needed alone; where colours repeat, shapes differ.
+std::string Shape(std::size_t group, double x, double y, bool hollow) {
+  const std::string start = hollow
+                                ? fmt::format("<path class=\"s{} hollow\" d=\"", group % kColours)
+                                : fmt::format("<path class={} d=\"", Colour(group));
+  switch ((group + group / kColours) % 4) {
     case 0:
       return start + fmt::format("M{:.2f} {:.2f}m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0\"", x, y);
     case 1:
@@ -134,13 +136,14 @@ std::string Limits(const Chart& chart, const Scale& x, const Scale& y) {
   const double bottom = kHigh - kBottom;
   if (chart.x.limit > 0)
     out += fmt::format(
-        "<line class=limit x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line><text x={3:.1f} y={4} "
+        "<line class=limit x1={0:.1f} x2={0:.1f} y1={1} y2={2}></line><text class=halo x={3:.1f} "
+        "y={4} "
         "text-anchor=end>{5}</text>",
         x.At(chart.x.limit), kTop, bottom, x.At(chart.x.limit) - 5, kTop + 15,
         Escape(chart.x.limit_words));
   if (chart.y.limit > 0)
     out += fmt::format(
-        "<line class=limit x1={0} x2={1} y1={2:.1f} y2={2:.1f}></line><text x={3} "
+        "<line class=limit x1={0} x2={1} y1={2:.1f} y2={2:.1f}></line><text class=halo x={3} "
         "y={4:.1f}>{5}</text>",
         kLeft, kWide - kRight, y.At(chart.y.limit), kLeft + 6, y.At(chart.y.limit) - 5,
         Escape(chart.y.limit_words));
@@ -188,7 +191,7 @@ std::string Marks(const std::vector<const Mark*>& marks, const Scale& x, const S
     // Two values: x and y, each with its place.
     out += fmt::format(
         "{} data-p=\"{}\" data-v=\"{}\" data-px=\"{}\" data-vx=\"{}\"><title>{}</title></path>",
-        Shape(mark->group, at_x, at_y, mark->faint ? " faint" : ""), Escape(mark->y.pointer()),
+        Shape(mark->group, at_x, at_y, mark->hollow), Escape(mark->y.pointer()),
         mark->y.json().dump(), Escape(mark->x.pointer()), mark->x.json().dump(),
         Escape(mark->text));
   }
@@ -204,7 +207,7 @@ std::string Legend(const Chart& chart, const std::vector<const Mark*>& marks) {
     if (g >= chart.groups.size()) continue;
     items +=
         fmt::format("<li><svg aria-hidden=true viewBox=\"-7 -7 14 14\">{}></path></svg>{}</li>",
-                    Shape(g, 0, 0, ""), Escape(chart.groups[g]));
+                    Shape(g, 0, 0, false), Escape(chart.groups[g]));
   }
   return "<ul class=legend>" + items + "</ul>";
 }
@@ -232,17 +235,19 @@ std::string DrawChart(const Chart& chart) {
   }
   const Scale to_x(chart.x, x.low, x.high, kLeft, kWide - kRight);
   const Scale to_y(chart.y, y.low, y.high, kHigh - kBottom, kTop);
-  std::string body = AxisLines(chart, to_x, to_y) + Limits(chart, to_x, to_y);
+  std::string body = AxisLines(chart, to_x, to_y);
   if (chart.diagonal) body += Straight(to_x, to_y, 1);
   if (chart.proportional) body += Straight(to_x, to_y, first_y / first_x);
   if (chart.joined) body += Curves(chart, marks, to_x, to_y);
   // What matters most stands on top.
-  std::ranges::stable_sort(marks, [](const Mark* a, const Mark* b) { return a->faint > b->faint; });
+  std::ranges::stable_sort(marks,
+                           [](const Mark* a, const Mark* b) { return a->hollow > b->hollow; });
   return fmt::format(
       "<div class=chart role=region tabindex=0 aria-label=\"{0}\"><svg viewBox=\"0 0 {1} {2}\" "
       "role=img "
-      "aria-label=\"{0}\">{3}{4}</svg></div>{5}",
-      Escape(chart.title), kWide, kHigh, body, Marks(marks, to_x, to_y), Legend(chart, marks));
+      "aria-label=\"{0}\">{3}{4}{5}</svg></div>{6}",
+      Escape(chart.title), kWide, kHigh, body, Marks(marks, to_x, to_y), Limits(chart, to_x, to_y),
+      Legend(chart, marks));
 }
 
 }  // namespace orrery::report

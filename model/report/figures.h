@@ -28,6 +28,7 @@ struct PlainBar {
   std::string label;
   Ref value;
   std::string text;
+  std::size_t colour = 0;
 };
 std::string PlainBars(const std::vector<PlainBar>& bars, const std::string& caption);
 
@@ -38,8 +39,8 @@ struct Mark {
   Ref x, y;
   std::string text;       // what it is, for readers and on hover
   std::size_t group = 0;  // colour and shape
-  bool faint = false;
-  Ref low, high;  // interval of y; null: none
+  bool hollow = false;    // below the others
+  Ref low, high;          // interval of y; null: none
 };
 struct ChartAxis {
   std::string title;

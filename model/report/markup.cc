@@ -129,6 +129,27 @@ std::string NumberCell(const Ref& ref, const std::string& text) {
   return fmt::format("<td class=n{}>{}</td>", Data(ref), Escape(text));
 }
 
+std::string SpanCell(const Ref& pair, const std::string& text) {
+  if (!pair[0].is_number() || !pair[1].is_number()) return "<td class=n>-</td>";
+  return fmt::format("<td class=n{}>{}</td>", DataAll(pair), Escape(text));
+}
+
+std::string NumberCell(const Ref& ref, const std::string& text, const Ref& pair,
+                       const std::string& span) {
+  std::string cell = NumberCell(ref, text);
+  if (!ref.is_number() || !pair[0].is_number() || !pair[1].is_number()) return cell;
+  return cell.insert(cell.rfind("</td>"),
+                     fmt::format(" <span class=of{}>{}</span>", DataAll(pair), Escape(span)));
+}
+
+std::string WordsCell(const Ref& ref, const std::string& text) {
+  return fmt::format("<td{}>{}</td>", Data(ref), Escape(text));
+}
+
+std::string NumberHead(const std::string& text) {
+  return fmt::format("<th scope=row class=n>{}</th>", Escape(text));
+}
+
 std::string TextCell(std::string_view text) { return fmt::format("<td>{}</td>", Escape(text)); }
 
 std::string SecondsOf(const Ref& ref) {
@@ -149,11 +170,37 @@ std::string DaysOf(double seconds) {
   return std::isfinite(seconds) ? ThreeDigits(seconds / 86400) + " d" : "-";
 }
 
+std::string DaysSpanOf(const Ref& pair) {
+  return ThreeDigits(pair[0].number() / 86400) + " to " + DaysOf(pair[1].number());
+}
+
+std::string DollarsSpanOf(const Ref& pair) {
+  // One unit for both: that of the larger.
+  const std::string high = DollarsOf(pair[1].number());
+  const double unit = high.ends_with("MUSD") ? 1e6 : high.ends_with("kUSD") ? 1e3 : 1;
+  return ThreeDigits(pair[0].number() / unit) + " to " + high;
+}
+
+std::string SecondsSpanOf(const Ref& pair) {
+  return SecondsOf(pair[0]) + " to " + SecondsOf(pair[1]);
+}
+
+std::string RateOf(const Ref& ref) {
+  return ref.is_number() ? Format(BytesPerSecond(ref.number())) : "-";
+}
+
 std::string HtmlTable(const std::string& caption, const std::vector<std::string>& heads,
                       const std::string& rows) {
   if (rows.empty()) return "";
   std::string head;
-  for (const std::string& one : heads) head += fmt::format("<th scope=col>{}</th>", Escape(one));
+  const std::string first = rows.substr(0, rows.find("</tr>"));
+  std::size_t cell = 0;
+  for (const std::string& one : heads) {
+    cell = std::min(first.find("<t", cell + 1), first.size());
+    const std::size_t end = std::min(first.find('>', cell), first.size());
+    const bool number = first.substr(cell, end - cell).find(" class=n") != std::string::npos;
+    head += fmt::format("<th scope=col{}>{}</th>", number ? " class=n" : "", Escape(one));
+  }
   return fmt::format(
       "<div class=scroll role=region tabindex=0 aria-label=\"{0}\"><table><caption>{0}</caption>"
       "<thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>\n",

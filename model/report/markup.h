@@ -57,16 +57,30 @@ std::string DataAll(const Ref& array);
 // A cell with `text`, which says the number of `ref` in short.
 std::string NumberCell(const Ref& ref, const std::string& text);
 std::string TextCell(std::string_view text);
+// A number that `text` says in words, over several lines where it has to.
+std::string WordsCell(const Ref& ref, const std::string& text);
+// Both ends of [low, high]; "-" without them.
+std::string SpanCell(const Ref& pair, const std::string& text);
+// A number and, below it, its interval.
+std::string NumberCell(const Ref& ref, const std::string& text, const Ref& pair,
+                       const std::string& span);
+// The head of a row that is a number, perhaps behind a mark.
+std::string NumberHead(const std::string& text);
 
 // By the unit that ends the key in JSON: "2.88 s", "14.4 GiB", "42.1 %".
 std::string SecondsOf(const Ref& ref);
 std::string BytesOf(const Ref& ref);
 std::string ScaledOf(const Ref& ref);
 std::string PercentOf(const Ref& ref);
-std::string DollarsOf(double dollars);  // "421 kUSD"
-std::string DaysOf(double seconds);     // "21.5 d"
+std::string DollarsOf(double dollars);       // "421 kUSD"
+std::string DaysOf(double seconds);          // "21.5 d"
+std::string DaysSpanOf(const Ref& pair);     // "18.1 to 25.6 d"
+std::string DollarsSpanOf(const Ref& pair);  // "204 to 289 kUSD"
+std::string SecondsSpanOf(const Ref& pair);  // "1.02 s to 1.31 s"
+std::string RateOf(const Ref& ref);          // "4.52 MB/s"
 
-// A table that scrolls sideways by itself on a narrow page. `rows`: "<tr>...</tr>" each.
+// A table that scrolls sideways by itself on a narrow page. `rows`: "<tr>...</tr>" each. Heads stand
+// over numbers as the first row has them: to the right.
 std::string HtmlTable(const std::string& caption, const std::vector<std::string>& heads,
                       const std::string& rows);
 std::string Row(const std::vector<std::string>& cells);

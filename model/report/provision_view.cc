@@ -30,26 +30,44 @@ std::set<std::size_t> Chosen(const Ref& answer) {
   return chosen;
 }
 
-std::string RowOf(const Ref& row, bool best) {
-  const Ref time = row["time_interval_s"];
-  return fmt::format("<tr{}>", best ? " class=best" : "") + TextCell(row["offer"]["id"].text()) +
-         NumberCell(row["offer"]["price_usd_per_hour"],
-                    DollarsOf(row["offer"]["price_usd_per_hour"].number()) + "/h") +
+// Rows whose cost intervals overlap, where there are several.
+bool AnyTie(const Ref& answer) {
+  int tied = 0;
+  for (std::size_t i = 0; i < answer["frontier"].size(); ++i)
+    tied += answer["answers"][static_cast<std::size_t>(answer["frontier"][i].number())]["tie"]
+                .is_true();
+  return tied > 1;  // the best is one of them
+}
+
+std::string Spot(const Ref& offer) {
+  return offer["kind"].text() == "spot" ? ", if the capacity stays" : "";
+}
+
+std::string NameOf(const Ref& row) {
+  return fmt::format("{}, {} node{}", row["offer"]["id"].text(), row["nodes"].json().dump(),
+                     row["nodes"].number() == 1 ? "" : "s");
+}
+
+std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
+  return fmt::format("<tr{}>", best ? " class=best" : "") +
+         TextCell(row["offer"]["id"].text() + Spot(row["offer"])) +
          NumberCell(row["nodes"], row["nodes"].json().dump()) +
          NumberCell(row["spares"], row["spares"].json().dump()) +
-         TextCell(row["plan"]["layout"].text()) +
-         NumberCell(row["time_s"], DaysOf(row["time_s"].number())) +
-         NumberCell(time[0], DaysOf(time[0].number())) +
-         NumberCell(time[1], DaysOf(time[1].number())) +
-         NumberCell(row["cost_usd"], DollarsOf(row["cost_usd"].number())) +
+         TextCell(row["plan"]["layout"].text() +
+                  (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
+         NumberCell(row["plan"]["global_batch"], row["plan"]["global_batch"].json().dump()) +
+         NumberCell(row["time_s"], DaysOf(row["time_s"].number()), row["time_interval_s"],
+                    DaysSpanOf(row["time_interval_s"])) +
+         NumberCell(row["cost_usd"], DollarsOf(row["cost_usd"].number()), row["cost_interval_usd"],
+                    DollarsSpanOf(row["cost_interval_usd"])) +
          NumberCell(row["goodput"], PercentOf(row["goodput"])) +
-         NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") +
+         NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") + more +
          "</tr>\n";
 }
 
-const std::vector<std::string> kHeads = {"offer",  "price",   "nodes",      "spares",
-                                         "layout", "days",    "80 %: from", "to",
-                                         "cost",   "goodput", "energy"};
+const std::vector<std::string> kHeads = {
+    "offer",   "nodes", "spares", "layout", "batch", "days (80 % interval)", "cost (80 % interval)",
+    "goodput", "energy"};
 
 std::string FrontierSection(const Ref& answer) {
   const Ref rows = answer["answers"], question = answer["question"], frontier = answer["frontier"];
@@ -77,25 +95,39 @@ std::string FrontierSection(const Ref& answer) {
          on_frontier ? interval[1] : Ref::None()});
   }
   const std::set<std::size_t> chosen = Chosen(answer);
+  const bool ties = AnyTie(answer);
   std::string table;
   for (std::size_t i = 0; i < frontier.size(); ++i) {
     const auto index = static_cast<std::size_t>(frontier[i].number());
-    table += RowOf(rows[index], chosen.contains(index));
+    const Ref sooner = answer["day_sooner_usd"][i];
+    std::string row =
+        RowOf(rows[index], chosen.contains(index), NumberCell(sooner, DollarsOf(sooner.number())));
+    const std::string mark =
+        NumberHead(fmt::format("{}{}", ties && rows[index]["tie"].is_true() ? "= " : "", i + 1));
+    table += row.insert(row.find('>') + 1, mark);
   }
-  return Section("frontier", "Days against dollars",
-                 Figure(DrawChart(chart),
-                        "One mark for each offer and node count that was looked at; faint ones are "
-                        "beaten in days and "
-                        "dollars. Bars: 80 % interval of the cost.",
-                        "") +
-                     HtmlTable("The frontier: no other run is faster and cheaper", kHeads, table));
+  std::vector<std::string> heads = kHeads;
+  heads.insert(heads.begin(), "");
+  heads.push_back("a day sooner");
+  return Section(
+      "frontier", "Days against dollars",
+      Figure(DrawChart(chart),
+             "One mark for each offer and node count that was looked at; hollow ones are "
+             "beaten in days and dollars. Bars: 80 % interval of the cost.",
+             "") +
+          HtmlTable("The frontier: no other run is faster and cheaper", heads, table) +
+          Paragraph(answer["frontier_notes"].text()));
 }
 
-std::string ScalingOf(const Ref& answer, const Ref& chosen) {
+// Of the offer of a chosen run; other chosen runs of it are marked, too.
+std::string ScalingOf(const Ref& answer, const Ref& chosen, const std::set<std::size_t>& marked) {
   const Ref rows = answer["answers"];
   std::vector<Ref> same;
+  std::set<std::string> best;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i]["offer"].json() == chosen["offer"].json()) same.push_back(rows[i]);
+    if (rows[i]["offer"].json() != chosen["offer"].json()) continue;
+    same.push_back(rows[i]);
+    if (marked.contains(i)) best.insert(rows[i].pointer());
   }
   if (same.size() < 2) return "";
   std::ranges::stable_sort(same, {}, [](const Ref& row) { return row["nodes"].number(); });
@@ -111,7 +143,7 @@ std::string ScalingOf(const Ref& answer, const Ref& chosen) {
         {row["nodes"], rate,
          fmt::format("{} nodes: {} tokens/s", row["nodes"].json().dump(), ScaledOf(rate)), 0, false,
          Ref::None(), Ref::None()});
-    table += RowOf(row, row.pointer() == chosen.pointer());
+    table += RowOf(row, best.contains(row.pointer()));
   }
   return Figure(
       DrawChart(chart),
@@ -120,28 +152,94 @@ std::string ScalingOf(const Ref& answer, const Ref& chosen) {
       HtmlTable("The same offer with more or fewer nodes", kHeads, table));
 }
 
-std::string RunTable(const Ref& row) {
-  const auto line = [](const char* what, const Ref& value, const std::string& text) {
-    return Row({std::string("<th scope=row>") + what + "</th>", NumberCell(value, text)});
+std::string RunTable(const Ref& answer, const Ref& row) {
+  std::string rows;
+  const auto line = [&](const std::string& what, const Ref& value, const std::string& text) {
+    rows += Row({"<th scope=row>" + Escape(what) + "</th>", NumberCell(value, text)});
   };
-  const Ref checkpoint = row["checkpoint"], recovery = row["recovery"];
-  return HtmlTable(
-      "The run in figures", {"", ""},
-      line("steps", row["steps"], Count(row["steps"].number())) +
-          line("time without failures", row["ideal_s"], DaysOf(row["ideal_s"].number())) +
-          line("goodput", row["goodput"], PercentOf(row["goodput"])) +
-          line("time between failures", row["mtbf_s"], DaysOf(row["mtbf_s"].number())) +
-          line("expected failures", row["expected_failures"],
-               ThreeDigits(row["expected_failures"].number())) +
-          line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"])) +
-          line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"])) +
-          line("a checkpoint blocks for", checkpoint["blocking_s"],
-               SecondsOf(checkpoint["blocking_s"])) +
-          line("a failure is detected and the node replaced in", recovery["detect_s"],
-               SecondsOf(recovery["detect_s"])) +
-          line("restart", recovery["restart_s"], SecondsOf(recovery["restart_s"])) +
-          line("share of such runs in time", row["finish_probability"],
-               PercentOf(row["finish_probability"])));
+  const Ref question = answer["question"], plan = row["plan"], checkpoint = row["checkpoint"],
+            recovery = row["recovery"], input = row["input"];
+  line("steps", row["steps"], Count(row["steps"].number()));
+  line("one step, with its input", row["step_time_s"], SecondsOf(row["step_time_s"]));
+  line("slowest node, times the step (--straggler)", question["straggler"],
+       ThreeDigits(question["straggler"].number()));
+  line("before the first step (--setup)", question["setup_s"], SecondsOf(question["setup_s"]));
+  line("time without failures", row["ideal_s"], DaysOf(row["ideal_s"].number()));
+  line("goodput", row["goodput"], PercentOf(row["goodput"]));
+  line("time between failures", row["mtbf_s"], DaysOf(row["mtbf_s"].number()));
+  line("expected failures", row["expected_failures"],
+       ThreeDigits(row["expected_failures"].number()));
+  line("a failure is detected and the node replaced in", recovery["detect_s"],
+       SecondsOf(recovery["detect_s"]));
+  line("restart", recovery["restart_s"], SecondsOf(recovery["restart_s"]));
+  line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"]));
+  line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"]));
+  line("a checkpoint blocks for", checkpoint["blocking_s"], SecondsOf(checkpoint["blocking_s"]));
+  line("and is written behind the steps in", checkpoint["background_s"],
+       SecondsOf(checkpoint["background_s"]));
+  line(fmt::format("file system{} (--storage)",
+                   checkpoint["file_system_to_be_ordered"].is_true() ? ", to be ordered" : ""),
+       checkpoint["file_system_bytes_per_s"], RateOf(checkpoint["file_system_bytes_per_s"]));
+  line("input: storage and hosts must deliver", input["read_bytes_per_s"],
+       RateOf(input["read_bytes_per_s"]));
+  line("input: tokens/s that the GPUs take", input["tokens_per_s"],
+       ScaledOf(input["tokens_per_s"]));
+  if (input["limit_tokens_per_s"].is_number())
+    line(fmt::format("input: tokens/s, limit of the {}{}", input["limited_by"].text(),
+                     input["input_bound"].is_true() ? ": INPUT-BOUND" : ""),
+         input["limit_tokens_per_s"], ScaledOf(input["limit_tokens_per_s"]));
+  if (row["memory_margin_cost"].is_number()) {
+    line("memory that stays free (--memory-margin)", answer["memory_margin"],
+         PercentOf(answer["memory_margin"]));
+    line("what that costs, of the step time", row["memory_margin_cost"],
+         PercentOf(row["memory_margin_cost"]));
+  }
+  line("memory in use", plan["memory"]["total_bytes"], BytesOf(plan["memory"]["total_bytes"]));
+  line("billed", row["billed_s"], DaysOf(row["billed_s"].number()));
+  if (row["finish_probability"].is_number())
+    line("share of such runs in time", row["finish_probability"],
+         PercentOf(row["finish_probability"]));
+  if (const Ref replay = row["replay"]; !replay.empty()) {
+    line("replayed with random failures, times (--replay)", replay["runs"],
+         Count(replay["runs"].number()));
+    line("mean of the replays", replay["mean_s"], DaysOf(replay["mean_s"].number()));
+    line("their standard deviation", replay["sd_s"], SecondsOf(replay["sd_s"]));
+  }
+  return HtmlTable("The run in figures", {"", ""}, rows);
+}
+
+std::string PricesSection(const Ref& answer) {
+  std::string rows;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < answer["frontier"].size(); ++i) {
+    const Ref offer =
+        answer["answers"][static_cast<std::size_t>(answer["frontier"][i].number())]["offer"];
+    if (!seen.insert(offer["id"].text()).second || seen.size() > kMostPrices) continue;
+    std::string notes = offer["stand_in"].text().empty()
+                            ? ""
+                            : fmt::format("predicted as {}: {}", offer["topology"].text(),
+                                          offer["stand_in"].text());
+    const auto add = [&](const std::string& words) {
+      if (!words.empty()) notes += (notes.empty() ? "" : "; ") + words;
+    };
+    if (offer["billed_at_least_s"].number() > 0)
+      add("billed for at least " + DaysOf(offer["billed_at_least_s"].number()));
+    if (offer["billed_in_steps_of_s"].number() > 3600)
+      add("billed in steps of " + DaysOf(offer["billed_in_steps_of_s"].number()));
+    add(offer["note"].text());
+    if (!offer["user_file"].text().empty()) add("user file " + offer["user_file"].text());
+    rows += Row({TextCell(offer["id"].text()),
+                 NumberCell(offer["price_usd_per_hour"],
+                            DollarsOf(offer["price_usd_per_hour"].number()) + "/h"),
+                 TextCell(fmt::format("{}, {}{}", offer["kind"].text(), offer["region"].text(),
+                                      Spot(offer))),
+                 WordsCell(offer["age_days"],
+                           fmt::format("{}: {}", offer["date"].text(), offer["age"].text())),
+                 TextCell(notes), TextCell(offer["source"].text())});
+  }
+  return Section("prices", "Prices behind the frontier",
+                 HtmlTable("Prices with date and source",
+                           {"offer", "per node", "kind, region", "date", "notes", "source"}, rows));
 }
 
 std::string LosersSection(const Ref& answer) {
@@ -169,36 +267,24 @@ std::string ProvisionSections(const Ref& answer) {
   const Ref rows = answer["answers"];
   std::string out = FrontierSection(answer), runs, scaling;
   std::vector<StepBar> bars;
-  for (const std::size_t i : Chosen(answer)) {
+  const std::set<std::size_t> chosen = Chosen(answer);
+  std::set<std::string> drawn;  // offers with their scaling
+  for (const std::size_t i : chosen) {
     const Ref row = rows[i];
-    const std::string name =
-        fmt::format("{}, {} nodes", row["offer"]["id"].text(), row["nodes"].json().dump());
-    runs += "<h3>" + Escape(name) + "</h3>" + RunTable(row);
-    scaling += ScalingOf(answer, row);
+    const std::string name = NameOf(row);
+    runs += "<h3>" + Escape(name + Spot(row["offer"])) + "</h3>" +
+            Paragraph(row["plan"]["layout"].text() + ".") + RunTable(answer, row);
+    if (drawn.insert(row["offer"]["id"].text()).second) scaling += ScalingOf(answer, row, chosen);
     bars.push_back({name, row["plan"]["breakdown"], row["plan"]["step_time_s"]});
   }
   out += Section("runs", "The chosen runs", runs) + Section("scaling", "Scaling", scaling) +
          Section("breakdown", "Where a step goes", BreakdownBars(bars));
-  for (const std::size_t i : Chosen(answer)) {
-    out += Section("memory-" + std::to_string(i), "Memory of " + rows[i]["offer"]["id"].text(),
+  for (const std::size_t i : chosen)
+    out += Section("memory-" + std::to_string(i), "Memory of " + NameOf(rows[i]),
                    MemoryBars(rows[i]["plan"]["memory"]));
-  }
-  std::string prices;
-  std::set<std::string> seen;
-  for (std::size_t i = 0; i < answer["frontier"].size(); ++i) {
-    const Ref offer = rows[static_cast<std::size_t>(answer["frontier"][i].number())]["offer"];
-    if (!seen.insert(offer["id"].text()).second || seen.size() > kMostPrices) continue;
-    prices += Row({TextCell(offer["id"].text()),
-                   NumberCell(offer["price_usd_per_hour"],
-                              DollarsOf(offer["price_usd_per_hour"].number()) + "/h"),
-                   TextCell(offer["kind"].text()), TextCell(offer["region"].text()),
-                   TextCell(offer["date"].text()), TextCell(offer["source"].text())});
-  }
-  return out +
-         Section("prices", "Prices behind the frontier",
-                 HtmlTable("Prices with date and source",
-                           {"offer", "per node", "kind", "region", "date", "source"}, prices)) +
-         LosersSection(answer) + Section("assumptions", "What was assumed", Assumptions(answer));
+  return out + PricesSection(answer) + LosersSection(answer) +
+         Section("advice", "Advice", Listed(TextsIn(answer["advice"]))) +
+         Section("assumptions", "What was assumed", Assumptions(answer));
 }
 
 std::string PublishedSections(const Ref& answer) {
@@ -206,20 +292,25 @@ std::string PublishedSections(const Ref& answer) {
   std::string rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Ref run = runs[i];
-    const auto cell = [&](const Ref& value) {
-      return NumberCell(value, run["quantity"].text() == "goodput"
-                                   ? PercentOf(value)
-                                   : ThreeDigits(value.number()) + " h");
+    const auto figure = [&](const Ref& pair) {
+      const auto one = [&](const Ref& value) {
+        return run["quantity"].text() == "goodput" ? PercentOf(value)
+                                                   : ThreeDigits(value.number()) + " h";
+      };
+      return pair[0].json() == pair[1].json() ? one(pair[0]) : one(pair[0]) + " to " + one(pair[1]);
     };
-    rows += Row({TextCell(run["run"].text()), cell(run["published"][0]), cell(run["published"][1]),
-                 cell(run["predicted"][0]), cell(run["predicted"][1]),
-                 TextCell(run["known_miss"].text()), TextCell(run["source"].text())});
+    rows +=
+        Row({TextCell(run["run"].text()),
+             SpanCell(run["published"],
+                      (run["at_least"].is_true() ? "> " : "") + figure(run["published"])),
+             SpanCell(run["predicted"], figure(run["predicted"])), TextCell(run["verdict"].text()),
+             TextCell(run["known_miss"].text()), TextCell(run["source"].text())});
   }
   return Section(
       "runs", "Published runs",
-      HtmlTable("Goodput of published runs, or hours between stops",
-                {"run", "published: from", "to", "predicted: from", "to", "known miss", "source"},
-                rows));
+      HtmlTable("Goodput of published runs, or hours between stops; >: the source "
+                "prints a lower bound",
+                {"run", "published", "predicted", "verdict", "why it is missed", "source"}, rows));
 }
 
 }  // namespace orrery::report

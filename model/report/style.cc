@@ -14,7 +14,7 @@ constexpr const char* kPolicy =
     "<meta name=color-scheme content=\"light dark\">\n";
 
 constexpr const char* kLight =
-    "color-scheme:light;--bg:#ffffff;--card:#f4f6f8;--fg:#1b1f24;--muted:#57606a;--line:#8c959f;"
+    "color-scheme:light;--bg:#ffffff;--card:#f4f6f8;--fg:#1b1f24;--muted:#57606a;--line:#868f99;"
     "--accent:#0550ae;--c0:#0068a8;--c1:#a65200;--c2:#00705a;--c3:#a32c78;--c4:#655800;"
     "--c5:#5a4fcf;--c6:#b3261e;--c7:#555b61;--c8:#006f7d;--c9:#7a4a21;--c10:#3a7000;--c11:#7d6200";
 constexpr const char* kDark =
@@ -24,7 +24,7 @@ constexpr const char* kDark =
 
 constexpr const char* kRules = R"css(
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:1100px;padding:1rem;background:var(--bg);color:var(--fg);
+body{margin:0 auto;max-width:1200px;padding:1rem;background:var(--bg);color:var(--fg);
  font:16px/1.5 system-ui,sans-serif;overflow-wrap:break-word}
 h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0}
 h2{font-size:1.2rem;margin:2rem 0 .5rem}
@@ -35,15 +35,17 @@ a{color:var(--accent)}
 .muted,figcaption,.axis,.legend{color:var(--muted);font-size:.9rem}
 nav ul{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1rem}
 nav a{display:inline-block;padding:.3rem 0}
-figure{margin:1rem 0;break-inside:avoid}
+figure{margin:1rem 0;break-inside:avoid}figcaption{margin-top:.4rem}
 svg{display:block}
 svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
+.halo{stroke:var(--bg);stroke-width:4px;paint-order:stroke}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--muted);padding:.2rem 0}
 th,td{padding:.25rem .45rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600;overflow-wrap:normal}th[scope=col]{vertical-align:bottom}
-td.n{text-align:right;white-space:nowrap}
+th.n,td.n{text-align:right}td.n,th[scope=row].n{white-space:nowrap}
+.of{display:block;color:var(--muted);font-size:.85em;font-weight:400}
 tr.best td,tr.best th{background:var(--card);font-weight:600}
 details{margin:.4rem 0}
 summary{cursor:pointer;color:var(--accent);padding:.4rem 0}
@@ -63,10 +65,10 @@ summary{cursor:pointer;color:var(--accent);padding:.4rem 0}
 .ideal{stroke:var(--muted);stroke-width:1.5;stroke-dasharray:4 4;fill:none}
 .interval{stroke:var(--muted);stroke-width:1.5}
 .curve{fill:none;stroke-width:2.5;stroke:var(--c0)}
-.faint{opacity:.4}
+.hollow{fill:none;stroke-width:1.1;pointer-events:all}
 .device{fill:var(--card);stroke:var(--line)}
 svg text.small{font-size:10.5px}
-.load0{stroke:var(--line);stroke-width:.8;opacity:.5}
+.load0{stroke:var(--line);stroke-width:1}
 .load1{stroke:var(--c0);stroke-width:1.4}
 .load2{stroke:var(--c1);stroke-width:2.4}
 .load3{stroke:var(--c6);stroke-width:3.6}
@@ -83,7 +85,7 @@ svg text.small{font-size:10.5px}
 button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(--line);border-radius:4px;min-width:2.6rem;min-height:2.6rem;padding:.2rem .7rem;cursor:pointer}
 .tip{min-height:1.5em;color:var(--fg);font-size:.9rem}
 .sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-td:not(.n){min-width:8rem}
+td:not(.n){min-width:8rem;overflow-wrap:anywhere}
 @media screen and (max-width:600px){.bars{display:block}.bar{display:grid;grid-template-columns:1fr auto;gap:.1rem .7rem;margin:.5rem 0}
  .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}td,th{padding:.25rem .4rem}
  td:not(.n){min-width:11rem}.plot{grid-template-columns:4.2rem 1fr}}

@@ -33,21 +33,21 @@ std::string RankedTable(const Ref& ranked) {
     const Ref row = ranked[i], memory = row["memory"], span = row["step_time_interval_s"];
     const bool ties = i == 0 ? tied : row["tie_with_first"].is_true();
     rows += fmt::format("<tr{}>", i == 0 ? " class=best" : "");
-    rows += fmt::format("<th scope=row>{}{}</th>", ties ? "= " : "", i + 1) +
-            TextCell(row["layout"].text()) + NumberCell(row["nodes"], row["nodes"].json().dump()) +
-            NumberCell(row["global_batch"], row["global_batch"].json().dump()) +
-            NumberCell(row["step_time_s"], SecondsOf(row["step_time_s"])) +
-            NumberCell(span[0], SecondsOf(span[0])) + NumberCell(span[1], SecondsOf(span[1])) +
-            NumberCell(row["tokens_per_s"], ScaledOf(row["tokens_per_s"])) +
-            NumberCell(row["mfu"], PercentOf(row["mfu"])) +
-            NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"]));
+    rows +=
+        NumberHead(fmt::format("{}{}", ties ? "= " : "", i + 1)) + TextCell(row["layout"].text()) +
+        NumberCell(row["nodes"], row["nodes"].json().dump()) +
+        NumberCell(row["global_batch"], row["global_batch"].json().dump()) +
+        NumberCell(row["step_time_s"], SecondsOf(row["step_time_s"]), span, SecondsSpanOf(span)) +
+        NumberCell(row["tokens_per_s"], ScaledOf(row["tokens_per_s"])) +
+        NumberCell(row["mfu"], PercentOf(row["mfu"])) +
+        NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"]));
     if (priced)
       rows += NumberCell(row["price_per_billion_tokens_usd"],
                          DollarsOf(row["price_per_billion_tokens_usd"].number()));
     rows += "</tr>\n";
   }
-  std::vector<std::string> heads = {"",           "layout", "nodes",    "batch", "step",
-                                    "80 %: from", "to",     "tokens/s", "MFU",   "memory"};
+  std::vector<std::string> heads = {"",         "layout", "nodes", "batch", "step (80 % interval)",
+                                    "tokens/s", "MFU",    "memory"};
   if (priced) heads.push_back("per 1e9 tokens");
   return HtmlTable(tied ? "Ranked layouts; = tied with 1" : "Ranked layouts", heads, rows);
 }
@@ -59,7 +59,7 @@ std::string NearestRuns(const Ref& runs) {
     rows += Row(
         {TextCell(run["case"].text()),
          TextCell(run["topology"].text() + ", " + run["framework"].text()),
-         NumberCell(run["nodes"], ThreeDigits(run["nodes"].number())),
+         NumberCell(run["nodes"], fmt::format("{:g}", run["nodes"].number())),
          NumberCell(run["measured_s"], SecondsOf(run["measured_s"])),
          NumberCell(run["predicted_s"], SecondsOf(run["predicted_s"])),
          NumberCell(run["distance_doublings"], ThreeDigits(run["distance_doublings"].number()))});

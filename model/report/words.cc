@@ -75,21 +75,22 @@ std::string PredictionWords(const Ref& answer) {
   return out + StepDetails(prediction);
 }
 
-std::string SearchWords(const Ref& answer) {
+// `lead`: the first paragraph is the answer.
+std::string LayoutsWords(const Ref& answer, bool lead) {
   const Ref best = answer["ranked"][0];
   const double space = answer["counts"]["space"].number();
   if (best.empty()) {
-    std::string out = Paragraph("No layout fits.", true) + Paragraph(JobWords(answer));
+    std::string out = Paragraph("No layout fits.", lead) + Paragraph(JobWords(answer));
     if (!answer["closest"].empty())
       out += Paragraph("Closest: " + answer["closest"]["layout"].text() + ". " +
                        answer["closest"]["memory"]["verdict"].text() + ".");
     return out + Listed(TextsIn(answer["remedies"], "words"));
   }
   std::string out =
-      Paragraph(fmt::format("Best of {} layouts: {}", Count(space), StepWords(best)), true);
+      Paragraph(fmt::format("Best of {} layouts: {}", Count(space), StepWords(best)), lead);
   out += Paragraph(JobWords(answer)) + StepDetails(best);
-  const auto list = [&](const char* lead, const std::vector<std::string>& items) {
-    if (!items.empty()) out += fmt::format("<p>{}:</p>", lead) + Listed(items);
+  const auto list = [&](const char* title, const std::vector<std::string>& items) {
+    if (!items.empty()) out += fmt::format("<p>{}:</p>", title) + Listed(items);
   };
   if (const std::string full = answer["remarks"]["nearly_full"].text(); !full.empty())
     out += Paragraph(full);
@@ -103,11 +104,13 @@ std::string SearchWords(const Ref& answer) {
   return out;
 }
 
+std::string SearchWords(const Ref& answer) { return LayoutsWords(answer, true); }
+
 std::string SeveralWords(const Ref& answer) {
   const Ref all = answer["topologies"];
   const Ref best = all[static_cast<std::size_t>(answer["best_index"].number())];
   const Ref ranked = best["ranked"][0], training = best["training"];
-  std::string lead = fmt::format("Best of {}: {}", all.size(), answer["best"].text());
+  std::string lead = fmt::format("Best of {} clusters: {}", all.size(), answer["best"].text());
   if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
   lead += ".";
   if (!training.empty()) {
@@ -118,7 +121,7 @@ std::string SeveralWords(const Ref& answer) {
     const std::string verdict = run["verdict"].text();
     lead += verdict.empty() ? "." : ": " + verdict + ".";
   }
-  return Paragraph(lead, true) + SearchWords(best);
+  return Paragraph(lead, true) + LayoutsWords(best, false);
 }
 
 std::string OfferWords(const Ref& row) {
@@ -131,9 +134,35 @@ std::string OfferWords(const Ref& row) {
                      DollarsOf(row["cost_usd"].number()),
                      DollarsOf(row["cost_interval_usd"][0].number()),
                      DollarsOf(row["cost_interval_usd"][1].number())) +
+         (row["offer"]["kind"].text() == "spot" ? ", if the capacity stays" : "") +
          (row["finish_probability"].is_number()
-              ? fmt::format(", {} likely in time", PercentOf(row["finish_probability"]))
-              : std::string());
+              ? fmt::format(", {:.0f} % likely in time", 100 * row["finish_probability"].number())
+              : std::string()) +
+         (row["input"]["input_bound"].is_true() ? ", INPUT-BOUND" : "");
+}
+
+// What would have to give way, where the limits cannot be kept.
+std::string RefusedWords(const Ref& answer) {
+  const Ref question = answer["question"], frontier = answer["frontier"];
+  const auto row = [&](std::size_t at) {
+    return answer["answers"][static_cast<std::size_t>(frontier[at].number())];
+  };
+  if (frontier.empty()) return "No offer can run this; below is why. ";
+  std::string words;
+  if (!answer["cheapest"].is_number())
+    words +=
+        fmt::format("None is done within {}. The fastest of all: {}. ",
+                    DaysOf(question["deadline_s"].number()), OfferWords(row(frontier.size() - 1)));
+  if (!answer["fastest"].is_number())
+    words += fmt::format("None costs at most {}. The cheapest of all: {}. ",
+                         DollarsOf(question["budget_usd"].number()), OfferWords(row(0)));
+  if (answer["enough"]["budget_usd"].is_number())
+    words += fmt::format(
+        "Nothing keeps both the deadline and the budget: a budget of {} would do, or a deadline "
+        "of {}. ",
+        DollarsOf(answer["enough"]["budget_usd"].number()),
+        DaysOf(answer["enough"]["deadline_s"].number()));
+  return words;
 }
 
 std::string ProvisionWords(const Ref& answer) {
@@ -141,19 +170,22 @@ std::string ProvisionWords(const Ref& answer) {
   const auto row = [&](const char* which) {
     return rows[static_cast<std::size_t>(answer[which].number())];
   };
-  std::string lead, out;
-  if (answer["cheapest"].is_number())
+  std::string lead = RefusedWords(answer), out;
+  const bool limits = question["deadline_s"].is_number() || question["budget_usd"].is_number();
+  // Without a limit of its own the other row is named as a refusal already.
+  if (answer["cheapest"].is_number() &&
+      (answer["fastest"].is_number() || question["deadline_s"].is_number()))
     lead += fmt::format("Cheapest{}: {}. ", question["deadline_s"].is_number() ? " in time" : "",
                         OfferWords(row("cheapest")));
-  if (answer["fastest"].is_number())
+  if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
+    lead += fmt::format("Cheapest that is 95 % likely in time: {}. ", OfferWords(row("sure")));
+  if (answer["fastest"].is_number() && answer["fastest"].json() == answer["cheapest"].json())
+    lead += fmt::format("It is also the fastest{}.", limits ? " within the limits" : "");
+  else if (answer["fastest"].is_number() &&
+           (answer["cheapest"].is_number() || question["budget_usd"].is_number()))
     lead += fmt::format("Fastest{}: {}.",
                         question["budget_usd"].is_number() ? " within the budget" : "",
                         OfferWords(row("fastest")));
-  if (answer["sure"].is_number() && answer["sure"].json() != answer["cheapest"].json())
-    lead += fmt::format(" Cheapest that is 95 % likely in time: {}.", OfferWords(row("sure")));
-  if (!answer["feasible"].is_true() && !lead.empty())
-    lead = "Nothing keeps both the deadline and the budget. " + lead;
-  if (lead.empty()) lead = "No offer keeps both limits; the table shows what would do.";
   out += Paragraph(lead, true);
   out += Paragraph(fmt::format(
       "{} ({} parameters) trained on {} tokens{}{}. Failures: {} per 1,000 node-days; recovery: "
@@ -168,6 +200,8 @@ std::string ProvisionWords(const Ref& answer) {
           : "",
       ThreeDigits(question["failures_per_1000_node_days"].number()), question["recovery"].text(),
       question["checkpoint"].text()));
+  if (const std::string batch = question["batch_words"].text(); !batch.empty())
+    out += Paragraph("Batch: " + batch + ".");
   return out;
 }
 
@@ -176,10 +210,11 @@ std::string RunWords(const Ref& answer) {
   const Ref first = steps[0]["loss"],
             last = steps[steps.size() == 0 ? 0 : steps.size() - 1]["loss"];
   std::string out = Paragraph(
-      fmt::format("{} trained {} on {}: {} per step (median), {} tokens/s, {} MFU; loss {} to {}.",
+      fmt::format("{} trained {} on {}: {} per step (median), {} {}/s, {} MFU; loss {} to {}.",
                   answer["name"].text(), Counted(static_cast<double>(steps.size()), "step"),
                   Counted(answer["ranks"].number(), "rank"),
                   SecondsOf(answer["step_time_s"]["median"]), ScaledOf(answer["tokens_per_s"]),
+                  answer["rate_of"].text().empty() ? "tokens" : answer["rate_of"].text(),
                   PercentOf(answer["mfu"]), first.is_number() ? ThreeDigits(first.number()) : "-",
                   last.is_number() ? ThreeDigits(last.number()) : "-"),
       true);
@@ -224,6 +259,21 @@ std::string ValidationWords(const Ref& answer) {
       true);
 }
 
+std::string PublishedWords(const Ref& answer) {
+  const Ref runs = answer["runs"];
+  std::size_t near = 0, known = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string verdict = runs[i]["verdict"].text();
+    near += verdict == "agrees" || verdict.starts_with("within");
+    known += verdict == "known miss";
+  }
+  return Paragraph(fmt::format("{} of {} published runs are predicted within 3 points of what was "
+                               "printed (hours: 3 %); {} are known misses, with the reason.",
+                               near, runs.size(), known),
+                   true) +
+         Paragraph(answer["note"].text());
+}
+
 struct Kind {
   const char* schema;
   const char* title;
@@ -238,7 +288,7 @@ constexpr Kind kKinds[] = {
     {"orrery.run/", "A training run", RunWords},
     {"orrery.compare/", "Predicted and measured", ComparisonWords},
     {"orrery.validate/", "Predictions of measured runs", ValidationWords},
-    {"orrery.published-goodput/", "Published goodput", nullptr},
+    {"orrery.published-goodput/", "Published goodput", PublishedWords},
 };
 
 const Kind* KindOf(const Ref& answer) {
@@ -286,7 +336,7 @@ std::string TitleOf(const Ref& answer) {
 
 std::string WordsOf(const Ref& answer) {
   const Kind* kind = KindOf(answer);
-  return kind == nullptr || kind->words == nullptr ? "" : kind->words(answer);
+  return kind == nullptr ? "" : kind->words(answer);
 }
 
 }  // namespace orrery::report

@@ -24,6 +24,22 @@ double ObjectiveValue(Objective objective, double step_seconds, const Job& job) 
   ORRERY_CHECK(false, "objective {}", static_cast<int>(objective));
 }
 
+double FedIn(const InputRates& input, const Job& job, int64_t replicas) {
+  const double tokens =
+      static_cast<double>(job.work.global_batch) * static_cast<double>(job.work.seq_len);
+  double seconds = 0;
+  // Ranks of one replica share their samples: one reader feeds them.
+  if (input.reader > 0) seconds = tokens / (input.reader * static_cast<double>(replicas));
+  if (input.storage > 0) seconds = std::max(seconds, tokens / input.storage);
+  return seconds;
+}
+
+double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
+                      int64_t replicas) {
+  return ObjectiveValue(request.objective,
+                        std::max(step_seconds, FedIn(request.input, job, replicas)), job);
+}
+
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
                      const MemoryLimits& limits, const Job& job, MemoryModel& memory,
                      ShapeCache* shapes)
@@ -65,7 +81,7 @@ double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
       LeastOf(visit.shards, base, [&](const LayerTable& table, const Strategy& s) {
         return LeastTime(table, s, micro_batches) + predictor_.closed_form().fixed;
       });
-  return ObjectiveValue(request_.objective, seconds, job_);
+  return ObjectiveValue(request_, seconds, job_, visit.split.data);
 }
 
 // Recomputation only adds work, and of interleaved schedules the one with the most chunks has the least bubble.
@@ -221,7 +237,8 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
                                   static_cast<double>(micro_batches)) +
                         predictor_.closed_form().fixed;
   entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
-  entry.rank = {ObjectiveValue(request_.objective, entry.seconds, job_), entry.allocated, 0, 0};
+  entry.rank = {ObjectiveValue(request_, entry.seconds, job_, strategy.data_parallel()),
+                request_.input.limited() ? entry.seconds : 0, entry.allocated, 0, 0};
   return entry;
 }
 

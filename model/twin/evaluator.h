@@ -18,9 +18,11 @@
 
 namespace orrery {
 
-// What orders candidates: objective, then memory, then place in the enumeration.
+// What orders candidates: objective, then the step alone where the input may set the pace, then memory, then place in the
+// enumeration.
 struct Rank {
   double value = 0;
+  double step = 0;  // 0: the input has no limit
   double memory = 0;
   int64_t split = 0, sequence = 0;
   auto operator<=>(const Rank&) const = default;
@@ -60,6 +62,11 @@ struct EvaluateOptions {
 
 // The objective of a step: smaller is better.
 double ObjectiveValue(Objective objective, double step_seconds, const Job& job);
+// Seconds until the replicas have the tokens of a step; 0: the input has no limit.
+double FedIn(const InputRates& input, const Job& job, int64_t replicas);
+// The objective of a step with its input.
+double ObjectiveValue(const SearchRequest& request, double step_seconds, const Job& job,
+                      int64_t replicas);
 
 // Not for concurrent use: one per thread. Job and memory model must outlive it.
 class Evaluator {

@@ -123,7 +123,8 @@ double WithChange(const Candidate& winner, const StepTime& after) {
 
 }  // namespace
 
-Comparison Compare(const Candidate& winner, const Candidate& other) {
+Comparison Compare(const Candidate& winner, const Candidate& other, double winner_fed,
+                   double other_fed) {
   Comparison comparison;
   comparison.other = other;
   // Where only one of them is simulated, what both have.
@@ -137,12 +138,26 @@ Comparison Compare(const Candidate& winner, const Candidate& other) {
       [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
   const double mine = my_time.total;
   const double its = its_time.total;
+  if (winner_fed > mine || other_fed > its) {
+    const double with = std::max(its, other_fed);
+    comparison.words =
+        fmt::format("against {} ({} per step with its input, {:+.1f} %; {} without)",
+                    DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(with)),
+                    100.0 * (with / std::max(mine, winner_fed) - 1.0), Format(Seconds(its)));
+    return comparison;
+  }
   const char* engine = !like ? ", both in closed form" : other.simulated ? ", simulated" : "";
   comparison.words =
       fmt::format("against {} ({} per step{}, {:+.1f} %) the winner {}",
                   DescribeLayout(other.strategy, other.micro_batches), Format(Seconds(its)), engine,
                   100.0 * (its / mine - 1.0), SavesAndPays(comparison.terms, mine));
   return comparison;
+}
+
+Limit InputLimit(const Candidate& winner, double fed) {
+  const double after = winner.time.total;
+  return {"input pipeline", after, 1 - after / fed,
+          LimitWords("an input as fast as the GPUs", fed, after)};
 }
 
 std::vector<Limit> NextLimits(const SearchRequest& request, const Profiles& profiles,

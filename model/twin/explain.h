@@ -6,8 +6,13 @@
 
 namespace orrery {
 
-// Term by term, by one engine: the closed form where one of them is not simulated.
-Comparison Compare(const Candidate& winner, const Candidate& other);
+// Term by term, by one engine: the closed form where one of them is not simulated. `fed`: seconds in which the input of each
+// delivers a step; where one of them waits for it, the words say the steps with it.
+Comparison Compare(const Candidate& winner, const Candidate& other, double winner_fed = 0,
+                   double other_fed = 0);
+
+// Of a winner that waits `fed` seconds for the input of a step.
+Limit InputLimit(const Candidate& winner, double fed);
 
 // The winner's step with twice of each resource, and without a memory limit, largest gain first; those that gain at least
 // 0.5 %. Each term of the step changes as the closed form of it does. Where one constant of the framework is behind most of

@@ -14,11 +14,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Seconds per sequence until a split's replicas are fed.
+// The objective of a split whose replicas wait for readers.
 double FedIn(const Split& split, const Job& job, double reader) {
-  return reader > 0
-             ? static_cast<double>(job.work.seq_len) / (reader * static_cast<double>(split.data))
-             : 0;
+  return ObjectiveValue(Objective::kTime, orrery::FedIn({reader, 0}, job, split.data), job);
 }
 
 // Splits of a job, least bound first.

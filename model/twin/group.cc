@@ -120,7 +120,7 @@ bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
   }
   run.passes = TimeBound(*run.table, s, *group.layers, micro_batches);
   run.value_bound =
-      ObjectiveValue(request_.objective, run.passes + predictor_.closed_form().fixed, job_);
+      ObjectiveValue(request_, run.passes + predictor_.closed_form().fixed, job_, visit.split.data);
   if (run.surely_walks) {
     run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
     FindMessages(visit, *run.table);
@@ -203,7 +203,7 @@ double Evaluator::LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) 
   if (once < 0) once = OnceOf(visit, run, shard);
   const double passes =
       std::max(run.passes, run.stages.At(forward, backward, 2 * gather + scatter));
-  return ObjectiveValue(request_.objective, passes + once, job_) * (1 - closed::kRounding);
+  return ObjectiveValue(request_, passes + once, job_, visit.split.data) * (1 - closed::kRounding);
 }
 
 void Evaluator::RunGroup(Visit& visit, Group group) {
@@ -233,7 +233,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       Strategy s = StrategyOf(group.base, visit.shards[run.first]);
       s.dp = shard.dp, s.dp_outer = shard.dp_outer;
       visit.result.smallest =
-          Entry{{0, allocated, visit.index, sequence}, std::move(s), 0, 0, allocated};
+          Entry{{0, 0, allocated, visit.index, sequence}, std::move(s), 0, 0, allocated};
     }
     const bool near = over && total.value <= kNearMiss * limits_.capacity.value;
     const auto improves = [&](const std::optional<Entry>& kept) {
@@ -261,7 +261,7 @@ void Evaluator::Consider(Visit& visit, GroupRun& run, Waiting one) {
     if (const auto seconds =
             sweep_.ByFormula(*run.table, run.of.outline, *visit.data[one.shard], &least))
       return Keep(visit, {&run.of.strategy, one.allocated, one.total, one.sequence}, *seconds);
-    least = ObjectiveValue(request_.objective, least, job_);
+    least = ObjectiveValue(request_, least, job_, visit.split.data);
   }
   const double capacity = limits_.capacity.value;
   if (least > visit.LargestOfUse(one.total, capacity)) {

@@ -124,23 +124,33 @@ class Refiner {
   }
 
   double ValueOf(const Candidate& candidate, double seconds) const {
-    return ObjectiveValue(request_.objective, seconds, runner_.JobOf(candidate));
+    return ObjectiveValue(request_, seconds, runner_.JobOf(candidate),
+                          candidate.strategy.data_parallel());
   }
   double ValueOf(const Candidate& candidate) const {
     return ValueOf(candidate, candidate.time.total);
   }
 
+  // As Rank::step.
+  double StepOf(const Candidate& candidate, double seconds) const {
+    return request_.input.limited()
+               ? ObjectiveValue(request_.objective, seconds, runner_.JobOf(candidate))
+               : 0;
+  }
+
   // The fastest of each row, best first, nearly full ones below all others; closer than kSameTime: in the closed form's order.
   void Order(std::vector<Candidate>* pool) const {
     const auto nearly_full = [](const Candidate& c) { return c.memory->nearly_full; };
-    std::ranges::stable_sort(
-        *pool, {}, [&](const Candidate& c) { return std::pair(nearly_full(c), ValueOf(c)); });
+    std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) {
+      return std::tuple(nearly_full(c), ValueOf(c), StepOf(c, c.time.total));
+    });
     if (!runner_.variants()) {
       std::set<decltype(RowOf(pool->front()))> seen;
       std::erase_if(*pool, [&](const Candidate& c) { return !seen.insert(RowOf(c)).second; });
     }
     std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) {
-      return std::pair(nearly_full(c), ValueOf(c, c.ClosedForm().total));
+      const double closed = c.ClosedForm().total;
+      return std::tuple(nearly_full(c), ValueOf(c, closed), StepOf(c, closed));
     });
     for (std::size_t i = 0; i < pool->size(); ++i) (*pool)[i].closed_rank = static_cast<int>(i) + 1;
     for (auto at = pool->begin(); at != pool->end(); ++at) {

@@ -87,7 +87,8 @@ class Alternatives {
 
  private:
   double ValueOf(const Candidate& candidate) const {
-    return ObjectiveValue(request_.objective, candidate.time.total, runner_.JobOf(candidate));
+    return ObjectiveValue(request_, candidate.time.total, runner_.JobOf(candidate),
+                          candidate.strategy.data_parallel());
   }
 
   std::vector<Candidate> Faster(std::vector<Candidate> candidates) {
@@ -114,12 +115,17 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
                    const Profiles& profiles, const std::vector<Candidate>& others,
                    SearchResult* result) {
   const Candidate& winner = result->ranked.front();
+  const auto fed = [&](const Candidate& of) {
+    return FedIn(request.input, runner.JobOf(of), of.strategy.data_parallel());
+  };
   Alternatives alternatives(request, &runner, simulator, winner);
   alternatives.FindNearlyFull(result);
   for (const Candidate& other : OtherLayouts(others, winner))
-    result->comparisons.push_back(Compare(winner, other));
+    result->comparisons.push_back(Compare(winner, other, fed(winner), fed(other)));
   alternatives.Find(result);
-  result->limits = NextLimits(request, profiles, winner, result->unlimited);
+  result->limits = fed(winner) > winner.time.total
+                       ? std::vector<Limit>{InputLimit(winner, fed(winner))}
+                       : NextLimits(request, profiles, winner, result->unlimited);
 }
 
 // Layouts of one model and cluster share most of the errors: their difference is judged by those of
@@ -128,7 +134,7 @@ void ExplainWinner(Runner& runner, CandidateSimulator* simulator, const SearchRe
 // comes on top.
 void MarkTies(const SearchRequest& request, const Runner& runner, SearchResult* result) {
   const auto value = [&](const Candidate& of, double seconds) {
-    return ObjectiveValue(request.objective, seconds, runner.JobOf(of));
+    return ObjectiveValue(request, seconds, runner.JobOf(of), of.strategy.data_parallel());
   };
   const double engines = result->refinement ? std::log1p(result->refinement->disagreement) : 0.0;
   for (std::size_t i = 1; i < result->ranked.size(); ++i) {
@@ -139,7 +145,8 @@ void MarkTies(const SearchRequest& request, const Runner& runner, SearchResult* 
         first.simulated.has_value() == other.simulated.has_value() ? 0.0 : engines;
     other.tie_with_first =
         alike && other.difference > 0
-            ? std::abs(std::log(other.time.total / first.time.total)) < other.difference + across
+            ? std::abs(std::log(value(other, other.time.total) / value(first, first.time.total))) <
+                  other.difference + across
             : value(other, other.time.low) <= value(first, first.time.high) &&
                   value(first, first.time.low) <= value(other, other.time.high);
   }

@@ -45,6 +45,13 @@ struct FixedAxes {
       placement;  // of one layout; a search looks at the plain one alone
 };
 
+// Tokens/s that the input of a run delivers; 0: no limit.
+struct InputRates {
+  double reader = 0;   // to each replica
+  double storage = 0;  // to all of them
+  bool limited() const { return reader > 0 || storage > 0; }
+};
+
 struct SearchRequest {
   ModelSpec model;
   Workload work;                        // global_batch is replaced by each of global_batches
@@ -54,6 +61,7 @@ struct SearchRequest {
   int gpus_per_node = 0;       // 0: all
   std::string framework = "orrery";
   Objective objective = Objective::kTime;
+  InputRates input;       // layouts rank by the time with their input
   int top = 5;            // ranked candidates wanted
   bool variants = false;  // rank every strategy; false: the best of each (tp, pp, dp, micro-batch)
   FixedAxes fixed;

@@ -83,7 +83,7 @@ void Evaluator::Refine(Visit& visit, Bounded bound) {
   double least = 0;
   if (const auto seconds = sweep_.ByFormula(*of.table, of.outline, *visit.data[one.shard], &least))
     return Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, *seconds);
-  bound.least = std::max(bound.least, ObjectiveValue(request_.objective, least, job_));
+  bound.least = std::max(bound.least, ObjectiveValue(request_, least, job_, visit.split.data));
   visit.bounds.push_back(bound);
   std::ranges::push_heap(visit.bounds, &Bounded::Later);
 }
@@ -117,7 +117,8 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
 
 void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {
   SplitResult& result = visit.result;
-  const Rank rank{ObjectiveValue(request_.objective, seconds, job_), place.allocated, visit.index,
+  const Rank rank{ObjectiveValue(request_, seconds, job_, visit.split.data),
+                  request_.input.limited() ? seconds : 0, place.allocated, visit.index,
                   place.sequence};
   if (visit.options.after && !(rank > *visit.options.after)) return;
   const bool fits = place.total <= limits_.capacity.value;

@@ -46,9 +46,13 @@ class ErrorLines {
     if (!banner) rest_.push_back(line);
   }
 
-  // After the end: why it failed, unless a rank has said so.
-  void Conclude(int code) {
+  // After the end: why it failed, unless a rank has said so. `signal`: that ended mpirun itself; 0: none did.
+  void Conclude(int code, int signal) {
     if (code == 0 || own_) return;
+    if (signal != 0)
+      return Print(
+          fmt::format("{}: error: mpirun was ended by signal {} ({}), and its ranks with it",
+                      speaker_, signal, strsignal(signal)));
     if (!killed_.empty()) return Print(speaker_ + ": error: " + killed_);
     for (const std::string& line : rest_) Print(line);
   }
@@ -174,7 +178,7 @@ int RunMpirun(const std::string& mpirun, int64_t ranks, const std::vector<std::s
   }
   PassSignalsTo(0);
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  lines.Conclude(code);
+  lines.Conclude(code, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   return code <= 4 || code == kStoppedCode ? code : 1;
 }
 

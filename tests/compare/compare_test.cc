@@ -186,6 +186,27 @@ TEST(Compare, RecordsCompareTermsOfTheBreakdown) {
   EXPECT_THAT(text, HasSubstr("data_nic_use"));
 }
 
+// As `plan run` counts them: without the first step and without those in which other programs took a core.
+TEST(Compare, TheStepAndTokensPerSecondAreThoseOfTheRun) {
+  const std::string predicted =
+      R"({"schema": "orrery.simulate/1", "digest": "d", "prediction": {"step_time_s": 2.0,
+"global_batch": 10, "samples_per_s": 5, "tokens_per_s": 500, "breakdown": {"compute_s": 2.0}}})";
+  const auto run = [](const std::string& disturbed) {
+    return R"({"schema": "orrery.run/1", "digest": "d", "samples_per_step": 10,
+"tokens_per_step": 1000, "steps": [{"step": 1, "seconds": 9.0, "disturbed": false},
+{"step": 2, "seconds": 2.0, "disturbed": )" +
+           disturbed + R"(}, {"step": 3, "seconds": 5.0, "disturbed": true},
+{"step": 4, "seconds": 2.2, "disturbed": )" +
+           disturbed + R"(}], "per_rank": [{"rank": 0, "compute_s": 2.0}]})";
+  };
+  const auto calm = ComparisonJson(Beside(predicted, run("false")));
+  EXPECT_NEAR(calm["measured_step_s"].get<double>(), 2.1, 1e-12);
+  EXPECT_NEAR(calm["measured_tokens_per_s"].get<double>(), 1000 / 2.1, 1e-9);
+  const auto disturbed = ComparisonJson(Beside(predicted, run("true")));
+  EXPECT_NEAR(disturbed["measured_step_s"].get<double>(), 2.2, 1e-12);
+  EXPECT_NEAR(disturbed["measured_tokens_per_s"].get<double>(), 1000 / 2.2, 1e-9);
+}
+
 // A prediction with interval, tokens and memory beside a log with its batch and memory.
 TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
   const std::string predicted =

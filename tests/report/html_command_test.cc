@@ -85,8 +85,16 @@ std::vector<Command> Commands() {
       {"provision",
        {"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "aws-p4d,nebius",
         "--nodes", "1..8", "--deadline", "3d", "--budget", "9kUSD"},
-       {"answer", "frontier", "runs", "scaling", "breakdown", "prices"}},
+       {"answer", "frontier", "runs", "scaling", "breakdown", "prices", "advice"}},
       {"published", {"provision", "--published"}, {"answer", "runs"}},
+      {"spot",
+       {"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "aws-p4d", "--kind",
+        "spot", "--nodes", "1..4", "--as-of", "2029-01-01", "--replay", "20"},
+       {"answer", "frontier", "runs", "prices", "advice"}},
+      {"placement",
+       Joined({"predict"}, {kJob, kStages, {"--placement", "search"}}),
+       {"answer", "breakdown", "placement"}},
+      {"placement of a search", Joined(kJob, {{"--placement", "search"}}), {"placement"}},
       {"run",
        Joined({"run"}, {kTiny, {"--comm", "local", "--steps", "3"}}),
        {"answer", "steps", "breakdown", "ranks"}},
@@ -253,6 +261,21 @@ TEST(Html, LinksInTheDrawingAreThoseOfTheTable) {
     }
     EXPECT_TRUE(found) << busy["link"];
   }
+}
+
+TEST(Html, AComparisonCountsStepAndTokensAsTheRunDoes) {
+  const std::vector<std::string> steps = Joined(kTiny, {{"--comm", "local", "--steps", "9"}});
+  const std::vector<std::string> here = {"--topology",  "localhost", "--gpus-per-node", "2",
+                                         "--precision", "fp32",      "--framework",     "orrery"};
+  const std::string predicted = Record("simulate", Joined(kTiny, {here})),
+                    measured = Record("run", steps);
+  const std::string path = ScratchFolder() + "/compared.json";
+  ASSERT_EQ(RunPlan({"compare", predicted, measured, "--json", path}).code, 0);
+  const json run = json::parse(ReadText(measured)), compared = json::parse(ReadText(path));
+  EXPECT_EQ(compared["measured_step_s"], run["step_time_s"]["median"]);
+  EXPECT_NEAR(compared["measured_tokens_per_s"].get<double>(), run["tokens_per_s"].get<double>(),
+              1e-9 * run["tokens_per_s"].get<double>());
+  for (const json& step : run["steps"]) EXPECT_LE(step["rank_0_seconds"], step["seconds"]);
 }
 
 TEST(Html, AFileThatCannotBeWrittenIsSaidBeforeTheWork) {

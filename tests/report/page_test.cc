@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/report/markup.h"
 
@@ -86,6 +87,34 @@ TEST(Chart, HasTicksWhereAllMarksLieClose) {
   const std::string page = Page(answer);
   EXPECT_GE(CountOf(page, "<line class=grid"), 6);
   EXPECT_THAT(page, HasSubstr("3 of 3 runs predicted; mean error 2.2 %"));
+}
+
+TEST(Chart, NoTwoOfTwentyGroupsLookAlike) {
+  Json answer = {{"schema", "orrery.validate/1"}, {"sources", Json::array()}};
+  for (int i = 0; i < 20; ++i)
+    answer["cases"].push_back({{"case", "c"},
+                               {"source", "s" + std::to_string(i)},
+                               {"measured_step_s", 1 + i},
+                               {"predicted_step_s", 1 + i},
+                               {"interval_s", {1, 2}}});
+  const std::string page = Page(answer), key = "<li><svg aria-hidden=true viewBox=\"-7 -7 14 14\">";
+  std::set<std::string> looks;
+  for (std::size_t at = 0; (at = page.find(key, at)) != std::string::npos; ++at)
+    looks.insert(page.substr(at, page.find("</svg>", at) - at));
+  EXPECT_EQ(looks.size(), 20u);
+}
+
+TEST(Timeline, SaysWhatItDoesNotDraw) {
+  Json answer = Prediction("m");
+  answer["timeline"] = Json::parse(R"({"seconds": 1.9, "stages": 1, "joined": 0, "lanes": [{"stage":
+    0, "rank": 0, "stream": "compute", "compute": true, "spans": [{"start_s": 0, "end_s": 1.9,
+    "name": "mm", "phase": "forward", "micro_batch": 0, "passes": 1}]}]})");
+  EXPECT_THAT(Page(answer), Not(HasSubstr("Not drawn")));
+  answer["prediction"]["breakdown"]["fixed_s"] = 0.1;
+  EXPECT_THAT(Page(answer), HasSubstr("Not drawn: fixed costs, 100 ms of 2.00 s."));
+  EXPECT_THAT(Page(answer), Not(HasSubstr("Simulated for this figure")));
+  answer["prediction"]["engine"] = "closed";
+  EXPECT_THAT(Page(answer), HasSubstr("Simulated for this figure"));
 }
 
 TEST(MemoryOverTime, HasRoundTicksAndNamesTheLimit) {

@@ -63,9 +63,19 @@ TEST(Style, TextAndMarksStandOut) {
         const std::string name = "c" + std::to_string(c);
         EXPECT_GE(Contrast(palette.at(name), palette.at(ground)), 3) << name << " on " << ground;
       }
-      EXPECT_GE(Contrast(palette.at("line"), palette.at(ground)), 2.5) << "frames on " << ground;
+      EXPECT_GE(Contrast(palette.at("line"), palette.at(ground)), 3) << "frames on " << ground;
     }
   }
+}
+
+// What is translucent has less contrast than its colour; lines behind the marks may.
+TEST(Style, OnlyTheGridIsTranslucent) {
+  static const std::regex kRule("([^{}]+)\\{[^{}]*opacity:[^{}]*\\}");
+  const std::string head = Head();
+  std::vector<std::string> rules;
+  for (std::sregex_iterator rule(head.begin(), head.end(), kRule), end; rule != end; ++rule)
+    rules.push_back((*rule)[1]);
+  EXPECT_EQ(rules, std::vector<std::string>{"\n.grid"});
 }
 
 }  // namespace

@@ -336,8 +336,17 @@ bool Alive(pid_t process) {
   return stat >> pid >> comm >> state && state != "Z" && state != "X";
 }
 
-// Starts an endless run on four ranks, does something to one of them, and waits for the end.
-Outcome Disturb(int signal) {
+// Their mpirun.
+pid_t ParentOf(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string pid, comm, state;
+  pid_t parent = 0;
+  stat >> pid >> comm >> state >> parent;
+  return parent;
+}
+
+// Starts an endless run on four ranks, does something to one of them or to what started them, and waits for the end.
+Outcome Disturb(int signal, bool launcher = false) {
   const std::string err = ScratchFolder() + "/disturbed", out = ScratchFolder() + "/progress";
   const pid_t child = fork();
   if (child == 0) {
@@ -357,7 +366,7 @@ Outcome Disturb(int signal) {
     ranks = RanksBelow(child);
     if (ranks.size() == 4 && ReadText(out).find("step  100/") != std::string::npos) break;
   }
-  if (ranks.size() == 4) kill(ranks[2], signal);
+  if (ranks.size() == 4) kill(launcher ? ParentOf(ranks[2]) : ranks[2], signal);
   int status = 0;
   waitpid(child, &status, 0);
   for (const pid_t rank : ranks) {
@@ -375,6 +384,14 @@ TEST(PlanRun, AKilledRankEndsItWithOneMessage) {
   EXPECT_THAT(
       outcome.err,
       testing::MatchesRegex("plan run: error: rank [0-3] on [^\n]*: ended by signal 9 [^\n]*\n"));
+}
+
+TEST(PlanRun, AKilledLauncherEndsItWithOneMessage) {
+  if (!HasMpi()) GTEST_SKIP() << "no MPI";
+  const Outcome outcome = Disturb(SIGKILL, true);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err,
+              testing::MatchesRegex("plan run: error: mpirun was ended by signal 9 [^\n]*\n"));
 }
 
 TEST(PlanRun, AStalledRankEndsItWithOneMessage) {

@@ -3,8 +3,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -230,6 +236,57 @@ TEST(Predict, TakesTheSameLists) {
                      "--html", ScratchFolder() + "/x.html"})
                 .code,
             2);
+}
+
+// Killed, mpirun tells its processes nothing. This one stands for it; its orphans are ours.
+TEST(Sweep, EndsWhenItsLauncherIsKilled) {
+  const std::string folder = NewFolder(), err = folder + "/err";
+  std::string endless = kStudy;
+  endless.replace(endless.find("64..256"), 7, "1..100000 by 1");
+  WriteText(folder + "/study.yaml", endless);
+  const std::string program = ProgramPath("plan"), out = folder + "/rows.csv",
+                    study = folder + "/study.yaml";
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const pid_t rank = fork();
+    if (rank == 0) {
+      setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+      setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+      if (std::freopen(err.c_str(), "w", stderr) == nullptr) _exit(127);
+      alarm(100);
+      execl(program.c_str(), program.c_str(), "sweep", study.c_str(), "--out", out.c_str(),
+            "--threads", "1", nullptr);
+      _exit(127);
+    }
+    if (write(ends[1], &rank, sizeof rank) != sizeof rank) _exit(1);
+    pause();
+    _exit(0);
+  }
+  pid_t rank = 0;
+  ASSERT_EQ(read(ends[0], &rank, sizeof rank), static_cast<ssize_t>(sizeof rank));
+  const auto rows = [&] {
+    std::error_code error;
+    for (const auto& file : fs::recursive_directory_iterator(out + ".parts", error)) {
+      if (file.is_regular_file() && file.file_size() > 2000) return true;
+    }
+    return false;
+  };
+  for (int tenths = 0; tenths < 300 && !rows(); ++tenths) usleep(100'000);
+  EXPECT_TRUE(rows());
+  EXPECT_EQ(waitpid(rank, nullptr, WNOHANG), -1) << "a child of ours before its launcher ended";
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  int status = 0;
+  EXPECT_EQ(waitpid(rank, &status, 0), rank);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(ReadText(err), HasSubstr("plan sweep: error: what started rank 0 (process " +
+                                       std::to_string(launcher) + ") has ended"));
 }
 
 }  // namespace

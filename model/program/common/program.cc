@@ -17,6 +17,7 @@
 #include <typeinfo>
 
 #include "model/arch/data_root.h"
+#include "model/program/common/launcher_guard.h"
 #include "model/program/common/terminal.h"
 
 namespace orrery::cli {
@@ -124,6 +125,7 @@ int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line),
 
 int Main(std::vector<std::string> words, Answer (*run)(const CommandLine& line)) {
   std::string out, err;
+  EndWithLauncher(words.size() > 1 && !words[1].starts_with('-') ? "plan " + words[1] : "plan");
   const auto code = static_cast<ExitCode>(Main(std::move(words), run, &out, &err));
   const ExitCode written = WriteOut(code, out);
   fmt::print(stderr, "{}", err);

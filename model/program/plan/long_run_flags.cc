@@ -196,6 +196,16 @@ bool LongRunFlags::any() const {
       [](const Flag* flag) { return flag->given; });
 }
 
+InputRates LongRun::InputLimits() const {
+  if (!tokens_given) return {};
+  InputRates rates;
+  rates.reader = conditions.input.reader.value_or(0);
+  if (conditions.storage.read)
+    rates.storage =
+        conditions.storage.read->value / std::max(conditions.input.bytes_per_token, 1e-12);
+  return rates;
+}
+
 bool LongRun::Keeps(const RunEstimate& run, bool priced) const {
   if (deadline && run.time > *deadline) return false;
   return !budget || (priced && run.cost <= *budget);

@@ -24,6 +24,8 @@ struct LongRun {
   bool tokens_given = false;
   int64_t today = 0;  // days since 1970-01-01, for the age of prices
 
+  // What its input pipeline and storage deliver.
+  InputRates InputLimits() const;
   // The mean run; one without a price keeps no budget.
   bool Keeps(const RunEstimate& run, bool priced) const;
 };

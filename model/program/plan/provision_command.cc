@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -120,41 +121,48 @@ bool IsFile(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".yaml") || text.ends_with(".yml");
 }
 
-// The offers that the flags name.
+std::string Canonical(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
+  return error ? path : found.string();
+}
+
+// The offers that the flags name: files, then names and vendors of these files and of the catalogue (that of the project's and
+// the user's folders too), each offer once.
 std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
   const std::vector<orrery::Offer> catalogue = OfferCatalogue();
   if (flags.empty()) return catalogue;
   std::vector<orrery::Offer> offers;
-  std::set<std::string> taken;
-  std::vector<std::pair<const Flag*, std::string>> files;  // with the names of their offers
-  Diagnostics diagnostics;
-  std::set<std::string> known;
-  for (const orrery::Offer& offer : catalogue) known.insert({offer.name, offer.provider});
-  const std::vector<std::string> names(known.begin(), known.end());
+  std::vector<const Flag*> given;  // files, by their place in `offers`
   for (const Flag& flag : flags) {
-    if (IsFile(flag.text)) {
-      AtFlag(flag, [&] { offers.push_back(LoadOffer(flag.text)); });
-      files.emplace_back(&flag, offers.back().name);
-      continue;
-    }
-    bool any = false;
+    if (!IsFile(flag.text)) continue;
+    AtFlag(flag, [&] { offers.push_back(LoadOffer(flag.text)); });
+    given.push_back(&flag);
+  }
+  std::set<std::string> known, taken;  // names; files
+  for (const orrery::Offer& offer : offers) known.insert({offer.name, offer.provider});
+  for (const orrery::Offer& offer : catalogue) known.insert({offer.name, offer.provider});
+  for (const orrery::Offer& offer : offers) taken.insert(Canonical(offer.file));
+  const std::vector<std::string> names(known.begin(), known.end());
+  Diagnostics diagnostics;
+  for (const Flag& flag : flags) {
+    if (IsFile(flag.text)) continue;
     for (const orrery::Offer& offer : catalogue) {
       if (offer.name != flag.text && offer.provider != flag.text) continue;
-      any = true;
-      if (taken.insert(offer.name).second) offers.push_back(offer);
+      if (taken.insert(Canonical(offer.file)).second) offers.push_back(offer);
     }
-    if (!any) {
-      const std::string near = SuggestName(flag.text, names);
-      diagnostics.Error(
-          flag.where, fmt::format("no offer or vendor '{}'", flag.text),
-          near.empty() ? "`plan list offers` shows them; a file of your own ends in .yaml" : near);
-    }
+    if (known.contains(flag.text)) continue;
+    const std::string near = SuggestName(flag.text, names);
+    diagnostics.Error(
+        flag.where, fmt::format("no offer or vendor '{}'", flag.text),
+        near.empty() ? "`plan list offers` shows them; a file of your own ends in .yaml" : near);
   }
   std::set<std::string> told;
-  for (const auto& [flag, name] : files) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string& name = offers[i].name;
     const auto same = std::ranges::count(offers, name, &orrery::Offer::name);
     if (same > 1 && told.insert(name).second)
-      diagnostics.Error(flag->where, fmt::format("{} offers are called '{}'", same, name),
+      diagnostics.Error(given[i]->where, fmt::format("{} offers are called '{}'", same, name),
                         "each offer once, each with a name of its own");
   }
   diagnostics.ThrowIfAny();

@@ -13,7 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json OfferJson(const Quote& quote) {
+Json OfferJson(const ProvisionAnswer& answer, const Quote& quote) {
+  const PriceAge age = AgeOf(answer, quote.price);
   Json json = {{"id", quote.Name()},
                {"provider", quote.offer.provider},
                {"instance", quote.offer.instance},
@@ -23,6 +24,12 @@ Json OfferJson(const Quote& quote) {
                {"region", quote.price.region},
                {"price_usd_per_hour", quote.price.price.value},
                {"date", quote.price.date.Text()},
+               {"age_days", age.days},
+               {"age", age.words},
+               {"old", age.old},
+               {"billed_at_least_s", quote.price.term.value},
+               {"billed_in_steps_of_s", quote.price.quantum.value},
+               {"note", quote.offer.note},
                {"source", quote.price.source},
                {"evidence", std::string(1, quote.price.evidence)}};
   if (IsUserFile(quote.offer.file)) json["user_file"] = ShownPath(quote.offer.file);
@@ -32,7 +39,7 @@ Json OfferJson(const Quote& quote) {
 Json RowJson(const ProvisionAnswer& answer, std::size_t index) {
   const Row& row = answer.result->rows[index];
   const RunEstimate& run = row.run;
-  Json json = {{"offer", OfferJson((*answer.quotes)[row.quote])},
+  Json json = {{"offer", OfferJson(answer, (*answer.quotes)[row.quote])},
                {"nodes", row.nodes},
                {"precision", Name((*answer.sites)[row.site].request.work.precision)},
                {"on_frontier", row.on_frontier},
@@ -72,14 +79,31 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
                       {"straggler", run.conditions.run.straggler.value},
                       {"setup_s", run.conditions.run.setup.value}};
   if (answer.range) json["question"]["batch_tokens"] = {answer.range->least, answer.range->most};
+  json["question"]["batch_searched"] = answer.range && !answer.batch_given;
+  json["question"]["batch_words"] = BatchWords(answer);
   json["feasible"] = result.feasible;
   json["answers"] = Json::array();
   for (std::size_t i = 0; i < result.rows.size(); ++i)
     json["answers"].push_back(RowJson(answer, i));
   json["frontier"] = result.frontier;
+  // Against the row before; that of the first is null.
+  json["day_sooner_usd"] = Json::array();
+  for (std::size_t i = 0; i < result.frontier.size(); ++i)
+    json["day_sooner_usd"].push_back(i == 0 ? Json()
+                                            : Json(PerDaySooner(result.rows[result.frontier[i]],
+                                                                result.rows[result.frontier[i - 1]])
+                                                       .value));
+  json["frontier_notes"] = result.frontier.empty() ? "" : FrontierNotes(answer);
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
   json["sure"] = result.sure ? Json(*result.sure) : Json();
+  json["enough"] = {{"budget_usd", Json()}, {"deadline_s", Json()}};
+  if (result.cheapest && result.fastest && !result.feasible) {
+    json["enough"]["budget_usd"] = EnoughMoney(result.rows[*result.cheapest].run.cost).value;
+    json["enough"]["deadline_s"] = EnoughDays(result.rows[*result.fastest].run.time).value;
+  }
+  json["memory_margin"] = 1 - answer.TheJob().profiles.framework.memory_nearly_full;
+  json["advice"] = result.frontier.empty() ? std::vector<std::string>() : AdviceOf(answer);
   json["rejected"] = Json::array();
   for (std::size_t q = 0; q < answer.quotes->size(); ++q) {
     const bool any =
@@ -87,7 +111,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
     if (any) continue;
     const QuoteBounds& bounds = result.bounds[q];
     json["rejected"].push_back(
-        {{"offer", OfferJson((*answer.quotes)[q])},
+        {{"offer", OfferJson(answer, (*answer.quotes)[q])},
          {"reason", result.no_layout[q].empty() ? "bounded" : result.no_layout[q]},
          {"least",
           {{"time_s", bounds.known ? Json(bounds.least_time.value) : Json()},

@@ -79,12 +79,7 @@ std::string Header(const ProvisionAnswer& answer) {
     decided += fmt::format("{} ({})", decision.what, decision.flag);
   }
   if (!decided.empty()) line("by default", decided);
-  if (answer.range && !answer.batch_given) {
-    line("batch", fmt::format("searched from {} to {} tokens per step, what published runs of so "
-                              "many tokens used (--global-batch); {}",
-                              Scaled(answer.range->least), Scaled(answer.range->most),
-                              answer.batch_facts.source));
-  }
+  if (const std::string words = BatchWords(answer); !words.empty()) line("batch", words);
   return text;
 }
 
@@ -148,11 +143,6 @@ std::string Answers(const ProvisionAnswer& answer) {
   return text;
 }
 
-std::string PerDaySooner(const Row& row, const Row& cheaper) {
-  const double days = (cheaper.run.time - row.run.time).value / kDay;
-  return Money(Dollars((row.run.cost - cheaper.run.cost).value / days));
-}
-
 std::vector<std::string> FrontierCells(const ProvisionAnswer& answer, const Row& row) {
   const Strategy& layout = row.candidate.strategy;
   return {QuoteOf(answer, row).Name(),
@@ -171,6 +161,8 @@ bool AnyTie(const ProvisionAnswer& answer) {
                                           [&](std::size_t i) { return RowAt(answer, i).tie; });
   return tied > 1;  // the best is one of them
 }
+
+}  // namespace
 
 std::string FrontierNotes(const ProvisionAnswer& answer) {
   const std::vector<std::size_t>& frontier = answer.result->frontier;
@@ -194,6 +186,8 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
                      simulated, frontier.size());
 }
 
+namespace {
+
 std::string FrontierTable(const ProvisionAnswer& answer) {
   const Provisioned& result = *answer.result;
   Table table({{"", true},
@@ -216,7 +210,7 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
     std::vector<std::string> cells = FrontierCells(answer, row);
     const char* mark = row.tie && AnyTie(answer) ? "= " : "";
     cells.insert(cells.begin(), fmt::format("{}{}", mark, at + 1));
-    cells.push_back(above == nullptr ? "" : PerDaySooner(row, *above));
+    cells.push_back(above == nullptr ? "" : Money(PerDaySooner(row, *above)));
     table.Row(std::move(cells));
     above = &row;
   }
@@ -284,11 +278,6 @@ std::string LeftOut(const ProvisionAnswer& answer) {
   return text;
 }
 
-const char* AgeMark(const ProvisionAnswer& answer, int64_t days) {
-  const double most = answer.run->conditions.run.old_price.value;
-  return static_cast<double>(days) * kDay > most ? ": OLD, ask again" : "";
-}
-
 std::string Prices(const ProvisionAnswer& answer) {
   std::string text = "\nPrices behind the rows above\n";
   std::set<std::size_t> seen;
@@ -297,14 +286,9 @@ std::string Prices(const ProvisionAnswer& answer) {
     if (!seen.insert(row.quote).second) continue;
     const Quote& quote = QuoteOf(answer, row);
     const OfferPrice& price = quote.price;
-    const int64_t age = answer.run->today - price.date.DayNumber();
-    const bool whole = price.date.day > 0;
-    const std::string old =
-        age < 0 ? fmt::format("dated {} days AHEAD, is the date right?", -age)
-                : fmt::format("{}{} days old{}", whole ? "" : "up to ", age, AgeMark(answer, age));
-    std::string words =
-        fmt::format("{}: {} per node, {}, {}, {} ({}); {}", quote.Name(), Format(price.price),
-                    NameOf(price.kind), price.region, price.date.Text(), old, price.source);
+    std::string words = fmt::format("{}: {} per node, {}, {}, {} ({}); {}", quote.Name(),
+                                    Format(price.price), NameOf(price.kind), price.region,
+                                    price.date.Text(), AgeOf(answer, price).words, price.source);
     if (price.kind == PriceKind::kSpot) words += "; if the capacity stays";
     if (price.term.value > 0)
       words += fmt::format("; billed for {:.0f} d at least", price.term.value / kDay);
@@ -321,20 +305,7 @@ std::string Prices(const ProvisionAnswer& answer) {
 
 std::string Advice(const ProvisionAnswer& answer) {
   std::string text;
-  const auto bullet = [&](const std::string& words) {
-    text += fmt::format("  - {}\n", Fold(words, 4));
-  };
-  const Row& row = RowAt(answer, answer.Told());
-  if (answer.range && answer.batch_given) {
-    if (const std::string large =
-            LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
-        !large.empty())
-      bullet(large);
-  }
-  if (answer.range) bullet("batch: " + answer.batch_facts.note);
-  const auto outside = row.candidate.outside;
-  if (!outside.empty())
-    bullet(fmt::format("extrapolated, its interval is wider: {}", fmt::join(outside, "; ")));
+  for (const std::string& words : AdviceOf(answer)) text += fmt::format("  - {}\n", Fold(words, 4));
   return text.empty() ? "" : "\nAdvice\n" + text;
 }
 
@@ -361,6 +332,45 @@ std::size_t ProvisionAnswer::Told() const {
 
 const Job& ProvisionAnswer::TheJob() const {
   return result->frontier.empty() ? jobs->front() : (*jobs)[result->rows[Told()].site];
+}
+
+PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price) {
+  PriceAge age;
+  age.days = answer.run->today - price.date.DayNumber();
+  age.old = static_cast<double>(age.days) * kDay > answer.run->conditions.run.old_price.value;
+  const bool whole = price.date.day > 0;
+  age.words = age.days < 0 ? fmt::format("dated {} days AHEAD, is the date right?", -age.days)
+                           : fmt::format("{}{} days old{}", whole ? "" : "up to ", age.days,
+                                         age.old ? ": OLD, ask again" : "");
+  return age;
+}
+
+std::string BatchWords(const ProvisionAnswer& answer) {
+  if (!answer.range || answer.batch_given) return "";
+  return fmt::format(
+      "searched from {} to {} tokens per step, what published runs of so many tokens used "
+      "(--global-batch); {}",
+      Scaled(answer.range->least), Scaled(answer.range->most), answer.batch_facts.source);
+}
+
+Dollars PerDaySooner(const Row& row, const Row& cheaper) {
+  const double days = (cheaper.run.time - row.run.time).value / kDay;
+  return Dollars((row.run.cost - cheaper.run.cost).value / days);
+}
+
+std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
+  std::vector<std::string> advice;
+  const Row& row = RowAt(answer, answer.Told());
+  if (answer.range && answer.batch_given) {
+    const std::string large =
+        LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
+    if (!large.empty()) advice.push_back(large);
+  }
+  if (answer.range) advice.push_back("batch: " + answer.batch_facts.note);
+  if (!row.candidate.outside.empty())
+    advice.push_back(fmt::format("extrapolated, its interval is wider: {}",
+                                 fmt::join(row.candidate.outside, "; ")));
+  return advice;
 }
 
 bool SearchedByProvision(const Decision& decision) {

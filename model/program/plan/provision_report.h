@@ -43,6 +43,23 @@ struct ProvisionAnswer {
   const Job& TheJob() const;
 };
 
+// How old a price is; dates without a day count from the first day that they may mean.
+struct PriceAge {
+  int64_t days = 0;  // below zero: its day is to come
+  bool old = false;  // ask again
+  std::string words;
+};
+PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price);
+
+// From which batches the search chose, with the source; "": the user said which.
+std::string BatchWords(const ProvisionAnswer& answer);
+// Per day that `row` takes less than the cheaper one.
+Dollars PerDaySooner(const Row& row, const Row& cheaper);
+// What columns and marks of the frontier mean. There is one.
+std::string FrontierNotes(const ProvisionAnswer& answer);
+// On the row that is told in full.
+std::vector<std::string> AdviceOf(const ProvisionAnswer& answer);
+
 std::string ProvisionText(const ProvisionAnswer& answer);
 // Clusters, node counts and batches are this command's own.
 bool SearchedByProvision(const Decision& decision);

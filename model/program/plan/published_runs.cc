@@ -13,6 +13,12 @@
 namespace orrery::report {
 namespace {
 
+constexpr const char* kNote =
+    "predicted: rate of stops, interval, detection, restart and blocking as the source prints "
+    "them, "
+    "everything else by default, none chosen per run. Rows and sources: "
+    "calib/data/published_goodput.csv.";
+
 std::string Figure(const PublishedGoodput& run, double low, double high) {
   const auto one = [&](double value) {
     return run.is_mtbf ? ThreeDigits(value) + " h" : Percent(value);
@@ -39,18 +45,12 @@ std::string PublishedRunsText() {
       misses += fmt::format("  - {}\n", Fold(fmt::format("{}: {}", run.run, run.known_miss), 4));
   }
   return "Effective training time of published runs, and mean hours between stops\n" +
-         table.Text() +
-         fmt::format(
-             "  {}\n",
-             Fold("predicted: rate of stops, interval, detection, restart and blocking as "
-                  "the source prints them, everything else by default, none chosen per run. "
-                  "Rows and sources: calib/data/published_goodput.csv.",
-                  2)) +
-         "\nKnown misses\n" + misses;
+         table.Text() + fmt::format("  {}\n", Fold(kNote, 2)) + "\nKnown misses\n" + misses;
 }
 
 nlohmann::ordered_json PublishedRunsJson() {
   nlohmann::ordered_json json = {{"schema", "orrery.published-goodput/1"}};
+  json["note"] = kNote;
   json["runs"] = nlohmann::ordered_json::array();
   for (const PublishedGoodput& run : PublishedGoodputs()) {
     json["runs"].push_back({{"run", run.run},
@@ -59,6 +59,7 @@ nlohmann::ordered_json PublishedRunsJson() {
                             {"published", {run.published_low, run.published_high}},
                             {"predicted", {run.predicted_low, run.predicted_high}},
                             {"miss", run.Miss()},
+                            {"verdict", Verdict(run)},
                             {"known_miss", run.known_miss},
                             {"source", run.source}});
   }

@@ -175,7 +175,8 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"load_s", run.checkpoint.load.value},
                         {"interval_s", run.interval.value},
                         {"interval_steps", run.interval_steps},
-                        {"file_system_bytes_per_s", run.checkpoint.file_system.value}};
+                        {"file_system_bytes_per_s", run.checkpoint.file_system.value},
+                        {"file_system_to_be_ordered", run.checkpoint.to_be_ordered}};
   json["recovery"] = {{"detect_s", run.stops.detection.value},
                       {"restart_s", run.stops.restart.value}};
   json["input"] = {{"tokens_per_s", run.input.tokens_per_second},

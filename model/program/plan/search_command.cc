@@ -133,6 +133,13 @@ struct FewerNodes {
   Candidate all, half;  // the fastest layouts by the closed form
 };
 
+double StepWithInput(const report::Job& job, const Candidate& candidate, double seconds) {
+  return std::max(seconds,
+                  FedIn(job.request.input,
+                        JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch),
+                        candidate.strategy.data_parallel()));
+}
+
 std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   if (!one.result.feasible() || one.job.request.objective != Objective::kTime) return std::nullopt;
   const Candidate& best = one.result.ranked.front();
@@ -143,7 +150,9 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   ShapeCache shapes;
   try {
     const auto half = fastest.Find(best.nodes / 2, best.global_batch, &shapes);
-    if (!half || half->candidate.time.total >= best.ClosedForm().total) return std::nullopt;
+    if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >=
+                     StepWithInput(one.job, best, best.ClosedForm().total))
+      return std::nullopt;
     return FewerNodes{best, half->candidate};
   } catch (const InputError&) {
     return std::nullopt;  // the fixed axes do not fit on so few
@@ -211,11 +220,13 @@ nlohmann::ordered_json ScalingJson(const report::Compared& one) {
       const auto found = fastest.Find(nodes, best.global_batch, &shapes);
       if (!found) continue;
       const Candidate& candidate = found->candidate;
+      const double step = StepWithInput(one.job, candidate, candidate.time.total);
+      const double pace = candidate.time.total / step;
       scaling.push_back({{"nodes", nodes},
                          {"layout", DescribeLayout(candidate.strategy, candidate.micro_batches)},
-                         {"step_time_s", candidate.time.total},
-                         {"tokens_per_s", candidate.tokens_per_second},
-                         {"mfu", candidate.mfu}});
+                         {"step_time_s", step},
+                         {"tokens_per_s", candidate.tokens_per_second * pace},
+                         {"mfu", candidate.mfu * pace}});
     } catch (const InputError&) {
       break;  // the topology ends here
     }
@@ -257,12 +268,13 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
     throw InputError({{placement.where, "a search ranks layouts in the default order of ranks",
                        "--placement search, which then finds the best order for the first rows, or "
                        "`plan predict`"}});
-  const std::vector<report::Compared> all =
-      SearchAll(flags,
-                {objective.value_or(Objective::kTime), static_cast<int>(top.value_or(5)),
-                 static_cast<int>(refine.value_or(kRefine)), flags.objective},
-                run);
-  const std::size_t first_of_all = report::OrderOf(all, run).front();
+  const std::vector<report::Compared> all = SearchAll(
+      flags,
+      {objective.value_or(Objective::kTime), run.InputLimits(), static_cast<int>(top.value_or(5)),
+       static_cast<int>(refine.value_or(kRefine)), flags.objective},
+      run);
+  const std::vector<std::size_t> order = report::OrderOf(all, run);
+  const std::size_t first_of_all = order.front();
   const report::Compared& best = all[first_of_all];
   const bool several = all.size() > 1;
   std::string text =
@@ -274,7 +286,8 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (wanted && several) {
     json = {{"schema", "orrery.plans/1"},
             {"best", best.job.request.topology.name},
-            {"best_index", first_of_all}};
+            {"best_index", first_of_all},
+            {"order", order}};
     for (const report::Compared& one : all) json["topologies"].push_back(OneJson(one, run));
   }
   const bool answered =

@@ -45,6 +45,7 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
   job.request.fixed = layout.Read();
   CheckStatedFacts(layout, job.request.fixed, job);
   job.request.objective = settings.objective;
+  job.request.input = settings.input;
   if (job.request.objective != Objective::kTime && !job.request.node_price &&
       !job.request.topology.node_price) {
     throw InputError(

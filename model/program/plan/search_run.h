@@ -11,6 +11,7 @@ inline constexpr int64_t kRefine = 5;  // layouts to simulate at least, where no
 
 struct SearchSettings {
   Objective objective = Objective::kTime;
+  InputRates input;
   int top = 5;
   int refine = kRefine;
   Flag objective_flag;  // for messages

@@ -38,7 +38,7 @@ double ValueOf(const Compared& one) {
   if (!one.result.feasible()) return std::numeric_limits<double>::infinity();
   const Candidate& best = one.result.ranked.front();
   const orrery::Job twin = JobOf(one.job.request, one.job.profiles, best.nodes, best.global_batch);
-  return ObjectiveValue(one.job.request.objective, best.time.total, twin);
+  return ObjectiveValue(one.job.request, best.time.total, twin, best.strategy.data_parallel());
 }
 
 }  // namespace
@@ -75,6 +75,25 @@ std::string Verdict(const RunEstimate& one, bool priced, const cli::LongRun& run
 
 }  // namespace
 
+namespace {
+
+// "": no row waits for its input.
+std::string RankedByInput(const std::vector<RunEstimate>& runs) {
+  std::string rows;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].input.bound())
+      rows += fmt::format("{}{}: {}", rows.empty() ? "" : ", ", i + 1,
+                          Format(Seconds(runs[i].step_seconds)));
+  }
+  return rows.empty() ? ""
+                      : fmt::format(
+                            "Ranked by the step with its input (--input, --storage), where "
+                            "rows wait for it: {} per step",
+                            rows);
+}
+
+}  // namespace
+
 std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run) {
   const bool priced = PriceOf(job).has_value();
   const std::vector<RunEstimate> runs = EstimateRuns(job, result, run.conditions);
@@ -100,6 +119,8 @@ std::string TrainingText(const Job& job, const SearchResult& result, const cli::
   std::string text =
       fmt::format("\n{} tokens with each{}\n", Count(run.conditions.tokens), limits) + table.Text();
   if (!priced) text += "  cost: no price is known (--node-price)\n";
+  if (const std::string ranked = RankedByInput(runs); !ranked.empty())
+    text += fmt::format("  {}\n", Fold(ranked, 2));
   text += "\nHow the run of 1 goes\n" +
           RunDetails(runs.front(), run.conditions, result.ranked.front().tokens_per_second);
   if (job.model.spec.family != Family::kDecoder) return text;  // no rule is known
@@ -117,12 +138,14 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
   const bool priced = PriceOf(job).has_value();
   json["priced"] = priced;
+  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run.conditions);
+  json["ranked_by_input"] = RankedByInput(runs);
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
     json["published_batch_tokens"] = {range.least, range.most};
   }
   json["runs"] = nlohmann::ordered_json::array();
-  for (const RunEstimate& one : EstimateRuns(job, result, run.conditions)) {
+  for (const RunEstimate& one : runs) {
     json["runs"].push_back(RunJson(one));
     json["runs"].back()["verdict"] = Verdict(one, priced, run);
   }

@@ -33,8 +33,11 @@ std::string RunHeading(const RunJob& job, const std::string& host, int64_t arena
                                 ? Format(FlopsPerSecond{peak_flops_per_s}) + " (bf16, data sheet)"
                                 : "unknown");
   }
-  return text + fmt::format("arena of rank 0 {}, peak {}, data {}\n",
-                            Format(Bytes{static_cast<double>(arena_bytes)}), yardstick, job.data);
+  text += fmt::format("arena of rank 0 {}, peak {}, data {}\n",
+                      Format(Bytes{static_cast<double>(arena_bytes)}), yardstick, job.data);
+  if (job.ranks() > 1)
+    text += "times of steps below: of rank 0; the median and --json: of the slowest rank\n";
+  return text;
 }
 
 constexpr double kInputBound = 0.05;  // share of a step from which on input is worth a word

@@ -42,6 +42,7 @@ Json StepJson(const std::vector<RankPart>& parts, std::size_t s) {
           {"loss", record.result.loss},
           {"gradient_norm", record.result.gradient_norm},
           {"seconds", Slowest(parts, s)},
+          {"rank_0_seconds", record.result.seconds},
           {"load_s", SlowestLoad(parts, s)},
           {"disturbed", Disturbed(parts, s)}};
 }
@@ -145,34 +146,36 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
   Json placed;
   for (std::size_t place = 0; place < job.plan.nodes.size(); ++place)
     placed.push_back({{"node", job.plan.nodes[place]}, {"host", HostOfPlace(job, parts, place)}});
-  return {{"schema", "orrery.run/1"},
-          {"name", job.name},
-          {"title", job.plan.title},
-          {"layout", job.layout},
-          {"digest", job.digest},
-          {"device", "cpu"},
-          {"comm", CommName(job.comm)},
-          {"ranks", job.ranks()},
-          {"placement", placed},
-          {"seed", job.seed},
-          {"data", job.data},
-          {"samples_per_step", job.facts.samples},
-          {"tokens_per_step", job.facts.tokens},
-          {"flops_per_step", job.facts.flops},
-          {"parameters", job.facts.parameters},
-          {"peak_flops_per_s", peak_flops_per_s},
-          {"step_time_s",
-           {{"min", seconds.min},
-            {"median", seconds.median},
-            {"max", seconds.max},
-            {"spread", seconds.median > 0 ? (seconds.max - seconds.min) / seconds.median : 0},
-            {"steps", seconds.counted},
-            {"disturbed", seconds.disturbed}}},
-          {"tokens_per_s", static_cast<double>(job.facts.tokens) / seconds.median},
-          {"mfu", Mfu(job, seconds.median, peak_flops_per_s)},
-          {"arena_bytes", largest},
-          {"per_rank", ranks},
-          {"steps", steps}};
+  return {
+      {"schema", "orrery.run/1"},
+      {"name", job.name},
+      {"title", job.plan.title},
+      {"layout", job.layout},
+      {"digest", job.digest},
+      {"device", "cpu"},
+      {"comm", CommName(job.comm)},
+      {"ranks", job.ranks()},
+      {"placement", placed},
+      {"seed", job.seed},
+      {"data", job.data},
+      {"samples_per_step", job.facts.samples},
+      {"tokens_per_step", job.facts.tokens},
+      {"flops_per_step", job.facts.flops},
+      {"parameters", job.facts.parameters},
+      {"peak_flops_per_s", peak_flops_per_s},
+      {"step_time_s",
+       {{"min", seconds.min},
+        {"median", seconds.median},
+        {"max", seconds.max},
+        {"spread", seconds.median > 0 ? (seconds.max - seconds.min) / seconds.median : 0},
+        {"steps", seconds.counted},
+        {"disturbed", seconds.disturbed}}},
+      {"tokens_per_s", static_cast<double>(job.facts.tokens) / seconds.median},
+      {"rate_of", job.facts.has_tokens ? "tokens" : "samples"},  // without tokens a sample is one
+      {"mfu", Mfu(job, seconds.median, peak_flops_per_s)},
+      {"arena_bytes", largest},
+      {"per_rank", ranks},
+      {"steps", steps}};
 }
 
 }  // namespace orrery::cli

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks end when what started them is killed: mpirun cannot tell them then.
+#pragma once
+
+#include <string>
+
+namespace orrery::cli {
+
+// Under mpirun or mpiexec: from here on this process ends with exit code 1 and a message, spoken by `speaker`, as soon as the
+// one that started it is gone. Elsewhere, and a second time, does nothing. Uses the signal SIGRTMIN + 7.
+void EndWithLauncher(const std::string& speaker);
+
+}  // namespace orrery::cli
