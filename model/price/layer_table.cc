@@ -44,7 +44,7 @@ class LayerMessages {
       };
       hop_ = hop(inside ? 2 : 1);
       if (inside || ring.ranks_per_node == 1) return;
-      hops_inside_ = ring.ranks_per_node - 1;
+      ring_leads_ = true;
       hop_inside_ = hop(2);
     }
   }
@@ -53,11 +53,11 @@ class LayerMessages {
   double Hop(double bytes) const {
     return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
   }
-  bool ring_leads() const { return hops_inside_ > 0; }
-  // Ranks on a node receive from each other faster than the first of them from another node: by so much the last of them is
-  // ahead behind a pass.
-  double Lead(double hop_bytes) const {
-    return hops_inside_ * std::max(0.0, hop_.Time(hop_bytes) - hop_inside_.Time(hop_bytes));
+  bool ring_leads() const { return ring_leads_; }
+  // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
+  // sent on what was in it: so it is ahead of the next one by the difference of two hops.
+  double Lead(double bytes) const {
+    return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
   }
   const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
     const Collective collective = shape.kind;
@@ -69,7 +69,7 @@ class LayerMessages {
   static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
   std::array<PreparedMessage, kCollectives> forward_, backward_, context_;
   PreparedMessage hop_, hop_inside_;
-  int hops_inside_ = 0;  // of a node, where the ring leaves it
+  bool ring_leads_ = false;  // it has hops of both kinds
 };
 
 // Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
