@@ -323,10 +323,14 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
   for (const LayerKind& kind : ops.layers) {
-    LayerShare share{kind.count / table.layers, {PassPart{}}, {PassPart{}}};
+    LayerShare share{kind.count / table.layers,
+                     {PassPart{}},
+                     {PassPart{}},
+                     !kind.ops.recompute.empty(),
+                     kind.scale * kind.kept_bytes};
     const LayerTime time = costing(kind.ops, &share);
     Scale(kind.scale * kind.count / table.layers, time, &table.layer);
-    table.kept_bytes += kind.scale * kind.count / table.layers * kind.kept_bytes;
+    table.kept_bytes += share.share * share.kept_bytes;
     if (!kind.ops.recompute.empty()) table.recomputed += kind.count / table.layers;
     Scale(kind.scale, &share.forward), Scale(kind.scale, &share.backward);
     table.kinds.push_back(std::move(share));

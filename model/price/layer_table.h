@@ -50,6 +50,8 @@ struct PassPart {
 struct LayerShare {
   double share = 1;  // of all layers
   std::vector<PassPart> forward, backward;
+  bool recomputed = false;
+  double kept_bytes = 0;  // activations for the backward pass
 };
 
 struct LayerTable {
@@ -58,7 +60,7 @@ struct LayerTable {
   std::vector<LayerShare> kinds;
   LayerTime embedding, head;
   double layers = 0;
-  double kept_bytes = 0;        // of one layer: activations for its backward pass
+  double kept_bytes = 0;        // mean over the kinds
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
   double table_parameters = 0;       // of them, the token table: a flat unit of its own

@@ -234,6 +234,11 @@ class Fold : private LayerPrices {
   // offload.cc: states, weights and activations on the host.
   std::vector<double> UnitsOfFullest() const;
   double UpdateOnHost(double kernels, double gathers, StepTime* time) const;
+  struct MovingLayer {
+    double forward = 0, backward = 0;  // seconds of its passes, gathers and scatters included
+    double copy = 0;                   // of its activations, one way
+  };
+  MovingLayer LayerOf(bool recomputed) const;
   void AwaitActivations(const Stage& stage, Work* work) const;
   double CopiesOf(const Stage& stage) const;
 
