@@ -68,6 +68,10 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
           segment = &out->head;
           break;
         case ir::Segment::kLayer: {
+          if (op.layer < 0 && out->layers.size() > 1) {  // between two stacks, once
+            segment = &out->embedding;
+            break;
+          }
           const std::size_t kind =
               out->layers.size() == 1 ? 0 : static_cast<std::size_t>(std::max<int>(op.layer, 0));
           ORRERY_CHECK(kind < out->layers.size(), "layer {} of {} kinds", kind, out->layers.size());

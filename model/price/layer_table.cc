@@ -36,16 +36,29 @@ class LayerMessages {
             prices.Prepare(MessageRole::kContext, collective, context, false);
     }
     if (ops.ring.ranks > 1) {
-      // A ring that leaves a node is as fast as its hops between nodes.
-      const bool inside = ShapeOfAxis(ops.ring.ranks, ops.ring.inner, local).nodes() == 1;
-      ring_leaves_node_ = !inside;
-      hop_ = prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
-                            {2, inside ? 2 : 1, std::clamp(ops.ring.inner, 1, local)}, false);
+      const GroupShape ring = ShapeOfAxis(ops.ring.ranks, ops.ring.inner, local);
+      const bool inside = ring.nodes() == 1;
+      const auto hop = [&](int per_node) {
+        return prices.Prepare(MessageRole::kContext, Collective::kSendRecv,
+                              {2, per_node, std::clamp(ops.ring.inner, 1, local)}, false);
+      };
+      hop_ = hop(inside ? 2 : 1);
+      if (inside || ring.ranks_per_node == 1) return;
+      ring_leads_ = true;
+      hop_inside_ = hop(2);
     }
   }
 
-  const PreparedMessage& hop() const { return hop_; }
-  bool ring_leaves_node() const { return ring_leaves_node_; }
+  // The slowest of a ring's hops sets its pace.
+  double Hop(double bytes) const {
+    return std::max(hop_.Time(bytes), ring_leads() ? hop_inside_.Time(bytes) : 0.0);
+  }
+  bool ring_leads() const { return ring_leads_; }
+  // The rank that sends to another node receives from its own, which is faster. Of two slots one is free again when it has
+  // sent on what was in it: so it is ahead of the next one by the difference of two hops.
+  double Lead(double bytes) const {
+    return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
+  }
   const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
     const Collective collective = shape.kind;
     if (shape.context) return context_[At(static_cast<int>(collective))];
@@ -55,12 +68,12 @@ class LayerMessages {
  private:
   static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
   std::array<PreparedMessage, kCollectives> forward_, backward_, context_;
-  PreparedMessage hop_;
-  bool ring_leaves_node_ = false;
+  PreparedMessage hop_, hop_inside_;
+  bool ring_leads_ = false;  // it has hops of both kinds
 };
 
 // Messages of a ring beside the kernels of one pass, in the order of issue: a hop starts when the one before has arrived
-// and no earlier than it is issued, for until then its receiver reads what it will replace. Where a ring leaves a node,
+// and no earlier than it is issued, for until then its receiver reads what it will replace. Where some of a ring's hops leave a node,
 // ranks in front of a slow hop run ahead of those behind it, as far as the slots of the ring let them: these find the
 // first hops under way since the attention of the layer before has left the slots, `head_start` seconds ago.
 class RingClock {
@@ -73,12 +86,13 @@ class RingClock {
     arrived_.push_back(std::max(free, arrived_.empty() ? -head_start_ : arrived_.back()) + seconds);
     all_ += seconds;
   }
-  void Await(int hops) {
-    if (hops == 0) return;
+  double Await(int hops) {
+    if (hops == 0) return 0;
     const double wait = std::max(0.0, arrived_[static_cast<std::size_t>(hops - 1)] - now_);
     now_ += wait;
     exposed_ += wait;
     last_await_ = now_;
+    return wait;
   }
   double exposed() const { return exposed_; }
   double hidden() const { return std::max(0.0, all_ - exposed_); }
@@ -94,28 +108,49 @@ struct SegmentCosting {
   const OpPrices& ops;
   const LayerMessages& messages;
 
-  // Kernels of a pass behind its last hop.
+  double ExposedOf(const CollectiveShape& shape, Pass pass) const {
+    const PreparedMessage& message = messages.Of(shape, pass == Pass::kBackward);
+    return message.Time(shape.bytes) * (1.0 - message.terms.hidden);
+  }
+
+  // Seconds of a pass behind its last hop, as far as the sender of the next one is ahead.
   double HeadStart(std::span<const ShapedOp> list) const {
+    if (!messages.ring_leads()) return 0;
     RingClock ring(0);
+    double lead = 0;
     for (const ShapedOp& op : list) {
-      ring.Await(op.awaited_hops);
+      (void)ring.Await(op.awaited_hops);
       ring.Kernel(ops.Price(op, false).device);
-      if (const auto* hop = std::get_if<HopShape>(&op.shape))
-        ring.Hop(messages.hop().Time(hop->bytes));
+      if (const auto* collective = std::get_if<CollectiveShape>(&op.shape))
+        ring.Kernel(ExposedOf(*collective, op.pass));
+      if (const auto* hop = std::get_if<HopShape>(&op.shape)) {
+        ring.Hop(messages.Hop(hop->bytes));
+        lead = messages.Lead(hop->bytes);
+      }
     }
-    return ring.behind_last_await();
+    return std::min(lead, ring.behind_last_await());
   }
 
   // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
-  OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated) const {
+  OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated,
+              std::vector<PassPart>* parts = nullptr) const {
     OpPrice put_off;
-    RingClock ring(messages.ring_leaves_node() ? HeadStart(list) : 0.0);
+    const auto behind = [&](double message, bool of_sequences) {
+      if (parts == nullptr || message <= 0) return;
+      parts->back().message = message;
+      parts->back().of_sequences = of_sequences;
+      parts->emplace_back();
+    };
+    RingClock ring(HeadStart(list));
     for (const ShapedOp& op : list) {
       const OpPrice price = ops.Price(op, false);
-      ring.Await(op.awaited_hops);
+      behind(ring.Await(op.awaited_hops), false);
       ring.Kernel(price.device);
-      if (const auto* hop = std::get_if<HopShape>(&op.shape))
-        ring.Hop(messages.hop().Time(hop->bytes));
+      if (parts != nullptr) {
+        parts->back().kernels += price.device;
+        if (op.weight_gradient) parts->back().put_off += price.device;
+      }
+      if (const auto* hop = std::get_if<HopShape>(&op.shape)) ring.Hop(messages.Hop(hop->bytes));
       pass->device += price.device;
       pass->host += price.host;
       pass->behind = std::max(pass->behind, pass->host) + price.device;
@@ -131,6 +166,7 @@ struct SegmentCosting {
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
       pass->behind += exposed;
+      behind(exposed, collective->context);
       (collective->context ? pass->context : pass->tensor) += exposed;
       (collective->context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
     }
@@ -197,15 +233,17 @@ struct SegmentCosting {
     return host;
   }
 
-  LayerTime operator()(const SegmentOps& segment) const {
+  LayerTime operator()(const SegmentOps& segment, LayerShare* parts = nullptr) const {
     LayerTime time;
     double accumulated = 0;
-    (void)Add(segment.forward, &time.forward, &accumulated);
-    (void)Add(segment.recompute, &time.backward, &accumulated);
+    std::vector<PassPart>* forward = parts != nullptr ? &parts->forward : nullptr;
+    std::vector<PassPart>* backward = parts != nullptr ? &parts->backward : nullptr;
+    (void)Add(segment.forward, &time.forward, &accumulated, forward);
+    (void)Add(segment.recompute, &time.backward, &accumulated, backward);
     double none = 0;
     (void)Add(std::span(segment.recompute).first(segment.leading), &time.leading, &none);
     time.recompute_device = time.backward.device;
-    const OpPrice put_off = Add(segment.backward, &time.backward, &accumulated);
+    const OpPrice put_off = Add(segment.backward, &time.backward, &accumulated, backward);
     time.weight_gradient = put_off.device;
     time.weight_gradient_host = put_off.host;
     time.accumulate = ops.Accumulate(accumulated);
@@ -226,6 +264,11 @@ void Scale(double factor, const PassTime& from, PassTime* to) {
   to->context_hidden += factor * from.context_hidden;
   to->host += factor * from.host;
   to->behind += factor * from.behind;
+}
+
+void Scale(double factor, std::vector<PassPart>* parts) {
+  for (PassPart& part : *parts)
+    part.kernels *= factor, part.put_off *= factor, part.message *= factor;
 }
 
 void Scale(double factor, const LayerTime& from, LayerTime* to) {
@@ -275,20 +318,22 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   const SegmentCosting costing{prices, messages};
   LayerTable table;
   table.layer_ranks = ops.layer_ranks;
+  table.sequence_ranks = ops.context.ranks;
   table.tensor_on_nics = ops.layer_ranks > setting.cluster->domain_gpus();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
   for (const LayerKind& kind : ops.layers) {
-    const LayerTime time = costing(kind.ops);
+    LayerShare share{kind.count / table.layers,
+                     {PassPart{}},
+                     {PassPart{}},
+                     !kind.ops.recompute.empty(),
+                     kind.scale * kind.kept_bytes};
+    const LayerTime time = costing(kind.ops, &share);
     Scale(kind.scale * kind.count / table.layers, time, &table.layer);
-    table.kept_bytes += kind.scale * kind.count / table.layers * kind.kept_bytes;
+    table.kept_bytes += share.share * share.kept_bytes;
     if (!kind.ops.recompute.empty()) table.recomputed += kind.count / table.layers;
-    table.kinds.push_back({kind.count / table.layers, kind.scale * time.forward.busy(),
-                           kind.scale * time.backward.busy()});
-  }
-  for (LayerShare& kind : table.kinds) {
-    kind.forward -= table.layer.forward.busy();
-    kind.backward -= table.layer.backward.busy();
+    Scale(kind.scale, &share.forward), Scale(kind.scale, &share.backward);
+    table.kinds.push_back(std::move(share));
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);

@@ -39,19 +39,28 @@ struct LayerTime {
   double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks
 };
 
-// A kind of layers: what its passes keep the device busy longer than those of the mean.
+// A part of a pass: kernels, and what they wait for behind them.
+struct PassPart {
+  double kernels = 0, put_off = 0;  // put_off: of them, gradients of weights
+  double message = 0;               // exposed
+  bool of_sequences = false;        // a collective of ranks that share sequences
+};
+
+// A kind of layers: its passes in order; kernels alone cost nothing where their parts are needed.
 struct LayerShare {
   double share = 1;  // of all layers
-  double forward = 0, backward = 0;
+  std::vector<PassPart> forward, backward;
+  bool recomputed = false;
+  double kept_bytes = 0;  // activations for the backward pass
 };
 
 struct LayerTable {
   LayerTime layer;        // mean over the kinds of layers
   double recomputed = 0;  // share of the layers that are
-  std::vector<LayerShare> kinds{LayerShare{}};
+  std::vector<LayerShare> kinds;
   LayerTime embedding, head;
   double layers = 0;
-  double kept_bytes = 0;        // of one layer: activations for its backward pass
+  double kept_bytes = 0;        // mean over the kinds
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
   double table_parameters = 0;       // of them, the token table: a flat unit of its own
@@ -71,6 +80,7 @@ struct LayerTable {
   double matrix_update =
       0;                // seconds of one layer, whole: what an optimizer computes on its matrices
   int layer_ranks = 1;  // that share a layer's weights
+  int sequence_ranks = 1;       // that meet in collectives over shared sequences
   bool tensor_on_nics = false;  // they are on several nodes: messages inside layers take the NICs
 
   // Whether a chunk of so many layers begins its backward pass before a gradient reaches it: its last layer is recomputed, and

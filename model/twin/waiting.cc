@@ -95,7 +95,7 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
     Keep(visit, {&of.strategy, one.allocated, one.total, one.sequence}, seconds);
   };
   const auto plain = [](const Sharded& of) {
-    return !of.outline.gathers_weights && !of.outline.scatters_gradients;
+    return StepSweep::PassesAlike(*of.table, of.outline);
   };
   Waiting& first = visit.waiting[walked];
   {

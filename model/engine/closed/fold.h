@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,10 @@ struct LayerPrices {
   Beside scatter_, scatter_embedding_, scatter_head_;
   // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
   Exposed beside_forward_, beside_backward_, beside_ends_;
+  // Ranks that shard weights are those that share sequences, with one communicator for both: a collective of a pass waits for
+  // the gathers, scatters and reductions that came before it, so that only kernels in front of the first one hide those.
+  bool one_communicator_ = false;
+  double hides_backward_ = 0;  // of one layer's backward pass, what can
   // Flat units with gradients: each is cleared, measured and updated by a kernel of its own.
   double units_of_layer_ = 0, units_of_embedding_ = 0, units_of_head_ = 0;
   // Where gradients of weights are put off: beside the rest of its backward pass, and beside them.
@@ -146,6 +151,9 @@ class Fold : private LayerPrices {
     exposed.Add(1, Cover(kernels, scatter, scatters));
     return exposed;
   }
+  // Beside the parts of a pass, with more kernels in front of them.
+  Exposed Shown(double first, std::span<const PassPart> parts, const Beside& gather,
+                const Beside& scatter) const;
   double MessagesOf(const Stage& stage) const { return Of(stage, &Beside::seconds); }
   double FetchesOf(const Stage& stage) const { return Of(stage, &Beside::copies); }
   double Of(const Stage& stage, double Beside::*part) const;
@@ -226,6 +234,11 @@ class Fold : private LayerPrices {
   // offload.cc: states, weights and activations on the host.
   std::vector<double> UnitsOfFullest() const;
   double UpdateOnHost(double kernels, double gathers, StepTime* time) const;
+  struct MovingLayer {
+    double forward = 0, backward = 0;  // seconds of its passes, gathers and scatters included
+    double copy = 0;                   // of its activations, one way
+  };
+  MovingLayer LayerOf(bool recomputed) const;
   void AwaitActivations(const Stage& stage, Work* work) const;
   double CopiesOf(const Stage& stage) const;
 

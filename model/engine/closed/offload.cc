@@ -85,34 +85,76 @@ double Fold::CopiesOf(const Stage& stage) const {
   return 2 * moved * table_.kept_bytes * form_.host.copy;
 }
 
+// Of one layer, by whether it is recomputed: the mean over kinds of layers.
+Fold::MovingLayer Fold::LayerOf(bool recomputed) const {
+  MovingLayer layer;
+  double share = 0;
+  for (const LayerShare& kind : table_.kinds) {
+    if (kind.recomputed != recomputed) continue;
+    share += kind.share;
+    for (const PassPart& part : kind.forward)
+      layer.forward += kind.share * (part.kernels + part.message);
+    for (const PassPart& part : kind.backward)
+      layer.backward += kind.share * (part.kernels + part.message);
+    layer.copy += kind.share * kind.kept_bytes * form_.host.copy;
+  }
+  if (share <= 0) return LayerOf(!recomputed);
+  layer.forward = layer.forward / share + gathered_forward_.device + beside_forward_.seconds;
+  layer.backward =
+      layer.backward / share + backward_ - table_.layer.backward.busy() + beside_backward_.seconds;
+  layer.copy /= share;
+  return layer;
+}
+
+// Passes of a chunk, forward and backward in turns: a link that is behind at the end of one catches up in the other, where
+// nothing goes its way. The second turn stands for all. What comes back takes the memory of what goes: of the same micro-batch
+// on the last stage, of a later one on others.
 void Fold::AwaitActivations(const Stage& stage, Work* work) const {
   const auto layers = static_cast<std::size_t>(std::max(0.0, stage.layers / stage.chunks));
   if (layers < 2) return;
-  const double copy = table_.kept_bytes * form_.host.copy;
-  const double forward = forward_, backward = backward_ - put_off_;
-  std::vector<double> sent(layers, 0.0);
+  const MovingLayer whole = LayerOf(false), recomputed = LayerOf(true);
+  const auto of = [&](std::size_t l) -> const MovingLayer& {
+    return outline_.recompute.Of(static_cast<int64_t>(l)) != 0 ? recomputed : whole;
+  };
   const auto moves = [&](std::size_t l) {
     return l + 1 < layers &&
            (outline_.moved_layers == 0 || l < static_cast<std::size_t>(outline_.moved_layers));
   };
-  double now = 0, link = 0;
-  for (std::size_t l = 0; l < layers; ++l) {
-    if (l >= 2) now = std::max(now, sent[l - 2]);
-    now += forward;
-    if (!moves(l)) continue;
-    link = std::max(link + copy, now);
-    sent[l] = link;
+  std::vector<double> sent(layers);
+  double now = 0, down = 0, up = 0;
+  const auto forward = [&] {
+    double waits = 0;
+    std::ranges::fill(sent, 0.0);
+    for (std::size_t l = 0; l < layers; ++l) {
+      if (l >= 2 && sent[l - 2] > now) {
+        waits += sent[l - 2] - now;
+        now = sent[l - 2];
+      }
+      const double begin = now;
+      now += of(l).forward;
+      if (moves(l)) sent[l] = down = std::max(std::max(down, begin) + of(l).copy, now);
+    }
+    return waits;
+  };
+  const bool in_turns = !outline_.order.forward_first;
+  const auto backward = [&] {
+    double waits = 0, back = 0;
+    for (std::size_t l = layers; l-- > 0;) {
+      double start = now;
+      if (moves(l)) start = std::max(now, back);
+      if (l > 0 && moves(l - 1))
+        back = up = std::max({up, now, in_turns ? sent[l - 1] : 0.0}) + of(l - 1).copy;
+      waits += start - now;
+      now = start + of(l).backward;
+    }
+    return waits;
+  };
+  for (int turn = 0; turn < 2; ++turn) {
+    work->forward.copies = stage.chunks * forward();
+    if (in_turns) work->backward.copies = stage.chunks * backward();
   }
-  work->forward.copies = stage.chunks * std::max(0.0, now - static_cast<double>(layers) * forward);
-  const double begin = now;
-  double back = 0;
-  for (std::size_t l = layers; l-- > 0;) {
-    const double start = moves(l) ? std::max(now, back) : now;
-    if (l > 0 && moves(l - 1)) back = std::max({back, now, sent[l - 1]}) + copy;
-    now = start + backward;
-  }
-  work->backward.copies =
-      stage.chunks * std::max(0.0, now - begin - static_cast<double>(layers) * backward);
+  for (int turn = 0; !in_turns && turn < 2; ++turn)
+    work->backward.copies = stage.chunks * backward();
 }
 
 }  // namespace orrery::closed

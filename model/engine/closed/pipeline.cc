@@ -189,7 +189,9 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
                             : work.backward.behind,
                  0};
   pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
-  const Early forward = EarlyForward(), backward = EarlyBackward(chunk.layers);
+  const Early forward = EarlyForward();
+  Early backward = EarlyBackward(chunk.layers);
+  backward.device += work.backward.copies;  // which wait for no tensor
   pass.early = {std::min(forward.device, pass.device[0]),
                 std::min(backward.device, pass.device[1])};
   pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};

@@ -1,10 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded weights and gradients in the passes: what gathers and scatters take, and how much of them kernels hide.
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "model/engine/closed/fold.h"
 
 namespace orrery::closed {
+namespace {
+
+// Seconds of a pass up to the first collective of ranks that share sequences.
+double UpToSequences(std::span<const PassPart> parts) {
+  double seconds = 0;
+  for (const PassPart& part : parts) {
+    seconds += part.kernels;
+    if (part.of_sequences) break;
+    seconds += part.message;
+  }
+  return seconds;
+}
+
+// Kernels, then a message of the pass, and so on, beside others of the data axes: those slow kernels down, messages they do
+// not. Where both share a communicator the first one of the pass waits. The pass ends behind all of them.
+Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& messages,
+                   bool one_communicator) {
+  double copies = messages.copies, left = messages.seconds;
+  const double rate = left > 0 ? 1 - messages.lost / left : 1;  // of kernels
+  Exposed exposed;
+  const auto wait = [&] {
+    exposed.seconds += copies + left;
+    exposed.copies += copies;
+    copies = left = 0;
+  };
+  const auto run = [&](double kernels) {
+    const double free = std::min(copies, kernels);
+    copies -= free, kernels -= free;
+    const double slowed = rate > 0 ? std::min(left, kernels / rate) : left;
+    left -= slowed;
+    exposed.seconds += (1 - rate) * slowed;
+    exposed.beside_host += (1 - rate) * slowed;
+  };
+  run(first);
+  for (const PassPart& part : parts) {
+    run(part.kernels);
+    if (part.of_sequences && one_communicator) wait();
+    const double free = std::min(copies, part.message);
+    copies -= free;
+    left -= std::min(left, part.message - free);
+  }
+  wait();
+  return exposed;
+}
+
+}  // namespace
+
+Exposed Fold::Shown(double first, std::span<const PassPart> parts, const Beside& gather,
+                    const Beside& scatter) const {
+  const bool gathers = outline_.gather_overlaps, scatters = outline_.scatter_overlaps;
+  if (gathers && scatters)
+    return CoverParts(first, parts, Combined(gather, scatter), one_communicator_);
+  Exposed exposed = gathers ? CoverParts(first, parts, gather, one_communicator_) : Alone(gather);
+  exposed.Add(1, scatters ? CoverParts(first, parts, scatter, one_communicator_) : Alone(scatter));
+  return exposed;
+}
 
 double Fold::ExtraKernels(double parameters) const {
   if (!scatters_) return 0;
@@ -32,6 +90,14 @@ void Fold::PriceLayer() {
   forward_ = table_.layer.forward.busy() + gathered_forward_.device;
   backward_ =
       table_.layer.backward.busy() + adding(table_.layer) + extra_ + gathered_backward_.device;
+  one_communicator_ = table_.sequence_ranks > 1 && data_->dp == table_.sequence_ranks;
+  const double more_forward = gathered_forward_.device;
+  const double more_backward = backward_ - table_.layer.backward.busy();
+  if (one_communicator_) {
+    hides_backward_ = more_backward;
+    for (const LayerShare& kind : table_.kinds)
+      hides_backward_ += kind.share * UpToSequences(kind.backward);
+  }
   if (outline_.order.fills_bubble)
     put_off_ = table_.layer.weight_gradient + adding(table_.layer) + extra_;
   embedding_extra_ =
@@ -68,12 +134,19 @@ void Fold::PriceLayer() {
     }
   }
   for (const LayerShare& kind : table_.kinds) {
-    const double backward = backward_ + kind.backward;
-    beside_forward_.Add(kind.share, Shown(forward_ + kind.forward, gather_, {}));
-    beside_backward_.Add(kind.share, Shown(backward, gather_, scatter_));
-    beside_ends_.Add(kind.share, Shown(backward, gather_, {}));
-    beside_ends_.Add(kind.share, Shown(backward, {}, scatter_));
-    beside_gradients_.Add(kind.share, Shown(backward - put_off_, gather_, {}));
+    const auto beside = [&](const Beside& gather, const Beside& scatter) {
+      return Shown(more_backward, kind.backward, gather, scatter);
+    };
+    beside_forward_.Add(kind.share, Shown(more_forward, kind.forward, gather_, {}));
+    if (outline_.order.fills_bubble) {
+      std::vector<PassPart> rest = kind.backward;
+      for (PassPart& part : rest) part.kernels -= part.put_off;
+      beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, rest, gather_, {}));
+      continue;
+    }
+    beside_backward_.Add(kind.share, beside(gather_, scatter_));
+    beside_ends_.Add(kind.share, beside(gather_, {}));
+    beside_ends_.Add(kind.share, beside({}, scatter_));
   }
   beside_weights_ = Shown(put_off_, {}, scatter_);
 }

@@ -71,7 +71,7 @@ struct StepSweep::Kept {
   void Fold(const ClosedForm& form, const LayerTable& table, const PlanOutline& outline,
             const DataMessages& data) {
     const double micro_batches = outline.micro_batches;
-    if (!outline.gathers_weights && !outline.scatters_gradients) {
+    if (PassesAlike(table, outline)) {
       fold.emplace(form, table, outline, data, *stages, micro_batches);
       of = &table;
     } else {
@@ -92,6 +92,10 @@ struct StepSweep::Kept {
 StepSweep::StepSweep(const ClosedForm& form) : form_(form), kept_(std::make_unique<Kept>()) {}
 StepSweep::~StepSweep() = default;
 StepSweep::StepSweep(StepSweep&&) noexcept = default;
+
+bool StepSweep::PassesAlike(const LayerTable& table, const PlanOutline& outline) {
+  return !outline.gathers_weights && !outline.scatters_gradients && table.sequence_ranks == 1;
+}
 
 bool StepSweep::SurelyWalks(const PlanOutline& outline) {
   return outline.stages > 1 && closed::Uneven(outline, outline.micro_batches) &&
@@ -131,7 +135,7 @@ void StepSweep::NextPipeline() { kept_->of = nullptr; }
 std::optional<double> StepSweep::ByFormula(const LayerTable& table, const PlanOutline& outline,
                                            const DataMessages& data, double* least) {
   Kept& kept = *kept_;
-  const bool alike = kept.of == &table && !outline.gathers_weights && !outline.scatters_gradients;
+  const bool alike = kept.of == &table && PassesAlike(table, outline);
   if (!alike) kept.Fold(form_, table, outline, data);
   const double total = kept.fold->Total(kept.passes, data);
   if (!kept.walks) return total;

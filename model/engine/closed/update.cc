@@ -81,12 +81,17 @@ double Fold::ExposedReduction(double reduction, double share, double last, doubl
 // beside gathers: behind the first layer of a pass each waits for its weights, which share the links. The stage before
 // waits for it.
 double Fold::HeldBack(double layers, double passes) const {
-  if (!fetches_ || !outline_.gather_overlaps || !outline_.reduction_overlaps) return 0;
+  if (!outline_.reduction_overlaps || outline_.reduction == PlanOutline::Reduction::kNone) return 0;
+  if (!one_communicator_ && (!fetches_ || !outline_.gather_overlaps)) return 0;
   if (outline_.order.fills_bubble) return 0;  // gradients of weights are ready at other times
   // What replicas of all shards add up travels on other links.
   const double bytes = table_.TrainedOfLayer() * outline_.gradient_bytes;
-  const double reduction = (1 - Awaited().reductions) * data_->reduce_scatter.InBuckets(bytes);
-  const double kernels = BesideLayer(table_.layer.backward, backward_);
+  const PreparedMessage& message = outline_.reduction == PlanOutline::Reduction::kAllReduce
+                                       ? data_->all_reduce
+                                       : data_->reduce_scatter;
+  const double reduction = (1 - Awaited().reductions) * message.InBuckets(bytes);
+  const double kernels =
+      one_communicator_ ? hides_backward_ : BesideLayer(table_.layer.backward, backward_);
   const double later = gather_.seconds + reduction - std::max(kernels, gather_.seconds);
   return std::max(0.0, layers - passes) * std::max(0.0, later);
 }
