@@ -21,12 +21,12 @@ std::string TickCount(double number) {
 }
 
 // What --html adds to answers about one step.
-std::string PictureSections(const Ref& answer, const Ref& capacity) {
+std::string PictureSections(const Ref& answer, const Ref& memory) {
   if (const std::string why = answer["not_pictured"].text(); !why.empty())
     return Section("timeline", "The step over time", Paragraph("Not drawn: " + why + "."));
   return Section("timeline", "The step over time", Timeline(answer["timeline"])) +
          Section("memory-over-time", "Memory over time, by tensor",
-                 MemoryOverTime(answer["memory_over_time"], capacity)) +
+                 MemoryOverTime(answer["memory_over_time"], memory)) +
          Section("cluster", "The cluster and the load of its links",
                  ClusterDrawing(answer["cluster"]));
 }
@@ -107,7 +107,7 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
         {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",
          answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
   return Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, prediction["memory"]["capacity_bytes"]) +
+         PictureSections(answer, prediction["memory"]) +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured",
@@ -135,7 +135,7 @@ std::string SearchSections(const Ref& answer) {
              TextCell(rejections[i]["example"].text())});
   return Section("ranking", "Ranking", RankedTable(ranked)) + TrainingSection(answer["training"]) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, best["memory"]["capacity_bytes"]) +
+         PictureSections(answer, best["memory"]) +
          Section("memory", "Memory at the peak of layout 1", MemoryBars(best["memory"])) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured", NearestRuns(best["nearest_runs"])) +
