@@ -119,6 +119,12 @@ struct OtherNodes {
   double slower = 1;  // kernels take so many times as long as on this GPU elsewhere
 };
 
+// What a GPU has for a program, and what its driver takes of that.
+struct GpuMemory {
+  Bytes capacity, context;
+  bool operator==(const GpuMemory&) const = default;
+};
+
 struct TopologySpec {
   std::string name;
   std::string description;
@@ -140,8 +146,9 @@ struct TopologySpec {
   std::string price_source;
   std::string file;  // "": not read from one
   std::vector<OtherNodes> other_nodes;
-  // Of kernels, by node, as PriceOtherNodes() finds it (model/twin); empty: all are alike.
+  // By node, as PriceOtherNodes() finds it (model/twin); empty: all are alike. Of kernels; of each GPU.
   std::vector<double> slowdown;
+  std::vector<GpuMemory> gpu_memory;
 };
 
 // The GPU id of clusters whose source does not name the part: planning needs the user's word.

@@ -100,6 +100,8 @@ class MemoryModel {
   const std::vector<StageSlots>& Slots(const Strategy& strategy, int64_t micro_batches);
   // Lower bound of PeakOf(...).allocated() of the fullest stage, in bytes. The strategy must be legal for the batch.
   double AllocatedBound(const Strategy& strategy, int64_t micro_batches);
+  // The same of each stage. Empty: it cannot be lowered.
+  std::vector<double> AllocatedByStage(const Strategy& strategy, int64_t micro_batches);
 
  private:
   using FormKey = std::array<int, 36>;

@@ -180,15 +180,43 @@ MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework) 
   return limits;
 }
 
-MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& limits, int communicators) {
+MemoryLimits MemoryLimits::Of(int stage) const {
+  MemoryLimits limits = *this;
+  limits.of_stages.clear();
+  if (of_stages.empty()) return limits;
+  const GpuMemory& memory = of_stages[static_cast<std::size_t>(stage)];
+  limits.capacity = memory.capacity;
+  limits.context = memory.context;
+  return limits;
+}
+
+double MemoryLimits::Filled(const std::vector<double>& allocated, int communicators) const {
+  double most = 0;
+  for (std::size_t stage = 0; stage < allocated.size(); ++stage) {
+    const MemoryLimits own = Of(static_cast<int>(stage));
+    most = std::max(most, own.Total(Bytes(allocated[stage]), communicators) / own.capacity);
+  }
+  return most;
+}
+
+MemoryReport ReportMemory(const ir::Plan& plan, const MemoryLimits& of_all, int communicators) {
   MemoryReport report;
+  report.mixed = !of_all.of_stages.empty();
   std::vector<ir::Layout> layouts;
   for (const ir::Program& program : plan.programs) {
     layouts.push_back(ir::ComputeLayout(plan, program));
-    report.stages.push_back(MeasureStage(plan, program, layouts.back(), limits));
-    if (report.stages.back().allocated() > report.peak().allocated())
-      report.fullest = program.stage;
+    report.stages.push_back(MeasureStage(plan, program, layouts.back(), of_all));
+    StageMemory& stage = report.stages.back();
+    const MemoryLimits own = of_all.Of(program.stage);
+    stage.total = own.Total(stage.allocated(), communicators);
+    stage.capacity = own.capacity;
+    const StageMemory& fullest = report.peak();
+    const bool fuller = report.mixed
+                            ? stage.total / stage.capacity > fullest.total / fullest.capacity
+                            : stage.allocated() > fullest.allocated();
+    if (fuller) report.fullest = program.stage;
   }
+  const MemoryLimits limits = of_all.Of(report.fullest);
   report.arena = report.peak().arena;
   report.live = report.peak().need.live;
   const Bytes allocated = report.peak().allocated();

@@ -14,6 +14,7 @@
 
 #include "model/base/quantity.h"
 #include "model/framework/profile.h"
+#include "model/hardware/spec.h"
 #include "model/memory/software_memory.h"
 #include "model/plan/ir/plan.h"
 
@@ -55,6 +56,7 @@ struct PeakMoment {
 
 struct StageMemory {
   int stage = 0;
+  Bytes total, capacity;                       // as of MemoryReport, on the GPUs of this stage
   Bytes arena;                                 // static layout
   Bytes host;                                  // of a rank, in memory of the host
   StagePeak need;                              // what the software allocates
@@ -67,12 +69,13 @@ struct StageMemory {
 
 struct MemoryReport {
   std::vector<StageMemory> stages;
-  int fullest = 0;      // stage that allocates most
+  int fullest = 0;      // stage that allocates most; on different GPUs: that fills its GPU most
   Bytes arena, live;    // of the fullest stage; live: at its peak
   Bytes context;        // the framework's own: context, workspaces, communication buffers
   Bytes fragmentation;  // the allocator's own share
   Bytes total;          // allocated + context + fragmentation
-  Bytes capacity;       // of the GPU: its usable bytes
+  Bytes capacity;       // of the GPU of the fullest stage: its usable bytes
+  bool mixed = false;   // stages are on GPUs of different capacity
   Bytes
       host_node;  // on the host, ranks of one node together, were all of them of the stage that keeps most
   Bytes host_capacity;  // of a node's host; 0: not known
@@ -94,6 +97,8 @@ struct MemoryLimits {
       1;              // share of the capacity above which software retries, slows down or fails
   Bytes host_memory;  // of a node; 0: not known
   int ranks_per_node = 1;  // that share it
+  // Capacity and context by stage, where they differ; empty: the above.
+  std::vector<GpuMemory> of_stages;
 
   Bytes Context(int communicators) const {
     return context + communicator * static_cast<double>(communicators);
@@ -104,6 +109,10 @@ struct MemoryLimits {
   bool Fits(Bytes allocated, int communicators) const {
     return Total(allocated, communicators) <= capacity;
   }
+  // What holds for one stage.
+  MemoryLimits Of(int stage) const;
+  // Share of its GPU that the fullest stage fills; `allocated`: bytes by stage.
+  double Filled(const std::vector<double>& allocated, int communicators) const;
 };
 MemoryLimits LimitsOf(const GpuProfile& gpu, const FrameworkProfile& framework);
 

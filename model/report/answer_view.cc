@@ -40,9 +40,8 @@ std::string PictureSections(const Ref& answer, const Ref& prediction) {
   const std::string timeline = Timeline(answer["timeline"]);
   return Section("timeline", "The step over time",
                  timeline.empty() || words.empty() ? timeline : Paragraph(words) + timeline) +
-         Section(
-             "memory-over-time", "Memory over time, by tensor",
-             MemoryOverTime(answer["memory_over_time"], prediction["memory"]["capacity_bytes"])) +
+         Section("memory-over-time", "Memory over time, by tensor",
+                 MemoryOverTime(answer["memory_over_time"], prediction["memory"])) +
          Section("cluster", "The cluster and the load of its links",
                  ClusterDrawing(answer["cluster"]));
 }

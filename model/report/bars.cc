@@ -126,11 +126,14 @@ std::string PartPairs(const Ref& parts) {
 
 std::string MemoryBars(const Ref& memory) {
   const Ref stages = memory["stages"];
-  const double capacity = memory["capacity_bytes"].number();
-  if (stages.empty() || !(capacity > 0)) return "";
-  double scale = capacity;
+  if (stages.empty() || !(memory["capacity_bytes"].number() > 0)) return "";
+  const bool mixed = stages[0]["capacity_bytes"].is_number();  // stages are on different GPUs
+  const auto capacity = [&](std::size_t stage) {
+    return (mixed ? stages[stage] : memory)["capacity_bytes"].number();
+  };
+  double scale = 0;
   for (std::size_t s = 0; s < stages.size(); ++s)
-    scale = std::max(scale, stages[s]["live_peak_bytes"].number());
+    scale = std::max({scale, capacity(s), stages[s]["live_peak_bytes"].number()});
   std::string drawn, legend, rows;
   std::vector<std::string> heads = {"stage"};
   const std::vector<std::string> classes = stages[0]["live_at_peak"].keys();
@@ -153,7 +156,7 @@ std::string MemoryBars(const Ref& memory) {
     const std::string limit = fmt::format(
         "<line class=limit x1=\"{0:.3f}\" x2=\"{0:.3f}\" y2=20 "
         "vector-effect=non-scaling-stroke></line>",
-        kWidth * capacity / scale);
+        kWidth * capacity(s) / scale);
     drawn += Bar("stage " + stage["stage"].json().dump(), Stacked(pieces, scale, BytesOf) + limit,
                  BytesOf(stage["live_peak_bytes"]));
   }
@@ -169,9 +172,10 @@ std::string MemoryBars(const Ref& memory) {
   }
   return Figure(
       Bars(drawn) + "<ul class=legend>" + legend + "</ul>",
-      fmt::format("Bytes of the plan's tensors at the peak of each stage; dashed: the {} of a "
-                  "GPU. {}",
-                  BytesOf(memory["capacity_bytes"]), memory["verdict"].text()),
+      fmt::format("Bytes of the plan's tensors at the peak of each stage; dashed: {}. {}",
+                  mixed ? "the memory of the stage's GPUs"
+                        : fmt::format("the {} of a GPU", BytesOf(memory["capacity_bytes"])),
+                  memory["verdict"].text()),
       HtmlTable("Memory by stage and class", heads, rows) +
           HtmlTable("Largest tensors of the fullest stage", {"tensor", "bytes", "micro-batches"},
                     tensors));

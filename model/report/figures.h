@@ -65,7 +65,8 @@ std::string DrawChart(const Chart& chart);
 // timeline.cc
 
 std::string Timeline(const Ref& timeline);
-std::string MemoryOverTime(const Ref& stages, const Ref& capacity);
+// `memory`: of the prediction.
+std::string MemoryOverTime(const Ref& stages, const Ref& memory);
 
 // cluster_drawing.cc
 

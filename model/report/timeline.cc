@@ -225,7 +225,7 @@ std::string MemoryOfStage(const Ref& stage, const Ref& capacity, double seconds)
 
 }  // namespace
 
-std::string MemoryOverTime(const Ref& stages, const Ref& capacity) {
+std::string MemoryOverTime(const Ref& stages, const Ref& memory) {
   std::string out;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Ref dates = stages[s]["time_s"];
@@ -233,6 +233,9 @@ std::string MemoryOverTime(const Ref& stages, const Ref& capacity) {
     // The step ends where the timeline does; the last date is at most one interval before it.
     const double seconds =
         std::max(stages[s]["seconds"].number(), dates[dates.size() - 1].number());
+    const double stage = stages[s]["stage"].number();
+    const Ref own = memory["stages"][stage >= 0 ? static_cast<std::size_t>(stage) : 0];
+    const Ref capacity = (own["capacity_bytes"].is_number() ? own : memory)["capacity_bytes"];
     if (seconds > 0) out += MemoryOfStage(stages[s], capacity, seconds);
   }
   return out;

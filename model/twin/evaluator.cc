@@ -50,7 +50,8 @@ Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset
       space_(request, preset),
       predictor_(job, shapes),
       sweep_(predictor_.closed_form()),
-      memory_(memory) {}
+      memory_(memory),
+      mixed_(!SlowdownOf(job).empty()) {}
 
 template <class Of>
 double Evaluator::LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of) {
@@ -79,7 +80,10 @@ double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
   const auto micro_batches = static_cast<double>(visit.split.micro_batches);
   const double seconds =
       LeastOf(visit.shards, base, [&](const LayerTable& table, const Strategy& s) {
-        return LeastTime(table, s, micro_batches) + predictor_.closed_form().fixed;
+        double least = visit.mixed() ? 0 : LeastTime(table, s, micro_batches);
+        for (const std::vector<double>& slowdown : visit.SlowdownsOf(StagesWait(s)))
+          least = std::max(least, LeastTime(table, s, micro_batches, slowdown));
+        return least + predictor_.closed_form().fixed;
       });
   return ObjectiveValue(request_, seconds, job_, visit.split.data);
 }
@@ -87,7 +91,8 @@ double Evaluator::GroupBound(const Visit& visit, const Strategy& base) {
 // Recomputation only adds work, and of interleaved schedules the one with the most chunks has the least bubble.
 double Evaluator::Bound(const Split& split) {
   const EvaluateOptions options;
-  const Visit visit{split, 0, options, space_.Shards(split.pp, split.data, split.cp)};
+  Visit visit{split, 0, options, space_.Shards(split.pp, split.data, split.cp)};
+  if (mixed_) visit.gpus = &GpusOf(split);
   std::map<PipelineSchedule, int> most_chunks;
   for (const ScheduleChoice& choice : space_.Schedules(split.pp)) {
     int& most = most_chunks[choice.schedule];
@@ -111,7 +116,8 @@ double Evaluator::Work(const Split& split) {
     least = std::min(least, LeastOf(shards, plain, [](const LayerTable& table, const Strategy&) {
                        return WorkOf(table);
                      }));
-  return least;
+  if (!mixed_) return least;
+  return least * std::min(1.0, std::ranges::min(SlowdownOf(job_)));  // by the fastest GPU
 }
 
 // With the least recomputation on offer, with and without sequence parallelism.
@@ -143,23 +149,27 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   return all;
 }
 
-const Layouts* Evaluator::FindLayouts(const Strategy& s) {
+const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<double>& slowdown) {
   const auto found = predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work)));
   const auto* table = std::get_if<const LayerTable*>(&found);
   if (table == nullptr) return nullptr;  // the rule's split is refused for the same reason
-  const auto [made, fresh] = layouts_.try_emplace({*table, s.pp, s.vpp});
-  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, s);
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  const auto [made, fresh] = layouts_.try_emplace({*table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
+  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, s, slowdown);
   return &made->second;
 }
 
-bool Evaluator::SplitLayers(const ScheduleChoice& choice, Group* group) {
+bool Evaluator::SplitLayers(const Visit& visit, const ScheduleChoice& choice, Group* group) {
   Strategy& s = group->base;
   s.layout = choice.split == LayerSplit::kGiven ? request_.fixed.layout : nullptr;
   if (choice.split == LayerSplit::kRule || choice.split == LayerSplit::kGiven) return true;
   // Which chunks the layers that are recomputed are in follows from the schedule.
-  const auto schedule = s.recompute.partial() ? s.schedule : PipelineSchedule::k1F1B;
+  const bool apart = s.recompute.partial() || s.schedule == PipelineSchedule::kZeroBubbleV;
+  const auto schedule = apart ? s.schedule : PipelineSchedule::k1F1B;
   const auto [found, fresh] = group->kind->layouts.try_emplace({s.vpp, schedule});
-  if (fresh) found->second = FindLayouts(s);
+  if (fresh)
+    found->second =
+        FindLayouts(s, visit.gpus != nullptr ? visit.gpus->Slowest() : std::vector<double>());
   if (found->second == nullptr) return false;
   const Layouts& made = *found->second;
   s.layout = choice.split == LayerSplit::kBalanced ? made.balanced : made.lighter;
@@ -169,6 +179,8 @@ bool Evaluator::SplitLayers(const ScheduleChoice& choice, Group* group) {
 SplitResult Evaluator::Run(const Split& split, int64_t split_index,
                            const EvaluateOptions& options) {
   Visit visit{split, split_index, options, space_.Shards(split.pp, split.data, split.cp)};
+  if (mixed_) visit.gpus = &GpusOf(split);
+  visit.limits = mixed_ ? LimitsOf(job_, *visit.gpus) : limits_;
   for (const ShardChoice& shard : visit.shards) {
     visit.data.push_back(predictor_.Data(shard.dp * split.cp, shard.dp_outer, split.tp));
   }
@@ -206,7 +218,10 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
             visit.result.truncated = true;
             continue;
           }
-          if (SplitLayers(choice, &group)) RunLegal(visit, group, shards);
+          if (choice.split == LayerSplit::kFitted)
+            RunFitted(visit, group);
+          else if (SplitLayers(visit, choice, &group))
+            RunLegal(visit, group, shards);
         }
         // What is kept prunes what follows.
         if (options.prune && visit.result.best.size() < options.keep) Walk(visit, true);
@@ -214,6 +229,7 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
     }
   }
   Walk(visit, false);
+  if (mixed_ && split.pp > 1 && !options.after) ImproveShares(visit);
   return visit.result;
 }
 
@@ -233,10 +249,18 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
   const int64_t micro_batches = MicroBatches(job_.work, strategy);
   const auto table = predictor_.Table(KeyOf(request_.model, strategy));
   const LayerTable& layer = *std::get<const LayerTable*>(table);
-  entry.seconds_bound = TimeBound(layer, strategy, LayersOf(request_.model, strategy),
-                                  static_cast<double>(micro_batches)) +
-                        predictor_.closed_form().fixed;
-  entry.allocated = memory_.AllocatedBound(strategy, micro_batches);
+  const StageGpus gpus = StageGpusOf(job_, strategy);
+  const PipelineLayers layers = LayersOf(request_.model, strategy);
+  const auto count = static_cast<double>(micro_batches);
+  if (gpus.together.empty()) entry.seconds_bound = TimeBound(layer, strategy, layers, count);
+  for (const auto& slowdown : StagesWait(strategy) ? gpus.together : gpus.apart)
+    entry.seconds_bound =
+        std::max(entry.seconds_bound, TimeBound(layer, strategy, layers, count, slowdown));
+  entry.seconds_bound += predictor_.closed_form().fixed;
+  entry.allocated = gpus.memory.empty()
+                        ? memory_.AllocatedBound(strategy, micro_batches)
+                        : Equivalent(memory_.AllocatedByStage(strategy, micro_batches), strategy,
+                                     LimitsOf(job_, gpus));
   entry.rank = {ObjectiveValue(request_, entry.seconds, job_, strategy.data_parallel()),
                 request_.input.limited() ? entry.seconds : 0, entry.allocated, 0, 0};
   return entry;

@@ -15,6 +15,7 @@
 #include "model/memory/bound.h"
 #include "model/twin/layouts.h"
 #include "model/twin/space.h"
+#include "model/twin/stage_gpus.h"
 
 namespace orrery {
 
@@ -95,9 +96,9 @@ class Evaluator {
   struct Visit;  // one split under way
 
   // Sets the layout that the choice names. False: the same as another choice, or there are too few layers.
-  bool SplitLayers(const ScheduleChoice& choice, Group* group);
+  bool SplitLayers(const Visit& visit, const ScheduleChoice& choice, Group* group);
   // Null: the strategy's layers cannot be lowered.
-  const Layouts* FindLayouts(const Strategy& strategy);
+  const Layouts* FindLayouts(const Strategy& strategy, const std::vector<double>& slowdown);
   void RunLegal(Visit& visit, Group& group, int64_t shards);
   // group.cc: the strategies of a group.
   void RunGroup(Visit& visit, Group group);
@@ -108,6 +109,8 @@ class Evaluator {
   void SortShards(Visit& visit, const Strategy& base) const;
   const KnownTable& TableOf(const Visit& visit, GroupRun& run, std::size_t shard);
   const BoundTerms& MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard);
+  void StartStages(const std::vector<StageSlots>& slots, double micro_batch);
+  double AllocatedBy(const Visit& visit, GroupRun& run, std::size_t shard);
   bool StartShards(Visit& visit, GroupRun& run, std::size_t first);
   void FindMessages(Visit& visit, const LayerTable& table) const;
   std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
@@ -121,6 +124,18 @@ class Evaluator {
   void Refine(Visit& visit, Bounded bound);
   void WalkLike(Visit& visit, std::size_t walked);
   void Keep(Visit& visit, const Place& place, double seconds);
+  // shares.cc: stages on different GPUs.
+  const StageGpus& GpusOf(const Split& split);
+  double SecondsOf(const Visit& visit, const LayerTable& table, const Strategy& strategy,
+                   PlanOutline outline, const DataMessages& data);
+  // Bytes on the job's own GPU that fill it as far as the fullest stage fills its GPU.
+  double Equivalent(const std::vector<double>& by_stage, const Strategy& strategy,
+                    const MemoryLimits& limits) const;
+  void RunFitted(Visit& visit, Group& group);
+  std::shared_ptr<const std::vector<int>> FittedLayout(const Visit& visit,
+                                                       const Strategy& strategy);
+  void ImproveShares(Visit& visit);
+  std::optional<Entry> Improved(const Visit& visit, const Entry& entry);
   // The least of what `of` says of the layer tables of a group, over its shards.
   template <class Of>
   double LeastOf(const std::vector<ShardChoice>& shards, Strategy base, Of of);
@@ -135,8 +150,14 @@ class Evaluator {
   StepPredictor predictor_;
   StepSweep sweep_;  // over one split at a time
   MemoryModel& memory_;
-  GroupTerms group_terms_;                                              // of the group under way
-  std::map<std::tuple<const LayerTable*, int, int>, Layouts> layouts_;  // by stages and chunks
+  GroupTerms group_terms_;  // of the group under way
+  // By stages, chunks (0: in a V) and the slowdown of the stages.
+  std::map<std::tuple<const LayerTable*, int, int, std::vector<double>>, Layouts> layouts_;
+  const bool mixed_;                              // nodes compute or hold differently
+  std::map<std::array<int, 4>, StageGpus> gpus_;  // by tp, pp, cp and data ranks
+  std::vector<std::vector<StageSlots>>
+      stage_slots_;  // of the group under way, where stages' memory differs
+  std::vector<GroupTerms> stage_terms_;
 };
 
 }  // namespace orrery

@@ -84,7 +84,7 @@ Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {
   StepPredictor predictor(job);
   Candidate candidate{
       PredictionOf(job, entry.strategy, std::get<StepTime>(predictor.Predict(entry.strategy)))};
-  candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
+  candidate.memory_bound = MemoryBoundOf(job, entry.strategy, memory_.get()).total;
   auto plan = std::make_shared<const ir::Plan>(LowerLegal(job, entry.strategy));
   AddLayout(job, *plan, request_.window, &candidate);
   candidate.plan = std::move(plan);

@@ -2,7 +2,7 @@
 // The fastest layout of a job at one node count after another: what a search over clusters asks hundreds of times.
 //
 // Same answer as the first row of SearchOnly() at that node count and batch, except that plans above memory_nearly_full
-// never count: a run of weeks keeps the margin. It takes a small part of the time, because splits are visited in the
+// never count: a run of weeks keeps the margin; where nodes differ, layers are moved between stages of fewer layouts. It takes a small part of the time, because splits are visited in the
 // order of their lower bounds and everything above the best known time is skipped, where a search also keeps runners-up,
 // near misses and the best without a memory limit.
 #pragma once

@@ -79,10 +79,25 @@ const Evaluator::KnownTable& Evaluator::TableOf(const Visit& visit, GroupRun& ru
   return known;
 }
 
+namespace {
+
+// Of LayerKind::forms, by schedule.
+int FormsOf(const Strategy& s) {
+  return s.schedule == PipelineSchedule::kZeroBubbleV ? 2 : SplitsBackward(s.schedule);
+}
+
+}  // namespace
+
+void Evaluator::StartStages(const std::vector<StageSlots>& slots, double micro_batch) {
+  stage_slots_.clear();
+  for (const StageSlots& of_stage : slots) stage_slots_.push_back({of_stage});
+  stage_terms_.resize(slots.size());
+  for (std::size_t stage = 0; stage < slots.size(); ++stage)
+    stage_terms_[stage].Start(stage_slots_[stage], micro_batch);
+}
+
 const BoundTerms& Evaluator::MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard) {
-  const PipelineSchedule schedule = group.base.schedule;
-  const int split = schedule == PipelineSchedule::kZeroBubbleV ? 2 : SplitsBackward(schedule);
-  const PlanForms*& forms = group.kind->forms[split][shard.zero][shard.dp_outer > 1];
+  const PlanForms*& forms = group.kind->forms[FormsOf(group.base)][shard.zero][shard.dp_outer > 1];
   if (forms == nullptr) {
     const Strategy s = StrategyOf(group.base, shard);
     forms = memory_.Forms(s);
@@ -90,10 +105,25 @@ const BoundTerms& Evaluator::MemoryOf(const Visit& visit, Group& group, const Sh
   }
   if (!group.started) {
     group.started = true;
-    group_terms_.Start(memory_.Slots(group.base, visit.split.micro_batches),
-                       group.base.micro_batch);
+    const std::vector<StageSlots>& slots = memory_.Slots(group.base, visit.split.micro_batches);
+    group_terms_.Start(slots, group.base.micro_batch);
+    if (visit.mixed_memory()) StartStages(slots, group.base.micro_batch);
   }
   return group_terms_.Of(*forms);
+}
+
+// A lower bound; on different GPUs of what fills the job's own as far.
+double Evaluator::AllocatedBy(const Visit& visit, GroupRun& run, std::size_t shard) {
+  Group& group = run.group;
+  const double shards = visit.shards_of_states[shard];
+  if (run.memory == nullptr) run.memory = &MemoryOf(visit, group, visit.shards[run.first]);
+  if (!visit.mixed_memory()) return run.memory->At(shards);
+  const PlanForms& forms =
+      *group.kind
+           ->forms[FormsOf(group.base)][visit.shards[shard].zero][visit.shards[shard].dp_outer > 1];
+  std::vector<double> by_stage;
+  for (GroupTerms& terms : stage_terms_) by_stage.push_back(terms.Of(forms).At(shards));
+  return Equivalent(by_stage, StrategyOf(group.base, visit.shards[shard]), visit.limits);
 }
 
 // The first of the shards that differ in degree alone. False: they are refused.
@@ -116,13 +146,23 @@ bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
     outline.chunks = s.vpp;
     outline.micro_batches = micro_batches;
     outline.order = RulesOf(s.schedule);
+    if (visit.mixed()) outline.slowdown = &visit.gpus->together.front();
     run.surely_walks = StepSweep::SurelyWalks(outline);
   }
-  run.passes = TimeBound(*run.table, s, *group.layers, micro_batches);
+  if (visit.mixed()) {
+    Strategy sharded = s;
+    sharded.zero = visit.shards[first].zero;
+    run.passes = 0;
+    for (const std::vector<double>& slowdown : visit.SlowdownsOf(StagesWait(sharded)))
+      run.passes =
+          std::max(run.passes, TimeBound(*run.table, s, *group.layers, micro_batches, slowdown));
+  } else {
+    run.passes = TimeBound(*run.table, s, *group.layers, micro_batches);
+  }
   run.value_bound =
       ObjectiveValue(request_, run.passes + predictor_.closed_form().fixed, job_, visit.split.data);
   if (run.surely_walks) {
-    run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
+    if (!visit.mixed()) run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
     FindMessages(visit, *run.table);
     run.once = &OnceOf(visit, group);
   }
@@ -212,6 +252,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
   GroupRun run{group};
   for (std::size_t i = 0; i < visit.shards.size(); ++i) {
     const ShardChoice& shard = visit.shards[i];
+    if (group.only != kNone && group.only != i) continue;
     const int64_t sequence = visit.sequence++;  // the same in every run, whatever is pruned
     if (run.first != visit.first_of_kind[i] && !StartShards(visit, run, i)) {
       run.first = kNone;
@@ -223,8 +264,7 @@ void Evaluator::RunGroup(Visit& visit, Group group) {
       visit.result.truncated = true;
       continue;
     }
-    if (run.memory == nullptr) run.memory = &MemoryOf(visit, group, visit.shards[run.first]);
-    const double allocated = run.memory->At(visit.shards_of_states[i]);
+    const double allocated = AllocatedBy(visit, run, i);
     const Bytes total = limits_.Total(Bytes(allocated), visit.communicators[i]);
     if (visit.options.fits_in && total.value > *visit.options.fits_in) continue;
     const bool over = total > limits_.capacity;
@@ -258,6 +298,10 @@ void Evaluator::Consider(Visit& visit, GroupRun& run, Waiting one) {
     const ShardChoice& shard = visit.shards[one.shard];
     if (run.of.table == nullptr) SetSharded(group, visit.shards[run.first], run.table, &run.of);
     run.of.Shard(shard);
+    if (visit.mixed())
+      return Keep(
+          visit, {&run.of.strategy, one.allocated, one.total, one.sequence},
+          SecondsOf(visit, *run.table, run.of.strategy, run.of.outline, *visit.data[one.shard]));
     if (const auto seconds =
             sweep_.ByFormula(*run.table, run.of.outline, *visit.data[one.shard], &least))
       return Keep(visit, {&run.of.strategy, one.allocated, one.total, one.sequence}, *seconds);

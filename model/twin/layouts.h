@@ -16,7 +16,16 @@ struct Layouts {
   // LayerSplit::kBalanced and kLighter of space.h.
   std::shared_ptr<const std::vector<int>> balanced, lighter;
 };
-// For the stages and chunks of `strategy`, a model of so many layers and the times of its micro-batch.
-Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& strategy);
+// For the stages and chunks of `strategy`, a model of so many layers and the times of its micro-batch. `slowdown`: of
+// kernels, by stage; empty: all are alike.
+Layouts LayoutsOf(const LayerTable& table, int64_t layers, const Strategy& strategy,
+                  const std::vector<double>& slowdown = {});
+// Layers of each stage as fast as they can be; `most`: at most. Empty: there is no such split.
+std::vector<int64_t> SharesOf(const LayerTable& table, int64_t layers, const Strategy& strategy,
+                              const std::vector<double>& slowdown,
+                              const std::vector<int64_t>& most = {});
+// The chunks of stages that hold so many layers.
+std::shared_ptr<const std::vector<int>> SpreadShares(const std::vector<int64_t>& held,
+                                                     const Strategy& strategy);
 
 }  // namespace orrery

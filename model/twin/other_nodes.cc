@@ -21,14 +21,23 @@ double LayerKernels(const MicroBatchOps& ops, const ModelSpec& model, const Work
   return table.layer.forward.device + table.layer.backward.device;
 }
 
+GpuMemory MemoryOf(const GpuProfile& gpu) { return {gpu.Capacity(), gpu.memory_context}; }
+
+void SetMemory(const OtherNodes& other, const GpuMemory& own, const GpuMemory& there,
+               std::vector<GpuMemory>* of_nodes) {
+  if (of_nodes->size() <= static_cast<std::size_t>(other.last))
+    of_nodes->resize(static_cast<std::size_t>(other.last) + 1, own);
+  std::fill(of_nodes->begin() + other.first, of_nodes->begin() + other.last + 1, there);
+}
+
 }  // namespace
 
-Bytes PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_attention,
-                      const std::string& framework, TopologySpec* topology) {
+void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_attention,
+                     const std::string& framework, TopologySpec* topology) {
   const Profiles own = LoadProfiles(*topology, framework, flash_attention);
-  Bytes least = own.gpu.Capacity();
   topology->slowdown.clear();
-  if (topology->other_nodes.empty()) return least;
+  topology->gpu_memory.clear();
+  if (topology->other_nodes.empty()) return;
   Strategy one;
   one.flash_attention = flash_attention;
   const auto shapes = ShapeMicroBatch(model, work, KeyOf(model, one));
@@ -47,14 +56,13 @@ Bytes PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_a
                          "another --precision, that all GPUs of the cluster compute in");
       }
       factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
-      least = std::min(least, profiles.gpu.Capacity());
+      SetMemory(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
     }
     const auto end = static_cast<std::size_t>(other.last) + 1;
     if (topology->slowdown.size() < end) topology->slowdown.resize(end, 1.0);
     std::fill(topology->slowdown.begin() + other.first, topology->slowdown.begin() + other.last + 1,
               factor);
   }
-  return least;
 }
 
 }  // namespace orrery

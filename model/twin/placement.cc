@@ -78,7 +78,7 @@ std::vector<std::vector<int>> LayoutsBySpeed(const Job& job, StepPredictor* pred
 }
 
 bool Fits(const Job& job, const Strategy& layout) {
-  return ReportMemory(LowerLegal(job, layout), LimitsOf(job), Communicators(layout)).fits;
+  return ReportMemory(LowerLegal(job, layout), LimitsOf(job, layout), Communicators(layout)).fits;
 }
 
 std::vector<Strategy> Variants(const Job& job, StepPredictor* predictor, Strategy layout,

@@ -16,14 +16,6 @@
 
 namespace orrery {
 
-MemoryLimits LimitsOf(const Job& job) {
-  MemoryLimits limits = LimitsOf(*job.gpu, *job.framework);
-  limits.ranks_per_node = std::max(1, job.cluster.gpus_per_node);
-  if (job.cluster.node) limits.host_memory = job.cluster.node->host_memory;
-  if (job.memory_limit) limits.capacity = *job.memory_limit;
-  return limits;
-}
-
 Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& time) {
   Prediction prediction;
   prediction.strategy = layout;
@@ -61,7 +53,8 @@ ir::Plan LowerLegal(const Job& job, const Strategy& layout) {
 }
 
 void AddPlan(const Job& job, const ir::Plan& plan, int window, Prediction* prediction) {
-  prediction->memory = ReportMemory(plan, LimitsOf(job), Communicators(prediction->strategy));
+  prediction->memory =
+      ReportMemory(plan, LimitsOf(job, prediction->strategy), Communicators(prediction->strategy));
   ir::VerifyOptions options;
   options.window = window;
   prediction->verify_findings = static_cast<int>(ir::Verify(plan, options).size());

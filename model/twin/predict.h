@@ -17,6 +17,7 @@
 #include "model/engine/event/simulation.h"
 #include "model/memory/memory.h"
 #include "model/twin/nearest.h"
+#include "model/twin/stage_gpus.h"
 #include "model/twin/steady.h"
 #include "model/twin/step_predictor.h"
 #include "model/twin/trust.h"
@@ -80,7 +81,6 @@ Workload WorkOf(const ir::Plan& plan);
 
 // Its parts.
 
-MemoryLimits LimitsOf(const Job& job);
 Cluster ClusterOf(const Job& job);
 // Of a layout that CheckStrategy() lets pass.
 ir::Plan LowerLegal(const Job& job, const Strategy& layout);

@@ -257,12 +257,22 @@ Candidate Runner::Complete(const Entry& entry, bool exact_memory) {
   return at->second;
 }
 
+BoundOfGpu Runner::MemoryBoundOf(const Entry& entry) const {
+  const Job& job = jobs_[static_cast<std::size_t>(splits_[entry.rank.split].job)];
+  if (!request_.topology.gpu_memory.empty())
+    return orrery::MemoryBoundOf(job, entry.strategy, &memory_);
+  return {limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy)), limits_.capacity};
+}
+
 Candidate Runner::Fill(const Entry& entry) const {
   const auto index = static_cast<std::size_t>(splits_[entry.rank.split].job);
   Candidate candidate{
       PredictionOf(jobs_[index], entry.strategy,
                    std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy)))};
-  candidate.memory_bound = limits_.Total(Bytes(entry.allocated), Communicators(entry.strategy));
+  candidate.memory_bound = MemoryBoundOf(entry).total;
+  if (!request_.topology.slowdown.empty() && entry.strategy.pp > 1 &&
+      StageGpusOf(jobs_[index], entry.strategy).differ())
+    candidate.shares = LayersByStage(request_.model, entry.strategy);
   return candidate;
 }
 

@@ -60,6 +60,7 @@ class Runner {
   std::optional<Candidate> Suited(double value, bool every, std::size_t* split);
   std::vector<std::vector<const Entry*>> Layouts() const;
   std::string MemoryExample() const;
+  BoundOfGpu MemoryBoundOf(const Entry& entry) const;
   Candidate Fill(const Entry& entry) const;
   void LayOut(Candidate* candidate) const;
 
@@ -67,8 +68,8 @@ class Runner {
   const Profiles& profiles_;
   const FrameworkPreset& preset_;
   MemoryLimits limits_;
-  MemoryModel memory_;
-  std::deque<Job> jobs_;  // (nodes, global batch); evaluators refer to them
+  mutable MemoryModel memory_;  // a cache
+  std::deque<Job> jobs_;        // (nodes, global batch); evaluators refer to them
   std::vector<std::unique_ptr<Evaluator>> evaluators_;  // of the calling thread, by job
   std::vector<Split> splits_;
   std::vector<SplitResult> results_;

@@ -71,8 +71,8 @@ std::string Runner::MemoryExample() const {
   if (!entry) entry = BestOf(&SplitResult::smallest);
   if (!entry) return "";
   const Split& split = splits_[entry->rank.split];
-  const Bytes total = limits_.Total(Bytes(entry->allocated), Communicators(entry->strategy));
-  return fmt::format("needs at least {} of {} ({})", Format(total), Format(limits_.capacity),
+  const BoundOfGpu bound = MemoryBoundOf(*entry);
+  return fmt::format("needs at least {} of {} ({})", Format(bound.total), Format(bound.capacity),
                      DescribeLayout(entry->strategy, split.micro_batches));
 }
 

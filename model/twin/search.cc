@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kComparisons = 3;
 constexpr std::size_t kNearMisses = 3;
 constexpr std::size_t kMostChanges = 3;
+constexpr std::size_t kSharesCompared = 3;
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -152,6 +153,25 @@ void MarkTies(const SearchRequest& request, const Runner& runner, SearchResult* 
   }
 }
 
+// Of the first rows that have a layout of their own.
+void CompareShares(const Runner& runner, std::vector<Candidate>* ranked) {
+  for (std::size_t i = 0; i < std::min(kSharesCompared, ranked->size()); ++i) {
+    Candidate& candidate = (*ranked)[i];
+    if (candidate.shares.empty() || !candidate.strategy.layout) continue;
+    const Job& job = runner.JobOf(candidate);
+    Strategy equal = candidate.strategy;
+    equal.layout = nullptr;
+    const auto time = StepPredictor(job).Predict(equal);
+    if (std::holds_alternative<Refusal>(time)) continue;
+    Prediction prediction = PredictionOf(job, equal, std::get<StepTime>(time));
+    const ir::Plan plan = LowerLegal(job, equal);
+    AddLayout(job, plan, 0, &prediction);
+    if (candidate.simulated) Settle(job, plan, ClusterOf(job), &prediction);
+    if (candidate.simulated.has_value() == prediction.simulated.has_value())
+      candidate.equals = {prediction.time.total, prediction.memory->fits};
+  }
+}
+
 }  // namespace
 
 Profiles LoadProfiles(const SearchRequest& request) {
@@ -209,6 +229,7 @@ SearchResult Search(const SearchRequest& request, const Profiles& profiles) {
     ExplainWinner(runner, result.refinement ? &simulator : nullptr, request, profiles, others,
                   &result);
     if (result.ranked.size() > Shown(request)) result.ranked.resize(Shown(request));
+    if (!request.fixed.layout) CompareShares(runner, &result.ranked);
     if (result.refinement) result.refinement->simulated = simulator.simulated();
   } else {
     const auto settled = [&](std::optional<Entry> SplitResult::*member) {

@@ -86,6 +86,12 @@ Job JobOf(const SearchRequest& request, const Profiles& profiles);
 Job JobOf(const SearchRequest& request, const Profiles& profiles, int64_t nodes,
           int64_t global_batch);
 
+// A candidate whose layers are shared by the GPUs of its stages, with as many on each instead.
+struct EqualShares {
+  double seconds = 0;  // simulated where the candidate is
+  bool fits = false;
+};
+
 // Memory, confidence and simulation are set for printed ones; the digest is left to those who print it.
 struct Candidate : Prediction {
   Bytes memory_bound;  // lower bound of the total, framework overhead included
@@ -94,6 +100,8 @@ struct Candidate : Prediction {
   std::shared_ptr<const ir::Plan> plan;  // lowered; set together with `memory`
   int closed_rank =
       0;  // place by the closed form among the simulated ones, from 1; 0: not ranked by simulation
+  std::vector<int> shares;            // layers of each stage, where those are on different GPUs
+  std::optional<EqualShares> equals;  // of the first rows, where shares differ from it
 };
 
 // Strategies that one reason kept out, with the best example.

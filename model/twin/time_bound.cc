@@ -57,6 +57,49 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
   return std::max(bound, micro_batches * WorkOf(table) / s.pp);
 }
 
+namespace {
+
+// Seconds of a micro-batch on a stage. Weight gradients that are put off may have messages to hide behind.
+double OnStage(const LayerTime& time, const Strategy& s, double slowdown) {
+  const double kernels = time.forward.device + time.backward.device;
+  const double all = time.forward.busy() + time.backward.busy();
+  return slowdown * kernels + (SplitsBackward(s.schedule) ? 0.0 : all - kernels);
+}
+
+}  // namespace
+
+double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+                 double micro_batches, const std::vector<double>& slowdown) {
+  const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+  double most = 0;
+  for (int stage = 0; stage < s.pp; ++stage) {
+    const double slower = slowdown[static_cast<std::size_t>(stage)];
+    double layers = s.pp == 1 ? table.layers : 0;
+    for (int chunk = 0; s.pp > 1 && chunk < s.vpp; ++chunk)
+      layers +=
+          (*pipeline.layout)[static_cast<std::size_t>(VirtualStage(in_a_v, s.pp, stage, chunk))];
+    double own = layers * OnStage(table.layer, s, slower);
+    if (stage == 0) own += OnStage(table.embedding, s, slower);
+    if (stage == (in_a_v ? 0 : s.pp - 1)) own += OnStage(table.head, s, slower);
+    most = std::max(most, own);
+  }
+  return micro_batches * most;
+}
+
+// Stages that end together: all layers and ends over what all stages together compute per second.
+double LeastTime(const LayerTable& table, const Strategy& s, double micro_batches,
+                 const std::vector<double>& slowdown) {
+  const double last =
+      s.schedule == PipelineSchedule::kZeroBubbleV ? slowdown.front() : slowdown.back();
+  double rate = 0;
+  for (const double slower : slowdown) rate += 1 / OnStage(table.layer, s, slower);
+  const double layers =
+      table.layers +
+      OnStage(table.embedding, s, slowdown.front()) / OnStage(table.layer, s, slowdown.front()) +
+      OnStage(table.head, s, last) / OnStage(table.layer, s, last);
+  return micro_batches * layers / rate;
+}
+
 StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
   const double chunks = s.vpp;

@@ -21,6 +21,10 @@ double WorkOf(const LayerTable& table);
 double TimeBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
                  double micro_batches);
 
+// The same where kernels of each stage take `slowdown` times as long, messages as long as ever: max over stages of M t(i).
+double TimeBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
+                 double micro_batches, const std::vector<double>& slowdown);
+
 // The same of layouts that gather weights or scatter gradients in the passes: the largest of `forms` at what the passes of a
 // layer take longer for it. All chunks of a stage but one gather for their first layers alone and scatter for their last.
 struct StageBounds {
@@ -44,5 +48,8 @@ StageBounds BoundsOf(const LayerTable& table, const Strategy& strategy,
 
 // Of any layout.
 double LeastTime(const LayerTable& table, const Strategy& strategy, double micro_batches);
+// The same with `slowdown` of each stage, of any split of the layers, whole ones or not.
+double LeastTime(const LayerTable& table, const Strategy& strategy, double micro_batches,
+                 const std::vector<double>& slowdown);
 
 }  // namespace orrery

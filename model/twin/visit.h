@@ -53,6 +53,7 @@ struct Evaluator::Group {
   LayerKind* kind = nullptr;
   bool started = false;                  // group_terms_ are of it
   std::optional<PipelineLayers> layers;  // found when first wanted
+  std::size_t only = kNone;              // of the shards; none: all
   std::size_t sharded[4][2] = {{kNone, kNone}, {kNone, kNone}, {kNone, kNone}, {kNone, kNone}};
   // of those that wait, by ZeRO and hybrid: which of Visit::sharded
 };
@@ -108,6 +109,8 @@ struct Evaluator::Visit {
   const LayerTable* messages_of = nullptr;          // of whose layers they are
   std::deque<std::pair<OnceKey, std::vector<double>>> once = {};
   const StageMessages* stages = nullptr;
+  const StageGpus* gpus = nullptr;    // where nodes differ
+  MemoryLimits limits = {};           // of its stages
   std::vector<LayerKind> kinds = {};  // of the modules under way
   SplitResult result = {};
   int64_t sequence = 0;
@@ -116,6 +119,13 @@ struct Evaluator::Visit {
   std::deque<Group> waiting_groups = {};
   std::deque<Sharded> sharded = {};
 
+  bool mixed() const { return gpus != nullptr && !gpus->together.empty(); }
+  const std::vector<std::vector<double>>& SlowdownsOf(bool stages_wait) const {
+    static const std::vector<std::vector<double>> none;
+    if (!mixed()) return none;
+    return stages_wait ? gpus->together : gpus->apart;
+  }
+  bool mixed_memory() const { return gpus != nullptr && !gpus->memory.empty(); }
   LayerKind& KindOf(const Recompute& recompute) {
     for (LayerKind& kind : kinds) {
       if (kind.recompute == recompute) return kind;

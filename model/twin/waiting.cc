@@ -50,7 +50,7 @@ void Evaluator::Walk(Visit& visit, bool until_full) {
     visit.bounds.pop_back();
     if (until_full && one.total > capacity) {
       left.push_back(bound);
-    } else if (!one.refined()) {
+    } else if (!one.refined() && !visit.mixed()) {
       Refine(visit, bound);
     } else {
       WalkLike(visit, bound.of);
@@ -100,7 +100,10 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
   Waiting& first = visit.waiting[walked];
   {
     const Sharded& of = ShardedOf(visit, first);
-    keep(first, of, sweep_.Seconds(*of.table, of.outline, *visit.data[first.shard]));
+    const DataMessages& data = *visit.data[first.shard];
+    if (visit.mixed())
+      return keep(first, of, SecondsOf(visit, *of.table, of.strategy, of.outline, data));
+    keep(first, of, sweep_.Seconds(*of.table, of.outline, data));
     if (first.group == kNone || !plain(of)) return;
   }
   const auto again = [&](Waiting& one) {

@@ -236,8 +236,8 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   times.passes.resize(layout.size());
   for (std::size_t i = 0; i < layout.size(); ++i) {
     const bool first = i == 0, last = i + 1 == layout.size();
-    const auto stage = static_cast<int>(i % static_cast<std::size_t>(outline_.stages));
-    const double slowdown = SlowdownOf(stage);
+    const double slowdown =
+        SlowdownOf(ChunkAt(outline_.order.in_a_v, outline_.stages, static_cast<int>(i)).stage);
     if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr) {
       times.passes[i] = times.passes[i - 1];
     } else {

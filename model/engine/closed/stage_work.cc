@@ -45,12 +45,14 @@ std::array<Stage, 3> Fold::Stages() const {
 std::vector<Stage> Fold::StagesBySpeed() const {
   std::vector<Stage> all;
   for (int s = 0; s < outline_.stages; ++s) {
+    const bool in_a_v = outline_.order.in_a_v;
     double layers = 0;
-    for (std::size_t chunk = static_cast<std::size_t>(s); chunk < outline_.layout->size();
-         chunk += static_cast<std::size_t>(outline_.stages))
-      layers += (*outline_.layout)[chunk];
-    all.push_back(
-        {layers, s == 0, s + 1 == outline_.stages, double(outline_.chunks), SlowdownOf(s), s});
+    for (int chunk = 0; chunk < outline_.chunks; ++chunk)
+      layers +=
+          (*outline_
+                .layout)[static_cast<std::size_t>(VirtualStage(in_a_v, outline_.stages, s, chunk))];
+    const bool last = in_a_v ? s == 0 : s + 1 == outline_.stages;
+    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s});
   }
   return all;
 }

@@ -48,14 +48,16 @@ struct StageLoads {
   std::vector<double> load;
   std::vector<int64_t> held;  // layers
   const std::vector<double>& slowdown;
+  const std::vector<int64_t>& most;
 
+  bool Full(std::size_t stage) const { return !most.empty() && held[stage] >= most[stage]; }
   double WithOneMore(std::size_t stage) const {
     return slowdown.empty() ? load[stage] : (load[stage] + 1) * slowdown[stage];
   }
   // Layers that the stage gets until its work with one more would exceed `level`.
   int64_t UpTo(double level, std::size_t stage) const {
-    const double most = slowdown.empty() ? level : level / slowdown[stage] - 1;
-    return std::max<int64_t>(0, static_cast<int64_t>(std::floor(most - load[stage])) + 1);
+    const double heaviest = slowdown.empty() ? level : level / slowdown[stage] - 1;
+    return std::max<int64_t>(0, static_cast<int64_t>(std::floor(heaviest - load[stage])) + 1);
   }
   void Add(std::size_t stage, int64_t layers) {
     held[stage] += layers;
@@ -112,9 +114,12 @@ void AddOneByOneToAlike(int64_t left, StageLoads* loads) {
     loads->Add(stage, each + (static_cast<int64_t>(last - stage) <= given ? 1 : 0));
 }
 
-// To the stage with the least work with one more layer; of several to the last.
-void AddOneByOne(int64_t left, StageLoads* loads) {
-  if (loads->slowdown.empty() && loads->load.size() > 2) return AddOneByOneToAlike(left, loads);
+// To the stage with the least work with one more layer; of several to the last. False: all stages are full.
+bool AddOneByOne(int64_t left, StageLoads* loads) {
+  if (loads->slowdown.empty() && loads->most.empty() && loads->load.size() > 2) {
+    AddOneByOneToAlike(left, loads);
+    return true;
+  }
   struct Next {
     double load;
     std::size_t stage;
@@ -124,22 +129,28 @@ void AddOneByOne(int64_t left, StageLoads* loads) {
   };
   std::vector<Next> turns;
   for (std::size_t stage = 0; stage < loads->load.size(); ++stage)
-    turns.push_back({loads->WithOneMore(stage), stage});
+    if (!loads->Full(stage)) turns.push_back({loads->WithOneMore(stage), stage});
   std::ranges::make_heap(turns, later);
-  for (; left > 0; --left) {
+  for (; left > 0 && !turns.empty(); --left) {
     std::ranges::pop_heap(turns, later);
     const std::size_t least = turns.back().stage;
     loads->Add(least, 1);
+    if (loads->Full(least)) {
+      turns.pop_back();
+      continue;
+    }
     turns.back().load = loads->WithOneMore(least);
     std::ranges::push_heap(turns, later);
   }
+  return left == 0;
 }
 
 }  // namespace
 
 std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, double embedding,
-                                    double head, const std::vector<double>& slowdown) {
-  StageLoads loads{{}, {}, slowdown};
+                                    double head, const std::vector<double>& slowdown,
+                                    const std::vector<int64_t>& most) {
+  StageLoads loads{{}, {}, slowdown, most};
   // The fewest layers of a stage: one in each chunk that holds nothing else.
   const auto fewest = [&](int stage) {
     return chunks - (stage == 0 ? 1 : 0) - (stage + 1 == stages ? 1 : 0);
@@ -152,7 +163,10 @@ std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, doub
                          (stage + 1 == stages ? head : 0));
   }
   if (left < 0) return {};
-  AddOneByOne(AddBelowLevel(left, &loads), &loads);
+  for (std::size_t stage = 0; stage < most.size(); ++stage)
+    if (loads.held[stage] > most[stage]) return {};
+  if (most.empty()) left = AddBelowLevel(left, &loads);
+  if (!AddOneByOne(left, &loads)) return {};
   return std::move(loads.held);
 }
 
@@ -174,6 +188,16 @@ std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks) 
       layout[static_cast<std::size_t>(turn) * stages + stage] = static_cast<int>(share);
       rest -= share;
     }
+  }
+  return layout;
+}
+
+std::vector<int> SpreadInAV(const std::vector<int64_t>& held) {
+  std::vector<int> layout(2 * held.size());
+  for (std::size_t stage = 0; stage < held.size(); ++stage) {
+    // The chunk on the way down waits longer for its gradients: it has the smaller half.
+    layout[stage] = static_cast<int>(held[stage] / 2);
+    layout[layout.size() - 1 - stage] = static_cast<int>(held[stage] - held[stage] / 2);
   }
   return layout;
 }

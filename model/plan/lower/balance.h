@@ -50,10 +50,14 @@ class ChunkSplit {
 // `slowdown`: of kernels, by stage; empty: all are alike.
 std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
                                 double head, const std::vector<double>& slowdown = {});
-// In two steps: the layers of each stage, and those of its chunks. Empty: there are too few layers.
+// In two steps: the layers of each stage, and those of its chunks. Empty: there are too few layers. `most`: layers that a
+// stage may have at most; empty: any. No other split that keeps them has a faster slowest stage.
 std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, double embedding,
-                                    double head, const std::vector<double>& slowdown = {});
+                                    double head, const std::vector<double>& slowdown = {},
+                                    const std::vector<int64_t>& most = {});
 std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks);
+// Of two chunks in a V (PipelineSchedule::kZeroBubbleV).
+std::vector<int> SpreadInAV(const std::vector<int64_t>& held);
 
 // "7, 14 x 8, 7"
 std::string LayoutWords(const std::vector<int>& layout);

@@ -94,7 +94,7 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
   flags->Value(&collectives, "--collectives", "FILE",
                "collective times measured on this machine, from `plan calibrate`", Words::kFile);
   flags->Value(&memory_limit, "--memory-limit", "SIZE",
-               "memory per GPU, such as 60GiB (default: the GPU's)");
+               "memory per GPU, such as 60GiB (default: each GPU's own)");
   flags->Value(&node_price, "--node-price", "PRICE",
                "price of a node, such as 13.1USD/h (default: the topology's)");
   flags->Value(&slow_node, "--slow-node", "NODE:FACTOR,...",

@@ -152,7 +152,7 @@ void LayoutFlags::Declare(FlagSet* flags, const char* group) {
   flags->Value(&vpp, "--vpp", "N", "model chunks per pipeline stage (interleaved)");
   flags->Value(&layout, "--layout", "LIST",
                "layers of each pipeline stage, or of each chunk in the order chunk x stages + "
-               "stage: 7,14x8,7");
+               "stage: 7,14x8,7; a search finds shares for different GPUs");
   flags->Value(
       &recompute, "--recompute", "HOW",
       "recompute activations in the backward pass: none, selective, full, op (torchtitan's "

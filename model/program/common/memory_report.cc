@@ -51,13 +51,21 @@ std::string Largest(const StageMemory& stage) {
 }
 
 std::string StageTable(const MemoryReport& memory) {
-  Table table({{"stage", true}, {"allocated", true}, {"live at the peak", true}, {"peak at"}});
+  std::vector<Column> columns = {
+      {"stage", true}, {"allocated", true}, {"live at the peak", true}, {"peak at"}};
+  if (memory.mixed) columns.insert(columns.begin() + 1, {"total of its GPU", true});
+  Table table(std::move(columns));
   const std::vector<std::size_t> shown =
       ShownRows(memory.stages.size(), kMostStages, static_cast<std::size_t>(memory.fullest));
   for (const std::size_t s : shown) {
     const StageMemory& stage = memory.stages[s];
-    table.Row({std::to_string(s), Format(stage.allocated()), Format(stage.need.live),
-               stage.moment.words});
+    std::vector<std::string> cells = {std::to_string(s), Format(stage.allocated()),
+                                      Format(stage.need.live), stage.moment.words};
+    if (memory.mixed)
+      cells.insert(cells.begin() + 1,
+                   fmt::format("{} of {} ({:.0f} %)", Format(stage.total), Format(stage.capacity),
+                               100 * (stage.total / stage.capacity)));
+    table.Row(std::move(cells));
   }
   std::string text = table.Text();
   if (shown.size() < memory.stages.size()) {
@@ -151,6 +159,10 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory) {
                               {"peak_block", stage.moment.block},
                               {"peak_op", stage.moment.op},
                               {"largest", tensors}});
+    if (memory.mixed) {
+      json["stages"].back()["total_bytes"] = stage.total.value;
+      json["stages"].back()["capacity_bytes"] = stage.capacity.value;
+    }
   }
   return json;
 }

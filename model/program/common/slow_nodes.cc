@@ -64,10 +64,9 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
           {{flags.topology.where, "a plan text has no model to compare the cluster's GPUs with",
             "--model and a layout, or a topology without other_nodes"}});
     }
-    Bytes memory;
     AtFlag(flags.topology, [&] {
-      memory = PriceOtherNodes(request.model, request.work, request.flash_attention,
-                               request.framework, &topology);
+      PriceOtherNodes(request.model, request.work, request.flash_attention, request.framework,
+                      &topology);
     });
     for (const OtherNodes& other : topology.other_nodes) {
       job->notes.push_back(
@@ -75,12 +74,11 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
                       other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
                       topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
     }
-    job->notes.push_back("layers are shared evenly; --placement search finds shares for each GPU");
-    if (memory < job->profiles.gpu.Capacity() && !request.memory_limit) {
-      request.memory_limit = memory;
-      job->notes.push_back(
-          fmt::format("memory per GPU is that of the smallest: {}", Format(memory)));
-    }
+    job->notes.push_back(
+        "layers: a search finds shares for the GPUs of each stage; one layout has equal shares "
+        "unless --layout or --placement search says otherwise");
+    if (!topology.gpu_memory.empty())
+      job->notes.push_back("memory of a stage is compared with that of the GPUs that hold it");
   }
   const int64_t nodes = *std::ranges::max_element(request.nodes);
   for (const OtherNodes& one : slow) {

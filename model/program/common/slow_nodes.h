@@ -11,7 +11,7 @@ namespace orrery::cli {
 // "3:1.2,4..7:1.1"
 std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics);
 
-// Sets the slowdown of the job's topology, and the memory limit to the smallest GPU's where nobody says another; notes both.
+// Sets the slowdown and the memory by node of the job's topology; notes both.
 // Throws InputError: nodes that the job does not have.
 void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, report::Job* job);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/base/text.h"
+#include "model/plan/lower/balance.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
@@ -55,6 +56,11 @@ const Field kFields[] = {
      },
      nullptr},
     {{"schedule"}, Schedule, "-"},
+    {{"layers\nby stage"},
+     [](const Candidate& c) {
+       return c.shares.empty() ? std::string("-") : orrery::LayoutWords(c.shares);
+     },
+     "-"},
     {{"recompute"}, [](const Candidate& c) { return RecomputeText(c.strategy.recompute); }, "none"},
     {{"seq.\npar."},
      [](const Candidate& c) { return std::string(c.strategy.sequence_parallel ? "on" : "-"); },

@@ -86,6 +86,13 @@ std::string Outside(const SearchResult& result) {
                   2));
 }
 
+std::string MemoryColumn(const Job& job, const Candidate& first) {
+  if (!job.request.topology.gpu_memory.empty())
+    return "of the stage that fills its GPUs most, as a share of theirs";
+  return fmt::format("highest of all GPUs, out of {}",
+                     Format(first.memory ? first.memory->capacity : job.profiles.gpu.Capacity()));
+}
+
 std::string Ranking(const Job& job, const SearchResult& result) {
   const Candidate& first = result.ranked[0];
   std::string text = fmt::format("\nBest by {}: {}\n", Aim(job.request.objective),
@@ -95,10 +102,9 @@ std::string Ranking(const Job& job, const SearchResult& result) {
     text += "  All that fits: one row for each choice of degrees and micro-batch, its best.\n";
   text += fmt::format(
       "  {}\n",
-      Fold(fmt::format("micro-batch: sequences per GPU x micro-batches per step. memory: highest "
-                       "of all GPUs, out of {}. MFU of 1: {}; peak: {}.",
-                       Format(first.memory ? first.memory->capacity : job.profiles.gpu.Capacity()),
-                       MfuFormula(job, first), PeakSource(job)),
+      Fold(fmt::format("micro-batch: sequences per GPU x micro-batches per step. memory: {}. MFU "
+                       "of 1: {}; peak: {}.",
+                       MemoryColumn(job, first), MfuFormula(job, first), PeakSource(job)),
            2));
   if (result.refinement && result.refinement->simulated > 0) {
     text +=
@@ -141,6 +147,22 @@ std::string Why(const SearchResult& result) {
   for (const Comparison& comparison : result.comparisons) text += Bullet(comparison.words);
   if (const std::string ties = Ties(result); !ties.empty()) text += Bullet(ties);
   return text.empty() ? text : "\nWhy 1 wins\n" + text;
+}
+
+// What layers by the GPU of each stage gain.
+std::string Shares(const SearchResult& result) {
+  std::string text;
+  for (std::size_t i = 0; i < result.ranked.size(); ++i) {
+    const Candidate& candidate = result.ranked[i];
+    if (!candidate.equals) continue;
+    const double before = candidate.equals->seconds, now = candidate.time.total;
+    text += Bullet(fmt::format("Plan {}: {} instead of {} with equal shares, {:.1f} % {}, {}{}",
+                               i + 1, Format(Seconds(now)), Format(Seconds(before)),
+                               100 * std::abs(1 - now / before), now <= before ? "less" : "more",
+                               candidate.simulated ? "simulated" : "in closed form",
+                               candidate.equals->fits ? "" : "; equal shares do not fit"));
+  }
+  return text.empty() ? text : "\nLayers by the GPUs of each stage\n" + text;
 }
 
 std::string NearMiss(const Candidate& miss) {
@@ -278,8 +300,8 @@ std::string PredictCommand(const Job& job, const Candidate& candidate) {
 std::string SearchText(const Job& job, const SearchResult& result) {
   std::string text = JobHeader(job);
   if (!result.feasible()) return text + NothingFits(job, result) + Rejected(result);
-  return text + Ranking(job, result) + Why(result) + NextLimit(result) + Winner(job, result) +
-         Rejected(result);
+  return text + Ranking(job, result) + Shares(result) + Why(result) + NextLimit(result) +
+         Winner(job, result) + Rejected(result);
 }
 
 nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
@@ -291,6 +313,11 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
     nlohmann::ordered_json one = RecordOf(candidate);
     one["tie_with_first"] = candidate.tie_with_first;
+    if (!candidate.shares.empty()) one["layers_by_stage"] = candidate.shares;
+    if (candidate.equals)
+      one["equal_shares"] = {{"step_time_s", candidate.equals->seconds},
+                             {"fits", candidate.equals->fits},
+                             {"gain", 1 - candidate.time.total / candidate.equals->seconds}};
     if (result.refinement) one.update(SimulatedJson(candidate));
     return one;
   });

@@ -66,8 +66,8 @@ void StudyPredictor::Fill(const Resolved& job, const Strategy& strategy, StudyRo
       return;
     }
     prediction = PredictionOf(job.twin, strategy, std::get<StepTime>(closed));
-    prediction.memory =
-        ReportMemory(LowerLegal(job.twin, strategy), LimitsOf(job.twin), Communicators(strategy));
+    prediction.memory = ReportMemory(LowerLegal(job.twin, strategy), LimitsOf(job.twin, strategy),
+                                     Communicators(strategy));
     const Confidence known = ConfidenceOf(job.twin, strategy, Window::kStep, trust_, &job_->shapes);
     prediction.time.low = known.low;
     prediction.time.high = known.high;

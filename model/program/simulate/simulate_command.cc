@@ -87,8 +87,9 @@ class Twin {
     longer.result = report::Extend(shorter.result, std::move(longer.result), cycles);
     if (analyse) {
       const auto& memory = simulation->candidate.memory;
-      shorter.candidate.memory = ReportMemory(fewer->plan_, LimitsOf(more->job_),
-                                              Communicators(simulation->candidate.strategy));
+      shorter.candidate.memory =
+          ReportMemory(fewer->plan_, LimitsOf(more->job_, simulation->candidate.strategy),
+                       Communicators(simulation->candidate.strategy));
       if (!memory || memory->stages.size() != fewer->plan_.programs.size()) return false;
       fewer->Analyse(&shorter);
       more->Analyse(&longer);
