@@ -101,7 +101,8 @@ double Evaluator::Work(const Split& split) {
                        return WorkOf(table);
                      }));
   if (!mixed_) return least;
-  return least * std::min(1.0, std::ranges::min(SlowdownOf(job_)));  // by the fastest GPU
+  // By the fastest GPU of the topology: the answer stands for other node counts, too.
+  return least * std::min(1.0, std::ranges::min(job_.topology->slowdown));
 }
 
 // With the least recomputation on offer, with and without sequence parallelism.
