@@ -22,12 +22,25 @@ std::string Listed(const std::vector<std::string>& items) {
   return out.empty() ? "" : "<ul>" + out + "</ul>\n";
 }
 
+namespace {
+
+// "15, 16, 5, 4"
+std::string NumbersInARow(const Ref& numbers) {
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    out += (out.empty() ? "" : ", ") + numbers[i].json().dump();
+  return out;
+}
+
+}  // namespace
+
 std::string RankedTable(const Ref& ranked) {
   std::string rows;
-  bool priced = false, tied = false;
+  bool priced = false, tied = false, shared = false;
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     priced |= ranked[i]["price_per_billion_tokens_usd"].is_number();
     tied |= ranked[i]["tie_with_first"].is_true();
+    shared |= !ranked[i]["layers_by_stage"].empty();
   }
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const Ref row = ranked[i], memory = row["memory"], span = row["step_time_interval_s"];
@@ -41,6 +54,7 @@ std::string RankedTable(const Ref& ranked) {
         NumberCell(row["tokens_per_s"], ScaledOf(row["tokens_per_s"])) +
         NumberCell(row["mfu"], PercentOf(row["mfu"])) +
         NumberCell(memory["total_bytes"], BytesOf(memory["total_bytes"]));
+    if (shared) rows += TextCell(NumbersInARow(row["layers_by_stage"]));
     if (priced)
       rows += NumberCell(row["price_per_billion_tokens_usd"],
                          DollarsOf(row["price_per_billion_tokens_usd"].number()));
@@ -48,6 +62,7 @@ std::string RankedTable(const Ref& ranked) {
   }
   std::vector<std::string> heads = {"",         "layout", "nodes", "batch", "step (80 % interval)",
                                     "tokens/s", "MFU",    "memory"};
+  if (shared) heads.push_back("layers by stage");
   if (priced) heads.push_back("per 1e9 tokens");
   return HtmlTable(tied ? "Ranked layouts; = tied with 1" : "Ranked layouts", heads, rows);
 }

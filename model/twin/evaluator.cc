@@ -40,6 +40,12 @@ double ObjectiveValue(const SearchRequest& request, double step_seconds, const J
                         std::max(step_seconds, FedIn(request.input, job, replicas)), job);
 }
 
+Rank Evaluator::RankOf(double seconds, int64_t replicas, double memory, int64_t split,
+                       int64_t sequence) const {
+  return {ObjectiveValue(request_, seconds, job_, replicas), request_.input.limited() ? seconds : 0,
+          memory, split, sequence};
+}
+
 Evaluator::Evaluator(const SearchRequest& request, const FrameworkPreset& preset,
                      const MemoryLimits& limits, const Job& job, MemoryModel& memory,
                      ShapeCache* shapes)
@@ -117,7 +123,8 @@ double Evaluator::Work(const Split& split) {
                        return WorkOf(table);
                      }));
   if (!mixed_) return least;
-  return least * std::min(1.0, std::ranges::min(SlowdownOf(job_)));  // by the fastest GPU
+  // By the fastest GPU of the topology: the answer stands for other node counts, too.
+  return least * std::min(1.0, std::ranges::min(job_.topology->slowdown));
 }
 
 // With the least recomputation on offer, with and without sequence parallelism.
@@ -261,8 +268,7 @@ std::variant<Entry, Refusal> Evaluator::One(const Strategy& strategy) {
                         ? memory_.AllocatedBound(strategy, micro_batches)
                         : Equivalent(memory_.AllocatedByStage(strategy, micro_batches), strategy,
                                      LimitsOf(job_, gpus));
-  entry.rank = {ObjectiveValue(request_, entry.seconds, job_, strategy.data_parallel()),
-                request_.input.limited() ? entry.seconds : 0, entry.allocated, 0, 0};
+  entry.rank = RankOf(entry.seconds, strategy.data_parallel(), entry.allocated, 0, 0);
   return entry;
 }
 

@@ -124,6 +124,8 @@ class Evaluator {
   void Refine(Visit& visit, Bounded bound);
   void WalkLike(Visit& visit, std::size_t walked);
   void Keep(Visit& visit, const Place& place, double seconds);
+  Rank RankOf(double seconds, int64_t replicas, double memory, int64_t split,
+              int64_t sequence) const;
   // shares.cc: stages on different GPUs.
   const StageGpus& GpusOf(const Split& split);
   double SecondsOf(const Visit& visit, const LayerTable& table, const Strategy& strategy,

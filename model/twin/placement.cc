@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "model/base/diagnostics.h"
-#include "model/plan/lower/balance.h"
+#include "model/twin/layouts.h"
 #include "model/twin/order_search.h"
 
 namespace orrery {
@@ -61,17 +61,12 @@ std::vector<std::vector<int>> LayoutsBySpeed(const Job& job, StepPredictor* pred
   const auto found = predictor->Table(KeyOf(job.model, layout));
   const auto* table = std::get_if<const LayerTable*>(&found);
   if (table == nullptr) return {};
-  const auto pass = [](const LayerTime& time) {
-    return time.forward.busy() + time.backward.busy();
-  };
-  const double layer = pass((*table)->layer);
   std::set<std::vector<int>> layouts;
   for (const std::vector<double>& speeds : SpeedsOfStages(SlowdownOf(job), layout.pp)) {
-    layouts.insert(BalancedLayout(job.model.layers + job.model.decoder_layers, layout.pp,
-                                  layout.vpp, pass((*table)->embedding) / layer,
-                                  pass((*table)->head) / layer, speeds));
+    const std::vector<int64_t> held =
+        SharesOf(**table, job.model.layers + job.model.decoder_layers, layout, speeds);
+    if (!held.empty()) layouts.insert(*SpreadShares(held, layout));
   }
-  layouts.erase(std::vector<int>{});
   std::vector<std::vector<int>> some(layouts.begin(), layouts.end());
   if (some.size() > kMostLayouts) some.resize(kMostLayouts);
   return some;
@@ -80,6 +75,37 @@ std::vector<std::vector<int>> LayoutsBySpeed(const Job& job, StepPredictor* pred
 bool Fits(const Job& job, const Strategy& layout) {
   return ReportMemory(LowerLegal(job, layout), LimitsOf(job, layout), Communicators(layout)).fits;
 }
+
+bool MixedMemory(const Job& job) {
+  return job.topology != nullptr && !job.topology->gpu_memory.empty();
+}
+
+// Drops placements that put a stage on GPUs too small for it: by a bound, what passes by its plan.
+class FitFilter {
+ public:
+  FitFilter(const Job& job, const Strategy& layout)
+      : job_(job),
+        memory_(job.model, job.work, AllocationOf(*job.framework)),
+        on_(MixedMemory(job) && Fits(job, layout)) {}
+
+  bool MayFit(const Strategy& placed) {
+    if (!on_) return true;
+    const BoundOfGpu bound = MemoryBoundOf(job_, placed, &memory_);
+    return bound.total <= bound.capacity || Drop();
+  }
+  bool FitsExactly(const Strategy& placed) { return !on_ || Fits(job_, placed) || Drop(); }
+  bool dropped() const { return dropped_; }
+
+ private:
+  bool Drop() {
+    dropped_ = true;
+    return false;
+  }
+  const Job& job_;
+  MemoryModel memory_;
+  const bool on_;
+  bool dropped_ = false;
+};
 
 std::vector<Strategy> Variants(const Job& job, StepPredictor* predictor, Strategy layout,
                                const PlacementOptions& options) {
@@ -91,7 +117,8 @@ std::vector<Strategy> Variants(const Job& job, StepPredictor* predictor, Strateg
       Strategy other = layout;
       other.layout = std::make_shared<const std::vector<int>>(std::move(layers));
       if (CheckStrategy(job.model, job.work, other)) continue;
-      if (!fitted || Fits(job, other)) layouts.push_back(std::move(other));
+      // On GPUs of different memory that depends on the order of nodes.
+      if (!fitted || MixedMemory(job) || Fits(job, other)) layouts.push_back(std::move(other));
     }
   }
   std::vector<Strategy> variants;
@@ -130,6 +157,7 @@ PlacementFound FindPlacement(const Job& job, const Strategy& layout,
     throw InputError(refusal->reason, refusal->hint);
   found.plain = found.seconds = std::get<StepTime>(plain).total;
   std::vector<std::pair<double, Strategy>> all;
+  FitFilter fit(job, found.strategy);
   for (const Strategy& variant : Variants(job, &predictor, layout, options)) {
     OrdersFound one = SearchOrders(job, &predictor, variant, options.most, found.seconds * kNear);
     found.exact = found.exact && one.exact;
@@ -139,16 +167,24 @@ PlacementFound FindPlacement(const Job& job, const Strategy& layout,
       Placement placement = *variant.placement;
       if (!std::ranges::is_sorted(order)) placement.nodes = std::move(order);
       const bool same = placement.plain() && variant.layout == layout.layout;
-      if (!same) all.emplace_back(seconds, WithPlacement(variant, std::move(placement)));
+      if (!same) {
+        Strategy placed = WithPlacement(variant, std::move(placement));
+        if (!fit.MayFit(placed)) continue;
+        all.emplace_back(seconds, std::move(placed));
+      }
       found.seconds = std::min(found.seconds, seconds);
     }
   }
   std::ranges::stable_sort(all, {}, &std::pair<double, Strategy>::first);
   for (auto& [seconds, strategy] : all) {
     if (seconds > found.seconds * kNear || found.near.size() > kMostNear) break;
+    if (!fit.FitsExactly(strategy)) continue;
+    if (found.near.empty()) found.seconds = std::min(found.plain, seconds);
     if (strategy.placement->plain()) strategy.placement = nullptr;
     found.near.push_back(std::move(strategy));
   }
+  found.exact = found.exact && !fit.dropped();
+  if (found.near.empty()) found.seconds = found.plain;
   if (found.seconds < found.plain * (1 - kSamePlacement)) {
     found.strategy = found.near.front();
     found.near.erase(found.near.begin());

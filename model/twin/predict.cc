@@ -31,6 +31,8 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
   prediction.peak_flops =
       static_cast<double>(layout.ranks()) * job.gpu->Peak(job.work.precision).value;
   prediction.dollars_per_second = job.price();
+  if (layout.pp > 1 && job.model.layers > 0 && StageGpusOf(job, layout).differ())
+    prediction.shares = LayersByStage(job.model, layout);
   prediction.SetTime(time);
   return prediction;
 }

@@ -270,9 +270,6 @@ Candidate Runner::Fill(const Entry& entry) const {
       PredictionOf(jobs_[index], entry.strategy,
                    std::get<StepTime>(evaluators_[index]->predictor().Predict(entry.strategy)))};
   candidate.memory_bound = MemoryBoundOf(entry).total;
-  if (!request_.topology.slowdown.empty() && entry.strategy.pp > 1 &&
-      StageGpusOf(jobs_[index], entry.strategy).differ())
-    candidate.shares = LayersByStage(request_.model, entry.strategy);
   return candidate;
 }
 

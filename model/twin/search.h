@@ -100,8 +100,7 @@ struct Candidate : Prediction {
   std::shared_ptr<const ir::Plan> plan;  // lowered; set together with `memory`
   int closed_rank =
       0;  // place by the closed form among the simulated ones, from 1; 0: not ranked by simulation
-  std::vector<int> shares;            // layers of each stage, where those are on different GPUs
-  std::optional<EqualShares> equals;  // of the first rows, where shares differ from it
+  std::optional<EqualShares> equals;  // of the first rows, where their shares differ from it
 };
 
 // Strategies that one reason kept out, with the best example.

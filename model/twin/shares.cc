@@ -143,8 +143,8 @@ std::optional<Entry> Evaluator::Improved(const Visit& visit, const Entry& entry)
   if (best.seconds >= entry.seconds * (1 - kSameTime)) return std::nullopt;
   // Each has a place of its own in the enumeration, behind all others.
   constexpr int64_t kBehind = int64_t{1} << 40;
-  best.rank = {ObjectiveValue(request_.objective, best.seconds, job_), best.allocated,
-               entry.rank.split, entry.rank.sequence + kBehind};
+  best.rank = RankOf(best.seconds, best.strategy.data_parallel(), best.allocated, entry.rank.split,
+                     entry.rank.sequence + kBehind);
   return best;
 }
 

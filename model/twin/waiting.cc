@@ -120,9 +120,7 @@ void Evaluator::WalkLike(Visit& visit, std::size_t walked) {
 
 void Evaluator::Keep(Visit& visit, const Place& place, double seconds) {
   SplitResult& result = visit.result;
-  const Rank rank{ObjectiveValue(request_, seconds, job_, visit.split.data),
-                  request_.input.limited() ? seconds : 0, place.allocated, visit.index,
-                  place.sequence};
+  const Rank rank = RankOf(seconds, visit.split.data, place.allocated, visit.index, place.sequence);
   if (visit.options.after && !(rank > *visit.options.after)) return;
   const bool fits = place.total <= limits_.capacity.value;
   const bool full = result.best.size() == visit.options.keep;

@@ -264,6 +264,24 @@ TEST(Shares, TheSearchIsAsFastAsSharesFoundByPlacement) {
   }
 }
 
+TEST(Shares, APlacementPutsNoStageOnGpusTooSmallForIt) {
+  // The first two nodes are slow and large, the others fast and small.
+  MixedSearch mixed("[{nodes: \"2..3\", gpu: v100-sxm2-16gb, slower: 0.2}]", 1, 48, 64, "gpt2-xl");
+  mixed.request.work.seq_len = 1024;
+  const Job job = mixed.job();
+  Strategy fitting = Layout(1, 4, 1, 4);
+  fitting.layout = std::make_shared<const std::vector<int>>(std::vector<int>{20, 20, 4, 4});
+  ASSERT_TRUE(ReportMemory(LowerLegal(job, fitting), LimitsOf(job, fitting), 1).fits);
+  const PlacementChoice choice = ChoosePlacement(job, fitting);
+  const Strategy& placed = choice.strategy;
+  EXPECT_TRUE(ReportMemory(LowerLegal(job, placed), LimitsOf(job, placed), 1).fits)
+      << DescribeLayout(placed);
+  for (const Strategy& near : choice.found.near)
+    EXPECT_TRUE(ReportMemory(LowerLegal(job, near), LimitsOf(job, near), 1).fits)
+        << DescribeLayout(near);
+  EXPECT_LT(choice.placed.time.total, choice.plain.time.total);
+}
+
 // Bounds on GPUs that are faster and slower than the topology's own prune nothing that would win.
 TEST(Shares, PruningKeepsTheBest) {
   for (const char* others : {kSmallV100, kFasterNodes, kThreeKinds}) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
+#include "model/plan/lower/balance.h"
 #include "model/program/common/memory_report.h"
 #include "model/program/common/names.h"
 #include "model/program/common/provenance.h"
@@ -114,6 +115,8 @@ std::string TimeSection(const Job& job, const PredictReport& prediction) {
                  : fmt::format(": {} samples/s", Scaled(MicroStepSamples(prediction)));
     text += Line("micro-step", micro) + TimerLine(job, prediction);
   }
+  if (!candidate.shares.empty())
+    text += Line("layers", orrery::LayoutWords(candidate.shares) + " by stage");
   if (!candidate.interval_basis.empty()) text += Line("interval from", candidate.interval_basis);
   text += OutsideLines(candidate);
   text += Line("MFU", MfuFormula(job, candidate));
@@ -248,6 +251,7 @@ nlohmann::ordered_json CandidateJson(const Prediction& candidate) {
                       {"recompute", RecomputeText(strategy.recompute)},
                       {"sequence_parallel", strategy.sequence_parallel},
                       {"flash_attention", strategy.flash_attention}};
+  if (!candidate.shares.empty()) json["layers_by_stage"] = candidate.shares;
   if (strategy.placement) json["strategy"]["placement"] = PlacementText(*strategy.placement);
   if (strategy.cp > 1) {
     json["strategy"]["cp"] = strategy.cp;

@@ -13,6 +13,7 @@
 #include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
 #include "model/base/text.h"
+#include "model/plan/lower/balance.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 
@@ -239,6 +240,9 @@ std::string Details(const ProvisionAnswer& answer) {
   };
   bullet(fmt::format("layout: {}",
                      DescribeLayout(row.candidate.strategy, row.candidate.micro_batches)));
+  if (!row.candidate.shares.empty())
+    bullet(fmt::format("layers by stage: {}, by what its GPUs compute and hold",
+                       orrery::LayoutWords(row.candidate.shares)));
   bullet(SoftwareWords(answer.TheJob()));
   const Quote& quote = QuoteOf(answer, row);
   const Conditions& conditions = answer.run->conditions;

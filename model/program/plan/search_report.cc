@@ -313,7 +313,6 @@ nlohmann::ordered_json SearchJson(const Job& job, const SearchResult& result) {
   json["ranked"] = ArrayOf(result.ranked, [&](const Candidate& candidate) {
     nlohmann::ordered_json one = RecordOf(candidate);
     one["tie_with_first"] = candidate.tie_with_first;
-    if (!candidate.shares.empty()) one["layers_by_stage"] = candidate.shares;
     if (candidate.equals)
       one["equal_shares"] = {{"step_time_s", candidate.equals->seconds},
                              {"fits", candidate.equals->fits},
