@@ -142,6 +142,12 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   }
   const FrameworkPreset& preset = FindFramework(row->framework);
   s.context = preset.DefaultContext();
+  // torchtitan's mode of this name.
+  if (s.recompute == Recompute::kSelective && !preset.Offers(s.recompute) &&
+      preset.Offers(Recompute::kByOp)) {
+    s.recompute = Recompute::kByOp;
+    cells->Note("recompute 'selective' of TorchTitan read as op");
+  }
   s = preset.Complete(s, row->work.precision);
   row->work.dropout = preset.DropoutOf(row->model);
   row->work.master_weights = preset.master_weights;

@@ -86,6 +86,12 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
   }
   EXPECT_EQ(Read(Printed({{"framework", "NeMo 2.0"}})).framework, "nemo");
   EXPECT_EQ(Read(Printed({{"framework", "TorchTitan"}})).framework, "torchtitan");
+  const CaseRow titan = Read(Printed({{"framework", "fsdp"},
+                                      {"source", "benchmarks/llama3_h100_202412_torchtitan.md"},
+                                      {"recompute", "selective"}}));
+  EXPECT_EQ(titan.framework, "torchtitan@2024");
+  EXPECT_EQ(titan.strategy.recompute, Recompute::kByOp);
+  EXPECT_THAT(titan.notes, Contains(HasSubstr("read as op")));
   EXPECT_EQ(Read(Printed({{"framework", "Horovod"}})).framework, "tensorflow");
   EXPECT_EQ(Read(Printed({{"precision", "amp_bf16"}})).work.precision, Precision::kBf16);
   EXPECT_EQ(Read(Printed({{"optimizer", "decoupled_adamw"}})).work.optimizer, Optimizer::kAdamW);

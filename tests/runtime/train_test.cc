@@ -39,6 +39,23 @@ TEST(Families, TrainLikeOneRank) {
   }
 }
 
+// Every second product, keys with their positions and the stream behind attention run again.
+TEST(SplitProducts, TrainLikeOneRank) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    parity::Job job = InPrecision(parity::TinyLlama(), precision);
+    job.split_products = true;
+    job.key += " split";
+    std::vector<parity::Case> by_op = parity::Grid(job, 4, 3);
+    std::erase_if(by_op, [](const parity::Case& c) {
+      return c.strategy.recompute.modules != Recompute::kByOp.modules;
+    });
+    for (const parity::Case& c : parity::Sample(by_op, precision == Precision::kFp32 ? 3 : 1, 5)) {
+      SCOPED_TRACE(parity::Describe(c));
+      ExpectLikeOneRank(job, c.strategy, precision == Precision::kFp32 ? kSingle : kHalf);
+    }
+  }
+}
+
 // Twenty steps of each method, both orders of rows.
 class Context : public testing::TestWithParam<int> {};
 

@@ -45,6 +45,7 @@ ir::Plan LowerFor(const parity::Job& job, const Strategy& strategy) {
 Strategy OneRank(const parity::Job& job) {
   Strategy strategy;
   strategy.micro_batch = static_cast<int>(job.work.global_batch);
+  strategy.split_products = job.split_products;
   return strategy;
 }
 

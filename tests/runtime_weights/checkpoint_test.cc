@@ -2,6 +2,7 @@
 // Families of HuggingFace models: every parameter of a plan has its tensors, each element once.
 #include "runtime/train/weights/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,6 +106,24 @@ TEST(HfTensors, HaveHuggingFacesNamesAndShapes) {
   ASSERT_EQ(held.tensors.size(), 3u);
   EXPECT_EQ(held.tensors[1].name, "model.layers.0.self_attn.k_proj.weight");
   EXPECT_EQ(held.tensors[1].shape, (std::vector<int64_t>{1024, 4096}));
+  // Of products of their own: each has one of these tensors, with its rows as they are or turned alike.
+  for (const char* part : {"q", "k", "v"}) {
+    const int64_t rows = part[0] == 'q' ? 4096 : 1024;
+    const HeldParam own = HeldIn(llama, eight, fmt::format("l0.{}.w", part), {rows, 4096});
+    ASSERT_EQ(own.tensors.size(), 1u) << part;
+    const auto joined =
+        std::ranges::find(held.tensors, own.tensors[0].name, &HeldParam::Tensor::name);
+    ASSERT_NE(joined, held.tensors.end()) << part;
+    EXPECT_EQ(own.tensors[0].shape, joined->shape) << part;
+    // Row 130 is of the second head, which is the second query of kv group 0, or the key or value of group 1.
+    const int64_t row = part[0] == 'q' ? 130 : (part[0] == 'k' ? 4 : 5) * 128 + 6 * 128 + 2;
+    EXPECT_EQ(own.At(130 * 4096).row, held.At(row * 4096).row) << part;
+  }
+  EXPECT_EQ(HeldIn(llama, eight, "l3.up.w", {14336, 4096}).tensors.at(0).name,
+            "model.layers.3.mlp.up_proj.weight");
+  const LoadedModel phi =
+      LoadModel(std::string(ORRERY_SOURCE_DIR) + "/tests/arch/data/hf/phi-3-mini-4k.json");
+  EXPECT_TRUE(HeldIn(TensorsOf("phi3"), phi.spec, "l0.k.w", {64, 64}).tensors.empty());
 }
 
 // A family has names of tensors, or a reason why none are read; a sample that is trained has names.

@@ -110,9 +110,9 @@ std::vector<ViewId> GradientsOf(StageBuilder& stage, const Layer& layer, const S
 void EmitProduct(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
                  const InnerProduct& product, const std::string& prefix, const Factor& normed) {
   const SublayerShape shape = ShapeOf(stage, sub);
-  Multiply(stage, OutputOf(stage, layer, sub, product, prefix), normed,
-           WeightFactor(stage, product.weight, product.width, shape.hidden),
-           {shape.rows, product.width, shape.hidden, false, true},
+  const ViewId out = OutputOf(stage, layer, sub, product, prefix);  // named in this order
+  const Factor weight = WeightFactor(stage, product.weight, product.width, shape.hidden);
+  Multiply(stage, out, normed, weight, {shape.rows, product.width, shape.hidden, false, true},
            OptionalWeight(stage, product.bias));
 }
 

@@ -279,8 +279,8 @@ void RecomputeOut(StageBuilder& stage, const Layer& layer, const Sublayer& sub, 
   CastSource source = InnerSource(stage, layer, sub, "");
   source.name = Name("r.", layer, sub, "ctx");
   const ViewId out = stage.Act(Name("r.", layer, sub, "out"), shape.rows * shape.hidden);
-  Multiply(stage, out, CastTensor(stage, source, {true, false}),
-           WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
+  const Factor context = CastTensor(stage, source, {true, false});
+  Multiply(stage, out, context, WeightFactor(stage, sub.out_w, shape.hidden, shape.inner_width),
            {shape.rows, shape.hidden, shape.inner_width, false, true});
   ScaleAsResidual(stage);
   std::vector<ViewId> in{x, out};
