@@ -142,6 +142,10 @@ std::string NumberCell(const Ref& ref, const std::string& text, const Ref& pair,
                      fmt::format(" <span class=of{}>{}</span>", DataAll(pair), Escape(span)));
 }
 
+std::string NameCell(std::string_view text) {
+  return fmt::format("<td class=name>{}</td>", Escape(text));
+}
+
 std::string WordsCell(const Ref& ref, const std::string& text) {
   return fmt::format("<td{}>{}</td>", Data(ref), Escape(text));
 }
@@ -198,11 +202,13 @@ std::string HtmlTable(const std::string& caption, const std::vector<std::string>
   for (const std::string& one : heads) {
     cell = std::min(first.find("<t", cell + 1), first.size());
     const std::size_t end = std::min(first.find('>', cell), first.size());
-    const bool number = first.substr(cell, end - cell).find(" class=n") != std::string::npos;
+    const std::string tag = first.substr(cell, end - cell) + " ";
+    const bool number = tag.find(" class=n ") != std::string::npos;
     head += fmt::format("<th scope=col{}>{}</th>", number ? " class=n" : "", Escape(one));
   }
   return fmt::format(
-      "<div class=scroll role=region tabindex=0 aria-label=\"{0}\"><table><caption>{0}</caption>"
+      "<div class=scroll role=region tabindex=0 "
+      "aria-label=\"{0}\"><table><caption><span>{0}</span></caption>"
       "<thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>\n",
       Escape(caption), head, rows);
 }

@@ -49,25 +49,30 @@ std::string NameOf(const Ref& row) {
 }
 
 std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
+  const Ref plan = row["plan"], time = row["time_interval_s"], cost = row["cost_interval_usd"];
   return fmt::format("<tr{}>", best ? " class=best" : "") +
-         TextCell(row["offer"]["id"].text() + Spot(row["offer"])) +
+         NameCell(row["offer"]["id"].text() + Spot(row["offer"])) +
          NumberCell(row["nodes"], row["nodes"].json().dump()) +
          NumberCell(row["spares"], row["spares"].json().dump()) +
-         TextCell(row["plan"]["layout"].text() +
+         NumberCell(row["time_s"], DaysOf(row["time_s"].number()), time, DaysSpanOf(time)) +
+         NumberCell(row["cost_usd"], DollarsOf(row["cost_usd"].number()), cost,
+                    DollarsSpanOf(cost)) +
+         more + NumberCell(row["goodput"], PercentOf(row["goodput"])) +
+         NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") +
+         NumberCell(plan["global_batch"], plan["global_batch"].json().dump()) +
+         TextCell(plan["layout"].text() +
                   (row["input"]["input_bound"].is_true() ? "; INPUT-BOUND" : "")) +
-         NumberCell(row["plan"]["global_batch"], row["plan"]["global_batch"].json().dump()) +
-         NumberCell(row["time_s"], DaysOf(row["time_s"].number()), row["time_interval_s"],
-                    DaysSpanOf(row["time_interval_s"])) +
-         NumberCell(row["cost_usd"], DollarsOf(row["cost_usd"].number()), row["cost_interval_usd"],
-                    DollarsSpanOf(row["cost_interval_usd"])) +
-         NumberCell(row["goodput"], PercentOf(row["goodput"])) +
-         NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") + more +
          "</tr>\n";
 }
 
-const std::vector<std::string> kHeads = {
-    "offer",   "nodes", "spares", "layout", "batch", "days (80 % interval)", "cost (80 % interval)",
-    "goodput", "energy"};
+// With what each day costs that a row takes less than the one above.
+std::vector<std::string> Heads(bool sooner) {
+  std::vector<std::string> heads = {"offer", "nodes", "spares", "days (80 % interval)",
+                                    "cost (80 % interval)"};
+  if (sooner) heads.emplace_back("a day sooner");
+  for (const char* head : {"goodput", "energy", "batch", "layout"}) heads.emplace_back(head);
+  return heads;
+}
 
 std::string FrontierSection(const Ref& answer) {
   const Ref rows = answer["answers"], question = answer["question"], frontier = answer["frontier"];
@@ -106,9 +111,8 @@ std::string FrontierSection(const Ref& answer) {
         NumberHead(fmt::format("{}{}", ties && rows[index]["tie"].is_true() ? "= " : "", i + 1));
     table += row.insert(row.find('>') + 1, mark);
   }
-  std::vector<std::string> heads = kHeads;
+  std::vector<std::string> heads = Heads(true);
   heads.insert(heads.begin(), "");
-  heads.push_back("a day sooner");
   return Section(
       "frontier", "Days against dollars",
       Figure(DrawChart(chart),
@@ -149,7 +153,7 @@ std::string ScalingOf(const Ref& answer, const Ref& chosen, const std::set<std::
       DrawChart(chart),
       fmt::format("{} at the node counts that were evaluated. Dashed: proportional to the nodes.",
                   chosen["offer"]["id"].text()),
-      HtmlTable("The same offer with more or fewer nodes", kHeads, table));
+      HtmlTable("The same offer with more or fewer nodes", Heads(false), table));
 }
 
 std::string RunTable(const Ref& answer, const Ref& row) {
@@ -228,7 +232,7 @@ std::string PricesSection(const Ref& answer) {
       add("billed in steps of " + DaysOf(offer["billed_in_steps_of_s"].number()));
     add(offer["note"].text());
     if (!offer["user_file"].text().empty()) add("user file " + offer["user_file"].text());
-    rows += Row({TextCell(offer["id"].text()),
+    rows += Row({NameCell(offer["id"].text()),
                  NumberCell(offer["price_usd_per_hour"],
                             DollarsOf(offer["price_usd_per_hour"].number()) + "/h"),
                  TextCell(fmt::format("{}, {}{}", offer["kind"].text(), offer["region"].text(),
@@ -247,7 +251,7 @@ std::string LosersSection(const Ref& answer) {
   std::string rows, refused;
   for (std::size_t i = 0; i < losers.size(); ++i) {
     const Ref one = losers[i], price = one["price_usd_per_hour"];
-    rows += Row({TextCell(one["offer"].text()), NumberCell(price, DollarsOf(price.number()) + "/h"),
+    rows += Row({NameCell(one["offer"].text()), NumberCell(price, DollarsOf(price.number()) + "/h"),
                  TextCell(one["why"].text())});
   }
   for (std::size_t i = 0; i < rejected.size(); ++i) {

@@ -42,6 +42,7 @@ svg text{font:13px system-ui,sans-serif;fill:var(--fg)}
 .scroll{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--muted);padding:.2rem 0}
+caption span{display:block;position:sticky;left:0;max-width:min(75ch,calc(100vw - 2rem))}
 th,td{padding:.25rem .45rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600;overflow-wrap:normal}th[scope=col]{vertical-align:bottom}
 th.n,td.n{text-align:right}td.n,th[scope=row].n{white-space:nowrap}
@@ -88,7 +89,7 @@ button{font:inherit;color:var(--fg);background:var(--card);border:1px solid var(
 td:not(.n){min-width:8rem;overflow-wrap:anywhere}
 @media screen and (max-width:600px){.bars{display:block}.bar{display:grid;grid-template-columns:1fr auto;gap:.1rem .7rem;margin:.5rem 0}
  .bar svg{grid-column:1/-1;grid-row:2}.axis span:nth-child(even){display:none}body{padding:.7rem}td,th{padding:.25rem .4rem}
- td:not(.n){min-width:11rem}.plot{grid-template-columns:4.2rem 1fr}}
+ td:not(.n){min-width:11rem}td.name{min-width:5rem}.plot{grid-template-columns:4.2rem 1fr}}
 @media print{body{max-width:none;font-size:11pt}.tools,nav,summary{display:none!important}
  .scroll,.chart{overflow:visible}.chart>svg{min-width:0}details::details-content{content-visibility:visible;display:block;height:auto}
  section{break-inside:auto}tr{break-inside:avoid}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}

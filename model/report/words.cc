@@ -92,6 +92,12 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
   const auto list = [&](const char* title, const std::vector<std::string>& items) {
     if (!items.empty()) out += fmt::format("<p>{}:</p>", title) + Listed(items);
   };
+  const Ref run = answer["training"]["runs"][0], input = run["input"];
+  if (input["input_bound"].is_true())
+    out += Paragraph(fmt::format(
+        "INPUT-BOUND: the limit of the {} is {} tokens/s, so that a step takes {} with its input.",
+        input["limited_by"].text(), ScaledOf(input["limit_tokens_per_s"]),
+        SecondsOf(run["step_time_s"])));
   if (const std::string full = answer["remarks"]["nearly_full"].text(); !full.empty())
     out += Paragraph(full);
   std::vector<std::string> why = TextsIn(answer["comparisons"], "words");

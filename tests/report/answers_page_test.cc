@@ -141,7 +141,7 @@ TEST(ProvisionPage, DrawsTheScalingOfAnOfferOnce) {
   const AnswerPage made = OpenPage(With(words, {"--deadline", "28h"}));
   ASSERT_TRUE(made.answer["sure"].is_number());
   ASSERT_NE(made.answer["sure"], made.answer["cheapest"]);
-  EXPECT_EQ(CountOf(made.html, "The same offer with more or fewer nodes</caption>"), 1);
+  EXPECT_EQ(CountOf(made.html, "The same offer with more or fewer nodes</span></caption>"), 1);
 }
 
 TEST(PublishedPage, SaysBoundsAndVerdicts) {

@@ -263,6 +263,15 @@ TEST(Html, LinksInTheDrawingAreThoseOfTheTable) {
   }
 }
 
+TEST(Html, AnInputBoundLayoutIsNamed) {
+  const Made made = MakePage({"",
+                              {"--model", "gpt2-xl", "--topology", "dgx-h100", "--nodes", "1",
+                               "--tokens", "30B", "--input", "2ktokens/s"},
+                              {}});
+  EXPECT_THAT(made.html, HasSubstr("INPUT-BOUND: the limit of the readers is 16.0 k tokens/s"));
+  EXPECT_THAT(made.html, HasSubstr("Ranked by the step with its input"));
+}
+
 TEST(Html, AComparisonCountsStepAndTokensAsTheRunDoes) {
   const std::vector<std::string> steps = Joined(kTiny, {{"--comm", "local", "--steps", "9"}});
   const std::vector<std::string> here = {"--topology",  "localhost", "--gpus-per-node", "2",

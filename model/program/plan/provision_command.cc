@@ -158,11 +158,12 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
         near.empty() ? "`plan list offers` shows them; a file of your own ends in .yaml" : near);
   }
   std::set<std::string> told;
-  for (std::size_t i = 0; i < given.size(); ++i) {
+  for (std::size_t i = 0; i < offers.size(); ++i) {
     const std::string& name = offers[i].name;
     const auto same = std::ranges::count(offers, name, &orrery::Offer::name);
     if (same > 1 && told.insert(name).second)
-      diagnostics.Error(given[i]->where, fmt::format("{} offers are called '{}'", same, name),
+      diagnostics.Error((i < given.size() ? *given[i] : flags.front()).where,
+                        fmt::format("{} offers are called '{}'", same, name),
                         "each offer once, each with a name of its own");
   }
   diagnostics.ThrowIfAny();
