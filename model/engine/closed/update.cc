@@ -98,8 +98,9 @@ double Fold::HeldBack(double layers, double passes) const {
 
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
+  const double layer_pass = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
   const double pass =
-      Rate() * (stage_.layers * backward_ + HeldBack(stage_.layers, outline_.chunks));
+      Rate() * (stage_.layers * layer_pass + HeldBack(stage_.layers, outline_.chunks));
   const double share = Awaited().reductions;
   const double layer = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
