@@ -288,6 +288,26 @@ TEST_P(Exactness, TheRankingEqualsPlainEnumeration) {
     EXPECT_EQ(result.ranked[i].verify_findings, 0);
   }
   EXPECT_EQ(result.counts.space, result.counts.illegal + static_cast<int64_t>(memory.size()));
+
+  // Readers that set the pace of the fastest and not of all: the first rows, which the search prunes for.
+  const auto& fastest = all.front();
+  const double tokens = static_cast<double>(request.work.global_batch * request.work.seq_len);
+  request.input.reader =
+      tokens / (1.5 * fastest.seconds * static_cast<double>(fastest.strategy.data_parallel()));
+  const auto fed = [&](const Strategy& strategy, double seconds) {
+    return std::max(
+        seconds, tokens / (request.input.reader * static_cast<double>(strategy.data_parallel())));
+  };
+  std::vector<std::pair<bool, double>> values;
+  for (const Exact& exact : all)
+    values.emplace_back(exact.memory > margin, fed(exact.strategy, exact.seconds));
+  std::sort(values.begin(), values.end());
+  request.top = 3;
+  const SearchResult first = SearchOnly(request, profiles);
+  ASSERT_EQ(first.ranked.size(), std::min<std::size_t>(3, all.size()));
+  for (std::size_t i = 0; i < first.ranked.size(); ++i)
+    EXPECT_DOUBLE_EQ(fed(first.ranked[i].strategy, first.ranked[i].time.total), values[i].second)
+        << i << ": " << DescribeLayout(first.ranked[i].strategy);
   std::printf("%s: %zu strategies, %zu fit; search evaluated %ld, bounded %ld, over memory %ld\n",
               GetParam().name, memory.size(), all.size(),
               static_cast<long>(result.counts.evaluated), static_cast<long>(result.counts.bounded),
