@@ -75,15 +75,17 @@ Interval IntervalOf(std::vector<double> errors) {
           static_cast<int>(errors.size())};
 }
 
-std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors) {
-  std::map<int, std::vector<double>> by_framework;
+std::map<std::string, Interval> IntervalsOf(const Evidence& evidence,
+                                            const std::vector<double>& errors) {
+  std::map<std::string, std::vector<double>> by_framework;
   for (std::size_t i = 0; i < errors.size(); ++i) {
     const Observation& seen = *evidence.observations()[i];
-    if (seen.step_time) by_framework[seen.framework].push_back(errors[i]);
+    if (seen.step_time && seen.framework >= 0)
+      by_framework[evidence.store().framework(seen.framework).header.id].push_back(errors[i]);
   }
-  std::map<int, Interval> intervals;
+  std::map<std::string, Interval> intervals;
   for (auto& [framework, values] : by_framework) {
-    if (framework >= 0 && static_cast<int>(values.size()) >= kLeastPoints)
+    if (static_cast<int>(values.size()) >= kLeastPoints)
       intervals[framework] = IntervalOf(std::move(values));
   }
   return intervals;

@@ -32,6 +32,7 @@ Interval IntervalOf(std::vector<double> errors);
 
 // Intervals by framework profile (index in the store), of those with kLeastPoints rows or more.
 inline constexpr int kLeastPoints = 10;
-std::map<int, Interval> IntervalsOf(const Evidence& evidence, const std::vector<double>& errors);
+std::map<std::string, Interval> IntervalsOf(const Evidence& evidence,
+                                            const std::vector<double>& errors);
 
 }  // namespace orrery

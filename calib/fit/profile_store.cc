@@ -11,6 +11,7 @@
 #include "model/base/check.h"
 #include "model/base/diagnostics.h"
 #include "model/base/node.h"
+#include "model/framework/presets.h"
 #include "model/hardware/profile_tables.h"
 
 namespace orrery {
@@ -102,9 +103,25 @@ int ProfileStore::Framework(const std::string& id) {
 
 int ProfileStore::SelectFramework(const std::string& framework, const std::string& topology,
                                   bool flash) {
-  const auto site = index_.find({ProfileLayer::kFramework, framework + "@" + topology});
-  if (site != index_.end()) return site->second;
-  return Framework(SelectFrameworkProfile(framework, topology, flash).header.id);
+  const auto [name, facts] = SplitReference(framework);
+  const auto site = index_.find({ProfileLayer::kFramework, name + "@" + topology});
+  const int base = site != index_.end()
+                       ? site->second
+                       : Framework(SelectFrameworkProfile(name, topology, flash).header.id);
+  return facts.empty() ? base : WithFacts(base, facts);
+}
+
+// One more profile under the same file: constants that are set there reach it, too.
+int ProfileStore::WithFacts(int base, const std::string& facts) {
+  const std::string& id = frameworks_[base].header.id;
+  const FileKey key{ProfileLayer::kFramework, orrery::WithFacts(id, facts)};
+  if (const auto found = index_.find(key); found != index_.end()) return found->second;
+  const std::string file =
+      HasProfile(kFrameworkFolder, id) ? id : files_.at({key.first, id}).parent;
+  FrameworkProfile profile = frameworks_[base];
+  profile.preset = ShareFrameworkProfile(orrery::WithFacts(file, facts))->preset;
+  frameworks_.push_back(std::move(profile));
+  return index_[key] = static_cast<int>(frameworks_.size()) - 1;
 }
 
 void ProfileStore::AddSite(const std::string& id, const std::string& base) {

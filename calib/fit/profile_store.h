@@ -52,7 +52,8 @@ class ProfileStore {
   int Gpu(const std::string& id);
   int Fabric(const std::string& id);
   int Framework(const std::string& id);
-  // The profile of a framework at a site, by the rule of SelectFrameworkProfile().
+  // The profile of a framework at a site, by the rule of SelectFrameworkProfile(); `framework` may carry facts
+  // ("megatron+tp_overlap=on").
   int SelectFramework(const std::string& framework, const std::string& topology, bool flash);
   // Makes `id` (framework@topology) an heir of `base` without constants of its own.
   void AddSite(const std::string& id, const std::string& base);
@@ -86,9 +87,9 @@ class ProfileStore {
     std::set<std::string> keys;
   };
   using FileKey = std::pair<ProfileLayer, std::string>;
-
   void ReadChain(ProfileLayer layer, const std::string& id);
   int Count(ProfileLayer layer) const;
+  int WithFacts(int base, const std::string& facts);
 
   std::deque<GpuProfile> gpus_;
   std::deque<FabricProfile> fabrics_;

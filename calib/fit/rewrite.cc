@@ -101,7 +101,7 @@ std::string NewProfile(const std::string& title, const std::string& parent,
   return RewriteProfile(title, head + "constants:\n", lines);
 }
 
-ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& intervals,
+ProfileLines LinesOf(const FitResult& result, const std::map<std::string, Interval>& intervals,
                      const std::string& interval_source, const ProfileStore& store) {
   ProfileLines files;
   for (const FittedConstant& constant : result.constants) {
@@ -126,7 +126,7 @@ ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& int
     }
   }
   for (const auto& [framework, interval] : intervals) {
-    auto& lines = files[{ProfileLayer::kFramework, store.framework(framework).header.id}];
+    auto& lines = files[{ProfileLayer::kFramework, framework}];
     const std::string unit = "measured over predicted";
     const auto number = [](double value) { return FormatConstant(value, ConstantKind::kNumber); };
     lines.push_back({"residual_low", number(interval.low), unit, std::nullopt, interval.points,

@@ -32,7 +32,7 @@ std::string NewProfile(const std::string& title, const std::string& parent,
 
 // Lines by file ("framework/megatron"), of the constants that the data determined, and the intervals.
 using ProfileLines = std::map<std::pair<ProfileLayer, std::string>, std::vector<ConstantLine>>;
-ProfileLines LinesOf(const FitResult& result, const std::map<int, Interval>& intervals,
+ProfileLines LinesOf(const FitResult& result, const std::map<std::string, Interval>& intervals,
                      const std::string& interval_source, const ProfileStore& store);
 
 // Writes them: below `folder` (gpu/, fabric/, framework/), to `folder` itself when it ends in .yaml and

@@ -83,6 +83,29 @@ TEST(FitJob, APriorMayBeTheFamilysConstant) {
               HasSubstr("no request above frees"));
 }
 
+// Rows of one file that ran with other facts are predicted with them, and share what is fitted in the file.
+TEST(FitJob, FactsOfARowReachItsPredictionAndConstantsItsFile) {
+  ProfileStore store;
+  const int compiled = store.SelectFramework("kempnerforge", "kempner-h200", true);
+  const int eager = store.SelectFramework("kempnerforge+compile=off", "kempner-h200", true);
+  ASSERT_NE(compiled, eager);
+  EXPECT_EQ(store.SelectFramework("kempnerforge+compile=off", "kempner-h200", true), eager);
+  EXPECT_TRUE(store.framework(compiled).preset->compile);
+  EXPECT_FALSE(store.framework(eager).preset->compile);
+  const ConstantName gap =
+      store.Resolve(ProfileLayer::kFramework, store.Framework("kempnerforge"), "kernel_gap");
+  store.SetValue(gap, 7e-6);
+  EXPECT_DOUBLE_EQ(store.Get(ProfileLayer::kFramework, eager, "kernel_gap"), 7e-6);
+  // A site that has no file of its own yet.
+  store.AddSite("megatron@here", "megatron");
+  const int plain = store.SelectFramework("megatron", "here", true);
+  const int overlapped = store.SelectFramework("megatron+tp_overlap=on", "here", true);
+  ASSERT_NE(plain, overlapped);
+  EXPECT_EQ(store.framework(overlapped).header.id, "megatron@here");
+  EXPECT_TRUE(store.framework(overlapped).preset->tp_overlap);
+  EXPECT_FALSE(store.framework(plain).preset->tp_overlap);
+}
+
 TEST(FitJob, FlagsNameProfilesAndConstants) {
   ProfileStore store;
   FitFlags flags;
