@@ -156,7 +156,9 @@ TEST(ShortSteps, GrowWhileTheyPay) {
   for (std::size_t i = 0; i < many.size(); ++i) {
     EXPECT_EQ(many[i].more - many[i].fewer, 16);
     EXPECT_LT(many[i].fewer + many[i].more, 1024);
-    if (i > 0) EXPECT_GT(many[i].fewer, many[i - 1].more);
+    if (i > 0) {
+      EXPECT_GT(many[i].fewer, many[i - 1].more);
+    }
   }
   EXPECT_EQ(ShortStepsOf(layout, 256).size(), 1u);
   EXPECT_TRUE(ShortStepsOf(layout, 128).empty());
