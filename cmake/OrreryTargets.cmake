@@ -132,6 +132,10 @@ function(orrery_test name)
   set(environment XDG_DATA_HOME=${CMAKE_BINARY_DIR}/no-user-files)
   if(ORRERY_SANITIZE STREQUAL "THREAD")
     list(APPEND environment TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp)
+  elseif(ORRERY_SANITIZE)
+    # Whole stacks, or what MPI allocates and never frees could not be told from what we leak.
+    list(APPEND environment LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0
+         ASAN_OPTIONS=fast_unwind_on_malloc=0)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${A_LABEL} ENVIRONMENT "${environment}")
   if(A_COST)

