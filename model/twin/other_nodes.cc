@@ -51,9 +51,12 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
       there.gpu = other.gpu;
       const Profiles profiles = LoadProfiles(there, framework, flash_attention);
       if (profiles.gpu.Peak(work.precision).value <= 0) {
-        throw InputError(fmt::format("{} of nodes {} to {} does not compute in the job's precision",
-                                     other.gpu, other.first, other.last),
-                         "another --precision, that all GPUs of the cluster compute in");
+        const std::string where = other.first == other.last
+                                      ? fmt::format("node {}", other.first)
+                                      : fmt::format("nodes {} to {}", other.first, other.last);
+        throw InputError(
+            fmt::format("{} of {} does not compute in the job's precision", other.gpu, where),
+            "another --precision, that all GPUs of the cluster compute in");
       }
       factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
       SetMemory(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
