@@ -71,5 +71,26 @@ TEST(MixedCluster, EveryGpuThatIsUsedIsNamed) {
                                      Not(HasSubstr("a100")), Not(HasSubstr("layers: a search"))));
 }
 
+TEST(MixedCluster, EachGpuDrawsItsOwnPower) {
+  const std::string folder = ScratchFolder();
+  WriteText(folder + "/power.yaml",
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                "other_nodes: [{nodes: \"2..9\", gpu: a100-sxm4-40gb}]\n");
+  WriteText(folder + "/quote.yaml",
+            "{name: mine, topology: ./power.yaml, prices: [{kind: on-demand, price: 30USD/h, date: "
+            "2026-11-01, evidence: A, source: quote}]}\n");
+  const json answer =
+      json::parse(RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes", "2,4",
+                           "--offers", folder + "/quote.yaml", "--json"})
+                      .out);
+  ASSERT_GE(answer["answers"].size(), 1u);
+  for (const json& row : answer["answers"]) {
+    const double gpus = row["nodes"] == 2 ? 16 * 700 : 16 * 700 + 16 * 400;  // W, vendors' figures
+    EXPECT_NEAR(row["energy_kwh"].get<double>() * 3.6e6 / row["time_s"].get<double>(),
+                gpus * 1.5 * 1.25, 1)
+        << row["nodes"];
+  }
+}
+
 }  // namespace
 }  // namespace orrery
