@@ -59,12 +59,21 @@ TEST(MixedCluster, EveryGpuThatIsUsedIsNamed) {
   const Outcome four = RunPlan(With(job, {"--nodes", "4"}));
   EXPECT_THAT(Folded(four.out),
               AllOf(HasSubstr("2 nodes x 8 h100-sxm5-80gb + 2 nodes x 8 a100-sxm4-40gb = 32 GPUs"),
-                    HasSubstr("nodes 2 to 3, a100-sxm4-40gb")));
+                    HasSubstr("nodes 2 to 3, a100-sxm4-40gb"),
+                    HasSubstr("x 20.8 PFLOP/s in bf16 of 32 GPUs")));  // 16 x 989 + 16 x 312
   const std::string page = ScratchFolder() + "/mixed.html";
   const json answer =
       json::parse(RunPlan(With(job, {"--nodes", "4", "--json", "--html", page})).out);
   EXPECT_EQ(answer["topology"]["mixed"], json::parse(R"([{"gpu": "h100-sxm5-80gb", "nodes": 2},
                             {"gpu": "a100-sxm4-40gb", "nodes": 2}])"));
+  // The same model FLOP on two nodes of H100 alone.
+  const json alone = json::parse(RunPlan(With(job, {"--nodes", "2", "--json"})).out);
+  const auto work = [](const json& of, double peak) {
+    return of["prediction"]["mfu"].get<double>() * of["prediction"]["step_time_s"].get<double>() *
+           peak;
+  };
+  const double fast = 16 * 989.5e12, slow = 16 * 312e12;
+  EXPECT_NEAR(work(answer, fast + slow) / work(alone, fast), 1, 2e-3);
   EXPECT_THAT(ReadText(page), HasSubstr("h100-sxm5-80gb (2) or a100-sxm4-40gb (2)"));
   const Outcome two = RunPlan(With(job, {"--nodes", "2"}));
   EXPECT_THAT(Folded(two.out), AllOf(HasSubstr("2 nodes x 8 h100-sxm5-80gb = 16 GPUs"),
