@@ -73,7 +73,7 @@ Kind KindOf<DollarsPerHour>() {
 
 template <>
 Kind KindOf<Dollars>() {
-  return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "kUSD"};
+  return {"an amount of money", kMoneyUnits, "USD, kUSD, MUSD", "USD"};
 }
 
 std::string NearestUnit(std::string_view wrong, std::span<const Unit> units) {

@@ -149,6 +149,7 @@ struct TopologySpec {
   // By node, as PriceOtherNodes() finds it (model/twin); empty: all are alike. Of kernels; of each GPU.
   std::vector<double> slowdown;
   std::vector<GpuMemory> gpu_memory;
+  std::vector<FlopsPerSecond> gpu_peak;  // in the job's precision; nodes behind the last: as `gpu`
 };
 
 // The GPU id of clusters whose source does not name the part: planning needs the user's word.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "model/arch/parameters.h"
 
@@ -189,6 +190,25 @@ int64_t BestSpares(const Conditions& conditions, const Job& job, const Strategy&
   return best;
 }
 
+// Of all GPUs in use; 0: of one of them it is not known.
+double RatedWatts(const EnergyFacts& facts, const Job& job) {
+  const auto of = [&](const std::string& gpu) {
+    const auto known = facts.power.find(gpu);
+    return known == facts.power.end() ? 0 : known->second;
+  };
+  std::vector<double> nodes(static_cast<std::size_t>(job.cluster.nodes), of(job.cluster.gpu));
+  if (job.topology != nullptr) {
+    for (const OtherNodes& other : job.topology->other_nodes) {
+      const int64_t end = std::min(other.last + 1, job.cluster.nodes);
+      for (int64_t node = other.first; node < end && !other.gpu.empty(); ++node)
+        nodes[static_cast<std::size_t>(node)] = of(other.gpu);
+    }
+  }
+  if (std::ranges::count(nodes, 0) > 0) return 0;
+  return std::accumulate(nodes.begin(), nodes.end(), 0.0) *
+         static_cast<double>(job.cluster.gpus_per_node);
+}
+
 }  // namespace
 
 Conditions DefaultConditions() {
@@ -296,10 +316,9 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
                       Square(std::log(at_rate(rate.high))) + Square(luck);
   run.low = conditions.run.setup + played.time * std::exp(-std::sqrt(fast));
   run.high = conditions.run.setup + played.time * std::exp(std::sqrt(slow));
-  const auto power = conditions.energy.power.find(job.cluster.gpu);
-  if (power != conditions.energy.power.end())
-    run.energy_kwh = static_cast<double>(job.cluster.ranks()) * power->second *
-                     conditions.energy.node_factor * conditions.energy.pue * run.time.value / 3.6e6;
+  if (const double watts = RatedWatts(conditions.energy, job); watts > 0)
+    run.energy_kwh =
+        watts * conditions.energy.node_factor * conditions.energy.pue * run.time.value / 3.6e6;
   if (quote == nullptr) return run;
   const int64_t paid = job.cluster.nodes + run.spares;
   run.billed = Billed(quote->price, run.time);

@@ -56,10 +56,10 @@ std::string ScalingSection(const Ref& scaling) {
   std::string rows;
   for (std::size_t i = 0; i < scaling.size(); ++i) {
     const Ref one = scaling[i], nodes = one["nodes"], rate = one["tokens_per_s"];
-    chart.marks.push_back({nodes, rate,
-                           fmt::format("{} nodes: {} tokens/s, {}", nodes.json().dump(),
-                                       ScaledOf(rate), one["layout"].text()),
-                           0, false, Ref::None(), Ref::None()});
+    chart.marks.push_back(
+        {nodes, rate,
+         fmt::format("{}: {} tokens/s, {}", NodesOf(nodes), ScaledOf(rate), one["layout"].text()),
+         0, false, Ref::None(), Ref::None()});
     rows += Row({NumberCell(nodes, nodes.json().dump()), TextCell(one["layout"].text()),
                  NumberCell(one["step_time_s"], SecondsOf(one["step_time_s"])),
                  NumberCell(rate, ScaledOf(rate)), NumberCell(one["mfu"], PercentOf(one["mfu"]))});

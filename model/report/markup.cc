@@ -160,6 +160,9 @@ std::string SecondsOf(const Ref& ref) {
   return ref.is_number() ? Format(Seconds(ref.number())) : "-";
 }
 std::string BytesOf(const Ref& ref) { return ref.is_number() ? Format(Bytes(ref.number())) : "-"; }
+std::string NodesOf(const Ref& ref) {
+  return fmt::format("{} node{}", ref.json().dump(), ref.number() == 1 ? "" : "s");
+}
 std::string ScaledOf(const Ref& ref) { return ref.is_number() ? Scaled(ref.number()) : "-"; }
 std::string PercentOf(const Ref& ref) { return ref.is_number() ? Percent(ref.number()) : "-"; }
 

@@ -80,6 +80,7 @@ std::string DaysSpanOf(const Ref& pair);     // "18.1 to 25.6 d"
 std::string DollarsSpanOf(const Ref& pair);  // "204 to 289 kUSD"
 std::string SecondsSpanOf(const Ref& pair);  // "1.02 s to 1.31 s"
 std::string RateOf(const Ref& ref);          // "4.52 MB/s"
+std::string NodesOf(const Ref& ref);         // "1 node"
 
 // A table that scrolls sideways by itself on a narrow page. `rows`: "<tr>...</tr>" each. Heads stand
 // over numbers as the first row has them: to the right.

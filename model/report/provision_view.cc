@@ -44,8 +44,7 @@ std::string Spot(const Ref& offer) {
 }
 
 std::string NameOf(const Ref& row) {
-  return fmt::format("{}, {} node{}", row["offer"]["id"].text(), row["nodes"].json().dump(),
-                     row["nodes"].number() == 1 ? "" : "s");
+  return fmt::format("{}, {}", row["offer"]["id"].text(), NodesOf(row["nodes"]));
 }
 
 std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
@@ -94,7 +93,7 @@ std::string FrontierSection(const Ref& answer) {
     const Ref interval = row["cost_interval_usd"];
     chart.marks.push_back(
         {row["time_s"], row["cost_usd"],
-         fmt::format("{}, {} nodes: {}, {}", row["offer"]["id"].text(), row["nodes"].json().dump(),
+         fmt::format("{}, {}: {}, {}", row["offer"]["id"].text(), NodesOf(row["nodes"]),
                      DaysOf(row["time_s"].number()), DollarsOf(row["cost_usd"].number())),
          at->second, !on_frontier, on_frontier ? interval[0] : Ref::None(),
          on_frontier ? interval[1] : Ref::None()});
@@ -143,10 +142,9 @@ std::string ScalingOf(const Ref& answer, const Ref& chosen, const std::set<std::
   std::string table;
   for (const Ref& row : same) {
     const Ref rate = row["plan"]["tokens_per_s"];
-    chart.marks.push_back(
-        {row["nodes"], rate,
-         fmt::format("{} nodes: {} tokens/s", row["nodes"].json().dump(), ScaledOf(rate)), 0, false,
-         Ref::None(), Ref::None()});
+    chart.marks.push_back({row["nodes"], rate,
+                           fmt::format("{}: {} tokens/s", NodesOf(row["nodes"]), ScaledOf(rate)), 0,
+                           false, Ref::None(), Ref::None()});
     table += RowOf(row, best.contains(row.pointer()));
   }
   return Figure(
@@ -248,6 +246,8 @@ std::string PricesSection(const Ref& answer) {
 
 std::string LosersSection(const Ref& answer) {
   const Ref losers = answer["losers"], rejected = answer["rejected"];
+  const bool limits =
+      !answer["question"]["deadline_s"].empty() || !answer["question"]["budget_usd"].empty();
   std::string rows, refused;
   for (std::size_t i = 0; i < losers.size(); ++i) {
     const Ref one = losers[i], price = one["price_usd_per_hour"];
@@ -260,8 +260,10 @@ std::string LosersSection(const Ref& answer) {
       refused += Row({TextCell(one["offer"]["id"].text()), TextCell(one["reason"].text())});
   }
   return Section(
-      "losers", "Why the other offers lose",
-      HtmlTable("Their cheapest run within the limits", {"offer", "per node", "why"}, rows) +
+      "losers",
+      answer["frontier"].size() == 0 ? "Why the offers lose" : "Why the other offers lose",
+      HtmlTable(limits ? "Their cheapest run within the limits" : "Their cheapest run",
+                {"offer", "per node", "why"}, rows) +
           HtmlTable("Not considered", {"offer", "why"}, refused));
 }
 

@@ -27,13 +27,17 @@ std::string JobWords(const Ref& answer) {
   std::string nodes;
   for (std::size_t i = 0; i < topology["nodes"].size(); ++i)
     nodes += (i == 0 ? "" : ", ") + topology["nodes"][i].json().dump();
-  const Ref work = answer["workload"];
+  const Ref work = answer["workload"], mixed = topology["mixed"];
+  std::string gpus = mixed.empty() ? topology["gpu"].text() : "";
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    gpus += fmt::format("{}{} ({})", i == 0 ? "" : " or ", mixed[i]["gpu"].text(),
+                        mixed[i]["nodes"].json().dump());
   return fmt::format(
       "{} ({} parameters) on {}: {} node{} with {} {} each. Sequences of {} tokens, {}, {}.",
       answer["model"]["name"].text(), Count(answer["model"]["parameters"].number()),
       topology["name"].text(), nodes, nodes == "1" ? "" : "s",
-      topology["gpus_per_node"].json().dump(), topology["gpu"].text(),
-      work["seq_len"].json().dump(), work["precision"].text(), work["framework"].text());
+      topology["gpus_per_node"].json().dump(), gpus, work["seq_len"].json().dump(),
+      work["precision"].text(), work["framework"].text());
 }
 
 // Of one layout.

@@ -23,8 +23,8 @@ double LayerKernels(const MicroBatchOps& ops, const ModelSpec& model, const Work
 
 GpuMemory MemoryOf(const GpuProfile& gpu) { return {gpu.Capacity(), gpu.memory_context}; }
 
-void SetMemory(const OtherNodes& other, const GpuMemory& own, const GpuMemory& there,
-               std::vector<GpuMemory>* of_nodes) {
+template <class T>
+void SetNodes(const OtherNodes& other, const T& own, const T& there, std::vector<T>* of_nodes) {
   if (of_nodes->size() <= static_cast<std::size_t>(other.last))
     of_nodes->resize(static_cast<std::size_t>(other.last) + 1, own);
   std::fill(of_nodes->begin() + other.first, of_nodes->begin() + other.last + 1, there);
@@ -37,6 +37,7 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
   const Profiles own = LoadProfiles(*topology, framework, flash_attention);
   topology->slowdown.clear();
   topology->gpu_memory.clear();
+  topology->gpu_peak.clear();
   if (topology->other_nodes.empty()) return;
   Strategy one;
   one.flash_attention = flash_attention;
@@ -51,12 +52,17 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
       there.gpu = other.gpu;
       const Profiles profiles = LoadProfiles(there, framework, flash_attention);
       if (profiles.gpu.Peak(work.precision).value <= 0) {
-        throw InputError(fmt::format("{} of nodes {} to {} does not compute in the job's precision",
-                                     other.gpu, other.first, other.last),
-                         "another --precision, that all GPUs of the cluster compute in");
+        const std::string where = other.first == other.last
+                                      ? fmt::format("node {}", other.first)
+                                      : fmt::format("nodes {} to {}", other.first, other.last);
+        throw InputError(
+            fmt::format("{} of {} does not compute in the job's precision", other.gpu, where),
+            "another --precision, that all GPUs of the cluster compute in");
       }
       factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
-      SetMemory(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
+      SetNodes(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
+      SetNodes(other, own.gpu.Peak(work.precision), profiles.gpu.Peak(work.precision),
+               &topology->gpu_peak);
     }
     const auto end = static_cast<std::size_t>(other.last) + 1;
     if (topology->slowdown.size() < end) topology->slowdown.resize(end, 1.0);

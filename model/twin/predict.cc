@@ -28,8 +28,13 @@ Prediction PredictionOf(const Job& job, const Strategy& layout, const StepTime& 
                                                   job.work.masked_positions, job.work.lora) *
                             sequences)
                                .value;
-  prediction.peak_flops =
-      static_cast<double>(layout.ranks()) * job.gpu->Peak(job.work.precision).value;
+  const double own_peak = job.gpu->Peak(job.work.precision).value;
+  prediction.peak_flops = static_cast<double>(layout.ranks()) * own_peak;
+  if (job.topology != nullptr) {
+    const auto& peaks = job.topology->gpu_peak;
+    for (std::size_t n = 0; n < std::min<std::size_t>(peaks.size(), job.cluster.nodes); ++n)
+      prediction.peak_flops += (peaks[n].value - own_peak) * job.cluster.gpus_per_node;
+  }
   prediction.dollars_per_second = job.price();
   if (layout.pp > 1 && job.model.layers > 0 && StageGpusOf(job, layout).differ())
     prediction.shares = LayersByStage(job.model, layout);

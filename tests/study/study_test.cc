@@ -104,6 +104,8 @@ TEST(Study, OneValueEachIsNone) {
 TEST(Study, ChecksValuesBeforeTheWork) {
   EXPECT_THROW(Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,x"}}),
                InputError);
+  EXPECT_THROW(Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2,1"}}),
+               InputError);
   EXPECT_THROW(Named({{"--model", "gpt2-xl,gpt9"}, {"--topology", "aws-p4d"}}), InputError);
 }
 

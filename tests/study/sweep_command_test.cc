@@ -213,6 +213,7 @@ TEST(Sweep, NamesTheLineOfABadStudy) {
     EXPECT_EQ(outcome.code, 2) << text;
     EXPECT_THAT(outcome.err, HasSubstr(said));
     EXPECT_THAT(outcome.err, HasSubstr("study.yaml:")) << text;
+    EXPECT_EQ(outcome.err.find("error:"), outcome.err.rfind("error:")) << outcome.err;
   }
 }
 

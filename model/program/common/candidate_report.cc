@@ -174,10 +174,15 @@ std::string MfuFormula(const Job& job, const Prediction& candidate) {
   std::string number = fmt::format("{:.2e}", candidate.model_flops);
   number.erase(std::remove(number.begin(), number.end(), '+'), number.end());
   const int64_t gpus = candidate.strategy.ranks();
+  const std::string precision = Name(job.request.work.precision);
+  if (!job.request.topology.gpu_peak.empty()) {
+    return fmt::format("{} = {} model FLOP / ({} x {} in {} of {} GPUs)", Percent(candidate.mfu),
+                       number, Format(Seconds(candidate.time.total)),
+                       Format(FlopsPerSecond(candidate.peak_flops)), precision, gpus);
+  }
   return fmt::format("{} = {} model FLOP / ({} x {} GPU{} x {} in {})", Percent(candidate.mfu),
                      number, Format(Seconds(candidate.time.total)), gpus, gpus == 1 ? "" : "s",
-                     Format(job.profiles.gpu.Peak(job.request.work.precision)),
-                     Name(job.request.work.precision));
+                     Format(job.profiles.gpu.Peak(job.request.work.precision)), precision);
 }
 
 std::string PeakSource(const Job& job) {

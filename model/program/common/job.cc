@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "model/arch/data_root.h"
 #include "model/arch/parameters.h"
@@ -35,18 +37,44 @@ std::string Decided(const std::vector<Decision>& decisions, bool from_model) {
   return text;
 }
 
+using GpuNodes = std::vector<std::pair<std::string, int64_t>>;
+
+// How many of `nodes` have which GPU, in the order of ranks.
+GpuNodes GpusOf(const Job& job, int64_t nodes) {
+  GpuNodes all;
+  for (int64_t node = 0; node < nodes; ++node) {
+    std::string gpu = job.cluster.gpu;
+    for (const OtherNodes& other : job.request.topology.other_nodes) {
+      if (other.first <= node && node <= other.last && !other.gpu.empty()) gpu = other.gpu;
+    }
+    const auto known = std::ranges::find(all, gpu, &GpuNodes::value_type::first);
+    if (known == all.end()) {
+      all.emplace_back(gpu, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  return all;
+}
+
 std::string Cluster(const Job& job) {
   const ClusterSummary& cluster = job.cluster;
   const auto counted = [](int64_t number, const char* noun) {
     return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
   };
   if (job.request.nodes.size() > 1) {
+    const GpuNodes gpus = GpusOf(job, *std::ranges::max_element(job.request.nodes));
+    std::string kinds;
+    for (const auto& [gpu, nodes] : gpus) kinds += (kinds.empty() ? "" : " or ") + gpu;
     return fmt::format("{} nodes x {} {}", fmt::join(job.request.nodes, ", "),
-                       cluster.gpus_per_node, cluster.gpu);
+                       cluster.gpus_per_node, kinds);
   }
-  std::string text =
-      fmt::format("{} x {} {} = {}", counted(cluster.nodes, "node"), cluster.gpus_per_node,
-                  cluster.gpu, counted(cluster.ranks(), "GPU"));
+  std::string text;
+  for (const auto& [gpu, nodes] : GpusOf(job, cluster.nodes)) {
+    text += fmt::format("{}{} x {} {}", text.empty() ? "" : " + ", counted(nodes, "node"),
+                        cluster.gpus_per_node, gpu);
+  }
+  text += fmt::format(" = {}", counted(cluster.ranks(), "GPU"));
   if (cluster.domain_nodes > 1) {
     text += fmt::format(" in {} of {} nodes", counted(cluster.domains(), "scale-up domain"),
                         cluster.domain_nodes);
@@ -132,6 +160,11 @@ nlohmann::ordered_json JobJson(const Job& job) {
                       {"gpu", job.cluster.gpu},
                       {"nodes", job.request.nodes},
                       {"gpus_per_node", job.cluster.gpus_per_node}};
+  const GpuNodes gpus = GpusOf(job, *std::ranges::max_element(job.request.nodes));
+  if (gpus.size() > 1) {
+    for (const auto& [gpu, nodes] : gpus)
+      json["topology"]["mixed"].push_back({{"gpu", gpu}, {"nodes", nodes}});
+  }
   json["workload"] = {{"seq_len", work.seq_len},
                       {"global_batch", job.request.global_batches},
                       {"masked_positions", work.masked_positions},

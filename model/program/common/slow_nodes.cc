@@ -58,6 +58,7 @@ std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics
 void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, report::Job* job) {
   SearchRequest& request = job->request;
   TopologySpec& topology = request.topology;
+  const int64_t nodes = *std::ranges::max_element(request.nodes);
   if (!topology.other_nodes.empty()) {
     if (!job->plan.empty()) {
       throw InputError(
@@ -68,19 +69,24 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
       PriceOtherNodes(request.model, request.work, request.flash_attention, request.framework,
                       &topology);
     });
-    for (const OtherNodes& other : topology.other_nodes) {
+    bool others = false, other_gpus = false;
+    for (OtherNodes other : topology.other_nodes) {
+      if (other.first >= nodes) continue;
+      other.last = std::min(other.last, nodes - 1);
+      others = true;
+      other_gpus |= !other.gpu.empty();
       job->notes.push_back(
           fmt::format("{}{}: kernels take {:.3g} times as long as on {}", NodesText(other),
                       other.gpu.empty() ? "" : fmt::format(", {}", other.gpu),
                       topology.slowdown[static_cast<std::size_t>(other.first)], topology.gpu));
     }
-    job->notes.push_back(
-        "layers: a search finds shares for the GPUs of each stage; one layout has equal shares "
-        "unless --layout or --placement search says otherwise");
-    if (!topology.gpu_memory.empty())
+    if (others)
+      job->notes.push_back(
+          "layers: a search finds shares for the GPUs of each stage; one layout has equal shares "
+          "unless --layout or --placement search says otherwise");
+    if (other_gpus && !topology.gpu_memory.empty())
       job->notes.push_back("memory of a stage is compared with that of the GPUs that hold it");
   }
-  const int64_t nodes = *std::ranges::max_element(request.nodes);
   for (const OtherNodes& one : slow) {
     if (one.last >= nodes)
       throw InputError(

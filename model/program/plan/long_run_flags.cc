@@ -110,12 +110,23 @@ void ReadFailures(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
   }
 }
 
+// A text that starts with a digit is a quantity in a wrong unit, not the name of a profile.
+template <class F>
+void LoadFact(const Flag& flag, const char* noun, const char* example, F&& load) {
+  const bool digit = flag.text[0] >= '0' && flag.text[0] <= '9';
+  if (digit && !flag.text.ends_with(".yaml"))
+    throw InputError(
+        {{flag.where, fmt::format("{}: '{}' is no {}", flag.name, flag.text, noun), example}});
+  AtFlag(flag, load);
+}
+
 // "2min+8min": detection and restart; or a name.
 void ReadRecovery(const Flag& flag, Conditions* conditions, Diagnostics* diagnostics) {
   if (!flag.given) return;
   const std::size_t plus = flag.text.find('+');
   if (plus == std::string::npos) {
-    AtFlag(flag, [&] { conditions->recovery = LoadRecovery(flag.text); });
+    LoadFact(flag, "name, nor detection and restart", "such as 2min+7min",
+             [&] { conditions->recovery = LoadRecovery(flag.text); });
     return;
   }
   Flag detection = flag, restart = flag;
@@ -137,7 +148,8 @@ void ReadStorage(const Flag& flag, Conditions* conditions) {
     conditions->storage = {"given", "as given", *rate, *rate, {}, {}, Seconds(0)};
     return;
   }
-  AtFlag(flag, [&] { conditions->storage = LoadStorage(flag.text); });
+  LoadFact(flag, "name, nor a rate above 0", "such as 20GB/s",
+           [&] { conditions->storage = LoadStorage(flag.text); });
 }
 
 // A name, or what the reader of one GPU delivers.
@@ -145,7 +157,8 @@ void ReadInput(const Flag& flag, Conditions* conditions, Diagnostics* diagnostic
   if (!flag.given) return;
   const std::string unit = "tokens/s";
   if (!flag.text.ends_with(unit)) {
-    AtFlag(flag, [&] { conditions->input = LoadInput(flag.text); });
+    LoadFact(flag, "name, nor a rate of tokens", "such as 256ktokens/s",
+             [&] { conditions->input = LoadInput(flag.text); });
     return;
   }
   Flag number = flag;
@@ -189,11 +202,12 @@ void LongRunFlags::Declare(FlagSet* set) {
   set->Value(&as_of, "--as-of", "DATE", "today, for the age of prices (default: the clock)");
 }
 
-bool LongRunFlags::any() const {
-  return std::ranges::any_of(
-      std::initializer_list<const Flag*>{&deadline, &budget, &failures, &recovery, &checkpoint,
-                                         &storage, &spares, &straggler, &setup, &input, &as_of},
-      [](const Flag* flag) { return flag->given; });
+const Flag* LongRunFlags::AnyButTokens() const {
+  for (const Flag* flag : {&deadline, &budget, &failures, &recovery, &checkpoint, &storage, &spares,
+                           &straggler, &setup, &input, &as_of}) {
+    if (flag->given) return flag;
+  }
+  return nullptr;
 }
 
 InputRates LongRun::InputLimits() const {

@@ -13,8 +13,8 @@ struct LongRunFlags {
   Flag failures, recovery, checkpoint, storage, spares, straggler, setup, input, as_of;
 
   void Declare(FlagSet* set);
-  // A limit, or something that means nothing without tokens.
-  bool any() const;
+  // The first limit, or whatever means nothing without tokens; null: none is given.
+  const Flag* AnyButTokens() const;
 };
 
 struct LongRun {

@@ -80,8 +80,10 @@ std::string LosersText(const ProvisionAnswer& answer) {
   const auto losers = LosersOf(answer);
   if (losers.empty()) return "";
   const bool limits = answer.run->deadline || answer.run->budget;
-  std::string text = fmt::format("\nWhy the other offers lose (their cheapest run{})\n",
-                                 limits ? " within the limits" : "");
+  std::string text =
+      fmt::format("\nWhy {} lose (their cheapest run{})\n",
+                  answer.result->frontier.empty() ? "the offers" : "the other offers",
+                  limits ? " within the limits" : "");
   Table table({{"offer"}, {"a node", true}, {""}});
   const std::size_t most = answer.all ? losers.size() : std::min(kMostLosers, losers.size());
   for (std::size_t i = 0; i < most; ++i) {
@@ -91,14 +93,16 @@ std::string LosersText(const ProvisionAnswer& answer) {
   text += table.Text(2, false);
   if (losers.size() > most)
     text += fmt::format("  and {} more (--all, --json)\n", losers.size() - most);
-  return text +
-         fmt::format(
-             "  {}\n",
-             Fold(fmt::format(
-                      "Looked for layouts on {} of {} (cluster, node count) pairs; bounds on "
-                      "the step time rule the others out.",
-                      answer.result->evaluated, answer.result->units),
-                  2));
+  const Provisioned& result = *answer.result;
+  if (result.units == 0) return text;
+  const std::string looked =
+      result.evaluated == result.units
+          ? "Looked for layouts on every (cluster, node count) pair."
+          : fmt::format(
+                "Looked for layouts on {} of {} (cluster, node count) pairs; bounds on the "
+                "step time rule the others out.",
+                result.evaluated, result.units);
+  return text + fmt::format("  {}\n", Fold(looked, 2));
 }
 
 nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer) {

@@ -120,9 +120,8 @@ std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSe
 
 // Limits mean nothing without tokens.
 LongRun ReadRun(const LongRunFlags& flags) {
-  if (!flags.tokens.given && flags.any()) {
-    const Flag* culprit = flags.deadline.given ? &flags.deadline : &flags.budget;
-    throw InputError({{culprit->where, "a deadline, a budget and failures are those of a run",
+  if (const Flag* flag = flags.AnyButTokens(); flag != nullptr && !flags.tokens.given) {
+    throw InputError({{flag->where, fmt::format("{} is of a whole run", flag->name),
                        "--tokens N says how long it is, such as --tokens 2T"}});
   }
   return flags.tokens.given ? ReadLongRun(flags) : LongRun();

@@ -136,6 +136,7 @@ Study Study::Read(const Flag& file) {
       const Node value = section->Child(key);
       const std::vector<Node> items =
           value.IsSequence() ? value.Elements() : std::vector<Node>{value};
+      if (items.empty()) diagnostics.Error(given.where, fmt::format("'{}' has no value", key));
       for (const Node& item : items) {
         given.text = item.AsString();
         for (std::string& one : StudyValues(given, &diagnostics)) {
@@ -146,11 +147,7 @@ Study Study::Read(const Flag& file) {
           }
         }
       }
-      if (values.empty()) {
-        diagnostics.Error(given.where, fmt::format("'{}' has no value", key));
-      } else {
-        study.Take(given, of_job, std::move(values));
-      }
+      if (!values.empty()) study.Take(given, of_job, std::move(values));  // else said
     }
     section->RejectUnknownKeys();
   }
@@ -175,6 +172,12 @@ std::optional<Study> Study::Of(const JobFlags& job, const LayoutFlags& layout) {
         continue;
       }
       std::vector<std::string> values = StudyValues(*flag, &diagnostics);
+      std::set<std::string> seen;
+      for (const std::string& one : values) {
+        if (!seen.insert(one).second)
+          diagnostics.Error(flag->where, fmt::format("{}: {} stands there twice", flag->name, one),
+                            "each value once");
+      }
       if (!values.empty()) study.Take(*flag, first, std::move(values));
     }
   }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plan provision` and `plan` say of wrong quantities, of offers that all lose and of clusters with different GPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_plan.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
+  const std::vector<std::string> run = {"provision", "--model", "llama3-8b", "--tokens", "2T"};
+  for (const auto& [flag, text, said] :
+       std::vector<std::array<std::string, 3>>{{"--budget", "500000", "write 500000USD"},
+                                               {"--storage", "20GB", "such as 20GB/s"},
+                                               {"--storage", "0GB/s", "nor a rate above 0"},
+                                               {"--recovery", "9min", "such as 2min+7min"},
+                                               {"--input", "10MB/s", "such as 256ktokens/s"},
+                                               {"--input", "no-such", "token-ids"}}) {
+    const Outcome outcome = RunPlan(With(run, {flag, text}));
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
+  const Outcome no_tokens = RunPlan({"--model", "gpt2-xl", "--input", "10ktokens/s"});
+  EXPECT_EQ(no_tokens.code, 2);
+  EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
+}
+
+TEST(ProvisionWords, WhereAllLoseThereAreNoOthers) {
+  const std::string page = ScratchFolder() + "/none.html";
+  const std::vector<std::string> question = {"provision", "--model",  "llama3-405b",
+                                             "--tokens",  "15T",      "--nodes",
+                                             "1",         "--offers", "aws-p4d,gcp-a2-ultra"};
+  const Outcome none = RunPlan(With(question, {"--html", page}));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(Folded(none.out),
+              AllOf(HasSubstr("Why the offers lose (their cheapest run)"),
+                    HasSubstr("Looked for layouts on every (cluster, node count) pair."),
+                    Not(HasSubstr("other offers lose")), Not(HasSubstr("rule the others out"))));
+  EXPECT_THAT(ReadText(page), AllOf(HasSubstr("Why the offers lose"),
+                                    Not(HasSubstr("cheapest run within the limits"))));
+}
+
+TEST(MixedCluster, EveryGpuThatIsUsedIsNamed) {
+  std::string text = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml");
+  text += "other_nodes: [{nodes: \"2..9\", gpu: a100-sxm4-40gb}]\n";
+  const std::string file = ScratchFolder() + "/mixed.yaml";
+  WriteText(file, text);
+  const std::vector<std::string> job = {
+      "predict", "--model", "llama2-7b", "--topology", file, "--global-batch", "64", "--tp", "8"};
+  const Outcome four = RunPlan(With(job, {"--nodes", "4"}));
+  EXPECT_THAT(Folded(four.out),
+              AllOf(HasSubstr("2 nodes x 8 h100-sxm5-80gb + 2 nodes x 8 a100-sxm4-40gb = 32 GPUs"),
+                    HasSubstr("nodes 2 to 3, a100-sxm4-40gb"),
+                    HasSubstr("x 20.8 PFLOP/s in bf16 of 32 GPUs")));  // 16 x 989 + 16 x 312
+  const std::string page = ScratchFolder() + "/mixed.html";
+  const json answer =
+      json::parse(RunPlan(With(job, {"--nodes", "4", "--json", "--html", page})).out);
+  EXPECT_EQ(answer["topology"]["mixed"], json::parse(R"([{"gpu": "h100-sxm5-80gb", "nodes": 2},
+                            {"gpu": "a100-sxm4-40gb", "nodes": 2}])"));
+  // The same model FLOP on two nodes of H100 alone.
+  const json alone = json::parse(RunPlan(With(job, {"--nodes", "2", "--json"})).out);
+  const auto work = [](const json& of, double peak) {
+    return of["prediction"]["mfu"].get<double>() * of["prediction"]["step_time_s"].get<double>() *
+           peak;
+  };
+  const double fast = 16 * 989.5e12, slow = 16 * 312e12;
+  EXPECT_NEAR(work(answer, fast + slow) / work(alone, fast), 1, 2e-3);
+  EXPECT_THAT(ReadText(page), HasSubstr("h100-sxm5-80gb (2) or a100-sxm4-40gb (2)"));
+  const Outcome two = RunPlan(With(job, {"--nodes", "2"}));
+  EXPECT_THAT(Folded(two.out), AllOf(HasSubstr("2 nodes x 8 h100-sxm5-80gb = 16 GPUs"),
+                                     Not(HasSubstr("a100")), Not(HasSubstr("layers: a search"))));
+}
+
+TEST(MixedCluster, EachGpuDrawsItsOwnPower) {
+  const std::string folder = ScratchFolder();
+  WriteText(folder + "/power.yaml",
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                "other_nodes: [{nodes: \"2..9\", gpu: a100-sxm4-40gb}]\n");
+  WriteText(folder + "/quote.yaml",
+            "{name: mine, topology: ./power.yaml, prices: [{kind: on-demand, price: 30USD/h, date: "
+            "2026-11-01, evidence: A, source: quote}]}\n");
+  const json answer =
+      json::parse(RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes", "2,4",
+                           "--offers", folder + "/quote.yaml", "--json"})
+                      .out);
+  ASSERT_GE(answer["answers"].size(), 1u);
+  for (const json& row : answer["answers"]) {
+    const double gpus = row["nodes"] == 2 ? 16 * 700 : 16 * 700 + 16 * 400;  // W, vendors' figures
+    EXPECT_NEAR(row["energy_kwh"].get<double>() * 3.6e6 / row["time_s"].get<double>(),
+                gpus * 1.5 * 1.25, 1)
+        << row["nodes"];
+  }
+}
+
+}  // namespace
+}  // namespace orrery
