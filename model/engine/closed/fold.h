@@ -213,9 +213,12 @@ class Fold : private LayerPrices {
   double ExposedReduction(double reduction, double share, double last, double pass) const;
   struct Reduced {
     double exposed = 0;  // the step waits for it
-    double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
+    double in_pass =
+        0;           // of it, seconds in which a host that issues the last backward pass gets ahead
+    double own = 0;  // of it, or beside it, messages of the stage that the breakdown is of
   };
   Reduced ReducedByFormulas(double parameters) const;
+  double HostAhead(double forward, double backward) const;
   Reduced ReducedBehindWalk() const;
   double LeastReduced() const;
   double TrainedOfChunk(int place) const;
@@ -250,6 +253,7 @@ class Fold : private LayerPrices {
   const double M_;
   bool walks_ = false, walked_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
+  Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass
   double saved_ = 0;    // SavedOnTheWay()
   int watched_ = 0;     // of a walk, the stage of the breakdown

@@ -92,6 +92,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     const Stage all{table_.layers, true, true, 1, SlowdownOf(0), 0};
     const Work candidate = WorkOf(all);
     consider(all, candidate, Together(candidate));
+    work_ = candidate;
   } else if (outline_.slowdown != nullptr) {
     for (const Stage& stage : StagesBySpeed()) {
       const Work candidate = WorkOf(stage);

@@ -99,8 +99,9 @@ double Fold::HeldBack(double layers, double passes) const {
 // Where stages are folded: the first one's passes end last; it waits for the one with most to reduce.
 Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   const double layer_pass = backward_ + (fetches_ ? beside_backward_.seconds : 0.0);
+  const double kernels = stage_.layers * layer_pass + HeldBack(stage_.layers, outline_.chunks);
   const double pass =
-      Rate() * (stage_.layers * layer_pass + HeldBack(stage_.layers, outline_.chunks));
+      Rate() * (outline_.stages == 1 ? std::max(kernels, work_.backward.behind) : kernels);
   const double share = Awaited().reductions;
   const double layer = table_.TrainedOfLayer();
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
@@ -113,9 +114,32 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   if (outline_.stages > 1)
     reduced.own =
         std::min(reduced.exposed, exposed(TrainedHere(), layer + (here_.first ? rows : 0.0)));
-  if (outline_.stages == 1)
+  if (outline_.stages == 1) {
+    if (outline_.reduction_in_line)
+      reduced.in_pass =
+          reduced.exposed * (1 - std::min(1.0, (layer + rows) / std::max(1.0, parameters)));
     reduced.own = reduced.exposed += HeldBack(stage_.layers, outline_.chunks);
+  }
   return reduced;
+}
+
+// While the device waits for messages in a pass, once per step, the host goes on: seconds by which the device then waits less
+// for the host. `forward`: in the first micro-batch; `backward`: in the last one.
+double Fold::HostAhead(double forward, double backward) const {
+  if (outline_.stages > 1 || forward + backward <= 0) return 0;
+  if (!form_.host_waits) {
+    const double gap = M_ * std::max(0.0, work_.host() - work_.device());
+    const double last = std::max(0.0, work_.backward.host - work_.backward.device());
+    return std::min(gap, std::min(forward, gap) + std::min(backward, last));
+  }
+  const double plain = BehindHost(work_).seconds;
+  const auto saved = [&](double in_forward, double in_backward) {
+    Work longer = work_;
+    longer.forward.copies += in_forward;
+    longer.backward.copies += in_backward;
+    return std::max(0.0, plain + in_forward + in_backward - BehindHost(longer).seconds);
+  };
+  return M_ > 1 ? saved(forward, 0) + saved(0, backward) : saved(forward, backward);
 }
 
 double Fold::TrainedOfChunk(int place) const {
@@ -237,17 +261,18 @@ void Fold::AddUpdate(StepTime* time) const {
     exposed += outer;
     all += outer;
   }
-  double gather = 0, awaited_gather = 0;
+  double gather = 0, awaited_gather = 0, in_forward = 0;
   if (outline_.gathers_at_end && sharded_) {
     const double coded = fullest_layers * table_.coded_parameters;
     gather = data_->all_gather.InBuckets((parameters - coded) * outline_.weight_bytes +
                                          coded * kCodeBytes);
-    awaited_gather = outline_.end_gather_overlaps
-                         ? Awaited().gathers * gather +
-                               Beyond((1 - Awaited().gathers) * gather,
-                                      stage_.layers * BesideLayer(table_.layer.forward, forward_))
-                         : gather;
+    if (outline_.end_gather_overlaps)
+      in_forward = Beyond((1 - Awaited().gathers) * gather,
+                          stage_.layers * BesideLayer(table_.layer.forward, forward_));
+    awaited_gather =
+        outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
   }
+  time->host -= std::min(time->host, HostAhead(in_forward, reduced.in_pass));
   time->optimizer =
       (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
   double slowest = 1;

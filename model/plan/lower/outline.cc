@@ -80,6 +80,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   // Whole gradients are summed in place: on a stream of its own a layer's sum begins when its last gradient is there,
   // wherever the plan lists it. The shards of ZeRO 1 need memory that the backward pass still holds.
   outline.reduction_overlaps = s.overlap_grad_reduce && (s.reduce_in_backward || s.zero == 0);
+  outline.reduction_in_line = !s.overlap_grad_reduce && s.reduce_in_backward;
   outline.whole_replicas = HoldsWholeReplicas(s);
   outline.gathers_at_end = s.zero == 1 || s.zero == 2;
   outline.end_gather_overlaps = s.overlap_param_gather;
