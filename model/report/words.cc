@@ -99,7 +99,7 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
   const Ref run = answer["training"]["runs"][0], input = run["input"];
   if (input["input_bound"].is_true())
     out += Paragraph(fmt::format(
-        "INPUT-BOUND: the limit of the {} is {} tokens/s, so that a step takes {} with its input.",
+        "INPUT-BOUND: the limit of the {} is {} tokens/s. A step takes {} with its input.",
         input["limited_by"].text(), ScaledOf(input["limit_tokens_per_s"]),
         SecondsOf(run["step_time_s"])));
   if (const std::string full = answer["remarks"]["nearly_full"].text(); !full.empty())

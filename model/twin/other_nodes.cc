@@ -57,7 +57,7 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
                                       : fmt::format("nodes {} to {}", other.first, other.last);
         throw InputError(
             fmt::format("{} of {} does not compute in the job's precision", other.gpu, where),
-            "another --precision, that all GPUs of the cluster compute in");
+            "another --precision that all GPUs of the job compute in, such as fp16");
       }
       factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
       SetNodes(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);

@@ -25,7 +25,7 @@ struct Split {
 // How layers are split over the chunks of a pipeline.
 enum class LayerSplit {
   kRule,      // as the framework does without being told
-  kBalanced,  // BalancedLayout() with the times of embedding and head
+  kBalanced,  // BalancedStages() with the times of embedding and head
   kLighter,   // the same with a layer less on the first stage, which holds the most micro-batches
   kFitted,    // balanced as far as each stage's memory allows, where kBalanced does not fit
   kGiven,     // FixedAxes::layout

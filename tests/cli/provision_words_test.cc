@@ -49,6 +49,18 @@ TEST(ProvisionWords, WhereAllLoseThereAreNoOthers) {
                                     Not(HasSubstr("cheapest run within the limits"))));
 }
 
+// The V100 has no bf16.
+TEST(MixedCluster, AGpuWithoutThePrecisionIsNamedWithOneThatAllHave) {
+  const std::string file = ScratchFolder() + "/no-bf16.yaml";
+  WriteText(file, ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                      "other_nodes: [{nodes: \"4\", gpu: v100-sxm2-32gb}]\n");
+  const Outcome refused = RunPlan({"predict", "--model", "llama2-7b", "--topology", file, "--nodes",
+                                   "5", "--global-batch", "80", "--tp", "8"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("v100-sxm2-32gb of node 4 does not compute"),
+                                 HasSubstr("such as fp16")));
+}
+
 TEST(MixedCluster, EveryGpuThatIsUsedIsNamed) {
   std::string text = ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml");
   text += "other_nodes: [{nodes: \"2..9\", gpu: a100-sxm4-40gb}]\n";

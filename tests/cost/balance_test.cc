@@ -11,7 +11,7 @@ namespace orrery {
 namespace {
 
 // A slowdown of 1 says nothing, but has every stage looked at for every layer.
-TEST(BalancedLayout, StagesThatAreAlikeAreFilledAsIfEachWereLookedAt) {
+TEST(BalancedStages, StagesThatAreAlikeAreFilledAsIfEachWereLookedAt) {
   int compared = 0;
   for (const int stages : {1, 2, 3, 4, 5, 8, 16}) {
     const std::vector<double> alike(static_cast<std::size_t>(stages), 1.0);
@@ -20,8 +20,11 @@ TEST(BalancedLayout, StagesThatAreAlikeAreFilledAsIfEachWereLookedAt) {
         for (const double embedding : {0.0, 0.25, 1.0, 3.4}) {
           for (const double head : {0.0, 0.7, 1.0, 5.0}) {
             if (stages == 1 && chunks == 1) continue;  // a stage without a layer
-            const std::vector<int> layout = BalancedLayout(layers, stages, chunks, embedding, head);
-            EXPECT_EQ(layout, BalancedLayout(layers, stages, chunks, embedding, head, alike))
+            const std::vector<int> layout =
+                SpreadOverChunks(BalancedStages(layers, stages, chunks, embedding, head), chunks);
+            EXPECT_EQ(layout,
+                      SpreadOverChunks(
+                          BalancedStages(layers, stages, chunks, embedding, head, alike), chunks))
                 << layers << " layers, " << stages << " x " << chunks;
             if (layout.empty()) continue;
             EXPECT_EQ(std::accumulate(layout.begin(), layout.end(), 0), layers);

@@ -287,26 +287,21 @@ void CrossAttentionBackward(const KernelArgs& a) {
 // Su et al. 2021, in the half-split pairing (i, i + turn/2); the inverse turns back.
 namespace {
 
-// Rows of queries, keys and values, to or from a row per kv group: its queries, its key, its value.
-void CopyHeads(const KernelArgs& a, double* packed, bool join) {
-  const int64_t rows = a.Int(Attr::kRows), kv = a.Int(Attr::kKv), hd = a.Int(Attr::kHd),
-                queries = a.Int(Attr::kNh) / kv;
-  const int64_t heads[] = {queries, 1, 1};
-  int64_t first = 0;
-  for (size_t part = 0; part < 3; ++part) {
-    const int64_t width = heads[part] * hd, n = rows * kv * width;
-    const double* from = join ? a.In(part, n) : nullptr;
-    double* to = join ? nullptr : a.Out(part, n);
-    for (int64_t group = 0; group < rows * kv; ++group) {
-      double* at = packed + (group * (queries + 2) + first) * hd;
-      if (join) {
-        std::copy(from + group * width, from + (group + 1) * width, at);
-      } else {
-        std::copy(at, at + width, to + group * width);
-      }
-    }
-    first += heads[part];
-  }
+// Where element i of a packed tensor stands apart. Packed: [row][kv group][its queries, its key, its value][hd]; apart:
+// queries [row][head][hd], keys and values [row][kv group][hd].
+struct Apart {
+  size_t part = 0;
+  int64_t at = 0;
+};
+Apart PlaceOf(const KernelArgs& a, int64_t i) {
+  const int64_t hd = a.Int(Attr::kHd), queries = a.Int(Attr::kNh) / a.Int(Attr::kKv);
+  const int64_t group = i / hd / (queries + 2), head = i / hd % (queries + 2);
+  if (head < queries) return {0, (group * queries + head) * hd + i % hd};
+  return {head == queries ? size_t{1} : size_t{2}, group * hd + i % hd};
+}
+// Elements of queries (0), keys (1) and values (2) apart.
+int64_t SizeOf(const KernelArgs& a, size_t part) {
+  return a.Int(Attr::kRows) * a.Int(Attr::kHd) * a.Int(part == 0 ? Attr::kNh : Attr::kKv);
 }
 
 }  // namespace
@@ -322,7 +317,8 @@ void Rope(const KernelArgs& a) {
   std::vector<double> turned(splits ? static_cast<size_t>(rows * width) : 0);
   double* y = splits ? turned.data() : a.Out(0, rows * width);
   if (a.in.size() == 3) {
-    CopyHeads(a, y, true);
+    const double* x[] = {a.In(0, SizeOf(a, 0)), a.In(1, SizeOf(a, 1)), a.In(2, SizeOf(a, 2))};
+    for (int64_t i = 0; i < rows * width; ++i) y[i] = x[PlaceOf(a, i).part][PlaceOf(a, i).at];
   } else if (const double* x = a.In(0, rows * width); x != y) {
     std::copy(x, x + rows * width, y);
   }
@@ -342,7 +338,9 @@ void Rope(const KernelArgs& a) {
       }
     }
   }
-  if (splits) CopyHeads(a, y, false);
+  if (!splits) return;
+  double* to[] = {a.Out(0, SizeOf(a, 0)), a.Out(1, SizeOf(a, 1)), a.Out(2, SizeOf(a, 2))};
+  for (int64_t i = 0; i < rows * width; ++i) to[PlaceOf(a, i).part][PlaceOf(a, i).at] = y[i];
 }
 
 }  // namespace orrery::interpreter

@@ -35,7 +35,7 @@ std::vector<int64_t> OneAfterTheOther(int64_t layers, int stages, int chunks, do
   return held;
 }
 
-TEST(BalancedLayout, GivesEachLayerToTheStageWithTheLeastWork) {
+TEST(BalancedStages, GivesEachLayerToTheStageWithTheLeastWork) {
   std::mt19937 random(7);
   const auto between = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
@@ -49,7 +49,7 @@ TEST(BalancedLayout, GivesEachLayerToTheStageWithTheLeastWork) {
       for (int stage = 0; stage < stages; ++stage) slowdown.push_back(1 + 0.25 * between(0, 3));
     }
     const std::vector<int> layout =
-        BalancedLayout(layers, stages, chunks, embedding, head, slowdown);
+        SpreadOverChunks(BalancedStages(layers, stages, chunks, embedding, head, slowdown), chunks);
     ASSERT_EQ(layout.size(), static_cast<std::size_t>(stages * chunks));
     std::vector<int64_t> held(static_cast<std::size_t>(stages), 0);
     for (std::size_t at = 0; at < layout.size(); ++at)
@@ -58,9 +58,9 @@ TEST(BalancedLayout, GivesEachLayerToTheStageWithTheLeastWork) {
   }
 }
 
-TEST(BalancedLayout, IsEmptyWhereThereAreTooFewLayers) {
-  EXPECT_TRUE(BalancedLayout(5, 8, 1, 0, 0).empty());
-  EXPECT_FALSE(BalancedLayout(6, 8, 1, 0, 0).empty());  // the ends hold embedding and head
+TEST(BalancedStages, IsEmptyWhereThereAreTooFewLayers) {
+  EXPECT_TRUE(BalancedStages(5, 8, 1, 0, 0).empty());
+  EXPECT_FALSE(BalancedStages(6, 8, 1, 0, 0).empty());  // the ends hold embedding and head
 }
 
 }  // namespace

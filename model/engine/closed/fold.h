@@ -213,9 +213,8 @@ class Fold : private LayerPrices {
   double ExposedReduction(double reduction, double share, double last, double pass) const;
   struct Reduced {
     double exposed = 0;  // the step waits for it
-    double in_pass =
-        0;           // of it, seconds in which a host that issues the last backward pass gets ahead
-    double own = 0;  // of it, or beside it, messages of the stage that the breakdown is of
+    double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead
+    double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;

@@ -170,12 +170,6 @@ std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, doub
   return std::move(loads.held);
 }
 
-std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
-                                double head, const std::vector<double>& slowdown) {
-  return SpreadOverChunks(BalancedStages(layers, stages, chunks, embedding, head, slowdown),
-                          chunks);
-}
-
 std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks) {
   const auto stages = static_cast<int>(held.size());
   std::vector<int> layout(static_cast<std::size_t>(stages) * chunks);

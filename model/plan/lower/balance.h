@@ -43,18 +43,15 @@ class ChunkSplit {
   int64_t each_ = 0, left_over_ = 0;
 };
 
-// The layers of each chunk under which the slowest stage is as fast as it can be, where the embedding takes `embedding`
+// The layers of each stage under which the slowest one is as fast as it can be, where the embedding takes `embedding`
 // and the head `head` times the time of a layer: one layer after the other goes to the stage with the least work, of
 // several to the last, which holds the fewest micro-batches. Layers are alike, so no other split has a faster slowest
 // stage. Only the chunks of the embedding and of the head may stay without a layer. Empty: there are too few layers.
-// `slowdown`: of kernels, by stage; empty: all are alike.
-std::vector<int> BalancedLayout(int64_t layers, int stages, int chunks, double embedding,
-                                double head, const std::vector<double>& slowdown = {});
-// In two steps: the layers of each stage, and those of its chunks. Empty: there are too few layers. `most`: layers that a
-// stage may have at most; empty: any. No other split that keeps them has a faster slowest stage.
+// `slowdown`: of kernels, by stage; empty: all are alike. `most`: layers that a stage may have at most; empty: any.
 std::vector<int64_t> BalancedStages(int64_t layers, int stages, int chunks, double embedding,
                                     double head, const std::vector<double>& slowdown = {},
                                     const std::vector<int64_t>& most = {});
+// The layers of each chunk of stages that hold so many; empty for none.
 std::vector<int> SpreadOverChunks(const std::vector<int64_t>& held, int chunks);
 // Of two chunks in a V (PipelineSchedule::kZeroBubbleV).
 std::vector<int> SpreadInAV(const std::vector<int64_t>& held);

@@ -141,16 +141,10 @@ __global__ void GatedBackwardKernel(Ref dy, Ref x, Ref dx, int64_t n, bool wide,
 
 // Gates and ups as two tensors.
 template <typename G>
-__global__ void GatedApartKernel(Ref gates, Ref ups, Ref y, int64_t n, bool wide, G gate_of) {
-  const Share s = ShareOf(n);
-  if (s.count == 0) return;
-  float gate[kWide], up[kWide];
-  LoadSome(gates, s.first, s.count, wide, gate);
-  LoadSome(ups, s.first, s.count, wide, up);
-#pragma unroll
-  for (int k = 0; k < kWide; ++k) up[k] *= gate_of.Value(gate[k]);
-  StoreSome(y, s.first, s.count, wide, up);
-}
+struct GatedApart {
+  G gate_of;
+  __device__ float operator()(float gate, float up) const { return gate_of.Value(gate) * up; }
+};
 
 template <typename G>
 __global__ void GatedBackwardApartKernel(Ref dy, Ref gates, Ref ups, Ref dgate, Ref dup, int64_t n,
@@ -210,11 +204,7 @@ void MapTwo(OpFrame& f, int64_t n, F body) {
 template <typename G>
 void Gated(OpFrame& f, G gate_of) {
   const int64_t n = f.Size(Attr::kElements);
-  if (f.Inputs() == 2) {
-    const Ref gates = f.In(0, n), ups = f.In(1, n), y = f.Out(0, n);
-    return Launch(f.queue, GatedApartKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, gates,
-                  ups, y, n, IsWide({gates, ups, y}), gate_of);
-  }
+  if (f.Inputs() == 2) return MapTwo(f, n, GatedApart<G>{gate_of});
   const Ref x = f.In(0, 2 * n), y = f.Out(0, n);
   Launch(f.queue, GatedKernel<G>, Blocks(n, kThreads * kWide), kThreads, 0, x, y, n, IsWide({x, y}),
          gate_of);
