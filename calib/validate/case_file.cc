@@ -10,6 +10,20 @@
 namespace orrery {
 namespace {
 
+// A model is named, or its shape is given.
+void CheckModels(const CsvTable& table, Diagnostics* diagnostics) {
+  if (table.columns().empty() || table.HasColumn("model")) return;
+  std::string missing;
+  int count = 0;
+  for (const std::string& name : ShapeColumns()) {
+    if (!table.HasColumn(name)) missing += fmt::format("{}'{}'", count++ ? ", " : "", name);
+  }
+  if (count == 0) return;
+  diagnostics->Error(table.header(table.columns().front()),
+                     fmt::format("missing column{} {}", count > 1 ? "s" : "", missing),
+                     "or a column 'model' with a name of `plan list models` or a file");
+}
+
 // A column that nobody reads and whose name is close to one that is missing is a slip, not another column.
 void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
   constexpr std::size_t kLongEnough = 5;  // letters; "ep" is no slip of "cp"
@@ -17,11 +31,11 @@ void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
   for (const std::string& name : OptionalCaseColumns()) {
     if (name.size() >= kLongEnough && !table.HasColumn(name)) missing.push_back(name);
   }
-  const std::vector<std::string>&needed = CaseColumns(), &known = OptionalCaseColumns();
+  std::vector<std::string> known = OptionalCaseColumns();
+  for (const auto& more : {CaseColumns(), ShapeColumns()})
+    known.insert(known.end(), more.begin(), more.end());
   for (const std::string& name : table.columns()) {
-    if (std::ranges::count(needed, name) + std::ranges::count(known, name) > 0 ||
-        name.size() < kLongEnough)
-      continue;
+    if (std::ranges::count(known, name) > 0 || name.size() < kLongEnough) continue;
     for (const std::string& near : NearestNames(name, missing, 1))
       diagnostics->Error(table.header(name), fmt::format("unknown column '{}'", name),
                          fmt::format("did you mean '{}'?", near));
@@ -33,6 +47,7 @@ void CheckSpelling(const CsvTable& table, Diagnostics* diagnostics) {
 std::vector<CaseRow> LoadCases(const std::string& path) {
   Diagnostics diagnostics;
   const CsvTable table = CsvTable::Parse(ReadSource(path), CaseColumns(), &diagnostics);
+  CheckModels(table, &diagnostics);
   CheckSpelling(table, &diagnostics);
   diagnostics.ThrowIfAny();
   std::vector<CaseRow> rows = ReadCases(table);

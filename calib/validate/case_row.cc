@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "calib/validate/case_cells.h"
+#include "model/arch/catalogue.h"
 #include "model/base/diagnostics.h"
 #include "model/framework/presets.h"
 #include "model/hardware/catalog.h"
@@ -113,7 +114,35 @@ void ReadHeads(CaseCells* cells, ModelSpec* model) {
   model->head_dim = head_dim.value_or(std::max<int64_t>(1, model->hidden / model->heads));
 }
 
+// A model by name or by file, as `--model` takes it. Shapes beside it are checked: a row that says two things is a slip.
+void ReadNamedModel(CaseCells* cells, const std::string& name, CaseRow* row) {
+  row->work.seq_len = cells->Needed("seq_len", kMostWidth);
+  LoadedModel loaded;
+  try {
+    loaded = LoadModel(name);
+  } catch (const InputError& error) {
+    const Diagnostic& first = error.diagnostics().front();
+    cells->Refuse(
+        fmt::format("model: {}{}{}", first.message, first.hint.empty() ? "" : "; ", first.hint));
+    return;
+  }
+  row->model = std::move(loaded.spec);
+  const ModelSpec& model = row->model;
+  const std::pair<const char*, int64_t> shape[] = {
+      {"layers", model.layers},     {"hidden", model.hidden}, {"heads", model.heads},
+      {"kv_heads", model.kv_heads}, {"ffn", model.ffn},       {"head_dim", model.head_dim},
+      {"vocab", model.vocab}};
+  for (const auto& [column, value] : shape) {
+    const auto cell = cells->Integer(column, 1, kMostWidth);
+    if (cell && *cell != value)
+      cells->Refuse(fmt::format("'{}' is {}, but {} has {}", column, *cell, name, value));
+  }
+  row->work.masked_positions = MaskedPositions(model, loaded.defaults, row->work.seq_len);
+}
+
 void ReadModel(CaseCells* cells, CaseRow* row) {
+  if (const std::string name = cells->Text("model"); !name.empty())
+    return ReadNamedModel(cells, name, row);
   ModelSpec& model = row->model;
   model.name = row->name;
   model.gated = cells->Flag("gated");
@@ -292,6 +321,7 @@ CaseRow ReadRow(const CsvTable& table, std::size_t index) {
   row.work.precision = cells.Take(PrecisionOf(cells.Text("precision")), Precision::kBf16);
   row.work.optimizer = cells.Take(OptimizerOf(cells.Text("optimizer")), Optimizer::kAdam);
   ReadModel(&cells, &row);
+  if (row.refused) return row;  // what follows divides by widths
   ReadAdapters(&cells, &row);
   if (cells.Integer("experts", 0, 100000).value_or(0) > 1)
     cells.Refuse("mixtures of experts are not modelled");
@@ -325,13 +355,18 @@ std::span<const std::pair<const char*, MemoryKind>> MemoryPrinters() {
 }
 
 const std::vector<std::string>& CaseColumns() {
-  static const std::vector<std::string> kColumns = {"topology", "layers",  "hidden",
-                                                    "heads",    "seq_len", "measured_step_s"};
+  static const std::vector<std::string> kColumns = {"topology", "seq_len", "measured_step_s"};
+  return kColumns;
+}
+
+const std::vector<std::string>& ShapeColumns() {
+  static const std::vector<std::string> kColumns = {"layers", "hidden", "heads"};
   return kColumns;
 }
 
 const std::vector<std::string>& OptionalCaseColumns() {
   static const std::vector<std::string> kColumns = {"case",
+                                                    "model",
                                                     "nodes",
                                                     "gpus_per_node",
                                                     "framework",

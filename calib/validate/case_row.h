@@ -50,8 +50,10 @@ struct CaseRow {
 
 // Columns that a file must have.
 const std::vector<std::string>& CaseColumns();
+// Columns of a model's shape, needed where a row names no model.
+const std::vector<std::string>& ShapeColumns();
 // Columns that it may have: what is absent, as what is empty, is assumed where a note can say what, and refuses the
-// row where nothing can be said. `assumed`: what the source does not print; `memory_by`: allocator, nvidia-smi;
+// row where nothing can be said. `model`: a name or file as `--model` takes it, instead of a shape. `assumed`: what the source does not print; `memory_by`: allocator, nvidia-smi;
 // `source`: where the row was published; `gpu`: instead of the topology's; `head_dim`: where heads x head_dim is not
 // hidden.
 const std::vector<std::string>& OptionalCaseColumns();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -172,6 +173,46 @@ TEST(CaseRows, Fp32WithAShardedOptimizerUnderMegatronIsReadAsFp32Gradients) {
   ASSERT_EQ(row.notes.size(), 1u);
   EXPECT_EQ(Read(Row("selene", "megatron", "24", "fp32", "0")).front().work.precision,
             Precision::kFp32);
+}
+
+// What a user writes of an own run: a name instead of a shape. The same row with the shape is priced the same.
+TEST(CaseRows, AModelByNameIsItsShape) {
+  const std::string header = "case,topology,nodes,gpus_per_node,framework,precision,recompute,";
+  const std::string layout =
+      "optimizer,seq_len,micro_batch,global_batch,tp,dp,zero,measured_step_s";
+  const auto rows = [&](const std::string& columns, const std::string& cells) {
+    Diagnostics diagnostics;
+    const auto source = std::make_shared<Source>(Source{
+        "own.csv", header + columns + "," + layout + "\nown-1,dgx-h100,2,8,megatron,bf16,none," +
+                       cells + ",adam,4096,1,128,2,8,1,4\n"});
+    auto read = ReadCases(CsvTable::Parse(source, CaseColumns(), &diagnostics));
+    diagnostics.ThrowIfAny();
+    return read;
+  };
+  const auto named = PredictCases(rows("model", "llama2-7b"));
+  const auto shaped = PredictCases(rows("family,layers,hidden,ffn,gated,heads,kv_heads,vocab",
+                                        "llama,32,4096,11008,1,32,32,32000"));
+  ASSERT_TRUE(named[0].time) << *named[0].row.refused;
+  ASSERT_TRUE(shaped[0].time) << *shaped[0].row.refused;
+  EXPECT_DOUBLE_EQ(named[0].time->total, shaped[0].time->total);
+  EXPECT_EQ(named[0].predicted_mem_gib, shaped[0].predicted_mem_gib);
+  EXPECT_FALSE(rows("model,layers", "llama2-7b,32").front().refused);
+  EXPECT_THAT(*rows("model,layers", "llama2-7b,30").front().refused,
+              HasSubstr("'layers' is 30, but llama2-7b has 32"));
+  EXPECT_THAT(*rows("model", "lama2-7b").front().refused, HasSubstr("did you mean 'llama2-7b'"));
+  EXPECT_THAT(RenderValidation(named), HasSubstr("own-1"));
+}
+
+TEST(CaseRows, AFileNamesModelsOrTheirShapes) {
+  const std::string path = testing::TempDir() + "/columns.csv";
+  std::ofstream(path) << "topology,seq_len,measured_step_s,layers\nselene,2048,1,24\n";
+  try {
+    LoadCases(path);
+    FAIL() << "neither a model nor a shape";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.diagnostics().front().message, HasSubstr("'hidden', 'heads'"));
+    EXPECT_THAT(error.diagnostics().front().hint, HasSubstr("'model'"));
+  }
 }
 
 TEST(CaseRows, AMissingColumnIsAnInputErrorAndAMalformedCellRefusesItsRow) {

@@ -99,6 +99,25 @@ std::string Tally(const char* title, const Counts& counts) {
 
 constexpr std::size_t kMostNamed = 5;
 
+// Few runs are a user's own: each is shown, with what the sums below hide.
+std::string RunsSection(const std::vector<CasePrediction>& cases) {
+  constexpr std::size_t kMostShown = 30;
+  if (cases.size() > kMostShown) return "";
+  std::string out;
+  for (const CasePrediction& c : cases) {
+    if (!c.compared()) continue;
+    const std::string interval =
+        fmt::format("{} to {}", Format(Seconds(c.time->low)), Format(Seconds(c.time->high)));
+    out += fmt::format("{:<30}{:>11}{:>11}{:>+8.1f}  {}\n", c.row.name,
+                       Format(Seconds(c.row.measured_step_s)), Format(Seconds(c.time->total)),
+                       100 * ErrorOf(c), interval);
+  }
+  if (out.empty()) return "";
+  return fmt::format("{:<30}{:>11}{:>11}{:>8}  80 % interval\n", "run", "measured", "predicted",
+                     "error") +
+         out + "\n";
+}
+
 // Rows without a measured time.
 std::string UncomparedSection(const std::vector<CasePrediction>& cases) {
   std::string out;
@@ -225,7 +244,7 @@ std::string RenderValidation(const std::vector<CasePrediction>& cases) {
       "worst;\n"
       "in80: measured inside the 80 % interval.\n\n";
   const Groups sources = BySource(cases);
-  out += Section("source", sources);
+  out += RunsSection(cases) + Section("source", sources);
   out += Section("topology", GroupBy(cases, [](const CaseRow& row) { return row.topology; }));
   Counts notes;
   std::vector<const CasePrediction*> all;

@@ -13,8 +13,12 @@ ValidateFlags::ValidateFlags()
           "regret), memory, and the rows that cannot be predicted, with the reason.",
           {"plan validate runs.csv", "plan validate runs.csv --engine event --json cases.json",
            "plan validate calib/data/published_runs.csv --accuracy calib/ACCURACY.md"}) {
-  set.Positional(&runs, "FILE.csv", "measured runs; calib/README.md names the columns",
-                 Words::kFile);
+  set.Positional(
+      &runs, "FILE.csv",
+      "measured runs, columns in any order: topology, nodes, gpus_per_node, framework, seq_len, "
+      "global_batch, micro_batch, tp, pp, dp, zero, measured_step_s, measured_mem_gib, "
+      "and model (or layers, hidden, heads); calib/validate/README.md names the others",
+      Words::kFile);
   set.Value(&engine, "--engine", "NAME",
             "closed (closed form, the default) or event (simulated op by op, slower)", Words::kList,
             {"closed", "event"});
