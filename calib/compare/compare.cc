@@ -281,16 +281,23 @@ void CompareFigures(const TrainingLog& predicted, const TrainingLog& measured, C
     c->tokens_per_s.measured = Median(of_step) / c->measured_step;
   else if (!tokens.empty())
     c->tokens_per_s.measured = Median(tokens);
-  else if (c->samples.measured && predicted.tokens_per_sample)
+  else if (const measured::StepSize& size = predicted.size;
+           c->samples.measured && size.samples > 0 && size.tokens > 0)
     c->tokens_per_s.measured =
-        *c->samples.measured * *predicted.tokens_per_sample / c->measured_step;
+        *c->samples.measured * (size.tokens / size.samples) / c->measured_step;
+  else if (c->by_throughput && predicted.size.tokens > 0)
+    c->tokens_per_s.measured = predicted.size.tokens / c->measured_step;
 }
 
-double StepOf(const TrainingLog& log) {
-  const std::optional<double> step = MedianStep(log);
+// By what the measured file says of throughput, if it times no step: `size` is the prediction's.
+double StepOf(const TrainingLog& log, const measured::StepSize& size) {
+  const std::optional<double> step = MedianStep(log, size);
+  if (!step && !log.spans.empty() && log.garbled_lines > 0)
+    RefuseLog(log.source, "the trace breaks off before its step ends", "write it again");
   if (!step)
     RefuseLog(log.source, "there is no step time in this file",
-              "throughput alone does not say how long a step lasts");
+              "throughput becomes a time where the first file says the batch: --json FILE of plan "
+              "predict or simulate");
   return *step;
 }
 
@@ -376,8 +383,9 @@ Comparison Compare(const TrainingLog& predicted, const TrainingLog& measured) {
   CheckPlans(predicted, measured, &c);
   c.predicted_file = predicted.source->name;
   c.measured_file = measured.source->name;
-  c.predicted_step = StepOf(predicted);
-  c.measured_step = StepOf(measured);
+  c.predicted_step = StepOf(predicted, {});
+  c.measured_step = StepOf(measured, predicted.size);
+  c.by_throughput = !MedianStep(measured);
   c.measured_steps = measured.steps.size();
   c.garbled_lines = predicted.garbled_lines + measured.garbled_lines;
   c.precision = predicted.precision;

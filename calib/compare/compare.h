@@ -41,9 +41,10 @@ struct Pair {
 
 struct Comparison {
   std::string predicted_file, measured_file;
-  std::string digest;                                 // of both; "": the measured log has none
-  bool on_trust = false;                              // the measured log does not name its plan
-  double predicted_step = 0, measured_step = 0;       // seconds
+  std::string digest;                            // of both; "": the measured log has none
+  bool on_trust = false;                         // the measured log does not name its plan
+  double predicted_step = 0, measured_step = 0;  // seconds
+  bool by_throughput = false;  // measured_step: the prediction's batch over the log's throughput
   std::size_t measured_steps = 0;                     // behind the median
   std::optional<std::pair<double, double>> interval;  // of predicted_step, 80 %
   Pair samples, tokens_per_s, peak_bytes;  // of one step; per second; of the allocator, on one GPU

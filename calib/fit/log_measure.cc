@@ -34,10 +34,10 @@ std::vector<StepSample> Chosen(const TrainingLog& log, const LogWindow& window) 
 }
 
 std::optional<double> SecondsOf(const StepSample& step, const LogWindow& window) {
-  if (step.seconds && !window.micro_step) return step.seconds;
-  if (step.samples_per_s && *step.samples_per_s > 0) return window.samples / *step.samples_per_s;
-  if (step.tokens_per_s && *step.tokens_per_s > 0) return window.tokens / *step.tokens_per_s;
-  return std::nullopt;
+  StepSample rates = step;
+  rates.samples.reset();  // of the step, as its seconds: not of the window
+  if (window.micro_step) rates.seconds.reset();
+  return measured::SecondsOf(rates, window.size);
 }
 
 // The last line before the window whose mean runs since the start.

@@ -16,8 +16,7 @@ namespace orrery {
 
 struct LogWindow {
   bool micro_step = false;
-  double samples = 0;  // sequences in the window, over all ranks
-  double tokens = 0;
+  measured::StepSize size;                           // of the window
   std::optional<std::pair<int64_t, int64_t>> steps;  // as the log counts; absent: all but the first
 };
 

@@ -90,8 +90,9 @@ void ReadPrediction(const Json& root, const Node& places, TrainingLog* log) {
   step.samples_per_s = NumberIn(In(body, "samples_per_s"));
   step.mfu = NumberIn(In(body, "mfu"));
   step.peak_bytes = NumberIn(In(In(body, "memory"), "allocated_bytes"));
-  if (step.tokens_per_s && step.samples_per_s && *step.samples_per_s > 0)
-    log->tokens_per_sample = *step.tokens_per_s / *step.samples_per_s;
+  log->size.samples = step.samples.value_or(0);
+  if (step.tokens_per_s && step.seconds) log->size.tokens = *step.tokens_per_s * *step.seconds;
+  log->size.gpus = NumberIn(In(body, "gpus")).value_or(0);
   const Json& interval = In(body, "step_time_interval_s");
   if (interval.is_array() && interval.size() == 2) {
     const auto low = DurationOf(interval[0]), high = DurationOf(interval[1]);

@@ -4,7 +4,8 @@
 // Taken are complete events ("ph": "X"): kernels and copies of devices as spans, "ProfilerStep#N"
 // as steps. In this project's traces every operation is an event of the category "kernel" with its
 // phase; a step lasts from the first to the last of them. Events leave memory as soon as they are
-// read. A trace that ends in the middle (a killed process) keeps what it has and counts as garbled.
+// read. A trace that ends in the middle (a killed process) keeps what it has and counts as garbled; the
+// step that it ends in is none.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ class TraceReader {
                     CountingIterator(text.data() + text.size(), &line_), callback, false);
     if (root.is_discarded())
       AddGarbled(line_, 0, "the trace breaks off or is no JSON from here on", &log_);
-    Finish(root);
+    Finish(root, !root.is_discarded());
     FinishLog("a Chrome trace with complete events of kernels or with ProfilerStep# annotations",
               &log_);
     return std::move(log_);
@@ -159,7 +160,7 @@ class TraceReader {
     if (!name.empty()) names_[{RankIn(Member(event, "pid")), TextIn(Member(event, "tid"))}] = name;
   }
 
-  void Finish(const Json& root) {
+  void Finish(const Json& root, bool whole) {
     const int64_t rank = RankIn(Member(Member(root, "distributedInfo"), "rank"));
     for (SpanSample& span : log_.spans) {
       if (!log_.own) span.rank = rank;
@@ -168,7 +169,7 @@ class TraceReader {
     }
     for (const auto& [number, step] : host_steps_.empty() ? device_steps_ : host_steps_)
       log_.steps.push_back(step);
-    if (!log_.own || log_.spans.empty() || !log_.steps.empty()) return;
+    if (!whole || !log_.own || log_.spans.empty() || !log_.steps.empty()) return;
     double first = std::numeric_limits<double>::infinity(), last = -first;
     for (const SpanSample& span : log_.spans) {
       first = std::min(first, span.begin);

@@ -87,13 +87,26 @@ TrainingLog ReadTrainingLog(const SourcePtr& source) {
             "plan bench compares them");
 }
 
-std::optional<double> MedianStep(const TrainingLog& log) {
+std::optional<double> SecondsOf(const StepSample& step, const StepSize& size) {
+  if (step.seconds) return step.seconds;
+  if (step.tokens_per_s_of_gpu && size.tokens > 0 && size.gpus > 0)
+    return size.tokens / (*step.tokens_per_s_of_gpu * size.gpus);
+  if (step.tokens_per_s && *step.tokens_per_s > 0 && size.tokens > 0)
+    return size.tokens / *step.tokens_per_s;
+  const double samples = step.samples.value_or(size.samples);
+  if (step.samples_per_s && *step.samples_per_s > 0 && samples > 0)
+    return samples / *step.samples_per_s;
+  return std::nullopt;
+}
+
+std::optional<double> MedianStep(const TrainingLog& log, const StepSize& size) {
   std::vector<double> seconds, calm;
   bool first = true;
   for (const StepSample& step : log.steps) {
-    if (!step.seconds) continue;
-    seconds.push_back(*step.seconds);
-    if (!first && !step.disturbed) calm.push_back(*step.seconds);
+    const auto one = step.running_mean ? step.seconds : SecondsOf(step, size);
+    if (!one) continue;
+    seconds.push_back(*one);
+    if (!first && !step.disturbed) calm.push_back(*one);
     first = false;
   }
   if (seconds.empty()) return std::nullopt;

@@ -84,6 +84,16 @@ enum class LogFormat {
 std::span<const std::pair<const char*, LogFormat>> LogFormatNames();  // in the order of the enum
 const char* Name(LogFormat format);
 
+// What a step works on, over all GPUs; 0: not known.
+struct StepSize {
+  double samples = 0, tokens = 0;
+  double gpus = 0;
+};
+
+// Seconds of a step: as printed, else its work over the throughput (of a GPU x GPUs; tokens; samples, by the log's own
+// global batch where it prints one). Absent: the log or `size` does not say enough. A running mean counts like any other.
+std::optional<double> SecondsOf(const StepSample& step, const StepSize& size);
+
 struct TrainingLog {
   SourcePtr source;
   LogFormat format = LogFormat::kCsv;
@@ -91,7 +101,7 @@ struct TrainingLog {
   std::string digest;                                 // of the plan; "": not said
   std::string precision, optimizer;                   // of the job: "bf16", "adam"; "": likewise
   std::optional<std::pair<double, double>> interval;  // seconds of a step, of predictions
-  std::optional<double> tokens_per_sample;            // likewise
+  StepSize size;                                      // likewise
   std::vector<StepSample> steps;
   std::vector<TermSample> terms;
   std::vector<SpanSample> spans;
@@ -118,8 +128,8 @@ TrainingLog ReadTrace(const SourcePtr& source);
 TrainingLog ReadRecord(const SourcePtr& source);
 
 // Median seconds of a step; several steps: without the first, which warms up, and without disturbed ones where others are
-// left. Absent: none timed.
-std::optional<double> MedianStep(const TrainingLog& log);
+// left. Throughput tells it where no step is timed and `size` says of what work; means since the start do not. Absent: none.
+std::optional<double> MedianStep(const TrainingLog& log, const StepSize& size = {});
 
 // Shared by the readers.
 [[noreturn]] void RefuseLog(const SourcePtr& source, const std::string& why,

@@ -234,6 +234,32 @@ TEST(Compare, ALogIsHeldAgainstTheIntervalTheTokensAndTheBatch) {
   EXPECT_THAT(ComparisonText(Beside(predicted, csv)), HasSubstr("equal within 0.1 %"));
 }
 
+// What torchtitan prints: tokens per second of one GPU, and no time.
+TEST(Compare, ThroughputIsATimeByTheBatchOfThePrediction) {
+  const std::string predicted =
+      R"({"schema": "orrery.predict/1", "digest": "d", "prediction": {"step_time_s": 2.0, "gpus": 4,
+"step_time_interval_s": [1.8, 2.4], "global_batch": 8, "samples_per_s": 4, "tokens_per_s": 4096}})";
+  const auto line = [](int step, const char* tps) {
+    return fmt::format("step: {} loss: 7.1 memory: 1.50GiB(2%) tps: {} tflops: 1 mfu: 1%\n", step,
+                       tps);
+  };
+  const std::string log = line(1, "30") + line(2, "1,000") + line(3, "800") + line(4, "1,000");
+  const Comparison c = Beside(predicted, log);
+  EXPECT_TRUE(c.by_throughput);
+  EXPECT_NEAR(c.measured_step, 8192.0 / (4 * 1000), 1e-12);
+  EXPECT_NEAR(*c.tokens_per_s.measured, 4000, 1e-9);
+  EXPECT_THAT(ComparisonText(c), HasSubstr("the log prints throughput only"));
+  EXPECT_EQ(ComparisonJson(c)["by_throughput"], true);
+  EXPECT_THAT(ErrorOf(Trace("d"), log), HasSubstr("no step time"));  // a trace knows no batch
+  EXPECT_FALSE(Beside(predicted, kMegatron).by_throughput);
+}
+
+TEST(Compare, ATraceThatBreaksOffHasNoStep) {
+  const std::string whole = Trace("d");
+  EXPECT_THAT(ErrorOf(whole, whole.substr(0, whole.size() / 2)),
+              HasSubstr("breaks off before its step ends"));
+}
+
 // One timer has the name of a term: what it leaves is no difference of that term.
 TEST(Compare, TimersOfALogLeaveTheRestOfTheStep) {
   const std::string log =

@@ -70,10 +70,11 @@ void ReadLog(LoggedRun* run) {
   CaseRow& row = run->row;
   LogWindow window;
   window.micro_step = row.window != Window::kStep;
-  window.samples = static_cast<double>(window.micro_step
-                                           ? row.strategy.micro_batch * row.strategy.data_parallel()
-                                           : row.work.global_batch);
-  window.tokens = window.samples * static_cast<double>(row.work.seq_len);
+  window.size.samples = static_cast<double>(window.micro_step ? row.strategy.micro_batch *
+                                                                    row.strategy.data_parallel()
+                                                              : row.work.global_batch);
+  window.size.tokens = window.size.samples * static_cast<double>(row.work.seq_len);
+  window.size.gpus = static_cast<double>(row.nodes * row.gpus_per_node);
   window.steps = run->steps;
   const LogMeasurement measurement = MeasureLog(run->read, window);
   row.measured_step_s = measurement.seconds;

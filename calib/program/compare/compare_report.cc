@@ -156,6 +156,8 @@ std::string ComparisonText(const Comparison& c) {
   std::string text =
       fmt::format("predicted  {}\nmeasured   {}, {} step{}\n", c.predicted_file, c.measured_file,
                   c.measured_steps, c.measured_steps == 1 ? "" : "s, median without the first");
+  if (c.by_throughput)
+    text += "step time  the log prints throughput only: the batch of the prediction over it\n";
   text += c.on_trust ? "plan       not named in the measured log: assumed to be the same\n"
                      : fmt::format("plan       {}\n", c.digest);
   if (c.garbled_lines > 0) text += fmt::format("garbled    {} lines skipped\n", c.garbled_lines);
@@ -173,12 +175,17 @@ std::string ComparisonText(const Comparison& c) {
 }
 
 nlohmann::ordered_json ComparisonJson(const Comparison& c) {
-  nlohmann::ordered_json json = {
-      {"schema", "orrery.compare/1"},       {"predicted", c.predicted_file},
-      {"measured", c.measured_file},        {"digest", c.digest},
-      {"plan_on_trust", c.on_trust},        {"predicted_step_s", c.predicted_step},
-      {"measured_step_s", c.measured_step}, {"error", c.error()},
-      {"measured_steps", c.measured_steps}, {"garbled_lines", c.garbled_lines}};
+  nlohmann::ordered_json json = {{"schema", "orrery.compare/1"},
+                                 {"predicted", c.predicted_file},
+                                 {"measured", c.measured_file},
+                                 {"digest", c.digest},
+                                 {"plan_on_trust", c.on_trust},
+                                 {"by_throughput", c.by_throughput},
+                                 {"predicted_step_s", c.predicted_step},
+                                 {"measured_step_s", c.measured_step},
+                                 {"error", c.error()},
+                                 {"measured_steps", c.measured_steps},
+                                 {"garbled_lines", c.garbled_lines}};
   json["predicted_interval_s"] = nullptr;
   if (c.interval) json["predicted_interval_s"] = {c.interval->first, c.interval->second};
   const auto pair = [&](const char* key, const Pair& of) {

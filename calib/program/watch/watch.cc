@@ -41,14 +41,8 @@ double Median(std::vector<double> values) {
 
 // Seconds of a step by whatever the line says of its speed.
 std::optional<double> SecondsOf(const measured::StepSample& step, const Expectation& expected) {
-  if (step.seconds) return step.seconds;
-  if (step.running_mean) return std::nullopt;  // of the whole run: hides what changes
-  if (step.tokens_per_s_of_gpu && expected.tokens > 0 && expected.gpus > 0)
-    return expected.tokens / (*step.tokens_per_s_of_gpu * static_cast<double>(expected.gpus));
-  if (step.tokens_per_s && expected.tokens > 0) return expected.tokens / *step.tokens_per_s;
-  const double samples = step.samples.value_or(expected.samples);
-  if (step.samples_per_s && samples > 0) return samples / *step.samples_per_s;
-  return std::nullopt;
+  // A mean since the start hides what changes.
+  return step.running_mean ? step.seconds : measured::SecondsOf(step, expected.size);
 }
 
 struct Timed {
@@ -211,9 +205,9 @@ Expectation ReadExpectation(const SourcePtr& source) {
     made.layout = text->get<std::string>().substr(0, 200);
   if (const auto text = body->find("digest"); text != body->end() && text->is_string())
     made.digest = text->get<std::string>().substr(0, 64);
-  made.gpus = static_cast<int64_t>(std::clamp(NumberAt(*body, "gpus"), 0.0, 1e9));
-  made.samples = NumberAt(*body, "global_batch");
-  made.tokens = NumberAt(*body, "tokens_per_s") * made.step;
+  made.size.gpus = NumberAt(*body, "gpus");
+  made.size.samples = NumberAt(*body, "global_batch");
+  made.size.tokens = NumberAt(*body, "tokens_per_s") * made.step;
   if (const double price = NumberAt(*body, "price_per_step_usd"); price > 0) made.price = price;
   if (const auto memory = body->find("memory"); memory != body->end() && memory->is_object())
     made.memory = NumberAt(*memory, "total_bytes");

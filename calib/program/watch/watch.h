@@ -18,9 +18,7 @@ struct Expectation {
   std::string layout, digest;
   std::vector<std::pair<std::string, double>> terms;  // seconds of the breakdown, above 0
   double memory = 0;                                  // bytes of a GPU, predicted; 0: not said
-  double tokens = 0;                                  // of a step, all GPUs; 0: not said
-  double samples = 0;                                 // of a step
-  int64_t gpus = 0;
+  measured::StepSize size;
   std::optional<double> price;  // dollars per step
 };
 
