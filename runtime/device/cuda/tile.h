@@ -27,7 +27,9 @@ inline void MultiplyTile(float (&d)[4], const uint32_t (&a)[4], const uint32_t (
   for (int e = 0; e < 4; ++e) {
     const int row = lane / 4, below = e / 2, column = 2 * (lane % 4) + e % 2;
     for (int k = 0; k < 16; ++k) {
-      const uint64_t left = (k < 8 ? low : high)[row * 4 + k % 8 / 2];
+      // GCC 12 evaluates an index behind a conditional array in one branch only when sanitizers save its operands.
+      const uint64_t* const words = k < 8 ? low : high;
+      const uint64_t left = words[row * 4 + k % 8 / 2];
       d[e] +=
           half(left, 2 * below + k % 2) * half(right[column * 4 + k % 8 / 2], 2 * (k / 8) + k % 2);
     }
