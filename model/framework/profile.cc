@@ -119,23 +119,32 @@ class Cache {
   // Parsed at most once per state of the file, whoever asks.
   std::shared_ptr<const Entry> Load(const std::string& id) {
     const std::lock_guard lock(mutex_);
-    return Load(id, 0);
+    profile_reader::Heirs heirs;
+    return Load(id, &heirs);
   }
 
  private:
-  std::shared_ptr<const Entry> Load(const std::string& id, int depth) {
-    profile_reader::CheckDepth(id, depth);
+  std::shared_ptr<const Entry> LoadParent(const std::string& parent, const std::string& id,
+                                          profile_reader::Heirs* heirs) {
+    heirs->push_back(id);
+    auto entry = Load(parent, heirs);
+    heirs->pop_back();
+    return entry;
+  }
+
+  std::shared_ptr<const Entry> Load(const std::string& id, profile_reader::Heirs* heirs) {
     auto entry = std::make_shared<Entry>();
     entry->source = LoadProfileFile(kFrameworkFolder, id);
     const std::shared_ptr<const Entry> known = entries_[entry->source->name];
     if (known && known->source == entry->source &&
-        (!known->parent || known->parent == Load(known->parent->profile->header.id, depth + 1)))
+        (!known->parent ||
+         known->parent == LoadParent(known->parent->profile->header.id, id, heirs)))
       return known;
     auto profile = std::make_shared<FrameworkProfile>();
     profile_reader::ReadFile<FrameworkProfile>(
-        id, entry->source, FrameworkConstants(), ReadOwnKeys,
+        id, entry->source, FrameworkConstants(), ReadOwnKeys, *heirs,
         [&](const std::string& parent, FrameworkProfile* base) {
-          entry->parent = Load(parent, depth + 1);
+          entry->parent = LoadParent(parent, id, heirs);
           *base = *entry->parent->profile;
         },
         profile.get());
@@ -153,7 +162,8 @@ std::span<const ConstantRow<FrameworkProfile>> FrameworkConstants() { return kFr
 
 FrameworkProfile ReadFrameworkProfile(const std::string& id, ProfileSource load) {
   FrameworkProfile profile;
-  profile_reader::ReadInto(kFrameworkFolder, id, load, FrameworkConstants(), ReadOwnKeys, 0,
+  profile_reader::Heirs heirs;
+  profile_reader::ReadInto(kFrameworkFolder, id, load, FrameworkConstants(), ReadOwnKeys, &heirs,
                            &profile);
   CheckComplete(profile);
   return profile;

@@ -47,7 +47,9 @@ SourcePtr ReadUnchanged(const std::string& path);
 
 namespace profile_reader {
 
-inline constexpr int kMaxInheritance = 8;
+// Profiles that are being read, each an heir of the next.
+using Heirs = std::vector<std::string>;
+inline constexpr std::size_t kMostHeirs = 8;
 
 inline void ReadText(const Node& root, const char* key, std::string* out) {
   if (root.Has(key)) *out = root.String(key);
@@ -137,26 +139,32 @@ void ReadMoreEfficiencies(const Node& constants, std::span<const ConstantRow<Pro
   }
 }
 
-inline void CheckDepth(const std::string& id, int depth) {
-  if (depth <= kMaxInheritance) return;
-  throw InputError(fmt::format("profile '{}' inherits itself", id),
-                   "break the cycle of 'inherits' keys");
+// The profile that `id` inherits, an error at the key for a path or a cycle.
+inline std::string ReadParent(const Node& root, const std::string& id, const Heirs& heirs) {
+  const std::string parent = root.String("inherits");
+  // A name: a path could lead anywhere, and an error in that file would print it.
+  if (parent.find('/') != std::string::npos)
+    root.ErrorAt("inherits", "a profile inherits another by its name, '" + parent + "' is a path",
+                 "put that file into .orrery/profiles/ and name it without folder and .yaml");
+  if (parent == id || std::ranges::count(heirs, parent) > 0)
+    root.ErrorAt("inherits", fmt::format("profile '{}' inherits itself", parent),
+                 "break the cycle of 'inherits' keys");
+  else if (heirs.size() >= kMostHeirs)
+    root.ErrorAt("inherits", fmt::format("more than {} profiles inherit one another", kMostHeirs),
+                 "a profile of a chip or framework needs two or three");
+  return parent;
 }
 
-// Reads one file over what it inherits: `inherit(id, profile)` fills that in.
+// Reads one file over what it inherits: `inherit(parent, profile)` fills that in. `heirs` led to this file.
 template <class Profile, class Inherit>
 void ReadFile(const std::string& id, const SourcePtr& source,
               std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra,
-              const Inherit& inherit, Profile* profile) {
+              const Heirs& heirs, const Inherit& inherit, Profile* profile) {
   Diagnostics diagnostics;
   const Node root = Node::Parse(source, &diagnostics);
   diagnostics.ThrowIfAny();
   if (root.Has("inherits")) {
-    const std::string parent = root.String("inherits");
-    // A name: a path could lead anywhere, and an error in that file would print it.
-    if (parent.find('/') != std::string::npos)
-      root.ErrorAt("inherits", "a profile inherits another by its name, '" + parent + "' is a path",
-                   "put that file into .orrery/profiles/ and name it without folder and .yaml");
+    const std::string parent = ReadParent(root, id, heirs);
     diagnostics.ThrowIfAny();
     inherit(parent, profile);
   }
@@ -175,13 +183,14 @@ void ReadFile(const std::string& id, const SourcePtr& source,
 
 template <class Profile>
 void ReadInto(const std::string& folder, const std::string& id, ProfileSource load,
-              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra, int depth,
+              std::span<const ConstantRow<Profile>> table, ExtraKeys<Profile> extra, Heirs* heirs,
               Profile* profile) {
-  CheckDepth(id, depth);
   const auto inherit = [&](const std::string& parent, Profile* base) {
-    ReadInto(folder, parent, load, table, extra, depth + 1, base);
+    heirs->push_back(id);
+    ReadInto(folder, parent, load, table, extra, heirs, base);
+    heirs->pop_back();
   };
-  ReadFile(id, load(folder, id), table, extra, inherit, profile);
+  ReadFile(id, load(folder, id), table, extra, *heirs, inherit, profile);
 }
 
 template <class Profile>
@@ -207,7 +216,8 @@ Profile ReadProfile(const std::string& folder, const std::string& id, ProfileSou
                     std::span<const ConstantRow<Profile>> table,
                     ExtraKeys<Profile> extra = nullptr) {
   Profile profile;
-  profile_reader::ReadInto(folder, id, load, table, extra, 0, &profile);
+  profile_reader::Heirs heirs;
+  profile_reader::ReadInto(folder, id, load, table, extra, &heirs, &profile);
   profile_reader::RequireConstants(profile, table);
   return profile;
 }

@@ -133,7 +133,17 @@ TEST(Profiles, AConstantWithoutSourceIsAnError) {
 TEST(Profiles, ACycleOfInheritanceIsAnErrorAndNoHang) {
   Texts()["a"] = "inherits: b\nconstants: {}\n";
   Texts()["b"] = "inherits: a\nconstants: {}\n";
-  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("a", FromTexts); }), HasSubstr("inherits"));
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("a", FromTexts); }),
+              AllOf(HasSubstr("b.yaml:1:11"), HasSubstr("profile 'a' inherits itself")));
+  Texts()["a"] = "inherits: a\nconstants: {}\n";
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("a", FromTexts); }), HasSubstr("a.yaml:1:11"));
+}
+
+TEST(Profiles, ALongLineOfHeirsIsNoCycle) {
+  for (int i = 0; i < 12; ++i)
+    Texts()[fmt::format("heir-{}", i)] = fmt::format("inherits: heir-{}\nconstants: {{}}\n", i + 1);
+  EXPECT_THAT(ErrorOf([] { ReadFabricProfile("heir-0", FromTexts); }),
+              AllOf(HasSubstr("heir-8.yaml:1:11"), HasSubstr("more than 8 profiles")));
 }
 
 TEST(Profiles, BrokenTextNeverCrashes) {
