@@ -279,13 +279,22 @@ FrameworkMatch MatchFramework(std::string_view reference) {
   }
   const std::string& name = parts.name;
   if (IsPath(name)) return {&PresetOfFile(name), nullptr};
-  if (HasProfile(kFrameworkFolder, name) && IsDescribed(name)) return {&PresetOf(name), nullptr};
+  const bool file = HasProfile(kFrameworkFolder, name);
+  if (file && IsDescribed(name)) return {&PresetOf(name), nullptr};
   const std::string folded = FoldedName(name);
   for (const Spelling& spelling : TheCatalogue().spellings) {
     if (folded == spelling.folded) return spelling.match;
   }
   if (const auto broken = TheCatalogue().broken.find(folded); broken != TheCatalogue().broken.end())
     throw broken->second;
+  if (file) {
+    (void)ShareFrameworkProfile(name);  // a misspelt key, perhaps
+    throw InputError(
+        fmt::format("'{}' is no framework: its file has no description", name),
+        fmt::format(
+            "description: \"one line\" in {} makes it one; files of sites and bases have none",
+            ProfileFile(kFrameworkFolder, name)));
+  }
   std::vector<std::string> known = FrameworkNames();
   for (const FrameworkPreset& preset : FrameworkPresets()) {
     for (const FrameworkAlias& alias : preset.aliases) known.push_back(alias.name);

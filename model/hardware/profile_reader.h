@@ -173,10 +173,13 @@ void ReadFile(const std::string& id, const SourcePtr& source,
   ReadText(root, "title", &profile->header.title);
   (void)root.Bool("abstract", false);
   if (extra != nullptr) extra(root, profile);
-  const Node constants = root.Child("constants");
-  for (const auto& row : table) ReadConstant(constants, row, source->name, profile);
-  ReadMoreEfficiencies(constants, table, source->name, profile);
-  constants.RejectUnknownKeys();
+  // What inherits may have none of its own.
+  if (root.Has("constants") || !root.Has("inherits")) {
+    const Node constants = root.Child("constants");
+    for (const auto& row : table) ReadConstant(constants, row, source->name, profile);
+    ReadMoreEfficiencies(constants, table, source->name, profile);
+    constants.RejectUnknownKeys();
+  }
   root.RejectUnknownKeys();
   diagnostics.ThrowIfAny();
 }

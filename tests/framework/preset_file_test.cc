@@ -143,6 +143,18 @@ TEST_F(FrameworkCatalogue, ADamagedFileMattersToWhoAsksForIt) {
   EXPECT_THAT(ErrorOf([] { FindFramework("mine"); }), AllOf(HasSubstr(path), HasSubstr("tensor")));
 }
 
+TEST_F(FrameworkCatalogue, AFileWithoutDescriptionIsNamedAsOne) {
+  const std::string path =
+      root_.Add("calib/profiles/framework/fork.yaml", "title: Ours\ninherits: megatron\n");
+  EXPECT_THAT(
+      ErrorOf([] { FindFramework("fork"); }),
+      AllOf(HasSubstr("'fork' is no framework"), HasSubstr("description: "), HasSubstr(path)));
+  root_.Add("calib/profiles/framework/slip.yaml", "inherits: megatron\ndescripton: ours\n");
+  EXPECT_THAT(ErrorOf([] { FindFramework("slip"); }), HasSubstr("did you mean 'description'"));
+  root_.Add("calib/profiles/framework/heir.yaml", "inherits: megatron\ndescription: ours\n");
+  EXPECT_EQ(FindFramework("heir").zero, FindFramework("megatron").zero);
+}
+
 TEST_F(FrameworkCatalogue, APathNamesAFileOfTheUser) {
   const std::string path = root_.Add("elsewhere/mine.yaml", kHead);
   const FrameworkPreset& preset = FindFramework(path);
