@@ -116,21 +116,56 @@ void ReadScales(const Fields& fields, ModelSpec* spec) {
   if (divisor > 0) spec->attention_scale = 1 / std::sqrt(divisor);
 }
 
+// The figures of one kind, as transformers' modeling_rope_utils.py reads them. False: not all of them are there.
+bool ReadRopeFigures(const Node& scaling, RopeScaling::Kind kind, ModelSpec* spec) {
+  constexpr double kMost = 1e9;
+  const auto number = [&](const char* key, double otherwise) {
+    return scaling.Has(key) ? scaling.Number(key, 0, kMost) : otherwise;
+  };
+  RopeScaling& rope = spec->rope_scaling;
+  rope.factor = number("factor", 0);
+  if (rope.factor < 1) return false;
+  if (kind == RopeScaling::Kind::kLinear) return true;
+  const bool yarn = kind == RopeScaling::Kind::kYarn;
+  rope.original = number("original_max_position_embeddings",
+                         yarn ? static_cast<double>(spec->max_positions) : 0);
+  rope.low = number(yarn ? "beta_slow" : "low_freq_factor", yarn ? 1 : 0);
+  rope.high = number(yarn ? "beta_fast" : "high_freq_factor", yarn ? 32 : 0);
+  if (rope.original < 1 || rope.low <= 0 || rope.high <= rope.low) return false;
+  if (!yarn) return true;
+  // 0.1 m ln(factor) + 1, in DeepSeek's form the quotient of two of them.
+  const auto grown = [&](double m) { return 0.1 * m * std::log(rope.factor) + 1; };
+  const double mscale = number("mscale", 0), all = number("mscale_all_dim", 0);
+  rope.magnify =
+      number("attention_factor", mscale > 0 && all > 0 ? grown(mscale) / grown(all) : grown(1));
+  rope.truncate = scaling.Bool("truncate", true);
+  return rope.magnify > 0;
+}
+
 void ReadRopeScaling(const Fields& fields, ModelSpec* spec) {
-  constexpr NameRow<bool> kTypes[] = {{"default", false}, {"linear", true}, {"dynamic", true},
-                                      {"llama3", true},   {"yarn", true},   {"longrope", true},
-                                      {"su", true}};
+  using Kind = RopeScaling::Kind;
+  // Without a kind: priced, not trained.
+  constexpr NameRow<std::optional<Kind>> kTypes[] = {
+      {"default", Kind::kNone},  {"linear", Kind::kLinear}, {"dynamic", std::nullopt},
+      {"llama3", Kind::kLlama3}, {"yarn", Kind::kYarn},     {"longrope", std::nullopt},
+      {"su", std::nullopt}};
   const Place place = fields.At("rope_scaling");
   const auto scaling = place.node.Find(place.key);
   if (!scaling) return;
   if (scaling->IsScalar()) {
-    if (place.node.Choice<bool>(place.key, kTypes, false))
+    if (place.node.Choice<std::optional<Kind>>(place.key, kTypes, Kind::kNone) != Kind::kNone)
       spec->untrained.push_back("rope_scaling " + place.node.String(place.key));
     return;
   }
   const char* type = scaling->Has("type") ? "type" : "rope_type";
-  if (scaling->Has(type) && scaling->Choice<bool>(type, kTypes, false))
-    spec->untrained.push_back("rope_scaling " + scaling->String(type));
+  const std::optional<Kind> kind =
+      scaling->Choice<std::optional<Kind>>(type, kTypes, std::optional<Kind>(Kind::kNone));
+  if (kind != Kind::kNone) {
+    if (kind && ReadRopeFigures(*scaling, *kind, spec))
+      spec->rope_scaling.kind = *kind;
+    else
+      spec->untrained.push_back("rope_scaling " + scaling->String(type)), spec->rope_scaling = {};
+  }
   spec->rope_base = scaling->Number("rope_theta", 1, 1e12, spec->rope_base);
   spec->rotary_share = scaling->Number("partial_rotary_factor", 1e-3, 1, spec->rotary_share);
   for (const char* known :
@@ -151,6 +186,7 @@ void ReadPositions(const Fields& fields, ModelSpec* spec) {
   if (spec->positions != Positions::kRotary) return;
   spec->rope_base = fields.Number("rope_base", 1, 1e12, 10000);
   spec->rotary_share = fields.Number("rotary_share", 1e-3, 1, 1);
+  spec->rope_scaling_of_windows = fields.Bool("rope_scaling_of_windows", true);
   ReadRopeScaling(fields, spec);
   // GPT-J gives the width that turns, and turns neighbours instead of halves: the same up to an order of columns.
   const int64_t width = fields.Integer("rotary_width", 1, kMaxHeadDim, 0);

@@ -41,6 +41,13 @@ inline constexpr NameRow<QkNorm> kQkNormNames[] = {
     {"width", QkNorm::kWidth},
 };
 
+inline constexpr NameRow<RopeScaling::Kind> kRopeScalingNames[] = {
+    {"default", RopeScaling::Kind::kNone},
+    {"linear", RopeScaling::Kind::kLinear},
+    {"llama3", RopeScaling::Kind::kLlama3},
+    {"yarn", RopeScaling::Kind::kYarn},
+};
+
 template <class E>
 constexpr const char* NameIn(std::span<const NameRow<E>> table, E value) {
   for (const auto& row : table) {
@@ -53,5 +60,8 @@ constexpr const char* Name(Norm value) { return NameIn<Norm>(kNormNames, value);
 constexpr const char* Name(Activation value) { return NameIn<Activation>(kActivationNames, value); }
 constexpr const char* Name(Positions value) { return NameIn<Positions>(kPositionsNames, value); }
 constexpr const char* Name(QkNorm value) { return NameIn<QkNorm>(kQkNormNames, value); }
+constexpr const char* Name(RopeScaling::Kind value) {
+  return NameIn<RopeScaling::Kind>(kRopeScalingNames, value);
+}
 
 }  // namespace orrery

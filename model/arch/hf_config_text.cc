@@ -60,6 +60,8 @@ std::map<std::string, std::string> DescriptionOf(const ModelSpec& m) {
   if (!m.windows.empty())
     all["window"] = std::to_string(*std::max_element(m.windows.begin(), m.windows.end()));
   if (m.windows.size() > 1) all["full_every"] = std::to_string(m.windows.size());
+  if (m.rope_scaling.kind != RopeScaling::Kind::kNone)
+    all["rope_scaling"] = HfRopeScaling(m.rope_scaling);
   if (m.rope_base_of_windows > 0)
     all["rope_base_of_windows"] = fmt::format("{}", m.rope_base_of_windows);
   if (m.attention_scale > 0) {
@@ -73,11 +75,11 @@ std::map<std::string, std::string> DescriptionOf(const ModelSpec& m) {
   return all;
 }
 
-// Numbers and truth values as they are, others in quotes: names of this project's tables and of a family's YAML.
+// Numbers, truth values and objects as they are, others in quotes: names of this project's tables and of a family's YAML.
 std::string JsonValue(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool plain = text == "true" || text == "false" || text == "null" ||
+  const bool plain = text.starts_with('{') || text == "true" || text == "false" || text == "null" ||
                      (error == std::errc() && end == text.data() + text.size());
   return plain ? text : '"' + text + '"';
 }
@@ -94,6 +96,21 @@ std::string Inverse(const Node& values, const std::string& text) {
 }
 
 }  // namespace
+
+std::string HfRopeScaling(const RopeScaling& rope) {
+  std::string text =
+      fmt::format("{{\"rope_type\": \"{}\", \"factor\": {}", Name(rope.kind), rope.factor);
+  if (rope.kind == RopeScaling::Kind::kLinear) return text + "}";
+  const bool yarn = rope.kind == RopeScaling::Kind::kYarn;
+  text += fmt::format(", \"{}\": {}, \"{}\": {}", yarn ? "beta_slow" : "low_freq_factor", rope.low,
+                      yarn ? "beta_fast" : "high_freq_factor", rope.high);
+  text += fmt::format(", \"original_max_position_embeddings\": {}",
+                      static_cast<int64_t>(rope.original));
+  if (yarn)
+    text += fmt::format(", \"attention_factor\": {}, \"truncate\": {}", rope.magnify,
+                        Truth(rope.truncate));
+  return text + "}";
+}
 
 std::string HfActivation(const std::string& family, const std::string& config) {
   Diagnostics diagnostics;

@@ -86,6 +86,9 @@ std::string HfActivation(const std::string& family, const std::string& config);
 // Whether two models train alike, whatever they are called.
 bool SameModel(ModelSpec a, ModelSpec b);
 
+// The value of rope_scaling in a config.json: {"rope_type": "llama3", "factor": 8, ...}.
+std::string HfRopeScaling(const RopeScaling& rope);
+
 // A config.json of the family that is read as this very model; "" when the family cannot say it. `epsilon`: of the norms.
 std::string HfConfigText(const std::string& family, const ModelSpec& model, double epsilon);
 

@@ -26,6 +26,19 @@ enum class QkNorm {
   kWidth
 };  // RMS norm of query and key: per head, or all heads as one
 
+// Rotary positions beyond the length that a model began with. `factor` divides frequencies: all of them (linear, Chen et al.
+// 2023), those that turn fewer than `low` times over `original` positions (llama3, Llama 3.1's reference code), or those
+// behind the pair that turns `low` times (yarn, Peng et al. 2023). None is divided that turns more than `high` times; in
+// between the share grows, with the turns (llama3) or with the pair's number (yarn).
+struct RopeScaling {
+  enum class Kind : uint8_t { kNone, kLinear, kLlama3, kYarn };
+  Kind kind = Kind::kNone;
+  double factor = 1, low = 0, high = 0, original = 0;
+  double magnify = 1;    // yarn: of cosine and sine
+  bool truncate = true;  // yarn: to whole pairs
+  bool operator==(const RopeScaling&) const = default;
+};
+
 // Widths are of the whole model, not of a shard. All counts >= 1 unless a comment says otherwise.
 struct ModelSpec {
   std::string name;
@@ -66,6 +79,8 @@ struct ModelSpec {
   double attention_scale = 0;               // of the scores; 0: 1 / sqrt(head_dim)
   double rotary_share = 1;                  // of a head's width that turns; rounded to even
   double rope_base = 10000, rope_base_of_windows = 0;  // of layers with a window, 0: as the others
+  RopeScaling rope_scaling;
+  bool rope_scaling_of_windows = true;  // layers with a window scale, too
   // What multiplies token embeddings and outputs of sublayers in front of the residual sum; what divides logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   // What `plan run` does not train, by name ("rope scaling llama3"); without weight for parameters or time.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/arch/enum_names.h"
 #include "model/exchange/rules.h"
 
 namespace orrery::exchange {
@@ -70,6 +71,23 @@ void AddAttention(const ModelSpec& model, ModelExport* out) {
   if (model.attention_cap > 0 || model.logit_cap > 0) out->missing.emplace_back("soft caps");
 }
 
+// Megatron-Core's RotaryEmbedding holds Llama 3's figures and takes the factor alone.
+constexpr RopeScaling kMegatronScaling{RopeScaling::Kind::kLlama3, 8, 1, 4, 8192};
+
+void AddRopeScaling(const RopeScaling& rope, ModelExport* out) {
+  RopeScaling megatron = kMegatronScaling;
+  megatron.factor = rope.factor;
+  if (rope == megatron) {
+    out->settings.push_back(Set("use-rope-scaling", ""));
+    out->settings.push_back(Set("rope-scaling-factor", fmt::format("{:g}", rope.factor)));
+  } else if (rope.kind == RopeScaling::Kind::kLinear && rope.factor == std::floor(rope.factor)) {
+    out->settings.push_back(
+        Set("rotary-seq-len-interpolation-factor", static_cast<int64_t>(rope.factor)));
+  } else if (rope.kind != RopeScaling::Kind::kNone) {
+    out->missing.push_back(fmt::format("rotary positions scaled as {}", Name(rope.kind)));
+  }
+}
+
 void AddPositions(const ModelSpec& model, ModelExport* out) {
   Settings& settings = out->settings;
   switch (model.positions) {
@@ -78,6 +96,7 @@ void AddPositions(const ModelSpec& model, ModelExport* out) {
       settings.push_back(Set("rotary-base", static_cast<int64_t>(model.rope_base)));
       if (model.rotary_share < 1)
         settings.push_back(Set("rotary-percent", fmt::format("{:g}", model.rotary_share)));
+      AddRopeScaling(model.rope_scaling, out);
       break;
     case Positions::kLearned:
       settings.push_back(Set("position-embedding-type", "learned_absolute"));
@@ -151,6 +170,13 @@ void ReadPositions(const SettingIndex& settings, ModelSpec* spec) {
                                                                    : Positions::kLearned;
   spec->rope_base = settings.Number("rotary-base").value_or(10000);
   spec->rotary_share = settings.Number("rotary-percent").value_or(1);
+  if (settings.Has("use-rope-scaling")) {
+    spec->rope_scaling = kMegatronScaling;
+    spec->rope_scaling.factor =
+        settings.Number("rope-scaling-factor").value_or(kMegatronScaling.factor);
+  } else if (const auto linear = settings.Whole("rotary-seq-len-interpolation-factor", 1)) {
+    spec->rope_scaling = {RopeScaling::Kind::kLinear, static_cast<double>(*linear)};
+  }
   spec->max_positions = settings.Whole("max-position-embeddings", 1)
                             .value_or(settings.Whole("seq-length", 1).value_or(1));
   if (spec->rotary_share <= 0 || spec->rotary_share > 1)

@@ -2,6 +2,7 @@
 // A benchmark program for plain PyTorch: FSDP2 or DDP around a model of Transformers, on generated tokens.
 #include <fmt/format.h>
 
+#include "model/arch/hf_tensors.h"
 #include "model/base/plain_text.h"
 #include "model/exchange/train_script.h"
 
@@ -17,6 +18,16 @@ bool GptLike(const ModelSpec& model) {
          model.positions == Positions::kLearned;
 }
 
+// As a Python dictionary, which JSON's is but for its truth values.
+std::string ScalingArgument(const ModelSpec& m) {
+  if (m.rope_scaling.kind == RopeScaling::Kind::kNone) return "";
+  const bool truncate = m.rope_scaling.truncate;
+  std::string text = HfRopeScaling(m.rope_scaling);
+  if (const std::size_t at = text.find(truncate ? "true" : "false"); at != std::string::npos)
+    text[at] = truncate ? 'T' : 'F';
+  return "\n    rope_scaling=" + text + ",";
+}
+
 std::string ModelConfig(const ModelSpec& m) {
   if (GptLike(m))
     return fmt::format(R"sh(MODEL = dict(
@@ -30,12 +41,13 @@ DROPOUTS = ("embd_pdrop", "resid_pdrop", "attn_pdrop")
   return fmt::format(R"sh(MODEL = dict(
     model_type="llama", num_hidden_layers={}, hidden_size={}, intermediate_size={},
     num_attention_heads={}, num_key_value_heads={}, head_dim={}, vocab_size={},
-    max_position_embeddings={}, rope_theta={}, tie_word_embeddings={},
+    max_position_embeddings={}, rope_theta={}, tie_word_embeddings={},{}
 )
 DROPOUTS = ("attention_dropout",)
 )sh",
                      m.layers, m.hidden, m.ffn, m.heads, m.kv_heads, m.head_dim, m.vocab,
-                     m.max_positions, m.rope_base, m.tied_embeddings ? "True" : "False");
+                     m.max_positions, m.rope_base, m.tied_embeddings ? "True" : "False",
+                     ScalingArgument(m));
 }
 
 std::string Constant(const std::string& value) {

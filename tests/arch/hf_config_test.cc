@@ -287,7 +287,13 @@ TEST(HfConfig, ReadsWhatABlockConsistsOf) {
   EXPECT_EQ(olmo.qk_norm, QkNorm::kWidth);
   EXPECT_EQ(olmo.Window(2), 4096);
   EXPECT_EQ(olmo.Window(3), 0);
-  EXPECT_THAT(olmo.untrained, ::testing::ElementsAre("rope_scaling yarn"));
+  EXPECT_TRUE(olmo.untrained.empty());
+  EXPECT_EQ(olmo.rope_scaling,
+            (RopeScaling{RopeScaling::Kind::kYarn, 8, 1, 32, 8192, 1.2079441541679836, true}));
+  EXPECT_FALSE(olmo.rope_scaling_of_windows);
+  EXPECT_EQ(spec("gemma-3-4b").rope_scaling, (RopeScaling{RopeScaling::Kind::kLinear, 8}));
+  EXPECT_EQ(spec("llama-3.2-1b").rope_scaling,
+            (RopeScaling{RopeScaling::Kind::kLlama3, 32, 1, 4, 8192}));
   EXPECT_EQ(spec("gpt-j-6b").RotaryWidth(), 64);
   EXPECT_EQ(spec("phi-2").RotaryWidth(), 32);
   EXPECT_EQ(spec("pythia-160m").RotaryWidth(), 16);

@@ -57,7 +57,8 @@ TEST(ModelYaml, ReadsTheTemplate) {
   const ModelSpec spec = Read(all).spec;
   EXPECT_EQ(spec.windows, std::vector<int64_t>({4096, 0}));
   EXPECT_EQ(spec.attention_cap, 50);
-  EXPECT_EQ(spec.untrained, std::vector<std::string>{"rope_scaling llama3"});
+  EXPECT_EQ(spec.rope_scaling, (RopeScaling{RopeScaling::Kind::kLlama3, 8, 1, 4, 8192, 1, true}));
+  EXPECT_TRUE(spec.untrained.empty());
 }
 
 TEST(ModelYaml, RefusesBlocksThatContradictThemselves) {

@@ -56,14 +56,18 @@ TEST(Newcomer, LengthAndBatchFollowTheDocumentedRule) {
 
 // A run would take days on a default batch of millions of tokens.
 TEST(Newcomer, RealRunsAskForABatchAndRefuseWhatTheyDoNotTrain) {
-  const std::string gemma = Sample("gemma-3-4b");
+  std::ifstream in(Sample("llama-3.1-8b"));
+  std::string config{std::istreambuf_iterator<char>(in), {}};
+  config.replace(config.find("\"llama3\""), 8, "\"dynamic\"");
+  const std::string dynamic = testing::TempDir() + "/dynamic.json";
+  std::ofstream(dynamic) << config;
   EXPECT_THAT(RunPlan({"run", "--model", Sample("qwen3-0.6b"), "--ranks", "1"}).err,
               HasSubstr("how many sequences"));
   const Outcome outcome =
-      RunPlan({"run", "--model", gemma, "--ranks", "1", "--seq-len", "8", "--global-batch", "1"});
+      RunPlan({"run", "--model", dynamic, "--ranks", "1", "--seq-len", "8", "--global-batch", "1"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err,
-              AllOf(HasSubstr("cannot be trained here yet"), HasSubstr("rope_scaling linear")));
+              AllOf(HasSubstr("cannot be trained here yet"), HasSubstr("rope_scaling dynamic")));
   for (const char* optimizer : {"muon", "adam8bit"}) {
     EXPECT_THAT(RunPlan({"run", "--model", "gpt2-micro", "--ranks", "1", "--seq-len", "8",
                          "--global-batch", "1", "--optimizer", optimizer})

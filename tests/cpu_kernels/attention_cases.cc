@@ -123,6 +123,15 @@ void AddRope(std::vector<TypedCall>& cases) {
     Attrs part = attrs;
     part.Set(Attr::kTurn, 4);
     part.Set(Attr::kBase, 500000);
+    Attrs llama3 = attrs, yarn = attrs;
+    for (Attrs* scaled : {&llama3, &yarn}) scaled->Set(Attr::kStretch, 8);
+    llama3.Set(Attr::kOriginal, 40);
+    llama3.Set(Attr::kRampFrom, 0.1);
+    llama3.Set(Attr::kRampTo, 4);
+    yarn.Set(Attr::kRampTo, 1.5);
+    yarn.Set(Attr::kMagnify, 1.25);
+    for (const Attrs& scaled : {llama3, yarn})
+      cases.push_back({"rope_scaled", {OpKind::kRope, scaled, {Random(n, 1)}, {n}}, "f", "f"});
     cases.push_back({"rope_part", {OpKind::kRope, part, {Random(n, 1)}, {n}, {{0, 0}}}, "f", "f"});
     cases.push_back({"rope", {OpKind::kRope, attrs, {Random(n, 1)}, {n}}, "f", "f"});
     cases.push_back(

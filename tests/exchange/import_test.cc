@@ -51,6 +51,20 @@ TEST(ImportMegatron, AScriptWithVariablesArraysAndStringsIsTheLayoutThatItStarts
               AllOf(HasSubstr("made-up-flag"), HasSubstr("requests h100 GPUs"), HasSubstr("lr")));
 }
 
+TEST(ImportMegatron, ScaledPositionsAreThoseOfLlama3OrLinear) {
+  const auto scaling = [](const std::string& flags) {
+    const std::string path = testing::TempDir() + "/scaled.sh";
+    std::ofstream(path) << kSmall << "--position-embedding-type rope " << flags << "\n";
+    return Resolve({"--from", path, "--topology", "dgx-h100", "--nodes", "1"})
+        .job.model.spec.rope_scaling;
+  };
+  using Kind = RopeScaling::Kind;
+  EXPECT_EQ(scaling("").kind, Kind::kNone);
+  EXPECT_EQ(scaling("--use-rope-scaling"), (RopeScaling{Kind::kLlama3, 8, 1, 4, 8192}));
+  EXPECT_EQ(scaling("--use-rope-scaling --rope-scaling-factor 32").factor, 32);
+  EXPECT_EQ(scaling("--rotary-seq-len-interpolation-factor 4"), (RopeScaling{Kind::kLinear, 4}));
+}
+
 TEST(ImportMegatron, TheDumpInALogSaysEveryValue) {
   const Resolved r =
       Resolve({"--from", Sample("megatron.log"), "--topology", "aws-p4d", "--nodes", "2"});

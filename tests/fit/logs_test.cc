@@ -76,7 +76,7 @@ TEST(LogMeasure, AMeanSinceTheStartIsReadAtItsLastStep) {
       Log("[timer.py:191:stop] 0/10, SamplesPerSec=200.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
           "[timer.py:191:stop] 0/20, SamplesPerSec=250.0, MemAllocated=1GB, MaxMemAllocated=1GB\n"
           "[timer.py:191:stop] 0/30, SamplesPerSec=100.0, MemAllocated=1GB, MaxMemAllocated=1GB\n");
-  LogWindow window{true, 50, 0, std::pair<int64_t, int64_t>{1, 20}};
+  LogWindow window{true, {.samples = 50}, std::pair<int64_t, int64_t>{1, 20}};
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.2, 1e-12);
   window.steps.reset();
   EXPECT_NEAR(MeasureLog(log, window).seconds, 0.5, 1e-12);

@@ -304,6 +304,24 @@ int64_t SizeOf(const KernelArgs& a, size_t part) {
   return a.Int(Attr::kRows) * a.Int(Attr::kHd) * a.Int(part == 0 ? Attr::kNh : Attr::kKv);
 }
 
+// Of pair i, as the papers write it: a wavelength is long, short or between (llama3), or the pair lies on the ramp (yarn).
+double FrequencyOf(const KernelArgs& a, int64_t i, int64_t turn) {
+  const double plain = std::pow(a.Get(Attr::kBase), -2.0 * double(i) / double(turn));
+  const double slow = plain / a.Get(Attr::kStretch);
+  const double from = a.Get(Attr::kRampFrom), to = a.Get(Attr::kRampTo);
+  if (const double original = a.Get(Attr::kOriginal); original > 0) {
+    const double wavelength = 2 * std::acos(-1.0) / plain;
+    if (wavelength > original / from) return slow;
+    if (wavelength < original / to) return plain;
+    const double smooth = (original / wavelength - from) / (to - from);
+    return (1 - smooth) * slow + smooth * plain;
+  }
+  if (to == from || double(i) >= to) return slow;
+  if (double(i) <= from) return plain;
+  const double ramp = (double(i) - from) / (to - from);
+  return slow * ramp + plain * (1 - ramp);
+}
+
 }  // namespace
 
 void Rope(const KernelArgs& a) {
@@ -326,9 +344,10 @@ void Rope(const KernelArgs& a) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < turn / 2; ++i) {
       const double position = static_cast<double>(positions.At(r / batch));
-      double angle = position * std::pow(a.Get(Attr::kBase), -2.0 * double(i) / double(turn));
+      double angle = position * FrequencyOf(a, i, turn);
       if (a.Flag(Attr::kInverse)) angle = -angle;
-      const double c = std::cos(angle), s = std::sin(angle);
+      const double c = a.Get(Attr::kMagnify) * std::cos(angle),
+                   s = a.Get(Attr::kMagnify) * std::sin(angle);
       for (int64_t head = 0; head < kv * per_group; ++head) {
         if (head % per_group == per_group - 1) continue;  // the value head
         double* at = y + r * width + head * hd + i;

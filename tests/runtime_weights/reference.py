@@ -31,7 +31,7 @@ def gpt2(tokens):
     return layer_norm("transformer.ln_f", H)(x), wte, None
 
 
-def llama_like(tokens, qk_norm=None, fused=False, qkv_bias=False, output_norms=False):
+def llama_like(tokens, qk_norm=None, fused=False, qkv_bias=False, output_norms=False, rope=rotate_half):
     wte = table("model.embed_tokens.weight", V)
     x = [list(wte[tok]) for tok in tokens]
     for n in range(L):
@@ -51,7 +51,7 @@ def llama_like(tokens, qk_norm=None, fused=False, qkv_bias=False, output_norms=F
         if qk_norm == "head":
             qn, kn = rms_norm(p + "self_attn.q_norm", HD), rms_norm(p + "self_attn.k_norm", HD)
             q, k = [qn(h) for h in q], [kn(h) for h in k]
-        q, k = [rotate_half(h, HD) for h in q], [rotate_half(h, HD) for h in k]
+        q, k = [rope(h, HD) for h in q], [rope(h, HD) for h in k]
         y = linear(p + "self_attn.o_proj", H, HEADS * HD, False)(attention(q, k, v))
         post = rms_norm(p + "post_attention_layernorm", H)
         x = add(x, post(y)) if output_norms else add(x, y)
@@ -160,7 +160,7 @@ def gpt_bigcode(tokens):
     return layer_norm("transformer.ln_f", H)(x), wte, None
 
 
-def gemma(tokens, generation=1):
+def gemma(tokens, generation=1, linear_scaling=1):
     wte = table("model.embed_tokens.weight", V)
     x = [[a * H**0.5 for a in wte[tok]] for tok in tokens]
     norm = lambda name, width=H: rms_norm(name, width, 1.0)
@@ -174,7 +174,8 @@ def gemma(tokens, generation=1):
         if generation == 3:
             qn, kn = norm(p + "self_attn.q_norm", HD), norm(p + "self_attn.k_norm", HD)
             q, k = [qn(h) for h in q], [kn(h) for h in k]
-        q, k = [rotate_half(h, HD, base) for h in q], [rotate_half(h, HD, base) for h in k]
+        scaled = lambda f: f if windowed else f / linear_scaling
+        q, k = [rotate_half(h, HD, base, scaled) for h in q], [rotate_half(h, HD, base, scaled) for h in k]
         context = attention(q, k, v, scale=HD**-0.5 if generation == 1 else 12**-0.5, window=3 if windowed else T,
                             cap=0.7 if generation == 2 else None)
         y = linear(p + "self_attn.o_proj", H, HEADS * HD, False)(context)
@@ -266,6 +267,8 @@ FALCON = dict(model_type="falcon", vocab_size=V, hidden_size=H, ffn_hidden_size=
               num_attention_heads=HEADS, max_position_embeddings=2 * T, layer_norm_epsilon=EPS, activation="gelu_new")
 LLAMA = dict(vocab_size=V, hidden_size=H, intermediate_size=FFN, num_hidden_layers=L, num_attention_heads=HEADS,
              num_key_value_heads=KV, max_position_embeddings=2 * T, rms_norm_eps=EPS)
+GEMMA3 = LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3, sliding_window_pattern=2,
+                      rope_theta=10000, rope_local_base_freq=100)
 FAMILIES = {
     "gpt2": (gpt2, dict(vocab_size=V, n_embd=H, n_layer=L, n_head=HEADS, n_positions=2 * T, layer_norm_epsilon=EPS)),
     "llama": (llama_like, LLAMA),
@@ -289,9 +292,18 @@ FAMILIES = {
     "gemma": (gemma, LLAMA | dict(head_dim=HD)),
     "gemma2": (lambda t: gemma(t, 2), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
                                                    attn_logit_softcapping=0.7, final_logit_softcapping=None)),
-    "gemma3_text": (lambda t: gemma(t, 3), LLAMA | dict(head_dim=HD, query_pre_attn_scalar=12, sliding_window=3,
-                                                        sliding_window_pattern=2, rope_theta=10000,
-                                                        rope_local_base_freq=100)),
+    "gemma3_text": (lambda t: gemma(t, 3), GEMMA3),
+    "gemma3_of_linear": (lambda t: gemma(t, 3, 4), GEMMA3 | dict(
+        model_type="gemma3_text", rope_scaling=dict(rope_type="linear", factor=4))),
+    "llama_of_llama3": (
+        lambda t: llama_like(t, rope=lambda x, turn: rotate_half(x, turn, scaled=llama3_frequency)),
+        LLAMA | dict(model_type="llama", rope_scaling=dict(
+            rope_type="llama3", factor=4, low_freq_factor=0.5, high_freq_factor=4, original_max_position_embeddings=64))),
+    "llama_of_yarn": (
+        lambda t: llama_like(t, rope=lambda x, turn: rotate_half(
+            x, turn, scaled=lambda f: yarn_frequency(f, turn), magnify=0.1 * math.log(4) + 1)),
+        LLAMA | dict(model_type="llama", rope_scaling=dict(
+            rope_type="yarn", factor=4, beta_fast=4, beta_slow=0.5, original_max_position_embeddings=64))),
     "bloom": (bloom, dict(vocab_size=V, hidden_size=H, n_layer=L, n_head=HEADS, seq_length=2 * T,
                           layer_norm_epsilon=EPS)),
     "granite": (granite, LLAMA | dict(embedding_multiplier=6, logits_scaling=8, residual_multiplier=0.22,

@@ -79,14 +79,32 @@ def heads_of(x, n):  # rows of n * HD to n lists of rows
     return [[v[h * HD : (h + 1) * HD] for v in x] for h in range(n)]
 
 
-def rotate_half(x, turn, base=10000.0):
+def llama3_frequency(f, factor=4, low=0.5, high=4, original=64):
+    turns = original * f / (2 * math.pi)
+    if turns > high:
+        return f
+    if turns < low:
+        return f / factor
+    smooth = (turns - low) / (high - low)
+    return (1 - smooth) * f / factor + smooth * f
+
+
+def yarn_frequency(f, turn, base=10000.0, factor=4, fast=4, slow=0.5, original=64):
+    pair = lambda turns: turn * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+    first, last = max(math.floor(pair(fast)), 0), min(math.ceil(pair(slow)), turn - 1)
+    at = round(-math.log(f) / math.log(base) * turn / 2)
+    ramp = min(max((at - first) / (last - first), 0), 1)
+    return f / factor * ramp + f * (1 - ramp)
+
+
+def rotate_half(x, turn, base=10000.0, scaled=lambda f: f, magnify=1.0):
     out = []
     for t, v in enumerate(x):
         r = list(v)
         for i in range(turn):
-            angle = t * base ** (-2.0 * (i % (turn // 2)) / turn)
+            angle = t * scaled(base ** (-2.0 * (i % (turn // 2)) / turn))
             other = -v[i + turn // 2] if i < turn // 2 else v[i - turn // 2]
-            r[i] = v[i] * math.cos(angle) + other * math.sin(angle)
+            r[i] = (v[i] * math.cos(angle) + other * math.sin(angle)) * magnify
         out.append(r)
     return out
 

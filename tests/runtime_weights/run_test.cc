@@ -118,7 +118,8 @@ INSTANTIATE_TEST_SUITE_P(Families, HuggingFace,
                                          "gpt_neox", "gptj", "opt", "mistral", "phi", "starcoder2",
                                          "gpt_bigcode", "gemma", "gemma2", "gemma3_text", "bloom",
                                          "granite", "nemotron", "falcon", "falcon_of_groups",
-                                         "falcon_serial"),
+                                         "falcon_serial", "llama_of_llama3", "llama_of_yarn",
+                                         "gemma3_of_linear"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(ExportHf, IsReadBackInAnotherLayoutWithTheSameLosses) {
@@ -169,7 +170,7 @@ TEST(ExportHf, TakesASnapshotWithoutTraining) {
 TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {
   if (!HasPython()) GTEST_SKIP() << "no python3, which writes the checkpoint";
   for (const std::string family :
-       {"gpt2", "llama", "gptj", "phi3", "opt", "gpt_neox", "falcon_of_groups"}) {
+       {"gpt2", "llama", "gptj", "phi3", "opt", "gpt_neox", "falcon_of_groups", "llama_of_yarn"}) {
     SCOPED_TRACE(family);
     const Folder folder;
     Reference(family, "F32", folder);
@@ -188,7 +189,7 @@ TEST(ExportHf, ImportedFilesComeOutAsTheyWere) {
           << name;
     }
     EXPECT_EQ(json::parse(ReadText(folder / "out/config.json"))["model_type"],
-              family.substr(0, family.find("_of_groups")));
+              family.substr(0, family.find("_of_")));
   }
 }
 

@@ -222,8 +222,13 @@ enum class Attr : uint8_t {
   kColumns,
   kHooked,  // its weights are fetched by hooks, although this rank holds them: for prices alone
   kAlibi,
+  kStretch,  // of rotary positions (positions.h), with the four behind it
+  kOriginal,
+  kRampFrom,
+  kRampTo,
+  kMagnify,
 };
-inline constexpr int kAttrs = static_cast<int>(Attr::kAlibi) + 1;
+inline constexpr int kAttrs = static_cast<int>(Attr::kMagnify) + 1;
 
 enum class GateKind : int { kSilu, kGelu, kRelu };
 // What wrote the tensor that is cast: frameworks fuse the cast with some of them.

@@ -196,6 +196,11 @@ constexpr std::array<AttrRow, kAttrs> kAttrRows = {{
     {Attr::kColumns, "columns", -1},
     {Attr::kHooked, "hooked", 0},
     {Attr::kAlibi, "alibi", 0},
+    {Attr::kStretch, "stretch", 1},
+    {Attr::kOriginal, "original", 0},
+    {Attr::kRampFrom, "ramp_from", 0},
+    {Attr::kRampTo, "ramp_to", 0},
+    {Attr::kMagnify, "magnify", 1},
 }};
 
 constexpr bool AttrsInEnumOrder() {

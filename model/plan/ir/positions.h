@@ -6,6 +6,7 @@
 // number 2 * parts - 1 - r, so that causal attention is the same work for each (Brandon et al. 2023; TransformerEngine).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "model/plan/ir/draws.h"
@@ -40,6 +41,37 @@ Positions PositionsOf(const Attrs& attrs, const Coords& coords) {
   if (axis < static_cast<int64_t>(coords.size()))
     positions.coord = coords[static_cast<decltype(coords.size())>(axis)];
   return positions;
+}
+
+// How fast the pairs of a head's columns turn with the position: base^(-2 i / turn) for pair i of turn / 2 (Su et al. 2021),
+// divided by `stretch` where positions are scaled. How much of the division a pair gets grows along a ramp: over the turns
+// that it makes in `original` positions, from all at `ramp_from` turns to none at `ramp_to`; with original = 0 over the
+// pairs, from none at pair `ramp_from` to all at `ramp_to`, and all pairs get it whole where both are 0.
+struct Rotation {
+  double base = 10000;
+  int64_t turn = 0;
+  double stretch = 1, original = 0, ramp_from = 0, ramp_to = 0;
+  double magnify = 1;  // of cosine and sine
+
+  ORRERY_ON_DEVICE double Frequency(int64_t pair) const {
+    const double plain = pow(base, -2.0 * static_cast<double>(pair) / static_cast<double>(turn));
+    if (stretch == 1) return plain;
+    double share = 1;
+    if (original > 0) {
+      const double turns = plain * original / 6.283185307179586;
+      share = (ramp_to - turns) / (ramp_to - ramp_from);
+    } else if (ramp_to > ramp_from) {
+      share = (static_cast<double>(pair) - ramp_from) / (ramp_to - ramp_from);
+    }
+    share = share < 0 ? 0 : share > 1 ? 1 : share;
+    return plain * (1 - share) + plain / stretch * share;
+  }
+};
+inline Rotation RotationOf(const Attrs& attrs, int64_t turn) {
+  return {attrs.Get(Attr::kBase),     turn,
+          attrs.Get(Attr::kStretch),  attrs.Get(Attr::kOriginal),
+          attrs.Get(Attr::kRampFrom), attrs.Get(Attr::kRampTo),
+          attrs.Get(Attr::kMagnify)};
 }
 
 // Keys of a part_attn op: `members` parts one after another, that of rank `first` in front.

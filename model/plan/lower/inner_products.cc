@@ -2,6 +2,10 @@
 // Products of a sublayer's input, in one or several tensors; norms and positions of queries and keys behind them.
 #include "model/plan/lower/inner_products.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 namespace orrery {
 
 using ir::Attr;
@@ -16,6 +20,33 @@ ir::Attrs HeadAttrs(const StageBuilder& stage, const Sublayer& sub) {
           {Attr::kNh, double(shape.heads)},
           {Attr::kKv, double(shape.kv_heads)},
           {Attr::kHd, double(shape.head_dim)}};
+}
+
+// As ir::Rotation reads it. YaRN's ramp goes over pairs: to the one that turns `low` times over the original length, from
+// the one that turns `high` times (Peng et al. 2023, equation 17).
+void SetScaling(const ModelSpec& model, ir::Attrs& attrs) {
+  const RopeScaling& rope = model.rope_scaling;
+  if (rope.kind == RopeScaling::Kind::kNone || rope.factor == 1) return;
+  attrs.Set(Attr::kStretch, rope.factor);
+  if (rope.kind == RopeScaling::Kind::kLinear) return;
+  if (rope.kind == RopeScaling::Kind::kLlama3) {
+    attrs.Set(Attr::kOriginal, rope.original);
+    attrs.Set(Attr::kRampFrom, rope.low);
+    attrs.Set(Attr::kRampTo, rope.high);
+    return;
+  }
+  const double width = static_cast<double>(model.RotaryWidth());
+  const auto pair = [&](double turns) {
+    return width * std::log(rope.original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(model.rope_base));
+  };
+  double from = pair(rope.high), to = pair(rope.low);
+  if (rope.truncate) from = std::floor(from), to = std::ceil(to);
+  from = std::max(from, 0.0);
+  to = std::min(to, width - 1);
+  attrs.Set(Attr::kRampFrom, from);
+  attrs.Set(Attr::kRampTo, to > from ? to : from + 0.001);
+  attrs.Set(Attr::kMagnify, rope.magnify);
 }
 
 // Norms of queries and keys, in place. What they were before is kept for the backward pass.
@@ -126,6 +157,7 @@ void EmitRope(StageBuilder& stage, const Layer& layer, const Sublayer& sub,
   if (model.RotaryWidth() < model.head_dim) attrs.Set(Attr::kTurn, double(model.RotaryWidth()));
   const bool local = model.rope_base_of_windows > 0 && model.Window(layer.index) > 0;
   attrs.Set(Attr::kBase, local ? model.rope_base_of_windows : model.rope_base);
+  if (model.rope_scaling_of_windows || model.Window(layer.index) == 0) SetScaling(model, attrs);
   SetPositions(stage, attrs);
   stage.Emit(OpKind::kRope, out, in, attrs);
 }

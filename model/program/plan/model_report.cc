@@ -69,6 +69,10 @@ std::string PositionsOf(const ModelSpec& s) {
     text += fmt::format(", base {}", s.rope_base);
     if (s.rope_base_of_windows > 0)
       text += fmt::format(" ({} in layers with a window)", s.rope_base_of_windows);
+    if (s.rope_scaling.kind != RopeScaling::Kind::kNone)
+      text +=
+          fmt::format(", scaled by {} ({}{})", s.rope_scaling.factor, Name(s.rope_scaling.kind),
+                      s.rope_scaling_of_windows || s.windows.empty() ? "" : ", not behind windows");
     if (s.RotaryWidth() < s.head_dim)
       text += fmt::format(", {} of {} columns turn", s.RotaryWidth(), s.head_dim);
   }

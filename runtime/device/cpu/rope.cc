@@ -47,6 +47,7 @@ void Rope(Frame& f) {
   float *cosine = f.Scratch(half), *sine = f.Scratch(half);
   float* y = splits ? f.Scratch(rows * width) : f.Out(0, rows * width);
   const ir::Positions positions = ir::PositionsOf(f.args.op.attrs, f.args.coords);
+  const ir::Rotation rotation = ir::RotationOf(f.args.op.attrs, turn);
   if (f.args.in.size() == 3) {
     CopyHeads(f, y, true);
   } else if (const float* x = f.In(0, rows * width); x != y) {
@@ -54,11 +55,10 @@ void Rope(Frame& f) {
   }
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; r % batch == 0 && i < half; ++i) {
-      const double power =
-          std::pow(f.Get(Attr::kBase), -2.0 * static_cast<double>(i) / static_cast<double>(turn));
-      const double angle = static_cast<double>(positions.At(r / batch)) * power;
-      cosine[i] = static_cast<float>(std::cos(angle));
-      sine[i] = static_cast<float>(f.Flag(Attr::kInverse) ? -std::sin(angle) : std::sin(angle));
+      const double angle = static_cast<double>(positions.At(r / batch)) * rotation.Frequency(i);
+      const double side = rotation.magnify * std::sin(angle);
+      cosine[i] = static_cast<float>(rotation.magnify * std::cos(angle));
+      sine[i] = static_cast<float>(f.Flag(Attr::kInverse) ? -side : side);
     }
     for (int64_t head = 0; head < kv * per_group; ++head) {
       if (head % per_group == per_group - 1) continue;  // the value head

@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 
 struct Heads {
   int64_t rows, batch, heads, per_group, hd, turn;
-  double base;
+  ir::Rotation rotation;
   bool inverse;
   ir::Positions positions;
   __host__ __device__ int64_t width() const { return heads * hd; }
@@ -42,10 +42,10 @@ __global__ void RopeKernel(QkvRefs x, QkvRefs y, Heads s) {
                 end = begin + s.batch < s.rows ? begin + s.batch : s.rows;
   ORRERY_SHARED(float, table);  // cosines, then sines
   for (int64_t i = threadIdx.x; i < half; i += kThreads) {
-    const double power = pow(s.base, -2.0 * static_cast<double>(i) / static_cast<double>(s.turn));
-    const double angle = static_cast<double>(s.positions.At(position)) * power;
-    table[i] = static_cast<float>(cos(angle));
-    table[half + i] = static_cast<float>(s.inverse ? -sin(angle) : sin(angle));
+    const double angle = static_cast<double>(s.positions.At(position)) * s.rotation.Frequency(i);
+    const double side = s.rotation.magnify * sin(angle);
+    table[i] = static_cast<float>(s.rotation.magnify * cos(angle));
+    table[half + i] = static_cast<float>(s.inverse ? -side : side);
   }
   __syncthreads();
   const int64_t pairs = s.heads * half;
@@ -84,7 +84,7 @@ void Rope(OpFrame& f) {
                 per_group,
                 hd,
                 turn,
-                f.Get(Attr::kBase),
+                ir::RotationOf(f.args.op.attrs, turn),
                 f.Flag(Attr::kInverse),
                 ir::PositionsOf(f.args.op.attrs, f.args.coords)};
   const int64_t sizes[] = {rows * nh * hd, rows * kv * hd, rows * kv * hd};
