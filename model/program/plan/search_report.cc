@@ -213,7 +213,9 @@ std::string Winner(const Job& job, const SearchResult& result) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));
   }
-  return text + fmt::format("\nDetails\n  {}{}\n", PredictCommand(job, first),
+  const auto& given = job.request.fixed.placement;
+  return text + fmt::format("\nDetails\n  {}{}{}\n", PredictCommand(job, first),
+                            given ? " --placement " + orrery::PlacementText(*given) : "",
                             result.refinement ? "" : " --engine closed");
 }
 
