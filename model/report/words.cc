@@ -116,11 +116,25 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
 
 std::string SearchWords(const Ref& answer) { return LayoutsWords(answer, true); }
 
+// "3 clusters (a, b, c)"; of one topology: "2 node counts (8, 16)".
+std::string ChoicesWords(const Ref& all) {
+  std::string clusters, nodes;
+  bool alike = true;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Ref topology = all[i]["topology"];
+    alike = alike && topology["name"].text() == all[0]["topology"]["name"].text();
+    clusters += (i == 0 ? "" : ", ") + topology["name"].text();
+    nodes += (i == 0 ? "" : ", ") + topology["nodes"][0].json().dump();
+  }
+  return fmt::format("{} {} ({})", all.size(), alike ? "node counts" : "clusters",
+                     alike ? nodes : clusters);
+}
+
 std::string SeveralWords(const Ref& answer) {
   const Ref all = answer["topologies"];
   const Ref best = all[static_cast<std::size_t>(answer["best_index"].number())];
   const Ref ranked = best["ranked"][0], training = best["training"];
-  std::string lead = fmt::format("Best of {} clusters: {}", all.size(), answer["best"].text());
+  std::string lead = fmt::format("Best of {}: {}", ChoicesWords(all), answer["best"].text());
   if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
   lead += ".";
   if (!training.empty()) {
