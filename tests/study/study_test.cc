@@ -173,6 +173,16 @@ TEST(Front, NearlyFullRowsStandBelowAllOthers) {
               HasSubstr("Frontier: 1 row, nearly full as all that fit,"));
 }
 
+// Rows without a price are not on a frontier of prices: nothing may drop out unasked.
+TEST(Front, IsOfPricesWhereEveryRowHasOne) {
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2)};
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 5));
+  points[0].metrics[5] = std::nan("");
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 4));
+  points[0].status = RowStatus::kDoesNotFit;
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 5));
+}
+
 TEST(Study, AListInAListIsOneValue) {
   const std::string file = testing::TempDir() + "/list_in_list.yaml";
   std::ofstream(file)

@@ -317,8 +317,10 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
 }
 
 std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points) {
-  const bool priced = std::ranges::any_of(
-      points, [](const StudyPoint& point) { return std::isfinite(point.metrics[kDollars]); });
+  const RowStatus ranked = RankedStatus(points);
+  const bool priced = std::ranges::all_of(points, [&](const StudyPoint& point) {
+    return point.status != ranked || std::isfinite(point.metrics[kDollars]);
+  });
   return {kRate, priced ? kDollars : kGpus};
 }
 

@@ -63,7 +63,7 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
 // Every row, for studies that stand in one answer.
 std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows);
 nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<StudyRow>& rows);
-// Tokens/s, and dollars where prices are known, else GPUs.
+// Tokens/s, and dollars where all compared rows have a price, else GPUs.
 std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points);
 
 }  // namespace orrery::cli

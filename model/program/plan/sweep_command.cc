@@ -57,7 +57,7 @@ struct SweepFlags {
     for (const StudyMetric& metric : StudyMetrics()) columns.emplace_back(metric.column);
     set.Value(&front, "--front", "COLUMN,...",
               "figures that the frontier is of (default: tokens_per_s and usd_per_billion_tokens, "
-              "without prices gpus)",
+              "gpus where rows lack a price)",
               Words::kList, columns);
     DeclareJson(&json, &set, "sweep", "frontier and sensitivities");
   }
