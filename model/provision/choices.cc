@@ -48,8 +48,10 @@ std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64
 
 std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site) {
   const int64_t spares = question.conditions.spares.value_or(0);
-  std::string sold =
-      fmt::format("{} to {} nodes are sold", quote.offer.least_nodes, MostNodes(quote, site));
+  const int64_t least = quote.offer.least_nodes, most = MostNodes(quote, site);
+  std::string sold = most == least
+                         ? fmt::format("{} node{} sold", most, most == 1 ? " is" : "s are")
+                         : fmt::format("{} to {} nodes are sold", least, most);
   if (quote.offer.step > 1) sold += fmt::format(", in steps of {}", quote.offer.step);
   if (NodesThatCompute(site.request.topology) < site.request.topology.max_nodes)
     sold += " with GPUs that compute in the job's precision";

@@ -52,11 +52,13 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
       there.gpu = other.gpu;
       const Profiles profiles = LoadProfiles(there, framework, flash_attention);
       // A GPU that cannot run the job is no matter until one of its nodes is used: CheckNodesCompute().
-      if (profiles.gpu.Peak(work.precision).value > 0)
-        factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
+      std::string hint;
+      const FlopsPerSecond peak = profiles.gpu.WhyNo(work.fp8, &hint).empty()
+                                      ? profiles.gpu.Peak(work.precision)
+                                      : FlopsPerSecond(0);
+      if (peak.value > 0) factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
       SetNodes(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
-      SetNodes(other, own.gpu.Peak(work.precision), profiles.gpu.Peak(work.precision),
-               &topology->gpu_peak);
+      SetNodes(other, own.gpu.Peak(work.precision), peak, &topology->gpu_peak);
     }
     const auto end = static_cast<std::size_t>(other.last) + 1;
     if (topology->slowdown.size() < end) topology->slowdown.resize(end, 1.0);
@@ -82,8 +84,9 @@ void CheckNodesCompute(const TopologySpec& topology, int64_t nodes) {
         fmt::format("{} of {} does not compute in the job's precision", other.gpu,
                     able == last ? fmt::format("node {}", able)
                                  : fmt::format("nodes {} to {}", able, last)),
-        fmt::format("another --precision that all GPUs of the job compute in, such as fp16{}",
-                    able > 0 ? fmt::format(", or --nodes {} at most", able) : std::string()));
+        fmt::format("another --precision that all GPUs of the job compute in, such as fp16, and "
+                    "--fp8 only where all have it{}",
+                    able > 0 ? fmt::format("; or --nodes {} at most", able) : std::string()));
   }
 }
 

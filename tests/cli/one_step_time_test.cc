@@ -95,7 +95,7 @@ TEST_F(OneStepTime, InTheClosedForm) {
 
 // The order of ranks and nodes that is given, with a search as with one layout.
 TEST_F(OneStepTime, InAGivenOrderOfRanks) {
-  for (const char* order : {"tp-pp-dp", "1,0"}) {
+  for (const char* order : {"tp-cp-pp-dp", "1,0"}) {
     const Words placement = {"--placement", order};
     const json predicted = Answer(Words{"predict"} + kJob + kCluster + placement);
     const json placed = Answer(kJob + kCluster + placement)["ranked"][0]["placement"];

@@ -132,6 +132,16 @@ TEST(MixedCluster, AGpuThatIsNotUsedRefusesNothing) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("v100-sxm2-32gb of nodes 4 to 5 does not compute"),
                                  HasSubstr("--nodes 4 at most")));
+  WriteText(ScratchFolder() + "/a100.yaml",
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                "other_nodes: [{nodes: \"4..15\", gpu: a100-sxm4-80gb}]\n");
+  const std::vector<std::string> no_fp8 = {
+      "--model",        "llama2-7b", "--topology", ScratchFolder() + "/a100.yaml",
+      "--global-batch", "64",        "--fp8",      "delayed"};
+  EXPECT_EQ(RunPlan(With(no_fp8, {"--nodes", "4"})).code, 0);
+  const Outcome lacks = RunPlan(With(no_fp8, {"--nodes", "5"}));  // an internal error before
+  EXPECT_EQ(lacks.code, 2);
+  EXPECT_THAT(lacks.err, HasSubstr("a100-sxm4-80gb of node 4 does not compute"));
   // Each node count of an offer for itself.
   const std::string quote = ScratchFolder() + "/quote.yaml";
   WriteText(quote, "name: mine\ntopology: " + file +
