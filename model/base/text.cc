@@ -138,7 +138,9 @@ std::optional<double> Parse(std::string_view text, const Kind& kind, TextError* 
   const std::string_view digits = text.substr(0, static_cast<std::size_t>(rest - text.data()));
   const std::string_view name = Trim(text.substr(digits.size()));
   if (std::signbit(number) || status == std::errc::result_out_of_range) {
-    *error = {fmt::format("'{}' is out of range for {}", text.substr(0, 40), kind.noun), ""};
+    *error = {
+        fmt::format("'{}' is out of range for {}", text.substr(0, 40), kind.noun),
+        std::signbit(number) ? fmt::format("nothing below 0, such as 25{}", kind.example) : ""};
     return std::nullopt;
   }
   if (name.empty()) {

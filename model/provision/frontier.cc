@@ -14,6 +14,8 @@
 
 #include "model/base/diagnostics.h"
 #include "model/base/parallel.h"
+#include "model/base/text.h"
+#include "model/provision/choices.h"
 #include "model/provision/points.h"
 
 namespace orrery {
@@ -37,12 +39,16 @@ struct Unit {
 
 Point PointOf(const Row& row) { return {row.run.time.value, row.run.cost.value}; }
 
+// "2.4 %"; what rounds to nothing is said to be less than the least that is shown.
+std::string ShareWords(double share) {
+  return share < 0.0001 ? "less than 0.01 %" : fmt::format("{:.2g} %", 100 * share);
+}
+
 // What one unit found: the layout of the best batch, for all its quotes.
 struct Found {
   std::optional<FastestLayouts::Found> best;
   std::vector<Row> rows;
   bool below_bound = false;
-  std::string refused;
 };
 
 class FrontierSearch {
@@ -100,14 +106,6 @@ class FrontierSearch {
 
   Job JobAt(std::size_t site, int64_t nodes, int64_t batch) const {
     return JobOf(sites_[site].request, sites_[site].profiles, nodes, batch);
-  }
-
-  std::vector<int64_t> BatchesAt(std::size_t site, int64_t nodes) const {
-    const Site& at = sites_[site];
-    if (!at.batches.empty()) return at.batches;
-    const int64_t gpus = nodes * (at.request.gpus_per_node > 0 ? at.request.gpus_per_node
-                                                               : at.request.topology.node.gpus);
-    return BatchesIn(question_.range, at.request.work.seq_len, gpus);
   }
 
   void MakeUnits() {
@@ -222,7 +220,7 @@ class FrontierSearch {
     Found found;
     double below = kInfinity;
     const double reader = question_.conditions.input.reader.value_or(0);
-    const std::vector<int64_t> batches = BatchesAt(unit.site, unit.nodes);
+    const std::vector<int64_t> batches = BatchesAt(question_, sites_[unit.site], unit.nodes);
     ShapeCache* shapes = &shapes_[thread][kinds_[unit.site]];
     // The largest first: it is the fastest nearly always, and its time bounds the search at the others.
     for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
@@ -276,20 +274,23 @@ class FrontierSearch {
       const std::vector<int64_t> nodes = NodesOf(question_, quotes_[q], sites_[site_of_[q]]);
       if (any) continue;
       if (nodes.empty()) {
-        const int64_t spares = question_.conditions.spares.value_or(0);
-        result_.no_layout[q] =
-            spares > 0 ? fmt::format("none of the node counts is sold with {} spares", spares)
-                       : "none of the node counts is sold";
+        result_.no_layout[q] = WhyNotSold(question_, quotes_[q], sites_[site_of_[q]]);
       } else if (std::ranges::all_of(nodes, [&](int64_t n) {
                    return done_.contains({site_of_[q], n});
                  })) {
-        result_.no_layout[q] =
-            !endless_.contains(q)
-                ? "no layout fits with the memory margin"
-                : fmt::format("does not finish: failures leave {:.2g} % of the time",
-                              100 * endless_[q]);
+        result_.no_layout[q] = !endless_.contains(q)
+                                   ? NoLayoutWords(site_of_[q], nodes)
+                                   : fmt::format("does not finish: failures leave {} of the time",
+                                                 ShareWords(endless_[q]));
       }
     }
+  }
+
+  // Once for all offers of a topology and node counts.
+  const std::string& NoLayoutWords(std::size_t site, const std::vector<int64_t>& nodes) {
+    std::string& words = no_layout_[{site, nodes}];
+    if (words.empty()) words = WhyNoLayout(question_, sites_[site], nodes);
+    return words;
   }
 
   // Cheapest first; of equal cost the faster one.
@@ -408,6 +409,7 @@ class FrontierSearch {
   std::set<std::size_t> contradicted_;
   std::map<std::size_t, double>
       endless_;  // quotes with runs below kLeastGoodput: the best of those
+  std::map<std::pair<std::size_t, std::vector<int64_t>>, std::string> no_layout_;
   Frontier frontier_;
   double effort_left_ = 0;
   std::map<std::pair<std::size_t, int64_t>, Candidate> settled_;  // simulated, by site and nodes
@@ -416,24 +418,20 @@ class FrontierSearch {
 
 }  // namespace
 
-std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site) {
-  int64_t most = site.request.topology.max_nodes;
-  if (quote.offer.most_nodes > 0) most = std::min(most, quote.offer.most_nodes);
-  if (quote.price.most_nodes > 0) most = std::min(most, quote.price.most_nodes);
-  std::vector<int64_t> nodes;
-  for (const int64_t count : question.nodes) {
-    const int64_t spares = question.conditions.spares.value_or(0);
-    const bool whole =
-        (count - quote.offer.least_nodes) % quote.offer.step == 0 && spares % quote.offer.step == 0;
-    const bool domains = NodesPerDomain(site.request.topology, count) > 0;
-    if (count >= quote.offer.least_nodes && count + spares <= most && whole && domains)
-      nodes.push_back(count);
-  }
-  return nodes;
-}
-
 Provisioned Provision(const Question& question, const std::vector<Quote>& quotes,
                       const std::vector<std::size_t>& site_of, const std::vector<Site>& sites) {
+  const Seconds setup = question.conditions.run.setup;
+  if (question.deadline && setup >= *question.deadline) {
+    Provisioned none;
+    none.feasible = false;
+    none.bounds.resize(quotes.size());
+    none.no_layout.assign(
+        quotes.size(),
+        fmt::format("too slow: the {} before the first step (--setup) alone reach the deadline",
+                    Format(setup)));
+    none.setup_too_long = true;
+    return none;
+  }
   return FrontierSearch(question, quotes, site_of, sites).Run();
 }
 

@@ -64,6 +64,7 @@ struct Provisioned {
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
   std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one
   bool feasible = true;             // a row keeps deadline and budget
+  bool setup_too_long = false;      // for the deadline: nothing was searched
   std::vector<QuoteBounds> bounds;  // by quote
   std::vector<std::string>
       no_layout;  // by quote: why nothing fits; "": something does, or bounds decided
@@ -74,8 +75,5 @@ struct Provisioned {
 // `sites` by quote: which site each quote is of. Throws what a search throws.
 Provisioned Provision(const Question& question, const std::vector<Quote>& quotes,
                       const std::vector<std::size_t>& site_of, const std::vector<Site>& sites);
-
-// Node counts that a quote sells, spares included, and the topology has.
-std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site);
 
 }  // namespace orrery

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kMostNodes = 1'000'000;
 constexpr double kMostPrice = 100'000;  // USD/h
+constexpr int kOldestYear = 2010;       // before GPUs were rented by the hour
 constexpr double kLeastOfMedian =
     0.6;  // lower on-demand prices are commitments, as catalogues showed
 
@@ -37,16 +38,23 @@ OfferPrice ReadPrice(const Node& node) {
     node.ErrorAt("price", fmt::format("{:.4g} USD/h is no price of a node", price.price.value),
                  fmt::format("per node and hour, at most {:.0f}", kMostPrice));
   const std::string date = node.String("date");
-  if (const auto parsed = ParseDate(date))
-    price.date = *parsed;
-  else
+  const auto parsed = ParseDate(date);
+  if (!parsed)
     node.ErrorAt("date", fmt::format("'{}' is no date", date),
                  "such as 2026-07-20, 2026-07 or 2026");
+  else if (parsed->year < kOldestYear)
+    node.ErrorAt("date", fmt::format("nobody rented out such a machine on {}", date),
+                 "the day of the quote, such as 2026-07-20");
+  else
+    price.date = *parsed;
   price.evidence =
       node.Choice("evidence", std::span<const std::pair<const char*, char>>(kGrades), 'C');
   price.source = node.String("source");
   price.note = node.String("note", "");
   if (node.Has("quantum")) price.quantum = node.ReadSeconds("quantum");
+  if (price.quantum.value <= 0)
+    node.ErrorAt("quantum", "nothing is billed in steps of no time",
+                 "such as 24h; without quantum: 1h");
   if (node.Has("term")) price.term = node.ReadSeconds("term");
   if (node.Has("most_nodes")) price.most_nodes = node.Integer("most_nodes", 1, kMostNodes);
   node.RejectUnknownKeys();
@@ -173,7 +181,7 @@ std::optional<Date> ParseDate(const std::string& text) {
       std::chrono::year(date.year),
       std::chrono::month(text.size() > 4 ? static_cast<unsigned>(date.month) : 1U),
       std::chrono::day(text.size() > 7 ? static_cast<unsigned>(date.day) : 1U)};
-  if (!whole.ok() || date.year < 2000) return std::nullopt;
+  if (!whole.ok()) return std::nullopt;
   return date;
 }
 

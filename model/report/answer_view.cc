@@ -138,29 +138,41 @@ std::string PlacementSection(const std::vector<Placed>& all) {
           "the default stays.";
     else if (!(found["gain"].number() > 0))
       words = "No order of ranks is faster than the default.";
-    words += closed["exact"].is_true() ? " In closed form no other order is faster."
-                                       : " Not all orders were looked at.";
+    const bool given = found["given"].is_true();
+    const double gain = found["gain"].number();
+    if (given)
+      words = fmt::format(
+          "Layouts are ranked in the default order of ranks. Given: --placement {}: {} {} than by "
+          "default ({}).",
+          found["placement"].text(), Percent(std::abs(gain)), gain < 0 ? "more" : "less", engine);
+    else
+      words += closed["exact"].is_true() ? " In closed form no other order is faster."
+                                         : " Not all orders were looked at.";
     std::string rows;
     const auto line = [&](const std::string& what, const Ref& value, const std::string& text) {
       rows += Row({"<th scope=row>" + Escape(what) + "</th>", NumberCell(value, text)});
     };
     line("step by default, " + engine, plain, SecondsOf(plain));
-    line("step as found, " + engine, step, SecondsOf(step));
+    const std::string as = given ? "as given" : "as found";
+    line(fmt::format("step {}, {}", as, engine), step, SecondsOf(step));
     line("gain", found["gain"], PercentOf(found["gain"]));
     const auto seconds = [&](const char* what, const char* key) {
       line(what, closed[key], SecondsOf(closed[key]));
     };
-    seconds("step by default, closed form", "default_step_time_s");
-    seconds("step as found, closed form", "step_time_s");
-    seconds("no order can be below, closed form", "lower_bound_s");
-    line("partial orders looked at", closed["partial_orders"],
-         Count(closed["partial_orders"].number()));
+    std::vector<PlainBar> bars = {{"by default", plain, SecondsOf(plain)},
+                                  {as, step, SecondsOf(step)}};
+    if (!given) {
+      seconds("step by default, closed form", "default_step_time_s");
+      seconds("step as found, closed form", "step_time_s");
+      seconds("no order can be below, closed form", "lower_bound_s");
+      line("partial orders looked at", closed["partial_orders"],
+           Count(closed["partial_orders"].number()));
+      bars.push_back(
+          {"no order can be below", closed["lower_bound_s"], SecondsOf(closed["lower_bound_s"])});
+    }
     out += Paragraph(layout + ". " + words) +
-           PlainBars({{"by default", plain, SecondsOf(plain)},
-                      {"as found", step, SecondsOf(step)},
-                      {"no order can be below", closed["lower_bound_s"],
-                       SecondsOf(closed["lower_bound_s"])}},
-                     fmt::format("Time of the step, {}; the bound in closed form.", engine)) +
+           PlainBars(bars, fmt::format("Time of the step, {}{}.", engine,
+                                       given ? "" : "; the bound in closed form")) +
            HtmlTable("Placement of ranks: " + layout, {"", ""}, rows);
   }
   return Section("placement", "Placement", out);

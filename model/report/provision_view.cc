@@ -49,8 +49,10 @@ std::string NameOf(const Ref& row) {
 
 std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
   const Ref plan = row["plan"], time = row["time_interval_s"], cost = row["cost_interval_usd"];
+  const std::string beyond = row["beyond_limits"].text();
   return fmt::format("<tr{}>", best ? " class=best" : "") +
-         NameCell(row["offer"]["id"].text() + Spot(row["offer"])) +
+         NameCell(row["offer"]["id"].text() + Spot(row["offer"]) +
+                  (beyond.empty() ? "" : " (" + beyond + ")")) +
          NumberCell(row["nodes"], row["nodes"].json().dump()) +
          NumberCell(row["spares"], row["spares"].json().dump()) +
          NumberCell(row["time_s"], DaysOf(row["time_s"].number()), time, DaysSpanOf(time)) +
@@ -264,6 +266,7 @@ std::string LosersSection(const Ref& answer) {
       answer["frontier"].size() == 0 ? "Why the offers lose" : "Why the other offers lose",
       HtmlTable(limits ? "Their cheapest run within the limits" : "Their cheapest run",
                 {"offer", "per node", "why"}, rows) +
+          Paragraph(answer["nodes_not_sold"].text()) +
           HtmlTable("Not considered", {"offer", "why"}, refused));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sentences from the answer.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,11 +117,30 @@ std::string LayoutsWords(const Ref& answer, bool lead) {
 
 std::string SearchWords(const Ref& answer) { return LayoutsWords(answer, true); }
 
+// "2 clusters (a, b) with 2 node counts (8, 16)"; of one of either, the other alone.
+std::string ChoicesWords(const Ref& all) {
+  std::vector<std::string> clusters, nodes;
+  const auto add = [](const std::string& one, std::vector<std::string>* known) {
+    if (std::ranges::find(*known, one) == known->end()) known->push_back(one);
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Ref topology = all[i]["topology"];
+    add(topology["name"].text(), &clusters);
+    add(topology["nodes"][0].json().dump(), &nodes);
+  }
+  const auto words = [](const char* noun, const std::vector<std::string>& some) {
+    return fmt::format("{} {} ({})", some.size(), noun, fmt::join(some, ", "));
+  };
+  if (clusters.size() == 1) return words("node counts", nodes);
+  return words("clusters", clusters) +
+         (nodes.size() > 1 ? " with " + words("node counts", nodes) : "");
+}
+
 std::string SeveralWords(const Ref& answer) {
   const Ref all = answer["topologies"];
   const Ref best = all[static_cast<std::size_t>(answer["best_index"].number())];
   const Ref ranked = best["ranked"][0], training = best["training"];
-  std::string lead = fmt::format("Best of {} clusters: {}", all.size(), answer["best"].text());
+  std::string lead = fmt::format("Best of {}: {}", ChoicesWords(all), answer["best"].text());
   if (!ranked.empty()) lead += ", " + Counted(ranked["nodes"].number(), "node");
   lead += ".";
   if (!training.empty()) {

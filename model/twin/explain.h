@@ -26,4 +26,12 @@ std::vector<Remedy> FindRemedies(const SearchRequest& request, const Profiles& p
 // The ranked candidates alone, by closed form, without explanations; simulated if the request refines.
 SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles);
 
+// No layout is legal, whatever the memory: the numbers contradict each other.
+bool NothingIsLegal(const SearchResult& result);
+// Of such a result, with its first reasons: "no layout of 7 sequences per step on 512 GPUs is possible: ...".
+std::string WhyNothingIsLegal(const SearchResult& result, int64_t batch, int64_t gpus,
+                              std::size_t reasons = 3);
+// The next larger batch that `gpus` divide.
+int64_t BatchThatDivides(int64_t batch, int64_t gpus);
+
 }  // namespace orrery

@@ -5,6 +5,7 @@
 #include "model/base/text.h"
 #include "model/framework/presets.h"
 #include "model/hardware/measured_collectives.h"
+#include "model/twin/other_nodes.h"
 
 namespace orrery {
 
@@ -25,6 +26,7 @@ Profiles LoadProfiles(const TopologySpec& topology, const std::string& framework
 
 Job MakeJob(const ModelSpec& model, const Workload& work, const TopologySpec& topology,
             int64_t nodes, int gpus_per_node, const Profiles& profiles) {
+  CheckNodesCompute(topology, nodes);
   Job job;
   job.model = model;
   job.work = work;

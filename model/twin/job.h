@@ -59,7 +59,7 @@ struct Job {
   }
 };
 
-// `gpus_per_node` 0: all. Throws InputError: the topology does not have that many.
+// `gpus_per_node` 0: all. Throws InputError: the topology does not have that many, or CheckNodesCompute().
 Job MakeJob(const ModelSpec& model, const Workload& work, const TopologySpec& topology,
             int64_t nodes, int gpus_per_node, const Profiles& profiles);
 

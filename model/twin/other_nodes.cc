@@ -51,23 +51,42 @@ void PriceOtherNodes(const ModelSpec& model, const Workload& work, bool flash_at
       TopologySpec there = *topology;
       there.gpu = other.gpu;
       const Profiles profiles = LoadProfiles(there, framework, flash_attention);
-      if (profiles.gpu.Peak(work.precision).value <= 0) {
-        const std::string where = other.first == other.last
-                                      ? fmt::format("node {}", other.first)
-                                      : fmt::format("nodes {} to {}", other.first, other.last);
-        throw InputError(
-            fmt::format("{} of {} does not compute in the job's precision", other.gpu, where),
-            "another --precision that all GPUs of the job compute in, such as fp16");
-      }
-      factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
+      // A GPU that cannot run the job is no matter until one of its nodes is used: CheckNodesCompute().
+      std::string hint;
+      const FlopsPerSecond peak = profiles.gpu.WhyNo(work.fp8, &hint).empty()
+                                      ? profiles.gpu.Peak(work.precision)
+                                      : FlopsPerSecond(0);
+      if (peak.value > 0) factor *= LayerKernels(*ops, model, work, there, profiles) / kernels;
       SetNodes(other, MemoryOf(own.gpu), MemoryOf(profiles.gpu), &topology->gpu_memory);
-      SetNodes(other, own.gpu.Peak(work.precision), profiles.gpu.Peak(work.precision),
-               &topology->gpu_peak);
+      SetNodes(other, own.gpu.Peak(work.precision), peak, &topology->gpu_peak);
     }
     const auto end = static_cast<std::size_t>(other.last) + 1;
     if (topology->slowdown.size() < end) topology->slowdown.resize(end, 1.0);
     std::fill(topology->slowdown.begin() + other.first, topology->slowdown.begin() + other.last + 1,
               factor);
+  }
+}
+
+int64_t NodesThatCompute(const TopologySpec& topology) {
+  const auto none = std::ranges::find_if(
+      topology.gpu_peak, [](const FlopsPerSecond& peak) { return peak.value <= 0; });
+  return none == topology.gpu_peak.end() ? topology.max_nodes
+                                         : static_cast<int64_t>(none - topology.gpu_peak.begin());
+}
+
+void CheckNodesCompute(const TopologySpec& topology, int64_t nodes) {
+  const int64_t able = NodesThatCompute(topology);
+  if (nodes <= able) return;
+  for (const OtherNodes& other : topology.other_nodes) {
+    if (able < other.first || able > other.last) continue;
+    const int64_t last = std::min(other.last, nodes - 1);
+    throw InputError(
+        fmt::format("{} of {} does not compute in the job's precision", other.gpu,
+                    able == last ? fmt::format("node {}", able)
+                                 : fmt::format("nodes {} to {}", able, last)),
+        fmt::format("another --precision that all GPUs of the job compute in, such as fp16, and "
+                    "--fp8 only where all have it{}",
+                    able > 0 ? fmt::format("; or --nodes {} at most", able) : std::string()));
   }
 }
 

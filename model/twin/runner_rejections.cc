@@ -7,6 +7,7 @@
 
 #include "model/base/text.h"
 #include "model/memory/software_memory.h"
+#include "model/twin/explain.h"
 #include "model/twin/runner.h"
 
 namespace orrery {
@@ -59,7 +60,7 @@ std::vector<Rejection> Runner::Rejections() const {
     rejections[at->second].strategies += tally.strategies;
   }
   if (counts_.over_memory > 0)
-    rejections.push_back({"out of memory", counts_.over_memory, MemoryExample()});
+    rejections.push_back({kOutOfMemory, counts_.over_memory, MemoryExample()});
   std::stable_sort(
       rejections.begin(), rejections.end(),
       [](const Rejection& a, const Rejection& b) { return a.strategies > b.strategies; });
@@ -75,5 +76,20 @@ std::string Runner::MemoryExample() const {
   return fmt::format("needs at least {} of {} ({})", Format(bound.total), Format(bound.capacity),
                      DescribeLayout(entry->strategy, split.micro_batches));
 }
+
+bool NothingIsLegal(const SearchResult& result) {
+  return !result.feasible() && result.counts.over_memory + result.counts.exact_over_memory == 0;
+}
+
+std::string WhyNothingIsLegal(const SearchResult& result, int64_t batch, int64_t gpus,
+                              std::size_t reasons) {
+  std::string words;
+  for (std::size_t i = 0; i < std::min(reasons, result.rejections.size()); ++i)
+    words += (i == 0 ? ": " : "; ") + result.rejections[i].reason;
+  return fmt::format("no layout of {} sequence{} per step on {} GPUs is possible{}", batch,
+                     batch == 1 ? "" : "s", gpus, words);
+}
+
+int64_t BatchThatDivides(int64_t batch, int64_t gpus) { return (batch / gpus + 1) * gpus; }
 
 }  // namespace orrery

@@ -203,6 +203,7 @@ SearchResult SearchOnly(const SearchRequest& request, const Profiles& profiles) 
   SettleAll(request, runner, &result.ranked);
   MarkTies(request, runner, &result);
   result.counts = runner.counts();
+  if (!result.feasible()) result.rejections = runner.Rejections();
   return result;
 }
 

@@ -110,6 +110,8 @@ struct Rejection {
   std::string example;  // layout, and for memory what it asks
 };
 
+inline constexpr char kOutOfMemory[] = "out of memory";
+
 struct SearchCounts {
   int64_t space = 0;              // strategies in the space, before any rule
   int64_t illegal = 0;            // cannot be lowered

@@ -93,6 +93,22 @@ TEST_F(OneStepTime, InTheClosedForm) {
   ExpectSame(step, Validated("closed"));
 }
 
+// The order of ranks and nodes that is given, with a search as with one layout.
+TEST_F(OneStepTime, InAGivenOrderOfRanks) {
+  for (const char* order : {"tp-cp-pp-dp", "1,0"}) {
+    const Words placement = {"--placement", order};
+    const json predicted = Answer(Words{"predict"} + kJob + kCluster + placement);
+    const json placed = Answer(kJob + kCluster + placement)["ranked"][0]["placement"];
+    EXPECT_EQ(placed["given"], true);
+    ExpectSame(placed["step_time_s"], predicted["prediction"]["step_time_s"]);
+    ExpectSame(placed["default_step_time_s"], Answer(kJob + kCluster)["ranked"][0]["step_time_s"]);
+    const Outcome text = RunPlan(kJob + kCluster + placement);
+    EXPECT_THAT(text.out,
+                AllOf(HasSubstr("with yours, --placement "), HasSubstr(std::string(order) + "\n")));
+  }
+  EXPECT_EQ(RunPlan(kJob + kCluster + Words{"--placement", "0,1,2"}).code, 2);
+}
+
 TEST_F(OneStepTime, Simulated) {
   const json predicted = Answer(Words{"predict"} + kJob + kCluster);
   EXPECT_EQ(predicted["engine"], "event");

@@ -340,7 +340,12 @@ TEST(Provision, WhatWouldDoAsALimitDoes) {
 TEST(Provision, AnswersALimitThatTheSetupAloneBreaks) {
   const Outcome outcome = RunPlan(With(kSmall, {"--deadline", "3h"}));
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(outcome.out, HasSubstr("None is done within 0.12 d. The fastest of all"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("None is done within 0.12 d: the time before the first step is "
+                        "0.17 d (--setup)."));
+  const json answer = json::parse(RunPlan(With(kSmall, {"--deadline", "3h", "--json"})).out);
+  EXPECT_FALSE(answer["feasible"]);
+  EXPECT_EQ(answer["units"]["evaluated"], 0);  // nothing is searched
 }
 
 TEST(Provision, DefaultsAreThoseOfTheClusterThatIsChosen) {

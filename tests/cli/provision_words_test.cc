@@ -24,7 +24,12 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
                                                {"--storage", "0GB/s", "nor a rate above 0"},
                                                {"--recovery", "9min", "such as 2min+7min"},
                                                {"--input", "10MB/s", "such as 256ktokens/s"},
-                                               {"--input", "no-such", "token-ids"}}) {
+                                               {"--input", "no-such", "token-ids"},
+                                               {"--budget", "-5kUSD", "nothing below 0, such as"},
+                                               {"--setup", "-4h", "such as 30d, 12h"},
+                                               {"--storage", "-5GB/s", "such as 20GB/s"},
+                                               {"--memory-margin", "8", "write 8% for 8 percent"},
+                                               {"--memory-margin", "95%", "out of range"}}) {
     const Outcome outcome = RunPlan(With(run, {flag, text}));
     EXPECT_EQ(outcome.code, 2) << outcome.out;
     EXPECT_THAT(outcome.err, HasSubstr(said));
@@ -49,6 +54,61 @@ TEST(ProvisionWords, WhereAllLoseThereAreNoOthers) {
                                     Not(HasSubstr("cheapest run within the limits"))));
 }
 
+TEST(ProvisionWords, SequencesThatDoNotDivideAreTheReason) {
+  const Outcome none = RunPlan({"provision", "--model", "llama3-8b", "--tokens", "200B", "--offers",
+                                "aws-p5", "--nodes", "48,64", "--global-batch", "1"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(
+      Folded(none.out),
+      AllOf(HasSubstr("the sequences of a step do not divide over the GPUs (--global-batch"),
+            HasSubstr("no layout of 1 sequence per step on 384 GPUs is possible"),
+            HasSubstr("such as --global-batch 384"), Not(HasSubstr("memory margin"))));
+  EXPECT_EQ(RunPlan({"provision", "--model", "llama3-8b", "--tokens", "200B", "--offers", "aws-p5",
+                     "--nodes", "48,64", "--global-batch", "384"})
+                .code,
+            0);
+  const Outcome memory = RunPlan({"provision", "--model", "llama3-405b", "--tokens", "200B",
+                                  "--offers", "aws-p5", "--nodes", "1,2"});
+  EXPECT_THAT(Folded(memory.out), HasSubstr("out of memory: with 2 nodes a GPU needs at least"));
+}
+
+TEST(ProvisionWords, NodeCountsThatNobodySellsAreNamed) {
+  const std::vector<std::string> words = {"provision", "--model",  "gpt2-xl", "--tokens",
+                                          "3B",        "--offers", "aws-p4d"};
+  EXPECT_THAT(Folded(RunPlan(With(words, {"--nodes", "2,1000000"})).out),
+              HasSubstr("1000000 nodes: no offer sells that many (they have 1 to 16384 nodes"));
+  EXPECT_THAT(RunPlan(With(words, {"--nodes", "2,4"})).out, Not(HasSubstr("no offer sells")));
+  EXPECT_THAT(Folded(RunPlan(With(words, {"--nodes", "1000000"})).out),
+              HasSubstr("none of the node counts is sold: 1 to 16384 nodes are sold"));
+}
+
+// Rows beyond the limits: the nearest two of each side, marked; all of them only where they are asked for.
+TEST(ProvisionWords, TheTableEndsNearTheLimits) {
+  const std::vector<std::string> words = {
+      "provision", "--model", "gpt2-xl", "--tokens",   "30B",      "--offers", "aws,nebius,crusoe",
+      "--nodes",   "1..256",  "--as-of", "2026-11-22", "--budget", "2kUSD"};
+  const auto count = [](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find("over the budget\n", at)) != text.npos; ++at) ++n;
+    return n;
+  };
+  const Outcome few = RunPlan(words);
+  ASSERT_EQ(few.code, 0) << few.err << few.out;
+  EXPECT_EQ(count(few.out), 2u) << few.out;
+  EXPECT_THAT(few.out, HasSubstr("far beyond the limits are left out (--all shows them)"));
+  const Outcome all = RunPlan(With(words, {"--all"}));
+  EXPECT_GT(count(all.out), 4u);
+  std::size_t beyond = 0;
+  const json answer = json::parse(RunPlan(With(words, {"--json"})).out);
+  for (const auto& index : answer["frontier"]) {
+    const json& row = answer["answers"][index.get<std::size_t>()];
+    const bool dear = row["cost_usd"].get<double>() > 2000;
+    EXPECT_EQ(row["beyond_limits"], dear ? "over the budget" : "");
+    beyond += dear;
+  }
+  EXPECT_EQ(count(all.out), beyond);
+}
+
 // The V100 has no bf16.
 TEST(MixedCluster, AGpuWithoutThePrecisionIsNamedWithOneThatAllHave) {
   const std::string file = ScratchFolder() + "/no-bf16.yaml";
@@ -59,6 +119,41 @@ TEST(MixedCluster, AGpuWithoutThePrecisionIsNamedWithOneThatAllHave) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("v100-sxm2-32gb of node 4 does not compute"),
                                  HasSubstr("such as fp16")));
+}
+
+TEST(MixedCluster, AGpuThatIsNotUsedRefusesNothing) {
+  const std::string file = ScratchFolder() + "/unused.yaml";
+  WriteText(file, ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                      "other_nodes: [{nodes: \"4..15\", gpu: v100-sxm2-32gb}]\n");
+  const std::vector<std::string> job = {"--model", "llama2-7b",      "--topology",
+                                        file,      "--global-batch", "64"};
+  EXPECT_EQ(RunPlan(With(job, {"--nodes", "4"})).code, 0);
+  const Outcome refused = RunPlan(With(job, {"--nodes", "6"}));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("v100-sxm2-32gb of nodes 4 to 5 does not compute"),
+                                 HasSubstr("--nodes 4 at most")));
+  WriteText(ScratchFolder() + "/a100.yaml",
+            ReadText(std::string(ORRERY_SOURCE_DIR) + "/topologies/dgx-h100.yaml") +
+                "other_nodes: [{nodes: \"4..15\", gpu: a100-sxm4-80gb}]\n");
+  const std::vector<std::string> no_fp8 = {
+      "--model",        "llama2-7b", "--topology", ScratchFolder() + "/a100.yaml",
+      "--global-batch", "64",        "--fp8",      "delayed"};
+  EXPECT_EQ(RunPlan(With(no_fp8, {"--nodes", "4"})).code, 0);
+  const Outcome lacks = RunPlan(With(no_fp8, {"--nodes", "5"}));  // an internal error before
+  EXPECT_EQ(lacks.code, 2);
+  EXPECT_THAT(lacks.err, HasSubstr("a100-sxm4-80gb of node 4 does not compute"));
+  // Each node count of an offer for itself.
+  const std::string quote = ScratchFolder() + "/quote.yaml";
+  WriteText(quote, "name: mine\ntopology: " + file +
+                       "\nprices:\n  - {kind: on-demand, price: 36USD/h, date: 2026-11, source: "
+                       "quote}\n");
+  const std::vector<std::string> run = {"provision", "--model", "llama2-7b",  "--tokens",
+                                        "20B",       "--as-of", "2026-11-22", "--offers",
+                                        quote,       "--json"};
+  const json answer = json::parse(RunPlan(With(run, {"--nodes", "2,4,6,8"})).out);
+  ASSERT_FALSE(answer["answers"].empty());
+  for (const json& row : answer["answers"]) EXPECT_LE(row["nodes"].get<int>(), 4);
+  EXPECT_THAT(answer["nodes_not_sold"].get<std::string>(), HasSubstr("6, 8 nodes"));
 }
 
 TEST(MixedCluster, EveryGpuThatIsUsedIsNamed) {

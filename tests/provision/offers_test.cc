@@ -56,6 +56,17 @@ TEST(Offers, TheCatalogueReadsAndNamesTopologiesThatExist) {
   EXPECT_GE(prices, 150u);
 }
 
+TEST(Offers, RefuseDatesAndStepsThatCannotBe) {
+  std::string errors;
+  Read(kHead + Price("on-demand", "36", "all", "1970-01-01"), &errors);
+  EXPECT_THAT(errors, HasSubstr("nobody rented out such a machine on 1970-01-01"));
+  Read(kHead + Price("on-demand", "36", "all", "2026-02-30"), &errors);
+  EXPECT_THAT(errors, HasSubstr("'2026-02-30' is no date"));
+  Read(kHead + "  - {kind: on-demand, price: 36USD/h, date: 2026-07, source: quote, quantum: 0h}\n",
+       &errors);
+  EXPECT_THAT(errors, HasSubstr("billed in steps of no time"));
+}
+
 TEST(Offers, TheTemplateIsAnOffer) {
   const Offer offer = Read(OfferTemplate());
   EXPECT_EQ(offer.name, "my-vendor-h100");

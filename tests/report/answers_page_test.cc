@@ -171,6 +171,13 @@ TEST(PlacementPage, ShowsWhatWasFoundAgainstTheDefault) {
   EXPECT_THAT(made.html, HasSubstr("<section id=placement"));
 }
 
+TEST(PlacementPage, ShowsAGivenOrderInASearch) {
+  const AnswerPage made = OpenPage({"--model", "gpt2-medium", "--topology", "aws-p4d", "--nodes",
+                                    "2", "--global-batch", "64", "--placement", "1,0"});
+  EXPECT_TRUE(made.Shows("/ranked/0/placement/step_time_s"));
+  EXPECT_THAT(made.html, HasSubstr("Given: --placement tp-cp-dp-pp:1,0"));
+}
+
 TEST(SeveralPage, HasItsRowsInTheOrderOfTheRanking) {
   const AnswerPage made = OpenPage({"--model", "gpt2-xl", "--topology", "aws-p4d,dgx-h100",
                                     "--nodes", "1,2", "--tokens", "30B", "--deadline", "3d"});
@@ -178,6 +185,8 @@ TEST(SeveralPage, HasItsRowsInTheOrderOfTheRanking) {
   ASSERT_EQ(order.size(), 4u);
   EXPECT_EQ(order[0], made.answer["best_index"]);
   EXPECT_NE(order, json({0, 1, 2, 3}));
+  EXPECT_THAT(made.html,
+              HasSubstr("Best of 2 clusters (aws-p4d, dgx-h100) with 2 node counts (1, 2): "));
   std::size_t at = 0;
   for (const json& index : order) {
     const std::size_t next =

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -154,6 +155,45 @@ TEST(Front, IsThatOfBruteForce) {
   }
 }
 
+// As `plan` ranks: below every layout that leaves the margin of memory, however fast.
+TEST(Front, NearlyFullRowsStandBelowAllOthers) {
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2), Point(2, 10, 1, false)};
+  points[0].status = RowStatus::kNearlyFull;
+  EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(1));
+  const Study study = Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2,4"}});
+  const std::vector<Sensitivity> all = SensitivitiesOf(study, points);
+  EXPECT_EQ(all[0].ok, 1);
+  EXPECT_EQ(all[0].best, 0);
+  EXPECT_EQ(all[1].best, 1);
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("3 rows: 2 fit (1 of them nearly full: below all others)"));
+  points[1].status = RowStatus::kDoesNotFit;  // nothing leaves the margin
+  EXPECT_THAT(FrontOf(points, {1, 5}), ElementsAre(0));
+  EXPECT_THAT(StudyText(study, points, {}, {1, 5}),
+              HasSubstr("Frontier: 1 row, nearly full as all that fit,"));
+}
+
+// Rows without a price are not on a frontier of prices: nothing may drop out unasked.
+TEST(Front, IsOfPricesWhereEveryRowHasOne) {
+  std::vector<StudyPoint> points = {Point(0, 100, 1), Point(1, 50, 2)};
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 5));
+  points[0].metrics[5] = std::nan("");
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 4));
+  points[0].status = RowStatus::kDoesNotFit;
+  EXPECT_THAT(DefaultFront(points), ElementsAre(1, 5));
+}
+
+TEST(Study, AListInAListIsOneValue) {
+  const std::string file = testing::TempDir() + "/list_in_list.yaml";
+  std::ofstream(file)
+      << "job: {model: gpt2-xl, topology: aws-p4d}\n"
+         "layout: {pp: 2, layout: [[24, 24], [20, 28]], recompute: [mlp+core_attn, full]}\n";
+  const Study study = Study::Read({"STUDY.yaml", file, true, {}});
+  EXPECT_EQ(study.rows(), 4);
+  EXPECT_THAT(study.Text(), testing::AllOf(HasSubstr("layout: [24,24] [20,28]"),
+                                           HasSubstr("recompute: [mlp+core_attn] [full]")));
+}
+
 TEST(Sensitivities, CompareValuesWithAllElseAlike) {
   const Study study =
       Named({{"--model", "gpt2-xl"}, {"--topology", "aws-p4d"}, {"--tp", "1,2"}, {"--pp", "1,2"}});
@@ -189,6 +229,9 @@ TEST(CsvLine, ReadsBackWhatItWrote) {
   EXPECT_EQ(point.metrics[1], 1.0 / 3);
   EXPECT_EQ(point.metrics[4], 8);
   EXPECT_TRUE(std::isnan(point.metrics[5]));
+  row.status = RowStatus::kNearlyFull;
+  EXPECT_THAT(CsvLine(study, row), HasSubstr(",nearly full,"));
+  EXPECT_EQ(PointOfLine(study, CsvLine(study, row), &refusals).status, RowStatus::kNearlyFull);
 }
 
 TEST(StudyText, SaysWhyRowsAreRefused) {

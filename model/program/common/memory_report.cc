@@ -84,7 +84,7 @@ std::string MemoryOfCapacity(const MemoryReport& memory) {
 
 std::string FitWords(const MemoryReport& memory) {
   if (!memory.fits) return "does not fit";
-  return memory.nearly_full ? "fits, but nearly full" : "fits";
+  return memory.nearly_full ? fmt::format("fits, but {}", kNearlyFull) : "fits";
 }
 
 std::string FitBasis(const MemoryReport& memory, const std::string& framework, double nearly_full) {

@@ -15,6 +15,8 @@ nlohmann::ordered_json MemoryJson(const MemoryReport& memory);
 
 // "17.1 GiB of 29.8 GiB (57 %)"
 std::string MemoryOfCapacity(const MemoryReport& memory);
+// Of memory that MemoryReport::nearly_full marks: it fits, and ranks below all that leave more.
+inline constexpr char kNearlyFull[] = "nearly full";
 // "fits", "fits, but nearly full", "DOES NOT FIT"
 std::string FitWords(const MemoryReport& memory);
 // What the verdict counts, and what nearly full means; `framework`: the software's name.

@@ -68,6 +68,8 @@ void PriceNodes(const JobFlags& flags, const std::vector<OtherNodes>& slow, repo
     AtFlag(flags.topology, [&] {
       PriceOtherNodes(request.model, request.work, request.flash_attention, request.framework,
                       &topology);
+      // Where nodes are not named (plan provision), those that compute limit what is tried.
+      if (flags.cluster) CheckNodesCompute(topology, nodes);
     });
     bool others = false, other_gpus = false;
     for (OtherNodes other : topology.other_nodes) {

@@ -24,7 +24,8 @@ std::optional<Seconds> ReadTime(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return std::nullopt;
   TextError error;
   const std::optional<Seconds> time = ParseQuantity<Seconds>(flag.text, &error);
-  if (error.hint.starts_with("write ")) error.hint = "such as 30d, 12h or 10min";
+  if (error.hint.starts_with("write ") || error.hint.starts_with("nothing "))
+    error.hint = "such as 30d, 12h or 10min";
   if (!time) RecordBadValue(flag, error, diagnostics);
   return time;
 }
@@ -113,8 +114,8 @@ void ReadFailures(const Flag& flag, Conditions* conditions, Diagnostics* diagnos
 // A text that starts with a digit is a quantity in a wrong unit, not the name of a profile.
 template <class F>
 void LoadFact(const Flag& flag, const char* noun, const char* example, F&& load) {
-  const bool digit = flag.text[0] >= '0' && flag.text[0] <= '9';
-  if (digit && !flag.text.ends_with(".yaml"))
+  const bool number = flag.text[0] == '-' || (flag.text[0] >= '0' && flag.text[0] <= '9');
+  if (number && !flag.text.ends_with(".yaml"))
     throw InputError(
         {{flag.where, fmt::format("{}: '{}' is no {}", flag.name, flag.text, noun), example}});
   AtFlag(flag, load);

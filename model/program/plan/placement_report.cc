@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/base/text.h"
@@ -52,12 +53,22 @@ std::string Certainty(std::span<const PlacedRow> rows) {
 
 std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
   std::string text = "\nPlacement\n";
+  if (rows[0].given)
+    text +=
+        Dash(fmt::format("Layouts are ranked in the default order of ranks; with yours, "
+                         "--placement {}:",
+                         orrery::PlacementText(*rows[0].choice.strategy.placement)));
   for (const PlacedRow& one : rows) {
     const PlacementChoice& choice = one.choice;
     const std::string plan = numbered ? fmt::format("Plan {}: ", one.row) : "";
     const char* engine = choice.placed.simulated ? "simulated" : "in closed form";
     const std::string what = What(choice);
-    if (!what.empty()) {
+    if (one.given) {
+      text += Dash(fmt::format(
+          "{}{} instead of {}, {:.1f} % {}, {}", plan, Format(Seconds(choice.placed.time.total)),
+          Format(Seconds(choice.plain.time.total)), 100 * std::abs(choice.gain()),
+          choice.gain() < 0 ? "more" : "less", engine));
+    } else if (!what.empty()) {
       text +=
           Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}", plan, what,
                            Format(Seconds(choice.placed.time.total)),
@@ -74,10 +85,10 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
       rows, {}, [](const PlacedRow& one) { return one.choice.placed.time.total; });
   if (fastest != rows.begin())
     text += Dash(fmt::format("So placed, plan {} is the fastest", fastest->row));
-  return text + Certainty(rows);
+  return rows[0].given ? text : text + Certainty(rows);
 }
 
-nlohmann::ordered_json PlacementJson(const PlacementChoice& choice) {
+nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) {
   const Strategy& best = choice.strategy;
   nlohmann::ordered_json json = {
       {"placement", orrery::PlacementText(best.placement ? *best.placement : Placement{})},
@@ -87,9 +98,11 @@ nlohmann::ordered_json PlacementJson(const PlacementChoice& choice) {
   json["step_time_s"] = choice.placed.time.total;
   json["default_step_time_s"] = choice.plain.time.total;
   json["gain"] = choice.gain();
+  json["given"] = given;
   json["engine"] = choice.placed.simulated ? "event" : "closed";
   json["refuted_by_simulation"] = choice.refuted;
   json["simulated"] = choice.simulated;
+  if (given) return json;
   json["closed_form"] = {{"step_time_s", choice.found.seconds},
                          {"default_step_time_s", choice.found.plain},
                          {"lower_bound_s", choice.found.bound},

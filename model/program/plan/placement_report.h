@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --placement search found, as text and JSON.
+// What --placement search found, or the order that was given, as text and JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,10 +15,11 @@ namespace orrery::report {
 struct PlacedRow {
   int row = 1;
   PlacementChoice choice;
+  bool given = false;  // the order is the user's, nothing was searched
 };
 
 // One line per finding; `numbered`: with the row in front.
 std::string PlacementText(std::span<const PlacedRow> rows, bool numbered);
-nlohmann::ordered_json PlacementJson(const PlacementChoice& choice);
+nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given = false);
 
 }  // namespace orrery::report

@@ -125,8 +125,7 @@ Answer PredictSeveral(const PredictFlags& flags, const Study& study, Engine engi
   std::vector<StudyPoint> points;
   Refusals refusals;
   for (const StudyRow& row : rows) points.push_back(PointOf(study, row, &refusals));
-  const bool any =
-      std::ranges::any_of(rows, [](const StudyRow& row) { return row.status == RowStatus::kOk; });
+  const bool any = std::ranges::any_of(rows, [](const StudyRow& row) { return Fits(row.status); });
   const std::vector<std::size_t> front = DefaultFront(points);
   nlohmann::ordered_json json = StudyJson(study, points, refusals, front);
   json["table"] = StudyRowsJson(study, rows);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `plan provision`: which offer, how many nodes, when done, at what cost.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,9 +16,11 @@
 #include "model/program/common/answer.h"
 #include "model/program/common/bundle.h"
 #include "model/program/common/job_flags.h"
+#include "model/program/common/share.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/provision_report.h"
 #include "model/program/plan/published_runs.h"
+#include "model/provision/choices.h"
 #include "model/provision/failure_simulation.h"
 
 namespace orrery::cli {
@@ -62,8 +65,8 @@ struct ProvisionFlags {
               fmt::format("node counts; a range stands for its powers of two and three times them "
                           "(default 1..{})",
                           kMostNodes));
-    set.Value(&margin, "--memory-margin", "PERCENT",
-              "memory that a run of weeks leaves free (default 8%)");
+    set.Value(&margin, "--memory-margin", "SHARE",
+              "memory that a run of weeks leaves free, such as 8% or 0.08 (default 8%)");
     set.Switch(&offer_template, "--offer-template", "print a commented file for a vendor's quote");
     set.Group("The answer");
     set.Switch(&all, "--all", "every row of the frontier and every offer");
@@ -101,19 +104,18 @@ std::vector<PriceKind> ReadKinds(const Flag& flag, Diagnostics* diagnostics) {
   return kinds;
 }
 
-// "8%" or "0.08".
 double ReadMargin(const Flag& flag, Diagnostics* diagnostics) {
   if (!flag.given) return kDefaultMargin;
-  std::string text = flag.text;
-  const bool percent = !text.empty() && text.back() == '%';
-  if (percent) text.pop_back();
-  double value = 0;
-  if (ParseNumber(std::string(Trim(text)), &value) == NumberFault::kNone) {
-    if (percent) value /= 100;
-    if (value >= 0 && value < 0.9) return value;
-  }
-  diagnostics->Error(flag.where, fmt::format("--memory-margin: '{}' is no share", flag.text),
-                     "from 0% to below 90%, such as 8%");
+  const std::optional<double> share = ParseShare(flag.text);
+  if (share && *share >= 0 && *share < 0.9) return *share;
+  double percent = 0;
+  const bool bare = ParseNumber(flag.text, &percent) == NumberFault::kNone;
+  diagnostics->Error(flag.where,
+                     share ? fmt::format("--memory-margin: {} is out of range", flag.text)
+                           : fmt::format("--memory-margin: '{}' is not a share", flag.text),
+                     bare && percent >= 0.9 && percent < 90
+                         ? fmt::format("write {0}% for {0} percent", flag.text)
+                         : "from 0% to below 90%, such as 8% or 0.08");
   return kDefaultMargin;
 }
 
@@ -320,6 +322,31 @@ void FillMarket(const ProvisionFlags& flags, const std::vector<PriceKind>& kinds
                      "other --offers, --kind or --region; `plan list offers` shows prices"}});
 }
 
+// Node counts that the user names and no offer sells; "": none, or all (then each offer says why).
+std::string NotSold(const Question& question, const Market& market) {
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+  for (std::size_t q = 0; q < market.quotes.size(); ++q) {
+    least = std::min(least, market.quotes[q].offer.least_nodes);
+    most = std::max(most, MostNodes(market.quotes[q], market.sites[market.site_of[q]]));
+  }
+  std::set<int64_t> sold;
+  for (std::size_t q = 0; q < market.quotes.size(); ++q) {
+    for (const int64_t nodes : NodesOf(question, market.quotes[q], market.sites[market.site_of[q]]))
+      sold.insert(nodes);
+  }
+  if (sold.empty()) return "";  // each offer says so
+  std::vector<int64_t> lacking;
+  for (const int64_t nodes : question.nodes) {
+    if (!sold.contains(nodes)) lacking.push_back(nodes);
+  }
+  if (lacking.empty()) return "";
+  const int64_t spares = question.conditions.spares.value_or(0);
+  return fmt::format(
+      "{} nodes{}: no offer sells {} (they have {} to {} nodes, some in steps; --nodes)",
+      fmt::join(lacking, ", "), spares > 0 ? fmt::format(" and {} spares", spares) : "",
+      lacking.size() == 1 ? "that many" : "these numbers", least, most);
+}
+
 // Tokens by rule where none are given. Throws InputError: there is no rule, or they are less than a step.
 void SetTokens(const ProvisionFlags& flags, const report::Job& job, LongRun* run) {
   if (!run->tokens_given) run->conditions.tokens = DefaultTokens(flags.run, job);
@@ -374,6 +401,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
     question.range = BatchRangeFor(answer.batch_facts, run.conditions.tokens);
     answer.range = question.range;
   }
+  if (flags.nodes.given) answer.nodes_left_out = NotSold(question, market);
   const Provisioned result = Provision(question, market.quotes, market.site_of, market.sites);
   answer.result = &result;
   Explain(flags, market, replays, &answer);

@@ -44,6 +44,7 @@ Json RowJson(const ProvisionAnswer& answer, std::size_t index) {
                {"precision", Name((*answer.sites)[row.site].request.work.precision)},
                {"on_frontier", row.on_frontier},
                {"tie", row.tie},
+               {"beyond_limits", BeyondLimits(answer, row).words},
                {"plan", CandidateJson(row.candidate)}};
   json.update(RunJson(run));
   json["energy_kwh"] = run.energy_kwh ? Json(*run.energy_kwh) : Json();
@@ -119,6 +120,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   }
   for (const auto& [offer, why] : answer.left_out)
     json["rejected"].push_back({{"offer", {{"id", offer}}}, {"reason", why}});
+  json["nodes_not_sold"] = answer.nodes_left_out;
   json["losers"] = LosersJson(answer);
   Job told = answer.TheJob();
   std::erase_if(told.decisions, SearchedByProvision);

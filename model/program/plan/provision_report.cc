@@ -22,6 +22,7 @@ namespace {
 
 constexpr double kDay = 86400;
 constexpr std::size_t kMostRows = 14;  // of the frontier
+constexpr std::size_t kNearest = 2;    // rows shown beyond each limit
 
 const Row& RowAt(const ProvisionAnswer& answer, std::size_t i) { return answer.result->rows[i]; }
 const Quote& QuoteOf(const ProvisionAnswer& answer, const Row& row) {
@@ -165,6 +166,15 @@ bool AnyTie(const ProvisionAnswer& answer) {
 
 }  // namespace
 
+Beyond BeyondLimits(const ProvisionAnswer& answer, const Row& row) {
+  const cli::LongRun& run = *answer.run;
+  Beyond beyond{run.deadline && row.run.time > *run.deadline,
+                run.budget && row.run.cost > *run.budget, ""};
+  if (beyond.late) beyond.words = "too late";
+  if (beyond.dear) beyond.words += beyond.late ? ", over the budget" : "over the budget";
+  return beyond;
+}
+
 std::string FrontierNotes(const ProvisionAnswer& answer) {
   const std::vector<std::size_t>& frontier = answer.result->frontier;
   const EnergyFacts& energy = answer.run->conditions.energy;
@@ -189,6 +199,23 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
 
 namespace {
 
+// Places in the frontier that keep the limits, and the nearest beyond each.
+std::vector<std::size_t> WithinReach(const ProvisionAnswer& answer) {
+  const std::vector<std::size_t>& frontier = answer.result->frontier;
+  std::vector<std::size_t> places;
+  // Ever dearer and faster: the last that are late and the first that are over the budget are the nearest.
+  const auto late = static_cast<std::size_t>(std::ranges::count_if(
+      frontier, [&](std::size_t i) { return BeyondLimits(answer, RowAt(answer, i)).late; }));
+  const auto dear = static_cast<std::size_t>(std::ranges::count_if(
+      frontier, [&](std::size_t i) { return BeyondLimits(answer, RowAt(answer, i)).dear; }));
+  for (std::size_t at = 0; at < frontier.size(); ++at) {
+    const bool too_late = at + kNearest < late;
+    const bool too_dear = at >= frontier.size() - dear + kNearest;
+    if (answer.all || (!too_late && !too_dear)) places.push_back(at);
+  }
+  return places;
+}
+
 std::string FrontierTable(const ProvisionAnswer& answer) {
   const Provisioned& result = *answer.result;
   Table table({{"", true},
@@ -200,18 +227,24 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
                {"days\n(80 % interval)"},
                {"cost\n(80 % interval)"},
                {"MWh", true},
-               {"a day\nsooner", true}});
-  const auto chosen = std::ranges::find(result.frontier, result.cheapest.value_or(0));
+               {"a day\nsooner", true},
+               {""}});
+  const std::vector<std::size_t> reach = WithinReach(answer);
+  const std::size_t told = answer.Told();
+  const auto chosen =
+      std::ranges::find_if(reach, [&](std::size_t at) { return result.frontier[at] == told; });
   const std::vector<std::size_t> shown =
-      ShownRows(result.frontier.size(), answer.all ? result.frontier.size() : kMostRows,
-                static_cast<std::size_t>(chosen - result.frontier.begin()));
+      ShownRows(reach.size(), answer.all ? reach.size() : kMostRows,
+                chosen == reach.end() ? 0 : static_cast<std::size_t>(chosen - reach.begin()));
   const Row* above = nullptr;
-  for (const std::size_t at : shown) {
+  for (const std::size_t place : shown) {
+    const std::size_t at = reach[place];
     const Row& row = RowAt(answer, result.frontier[at]);
     std::vector<std::string> cells = FrontierCells(answer, row);
     const char* mark = row.tie && AnyTie(answer) ? "= " : "";
     cells.insert(cells.begin(), fmt::format("{}{}", mark, at + 1));
     cells.push_back(above == nullptr ? "" : Money(PerDaySooner(row, *above)));
+    cells.push_back(BeyondLimits(answer, row).words);
     table.Row(std::move(cells));
     above = &row;
   }
@@ -219,7 +252,11 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
   text += table.Text();
   if (shown.size() < result.frontier.size())
     text +=
-        fmt::format("  {} of {} rows (--all shows them)\n", shown.size(), result.frontier.size());
+        fmt::format("  {} of {} rows{} (--all shows them)\n", shown.size(), result.frontier.size(),
+                    reach.size() < result.frontier.size()
+                        ? fmt::format("; {} far beyond the limits are left out",
+                                      result.frontier.size() - reach.size())
+                        : "");
   return text + fmt::format("  {}\n", Fold(FrontierNotes(answer), 2));
 }
 
@@ -273,10 +310,12 @@ std::string Details(const ProvisionAnswer& answer) {
 }
 
 std::string LeftOut(const ProvisionAnswer& answer) {
-  if (answer.left_out.empty()) return "";
+  if (answer.left_out.empty() && answer.nodes_left_out.empty()) return "";
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const auto& [offer, why] : answer.left_out) by_reason[why].push_back(offer);
   std::string text = "\nNot considered\n";
+  if (!answer.nodes_left_out.empty())
+    text += fmt::format("  - {}\n", Fold(answer.nodes_left_out, 4));
   for (const auto& [why, offers] : by_reason)
     text += fmt::format("  - {}\n", Fold(fmt::format("{}: {}", fmt::join(offers, ", "), why), 4));
   return text;
@@ -316,11 +355,18 @@ std::string Advice(const ProvisionAnswer& answer) {
 // Nothing is on the frontier: the offers' one reason, or all.
 std::string NoOffer(const ProvisionAnswer& answer) {
   const std::vector<std::string>& why = answer.result->no_layout;
+  if (answer.result->setup_too_long)
+    return fmt::format(
+        "\nNone is done within {}: the time before the first step is {} (--setup).\n",
+        Days(*answer.run->deadline), Days(answer.run->conditions.run.setup));
   const auto all = [&](const char* begin) {
     return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
   };
   if (all("none of"))
     return "\nNo offer can run this: none is sold at these node counts (--nodes, --spares).\n";
+  if (all("no layout of"))
+    return "\nNo offer can run this: the sequences of a step do not divide over the GPUs "
+           "(--global-batch, --nodes).\n";
   if (all("does not finish"))
     return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
            "--recovery\nelastic, a faster --storage).\n";
@@ -391,7 +437,8 @@ std::string NodesWords(const Row& row) {
 
 std::string ProvisionText(const ProvisionAnswer& answer) {
   if (answer.result->frontier.empty()) {
-    return Header(answer) + NoOffer(answer) + LosersText(answer) + LeftOut(answer);
+    return Header(answer) + NoOffer(answer) +
+           (answer.result->setup_too_long ? "" : LosersText(answer) + LeftOut(answer));
   }
   return Header(answer) + Answers(answer) + FrontierTable(answer) + Details(answer) +
          LosersText(answer) + LeftOut(answer) + Prices(answer) + Advice(answer);

@@ -31,7 +31,8 @@ struct ProvisionAnswer {
   bool batch_given = false;
   bool tokens_by_rule = false;
   std::vector<std::pair<std::string, std::string>> left_out =
-      {};  // offers, and why they were not asked
+      {};                           // offers, and why they were not asked
+  std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none
   std::vector<std::pair<std::size_t, double>> margin_costs =
       {};  // row, step time over that without the margin
   std::vector<std::pair<std::size_t, Replay>> replays = {};
@@ -55,6 +56,12 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price);
 std::string BatchWords(const ProvisionAnswer& answer);
 // Per day that `row` takes less than the cheaper one.
 Dollars PerDaySooner(const Row& row, const Row& cheaper);
+// Which limits a row breaks.
+struct Beyond {
+  bool late, dear;
+  std::string words;  // "too late, over the budget"; "": none
+};
+Beyond BeyondLimits(const ProvisionAnswer& answer, const Row& row);
 // What columns and marks of the frontier mean. There is one.
 std::string FrontierNotes(const ProvisionAnswer& answer);
 // On the row that is told in full.

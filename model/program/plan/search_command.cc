@@ -184,7 +184,7 @@ nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) 
   nlohmann::ordered_json json = report::SearchJson(one.job, one.result);
   for (const report::PlacedRow& row : one.placed)
     json["ranked"][static_cast<std::size_t>(row.row) - 1]["placement"] =
-        report::PlacementJson(row.choice);
+        report::PlacementJson(row.choice, row.given);
   if (run.tokens_given && one.result.feasible())
     json["training"] = report::TrainingJson(one.job, one.result, run);
   if (const auto fewer = FasterOnFewer(one)) {
@@ -262,11 +262,6 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (target == nullptr) RefuseExportFlags(flags.exporting);
   flags.exporting.SetFramework(&flags.job);
   const LongRun run = ReadRun(flags.run);
-  const Flag& placement = flags.layout.placement;
-  if (placement.given && !flags.layout.searches_placement())
-    throw InputError({{placement.where, "a search ranks layouts in the default order of ranks",
-                       "--placement search, which then finds the best order for the first rows, or "
-                       "`plan predict`"}});
   const std::vector<report::Compared> all = SearchAll(
       flags,
       {objective.value_or(Objective::kTime), run.InputLimits(), static_cast<int>(top.value_or(5)),

@@ -15,6 +15,7 @@
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
+#include "model/twin/other_nodes.h"
 
 namespace orrery::report {
 namespace {
@@ -213,7 +214,9 @@ std::string Winner(const Job& job, const SearchResult& result) {
     text += fmt::format("\nWhat fills the memory of 1: {}\n{}", MemoryOfCapacity(*first.memory),
                         MemoryText(*first.memory));
   }
-  return text + fmt::format("\nDetails\n  {}{}\n", PredictCommand(job, first),
+  const auto& given = job.request.fixed.placement;
+  return text + fmt::format("\nDetails\n  {}{}{}\n", PredictCommand(job, first),
+                            given ? " --placement " + orrery::PlacementText(*given) : "",
                             result.refinement ? "" : " --engine closed");
 }
 
@@ -239,7 +242,7 @@ std::string NothingFits(const Job& job, const SearchResult& result) {
   if (result.remedies.empty()) {
     text += Bullet(fmt::format(
         "None found up to {} nodes of {}: use GPUs with more memory (--gpu, --topology).",
-        job.request.topology.max_nodes, job.request.topology.name));
+        NodesThatCompute(job.request.topology), job.request.topology.name));
   }
   return text;
 }

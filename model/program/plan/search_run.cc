@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "model/program/common/terminal.h"
+#include "model/twin/explain.h"
 
 namespace orrery::cli {
 namespace {
@@ -12,28 +13,37 @@ namespace {
 // No layout is legal at all, whatever the memory: the numbers contradict each other.
 [[noreturn]] void ThrowContradiction(const JobFlags& job_flags, const LayoutFlags& layout,
                                      const report::Job& job, const SearchResult& result) {
-  std::string reasons;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, result.rejections.size()); ++i) {
-    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", result.rejections[i].reason);
-  }
   const int64_t gpus = job.cluster.ranks();
   const int64_t batch = job.request.global_batches[0];
+  std::string words = WhyNothingIsLegal(result, batch, gpus);
   std::string hint = "fix fewer axes, or change --nodes or --global-batch";
   if (batch % gpus != 0 && !layout.any()) {
     hint = fmt::format("a global batch that {} GPUs divide, such as --global-batch {}", gpus,
-                       (batch / gpus + 1) * gpus);
+                       BatchThatDivides(batch, gpus));
   }
   const Flag* culprit = job_flags.global_batch.given ? &job_flags.global_batch : &job_flags.nodes;
-  if (reasons.empty() && job.request.fixed.layout) {
+  if (result.rejections.empty() && job.request.fixed.layout) {
     culprit = &layout.layout;
-    reasons = fmt::format("no number of stages on offer divides the {} chunks of --layout",
-                          job.request.fixed.layout->size());
+    words += fmt::format(": no number of stages on offer divides the {} chunks of --layout",
+                         job.request.fixed.layout->size());
     hint = "as many numbers as stages x chunks per stage; stages divide the number of GPUs";
   }
-  throw InputError({{culprit->where,
-                     fmt::format("no layout of {} sequences per step on {} GPUs is possible: {}",
-                                 batch, gpus, reasons),
-                     hint}});
+  throw InputError({{culprit->where, words, hint}});
+}
+
+// The row in the default order of ranks, and in the one that the user gives; nullopt: this layout cannot have it.
+std::optional<PlacementChoice> GivenPlacement(const orrery::Job& job, const Candidate& candidate,
+                                              std::shared_ptr<const Placement> placement) {
+  PlacementChoice choice;
+  choice.strategy = candidate.strategy;
+  choice.strategy.placement = std::move(placement);
+  auto placed = Predict(job, choice.strategy);
+  auto plain = Predict(job, candidate.strategy);
+  if (std::holds_alternative<Refusal>(placed) || std::holds_alternative<Refusal>(plain))
+    return std::nullopt;
+  choice.placed = std::get<Prediction>(std::move(placed));
+  choice.plain = std::get<Prediction>(std::move(plain));
+  return choice;
 }
 
 }  // namespace
@@ -62,19 +72,30 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
     return Search(request, job.profiles);
   }();
   const SearchResult& result = outcome.result;
-  const bool memory = result.counts.over_memory + result.counts.exact_over_memory > 0;
-  if (!result.feasible() && !memory) ThrowContradiction(flags, layout, job, result);
+  if (NothingIsLegal(result)) ThrowContradiction(flags, layout, job, result);
   constexpr std::size_t kPlacedRows = 3;
-  for (std::size_t row = 0; layout.searches_placement() && row < result.ranked.size(); ++row) {
+  const auto& given = job.request.fixed.placement;
+  for (std::size_t row = 0; layout.placement.given && row < result.ranked.size(); ++row) {
     if (row == kPlacedRows) break;
     const Candidate& candidate = result.ranked[row];
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    PlacementOptions options;
-    options.layers = job.request.fixed.layout == nullptr;
-    outcome.placed.push_back(
-        {static_cast<int>(row) + 1, ChoosePlacement(twin, candidate.strategy, options)});
+    const int number = static_cast<int>(row) + 1;
+    if (layout.searches_placement()) {
+      PlacementOptions options;
+      options.layers = job.request.fixed.layout == nullptr;
+      outcome.placed.push_back({number, ChoosePlacement(twin, candidate.strategy, options)});
+    } else if (given) {
+      AtFlag(layout.placement, [&] {
+        if (auto choice = GivenPlacement(twin, candidate, given))
+          outcome.placed.push_back({number, std::move(*choice), true});
+      });
+    }
   }
+  if (given && outcome.placed.empty() && result.feasible())
+    throw InputError(
+        {{layout.placement.where, "none of the first layouts can have this order of ranks",
+          "`plan predict` says why for one layout; --placement search finds an order"}});
   return outcome;
 }
 

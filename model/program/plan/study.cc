@@ -64,6 +64,18 @@ void AddRange(const Flag& flag, const std::smatch& match, std::vector<std::strin
   if (*by == 0 || (*last - *first) % *by == 0) values->push_back(std::to_string(*last));
 }
 
+// A list in the list is one value, whose own commas stand between its parts.
+std::vector<std::string> ValuesOf(const Node& item, Flag flag, Diagnostics* diagnostics) {
+  if (!item.IsSequence()) {
+    flag.text = item.AsString();
+    return StudyValues(flag, diagnostics);
+  }
+  std::string whole;
+  for (const Node& part : item.Elements()) whole += (whole.empty() ? "" : ",") + part.AsString();
+  if (whole.empty()) diagnostics->Error(item.where(), "a value is missing");
+  return {whole};
+}
+
 bool IsRange(const std::string& text, std::smatch* match) {
   if (text.find("..") == text.npos)
     return false;  // most are none, and the expression takes a millisecond to build
@@ -138,8 +150,7 @@ Study Study::Read(const Flag& file) {
           value.IsSequence() ? value.Elements() : std::vector<Node>{value};
       if (items.empty()) diagnostics.Error(given.where, fmt::format("'{}' has no value", key));
       for (const Node& item : items) {
-        given.text = item.AsString();
-        for (std::string& one : StudyValues(given, &diagnostics)) {
+        for (std::string& one : ValuesOf(item, given, &diagnostics)) {
           if (!seen.insert(one).second) {
             diagnostics.Error(item.where(), fmt::format("'{}': {} stands there twice", key, one));
           } else {

@@ -30,7 +30,7 @@ class Study {
  public:
   Study();
 
-  // Sections `job` and `layout` of a YAML file; throws InputError with places.
+  // Sections `job` and `layout` of a YAML file; a list in a list is one value. Throws InputError with places.
   static Study Read(const Flag& file);
   // Flags that name lists or ranges; nullopt: none does.
   static std::optional<Study> Of(const JobFlags& job, const LayoutFlags& layout);

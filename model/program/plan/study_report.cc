@@ -11,6 +11,7 @@
 
 #include "model/base/text.h"
 #include "model/program/common/job.h"
+#include "model/program/common/memory_report.h"
 #include "model/program/common/table.h"
 #include "model/program/common/time_report.h"
 
@@ -96,13 +97,18 @@ std::string FrontText(const Study& study, const std::vector<StudyPoint>& points,
   std::string by;
   for (const std::size_t m : metrics)
     by += fmt::format("{}{}", by.empty() ? "" : ", ", kMetrics[m].column);
+  const RowStatus ranked = RankedStatus(points);
   const auto without = std::ranges::count_if(points, [&](const StudyPoint& point) {
-    return point.status == RowStatus::kOk && std::ranges::any_of(metrics, [&](std::size_t m) {
+    return point.status == ranked && std::ranges::any_of(metrics, [&](std::size_t m) {
              return !std::isfinite(point.metrics[m]);
            });
   });
-  return fmt::format("\nFrontier: {} row{} that no other beats in {}\n{}{}", front.size(),
-                     front.size() == 1 ? "" : "s", by, table.Text(),
+  return fmt::format("\nFrontier: {} row{}{} that no other beats in {}\n{}{}", front.size(),
+                     front.size() == 1 ? "" : "s",
+                     ranked == RowStatus::kNearlyFull
+                         ? fmt::format(", {} as all that fit,", report::kNearlyFull)
+                         : "",
+                     by, table.Text(),
                      without == 0 ? std::string()
                                   : fmt::format("  not compared: {} that fit but lack a price or "
                                                 "another of these figures (--front)\n",
@@ -143,6 +149,11 @@ std::string SensitivityText(const Study& study, const std::vector<StudyPoint>& p
 
 }  // namespace
 
+RowStatus RankedStatus(const std::vector<StudyPoint>& points) {
+  const bool any = std::ranges::find(points, RowStatus::kOk, &StudyPoint::status) != points.end();
+  return any ? RowStatus::kOk : RowStatus::kNearlyFull;
+}
+
 std::span<const StudyMetric> StudyMetrics() { return kMetrics; }
 
 StudyPoint PointOf(const Study&, const StudyRow& row, Refusals* refusals) {
@@ -161,9 +172,7 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
   const std::size_t status = 1 + study.axes().size();
   StudyPoint point;
   point.row = std::strtoll(fields[0].c_str(), nullptr, 10);
-  point.status = fields[status] == "ok"             ? RowStatus::kOk
-                 : fields[status] == "does not fit" ? RowStatus::kDoesNotFit
-                                                    : RowStatus::kRefused;
+  point.status = StatusOf(fields[status]);
   if (point.status == RowStatus::kRefused) ++(*refusals)[fields.back()];
   for (const StudyMetric& metric : kMetrics) {
     const auto at =
@@ -177,11 +186,12 @@ StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* re
 
 std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
                                  const std::vector<std::size_t>& metrics) {
+  const RowStatus ranked = RankedStatus(points);
   std::vector<std::size_t> order, front;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const bool known = std::ranges::all_of(
         metrics, [&](std::size_t m) { return std::isfinite(points[i].metrics[m]); });
-    if (points[i].status == RowStatus::kOk && known) order.push_back(i);
+    if (points[i].status == ranked && known) order.push_back(i);
   }
   // Whoever beats a row stands before it.
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
@@ -203,6 +213,7 @@ std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
 
 std::vector<Sensitivity> SensitivitiesOf(const Study& study,
                                          const std::vector<StudyPoint>& points) {
+  const RowStatus ranked = RankedStatus(points);
   std::vector<Sensitivity> all;
   std::vector<const StudyPoint*> by_row(static_cast<std::size_t>(study.rows()), nullptr);
   for (const StudyPoint& point : points) by_row[static_cast<std::size_t>(point.row)] = &point;
@@ -219,13 +230,13 @@ std::vector<Sensitivity> SensitivitiesOf(const Study& study,
         const StudyPoint* point = by_row[first + v * stride];
         if (point == nullptr) continue;
         ++values[v].rows;
-        if (point->status != RowStatus::kOk) continue;
-        ++values[v].ok;
+        values[v].ok += Fits(point->status);
+        if (point->status != ranked) continue;
         best = std::max(best, point->metrics[kRate]);
       }
       for (std::size_t v = 0; v < count; ++v) {
         const StudyPoint* point = by_row[first + v * stride];
-        if (point == nullptr || point->status != RowStatus::kOk) continue;
+        if (point == nullptr || point->status != ranked) continue;
         slower[v].push_back(best / point->metrics[kRate] - 1);
         if (point->metrics[kRate] == best) ++values[v].best;
       }
@@ -265,7 +276,7 @@ std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows)
     cells.push_back(known ? report::TimeWithInterval(row.time) : "-");
     for (const std::size_t m : {kRate, kMfu, kMemory})
       cells.push_back(MetricWords(m, point.metrics[m]));
-    cells.push_back(row.status == RowStatus::kDoesNotFit ? "does not fit" : row.reason);
+    cells.push_back(row.status == RowStatus::kOk ? "" : known ? WordOf(row.status) : row.reason);
     simulated += row.simulated;
     closed += known && !row.simulated;
     table.Row(std::move(cells));
@@ -289,7 +300,8 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
     const std::vector<std::size_t> at = study.At(row.row);
     for (std::size_t a = 0; a < at.size(); ++a)
       json["flags"][study.axes()[a].key] = study.axes()[a].values[at[a]];
-    json["fits"] = row.status == RowStatus::kOk;
+    json["fits"] = Fits(row.status);
+    json["nearly_full"] = row.status == RowStatus::kNearlyFull;
     json["refused"] =
         row.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.reason);
     json["layout"] = row.layout;
@@ -305,8 +317,10 @@ nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<Study
 }
 
 std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points) {
-  const bool priced = std::ranges::any_of(
-      points, [](const StudyPoint& point) { return std::isfinite(point.metrics[kDollars]); });
+  const RowStatus ranked = RankedStatus(points);
+  const bool priced = std::ranges::all_of(points, [&](const StudyPoint& point) {
+    return point.status != ranked || std::isfinite(point.metrics[kDollars]);
+  });
   return {kRate, priced ? kDollars : kGpus};
 }
 
@@ -318,12 +332,16 @@ std::string StudyHeader(const Study& study) {
 
 std::string StudyText(const Study& study, const std::vector<StudyPoint>& points,
                       const Refusals& refusals, const std::vector<std::size_t>& front_metrics) {
-  int64_t ok = 0, unfit = 0;
+  int64_t ok = 0, full = 0, unfit = 0;
   for (const StudyPoint& point : points) {
-    ok += point.status == RowStatus::kOk;
+    ok += Fits(point.status);
+    full += point.status == RowStatus::kNearlyFull;
     unfit += point.status == RowStatus::kDoesNotFit;
   }
-  return fmt::format("{} rows: {} fit, {} do not fit in memory, {} refused\n", points.size(), ok,
+  return fmt::format("{} rows: {} fit{}, {} do not fit in memory, {} refused\n", points.size(), ok,
+                     full == 0 ? ""
+                               : fmt::format(" ({} of them {}: below all others)", full,
+                                             report::kNearlyFull),
                      unfit, static_cast<int64_t>(points.size()) - ok - unfit) +
          RefusalText(refusals) + FrontText(study, points, front_metrics) +
          SensitivityText(study, points);
@@ -333,6 +351,8 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
                                  const Refusals& refusals,
                                  const std::vector<std::size_t>& front_metrics) {
   nlohmann::ordered_json json = {{"schema", "orrery.sweep/1"}, {"rows", points.size()}};
+  json["rows_nearly_full"] =
+      std::ranges::count(points, RowStatus::kNearlyFull, &StudyPoint::status);
   json["axes"] = nlohmann::ordered_json::array();
   for (const StudyAxis& axis : study.axes())
     json["axes"].push_back({{"flag", axis.key}, {"values", axis.values}});
@@ -344,6 +364,7 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
       row["flags"][study.axes()[a].key] = study.axes()[a].values[at[a]];
     for (std::size_t m = 0; m < std::size(kMetrics); ++m)
       row[kMetrics[m].column] = points[i].metrics[m];
+    row["nearly_full"] = points[i].status == RowStatus::kNearlyFull;
     json["front"].push_back(std::move(row));
   }
   json["refused"] = nlohmann::ordered_json::array();

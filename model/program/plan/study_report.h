@@ -33,7 +33,10 @@ StudyPoint PointOf(const Study& study, const StudyRow& row, Refusals* refusals);
 // The same from a line of the CSV.
 StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals);
 
-// Indices into `points` of rows that fit and that no other row equals or beats in all of `metrics` and beats in one; best
+// Of the rows that are compared: those that leave the margin of memory, or, where none does, those that are nearly full.
+RowStatus RankedStatus(const std::vector<StudyPoint>& points);
+
+// Indices into `points` of rows that are compared and that no other row equals or beats in all of `metrics` and beats in one; best
 // in the first metric first. Rows that lack a metric never count.
 std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
                                  const std::vector<std::size_t>& metrics);
@@ -41,8 +44,8 @@ std::vector<std::size_t> FrontOf(const std::vector<StudyPoint>& points,
 // Of a value of a flag: among combinations of the other flags.
 struct Sensitivity {
   std::size_t axis = 0, value = 0;
-  int64_t rows = 0, ok = 0;
-  int64_t best = 0;  // combinations in which no other value is faster
+  int64_t rows = 0, ok = 0;  // ok: fit, nearly full or not
+  int64_t best = 0;          // combinations in which no other value is faster
   double slower =
       0;  // median of (tokens/s of the best value) / (tokens/s of this one) - 1; NaN: never compared
 };
@@ -60,7 +63,7 @@ nlohmann::ordered_json StudyJson(const Study& study, const std::vector<StudyPoin
 // Every row, for studies that stand in one answer.
 std::string StudyRowsText(const Study& study, const std::vector<StudyRow>& rows);
 nlohmann::ordered_json StudyRowsJson(const Study& study, const std::vector<StudyRow>& rows);
-// Tokens/s, and dollars where prices are known, else GPUs.
+// Tokens/s, and dollars where all compared rows have a price, else GPUs.
 std::vector<std::size_t> DefaultFront(const std::vector<StudyPoint>& points);
 
 }  // namespace orrery::cli

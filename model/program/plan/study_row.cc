@@ -8,13 +8,14 @@
 #include <limits>
 
 #include "model/price/breakdown.h"
+#include "model/program/common/memory_report.h"
 #include "model/program/common/time_report.h"
 
 namespace orrery::cli {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr const char* kStatusWords[] = {"ok", "does not fit", "refused"};
+constexpr const char* kStatusWords[] = {"ok", report::kNearlyFull, "does not fit", "refused"};
 
 // Lines are rows: a text's own line ends become spaces.
 std::string Cell(std::string text) {
@@ -28,6 +29,15 @@ std::string Cell(std::string text) {
 std::string NumberCell(double number) { return number == number ? fmt::format("{}", number) : ""; }
 
 }  // namespace
+
+const char* WordOf(RowStatus status) { return kStatusWords[static_cast<int>(status)]; }
+
+RowStatus StatusOf(const std::string& word) {
+  const auto at = std::ranges::find(kStatusWords, std::string_view(word),
+                                    [](const char* one) { return std::string_view(one); });
+  return at == std::end(kStatusWords) ? RowStatus::kRefused
+                                      : static_cast<RowStatus>(at - std::begin(kStatusWords));
+}
 
 // Of one job.
 struct StudyPredictor::Resolved {
@@ -79,7 +89,9 @@ void StudyPredictor::Fill(const Resolved& job, const Strategy& strategy, StudyRo
     }
     prediction = std::get<Prediction>(predicted);
   }
-  out->status = prediction.memory->fits ? RowStatus::kOk : RowStatus::kDoesNotFit;
+  out->status = !prediction.memory->fits         ? RowStatus::kDoesNotFit
+                : prediction.memory->nearly_full ? RowStatus::kNearlyFull
+                                                 : RowStatus::kOk;
   out->gpus = strategy.ranks();
   out->layout = DescribeLayout(strategy, prediction.micro_batches);
   out->time = prediction.time;
@@ -129,8 +141,8 @@ std::string CsvLine(const Study& study, const StudyRow& row) {
   const std::vector<std::size_t> at = study.At(row.row);
   for (std::size_t a = 0; a < at.size(); ++a) line += "," + Cell(study.axes()[a].values[at[a]]);
   const bool known = row.status != RowStatus::kRefused;
-  line += fmt::format(",{},{},{}", kStatusWords[static_cast<int>(row.status)],
-                      known ? std::to_string(row.gpus) : "", Cell(row.layout));
+  line += fmt::format(",{},{},{}", WordOf(row.status), known ? std::to_string(row.gpus) : "",
+                      Cell(row.layout));
   for (const double number :
        {row.time.total, row.time.low, row.time.high, row.tokens_per_s, row.mfu, row.memory_bytes,
         row.capacity_bytes, row.usd_per_billion_tokens.value_or(kUnknown)})

@@ -10,7 +10,13 @@
 
 namespace orrery::cli {
 
-enum class RowStatus { kOk, kDoesNotFit, kRefused };
+enum class RowStatus { kOk, kNearlyFull, kDoesNotFit, kRefused };
+inline bool Fits(RowStatus status) {
+  return status == RowStatus::kOk || status == RowStatus::kNearlyFull;
+}
+// As in the CSV.
+const char* WordOf(RowStatus status);
+RowStatus StatusOf(const std::string& word);
 
 struct StudyRow {
   int64_t row = 0;

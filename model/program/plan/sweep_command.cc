@@ -38,7 +38,10 @@ struct SweepFlags {
     set.Positional(
         &study, "STUDY.yaml",
         "sections job and layout with flags of `plan predict` (global_batch for "
-        "--global-batch); a value, a list [1, 2, 4], a range 8..64 (doubled) or 8..32 by 8",
+        "--global-batch); a value, a list [1, 2, 4], a range 8..64 (doubled) or 8..32 by 8; "
+        "parts of one value are joined by + (recompute: mlp+core_attn) or stand in a list of their "
+        "own "
+        "where it has commas",
         Words::kFile);
     set.Value(&out, "--out", "FILE",
               "the rows (default: STUDY.csv in this folder); until all are there, those of each "
@@ -54,7 +57,7 @@ struct SweepFlags {
     for (const StudyMetric& metric : StudyMetrics()) columns.emplace_back(metric.column);
     set.Value(&front, "--front", "COLUMN,...",
               "figures that the frontier is of (default: tokens_per_s and usd_per_billion_tokens, "
-              "without prices gpus)",
+              "gpus where rows lack a price)",
               Words::kList, columns);
     DeclareJson(&json, &set, "sweep", "frontier and sensitivities");
   }
@@ -170,8 +173,8 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
   if (options.engine == Engine::kClosed)
     text += "\nTimes are in closed form; --engine auto gives those of plan predict.";
   text += "\n" + StudyText(study, points, refusals, front);
-  const bool fits = std::ranges::any_of(
-      points, [](const StudyPoint& point) { return point.status == RowStatus::kOk; });
+  const bool fits =
+      std::ranges::any_of(points, [](const StudyPoint& point) { return Fits(point.status); });
   const ExitCode code = fits ? ExitCode::kOk : ExitCode::kInfeasible;
   return Deliver(code, std::move(text), StudyJson(study, points, refusals, front), flags.json);
 }

@@ -10,6 +10,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/hardware/faults.h"
+#include "model/program/common/share.h"
 
 namespace orrery::cli {
 namespace {
@@ -22,16 +23,6 @@ std::vector<std::string> Items(const std::string& text) {
     begin = end + 1;
   }
   return items;
-}
-
-// "25%" or "0.25".
-std::optional<double> ParseShare(std::string_view text) {
-  const bool percent = text.ends_with('%');
-  if (percent) text.remove_suffix(1);
-  while (percent && text.ends_with(' ')) text.remove_suffix(1);
-  double share = 0;
-  if (ParseNumber(text, &share) != NumberFault::kNone) return std::nullopt;
-  return share * (percent ? 0.01 : 1);
 }
 
 std::optional<SlowGpu> ReadSlowGpu(const std::string& item, const Flag& flag,

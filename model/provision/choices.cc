@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which node counts and batches an offer leaves, and why none of them runs.
+#include "model/provision/choices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/twin/explain.h"
+#include "model/twin/other_nodes.h"
+
+namespace orrery {
+namespace {
+
+int GpusPerNode(const Site& site) {
+  const SearchRequest& request = site.request;
+  return request.gpus_per_node > 0 ? request.gpus_per_node : request.topology.node.gpus;
+}
+
+}  // namespace
+
+int64_t MostNodes(const Quote& quote, const Site& site) {
+  int64_t most = std::min(site.request.topology.max_nodes, NodesThatCompute(site.request.topology));
+  for (const int64_t sold : {quote.offer.most_nodes, quote.price.most_nodes}) {
+    if (sold > 0) most = std::min(most, sold);
+  }
+  return most;
+}
+
+std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site) {
+  const int64_t most = MostNodes(quote, site);
+  std::vector<int64_t> nodes;
+  for (const int64_t count : question.nodes) {
+    const int64_t spares = question.conditions.spares.value_or(0);
+    const bool whole =
+        (count - quote.offer.least_nodes) % quote.offer.step == 0 && spares % quote.offer.step == 0;
+    const bool domains = NodesPerDomain(site.request.topology, count) > 0;
+    if (count >= quote.offer.least_nodes && count + spares <= most && whole && domains)
+      nodes.push_back(count);
+  }
+  return nodes;
+}
+
+std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64_t nodes) {
+  if (!site.batches.empty()) return site.batches;
+  return BatchesIn(question.range, site.request.work.seq_len, nodes * GpusPerNode(site));
+}
+
+std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site) {
+  const int64_t spares = question.conditions.spares.value_or(0);
+  const int64_t least = quote.offer.least_nodes, most = MostNodes(quote, site);
+  std::string sold = most == least
+                         ? fmt::format("{} node{} sold", most, most == 1 ? " is" : "s are")
+                         : fmt::format("{} to {} nodes are sold", least, most);
+  if (quote.offer.step > 1) sold += fmt::format(", in steps of {}", quote.offer.step);
+  if (NodesThatCompute(site.request.topology) < site.request.topology.max_nodes)
+    sold += " with GPUs that compute in the job's precision";
+  return fmt::format("none of the node counts is sold{}: {}",
+                     spares > 0 ? fmt::format(" with {} spares", spares) : "", sold);
+}
+
+std::string WhyNoLayout(const Question& question, const Site& site,
+                        const std::vector<int64_t>& nodes) {
+  std::string words;
+  // From the most memory on. Where sequences do not divide, the fewest GPUs give the smallest batch that would do.
+  for (auto count = nodes.rbegin(); count != nodes.rend(); ++count) {
+    SearchRequest request = site.request;
+    request.nodes = {*count};
+    request.global_batches = {BatchesAt(question, site, *count).back()};
+    request.top = 1;
+    request.refine = 0;
+    // What is legal with larger micro-batches is legal with these, which need least memory.
+    request.fixed.micro_batch = 1;
+    request.fixed.recompute = Recompute::kFull;
+    const SearchResult result = SearchOnly(request, site.profiles);
+    const int64_t gpus = *count * GpusPerNode(site);
+    if (NothingIsLegal(result)) {
+      words = fmt::format("{} (such as --global-batch {})",
+                          WhyNothingIsLegal(result, request.global_batches[0], gpus, 1),
+                          BatchThatDivides(request.global_batches[0], gpus));
+      continue;
+    }
+    const std::string at = fmt::format("{} node{}", *count, *count == 1 ? "" : "s");
+    if (result.feasible())
+      return fmt::format("fits on {} without the memory margin alone (--memory-margin)", at);
+    for (const Rejection& rejection : result.rejections) {
+      if (rejection.reason == kOutOfMemory)
+        return fmt::format("out of memory: with {} a GPU {}", at,
+                           rejection.example.substr(0, rejection.example.find(" (")));
+    }
+    return fmt::format("out of memory on {}", at);
+  }
+  return words;
+}
+
+}  // namespace orrery

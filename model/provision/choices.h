@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Node counts and batches that a question leaves to an offer, and why none of them runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/provision/frontier.h"
+
+namespace orrery {
+
+// The most nodes of a quote that may run or wait as spares.
+int64_t MostNodes(const Quote& quote, const Site& site);
+
+// Node counts that a quote sells, spares included, and the topology has.
+std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site);
+
+// Sequences per step, ascending.
+std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64_t nodes);
+
+// For a quote without any NodesOf().
+std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site);
+
+// For `nodes`, ascending, at none of which a layout was found: sequences that do not divide, or what memory lacks. Searches.
+std::string WhyNoLayout(const Question& question, const Site& site,
+                        const std::vector<int64_t>& nodes);
+
+}  // namespace orrery
