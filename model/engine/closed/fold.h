@@ -173,6 +173,7 @@ class Fold : private LayerPrices {
 
   // passes.cc: all micro-batches by formulas; the step.
   StepTime Passes(Work* of_busiest);
+  void BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const;
   void AddKernels(const Stage& stage, StepTime* time) const;
   void Finish(StepTime* time) const;
   void Crowd(StepTime* time) const;
@@ -191,7 +192,9 @@ class Fold : private LayerPrices {
   Early EarlyForward() const;
   Early EarlyBackward(double layers) const;
   double SavedOnTheWay() const;
+  bool FindHeaviest(Work* work);
   void WatchHeaviest(Work* work, StepTime* time);
+  void WatchInstead(Work work, StepTime* time);
   void WalkPasses(Work work, bool parts, StepTime* time);
   void BoundPasses(const Work& work, StepTime* time) const;
 
@@ -200,7 +203,7 @@ class Fold : private LayerPrices {
     double parameters = 0, layers = 0;
   };
   Fullest FullestTrained() const;
-  double TrainedHere() const;
+  double TrainedOn(const Stage& stage) const;
   double UnitsOf(const Stage& stage) const {
     return stage.layers * units_of_layer_ +
            (stage.first || (stage.last && table_.tied) ? units_of_embedding_ : 0.0) +

@@ -16,7 +16,11 @@ constexpr double kForEver = 1e30;
 StepTime Fold::WholeStep(bool parts) {
   Work work;
   StepTime time = Passes(&work);
-  if (walks_) WalkPasses(work, parts, &time);
+  if (walks_) {
+    WalkPasses(work, parts, &time);
+  } else if (parts && outline_.stages > 1) {
+    WatchInstead(work, &time);
+  }
   Finish(&time);
   return time;
 }
@@ -123,18 +127,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     }
   }
   here_ = stage_;
-  AddKernels(here_, &time);
-  const double fetched = M_ * work.fetched();
-  time.data = std::max(0.0, M_ * busiest.shards - fetched);
-  time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
-  const double left = M_ * (busiest.seconds - work.kernels() - busiest.shards);
-  time.offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
-  if (outline_.moves_activations)
-    time.offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - time.offload);
-  time.host = left - time.offload + HostOnce(work);
-  const double shown = M_ * busiest.shards - time.data;
-  time.offload += shown;
-  time.offload_hidden += std::max(0.0, M_ * FetchesOf(stage_) - shown);
+  BookTurns(stage_, work, busiest, &time);
   if (outline_.stages > 1) {
     const double held_up = AddPipeline(sum, busiest, work, &time);
     const bool host_bound = issuing > busiest.seconds;
@@ -142,6 +135,22 @@ StepTime Fold::Passes(Work* of_busiest) {
              CanWalk(outline_, M_);
   }
   return time;
+}
+
+// All micro-batches of a stage: `turn`, of one of them.
+void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const {
+  AddKernels(stage, time);
+  const double fetched = M_ * work.fetched();
+  time->data = std::max(0.0, M_ * turn.shards - fetched);
+  time->data_hidden = std::max(0.0, M_ * MessagesOf(stage) - time->data);
+  const double left = M_ * (turn.seconds - work.kernels() - turn.shards);
+  time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
+  if (outline_.moves_activations)
+    time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage) - time->offload);
+  time->host = left - time->offload + HostOnce(work);
+  const double shown = M_ * turn.shards - time->data;
+  time->offload += shown;
+  time->offload_hidden += std::max(0.0, M_ * FetchesOf(stage) - shown);
 }
 
 void Fold::AddKernels(const Stage& stage, StepTime* time) const {

@@ -200,27 +200,52 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   return pass;
 }
 
-// As the event engine: the breakdown is of the stage whose kernels take longest, the first of equals. Totals do not depend
-// on it.
-void Fold::WatchHeaviest(Work* work, StepTime* time) {
-  if (outline_.order.in_a_v || outline_.slowdown != nullptr) return;
+// As the event engine: the breakdown is of the stage whose kernels take longest in a step, the first of equals. Totals do not
+// depend on it. True: another one than the busiest.
+bool Fold::FindHeaviest(Work* work) {
+  if (outline_.slowdown != nullptr) return false;
   const auto [first, last, middle] = Stages();
   double most = 0;
   for (const Stage& stage : {first, middle, last}) {
-    if (!stage.first && !stage.last && outline_.stages == 2) continue;
-    const Work candidate = WorkOf(stage);
-    if (candidate.kernels() <= most * (1 + kRounding)) continue;
-    most = candidate.kernels();
+    StepTime time;
+    AddKernels(stage, &time);
+    const double kernels =
+        time.compute + stage.layers * WeightCasts() +
+        form_.update * (1 - outline_.states_on_host) * TrainedOn(stage) / outline_.shards;
+    if (kernels <= most * (1 + kRounding)) continue;
+    most = kernels;
     here_ = stage;
-    *work = candidate;
   }
-  if (here_.first == stage_.first && here_.last == stage_.last) return;
+  if (here_.first == stage_.first && here_.last == stage_.last && here_.layers == stage_.layers)
+    return false;
+  *work = WorkOf(here_);
+  return true;
+}
+
+void Fold::WatchHeaviest(Work* work, StepTime* time) {
+  if (!FindHeaviest(work)) return;
   const double data = time->data, offload = time->offload;
   *time = {};
   AddKernels(here_, time);
   time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
   if (outline_.moves_activations)
     time->offload_hidden = std::max(0.0, M_ * CopiesOf(here_) - offload);
+}
+
+// By formulas: what that stage spends less on its micro-batches, it waits for the busiest one.
+void Fold::WatchInstead(Work work, StepTime* time) {
+  const Turn busiest = Together(work);
+  StepTime before, instead;
+  BookTurns(stage_, work, busiest, &before);
+  if (!FindHeaviest(&work)) return;
+  const Turn turn = Together(work);
+  BookTurns(here_, work, turn, &instead);
+  for (double Breakdown::*const term :
+       {&Breakdown::compute, &Breakdown::tensor, &Breakdown::context, &Breakdown::data,
+        &Breakdown::host, &Breakdown::offload, &Breakdown::tensor_hidden,
+        &Breakdown::context_hidden, &Breakdown::data_hidden, &Breakdown::offload_hidden})
+    time->*term += instead.*term - before.*term;
+  time->bubble += M_ * (busiest.seconds - turn.seconds);
 }
 
 // Pass by pass, see schedule_time.h.

@@ -7,12 +7,11 @@
 
 namespace orrery::closed {
 
-// Of the stage that the breakdown is of.
-double Fold::TrainedHere() const {
+double Fold::TrainedOn(const Stage& stage) const {
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
-  return here_.layers * table_.TrainedOfLayer() +
-         (here_.first || (here_.last && table_.tied) ? rows : 0.0) +
-         (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
+  return stage.layers * table_.TrainedOfLayer() +
+         (stage.first || (stage.last && table_.tied) ? rows : 0.0) +
+         (stage.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
 Fold::Fullest Fold::FullestTrained() const {
@@ -113,7 +112,7 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
   reduced.own = reduced.exposed = exposed(parameters, layer + rows);
   if (outline_.stages > 1)
     reduced.own =
-        std::min(reduced.exposed, exposed(TrainedHere(), layer + (here_.first ? rows : 0.0)));
+        std::min(reduced.exposed, exposed(TrainedOn(here_), layer + (here_.first ? rows : 0.0)));
   if (outline_.stages == 1) {
     if (outline_.reduction_in_line)
       reduced.in_pass =
