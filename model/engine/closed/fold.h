@@ -100,12 +100,15 @@ class Fold : private LayerPrices {
   double IssueGathers(double units) const {
     return outline_.gathers_weights && sharded_ ? units * form_.issue_message : 0.0;
   }
-  double IssueScatters(double units) const {
+  double IssueScatters(double units, const TailTime& tail) const {
     return outline_.scatters_gradients && sharded_
-               ? units * (form_.issue_message + form_.issue_fill)
+               ? units * (form_.issue_message + form_.issue_fill) +
+                     tail.messages * form_.issue_message
                : 0.0;
   }
-  double IssueEndScatters(double units) const { return table_.frozen ? 0.0 : IssueScatters(units); }
+  double IssueEndScatters(double units, const TailTime& tail) const {
+    return table_.frozen ? 0.0 : IssueScatters(units, tail);
+  }
   void PriceLayer();
   // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
   double HeadTable() const {
@@ -124,6 +127,10 @@ class Fold : private LayerPrices {
            (table_.adapter_parameters > 0) + (table_.packed_parameters > 0) +
            (table_.coded_parameters > 0);
   }
+  // Layers of a stage whose weights its backward pass reads.
+  double ReadBackward(const Stage& stage) const {
+    return stage.layers - (stage.first && table_.first_unread ? 1 : 0);
+  }
   double LayerScatters() const {
     return (table_.TrainedOfLayer() > table_.coded_parameters) + (table_.coded_parameters > 0);
   }
@@ -141,6 +148,11 @@ class Fold : private LayerPrices {
   }
   Beside Scatter(double parameters) const {
     return Price(data_->layer_scatter, parameters * outline_.gradient_bytes);
+  }
+  static Beside Behind(const TailTime& tail, Beside scatter) {
+    scatter.tail += tail.seconds;
+    scatter.tail_lost += tail.lost;
+    return scatter;
   }
   void ExposeShards(const Stage& stage, Work* work) const;
   // Of gathers and scatters beside kernels.
@@ -233,12 +245,19 @@ class Fold : private LayerPrices {
   const AwaitedShares& Awaited() const {
     return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   }
+  double KernelsOfUpdate(double parameters, double layers) const;
   void AddUpdate(StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
 
   // offload.cc: states, weights and activations on the host.
-  std::vector<double> UnitsOfFullest() const;
-  double UpdateOnHost(double kernels, double gathers, StepTime* time) const;
+  std::vector<double> UnitsOn(const Stage& stage) const;
+  struct HostUpdate {
+    double kernels = 0, offload = 0, gathers = 0;  // one behind the other
+    double hidden = 0;                             // copies and the CPU beside kernels and gathers
+    double seconds() const { return kernels + offload + gathers; }
+  };
+  HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers) const;
+  double UpdateThroughHost(double parameters, double gathers, StepTime* time) const;
   struct MovingLayer {
     double forward = 0, backward = 0;  // seconds of its passes, gathers and scatters included
     double copy = 0;                   // of its activations, one way

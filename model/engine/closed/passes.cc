@@ -142,13 +142,15 @@ void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, Ste
   AddKernels(stage, time);
   const double fetched = M_ * work.fetched();
   time->data = std::max(0.0, M_ * turn.shards - fetched);
+  const double tails = std::min(M_ * work.tails(), time->data);
+  time->data -= tails, time->tensor += tails;
   time->data_hidden = std::max(0.0, M_ * MessagesOf(stage) - time->data);
   const double left = M_ * (turn.seconds - work.kernels() - turn.shards);
   time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
   if (outline_.moves_activations)
     time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage) - time->offload);
   time->host = left - time->offload + HostOnce(work);
-  const double shown = M_ * turn.shards - time->data;
+  const double shown = M_ * turn.shards - time->data - tails;
   time->offload += shown;
   time->offload_hidden += std::max(0.0, M_ * FetchesOf(stage) - shown);
 }

@@ -294,7 +294,9 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
   const double copies = M_ * (work.copies() + work.fetched());
   time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
-  time->data = messages - time->offload;
+  const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
+  time->tensor += tails;
+  time->data = messages - time->offload - tails;
 }
 
 // The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind

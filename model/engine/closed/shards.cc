@@ -21,16 +21,19 @@ double UpToSequences(std::span<const PassPart> parts) {
 }
 
 // Kernels, then a message of the pass, and so on, beside others of the data axes: those slow kernels down, messages they do
-// not. Where both share a communicator the first one of the pass waits. The pass ends behind all of them.
+// not. Where both share a communicator the first one of the pass waits: for all of them, or for the tail of a gradient. The
+// pass ends behind all of them.
 Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& messages,
                    bool one_communicator) {
-  double copies = messages.copies, left = messages.seconds;
-  const double rate = left > 0 ? 1 - messages.lost / left : 1;  // of kernels
+  double copies = messages.copies, left = messages.seconds + messages.tail_alone();
+  double tail = messages.tail;
+  const double rate = left > 0 ? 1 - messages.Lost() / left : 1;  // of kernels
   Exposed exposed;
   const auto wait = [&] {
     exposed.seconds += copies + left;
     exposed.copies += copies;
-    copies = left = 0;
+    exposed.tails += std::min(tail, left);
+    copies = left = tail = 0;
   };
   const auto run = [&](double kernels) {
     const double free = std::min(copies, kernels);
@@ -39,14 +42,25 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
     left -= slowed;
     exposed.seconds += (1 - rate) * slowed;
     exposed.beside_host += (1 - rate) * slowed;
+    exposed.tails += (1 - rate) * std::min(tail, slowed);
+    tail -= std::min(tail, free + std::max(slowed, kernels));
+  };
+  const auto pass = [&](double seconds) {
+    const double free = std::min(copies, seconds);
+    copies -= free;
+    left -= std::min(left, seconds - free);
+    tail -= std::min(tail, seconds);
   };
   run(first);
   for (const PassPart& part : parts) {
     run(part.kernels);
     if (part.of_sequences && one_communicator) wait();
-    const double free = std::min(copies, part.message);
-    copies -= free;
-    left -= std::min(left, part.message - free);
+    if (part.of_layer && tail > 0) {
+      exposed.seconds += tail;
+      exposed.tails += tail;
+      pass(tail);
+    }
+    pass(part.message);
   }
   wait();
   return exposed;
@@ -124,12 +138,14 @@ void Fold::PriceLayer() {
                    (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
   }
   if (scatters_) {
-    scatter_ = Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
-               Scatter(table_.coded_parameters);
+    scatter_ =
+        Behind(table_.layer_tail, Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
+                                      Scatter(table_.coded_parameters));
     if (!table_.frozen) {
       const Beside table = Scatter(table_.table_parameters);
-      scatter_embedding_ = table + Scatter(rest);
-      scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
+      scatter_embedding_ = table + Behind(table_.embedding_tail, Scatter(rest));
+      scatter_head_ = Behind(table_.head_tail, Scatter(table_.final_norm_parameters)) +
+                      Scatter(transform) +
                       (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
     }
   }
@@ -139,9 +155,9 @@ void Fold::PriceLayer() {
     };
     beside_forward_.Add(kind.share, Shown(more_forward, kind.forward, gather_, {}));
     if (outline_.order.fills_bubble) {
-      std::vector<PassPart> rest = kind.backward;
-      for (PassPart& part : rest) part.kernels -= part.put_off;
-      beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, rest, gather_, {}));
+      std::vector<PassPart> left = kind.backward;
+      for (PassPart& part : left) part.kernels -= part.put_off;
+      beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, left, gather_, {}));
       continue;
     }
     beside_backward_.Add(kind.share, beside(gather_, scatter_));
@@ -180,7 +196,8 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (stage.last) {
     Exposed& head = work->head.shards;
     head.Add(1, Alone(gather_head_));
-    head.Add(1, Shown(work->head.kernels, gather_ends_ + gather_, {}));
+    const Beside next = ReadBackward(stage) > 0 ? gather_ : Beside{};
+    head.Add(1, Shown(work->head.kernels, gather_ends_ + next, {}));
     head.Add(1, Alone(scatter_head_));
   }
   work->last.Add(v - first, Alone(scatter_));

@@ -65,10 +65,10 @@ Work Fold::WorkOf(const Stage& stage) const {
   work.weight.kernels = stage.layers * put_off_;
   work.forward.host =
       stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
-  work.backward.host =
-      stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()));
+  work.backward.host = stage.layers * (layer.backward.host + gathered_backward_.host) +
+                       ReadBackward(stage) * IssueGathers(LayerGathers());
   (outline_.order.fills_bubble ? work.weight : work.backward).host +=
-      stage.layers * IssueScatters(LayerScatters());
+      stage.layers * IssueScatters(LayerScatters(), table_.layer_tail);
   if (outline_.order.fills_bubble) {
     work.backward.host -= stage.layers * layer.weight_gradient_host;
     work.weight.host += stage.layers * layer.weight_gradient_host;
@@ -81,14 +81,15 @@ Work Fold::WorkOf(const Stage& stage) const {
     const double units =
         (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
     work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
-    gradients.host += t.backward.host + Hooks(t.gathered_backward) + IssueEndScatters(units);
+    gradients.host += t.backward.host + Hooks(t.gathered_backward) +
+                      IssueEndScatters(units, table_.embedding_tail);
   }
   if (stage.last) {
     const LayerTime& t = table_.head;
     work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
     work.head.host = t.forward.host + t.backward.host + Hooks(t.gathered_forward) +
                      Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
-                     IssueEndScatters(HeadUnits());
+                     IssueEndScatters(HeadUnits(), table_.head_tail);
   }
   if (outline_.stages > 1 && table_.boundary_cut > 0) {
     const double before = stage.chunks - (stage.first ? 1 : 0);

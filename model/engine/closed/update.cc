@@ -238,6 +238,32 @@ double Fold::LeastReduced() const {
   return (1 - beside) * Reduction(fewest * layer);
 }
 
+double Fold::KernelsOfUpdate(double parameters, double layers) const {
+  double slowest = 1;
+  for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
+    slowest = std::max(slowest, SlowdownOf(s));
+  return slowest * (form_.update * parameters + table_.matrix_update * layers) / outline_.shards;
+}
+
+// Stages whose units on the host are others take longer or shorter. `parameters`: of the fullest, whose gathers take so long.
+double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time) const {
+  const auto of = [&](const Stage& stage) {
+    const double trained = TrainedOn(stage);
+    return UpdateOnHost(stage, KernelsOfUpdate(trained, stage.layers),
+                        gathers * trained / std::max(1.0, parameters));
+  };
+  const HostUpdate own = of(here_);
+  double longest = own.seconds();
+  if (outline_.stages > 1) {
+    for (const Stage& stage : Stages()) longest = std::max(longest, of(stage).seconds());
+  }
+  time->optimizer = own.kernels;
+  time->offload += own.offload;
+  time->offload_hidden += own.hidden;
+  time->bubble += longest - own.seconds();
+  return own.gathers;
+}
+
 void Fold::AddUpdate(StepTime* time) const {
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
@@ -272,13 +298,11 @@ void Fold::AddUpdate(StepTime* time) const {
         outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
   }
   time->host -= std::min(time->host, HostAhead(in_forward, reduced.in_pass));
-  time->optimizer =
-      (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
-  double slowest = 1;
-  for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
-    slowest = std::max(slowest, SlowdownOf(s));
-  time->optimizer *= slowest;
-  if (outline_.states_on_host > 0) awaited_gather = UpdateOnHost(parameters, awaited_gather, time);
+  if (outline_.states_on_host > 0) {
+    awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
+  } else {
+    time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
+  }
   exposed += awaited_gather;
   all += gather;
   // A stage that waits for its first pass waits for the rest of that gather.
