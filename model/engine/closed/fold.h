@@ -180,11 +180,13 @@ class Fold : private LayerPrices {
   Work WorkOf(const Stage& stage) const;
   void SlowDown(const Stage& stage, Work* work) const;
   void FollowHost(const Stage& stage, Work* work) const;
+  double InChunks(const Stage& stage) const;
   Turn Together(const Work& w) const;
   double HostOnce(const Work& w) const;
 
   // passes.cc: all micro-batches by formulas; the step.
   StepTime Passes(Work* of_busiest);
+  double TailsOf(const Turn& turn, const Work& work) const;
   void BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const;
   void AddKernels(const Stage& stage, StepTime* time) const;
   void Finish(StepTime* time) const;
@@ -277,6 +279,7 @@ class Fold : private LayerPrices {
   Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass
   double saved_ = 0;    // SavedOnTheWay()
+  double tails_ = 0;    // among the time of `tensor`
   int watched_ = 0;     // of a walk, the stage of the breakdown
 };
 

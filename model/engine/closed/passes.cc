@@ -128,8 +128,14 @@ StepTime Fold::Passes(Work* of_busiest) {
   }
   here_ = stage_;
   BookTurns(stage_, work, busiest, &time);
+  tails_ = TailsOf(busiest, work);
   if (outline_.stages > 1) {
-    const double held_up = AddPipeline(sum, busiest, work, &time);
+    double held_up = AddPipeline(sum, busiest, work, &time);
+    if (form_.host_waits && outline_.chunks > 1 && !outline_.order.in_a_v) {
+      const double later = M_ * std::max(0.0, InChunks(stage_) - busiest.seconds);
+      time.host += later;
+      held_up += later;
+    }
     const bool host_bound = issuing > busiest.seconds;
     walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_)) &&
              CanWalk(outline_, M_);
@@ -137,12 +143,17 @@ StepTime Fold::Passes(Work* of_busiest) {
   return time;
 }
 
+// Of all micro-batches, seconds of tails among what a stage waits for.
+double Fold::TailsOf(const Turn& turn, const Work& work) const {
+  return std::clamp(M_ * work.tails(), 0.0, std::max(0.0, M_ * (turn.shards - work.fetched())));
+}
+
 // All micro-batches of a stage: `turn`, of one of them.
 void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const {
   AddKernels(stage, time);
   const double fetched = M_ * work.fetched();
   time->data = std::max(0.0, M_ * turn.shards - fetched);
-  const double tails = std::min(M_ * work.tails(), time->data);
+  const double tails = TailsOf(turn, work);
   time->data -= tails, time->tensor += tails;
   time->data_hidden = std::max(0.0, M_ * MessagesOf(stage) - time->data);
   const double left = M_ * (turn.seconds - work.kernels() - turn.shards);

@@ -127,19 +127,17 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   return std::max(of(inside, between), of(between, inside));
 }
 
-// Where forward passes all run first there is no steady state of which a round could stand for the others.
 bool CanWalk(const PlanOutline& outline, double micro_batches) {
-  const double walked = ScheduleClock::Walked(outline.stages, micro_batches);
-  if (outline.order.forward_first && walked < micro_batches) return false;
+  const double walked = ScheduleClock::Walked(outline.order, outline.stages, micro_batches);
   return 2.0 * walked * outline.stages * outline.chunks <= kMostPasses;
 }
 
-// Formulas take the stages behind each other for alike, weight gradients for what fills any gap, and interleaved chunks
-// for full of micro-batches, which they are not when few rounds go by.
+// Formulas take the stages behind each other for alike, and their chunks; weight gradients for what fills any gap; and
+// interleaved chunks for full of micro-batches, which they are not when few rounds go by.
 bool Uneven(const PlanOutline& outline, double micro_batches) {
   const std::vector<int>& layout = *outline.layout;
   if (outline.order.fills_bubble || outline.slowdown != nullptr) return true;
-  if (outline.chunks > 1) return micro_batches <= kFewRounds * outline.stages;
+  if (outline.chunks > 1 && micro_batches <= kFewRounds * outline.stages) return true;
   return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 
@@ -226,6 +224,7 @@ void Fold::WatchHeaviest(Work* work, StepTime* time) {
   if (!FindHeaviest(work)) return;
   const double data = time->data, offload = time->offload;
   *time = {};
+  tails_ = 0;
   AddKernels(here_, time);
   time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
   if (outline_.moves_activations)
@@ -282,6 +281,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   watched_ = times.watched;
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
+  time->tensor -= tails_;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;
     return;
@@ -308,6 +308,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   const double before =
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
   const bool in_a_v = outline_.order.in_a_v;
+  time->tensor -= tails_;
   const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks)});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
   if (outline_.order.fills_bubble) {

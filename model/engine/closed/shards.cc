@@ -173,22 +173,27 @@ void Fold::PriceLayer() {
 // last scatter, in every micro-batch.
 void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (!fetches_ && !scatters_) return;
-  const double v = stage.chunks * (table_.two_stacks ? 2 : 1);
-  const double layers = std::max(stage.layers / v, 1.0);
+  const double v =
+      std::min(stage.chunks * (table_.two_stacks ? 2 : 1), stage.layers);  // with layers
+  const double layers = v > 0 ? stage.layers / v : 0;
   const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
+  const Beside none;
   Exposed& forward = work->forward.shards;
-  forward.Add(v - first, Alone(gather_));
-  forward.Add(v * (layers - 1), beside_forward_);
+  forward.Add(std::max(0.0, v - first), Alone(gather_));
+  forward.Add(stage.layers - v, beside_forward_);
   if (stage.first) {
     forward.Add(1, Alone(gather_table_));
-    forward.Add(1, Shown(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
+    forward.Add(
+        1, Shown(table_.embedding.forward.busy(), gather_rest_ + (v > 0 ? gather_ : none), {}));
   }
+  work->forward.front = forward.seconds - std::max(0.0, stage.layers - v) * beside_forward_.seconds;
   Exposed& backward = work->backward.shards;
-  const double ends = std::min(layers - 1, 1.0), middle = std::max(layers - 2, 0.0);
-  backward.Add(v - last, Alone(gather_));
+  const double ends = std::clamp(layers - 1, 0.0, 1.0), middle = std::max(layers - 2, 0.0);
+  backward.Add(std::max(0.0, v - last), Alone(gather_));
+  work->backward.front = backward.seconds;
   if (outline_.order.fills_bubble) {
-    backward.Add(v * (layers - 1), beside_gradients_);
-    work->weight.shards.Add(v * (layers - 1), beside_weights_);
+    backward.Add(stage.layers - v, beside_gradients_);
+    work->weight.shards.Add(stage.layers - v, beside_weights_);
   } else {
     backward.Add(v * ends, beside_ends_);
     backward.Add(v * middle, beside_backward_);
@@ -196,11 +201,12 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (stage.last) {
     Exposed& head = work->head.shards;
     head.Add(1, Alone(gather_head_));
-    const Beside next = ReadBackward(stage) > 0 ? gather_ : Beside{};
-    head.Add(1, Shown(work->head.kernels, gather_ends_ + next, {}));
+    work->head.front = head.seconds;
+    head.Add(1, Shown(work->head.kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none),
+                      {}));
     head.Add(1, Alone(scatter_head_));
   }
-  work->last.Add(v - first, Alone(scatter_));
+  work->last.Add(std::max(0.0, v - first), Alone(scatter_));
   if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
     const Beside norm = Gather(table_.final_norm_parameters);
     forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
@@ -210,7 +216,8 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     }
   }
   if (!stage.first) return;
-  work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
+  work->last.Add(
+      1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, v > 0 ? scatter_ : none));
   work->last.Add(1, Alone(scatter_embedding_));
 }
 

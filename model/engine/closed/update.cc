@@ -109,10 +109,26 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     return ExposedReduction(reduction, share, reduction * last / std::max(1.0, trained), pass);
   };
   Reduced reduced;
-  reduced.own = reduced.exposed = exposed(parameters, layer + rows);
-  if (outline_.stages > 1)
-    reduced.own =
-        std::min(reduced.exposed, exposed(TrainedOn(here_), layer + (here_.first ? rows : 0.0)));
+  if (outline_.stages == 1) {
+    reduced.own = reduced.exposed = exposed(parameters, layer + rows);
+  } else {
+    // The last gradient leaves a stage for those before it: it reduces meanwhile.
+    const auto of = [&](const Stage& stage) {
+      return exposed(TrainedOn(stage), layer + (stage.first ? rows : 0.0));
+    };
+    const auto [first, last, middle] = Stages();
+    const double way =
+        (stages_.hops_inside * inside_ + stages_.hops_between * between_) / (outline_.stages - 1);
+    const double entry =
+        outline_.chunk_layers.entry > 0 ? outline_.chunk_layers.entry / table_.layers : 1.0;
+    const auto layers = [&](const Stage& stage) { return stage.layers * entry * layer_pass + way; };
+    const double behind_first = layers(first) + table_.embedding.backward.busy();
+    reduced.exposed = of(first);
+    if (outline_.stages > 2) reduced.exposed = std::max(reduced.exposed, of(middle) - behind_first);
+    const double behind_all = behind_first + (outline_.stages - 2) * layers(middle);
+    reduced.exposed = std::max(reduced.exposed, of(last) - behind_all);
+    reduced.own = of(here_);
+  }
   if (outline_.stages == 1) {
     if (outline_.reduction_in_line)
       reduced.in_pass =
