@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the two engines are apart, without contention, over the catalogue:
 //   bench_engines [-v] [--models A,B] [--topologies A,B] [--frameworks A,B] [--situations A,B] [--nodes N]
-//   bench_engines [-v] --random JOBS [--seed N]
+//   bench_engines [-v] --random JOBS [--seed N] [--from N]
 // Plans: every topology x every framework x six situations (ZeRO 1, 2, 3, LAMB, EFA, slow TCP), the best five layouts of
 // each on four nodes, or --nodes; or random jobs (random_jobs.h). Prints the share of plans within bounds and the largest difference of each term as a share
 // of the step; -v: a line a plan.
@@ -73,7 +73,7 @@ std::vector<std::string> Listed(const std::string& text) {
 int Main(const std::vector<std::string>& arguments) {
   ParitySelection selection;
   bool verbose = false;
-  int64_t jobs = 0, seed = 1;
+  int64_t jobs = 0, seed = 1, from = 0;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "-v") {
       verbose = true;
@@ -82,6 +82,7 @@ int Main(const std::vector<std::string>& arguments) {
     int64_t* number = arguments[i] == "--nodes"    ? &selection.nodes
                       : arguments[i] == "--random" ? &jobs
                       : arguments[i] == "--seed"   ? &seed
+                      : arguments[i] == "--from"   ? &from
                                                    : nullptr;
     if (number != nullptr && i + 1 < arguments.size()) {
       *number = std::max(1L, std::strtol(arguments[++i].c_str(), nullptr, 10));
@@ -104,7 +105,8 @@ int Main(const std::vector<std::string>& arguments) {
     if (verbose) PrintPair(pair);
   };
   if (jobs > 0) {
-    CompareRandom(static_cast<uint64_t>(seed), static_cast<uint64_t>(jobs), kEffort, visit);
+    CompareRandom(static_cast<uint64_t>(seed), static_cast<uint64_t>(from),
+                  static_cast<uint64_t>(jobs), kEffort, visit);
   } else {
     CompareEngines(selection, visit);
   }

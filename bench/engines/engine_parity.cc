@@ -102,9 +102,9 @@ EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime&
   return pair;
 }
 
-void CompareRandom(uint64_t seed, uint64_t jobs, double effort,
+void CompareRandom(uint64_t seed, uint64_t from, uint64_t jobs, double effort,
                    const std::function<void(const EnginePair&)>& visit) {
-  for (uint64_t number = 0; number < jobs; ++number) {
+  for (uint64_t number = from; number < from + jobs; ++number) {
     const std::unique_ptr<RandomJob> drawn = DrawJob(seed, number);
     if (drawn == nullptr || SimulationEffort(LowerLegal(drawn->job, drawn->layout)) > effort)
       continue;

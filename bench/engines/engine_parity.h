@@ -41,8 +41,9 @@ struct EnginePair {
 // One layout of a job, simulated without contention.
 EnginePair CompareLayout(const Job& job, const Strategy& layout, const StepTime& closed);
 
-// Calls `visit` for random jobs (random_jobs.h), but for those that take more than `effort` to simulate.
-void CompareRandom(uint64_t seed, uint64_t jobs, double effort,
+// Calls `visit` for so many random jobs (random_jobs.h) from number `from` on, but for those that take more than `effort` to
+// simulate.
+void CompareRandom(uint64_t seed, uint64_t from, uint64_t jobs, double effort,
                    const std::function<void(const EnginePair&)>& visit);
 
 // Calls `visit` for every ranked layout. What a framework or a GPU refuses is left out.

@@ -54,8 +54,43 @@ class Hops {
   int received_ = 0;
 };
 
+// Where the ops stand that read the weights of each flat unit.
+class Units {
+ public:
+  Units(const ir::Program& program)
+      : program_(program), segments_(program.units.size()), tails_(program.units.size()) {}
+  void See(const ir::Op& op, SegmentOps* segment) {
+    for (const ir::ViewId view : op.in) {
+      const int32_t unit = UnitOf(view);
+      if (unit >= 0 && segments_[At(unit)] == nullptr) segments_[At(unit)] = segment;
+    }
+  }
+  // A reduction between the ranks of a layer.
+  void SeeTail(const ir::Op& op) {
+    const int32_t unit = UnitOf(op.in.front());
+    if (unit >= 0) tails_[At(unit)].push_back(ViewBytes(program_, op.in.front()));
+  }
+  void Place() const {
+    for (std::size_t unit = 0; unit < tails_.size(); ++unit) {
+      if (segments_[unit] == nullptr) continue;
+      std::vector<double>& all = segments_[unit]->tails;
+      all.insert(all.end(), tails_[unit].begin(), tails_[unit].end());
+    }
+  }
+
+ private:
+  static std::size_t At(int32_t i) { return static_cast<std::size_t>(i); }
+  int32_t UnitOf(ir::ViewId view) const {
+    return program_.buffers[At(program_.views[At(view)].buffer)].unit;
+  }
+  const ir::Program& program_;
+  std::vector<SegmentOps*> segments_;
+  std::vector<std::vector<double>> tails_;
+};
+
 void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
   const ir::Program& program = micro_batch.plan.programs.front();
+  Units units(program);
   std::map<const std::vector<ShapedOp>*, Hops> hops;
   for (const ir::Block& block : program.blocks) {
     for (const ir::Op& op : block.ops) {
@@ -81,8 +116,12 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
         case ir::Segment::kStep:
           if (op.kind == ir::OpKind::kMuon)
             out->matrix_update = std::get<UpdateShape>(ShapeOf(program, op)->shape);
+          if (op.kind == ir::OpKind::kAllReduce && op.phase == ir::Phase::kGradReduce &&
+              AxisOf(micro_batch.plan, op) == CommAxis::kTensor)
+            units.SeeTail(op);
           continue;
       }
+      units.See(op, segment);
       std::vector<ShapedOp>* list = PhaseList(op.phase, segment);
       if (list == nullptr) continue;
       std::optional<ShapedOp> shaped = ShapeOf(program, op);
@@ -94,6 +133,7 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       list->push_back(*shaped);
     }
   }
+  units.Place();
 }
 
 }  // namespace

@@ -14,6 +14,8 @@ namespace orrery {
 struct SegmentOps {
   std::vector<ShapedOp> forward, recompute, backward;
   std::vector<ShapedOp> setup;  // once per step: casts of weights
+  // Bytes of gradients that ranks of a layer add up when they are complete, by message.
+  std::vector<double> tails;
   std::size_t leading =
       0;  // ops of `recompute` in front of all of `backward`: they want no gradient
 };

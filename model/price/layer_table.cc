@@ -28,6 +28,7 @@ class LayerMessages {
       forward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, false);
       backward_[At(kind)] = prices.Prepare(MessageRole::kLayer, collective, shape, true);
     }
+    tail_ = prices.Prepare(MessageRole::kShard, Collective::kAllReduce, shape);
     if (ops.context.ranks > 1) {
       const GroupShape context = ShapeOfAxis(ops.context.ranks, ops.context.inner, local);
       for (const Collective collective :
@@ -59,6 +60,7 @@ class LayerMessages {
   double Lead(double bytes) const {
     return std::max(0.0, hop_.Time(bytes) - hop_inside_.Time(bytes));
   }
+  const PreparedMessage& tail() const { return tail_; }
   const PreparedMessage& Of(const CollectiveShape& shape, bool backward) const {
     const Collective collective = shape.kind;
     if (shape.context) return context_[At(static_cast<int>(collective))];
@@ -68,7 +70,7 @@ class LayerMessages {
  private:
   static std::size_t At(int kind) { return static_cast<std::size_t>(kind); }
   std::array<PreparedMessage, kCollectives> forward_, backward_, context_;
-  PreparedMessage hop_, hop_inside_;
+  PreparedMessage hop_, hop_inside_, tail_;
   bool ring_leads_ = false;  // it has hops of both kinds
 };
 
@@ -135,16 +137,17 @@ struct SegmentCosting {
   OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated,
               std::vector<PassPart>* parts = nullptr) const {
     OpPrice put_off;
-    const auto behind = [&](double message, bool of_sequences) {
+    const auto behind = [&](double message, const CollectiveShape* collective) {
       if (parts == nullptr || message <= 0) return;
       parts->back().message = message;
-      parts->back().of_sequences = of_sequences;
+      parts->back().of_sequences = collective != nullptr && collective->context;
+      parts->back().of_layer = collective != nullptr && !collective->context;
       parts->emplace_back();
     };
     RingClock ring(HeadStart(list));
     for (const ShapedOp& op : list) {
       const OpPrice price = ops.Price(op, false);
-      behind(ring.Await(op.awaited_hops), false);
+      behind(ring.Await(op.awaited_hops), nullptr);
       ring.Kernel(price.device);
       if (parts != nullptr) {
         parts->back().kernels += price.device;
@@ -166,7 +169,7 @@ struct SegmentCosting {
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
       pass->behind += exposed;
-      behind(exposed, collective->context);
+      behind(exposed, collective);
       (collective->context ? pass->context : pass->tensor) += exposed;
       (collective->context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
     }
@@ -174,6 +177,17 @@ struct SegmentCosting {
     pass->behind += ring.exposed();
     pass->context_hidden += ring.hidden();
     return put_off;
+  }
+
+  TailTime Tails(const SegmentOps& segment, double factor = 1) const {
+    TailTime tails;
+    for (const double bytes : segment.tails) {
+      const double seconds = messages.tail().Time(bytes);
+      tails.seconds += factor * seconds;
+      tails.lost += factor * messages.tail().terms.Lost(bytes, seconds);
+      tails.messages += factor;
+    }
+    return tails;
   }
 
   // Of a tensor of so many bytes, between the ranks of a layer.
@@ -306,6 +320,7 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
   if (ops.fp8_weights)
     table->coded_parameters = static_cast<double>(CodedParameters(model)) / table->layers / ranks;
   table->two_stacks = model.decoder_layers > 0;
+  table->first_unread = model.family == Family::kMlp;
   table->tied = model.tied_embeddings && model.family != Family::kMlp;
 }
 
@@ -330,6 +345,10 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
                      kind.scale * kind.kept_bytes};
     const LayerTime time = costing(kind.ops, &share);
     Scale(kind.scale * kind.count / table.layers, time, &table.layer);
+    const TailTime tails = costing.Tails(kind.ops, kind.scale * share.share);
+    table.layer_tail.seconds += tails.seconds;
+    table.layer_tail.lost += tails.lost;
+    table.layer_tail.messages += tails.messages;
     table.kept_bytes += share.share * share.kept_bytes;
     if (!kind.ops.recompute.empty()) table.recomputed += kind.count / table.layers;
     Scale(kind.scale, &share.forward), Scale(kind.scale, &share.backward);
@@ -337,6 +356,8 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
+  table.embedding_tail = costing.Tails(ops.embedding);
+  table.head_tail = costing.Tails(ops.head);
   table.boundary_bytes = ops.boundary_bytes;
   if (ops.gathers_boundary) {
     table.boundary_forward = costing.Gather(ops.boundary_bytes * ops.layer_ranks, Pass::kForward);

@@ -39,11 +39,18 @@ struct LayerTime {
   double hooks_forward = 0, hooks_backward = 0;  // of their issuing time, the hooks
 };
 
+// Gradients that ranks of a layer add up when they are complete, where they are scattered in the passes.
+struct TailTime {
+  double seconds = 0, lost = 0;  // lost: by kernels beside them
+  double messages = 0;
+};
+
 // A part of a pass: kernels, and what they wait for behind them.
 struct PassPart {
   double kernels = 0, put_off = 0;  // put_off: of them, gradients of weights
   double message = 0;               // exposed
   bool of_sequences = false;        // a collective of ranks that share sequences
+  bool of_layer = false;            // of ranks that share a layer
 };
 
 // A kind of layers: its passes in order; kernels alone cost nothing where their parts are needed.
@@ -59,6 +66,7 @@ struct LayerTable {
   double recomputed = 0;  // share of the layers that are
   std::vector<LayerShare> kinds;
   LayerTime embedding, head;
+  TailTime layer_tail, embedding_tail, head_tail;
   double layers = 0;
   double kept_bytes = 0;        // mean over the kinds
   double layer_parameters = 0;  // per rank
@@ -72,6 +80,8 @@ struct LayerTable {
   double code_bytes = 0;          // of one of them, as messages gather it
   double coded_parameters = 0;    // trained and held in 8 bits: likewise
   bool tied = false;
+  bool first_unread =
+      false;  // a plain MLP: nobody wants its input's gradient, so backward does not read those weights
   bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
   double boundary_bytes = 0;  // per rank, between two stages
   // Where ranks of a layer send a part each: the gather in front of a pass, the kernel that cuts behind one.

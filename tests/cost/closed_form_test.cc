@@ -125,7 +125,8 @@ TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
   EXPECT_GE(t.bubble, 3 * busiest * 0.7);
   Strategy interleaved = s;
   interleaved.vpp = 3, interleaved.schedule = PipelineSchedule::kInterleaved;
-  EXPECT_NEAR(Predict(interleaved).bubble, t.bubble / 3, 1e-9 * t.bubble);
+  // And wait for the stage that holds an embedding or a head more to reduce.
+  EXPECT_NEAR(Predict(interleaved).bubble, t.bubble / 3, 1e-6 * t.bubble);
   Strategy zero_bubble = s;
   zero_bubble.schedule = PipelineSchedule::kZeroBubble;
   EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);

@@ -264,7 +264,7 @@ TEST(TermParity, EnginesAgreeOnRandomJobs) {
   constexpr double kEffort = 2e6;        // of a simulation: 0.3 s
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
   ParityTally tally;
-  CompareRandom(FromEnvironment("ORRERY_MUTATION_SEED", 1), jobs, kEffort,
+  CompareRandom(FromEnvironment("ORRERY_MUTATION_SEED", 1), 0, jobs, kEffort,
                 [&](const EnginePair& pair) { tally.Add(pair); });
   EXPECT_GT(tally.plans, static_cast<int>(jobs * 9 / 10));
   EXPECT_LT(tally.worst_sum, 1e-6);

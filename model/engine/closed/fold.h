@@ -100,12 +100,15 @@ class Fold : private LayerPrices {
   double IssueGathers(double units) const {
     return outline_.gathers_weights && sharded_ ? units * form_.issue_message : 0.0;
   }
-  double IssueScatters(double units) const {
+  double IssueScatters(double units, const TailTime& tail) const {
     return outline_.scatters_gradients && sharded_
-               ? units * (form_.issue_message + form_.issue_fill)
+               ? units * (form_.issue_message + form_.issue_fill) +
+                     tail.messages * form_.issue_message
                : 0.0;
   }
-  double IssueEndScatters(double units) const { return table_.frozen ? 0.0 : IssueScatters(units); }
+  double IssueEndScatters(double units, const TailTime& tail) const {
+    return table_.frozen ? 0.0 : IssueScatters(units, tail);
+  }
   void PriceLayer();
   // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
   double HeadTable() const {
@@ -124,6 +127,10 @@ class Fold : private LayerPrices {
            (table_.adapter_parameters > 0) + (table_.packed_parameters > 0) +
            (table_.coded_parameters > 0);
   }
+  // Layers of a stage whose weights its backward pass reads.
+  double ReadBackward(const Stage& stage) const {
+    return stage.layers - (stage.first && table_.first_unread ? 1 : 0);
+  }
   double LayerScatters() const {
     return (table_.TrainedOfLayer() > table_.coded_parameters) + (table_.coded_parameters > 0);
   }
@@ -141,6 +148,11 @@ class Fold : private LayerPrices {
   }
   Beside Scatter(double parameters) const {
     return Price(data_->layer_scatter, parameters * outline_.gradient_bytes);
+  }
+  static Beside Behind(const TailTime& tail, Beside scatter) {
+    scatter.tail += tail.seconds;
+    scatter.tail_lost += tail.lost;
+    return scatter;
   }
   void ExposeShards(const Stage& stage, Work* work) const;
   // Of gathers and scatters beside kernels.
@@ -168,11 +180,14 @@ class Fold : private LayerPrices {
   Work WorkOf(const Stage& stage) const;
   void SlowDown(const Stage& stage, Work* work) const;
   void FollowHost(const Stage& stage, Work* work) const;
+  double InChunks(const Stage& stage) const;
   Turn Together(const Work& w) const;
   double HostOnce(const Work& w) const;
 
   // passes.cc: all micro-batches by formulas; the step.
   StepTime Passes(Work* of_busiest);
+  double TailsOf(const Turn& turn, const Work& work) const;
+  void BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const;
   void AddKernels(const Stage& stage, StepTime* time) const;
   void Finish(StepTime* time) const;
   void Crowd(StepTime* time) const;
@@ -191,7 +206,9 @@ class Fold : private LayerPrices {
   Early EarlyForward() const;
   Early EarlyBackward(double layers) const;
   double SavedOnTheWay() const;
+  bool FindHeaviest(Work* work);
   void WatchHeaviest(Work* work, StepTime* time);
+  void WatchInstead(Work work, StepTime* time);
   void WalkPasses(Work work, bool parts, StepTime* time);
   void BoundPasses(const Work& work, StepTime* time) const;
 
@@ -200,7 +217,7 @@ class Fold : private LayerPrices {
     double parameters = 0, layers = 0;
   };
   Fullest FullestTrained() const;
-  double TrainedHere() const;
+  double TrainedOn(const Stage& stage) const;
   double UnitsOf(const Stage& stage) const {
     return stage.layers * units_of_layer_ +
            (stage.first || (stage.last && table_.tied) ? units_of_embedding_ : 0.0) +
@@ -230,12 +247,19 @@ class Fold : private LayerPrices {
   const AwaitedShares& Awaited() const {
     return outline_.whole_replicas ? form_.awaited_replicas : form_.awaited;
   }
+  double KernelsOfUpdate(double parameters, double layers) const;
   void AddUpdate(StepTime* time) const;
   void AddCodes(double layers, StepTime* time) const;
 
   // offload.cc: states, weights and activations on the host.
-  std::vector<double> UnitsOfFullest() const;
-  double UpdateOnHost(double kernels, double gathers, StepTime* time) const;
+  std::vector<double> UnitsOn(const Stage& stage) const;
+  struct HostUpdate {
+    double kernels = 0, offload = 0, gathers = 0;  // one behind the other
+    double hidden = 0;                             // copies and the CPU beside kernels and gathers
+    double seconds() const { return kernels + offload + gathers; }
+  };
+  HostUpdate UpdateOnHost(const Stage& stage, double kernels, double gathers) const;
+  double UpdateThroughHost(double parameters, double gathers, StepTime* time) const;
   struct MovingLayer {
     double forward = 0, backward = 0;  // seconds of its passes, gathers and scatters included
     double copy = 0;                   // of its activations, one way
@@ -255,6 +279,7 @@ class Fold : private LayerPrices {
   Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass
   double saved_ = 0;    // SavedOnTheWay()
+  double tails_ = 0;    // among the time of `tensor`
   int watched_ = 0;     // of a walk, the stage of the breakdown
 };
 

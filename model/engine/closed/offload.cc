@@ -10,72 +10,73 @@
 
 namespace orrery::closed {
 
-// Of the stage with most trained parameters, in the order of its units.
-std::vector<double> Fold::UnitsOfFullest() const {
+// Of trained parameters, in the order of the lowering.
+std::vector<double> Fold::UnitsOn(const Stage& stage) const {
   const double table = table_.TrainedOfEnds(table_.table_parameters);
   const double rest = table_.TrainedOfEnds(table_.embedding_parameters) - table;
   const double norm = table_.TrainedOfEnds(table_.final_norm_parameters);
   const double head = table_.TrainedOfEnds(table_.head_parameters) - norm;
-  const double layer = table_.TrainedOfLayer();
-  double layers = table_.layers;
-  bool first = true, last = true;
-  const auto sum = [&](double n, bool embeds, bool heads) {
-    return n * layer + (embeds ? table + rest : 0.0) + (heads ? norm + head : 0.0);
-  };
-  if (outline_.stages > 1) {
-    const double tied = table_.tied ? table + rest : 0.0;
-    const bool together = outline_.order.in_a_v;  // both ends on the first stage
-    const std::array<double, 3> of{
-        sum(outline_.first_layers, true, together),
-        sum(outline_.last_layers, false, !together) + (together ? 0.0 : tied),
-        sum(outline_.middle_layers, false, false)};
-    const auto most = std::ranges::max_element(of) - of.begin();
-    first = most == 0, last = most == 1;
-    layers = first ? outline_.first_layers : last ? outline_.last_layers : outline_.middle_layers;
-    if (together) {
-      last = first;
-    } else if (last && table_.tied) {
-      first = true;
-    }
-  }
   std::vector<double> units;
-  if (first) units.insert(units.end(), {table, rest});
-  units.insert(units.end(), static_cast<std::size_t>(layers), layer);
-  if (last) units.insert(units.end(), {norm, head});
+  if (stage.first) units.insert(units.end(), {table, rest});
+  units.insert(units.end(), static_cast<std::size_t>(stage.layers), table_.TrainedOfLayer());
+  if (stage.last) units.insert(units.end(), {norm, head});
+  if (stage.last && !stage.first && table_.tied) units.push_back(table);
   std::erase(units, 0.0);
   return units;
 }
 
-// Takes what the CPU updates off the kernels of the update. Returns what the step waits for of gathers behind it.
-double Fold::UpdateOnHost(double parameters, double gathers, StepTime* time) const {
-  const std::vector<double> units = UnitsOfFullest();
+namespace {
+
+// When a queue has done what it was given so far, and how long of it copies, the CPU and gathers took on the way there.
+struct Chain {
+  double end = 0, offload = 0, gathers = 0;
+};
+
+}  // namespace
+
+// `kernels`: of the whole update, were all states on the device; `gathers`: seconds of gathers behind it that the stage waits
+// for. Both run beside what goes through the host.
+Fold::HostUpdate Fold::UpdateOnHost(const Stage& stage, double kernels, double gathers) const {
+  const std::vector<double> units = UnitsOn(stage);
   const std::vector<char> on_host = UnitsOnHost(units, outline_.states_on_host);
-  std::array<double, 4> end{};  // of the last unit so far, by step: down, update, up, gather
+  const double parameters = std::max(1.0, std::accumulate(units.begin(), units.end(), 0.0));
+  std::array<Chain, 4> queues;  // down, update, up, gather
+  HostUpdate update;
   double moved = 0, copies = 0;
-  double left = gathers;
+  for (std::size_t u = 0; u < units.size(); ++u)
+    if (on_host[u] != 0) moved += units[u];
+  update.kernels = kernels * (1 - moved / parameters);
+  double updated = 0;  // by kernels, so far
   for (std::size_t u = 0; u < units.size(); ++u) {
     const double share = units[u] / outline_.shards;
-    const double gather = std::min(left, gathers > 0 ? units[u] / parameters * gathers : 0.0);
-    left -= gather;
+    const double gather = units[u] / parameters * gathers;
+    Chain& gathered = queues.back();
     if (on_host[u] == 0) {
-      end[3] += gather;
+      updated += kernels * units[u] / parameters;
+      if (gather > 0 && gathered.end < updated) gathered = {updated, 0, 0};
+      gathered.end += gather;
+      gathered.gathers += gather;
       continue;
     }
-    moved += units[u];
     const std::array<double, 4> steps{
         share * outline_.gradient_bytes * form_.host.copy, share * form_.host.update,
         outline_.weights_on_host ? 0.0 : share * outline_.weight_bytes * form_.host.copy, gather};
-    double before = 0;
+    Chain before;
     for (std::size_t step = 0; step < steps.size(); ++step) {
-      before = end[step] = std::max(end[step], before) + steps[step];
+      Chain& queue = queues[step];
+      if (before.end > queue.end) queue = before;
+      queue.end += steps[step];
+      (step < 3 ? queue.offload : queue.gathers) += steps[step];
       if (step < 3) copies += steps[step];
+      before = queue;
     }
   }
-  time->optimizer *= 1 - moved / std::max(1.0, parameters);
-  const double exposed = std::max(0.0, end[2] - time->optimizer);
-  time->offload += exposed;
-  time->offload_hidden += std::max(0.0, copies - exposed);
-  return std::max(0.0, end[3] - std::max(end[2], time->optimizer));
+  const Chain& last = gathers > 0 && queues[3].end >= queues[2].end ? queues[3] : queues[2];
+  const double exposed = std::max(0.0, last.end - update.kernels);
+  update.gathers = std::min(last.gathers, exposed);
+  update.offload = exposed - update.gathers;
+  update.hidden = std::max(0.0, copies - update.offload);
+  return update;
 }
 
 double Fold::CopiesOf(const Stage& stage) const {

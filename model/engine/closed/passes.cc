@@ -16,7 +16,11 @@ constexpr double kForEver = 1e30;
 StepTime Fold::WholeStep(bool parts) {
   Work work;
   StepTime time = Passes(&work);
-  if (walks_) WalkPasses(work, parts, &time);
+  if (walks_) {
+    WalkPasses(work, parts, &time);
+  } else if (parts && outline_.stages > 1) {
+    WatchInstead(work, &time);
+  }
   Finish(&time);
   return time;
 }
@@ -123,25 +127,43 @@ StepTime Fold::Passes(Work* of_busiest) {
     }
   }
   here_ = stage_;
-  AddKernels(here_, &time);
-  const double fetched = M_ * work.fetched();
-  time.data = std::max(0.0, M_ * busiest.shards - fetched);
-  time.data_hidden = std::max(0.0, M_ * MessagesOf(stage_) - time.data);
-  const double left = M_ * (busiest.seconds - work.kernels() - busiest.shards);
-  time.offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
-  if (outline_.moves_activations)
-    time.offload_hidden = std::max(0.0, M_ * CopiesOf(stage_) - time.offload);
-  time.host = left - time.offload + HostOnce(work);
-  const double shown = M_ * busiest.shards - time.data;
-  time.offload += shown;
-  time.offload_hidden += std::max(0.0, M_ * FetchesOf(stage_) - shown);
+  BookTurns(stage_, work, busiest, &time);
+  tails_ = TailsOf(busiest, work);
   if (outline_.stages > 1) {
-    const double held_up = AddPipeline(sum, busiest, work, &time);
+    double held_up = AddPipeline(sum, busiest, work, &time);
+    if (form_.host_waits && outline_.chunks > 1 && !outline_.order.in_a_v) {
+      const double later = M_ * std::max(0.0, InChunks(stage_) - busiest.seconds);
+      time.host += later;
+      held_up += later;
+    }
     const bool host_bound = issuing > busiest.seconds;
     walks_ = (held_up > kHeldUp * M_ * busiest.seconds || host_bound || Uneven(outline_, M_)) &&
              CanWalk(outline_, M_);
   }
   return time;
+}
+
+// Of all micro-batches, seconds of tails among what a stage waits for.
+double Fold::TailsOf(const Turn& turn, const Work& work) const {
+  return std::clamp(M_ * work.tails(), 0.0, std::max(0.0, M_ * (turn.shards - work.fetched())));
+}
+
+// All micro-batches of a stage: `turn`, of one of them.
+void Fold::BookTurns(const Stage& stage, const Work& work, const Turn& turn, StepTime* time) const {
+  AddKernels(stage, time);
+  const double fetched = M_ * work.fetched();
+  time->data = std::max(0.0, M_ * turn.shards - fetched);
+  const double tails = TailsOf(turn, work);
+  time->data -= tails, time->tensor += tails;
+  time->data_hidden = std::max(0.0, M_ * MessagesOf(stage) - time->data);
+  const double left = M_ * (turn.seconds - work.kernels() - turn.shards);
+  time->offload = std::clamp(M_ * work.copies(), 0.0, std::max(0.0, left));
+  if (outline_.moves_activations)
+    time->offload_hidden = std::max(0.0, M_ * CopiesOf(stage) - time->offload);
+  time->host = left - time->offload + HostOnce(work);
+  const double shown = M_ * turn.shards - time->data - tails;
+  time->offload += shown;
+  time->offload_hidden += std::max(0.0, M_ * FetchesOf(stage) - shown);
 }
 
 void Fold::AddKernels(const Stage& stage, StepTime* time) const {

@@ -127,19 +127,17 @@ double Fold::HandingOver(const Turn& turn, const Work& work, double inside, doub
   return std::max(of(inside, between), of(between, inside));
 }
 
-// Where forward passes all run first there is no steady state of which a round could stand for the others.
 bool CanWalk(const PlanOutline& outline, double micro_batches) {
-  const double walked = ScheduleClock::Walked(outline.stages, micro_batches);
-  if (outline.order.forward_first && walked < micro_batches) return false;
+  const double walked = ScheduleClock::Walked(outline.order, outline.stages, micro_batches);
   return 2.0 * walked * outline.stages * outline.chunks <= kMostPasses;
 }
 
-// Formulas take the stages behind each other for alike, weight gradients for what fills any gap, and interleaved chunks
-// for full of micro-batches, which they are not when few rounds go by.
+// Formulas take the stages behind each other for alike, and their chunks; weight gradients for what fills any gap; and
+// interleaved chunks for full of micro-batches, which they are not when few rounds go by.
 bool Uneven(const PlanOutline& outline, double micro_batches) {
   const std::vector<int>& layout = *outline.layout;
   if (outline.order.fills_bubble || outline.slowdown != nullptr) return true;
-  if (outline.chunks > 1) return micro_batches <= kFewRounds * outline.stages;
+  if (outline.chunks > 1 && micro_batches <= kFewRounds * outline.stages) return true;
   return std::ranges::adjacent_find(layout, std::not_equal_to()) != layout.end();
 }
 
@@ -200,27 +198,53 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   return pass;
 }
 
-// As the event engine: the breakdown is of the stage whose kernels take longest, the first of equals. Totals do not depend
-// on it.
-void Fold::WatchHeaviest(Work* work, StepTime* time) {
-  if (outline_.order.in_a_v || outline_.slowdown != nullptr) return;
+// As the event engine: the breakdown is of the stage whose kernels take longest in a step, the first of equals. Totals do not
+// depend on it. True: another one than the busiest.
+bool Fold::FindHeaviest(Work* work) {
+  if (outline_.slowdown != nullptr) return false;
   const auto [first, last, middle] = Stages();
   double most = 0;
   for (const Stage& stage : {first, middle, last}) {
-    if (!stage.first && !stage.last && outline_.stages == 2) continue;
-    const Work candidate = WorkOf(stage);
-    if (candidate.kernels() <= most * (1 + kRounding)) continue;
-    most = candidate.kernels();
+    StepTime time;
+    AddKernels(stage, &time);
+    const double kernels =
+        time.compute + stage.layers * WeightCasts() +
+        form_.update * (1 - outline_.states_on_host) * TrainedOn(stage) / outline_.shards;
+    if (kernels <= most * (1 + kRounding)) continue;
+    most = kernels;
     here_ = stage;
-    *work = candidate;
   }
-  if (here_.first == stage_.first && here_.last == stage_.last) return;
+  if (here_.first == stage_.first && here_.last == stage_.last && here_.layers == stage_.layers)
+    return false;
+  *work = WorkOf(here_);
+  return true;
+}
+
+void Fold::WatchHeaviest(Work* work, StepTime* time) {
+  if (!FindHeaviest(work)) return;
   const double data = time->data, offload = time->offload;
   *time = {};
+  tails_ = 0;
   AddKernels(here_, time);
   time->data_hidden = std::max(0.0, M_ * MessagesOf(here_) - data);
   if (outline_.moves_activations)
     time->offload_hidden = std::max(0.0, M_ * CopiesOf(here_) - offload);
+}
+
+// By formulas: what that stage spends less on its micro-batches, it waits for the busiest one.
+void Fold::WatchInstead(Work work, StepTime* time) {
+  const Turn busiest = Together(work);
+  StepTime before, instead;
+  BookTurns(stage_, work, busiest, &before);
+  if (!FindHeaviest(&work)) return;
+  const Turn turn = Together(work);
+  BookTurns(here_, work, turn, &instead);
+  for (double Breakdown::*const term :
+       {&Breakdown::compute, &Breakdown::tensor, &Breakdown::context, &Breakdown::data,
+        &Breakdown::host, &Breakdown::offload, &Breakdown::tensor_hidden,
+        &Breakdown::context_hidden, &Breakdown::data_hidden, &Breakdown::offload_hidden})
+    time->*term += instead.*term - before.*term;
+  time->bubble += M_ * (busiest.seconds - turn.seconds);
 }
 
 // Pass by pass, see schedule_time.h.
@@ -257,6 +281,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   watched_ = times.watched;
   const double kernels = M_ * work.kernels() + here_.layers * WeightCasts();
   time->pipeline = time->bubble = time->host = time->offload = 0;
+  time->tensor -= tails_;
   if (!parts) {  // the same to the last bit whatever was asked before
     time->data = form_.clock.Seconds() - kernels;
     return;
@@ -269,7 +294,9 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   const double messages = walked.seconds - walked.pipeline - walked.bubble - walked.host - kernels;
   const double copies = M_ * (work.copies() + work.fetched());
   time->offload = std::clamp(copies, 0.0, std::max(0.0, messages));
-  time->data = messages - time->offload;
+  const double tails = std::clamp(M_ * work.tails(), 0.0, std::max(0.0, messages - time->offload));
+  time->tensor += tails;
+  time->data = messages - time->offload - tails;
 }
 
 // The busiest stage's device is never idle. Or: the last stage starts behind the first tensor that reaches it, and behind
@@ -281,6 +308,7 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   const double before =
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
   const bool in_a_v = outline_.order.in_a_v;
+  time->tensor -= tails_;
   const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks)});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
   if (outline_.order.fills_bubble) {

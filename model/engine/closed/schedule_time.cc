@@ -60,7 +60,7 @@ void ScheduleClock::Walk() {
 }
 
 void ScheduleClock::Run() {
-  const int p = times_.stages, walked = static_cast<int>(Walked(p, times_.micro_batches));
+  const int p = times_.stages, walked = static_cast<int>(batches());
   graph_ = &graphs_.Of({times_.order, p, times_.chunks, walked});
   stages_.assign(p, {});
   gaps_.clear();
@@ -132,7 +132,7 @@ double ScheduleClock::BusyOf(int stage) const {
   for (const std::vector<int>& of_kind : graph_->of_stage[static_cast<std::size_t>(stage)]) {
     for (const int pass : of_kind) busy += works_[graph_->passes[pass].work].device;
   }
-  return busy / Walked(times_.stages, times_.micro_batches);
+  return busy / batches();
 }
 
 ScheduleClock::Interval ScheduleClock::LastPass(int virtual_stage, int kind) const {
@@ -145,7 +145,7 @@ ScheduleTime ScheduleClock::Account() const {
   if (parts_ && !gaps_.empty() && gaps_.front().from == 0 && !gaps_.front().host)
     all.fill = gaps_.front().to;
   const int p = times_.stages, round = p * times_.chunks;
-  const double more = times_.micro_batches - kRounds * p;
+  const double more = times_.micro_batches - batches();
   if (more <= 0) return all;
   // Of the backward passes that alternate with forward passes, the last round.
   const std::vector<int>& passes = graph_->of_stage[times_.watched][PassCall::kBackward];

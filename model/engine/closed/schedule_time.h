@@ -66,12 +66,13 @@ class ScheduleClock {
   // Of the last answer: when the last pass of a virtual stage and kind (PassCall::Kind) ran, in seconds behind the end of
   // all stages (negative).
   Interval LastPass(int virtual_stage, int kind) const;
-  // Micro-batches that are walked.
-  static double Walked(int stages, double micro_batches) {
-    return std::min(micro_batches, 1.0 * kRounds * stages);
+  // Micro-batches that are walked: where forward passes all run first, no round could stand for the others.
+  static double Walked(const PassRules& order, int stages, double micro_batches) {
+    return order.forward_first ? micro_batches : std::min(micro_batches, 1.0 * kRounds * stages);
   }
 
  private:
+  double batches() const { return Walked(times_.order, times_.stages, times_.micro_batches); }
   static constexpr int kRounds = 4;  // of stages; the last of them stands for the others
 
   struct Gap {

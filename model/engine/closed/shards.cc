@@ -21,16 +21,19 @@ double UpToSequences(std::span<const PassPart> parts) {
 }
 
 // Kernels, then a message of the pass, and so on, beside others of the data axes: those slow kernels down, messages they do
-// not. Where both share a communicator the first one of the pass waits. The pass ends behind all of them.
+// not. Where both share a communicator the first one of the pass waits: for all of them, or for the tail of a gradient. The
+// pass ends behind all of them.
 Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& messages,
                    bool one_communicator) {
-  double copies = messages.copies, left = messages.seconds;
-  const double rate = left > 0 ? 1 - messages.lost / left : 1;  // of kernels
+  double copies = messages.copies, left = messages.seconds + messages.tail_alone();
+  double tail = messages.tail;
+  const double rate = left > 0 ? 1 - messages.Lost() / left : 1;  // of kernels
   Exposed exposed;
   const auto wait = [&] {
     exposed.seconds += copies + left;
     exposed.copies += copies;
-    copies = left = 0;
+    exposed.tails += std::min(tail, left);
+    copies = left = tail = 0;
   };
   const auto run = [&](double kernels) {
     const double free = std::min(copies, kernels);
@@ -39,14 +42,25 @@ Exposed CoverParts(double first, std::span<const PassPart> parts, const Beside& 
     left -= slowed;
     exposed.seconds += (1 - rate) * slowed;
     exposed.beside_host += (1 - rate) * slowed;
+    exposed.tails += (1 - rate) * std::min(tail, slowed);
+    tail -= std::min(tail, free + std::max(slowed, kernels));
+  };
+  const auto pass = [&](double seconds) {
+    const double free = std::min(copies, seconds);
+    copies -= free;
+    left -= std::min(left, seconds - free);
+    tail -= std::min(tail, seconds);
   };
   run(first);
   for (const PassPart& part : parts) {
     run(part.kernels);
     if (part.of_sequences && one_communicator) wait();
-    const double free = std::min(copies, part.message);
-    copies -= free;
-    left -= std::min(left, part.message - free);
+    if (part.of_layer && tail > 0) {
+      exposed.seconds += tail;
+      exposed.tails += tail;
+      pass(tail);
+    }
+    pass(part.message);
   }
   wait();
   return exposed;
@@ -124,12 +138,14 @@ void Fold::PriceLayer() {
                    (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
   }
   if (scatters_) {
-    scatter_ = Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
-               Scatter(table_.coded_parameters);
+    scatter_ =
+        Behind(table_.layer_tail, Scatter(table_.TrainedOfLayer() - table_.coded_parameters) +
+                                      Scatter(table_.coded_parameters));
     if (!table_.frozen) {
       const Beside table = Scatter(table_.table_parameters);
-      scatter_embedding_ = table + Scatter(rest);
-      scatter_head_ = Scatter(table_.final_norm_parameters) + Scatter(transform) +
+      scatter_embedding_ = table + Behind(table_.embedding_tail, Scatter(rest));
+      scatter_head_ = Behind(table_.head_tail, Scatter(table_.final_norm_parameters)) +
+                      Scatter(transform) +
                       (HeadTable() == table_.table_parameters ? table : Scatter(HeadTable()));
     }
   }
@@ -139,9 +155,9 @@ void Fold::PriceLayer() {
     };
     beside_forward_.Add(kind.share, Shown(more_forward, kind.forward, gather_, {}));
     if (outline_.order.fills_bubble) {
-      std::vector<PassPart> rest = kind.backward;
-      for (PassPart& part : rest) part.kernels -= part.put_off;
-      beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, rest, gather_, {}));
+      std::vector<PassPart> left = kind.backward;
+      for (PassPart& part : left) part.kernels -= part.put_off;
+      beside_gradients_.Add(kind.share, Shown(gathered_backward_.device, left, gather_, {}));
       continue;
     }
     beside_backward_.Add(kind.share, beside(gather_, scatter_));
@@ -157,22 +173,27 @@ void Fold::PriceLayer() {
 // last scatter, in every micro-batch.
 void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (!fetches_ && !scatters_) return;
-  const double v = stage.chunks * (table_.two_stacks ? 2 : 1);
-  const double layers = std::max(stage.layers / v, 1.0);
+  const double v =
+      std::min(stage.chunks * (table_.two_stacks ? 2 : 1), stage.layers);  // with layers
+  const double layers = v > 0 ? stage.layers / v : 0;
   const double first = stage.first ? 1 : 0, last = stage.last ? 1 : 0;
+  const Beside none;
   Exposed& forward = work->forward.shards;
-  forward.Add(v - first, Alone(gather_));
-  forward.Add(v * (layers - 1), beside_forward_);
+  forward.Add(std::max(0.0, v - first), Alone(gather_));
+  forward.Add(stage.layers - v, beside_forward_);
   if (stage.first) {
     forward.Add(1, Alone(gather_table_));
-    forward.Add(1, Shown(table_.embedding.forward.busy(), gather_rest_ + gather_, {}));
+    forward.Add(
+        1, Shown(table_.embedding.forward.busy(), gather_rest_ + (v > 0 ? gather_ : none), {}));
   }
+  work->forward.front = forward.seconds - std::max(0.0, stage.layers - v) * beside_forward_.seconds;
   Exposed& backward = work->backward.shards;
-  const double ends = std::min(layers - 1, 1.0), middle = std::max(layers - 2, 0.0);
-  backward.Add(v - last, Alone(gather_));
+  const double ends = std::clamp(layers - 1, 0.0, 1.0), middle = std::max(layers - 2, 0.0);
+  backward.Add(std::max(0.0, v - last), Alone(gather_));
+  work->backward.front = backward.seconds;
   if (outline_.order.fills_bubble) {
-    backward.Add(v * (layers - 1), beside_gradients_);
-    work->weight.shards.Add(v * (layers - 1), beside_weights_);
+    backward.Add(stage.layers - v, beside_gradients_);
+    work->weight.shards.Add(stage.layers - v, beside_weights_);
   } else {
     backward.Add(v * ends, beside_ends_);
     backward.Add(v * middle, beside_backward_);
@@ -180,10 +201,12 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
   if (stage.last) {
     Exposed& head = work->head.shards;
     head.Add(1, Alone(gather_head_));
-    head.Add(1, Shown(work->head.kernels, gather_ends_ + gather_, {}));
+    work->head.front = head.seconds;
+    head.Add(1, Shown(work->head.kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none),
+                      {}));
     head.Add(1, Alone(scatter_head_));
   }
-  work->last.Add(v - first, Alone(scatter_));
+  work->last.Add(std::max(0.0, v - first), Alone(scatter_));
   if (table_.two_stacks) {  // the encoder's norm and the decoder's embedding
     const Beside norm = Gather(table_.final_norm_parameters);
     forward.Add(1, Alone(gather_table_ + (outline_.gathers_weights ? norm : Beside{})));
@@ -193,7 +216,8 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     }
   }
   if (!stage.first) return;
-  work->last.Add(1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, scatter_));
+  work->last.Add(
+      1, Shown(table_.embedding.backward.busy() + embedding_extra_, {}, v > 0 ? scatter_ : none));
   work->last.Add(1, Alone(scatter_embedding_));
 }
 

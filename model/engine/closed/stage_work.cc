@@ -6,22 +6,31 @@
 
 namespace orrery::closed {
 
-// A host that is ahead when a pass begins lets the device run until it has lost its lead; messages of that share of
-// the pass are exposed as without a host.
+namespace {
+
+// What a pass shows of its gathers and scatters. A host that is ahead when it begins, or that gets ahead while the first weights
+// are gathered, lets the device run until it has lost its lead: messages of that share of the pass are exposed as without a host.
+double ShardsShown(const PassWork& pass, double lead, bool late) {
+  if (!late) return pass.shards.seconds;
+  double ahead = 1;
+  const double behind = pass.host - pass.device();
+  if (behind > 0) ahead = std::clamp((lead + pass.front) / (behind + pass.front), 0.0, 1.0);
+  return ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
+}
+
+}  // namespace
+
 Turn BehindHost(const Work& w) {
   Turn turn;
   double issued = 0;
   const auto run = [&](const PassWork& pass) {
     const double lead = turn.seconds - issued;
-    const double device = pass.device(), late = issued + pass.behind;
-    turn.seconds += device;
+    const double late = issued + pass.behind;
+    turn.seconds += pass.device();
     issued += pass.host;
-    double ahead = 1;
-    if (std::max(late, issued) > turn.seconds) {
-      if (pass.host > device) ahead = std::clamp(lead / (pass.host - device), 0.0, 1.0);
-      turn.seconds = std::max(late, issued);
-    }
-    turn.shards += ahead * pass.shards.seconds + (1 - ahead) * pass.shards.beside_host;
+    const double end = std::max(late, issued);
+    turn.shards += ShardsShown(pass, lead, end > turn.seconds);
+    turn.seconds = std::max(turn.seconds, end);
   };
   run(w.forward), run(w.head), run(w.backward), run(w.weight);
   turn.seconds += w.last.seconds;
@@ -65,10 +74,10 @@ Work Fold::WorkOf(const Stage& stage) const {
   work.weight.kernels = stage.layers * put_off_;
   work.forward.host =
       stage.layers * (layer.forward.host + gathered_forward_.host + IssueGathers(LayerGathers()));
-  work.backward.host =
-      stage.layers * (layer.backward.host + gathered_backward_.host + IssueGathers(LayerGathers()));
+  work.backward.host = stage.layers * (layer.backward.host + gathered_backward_.host) +
+                       ReadBackward(stage) * IssueGathers(LayerGathers());
   (outline_.order.fills_bubble ? work.weight : work.backward).host +=
-      stage.layers * IssueScatters(LayerScatters());
+      stage.layers * IssueScatters(LayerScatters(), table_.layer_tail);
   if (outline_.order.fills_bubble) {
     work.backward.host -= stage.layers * layer.weight_gradient_host;
     work.weight.host += stage.layers * layer.weight_gradient_host;
@@ -81,14 +90,15 @@ Work Fold::WorkOf(const Stage& stage) const {
     const double units =
         (table_.table_parameters > 0) + (table_.embedding_parameters > table_.table_parameters);
     work.forward.host += t.forward.host + Hooks(t.gathered_forward) + IssueGathers(units);
-    gradients.host += t.backward.host + Hooks(t.gathered_backward) + IssueEndScatters(units);
+    gradients.host += t.backward.host + Hooks(t.gathered_backward) +
+                      IssueEndScatters(units, table_.embedding_tail);
   }
   if (stage.last) {
     const LayerTime& t = table_.head;
     work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
     work.head.host = t.forward.host + t.backward.host + Hooks(t.gathered_forward) +
                      Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
-                     IssueEndScatters(HeadUnits());
+                     IssueEndScatters(HeadUnits(), table_.head_tail);
   }
   if (outline_.stages > 1 && table_.boundary_cut > 0) {
     const double before = stage.chunks - (stage.first ? 1 : 0);
@@ -126,8 +136,14 @@ Issued OfLayers(const PassTime& layer, double layers, double host, double device
   const double longer = std::max(host, device);
   if (layers <= 0) return {host, device, longer};
   const double each = 1 / layers;
-  const double more = host > device ? each * host - layer.host : each * device - layer.busy();
-  return {host, device, layer.behind + more + longer - each * longer};
+  const double later = std::max(0.0, each * host - layer.host);
+  double behind = layer.behind + later;
+  if (host <= device) {
+    // While the device waits for messages in front of a layer's kernels, the host issues them.
+    const double more = each * device - layer.busy();
+    behind = more > 0 ? std::max(behind, each * device) : layer.behind + more;
+  }
+  return {host, device, behind + longer - each * longer};
 }
 
 }  // namespace
@@ -169,6 +185,35 @@ void Fold::SlowDown(const Stage& stage, Work* work) const {
   if (stage.last) slow(&work->head.kernels, messages(t.head.forward) + messages(t.head.backward));
 }
 
+// The same chunk by chunk, where the host waits in front of each pass: in some of them the device may be later, in others the
+// host. Chunks are alike but for the ends of the model.
+double Fold::InChunks(const Stage& stage) const {
+  const double layers = stage.layers / stage.chunks;
+  const auto pass = [&](const PassTime& layer, double busy, double host, const PassTime& end,
+                        const PassTime& other) {
+    const double device = layers * busy + end.busy() + other.busy();
+    const double issued = layers * host + end.host + other.host;
+    const double lag = layer.behind - std::max(layer.host, layer.busy());
+    return std::max(device, issued) + std::max(0.0, lag);
+  };
+  const LayerTime& layer = table_.layer;
+  const double gathers = IssueGathers(LayerGathers());
+  const double host_forward = layer.forward.host + gathered_forward_.host + gathers;
+  const double host_backward = layer.backward.host + gathered_backward_.host + gathers +
+                               IssueScatters(LayerScatters(), table_.layer_tail);
+  const PassTime none;
+  const auto forward = [&](const PassTime& end) {
+    return pass(layer.forward, forward_, host_forward, end, none);
+  };
+  const auto backward = [&](const PassTime& end, const PassTime& other) {
+    return pass(layer.backward, backward_, host_backward, end, other);
+  };
+  return forward(stage.first ? table_.embedding.forward : none) +
+         backward(stage.first ? table_.embedding.backward : none, none) +
+         (stage.chunks - 1) * forward(none) + (stage.chunks - 2) * backward(none, none) +
+         (stage.last ? backward(table_.head.forward, table_.head.backward) : backward(none, none));
+}
+
 // Device and host side by side, of one micro-batch of many. The host runs ahead, without end or up to its next wait:
 // for a micro-batch to load and, between stages, for what the neighbour sends.
 Turn Fold::Together(const Work& w) const {
@@ -179,14 +224,13 @@ Turn Fold::Together(const Work& w) const {
     return turn;
   }
   if (outline_.stages == 1) return BehindHost(w);
-  const bool late = w.forward.host > w.forward.device();
   const double forward = std::max(w.forward.device(), w.forward.behind);
   Work rest = w;
   rest.forward = {};
   turn = BehindHost(rest);
   turn.forward = forward;
   turn.seconds += turn.forward;
-  turn.shards += late ? w.forward.shards.beside_host : w.forward.shards.seconds;
+  turn.shards += ShardsShown(w.forward, 0, forward > w.forward.device());
   return turn;
 }
 

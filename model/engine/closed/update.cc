@@ -7,12 +7,11 @@
 
 namespace orrery::closed {
 
-// Of the stage that the breakdown is of.
-double Fold::TrainedHere() const {
+double Fold::TrainedOn(const Stage& stage) const {
   const double rows = table_.TrainedOfEnds(table_.embedding_parameters);
-  return here_.layers * table_.TrainedOfLayer() +
-         (here_.first || (here_.last && table_.tied) ? rows : 0.0) +
-         (here_.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
+  return stage.layers * table_.TrainedOfLayer() +
+         (stage.first || (stage.last && table_.tied) ? rows : 0.0) +
+         (stage.last ? table_.TrainedOfEnds(table_.head_parameters) : 0.0);
 }
 
 Fold::Fullest Fold::FullestTrained() const {
@@ -110,10 +109,26 @@ Fold::Reduced Fold::ReducedByFormulas(double parameters) const {
     return ExposedReduction(reduction, share, reduction * last / std::max(1.0, trained), pass);
   };
   Reduced reduced;
-  reduced.own = reduced.exposed = exposed(parameters, layer + rows);
-  if (outline_.stages > 1)
-    reduced.own =
-        std::min(reduced.exposed, exposed(TrainedHere(), layer + (here_.first ? rows : 0.0)));
+  if (outline_.stages == 1) {
+    reduced.own = reduced.exposed = exposed(parameters, layer + rows);
+  } else {
+    // The last gradient leaves a stage for those before it: it reduces meanwhile.
+    const auto of = [&](const Stage& stage) {
+      return exposed(TrainedOn(stage), layer + (stage.first ? rows : 0.0));
+    };
+    const auto [first, last, middle] = Stages();
+    const double way =
+        (stages_.hops_inside * inside_ + stages_.hops_between * between_) / (outline_.stages - 1);
+    const double entry =
+        outline_.chunk_layers.entry > 0 ? outline_.chunk_layers.entry / table_.layers : 1.0;
+    const auto layers = [&](const Stage& stage) { return stage.layers * entry * layer_pass + way; };
+    const double behind_first = layers(first) + table_.embedding.backward.busy();
+    reduced.exposed = of(first);
+    if (outline_.stages > 2) reduced.exposed = std::max(reduced.exposed, of(middle) - behind_first);
+    const double behind_all = behind_first + (outline_.stages - 2) * layers(middle);
+    reduced.exposed = std::max(reduced.exposed, of(last) - behind_all);
+    reduced.own = of(here_);
+  }
   if (outline_.stages == 1) {
     if (outline_.reduction_in_line)
       reduced.in_pass =
@@ -239,6 +254,32 @@ double Fold::LeastReduced() const {
   return (1 - beside) * Reduction(fewest * layer);
 }
 
+double Fold::KernelsOfUpdate(double parameters, double layers) const {
+  double slowest = 1;
+  for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
+    slowest = std::max(slowest, SlowdownOf(s));
+  return slowest * (form_.update * parameters + table_.matrix_update * layers) / outline_.shards;
+}
+
+// Stages whose units on the host are others take longer or shorter. `parameters`: of the fullest, whose gathers take so long.
+double Fold::UpdateThroughHost(double parameters, double gathers, StepTime* time) const {
+  const auto of = [&](const Stage& stage) {
+    const double trained = TrainedOn(stage);
+    return UpdateOnHost(stage, KernelsOfUpdate(trained, stage.layers),
+                        gathers * trained / std::max(1.0, parameters));
+  };
+  const HostUpdate own = of(here_);
+  double longest = own.seconds();
+  if (outline_.stages > 1) {
+    for (const Stage& stage : Stages()) longest = std::max(longest, of(stage).seconds());
+  }
+  time->optimizer = own.kernels;
+  time->offload += own.offload;
+  time->offload_hidden += own.hidden;
+  time->bubble += longest - own.seconds();
+  return own.gathers;
+}
+
 void Fold::AddUpdate(StepTime* time) const {
   const auto [parameters, fullest_layers] = FullestTrained();
   const double gradients = parameters * outline_.gradient_bytes;
@@ -273,13 +314,11 @@ void Fold::AddUpdate(StepTime* time) const {
         outline_.end_gather_overlaps ? Awaited().gathers * gather + in_forward : gather;
   }
   time->host -= std::min(time->host, HostAhead(in_forward, reduced.in_pass));
-  time->optimizer =
-      (form_.update * parameters + table_.matrix_update * stage_.layers) / outline_.shards;
-  double slowest = 1;
-  for (int s = 0; outline_.slowdown != nullptr && s < outline_.stages; ++s)
-    slowest = std::max(slowest, SlowdownOf(s));
-  time->optimizer *= slowest;
-  if (outline_.states_on_host > 0) awaited_gather = UpdateOnHost(parameters, awaited_gather, time);
+  if (outline_.states_on_host > 0) {
+    awaited_gather = UpdateThroughHost(parameters, awaited_gather, time);
+  } else {
+    time->optimizer = KernelsOfUpdate(parameters, stage_.layers);
+  }
   exposed += awaited_gather;
   all += gather;
   // A stage that waits for its first pass waits for the rest of that gather.

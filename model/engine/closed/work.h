@@ -10,48 +10,60 @@ namespace orrery::closed {
 constexpr double kRounding = 1e-9;
 
 // Messages beside kernels: how long they take, and what they cost the kernels meanwhile. In front of them copies from the
-// host, which cost kernels nothing.
+// host, which cost kernels nothing. In front of a scatter the tail of a gradient, which ranks of a layer add up first: messages
+// inside of layers share its communicator.
 struct Beside {
   double seconds = 0, lost = 0, copies = 0;
+  double tail = 0, tail_lost = 0;
+  double tail_beside = 0;  // of the tail, what goes on beside a gather
 
   Beside operator+(const Beside& other) const {
-    return {seconds + other.seconds, lost + other.lost, copies + other.copies};
+    return {seconds + other.seconds, lost + other.lost,           copies + other.copies,
+            tail + other.tail,       tail_lost + other.tail_lost, tail_beside + other.tail_beside};
   }
+  double tail_alone() const { return tail - tail_beside; }
+  double All() const { return seconds + copies + tail_alone(); }
+  double Lost() const { return tail > 0 ? lost + tail_lost * tail_alone() / tail : lost; }
 };
 
 // A gather with its copy, and what is scattered meanwhile: the copy is on another link.
 inline Beside Combined(const Beside& gather, const Beside& scatter) {
-  return {gather.seconds + scatter.seconds, gather.lost + scatter.lost,
-          std::max(0.0, gather.copies - scatter.seconds)};
+  return {gather.seconds + scatter.seconds,
+          gather.lost + scatter.lost,
+          std::max(0.0, gather.copies - scatter.seconds - scatter.tail),
+          scatter.tail,
+          scatter.tail_lost,
+          std::min(scatter.tail, gather.seconds)};
 }
 
 // What messages add to kernels: seconds, and those of them that are left where the host is later than all of it. Of both
-// what copies from the host take.
+// what copies from the host take, and tails.
 struct Exposed {
-  double seconds = 0, beside_host = 0, copies = 0;
+  double seconds = 0, beside_host = 0, copies = 0, tails = 0;
 
   void Add(double count, const Exposed& other) {
     seconds += count * other.seconds;
     beside_host += count * other.beside_host;
     copies += count * other.copies;
+    tails += count * other.tails;
   }
 };
 
 // Kernels wait for all of it.
 inline Exposed Alone(const Beside& messages) {
-  const double all = messages.seconds + messages.copies;
-  return {all, all, messages.copies};
+  const double all = messages.All();
+  return {all, all, messages.copies, messages.tail_alone()};
 }
 
 // Kernels beside messages that slow them down, see closed_form.h.
 inline Exposed Cover(double kernels, const Beside& messages, bool overlaps) {
   if (!overlaps) return Alone(messages);
-  const double all = messages.seconds + messages.copies;
-  const double through = all - messages.lost;  // kernels that run meanwhile
-  if (through <= kernels) return {messages.lost, messages.lost};
+  const double all = messages.All(), lost = messages.Lost();
+  const double through = all - lost;  // kernels that run meanwhile
+  if (through <= kernels) return {lost, lost};
   const double exposed = all - kernels;
-  return {exposed, through > 0 ? kernels / through * messages.lost : 0.0,
-          std::max(0.0, exposed - messages.seconds)};
+  return {exposed, through > 0 ? kernels / through * lost : 0.0,
+          std::max(0.0, exposed - messages.seconds - messages.tail_alone())};
 }
 
 // What is folded over: one stage with its share of the layers.
@@ -69,6 +81,8 @@ struct PassWork {
   double behind = 0;  // from when the host begins until the device ends, were it idle before
   double copies = 0;  // that kernels wait for: activations on their way from or to the host
   Exposed shards;
+  double front =
+      0;  // of them, in front of the first kernel of a layer: meanwhile the host gets ahead
   double device() const { return kernels + shards.seconds + copies; }
 };
 // One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters. Where the
@@ -85,6 +99,11 @@ struct Work {
   double fetched() const {
     return forward.shards.copies + head.shards.copies + backward.shards.copies +
            weight.shards.copies;
+  }
+  // Of them, tails.
+  double tails() const {
+    return forward.shards.tails + head.shards.tails + backward.shards.tails + weight.shards.tails +
+           last.tails;
   }
   double device() const {
     return forward.device() + head.device() + backward.device() + weight.device() + last.seconds;
