@@ -21,17 +21,17 @@ constexpr std::pair<const char*, const char*> kGpuIds[] = {
     {"10de:20f1", "a100-pcie-40gb"}, {"10de:2237", "a10g"},
     {"10de:26b9", "l40s"},           {"10de:2330", "h100-sxm5-80gb"},
     {"10de:2331", "h100-pcie-80gb"}, {"10de:2321", "h100-nvl-94gb"},
-    {"10de:2324", "h800-sxm5-80gb"}, {"10de:2335", "h200-sxm-141gb"},
-    {"10de:233b", "h200-nvl-141gb"}, {"10de:2342", "gh200-96gb"},
-    {"10de:2901", "b200-sxm-180gb"}, {"10de:2941", "gb200-per-gpu"},
-    {"10de:3182", "b300-sxm-288gb"}, {"10de:31a1", "gb300-per-gpu"},
-    {"10de:31c2", "gb300-per-gpu"},  {"10de:31c3", "gb300-per-gpu"},
-    {"1002:7408", "mi250x"},         {"1002:74a1", "mi300x"},
-    {"1002:74b5", "mi300x"},         {"1002:74a5", "mi325x"},
-    {"1002:74b9", "mi325x"},         {"1002:75a0", "mi350x"},
-    {"1002:75a3", "mi355x"},         {"1da3:1000", "gaudi-hl205"},
-    {"1da3:1010", "gaudi-hl205"},    {"1da3:1020", "gaudi2"},
-    {"1da3:1060", "gaudi3"},
+    {"10de:2324", "h800-sxm5-80gb"}, {"10de:2329", "h20-sxm-96gb"},
+    {"10de:2335", "h200-sxm-141gb"}, {"10de:233b", "h200-nvl-141gb"},
+    {"10de:2342", "gh200-96gb"},     {"10de:2901", "b200-sxm-180gb"},
+    {"10de:2941", "gb200-per-gpu"},  {"10de:3182", "b300-sxm-288gb"},
+    {"10de:31a1", "gb300-per-gpu"},  {"10de:31c2", "gb300-per-gpu"},
+    {"10de:31c3", "gb300-per-gpu"},  {"1002:7408", "mi250x"},
+    {"1002:74a1", "mi300x"},         {"1002:74b5", "mi300x"},
+    {"1002:74a5", "mi325x"},         {"1002:74b9", "mi325x"},
+    {"1002:75a0", "mi350x"},         {"1002:75a3", "mi355x"},
+    {"1da3:1000", "gaudi-hl205"},    {"1da3:1010", "gaudi-hl205"},
+    {"1da3:1020", "gaudi2"},         {"1da3:1060", "gaudi3"},
 };
 
 // Words that all stand in a product's name, more special rows first.
@@ -48,6 +48,7 @@ const std::vector<NameRow>& NameRows() {
       {{"B200"}, "b200-sxm-180gb"},
       {{"H200", "NVL"}, "h200-nvl-141gb"},
       {{"H200"}, "h200-sxm-141gb"},
+      {{"H20"}, "h20-sxm-96gb"},
       {{"H800", "SXM"}, "h800-sxm5-80gb"},
       {{"H800", "80GB", "HBM3"}, "h800-sxm5-80gb"},
       {{"H100", "NVL"}, "h100-nvl-94gb"},
@@ -132,7 +133,7 @@ LinkFact NvLinkOf(std::string_view gpu) {
   constexpr double kGb = 1e9;
   if (gpu.starts_with("v100-sxm")) return {"NVLink2", BytesPerSecond(25 * kGb)};
   if (gpu.starts_with("a100")) return {"NVLink3", BytesPerSecond(25 * kGb)};
-  if (gpu.starts_with("h100") || gpu.starts_with("h200") || gpu.starts_with("h800") ||
+  if (gpu.starts_with("h100") || gpu.starts_with("h20") || gpu.starts_with("h800") ||
       gpu.starts_with("gh200"))
     return {"NVLink4", BytesPerSecond(25 * kGb)};
   if (gpu.starts_with("b200") || gpu.starts_with("b300") || gpu.starts_with("gb"))

@@ -30,7 +30,9 @@ inline constexpr std::pair<const char*, AttentionKernel> kAttentionKernelNames[]
     {"fa2", AttentionKernel::kFa2},
     {"fa3", AttentionKernel::kFa3},
     {"fa4", AttentionKernel::kFa4},
-    {"cudnn", AttentionKernel::kCudnn}};
+    {"cudnn", AttentionKernel::kCudnn},
+    {"fa2-deterministic", AttentionKernel::kFa2Deterministic},
+    {"cudnn-deterministic", AttentionKernel::kCudnnDeterministic}};
 
 // One entry of `offers` or `defaults`, with its citation.
 struct FrameworkFact {

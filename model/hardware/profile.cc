@@ -198,15 +198,40 @@ double GpuProfile::AttentionRate(AttentionKernel kernel) const {
     case AttentionKernel::kTriton:
       return attention_triton;
     case AttentionKernel::kFa2:
+    case AttentionKernel::kFa2Deterministic:
       return attention_fa2;
     case AttentionKernel::kFa3:
       return attention_fa3;
     case AttentionKernel::kFa4:
       return attention_fa4;
     case AttentionKernel::kCudnn:
+    case AttentionKernel::kCudnnDeterministic:
       return attention_cudnn;
   }
   return 0;
+}
+
+double GpuProfile::AttentionBackward(AttentionKernel kernel) const {
+  const auto known = [](double value, double otherwise) { return value > 0 ? value : otherwise; };
+  const double fa2 = known(attention_backward_fa2, attention_backward);
+  const double cudnn = known(attention_backward_cudnn, attention_backward);
+  switch (kernel) {
+    case AttentionKernel::kTriton:
+      return attention_backward;
+    case AttentionKernel::kFa2:
+      return fa2;
+    case AttentionKernel::kFa3:
+      return known(attention_backward_fa3, attention_backward);
+    case AttentionKernel::kFa4:
+      return known(attention_backward_fa4, attention_backward);
+    case AttentionKernel::kCudnn:
+      return cudnn;
+    case AttentionKernel::kFa2Deterministic:
+      return fa2 * known(attention_deterministic_fa2, 1);
+    case AttentionKernel::kCudnnDeterministic:
+      return cudnn * known(attention_deterministic_cudnn, 1);
+  }
+  return attention_backward;
 }
 
 double GpuProfile::GemmEfficiency(Precision precision) const {

@@ -48,7 +48,16 @@ inline bool IsEfficiencyKey(std::string_view key) { return key.ends_with("_effic
 inline constexpr int kPrecisions = 4;  // in the order of enum Precision
 
 // Implementations of fused attention: an order of magnitude in age and up to a factor of 2.5 in speed.
-enum class AttentionKernel { kTriton, kFa2, kFa3, kFa4, kCudnn };
+// Deterministic ones add gradients of queries in a fixed order: the same forward pass, a slower backward pass.
+enum class AttentionKernel {
+  kTriton,
+  kFa2,
+  kFa3,
+  kFa4,
+  kCudnn,
+  kFa2Deterministic,
+  kCudnnDeterministic
+};
 
 // A chip. Peaks are dense; 0: the chip has no such arithmetic.
 struct GpuProfile {
@@ -78,8 +87,13 @@ struct GpuProfile {
   // Fused attention forward over the peak, long sequences, by kernel; 0: the kernel does not run here.
   double attention_triton = 0, attention_fa2 = 0, attention_fa3 = 0, attention_fa4 = 0,
          attention_cudnn = 0;
-  double attention_ramp = 0;         // keys after which a row has half of that rate, causal
-  double attention_backward = 0;     // backward efficiency over forward efficiency
+  double attention_ramp = 0;      // keys after which a row has half of that rate, causal
+  double attention_backward = 0;  // backward efficiency over forward efficiency
+  // The same of one kernel; 0: attention_backward.
+  double attention_backward_fa2 = 0, attention_backward_fa3 = 0, attention_backward_fa4 = 0,
+         attention_backward_cudnn = 0;
+  // Backward rate of a deterministic kernel over that of the same one without; 0: not known, taken as 1.
+  double attention_deterministic_fa2 = 0, attention_deterministic_cudnn = 0;
   double overlap_slowdown = 0;       // compute time lost per second of collective beside it
   double compute_capability = 0;     // CUDA's, such as 8.6; 0: not a chip of that kind
   double ring_efficiency = 0;        // bus bandwidth of a ring over the scale-up rate
@@ -119,6 +133,8 @@ struct GpuProfile {
   BytesPerSecond StreamRate() const { return memory_bandwidth * memory_efficiency; }
   // Rate over the peak of one kernel of fused attention; 0: it does not run here.
   double AttentionRate(AttentionKernel kernel) const;
+  // Backward efficiency of that kernel over its forward efficiency.
+  double AttentionBackward(AttentionKernel kernel) const;
   // Seconds of a collective inside a node, between two measured numbers of ranks interpolated in
   // log(time) over log(ranks), beyond them as at the nearest. nullopt: not measured.
   std::optional<double> MeasuredCollective(std::string_view collective, int ranks,

@@ -46,7 +46,10 @@ OpCost::OpCost(const GpuProfile& gpu, const FrameworkProfile& framework, Precisi
   }
   stream_rate_ = gpu.StreamRate().value;
   attention_ = framework.preset->FusedAttention(gpu);
-  if (attention_) attention_rate_ = peak_ * gpu.AttentionRate(*attention_);
+  if (attention_) {
+    attention_rate_ = peak_ * gpu.AttentionRate(*attention_);
+    attention_backward_ = gpu.AttentionBackward(*attention_);
+  }
   gap_ = framework.kernel_gap.value;
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
   promotion_ = half ? 1.0 : framework.full_precision_traffic;
@@ -122,7 +125,7 @@ double OpCost::AttentionFormula(const AttentionShape& s) const {
     const double tiles = s.batch * s.heads * std::ceil(s.seq_q / kFlashRows);
     const double lack = (s.backward ? kFlashBackwardTiles : kFlashTiles) * Units() / tiles;
     const double forward = flops * std::hypot(1.0, lack) / attention_rate_;
-    return s.backward ? kFlashBackwardFlops * forward / gpu_->attention_backward : forward;
+    return s.backward ? kFlashBackwardFlops * forward / attention_backward_ : forward;
   }
   const GemmShape scores{s.seq_q, s.seq_kv, s.head_dim, s.batch * s.heads, s.element_bytes};
   const GemmShape context{s.seq_q, s.head_dim, s.seq_kv, s.batch * s.heads, s.element_bytes};

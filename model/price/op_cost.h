@@ -110,8 +110,9 @@ class OpCost {
   double stream_rate_ = 0;                    // bytes/s at best
   std::optional<AttentionKernel> attention_;  // fused, that the framework takes on the chip
   double attention_rate_ = 0;  // FLOP/s of fused attention, long sequences; 0: the chip has none
-  double gap_ = 0;             // seconds per kernel
-  double promotion_ = 1;       // traffic factor of the precision
+  double attention_backward_ = 1;  // its backward rate over that
+  double gap_ = 0;                 // seconds per kernel
+  double promotion_ = 1;           // traffic factor of the precision
 };
 
 }  // namespace orrery

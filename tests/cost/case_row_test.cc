@@ -106,6 +106,23 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
       << "case needs no note";
 }
 
+// Both run NeMo's recipes: its overlap of tensor parallelism and its types of gradients, unless the row says otherwise.
+TEST(CaseNames, TablesOfNemosGuideAndMlperfAreReadAsNemo) {
+  for (const char* source : {"https://docs.nvidia.com/nemo-framework/user-guide/latest/performance",
+                             "mlcommons/training_results_v5.0@0fdc28f013 NVIDIA/results"}) {
+    const Cells cells = Printed({{"framework", "megatron"}, {"source", source}, {"zero", "1"}});
+    const CaseRow row = Read(cells);
+    EXPECT_EQ(row.framework, "nemo") << source;
+    EXPECT_FALSE(row.strategy.fp32_grads) << source;
+    EXPECT_TRUE(FindFramework(row.framework).tp_overlap);
+    Cells without = cells;
+    without["tp_overlap"] = "0";
+    EXPECT_FALSE(FindFramework(Read(without).framework).tp_overlap) << source;
+  }
+  EXPECT_EQ(Read(Printed({{"framework", "megatron"}, {"source", "a paper"}})).framework,
+            "megatron");
+}
+
 TEST(CaseNames, AnUnknownFrameworkIsToldByItsLayout) {
   EXPECT_EQ(Read(Printed({{"framework", "xyz"}})).framework, "fsdp");
   EXPECT_EQ(

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "model/framework/presets.h"
+
 namespace orrery {
 namespace {
 
@@ -36,6 +40,47 @@ TEST_F(OpCostTest, ProductsGrowWithEveryDimension) {
     last = time;
   }
   EXPECT_LT(cost.Gemm({4096, 4096, 1024, 1, 2}), cost.Gemm({4096, 4096, 4096, 1, 2}));
+}
+
+// FlashAttention-3 (Shah et al. 2024), figures 5 and 6, on H100: forward and backward TFLOP/s of FlashAttention-2, 8,192
+// tokens, 16 heads of 128, no mask.
+TEST_F(OpCostTest, BackwardAttentionGoesByItsKernel) {
+  const GpuProfile h100 = LoadGpuProfile("h100-sxm5-80gb");
+  const auto ratio = [&](AttentionKernel kernel) {
+    FrameworkProfile framework = framework_;
+    auto preset = std::make_shared<FrameworkPreset>();
+    preset->attention = {kernel};
+    framework.preset = preset;
+    const OpCost cost(h100, framework, Precision::kBf16);
+    AttentionShape shape{2, 16, 8192, 8192, 128, 2, false, true, false};
+    const double forward = cost.Attention(shape);
+    shape.backward = true;
+    return 2.5 * forward / cost.Attention(shape);
+  };
+  EXPECT_NEAR(ratio(AttentionKernel::kFa2), 318.0 / 370.0, 0.03);
+  EXPECT_NEAR(ratio(AttentionKernel::kCudnn), 518.0 / 600.0, 0.06);
+  EXPECT_LT(ratio(AttentionKernel::kTriton), ratio(AttentionKernel::kFa2));
+  EXPECT_NEAR(ratio(AttentionKernel::kFa2Deterministic) / ratio(AttentionKernel::kFa2), 0.56, 0.03);
+  EXPECT_LT(ratio(AttentionKernel::kCudnnDeterministic), ratio(AttentionKernel::kCudnn));
+}
+
+// What deterministic mode takes depends on the chip: cuDNN's backward pass has a fixed order from Hopper on.
+TEST_F(OpCostTest, DeterministicMegatronTakesAnotherKernelOnAmpere) {
+  const FrameworkPreset& preset = FindFramework("megatron@deterministic");
+  EXPECT_EQ(preset.FusedAttention(gpu_), AttentionKernel::kFa2Deterministic);
+  EXPECT_EQ(preset.FusedAttention(LoadGpuProfile("h100-sxm5-80gb")),
+            AttentionKernel::kCudnnDeterministic);
+}
+
+// A chip without figures of its own for a kernel takes those of its family's.
+TEST_F(OpCostTest, KernelsWithoutAFigureTakeTheChips) {
+  GpuProfile gpu = gpu_;
+  gpu.attention_backward = 0.5;
+  gpu.attention_backward_fa3 = 0;
+  EXPECT_EQ(gpu.AttentionBackward(AttentionKernel::kFa3), 0.5);
+  gpu.attention_deterministic_fa2 = 0;
+  EXPECT_EQ(gpu.AttentionBackward(AttentionKernel::kFa2Deterministic),
+            gpu.AttentionBackward(AttentionKernel::kFa2));
 }
 
 TEST_F(OpCostTest, PrecisionSetsThePeak) {
