@@ -22,6 +22,8 @@ else()
   find_package(fmt REQUIRED)
   find_package(yaml-cpp REQUIRED)
   find_package(tomlplusplus QUIET)
+endif()
+if(NOT ORRERY_STATIC AND NOT ORRERY_QUICK)
   find_package(GTest REQUIRED)
   find_package(OpenSSL REQUIRED COMPONENTS Crypto)
   # libsimgrid-dev ships no CMake package, only pkg-config and headers.

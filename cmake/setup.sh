@@ -12,7 +12,13 @@ log="$build/setup.log"
 
 say() { printf 'orrery: %s\n' "$*" >&2; }
 
+# wait_for_lock: one build of a folder at a time; the lock is open as 9.
+wait_for_lock() {
+  flock -n 9 || { say "waiting for the build that runs" && flock 9; }
+}
+
 fail_with_log() {
+  touch "$build/.failed" 2>/dev/null
   say "$1; the last lines of $(basename "$build")/setup.log:"
   tail -n 25 "$log" >&2
   exit 1

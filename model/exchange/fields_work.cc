@@ -200,7 +200,7 @@ std::vector<Field> Adapters() {
                              "TransformerEngine's fp8_model_init) are made in the program")}}}};
 }
 
-std::vector<Field> Arithmetic() {
+std::vector<Field> ArithmeticFields() {
   return {
       {"precision",
        [](const Case& c) -> std::string { return NameIn(kPrecisionNames, c.work.precision); },
@@ -334,7 +334,7 @@ const std::vector<Field>& WorkFields() {
     std::vector<Field> all = Sizes();
     for (Field& field : LowPrecision()) all.push_back(std::move(field));
     for (Field& field : Adapters()) all.push_back(std::move(field));
-    for (Field& field : Arithmetic()) all.push_back(std::move(field));
+    for (Field& field : ArithmeticFields()) all.push_back(std::move(field));
     return all;
   }();
   return fields;

@@ -17,7 +17,7 @@ namespace orrery {
 namespace {
 
 // Closer step times are equal: what differs is rounding.
-constexpr double kSameTime = 1e-6;
+constexpr double kSameSimulatedTime = 1e-6;
 
 // Simulated at a time while looking for what is faster than the best so far.
 constexpr std::size_t kBatch = 4;
@@ -138,7 +138,7 @@ class Refiner {
                : 0;
   }
 
-  // The fastest of each row, best first, nearly full ones below all others; closer than kSameTime: in the closed form's order.
+  // The fastest of each row, best first, nearly full ones below all others; closer than kSameSimulatedTime: in the closed form's order.
   void Order(std::vector<Candidate>* pool) const {
     const auto nearly_full = [](const Candidate& c) { return c.memory->nearly_full; };
     std::ranges::stable_sort(*pool, {}, [&](const Candidate& c) {
@@ -156,7 +156,8 @@ class Refiner {
     for (auto at = pool->begin(); at != pool->end(); ++at) {
       auto before = at;
       while (before != pool->begin() && nearly_full(*at) == nearly_full(*std::prev(before)) &&
-             ValueOf(*at) < ValueOf(*std::prev(before)) - kSameTime * std::abs(ValueOf(*at)))
+             ValueOf(*at) <
+                 ValueOf(*std::prev(before)) - kSameSimulatedTime * std::abs(ValueOf(*at)))
         --before;
       std::rotate(before, at, std::next(at));
     }

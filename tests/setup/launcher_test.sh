@@ -3,7 +3,8 @@
 # ./plan and ./check on a miniature repository with stand-ins for cmake, ninja, ctest and apt.
 # usage: launcher_test.sh SOURCE_ROOT
 set -u
-unset ORRERY_NO_INSTALL ORRERY_JOBS ORRERY_CGROUP CCACHE_DIR
+unset ORRERY_NO_INSTALL ORRERY_JOBS ORRERY_CGROUP CCACHE_DIR CI
+export ORRERY_NO_BACKGROUND=1
 source_root=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,12 +27,13 @@ tool() {
   chmod +x "$tools/$1"
 }
 tool cmake <<'T'
-case "$*" in *syntax*) build=build-syntax ;; *dev*) build=build-dev ;; *) build=build ;; esac
+case "$*" in *syntax*) build=build-syntax ;; *dev*) build=build-dev ;; *quick*) build=build/quick ;; *) build=build ;; esac
 mkdir -p $build
 for name in plan plan-bench plan-simulate plan-validate; do echo "build bin/$name: phony"; done >$build/build.ninja
 T
 tool ninja <<'T'
 sleep 0.05
+case "$2" in */quick) ;; *) while [ -e "$work/slow" ]; do sleep 0.1; done && [ ! -e "$work/full" ] || { echo "No space left"; exit 1; } ;; esac
 [ ! -e "$work/broken" ] || { echo "error: no such luck"; exit 1; }
 for step in 1 2 3 4 5; do echo "[$step/5] compiling"; done
 mkdir -p "$2/bin"
@@ -69,6 +71,9 @@ echo 64
 T
 tool id <<'T'
 cat "$work/uid"
+T
+tool nice <<'T'
+shift 2 && exec "$@"
 T
 tool sudo <<'T'
 exit 1
@@ -196,6 +201,47 @@ expect "completion, where nothing is built: no words" "" "$(help completion word
 expect "help compiles nothing" "$before" "$(calls ninja)"
 expect "nor makes a folder" no "$([ -e "$repo/build" ] && echo yes || echo no)"
 expect_text "help behind -- is another program's" "bench|--|--help|" "$(help bench -- --help)"
+rm -rf "$repo/build" && mv "$work/built" "$repo/build"
+
+# The first answer of a clone.
+mv "$repo/build" "$work/built" && older "$repo/model/new.cc" && unset ORRERY_NO_BACKGROUND
+# comes FILE: waits for it, a minute at most.
+comes() {
+  for _ in $(seq 600); do [ ! -e "$1" ] || return 0; sleep 0.1; done
+  return 1
+}
+ninjas() { sed "s|-C $repo/\([^ ]*\) .*|\1|" "$work/calls.ninja" | paste -s -d ' '; }
+: >"$work/calls.ninja" && touch "$work/slow"
+for call in 1 2 3; do "$repo/plan" predict $call >"$work/out.$call" 2>"$work/err.$call" & done
+wait
+for call in 1 2 3; do
+  expect "first answer, concurrent call $call" "$work/elsewhere|predict|$call|" "$(cat "$work/out.$call")"
+  expect_text "says what it came from" "optimised build goes on in the background" "$(cat "$work/err.$call")"
+done
+expect "the optimised program is not waited for" no "$([ -e "$repo/build/bin/plan" ] && echo yes || echo no)"
+out=$("$repo/plan" --model x 2>"$work/err")
+expect "a further call meanwhile" "$work/elsewhere|--model|x|" "$out"
+rm "$work/slow"
+expect "an optimised program follows" yes "$(comes "$repo/build/.built/plan" && echo yes)"
+expect_text "behind all else" "-n 19" "$(head -n 1 "$work/calls.nice")"
+expect "each is built once" "build/quick build" "$(ninjas)"
+"$repo/plan" --model x >/dev/null 2>"$work/err"
+expect "and used without a word" "" "$(cat "$work/err")"
+rm -rf "$repo/build" && touch "$work/full" && : >"$work/calls.ninja"
+"$repo/plan" list >/dev/null 2>&1
+expect "the background build fails" yes "$(comes "$repo/build/.failed" && echo yes)"
+flock "$repo/build/.lock" true
+out=$("$repo/plan" list 2>"$work/err")
+expect "answers go on" "$work/elsewhere|list|" "$out"
+expect_text "and say so" "which failed before (build/setup.log)" "$(cat "$work/err")"
+rm "$work/full" && flock "$repo/build/.lock" true && "$repo/plan" list >/dev/null 2>&1
+expect "until it can be built" yes "$(comes "$repo/build/.built/plan" && echo yes)"
+for how in "CI=1 predict" "ORRERY_NO_BACKGROUND=1 predict" "X= sweep" "X= --version"; do
+  rm -rf "$repo/build" && : >"$work/calls.ninja"
+  env "${how% *}" "$repo/plan" "${how#* }" >/dev/null 2>&1
+  expect "waits for the optimised program: $how" build "$(ninjas)"
+done
+export ORRERY_NO_BACKGROUND=1
 rm -rf "$repo/build" && mv "$work/built" "$repo/build"
 
 out=$("$repo/check" 2>/dev/null)

@@ -10,9 +10,9 @@
 namespace orrery::sim {
 namespace {
 
-class Finder {
+class PartFinder {
  public:
-  Finder(const ir::Plan& plan, const MeetingTable& table) : table_(table) {
+  PartFinder(const ir::Plan& plan, const MeetingTable& table) : table_(table) {
     const AxisMask replicas = Replicas(plan.mesh);
     std::map<std::vector<int>, int32_t> numbers;
     for (const int64_t rank : table.ranks) {
@@ -125,7 +125,7 @@ Parts OnePart(std::size_t ranks) {
 }
 
 Parts FindParts(const ir::Plan& plan, const MeetingTable& table) {
-  return Finder(plan, table).Find();
+  return PartFinder(plan, table).Find();
 }
 
 }  // namespace orrery::sim

@@ -10,10 +10,10 @@
 namespace orrery::sim {
 namespace {
 
-class Finder {
+class SplitFinder {
  public:
-  Finder(const ir::Plan& plan, const ir::Program& program,
-         const std::vector<ir::Instance>& instances)
+  SplitFinder(const ir::Plan& plan, const ir::Program& program,
+              const std::vector<ir::Instance>& instances)
       : plan_(plan), program_(program), instances_(instances) {}
 
   SplitOps Find(const AwaitedShares& awaited) {
@@ -92,7 +92,7 @@ class Finder {
 
 SplitOps FindSplitOps(const ir::Plan& plan, const ir::Program& program,
                       const std::vector<ir::Instance>& instances, const AwaitedShares& awaited) {
-  return Finder(plan, program, instances).Find(awaited);
+  return SplitFinder(plan, program, instances).Find(awaited);
 }
 
 }  // namespace orrery::sim

@@ -13,7 +13,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-9;  // sums of the same prices in another order
+constexpr double kSumRounding = 1e-9;  // sums of the same prices in another order
 
 class Account {
  public:
@@ -337,7 +337,7 @@ std::size_t BusiestRank(const SimulatedRun& run) {
     const double slow =
         At(rank) < run.perturbation.slowdown.size() ? run.perturbation.slowdown[At(rank)] : 1.0;
     const double seconds = slow * of_stage[stage];
-    if (seconds <= most * (1 + kRounding)) continue;
+    if (seconds <= most * (1 + kSumRounding)) continue;
     most = seconds;
     busiest = r;
   }

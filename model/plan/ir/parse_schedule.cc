@@ -14,16 +14,16 @@ constexpr std::size_t kMostDepth = 32;
 constexpr int64_t kMostStride = kMostMicroBatches;
 
 // What a schedule unfolds to, without unfolding it.
-struct Extent {
+struct Unfolded {
   int64_t calls = 0;  // stops growing above kMostCalls
   int64_t low = 0, high = 0;
 };
 
-Extent ExtentOf(const std::vector<Item>& items) {
-  Extent all;
+Unfolded ExtentOf(const std::vector<Item>& items) {
+  Unfolded all;
   bool first = true;
   for (const Item& item : items) {
-    Extent one{1, item.micro_batch, item.micro_batch};
+    Unfolded one{1, item.micro_batch, item.micro_batch};
     if (item.block < 0) {
       one = ExtentOf(item.body);
       const int64_t reach = int64_t{item.count - 1} * item.stride;
@@ -46,7 +46,7 @@ std::vector<Item> PlanParser::ParseSchedule() {
   loops_.clear();
   std::vector<Item> items = Items();
   lex_.EndLine();
-  const Extent extent = ExtentOf(items);
+  const Unfolded extent = ExtentOf(items);
   if (extent.calls > kMostCalls)
     lex_.Fail(at, fmt::format("the schedule unfolds to more than {} calls", kMostCalls));
   if (extent.low < 0 || extent.high >= plan_.micro_batches) {

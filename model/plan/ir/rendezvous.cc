@@ -7,9 +7,9 @@
 namespace orrery::ir {
 namespace {
 
-class Run {
+class Execution {
  public:
-  Run(const std::vector<StageTasks>& stages, const std::vector<int32_t>& needed, int window)
+  Execution(const std::vector<StageTasks>& stages, const std::vector<int32_t>& needed, int window)
       : needed_(needed), window_(window), first_(needed.size()), here_(needed.size(), 0) {
     int32_t total = 0;
     for (size_t match = 0; match < needed.size(); ++match) {
@@ -132,7 +132,7 @@ class Run {
 
 std::vector<std::vector<int32_t>> RunRendezvous(const std::vector<StageTasks>& stages,
                                                 const std::vector<int32_t>& needed, int window) {
-  return Run(stages, needed, window).Finish();
+  return Execution(stages, needed, window).Finish();
 }
 
 }  // namespace orrery::ir

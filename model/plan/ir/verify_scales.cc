@@ -20,13 +20,13 @@
 namespace orrery::ir {
 namespace {
 
-struct Place {
+struct Spot {
   int32_t block = -1, op = -1;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const Spot&) const = default;
 };
 // Of a view: the casts that write it, and the direction of their blocks.
 struct Origin {
-  Place cast;
+  Spot cast;
   bool across = false, scale = false;
   auto operator<=>(const Origin&) const = default;
 };
@@ -41,8 +41,8 @@ class ScalePass {
     FindPacked();
     // A message may stand in front of the cast that it moves (weight-gradient blocks): twice is enough, since what is
     // gathered or copied is cast itself, not gathered.
-    for (int pass = 0; pass < 3; ++pass) Visit([this](Place at, const Op& op) { Follow(at, op); });
-    Visit([this](Place at, const Op& op) { Check(at, op); });
+    for (int pass = 0; pass < 3; ++pass) Visit([this](Spot at, const Op& op) { Follow(at, op); });
+    Visit([this](Spot at, const Op& op) { Check(at, op); });
   }
 
  private:
@@ -51,15 +51,15 @@ class ScalePass {
     for (std::size_t b = 0; b < program_.blocks.size(); ++b) {
       const std::vector<Op>& ops = program_.blocks[b].ops;
       for (std::size_t i = 0; i < ops.size(); ++i)
-        visit(Place{static_cast<int32_t>(b), static_cast<int32_t>(i)}, ops[i]);
+        visit(Spot{static_cast<int32_t>(b), static_cast<int32_t>(i)}, ops[i]);
     }
   }
 
-  const Op& OpAt(Place at) const {
+  const Op& OpAt(Spot at) const {
     return program_.blocks[static_cast<std::size_t>(at.block)].ops[static_cast<std::size_t>(at.op)];
   }
   const View& ViewOf(ViewId id) const { return program_.views[static_cast<std::size_t>(id)]; }
-  void Report(Place at, const std::string& message) {
+  void Report(Spot at, const std::string& message) {
     findings_.Add(Fault::kScale, program_.stage, WhereOp(program_, at.block, at.op), message);
   }
 
@@ -101,7 +101,7 @@ class ScalePass {
     const Param* group = PackedIn(groups, Init::kGroups);
     return group != nullptr && PackedName(*group) == data->name;
   }
-  void CheckUnpack(Place at, const Op& op) {
+  void CheckUnpack(Spot at, const Op& op) {
     if (!Together(op.in[0], op.in[1], op.in.size() > 2 ? op.in[2] : -1))
       return Report(at, fmt::format("unpacks {} by {}, the scales of another weight",
                                     ViewOf(op.in[0]).name, ViewOf(op.in[1]).name));
@@ -114,7 +114,7 @@ class ScalePass {
       Report(at, fmt::format("unpacks {} as another piece of its weight", ViewOf(op.in[0]).name));
   }
 
-  void Follow(Place at, const Op& op) {
+  void Follow(Spot at, const Op& op) {
     switch (op.kind) {
       case OpKind::kQuantize:
         return Copies(op) ? Copy(op) : Cast(at, op);
@@ -141,7 +141,7 @@ class ScalePass {
     }
   }
 
-  void Cast(Place at, const Op& op) {
+  void Cast(Spot at, const Op& op) {
     std::size_t out = 0;
     const bool blocks = op.attrs.Get(Attr::kBlock) > 0;
     for (const bool across : {false, true}) {
@@ -164,14 +164,14 @@ class ScalePass {
     }
   }
 
-  void Check(Place at, const Op& op) {
+  void Check(Spot at, const Op& op) {
     if (op.kind == OpKind::kMatmul && op.attrs.Get(Attr::kProduct) != 0)
       return CheckProduct(at, op);
     if (op.kind == OpKind::kQuantize && op.in.size() == 2) CheckTensorScale(at, op);
     if (op.kind == OpKind::kUnpack) CheckUnpack(at, op);
   }
 
-  void CheckProduct(Place at, const Op& op) {
+  void CheckProduct(Spot at, const Op& op) {
     const auto plain =
         static_cast<std::size_t>(2 + op.attrs.Get(Attr::kBias) + op.attrs.Get(Attr::kAcc));
     if (op.in.size() < plain + 2) return Report(at, "a product of cast tensors without scales");
@@ -194,7 +194,7 @@ class ScalePass {
   }
 
   // The tensor's scale beside those of blocks: of two that of the cast's direction.
-  void CheckOuterScale(Place at, ViewId data, ViewId scale) {
+  void CheckOuterScale(Spot at, ViewId data, ViewId scale) {
     const auto found = origins_.find(data);
     if (found == origins_.end()) return;
     for (const Origin& origin : found->second) {
@@ -210,8 +210,7 @@ class ScalePass {
   }
 
   // Codes of 8 bits, as they are or transposed.
-  void CheckCodes(Place at, const Op& op, ViewId codes, ViewId scale, bool transposed,
-                  bool across) {
+  void CheckCodes(Spot at, const Op& op, ViewId codes, ViewId scale, bool transposed, bool across) {
     if (transposed != across)
       Report(at, fmt::format("sums {} along the other dimension than its codes run",
                              ViewOf(codes).name));
@@ -224,7 +223,7 @@ class ScalePass {
   }
 
   // Weights that are trained and held in 8 bits: by the scales that their unit is cast with.
-  void CheckHeld(Place at, const Op& op, ViewId codes, ViewId scale, bool transposed, bool across) {
+  void CheckHeld(Spot at, const Op& op, ViewId codes, ViewId scale, bool transposed, bool across) {
     const auto [unit, segment] = held_.at(codes);
     const Op* cast = CastOfUnit(program_, unit);
     if (cast == nullptr)
@@ -247,7 +246,7 @@ class ScalePass {
                              found.name));
   }
 
-  void CheckOperand(Place at, const Op& op, ViewId data, ViewId scale, bool across, double share) {
+  void CheckOperand(Spot at, const Op& op, ViewId data, ViewId scale, bool across, double share) {
     const auto copied = transposed_.find(data);
     const ViewId codes = copied == transposed_.end() ? data : copied->second;
     if (PackedIn(codes, Init::kCodes) != nullptr)
@@ -282,7 +281,7 @@ class ScalePass {
   }
 
   // The scale of a whole tensor. A view of a history's scales lies where the tensor's magnitude lies.
-  void CheckTensorScale(Place at, const Op& op) {
+  void CheckTensorScale(Spot at, const Op& op) {
     const View& scale = ViewOf(op.in[1]);
     for (const auto& [updated, source] : scale_source_) {
       const View& whole = ViewOf(updated);

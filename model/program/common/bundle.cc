@@ -114,7 +114,7 @@ std::vector<std::string> Question(const BundledNames& names) {
   return question;
 }
 
-[[noreturn]] void CannotWrite(const Flag& flag, const std::string& why) {
+[[noreturn]] void CannotWriteBundle(const Flag& flag, const std::string& why) {
   throw InputError({{flag.where, fmt::format("cannot write '{}': {}", flag.text, why),
                      "--bundle names a file in a folder that exists"}});
 }
@@ -123,7 +123,7 @@ std::vector<std::string> Question(const BundledNames& names) {
 
 void CheckBundle(const Flag& flag) {
   if (!flag.given) return;
-  if (const std::string why = WhyNotWritable(flag.text); !why.empty()) CannotWrite(flag, why);
+  if (const std::string why = WhyNotWritable(flag.text); !why.empty()) CannotWriteBundle(flag, why);
 }
 
 void WriteBundle(const Flag& flag, const ordered_json& answer) {
@@ -140,7 +140,8 @@ void WriteBundle(const Flag& flag, const ordered_json& answer) {
                        {"answer", answer}};
   for (const auto& [path, text] : files) json["files"].push_back({{"path", path}, {"text", *text}});
   const std::string text = json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  if (const std::string why = WriteTextFile(flag.text, text); !why.empty()) CannotWrite(flag, why);
+  if (const std::string why = WriteTextFile(flag.text, text); !why.empty())
+    CannotWriteBundle(flag, why);
 }
 
 }  // namespace orrery::cli

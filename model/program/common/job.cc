@@ -57,7 +57,7 @@ GpuNodes GpusOf(const Job& job, int64_t nodes) {
   return all;
 }
 
-std::string Cluster(const Job& job) {
+std::string ClusterWords(const Job& job) {
   const ClusterSummary& cluster = job.cluster;
   const auto counted = [](int64_t number, const char* noun) {
     return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
@@ -123,7 +123,7 @@ std::string JobHeader(const Job& job) {
   const ModelSpec& spec = job.model.spec;
   std::string text = fmt::format("{} ({} parameters) on {}: {}\n", spec.name,
                                  Count(static_cast<double>(job.parameters)),
-                                 job.request.topology.name, Cluster(job));
+                                 job.request.topology.name, ClusterWords(job));
   if (const Lora& lora = job.request.work.lora; lora.on())
     text += Labelled("trained", fmt::format("{} parameters in adapters (rank {}, alpha {:g}) on {}",
                                             Count(static_cast<double>(LoraParameters(job))),
