@@ -91,7 +91,7 @@ TEST(Kernels, ConstantsOfTheChipThatMadeThemComeBack) {
   const std::map<std::string, double> truth = {{"gemm_efficiency_bf16", 0.65},
                                                {"memory_efficiency", 0.7},
                                                {"attention_fa2", 0.6},
-                                               {"attention_backward", 0.8}};
+                                               {"attention_backward_fa2", 0.8}};
   const std::vector<KernelSample> samples = MadeBy(truth);
   ProfileStore store;
   FitFlags flags;
