@@ -202,7 +202,7 @@ TEST(Kernels, ProductsAndAttentionOfOneB200) {
   ProfileStore store;
   FitFlags flags;
   flags.gpus = {"b200-sxm-180gb"};
-  flags.free = {"gpu:clock_share", "gpu:attention_cudnn", "gpu:attention_backward"};
+  flags.free = {"gpu:clock_share", "gpu:attention_cudnn", "gpu:attention_backward_cudnn"};
   const FitJob job = JobOf(flags, &store);
   const KernelSource source(inputs.kernels, job.kernels_of, &store);
   const Evidence evidence({&source}, store);
