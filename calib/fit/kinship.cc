@@ -257,6 +257,18 @@ std::vector<KinError> LeaveKinOut(const Evidence& evidence, Fitter* fitter) {
   return errors;
 }
 
+// Kin that is further away never has a narrower interval, however the errors of its few groups fall: each step adds
+// something (judgement).
+void WidenWithDistance(KinModel* model) {
+  constexpr double kStep = 1.03;
+  double nearer = 0;
+  for (auto& one : model->kin) {
+    if (one.groups == 0 || one.spread <= 0) continue;
+    one.quantile = std::max(one.quantile, kStep * nearer / one.spread);
+    nearer = one.spread * one.quantile;
+  }
+}
+
 KinModel FitKinship(const std::vector<KinError>& errors) {
   KinModel model;
   std::array<Errors, kKins> of_class;
@@ -275,6 +287,7 @@ KinModel FitKinship(const std::vector<KinError>& errors) {
   for (std::size_t c = 0; c < kKins; ++c) {
     if (!of_class[c].empty()) model.kin[c].quantile = QuantileOfClass(model, of_class[c]);
   }
+  WidenWithDistance(&model);
   return model;
 }
 

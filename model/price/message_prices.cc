@@ -59,8 +59,13 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
     // tensor parallelism do, but no framework cuts them
     // in pieces (calib/DERIVATIONS.md, section 4.1).
     case MessageRole::kContext:
-      if (collective == Collective::kSendRecv)
-        return TermsOf(MessageRole::kStage, collective, shape, backward);
+      if (collective == Collective::kSendRecv) {
+        terms = TermsOf(MessageRole::kStage, collective, shape, backward);
+        // Hops are issued ahead on a stream of their own (TransformerEngine's ring of sends and receives); between stages
+        // the host waits for each transfer (Megatron-LM's batch_isend_irecv and synchronize).
+        terms.latency = framework.tensor_latency.value;
+        return terms;
+      }
       terms = TermsOf(MessageRole::kLayer, collective, shape, backward);
       terms.hidden = terms.copy = 0;
       return terms;

@@ -82,7 +82,7 @@ AttentionShape AttentionShapeOf(const ir::Program& program, const ir::Op& op) {
 namespace {
 
 // Bytes per element where each operation of a chain is a kernel that reads and writes its operands, over those of one
-// kernel for all: calib/DERIVATIONS.md, section 2.7.
+// kernel for all: calib/DERIVATIONS.md, section 2.6.
 TrafficShape Eager(OpKind kind, TrafficShape shape) {
   switch (kind) {
     case OpKind::kRmsNorm:

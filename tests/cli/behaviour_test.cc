@@ -42,7 +42,7 @@ TEST(Facts, AssumedAndStatedOnesAreListed) {
   EXPECT_THAT(assumed,
               HasSubstr("  assumed                 attention fa2, tp_overlap off, gradients in"));
   EXPECT_THAT(assumed, Not(HasSubstr("  stated ")));
-  EXPECT_THAT(assumed, HasSubstr("interval from   new cluster"));
+  EXPECT_THAT(assumed, HasSubstr("interval from   new framework or fact"));
   const Outcome stated = RunPlan(With(job, {"--fact", "attention=triton"}));
   EXPECT_THAT(stated.out, HasSubstr("  assumed                 tp_overlap off"));
   EXPECT_THAT(stated.out, HasSubstr("  stated                  attention triton (--fact)"));
@@ -321,9 +321,9 @@ TEST(Predict, APlanIsReadWithAndWithoutItsFlag) {
 }
 
 TEST(Predict, WhatWasNeverCalibratedIsNamed) {
-  const std::vector<std::string> job = {"predict",  "--model",       "llama3-8b", "--topology",
-                                        "dgx-h100", "--nodes",       "2",         "--global-batch",
-                                        "32",       "--micro-batch", "1"};
+  const std::vector<std::string> job = {
+      "predict",        "--model", "llama3-8b",     "--topology", "dgx-h100",    "--nodes", "2",
+      "--global-batch", "32",      "--micro-batch", "1",          "--framework", "nemo"};
   const auto joined = [](std::vector<std::string> words, const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
     return words;

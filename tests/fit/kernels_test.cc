@@ -91,7 +91,7 @@ TEST(Kernels, ConstantsOfTheChipThatMadeThemComeBack) {
   const std::map<std::string, double> truth = {{"gemm_efficiency_bf16", 0.65},
                                                {"memory_efficiency", 0.7},
                                                {"attention_fa2", 0.6},
-                                               {"attention_backward", 0.8}};
+                                               {"attention_backward_fa2", 0.8}};
   const std::vector<KernelSample> samples = MadeBy(truth);
   ProfileStore store;
   FitFlags flags;
@@ -202,7 +202,7 @@ TEST(Kernels, ProductsAndAttentionOfOneB200) {
   ProfileStore store;
   FitFlags flags;
   flags.gpus = {"b200-sxm-180gb"};
-  flags.free = {"gpu:clock_share", "gpu:attention_cudnn", "gpu:attention_backward"};
+  flags.free = {"gpu:clock_share", "gpu:attention_cudnn", "gpu:attention_backward_cudnn"};
   const FitJob job = JobOf(flags, &store);
   const KernelSource source(inputs.kernels, job.kernels_of, &store);
   const Evidence evidence({&source}, store);
