@@ -132,6 +132,25 @@ TEST_F(ClosedFormTest, TheBubbleIsThatOfTheScheduleWithoutEndsAndTransfers) {
   EXPECT_LT(Predict(zero_bubble).bubble, t.bubble);
 }
 
+// Norms of ranks that share a sequence have a part of their gradient on each: with gradients scattered in the passes it is
+// added up there, once per layer and micro-batch.
+TEST_F(ClosedFormTest, SequenceParallelismAddsUpGradientsOfNormsWhereTheyAreScattered) {
+  Strategy s;
+  s.tp = 4, s.dp = 32, s.micro_batch = 1, s.zero = 2;
+  const auto more = [&] {
+    Strategy whole = s;
+    whole.zero = 1;
+    const StepTime scattered = Predict(s), once = Predict(whole);
+    return scattered.tensor - once.tensor;
+  };
+  EXPECT_EQ(more(), 0);
+  s.sequence_parallel = true;
+  const double latencies = 48 * 16 * (gpu_.collective_launch.value + gpu_.scaleup_hop.value);
+  EXPECT_GT(more(), 0.1 * latencies);
+  s.tp = 1, s.dp = 128, s.sequence_parallel = false;
+  EXPECT_EQ(more(), 0);
+}
+
 TEST_F(ClosedFormTest, InterleavedChunksHideTheirReductionsBesideTheOthersPasses) {
   framework_.data_exposed = 0;
   cluster_.nic_rate *= 1.0 / 16;  // a reduction longer than one micro-batch's backward pass

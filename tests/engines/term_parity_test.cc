@@ -260,8 +260,9 @@ TEST(TermParity, EnginesAgreeInLowPrecision) {
 
 // Whatever a framework offers, of models from one layer of 20 weights to 1 T parameters. Honest share: the rest is outside.
 TEST(TermParity, EnginesAgreeOnRandomJobs) {
-  constexpr double kRandomShare = 0.94;  // measured: 0.950; may only rise
-  constexpr double kEffort = 2e6;        // of a simulation: 0.3 s
+  constexpr double kRandomShare =
+      0.95;                        // measured: 0.967, other seeds from 0.960 on; may only rise
+  constexpr double kEffort = 2e6;  // of a simulation: 0.3 s
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
   ParityTally tally;
   CompareRandom(FromEnvironment("ORRERY_MUTATION_SEED", 1), 0, jobs, kEffort,

@@ -8,20 +8,26 @@
 //   stage      S: segments of its layers (+ embedding on the first, + head on the last). A host that waits for what it
 //              loads or receives: the device, or the host up to a pass and the device from there on, what is longer; one
 //              that never waits is late once per step
+//   tail       where gradients are scattered inside the passes, ranks of a layer first add up those of its norms (sequence
+//              parallelism), on the communicator of the layer's own collectives: the next collective waits for it
 //   pipeline   M max S + f (sum of the other S) + 2 (p v - 1) t (Narayanan et al. 2021, section 2); f: layers of the first
 //              chunk / all layers, 1 / v where chunks are alike; zero-bubble: what weight gradients leave (Qi et al. 2023).
 //              Also (M - 1) times what exceeds max S: the slowest stage of each chunk, added up; what a waiting host hands
 //              over; v > 1: a lap of all stages / p; one forward, one backward: a way back / the micro-batches under way.
+//              A host that waits does so in each chunk: the sum over its passes of the later one of device and host.
 //              Pass by pass (schedule_time.h) where stages or chunks differ, where weight gradients fill bubbles, and where
-//              messages or a host that never waits hold the busiest stage up
+//              messages or a host hold the busiest stage up
 //   reduction  r beside the last backward pass B: l + x (r - l) + max(0, (1 - x) (r - l) - B), l: that of the last layer
-//              and the embedding, ready last; x: share that the framework waits for. Where the schedule is walked, stage by
-//              stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are put off). After the passes: r. Gather g of weights for the next
-//              step beside its forward pass F: x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
+//              and the embedding, ready last; x: share that the framework waits for. Of a stage i this begins when its last
+//              gradient leaves it, the backward passes of the stages before i ahead of the end. Where the schedule is walked,
+//              stage by stage and chunk by chunk beside the last micro-batch's passes (of weight gradients, where those are
+//              put off). After the passes: r. Gather g of weights for the next step beside its forward pass F:
+//              x g + max(0, (1 - x) g - F). Where tensor-parallel groups span nodes, B and F are the kernels alone: their
 //              messages hold the NICs meanwhile
 //   optimizer  gradient norm and update of the fullest stage's parameters / shards
 //   offload    updates by the CPU: units pass through gradients down d, update a, weights up u, gathers g in order, each
-//              step of a unit behind the unit before: the last one's end less the kernels of the update. Activations: layer
+//              step of a unit behind the unit before: the last one's end less the kernels of the update, on the stage where
+//              that is latest. Activations: layer
 //              l + 2 of a chunk overwrites what layer l sends, and layer l's backward pass waits for what comes back from
 //              the start of that of layer l + 1 on: what passes wait for copies. Weights: a copy c of the rank's shard in
 //              front of each gather g in its queue, beside scatters s: g + max(c, s), of which the copy hides first

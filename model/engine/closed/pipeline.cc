@@ -158,7 +158,9 @@ Fold::Early Fold::EarlyBackward(double layers) const {
 
 // Seconds by which a tensor that is late finds the passes of the other stages of a chunk further on.
 double Fold::SavedOnTheWay() const {
-  if (!fetches_ && table_.recomputed <= 0) return 0;
+  const double scattered = scatters_ && !outline_.order.fills_bubble ? scatter_.All() : 0.0;
+  const double behind = (outline_.stages - 1) * scattered;  // the gradients that are passed on
+  if (!fetches_ && table_.recomputed <= 0) return behind;
   const double layers =
       (outline_.stages > 2 ? outline_.middle_layers : outline_.first_layers) / outline_.chunks;
   const auto saved = [&](const Early& early, double device, double host) {
@@ -168,10 +170,11 @@ double Fold::SavedOnTheWay() const {
     return std::max(0.0, all - rest);
   };
   const double first = fetches_ ? gather_.seconds + gather_.copies : 0.0;
-  return (outline_.stages - 1) *
-         (saved(EarlyForward(), layers * forward_ + first, layers * table_.layer.forward.host) +
-          saved(EarlyBackward(layers), layers * (backward_ - put_off_) + first,
-                layers * table_.layer.backward.host));
+  return behind +
+         (outline_.stages - 1) *
+             (saved(EarlyForward(), layers * forward_ + first, layers * table_.layer.forward.host) +
+              saved(EarlyBackward(layers), layers * (backward_ - put_off_) + first,
+                    layers * table_.layer.backward.host));
 }
 
 PassSeconds Fold::PassOf(const Stage& chunk) const {
@@ -187,6 +190,7 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
                             : work.backward.behind,
                  0};
   pass.device[outline_.order.fills_bubble ? 2 : 1] += work.last.seconds;
+  if (!outline_.order.fills_bubble) pass.after = work.last.seconds;
   const Early forward = EarlyForward();
   Early backward = EarlyBackward(chunk.layers);
   backward.device += work.backward.copies;  // which wait for no tensor

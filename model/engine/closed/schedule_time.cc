@@ -16,7 +16,7 @@ void ScheduleClock::Walk() {
     StageClock& clock = stages_[pass.stage];
     double arrival = 0;
     if (pass.receives) {
-      arrival = std::max(std::max(done_[pass.sender], clock.issued),
+      arrival = std::max(std::max(left_[pass.sender], clock.issued),
                          std::max(arrived_[pass.before], done_[pass.received])) +
                 hops_[pass.hop];
     }
@@ -55,6 +55,7 @@ void ScheduleClock::Walk() {
     clock.free = end;
     latest_[pass.work] = {start, end};
     done_[k] = end;
+    left_[k] = std::max(std::max(start + device, ran) - work.after, arrived_[pass.sent]);
     arrived_[k] = arrival;
   }
 }
@@ -69,16 +70,18 @@ void ScheduleClock::Run() {
   WorkTimes* work = works_.data();
   for (const PassSeconds& pass : times_.passes) {
     for (std::size_t kind = 0; kind < 3; ++kind, ++work)
-      *work = {pass.device[kind], pass.host[kind], pass.behind[kind], pass.early[kind],
-               pass.early_host[kind]};
+      *work = {pass.device[kind],     pass.host[kind],
+               pass.behind[kind],     pass.early[kind],
+               pass.early_host[kind], kind == PassCall::kBackward ? pass.after : 0.0};
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
   }
   latest_.assign(works_.size(), {});
   done_.resize(graph_->passes.size());
+  left_.resize(graph_->passes.size());
   arrived_.resize(graph_->passes.size());
-  done_[0] = arrived_[0] = 0;
+  done_[0] = left_[0] = arrived_[0] = 0;
   parts_ ? Walk<true>() : Walk<false>();
   end_ = 0;
   for (const StageClock& clock : stages_) end_ = std::max(end_, clock.free);

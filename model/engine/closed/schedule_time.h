@@ -5,7 +5,7 @@
 //   C(k) = max(S(k) + device, H(k) + behind)    a pass ends when its kernels have run, each behind its issue
 //   S(k) = max(C(k-1), A(k), H(k))              it starts behind the one before, with its tensor, when the host is there
 //   E(k) = max(C(k-1), H(k)) + early            but for what wants no tensor: then S(k) = max(E(k), A(k)), less of both
-//   A(k) = max(C of the sender, R(k), A(k-1)) + transfer
+//   A(k) = max(C of the sender, R(k), A(k-1)) + transfer; of a gradient, C less what the sender scatters behind it
 //   R(k) = H(k)                                 the receive is posted
 //   H(k) = H(k-1) + host                        the host has issued pass k-1; where it waits: S(k-1) + host
 // Slots: a stage keeps two tensors that it sends, and two gradients that it receives, of each chunk.
@@ -30,6 +30,8 @@ struct PassSeconds {
   std::array<double, 3> early{}, early_host{};
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
+  double after =
+      0;  // of the backward pass, behind the gradient that it passes on: the last scatter
   bool operator==(const PassSeconds&) const = default;
 };
 
@@ -101,15 +103,16 @@ class ScheduleClock {
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
   struct WorkTimes {
-    double device = 0, host = 0, behind = 0, early = 0, early_host = 0;
+    double device = 0, host = 0, behind = 0, early = 0, early_host = 0, after = 0;
   };
   std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop
   double end_ = 0;                            // of all stages
   std::vector<Interval> latest_;              // by PassGraph::Pass::work: the last one of it
-  std::vector<double> done_, arrived_;  // by pass: when it has ended, when its tensor has come
-  std::vector<Gap> gaps_;               // of the watched stage
-  std::vector<Interval> under_way_;     // its messages, by start
+  // By pass: when it has ended, when what it makes has left, when its tensor has come.
+  std::vector<double> done_, left_, arrived_;
+  std::vector<Gap> gaps_;            // of the watched stage
+  std::vector<Interval> under_way_;  // its messages, by start
 };
 
 }  // namespace orrery

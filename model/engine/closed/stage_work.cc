@@ -136,13 +136,11 @@ Issued OfLayers(const PassTime& layer, double layers, double host, double device
   const double longer = std::max(host, device);
   if (layers <= 0) return {host, device, longer};
   const double each = 1 / layers;
-  const double later = std::max(0.0, each * host - layer.host);
-  double behind = layer.behind + later;
-  if (host <= device) {
-    // While the device waits for messages in front of a layer's kernels, the host issues them.
-    const double more = each * device - layer.busy();
-    behind = more > 0 ? std::max(behind, each * device) : layer.behind + more;
-  }
+  const double issued = each * host - layer.host, ran = each * device - layer.busy();
+  double behind = layer.behind + (host > device ? issued : ran);
+  // While the device waits for messages in front of a layer's kernels, the host issues them.
+  if (host <= device && ran > 0)
+    behind = std::max(layer.behind + std::max(0.0, issued), each * device);
   return {host, device, behind + longer - each * longer};
 }
 
