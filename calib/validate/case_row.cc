@@ -360,8 +360,8 @@ const std::vector<std::string>& CaseColumns() {
 }
 
 const std::vector<std::string>& ShapeColumns() {
-  static const std::vector<std::string> kColumns = {"layers", "hidden", "heads"};
-  return kColumns;
+  static const std::vector<std::string> kShape = {"layers", "hidden", "heads"};
+  return kShape;
 }
 
 const std::vector<std::string>& OptionalCaseColumns() {

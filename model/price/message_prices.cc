@@ -34,13 +34,14 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
                                     const GroupShape& shape, bool backward) const {
   const FrameworkProfile& framework = *setting_.framework;
   const bool whole = collective == Collective::kAllReduce;
+  // Of a message that no host waits for.
+  const double launch = framework.tensor_latency.value;
   MessageTerms terms;
   switch (role) {
     case MessageRole::kLayer: {
       // The two halves of an all-reduce (sequence parallelism) have half of its latency each, and are hidden behind
       // pieces of the products that need them.
-      const double extra = framework.tensor_latency.value +
-                           (shape.ranks - 1) * framework.tensor_latency_per_rank.value;
+      const double extra = launch + (shape.ranks - 1) * framework.tensor_latency_per_rank.value;
       const double pieces =
           whole || !framework.preset->tp_overlap ? 0.0 : framework.sequence_overlap;
       // Between nodes they get what the reductions of the same job get of the same NICs: no more is known of them, and
@@ -63,7 +64,7 @@ MessageTerms MessagePrices::TermsOf(MessageRole role, Collective collective,
         terms = TermsOf(MessageRole::kStage, collective, shape, backward);
         // Hops are issued ahead on a stream of their own (TransformerEngine's ring of sends and receives); between stages
         // the host waits for each transfer (Megatron-LM's batch_isend_irecv and synchronize).
-        terms.latency = framework.tensor_latency.value;
+        terms.latency = launch;
         return terms;
       }
       terms = TermsOf(MessageRole::kLayer, collective, shape, backward);

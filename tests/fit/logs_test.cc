@@ -178,7 +178,7 @@ TEST(Logs, TwoRunsOnGaudiPredictOtherModels) {
     constant.parameter.Apply(constant.after, &store);
   std::vector<double> values;
   kept.Predict(store, {0, 1, 2, 3}, &values);
-  constexpr double kLimits[] = {0.08, 0.12, 0.2, 0.08};  // S6, S7, BERT-tiny printed and sustained
+  constexpr double kLimits[] = {0.08, 0.12, 0.2, 0.1};  // S6, S7, BERT-tiny printed and sustained
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_LT(std::abs(values[i] / kept.observations()[i].measured - 1), kLimits[i])
         << kept.observations()[i].name;

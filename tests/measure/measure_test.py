@@ -39,7 +39,9 @@ class Files(unittest.TestCase):
         with open(os.path.join(ROOT, "calib/measure/samples/kernels.csv"), encoding="utf-8") as file:
             self.assertEqual(next(csv.reader(file)), table.KERNEL_COLUMNS)
         with open(os.path.join(ROOT, "calib/validate/case_row.cc"), encoding="utf-8") as file:
-            needed, known = [re.findall(r'"(\w+)"', part.split("}")[0]) for part in file.read().split("kColumns = {")[1:]]
+            lists = re.split(r"(?:kColumns|kShape) = \{", file.read())[1:]
+            columns, shape, known = [re.findall(r'"(\w+)"', part.split("}")[0]) for part in lists]
+            needed = columns + shape
         self.assertGreater(len(needed), 3)
         self.assertEqual([name for name in needed if name not in table.STEP_COLUMNS], [])
         self.assertGreater(len([name for name in table.STEP_COLUMNS if name in known]), 20)
