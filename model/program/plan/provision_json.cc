@@ -89,11 +89,10 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["frontier"] = result.frontier;
   // Against the row before; that of the first is null.
   json["day_sooner_usd"] = Json::array();
-  for (std::size_t i = 0; i < result.frontier.size(); ++i)
-    json["day_sooner_usd"].push_back(i == 0 ? Json()
-                                            : Json(PerDaySooner(result.rows[result.frontier[i]],
-                                                                result.rows[result.frontier[i - 1]])
-                                                       .value));
+  for (std::size_t i = 0; i < result.frontier.size(); ++i) {
+    const std::optional<Dollars> sooner = PerDaySooner(result, i);
+    json["day_sooner_usd"].push_back(sooner ? Json(sooner->value) : Json());
+  }
   json["frontier_notes"] = result.frontier.empty() ? "" : FrontierNotes(answer);
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
