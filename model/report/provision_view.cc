@@ -285,7 +285,7 @@ std::string ProvisionSections(const Ref& answer) {
     const std::string name = NameOf(row);
     runs += "<h3>" + Escape(name + Spot(row["offer"])) + "</h3>" +
             Paragraph(row["plan"]["layout"].text() + ".") + RunTable(answer, row) +
-            Paragraph(row["spot"]["words"].text());
+            Paragraph(row["spot"]["words"].text()) + Paragraph(row["checkpoint"]["warning"].text());
     if (drawn.insert(row["offer"]["id"].text()).second) scaling += ScalingOf(answer, row, chosen);
     bars.push_back({name, row["plan"]["breakdown"], row["plan"]["step_time_s"]});
   }

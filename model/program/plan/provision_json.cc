@@ -102,7 +102,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
     json["enough"]["budget_usd"] = EnoughMoney(result.rows[*result.cheapest].run.cost).value;
     json["enough"]["deadline_s"] = EnoughDays(result.rows[*result.fastest].run.time).value;
   }
-  json["memory_margin"] = 1 - answer.TheJob().profiles.framework.memory_nearly_full;
+  json["memory_margin"] = answer.memory_margin;
   json["advice"] = result.frontier.empty() ? std::vector<std::string>() : AdviceOf(answer);
   json["rejected"] = Json::array();
   for (std::size_t q = 0; q < answer.quotes->size(); ++q) {

@@ -290,13 +290,12 @@ std::string Details(const ProvisionAnswer& answer) {
   text += RunDetails(row.run, answer.run->conditions, row.candidate.tokens_per_second);
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
-    const double share = answer.TheJob().profiles.framework.memory_nearly_full;
     bullet(ratio > 1.0005
                ? fmt::format("memory: {:.0f} % stay free on a run of weeks; that costs {} of step "
                              "time (--memory-margin)",
-                             100 * (1 - share), Percent(ratio - 1))
+                             100 * answer.memory_margin, Percent(ratio - 1))
                : fmt::format("memory: {:.0f} % stay free, at no cost: {} of {} in use",
-                             100 * (1 - share), Format(row.candidate.memory->total),
+                             100 * answer.memory_margin, Format(row.candidate.memory->total),
                              Format(row.candidate.memory->capacity)));
   }
   for (const auto& [of, replay] : answer.replays) {

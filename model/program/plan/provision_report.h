@@ -31,6 +31,7 @@ struct ProvisionAnswer {
   std::optional<BatchRange> range = {};  // advised; empty: no rule for this family
   bool batch_given = false;
   bool tokens_by_rule = false;
+  double memory_margin = 0;  // share that stays free
   std::vector<std::pair<std::string, std::string>> left_out =
       {};                           // offers, and why they were not asked
   std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ namespace orrery::report {
 namespace {
 
 constexpr double kSecondsPerDay = 86400;
-constexpr double kSlowWrite = 3600;  // a checkpoint that takes longer asks for another file system
+constexpr double kSlowWrite = 300;  // a checkpoint that takes longer asks for another file system
 
 std::string Item(const std::string& words) { return fmt::format("  - {}\n", Fold(words, 4)); }
 
@@ -87,6 +88,27 @@ std::string StopWords(const RunEstimate& run, const Conditions& conditions) {
       WaitWords(run), Format(stops.restart), Format(lost), Percent(run.goodput));
 }
 
+// A checkpoint that is written for minutes, or so long that the next one waits for it; "": neither.
+std::string SlowWriteWords(const RunEstimate& run) {
+  const CheckpointCost& checkpoint = run.checkpoint;
+  const Seconds writes = std::max(checkpoint.background, checkpoint.blocking);
+  const Seconds wanted = checkpoint.blocking.value > 0
+                             ? ExactInterval(run.stops.between, checkpoint.blocking)
+                             : Seconds(0);
+  const bool in_turn = wanted + checkpoint.blocking < checkpoint.background;
+  if (writes.value <= kSlowWrite && !in_turn) return "";
+  return fmt::format(
+      "storage: a checkpoint takes {} to write{}: order a faster file system; {} write it in a "
+      "minute (--storage)",
+      Format(writes),
+      in_turn ? fmt::format(", longer than from one to the next would be best ({}): each waits for "
+                            "the one before",
+                            Format(wanted))
+      : checkpoint.background.value > 0 ? ""
+                                        : ", and the GPUs wait for it",
+      Format(checkpoint.bytes / Seconds(60)));
+}
+
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
   constexpr double kGb = 1e9;
@@ -103,11 +125,7 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
                          checkpoint.file_system / *conditions.storage.per_tib));
-  if (checkpoint.background.value > kSlowWrite)
-    text +=
-        Item(fmt::format("storage: a checkpoint takes {} to write: order a faster file "
-                         "system; {} write it in a minute",
-                         Format(checkpoint.background), Format(checkpoint.bytes / Seconds(60))));
+  if (const std::string slow = SlowWriteWords(run); !slow.empty()) text += Item(slow);
   return text;
 }
 
@@ -207,7 +225,8 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"interval_s", run.interval.value},
                         {"interval_steps", run.interval_steps},
                         {"file_system_bytes_per_s", run.checkpoint.file_system.value},
-                        {"file_system_to_be_ordered", run.checkpoint.to_be_ordered}};
+                        {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
+                        {"warning", SlowWriteWords(run)}};
   json["recovery"] = {{"detect_s", run.stops.detection.value},
                       {"wait_s", run.stops.MeanWait().value},
                       {"restart_s", run.stops.restart.value}};

@@ -171,13 +171,17 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run) {
   std::vector<std::size_t> order(all.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto misses = [&](const Compared& one) {
-    if (!one.result.feasible()) return true;
-    return (run.deadline || run.budget) &&
-           !run.Keeps(EstimateRuns(one.job, one.result, run).front(), PriceOf(one.job).has_value());
+  // What keeps the limits, what breaks them, what has no price to compare with the budget, what does not run.
+  enum Standing { kKeeps, kMisses, kUnchecked, kNotFeasible };
+  const auto standing = [&](const Compared& one) {
+    if (!one.result.feasible()) return kNotFeasible;
+    if (!run.deadline && !run.budget) return kKeeps;
+    const bool priced = PriceOf(one.job).has_value();
+    if (run.budget && !priced) return kUnchecked;
+    return run.Keeps(EstimateRuns(one.job, one.result, run).front(), priced) ? kKeeps : kMisses;
   };
   std::ranges::stable_sort(
-      order, {}, [&](std::size_t i) { return std::pair(misses(all[i]), ValueOf(all[i])); });
+      order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), ValueOf(all[i])); });
   return order;
 }
 
