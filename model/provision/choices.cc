@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "model/twin/explain.h"
 #include "model/twin/other_nodes.h"
@@ -57,6 +58,30 @@ std::string WhyNotSold(const Question& question, const Quote& quote, const Site&
     sold += " with GPUs that compute in the job's precision";
   return fmt::format("none of the node counts is sold{}: {}",
                      spares > 0 ? fmt::format(" with {} spares", spares) : "", sold);
+}
+
+void DropSpares(const Question& question, std::vector<Row>* rows) {
+  std::map<std::pair<std::size_t, int64_t>, std::size_t> kept;
+  for (std::size_t i = 0; i < rows->size(); ++i) {
+    const Row& row = (*rows)[i];
+    const auto [at, fresh] = kept.try_emplace({row.quote, row.nodes}, i);
+    const Row& best = (*rows)[at->second];
+    const bool late = question.deadline && best.run.time > *question.deadline;
+    if (!fresh && late && row.run.time < best.run.time) at->second = i;
+  }
+  std::vector<Row> left;
+  for (std::size_t i = 0; i < rows->size(); ++i) {
+    Row& row = (*rows)[i];
+    if (row.on_frontier || kept.at({row.quote, row.nodes}) == i) left.push_back(std::move(row));
+  }
+  *rows = std::move(left);
+}
+
+// What rounds to nothing is said to be less than the least that is shown.
+std::string WhyEndless(double goodput) {
+  return fmt::format(
+      "does not finish: failures leave {} of the time",
+      goodput < 0.0001 ? "less than 0.01 %" : fmt::format("{:.2g} %", 100 * goodput));
 }
 
 std::string WhyNoLayout(const Question& question, const Site& site,

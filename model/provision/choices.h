@@ -21,6 +21,13 @@ std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64
 // For a quote without any NodesOf().
 std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site);
 
+// Of rows by cost: off the frontier one number of spares stands for an offer at a node count, the cheapest in time, else
+// the fastest.
+void DropSpares(const Question& question, std::vector<Row>* rows);
+
+// For runs whose failures leave no more than `goodput`.
+std::string WhyEndless(double goodput);
+
 // For `nodes`, ascending, at none of which a layout was found: sequences that do not divide, or what memory lacks. Searches.
 std::string WhyNoLayout(const Question& question, const Site& site,
                         const std::vector<int64_t>& nodes);

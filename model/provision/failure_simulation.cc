@@ -29,6 +29,20 @@ double KeptOf(const StopModel& model, double interval, double seconds, bool noti
   return std::max(0.0, committed) * interval;
 }
 
+// What a stop is, drawn when it happens.
+struct Stop {
+  bool notice, waits;
+};
+
+Stop DrawStop(const StopModel& model, Random* random) {
+  const double u = random->Uniform();
+  return {u <= model.with_notice, u > 1 - model.waits};
+}
+
+double DownOf(const StopModel& model, const Stop& stop) {
+  return model.detection.value + (stop.waits ? model.wait.value : 0);
+}
+
 }  // namespace
 
 Random::Random(uint64_t seed) {
@@ -55,16 +69,17 @@ double SimulatedGoodput(const StopModel& model, Seconds interval, int64_t stops,
   Random random(seed);
   const double mean = model.between.value;
   double kept = 0, passed = 0;
+  Stop stop = DrawStop(model, &random);
   for (int64_t i = 0; i < stops; ++i) {
     double life = 0;
     for (;;) {  // a stop during the restart costs the detection again
-      passed += model.detection.value;
+      passed += DownOf(model, stop);
       life = random.Exponential(mean);
       passed += life;
+      stop = DrawStop(model, &random);
       if (life > model.restart.value) break;
     }
-    const bool notice = random.Uniform() <= model.with_notice;
-    kept += KeptOf(model, interval.value, life - model.restart.value, notice);
+    kept += KeptOf(model, interval.value, life - model.restart.value, stop.notice);
   }
   return kept / passed;
 }
@@ -119,15 +134,17 @@ class Player {
   void Recover() {
     ++job_.stops;
     const double begin = now_;
-    if (random_.Uniform() <= model_.with_notice) durable_ = done_;
+    Stop stop = DrawStop(model_, &random_);
+    if (stop.notice) durable_ = done_;
     job_.redone += Seconds(done_ - durable_);
     done_ = durable_;
     commit_ = kNever;
     for (;;) {
-      now_ += model_.detection.value;
+      now_ += DownOf(model_, stop);
       stop_ = now_ + random_.Exponential(model_.between.value);
       if (Advance(model_.restart.value)) break;
       ++job_.stops;
+      stop = DrawStop(model_, &random_);
     }
     job_.recovering += Seconds(now_ - begin);
   }

@@ -39,11 +39,6 @@ struct Unit {
 
 Point PointOf(const Row& row) { return {row.run.time.value, row.run.cost.value}; }
 
-// "2.4 %"; what rounds to nothing is said to be less than the least that is shown.
-std::string ShareWords(double share) {
-  return share < 0.0001 ? "less than 0.01 %" : fmt::format("{:.2g} %", 100 * share);
-}
-
 // What one unit found: the layout of the best batch, for all its quotes.
 struct Found {
   std::optional<FastestLayouts::Found> best;
@@ -121,13 +116,14 @@ class FrontierSearch {
     least_.assign(sites_.size(), -1);
     for (auto& [key, unit] : units) {
       for (const std::size_t q : unit.quotes) {
-        const LeastRun least = LeastOf(unit, q);
-        if (!std::isfinite(least.cost.value)) continue;
-        unit.least_cost = std::min(unit.least_cost, least.cost.value);
-        QuoteBounds& bounds = result_.bounds[q];
-        if (!bounds.known || least.time < bounds.least_time) bounds.least_time = least.time;
-        if (!bounds.known || least.cost < bounds.least_cost) bounds.least_cost = least.cost;
-        bounds.known = true;
+        for (const LeastRun& least : LeastOf(unit, q)) {
+          if (!std::isfinite(least.cost.value)) continue;
+          unit.least_cost = std::min(unit.least_cost, least.cost.value);
+          QuoteBounds& bounds = result_.bounds[q];
+          if (!bounds.known || least.time < bounds.least_time) bounds.least_time = least.time;
+          if (!bounds.known || least.cost < bounds.least_cost) bounds.least_cost = least.cost;
+          bounds.known = true;
+        }
       }
       units_.push_back(std::move(unit));
     }
@@ -145,18 +141,23 @@ class FrontierSearch {
     return least_[site];
   }
 
-  LeastRun LeastOf(const Unit& unit, std::size_t quote) {
+  // By number of spares; kept, for it is asked each time that the frontier has moved.
+  const std::vector<LeastRun>& LeastOf(const Unit& unit, std::size_t quote) {
+    const double work = LeastWork(unit.site, unit.nodes);
+    KnownBound& known = known_bounds_[{quote, unit.nodes}];
+    if (known.work == work) return known.runs;
     const Job job = JobAt(unit.site, unit.nodes, 1);
-    const double per_token = LeastWork(unit.site, unit.nodes) /
-                             static_cast<double>(job.cluster.ranks() * job.work.seq_len);
-    return BoundRun(question_.conditions, job, per_token, quotes_[quote]);
+    const double per_token = work / static_cast<double>(job.cluster.ranks() * job.work.seq_len);
+    known = {work, BoundRuns(question_.conditions, job, per_token, quotes_[quote])};
+    return known.runs;
   }
 
   bool RuledOut(const Unit& unit) {
     if (question_.every) return false;
     return std::ranges::all_of(unit.quotes, [&](std::size_t q) {
-      const LeastRun least = LeastOf(unit, q);
-      return frontier_.Dominates({least.time.value, least.cost.value});
+      return std::ranges::all_of(LeastOf(unit, q), [&](const LeastRun& least) {
+        return frontier_.Dominates({least.time.value, least.cost.value});
+      });
     });
   }
 
@@ -201,10 +202,11 @@ class FrontierSearch {
       for (const Unit& unit : units_) {
         if (done_.contains({unit.site, unit.nodes})) continue;
         for (const std::size_t q : unit.quotes) {
-          const LeastRun least = LeastOf(unit, q);
-          if (!InTime(least.time) || !InBudget(least.cost)) continue;
-          if (least.cost.value < std::min(cheapest[q], next[q].first))
-            next[q] = {least.cost.value, &unit};
+          for (const LeastRun& least : LeastOf(unit, q)) {
+            if (!InTime(least.time) || !InBudget(least.cost)) continue;
+            if (least.cost.value < std::min(cheapest[q], next[q].first))
+              next[q] = {least.cost.value, &unit};
+          }
         }
       }
       std::set<const Unit*> wave;
@@ -240,13 +242,16 @@ class FrontierSearch {
                         static_cast<double>(found.best->candidate.global_batch);
     found.below_bound = work < least_[unit.site] * (1 - 1e-12);
     for (const std::size_t q : unit.quotes) {
-      Row row;
-      row.quote = q;
-      row.site = unit.site;
-      row.nodes = unit.nodes;
-      row.candidate = found.best->candidate;
-      Renew(&row);
-      found.rows.push_back(std::move(row));
+      for (const int64_t spares : SpareCounts(question_.conditions, found.best->job, &quotes_[q])) {
+        Row row;
+        row.quote = q;
+        row.site = unit.site;
+        row.nodes = unit.nodes;
+        row.run.spares = spares;
+        row.candidate = found.best->candidate;
+        Renew(found.best->job, &row);
+        found.rows.push_back(std::move(row));
+      }
     }
     return found;
   }
@@ -266,6 +271,8 @@ class FrontierSearch {
   }
 
   void Finish() {
+    DropSpares(question_, &result_.rows);
+    DrawFrontier();
     AddIntervals();
     Choose();
     for (std::size_t q = 0; q < quotes_.size(); ++q) {
@@ -278,10 +285,8 @@ class FrontierSearch {
       } else if (std::ranges::all_of(nodes, [&](int64_t n) {
                    return done_.contains({site_of_[q], n});
                  })) {
-        result_.no_layout[q] = !endless_.contains(q)
-                                   ? NoLayoutWords(site_of_[q], nodes)
-                                   : fmt::format("does not finish: failures leave {} of the time",
-                                                 ShareWords(endless_[q]));
+        result_.no_layout[q] =
+            !endless_.contains(q) ? NoLayoutWords(site_of_[q], nodes) : WhyEndless(endless_[q]);
       }
     }
   }
@@ -336,10 +341,11 @@ class FrontierSearch {
           result_.simulated += candidate.simulated.has_value();
           settled.emplace(key, std::move(candidate));
         }
+        const Job job = JobOfRow(row);
         for (Row& other : result_.rows) {
           if (std::pair{other.site, other.nodes} != key) continue;
           other.candidate = settled.at(key);
-          Renew(&other);
+          Renew(job, &other);
         }
         again = true;
       }
@@ -348,13 +354,13 @@ class FrontierSearch {
   }
 
   // After its step time has changed. Prices per step are those of the offer.
-  void Renew(Row* row) const {
+  void Renew(const Job& job, Row* row) const {
     Candidate& step = row->candidate;
     step.dollars_per_second =
         quotes_[row->quote].price.price.value / 3600 * static_cast<double>(row->nodes);
     step.SetTime(step.time);
-    row->run =
-        EstimateRun(question_.conditions, JobOfRow(*row), row->candidate, &quotes_[row->quote]);
+    row->run = EstimateRun(question_.conditions, job, row->candidate, &quotes_[row->quote],
+                           row->run.spares);
   }
 
   void AddIntervals() {
@@ -365,7 +371,7 @@ class FrontierSearch {
       const auto [at, fresh] = known.try_emplace({row.site, row.nodes}, row.candidate);
       if (fresh) AddConfidence(JobOfRow(row), trust, &at->second);
       row.candidate = at->second;
-      Renew(&row);
+      Renew(JobOfRow(row), &row);
     }
   }
 
@@ -404,6 +410,11 @@ class FrontierSearch {
   std::vector<std::string> kinds_;                         // by site
   std::vector<std::unique_ptr<FastestLayouts>> layouts_;   // by site
   std::vector<double> least_;                              // by site; below 0: not found yet
+  struct KnownBound {
+    double work = -1;  // GPU seconds of a sequence that it is for
+    std::vector<LeastRun> runs;
+  };
+  std::map<std::pair<std::size_t, int64_t>, KnownBound> known_bounds_;  // by quote and nodes
   std::vector<Unit> units_;
   std::set<std::pair<std::size_t, int64_t>> done_;
   std::set<std::size_t> contradicted_;

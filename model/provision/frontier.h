@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which offer and how many nodes: days against dollars over every offer and node count.
+// Which offer, how many nodes and how many spares: days against dollars over all of them.
 //
 // Exact: the frontier, and so the cheapest row within a deadline and the fastest within a budget, are those of evaluating
-// every offer at every node count (tests/provision proves it by doing so). Cheap for two reasons. Offers of one topology
-// share their step times. And a lower bound of the GPU seconds of a sequence (FastestLayouts::LeastGpuSeconds) gives every
-// (offer, nodes) a least time and a least cost; where a row that is known already is better than both for all its offers,
-// no layout is looked for. A bound that an evaluated row contradicts is dropped for its topology, and all its node counts
+// every offer at every node count with every number of spares (tests/provision proves it by doing so). Cheap for two
+// reasons. Offers of one topology share their step times, and so do all numbers of spares. And a lower bound of the GPU
+// seconds of a sequence (FastestLayouts::LeastGpuSeconds) gives every (offer, nodes, spares) a least time and a least cost;
+// where a row that is known already is better than both for all offers and spares, no layout is looked for. A bound that an evaluated row contradicts is dropped for its topology, and all its node counts
 // are evaluated.
 #pragma once
 
@@ -39,7 +39,7 @@ struct Question {
   double simulation_effort = 1e7;  // for the step times of the frontier; 0: closed form alone
 };
 
-// One offer at one node count, with its best layout and batch.
+// One offer at one node count with one number of spares, with its best layout and batch.
 struct Row {
   std::size_t quote = 0, site = 0;
   int64_t nodes = 0;
@@ -59,7 +59,8 @@ struct QuoteBounds {
 inline constexpr double kSure = 0.95;  // a run that is in time so likely may be relied on
 
 struct Provisioned {
-  std::vector<Row> rows;              // evaluated; by cost
+  std::vector<Row>
+      rows;  // evaluated; by cost; off the frontier one number of spares: cheapest in time, else fastest
   std::vector<std::size_t> frontier;  // into rows; cheapest first, each faster than the one before
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
   std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one

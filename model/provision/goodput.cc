@@ -48,13 +48,14 @@ double BestInterval(const StopModel& model, double low, double high) {
 
 double Goodput(const StopModel& model, Seconds interval) {
   const double m = model.between.value;
-  const double cycle = (m + model.detection.value) * std::exp(model.restart.value / m);
+  const double cycle =
+      (m + (model.detection + model.MeanWait()).value) * std::exp(model.restart.value / m);
   return Kept(model, interval.value) / cycle;
 }
 
 double FirstOrderGoodput(const StopModel& model, Seconds interval) {
   const double period = interval.value + model.blocking.value;
-  const double lost = model.detection.value + model.restart.value + model.background.value;
+  const double lost = (model.detection + model.MeanWait() + model.restart + model.background).value;
   return 1 - model.blocking.value / period - (lost + period / 2) / model.between.value;
 }
 
@@ -110,8 +111,10 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   const double period = interval.value + model.blocking.value;
   const double down = model.detection.value + model.restart.value;
   const double lost = down + model.background.value + period / 2;
-  const double square = (1 - model.with_notice) * (lost * lost + period * period / 12) +
-                        model.with_notice * down * down;
+  const double longer = lost + model.wait.value;
+  const double square =
+      (1 - model.with_notice - model.waits) * lost * lost + model.waits * longer * longer +
+      (1 - model.with_notice) * period * period / 12 + model.with_notice * down * down;
   time.stops = time.mean / model.between;
   time.deviation = Seconds(std::sqrt(time.stops * square));
   return time;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which share of the time a job of many machines makes progress, when machines stop and checkpoints bring it back.
 //
-//   goodput = C / ( (M + D) exp(R/M) ),
+//   goodput = C / ( (M + D + s X) exp(R/M) ),
 //   C = tau exp(-w/M) / (exp((tau + b)/M) - 1)                              after a stop without notice
 //   C = M (1 - exp(-tau/M)) / (1 - exp(-(tau + b)/M))                        with notice of b + w or more
 //
@@ -9,8 +9,9 @@
 // tau  computing between two checkpoints       b   part of a checkpoint that blocks computing
 // w    background write: a checkpoint counts once it is durable; one is in flight at a time: tau + b >= w
 // D    detection and replacement: the job is down and cannot stop      R   restart and load: may be stopped again
+// s    share of stops that wait X more, for a node
 //
-// Derivation: from one restart to the next pass (M + D) exp(R/M) in the mean; in a life of length T the checkpoints k with
+// Derivation: from one restart to the next pass (M + D + s X) exp(R/M) in the mean; in a life of length T the checkpoints k with
 // k (tau + b) + w <= T count, in the mean exp(-w/M) / (exp((tau + b)/M) - 1). With w = D = 0 this is Daly's exact
 // expression (J. T. Daly, A higher order estimate of the optimum checkpoint interval, FGCS 22 (2006) 303). A stop with
 // notice keeps all computing done, the mean of which is the second C.
@@ -30,6 +31,9 @@ struct StopModel {
   Seconds detection;       // D
   Seconds restart;         // R
   double with_notice = 0;  // share of stops that are announced long enough ahead for a checkpoint
+  double waits = 0;        // s: share of stops, none of them with notice
+  Seconds wait;            // X
+  Seconds MeanWait() const { return wait * waits; }  // over all stops
 };
 
 // The share of the time that is progress, with checkpoints after `interval` > 0 of computing.
@@ -50,8 +54,8 @@ struct JobTime {
   Seconds mean, deviation;
   double stops = 0;  // expected
 };
-// mean T = work / goodput + w; deviation = sqrt(T/M (L^2 + P^2/12)), P = tau + b, L = D + R + w + P/2; D + R alone is lost
-// at stops with notice.
+// mean T = work / goodput + w; deviation = sqrt(T/M (L^2 + P^2/12)), P = tau + b, L = D + R + w + P/2, X more at stops that
+// wait; D + R alone is lost at stops with notice.
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
 // Jobs that go on with fewer replicas: a stop takes a group of nodes away for the repair; the others pause and repeat half

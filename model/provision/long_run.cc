@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "model/arch/parameters.h"
@@ -48,60 +49,44 @@ double InRepair(const Conditions& conditions, double nodes, double rate) {
   return nodes * rate / 1000 * (conditions.recovery.repair.value / kDay);
 }
 
-// For a node when one fails: it finds a Poisson number in repair; where all spares are among them, the first of them to
-// come back ends the wait.
-Seconds WaitForNode(const Conditions& conditions, double nodes, double rate, int64_t spares) {
-  const double none_left = ShortageOf(InRepair(conditions, nodes, rate), spares - 1);
-  return conditions.recovery.repair * (none_left / static_cast<double>(spares + 1));
+double SpotRate(const Conditions& conditions, const Quote* quote) {
+  if (quote == nullptr || quote->price.kind != PriceKind::kSpot) return 0;
+  return quote->offer.spot_rate.value_or(conditions.spot.rate.value);
 }
-
-// Nodes besides those that work, from and to: what the user said, or from none to those that nearly always suffice.
-std::pair<int64_t, int64_t> SpareRange(const Conditions& conditions, const Job& job,
-                                       const Quote* quote) {
-  if (conditions.spares) return {*conditions.spares, *conditions.spares};
-  if (conditions.recovery.elastic) return {0, 0};
-  const int64_t nodes = job.cluster.nodes;
-  int64_t most =
-      SparesFor(InRepair(conditions, static_cast<double>(nodes), conditions.failures.rate.value),
-                conditions.run.shortage);
-  if (quote != nullptr) {
-    for (const int64_t sold : {quote->offer.most_nodes, quote->price.most_nodes}) {
-      if (sold > 0) most = std::min(most, std::max<int64_t>(0, sold - nodes));
-    }
-  }
-  return {0, most};
-}
-
-// Nodes that are sold at a time: spares are too.
-int64_t SpareStep(const Quote* quote) { return quote != nullptr ? quote->offer.step : 1; }
 
 // Stops per second and what they cost, at a rate of node failures per 1000 node-days.
 StopModel StopsOf(const Conditions& conditions, const Job& job, const CheckpointCost& checkpoint,
                   const Quote* quote, double rate, int64_t spares) {
   const auto nodes = static_cast<double>(job.cluster.nodes);
-  const bool spot = quote != nullptr && quote->price.kind == PriceKind::kSpot;
-  const double interruptions =
-      spot ? quote->offer.spot_rate.value_or(conditions.spot.rate.value) : 0;
+  const double interruptions = SpotRate(conditions, quote);
+  const double all = std::max(rate + interruptions, 1e-9);
   StopModel model;
-  model.between = Seconds(1000 * kDay / (nodes * std::max(rate + interruptions, 1e-9)));
+  model.between = Seconds(1000 * kDay / (nodes * all));
   model.blocking = checkpoint.blocking;
   model.background = checkpoint.background;
-  model.detection = conditions.recovery.detection + WaitForNode(conditions, nodes, rate, spares);
+  model.detection = conditions.recovery.detection;
+  // A failure finds a Poisson number of nodes in repair; where all spares are among them, the first of them to come back
+  // ends the wait. A node that is reclaimed is not in repair: another takes its place.
+  model.waits = rate / all * ShortageOf(InRepair(conditions, nodes, rate), spares - 1);
+  model.wait = conditions.recovery.repair / static_cast<double>(spares + 1);
   model.restart = conditions.recovery.restart + checkpoint.load;
-  const Seconds notice = spot ? quote->offer.spot_notice.value_or(Seconds(0)) : Seconds(0);
-  if (spot && notice >= checkpoint.blocking + checkpoint.background)
-    model.with_notice = interruptions / (rate + interruptions);
+  if (interruptions > 0 &&
+      quote->offer.spot_notice.value_or(Seconds(0)) >= checkpoint.blocking + checkpoint.background)
+    model.with_notice = interruptions / all;
   return model;
 }
 
 ElasticModel ElasticOf(const Conditions& conditions, const Job& job, double group_nodes,
                        double step_seconds, const Quote* quote, double rate) {
-  const bool spot = quote != nullptr && quote->price.kind == PriceKind::kSpot;
-  if (spot) rate += quote->offer.spot_rate.value_or(conditions.spot.rate.value);
+  const double interruptions = SpotRate(conditions, quote);
+  const double all = std::max(rate + interruptions, 1e-9);
+  // In the mean; what is reclaimed is replaced, not repaired.
+  const Seconds away = conditions.recovery.repair * (rate / all) +
+                       conditions.recovery.detection * (interruptions / all);
   return {static_cast<double>(job.cluster.nodes),
           group_nodes,
-          rate / 1000 / kDay,
-          conditions.recovery.repair,
+          (rate + interruptions) / 1000 / kDay,
+          away,
           conditions.recovery.pause,
           Seconds(step_seconds)};
 }
@@ -175,17 +160,19 @@ double Square(double x) { return x * x; }
 // Spares cost money and save waits: the number with the least cost x time.
 int64_t BestSpares(const Conditions& conditions, const Job& job, const Strategy& layout,
                    RunEstimate run, const Quote* quote) {
-  const auto [least, most] = SpareRange(conditions, job, quote);
-  int64_t best = least;
-  double value = 0;
-  for (run.spares = least; run.spares <= most && least < most; run.spares += SpareStep(quote)) {
+  const std::vector<int64_t> counts = SpareCounts(conditions, job, quote);
+  if (counts.size() == 1) return counts.front();
+  int64_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const int64_t spares : counts) {
+    run.spares = spares;
     const Seconds time =
         conditions.run.setup +
         Play(conditions, job, layout, run, quote, conditions.failures.rate.value).time;
-    const auto paid = static_cast<double>(job.cluster.nodes + run.spares);
+    const auto paid = static_cast<double>(job.cluster.nodes + spares);
     const Seconds billed = quote != nullptr ? Billed(quote->price, time) : time;
-    const double now = paid * billed.value * time.value;
-    if (run.spares == least || now < value) best = run.spares, value = now;
+    const double value = paid * billed.value * time.value;
+    if (value < least) best = spares, least = value;
   }
   return best;
 }
@@ -227,6 +214,24 @@ Conditions DefaultConditions() {
 double CheckpointBytesPerParameter(Precision precision, Optimizer optimizer) {
   const bool half = precision == Precision::kFp16 || precision == Precision::kBf16;
   return (half ? 2 : 0) + 4 + MomentBytes(optimizer);
+}
+
+std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote) {
+  if (conditions.spares) return {*conditions.spares};
+  if (conditions.recovery.elastic) return {0};
+  const int64_t nodes = job.cluster.nodes;
+  int64_t most =
+      SparesFor(InRepair(conditions, static_cast<double>(nodes), conditions.failures.rate.value),
+                conditions.run.shortage);
+  if (quote != nullptr) {
+    for (const int64_t sold : {quote->offer.most_nodes, quote->price.most_nodes}) {
+      if (sold > 0) most = std::min(most, std::max<int64_t>(0, sold - nodes));
+    }
+  }
+  const int64_t step = quote != nullptr ? quote->offer.step : 1;
+  std::vector<int64_t> counts;
+  for (int64_t spares = 0; spares <= most; spares += step) counts.push_back(spares);
+  return counts;
 }
 
 CheckpointCost CheckpointOf(const Conditions& conditions, const Job& job, const Offer* offer) {
@@ -282,7 +287,7 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
 }
 
 RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
-                        const Quote* quote) {
+                        const Quote* quote, std::optional<int64_t> spares) {
   RunEstimate run;
   run.steps = static_cast<int64_t>(std::ceil(conditions.tokens / step.tokens * (1 - 1e-12)));
   run.checkpoint = CheckpointOf(conditions, job, quote != nullptr ? &quote->offer : nullptr);
@@ -290,7 +295,9 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.step_seconds = step.time.total;
   if (run.input.bound()) run.step_seconds = step.tokens / *run.input.most;
   const Range& rate = conditions.failures.rate;
-  run.spares = BestSpares(conditions, job, step.strategy, run, quote);
+  run.spot_rate = SpotRate(conditions, quote);
+  if (run.spot_rate > 0) run.spot_notice = quote->offer.spot_notice.value_or(Seconds(0));
+  run.spares = spares ? *spares : BestSpares(conditions, job, step.strategy, run, quote);
   run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate.value, run.spares);
   run.elastic = CanShrink(conditions, job, step.strategy);
   run.shared_states = run.elastic && step.strategy.zero > 0 && step.strategy.dp_outer == 1;
@@ -336,13 +343,12 @@ double RunEstimate::ProbabilityWithin(Seconds deadline) const {
   return NormalBelow(away / (side / kDecile));
 }
 
-LeastRun BoundRun(const Conditions& conditions, const Job& job, double seconds_per_token,
-                  const Quote& quote) {
+std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
+                                double seconds_per_token, const Quote& quote) {
   const CheckpointCost checkpoint = CheckpointOf(conditions, job, &quote.offer);
   const double rate = conditions.failures.rate.value;
-  const auto [fewest, most] = SpareRange(conditions, job, &quote);
-  LeastRun least;
-  for (int64_t spares = fewest; spares <= most; spares += SpareStep(&quote)) {
+  std::vector<LeastRun> least;
+  for (const int64_t spares : SpareCounts(conditions, job, &quote)) {
     const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares);
     double goodput = Goodput(stops, OptimalInterval(stops));
     if (conditions.recovery.elastic)
@@ -350,9 +356,7 @@ LeastRun BoundRun(const Conditions& conditions, const Job& job, double seconds_p
     const double work =
         conditions.tokens * seconds_per_token * conditions.run.straggler.value / goodput;
     const Seconds time = conditions.run.setup + Seconds(work) + stops.background;
-    const Dollars cost = CostOf(quote, job.cluster.nodes + spares, time);
-    least.time = spares == fewest ? time : std::min(least.time, time);
-    least.cost = spares == fewest ? cost : std::min(least.cost, cost);
+    least.push_back({time, CostOf(quote, job.cluster.nodes + spares, time)});
   }
   return least;
 }

@@ -3,7 +3,9 @@
 //
 //   time   = setup + steps x step x straggler / goodput + last write
 //   steps  = ceil(tokens / (global batch x sequence length)); step = max(computed, fed by the input pipeline)
-//   M      = 1000 days / (nodes x stops per 1000 node-days); spares stop nothing
+//   M      = 1000 days / (nodes x stops per 1000 node-days); spares stop nothing; spot interruptions are stops, too
+// A failed node is in repair, and without a spare the job waits for it. One that is reclaimed is not: another is there after
+// detection and replacement; a notice long enough for a checkpoint saves the work.
 //   cost   = (nodes + spares) x price x billed time, whole quanta of the price and at least its term
 //   energy = GPUs x rated power x node factor x PUE x time
 //   checkpoint bytes = parameters x (16-bit weights 2 + fp32 master weights 4 + moments of the optimizer), without the
@@ -14,6 +16,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/provision/facts.h"
 #include "model/provision/goodput.h"
@@ -31,8 +34,7 @@ struct Conditions {
   InputFacts input;
   LongRunFacts run;
   EnergyFacts energy;
-  std::optional<int64_t>
-      spares;  // empty: those with the least cost x time, at most what `run.shortage` takes
+  std::optional<int64_t> spares;  // empty: SpareCounts() are compared
   double tokens = 0;
 };
 Conditions DefaultConditions();
@@ -60,6 +62,8 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
 
 struct RunEstimate {
   int64_t steps = 0, spares = 0;
+  double spot_rate = 0;     // interruptions per 1000 node-days; 0: not on spot capacity
+  Seconds spot_notice;      // ahead of them
   double step_seconds = 0;  // with the input pipeline
   InputNeed input;
   CheckpointCost checkpoint;
@@ -82,16 +86,21 @@ struct RunEstimate {
   double ProbabilityWithin(Seconds deadline) const;
 };
 
-// `quote`: null: no price, on-demand failures.
-RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
-                        const Quote* quote);
+// How many nodes may wait besides those that work, ascending: what the user said, else from none to those that suffice
+// but for `run.shortage`, in the steps in which nodes are sold and no more than are sold.
+std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote);
 
-// No run on so many nodes of the job's cluster takes less time or money when a token takes at least `seconds_per_token`.
+// `quote`: null: no price, on-demand failures. `spares`: empty: the SpareCounts() with the least cost x time.
+RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                        const Quote* quote, std::optional<int64_t> spares = {});
+
+// No run on so many nodes of the job's cluster takes less time or money when a token takes at least `seconds_per_token`;
+// by SpareCounts().
 struct LeastRun {
   Seconds time;
   Dollars cost;
 };
-LeastRun BoundRun(const Conditions& conditions, const Job& job, double seconds_per_token,
-                  const Quote& quote);
+std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
+                                double seconds_per_token, const Quote& quote);
 
 }  // namespace orrery

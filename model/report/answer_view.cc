@@ -156,6 +156,8 @@ std::string PlacementSection(const std::vector<Placed>& all) {
     const std::string as = given ? "as given" : "as found";
     line(fmt::format("step {}, {}", as, engine), step, SecondsOf(step));
     line("gain", found["gain"], PercentOf(found["gain"]));
+    if (const Ref alone = found["layers_alone_step_time_s"]; alone.is_number())
+      line("step with these layers in the default order, " + engine, alone, SecondsOf(alone));
     const auto seconds = [&](const char* what, const char* key) {
       line(what, closed[key], SecondsOf(closed[key]));
     };

@@ -175,6 +175,8 @@ std::string RunTable(const Ref& answer, const Ref& row) {
        ThreeDigits(row["expected_failures"].number()));
   line("a failure is detected and the node replaced in", recovery["detect_s"],
        SecondsOf(recovery["detect_s"]));
+  line("and, in the mean, waits for a node (--spares)", recovery["wait_s"],
+       SecondsOf(recovery["wait_s"]));
   line("restart", recovery["restart_s"], SecondsOf(recovery["restart_s"]));
   line("checkpoint", checkpoint["bytes"], BytesOf(checkpoint["bytes"]));
   line("checkpoint every", checkpoint["interval_s"], SecondsOf(checkpoint["interval_s"]));
@@ -282,7 +284,8 @@ std::string ProvisionSections(const Ref& answer) {
     const Ref row = rows[i];
     const std::string name = NameOf(row);
     runs += "<h3>" + Escape(name + Spot(row["offer"])) + "</h3>" +
-            Paragraph(row["plan"]["layout"].text() + ".") + RunTable(answer, row);
+            Paragraph(row["plan"]["layout"].text() + ".") + RunTable(answer, row) +
+            Paragraph(row["spot"]["words"].text()) + Paragraph(row["checkpoint"]["warning"].text());
     if (drawn.insert(row["offer"]["id"].text()).second) scaling += ScalingOf(answer, row, chosen);
     bars.push_back({name, row["plan"]["breakdown"], row["plan"]["step_time_s"]});
   }

@@ -73,7 +73,13 @@ std::string PredictionWords(const Ref& answer) {
   const Ref prediction = answer["prediction"];
   if (prediction.empty())
     return Paragraph("This step cannot run: " + answer["reason"].text() + ".", true);
-  std::string out = Paragraph(StepWords(prediction), true) + Paragraph(JobWords(answer));
+  const Ref memory = prediction["memory"];
+  const bool fits = memory.empty() || memory["fits"].is_true();
+  std::string lead = StepWords(prediction);
+  if (!fits)
+    lead = fmt::format("This step does not fit the memory of its GPUs ({}). Were there enough: {}",
+                       memory["verdict"].text(), lead);
+  std::string out = Paragraph(lead, true) + Paragraph(JobWords(answer));
   if (const std::string what = answer["perturbation"].text(); !what.empty())
     out += Paragraph(fmt::format("Perturbed: {}. Unperturbed the step takes {}.", what,
                                  SecondsOf(answer["undisturbed_step_time_s"])));

@@ -75,7 +75,7 @@ class OrderSearch {
       Try(seed);
       Exchange(std::move(seed));
     }
-    Place(0, 0);
+    Place(0, LeastOfAll());
     bound_ = std::min(bound_, best_);
   }
 
@@ -229,6 +229,23 @@ class OrderSearch {
     return price_.Of(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_)));
   }
 
+  // No message is stretched, and of the slow nodes the slowest alone counts, at the place where it costs least.
+  double LeastOfAll() {
+    Stretches stretches;
+    stretches.fill(1);
+    if (slowdown_.empty()) return price_.Of(stretches, {});
+    const auto [fastest, slowest] = std::ranges::minmax(slowdown_);
+    std::vector<double> slow(static_cast<std::size_t>(nodes_), fastest);
+    double least = std::numeric_limits<double>::infinity();
+    for (double& place : slow) {
+      place = slowest;
+      least =
+          std::min(least, price_.Of(stretches, traffic_.SlowReplicas(slow, StagesWait(variant_))));
+      place = fastest;
+    }
+    return least;
+  }
+
   std::vector<int32_t> Order() const {
     std::vector<std::size_t> taken(classes_.size(), 0);
     std::vector<int32_t> order;
@@ -261,7 +278,7 @@ class OrderSearch {
       if (one.part >= 0) ++touched_[static_cast<std::size_t>(one.part)];
       at_[static_cast<std::size_t>(place)] = c;
       Count(place, 1);
-      const double at_least = Least(place + 1);
+      const double at_least = std::max(least, Least(place + 1));
       if (at_least < best_ * (1 - kSamePlacement)) Place(place + 1, at_least);
       Count(place, -1);
       if (one.part >= 0) --touched_[static_cast<std::size_t>(one.part)];

@@ -224,6 +224,12 @@ PlacementChoice ChoosePlacement(const Job& job, const Strategy& layout,
     choice.strategy = candidates[i];
     choice.placed = std::move(placed);
   }
+  if (choice.strategy.placement && choice.strategy.layout != plain.layout) {
+    Strategy layers = choice.strategy;
+    layers.placement = nullptr;
+    const Prediction alone = settled(layers);
+    if (alone.simulated.has_value() == simulates) choice.layers_alone = Seconds(alone.time.total);
+  }
   choice.refuted = better && !choice.strategy.placement && choice.strategy.layout == plain.layout;
   return choice;
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "model/twin/predict.h"
 
@@ -23,10 +24,11 @@ struct PlacementOptions {
 };
 
 struct PlacementFound {
-  Strategy strategy;      // `placement` is null where no other one is better
-  double seconds = 0;     // by the objective
-  double plain = 0;       // of the layout as it was, without a placement
-  double bound = 0;       // no placement takes less
+  Strategy strategy;   // `placement` is null where no other one is better
+  double seconds = 0;  // by the objective
+  double plain = 0;    // of the layout as it was, without a placement
+  double bound =
+      0;  // no placement takes less; cut short, at least the step with the slowest node alone, well placed
   bool exact = false;     // nor less than `seconds`
   int64_t looked_at = 0;  // partial orders
   std::vector<Strategy>
@@ -45,6 +47,9 @@ struct PlacementChoice {
   Prediction plain, placed;  // without interval; the same where no placement is better
   bool refuted = false;      // the simulation found no gain in what the closed form likes
   int simulated = 0;         // placements
+  // Where both differ from the layout's own, with the other layers in the default order; empty: not both, or not by the
+  // same engine.
+  std::optional<Seconds> layers_alone;
 
   double gain() const { return 1 - placed.time.total / plain.time.total; }
 };

@@ -97,7 +97,7 @@ TEST(Provision, ARowHasTheStepTimeOfPredict) {
 }
 
 TEST(Provision, SaysWhatWouldDoWhereNothingDoes) {
-  const Outcome both = RunPlan(With(kSmall, {"--deadline", "1d", "--budget", "0.9kUSD"}));
+  const Outcome both = RunPlan(With(kSmall, {"--deadline", "1d", "--budget", "900USD"}));
   EXPECT_EQ(both.code, 3);
   EXPECT_THAT(Folded(both.out), AllOf(HasSubstr("None costs at most 900 USD. The cheapest"),
                                       HasSubstr("Days against dollars")));
@@ -264,7 +264,9 @@ TEST(Topologies, ThoseWithinTheBudgetComeFirst) {
   EXPECT_THAT(within.out,
               AllOf(HasSubstr("\n  1  aws-p4d"), HasSubstr("no price, budget not checked")));
   EXPECT_EQ(within.code, 0);
-  EXPECT_EQ(RunPlan(With(words, {"--budget", "5USD"})).code, 3);
+  const Outcome none = RunPlan(With(words, {"--budget", "5USD"}));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.out, HasSubstr("\n  1  aws-p4d"));  // its price is known at least
 }
 
 // The fastest node count costs more than the budget, the dearest run of those within it wins.

@@ -39,6 +39,44 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
   EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
 }
 
+TEST(ProvisionWords, ASlowFileSystemAsksForAnother) {
+  const std::vector<std::string> run = {"provision", "--model",     "llama3-8b", "--tokens", "100B",
+                                        "--offers",  "nebius-h100", "--nodes",   "8"};
+  const auto with = [&](std::vector<std::string> more) {
+    return Folded(RunPlan(With(run, more)).out);
+  };
+  EXPECT_THAT(with({}), Not(HasSubstr("order a faster file system")));
+  EXPECT_THAT(with({"--storage", "300MB/s"}),
+              HasSubstr("a checkpoint takes 375 s to write: order"));
+  EXPECT_THAT(with({"--storage", "20MB/s"}), HasSubstr("each waits for the one before"));
+  EXPECT_THAT(with({"--storage", "300MB/s", "--checkpoint", "synchronous"}),
+              HasSubstr("the GPUs wait for it"));
+}
+
+TEST(ProvisionWords, TheMarginIsTheOneThatWasAskedFor) {
+  const json answer = json::parse(RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B",
+                                           "--offers", "nebius-h100", "--nodes", "1", "--json"})
+                                      .out);
+  EXPECT_EQ(answer["memory_margin"].dump(), "0.08");
+}
+
+// A notice of AWS is 120 s; a checkpoint of this model takes 65.
+TEST(ProvisionWords, SpotSaysWhetherTheNoticeSuffices) {
+  const std::vector<std::string> run = {"provision", "--model",  "gpt2-xl", "--tokens",
+                                        "30B",       "--offers", "aws-p4d", "--kind",
+                                        "spot",      "--nodes",  "4"};
+  EXPECT_THAT(Folded(RunPlan(run).out),
+              HasSubstr("spot: the notice of 120 s suffices for a checkpoint (65."));
+  EXPECT_THAT(Folded(RunPlan(With(run, {"--storage", "100MB/s"})).out),
+              HasSubstr("spot: the notice of 120 s is too short for a checkpoint ("));
+  const json answer = json::parse(RunPlan(With(run, {"--json", "--spares", "0"})).out);
+  const json& best = answer["answers"][0];
+  EXPECT_TRUE(best["spot"]["notice_saves_the_work"].get<bool>());
+  // Only failures wait for the repair of a day.
+  const double rate = best["spot"]["interruptions_per_1000_node_days"];
+  EXPECT_NEAR(best["recovery"]["wait_s"].get<double>(), 86400 * 3.8 / (3.8 + rate), 1);
+}
+
 TEST(ProvisionWords, WhereAllLoseThereAreNoOthers) {
   const std::string page = ScratchFolder() + "/none.html";
   const std::vector<std::string> question = {"provision", "--model",  "llama3-405b",

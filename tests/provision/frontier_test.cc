@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "model/arch/catalogue.h"
 #include "model/hardware/catalog.h"
@@ -99,6 +100,65 @@ TEST(Frontier, IsThatOfEvaluatingEverything) {
   ExpectSameFrontier(SetupOf("llama3-8b", 8192, 2e11,
                              {"aws-p4de", "aws-p5", "nebius-b200", "nebius-h100", "oci-h100"},
                              {1, 2, 4, 8, 16}));
+}
+
+// Each number of spares asked for by name, at every offer and node count: what comes out of all is the answer.
+TEST(Frontier, IsThatOfEveryNumberOfSpares) {
+  Asked setup = SetupOf("gpt2-xl", 1024, 1e11,
+                        {"aws-p4d", "crusoe-mi300x", "lambda-a100-80", "oci-h100", "nebius-h100"},
+                        {1, 2, 3, 4, 6, 8, 12, 16, 64});
+  setup.question.conditions.failures = LoadFailures("young");
+  setup.question.deadline = Seconds(2.3 * 86400);
+  setup.question.budget = Dollars(1.6e4);
+  const Conditions& conditions = setup.question.conditions;
+  const double days = conditions.recovery.repair.value / 86400;
+  const auto most = [&](int64_t nodes) {
+    return SparesFor(static_cast<double>(nodes) * conditions.failures.rate.value / 1000 * days,
+                     conditions.run.shortage);
+  };
+  std::vector<Row> all;
+  for (int64_t spares = 0; spares <= most(64); ++spares) {
+    Asked fixed = setup;
+    fixed.question.conditions.spares = spares;
+    for (const Row& row : Answer(fixed, true).rows) {
+      EXPECT_EQ(row.run.spares, spares);
+      if (spares <= most(row.nodes)) all.push_back(row);
+    }
+  }
+  const auto better = [](const Row& a, const Row& b) {
+    return a.run.time <= b.run.time && a.run.cost <= b.run.cost &&
+           (a.run.time < b.run.time || a.run.cost < b.run.cost);
+  };
+  const Provisioned answer = Answer(setup, false);
+  std::size_t undominated = 0, with_other_spares = 0;
+  for (const Row& row : all)
+    undominated += std::ranges::none_of(all, [&](const Row& other) { return better(other, row); });
+  std::set<std::pair<std::size_t, int64_t>> seen;
+  for (const std::size_t i : answer.frontier) {
+    const Row& row = answer.rows[i];
+    with_other_spares += !seen.insert({row.quote, row.nodes}).second;
+    EXPECT_TRUE(std::ranges::none_of(all, [&](const Row& other) { return better(other, row); }));
+  }
+  EXPECT_EQ(answer.frontier.size(), undominated);
+  EXPECT_GE(with_other_spares, 1u);  // of one offer and node count
+  const Row *cheapest = nullptr, *fastest = nullptr;
+  for (const Row& row : all) {
+    const auto is_better = [&](const Row* best, auto key) {
+      return best == nullptr || key(row) < key(*best);
+    };
+    if (row.run.time <= *setup.question.deadline &&
+        is_better(cheapest, [](const Row& r) { return std::pair(r.run.cost, r.run.time); }))
+      cheapest = &row;
+    if (row.run.cost <= *setup.question.budget &&
+        is_better(fastest, [](const Row& r) { return std::pair(r.run.time, r.run.cost); }))
+      fastest = &row;
+  }
+  ASSERT_TRUE(cheapest && fastest && answer.cheapest && answer.fastest);
+  EXPECT_DOUBLE_EQ(answer.rows[*answer.cheapest].run.cost.value, cheapest->run.cost.value);
+  EXPECT_DOUBLE_EQ(answer.rows[*answer.fastest].run.time.value, fastest->run.time.value);
+  EXPECT_EQ(answer.rows[*answer.cheapest].run.spares, cheapest->run.spares);
+  std::printf("%zu rows with every number of spares, %zu on the frontier\n", all.size(),
+              undominated);
 }
 
 TEST(Frontier, AnotherOfferNeverMakesTheBestWorse) {

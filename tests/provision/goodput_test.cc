@@ -86,7 +86,12 @@ StopModel DrawModel(Random* random) {
   StopModel model = Model(between(900, 1e6), between(1, 150), between(1, 600), between(10, 1200),
                           between(30, 1800));
   if (random->Uniform() < 0.3) model.background = Seconds(0);
-  if (random->Uniform() < 0.2) model.with_notice = random->Uniform();
+  if (random->Uniform() < 0.2) {
+    model.with_notice = random->Uniform();
+  } else if (random->Uniform() < 0.2) {  // not rare ones: their noise would hide what is compared
+    model.waits = 0.6 + 0.4 * random->Uniform();
+    model.wait = Seconds(between(600, 86400));
+  }
   return model;
 }
 
@@ -137,6 +142,10 @@ TEST(Goodput, AFiniteJobTakesAsLongAsPlayed) {
   CompareJobs(Model(403200, 40, 0, 600, 1200), 90 * 86400.0, 1500);
   CompareJobs(Model(1800, 5, 60, 60, 180), 10 * 86400.0, 300);
   CompareJobs(Model(20000, 10, 60, 900, 300, 1.0), 20 * 86400.0, 400);
+  StopModel waiting = Model(40000, 5, 6, 120, 480, 0.6);
+  waiting.waits = 0.25;
+  waiting.wait = Seconds(43200);
+  CompareJobs(waiting, 60 * 86400.0, 1500);
   CompareJobs(Model(43.9 * 86400, 5, 60, 86520, 480), 22.5 * 86400.0, 2000);  // rare, long waits
 }
 

@@ -135,6 +135,16 @@ const std::vector<std::pair<Command, Made>>& Pages() {
   return pages;
 }
 
+TEST(Words, ALayoutThatDoesNotFitSaysSoFirst) {
+  const Made made = MakePage(
+      {"does not fit", Joined({"predict"}, {kJob, kStages, {"--memory-limit", "4GiB"}}), {}, 3});
+  const std::size_t answer = made.html.find("<section id=answer");
+  ASSERT_NE(answer, std::string::npos);
+  const std::size_t said = made.html.find("does not fit the memory of its GPUs", answer);
+  ASSERT_NE(said, std::string::npos);
+  EXPECT_LT(said, made.html.find("one step takes", answer));
+}
+
 TEST(Html, ShowsWhatJsonSays) {
   for (const auto& [command, made] : Pages()) {
     EXPECT_EQ(Differences(made.html, made.answer), "") << command.name;

@@ -13,7 +13,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr double kLeastSlower = 0.01, kMostSlower = 100;
+constexpr double kMostSlower = 100;
 
 bool ReadOne(std::string_view item, OtherNodes* slow) {
   const std::size_t colon = std::min(item.find(':'), item.size());
@@ -24,7 +24,7 @@ bool ReadOne(std::string_view item, OtherNodes* slow) {
          ParseInteger(nodes.substr(0, dots), &slow->first) == NumberFault::kNone &&
          ParseInteger(range ? nodes.substr(dots + 2) : nodes, &slow->last) == NumberFault::kNone &&
          ParseNumber(item.substr(colon + 1), &slow->slower) == NumberFault::kNone &&
-         slow->first >= 0 && slow->first <= slow->last && slow->slower >= kLeastSlower &&
+         slow->first >= 0 && slow->first <= slow->last && slow->slower >= 1 &&
          slow->slower <= kMostSlower;
 }
 
@@ -45,11 +45,15 @@ std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics
     OtherNodes slow;
     if (ReadOne(item, &slow)) {
       all.push_back(slow);
+    } else if (slow.slower > 0 && slow.slower < 1) {
+      diagnostics->Error(
+          flag.where, fmt::format("--slow-node: '{}' makes the node faster than the others", item),
+          "a factor from 1 on; where a node is faster, name the others as slower");
     } else {
       diagnostics->Error(flag.where, fmt::format("--slow-node: '{}' is no node and factor", item),
-                         fmt::format("write NODE:FACTOR with a factor from {} to {}, such as 3:1.2 "
+                         fmt::format("write NODE:FACTOR with a factor from 1 to {}, such as 3:1.2 "
                                      "or 4..7:1.1",
-                                     kLeastSlower, kMostSlower));
+                                     kMostSlower));
     }
   }
   return all;

@@ -191,8 +191,10 @@ void LongRunFlags::Declare(FlagSet* set) {
              "rate of the shared file system, or a name (default: sized to write a checkpoint in a "
              "minute)",
              Words::kList, FactNames("storage"));
-  set->Value(&spares, "--spares", "N",
-             "nodes paid for and waiting (default: what costs the least money x time)");
+  set->Value(
+      &spares, "--spares", "N",
+      "nodes paid for and waiting (default: provision compares all that may pay; others take "
+      "the least money x time within the limits)");
   set->Value(&straggler, "--straggler", "FACTOR",
              "slowest node over the predicted step (default 1.03)");
   set->Value(&setup, "--setup", "TIME", "before the first step (default 4h)");

@@ -28,6 +28,17 @@ std::string What(const PlacementChoice& choice) {
   return text;
 }
 
+// What of the gain is the layers', and what the order's.
+std::string PartsWords(const PlacementChoice& choice) {
+  if (!choice.layers_alone) return "";
+  const double plain = choice.plain.time.total;
+  const double layers = 1 - choice.layers_alone->value / plain;
+  return fmt::format(": {:.1f} % {} by the layers alone, {:.1f} % {} by the order",
+                     100 * std::abs(layers), layers < 0 ? "more" : "less",
+                     100 * std::abs(choice.gain() - layers),
+                     choice.gain() < layers ? "more" : "less");
+}
+
 // How far the search went.
 std::string Certainty(std::span<const PlacedRow> rows) {
   int64_t looked_at = 0;
@@ -69,10 +80,10 @@ std::string PlacementText(std::span<const PlacedRow> rows, bool numbered) {
           Format(Seconds(choice.plain.time.total)), 100 * std::abs(choice.gain()),
           choice.gain() < 0 ? "more" : "less", engine));
     } else if (!what.empty()) {
-      text +=
-          Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}", plan, what,
-                           Format(Seconds(choice.placed.time.total)),
-                           Format(Seconds(choice.plain.time.total)), 100 * choice.gain(), engine));
+      text += Dash(fmt::format("{}{}: {} instead of {}, {:.1f} % less, {}{}", plan, what,
+                               Format(Seconds(choice.placed.time.total)),
+                               Format(Seconds(choice.plain.time.total)), 100 * choice.gain(),
+                               engine, PartsWords(choice)));
     } else if (choice.refuted) {
       text += Dash(plan +
                    "the closed form prefers another order of ranks, but the simulation "
@@ -98,6 +109,9 @@ nlohmann::ordered_json PlacementJson(const PlacementChoice& choice, bool given) 
   json["step_time_s"] = choice.placed.time.total;
   json["default_step_time_s"] = choice.plain.time.total;
   json["gain"] = choice.gain();
+  json["layers_alone_step_time_s"] = choice.layers_alone
+                                         ? nlohmann::ordered_json(choice.layers_alone->value)
+                                         : nlohmann::ordered_json();
   json["given"] = given;
   json["engine"] = choice.placed.simulated ? "event" : "closed";
   json["refuted_by_simulation"] = choice.refuted;

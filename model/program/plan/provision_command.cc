@@ -396,6 +396,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
                                  &market.sites, nullptr, LoadBatch()};
   answer.batch_given = flags.job.global_batch.given;
   answer.tokens_by_rule = !run.tokens_given;
+  answer.memory_margin = margin;
   answer.left_out = market.left_out;
   if (job.model.spec.family == Family::kDecoder) {
     question.range = BatchRangeFor(answer.batch_facts, run.conditions.tokens);

@@ -89,11 +89,10 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   json["frontier"] = result.frontier;
   // Against the row before; that of the first is null.
   json["day_sooner_usd"] = Json::array();
-  for (std::size_t i = 0; i < result.frontier.size(); ++i)
-    json["day_sooner_usd"].push_back(i == 0 ? Json()
-                                            : Json(PerDaySooner(result.rows[result.frontier[i]],
-                                                                result.rows[result.frontier[i - 1]])
-                                                       .value));
+  for (std::size_t i = 0; i < result.frontier.size(); ++i) {
+    const std::optional<Dollars> sooner = PerDaySooner(result, i);
+    json["day_sooner_usd"].push_back(sooner ? Json(sooner->value) : Json());
+  }
   json["frontier_notes"] = result.frontier.empty() ? "" : FrontierNotes(answer);
   json["cheapest"] = result.cheapest ? Json(*result.cheapest) : Json();
   json["fastest"] = result.fastest ? Json(*result.fastest) : Json();
@@ -103,7 +102,7 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
     json["enough"]["budget_usd"] = EnoughMoney(result.rows[*result.cheapest].run.cost).value;
     json["enough"]["deadline_s"] = EnoughDays(result.rows[*result.fastest].run.time).value;
   }
-  json["memory_margin"] = 1 - answer.TheJob().profiles.framework.memory_nearly_full;
+  json["memory_margin"] = answer.memory_margin;
   json["advice"] = result.frontier.empty() ? std::vector<std::string>() : AdviceOf(answer);
   json["rejected"] = Json::array();
   for (std::size_t q = 0; q < answer.quotes->size(); ++q) {

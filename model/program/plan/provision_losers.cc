@@ -76,6 +76,27 @@ std::vector<std::pair<std::size_t, Defeat>> LosersOf(const ProvisionAnswer& answ
 
 }  // namespace
 
+std::string NoOffer(const ProvisionAnswer& answer) {
+  const std::vector<std::string>& why = answer.result->no_layout;
+  if (answer.result->setup_too_long)
+    return fmt::format(
+        "\nNone is done within {}: the time before the first step is {} (--setup).\n",
+        Days(*answer.run->deadline), Days(answer.run->conditions.run.setup));
+  const auto all = [&](const char* begin) {
+    return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
+  };
+  if (all("none of"))
+    return "\nNo offer can run this: none is sold at these node counts (--nodes, --spares).\n";
+  if (all("no layout of"))
+    return "\nNo offer can run this: the sequences of a step do not divide over the GPUs "
+           "(--global-batch, --nodes).\n";
+  if (all("does not finish"))
+    return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
+           "--recovery\nelastic, a faster --storage).\n";
+  return "\nNo offer can run this: nothing fits at any node count (--nodes, --memory-margin, other "
+         "--offers).\n";
+}
+
 std::string LosersText(const ProvisionAnswer& answer) {
   const auto losers = LosersOf(answer);
   if (losers.empty()) return "";

@@ -21,7 +21,7 @@ namespace orrery::report {
 namespace {
 
 constexpr double kDay = 86400;
-constexpr std::size_t kMostRows = 14;  // of the frontier
+constexpr std::size_t kMostRows = 18;  // of the frontier
 constexpr std::size_t kNearest = 2;    // rows shown beyond each limit
 
 const Row& RowAt(const ProvisionAnswer& answer, std::size_t i) { return answer.result->rows[i]; }
@@ -179,9 +179,15 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
   const std::vector<std::size_t>& frontier = answer.result->frontier;
   const EnergyFacts& energy = answer.run->conditions.energy;
   std::string notes = fmt::format(
-      "a day sooner: what each day costs against the row above. MWh: rated power of "
+      "a day sooner: what each day costs against the row of the next lower number, shown or not. "
+      "MWh: rated power of "
       "the GPUs x {} for their nodes x {} for cooling. ",
       ThreeDigits(energy.node_factor), ThreeDigits(energy.pue));
+  if (!answer.run->conditions.spares && !answer.run->conditions.recovery.elastic)
+    notes += fmt::format(
+        "spares: each number from none to what covers {} of the failures in repair was compared "
+        "(--spares). ",
+        Percent(1 - answer.run->conditions.run.shortage));
   if (AnyTie(answer))
     notes += fmt::format(
         "=: cost intervals overlap with that of the cheapest{}: treat them as "
@@ -236,19 +242,19 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
   const std::vector<std::size_t> shown =
       ShownRows(reach.size(), answer.all ? reach.size() : kMostRows,
                 chosen == reach.end() ? 0 : static_cast<std::size_t>(chosen - reach.begin()));
-  const Row* above = nullptr;
   for (const std::size_t place : shown) {
     const std::size_t at = reach[place];
     const Row& row = RowAt(answer, result.frontier[at]);
     std::vector<std::string> cells = FrontierCells(answer, row);
     const char* mark = row.tie && AnyTie(answer) ? "= " : "";
     cells.insert(cells.begin(), fmt::format("{}{}", mark, at + 1));
-    cells.push_back(above == nullptr ? "" : Money(PerDaySooner(row, *above)));
+    const std::optional<Dollars> sooner = PerDaySooner(result, at);
+    cells.push_back(sooner ? Money(*sooner) : "");
     cells.push_back(BeyondLimits(answer, row).words);
     table.Row(std::move(cells));
-    above = &row;
   }
-  std::string text = "\nDays against dollars: no offer at any node count is better in both\n";
+  std::string text =
+      "\nDays against dollars: no offer at any number of nodes and spares is better in both\n";
   text += table.Text();
   if (shown.size() < result.frontier.size())
     text +=
@@ -281,21 +287,15 @@ std::string Details(const ProvisionAnswer& answer) {
     bullet(fmt::format("layers by stage: {}, by what its GPUs compute and hold",
                        orrery::LayoutWords(row.candidate.shares)));
   bullet(SoftwareWords(answer.TheJob()));
-  const Quote& quote = QuoteOf(answer, row);
-  const Conditions& conditions = answer.run->conditions;
-  text += RunDetails(row.run, conditions, row.candidate.tokens_per_second,
-                     quote.price.kind == PriceKind::kSpot
-                         ? quote.offer.spot_rate.value_or(conditions.spot.rate.value)
-                         : 0);
+  text += RunDetails(row.run, answer.run->conditions, row.candidate.tokens_per_second);
   for (const auto& [of, ratio] : answer.margin_costs) {
     if (of != index) continue;
-    const double share = answer.TheJob().profiles.framework.memory_nearly_full;
     bullet(ratio > 1.0005
                ? fmt::format("memory: {:.0f} % stay free on a run of weeks; that costs {} of step "
                              "time (--memory-margin)",
-                             100 * (1 - share), Percent(ratio - 1))
+                             100 * answer.memory_margin, Percent(ratio - 1))
                : fmt::format("memory: {:.0f} % stay free, at no cost: {} of {} in use",
-                             100 * (1 - share), Format(row.candidate.memory->total),
+                             100 * answer.memory_margin, Format(row.candidate.memory->total),
                              Format(row.candidate.memory->capacity)));
   }
   for (const auto& [of, replay] : answer.replays) {
@@ -352,28 +352,6 @@ std::string Advice(const ProvisionAnswer& answer) {
   return text.empty() ? "" : "\nAdvice\n" + text;
 }
 
-// Nothing is on the frontier: the offers' one reason, or all.
-std::string NoOffer(const ProvisionAnswer& answer) {
-  const std::vector<std::string>& why = answer.result->no_layout;
-  if (answer.result->setup_too_long)
-    return fmt::format(
-        "\nNone is done within {}: the time before the first step is {} (--setup).\n",
-        Days(*answer.run->deadline), Days(answer.run->conditions.run.setup));
-  const auto all = [&](const char* begin) {
-    return std::ranges::all_of(why, [&](const std::string& one) { return one.starts_with(begin); });
-  };
-  if (all("none of"))
-    return "\nNo offer can run this: none is sold at these node counts (--nodes, --spares).\n";
-  if (all("no layout of"))
-    return "\nNo offer can run this: the sequences of a step do not divide over the GPUs "
-           "(--global-batch, --nodes).\n";
-  if (all("does not finish"))
-    return "\nNo offer can run this: failures leave less than 1 % of the time (fewer --nodes, "
-           "--recovery\nelastic, a faster --storage).\n";
-  return "\nNo offer can run this: nothing fits at any node count (--nodes, --memory-margin, other "
-         "--offers).\n";
-}
-
 }  // namespace
 
 std::size_t ProvisionAnswer::Told() const {
@@ -403,9 +381,11 @@ std::string BatchWords(const ProvisionAnswer& answer) {
       Scaled(answer.range->least), Scaled(answer.range->most), answer.batch_facts.source);
 }
 
-Dollars PerDaySooner(const Row& row, const Row& cheaper) {
-  const double days = (cheaper.run.time - row.run.time).value / kDay;
-  return Dollars((row.run.cost - cheaper.run.cost).value / days);
+std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place) {
+  if (place == 0) return std::nullopt;
+  const RunEstimate& run = result.rows[result.frontier[place]].run;
+  const RunEstimate& before = result.rows[result.frontier[place - 1]].run;
+  return Dollars((run.cost - before.cost).value / ((before.time - run.time).value / kDay));
 }
 
 std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ProvisionAnswer {
   std::optional<BatchRange> range = {};  // advised; empty: no rule for this family
   bool batch_given = false;
   bool tokens_by_rule = false;
+  double memory_margin = 0;  // share that stays free
   std::vector<std::pair<std::string, std::string>> left_out =
       {};                           // offers, and why they were not asked
   std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none
@@ -54,8 +56,8 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price);
 
 // From which batches the search chose, with the source; "": the user said which.
 std::string BatchWords(const ProvisionAnswer& answer);
-// Per day that `row` takes less than the cheaper one.
-Dollars PerDaySooner(const Row& row, const Row& cheaper);
+// Per day that the run at a place of the frontier takes less than that of the place before; empty: it is the first.
+std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place);
 // Which limits a row breaks.
 struct Beyond {
   bool late, dear;
@@ -71,6 +73,8 @@ std::string ProvisionText(const ProvisionAnswer& answer);
 // Clusters, node counts and batches are this command's own.
 bool SearchedByProvision(const Decision& decision);
 std::string NodesWords(const Row& row);  // "16 nodes + 1 spare"
+// Nothing is on the frontier: the offers' one reason, or all.
+std::string NoOffer(const ProvisionAnswer& answer);
 // Offers that are not on the frontier, each with its reason.
 std::string LosersText(const ProvisionAnswer& answer);
 nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,7 @@ namespace orrery::report {
 namespace {
 
 constexpr double kSecondsPerDay = 86400;
-constexpr double kSlowWrite = 3600;  // a checkpoint that takes longer asks for another file system
+constexpr double kSlowWrite = 300;  // a checkpoint that takes longer asks for another file system
 
 std::string Item(const std::string& words) { return fmt::format("  - {}\n", Fold(words, 4)); }
 
@@ -33,27 +34,79 @@ std::string ShrinkingWords(const RunEstimate& run, const Conditions& conditions)
                         : "");
 }
 
-std::string StopWords(const RunEstimate& run, const Conditions& conditions, double spot_rate) {
+std::string SpotWords(const RunEstimate& run, const Conditions& conditions) {
+  return fmt::format(", and {} spot interruptions{}", ThreeDigits(run.spot_rate),
+                     run.spot_rate == conditions.spot.rate.value
+                         ? ", a floor: no source knows the rate of large groups"
+                         : "");
+}
+
+// Whether what spot capacity announces saves the work.
+std::string NoticeWords(const RunEstimate& run) {
+  const Seconds checkpoint = run.checkpoint.blocking + run.checkpoint.background;
+  if (run.spot_notice.value <= 0)
+    return "spot: no notice of interruptions is known: each loses the work since the last "
+           "checkpoint";
+  return run.stops.with_notice > 0
+             ? fmt::format(
+                   "spot: the notice of {} suffices for a checkpoint ({}): interruptions lose no "
+                   "work, failures do",
+                   Format(run.spot_notice), Format(checkpoint))
+             : fmt::format(
+                   "spot: the notice of {} is too short for a checkpoint ({}): each interruption "
+                   "loses the work since the last one (--storage)",
+                   Format(run.spot_notice), Format(checkpoint));
+}
+
+std::string WaitWords(const RunEstimate& run) {
   const StopModel& stops = run.stops;
-  const Seconds lost = stops.background + (run.interval + stops.blocking) * 0.5;
-  const bool waits = run.spares == 0 && stops.detection > conditions.recovery.detection * 10;
-  const std::string spot =
-      spot_rate > 0 ? fmt::format(", and {} spot interruptions{}", ThreeDigits(spot_rate),
-                                  spot_rate == conditions.spot.rate.value
-                                      ? ", a floor: no source knows the rate of large groups"
-                                      : "")
-                    : "";
-  if (conditions.failures.rate.value == 0 && spot_rate == 0)
+  if (stops.MeanWait() < stops.detection * 0.5) {
+    return stops.MeanWait().value < 1
+               ? ""
+               : fmt::format(", wait for a node {}", Format(stops.MeanWait()));
+  }
+  return fmt::format(", wait for {} {} ({}{}: --spares)", run.spares == 0 ? "the repair" : "a node",
+                     Format(stops.MeanWait()),
+                     run.spares == 0 ? "no spare" : "spares are in repair, too",
+                     run.spot_rate > 0 ? "; after failures alone" : "");
+}
+
+std::string StopWords(const RunEstimate& run, const Conditions& conditions) {
+  const StopModel& stops = run.stops;
+  if (conditions.failures.rate.value == 0 && run.spot_rate == 0)
     return fmt::format("failures: none (--failures 0); goodput {}", Percent(run.goodput));
+  const Seconds lost =
+      (stops.background + (run.interval + stops.blocking) * 0.5) * (1 - stops.with_notice);
   return fmt::format(
       "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); each costs {} in the "
       "mean: detection and replacement {}{}, restart {}, lost work {}; goodput {} (--failures, "
       "--recovery)",
       ThreeDigits(run.expected_stops), Days(stops.between),
-      ThreeDigits(conditions.failures.rate.value), conditions.failures.title, spot,
-      Format(lost + stops.detection + stops.restart), Format(stops.detection),
-      waits ? " (no spare: it waits for the repair, --spares)" : "", Format(stops.restart),
-      Format(lost), Percent(run.goodput));
+      ThreeDigits(conditions.failures.rate.value), conditions.failures.title,
+      run.spot_rate > 0 ? SpotWords(run, conditions) : "",
+      Format(lost + stops.detection + stops.MeanWait() + stops.restart), Format(stops.detection),
+      WaitWords(run), Format(stops.restart), Format(lost), Percent(run.goodput));
+}
+
+// A checkpoint that is written for minutes, or so long that the next one waits for it; "": neither.
+std::string SlowWriteWords(const RunEstimate& run) {
+  const CheckpointCost& checkpoint = run.checkpoint;
+  const Seconds writes = std::max(checkpoint.background, checkpoint.blocking);
+  const Seconds wanted = checkpoint.blocking.value > 0
+                             ? ExactInterval(run.stops.between, checkpoint.blocking)
+                             : Seconds(0);
+  const bool in_turn = wanted + checkpoint.blocking < checkpoint.background;
+  if (writes.value <= kSlowWrite && !in_turn) return "";
+  return fmt::format(
+      "storage: a checkpoint takes {} to write{}: order a faster file system; {} write it in a "
+      "minute (--storage)",
+      Format(writes),
+      in_turn ? fmt::format(", longer than from one to the next would be best ({}): each waits for "
+                            "the one before",
+                            Format(wanted))
+      : checkpoint.background.value > 0 ? ""
+                                        : ", and the GPUs wait for it",
+      Format(checkpoint.bytes / Seconds(60)));
 }
 
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
@@ -72,11 +125,7 @@ std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions
     text +=
         Item(fmt::format("storage: {} bring that rate with {:.1f} TiB", conditions.storage.title,
                          checkpoint.file_system / *conditions.storage.per_tib));
-  if (checkpoint.background.value > kSlowWrite)
-    text +=
-        Item(fmt::format("storage: a checkpoint takes {} to write: order a faster file "
-                         "system; {} write it in a minute",
-                         Format(checkpoint.background), Format(checkpoint.bytes / Seconds(60))));
+  if (const std::string slow = SlowWriteWords(run); !slow.empty()) text += Item(slow);
   return text;
 }
 
@@ -139,14 +188,14 @@ std::string MoneyWithInterval(const RunEstimate& run) {
 }
 
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
-                       double tokens_per_second, double spot_rate) {
+                       double tokens_per_second) {
   const LongRunFacts& facts = conditions.run;
   return Item(fmt::format("time: {} steps x {} x {} for the slowest node (--straggler) / goodput, "
                           "and {} before the first step (--setup)",
                           run.steps, Format(Seconds(run.step_seconds)),
                           ThreeDigits(facts.straggler.value), Format(facts.setup))) +
-         Item(run.elastic ? ShrinkingWords(run, conditions)
-                          : StopWords(run, conditions, spot_rate)) +
+         Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
+         (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +
          CheckpointWords(run, conditions) + Item(InputWords(run, conditions, tokens_per_second));
 }
 
@@ -176,9 +225,16 @@ nlohmann::ordered_json RunJson(const RunEstimate& run) {
                         {"interval_s", run.interval.value},
                         {"interval_steps", run.interval_steps},
                         {"file_system_bytes_per_s", run.checkpoint.file_system.value},
-                        {"file_system_to_be_ordered", run.checkpoint.to_be_ordered}};
+                        {"file_system_to_be_ordered", run.checkpoint.to_be_ordered},
+                        {"warning", SlowWriteWords(run)}};
   json["recovery"] = {{"detect_s", run.stops.detection.value},
+                      {"wait_s", run.stops.MeanWait().value},
                       {"restart_s", run.stops.restart.value}};
+  if (run.spot_rate > 0)
+    json["spot"] = {{"interruptions_per_1000_node_days", run.spot_rate},
+                    {"notice_s", run.spot_notice.value},
+                    {"notice_saves_the_work", run.stops.with_notice > 0},
+                    {"words", NoticeWords(run)}};
   json["input"] = {{"tokens_per_s", run.input.tokens_per_second},
                    {"read_bytes_per_s", run.input.read.value},
                    {"limit_tokens_per_s", run.input.most ? Json(*run.input.most) : Json()},

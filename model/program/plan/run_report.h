@@ -19,9 +19,9 @@ Seconds EnoughDays(Seconds time);
 std::string DaysWithInterval(const RunEstimate& run);
 std::string MoneyWithInterval(const RunEstimate& run);
 
-// Bullets: failures, checkpoints, storage, input. `spot_rate`: interruptions per 1000 node-days.
+// Bullets: failures, checkpoints, storage, input.
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
-                       double tokens_per_second, double spot_rate = 0);
+                       double tokens_per_second);
 // A batch beyond those of published runs of so many tokens; "": it is not.
 std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& facts);
 nlohmann::ordered_json RunJson(const RunEstimate& run);

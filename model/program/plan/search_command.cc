@@ -201,7 +201,7 @@ bool Answers(const report::Compared& one, const LongRun& run) {
   if (!one.result.feasible()) return false;
   if (!run.tokens_given) return true;
   const bool priced = one.job.request.node_price || one.job.request.topology.node_price;
-  const std::vector<RunEstimate> runs = report::EstimateRuns(one.job, one.result, run.conditions);
+  const std::vector<RunEstimate> runs = report::EstimateRuns(one.job, one.result, run);
   return std::ranges::any_of(
       runs, [&](const RunEstimate& estimate) { return run.Keeps(estimate, priced); });
 }

@@ -44,13 +44,29 @@ double ValueOf(const Compared& one) {
 }  // namespace
 
 std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result,
-                                      const Conditions& conditions) {
+                                      const cli::LongRun& run) {
+  const Conditions& conditions = run.conditions;
   const std::optional<Quote> quote = QuoteOfJob(job);
   std::vector<RunEstimate> runs;
   for (const Candidate& candidate : result.ranked) {
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    runs.push_back(EstimateRun(conditions, twin, candidate, quote ? &*quote : nullptr));
+    const Quote* at = quote ? &*quote : nullptr;
+    RunEstimate best = EstimateRun(conditions, twin, candidate, at);
+    if (!run.Keeps(best, quote.has_value())) {
+      // The least money x time breaks a limit: that of those that keep them, where one does.
+      double least = std::numeric_limits<double>::infinity();
+      for (const int64_t spares : SpareCounts(conditions, twin, at)) {
+        RunEstimate other = EstimateRun(conditions, twin, candidate, at, spares);
+        const double paid =
+            quote ? other.cost.value
+                  : static_cast<double>(twin.cluster.nodes + spares) * other.time.value;
+        if (!run.Keeps(other, quote.has_value()) || paid * other.time.value >= least) continue;
+        least = paid * other.time.value;
+        best = std::move(other);
+      }
+    }
+    runs.push_back(std::move(best));
   }
   return runs;
 }
@@ -96,7 +112,7 @@ std::string RankedByInput(const std::vector<RunEstimate>& runs) {
 
 std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run) {
   const bool priced = PriceOf(job).has_value();
-  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run.conditions);
+  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run);
   Table table({{"", true},
                {"nodes\n+ spares", true},
                {"goodput", true},
@@ -138,7 +154,7 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
   const bool priced = PriceOf(job).has_value();
   json["priced"] = priced;
-  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run.conditions);
+  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run);
   json["ranked_by_input"] = RankedByInput(runs);
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
@@ -155,14 +171,17 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run) {
   std::vector<std::size_t> order(all.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto misses = [&](const Compared& one) {
-    if (!one.result.feasible()) return true;
-    return (run.deadline || run.budget) &&
-           !run.Keeps(EstimateRuns(one.job, one.result, run.conditions).front(),
-                      PriceOf(one.job).has_value());
+  // What keeps the limits, what breaks them, what has no price to compare with the budget, what does not run.
+  enum Standing { kKeeps, kMisses, kUnchecked, kNotFeasible };
+  const auto standing = [&](const Compared& one) {
+    if (!one.result.feasible()) return kNotFeasible;
+    if (!run.deadline && !run.budget) return kKeeps;
+    const bool priced = PriceOf(one.job).has_value();
+    if (run.budget && !priced) return kUnchecked;
+    return run.Keeps(EstimateRuns(one.job, one.result, run).front(), priced) ? kKeeps : kMisses;
   };
   std::ranges::stable_sort(
-      order, {}, [&](std::size_t i) { return std::pair(misses(all[i]), ValueOf(all[i])); });
+      order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), ValueOf(all[i])); });
   return order;
 }
 
@@ -202,7 +221,7 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
                     : "-",
         best.price_per_billion_tokens ? ThreeDigits(best.price_per_billion_tokens->value) : "-"};
     if (long_run) {
-      const RunEstimate estimate = EstimateRuns(one.job, one.result, run.conditions).front();
+      const RunEstimate estimate = EstimateRuns(one.job, one.result, run).front();
       cells.push_back(DaysWithInterval(estimate));
       cells.push_back(PriceOf(one.job) ? MoneyWithInterval(estimate) : "-");
       if (run.deadline || run.budget)

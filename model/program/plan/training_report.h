@@ -14,7 +14,7 @@ namespace orrery::report {
 
 // Estimates of all ranked layouts. Conditions hold the tokens.
 std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result,
-                                      const Conditions& conditions);
+                                      const cli::LongRun& run);
 
 // A section of the text, and the key "training" of the JSON.
 std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run);
