@@ -10,25 +10,29 @@ namespace orrery {
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens) {
   BatchRange range;
   range.most = facts.anchor_batch * std::pow(tokens / facts.anchor_tokens, facts.exponent);
+  for (const auto& [run, published] : facts.published) {
+    if (published.tokens <= tokens) range.most = std::max(range.most, published.batch);
+  }
   range.least = range.most * facts.least_share;
   return range;
 }
 
-std::vector<int64_t> BatchesIn(const BatchRange& range, int64_t seq_len, int64_t gpus) {
-  std::vector<int64_t> batches;
-  for (double tokens = range.most; tokens >= range.least * (1 - 1e-9); tokens /= 2) {
-    const auto sequences =
-        std::max<int64_t>(1, static_cast<int64_t>(tokens / static_cast<double>(seq_len)));
-    int64_t part = std::max<int64_t>(1, gpus);
-    while (part > sequences) part = part % 2 == 0 ? part / 2 : 1;
-    batches.push_back(sequences / part * part);
-  }
-  std::sort(batches.begin(), batches.end());
-  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
-  // Rounding must not leave the range, unless nothing else is left.
-  const auto least = static_cast<int64_t>(range.least / static_cast<double>(seq_len));
-  while (batches.size() > 1 && batches.front() < least) batches.erase(batches.begin());
+BatchSpan SequencesOf(const BatchRange& range, int64_t seq_len) {
+  const auto length = static_cast<double>(seq_len);
+  BatchSpan batches;
+  batches.most = std::max<int64_t>(1, static_cast<int64_t>(range.most / length));
+  batches.least =
+      std::clamp<int64_t>(static_cast<int64_t>(std::ceil(range.least / length)), 1, batches.most);
   return batches;
+}
+
+int64_t DividingBatch(const BatchSpan& batches, int64_t gpus) {
+  for (int64_t part = gpus; part > 1; part /= 2) {
+    const int64_t batch = batches.most / part * part;
+    if (batch > 0 && batch >= batches.least) return batch;
+    if (part % 2 != 0) break;
+  }
+  return batches.most;
 }
 
 }  // namespace orrery

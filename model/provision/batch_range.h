@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // How large a batch may be before it costs tokens.
 //
-//   largest = anchor batch x (tokens / anchor tokens)^exponent,  smallest = share x largest
+//   largest = anchor batch x (tokens / anchor tokens)^exponent, or that of a published run of as many tokens or fewer
+//   smallest = share x largest
 //
 // The critical batch, beyond which steps fall by less than the batch grows, rises with the tokens of a run and hardly with
 // its parameters (Zhang et al. 2024, arXiv:2410.21676; Bergsma et al. 2025, arXiv:2505.13738). Anchored at the largest batch
-// of a published run, so an advice from practice and no limit that was measured for this model. Range: decoders.
+// of Llama 3 405B, so an advice from practice and no limit that was measured for this model. Range: dense decoders.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "model/provision/facts.h"
+#include "model/twin/space.h"
 
 namespace orrery {
 
@@ -20,8 +21,10 @@ struct BatchRange {
 };
 BatchRange BatchRangeFor(const BatchFacts& facts, double tokens);
 
-// Batches of the range in sequences, ascending: its largest, a half and a quarter of it, each rounded down to what `gpus`
-// GPUs or the largest of their halves divide, so that data parallelism over all of them is possible.
-std::vector<int64_t> BatchesIn(const BatchRange& range, int64_t seq_len, int64_t gpus);
+// The batches of the range in sequences; where it holds none, the nearest.
+BatchSpan SequencesOf(const BatchRange& range, int64_t seq_len);
+
+// The largest batch of the span that `gpus` GPUs divide or the largest of their halves that leaves one; else its largest.
+int64_t DividingBatch(const BatchSpan& batches, int64_t gpus);
 
 }  // namespace orrery

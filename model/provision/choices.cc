@@ -42,9 +42,9 @@ std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const
   return nodes;
 }
 
-std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64_t nodes) {
+std::vector<BatchSpan> BatchesOf(const Question& question, const Site& site) {
   if (!site.batches.empty()) return site.batches;
-  return BatchesIn(question.range, site.request.work.seq_len, nodes * GpusPerNode(site));
+  return {SequencesOf(question.range, site.request.work.seq_len)};
 }
 
 std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site) {
@@ -87,22 +87,28 @@ std::string WhyEndless(double goodput) {
 std::string WhyNoLayout(const Question& question, const Site& site,
                         const std::vector<int64_t>& nodes) {
   std::string words;
+  const BatchSpan batches = BatchesOf(question, site).back();
   // From the most memory on. Where sequences do not divide, the fewest GPUs give the smallest batch that would do.
   for (auto count = nodes.rbegin(); count != nodes.rend(); ++count) {
     SearchRequest request = site.request;
     request.nodes = {*count};
-    request.global_batches = {BatchesAt(question, site, *count).back()};
+    const int64_t gpus = *count * GpusPerNode(site);
+    request.global_batches = {DividingBatch(batches, gpus)};
     request.top = 1;
     request.refine = 0;
     // What is legal with larger micro-batches is legal with these, which need least memory.
     request.fixed.micro_batch = 1;
     request.fixed.recompute = Recompute::kFull;
     const SearchResult result = SearchOnly(request, site.profiles);
-    const int64_t gpus = *count * GpusPerNode(site);
     if (NothingIsLegal(result)) {
-      words = fmt::format("{} (such as --global-batch {})",
-                          WhyNothingIsLegal(result, request.global_batches[0], gpus, 1),
-                          BatchThatDivides(request.global_batches[0], gpus));
+      // Advised where a rule is known.
+      const int64_t other =
+          question.range.most > 0
+              ? DividingBatch(SequencesOf(question.range, request.work.seq_len), gpus)
+              : BatchThatDivides(request.global_batches[0], gpus);
+      words = WhyNothingIsLegal(result, request.global_batches[0], gpus, 1);
+      if (other != request.global_batches[0])
+        words += fmt::format(" (such as --global-batch {})", other);
       continue;
     }
     const std::string at = fmt::format("{} node{}", *count, *count == 1 ? "" : "s");

@@ -16,7 +16,7 @@ int64_t MostNodes(const Quote& quote, const Site& site);
 std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site);
 
 // Sequences per step, ascending.
-std::vector<int64_t> BatchesAt(const Question& question, const Site& site, int64_t nodes);
+std::vector<BatchSpan> BatchesOf(const Question& question, const Site& site);
 
 // For a quote without any NodesOf().
 std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site);

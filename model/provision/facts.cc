@@ -161,6 +161,10 @@ BatchFacts LoadBatch() {
   facts.anchor_batch = file.Number("anchor_batch", 1, 1e12).value;
   facts.anchor_tokens = file.Number("anchor_tokens", 1, 1e18).value;
   facts.least_share = file.Number("least_share", 0.001, 1).value;
+  for (const auto& [run, tokens] : file.Numbers("published_tokens", 1, 1e18))
+    facts.published[run].tokens = tokens;
+  for (const auto& [run, batch] : file.Numbers("published_batch", 1, 1e12))
+    facts.published[run].batch = batch;
   facts.exponent = file.Number("exponent", 0, 1).value;
   facts.source = file.source();
   facts.note = file.Text("note");

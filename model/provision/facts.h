@@ -67,7 +67,11 @@ struct InputFacts {
 InputFacts LoadInput(const std::string& name);
 
 struct BatchFacts {
+  struct Published {
+    double tokens = 0, batch = 0;  // of the run; the most per step
+  };
   double exponent = 0, anchor_batch = 0, anchor_tokens = 0, least_share = 0;
+  std::map<std::string, Published> published;
   std::string source, note;
 };
 BatchFacts LoadBatch();

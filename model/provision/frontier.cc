@@ -24,9 +24,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Units looked at before the frontier is drawn again: the same for any number of threads.
 constexpr std::size_t kWave = 4;
-// Micro-batches up to so many tokens count in the bound of the work: products no longer gain there.
-constexpr int64_t kMostTokens = int64_t{1} << 18;
-constexpr int64_t kMostSequences = 64;
 constexpr double kSameTime = 1e-6;      // a second in two weeks is no choice
 constexpr double kLeastGoodput = 0.01;  // a run below it does not finish
 
@@ -134,9 +131,7 @@ class FrontierSearch {
   // GPU seconds of a sequence at least; found once per topology.
   double LeastWork(std::size_t site, int64_t nodes) {
     if (least_[site] < 0) {
-      const int64_t seq = std::max<int64_t>(1, sites_[site].request.work.seq_len);
-      least_[site] = layouts_[site]->LeastGpuSeconds(
-          nodes, std::max(kMostSequences, kMostTokens / seq), &shapes_[0][kinds_[site]]);
+      least_[site] = layouts_[site]->LeastGpuSeconds(nodes, &shapes_[0][kinds_[site]]);
     }
     return least_[site];
   }
@@ -220,20 +215,12 @@ class FrontierSearch {
 
   Found Best(const Unit& unit, std::size_t thread) {
     Found found;
-    double below = kInfinity;
-    const double reader = question_.conditions.input.reader.value_or(0);
-    const std::vector<int64_t> batches = BatchesAt(question_, sites_[unit.site], unit.nodes);
-    ShapeCache* shapes = &shapes_[thread][kinds_[unit.site]];
-    // The largest first: it is the fastest nearly always, and its time bounds the search at the others.
-    for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
-      auto best = layouts_[unit.site]->Find(unit.nodes, *batch, shapes, below, reader);
-      if (!best) continue;
-      const InputNeed need = InputOf(question_.conditions, best->job, best->candidate.strategy,
-                                     best->candidate.time.total);
-      const double slower =
-          need.bound() && need.limit == "readers" ? need.tokens_per_second / *need.most : 1;
-      below = best->candidate.time.total * slower / static_cast<double>(*batch);
-      found.best = std::move(best);
+    for (const BatchSpan& batches : BatchesOf(question_, sites_[unit.site])) {
+      auto best =
+          layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
+                                    question_.conditions.input.reader.value_or(0));
+      if (best && (!found.best || best->seconds < found.best->seconds))
+        found.best = std::move(best);
     }
     if (!found.best) return found;
     found.best->candidate.plan = nullptr;  // made again where it is simulated

@@ -25,7 +25,7 @@ namespace orrery {
 struct Site {
   SearchRequest request;
   Profiles profiles;
-  std::vector<int64_t> batches;  // sequences; empty: BatchesIn() the range
+  std::vector<BatchSpan> batches;  // ascending; empty: SequencesOf() the range
 };
 
 struct Question {

@@ -101,6 +101,8 @@ double Evaluator::Bound(const Split& split) {
   if (mixed_) visit.gpus = &GpusOf(split);
   std::map<PipelineSchedule, int> most_chunks;
   for (const ScheduleChoice& choice : space_.Schedules(split.pp)) {
+    if (choice.schedule == PipelineSchedule::kInterleaved && split.micro_batches % split.pp != 0)
+      continue;  // not legal
     int& most = most_chunks[choice.schedule];
     most = std::max(most, choice.vpp);
   }

@@ -14,26 +14,77 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The objective of a split whose replicas wait for readers.
-double FedIn(const Split& split, const Job& job, double reader) {
-  return ObjectiveValue(Objective::kTime, orrery::FedIn({reader, 0}, job, split.data), job);
-}
+// A split that is still to be looked at, where no layout has a lower objective than `bound`.
+struct Open {
+  double bound;
+  int64_t place;  // of equal ones the first goes first
+  Split split;
 
-// Splits of a job, least bound first.
-std::vector<std::pair<double, Split>> OrderedSplits(const SearchRequest& request,
-                                                    const FrameworkPreset& preset, const Job& job,
-                                                    double reader, Evaluator* evaluator) {
-  const Space space(request, preset);
-  std::vector<std::pair<double, Split>> ordered;
-  for (const Split& degrees : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
-    for (const Split& split : space.Splits(degrees, job.work.global_batch)) {
-      const double bound = std::max(evaluator->Bound(split), FedIn(split, job, reader));
-      if (bound < kInfinity) ordered.emplace_back(bound, split);
+  static bool Later(const Open& a, const Open& b) {
+    return a.bound != b.bound ? a.bound > b.bound : a.place > b.place;
+  }
+};
+
+// Splits of a job at all its batches, least bound first.
+class Queue {
+ public:
+  Queue(const SearchRequest& request, const FrameworkPreset& preset, const BatchSpan& batches,
+        double reader, Job* job, Evaluator* evaluator)
+      : space_(request, preset),
+        batches_(batches),
+        reader_(reader),
+        job_(*job),
+        evaluator_(*evaluator) {
+    for (const Split& degrees : space_.Degrees(job_.cluster.ranks(), job_.cluster.domain_gpus())) {
+      for (const Split& split : space_.Splits(degrees, batches)) Push(split);
     }
   }
-  std::ranges::stable_sort(ordered, {}, &std::pair<double, Split>::first);
-  return ordered;
-}
+
+  // Of the next split, which is the job's from here on; infinity: there is none.
+  double Least() const { return open_.empty() ? kInfinity : open_.front().bound; }
+  Split Next() {
+    std::ranges::pop_heap(open_, Open::Later);
+    const Split split = open_.back().split;
+    open_.pop_back();
+    Split fewer = split;
+    fewer.micro_batches = space_.FewerMicroBatches(split, batches_);
+    if (fewer.micro_batches > 0) Push(fewer);
+    Take(split);
+    return split;
+  }
+  // The objective of a split whose replicas wait for readers.
+  double Fed(const Split& split) const {
+    return ObjectiveValue(Objective::kTime, FedIn({reader_, 0}, job_, split.data), job_);
+  }
+
+ private:
+  void Take(const Split& split) {
+    job_.work.global_batch = split.global_batch();
+    evaluator_.predictor().SetGlobalBatch(split.global_batch());
+  }
+  double BoundOf(const Split& split) {
+    Take(split);
+    return std::max(evaluator_.Bound(split), Fed(split));
+  }
+  void Push(Split split) {
+    double bound = BoundOf(split);
+    if (bound == kInfinity) {  // where interleaving is fixed whole rounds are legal
+      split.micro_batches -= split.micro_batches % split.pp;
+      if (split.micro_batches > 0 && split.global_batch() >= batches_.least) bound = BoundOf(split);
+    }
+    if (bound == kInfinity) return;
+    open_.push_back({bound, pushed_++, split});
+    std::ranges::push_heap(open_, Open::Later);
+  }
+
+  const Space space_;
+  const BatchSpan& batches_;
+  const double reader_;
+  Job& job_;
+  Evaluator& evaluator_;
+  std::vector<Open> open_;
+  int64_t pushed_ = 0;
+};
 
 }  // namespace
 
@@ -49,34 +100,36 @@ FastestLayouts::FastestLayouts(const SearchRequest& request, const Profiles& pro
     memory_ = std::make_shared<MemoryModel>(request.model, request.work, limits_.allocation);
 }
 
-std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, int64_t global_batch,
-                                                          ShapeCache* shapes, double below,
-                                                          double reader) const {
-  Found found{{}, JobOf(request_, profiles_, nodes, global_batch)};
+std::optional<FastestLayouts::Found> FastestLayouts::Find(int64_t nodes, const BatchSpan& batches,
+                                                          ShapeCache* shapes, double reader) const {
+  Found found{{}, JobOf(request_, profiles_, nodes, batches.most)};
   Evaluator evaluator(request_, preset_, limits_, found.job, *memory_, shapes);
-  const auto splits = OrderedSplits(request_, preset_, found.job, reader, &evaluator);
+  const Queue all(request_, preset_, batches, reader, &found.job, &evaluator);
   std::set<std::string> misfits;  // whose memory is within the margin by its bound alone
+  const auto name = [](const Entry& entry, const Split& split) {
+    return DescribeLayout(entry.strategy, split.micro_batches);
+  };
   for (;;) {
-    std::optional<Entry> best;
-    double least = below;
-    for (std::size_t i = 0; i < splits.size(); ++i) {
-      EvaluateOptions options;
-      options.below = least;
-      if (splits[i].first >= options.below) break;
+    std::optional<std::pair<Entry, Split>> best;
+    EvaluateOptions options;
+    Queue queue = all;
+    for (int64_t i = 0; queue.Least() < options.below; ++i) {
+      const Split split = queue.Next();
       options.keep = 1 + misfits.size();
       options.fits_in = limits_.capacity.value * limits_.nearly_full;
-      for (const Entry& entry :
-           evaluator.Run(splits[i].second, static_cast<int64_t>(i), options).best) {
-        if (misfits.contains(DescribeLayout(entry.strategy))) continue;
-        const double value = std::max(entry.rank.value, FedIn(splits[i].second, found.job, reader));
-        if (!best || value < least) best = entry, least = value;
+      for (const Entry& entry : evaluator.Run(split, i, options).best) {
+        if (misfits.contains(name(entry, split))) continue;
+        const double value = std::max(entry.rank.value, queue.Fed(split));
+        if (value < options.below) best = {entry, split}, options.below = value;
         break;
       }
     }
     if (!best) return std::nullopt;
-    found.candidate = Complete(found.job, *best);
+    found.job.work.global_batch = best->second.global_batch();
+    found.seconds = options.below;
+    found.candidate = Complete(found.job, best->first);
     if (found.candidate.memory->fits && !found.candidate.memory->nearly_full) return found;
-    misfits.insert(DescribeLayout(best->strategy));
+    misfits.insert(name(best->first, best->second));
   }
 }
 
@@ -91,22 +144,16 @@ Candidate FastestLayouts::Complete(const Job& job, const Entry& entry) const {
   return candidate;
 }
 
-double FastestLayouts::LeastGpuSeconds(int64_t nodes, int64_t most_sequences,
-                                       ShapeCache* shapes) const {
+double FastestLayouts::LeastGpuSeconds(int64_t nodes, ShapeCache* shapes) const {
   const Job job = JobOf(request_, profiles_, nodes, 1);
   const Space space(request_, preset_);
   Evaluator evaluator(request_, preset_, limits_, job, *memory_, shapes);
   double least = kInfinity;
   for (const Split& degrees : space.Degrees(job.cluster.ranks(), job.cluster.domain_gpus())) {
     if (degrees.pp > 1) continue;  // the work of a layer does not depend on it
-    for (int64_t size = 1; size <= most_sequences; ++size) {
-      int64_t rest = size;
-      for (const int factor : {2, 3, 5}) {
-        while (rest % factor == 0) rest /= factor;
-      }
-      if (rest != 1) continue;
+    for (const int size : MicroBatchSizes(request_.work.seq_len)) {
       Split split = degrees;
-      split.micro_batch = static_cast<int>(size);
+      split.micro_batch = size;
       least = std::min(least, evaluator.Work(split) * split.tp / static_cast<double>(size));
     }
   }

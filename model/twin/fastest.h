@@ -7,7 +7,6 @@
 // near misses and the best without a memory limit.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <optional>
 
@@ -26,18 +25,20 @@ class FastestLayouts {
   struct Found {
     Candidate candidate;  // closed form; memory exact, with the lowered plan
     Job job;
+    double seconds = 0;  // per sequence, with its readers
   };
-  // nullopt: no layout is legal, fits with the margin and takes fewer than `below` seconds per sequence of the batch.
+  // The layout and batch with the fewest seconds per sequence. Of a single batch all its micro-batches are looked at, of a
+  // range MicroBatchSizes() and, per layout, the most of them that a batch of the range has, and fewer where memory may gain.
+  // nullopt: no layout is legal and fits with the margin.
   // `reader`: tokens/s that the input of each replica delivers; a layout takes at least as long as its replicas are fed.
   // 0: no limit. Throws InputError: the topology does not have that many nodes.
-  std::optional<Found> Find(int64_t nodes, int64_t global_batch, ShapeCache* shapes,
-                            double below = std::numeric_limits<double>::infinity(),
+  std::optional<Found> Find(int64_t nodes, const BatchSpan& batches, ShapeCache* shapes,
                             double reader = 0) const;
 
   // No layout of any batch computes a sequence in fewer GPU seconds (step time x GPUs / sequences), by the layer tables of
-  // `nodes` nodes with micro-batches up to `most_sequences` that are products of 2, 3 and 5: communication between nodes,
-  // bubbles, recomputation and the optimizer left out. Infinity: none is legal.
-  double LeastGpuSeconds(int64_t nodes, int64_t most_sequences, ShapeCache* shapes) const;
+  // `nodes` nodes with micro-batches of MicroBatchSizes(): communication between nodes, bubbles, recomputation and the
+  // optimizer left out. Infinity: none is legal.
+  double LeastGpuSeconds(int64_t nodes, ShapeCache* shapes) const;
 
   const std::shared_ptr<MemoryModel>& memory() const { return memory_; }
 

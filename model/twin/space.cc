@@ -20,6 +20,21 @@ std::vector<int64_t> Divisors(int64_t n) {
   return low;
 }
 
+std::vector<int> MicroBatchSizes(int64_t seq_len) {
+  constexpr int64_t kMostTokens = int64_t{1} << 18;
+  constexpr int64_t kFewest = 16, kMostOfShort = 64;
+  const int64_t most = std::max(kMostOfShort, kMostTokens / std::max<int64_t>(1, seq_len));
+  std::vector<int> sizes;
+  for (int64_t size = 1; size <= most; ++size) {
+    int64_t rest = size;
+    for (const int factor : {2, 3, 5}) {
+      while (rest % factor == 0) rest /= factor;
+    }
+    if (rest == 1 || size <= kFewest) sizes.push_back(static_cast<int>(size));
+  }
+  return sizes;
+}
+
 std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
   std::vector<Split> all;
   const FixedAxes& fixed = request_.fixed;
@@ -50,19 +65,21 @@ std::vector<Split> Space::Degrees(int64_t ranks, int domain_gpus) const {
   return all;
 }
 
+bool Space::LooksAt(const Split& degrees, int64_t micro_batch) const {
+  const FixedAxes& fixed = request_.fixed;
+  if (fixed.micro_batch) return micro_batch == *fixed.micro_batch;
+  // With a common factor f of cp and micro-batch, cp / f and micro-batch / f on f times the data-parallel ranks hold as
+  // many rows, reduce over as many ranks and exchange less (and may keep a communicator more): a search that is free to
+  // take them looks at those alone.
+  return fixed.cp || fixed.dp || std::gcd<int64_t>(degrees.cp, micro_batch) == 1;
+}
+
 std::vector<Split> Space::Splits(const Split& degrees, int64_t global_batch) const {
   std::vector<Split> all;
   if (global_batch % degrees.data != 0) return all;
   const int64_t samples = global_batch / degrees.data;
   for (const int64_t micro_batch : Divisors(samples)) {
-    const FixedAxes& fixed = request_.fixed;
-    if (fixed.micro_batch && micro_batch != *fixed.micro_batch) continue;
-    // With a common factor f of cp and micro-batch, cp / f and micro-batch / f on f times the data-parallel ranks hold as
-    // many rows, reduce over as many ranks and exchange less (and may keep a communicator more): a search that is free to
-    // take them looks at those alone.
-    if (!fixed.cp && !fixed.micro_batch && !fixed.dp &&
-        std::gcd<int64_t>(degrees.cp, micro_batch) > 1)
-      continue;
+    if (!LooksAt(degrees, micro_batch)) continue;
     if (micro_batch > std::numeric_limits<int>::max()) break;  // no tensor is that long
     Split split = degrees;
     split.micro_batch = static_cast<int>(micro_batch);
@@ -70,6 +87,35 @@ std::vector<Split> Space::Splits(const Split& degrees, int64_t global_batch) con
     all.push_back(split);
   }
   return all;
+}
+
+std::vector<Split> Space::Splits(const Split& degrees, const BatchSpan& batches) const {
+  if (batches.least == batches.most) return Splits(degrees, batches.most);
+  std::vector<Split> all;
+  std::vector<int> sizes = MicroBatchSizes(request_.work.seq_len);
+  if (request_.fixed.micro_batch) sizes = {*request_.fixed.micro_batch};
+  for (const int size : sizes) {
+    Split split = degrees;
+    split.micro_batch = size;
+    split.micro_batches = batches.most / (int64_t{1} * degrees.data * size);
+    if (split.micro_batches < 1) break;
+    if (split.global_batch() >= batches.least && LooksAt(degrees, size)) all.push_back(split);
+  }
+  return all;
+}
+
+int64_t Space::FewerMicroBatches(const Split& split, const BatchSpan& batches) const {
+  const int64_t part = split.global_batch() / split.micro_batches, now = split.micro_batches;
+  int64_t fewer = now - 1;
+  // Activations that are held grow over the first rounds of the stages, see CountSlots(); those of GPipe with all
+  // micro-batches. Without a pipeline one micro-batch needs no sum of gradients.
+  const bool gpipe =
+      std::ranges::find(preset_.schedules, PipelineSchedule::kGpipe) != preset_.schedules.end();
+  const int64_t rounds = split.pp == 1 ? 1 : int64_t{4} * split.pp;
+  // Interleaved schedules take whole rounds.
+  if (fewer > rounds && (split.pp == 1 || !gpipe))
+    fewer = std::max(rounds, now % split.pp == 0 ? int64_t{0} : now / split.pp * split.pp);
+  return fewer * part >= batches.least ? fewer : 0;
 }
 
 bool Space::LooksAtContext() const {

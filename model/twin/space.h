@@ -12,6 +12,15 @@ namespace orrery {
 
 std::vector<int64_t> Divisors(int64_t n);  // ascending
 
+// Sequences per step, from and to.
+struct BatchSpan {
+  int64_t least = 1, most = 1;
+};
+
+// Micro-batches, ascending, that a search over a range of batches looks at: all up to 16, then products of 2, 3 and 5, in
+// which kernels gain with size until they hold 2^18 tokens.
+std::vector<int> MicroBatchSizes(int64_t seq_len);
+
 // One unit of work of the search: all choices under these degrees and this micro-batch.
 struct Split {
   int job = 0;  // which (nodes, global batch)
@@ -20,6 +29,8 @@ struct Split {
   int data = 1;  // dp x dp_outer
   int micro_batch = 1;
   int64_t micro_batches = 1;
+
+  int64_t global_batch() const { return int64_t{1} * data * micro_batch * micro_batches; }
 };
 
 // How layers are split over the chunks of a pipeline.
@@ -67,6 +78,11 @@ class Space {
   std::vector<Split> Degrees(int64_t ranks, int domain_gpus) const;
   // Micro-batches that divide the samples of a data-parallel rank; empty: the batch does not divide.
   std::vector<Split> Splits(const Split& degrees, int64_t global_batch) const;
+  // Of all batches of the range: each micro-batch of MicroBatchSizes(), with as many of them as the largest batch takes.
+  std::vector<Split> Splits(const Split& degrees, const BatchSpan& batches) const;
+  // The next fewer micro-batches at which a layout of the split may be faster per sequence or fit where it did not; 0: none
+  // of a batch in the range. What a step does once is shared by fewer sequences then, so only memory can speak for it.
+  int64_t FewerMicroBatches(const Split& split, const BatchSpan& batches) const;
   // How the ranks of cp share sequences; `domain_gpus` bounds the inner level of a2a_ring.
   std::vector<ContextLayout> Contexts(int tp, int cp, int domain_gpus) const;
   std::vector<bool> SequenceParallel(int tp) const;
@@ -80,6 +96,7 @@ class Space {
 
  private:
   bool LooksAtContext() const;
+  bool LooksAt(const Split& degrees, int64_t micro_batch) const;
   const SearchRequest& request_;
   const FrameworkPreset& preset_;
 };

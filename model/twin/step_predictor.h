@@ -30,6 +30,9 @@ class StepPredictor {
   // `shapes`: of the job's model and workload, where to look for shapes and to leave new ones; null: its own.
   explicit StepPredictor(Job job, ShapeCache* shapes = nullptr);
 
+  // Of the job, from here on; no table or message depends on it.
+  void SetGlobalBatch(int64_t sequences) { job_.work.global_batch = sequences; }
+
   // Refusal: the strategy cannot be lowered. Context parallelism is costed although it is not
   // lowered.
   std::variant<StepTime, Refusal> Predict(const Strategy& strategy, Window window = Window::kStep);
@@ -54,7 +57,7 @@ class StepPredictor {
                    const std::vector<std::vector<double>>& slow_replicas) const;
   StepPredictor& Stretched(double stretch);
 
-  const Job job_;
+  Job job_;
   ClosedForm closed_form_;
   ShapeCache* shapes_;
   ShapeCache own_shapes_;  // without one of others

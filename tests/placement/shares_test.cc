@@ -340,7 +340,7 @@ TEST(Shares, TheFastestLayoutOfARunHasThem) {
   MixedSearch mixed(kSmallV100, 4, 24, 128);
   const FastestLayouts fastest(mixed.request, mixed.profiles);
   ShapeCache shapes;
-  const auto found = fastest.Find(4, 128, &shapes);
+  const auto found = fastest.Find(4, {128, 128}, &shapes);
   ASSERT_TRUE(found);
   const SearchResult result = SearchOnly(mixed.request, mixed.profiles);
   ASSERT_TRUE(result.feasible());

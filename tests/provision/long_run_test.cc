@@ -254,29 +254,34 @@ TEST(Input, ReadRateFollowsFromTheTokens) {
   EXPECT_NEAR(run.input.read.value, 4e6, 1);  // 1 M tokens/s of 4 bytes
 }
 
-// Published runs of decoders lie in or below what the rule says for their tokens, but for DeepSeek-V3's.
 TEST(BatchRange, HoldsWhatPublishedRunsUsed) {
   const BatchFacts facts = LoadBatch();
   const auto range = [&](double tokens) { return BatchRangeFor(facts, tokens); };
-  EXPECT_NEAR(range(15.6e12).most, 16.8e6, 1);
-  EXPECT_NEAR(range(15e12).most / range(1e12).most, 3.5, 0.1);
-  EXPECT_GT(range(180e9).most, 2.0e6);   // OPT-175B
-  EXPECT_GT(3.2e6, range(300e9).least);  // GPT-3
-  EXPECT_GT(4.2e6, range(366e9).least);  // BLOOM
+  const auto holds = [&](double tokens, double batch) {
+    return range(tokens).least <= batch && batch <= range(tokens).most * (1 + 1e-12);
+  };
+  EXPECT_GE(facts.published.size(), 4u);
+  for (const auto& [run, of] : facts.published) EXPECT_TRUE(holds(of.tokens, of.batch)) << run;
+  EXPECT_TRUE(holds(15e12, 2048.0 * 8192));  // Llama 3 405B
+  EXPECT_TRUE(holds(15.6e12, 2048.0 * 8192));
+  EXPECT_NEAR(range(15e12).most / range(2e12).most, 2.58, 0.01);
+  for (double tokens = 1e9; tokens < 1e14; tokens *= 1.1)  // more tokens never mean a smaller batch
+    EXPECT_LE(range(tokens).most, range(tokens * 1.1).most);
 }
 
-TEST(BatchRange, BatchesStayInsideAndDivide) {
-  const BatchRange range = BatchRangeFor(LoadBatch(), 2e12);
-  for (const int64_t gpus : {8, 24, 96, 512, 768, 8192}) {
-    const std::vector<int64_t> batches = BatchesIn(range, 8192, gpus);
-    ASSERT_FALSE(batches.empty());
-    for (const int64_t batch : batches) {
-      EXPECT_LE(static_cast<double>(batch) * 8192, range.most);
-      EXPECT_GE(static_cast<double>(batch + 1) * 8192, range.least);
-      int64_t part = gpus;
-      while (part > batch) part /= 2;
-      EXPECT_EQ(batch % part, 0) << gpus;
-    }
+TEST(BatchRange, IsThatOfItsSequences) {
+  const BatchRange range = BatchRangeFor(LoadBatch(), 15e12);
+  const BatchSpan batches = SequencesOf(range, 8192);
+  EXPECT_EQ(batches.most, 2048);
+  EXPECT_EQ(batches.least, 512);
+  EXPECT_EQ(SequencesOf({10, 40}, 8192).most, 1);
+  EXPECT_EQ(SequencesOf({10, 40}, 8192).least, 1);
+  for (const int64_t gpus : {1, 8, 24, 96, 768, 8192, 16384}) {
+    const int64_t batch = DividingBatch(batches, gpus);
+    EXPECT_TRUE(batches.least <= batch && batch <= batches.most) << gpus;
+    int64_t part = gpus;
+    while (part > batch) part /= 2;
+    EXPECT_EQ(batch % part, 0) << gpus;
   }
 }
 

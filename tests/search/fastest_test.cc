@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastest layout by branch and bound against the search.
+// The fastest layout by branch and bound against the search, and of a range against each of its batches.
 #include "model/twin/fastest.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST_P(FastestTest, IsTheFirstRowOfTheSearch) {
   const Profiles profiles = LoadProfiles(request);
   const FastestLayouts fastest(request, profiles);
   ShapeCache shapes;
-  const double least = fastest.LeastGpuSeconds(1, 64, &shapes);
+  const double least = fastest.LeastGpuSeconds(1, &shapes);
   double searched = 0, bounded = 0;
   int found_any = 0;
   const auto now = [] { return std::chrono::steady_clock::now(); };
@@ -50,7 +50,7 @@ TEST_P(FastestTest, IsTheFirstRowOfTheSearch) {
       const auto start = now();
       const SearchResult result = SearchOnly(request, profiles);
       const auto middle = now();
-      const auto found = fastest.Find(nodes, batch, &shapes);
+      const auto found = fastest.Find(nodes, {batch, batch}, &shapes);
       searched += std::chrono::duration<double>(middle - start).count();
       bounded += std::chrono::duration<double>(now() - middle).count();
       const bool fits = result.feasible() && !result.ranked[0].memory->nearly_full;
@@ -86,6 +86,62 @@ INSTANTIATE_TEST_SUITE_P(
           name, [](char c) { return std::isalnum(c) == 0; }, '_');
       return name;
     });
+
+struct Range {
+  const char *model, *topology, *framework;
+  int64_t seq_len, nodes;
+  BatchSpan batches;
+  double memory;  // GB of a GPU; 0: its own
+};
+
+class EveryBatch : public testing::TestWithParam<Range> {};
+
+// Every integer of the range on its own, with all its micro-batches, is no faster per sequence than the range as one.
+TEST_P(EveryBatch, OfARangeIsNoFasterThanTheOneChosen) {
+  const Range& range = GetParam();
+  SearchRequest request =
+      RequestOf({range.model, range.topology, range.framework, range.seq_len, {}, {}});
+  if (range.memory > 0) request.memory_limit = Bytes(range.memory * 1e9);
+  const Profiles profiles = LoadProfiles(request);
+  const FastestLayouts fastest(request, profiles);
+  ShapeCache shapes;
+  const auto chosen = fastest.Find(range.nodes, range.batches, &shapes);
+  ASSERT_TRUE(chosen);
+  EXPECT_GE(chosen->candidate.global_batch, range.batches.least);
+  EXPECT_LE(chosen->candidate.global_batch, range.batches.most);
+  EXPECT_DOUBLE_EQ(chosen->seconds, chosen->candidate.time.total /
+                                        static_cast<double>(chosen->candidate.global_batch));
+  int batches = 0;
+  double best = 1e300;
+  int64_t at = 0;
+  for (int64_t batch = range.batches.least; batch <= range.batches.most; ++batch) {
+    const auto found = fastest.Find(range.nodes, {batch, batch}, &shapes);
+    if (!found) continue;
+    ++batches;
+    if (found->seconds < best) best = found->seconds, at = batch;
+  }
+  EXPECT_GT(batches, 1);
+  EXPECT_LE(chosen->seconds, best * (1 + 1e-12))
+      << "batch " << at << " against " << chosen->candidate.global_batch << ", "
+      << DescribeLayout(chosen->candidate.strategy, chosen->candidate.micro_batches);
+  std::printf("%s on %ld nodes: best of %d batches %ld, chosen %ld: %s\n", range.model,
+              static_cast<long>(range.nodes), batches, static_cast<long>(at),
+              static_cast<long>(chosen->candidate.global_batch),
+              DescribeLayout(chosen->candidate.strategy, chosen->candidate.micro_batches).c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranges, EveryBatch,
+    testing::Values(Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 1, {24, 96}, 0},
+                    Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 6, {24, 96}, 0},
+                    Range{"gpt2-xl", "aws-p4d", "deepspeed", 1024, 3, {24, 96}, 0},
+                    Range{"gpt2-xl", "aws-p4d", "megatron", 1024, 2, {16, 64}, 8},
+                    Range{"llama2-7b", "mosaic-a100-40", "fsdp", 4096, 4, {33, 130}, 0},
+                    Range{"llama3-8b", "dgx-h100", "megatron", 8192, 3, {25, 100}, 0},
+                    Range{"llama3-8b", "dgx-h100", "megatron", 8192, 8, {25, 100}, 24},
+                    Range{"llama3-70b", "aws-p5", "megatron", 8192, 4, {9, 37}, 0},
+                    Range{"gpt3-175b", "dgx-h100", "megatron", 2048, 16, {9, 37}, 0}),
+    [](const auto& test) { return "range" + std::to_string(test.index); });
 
 }  // namespace
 }  // namespace orrery

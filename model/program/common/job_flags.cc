@@ -37,9 +37,13 @@ void JobFlags::Declare(FlagSet* flags, bool take_several) {
                "a model of `plan list models`, a YAML file or a HuggingFace config.json",
                Words::kModel);
   std::string batch = "sequences per optimizer step";
-  if (several) batch += "; A..B compares A, 2 A, 4 A, ... and B";
-  batch += default_batch ? " (default: the model file's, else about 4 M tokens)"
-                         : " (default: the model file's)";
+  if (batch_spans) {
+    batch += "; the best of A..B (default: what published runs of so many tokens used)";
+  } else {
+    if (several) batch += "; A..B compares A, 2 A, 4 A, ... and B";
+    batch += default_batch ? " (default: the model file's, else about 4 M tokens)"
+                           : " (default: the model file's)";
+  }
   flags->Value(&global_batch, "--global-batch", several ? "N|A..B" : "N", batch);
   flags->Value(&seq_len, "--seq-len", "N",
                "tokens per sequence (default: the model file's, else its longest, at most 8192)");

@@ -26,6 +26,7 @@ struct JobFlags {
   std::shared_ptr<const LoadedModel> own_model;  // in the place of --model
   std::vector<std::string> notes;                // of the answer's head
   bool cluster = true;        // declares the flags of the cluster, too; set before Declare()
+  bool batch_spans = false;   // a range of batches is searched, not doubled
   bool default_batch = true;  // a global batch where neither a flag nor the model file names one
   std::vector<Flag*> All();
 

@@ -48,6 +48,7 @@ struct ProvisionFlags {
 
   ProvisionFlags() {
     job.cluster = false;
+    job.batch_spans = true;
     job.Declare(&set, true);
     run.Declare(&set);
     set.Group("The offers");
@@ -172,6 +173,23 @@ std::vector<orrery::Offer> OffersOf(const std::vector<Flag>& flags) {
   return offers;
 }
 
+// "N,A..B": each range as one; else the default alone.
+std::vector<BatchSpan> SpansOf(const Flag& flag, int64_t otherwise) {
+  if (!flag.given) return {{otherwise, otherwise}};
+  std::vector<BatchSpan> spans;
+  Diagnostics diagnostics;  // said when the job was made
+  for (std::size_t begin = 0; begin <= flag.text.size();) {
+    const std::size_t end = std::min(flag.text.find(',', begin), flag.text.size());
+    Flag one = flag;
+    one.text = flag.text.substr(begin, end - begin);
+    begin = end + 1;
+    if (const auto range = ReadRange(one, 1, std::numeric_limits<int64_t>::max(), &diagnostics))
+      spans.push_back({range->first, range->second});
+  }
+  std::ranges::sort(spans, {}, &BatchSpan::most);
+  return spans;
+}
+
 // Offers with the sites that they are of.
 class Market {
  public:
@@ -226,7 +244,7 @@ class Market {
       resolved.profiles.framework.memory_nearly_full = 1 - margin_;
       Site site{resolved.request, resolved.profiles, {}};
       if (flags_.job.global_batch.given || resolved.model.spec.family != Family::kDecoder)
-        site.batches = resolved.request.global_batches;
+        site.batches = SpansOf(flags_.job.global_batch, resolved.request.work.global_batch);
       by_topology_[quote.offer.topology] = sites.size();
       site_of.push_back(sites.size());
       quotes.push_back(quote);
@@ -262,10 +280,9 @@ double MarginCost(const Market& market, const Conditions& conditions, const Row&
   Profiles profiles = site.profiles;
   profiles.framework.memory_nearly_full = 1;
   ShapeCache shapes;
-  const auto found =
-      FastestLayouts(site.request, profiles)
-          .Find(row.nodes, row.candidate.global_batch, &shapes,
-                std::numeric_limits<double>::infinity(), conditions.input.reader.value_or(0));
+  const auto found = FastestLayouts(site.request, profiles)
+                         .Find(row.nodes, {row.candidate.global_batch, row.candidate.global_batch},
+                               &shapes, conditions.input.reader.value_or(0));
   if (!found) return 1;
   return row.candidate.ClosedForm().total / found->candidate.time.total;
 }

@@ -148,7 +148,7 @@ std::optional<FewerNodes> FasterOnFewer(const report::Compared& one) {
   const FastestLayouts fastest(one.job.request, one.job.profiles);
   ShapeCache shapes;
   try {
-    const auto half = fastest.Find(best.nodes / 2, best.global_batch, &shapes);
+    const auto half = fastest.Find(best.nodes / 2, {best.global_batch, best.global_batch}, &shapes);
     if (!half || StepWithInput(one.job, half->candidate, half->candidate.time.total) >=
                      StepWithInput(one.job, best, best.ClosedForm().total))
       return std::nullopt;
@@ -216,7 +216,7 @@ nlohmann::ordered_json ScalingJson(const report::Compared& one) {
   const int64_t least = std::max<int64_t>(1, best.nodes >> kHalvings);
   for (int64_t nodes = least; nodes <= best.nodes << kDoublings; nodes *= 2) {
     try {
-      const auto found = fastest.Find(nodes, best.global_batch, &shapes);
+      const auto found = fastest.Find(nodes, {best.global_batch, best.global_batch}, &shapes);
       if (!found) continue;
       const Candidate& candidate = found->candidate;
       const double step = StepWithInput(one.job, candidate, candidate.time.total);
