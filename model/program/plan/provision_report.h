@@ -29,6 +29,7 @@ struct ProvisionAnswer {
   BatchFacts batch_facts;
   std::optional<BatchRange> range = {};  // advised; empty: no rule for this family
   bool batch_given = false;
+  std::optional<Row> beyond_range = {};  // the row told in full, with a batch just above the range
   bool tokens_by_rule = false;
   std::vector<std::pair<std::string, std::string>> left_out =
       {};                           // offers, and why they were not asked
@@ -54,6 +55,8 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price);
 
 // From which batches the search chose, with the source; "": the user said which.
 std::string BatchWords(const ProvisionAnswer& answer);
+// What a batch just beyond the range would gain; "": nothing.
+std::string BeyondRangeWords(const ProvisionAnswer& answer);
 // Per day that `row` takes less than the cheaper one.
 Dollars PerDaySooner(const Row& row, const Row& cheaper);
 // Which limits a row breaks.
