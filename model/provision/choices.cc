@@ -47,6 +47,28 @@ std::vector<BatchSpan> BatchesOf(const Question& question, const Site& site) {
   return {SequencesOf(question.range, site.request.work.seq_len)};
 }
 
+std::optional<Row> JustBeyond(const Question& question, const Quote& quote, const Site& site,
+                              const Row& row) {
+  constexpr double kLeastGain = 0.01;
+  const int64_t most = BatchesOf(question, site).back().most;
+  const BatchSpan beyond{most + 1, most + std::max<int64_t>(1, most / 4)};
+  ShapeCache shapes;
+  const auto found =
+      FastestLayouts(site.request, site.profiles)
+          .Find(row.nodes, beyond, &shapes, question.conditions.input.reader.value_or(0));
+  if (!found) return std::nullopt;
+  Row other = row;
+  other.candidate = found->candidate;
+  other.candidate.plan = nullptr;
+  other.run = EstimateRun(question.conditions, found->job, other.candidate, &quote);
+  Prediction closed = row.candidate;
+  closed.SetTime(row.candidate.ClosedForm());
+  const Job job = JobOf(site.request, site.profiles, row.nodes, row.candidate.global_batch);
+  const RunEstimate now = EstimateRun(question.conditions, job, closed, &quote);
+  if (other.run.time > now.time * (1 - kLeastGain)) return std::nullopt;
+  return other;
+}
+
 std::string WhyNotSold(const Question& question, const Quote& quote, const Site& site) {
   const int64_t spares = question.conditions.spares.value_or(0);
   const int64_t least = quote.offer.least_nodes, most = MostNodes(quote, site);

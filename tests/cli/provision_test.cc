@@ -221,10 +221,57 @@ TEST(Tokens, ABatchBeyondWhatWasPublishedIsNamed) {
                                     "--nodes",  "2",       "--global-batch", batch,
                                     "--refine", "0",       "--tokens",       "20B"};
   };
-  EXPECT_THAT(RunPlan(words("512")).out, Not(HasSubstr("beyond what was published")));
+  EXPECT_THAT(RunPlan(words("512")).out, Not(HasSubstr("beyond what dense")));
   EXPECT_THAT(Folded(RunPlan(words("16384")).out),
-              HasSubstr("batch: 16.8 M tokens per step are beyond what was published for 20.0 "
-                        "billion tokens (up to "));
+              HasSubstr("batch: 16.8 M tokens per step are beyond what dense models published for "
+                        "20.0 billion tokens (up to "));
+}
+
+// The model file's batch of 4.2 M tokens is beyond the range of so short a run.
+TEST(Tokens, ABatchThatNobodyNamesStaysInTheAdvisedRange) {
+  const std::vector<std::string> words = {"--model", "llama3-8b", "--topology", "aws-p5",
+                                          "--nodes", "8",         "--tokens",   "200B",
+                                          "--top",   "1",         "--refine",   "0"};
+  const Outcome text = RunPlan(words);
+  EXPECT_THAT(Folded(text.out), AllOf(HasSubstr("sequences, the fastest of 68 to 269, what"),
+                                      Not(HasSubstr("beyond what dense"))));
+  const json answer = JsonOf(words);
+  const auto range = answer["training"]["published_batch_tokens"];
+  const double batch = 8192.0 * answer["ranked"][0]["global_batch"].get<double>();
+  EXPECT_GE(batch, range[0].get<double>());
+  EXPECT_LE(batch, range[1].get<double>());
+  const json given = JsonOf(With(words, {"--global-batch", "512"}));
+  EXPECT_EQ(given["ranked"][0]["global_batch"], 512);
+}
+
+TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
+  const std::vector<std::string> words = {"provision", "--model",     "llama3-8b", "--tokens", "2T",
+                                          "--offers",  "crusoe-h100", "--nodes",   "4,96"};
+  const json advised = JsonOf(words);
+  const auto tokens = advised["question"]["batch_tokens"];
+  const auto sequences = [&](int end) { return tokens[end].get<double>() / 8192; };
+  const std::string range = std::to_string(static_cast<int>(std::ceil(sequences(0)))) + ".." +
+                            std::to_string(static_cast<int>(sequences(1)));
+  const json given = JsonOf(With(words, {"--global-batch", range}));
+  ASSERT_EQ(advised["answers"].size(), given["answers"].size());
+  for (std::size_t i = 0; i < given["answers"].size(); ++i) {
+    EXPECT_EQ(advised["answers"][i]["plan"]["global_batch"],
+              given["answers"][i]["plan"]["global_batch"]);
+    EXPECT_EQ(advised["answers"][i]["time_s"], given["answers"][i]["time_s"]);
+  }
+  // A list is of its numbers alone.
+  for (const json& row : JsonOf(With(words, {"--global-batch", "384,400"}))["answers"])
+    EXPECT_EQ(row["plan"]["global_batch"], 384);
+}
+
+// 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.
+TEST(Provision, ABatchJustBeyondTheRangeThatKeepsTheDeadlineIsNamed) {
+  const Outcome outcome =
+      RunPlan({"provision", "--model", "llama3-405b", "--tokens", "14.9T", "--deadline", "60d",
+               "--offers", "nebius-b200", "--nodes", "2048", "--as-of", "2026-11-22"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(Folded(outcome.out), AllOf(HasSubstr("0.31 % beyond the range, would take"),
+                                         HasSubstr("keep the deadline (--global-batch 2048)")));
 }
 
 TEST(Topologies, SeveralAreComparedAndTheBestShownInFull) {

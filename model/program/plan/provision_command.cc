@@ -305,8 +305,8 @@ report::Replay ReplayRow(const Row& row, const Conditions& conditions, int64_t r
   return replay;
 }
 
-void Explain(const ProvisionFlags& flags, const Market& market, int64_t replays,
-             report::ProvisionAnswer* answer) {
+void Explain(const ProvisionFlags& flags, const Question& question, const Market& market,
+             int64_t replays, report::ProvisionAnswer* answer) {
   const Provisioned& result = *answer->result;
   std::set<std::size_t> chosen;
   if (result.cheapest) chosen.insert(*result.cheapest);
@@ -319,6 +319,10 @@ void Explain(const ProvisionFlags& flags, const Market& market, int64_t replays,
       answer->replays.emplace_back(i, ReplayRow(result.rows[i], answer->run->conditions, replays));
   }
   answer->all = flags.all.given;
+  if (!answer->range || answer->batch_given || result.frontier.empty()) return;
+  const Row& told = result.rows[answer->Told()];
+  answer->beyond_range =
+      JustBeyond(question, market.quotes[told.quote], market.sites[told.site], told);
 }
 
 // Offers that are left, with their sites. Throws InputError: none is.
@@ -422,7 +426,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   if (flags.nodes.given) answer.nodes_left_out = NotSold(question, market);
   const Provisioned result = Provision(question, market.quotes, market.site_of, market.sites);
   answer.result = &result;
-  Explain(flags, market, replays, &answer);
+  Explain(flags, question, market, replays, &answer);
   const bool answered = result.feasible && !result.frontier.empty();
   const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
   const nlohmann::ordered_json json =

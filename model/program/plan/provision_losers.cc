@@ -136,4 +136,18 @@ nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer) {
   return json;
 }
 
+std::string BeyondRangeWords(const ProvisionAnswer& answer) {
+  if (!answer.beyond_range) return "";
+  const Row& beyond = *answer.beyond_range;
+  const Row& row = answer.result->rows[answer.Told()];
+  const auto& deadline = answer.run->deadline;
+  const bool saves = deadline && row.run.time > *deadline && beyond.run.time <= *deadline;
+  return fmt::format(
+      "batch: {} tokens per step, {:.2g} % beyond the range, would take {} and {} instead of {} "
+      "and {}{} (--global-batch {})",
+      Scaled(beyond.candidate.tokens), 100 * (beyond.candidate.tokens / answer.range->most - 1),
+      Days(beyond.run.time), Money(beyond.run.cost), Days(row.run.time), Money(row.run.cost),
+      saves ? ", and keep the deadline" : "", beyond.candidate.global_batch);
+}
+
 }  // namespace orrery::report

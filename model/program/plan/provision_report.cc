@@ -396,6 +396,7 @@ std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
         LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
     if (!large.empty()) advice.push_back(large);
   }
+  if (const std::string words = BeyondRangeWords(answer); !words.empty()) advice.push_back(words);
   if (answer.range) advice.push_back("batch: " + answer.batch_facts.note);
   if (!row.candidate.outside.empty())
     advice.push_back(fmt::format("extrapolated, its interval is wider: {}",

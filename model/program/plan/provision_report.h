@@ -30,6 +30,7 @@ struct ProvisionAnswer {
   BatchFacts batch_facts;
   std::optional<BatchRange> range = {};  // advised; empty: no rule for this family
   bool batch_given = false;
+  std::optional<Row> beyond_range = {};  // the row told in full, with a batch just above the range
   bool tokens_by_rule = false;
   double memory_margin = 0;  // share that stays free
   std::vector<std::pair<std::string, std::string>> left_out =
@@ -56,6 +57,8 @@ PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price);
 
 // From which batches the search chose, with the source; "": the user said which.
 std::string BatchWords(const ProvisionAnswer& answer);
+// What a batch just beyond the range would gain; "": nothing.
+std::string BeyondRangeWords(const ProvisionAnswer& answer);
 // Per day that the run at a place of the frontier takes less than that of the place before; empty: it is the first.
 std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place);
 // Which limits a row breaks.

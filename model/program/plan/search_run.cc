@@ -3,9 +3,15 @@
 #include "model/program/plan/search_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
 
 #include "model/program/common/terminal.h"
+#include "model/provision/batch_range.h"
 #include "model/twin/explain.h"
+#include "model/twin/fastest.h"
 
 namespace orrery::cli {
 namespace {
@@ -46,6 +52,33 @@ std::optional<PlacementChoice> GivenPlacement(const orrery::Job& job, const Cand
   return choice;
 }
 
+// The fastest batch of the advised range at each node count.
+void ChooseBatches(double tokens, report::Job* job) {
+  SearchRequest& request = job->request;
+  const BatchSpan range =
+      SequencesOf(BatchRangeFor(LoadBatch(), tokens), std::max<int64_t>(1, request.work.seq_len));
+  std::vector<int64_t> nodes = request.nodes;
+  if (nodes.empty()) nodes = {request.topology.nodes};
+  const FastestLayouts fastest(request, job->profiles);
+  ShapeCache shapes;
+  std::set<int64_t> batches;
+  for (const int64_t count : nodes) {
+    const auto found = fastest.Find(count, range, &shapes, request.input.reader);
+    const int64_t gpus = JobOf(request, job->profiles, count, 1).cluster.ranks();
+    batches.insert(found ? found->candidate.global_batch : DividingBatch(range, gpus));
+  }
+  request.global_batches.assign(batches.begin(), batches.end());
+  request.work.global_batch = request.global_batches.front();
+  std::erase_if(job->decisions,
+                [](const report::Decision& decision) { return decision.flag == "--global-batch"; });
+  job->decisions.push_back(
+      {fmt::format("global batch {} sequence{}", fmt::join(batches, ", "),
+                   *batches.rbegin() == 1 ? "" : "s"),
+       "--global-batch",
+       fmt::format("the fastest of {} to {}, what published runs of so many tokens used",
+                   range.least, range.most)});
+}
+
 }  // namespace
 
 SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
@@ -62,6 +95,8 @@ SearchOutcome RunSearchOf(const JobFlags& flags, const LayoutFlags& layout,
         {{settings.objective_flag.where, fmt::format("{} has no price", job.request.topology.name),
           "--node-price PRICE of a node, such as 20USD/h"}});
   }
+  if (settings.tokens > 0 && !flags.global_batch.given && job.model.spec.family == Family::kDecoder)
+    ChooseBatches(settings.tokens, &job);
   job.request.top = settings.top;
   job.request.refine = settings.refine;
   job.request.refine_ops *= std::max(1.0, static_cast<double>(settings.refine) / kRefine);

@@ -15,6 +15,8 @@ struct SearchSettings {
   int top = 5;
   int refine = kRefine;
   Flag objective_flag;  // for messages
+  double tokens =
+      0;  // of the run: of decoders the batch is searched in the range for it; 0: of a step alone
 };
 struct SearchOutcome {
   report::Job job;
