@@ -111,10 +111,16 @@ int64_t Space::FewerMicroBatches(const Split& split, const BatchSpan& batches) c
   // micro-batches. Without a pipeline one micro-batch needs no sum of gradients.
   const bool gpipe =
       std::ranges::find(preset_.schedules, PipelineSchedule::kGpipe) != preset_.schedules.end();
-  const int64_t rounds = split.pp == 1 ? 1 : int64_t{4} * split.pp;
-  // Interleaved schedules take whole rounds.
-  if (fewer > rounds && (split.pp == 1 || !gpipe))
-    fewer = std::max(rounds, now % split.pp == 0 ? int64_t{0} : now / split.pp * split.pp);
+  if (split.pp == 1) {
+    if (fewer > 1) fewer = 1;
+  } else if (now > split.pp || gpipe) {
+    // Whole rounds, which interleaved schedules take, from the fourth down.
+    fewer = now % split.pp != 0 ? now / split.pp * split.pp
+                                : std::min(now - split.pp, int64_t{4} * split.pp);
+    if (fewer < 1) fewer = now / 2;
+  } else {
+    fewer = now / 2;
+  }
   return fewer * part >= batches.least ? fewer : 0;
 }
 
