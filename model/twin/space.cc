@@ -106,15 +106,14 @@ std::vector<Split> Space::Splits(const Split& degrees, const BatchSpan& batches)
 
 int64_t Space::FewerMicroBatches(const Split& split, const BatchSpan& batches) const {
   const int64_t part = split.global_batch() / split.micro_batches, now = split.micro_batches;
-  int64_t fewer = now - 1;
-  // Activations that are held grow over the first rounds of the stages, see CountSlots(); those of GPipe with all
-  // micro-batches. Without a pipeline one micro-batch needs no sum of gradients.
-  const bool gpipe =
-      std::ranges::find(preset_.schedules, PipelineSchedule::kGpipe) != preset_.schedules.end();
-  const int64_t rounds = split.pp == 1 ? 1 : int64_t{4} * split.pp;
-  // Interleaved schedules take whole rounds.
-  if (fewer > rounds && (split.pp == 1 || !gpipe))
-    fewer = std::max(rounds, now % split.pp == 0 ? int64_t{0} : now / split.pp * split.pp);
+  const int64_t pp = split.pp;
+  int64_t fewer = now / 2;
+  if (pp == 1) {
+    fewer = std::min<int64_t>(now - 1, 1);  // a single one needs no sum of gradients
+  } else if (now > pp) {
+    // Whole rounds, which interleaved schedules take; from four down, as activations that are held grow so far (CountSlots()).
+    fewer = now % pp != 0 ? now / pp * pp : std::min(now - pp, 4 * pp);
+  }
   return fewer * part >= batches.least ? fewer : 0;
 }
 

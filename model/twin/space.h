@@ -81,7 +81,8 @@ class Space {
   // Of all batches of the range: each micro-batch of MicroBatchSizes(), with as many of them as the largest batch takes.
   std::vector<Split> Splits(const Split& degrees, const BatchSpan& batches) const;
   // The next fewer micro-batches at which a layout of the split may be faster per sequence or fit where it did not; 0: none
-  // of a batch in the range. What a step does once is shared by fewer sequences then, so only memory can speak for it.
+  // of a batch in the range. What a step does once is shared by fewer sequences then, so only memory can speak for it:
+  // whole rounds of the stages and halves of one are looked at, not every number.
   int64_t FewerMicroBatches(const Split& split, const BatchSpan& batches) const;
   // How the ranks of cp share sequences; `domain_gpus` bounds the inner level of a2a_ring.
   std::vector<ContextLayout> Contexts(int tp, int cp, int domain_gpus) const;
