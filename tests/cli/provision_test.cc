@@ -426,32 +426,6 @@ TEST(Provision, AnOfferOfOnesOwnNeedsANameOfItsOwn) {
   }
 }
 
-TEST(Provision, SaysThatARunDoesNotFinish) {
-  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3T", "--offers",
-                                   "nebius-h100", "--nodes", "1024", "--recovery", "40h+40h"});
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(Folded(outcome.out), HasSubstr("failures leave less than 1 % of the time (fewer "
-                                             "--nodes, --recovery elastic, a faster --storage)"));
-  EXPECT_THAT(outcome.out, HasSubstr("does not finish: failures leave 0."));
-}
-
-TEST(Provision, SaysWhichNodeCountsNobodySells) {
-  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--offers",
-                                   "nebius-h100", "--nodes", "1000000"});
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(outcome.out, HasSubstr("none is sold at these node counts (--nodes, --spares)"));
-}
-
-TEST(Provision, NamesThePrecisionOfMostClustersAndTheOthers) {
-  const Outcome outcome = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes",
-                                   "2", "--offers", "azure-nd-v2,aws-p4d,nebius-h100"});
-  EXPECT_THAT(Folded(outcome.out), HasSubstr("precision bf16 (--precision), fp16 on azure-nd-v2"));
-  const json answer = JsonOf({"provision", "--model", "gpt2-xl", "--tokens", "3B", "--nodes", "2",
-                              "--offers", "azure-nd-v2,aws-p4d,nebius-h100", "--no-bounds"});
-  for (const json& row : answer["answers"])
-    EXPECT_EQ(row["precision"], row["offer"]["id"] == "azure-nd-v2" ? "fp16" : "bf16");
-}
-
 TEST(Provision, RefusesDaysAndPricesThatAreNone) {
   const auto error = [&](const std::vector<std::string>& more) {
     const Outcome outcome =
