@@ -221,9 +221,9 @@ TEST(Layers, TheRulesForbidWhatTheyShould) {
   EXPECT_EQ(Forbidden("model/arch", "model/base"), "");
 }
 
-// The folders that foreach() lists in a CMakeLists.txt, in order.
+// The folders that foreach() or set() lists in a CMakeLists.txt, in order.
 std::vector<std::string> ListedIn(const std::string& top) {
-  static const std::regex kList("foreach\\(folder ([^)]*)\\)");
+  static const std::regex kList("(?:foreach\\(folder|set\\(folders) ([^)]*)\\)");
   const std::string text = ReadAll(Root() / top / "CMakeLists.txt");
   std::smatch match;
   if (!std::regex_search(text, match, kList)) return {};
