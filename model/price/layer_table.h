@@ -80,8 +80,8 @@ struct LayerTable {
   double code_bytes = 0;          // of one of them, as messages gather it
   double coded_parameters = 0;    // trained and held in 8 bits: likewise
   bool tied = false;
-  bool first_unread =
-      false;  // a plain MLP: nobody wants its input's gradient, so backward does not read those weights
+  // A plain MLP: nobody wants its input's gradient, so backward does not read the first layer's weights.
+  bool first_unread = false;
   bool two_stacks = false;    // an encoder and a decoder, each behind an embedding of its own
   double boundary_bytes = 0;  // per rank, between two stages
   // Where ranks of a layer send a part each: the gather in front of a pass, the kernel that cuts behind one.

@@ -21,11 +21,8 @@ int GpusPerNode(const Site& site) {
 }  // namespace
 
 int64_t MostNodes(const Quote& quote, const Site& site) {
-  int64_t most = std::min(site.request.topology.max_nodes, NodesThatCompute(site.request.topology));
-  for (const int64_t sold : {quote.offer.most_nodes, quote.price.most_nodes}) {
-    if (sold > 0) most = std::min(most, sold);
-  }
-  return most;
+  return std::min(
+      {site.request.topology.max_nodes, NodesThatCompute(site.request.topology), quote.MostSold()});
 }
 
 std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const Site& site) {

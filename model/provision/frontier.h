@@ -59,8 +59,8 @@ struct QuoteBounds {
 inline constexpr double kSure = 0.95;  // a run that is in time so likely may be relied on
 
 struct Provisioned {
-  std::vector<Row>
-      rows;  // evaluated; by cost; off the frontier one number of spares: cheapest in time, else fastest
+  // Evaluated, by cost; off the frontier with one number of spares: cheapest in time, else fastest.
+  std::vector<Row> rows;
   std::vector<std::size_t> frontier;  // into rows; cheapest first, each faster than the one before
   std::optional<std::size_t> cheapest, fastest;  // within the limits, else of all
   std::optional<std::size_t> sure;  // cheapest whose deadline is kept with kSure; empty without one

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "model/arch/parameters.h"
 
@@ -157,26 +157,6 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
 
 double Square(double x) { return x * x; }
 
-// Spares cost money and save waits: the number with the least cost x time.
-int64_t BestSpares(const Conditions& conditions, const Job& job, const Strategy& layout,
-                   RunEstimate run, const Quote* quote) {
-  const std::vector<int64_t> counts = SpareCounts(conditions, job, quote);
-  if (counts.size() == 1) return counts.front();
-  int64_t best = 0;
-  double least = std::numeric_limits<double>::infinity();
-  for (const int64_t spares : counts) {
-    run.spares = spares;
-    const Seconds time =
-        conditions.run.setup +
-        Play(conditions, job, layout, run, quote, conditions.failures.rate.value).time;
-    const auto paid = static_cast<double>(job.cluster.nodes + spares);
-    const Seconds billed = quote != nullptr ? Billed(quote->price, time) : time;
-    const double value = paid * billed.value * time.value;
-    if (value < least) best = spares, least = value;
-  }
-  return best;
-}
-
 // Of all GPUs in use; 0: of one of them it is not known.
 double RatedWatts(const EnergyFacts& facts, const Job& job) {
   const auto of = [&](const std::string& gpu) {
@@ -223,11 +203,7 @@ std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, c
   int64_t most =
       SparesFor(InRepair(conditions, static_cast<double>(nodes), conditions.failures.rate.value),
                 conditions.run.shortage);
-  if (quote != nullptr) {
-    for (const int64_t sold : {quote->offer.most_nodes, quote->price.most_nodes}) {
-      if (sold > 0) most = std::min(most, std::max<int64_t>(0, sold - nodes));
-    }
-  }
+  if (quote != nullptr) most = std::min(most, std::max<int64_t>(0, quote->MostSold() - nodes));
   const int64_t step = quote != nullptr ? quote->offer.step : 1;
   std::vector<int64_t> counts;
   for (int64_t spares = 0; spares <= most; spares += step) counts.push_back(spares);
@@ -286,8 +262,27 @@ InputNeed InputOf(const Conditions& conditions, const Job& job, const Strategy& 
   return need;
 }
 
+// Spares cost money and save waits.
+RunEstimate BestRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                    const Quote* quote, const std::function<bool(const RunEstimate&)>& keeps) {
+  std::optional<RunEstimate> best;
+  std::pair<bool, double> least;
+  for (const int64_t spares : SpareCounts(conditions, job, quote)) {
+    RunEstimate run = EstimateRun(conditions, job, step, quote, spares);
+    const auto paid = static_cast<double>(job.cluster.nodes + spares);
+    const Seconds billed = quote != nullptr ? Billed(quote->price, run.time) : run.time;
+    const std::pair value(!keeps(run), paid * billed.value * run.time.value);
+    if (best && value >= least) continue;
+    best = std::move(run);
+    least = value;
+  }
+  return *best;
+}
+
 RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
                         const Quote* quote, std::optional<int64_t> spares) {
+  if (!spares)
+    return BestRun(conditions, job, step, quote, [](const RunEstimate&) { return true; });
   RunEstimate run;
   run.steps = static_cast<int64_t>(std::ceil(conditions.tokens / step.tokens * (1 - 1e-12)));
   run.checkpoint = CheckpointOf(conditions, job, quote != nullptr ? &quote->offer : nullptr);
@@ -297,7 +292,7 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   const Range& rate = conditions.failures.rate;
   run.spot_rate = SpotRate(conditions, quote);
   if (run.spot_rate > 0) run.spot_notice = quote->offer.spot_notice.value_or(Seconds(0));
-  run.spares = spares ? *spares : BestSpares(conditions, job, step.strategy, run, quote);
+  run.spares = *spares;
   run.stops = StopsOf(conditions, job, run.checkpoint, quote, rate.value, run.spares);
   run.elastic = CanShrink(conditions, job, step.strategy);
   run.shared_states = run.elastic && step.strategy.zero > 0 && step.strategy.dp_outer == 1;

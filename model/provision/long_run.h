@@ -14,6 +14,7 @@
 // The interval joins those of step time, straggler, failure rate and luck: logarithms in quadrature.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -90,9 +91,12 @@ struct RunEstimate {
 // but for `run.shortage`, in the steps in which nodes are sold and no more than are sold.
 std::vector<int64_t> SpareCounts(const Conditions& conditions, const Job& job, const Quote* quote);
 
-// `quote`: null: no price, on-demand failures. `spares`: empty: the SpareCounts() with the least cost x time.
+// `quote`: null: no price, on-demand failures. `spares`: empty: BestRun() that keeps anything.
 RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Prediction& step,
                         const Quote* quote, std::optional<int64_t> spares = {});
+// With the SpareCounts() of least cost x time among the runs that `keeps` takes; where it takes none, among all.
+RunEstimate BestRun(const Conditions& conditions, const Job& job, const Prediction& step,
+                    const Quote* quote, const std::function<bool(const RunEstimate&)>& keeps);
 
 // No run on so many nodes of the job's cluster takes less time or money when a token takes at least `seconds_per_token`;
 // by SpareCounts().

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <span>
 
@@ -231,6 +232,14 @@ std::vector<Offer> OfferCatalogue() {
   for (const std::string& name : OfferNames())
     offers.push_back(LoadOffer(FileOfName("offers", name)));
   return offers;
+}
+
+int64_t Quote::MostSold() const {
+  int64_t most = std::numeric_limits<int64_t>::max();
+  for (const int64_t sold : {offer.most_nodes, price.most_nodes}) {
+    if (sold > 0) most = std::min(most, sold);
+  }
+  return most;
 }
 
 std::string Quote::Name() const {

@@ -27,8 +27,8 @@ struct PlacementFound {
   Strategy strategy;   // `placement` is null where no other one is better
   double seconds = 0;  // by the objective
   double plain = 0;    // of the layout as it was, without a placement
-  double bound =
-      0;  // no placement takes less; cut short, at least the step with the slowest node alone, well placed
+  // No placement takes less; cut short, at least the step with the slowest node alone, well placed.
+  double bound = 0;
   bool exact = false;     // nor less than `seconds`
   int64_t looked_at = 0;  // partial orders
   std::vector<Strategy>

@@ -266,7 +266,7 @@ TEST(Shares, TheSearchIsAsFastAsSharesFoundByPlacement) {
 
 TEST(Shares, APlacementPutsNoStageOnGpusTooSmallForIt) {
   // The first two nodes are slow and large, the others fast and small.
-  MixedSearch mixed("[{nodes: \"2..3\", gpu: v100-sxm2-16gb, slower: 0.25}]", 1, 48, 64, "gpt2-xl");
+  MixedSearch mixed("[{nodes: \"2..3\", gpu: v100-sxm2-16gb, slower: 0.2}]", 1, 48, 64, "gpt2-xl");
   mixed.request.work.seq_len = 1024;
   const Job job = mixed.job();
   Strategy fitting = Layout(1, 4, 1, 4);

@@ -335,7 +335,7 @@ std::vector<std::vector<int>> AllLayouts(int layers, std::size_t chunks) {
 }
 
 // With memory for everything. The search balances stages; where the bubble is a large part of the step a heavier stage in
-// the middle can be up to 1.1 % faster here. With several chunks, splits into very uneven ones up to 6 %.
+// the middle can be up to 1.6 % faster here. With several chunks, splits into very uneven ones up to 6 %.
 TEST(Layouts, NoOtherSplitOfTheLayersOverStagesIsMuchFaster) {
   SearchRequest request = RequestOf(kJobs[0]);
   request.model.layers = 7;

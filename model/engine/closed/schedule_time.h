@@ -30,8 +30,8 @@ struct PassSeconds {
   std::array<double, 3> early{}, early_host{};
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
-  double after =
-      0;  // of the backward pass, behind the gradient that it passes on: the last scatter
+  // Of the backward pass, behind the gradient that it passes on: the last scatter.
+  double after = 0;
   bool operator==(const PassSeconds&) const = default;
 };
 

@@ -81,8 +81,8 @@ struct PassWork {
   double behind = 0;  // from when the host begins until the device ends, were it idle before
   double copies = 0;  // that kernels wait for: activations on their way from or to the host
   Exposed shards;
-  double front =
-      0;  // of them, in front of the first kernel of a layer: meanwhile the host gets ahead
+  // Seconds of them in front of the first kernel of a layer: meanwhile the host gets ahead.
+  double front = 0;
   double device() const { return kernels + shards.seconds + copies; }
 };
 // One micro-batch on one stage: forward, head and backward passes in this order, then the last scatters. Where the

@@ -260,7 +260,7 @@ std::string FrontierTable(const ProvisionAnswer& answer) {
     text +=
         fmt::format("  {} of {} rows{} (--all shows them)\n", shown.size(), result.frontier.size(),
                     reach.size() < result.frontier.size()
-                        ? fmt::format("; {} far beyond the limits are left out",
+                        ? fmt::format("; {} of the others break the limits by more than these",
                                       result.frontier.size() - reach.size())
                         : "");
   return text + fmt::format("  {}\n", Fold(FrontierNotes(answer), 2));

@@ -204,8 +204,7 @@ std::string LargeBatch(double batch_tokens, double tokens, const BatchFacts& fac
   if (batch_tokens <= range.most * 1.001) return "";
   return fmt::format(
       "batch: {} tokens per step are beyond what dense models published for {} tokens (up to {}): "
-      "expect "
-      "more tokens for the same loss (--global-batch). {}",
+      "expect more tokens for the same loss (--global-batch). {}",
       Scaled(batch_tokens), Count(tokens), Scaled(range.most), facts.source);
 }
 

@@ -15,8 +15,8 @@ struct SearchSettings {
   int top = 5;
   int refine = kRefine;
   Flag objective_flag;  // for messages
-  double tokens =
-      0;  // of the run: of decoders the batch is searched in the range for it; 0: of a step alone
+  // Of the run: decoders search their batch in the range for it; 0: nothing is said of a run.
+  double tokens = 0;
 };
 struct SearchOutcome {
   report::Job job;

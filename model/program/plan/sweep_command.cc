@@ -40,8 +40,7 @@ struct SweepFlags {
         "sections job and layout with flags of `plan predict` (global_batch for "
         "--global-batch); a value, a list [1, 2, 4], a range 8..64 (doubled) or 8..32 by 8; "
         "parts of one value are joined by + (recompute: mlp+core_attn) or stand in a list of their "
-        "own "
-        "where it has commas",
+        "own where it has commas",
         Words::kFile);
     set.Value(&out, "--out", "FILE",
               "the rows (default: STUDY.csv in this folder); until all are there, those of each "

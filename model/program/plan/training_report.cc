@@ -45,28 +45,14 @@ double ValueOf(const Compared& one) {
 
 std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result,
                                       const cli::LongRun& run) {
-  const Conditions& conditions = run.conditions;
   const std::optional<Quote> quote = QuoteOfJob(job);
   std::vector<RunEstimate> runs;
   for (const Candidate& candidate : result.ranked) {
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    const Quote* at = quote ? &*quote : nullptr;
-    RunEstimate best = EstimateRun(conditions, twin, candidate, at);
-    if (!run.Keeps(best, quote.has_value())) {
-      // The least money x time breaks a limit: that of those that keep them, where one does.
-      double least = std::numeric_limits<double>::infinity();
-      for (const int64_t spares : SpareCounts(conditions, twin, at)) {
-        RunEstimate other = EstimateRun(conditions, twin, candidate, at, spares);
-        const double paid =
-            quote ? other.cost.value
-                  : static_cast<double>(twin.cluster.nodes + spares) * other.time.value;
-        if (!run.Keeps(other, quote.has_value()) || paid * other.time.value >= least) continue;
-        least = paid * other.time.value;
-        best = std::move(other);
-      }
-    }
-    runs.push_back(std::move(best));
+    runs.push_back(
+        BestRun(run.conditions, twin, candidate, quote ? &*quote : nullptr,
+                [&](const RunEstimate& one) { return run.Keeps(one, quote.has_value()); }));
   }
   return runs;
 }
