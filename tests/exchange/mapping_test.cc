@@ -105,5 +105,20 @@ TEST(Mapping, EveryFieldOfAnExportHasAStatusAndAReasonWhereItDiffers) {
     EXPECT_EQ(MakeBundle(layout, target).Refusal(), "") << InfoOf(target).name;
 }
 
+// torchtitan refuses CUDA graphs, its default, next to pipeline stages.
+TEST(Mapping, PipelinesOfTorchtitanGoWithoutCudaGraphs) {
+  const auto program = [](const char* stages) {
+    const Case layout =
+        CaseOf(Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2", "--pp",
+                        stages, "--zero", "2", "--framework", "torchtitan", "--micro-batch", "1"}));
+    for (const File& file : TargetFiles(MakeBundle(layout, kTitan)))
+      if (file.name == "orrery_config.py") return file.text;
+    return std::string();
+  };
+  const std::string line = "config.training.disable_cuda_graphs = True";
+  EXPECT_NE(program("2").find(line), std::string::npos) << program("2");
+  EXPECT_EQ(program("1").find(line), std::string::npos);
+}
+
 }  // namespace
 }  // namespace orrery::exchange
