@@ -120,5 +120,19 @@ TEST(Mapping, PipelinesOfTorchtitanGoWithoutCudaGraphs) {
   EXPECT_EQ(program("1").find(line), std::string::npos);
 }
 
+// A module that no stage names is left out of the model.
+TEST(Mapping, StagesOfTorchtitanNameTheHeadAsTheirReleaseDoes) {
+  const Case layout =
+      CaseOf(Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2", "--pp", "2",
+                      "--layout", "15,17", "--schedule", "1f1b", "--zero", "2", "--framework",
+                      "torchtitan", "--micro-batch", "1"}));
+  for (const auto& [target, head] :
+       {std::pair{kTitan, "lm_head"}, std::pair{kTitanToml, "output"}}) {
+    const std::string names =
+        MakeBundle(layout, target).Get("parallelism.module_fqns_per_model_part");
+    EXPECT_TRUE(names.ends_with(std::string("\"norm\", \"") + head + "\"]]")) << names;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::exchange
