@@ -102,14 +102,10 @@ class TopologyXml {
     if (gpu) return AddGpu(pci, host, group);
     if (nic) return AddNic(pci, host, group);
     if (kind.empty() && pci.children.empty()) {
-      PcieDevice device;
-      device.bus = AttributeOf(pci, "busid");
-      device.host = host;
-      device.where = pci.where;
-      unknown_.push_back(device);
+      unknown_.push_back(Device(pci, host, group));
       return;
     }
-    Walk(pci, host, group, pci.where);
+    Walk(pci, host, kind.empty() ? AttributeOf(pci, "busid") : group, pci.where);
   }
 
   PcieDevice Device(const XmlElement& pci, const std::string& host, const std::string& group) {

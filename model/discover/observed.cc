@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "model/base/text.h"
@@ -134,6 +135,14 @@ void Observed::SayTree(PcieTree made, int rank, const Location& where) {
     if (nic->rate.value > 0) SayNicRate(nic->rate, nic->where);
     if (!nic->network.empty()) SayNetwork(nic->network, nic->where);
   }
+  for (const PcieDevice& device : made.devices) {
+    if (!device.nic || device.network.empty() || device.network == "tcp" || !network ||
+        device.network == network->value)
+      continue;
+    notes.push_back(fmt::format("{} devices next to more NICs of {} ({}): not those of training",
+                                device.network, network->value, PlaceText(device.where)));
+    break;
+  }
   if (tree && rank <= tree_rank) return;
   tree = Fact<PcieTree>{std::move(made), where};
   tree_rank = rank;
@@ -156,13 +165,18 @@ std::vector<const PcieDevice*> GpusOf(const PcieTree& tree) {
 }
 
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree) {
-  std::vector<const PcieDevice*> rdma, all;
+  std::map<std::string, std::vector<const PcieDevice*>> rdma;  // by network
+  std::vector<const PcieDevice*> all;
   for (const PcieDevice& device : tree.devices) {
     if (!device.nic) continue;
     all.push_back(&device);
-    if (!device.network.empty() && device.network != "tcp") rdma.push_back(&device);
+    if (!device.network.empty() && device.network != "tcp") rdma[device.network].push_back(&device);
   }
-  return rdma.empty() ? all : rdma;
+  if (rdma.empty()) return all;
+  // NVLink switches of HGX B200 and B300 are managed through InfiniBand devices of their own, two next to
+  // the NICs of any network.
+  return std::ranges::max_element(rdma, {}, [](const auto& one) { return one.second.size(); })
+      ->second;
 }
 
 void ReadClusterFile(const SourcePtr& source, Observed* seen) {

@@ -115,7 +115,7 @@ struct Observed {
   void AddHost(const std::string& name, const Location& where);  // again: no change
 };
 
-// GPUs and NICs that training uses: of networks, RDMA before Ethernet.
+// GPUs and NICs that training uses: RDMA before Ethernet, the RDMA network with most NICs.
 std::vector<const PcieDevice*> GpusOf(const PcieTree& tree);
 std::vector<const PcieDevice*> NicsOf(const PcieTree& tree);
 

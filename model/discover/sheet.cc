@@ -12,6 +12,27 @@ namespace {
 
 constexpr int64_t kMostInNode = 64;
 
+// Of switches that have any, in order; empty where one lies on no switch.
+std::vector<std::size_t> NicsPerSwitch(const std::vector<PcieDevice>& devices) {
+  std::vector<std::size_t> counts;
+  std::string last;
+  for (const PcieDevice& device : devices) {
+    if (device.group.empty()) return {};
+    if (counts.empty() || device.group != last) counts.push_back(0);
+    ++counts.back();
+    last = device.group;
+  }
+  return counts;
+}
+
+std::vector<std::size_t> NicsPerSwitch(const NodeSpec& node) {
+  std::vector<std::size_t> counts;
+  for (const auto& one : node.pcie) {
+    if (!one.nics.empty()) counts.push_back(one.nics.size());
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::string Gbps(BytesPerSecond rate) { return fmt::format("{:.6g}Gbps", rate.value * 8 / 1e9); }
@@ -60,19 +81,24 @@ void Sheet::FindGpu() {
   }
 }
 
-// Devices without a class: as many as the machine of the vendor's name has, GPUs first.
+// Devices without a class: as many as the machine of the vendor's name has, GPUs first; or its NICs
+// alone, which some providers list without the GPUs.
 void Sheet::NameDevices() {
   const std::size_t gpus = nearest_ ? static_cast<std::size_t>(nearest_->node.gpus) : 0;
-  if (!nearest_ || !seen_.machine || seen_.unnamed.size() != gpus + nearest_->node.nics.size() ||
-      !seen_.tree->value.devices.empty())
+  const bool known = nearest_ && seen_.machine && seen_.tree->value.devices.empty();
+  const bool nics_alone = known && NicsPerSwitch(seen_.unnamed) == NicsPerSwitch(nearest_->node);
+  if (!nics_alone && (!known || seen_.unnamed.size() != gpus + nearest_->node.nics.size()))
     Refuse(seen_.unnamed.front().where,
            fmt::format("{} PCI devices whose class is not said", seen_.unnamed.size()),
            "add the output of lspci -nn of the machine");
-  notes_.push_back(
-      fmt::format("{} devices without a class: taken for the {} GPUs and {} NICs of {}",
-                  seen_.unnamed.size(), gpus, nearest_->node.nics.size(), nearest_->name));
+  notes_.push_back(nics_alone ? fmt::format("{} devices without a class: taken for the NICs of {}",
+                                            seen_.unnamed.size(), nearest_->name)
+                              : fmt::format("{} devices without a class: taken for the {} GPUs and "
+                                            "{} NICs of {}",
+                                            seen_.unnamed.size(), gpus, nearest_->node.nics.size(),
+                                            nearest_->name));
   for (std::size_t i = 0; i < seen_.unnamed.size(); ++i) {
-    seen_.unnamed[i].nic = i >= gpus;
+    seen_.unnamed[i].nic = nics_alone || i >= gpus;
     seen_.tree->value.devices.push_back(seen_.unnamed[i]);
   }
   seen_.gpus = Fact<int64_t>{nearest_->node.gpus, seen_.tree->where};

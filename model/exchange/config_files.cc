@@ -135,6 +135,9 @@ def run() -> Trainer.Config:
   for (const Setting& setting : Without(bundle.settings.settings, {"NNODES", "GPUS_PER_NODE"}))
     text +=
         fmt::format("    config.{} = {}\n", setting.key, PythonValue(setting.key, setting.value));
+  const Strategy& layout = bundle.layout.strategy;
+  if (layout.pp > 1 || layout.ep > 1)  // refused otherwise: Trainer.Config._validate_cuda_graphs
+    text += "    config.training.disable_cuda_graphs = True  # not with stages or experts apart\n";
   return {"orrery_config.py", text + "    return config\n", false};
 }
 

@@ -19,8 +19,10 @@ struct Document {
   std::vector<std::string> notes;
 };
 
-// By content, never by name. Throws InputError: nothing that is known, or text that its syntax does not allow.
+// By content; by the name's ending where the content tells nothing. Throws InputError: nothing that is known, or text that its syntax does not allow.
 Document ReadDocument(const SourcePtr& source);
+// Throws the InputError that names the right command for a file that describes machines.
+void RefuseClusterFile(const SourcePtr& source);
 
 // What this build cannot read; "": it reads everything.
 std::string WithoutToml();

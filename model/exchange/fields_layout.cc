@@ -243,7 +243,8 @@ std::vector<Field> Pipelines() {
        "--layout",
        {{kMegatron, MegatronUnevenStages("pipeline-model-parallel-layout")},
         {kBridge, MegatronUnevenStages("model.pipeline_model_parallel_layout")},
-        {kTitans, TitanLayout()},
+        {kTitan, TitanLayout("lm_head")},  // since 2026
+        {kTitanToml, TitanLayout("output")},
         {kAnyTarget, Follows("pp")}}},
       {"placement",
        [](const Case& c) -> std::string {

@@ -96,10 +96,7 @@ std::string FrameworkOf(Target target, const Values& values) {
   switch (target) {
     case kTitan:
     case kTitanToml:
-
-      return ranks > 1                                          ? "torchtitan"
-             : zero != values.end() && zero->second.text == "0" ? "ddp"
-                                                                : "fsdp";
+      return ranks == 1 && zero != values.end() && zero->second.text == "0" ? "ddp" : "torchtitan";
     case kAccelerate:
       if (zero == values.end()) return "fsdp";
       if (zero->second.key.starts_with("deepspeed")) return "deepspeed";

@@ -49,7 +49,8 @@ std::string SettingsText(const Choice& choice) {
   throw InputError(
       {{setting.where,
         fmt::format("{} '{}' is no known choice of {}", setting.key, setting.value, field.name),
-        fmt::format("known: {}", fmt::join(offered, ", "))}});
+        setting.value == "auto" ? "\"auto\" is filled in at run time: write the value"
+                                : fmt::format("known: {}", fmt::join(offered, ", "))}});
 }
 
 std::optional<Value> ReadChoices(const Field& field, const Cell& cell,

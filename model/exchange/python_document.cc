@@ -7,6 +7,7 @@
 
 #include "model/base/text.h"
 #include "model/exchange/document.h"
+#include "model/hardware/cluster_file.h"
 
 namespace orrery::exchange {
 namespace {
@@ -100,12 +101,23 @@ Document ReadPython(const SourcePtr& source) {
   return document;
 }
 
+void RefuseClusterFile(const SourcePtr& source) {
+  const ClusterFile kind = KindOfClusterFile(*source);
+  if (kind == ClusterFile::kNone) return;
+  throw InputError(
+      {{{source, 1, 1},
+        fmt::format("{} is {}: it describes machines, no job", source->name, Name(kind)),
+        "plan discover " + source->name + " --out cluster.yaml, then --topology cluster.yaml"}});
+}
+
 Document ReadDocument(const SourcePtr& source) {
   const std::string_view text = source->text;
+  const auto named = [&](const char* ending) { return source->name.ends_with(ending); };
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos)
     throw InputError({{{source, 1, 1}, fmt::format("{} is empty", source->name), ""}});
   if (HasArgumentDump(text)) return ReadArgumentDump(source);
+  if (text[first] == '<' || text[first] == '{') RefuseClusterFile(source);
   if (text[first] == '{') return ReadTree(source);
   if (LooksLikePython(text)) return ReadPython(source);
   if (LooksLikeToml(text)) return ReadToml(source);
@@ -122,6 +134,9 @@ Document ReadDocument(const SourcePtr& source) {
       return ReadTree(source);
     break;
   }
+  // Damage hides what the content is.
+  if (named(".toml")) return ReadToml(source);
+  if (named(".json") || named(".yaml") || named(".yml")) return ReadTree(source);
   return ReadScript(source);
 }
 

@@ -42,7 +42,7 @@ inline bool EvenStages(const Case& c) { return LayoutText(c) == "even"; }
 Cell MegatronVirtualStages();
 Cell MegatronUnevenStages(const char* key);
 Cell TitanVirtualStages();
-Cell TitanLayout();
+Cell TitanLayout(const char* head);  // `head`: the module of the last projection
 // Degrees of data parallelism and the ZeRO stage of torchtitan, which has two degrees and a policy.
 Cell TitanShards();
 Cell TitanReplicas();

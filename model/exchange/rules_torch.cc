@@ -14,7 +14,7 @@ constexpr const char* kNames = "parallelism.module_fqns_per_model_part";
 constexpr const char* kMicroSize = "parallelism.pipeline_parallel_microbatch_size";
 
 // The modules of each chunk, which torchtitan takes where the chunks differ.
-std::string ModuleNames(const std::vector<int>& layers) {
+std::string ModuleNames(const std::vector<int>& layers, const char* head) {
   std::string text = "[";
   int next = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -22,7 +22,7 @@ std::string ModuleNames(const std::vector<int>& layers) {
     for (int layer = 0; layer < layers[i]; ++layer)
       part += fmt::format("{}\"layers.{}\"", part.empty() ? "" : ", ", next++);
     if (i + 1 == layers.size())
-      part += fmt::format("{}\"norm\", \"output\"", part.empty() ? "" : ", ");
+      part += fmt::format("{}\"norm\", \"{}\"", part.empty() ? "" : ", ", head);
     text += fmt::format("{}[{}]", i > 0 ? ", " : "", part);
   }
   return text + "]";
@@ -96,11 +96,11 @@ Cell TitanVirtualStages() {
       });
 }
 
-Cell TitanLayout() {
+Cell TitanLayout(const char* head) {
   return Rule(
-      [](const Case& c) {
+      [head](const Case& c) {
         const std::vector<int> layers = LayersByChunk(c);
-        if (!EvenStages(c)) return Say({Set(kNames, ModuleNames(layers))});
+        if (!EvenStages(c)) return Say({Set(kNames, ModuleNames(layers, head))});
         return Say({Set(kPerStage, layers.front()),
                     Set("parallelism.pipeline_parallel_first_stage_less_layers", 0),
                     Set("parallelism.pipeline_parallel_last_stage_less_layers", 0)});

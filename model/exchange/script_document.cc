@@ -162,12 +162,14 @@ class ScriptReader {
       document_.notes.push_back(fmt::format(
           "{}: what this branch adds to {} is ignored, since the branch may not be taken",
           Place(branch.where), branch.text));
-    if (document_.settings.empty())
+    if (document_.settings.empty()) {
+      RefuseClusterFile(document_.source);
       throw InputError({{{document_.source, 1, 1},
                          fmt::format("{}: no training command and no size of a job is found",
                                      document_.source->name),
                          "a script that starts pretrain_gpt.py, torchrun, accelerate or deepspeed, "
                          "or that holds #SBATCH or #PBS lines"}});
+    }
     return std::move(document_);
   }
 

@@ -105,6 +105,53 @@ TEST(Discover, ReadsHwlocWithAndWithoutSwitches) {
   EXPECT_EQ(made.spec.fabric_profile, "efa");
 }
 
+// HGX B200 and B300: InfiniBand devices that manage the NVLink switches stand next to the NICs.
+TEST(Discover, ManagementDevicesAreNoNics) {
+  const auto device = [](const char* bus, const char* type) {
+    return fmt::format("<object type=\"PCIDev\" pci_busid=\"0000:{}:00.0\" pci_type=\"{} a1\"/>",
+                       bus, type);
+  };
+  std::string text = "<topology version=\"2.0\"><object type=\"Machine\"><object type=\"Package\">";
+  for (const char* bus : {"01", "02"}) text += device(bus, "0207 [15b3:1021] [15b3:0000]");
+  for (const char* root : {"1", "2"}) {
+    text += fmt::format(
+        "<object type=\"Bridge\" bridge_type=\"0-1\" bridge_pci=\"0000:[{}0-{}f]\">", root, root);
+    for (const char* bus : {"1", "2"})
+      text += device((root + std::string(bus)).c_str(), "0200 [1d0f:efa3] [1d0f:efa3]");
+    text += device((std::string(root) + "3").c_str(), "0302 [10de:2901] [10de:1999]") + "</object>";
+  }
+  const Discovered made = Discover({Made("b200.xml", text + "</object></object></topology>")});
+  EXPECT_EQ(made.spec.gpu, "b200-sxm-180gb");
+  EXPECT_EQ(made.spec.fabric_profile, "efa");
+  EXPECT_EQ(made.spec.node.nics.size(), 4u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("infiniband devices next to more NICs of efa")));
+}
+
+TEST(Discover, TakesNicsWithoutGpusFromTheNamedMachine) {
+  std::string text = "<!-- Made for `p5.48xlarge`. --><system version=\"1\">";
+  const auto cpu = [&](int host, int switches, int nics) {
+    text += fmt::format("<cpu numaid=\"{}\">", host);
+    for (int s = 0; s < switches; ++s) {
+      text += fmt::format("<pci busid=\"0000:{}{}:00.0\">", host, s);
+      for (int n = 0; n < nics; ++n)
+        text += fmt::format("<pci busid=\"000{}:{}{}:00.0\"/>", host + 1, s, n);
+      text += "</pci>";
+    }
+    text += "</cpu>";
+  };
+  const std::string empty = text;
+  cpu(0, 4, 4);
+  cpu(1, 4, 4);
+  const Discovered made = Discover({Made("p5.xml", text + "</system>")});
+  EXPECT_EQ(made.nearest, "aws-p5");
+  EXPECT_EQ(made.spec.node.gpus, 8);
+  EXPECT_EQ(made.spec.node.nics.size(), 32u);
+  EXPECT_THAT(made.notes, Contains(HasSubstr("32 devices without a class: taken for the NICs")));
+  text = empty;
+  cpu(0, 4, 8);
+  EXPECT_THAT(ErrorOf({Made("p5.xml", text + "</system>")}), HasSubstr("whose class is not said"));
+}
+
 TEST(Discover, TakesDevicesWithoutAClassFromTheNamedMachine) {
   const Discovered made = Discover({Sample("provider.xml")});
   EXPECT_EQ(made.nearest, "aws-g5-48xl");

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "model/exchange/document.h"
 #include "tests/exchange/exported.h"
 
 namespace orrery::exchange {
@@ -267,6 +270,39 @@ TEST(Import, SettingsOfTwoProgramsDoNotGoTogether) {
                {});
       }),
       HasSubstr("settings of accelerate here and of megatron"));
+}
+
+TEST(Import, FilesOfMachinesAreForDiscover) {
+  for (const char* text :
+       {"<system version=\"1\"><cpu numaid=\"0\"/></system>", "SwitchName=leaf0 Nodes=node[0-3]\n"})
+    EXPECT_THAT(Error("cluster.txt", text), HasSubstr("plan discover cluster.txt --out"));
+}
+
+TEST(Import, DamagedFilesAreOfTheKindThatTheirNameSays) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  EXPECT_THAT(Error("train.toml", "[model\nname = \"llama3\"\n"),
+              AllOf(HasSubstr("train.toml:1"), testing::Not(HasSubstr("training command"))));
+}
+
+TEST(Import, AutoIsAskedFor) {
+  for (const char* key : {"bf16", "fp16"})
+    EXPECT_THAT(
+        Error("ds_config.json",
+              fmt::format(R"({{"train_batch_size": 8, "{}": {{"enabled": "auto"}}}})", key)),
+        HasSubstr("filled in at run time"));
+}
+
+// The release recomputes every second layer where the file says nothing.
+TEST(ImportTorchtitan, AFileWithoutTensorParallelismIsStillOfTorchtitan) {
+  if (!WithoutToml().empty()) GTEST_SKIP() << WithoutToml();
+  const std::string path = testing::TempDir() + "/short.toml";
+  std::ofstream(path)
+      << "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size "
+         "= 1\nseq_len = 8192\n";
+  const Resolved r = Resolve({"--from", path, "--topology", "dgx-h100", "--nodes", "2"});
+  EXPECT_EQ(Import({ReadSource(path)}, std::nullopt).framework, "torchtitan");
+  EXPECT_EQ(r.strategy.zero, 3);
+  EXPECT_EQ(r.strategy.recompute.every, 2);
 }
 
 }  // namespace

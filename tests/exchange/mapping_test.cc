@@ -105,5 +105,34 @@ TEST(Mapping, EveryFieldOfAnExportHasAStatusAndAReasonWhereItDiffers) {
     EXPECT_EQ(MakeBundle(layout, target).Refusal(), "") << InfoOf(target).name;
 }
 
+// torchtitan refuses CUDA graphs, its default, next to pipeline stages.
+TEST(Mapping, PipelinesOfTorchtitanGoWithoutCudaGraphs) {
+  const auto program = [](const char* stages) {
+    const Case layout =
+        CaseOf(Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2", "--pp",
+                        stages, "--zero", "2", "--framework", "torchtitan", "--micro-batch", "1"}));
+    for (const File& file : TargetFiles(MakeBundle(layout, kTitan)))
+      if (file.name == "orrery_config.py") return file.text;
+    return std::string();
+  };
+  const std::string line = "config.training.disable_cuda_graphs = True";
+  EXPECT_NE(program("2").find(line), std::string::npos) << program("2");
+  EXPECT_EQ(program("1").find(line), std::string::npos);
+}
+
+// A module that no stage names is left out of the model.
+TEST(Mapping, StagesOfTorchtitanNameTheHeadAsTheirReleaseDoes) {
+  const Case layout =
+      CaseOf(Resolve({"--model", "llama3-8b", "--topology", "dgx-h100", "--nodes", "2", "--pp", "2",
+                      "--layout", "15,17", "--schedule", "1f1b", "--zero", "2", "--framework",
+                      "torchtitan", "--micro-batch", "1"}));
+  for (const auto& [target, head] :
+       {std::pair{kTitan, "lm_head"}, std::pair{kTitanToml, "output"}}) {
+    const std::string names =
+        MakeBundle(layout, target).Get("parallelism.module_fqns_per_model_part");
+    EXPECT_TRUE(names.ends_with(std::string("\"norm\", \"") + head + "\"]]")) << names;
+  }
+}
+
 }  // namespace
 }  // namespace orrery::exchange

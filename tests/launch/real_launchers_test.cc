@@ -33,7 +33,7 @@ TEST(Slurm, LostNodesAndTimeLimitsLeaveTheLossesAsTheyAre) {
   const std::string folder = ScratchFolder() + "/slurm";
   std::filesystem::create_directory(folder);
   const int status = std::system(
-      fmt::format("PATH=$PATH:/usr/sbin timeout 550 unshare -m --propagation private bash "
+      fmt::format("PATH=$PATH:/usr/sbin timeout 900 unshare -m --propagation private bash "
                   "'{}/tests/launch/slurm_jobs.sh' '{}' '{}' >'{}/said' 2>&1",
                   ORRERY_SOURCE_DIR, folder, ProgramPath("plan"), folder)
           .c_str());
@@ -64,7 +64,7 @@ TEST(Torchrun, FromTwoRanksToOneWithTheSameLosses) {
   const std::string folder = ScratchFolder() + "/torchrun";
   std::filesystem::create_directory(folder);
   const int status = std::system(
-      fmt::format("timeout 300 bash '{}/tests/launch/torchrun_jobs.sh' '{}' '{}' >'{}/said' 2>&1",
+      fmt::format("timeout 600 bash '{}/tests/launch/torchrun_jobs.sh' '{}' '{}' >'{}/said' 2>&1",
                   ORRERY_SOURCE_DIR, folder, ProgramPath("plan"), folder)
           .c_str());
   ASSERT_EQ(status, 0) << ReadText(folder + "/said");

@@ -36,28 +36,26 @@ trap stop EXIT
 for i in 0 1; do
   torchrun --no_python -r 1 -t 1 --log_dir "logs.$i" --nnodes 1:2 --nproc_per_node 1 --max_restarts 3 \
     --rdzv_backend c10d --rdzv_id job --rdzv_endpoint "127.0.0.1:$port" \
-    --rdzv_conf last_call_timeout=8,timeout=60 ./worker.sh >"agent.$i" 2>&1 &
+    --rdzv_conf last_call_timeout=8,timeout=300 ./worker.sh >"agent.$i" 2>&1 &
   agents+=("$!")
 done
-# await SECONDS COMMAND...: until it succeeds.
+# await COMMAND...: until it succeeds, however busy this machine is.
 await() {
-  local until=$((SECONDS + $1))
-  shift
   until "$@"; do
-    [ "$SECONDS" -lt "$until" ] || { echo "no success: $*" >&2; cat agent.* >&2; return 1; }
-    sleep 0.1
+    [ "$SECONDS" -lt 540 ] || { echo "no success after $SECONDS s: $*" >&2; cat agent.* >&2; return 1; }
+    sleep 0.2
   done
 }
 says() { grep -rqs "$1" logs.0 logs.1; }
-await 60 says "2 ranks on" || exit 1
-await 60 says "^saved" || exit 1
+await says "2 ranks on" || exit 1
+await says "^saved" || exit 1
 # The rendezvous is in the first agent.
 mapfile -t processes < <(below "${agents[1]}")
 kill -9 "${agents[1]}" "${processes[@]}"
-await 90 says "resumed behind step" || exit 1
-await 30 says "1 rank on" || exit 1
+await says "resumed behind step" || exit 1
+await says "1 rank on" || exit 1
 sleep 1
 mapfile -t processes < <(below "${agents[0]}")
 kill -TERM "${processes[@]}"
-await 30 says "stopped by SIGTERM\|median step" || exit 1
+await says "stopped by SIGTERM\|median step" || exit 1
 cat logs.0/*/attempt_*/*/stdout.log logs.1/*/attempt_*/*/stdout.log >log

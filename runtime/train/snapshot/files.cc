@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace orrery::snapshot {
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
+constexpr std::size_t kUncached = std::size_t{64} << 20;  // in one call
 
 std::string Hex(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
@@ -67,6 +69,19 @@ class Input {
 
 }  // namespace
 
+void DiskBuffer::Resize(std::size_t bytes) {
+  if (bytes > room_) {
+    room_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_.reset();  // first: both would be twice the memory
+    bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, room_)));
+    if (bytes_ == nullptr) {
+      room_ = size_ = 0;
+      throw std::bad_alloc();
+    }
+  }
+  size_ = bytes;
+}
+
 WholeFile::WholeFile(std::string path)
     : path_(std::move(path)), part_(path_ + ".part"), hash_(XXH3_createState()) {
   XXH3_128bits_reset(hash_);
@@ -91,15 +106,38 @@ void WholeFile::Fail() const {
 
 void WholeFile::Write(const void* from, std::size_t bytes) {
   XXH3_128bits_update(hash_, from, bytes);
-  bytes_ += static_cast<int64_t>(bytes);
   const auto* at = static_cast<const std::byte*>(from);
-  while (bytes > 0) {
-    const std::size_t n = std::min(bytes, kBuffer - buffer_.size());
-    buffer_.insert(buffer_.end(), at, at + n);
-    if (buffer_.size() == kBuffer) Flush();
-    at += n;
-    bytes -= n;
+  if (buffer_.size() + bytes >= kBuffer) {  // large: as it lies there
+    Flush();
+    const std::size_t done = WriteUncached(at, bytes);
+    WriteAll(at + done, bytes - done);
+  } else {
+    buffer_.insert(buffer_.end(), at, at + bytes);
   }
+  bytes_ += static_cast<int64_t>(bytes);
+}
+
+// From memory to the disk, past the page cache: the kernel's copy would cost a core more than all else
+// that a snapshot does, and nobody reads the file soon. Returns how much of it was written: 0 where the
+// file system or the alignment of memory or file does not allow it.
+std::size_t WholeFile::WriteUncached(const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t kBlock = DiskBuffer::kAlignment;
+  const std::size_t whole = bytes / kBlock * kBlock;
+  if (reinterpret_cast<std::uintptr_t>(from) % kBlock != 0 || bytes_ % int64_t{kBlock} != 0)
+    return 0;
+  const int flags = fcntl(file_, F_GETFL);
+  if (flags < 0 || fcntl(file_, F_SETFL, flags | O_DIRECT) != 0) return 0;
+  std::size_t done = 0;
+  while (done < whole) {
+    const ssize_t n = write(file_, from + done, std::min(whole - done, kUncached));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) break;  // of a file system that only says so now
+    if (n < 0) Fail();
+    done += static_cast<std::size_t>(n);
+    if (n % static_cast<ssize_t>(kBlock) != 0) break;  // the disk is nearly full
+  }
+  if (fcntl(file_, F_SETFL, flags) != 0) Fail();
+  return done;
 }
 
 void WholeFile::PadTo(int64_t multiple) {
@@ -109,14 +147,18 @@ void WholeFile::PadTo(int64_t multiple) {
 }
 
 void WholeFile::Flush() {
+  WriteAll(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void WholeFile::WriteAll(const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t n = write(file_, buffer_.data() + done, buffer_.size() - done);
+  while (done < bytes) {
+    const ssize_t n = write(file_, from + done, bytes - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) Fail();
     done += static_cast<std::size_t>(n);
   }
-  buffer_.clear();
 }
 
 void WholeFile::Commit() {

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,6 +17,24 @@ namespace orrery::snapshot {
 // A snapshot that cannot be written or read; says which file and why.
 struct SnapshotError : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+// Memory that a disk can read from without a copy, as large as what it held most.
+class DiskBuffer {
+ public:
+  static constexpr std::size_t kAlignment = 4096;  // of logical blocks of disks, at most
+
+  void Resize(std::size_t bytes);  // contents are lost where it grows; throws std::bad_alloc
+  std::byte* data() { return bytes_.get(); }
+  const std::byte* data() const { return bytes_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte[], Free> bytes_;
+  std::size_t size_ = 0, room_ = 0;
 };
 
 // Written as PATH.part; Commit() flushes it to the disk, renames it and flushes its folder. Without
@@ -34,6 +54,8 @@ class WholeFile {
 
  private:
   void Flush();
+  void WriteAll(const std::byte* from, std::size_t bytes);
+  std::size_t WriteUncached(const std::byte* from, std::size_t bytes);
   [[noreturn]] void Fail() const;
 
   std::string path_, part_;

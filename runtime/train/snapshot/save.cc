@@ -35,7 +35,7 @@ Slice SliceOf(const ir::Plan& plan, const Held& held) {
 }
 
 // What the rank's file will hold, and where.
-ShardFile CopyShard(const exec::RankImage& image, std::vector<std::byte>* bytes) {
+ShardFile CopyShard(const exec::RankImage& image, DiskBuffer* bytes) {
   ShardFile shard;
   shard.name = fmt::format("rank-{:05}.shard", image.rank);
   std::vector<const std::byte*> from;
@@ -49,17 +49,19 @@ ShardFile CopyShard(const exec::RankImage& image, std::vector<std::byte>* bytes)
                    (slice.begin - held.begin) * width);
     shard.slices.push_back(std::move(slice));
   }
-  bytes->resize(At(shard.bytes));  // what lies between slices stays zero
+  bytes->Resize(At(shard.bytes));
+  int64_t end = 0;
   for (std::size_t s = 0; s < shard.slices.size(); ++s) {
     const Slice& slice = shard.slices[s];
-    std::memcpy(bytes->data() + slice.at, from[s],
-                At((slice.end - slice.begin) * ir::DtypeBytes(slice.dtype)));
+    std::memset(bytes->data() + end, 0, At(slice.at - end));  // between slices
+    const int64_t n = (slice.end - slice.begin) * ir::DtypeBytes(slice.dtype);
+    std::memcpy(bytes->data() + slice.at, from[s], At(n));
+    end = slice.at + n;
   }
   return shard;
 }
 
-ShardFile WriteShard(ShardFile shard, const std::vector<std::byte>& bytes,
-                     const std::string& folder) {
+ShardFile WriteShard(ShardFile shard, const DiskBuffer& bytes, const std::string& folder) {
   MakeFolder(folder);
   WholeFile file(folder + "/" + shard.name);
   file.Write(bytes.data(), bytes.size());

@@ -51,9 +51,9 @@ class Saver {
   SaveOptions options_;
   comm::Endpoint* endpoint_;
   Stage stage_ = Stage::kIdle;
-  Manifest manifest_;             // rank 0: what it will say
-  ShardFile shard_;               // of this rank
-  std::vector<std::byte> bytes_;  // what its file will hold
+  Manifest manifest_;  // rank 0: what it will say
+  ShardFile shard_;    // of this rank
+  DiskBuffer bytes_;   // what its file will hold
   std::future<ShardFile> shard_writer_;
   std::future<void> manifest_writer_;
 };
