@@ -201,7 +201,8 @@ struct SegmentCosting {
     return time;
   }
 
-  // Weights that stay cast both ways in one kernel; gathered ones that way which a pass reads, in each pass again.
+  // Weights that stay cast both ways in one kernel; gathered ones that way which a pass reads, in each pass again. Their
+  // scales are found once per pass, for the products that run again and those of the gradients.
   void AddCasts(const SegmentOps& segment, LayerTime* time) const {
     // Of the products that read a weight along, how many run again.
     const auto casts = [](const std::vector<ShapedOp>& list) {
@@ -230,8 +231,9 @@ struct SegmentCosting {
       const double host = ops.Price(once, false).host;
       time->gathered_forward.device += price.device;
       time->gathered_forward.host += price.host;
-      time->gathered_backward.device += (1 + again) * price.device;
-      time->gathered_backward.host += host + again * price.host;
+      const double more = cast != nullptr && cast->one_way > 0 ? again : 0.0;
+      time->gathered_backward.device += (1 + more) * price.device;
+      time->gathered_backward.host += host + more * price.host;
     }
   }
 
