@@ -296,7 +296,7 @@ TEST(TermParity, EnginesAgreeInLowPrecision) {
 // Whatever a framework offers, of models from one layer of 20 weights to 1 T parameters. Honest share: the rest is outside.
 TEST(TermParity, EnginesAgreeOnRandomJobs) {
   constexpr double kRandomShare =
-      0.95;                        // measured: 0.967, other seeds from 0.960 on; may only rise
+      0.96;                        // measured: 0.965, other seeds from 0.964 on; may only rise
   constexpr double kEffort = 2e6;  // of a simulation: 0.3 s
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
   ParityTally tally;
