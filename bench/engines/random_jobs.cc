@@ -152,7 +152,13 @@ bool DrawInto(Draw& draw, RandomJob* drawn) {
   drawn->name = request.model.name + " on " + std::to_string(request.nodes[0]) + " x " +
                 request.topology.name + " (" + request.topology.fabric_profile + "), " +
                 request.framework + ", " +
-                DescribeLayout(layout, MicroBatches(request.work, layout));
+                DescribeLayout(layout, MicroBatches(request.work, layout)) + ", " +
+                NameIn(kPrecisionNames, request.work.precision) + ", " +
+                NameIn(kOptimizerNames, request.work.optimizer) +
+                (request.work.fp8 == Fp8::kOff
+                     ? ""
+                     : std::string(", fp8 ") + NameIn(kFp8Names, request.work.fp8)) +
+                ", sequences of " + std::to_string(request.work.seq_len);
   return true;
 }
 

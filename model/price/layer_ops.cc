@@ -129,7 +129,7 @@ void Sort(const MicroBatchPlan& micro_batch, MicroBatchOps* out) {
       if (!shaped) continue;
       if (auto* collective = std::get_if<CollectiveShape>(&shaped->shape))
         collective->context = AxisOf(micro_batch.plan, op) == CommAxis::kContext;
-      if (list == &segment->recompute && segment->backward.empty()) ++segment->leading;
+      if (list == &segment->recompute) segment->behind.push_back(segment->backward.size());
       list->push_back(*shaped);
     }
   }

@@ -2,6 +2,7 @@
 // What one micro-batch asks of a rank, layer by layer: shapes of operations, no times.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <variant>
 #include <vector>
@@ -16,8 +17,11 @@ struct SegmentOps {
   std::vector<ShapedOp> setup;  // once per step: casts of weights
   // Bytes of gradients that ranks of a layer add up when they are complete, by message.
   std::vector<double> tails;
-  std::size_t leading =
-      0;  // ops of `recompute` in front of all of `backward`: they want no gradient
+  std::vector<std::size_t> behind;  // by op of `recompute`: ops of `backward` in front of it
+  // Ops of `recompute` in front of all of `backward`: they want no gradient.
+  std::size_t leading() const {
+    return static_cast<std::size_t>(std::ranges::count(behind, std::size_t{0}));
+  }
 };
 
 struct LayerKind {

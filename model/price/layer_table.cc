@@ -133,27 +133,29 @@ struct SegmentCosting {
     return std::min(lead, ring.behind_last_await());
   }
 
-  // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
-  OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated,
-              std::vector<PassPart>* parts = nullptr) const {
+  // Operations of one list, which may stand between those of another; each has a ring of its own.
+  struct OpList {
+    const SegmentCosting& costing;
+    RingClock ring;
+    PassTime* pass;
+    double* accumulated;
+    std::vector<PassPart>* parts;
     OpPrice put_off;
-    const auto behind = [&](double message, const CollectiveShape* collective) {
-      if (parts == nullptr || message <= 0) return;
-      parts->back().message = message;
-      parts->back().of_sequences = collective != nullptr && collective->context;
-      parts->back().of_layer = collective != nullptr && !collective->context;
-      parts->emplace_back();
-    };
-    RingClock ring(HeadStart(list));
-    for (const ShapedOp& op : list) {
-      const OpPrice price = ops.Price(op, false);
-      behind(ring.Await(op.awaited_hops), nullptr);
+
+    OpList(const SegmentCosting& all, double head_start, PassTime* to, double* sum,
+           std::vector<PassPart>* of_pass)
+        : costing(all), ring(head_start), pass(to), accumulated(sum), parts(of_pass) {}
+
+    void Add(const ShapedOp& op) {
+      const OpPrice price = costing.ops.Price(op, false);
+      Behind(ring.Await(op.awaited_hops), nullptr);
       ring.Kernel(price.device);
       if (parts != nullptr) {
         parts->back().kernels += price.device;
         if (op.weight_gradient) parts->back().put_off += price.device;
       }
-      if (const auto* hop = std::get_if<HopShape>(&op.shape)) ring.Hop(messages.Hop(hop->bytes));
+      if (const auto* hop = std::get_if<HopShape>(&op.shape))
+        ring.Hop(costing.messages.Hop(hop->bytes));
       pass->device += price.device;
       pass->host += price.host;
       pass->behind = std::max(pass->behind, pass->host) + price.device;
@@ -162,21 +164,61 @@ struct SegmentCosting {
         put_off.host += price.host;
       }
       *accumulated += op.accumulated;
-      const auto* collective = std::get_if<CollectiveShape>(&op.shape);
-      if (collective == nullptr) continue;
-      const PreparedMessage& message = messages.Of(*collective, op.pass == Pass::kBackward);
-      const double time = message.Time(collective->bytes);
+      if (const auto* collective = std::get_if<CollectiveShape>(&op.shape))
+        Add(*collective, op.pass);
+    }
+
+    OpPrice End() const {
+      pass->context += ring.exposed();
+      pass->behind += ring.exposed();
+      pass->context_hidden += ring.hidden();
+      return put_off;
+    }
+
+   private:
+    void Add(const CollectiveShape& collective, Pass of) {
+      const PreparedMessage& message = costing.messages.Of(collective, of == Pass::kBackward);
+      const double time = message.Time(collective.bytes);
       const double exposed = time * (1.0 - message.terms.hidden);
       ring.Kernel(exposed);
       pass->behind += exposed;
-      behind(exposed, collective);
-      (collective->context ? pass->context : pass->tensor) += exposed;
-      (collective->context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
+      Behind(exposed, &collective);
+      (collective.context ? pass->context : pass->tensor) += exposed;
+      (collective.context ? pass->context_hidden : pass->tensor_hidden) += time - exposed;
     }
-    pass->context += ring.exposed();
-    pass->behind += ring.exposed();
-    pass->context_hidden += ring.hidden();
-    return put_off;
+
+    void Behind(double message, const CollectiveShape* collective) {
+      if (parts == nullptr || message <= 0) return;
+      parts->back().message = message;
+      parts->back().of_sequences = collective != nullptr && collective->context;
+      parts->back().of_layer = collective != nullptr && !collective->context;
+      parts->emplace_back();
+    }
+  };
+
+  // Adds one list of operations to a pass. Returns the part of its kernels that may be put off.
+  OpPrice Add(std::span<const ShapedOp> list, PassTime* pass, double* accumulated,
+              std::vector<PassPart>* parts = nullptr) const {
+    OpList added{*this, HeadStart(list), pass, accumulated, parts};
+    for (const ShapedOp& op : list) added.Add(op);
+    return added.End();
+  }
+
+  // Products that run again stand in front of the gradients that want them: not all of them at the beginning of a pass.
+  void AddBackward(const SegmentOps& segment, LayerTime* time, double* accumulated,
+                   std::vector<PassPart>* parts) const {
+    OpList again{*this, HeadStart(segment.recompute), &time->backward, accumulated, parts};
+    OpList gradients{*this, HeadStart(segment.backward), &time->backward, accumulated, parts};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < segment.recompute.size(); ++i) {
+      for (; next < segment.behind[i]; ++next) gradients.Add(segment.backward[next]);
+      again.Add(segment.recompute[i]);
+    }
+    for (; next < segment.backward.size(); ++next) gradients.Add(segment.backward[next]);
+    (void)again.End();
+    const OpPrice put_off = gradients.End();
+    time->weight_gradient = put_off.device;
+    time->weight_gradient_host = put_off.host;
   }
 
   TailTime Tails(const SegmentOps& segment, double factor = 1) const {
@@ -201,7 +243,8 @@ struct SegmentCosting {
     return time;
   }
 
-  // Weights that stay cast both ways in one kernel; gathered ones that way which a pass reads, in each pass again.
+  // Weights that stay cast both ways in one kernel; gathered ones that way which a pass reads, in each pass again. Their
+  // scales are found once per pass, for the products that run again and those of the gradients.
   void AddCasts(const SegmentOps& segment, LayerTime* time) const {
     // Of the products that read a weight along, how many run again.
     const auto casts = [](const std::vector<ShapedOp>& list) {
@@ -230,8 +273,9 @@ struct SegmentCosting {
       const double host = ops.Price(once, false).host;
       time->gathered_forward.device += price.device;
       time->gathered_forward.host += price.host;
-      time->gathered_backward.device += (1 + again) * price.device;
-      time->gathered_backward.host += host + again * price.host;
+      const double more = cast != nullptr && cast->one_way > 0 ? again : 0.0;
+      time->gathered_backward.device += (1 + more) * price.device;
+      time->gathered_backward.host += host + more * price.host;
     }
   }
 
@@ -253,13 +297,9 @@ struct SegmentCosting {
     std::vector<PassPart>* forward = parts != nullptr ? &parts->forward : nullptr;
     std::vector<PassPart>* backward = parts != nullptr ? &parts->backward : nullptr;
     (void)Add(segment.forward, &time.forward, &accumulated, forward);
-    (void)Add(segment.recompute, &time.backward, &accumulated, backward);
+    AddBackward(segment, &time, &accumulated, backward);
     double none = 0;
-    (void)Add(std::span(segment.recompute).first(segment.leading), &time.leading, &none);
-    time.recompute_device = time.backward.device;
-    const OpPrice put_off = Add(segment.backward, &time.backward, &accumulated, backward);
-    time.weight_gradient = put_off.device;
-    time.weight_gradient_host = put_off.host;
+    (void)Add(std::span(segment.recompute).first(segment.leading()), &time.leading, &none);
     time.accumulate = ops.Accumulate(accumulated);
     AddCasts(segment, &time);
     time.hooks_forward = Hooks(segment.forward);
@@ -289,7 +329,6 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   Scale(factor, from.forward, &to->forward);
   Scale(factor, from.backward, &to->backward);
   Scale(factor, from.leading, &to->leading);
-  to->recompute_device += factor * from.recompute_device;
   to->weight_gradient += factor * from.weight_gradient;
   to->weight_gradient_host += factor * from.weight_gradient_host;
   to->accumulate += factor * from.accumulate;

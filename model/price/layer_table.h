@@ -27,9 +27,8 @@ struct PassTime {
 
 struct LayerTime {
   PassTime forward;
-  PassTime backward;            // recomputation included
-  double recompute_device = 0;  // part of backward.device
-  PassTime leading;  // part of backward that wants no gradient: recomputation at its start
+  PassTime backward;  // recomputation included
+  PassTime leading;   // part of backward that wants no gradient: recomputation at its start
   double weight_gradient = 0;       // part of backward.device that may be put off
   double weight_gradient_host = 0;  // of backward.host, what issues it
   double accumulate = 0;            // per micro-batch when there are several: adding up gradients

@@ -143,6 +143,39 @@ TEST(TermParity, EnginesAgreeWhereSingleProductsRunAgain) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Beside shards: products that run again in the middle of a pass, whose collectives wait for what travels in front of them; and
+// gathered weights whose magnitudes are found once for those products and for the gradients.
+TEST(TermParity, EnginesAgreeWhereProductsRunAgainBesideShards) {
+  ParityTally tally;
+  ParitySelection casts;
+  casts.topologies = {"dgx-h100"};
+  casts.frameworks = {"fsdp@2023"};
+  casts.situations = {"zero3"};
+  casts.nodes = 1;
+  casts.fp8 = Fp8::kCurrent;
+  casts.fixed.recompute = Recompute::kFull;
+  CompareEngines(casts, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, 0);
+  ParitySelection sequences;
+  sequences.models = {"sc21-18.4b"};
+  sequences.topologies = {"azure-nd-a100-40"};
+  sequences.frameworks = {"orrery"};
+  sequences.situations = {"zero2", "zero3"};
+  sequences.nodes = 2;
+  sequences.seq_len = 2048;
+  sequences.global_batch = 16;
+  sequences.fixed.tp = 8;
+  sequences.fixed.pp = 1;
+  sequences.fixed.cp = 2;
+  sequences.fixed.cp_method = CpMethod::kAllGather;
+  sequences.fixed.recompute = Recompute::kSelective;
+  const int before = tally.plans;
+  CompareEngines(sequences, [&](const EnginePair& pair) { tally.Add(pair); });
+  EXPECT_GT(tally.plans, before);
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
 // Codes are gathered apart from the rest, and unpacked in each pass.
 TEST(TermParity, EnginesAgreeWithFrozenWeightsInFewBits) {
   ParityTally tally;
@@ -208,6 +241,7 @@ TEST(TermParity, EnginesAgreeInPipelinesOverSlowNetworks) {
   for (const auto& [topology, framework] : {std::pair{"dgx-b200", "torchtitan"},
                                             {"eos", "torchtitan"},
                                             {"eos", "kempnerforge"},
+                                            {"eos", "megatron@deterministic"},
                                             {"eos", "nemo"},
                                             {"eos", "deepspeed"}}) {
     ParitySelection selection;
@@ -262,7 +296,7 @@ TEST(TermParity, EnginesAgreeInLowPrecision) {
 // Whatever a framework offers, of models from one layer of 20 weights to 1 T parameters. Honest share: the rest is outside.
 TEST(TermParity, EnginesAgreeOnRandomJobs) {
   constexpr double kRandomShare =
-      0.95;                        // measured: 0.967, other seeds from 0.960 on; may only rise
+      0.96;                        // measured: 0.965, other seeds from 0.964 on; may only rise
   constexpr double kEffort = 2e6;  // of a simulation: 0.3 s
   const uint64_t jobs = FromEnvironment("ORRERY_RANDOM_JOBS", 400);
   ParityTally tally;

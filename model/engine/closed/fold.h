@@ -199,9 +199,9 @@ class Fold : private LayerPrices {
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
-  struct
-      Early {  // of a pass, what wants no tensor of another stage: seconds of the device, of the host
-    double device = 0, host = 0;
+  struct Early {
+    double device = 0, host = 0;  // of a pass, what wants no tensor of another stage: seconds
+    double gathered = 0;          // of the device's, messages behind all kernels
   };
   Early EarlyForward() const;
   Early EarlyBackward(double layers) const;
@@ -232,6 +232,7 @@ class Fold : private LayerPrices {
     double exposed = 0;  // the step waits for it
     double in_pass = 0;  // of it, inside the last backward pass: a host that issues it gets ahead
     double own = 0;      // of it, or beside it, messages of the stage that the breakdown is of
+    double pipeline = 0, bubble = 0;  // of those terms, what that stage waits for reductions
   };
   Reduced ReducedByFormulas(double parameters) const;
   double HostAhead(double forward, double backward) const;
@@ -242,6 +243,7 @@ class Fold : private LayerPrices {
   struct Reducing {
     double from = 0,
            to = 0;  // behind the end of all passes: a stage's own end, when it has reduced
+    double pipeline = 0, bubble = 0;  // of the watched stage: as Reduced
   };
   Reducing ReducingOf(int stage) const;
   const AwaitedShares& Awaited() const {
@@ -274,7 +276,7 @@ class Fold : private LayerPrices {
   const DataMessages* data_;
   const StageMessages& stages_;
   const double M_;
-  bool walks_ = false, walked_ = false;
+  bool walks_ = false, walked_ = false, parts_ = false;
   Stage stage_, here_;  // the busiest; that of the breakdown
   Work work_;           // of the busiest, where it is the only one
   double fill_ = 0;     // what it waits for its first pass

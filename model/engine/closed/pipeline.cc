@@ -144,7 +144,7 @@ bool Uneven(const PlanOutline& outline, double micro_batches) {
 // The weights of a pass's first layer are gathered while it waits.
 Fold::Early Fold::EarlyForward() const {
   if (!fetches_) return {};
-  return {gather_.seconds + gather_.copies, IssueGathers(LayerGathers())};
+  return {gather_.seconds + gather_.copies, IssueGathers(LayerGathers()), gather_.seconds};
 }
 
 // And its last layer is recomputed, where that is one of those that are.
@@ -153,6 +153,7 @@ Fold::Early Fold::EarlyBackward(double layers) const {
   if (!table_.RecomputesAhead(outline_.recompute, layers)) return early;
   early.device += table_.layer.leading.busy() / table_.recomputed;
   early.host += table_.layer.leading.host / table_.recomputed;
+  early.gathered = 0;
   return early;
 }
 
@@ -197,6 +198,8 @@ PassSeconds Fold::PassOf(const Stage& chunk) const {
   pass.early = {std::min(forward.device, pass.device[0]),
                 std::min(backward.device, pass.device[1])};
   pass.early_host = {std::min(forward.host, pass.host[0]), std::min(backward.host, pass.host[1])};
+  pass.gathered = {std::min(forward.gathered, pass.early[0]),
+                   work.backward.copies > 0 ? 0.0 : std::min(backward.gathered, pass.early[1])};
   pass.first = chunk.layers * WeightCasts();
   pass.last = HeldBack(chunk.layers, 1);
   return pass;
@@ -255,6 +258,7 @@ void Fold::WatchInstead(Work work, StepTime* time) {
 void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   if (parts) WatchHeaviest(&work, time);
   walked_ = true;
+  parts_ = parts;
   PipelineTimes& times = form_.clock.asked();
   times.order = outline_.order;
   times.stages = outline_.stages;

@@ -30,11 +30,17 @@ void ScheduleClock::Walk() {
       const double early = work.early, issued = work.early_host;
       const double begin = std::max(clock.free, clock.issued);
       if (kParts && pass.stage == times_.watched && begin > clock.free)
-        gaps_.push_back({clock.free, begin, true});
+        gaps_.push_back({clock.free, begin, true, begin});
       clock.issued += issued;
       clock.free = std::max(begin + early, clock.issued);
-      if (kParts && pass.stage == times_.watched && clock.free > begin + early)
-        gaps_.push_back({begin + early, clock.free, true});
+      if (kParts && pass.stage == times_.watched) {
+        // A tensor that comes behind the gather is what the pass waits for from when it is under way.
+        const double sent = std::max(begin + early - work.gathered, arrival - hops_[pass.hop]);
+        if (arrival > clock.free && sent < begin + early)
+          gaps_.push_back({sent, begin + early, false, sent});
+        if (clock.free > begin + early)
+          gaps_.push_back({begin + early, clock.free, true, clock.free});
+      }
       device -= early;
       host -= issued;
       behind -= std::max(early, issued);
@@ -46,11 +52,14 @@ void ScheduleClock::Walk() {
     const double end = std::max(std::max(start + device, ran), arrived_[pass.sent]);
     if (kParts && pass.stage == times_.watched) {
       const double came = std::clamp(arrival, clock.free, start);
-      if (came > clock.free) gaps_.push_back({clock.free, came, false});
-      if (start > came) gaps_.push_back({came, start, true});
+      if (came > clock.free) {
+        const double sent = pass.receives ? arrival - hops_[pass.hop] : came;
+        gaps_.push_back({clock.free, came, false, std::clamp(sent, clock.free, came)});
+      }
+      if (start > came) gaps_.push_back({came, start, true, start});
       const double issued = std::clamp(ran, start + device, end);
-      if (issued > start + device) gaps_.push_back({start + device, issued, true});
-      if (end > issued) gaps_.push_back({issued, end, false});
+      if (issued > start + device) gaps_.push_back({start + device, issued, true, issued});
+      if (end > issued) gaps_.push_back({issued, end, false, issued});
     }
     clock.free = end;
     latest_[pass.work] = {start, end};
@@ -70,9 +79,13 @@ void ScheduleClock::Run() {
   WorkTimes* work = works_.data();
   for (const PassSeconds& pass : times_.passes) {
     for (std::size_t kind = 0; kind < 3; ++kind, ++work)
-      *work = {pass.device[kind],     pass.host[kind],
-               pass.behind[kind],     pass.early[kind],
-               pass.early_host[kind], kind == PassCall::kBackward ? pass.after : 0.0};
+      *work = {pass.device[kind],
+               pass.host[kind],
+               pass.behind[kind],
+               pass.early[kind],
+               pass.early_host[kind],
+               pass.gathered[kind],
+               kind == PassCall::kBackward ? pass.after : 0.0};
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));
@@ -100,13 +113,15 @@ void ScheduleClock::FindMessages() {
 }
 
 // While the stage waits, a message of its own that is under way counts as what it waits for.
-ScheduleTime ScheduleClock::Between(double from, double to) const {
+// `unsent`: but for what waits for a message that is.
+ScheduleTime ScheduleClock::Between(double from, double to, bool unsent) const {
   ScheduleTime time;
   time.seconds = to - from;
   if (!parts_) return time;
   std::size_t first = 0;
   for (const Gap& gap : gaps_) {
-    const double begin = std::max(gap.from, from), end = std::min(gap.to, to);
+    const double begin = std::max(gap.from, from);
+    const double end = std::min(unsent ? gap.sent : gap.to, to);
     if (end <= begin) continue;
     if (gap.host) {
       time.host += end - begin;
@@ -121,9 +136,7 @@ ScheduleTime ScheduleClock::Between(double from, double to) const {
       time.pipeline += close - open;
       now = close;
     }
-  }
-  for (const Gap& gap : gaps_) {
-    if (!gap.host) time.bubble += std::max(0.0, std::min(gap.to, to) - std::max(gap.from, from));
+    time.bubble += end - begin;
   }
   time.bubble -= time.pipeline;
   return time;
@@ -191,7 +204,7 @@ const ScheduleTime& ScheduleClock::Answer() {
   Run();
   if (!parts_) return time_ = Account();
   const StageClock& watched = stages_[times_.watched];
-  if (end_ > watched.free) gaps_.push_back({watched.free, end_, false});
+  if (end_ > watched.free) gaps_.push_back({watched.free, end_, false, end_});
   FindMessages();
   return time_ = Account();
 }

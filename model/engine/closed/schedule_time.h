@@ -28,6 +28,8 @@ struct PassSeconds {
       behind{};  // from when the host begins to issue a pass until the device ends it, were it idle
   // Of it, what runs in front of the tensor that the pass receives: weights gathered, layers recomputed.
   std::array<double, 3> early{}, early_host{};
+  // Of `early`, messages that no kernel follows: who waits for a tensor meanwhile waits for what comes last of both.
+  std::array<double, 3> gathered{};
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
   // Of the backward pass, behind the gradient that it passes on: the last scatter.
@@ -68,6 +70,12 @@ class ScheduleClock {
   // Of the last answer: when the last pass of a virtual stage and kind (PassCall::Kind) ran, in seconds behind the end of
   // all stages (negative).
   Interval LastPass(int virtual_stage, int kind) const;
+  // Of the last answer, with its parts: seconds of an interval, counted as LastPass() does, in which the watched stage waits for a
+  // tensor that is not under way yet; of them those beside other messages between stages. Another message that travels
+  // meanwhile is what it waits for.
+  ScheduleTime IdleBetween(double from, double to) const {
+    return Between(from + end_, to + end_, true);
+  }
   // Micro-batches that are walked: where forward passes all run first, no round could stand for the others.
   static double Walked(const PassRules& order, int stages, double micro_batches) {
     return order.forward_first ? micro_batches : std::min(micro_batches, 1.0 * kRounds * stages);
@@ -79,7 +87,8 @@ class ScheduleClock {
 
   struct Gap {
     double from = 0, to = 0;
-    bool host = false;  // else: for a tensor
+    bool host = false;  // else: for a tensor,
+    double sent = 0;    // which travels from then on
   };
   struct StageClock {
     double free = 0;    // the device
@@ -91,7 +100,7 @@ class ScheduleClock {
   void Walk();
   double Transfer(int one, int other) const;
   void FindMessages();
-  ScheduleTime Between(double from, double to) const;
+  ScheduleTime Between(double from, double to, bool unsent = false) const;
   double BusyOf(int stage) const;
   const ScheduleTime& Answer();
   ScheduleTime Account() const;
@@ -103,7 +112,7 @@ class ScheduleClock {
   const PassGraph* graph_ = nullptr;
   std::vector<StageClock> stages_;
   struct WorkTimes {
-    double device = 0, host = 0, behind = 0, early = 0, early_host = 0, after = 0;
+    double device = 0, host = 0, behind = 0, early = 0, early_host = 0, gathered = 0, after = 0;
   };
   std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop

@@ -200,10 +200,17 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
   if (!outline_.reduction_overlaps) return {end, end + reduction};
   std::ranges::sort(chunks, {}, [](const Chunk& chunk) { return chunk.pass.from; });
   const double rate = Rate(), beside = (1 - Awaited().reductions) * each;
+  Reducing reducing{end, 0};
   const auto travel = [&](double from, double seconds) {
     const double room = rate * std::max(0.0, end - from);  // while kernels run
-    if (seconds < room) return from + seconds / rate;
-    return std::max(from, end) + seconds - room;
+    const double to = seconds < room ? from + seconds / rate : std::max(from, end) + seconds - room;
+    // A stage that waits for a tensor which nobody has sent waits for the message that is under way.
+    if (parts_ && stage == watched_ && from < end) {
+      const ScheduleTime idle = form_.clock.IdleBetween(from, std::min(to, end));
+      reducing.pipeline += idle.pipeline;
+      reducing.bubble += idle.bubble;
+    }
+    return to;
   };
   double now = -std::numeric_limits<double>::infinity();
   for (const auto& [place, pass] : chunks) {
@@ -214,7 +221,8 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     now = travel(now, beside * (TrainedOfChunk(place) - last));
     now = travel(std::max(now, pass.to), beside * last);
   }
-  return {end, std::max(now, end) + (reduction - beside * trained)};
+  reducing.to = std::max(now, end) + (reduction - beside * trained);
+  return reducing;
 }
 
 Fold::Reduced Fold::ReducedBehindWalk() const {
@@ -226,7 +234,10 @@ Fold::Reduced Fold::ReducedBehindWalk() const {
       continue;
     const Reducing reducing = ReducingOf(stage);
     reduced.exposed = std::max(reduced.exposed, reducing.to);
-    if (stage == watched_) reduced.own = reducing.to - reducing.from;
+    if (stage != watched_) continue;
+    reduced.own = reducing.to - reducing.from;
+    reduced.pipeline = reducing.pipeline;
+    reduced.bubble = reducing.bubble;
   }
   return reduced;
 }
@@ -294,8 +305,11 @@ void Fold::AddUpdate(StepTime* time) const {
     time->pipeline += waits + idle;
     waits = 0;
   }
-  time->bubble += waits;
-  double exposed = reduced.own;
+  const double of_bubble = std::min(reduced.bubble, time->bubble);
+  const double of_pipeline = std::min(reduced.pipeline, time->pipeline);
+  time->bubble += waits - of_bubble;
+  time->pipeline -= of_pipeline;
+  double exposed = reduced.own + of_bubble + of_pipeline;
   double all = Reduction(parameters);
   if (outline_.scatters_gradients && outline_.reduces_outer) {
     const double outer = data_->outer_all_reduce.InBuckets(gradients / data_->dp);
