@@ -49,8 +49,8 @@ namespace {
 // The step in the order of ranks that was found or given for it; intervals keep their shares.
 Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed) {
   const auto own = std::ranges::find(placed, row, &PlacedRow::row);
-  if (own == placed.end() || own->choice.plain.time.total <= 0) return candidate;
-  const double ratio = own->choice.placed.time.total / own->choice.plain.time.total;
+  if (own == placed.end()) return candidate;
+  const double ratio = own->choice.placed.time.total / candidate.time.total;
   Candidate moved = candidate;
   StepTime time = candidate.time;
   time.total *= ratio, time.low *= ratio, time.high *= ratio;
