@@ -297,7 +297,7 @@ std::string ProvisionSections(const Ref& answer) {
                    MemoryBars(rows[i]["plan"]["memory"]));
   if (const Ref picture = answer["picture"]; !picture.empty()) {
     const Ref told = rows[static_cast<std::size_t>(picture["row"].number())];
-    out += PictureSections(picture, told["plan"], " of " + NameOf(told));
+    out += PictureSections(picture, told["plan"], ": " + NameOf(told));
   }
   return out + PricesSection(answer) + LosersSection(answer) +
          Section("advice", "Advice", Listed(TextsIn(answer["advice"]))) +
