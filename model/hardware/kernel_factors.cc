@@ -3,7 +3,10 @@
 #include "model/hardware/kernel_factors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
+#include <unordered_map>
 
 #include "model/base/check.h"
 
@@ -42,6 +45,33 @@ std::vector<double> Solve(const Triangle& lower, std::vector<double> b) {
   return b;
 }
 
+uint64_t NextNumber() {
+  static std::atomic<uint64_t> number{0};
+  return ++number;
+}
+
+// A search asks for few shapes, each of them thousands of times.
+struct Asked {
+  uint64_t kernel;
+  std::array<double, 4> shape;
+  bool operator==(const Asked&) const = default;
+};
+
+struct AskedHash {
+  std::size_t operator()(const Asked& asked) const {
+    uint64_t hash = asked.kernel;
+    for (const double extent : asked.shape) {
+      uint64_t bits;
+      std::memcpy(&bits, &extent, sizeof(bits));
+      hash = (hash ^ bits) * 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+constexpr std::size_t kMostRemembered = 1 << 16;  // of a thread; a few megabytes
+
 }  // namespace
 
 KernelFactors::Shape KernelFactors::Log2(const Shape& shape) {
@@ -69,7 +99,7 @@ void KernelFactors::Set(const std::string& kernel, const Rule& rule,
   ORRERY_CHECK(measured.size() <= kMostFactorShapes && rule.spread > 0 && rule.noise > 0,
                "{}: {} shapes", kernel, measured.size());
   Kernel& into = kernels_[kernel];
-  into = {rule.reach, {}};
+  into = {rule.reach, {}, NextNumber()};
   Triangle covariance;
   std::vector<double> logs;
   for (const Measured& one : measured) {
@@ -97,10 +127,17 @@ double KernelFactors::Factor(std::string_view kernel, const Shape& shape) const 
   if (kernels_.empty()) return 1;
   const auto found = kernels_.find(kernel);
   if (found == kernels_.end()) return 1;
-  const Shape log2 = Log2(shape);
+  thread_local std::unordered_map<Asked, double, AskedHash> known;
+  if (known.size() > kMostRemembered) known.clear();
+  const auto [at, fresh] = known.try_emplace({found->second.number, shape}, 1);
+  if (fresh) at->second = FactorOf(found->second, Log2(shape));
+  return at->second;
+}
+
+double KernelFactors::FactorOf(const Kernel& kernel, const Shape& log2) {
   double mean = 0;
-  for (const Weighted& one : found->second.shapes)
-    mean += one.weight * Correlation(Distance(log2, one.log2), found->second.reach);
+  for (const Weighted& one : kernel.shapes)
+    mean += one.weight * Correlation(Distance(log2, one.log2), kernel.reach);
   return std::exp(mean);
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -56,7 +57,9 @@ class KernelFactors {
   struct Kernel {
     double reach = 1;
     std::vector<Weighted> shapes;
+    uint64_t number = 0;  // of this kernel with these shapes, in the process
   };
+  static double FactorOf(const Kernel& kernel, const Shape& log2);
   std::map<std::string, Kernel, std::less<>> kernels_;
 };
 

@@ -115,7 +115,7 @@ JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work) {
   const double square =
       (1 - model.with_notice - model.waits) * lost * lost + model.waits * longer * longer +
       (1 - model.with_notice) * period * period / 12 + model.with_notice * down * down;
-  time.stops = time.mean / model.between;
+  time.stops = time.mean / (model.between + model.detection + model.MeanWait());
   time.deviation = Seconds(std::sqrt(time.stops * square));
   return time;
 }

@@ -54,8 +54,9 @@ struct JobTime {
   Seconds mean, deviation;
   double stops = 0;  // expected
 };
-// mean T = work / goodput + w; deviation = sqrt(T/M (L^2 + P^2/12)), P = tau + b, L = D + R + w + P/2, X more at stops that
-// wait; D + R alone is lost at stops with notice.
+// mean T = work / goodput + w; stops S = T / (M + D + s X), for a job that is down cannot stop; deviation =
+// sqrt(S (L^2 + P^2/12)), P = tau + b, L = D + R + w + P/2, X more at stops that wait; D + R alone is lost at stops with
+// notice.
 JobTime TimeOf(const StopModel& model, Seconds interval, Seconds work);
 
 // Jobs that go on with fewer replicas: a stop takes a group of nodes away for the repair; the others pause and repeat half

@@ -113,14 +113,26 @@ Dollars CostOf(const Quote& quote, int64_t nodes, Seconds time) {
   return quote.price.price * Billed(quote.price, time) * static_cast<double>(nodes);
 }
 
-double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
-
 // One run at one rate of failures.
 struct Played {
   Seconds interval, time, luck;
   int64_t interval_steps = 1;
   double goodput = 0, stops = 0;
+  StopLosses losses;
 };
+
+// So that the mean of what FinishTime makes of them is `played.time`.
+StopLosses LossesOf(const StopModel& stops, const Played& played, Seconds work) {
+  StopLosses losses;
+  losses.period = played.interval + stops.blocking;
+  losses.without = work * (losses.period / played.interval) + stops.background;
+  losses.wait = stops.wait;
+  losses.waiting = played.stops * stops.waits;
+  losses.others = played.stops - losses.waiting;
+  const double lost = (played.time - losses.without).value / std::max(played.stops, 1e-300);
+  losses.each = Seconds(std::max(0.0, lost - stops.MeanWait().value));
+  return losses;
+}
 
 Played Play(const Conditions& conditions, const Job& job, const Strategy& layout,
             const RunEstimate& run, const Quote* quote, double rate) {
@@ -145,6 +157,8 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
     played.time = work / played.goodput + stops.background;
     played.stops = played.time / stops.between;
     played.luck = elastic.pause * std::sqrt(played.stops);
+    played.losses.without = played.time;
+    played.losses.deviation = played.luck.value;
     return played;
   }
   const JobTime time = TimeOf(stops, played.interval, work);
@@ -152,10 +166,9 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
   played.time = time.mean;
   played.luck = time.deviation;
   played.stops = time.stops;
+  played.losses = LossesOf(stops, played, work);
   return played;
 }
-
-double Square(double x) { return x * x; }
 
 // Of all GPUs in use; 0: of one of them it is not known.
 double RatedWatts(const EnergyFacts& facts, const Job& job) {
@@ -304,20 +317,25 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.luck = played.luck;
   run.ideal = Seconds(static_cast<double>(run.steps) * run.step_seconds);
   run.time = conditions.run.setup + played.time;
-  const auto at_rate = [&](double other) {
-    return Play(conditions, job, step.strategy, run, quote, other).time / played.time;
-  };
-  const Range& straggler = conditions.run.straggler;
-  const double luck = kDecile * (played.luck / played.time);
   const bool interval = step.time.low > 0 && step.time.high > 0 && !run.input.bound();
-  const double fast = Square(interval ? std::log(step.time.total / step.time.low) : 0) +
-                      Square(std::log(straggler.value / straggler.low)) +
-                      Square(std::log(at_rate(rate.low))) + Square(luck);
-  const double slow = Square(interval ? std::log(step.time.high / step.time.total) : 0) +
-                      Square(std::log(straggler.high / straggler.value)) +
-                      Square(std::log(at_rate(rate.high))) + Square(luck);
-  run.low = conditions.run.setup + played.time * std::exp(-std::sqrt(fast));
-  run.high = conditions.run.setup + played.time * std::exp(std::sqrt(slow));
+  const Range& straggler = conditions.run.straggler;
+  // Of logarithms, in quadrature.
+  const auto deviation = [&](double step_factor, double straggler_factor) {
+    return std::hypot(interval ? std::log(step_factor) : 0, std::log(straggler_factor)) / kDecile;
+  };
+  run.finish.SetSetup(conditions.run.setup);
+  run.finish.SetFactor(
+      deviation(interval ? step.time.total / step.time.low : 1, straggler.value / straggler.low),
+      deviation(interval ? step.time.high / step.time.total : 1, straggler.high / straggler.value));
+  const double rates[] = {rate.low, rate.value, rate.high};
+  for (std::size_t i = 0; i < std::size(rates); ++i) {
+    run.finish.AddRate(kWeightOfRate[i],
+                       rates[i] == rate.value
+                           ? played.losses
+                           : Play(conditions, job, step.strategy, run, quote, rates[i]).losses);
+  }
+  run.low = run.finish.Quantile(0.1);
+  run.high = run.finish.Quantile(0.9);
   if (const double watts = RatedWatts(conditions.energy, job); watts > 0)
     run.energy_kwh =
         watts * conditions.energy.node_factor * conditions.energy.pue * run.time.value / 3.6e6;
@@ -328,14 +346,6 @@ RunEstimate EstimateRun(const Conditions& conditions, const Job& job, const Pred
   run.low_cost = CostOf(*quote, paid, run.low);
   run.high_cost = CostOf(*quote, paid, run.high);
   return run;
-}
-
-double RunEstimate::ProbabilityWithin(Seconds deadline) const {
-  if (deadline.value <= 0) return 0;
-  const double away = std::log(deadline / time);
-  const double side = away > 0 ? std::log(high / time) : std::log(time / low);
-  if (side <= 0) return away >= 0 ? 1 : 0;
-  return NormalBelow(away / (side / kDecile));
 }
 
 std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,

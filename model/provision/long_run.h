@@ -11,7 +11,7 @@
 //   checkpoint bytes = parameters x (16-bit weights 2 + fp32 master weights 4 + moments of the optimizer), without the
 //                      16-bit copy in fp32 training: 14 with Adam in bf16, as Megatron-LM and DeepSpeed write
 //   blocking = overhead + bytes of one GPU / (PCIe rate x efficiency); write = bytes / least of file system and nodes' NICs
-// The interval joins those of step time, straggler, failure rate and luck: logarithms in quadrature.
+// The interval is that of finish_time.h: step time, straggler, failure rate and luck.
 #pragma once
 
 #include <functional>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "model/provision/facts.h"
+#include "model/provision/finish_time.h"
 #include "model/provision/goodput.h"
 #include "model/provision/offers.h"
 #include "model/twin/predict.h"
@@ -78,13 +79,14 @@ struct RunEstimate {
   Seconds ideal;      // steps x step, nothing else
   Seconds time;       // setup included
   Seconds luck;       // standard deviation of the failures' cost
-  Seconds low, high;  // 80 %
+  Seconds low, high;  // 80 %, of `finish`
   Dollars cost, low_cost, high_cost;
   Seconds billed;
   std::optional<double> energy_kwh;  // empty: the GPU's power is not known
 
-  // That the run ends within so long, by the interval.
-  double ProbabilityWithin(Seconds deadline) const;
+  FinishTime finish;
+
+  double ProbabilityWithin(Seconds deadline) const { return finish.Below(deadline); }
 };
 
 // How many nodes may wait besides those that work, ascending: what the user said, else from none to those that suffice

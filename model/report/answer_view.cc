@@ -26,26 +26,6 @@ std::string TickCount(double number) {
   return number >= 1000 ? Scaled(number) : fmt::format("{:g}", number);
 }
 
-// What --html adds to answers about one step.
-std::string PictureSections(const Ref& answer, const Ref& prediction) {
-  if (const std::string why = answer["not_pictured"].text(); !why.empty())
-    return Section("timeline", "The step over time", Paragraph("Not drawn: " + why + "."));
-  std::string words;
-  constexpr double kWorthAWord = 0.005;
-  const Ref fixed = prediction["breakdown"]["fixed_s"], step = prediction["step_time_s"];
-  if (prediction["engine"].text() == "closed")
-    words += "Simulated for this figure; the step time above is in closed form. ";
-  if (fixed.number() > kWorthAWord * step.number())
-    words += fmt::format("Not drawn: fixed costs, {} of {}.", SecondsOf(fixed), SecondsOf(step));
-  const std::string timeline = Timeline(answer["timeline"]);
-  return Section("timeline", "The step over time",
-                 timeline.empty() || words.empty() ? timeline : Paragraph(words) + timeline) +
-         Section("memory-over-time", "Memory over time, by tensor",
-                 MemoryOverTime(answer["memory_over_time"], prediction["memory"])) +
-         Section("cluster", "The cluster and the load of its links",
-                 ClusterDrawing(answer["cluster"]));
-}
-
 std::string ScalingSection(const Ref& scaling) {
   if (scaling.size() < 2) return "";
   Chart chart;
@@ -96,6 +76,10 @@ std::vector<std::string> RunCells(const Ref& run, bool priced) {
           TextCell(run["verdict"].text())};
 }
 
+std::string WordsIn(const Ref& text) {
+  return text.text().empty() ? "" : Paragraph(text.text() + ".");
+}
+
 std::string TrainingSection(const Ref& training) {
   std::string rows;
   const Ref runs = training["runs"];
@@ -111,9 +95,7 @@ std::string TrainingSection(const Ref& training) {
       "training", "The whole training run",
       HtmlTable(fmt::format("{} tokens, with failures", Count(training["tokens"].number())),
                 RunHeads({"layout"}), rows) +
-          (training["ranked_by_input"].text().empty()
-               ? ""
-               : Paragraph(training["ranked_by_input"].text() + ".")));
+          WordsIn(training["placed"]) + WordsIn(training["ranked_by_input"]));
 }
 
 struct Placed {
@@ -182,6 +164,25 @@ std::string PlacementSection(const std::vector<Placed>& all) {
 
 }  // namespace
 
+std::string PictureSections(const Ref& answer, const Ref& prediction, const std::string& of) {
+  if (const std::string why = answer["not_pictured"].text(); !why.empty())
+    return Section("timeline", "The step over time" + of, Paragraph("Not drawn: " + why + "."));
+  std::string words;
+  constexpr double kWorthAWord = 0.005;
+  const Ref fixed = prediction["breakdown"]["fixed_s"], step = prediction["step_time_s"];
+  if (prediction["engine"].text() == "closed")
+    words += "Simulated for this figure; the step time above is in closed form. ";
+  if (fixed.number() > kWorthAWord * step.number())
+    words += fmt::format("Not drawn: fixed costs, {} of {}.", SecondsOf(fixed), SecondsOf(step));
+  const std::string timeline = Timeline(answer["timeline"]);
+  return Section("timeline", "The step over time" + of,
+                 timeline.empty() || words.empty() ? timeline : Paragraph(words) + timeline) +
+         Section("memory-over-time", "Memory over time, by tensor" + of,
+                 MemoryOverTime(answer["memory_over_time"], prediction["memory"])) +
+         Section("cluster", "The cluster and the load of its links" + of,
+                 ClusterDrawing(answer["cluster"]));
+}
+
 std::string PredictionSections(const Ref& answer, const Ref& prediction) {
   std::vector<StepBar> bars = {{"this step", prediction["breakdown"], prediction["step_time_s"]}};
   if (!answer["closed_form"]["breakdown"].empty())
@@ -189,7 +190,7 @@ std::string PredictionSections(const Ref& answer, const Ref& prediction) {
         {answer["perturbation"].text().empty() ? "closed form" : "closed form, unperturbed",
          answer["closed_form"]["breakdown"], answer["closed_form"]["step_time_s"]});
   return Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, prediction) +
+         PictureSections(answer, prediction, "") +
          Section("memory", "Memory at the peak", MemoryBars(prediction["memory"])) +
          PlacementSection({{prediction["layout"].text(), answer["placement"]}}) +
          ScalingSection(answer["scaling"]) +
@@ -223,7 +224,7 @@ std::string SearchSections(const Ref& answer) {
   return Section("ranking", "Ranking", RankedTable(ranked)) + TrainingSection(answer["training"]) +
          PlacementSection(placed) +
          Section("breakdown", "Where the step goes", BreakdownBars(bars)) +
-         PictureSections(answer, best) +
+         PictureSections(answer, best, "") +
          Section("memory", "Memory at the peak of layout 1", MemoryBars(best["memory"])) +
          ScalingSection(answer["scaling"]) +
          Section("measured", "Predicted against measured", NearestRuns(best["nearest_runs"])) +

@@ -53,12 +53,12 @@ std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
   return fmt::format("<tr{}>", best ? " class=best" : "") +
          NameCell(row["offer"]["id"].text() + Spot(row["offer"]) +
                   (beyond.empty() ? "" : " (" + beyond + ")")) +
-         NumberCell(row["nodes"], row["nodes"].json().dump()) +
-         NumberCell(row["spares"], row["spares"].json().dump()) +
          NumberCell(row["time_s"], DaysOf(row["time_s"].number()), time, DaysSpanOf(time)) +
          NumberCell(row["cost_usd"], DollarsOf(row["cost_usd"].number()), cost,
                     DollarsSpanOf(cost)) +
-         more + NumberCell(row["goodput"], PercentOf(row["goodput"])) +
+         NumberCell(row["nodes"], row["nodes"].json().dump()) +
+         NumberCell(row["spares"], row["spares"].json().dump()) + more +
+         NumberCell(row["goodput"], PercentOf(row["goodput"])) +
          NumberCell(row["energy_kwh"], Scaled(1000 * row["energy_kwh"].number()) + "Wh") +
          NumberCell(plan["global_batch"], plan["global_batch"].json().dump()) +
          TextCell(plan["layout"].text() +
@@ -66,12 +66,13 @@ std::string RowOf(const Ref& row, bool best, const std::string& more = "") {
          "</tr>\n";
 }
 
-// With what each day costs that a row takes less than the one above.
+// Days and dollars first: a phone shows no more. With what each day costs that a row takes less than the one above.
 std::vector<std::string> Heads(bool sooner) {
-  std::vector<std::string> heads = {"offer", "nodes", "spares", "days (80 % interval)",
-                                    "cost (80 % interval)"};
+  std::vector<std::string> heads = {"offer", "days (80 % interval)", "cost (80 % interval)",
+                                    "nodes", "spares"};
   if (sooner) heads.emplace_back("a day sooner");
-  for (const char* head : {"goodput", "energy", "batch", "layout"}) heads.emplace_back(head);
+  for (const char* head : {"goodput", "energy", "batch, sequences", "layout"})
+    heads.emplace_back(head);
   return heads;
 }
 
@@ -294,6 +295,10 @@ std::string ProvisionSections(const Ref& answer) {
   for (const std::size_t i : chosen)
     out += Section("memory-" + std::to_string(i), "Memory of " + NameOf(rows[i]),
                    MemoryBars(rows[i]["plan"]["memory"]));
+  if (const Ref picture = answer["picture"]; !picture.empty()) {
+    const Ref told = rows[static_cast<std::size_t>(picture["row"].number())];
+    out += PictureSections(picture, told["plan"], ": " + NameOf(told));
+  }
   return out + PricesSection(answer) + LosersSection(answer) +
          Section("advice", "Advice", Listed(TextsIn(answer["advice"]))) +
          Section("assumptions", "What was assumed", Assumptions(answer));

@@ -28,6 +28,8 @@ std::vector<std::string> TextsIn(const Ref& array, const char* key = nullptr);
 
 // answer_view.cc: sections of a layout, a search, a run, a comparison, a validation.
 
+// Timeline, memory over time and cluster, which --html adds to answers about one step; `of`: behind the titles.
+std::string PictureSections(const Ref& answer, const Ref& prediction, const std::string& of);
 std::string PredictionSections(const Ref& answer, const Ref& prediction);
 std::string SearchSections(const Ref& answer);
 std::string SeveralSections(const Ref& answer);  // of several topologies

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `plan provision` and `plan` say of wrong quantities, of offers that all lose and of clusters with different GPUs.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -118,6 +120,40 @@ TEST(ProvisionWords, NodeCountsThatNobodySellsAreNamed) {
   EXPECT_THAT(RunPlan(With(words, {"--nodes", "2,4"})).out, Not(HasSubstr("no offer sells")));
   EXPECT_THAT(Folded(RunPlan(With(words, {"--nodes", "1000000"})).out),
               HasSubstr("none of the node counts is sold: 1 to 16384 nodes are sold"));
+}
+
+TEST(ProvisionWords, TheOneLineIsTheAnswer) {
+  const std::vector<std::string> words = {"provision", "--model",  "gpt2-xl",     "--tokens",
+                                          "30B",       "--offers", "nebius-h100", "--nodes",
+                                          "1..8",      "--as-of",  "2026-11-22",  "--quiet"};
+  const Outcome free = RunPlan(words);
+  EXPECT_THAT(free.out, testing::StartsWith("cheapest: nebius-h100, 1 node: "));
+  EXPECT_THAT(free.out, AllOf(HasSubstr("; fastest: nebius-h100, 8 nodes"), HasSubstr("kUSD")));
+  EXPECT_EQ(std::ranges::count(free.out, '\n'), 1);
+  const Outcome none = RunPlan(With(words, {"--deadline", "5h"}));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.out, testing::StartsWith("nothing is in time; fastest: "));
+}
+
+// Where nothing keeps the limits, the answer names the ends of the frontier.
+TEST(ProvisionWords, TheTableHasTheRowsThatTheAnswerNames) {
+  const std::vector<std::string> words = {"provision",  "--model",  "gpt2-xl",     "--tokens",
+                                          "30B",        "--offers", "nebius-h100", "--nodes",
+                                          "1,2,4,8,16", "--as-of",  "2026-11-22",  "--deadline",
+                                          "5h",         "--budget", "100USD"};
+  const Outcome outcome = RunPlan(words);
+  EXPECT_EQ(outcome.code, 3);
+  const json answer = json::parse(RunPlan(With(words, {"--json"})).out);
+  ASSERT_GT(answer["frontier"].size(), 4u);
+  EXPECT_THAT(outcome.out, HasSubstr("\n  1  nebius-h100"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr(fmt::format("\n  {}  nebius-h100", answer["frontier"].size())));
+}
+
+TEST(ProvisionWords, LargeCheckpointsAreInTerabytes) {
+  const Outcome outcome = RunPlan({"provision", "--model", "llama3-405b", "--tokens", "1T",
+                                   "--offers", "nebius-b200", "--nodes", "512", "--spares", "0"});
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("checkpoints: 5.68 TB every"), Not(HasSubstr("e+"))));
 }
 
 // Rows beyond the limits: the nearest two of each side, marked; all of them only where they are asked for.

@@ -107,9 +107,55 @@ TEST(LongRun, CostFollowsFromThePrintedFactors) {
   EXPECT_GT(run.high, run.time);
   EXPECT_GE(run.spares, 1);
   EXPECT_NEAR(*run.energy_kwh, 1024 * 0.7 * 1.5 * 1.25 * run.time.value / 3600, 1);
-  EXPECT_NEAR(run.ProbabilityWithin(run.time), 0.5, 1e-9);
-  EXPECT_NEAR(run.ProbabilityWithin(run.high), 0.9, 1e-9);
-  EXPECT_NEAR(run.ProbabilityWithin(run.low), 0.1, 1e-9);
+  EXPECT_NEAR(run.ProbabilityWithin(run.time), 0.5, 0.02);  // the mean is not the median
+  EXPECT_NEAR(run.ProbabilityWithin(run.high), 0.9, 1e-6);
+  EXPECT_NEAR(run.ProbabilityWithin(run.low), 0.1, 1e-6);
+}
+
+// Without a spare one failure costs a day: the end of a short run has two modes, and none before the run without a stop.
+TEST(LongRun, TheIntervalHoldsEightOfTenSimulatedRuns) {
+  struct Setting {
+    int64_t nodes, spares;
+    double step_seconds, tokens;
+    const char* recovery;
+  };
+  for (const Setting& of :
+       {Setting{64, 0, 0.9, 3e11, "automatic"}, Setting{8, 0, 2, 2e10, "automatic"},
+        Setting{16, 0, 4, 8e11, "automatic"}, Setting{128, 2, 9, 1.4e12, "automatic"},
+        Setting{48, 1, 5, 1e12, "manual"}, Setting{1024, 9, 2, 2e12, "automatic"}}) {
+    SCOPED_TRACE(of.nodes);
+    const auto made = CaseOf("llama3-8b", "dgx-h100", of.nodes, of.step_seconds, 512, 8192);
+    made->prediction.time.low = made->prediction.time.high = of.step_seconds;
+    Conditions conditions = DefaultConditions();
+    conditions.tokens = of.tokens;
+    conditions.recovery = LoadRecovery(of.recovery);
+    conditions.failures.rate.low = conditions.failures.rate.high = conditions.failures.rate.value;
+    conditions.run.straggler.low = conditions.run.straggler.high = conditions.run.straggler.value;
+    const RunEstimate run =
+        EstimateRun(conditions, made->job, made->prediction, nullptr, of.spares);
+    Random random(7);
+    const int runs = 20000;
+    int below_low = 0, below_high = 0;
+    double least = 1e300, sum = 0, stops = 0;
+    for (int i = 0; i < runs; ++i) {
+      const SimulatedJob job =
+          SimulateJob(run.stops, run.interval, run.ideal * conditions.run.straggler.value, &random);
+      const Seconds time = conditions.run.setup + job.time;
+      below_low += time < run.low * 0.999;
+      below_high += time < run.high * 1.001;
+      least = std::min(least, time.value);
+      sum += time.value;
+      stops += static_cast<double>(job.stops);
+    }
+    EXPECT_NEAR(sum / runs / run.time.value, 1, 0.02);
+    // A job that is down cannot stop.
+    EXPECT_NEAR(stops / runs / run.expected_stops, 1, 0.03 + 4 / std::sqrt(stops));
+    EXPECT_LE(below_low, 0.13 * runs);
+    EXPECT_GE(below_high, 0.87 * runs);
+    EXPECT_GE(run.low.value, 0.999 * least);
+    EXPECT_NEAR(run.ProbabilityWithin(run.high * 1.001) - run.ProbabilityWithin(run.low * 0.999),
+                static_cast<double>(below_high - below_low) / runs, 0.05);
+  }
 }
 
 TEST(LongRun, ABlockBillsWholeDaysAndAReservationItsTerm) {

@@ -16,13 +16,15 @@
 #include "model/plan/lower/balance.h"
 #include "model/program/common/names.h"
 #include "model/program/common/table.h"
+#include "model/provision/choices.h"
 
 namespace orrery::report {
 namespace {
 
 constexpr double kDay = 86400;
-constexpr std::size_t kMostRows = 18;  // of the frontier
-constexpr std::size_t kNearest = 2;    // rows shown beyond each limit
+constexpr std::size_t kMostRows = 18;      // of the frontier
+constexpr std::size_t kNearest = 2;        // rows shown beyond each limit
+constexpr double kHardlyProgresses = 0.5;  // goodput
 
 const Row& RowAt(const ProvisionAnswer& answer, std::size_t i) { return answer.result->rows[i]; }
 const Quote& QuoteOf(const ProvisionAnswer& answer, const Row& row) {
@@ -85,7 +87,7 @@ std::string Header(const ProvisionAnswer& answer) {
   return text;
 }
 
-std::string AnswerLine(const ProvisionAnswer& answer, const std::string& label, const Row& row) {
+std::string AnswerWords(const ProvisionAnswer& answer, const Row& row) {
   std::string words = fmt::format("{}: {}, {}", Where(answer, row), DaysWithInterval(row.run),
                                   MoneyWithInterval(row.run));
   if (QuoteOf(answer, row).price.kind == PriceKind::kSpot) words += ", if the capacity stays";
@@ -94,7 +96,11 @@ std::string AnswerLine(const ProvisionAnswer& answer, const std::string& label, 
                          100 * row.run.ProbabilityWithin(*answer.run->deadline),
                          Days(*answer.run->deadline));
   if (row.run.input.bound()) words += "; INPUT-BOUND";
-  return fmt::format("{}\n  {}\n", label, Fold(words, 2));
+  return words;
+}
+
+std::string AnswerLine(const ProvisionAnswer& answer, const std::string& label, const Row& row) {
+  return fmt::format("{}\n  {}\n", label, Fold(AnswerWords(answer, row), 2));
 }
 
 // What would have to give way, where the limits cannot be kept.
@@ -205,7 +211,16 @@ std::string FrontierNotes(const ProvisionAnswer& answer) {
 
 namespace {
 
-// Places in the frontier that keep the limits, and the nearest beyond each.
+// Whether the words above the table are of the row at this place in the frontier.
+bool Named(const ProvisionAnswer& answer, std::size_t place) {
+  const Provisioned& result = *answer.result;
+  const std::size_t i = result.frontier[place];
+  return i == result.cheapest || i == result.fastest || i == result.sure ||
+         (!result.cheapest && place + 1 == result.frontier.size()) ||
+         (!result.fastest && place == 0);
+}
+
+// Places in the frontier that keep the limits, the nearest beyond each, and what the answer names.
 std::vector<std::size_t> WithinReach(const ProvisionAnswer& answer) {
   const std::vector<std::size_t>& frontier = answer.result->frontier;
   std::vector<std::size_t> places;
@@ -217,7 +232,7 @@ std::vector<std::size_t> WithinReach(const ProvisionAnswer& answer) {
   for (std::size_t at = 0; at < frontier.size(); ++at) {
     const bool too_late = at + kNearest < late;
     const bool too_dear = at >= frontier.size() - dear + kNearest;
-    if (answer.all || (!too_late && !too_dear)) places.push_back(at);
+    if (answer.all || Named(answer, at) || (!too_late && !too_dear)) places.push_back(at);
   }
   return places;
 }
@@ -388,6 +403,22 @@ std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place
   return Dollars((run.cost - before.cost).value / ((before.time - run.time).value / kDay));
 }
 
+namespace {
+
+// "": more nodes than by default are not on offer, or were looked at.
+std::string MostNodesWords(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  if (!answer.most_nodes || !result.fastest) return "";
+  const Row& row = RowAt(answer, *result.fastest);
+  const int64_t sold = MostNodes(QuoteOf(answer, row), (*answer.sites)[row.site]);
+  if (row.nodes < *answer.most_nodes || sold <= *answer.most_nodes) return "";
+  return fmt::format(
+      "nodes: {} are the most that were looked at; more may be faster (--nodes 1..{})", row.nodes,
+      std::min(sold, 4 * row.nodes));
+}
+
+}  // namespace
+
 std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
   std::vector<std::string> advice;
   const Row& row = RowAt(answer, answer.Told());
@@ -398,6 +429,12 @@ std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
   }
   if (const std::string words = BeyondRangeWords(answer); !words.empty()) advice.push_back(words);
   if (answer.range) advice.push_back("batch: " + answer.batch_facts.note);
+  if (row.run.goodput < kHardlyProgresses)
+    advice.push_back(fmt::format(
+        "failures take {} of the time: a faster recovery (--recovery), more spares (--spares) or "
+        "fewer nodes",
+        Percent(1 - row.run.goodput)));
+  if (const std::string words = MostNodesWords(answer); !words.empty()) advice.push_back(words);
   if (!row.candidate.outside.empty())
     advice.push_back(fmt::format("extrapolated, its interval is wider: {}",
                                  fmt::join(row.candidate.outside, "; ")));
@@ -414,6 +451,24 @@ std::string NodesWords(const Row& row) {
   if (row.run.spares > 0)
     text += fmt::format(" + {} spare{}", row.run.spares, row.run.spares == 1 ? "" : "s");
   return text;
+}
+
+std::string ProvisionBrief(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  if (result.frontier.empty()) {
+    std::string why = NoOffer(answer);
+    const std::size_t first = why.find_first_not_of('\n');
+    return first == std::string::npos ? "no offer can run this"
+                                      : why.substr(first, why.find('\n', first) - first);
+  }
+  if (!result.cheapest)
+    return "nothing is in time; fastest: " +
+           AnswerWords(answer, RowAt(answer, result.frontier.back()));
+  std::string text = result.fastest == result.cheapest ? "cheapest and fastest: " : "cheapest: ";
+  text += AnswerWords(answer, RowAt(answer, *result.cheapest));
+  if (result.fastest && result.fastest != result.cheapest)
+    text += "; fastest: " + AnswerWords(answer, RowAt(answer, *result.fastest));
+  return result.feasible ? text : "nothing keeps the limits; " + text;
 }
 
 std::string ProvisionText(const ProvisionAnswer& answer) {

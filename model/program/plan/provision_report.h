@@ -36,6 +36,7 @@ struct ProvisionAnswer {
   std::vector<std::pair<std::string, std::string>> left_out =
       {};                           // offers, and why they were not asked
   std::string nodes_left_out = {};  // node counts that were asked for and no offer sells; "": none
+  std::optional<int64_t> most_nodes = {};  // that were looked at, where the user named no counts
   std::vector<std::pair<std::size_t, double>> margin_costs =
       {};  // row, step time over that without the margin
   std::vector<std::pair<std::size_t, Replay>> replays = {};
@@ -73,6 +74,7 @@ std::string FrontierNotes(const ProvisionAnswer& answer);
 std::vector<std::string> AdviceOf(const ProvisionAnswer& answer);
 
 std::string ProvisionText(const ProvisionAnswer& answer);
+std::string ProvisionBrief(const ProvisionAnswer& answer);  // in one line
 // Clusters, node counts and batches are this command's own.
 bool SearchedByProvision(const Decision& decision);
 std::string NodesWords(const Row& row);  // "16 nodes + 1 spare"

@@ -78,7 +78,8 @@ std::string StopWords(const RunEstimate& run, const Conditions& conditions) {
   const Seconds lost =
       (stops.background + (run.interval + stops.blocking) * 0.5) * (1 - stops.with_notice);
   return fmt::format(
-      "failures: {} stops expected, one in {} ({} per 1000 node-days, {}{}); each costs {} in the "
+      "failures: {} stops expected, one in {} of running ({} per 1000 node-days, {}{}); each costs "
+      "{} in the "
       "mean: detection and replacement {}{}, restart {}, lost work {}; goodput {} (--failures, "
       "--recovery)",
       ThreeDigits(run.expected_stops), Days(stops.between),
@@ -111,12 +112,14 @@ std::string SlowWriteWords(const RunEstimate& run) {
 
 std::string CheckpointWords(const RunEstimate& run, const Conditions& conditions) {
   const CheckpointCost& checkpoint = run.checkpoint;
-  constexpr double kGb = 1e9;
+  constexpr double kGb = 1e9, kTb = 1e12;
+  const double bytes = checkpoint.bytes.value;
   std::string text = Item(fmt::format(
-      "checkpoints: {:.3g} GB every {} ({} step{}), {} blocked{}; file system of {}{} "
+      "checkpoints: {} every {} ({} step{}), {} blocked{}; file system of {}{} "
       "(--checkpoint, --storage)",
-      checkpoint.bytes.value / kGb, Format(run.interval), run.interval_steps,
-      run.interval_steps == 1 ? "" : "s", Format(checkpoint.blocking),
+      bytes < 999.5 * kGb ? ThreeDigits(bytes / kGb) + " GB" : ThreeDigits(bytes / kTb) + " TB",
+      Format(run.interval), run.interval_steps, run.interval_steps == 1 ? "" : "s",
+      Format(checkpoint.blocking),
       checkpoint.background.value > 0
           ? fmt::format(", {} written behind the steps", Format(checkpoint.background))
           : "",
@@ -140,7 +143,7 @@ std::string InputWords(const RunEstimate& run, const Conditions& conditions,
         Percent(*input.most / input.tokens_per_second), conditions.input.title,
         conditions.input.source);
   return fmt::format(
-      "input: storage and hosts must deliver {} ({} tokens/s of {}{})", Format(input.read),
+      "input: storage and hosts must deliver {} ({} tokens/s; {}{})", Format(input.read),
       Scaled(tokens_per_second), conditions.input.title,
       input.most ? fmt::format("; limit of the {}: {} tokens/s", input.limit, Scaled(*input.most))
                  : "");

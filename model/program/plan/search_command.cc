@@ -177,7 +177,7 @@ std::string OneText(const report::Compared& one, const LongRun& run) {
   const auto fewer = FasterOnFewer(one);
   return report::SearchText(one.job, one.result) + (fewer ? FewerNodesText(*fewer) : "") +
          (one.placed.empty() ? "" : report::PlacementText(one.placed, true)) +
-         (training ? report::TrainingText(one.job, one.result, run) : "");
+         (training ? report::TrainingText(one, run) : "");
 }
 
 nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) {
@@ -185,8 +185,7 @@ nlohmann::ordered_json OneJson(const report::Compared& one, const LongRun& run) 
   for (const report::PlacedRow& row : one.placed)
     json["ranked"][static_cast<std::size_t>(row.row) - 1]["placement"] =
         report::PlacementJson(row.choice, row.given);
-  if (run.tokens_given && one.result.feasible())
-    json["training"] = report::TrainingJson(one.job, one.result, run);
+  if (run.tokens_given && one.result.feasible()) json["training"] = report::TrainingJson(one, run);
   if (const auto fewer = FasterOnFewer(one)) {
     json["faster_on_fewer_nodes"] = {
         {"nodes", fewer->half.nodes},
@@ -201,7 +200,7 @@ bool Answers(const report::Compared& one, const LongRun& run) {
   if (!one.result.feasible()) return false;
   if (!run.tokens_given) return true;
   const bool priced = one.job.request.node_price || one.job.request.topology.node_price;
-  const std::vector<RunEstimate> runs = report::EstimateRuns(one.job, one.result, run);
+  const std::vector<RunEstimate> runs = report::EstimateRuns(one, run);
   return std::ranges::any_of(
       runs, [&](const RunEstimate& estimate) { return run.Keeps(estimate, priced); });
 }
@@ -301,6 +300,10 @@ Answer RunSearch(const CommandLine& line, std::size_t first) {
   if (best.result.feasible()) {
     const Candidate& winner = best.result.ranked.front();
     answer.brief = report::Brief(DescribeLayout(winner.strategy, winner.micro_batches), winner);
+    if (several)
+      answer.brief = fmt::format("{}, {} node{}: {}", best.job.request.topology.name, winner.nodes,
+                                 winner.nodes == 1 ? "" : "s", answer.brief);
+    if (run.tokens_given) answer.brief += "; " + report::RunBrief(best, run);
   } else {
     answer.brief = "nothing fits";
   }

@@ -3,6 +3,7 @@
 #include "model/program/plan/training_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -43,11 +44,28 @@ double ValueOf(const Compared& one) {
 
 }  // namespace
 
-std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result,
-                                      const cli::LongRun& run) {
+namespace {
+
+// The step in the order of ranks that was found or given for it; intervals keep their shares.
+Candidate InItsOrder(const Candidate& candidate, int row, std::span<const PlacedRow> placed) {
+  const auto own = std::ranges::find(placed, row, &PlacedRow::row);
+  if (own == placed.end()) return candidate;
+  const double ratio = own->choice.placed.time.total / candidate.time.total;
+  Candidate moved = candidate;
+  StepTime time = candidate.time;
+  time.total *= ratio, time.low *= ratio, time.high *= ratio;
+  moved.SetTime(time);
+  return moved;
+}
+
+}  // namespace
+
+std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run) {
+  const Job& job = one.job;
   const std::optional<Quote> quote = QuoteOfJob(job);
   std::vector<RunEstimate> runs;
-  for (const Candidate& candidate : result.ranked) {
+  for (const Candidate& ranked : one.result.ranked) {
+    const Candidate candidate = InItsOrder(ranked, static_cast<int>(runs.size()) + 1, one.placed);
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
     runs.push_back(
@@ -96,9 +114,26 @@ std::string RankedByInput(const std::vector<RunEstimate>& runs) {
 
 }  // namespace
 
-std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run) {
+namespace {
+
+// "": all rows are in the default order of ranks.
+std::string PlacedRows(const Compared& one) {
+  if (one.placed.empty()) return "";
+  std::vector<int> rows;
+  for (const PlacedRow& row : one.placed) rows.push_back(row.row);
+  return fmt::format(
+      "Days and cost of {} {} are in the order of ranks of --placement{}",
+      rows.size() == 1 ? "row" : "rows", fmt::join(rows, ", "),
+      rows.size() < one.result.ranked.size() ? ", of the others in the default one" : "");
+}
+
+}  // namespace
+
+std::string TrainingText(const Compared& compared, const cli::LongRun& run) {
+  const Job& job = compared.job;
+  const SearchResult& result = compared.result;
   const bool priced = PriceOf(job).has_value();
-  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run);
+  const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
   Table table({{"", true},
                {"nodes\n+ spares", true},
                {"goodput", true},
@@ -123,16 +158,27 @@ std::string TrainingText(const Job& job, const SearchResult& result, const cli::
   if (!priced) text += "  cost: no price is known (--node-price)\n";
   if (const std::string ranked = RankedByInput(runs); !ranked.empty())
     text += fmt::format("  {}\n", Fold(ranked, 2));
+  if (const std::string rows = PlacedRows(compared); !rows.empty())
+    text += fmt::format("  {}\n", Fold(rows, 2));
+  const Candidate first = InItsOrder(result.ranked.front(), 1, compared.placed);
   text += "\nHow the run of 1 goes\n" +
-          RunDetails(runs.front(), run.conditions, result.ranked.front().tokens_per_second);
+          RunDetails(runs.front(), run.conditions, first.tokens_per_second);
   if (job.model.spec.family != Family::kDecoder) return text;  // no rule is known
   const std::string large =
       LargeBatch(result.ranked.front().tokens, run.conditions.tokens, LoadBatch());
   return large.empty() ? text : text + fmt::format("  - {}\n", Fold(large, 4));
 }
 
-nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
-                                    const cli::LongRun& run) {
+std::string RunBrief(const Compared& one, const cli::LongRun& run) {
+  const RunEstimate first = EstimateRuns(one, run).front();
+  const bool priced = PriceOf(one.job).has_value();
+  const std::string verdict = Verdict(first, priced, run);
+  return DaysWithInterval(first) + (priced ? ", " + MoneyWithInterval(first) : "") +
+         (verdict.empty() ? "" : ", " + verdict);
+}
+
+nlohmann::ordered_json TrainingJson(const Compared& compared, const cli::LongRun& run) {
+  const Job& job = compared.job;
   nlohmann::ordered_json json = {{"tokens", run.conditions.tokens}};
   json["deadline_s"] =
       run.deadline ? nlohmann::ordered_json(run.deadline->value) : nlohmann::ordered_json();
@@ -140,7 +186,8 @@ nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
       run.budget ? nlohmann::ordered_json(run.budget->value) : nlohmann::ordered_json();
   const bool priced = PriceOf(job).has_value();
   json["priced"] = priced;
-  const std::vector<RunEstimate> runs = EstimateRuns(job, result, run);
+  const std::vector<RunEstimate> runs = EstimateRuns(compared, run);
+  json["placed"] = PlacedRows(compared);
   json["ranked_by_input"] = RankedByInput(runs);
   if (job.model.spec.family == Family::kDecoder) {
     const BatchRange range = BatchRangeFor(LoadBatch(), run.conditions.tokens);
@@ -164,7 +211,7 @@ std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::Lo
     if (!run.deadline && !run.budget) return kKeeps;
     const bool priced = PriceOf(one.job).has_value();
     if (run.budget && !priced) return kUnchecked;
-    return run.Keeps(EstimateRuns(one.job, one.result, run).front(), priced) ? kKeeps : kMisses;
+    return run.Keeps(EstimateRuns(one, run).front(), priced) ? kKeeps : kMisses;
   };
   std::ranges::stable_sort(
       order, {}, [&](std::size_t i) { return std::pair(standing(all[i]), ValueOf(all[i])); });
@@ -207,7 +254,7 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
                     : "-",
         best.price_per_billion_tokens ? ThreeDigits(best.price_per_billion_tokens->value) : "-"};
     if (long_run) {
-      const RunEstimate estimate = EstimateRuns(one.job, one.result, run).front();
+      const RunEstimate estimate = EstimateRuns(one, run).front();
       cells.push_back(DaysWithInterval(estimate));
       cells.push_back(PriceOf(one.job) ? MoneyWithInterval(estimate) : "-");
       if (run.deadline || run.budget)

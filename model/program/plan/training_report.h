@@ -12,21 +12,21 @@
 
 namespace orrery::report {
 
-// Estimates of all ranked layouts. Conditions hold the tokens.
-std::vector<RunEstimate> EstimateRuns(const Job& job, const SearchResult& result,
-                                      const cli::LongRun& run);
-
-// A section of the text, and the key "training" of the JSON.
-std::string TrainingText(const Job& job, const SearchResult& result, const cli::LongRun& run);
-nlohmann::ordered_json TrainingJson(const Job& job, const SearchResult& result,
-                                    const cli::LongRun& run);
-
-// One topology of several.
+// One topology of several, or the only one.
 struct Compared {
   Job job;
   SearchResult result;
-  std::vector<PlacedRow> placed;  // --placement search
+  std::vector<PlacedRow> placed;  // --placement
 };
+
+// Estimates of all ranked layouts, in the order of ranks of `placed`. Conditions hold the tokens.
+std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& run);
+
+// A section of the text, and the key "training" of the JSON.
+std::string TrainingText(const Compared& one, const cli::LongRun& run);
+nlohmann::ordered_json TrainingJson(const Compared& one, const cli::LongRun& run);
+std::string RunBrief(const Compared& one, const cli::LongRun& run);  // of row 1, in one line
+
 // Best first by the objective: those within the deadline and the budget, the others, what fits nowhere.
 std::vector<std::size_t> OrderOf(const std::vector<Compared>& all, const cli::LongRun& run);
 std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun& run);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mixture of lognormal times, one for each number of stops.
+#include "model/provision/finish_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace orrery {
+namespace {
+
+constexpr double kLeastWeight = 1e-5;   // of a number of stops that is counted
+constexpr double kMatters = 0.25;       // of the deviation of F: less is normal
+constexpr double kLeastSpread = 1e-12;  // of ln T: a step function for the quantile
+constexpr int kBisections = 60;
+
+double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
+
+// Numbers of stops with their probabilities, which add up to 1.
+std::vector<std::pair<double, double>> CountsOf(double mean, bool counted) {
+  if (!counted || mean <= 0) return {{mean, 1}};
+  std::vector<std::pair<double, double>> counts;
+  double weight = std::exp(-mean), all = 0;
+  for (int k = 0; k < mean || weight >= kLeastWeight; ++k) {
+    if (weight >= kLeastWeight) counts.emplace_back(k, weight), all += weight;
+    weight *= mean / (k + 1);
+  }
+  for (auto& [count, probability] : counts) probability /= all;
+  return counts;
+}
+
+}  // namespace
+
+void FinishTime::Add(double weight, double time, double variance) {
+  const double relative = variance / (time * time);
+  const auto spread = [&](double of) {
+    return std::max(kLeastSpread, std::sqrt(of * of + relative));
+  };
+  parts_.push_back({weight, time, spread(faster_), spread(slower_)});
+}
+
+void FinishTime::AddRate(double weight, const StopLosses& losses) {
+  const double each = losses.each.value, longer = each + losses.wait.value;
+  const double mean = losses.without.value + losses.waiting * longer + losses.others * each;
+  const auto counts = [&](double expected, double cost) {
+    return expected <= kMostCounted &&
+           cost * std::sqrt(expected) > kMatters * std::min(faster_, slower_) * mean;
+  };
+  const bool count_waiting = counts(losses.waiting, longer);
+  const bool count_others = counts(losses.others, each);
+  double variance = losses.deviation * losses.deviation;
+  if (!count_waiting) variance += losses.waiting * longer * longer;
+  if (!count_others) variance += losses.others * each * each;
+  const double uniform = losses.period.value * losses.period.value / 12;
+  for (const auto& [waiting, p_waiting] : CountsOf(losses.waiting, count_waiting)) {
+    for (const auto& [others, p_others] : CountsOf(losses.others, count_others)) {
+      if (p_waiting * p_others < kLeastWeight) continue;
+      Add(weight * p_waiting * p_others, losses.without.value + waiting * longer + others * each,
+          variance + (waiting + others) * uniform);
+    }
+  }
+}
+
+double FinishTime::Below(Seconds time) const {
+  const double run = time.value - setup_;
+  if (run <= 0) return 0;
+  double below = 0, all = 0;
+  for (const Part& part : parts_) {
+    const double away = std::log(run / part.time);
+    below += part.weight * NormalBelow(away / (away < 0 ? part.faster : part.slower));
+    all += part.weight;
+  }
+  return all > 0 ? below / all : 0;
+}
+
+Seconds FinishTime::Quantile(double share) const {
+  constexpr double kFar = 10;  // deviations
+  double low = setup_, high = setup_;
+  for (const Part& part : parts_)
+    high = std::max(high, setup_ + part.time * std::exp(kFar * part.slower));
+  for (int i = 0; i < kBisections && high - low > 1e-9 * high; ++i) {
+    const double middle = 0.5 * (low + high);
+    (Below(Seconds(middle)) < share ? low : high) = middle;
+  }
+  return Seconds(0.5 * (low + high));
+}
+
+}  // namespace orrery
