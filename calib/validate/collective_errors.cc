@@ -80,7 +80,8 @@ void Compare(const Table& table, Collective collective, CollectiveErrors* one) {
   const GpuProfile gpu = LoadGpuProfile(cluster.gpu);
   const FabricProfile fabric = LoadFabricProfile(cluster.fabric_profile);
   const GroupShape shape{static_cast<int>(cluster.ranks()), cluster.domain_gpus(), 1};
-  const Network network = ViewNetwork(cluster, gpu, fabric, shape);
+  Network network = ViewNetwork(cluster, gpu, fabric, shape);
+  if (one->gpus_per_process > 1) network.issue = kIssueOfEach * one->gpus_per_process;
   const PreparedCollective prepared = Prepare(collective, network, one->algorithm);
   for (const Point& point : table.points) {
     const double seconds = cluster.ranks() == 1 ? CopyTime(network, gpu, Bytes(point.bytes)).value
@@ -112,6 +113,9 @@ std::vector<CollectiveErrors> PredictCollectives(const std::string& runs,
     one.nodes = csv.Integer(i, "nodes", 1, kMostNodes).value_or(0);
     one.gpus_per_node =
         static_cast<int>(csv.Integer(i, "gpus_per_node", 1, kMostPerNode).value_or(0));
+    if (!csv.Text(i, "gpus_per_process").empty())
+      one.gpus_per_process =
+          static_cast<int>(csv.Integer(i, "gpus_per_process", 1, kMostPerNode).value_or(1));
     const auto table = tables.find(one.table);
     const auto collective =
         table == tables.end() ? std::nullopt : CollectiveOf(table->second.collective);

@@ -37,7 +37,8 @@ std::string PlanKey(const CaseRow& row) {
              s.micro_batch, s.zero, s.sequence_parallel, RecomputeText(s.recompute),
              s.flash_attention,
              InFlight(row) * 32 + s.fp8_weights * 16 + row.work.master_weights * 8 +
-                 s.whole_logits * 4 + s.fp32_grads * 2 + s.reduce_in_backward,
+                 s.whole_logits * 4 + s.fp32_grads * 2 + s.reduce_in_backward +
+                 s.whole_embedding * (1 << 30) + s.whole_head * (1 << 29) + s.free_head * (1 << 28),
              row.gpus_per_node, m.tied_embeddings, row.work.dropout, m.head_dim, m.token_types,
              s.cp * 4 + static_cast<int>(s.context.method), row.work.lora.key()) +
          OffloadText(s.offload);

@@ -91,18 +91,25 @@ void FillTimeLines(const Algorithm& algorithm, const Network& network, double ex
     per_byte = cost->nic_load / rates.between.value;
     hop = network.inter_hop.value;
   }
-  const double travel = inside * network.intra_hop.value + cost->hops * network.inter_hop.value;
+  const double within = inside * cost->inside_step * network.intra_hop.value;
+  const double across = cost->hops * network.inter_hop.value;
+  const auto latency = [&](double start, double travel) {
+    return std::max(network.issue.value, network.launch.value + start + travel);
+  };
   TimeLine& wide = cost->bandwidth.line;
-  const double start = cost->steps > 1 ? network.bandwidth_launch.value : 0.0;
-  wide.latency = network.launch.value + start + travel;
+  const bool starts = cost->steps > 1 && cost->depth == 0;
+  wide.latency =
+      latency(starts ? network.bandwidth_launch.value : 0.0, within + across * cost->between_step);
   wide.per_byte = per_byte + extra_per_byte;
-  wide.per_root_byte = network.pipelining * std::sqrt(hop * per_byte);
+  wide.per_root_byte = network.pipelining * std::sqrt(std::max(1, cost->depth) * hop * per_byte);
+  if (cost->depth > 0) wide.most_loss = cost->depth * cost->chunk.value * per_byte;
   const InsideAndBetween<double> share = algorithm.Efficiency(network);
   const bool crosses = network.shape.nodes() > 1;
   cost->bandwidth.share = {share.inside, crosses ? 1.0 : share.inside, share.between};
   // Flags in every word cost the latency protocol bandwidth on the line that bounds the message.
   Protocol fast = cost->bandwidth;
-  fast.line.latency = network.launch.value + travel * network.low_latency_hop;
+  fast.line.latency =
+      latency(0, within * network.low_latency_inside_hop + across * network.low_latency_hop);
   fast.line.per_byte = per_byte / network.low_latency_bandwidth + extra_per_byte;
   fast.line.per_root_byte = 0;
   if (crosses) {

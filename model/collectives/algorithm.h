@@ -9,12 +9,15 @@
 // Times follow T(S) = min over protocols of (a_p + S / b_p) + gamma sqrt(S), S being the size that
 // nccl-tests prints: the whole buffer, for all-gather and reduce-scatter the gathered one. The
 // latency protocol has short hops and little bandwidth; the bandwidth protocol pays the classical
-// pipelining loss gamma = kappa sqrt(hop / b). Form and constants: left-out error 4.2 % on sixteen
+// pipelining loss gamma = kappa sqrt(hop / b). Where each chunk takes d hops that is kappa sqrt(d hop / b), and no
+// more than d chunks, since no chunk is larger than what the library's channels hold. Form and constants: left-out error 4.2 % on sixteen
 // sweeps from 8 B to GiB when fitted to a machine, tens of percent for small messages from class
 // constants alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,13 +52,13 @@ BytesPerSecond BusBandwidth(Collective collective, int ranks, Bytes size, Second
 
 // T(S) of one protocol of one algorithm.
 struct TimeLine {
-  double latency = 0;        // seconds
-  double per_byte = 0;       // seconds per byte
-  double per_root_byte = 0;  // seconds per square root of a byte
+  double latency = 0;                                          // seconds
+  double per_byte = 0;                                         // seconds per byte
+  double per_root_byte = 0;                                    // seconds per square root of a byte
+  double most_loss = std::numeric_limits<double>::infinity();  // seconds that the root adds at most
 
-  double At(double bytes, double root) const {
-    return latency + bytes * per_byte + root * per_root_byte;
-  }
+  double Loss(double root) const { return std::min(root * per_root_byte, most_loss); }
+  double At(double bytes, double root) const { return latency + bytes * per_byte + Loss(root); }
 };
 
 // Rates of the links that bound an algorithm, or shares of these rates.
@@ -86,6 +89,11 @@ struct AlgorithmCost {
   int hops = 0;             // of them between nodes
   double scaleup_load = 0;  // bytes out of a GPU into scale-up links, per byte of S
   double nic_load = 0;      // bytes out of a node into the group's share of its NICs, per byte of S
+  double inside_step =
+      1;  // one inside a node takes so many hops of the profile; 0 hops between nodes: 1
+  double between_step = 1;  // the same between nodes, in the bandwidth protocol
+  int depth = 0;            // hops that each chunk of a pipeline takes one after the other; 0: none
+  Bytes chunk;              // that it holds at most, of all channels
   Protocol bandwidth;       // the bandwidth protocol
   std::optional<Protocol> latency;  // the latency protocol, where there is one
 };

@@ -166,6 +166,7 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.bandwidth_launch = nodes > 1 ? fabric.bandwidth_launch : gpu.bandwidth_launch;
   view.low_latency_bandwidth = nodes > 1 ? fabric.low_latency_bandwidth : gpu.low_latency_bandwidth;
   view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;
+  view.low_latency_inside_hop = gpu.low_latency_hop;
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;

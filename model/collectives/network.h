@@ -74,11 +74,14 @@ struct Network {
   double uplinks = 1;          // the same for messages from every rank to anywhere
   Seconds launch;
   Seconds bandwidth_launch;  // more of it, of several steps by the bandwidth protocol
+  Seconds
+      issue;  // until a process that drives several GPUs has launched the kernels of all; no call is shorter
   Seconds intra_hop;
   Seconds switch_round_trip;
   Seconds inter_hop;
   double low_latency_bandwidth = 1.0;
-  double low_latency_hop = 1.0;
+  double low_latency_hop = 1.0;         // between nodes where there are several
+  double low_latency_inside_hop = 1.0;  // inside a node
   double pipelining = 0.0;
   double chain_pipelining = 1.0;         // of chains, over that of an all-reduce
   const GpuProfile* measured = nullptr;  // it holds times of collectives in this group's place
@@ -99,6 +102,10 @@ struct Network {
   // Through sockets cores are the limit where the NICs are not, and compute on the GPUs takes nothing from them.
   double BetweenShare(std::string_view key) const;
 };
+
+// A process that drives several GPUs launches one after the other. Source: superbenchmark's log of nccl-tests with -g 8
+// on Azure's A100 (microsoft/superbenchmark@f1f5c72f, tests/data/nccl_allreduce.log): calls without bytes take 34.2 us.
+inline constexpr Seconds kIssueOfEach{34.2e-6 / 8};
 
 // Bus bandwidth of a ring over all GPUs of a node; 0 where it has one.
 BytesPerSecond ScaleUpRing(const ClusterSummary& cluster, const GpuProfile& gpu,

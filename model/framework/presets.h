@@ -73,6 +73,7 @@ struct FrameworkPreset {
   bool recompute_first = false;  // of the first layers of each chunk; a search looks at quarters
   bool recompute_every = false;  // of each second, third, ... layer
   bool reduce_once_in_pipelines = false;  // ZeRO 2 and 3: Strategy::reduce_once with stages
+  bool whole_head_in_pipelines = false;   // Strategy::whole_head with stages
   bool offload_optimizer = false, offload_share = false, offload_weights = false,
        offload_activations = false;  // to the host; share: states of some of the parameters;
                                      // weights: with their states

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 #include "model/base/diagnostics.h"
@@ -110,6 +111,30 @@ TEST(Hierarchical, HasTheRingsVolumeBetweenNodesAndAShorterChain) {
   EXPECT_LT(levels->steps, flat->steps);
   EXPECT_LE(levels->nic_load, flat->nic_load);
   EXPECT_FALSE(CostOf("hierarchical", Collective::kAllReduce, RoundNetwork(8, 8)));
+}
+
+// The loss grows with the root of size and depth up to what `depth` chunks take.
+TEST(NvlsTree, LosesNoMoreThanAChunkPerHop) {
+  for (const int nodes : {2, 4, 16}) {
+    Network network = RoundNetwork(8 * nodes, 8);
+    const TimeLine line = CostOf("nvls-tree", Collective::kAllReduce, network)->bandwidth.line;
+    const int depth = 2 * std::bit_width(static_cast<unsigned>(nodes - 1));
+    EXPECT_DOUBLE_EQ(line.per_root_byte, 2.0 * std::sqrt(depth * 20e-6 * line.per_byte));
+    EXPECT_DOUBLE_EQ(line.most_loss, depth * 8388608.0 * line.per_byte);
+    EXPECT_EQ(line.Loss(1.0), line.per_root_byte);
+    EXPECT_EQ(line.Loss(1e6), line.most_loss);
+  }
+}
+
+// One process launches the kernels of its GPUs one after the other: calls are no shorter.
+TEST(Issue, IsAFloorOfLatencyAlone) {
+  Network network = RoundNetwork(8, 8);
+  const TimeLine before = CostOf("ring", Collective::kBroadcast, network)->latency->line;
+  network.issue = Seconds(34e-6);
+  const TimeLine after = CostOf("ring", Collective::kBroadcast, network)->latency->line;
+  EXPECT_LT(before.latency, 34e-6);
+  EXPECT_EQ(after.latency, 34e-6);
+  EXPECT_EQ(after.per_byte, before.per_byte);
 }
 
 TEST(Nvls, RunsAtTheSwitchsBusBandwidth) {

@@ -124,6 +124,40 @@ int Count(const ir::Plan& plan, ir::OpKind kind, ir::Segment segment) {
   return count;
 }
 
+// Each tensor rank looks up all tokens in a table of its own, and computes all logits.
+TEST(WholeEnds, NeedNoTensorReduction) {
+  const Workload work = FourSequences();
+  Strategy s;
+  s.tp = 2;
+  const ir::Plan parts = PlanOf(s, work);
+  EXPECT_EQ(Count(parts, ir::OpKind::kAllReduce, ir::Segment::kEmbedding), 1);
+  s.whole_embedding = s.whole_head = true;
+  const ir::Plan whole = PlanOf(s, work);
+  EXPECT_TRUE(ir::Verify(whole).empty());
+  EXPECT_EQ(Count(whole, ir::OpKind::kAllReduce, ir::Segment::kEmbedding), 0);
+  EXPECT_EQ(Count(whole, ir::OpKind::kAllReduce, ir::Segment::kHead), 0);
+  for (const ir::Param& param : whole.params) {
+    if (param.name == "wte.w" || param.name == "wlm.w") {
+      EXPECT_EQ(param.shard_axis, -1) << param.name;
+    }
+  }
+  s.sequence_parallel = true;
+  EXPECT_TRUE(ir::Verify(PlanOf(s, work)).empty());
+}
+
+// The output matrix is gathered for the logits, and again behind the loss.
+TEST(FreeHead, GathersTheOutputMatrixTwice) {
+  const Workload work = FourSequences();
+  Strategy s;
+  s.dp = 2;
+  s.zero = 3;
+  const int once = Count(PlanOf(s, work), ir::OpKind::kAllGather, ir::Segment::kHead);
+  s.free_head = true;
+  const ir::Plan twice = PlanOf(s, work);
+  EXPECT_TRUE(ir::Verify(twice).empty());
+  EXPECT_EQ(Count(twice, ir::OpKind::kAllGather, ir::Segment::kHead), once + 1);
+}
+
 TEST(WholeLogits, AreGatheredInsteadOfReduced) {
   const Workload work = FourSequences();
   Strategy s;

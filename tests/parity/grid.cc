@@ -28,6 +28,9 @@ void DrawOptions(std::mt19937_64* random, Case* c) {
   s.fp32_grads = below(2) != 0;
   s.recompute_unread = below(2) != 0;
   s.whole_logits = below(3) == 0;
+  s.whole_embedding = below(3) == 0;
+  s.whole_head = below(3) == 0;
+  s.free_head = s.zero == 3 && below(3) == 0;
   if (s.recompute != Recompute::kNone && below(2) != 0) {
     // Any set of modules that can be named, of some of the layers.
     constexpr int kSets[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16};

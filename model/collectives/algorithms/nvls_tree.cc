@@ -12,6 +12,9 @@
 namespace orrery {
 namespace {
 
+// NCCL (enqueue.cc, NVLSTree): 64 KiB of each of 16 channels and 8 ranks that talk to the switch.
+constexpr Bytes kChunks{16.0 * 8 * 64 * 1024};
+
 class NvlsTreeImpl : public Algorithm {
  public:
   NvlsTreeImpl() : Algorithm("nvls-tree") {}
@@ -21,11 +24,14 @@ class NvlsTreeImpl : public Algorithm {
   }
   bool Possible(const Network& network) const override { return network.into_switch.value > 0; }
 
-  // Two nodes exchange S each way, as a ring does.
+  // Two nodes exchange S each way. The switch serves the tree, too; in its interior chips differ.
   InsideAndBetween<double> Efficiency(const Network& network) const override {
-    return {network.InsideShare("nvls_efficiency"),
-            network.BetweenShare(network.shape.nodes() == 2 ? "nic_ring_efficiency"
-                                                            : "nic_nvls_tree_efficiency")};
+    const double inside =
+        network.InsideShare("nvls_efficiency") * network.efficiency("nvls_tree_efficiency");
+    if (network.shape.nodes() == 2)
+      return {inside, network.BetweenShare("nic_nvls_pair_efficiency")};
+    return {inside, network.BetweenShare("nic_nvls_tree_efficiency") *
+                        network.efficiency("nvls_interior_efficiency")};
   }
   LineRates Lines(const Network& network) const override {
     return {network.into_switch, network.between()};
@@ -48,6 +54,9 @@ class NvlsTreeImpl : public Algorithm {
     // In terms of bus bandwidth a node's switch is loaded with 2 (g-1)/g S.
     cost.scaleup_load = WireFactor(collective, network.shape.ranks_per_node);
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
+    cost.between_step = 1 / network.efficiency("tree_step_efficiency");
+    cost.depth = cost.hops;
+    cost.chunk = kChunks;
     FillTimeLines(*this, network, 0.0, &cost);
     cost.bandwidth.line.latency += network.switch_round_trip.value;
     // The route has S, not the bus's 2 (g-1)/g S, on the links of a node: there it goes as a ring.

@@ -62,6 +62,8 @@ class RingImpl : public Algorithm {
     AlgorithmCost cost;
     cost.steps = Laps(collective) * (ranks - 1);
     cost.hops = Laps(collective) * (nodes - 1);
+    // Between nodes chunks are large and each step waits for the slowest: a step inside a node takes longer, too.
+    if (nodes > 1) cost.inside_step = 1 / network.efficiency("ring_step_efficiency");
     cost.scaleup_load = network.shape.ranks_per_node > 1 ? WireFactor(collective, ranks) : 0.0;
     cost.nic_load = nodes > 1 ? WireFactor(collective, ranks) : 0.0;
     const bool copies = collective == Collective::kAllReduce && network.local_copy.value > 0;

@@ -44,6 +44,7 @@ class DoubleBinaryTreeImpl : public Algorithm {
     cost.steps = cost.hops + 2 * (network.shape.ranks_per_node - 1);
     cost.scaleup_load = network.shape.ranks_per_node > 1 ? 2.0 : 0.0;
     cost.nic_load = nodes == 2 ? 1.0 : 2.0;
+    cost.between_step = 1 / network.efficiency("tree_step_efficiency");
     FillTimeLines(*this, network, 0.0, &cost);
     return cost;
   }

@@ -326,16 +326,22 @@ class PartialPass {
 
   // Sums of squares of shards: over the ZeRO axis, over the axes that shard the parameters, and (of
   // the whole model) over the stages.
+  static uint16_t AxesOf(const Param& param) {
+    return param.shard_axis < 0 ? 0 : static_cast<uint16_t>(1u << param.shard_axis);
+  }
+
   uint16_t NormAxes(const Op& op, bool whole_model) const {
     uint16_t axes = whole_model ? static_cast<uint16_t>(1u << mesh_.program_axis) : 0;
     if (const int64_t zaxis = op.attrs.Int(Attr::kZaxis); zaxis >= 0)
       axes |= static_cast<uint16_t>(1u << zaxis);
     const int32_t unit = stage_.buffer_of(op.in[whole_model ? 1 : 0]).unit;
     if (unit >= 0) {
-      for (const UnitSegment& segment : stage_.program.units[unit].segments) {
-        const int axis = stage_.plan.params[segment.param].shard_axis;
-        if (axis >= 0) axes |= static_cast<uint16_t>(1u << axis);
-      }
+      for (const UnitSegment& segment : stage_.program.units[unit].segments)
+        axes |= AxesOf(stage_.plan.params[segment.param]);
+    }
+    // What every rank has counts in part on each: over the axis that others are cut along.
+    if (whole_model && op.attrs.Get(Attr::kWrep) < op.attrs.Get(Attr::kWt)) {
+      for (const Param& param : stage_.plan.params) axes |= AxesOf(param);
     }
     return RealAxes(mesh_, axes);
   }

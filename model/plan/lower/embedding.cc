@@ -20,7 +20,7 @@ void AddEmbeddingUnits(StageBuilder& stage, EndParams& ends) {
   ends.table = stage.AddUnit("wte",
                              {{"wte.w",
                                {PaddedVocab(model, ctx.strategy.tp), h},
-                               0,
+                               ctx.whole_embedding() ? -1 : 0,
                                Init::kNormal,
                                true,
                                model.vocab,
@@ -80,8 +80,10 @@ ir::Attrs TableAttrs(const StageBuilder& stage, int64_t rows, int64_t local_rows
 
 ir::Attrs VocabAttrs(const StageBuilder& stage) {
   const LowerContext& ctx = stage.ctx();
-  ir::Attrs attrs = TableAttrs(stage, ctx.Rows(),
-                               PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp, true);
+  const int64_t vocab = PaddedVocab(ctx.model, ctx.strategy.tp);
+  const bool sharded = !ctx.whole_embedding();
+  ir::Attrs attrs =
+      TableAttrs(stage, ctx.Rows(), sharded ? vocab / ctx.strategy.tp : vocab, sharded);
   if (ctx.model.embedding_scale != 1) attrs.Set(Attr::kScale, ctx.model.embedding_scale);
   return attrs;
 }
@@ -112,7 +114,12 @@ void EmbeddingForward(StageBuilder& stage, const EndParams& ends, LoadWhat what,
   const std::string x_name = stage.NameOf(x);
   ViewId sum = plain && !ctx.sp() ? x : stage.Act(name + "emb.w", ctx.Rows() * h);
   stage.Emit(OpKind::kEmbed, {sum}, {tokens.ids, stage.Weight(ends.table)}, VocabAttrs(stage));
-  if (ctx.strategy.tp > 1) sum = stage.ReduceTensor(sum, plain ? x_name : name + "emb.ws", h);
+  const std::string shard_name = plain ? x_name : name + "emb.ws";
+  if (ctx.whole_embedding()) {
+    sum = stage.TakeSequence(sum, shard_name, h);
+  } else if (ctx.strategy.tp > 1) {
+    sum = stage.ReduceTensor(sum, shard_name, h);
+  }
   if (ends.token_types) {
     EmitLoad(stage, tokens.types, LoadWhat::kTokenTypes,
              ctx.Positions() / (ctx.sp() ? ctx.strategy.tp : 1), ctx.sp() ? kAxisTp : -1);

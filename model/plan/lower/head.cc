@@ -57,11 +57,18 @@ void ScaleAsLogits(StageBuilder& stage) {
   if (divisor != 1) stage.LastOp().attrs.Set(Attr::kScale, 1 / divisor);
 }
 
-// In place of the logits, unless a soft cap's gradient reads those.
+// Of the output matrix that a rank holds.
+int64_t HeadColumns(const LowerContext& ctx) {
+  const int64_t vocab = PaddedVocab(ctx.model, ctx.strategy.tp);
+  return ctx.whole_head() ? vocab : vocab / ctx.strategy.tp;
+}
+
+// In place of the logits, unless a soft cap's gradient reads those, or their gathered copy took their place.
 ViewId LogitsGrad(StageBuilder& stage, int64_t rows) {
   const LowerContext& ctx = stage.ctx();
-  const int64_t vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
-  return stage.Act(ctx.model.logit_cap > 0 ? "head.dlogits" : "head.logits", rows * vl);
+  const int64_t vl = HeadColumns(ctx);
+  const bool gathers = ctx.strategy.whole_logits && ctx.strategy.tp > 1 && !ctx.whole_head();
+  return stage.Act(ctx.model.logit_cap > 0 || gathers ? "head.dlogits" : "head.logits", rows * vl);
 }
 
 // Between [tp, rows, columns] and [rows, tp, columns].
@@ -84,6 +91,7 @@ struct LossView {
 LossView GatherLogits(StageBuilder& stage, int64_t rows, ViewId part, ViewId part_grad) {
   const LowerContext& ctx = stage.ctx();
   const int64_t tp = ctx.strategy.tp, columns = PaddedVocab(ctx.model, ctx.strategy.tp);
+  if (ctx.whole_head()) return {part, part_grad, columns, true};
   if (!ctx.strategy.whole_logits || tp == 1) return {part, part_grad, columns / tp, false};
   const ViewId arrived = stage.Act("head.logits.parts", rows * columns);
   const ViewId whole = stage.Act("head.logits.all", rows * columns);
@@ -95,6 +103,7 @@ LossView GatherLogits(StageBuilder& stage, int64_t rows, ViewId part, ViewId par
 // This rank's columns of the gradient of whole logits.
 void TakeLogitsGrad(StageBuilder& stage, int64_t rows, const LossView& view, ViewId part_grad) {
   const int64_t tp = stage.ctx().strategy.tp;
+  if (stage.ctx().whole_head()) return;
   const ViewId apart = stage.Act("d.head.logits.parts", rows * view.columns);
   stage.Emit(OpKind::kRegroup, {apart}, {view.grad},
              SideBySide(rows, view.columns / tp, tp, false));
@@ -102,12 +111,11 @@ void TakeLogitsGrad(StageBuilder& stage, int64_t rows, const LossView& view, Vie
              {{Attr::kElements, double(rows * view.columns / tp)}, {Attr::kAxis, kAxisTp}});
 }
 
-// Returns the gradient of y, a partial sum over the tensor axis, in `dy`.
+// Returns the gradient of y in `dy`, a partial sum over the tensor axis unless the head is whole.
 void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& shape, ViewId y,
                       ViewId dy) {
   const LowerContext& ctx = stage.ctx();
-  const int64_t h = ctx.model.hidden,
-                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const int64_t h = ctx.model.hidden, vl = HeadColumns(ctx);
   const ViewId labels = stage.Make("head.labels", shape.rows, ir::Dtype::kI32);
   const ViewId logits = stage.Act("head.logits", shape.rows * vl);
   const ViewId maxima = stage.Make("head.max", shape.rows, ctx.full);
@@ -149,6 +157,7 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
   std::vector<ViewId> in{view.logits, maxima, sums, labels, stage.loss()};
   if (stage.loss_scale() >= 0) in.push_back(stage.loss_scale());
   stage.Emit(OpKind::kXentGrad, {view.grad, stage.loss()}, in, grad);
+  if (ctx.strategy.free_head) stage.FreeWeight(ends.lm_table);
   if (view.whole) TakeLogitsGrad(stage, shape.rows, view, dlogits);
   if (ctx.model.logit_cap > 0) stage.Emit(OpKind::kTanhBwd, {dlogits}, {dlogits, logits}, cap);
   stage.Matmul(dy, dlogits, stage.Weight(ends.lm_table), shape.rows, h, vl, false, false);
@@ -157,8 +166,7 @@ void LossAndInputGrad(StageBuilder& stage, const EndParams& ends, const Logits& 
 
 void LogitsWeightGrad(StageBuilder& stage, const EndParams& ends, int64_t rows, ViewId y) {
   const LowerContext& ctx = stage.ctx();
-  const int64_t h = ctx.model.hidden,
-                vl = PaddedVocab(ctx.model, ctx.strategy.tp) / ctx.strategy.tp;
+  const int64_t h = ctx.model.hidden, vl = HeadColumns(ctx);
   const ViewId dlogits = LogitsGrad(stage, rows);
   const auto bias_grad = [&] {
     const ViewId target = stage.Grad(ends.vocab_bias);
@@ -246,14 +254,15 @@ void AddHeadUnits(StageBuilder& stage, EndParams& ends) {
   }
   const ParamDecl table{ctx.tied_across_stages ? "wte.w" : "wlm.w",
                         {PaddedVocab(ctx.model, ctx.strategy.tp), ctx.model.hidden},
-                        0,
+                        ctx.whole_head() ? -1 : 0,
                         Init::kNormal,
                         true,
                         ctx.model.vocab,
                         ctx.tied_across_stages ? 0 : -1};
   std::vector<ParamDecl> decls{table};
   if (ctx.model.head_bias && !HasMaskedHead(ctx)) {
-    decls.push_back({"wlm.b", {table.shape[0]}, 0, Init::kZeros, false, ctx.model.vocab});
+    decls.push_back(
+        {"wlm.b", {table.shape[0]}, table.shard_dim, Init::kZeros, false, ctx.model.vocab});
   }
   const auto refs = stage.AddUnit(ctx.tied_across_stages ? "wte" : "wlm", decls, false, false);
   ends.lm_table = refs[0];
@@ -277,7 +286,9 @@ void HeadForwardBackward(StageBuilder& stage, const EndParams& ends, ViewId x, V
         ctx.model.family == Family::kEncoderDecoder ? LoadWhat::kDecoderLabels : LoadWhat::kLabels;
     const ViewId dfull = norm || ctx.sp() ? stage.Act("d.head.y", ctx.Rows() * h) : dx;
     LossAndInputGrad(stage, ends, {ctx.Rows(), labels, ctx.Positions()}, full, dfull);
-    dy = stage.ReduceTensor(dfull, norm ? "d.fin.ns" : stage.NameOf(dx), h);
+    const std::string shard_name = norm ? "d.fin.ns" : stage.NameOf(dx);
+    dy = ctx.whole_head() ? stage.TakeSequence(dfull, shard_name, h)
+                          : stage.ReduceTensor(dfull, shard_name, h);
     LogitsWeightGrad(stage, ends, ctx.Rows(), full);
   }
   if (!norm) return;

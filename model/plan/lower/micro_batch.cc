@@ -104,6 +104,8 @@ Strategy SmallStrategy(const MicroBatchKey& key, const ModelSpec& small, Fp8 rec
   strategy.fp32_grads = key.fp32_grads;
   strategy.recompute_unread = key.recompute_unread;
   strategy.whole_logits = key.whole_logits;
+  strategy.whole_embedding = key.whole_embedding;
+  strategy.whole_head = key.whole_head;
   strategy.split_products = key.split_products;
   strategy.fp8_weights = key.fp8_weights && GathersCodes(recipe);
   return strategy;
@@ -143,6 +145,8 @@ MicroBatchKey KeyOf(const ModelSpec& model, const Strategy& strategy) {
   key.recompute_unread = strategy.recompute_unread;
   key.scatter_gather = strategy.scatter_gather;
   key.whole_logits = strategy.whole_logits && strategy.tp > 1;
+  key.whole_embedding = strategy.whole_embedding && strategy.tp > 1;
+  key.whole_head = strategy.whole_head && strategy.tp > 1;
   key.split_products = strategy.split_products;
   key.fp8_weights = strategy.fp8_weights;
   return key;

@@ -29,7 +29,7 @@ struct MicroBatchKey {
   bool fp32_grads = false;
   bool recompute_unread = false;
   bool scatter_gather = true;
-  bool whole_logits = false;
+  bool whole_logits = false, whole_embedding = false, whole_head = false;
   bool split_products = false;
   bool fp8_weights = false;
   bool operator==(const MicroBatchKey&) const = default;

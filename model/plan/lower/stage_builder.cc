@@ -167,6 +167,15 @@ ViewId StageBuilder::GatherSequence(ViewId shard, const std::string& full_name, 
   return full;
 }
 
+ViewId StageBuilder::TakeSequence(ViewId full, const std::string& shard_name, int64_t width) {
+  if (!ctx_.sp()) return full;
+  const int64_t elements = ctx_.ShardRows() * width;
+  const ViewId shard = Act(shard_name, elements);
+  Emit(OpKind::kSlice, {shard}, {full},
+       {{Attr::kElements, double(elements)}, {Attr::kAxis, kAxisTp}});
+  return shard;
+}
+
 void StageBuilder::GatherTensor(ViewId full, ViewId shard) {
   ir::Op& op = Emit(OpKind::kAllGather, {full}, {shard});
   op.group = kGroupTp;

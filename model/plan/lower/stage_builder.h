@@ -77,6 +77,13 @@ struct LowerContext {
 
   int64_t batch() const { return strategy.micro_batch; }
   bool sp() const { return strategy.sequence_parallel && strategy.tp > 1; }
+  bool whole_embedding() const {
+    return strategy.whole_embedding && strategy.tp > 1 && !model.tied_embeddings;
+  }
+  bool whole_head() const {
+    return strategy.whole_head && strategy.tp > 1 && !model.tied_embeddings &&
+           model.family != Family::kEncoder;
+  }
   bool scatter_gather() const {
     return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp();
   }
@@ -245,6 +252,7 @@ class StageBuilder {
 
   // Parameters as operands. Weight: the resident or gathered weight; Grad: where gradients accumulate.
   ir::ViewId Weight(ParamRef ref);
+  void FreeWeight(ParamRef ref);  // a fetched unit: its next use fetches it again, not ahead
   ir::ViewId Grad(ParamRef ref);
   // Around the ops that touch a unit's gradients in the current block; nothing for a frozen unit. `final`: no later block touches them.
   void BeginGrad(int unit);
@@ -284,7 +292,9 @@ class StageBuilder {
   ir::ViewId ReduceGathered(ir::ViewId full, const std::string& shard_name,
                             int64_t width);  // without the mark
   ir::ViewId GatherSequence(ir::ViewId shard, const std::string& full_name,
-                            int64_t width);              // identity without SP
+                            int64_t width);  // identity without SP
+  // This rank's rows of a tensor that is equal on all tensor ranks; identity without SP.
+  ir::ViewId TakeSequence(ir::ViewId full, const std::string& shard_name, int64_t width);
   void GatherTensor(ir::ViewId full, ir::ViewId shard);  // all-gather over the tensor group
   void AllReduce(ir::ViewId x, int group, uint8_t stream, int reduce_op = 0, int32_t tag = 0);
   void Send(ir::ViewId x, int delta, uint8_t stream, int32_t tag);
@@ -338,6 +348,8 @@ class StageBuilder {
     int unit;
     std::size_t at;
     ir::ViewId gathered;
+    bool again = false;  // fetched a second time, behind FreeWeight()
+    bool freed = false;
   };
   struct BlockState {
     std::vector<ir::Op> ops;

@@ -166,7 +166,8 @@ ViewId StageBuilder::Weight(ParamRef ref) {
   if (!Fetched(unit)) return ParamView(unit.weight, ref);
   BlockState& state = blocks_[block_];
   std::vector<Use>& uses = state.uses[unit.kind];
-  if (uses.empty() || uses.back().unit != ref.unit) {
+  const bool again = !uses.empty() && uses.back().freed;
+  if (uses.empty() || uses.back().unit != ref.unit || again) {
     const std::string name = "Wg." + program_.units[ref.unit].name + "@" +
                              program_.blocks[block_].name + "." + std::to_string(uses.size());
     const ViewId gathered =
@@ -179,9 +180,14 @@ ViewId StageBuilder::Weight(ParamRef ref) {
       buffer.ring = static_cast<int16_t>(RingIndex(ring, ctx_.strategy.prefetch + 1));
       buffer.ring_index = static_cast<int16_t>(next_gather_[unit.kind]++);
     }
-    uses.push_back({ref.unit, state.ops.size(), gathered});
+    uses.push_back({ref.unit, state.ops.size(), gathered, again && uses.back().unit == ref.unit});
   }
   return ParamView(uses.back().gathered, ref);
+}
+
+void StageBuilder::FreeWeight(ParamRef ref) {
+  std::vector<Use>& uses = blocks_[block_].uses[units_[ref.unit].kind];
+  if (!uses.empty() && uses.back().unit == ref.unit) uses.back().freed = true;
 }
 
 ir::Op StageBuilder::FetchOp(OpKind kind, ViewId to, ViewId from, const ir::Op& reader) {
@@ -223,7 +229,8 @@ void StageBuilder::EmitFetch(const Use& use, const ir::Op& reader, std::vector<i
   ops->push_back(std::move(gather));
 }
 
-// What fetches use k goes in front of use k - prefetch.
+// What fetches use k goes in front of use k - prefetch; what was freed before comes when it is used, and nothing
+// behind it comes earlier.
 void StageBuilder::InsertGathers(BlockState& state) {
   std::size_t gathers = 0;
   for (const std::vector<Use>& uses : state.uses) gathers += uses.size();
@@ -233,7 +240,11 @@ void StageBuilder::InsertGathers(BlockState& state) {
   std::array<std::size_t, kUnitKinds> next{};
   const auto prefetch = static_cast<std::size_t>(ctx_.strategy.prefetch);
   const auto position = [&](const std::vector<Use>& uses, std::size_t use) {
-    return uses[use < prefetch ? 0 : use - prefetch].at;
+    const std::size_t ahead = use < prefetch ? 0 : use - prefetch;
+    for (std::size_t k = use; k > ahead; --k) {
+      if (uses[k].again) return uses[k].at;
+    }
+    return uses[ahead].at;
   };
   for (std::size_t i = 0; i < state.ops.size(); ++i) {
     for (std::size_t kind = 0; kind < next.size(); ++kind) {

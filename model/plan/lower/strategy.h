@@ -141,7 +141,14 @@ struct Strategy {
       false;  // queries, keys and values, and gate and up, are products of weights of their own, where
   // the model has rotary positions without norms of queries, or a gate; not with adapters
   bool whole_logits =
-      false;              // a tensor rank gathers the logits of the whole vocabulary for its loss
+      false;  // a tensor rank gathers the logits of the whole vocabulary for its loss
+  bool whole_embedding =
+      false;  // each tensor rank holds the whole token table and looks up all tokens; not where it
+              // is tied to the output matrix
+  bool whole_head = false;  // the same of the output matrix: each tensor rank computes all logits
+  bool free_head =
+      false;              // ZeRO 3: the output matrix is freed behind the logits and gathered again
+                          // for the gradient of their input
   bool tp_async = false;  // tensor-parallel collectives on their own stream
   bool scatter_gather =
       true;  // tp and pp > 1 without sequence parallelism: a tensor rank sends its 1/tp of
