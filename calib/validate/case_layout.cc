@@ -117,6 +117,16 @@ bool ReadFlash(CaseCells* cells, CaseRow* row) {
   return later;
 }
 
+// Recomputation of some layers in full, whose number stands with the modules: "full:5 layers", "full, 8 layers (...)".
+std::string PrintedRecompute(const CaseCells& cells) {
+  constexpr std::string_view kDigits = "0123456789";
+  const std::string text = cells.Text("recompute"), modules = cells.Text("recompute_modules");
+  if (text != "full" || !modules.starts_with("full")) return text;
+  const std::size_t at = modules.find_first_of(kDigits);
+  if (at == std::string::npos) return text;
+  return "full:" + modules.substr(at, modules.find_first_not_of(kDigits, at) - at);
+}
+
 }  // namespace
 
 void ReadLayout(CaseCells* cells, CaseRow* row) {
@@ -127,7 +137,7 @@ void ReadLayout(CaseCells* cells, CaseRow* row) {
   if (s.pp == 1) s.vpp = 1;
   s.schedule = s.vpp > 1 ? PipelineSchedule::kInterleaved : PipelineSchedule::k1F1B;
   ReadBatch(cells, row);
-  const Meaning<Recompute> recompute = RecomputeOf(cells->Text("recompute"));
+  const Meaning<Recompute> recompute = RecomputeOf(PrintedRecompute(*cells));
   row->recompute_open = !recompute.value && recompute.note.empty();
   if (!row->recompute_open) s.recompute = cells->Take(recompute, Recompute::kNone);
   s.offload = cells->Take(OffloadOf(cells->Text("offload")), Offload{});

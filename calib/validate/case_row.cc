@@ -387,6 +387,7 @@ const std::vector<std::string>& OptionalCaseColumns() {
                                                     "global_batch",
                                                     "precision",
                                                     "recompute",
+                                                    "recompute_modules",
                                                     "flash",
                                                     "optimizer",
                                                     "seq_parallel",

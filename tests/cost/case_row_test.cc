@@ -72,13 +72,10 @@ double StepSeconds(const Cells& cells) {
 }
 
 TEST(CaseNames, OtherWordsAreReadWithANote) {
-  const std::map<std::string, std::string> frameworks = {{"torchtune", "fsdp"},
-                                                         {"LLM-Foundry", "fsdp"},
-                                                         {"jax", "fsdp"},
-                                                         {"nanotron", "megatron"},
-                                                         {"gpt-neox", "megatron-deepspeed"},
-                                                         {"bigscience", "megatron-deepspeed"},
-                                                         {"fairseq", "ddp"}};
+  const std::map<std::string, std::string> frameworks = {
+      {"torchtune", "fsdp"},    {"LLM-Foundry", "fsdp"}, {"jax", "maxtext"},
+      {"nanotron", "megatron"}, {"neox", "gpt-neox"},    {"bigscience", "megatron-deepspeed"},
+      {"fairseq", "ddp"}};
   for (const auto& [name, known] : frameworks) {
     const CaseRow row = Read(Printed({{"framework", name}, {"zero", "0"}}));
     EXPECT_EQ(row.framework, known) << name;
@@ -98,6 +95,12 @@ TEST(CaseNames, OtherWordsAreReadWithANote) {
   EXPECT_EQ(Read(Printed({{"recompute", "full (8 layers)"}})).strategy.recompute, Recompute::kFull);
   EXPECT_EQ(Read(Printed({{"recompute", "full:5"}})).strategy.recompute,
             (Recompute{kRecomputeLayer, 5}));
+  for (const char* modules : {"full:5 layers", "\"full, 5 layers (recompute_num_layers 5)\""}) {
+    EXPECT_EQ(
+        Read(Printed({{"recompute", "full"}, {"recompute_modules", modules}})).strategy.recompute,
+        (Recompute{kRecomputeLayer, 5}))
+        << modules;
+  }
   EXPECT_EQ(Read(Printed({{"recompute", "core_attn+mlp"}})).strategy.recompute,
             (Recompute{kRecomputeCoreAttention | kRecomputeMlp}));
   EXPECT_EQ(Read(Printed({{"zero", "FULL_SHARD"}})).strategy.zero, 3);

@@ -125,7 +125,7 @@ TEST_F(FrameworkCatalogue, OneNameStandsForOneFramework) {
   const std::string path = root_.Add("calib/profiles/framework/mine.yaml",
                                      kHead + "aliases:\n  - {name: J-A-X, why: b}\n");
   EXPECT_THAT(ErrorOf([] { FindFramework("jax"); }),
-              AllOf(HasSubstr(path + ":6"), HasSubstr("'J-A-X' means fsdp already")));
+              AllOf(HasSubstr(path + ":6"), HasSubstr("'J-A-X' means maxtext already")));
   EXPECT_EQ(FindFramework("mine").name, "mine");
 }
 
@@ -199,7 +199,7 @@ TEST(FrameworkNames, AliasesAndTheirSpellingsFindTheFramework) {
   EXPECT_EQ(FindFramework("Megatron_LM").name, "megatron");
   EXPECT_EQ(FindFramework("llm.c").name, "ddp");
   const FrameworkMatch jax = MatchFramework("JAX");
-  EXPECT_EQ(jax.preset->name, "fsdp");
+  EXPECT_EQ(jax.preset->name, "maxtext");
   EXPECT_EQ(jax.alias->name, "jax");
   EXPECT_EQ(MatchFramework("fsdp").alias, nullptr);
   EXPECT_EQ(FrameworkThatBegins("DeepSpeed 0.15 (ZeRO-3)").preset->name, "deepspeed");
