@@ -3,6 +3,7 @@
 #include "model/memory/bound.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace orrery {
@@ -41,23 +42,35 @@ struct StageView {
   }
 };
 
-// Every chunk of the stage is recomputed to its last layer.
-bool TakesAll(const PlanForms& forms, const StageSlots& slots) {
-  return forms.taken && forms.recompute.every == 1 &&
-         std::ranges::all_of(slots.most_layers,
-                             [&](double layers) { return layers <= forms.recompute.first; });
-}
-
+// Those of recomputed layers alone where every chunk of the stage is recomputed to its last layer.
 const PlanForms& FormsOf(const PlanForms& forms, const StageSlots& slots) {
-  return TakesAll(forms, slots) ? *forms.taken : forms;
+  if (!forms.taken || forms.recompute.every != 1) return forms;
+  const auto taken = [&](double layers) { return layers <= forms.recompute.first; };
+  return std::ranges::all_of(slots.most_layers, taken) ? *forms.taken : forms;
 }
 
-SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
+// The forms of a stage's chunks, by place.
+struct PlaceForms {
+  const StageView& view;
+  std::array<const ChunkForm*, kPlaces> base{}, per_layer{};
+  std::array<const ChunkForms*, kPlaces> taken{};
+
+  explicit PlaceForms(const StageView& of) : view(of) {
+    for (int place = 0; place < kPlaces; ++place) {
+      if (of.slots.chunks[place] == 0) continue;
+      base[place] = &of.Base(place);
+      per_layer[place] = of.PerLayer(place);
+      taken[place] = of.Taken(place);
+    }
+  }
+};
+
+SizeForm FramesAt(const PlaceForms& forms, int group, const Moment& moment) {
   SizeForm sum;
   for (const FrameCount& count : moment.frames) {
-    const SizeForm& base = view.Base(count.place).frames[group][count.kind];
-    const ChunkForm* per_layer = view.PerLayer(count.place);
-    const ChunkForms* taken = view.Taken(count.place);
+    const SizeForm& base = forms.base[count.place]->frames[group][count.kind];
+    const ChunkForm* per_layer = forms.per_layer[count.place];
+    const ChunkForms* taken = forms.taken[count.place];
     if (taken == nullptr) {
       sum += base * count.frames;
       if (per_layer != nullptr) sum += per_layer->frames[group][count.kind] * count.layers;
@@ -65,7 +78,7 @@ SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
     }
     sum += Min(base, taken->base.frames[group][count.kind]) * count.frames;
     if (per_layer == nullptr) continue;
-    const double layers = view.TakenLayers(count);
+    const double layers = forms.view.TakenLayers(count);
     sum += per_layer->frames[group][count.kind] * (count.layers - layers);
     // What the call under way brings forth counts as held all through it, and the ops of plain layers take off their own.
     const SizeForm& of_taken = taken->per_layer.frames[group][count.kind];
@@ -76,24 +89,25 @@ SizeForm FramesAt(const StageView& view, int group, const Moment& moment) {
 }
 
 // Slots beyond those in use, of the group's largest frame.
-SizeForm Slack(const StageView& view, int group, const Moment& moment) {
-  if (view.slots.slack[group] == 0) return {};
+SizeForm Slack(const PlaceForms& forms, int group, const Moment& moment) {
+  const double slack = forms.view.slots.slack[group];
+  if (slack == 0) return {};
   SizeForm largest;
   for (const FrameCount& count : moment.frames) {
-    const SizeForm& base = view.Base(count.place).frames[group][count.kind];
+    const SizeForm& base = forms.base[count.place]->frames[group][count.kind];
     if (base.sample > largest.sample) largest = base;
   }
-  return largest * view.slots.slack[group];
+  return largest * slack;
 }
 
-SizeForm Frames(const StageView& view, double micro_batch) {
+SizeForm Frames(const PlaceForms& forms, double micro_batch) {
   SizeForm frames;
   for (int group = 0; group < kSlackGroups; ++group) {
-    if (!view.forms.holds[group]) continue;
+    if (!forms.view.forms.holds[group]) continue;
     SizeForm most;
     double bytes = 0;
-    for (const Moment& moment : view.slots.moments) {
-      const SizeForm sum = FramesAt(view, group, moment) + Slack(view, group, moment);
+    for (const Moment& moment : forms.view.slots.moments) {
+      const SizeForm sum = FramesAt(forms, group, moment) + Slack(forms, group, moment);
       const double at = sum.At(micro_batch, 1);
       if (at > bytes) most = sum, bytes = at;
     }
@@ -111,12 +125,11 @@ const SizeForm& Largest(const MaxForm& form, double micro_batch) {
 }
 
 // Rings are shared by the chunks of a stage: a slot holds at least what the fullest chunk puts there.
-SizeForm Rings(const StageView& view, double micro_batch, RingSums* rings) {
+SizeForm Rings(const std::array<const RingSums::Sum*, kPlaces>& places, double micro_batch) {
   SizeForm most;
-  for (int place = 0; place < kPlaces; ++place) {
-    if (view.slots.chunks[place] == 0) continue;
-    const SizeForm& sum = rings->Of(view.Transient(place), micro_batch).rings;
-    if (sum.At(micro_batch, 2) > most.At(micro_batch, 2)) most = sum;
+  for (const RingSums::Sum* place : places) {
+    if (place != nullptr && place->rings.At(micro_batch, 2) > most.At(micro_batch, 2))
+      most = place->rings;
   }
   return most;
 }
@@ -165,33 +178,35 @@ void BoundTerms::Add(const SizeForm& form, double micro_batch) {
 
 // While micro-batches run: the layout keeps room for the fullest moment of every part.
 void BoundTerms::AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                           const SizeForm& frames, RingSums* rings) {
+                           const SizeForm& held, RingSums* rings) {
   const StageView view{forms, slots};
-  const SizeForm running = Step(view) + frames + Rings(view, micro_batch, rings);
+  std::array<const RingSums::Sum*, kPlaces> places{};
   for (int place = 0; place < kPlaces; ++place) {
-    if (slots.chunks[place] == 0) continue;
-    for (const SizeForm& scratch : rings->Of(view.Transient(place), micro_batch).scratch)
-      Add(running + scratch, micro_batch);
+    if (slots.chunks[place] != 0)
+      places[place] = &rings->Of(place, view.Transient(place), micro_batch);
+  }
+  const SizeForm running = held + Rings(places, micro_batch);
+  for (const RingSums::Sum* place : places) {
+    if (place == nullptr) continue;
+    for (const SizeForm& scratch : place->scratch) Add(running + scratch, micro_batch);
   }
 }
 
 // Call by call: what is in flight then, and the ops of that call.
 void BoundTerms::AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                          const SizeForm* frames) {
+                          const SizeForm& step, const SizeForm* frames) {
   const StageView view{forms, slots};
-  const SizeForm step = Step(view);
   for (const Moment& moment : slots.moments) {
     const SizeForm held = step + *frames++;
     const double further = std::max(0.0, moment.layers - 3);
-    for (const OpForm& op : view.Transient(moment.place, moment.layers).ops[moment.call]) {
+    for (const OpForm& op : view.Transient(moment.place, moment.layers).ops[moment.call])
       Add(held + op.bytes + op.per_layer * further, micro_batch);
-    }
   }
 }
 
-const RingSums::Sum& RingSums::Of(const ChunkForm& chunk, double micro_batch) {
+const RingSums::Sum& RingSums::Of(int place, const ChunkForm& chunk, double micro_batch) {
   constexpr std::uintptr_t kSpread = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
-  Sum& sum = kept_[(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> (64 - kPlaceBits)];
+  Sum& sum = kept_[place][(reinterpret_cast<std::uintptr_t>(&chunk) * kSpread) >> (64 - kKeptBits)];
   if (sum.chunk == &chunk && sum.micro_batch == micro_batch) return sum;
   sum.chunk = &chunk, sum.micro_batch = micro_batch, sum.rings = {};
   for (const MaxForm& slot : chunk.rings) {
@@ -216,11 +231,12 @@ void FrameSums::Set(const PlanForms& plan_forms, const std::vector<StageSlots>& 
   forms_.clear();
   for (const StageSlots& stage_slots : slots) {
     const StageView view{FormsOf(plan_forms, stage_slots), stage_slots};
+    const PlaceForms places(view);
     if (plan_forms.static_layout) {
-      forms_.push_back(Frames(view, micro_batch));
+      forms_.push_back(Frames(places, micro_batch));
       continue;
     }
-    for (const Moment& moment : stage_slots.moments) forms_.push_back(FramesAt(view, 0, moment));
+    for (const Moment& moment : stage_slots.moments) forms_.push_back(FramesAt(places, 0, moment));
   }
 }
 
@@ -231,14 +247,15 @@ void BoundTerms::Set(const PlanForms& plan_forms, const std::vector<StageSlots>&
   const SizeForm* sum = frames.forms().data();
   for (const StageSlots& stage_slots : slots) {
     const PlanForms& forms = FormsOf(plan_forms, stage_slots);
+    const StageView view{forms, stage_slots};
+    const SizeForm step = Step(view);
     if (forms.static_layout) {
-      AddLayout(forms, stage_slots, micro_batch, *sum++, rings);
+      AddLayout(forms, stage_slots, micro_batch, step + *sum++, rings);
     } else {
-      AddCalls(forms, stage_slots, micro_batch, sum);
+      AddCalls(forms, stage_slots, micro_batch, step, sum);
       sum += stage_slots.moments.size();
     }
-    const StageView view{forms, stage_slots};
-    Add(Step(view) + End(view), micro_batch);
+    Add(step + End(view), micro_batch);
   }
 }
 

@@ -43,11 +43,12 @@ class RingSums {
     SizeForm rings;
     std::vector<SizeForm> scratch;
   };
-  const Sum& Of(const ChunkForm& chunk, double micro_batch);
+  // `place`: of the chunk (ChunkPlace). Valid until the next call for the same place.
+  const Sum& Of(int place, const ChunkForm& chunk, double micro_batch);
 
  private:
-  static constexpr int kPlaceBits = 9;
-  std::array<Sum, std::size_t{1} << kPlaceBits> kept_;
+  static constexpr int kKeptBits = 7;
+  std::array<std::array<Sum, std::size_t{1} << kKeptBits>, kPlaces> kept_;
 };
 
 // One strategy's bound with all but the sharding degree filled in. Keeps its memory from one to the next.
@@ -64,9 +65,9 @@ class BoundTerms {
   };
   void Add(const SizeForm& form, double micro_batch);
   void AddLayout(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                 const SizeForm& frames, RingSums* rings);
+                 const SizeForm& held, RingSums* rings);
   void AddCalls(const PlanForms& forms, const StageSlots& slots, double micro_batch,
-                const SizeForm* frames);
+                const SizeForm& step, const SizeForm* frames);
 
   std::vector<Point> points_;  // over stages and moments; only those that some dp can select
 };

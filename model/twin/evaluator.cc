@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "model/base/check.h"
 #include "model/memory/software_memory.h"
@@ -158,13 +159,38 @@ std::vector<Strategy> Evaluator::PlainStrategies(const Split& split) const {
   return all;
 }
 
-const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<double>& slowdown) {
-  const auto found = predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work)));
-  const auto* table = std::get_if<const LayerTable*>(&found);
-  if (table == nullptr) return nullptr;  // the rule's split is refused for the same reason
+Evaluator::LayerKind& Evaluator::KindOf(Visit& visit, const Strategy& s) {
+  for (LayerKind& kind : visit.kinds) {
+    if (kind.recompute == s.recompute) return kind;
+  }
+  const auto known = std::ranges::find_if(kind_forms_, [&](const KindForms& forms) {
+    return forms.recompute == s.recompute && forms.sequence_parallel == s.sequence_parallel &&
+           forms.context == s.context;
+  });
+  KindForms& forms =
+      known != kind_forms_.end()
+          ? *known
+          : kind_forms_.emplace_back(KindForms{s.context, s.sequence_parallel, s.recompute});
+  return visit.kinds.emplace_back(LayerKind{s.recompute, &forms});
+}
+
+// Which layers a partial recomputation takes follows from their layout; all else of a table does not.
+const Layouts* Evaluator::FindLayouts(const Strategy& s, const std::vector<double>& slowdown,
+                                      LayerKind* kind) {
+  KnownTable own;
+  KnownTable& known = s.recompute.partial() ? own : kind->plain;
+  if (known.table == nullptr && !known.refusal) {
+    const auto found = predictor_.Table(KeyOf(request_.model, preset_.Complete(s, job_.work)));
+    if (const auto* refusal = std::get_if<Refusal>(&found))
+      known.refusal = *refusal;
+    else
+      known.table = std::get<const LayerTable*>(found);
+  }
+  if (known.table == nullptr) return nullptr;  // the rule's split is refused for the same reason
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
-  const auto [made, fresh] = layouts_.try_emplace({*table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
-  if (fresh) made->second = LayoutsOf(**table, request_.model.layers, s, slowdown);
+  const auto [made, fresh] =
+      layouts_.try_emplace({known.table, s.pp, in_a_v ? 0 : s.vpp, slowdown});
+  if (fresh) made->second = LayoutsOf(*known.table, request_.model.layers, s, slowdown);
   return &made->second;
 }
 
@@ -177,8 +203,8 @@ bool Evaluator::SplitLayers(const Visit& visit, const ScheduleChoice& choice, Gr
   const auto schedule = apart ? s.schedule : PipelineSchedule::k1F1B;
   const auto [found, fresh] = group->kind->layouts.try_emplace({s.vpp, schedule});
   if (fresh)
-    found->second =
-        FindLayouts(s, visit.gpus != nullptr ? visit.gpus->Slowest() : std::vector<double>());
+    found->second = FindLayouts(
+        s, visit.gpus != nullptr ? visit.gpus->Slowest() : std::vector<double>(), group->kind);
   if (found->second == nullptr) return false;
   const Layouts& made = *found->second;
   s.layout = choice.split == LayerSplit::kBalanced ? made.balanced : made.lighter;
@@ -198,6 +224,9 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
   const std::vector<ScheduleChoice> schedules = space_.Schedules(split.pp);
   const auto shards = static_cast<int64_t>(visit.shards.size());
   if (shards == 0) return visit.result;
+  visit.slots.resize(schedules.size());
+  const std::array<int, 4> degrees = {split.tp, split.pp, split.cp, split.data};
+  if (std::exchange(kind_forms_of_, degrees) != degrees) kind_forms_.clear();
   Group group;
   group.base.tp = split.tp;
   group.base.pp = split.pp;
@@ -219,8 +248,9 @@ SplitResult Evaluator::Run(const Split& split, int64_t split_index,
         for (const ScheduleChoice& choice : schedules) {
           const auto recompute = space_.Recomputation(modules, split.pp * choice.vpp);
           if (!recompute) continue;
-          group.kind = &visit.KindOf(*recompute);
           group.base.recompute = *recompute;
+          group.kind = &KindOf(visit, group.base);
+          group.choice = static_cast<std::size_t>(&choice - schedules.data());
           group.base.schedule = choice.schedule;
           group.base.vpp = choice.vpp;
           if (options.fits_in && visit.Beaten(GroupBound(visit, group.base))) {

@@ -3,6 +3,8 @@
 //
 #pragma once
 
+#include <array>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -92,13 +94,23 @@ class Evaluator {
   struct Bounded;
   struct LayerKind;
   struct KnownTable;
+  struct KnownSlots;
+  // Memory forms of layouts under one recomputation, whatever the micro-batch.
+  struct KindForms {
+    ContextLayout context;
+    bool sequence_parallel = false;
+    Recompute recompute;
+    const PlanForms* of[3][4][2] = {};  // split backward, ZeRO, hybrid; found when first wanted
+  };
   struct Group;  // strategies that differ in ZeRO and sharding alone
   struct Visit;  // one split under way
 
   // Sets the layout that the choice names. False: the same as another choice, or there are too few layers.
   bool SplitLayers(const Visit& visit, const ScheduleChoice& choice, Group* group);
+  LayerKind& KindOf(Visit& visit, const Strategy& strategy);
   // Null: the strategy's layers cannot be lowered.
-  const Layouts* FindLayouts(const Strategy& strategy, const std::vector<double>& slowdown);
+  const Layouts* FindLayouts(const Strategy& strategy, const std::vector<double>& slowdown,
+                             LayerKind* kind);
   void RunLegal(Visit& visit, Group& group, int64_t shards);
   // group.cc: the strategies of a group.
   void RunGroup(Visit& visit, Group group);
@@ -108,9 +120,9 @@ class Evaluator {
                   Sharded* of) const;
   void SortShards(Visit& visit, const Strategy& base) const;
   const KnownTable& TableOf(const Visit& visit, GroupRun& run, std::size_t shard);
-  const BoundTerms& MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard);
+  const BoundTerms& MemoryOf(Visit& visit, Group& group, const ShardChoice& shard);
   void StartStages(const std::vector<StageSlots>& slots, double micro_batch);
-  double AllocatedBy(const Visit& visit, GroupRun& run, std::size_t shard);
+  double AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard);
   bool StartShards(Visit& visit, GroupRun& run, std::size_t first);
   void FindMessages(Visit& visit, const LayerTable& table) const;
   std::vector<double>& OnceOf(Visit& visit, const Group& group) const;
@@ -152,7 +164,9 @@ class Evaluator {
   StepPredictor predictor_;
   StepSweep sweep_;  // over one split at a time
   MemoryModel& memory_;
-  GroupTerms group_terms_;  // of the group under way
+  GroupTerms group_terms_;            // of the group under way
+  std::deque<KindForms> kind_forms_;  // of these degrees: splits of equal ones follow each other
+  std::array<int, 4> kind_forms_of_ = {};  // tp, pp, cp, data ranks
   // By stages, chunks (0: in a V) and the slowdown of the stages.
   std::map<std::tuple<const LayerTable*, int, int, std::vector<double>>, Layouts> layouts_;
   const bool mixed_;                              // nodes compute or hold differently

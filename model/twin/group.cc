@@ -96,8 +96,9 @@ void Evaluator::StartStages(const std::vector<StageSlots>& slots, double micro_b
     stage_terms_[stage].Start(stage_slots_[stage], micro_batch);
 }
 
-const BoundTerms& Evaluator::MemoryOf(const Visit& visit, Group& group, const ShardChoice& shard) {
-  const PlanForms*& forms = group.kind->forms[FormsOf(group.base)][shard.zero][shard.dp_outer > 1];
+const BoundTerms& Evaluator::MemoryOf(Visit& visit, Group& group, const ShardChoice& shard) {
+  const PlanForms*& forms =
+      group.kind->forms->of[FormsOf(group.base)][shard.zero][shard.dp_outer > 1];
   if (forms == nullptr) {
     const Strategy s = StrategyOf(group.base, shard);
     forms = memory_.Forms(s);
@@ -105,22 +106,24 @@ const BoundTerms& Evaluator::MemoryOf(const Visit& visit, Group& group, const Sh
   }
   if (!group.started) {
     group.started = true;
-    const std::vector<StageSlots>& slots = memory_.Slots(group.base, visit.split.micro_batches);
-    group_terms_.Start(slots, group.base.micro_batch);
-    if (visit.mixed_memory()) StartStages(slots, group.base.micro_batch);
+    KnownSlots& known = visit.slots[group.choice];
+    if (known.slots == nullptr || known.layout != group.base.layout)
+      known = {group.base.layout, &memory_.Slots(group.base, visit.split.micro_batches)};
+    group_terms_.Start(*known.slots, group.base.micro_batch);
+    if (visit.mixed_memory()) StartStages(*known.slots, group.base.micro_batch);
   }
   return group_terms_.Of(*forms);
 }
 
 // A lower bound; on different GPUs of what fills the job's own as far.
-double Evaluator::AllocatedBy(const Visit& visit, GroupRun& run, std::size_t shard) {
+double Evaluator::AllocatedBy(Visit& visit, GroupRun& run, std::size_t shard) {
   Group& group = run.group;
   const double shards = visit.shards_of_states[shard];
   if (run.memory == nullptr) run.memory = &MemoryOf(visit, group, visit.shards[run.first]);
   if (!visit.mixed_memory()) return run.memory->At(shards);
   const PlanForms& forms =
-      *group.kind
-           ->forms[FormsOf(group.base)][visit.shards[shard].zero][visit.shards[shard].dp_outer > 1];
+      *group.kind->forms
+           ->of[FormsOf(group.base)][visit.shards[shard].zero][visit.shards[shard].dp_outer > 1];
   std::vector<double> by_stage;
   for (GroupTerms& terms : stage_terms_) by_stage.push_back(terms.Of(forms).At(shards));
   return Equivalent(by_stage, StrategyOf(group.base, visit.shards[shard]), visit.limits);
@@ -162,7 +165,11 @@ bool Evaluator::StartShards(Visit& visit, GroupRun& run, std::size_t first) {
   run.value_bound =
       ObjectiveValue(request_, run.passes + predictor_.closed_form().fixed, job_, visit.split.data);
   if (run.surely_walks) {
-    if (!visit.mixed()) run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
+    if (!visit.mixed()) {
+      run.stages = BoundsOf(*run.table, s, *group.layers, micro_batches);
+      run.passes = std::max(
+          run.passes, JourneyBound(*run.table, s, *group.layers, micro_batches, *visit.stages));
+    }
     FindMessages(visit, *run.table);
     run.once = &OnceOf(visit, group);
   }

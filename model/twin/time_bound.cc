@@ -100,6 +100,47 @@ double LeastTime(const LayerTable& table, const Strategy& s, double micro_batche
   return micro_batches * layers / rate;
 }
 
+namespace {
+
+// Of a pipeline's messages, from the first virtual stage to the last.
+double SecondsOfWay(const StageMessages& messages, double bytes, int chunks, bool in_a_v) {
+  const double inside = messages.inside.Time(bytes), between = messages.between.Time(bytes);
+  const double way = messages.hops_inside * inside + messages.hops_between * between;
+  if (in_a_v) return 2 * way;  // the last stage hands over to itself
+  return chunks * way + (chunks - 1) * (messages.hops_between > 0 ? between : inside);
+}
+
+}  // namespace
+
+double JourneyBound(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
+                    double micro_batches, const StageMessages& messages) {
+  const PassRules rules = RulesOf(s.schedule);
+  if (s.pp == 1 || !(rules.interleaved || rules.in_a_v)) return 0;
+  const std::vector<int>& layout = *pipeline.layout;
+  const double put_off = rules.fills_bubble ? table.layer.weight_gradient : 0.0;
+  const double forward = table.layer.forward.busy();
+  const double backward = table.layer.backward.busy() - put_off;
+  const double head = table.head.forward.busy() + table.head.backward.busy();
+  double journey = table.layers * (forward + backward) + head + table.embedding.forward.busy() +
+                   table.embedding.backward.busy() +
+                   2 * SecondsOfWay(messages, table.boundary_bytes, s.vpp, rules.in_a_v);
+  const double ahead = Ahead(table);
+  for (std::size_t i = 0; ahead > 0 && i + 1 < layout.size(); ++i) {
+    if (table.RecomputesAhead(s.recompute, layout[i])) journey -= ahead;
+  }
+  // Of more micro-batches than a walk takes, rounds of the busiest stage stand for the others.
+  const double walked = ScheduleClock::Walked(rules, s.pp, micro_batches);
+  const double later = (micro_batches - walked) * WorkOf(table) / s.pp;
+  const double last = layout.back();
+  if (rules.in_a_v)
+    return journey + (walked - 1) * (last * backward + head) + layout.front() * put_off + later;
+  double others = 0;  // layers of the last stage in other chunks
+  for (int chunk = 0; chunk + 1 < s.vpp; ++chunk)
+    others += layout[static_cast<std::size_t>(VirtualStage(false, s.pp, s.pp - 1, chunk))];
+  return journey + (walked - s.pp) * others * (forward + backward) +
+         (walked - 1) * (last * (forward + backward) + head) + later;
+}
+
 StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
   const double chunks = s.vpp;

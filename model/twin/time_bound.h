@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "model/engine/closed/closed_form.h"
 #include "model/plan/lower/outline.h"
 #include "model/plan/lower/strategy.h"
 #include "model/price/layer_table.h"
@@ -25,7 +26,16 @@ double TimeBound(const LayerTable& table, const Strategy& strategy, const Pipeli
 double TimeBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
                  double micro_batches, const std::vector<double>& slowdown);
 
-// The same of layouts that gather weights or scatter gradients in the passes: the largest of `forms` at what the passes of a
+// Of interleaved schedules and those in a V, by the way of a micro-batch through all virtual stages, there and back, with its
+// transfers: W = sum of their passes without weight gradients + 2 H.
+//   interleaved: W + (M - p) (F + B of the last stage without its last chunk) + (M - 1) (f + b of that chunk), M >= p
+//   in a V: W + (M - 1) b of the last chunk + the weight gradients of the first one
+// The last stage has run (v - 1) p + 1 forward passes when the first micro-batch turns there, and as many backward passes are
+// left when the last one does. H: seconds of all transfers of one way. 0: another schedule.
+double JourneyBound(const LayerTable& table, const Strategy& strategy, const PipelineLayers& layers,
+                    double micro_batches, const StageMessages& messages);
+
+// TimeBound() of layouts that gather weights or scatter gradients in the passes: the largest of `forms` at what the passes of a
 // layer take longer for it. All chunks of a stage but one gather for their first layers alone and scatter for their last.
 struct StageBounds {
   struct Form {

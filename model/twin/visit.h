@@ -40,16 +40,24 @@ struct Evaluator::KnownTable {
 // What layouts under one recomputation have in common.
 struct Evaluator::LayerKind {
   Recompute recompute;
-  const PlanForms* forms[3][4][2] = {};  // split backward, ZeRO, hybrid; found when first wanted
+  KindForms* forms;
   std::vector<KnownTable> tables =
       {};  // by Visit::table_of; where only some layers are recomputed: none
   // By chunks; where some layers are recomputed by schedule, too. Null: there is no table.
   std::map<std::pair<int, PipelineSchedule>, const Layouts*> layouts;
+  KnownTable plain = {};  // of layouts without sharding; not where only some layers are recomputed
+};
+
+// What a schedule of a split holds at once; it depends on the layers of its chunks.
+struct Evaluator::KnownSlots {
+  std::shared_ptr<const std::vector<int>> layout;
+  const std::vector<StageSlots>* slots = nullptr;
 };
 
 // Strategies that differ in ZeRO and sharding alone.
 struct Evaluator::Group {
   Strategy base;
+  std::size_t choice = 0;  // of the schedules of the split
   LayerKind* kind = nullptr;
   bool started = false;                  // group_terms_ are of it
   std::optional<PipelineLayers> layers;  // found when first wanted
@@ -109,9 +117,10 @@ struct Evaluator::Visit {
   const LayerTable* messages_of = nullptr;          // of whose layers they are
   std::deque<std::pair<OnceKey, std::vector<double>>> once = {};
   const StageMessages* stages = nullptr;
-  const StageGpus* gpus = nullptr;    // where nodes differ
-  MemoryLimits limits = {};           // of its stages
-  std::vector<LayerKind> kinds = {};  // of the modules under way
+  const StageGpus* gpus = nullptr;     // where nodes differ
+  MemoryLimits limits = {};            // of its stages
+  std::vector<LayerKind> kinds = {};   // of the modules under way
+  std::vector<KnownSlots> slots = {};  // by choice of the schedule
   SplitResult result = {};
   int64_t sequence = 0;
   std::vector<Waiting> waiting = {};
@@ -126,12 +135,6 @@ struct Evaluator::Visit {
     return stages_wait ? gpus->together : gpus->apart;
   }
   bool mixed_memory() const { return gpus != nullptr && !gpus->memory.empty(); }
-  LayerKind& KindOf(const Recompute& recompute) {
-    for (LayerKind& kind : kinds) {
-      if (kind.recompute == recompute) return kind;
-    }
-    return kinds.emplace_back(LayerKind{recompute});
-  }
   // True if no strategy of this value can enter the result.
   bool Beaten(double value) const {
     if (value >= options.below) return true;

@@ -186,14 +186,16 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
   struct Chunk {
     int place;
     ScheduleClock::Interval pass;
+    double trained;
   };
   const int kind = outline_.order.fills_bubble ? PassCall::kWeightGrad : PassCall::kBackward;
-  std::vector<Chunk> chunks;
+  static thread_local std::vector<Chunk> chunks;  // keeps its memory
+  chunks.clear();
   double trained = 0, end = -std::numeric_limits<double>::infinity();
   for (int c = 0; c < outline_.chunks; ++c) {
     const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c);
-    chunks.push_back({place, form_.clock.LastPass(place, kind)});
-    trained += TrainedOfChunk(place);
+    chunks.push_back({place, form_.clock.LastPass(place, kind), TrainedOfChunk(place)});
+    trained += chunks.back().trained;
     end = std::max(end, chunks.back().pass.to);
   }
   const double reduction = Reduction(trained), each = reduction / std::max(1.0, trained);
@@ -213,12 +215,12 @@ Fold::Reducing Fold::ReducingOf(int stage) const {
     return to;
   };
   double now = -std::numeric_limits<double>::infinity();
-  for (const auto& [place, pass] : chunks) {
+  for (const auto& [place, pass, of_chunk] : chunks) {
     const double layers = (*outline_.layout)[static_cast<std::size_t>(place)];
     const double rows = place == 0 ? table_.TrainedOfEnds(table_.embedding_parameters) : 0.0;
-    const double last = std::min(TrainedOfChunk(place), table_.TrainedOfLayer() + rows);
+    const double last = std::min(of_chunk, table_.TrainedOfLayer() + rows);
     now = std::max(now, pass.from + (pass.to - pass.from) / std::max(1.0, layers));
-    now = travel(now, beside * (TrainedOfChunk(place) - last));
+    now = travel(now, beside * (of_chunk - last));
     now = travel(std::max(now, pass.to), beside * last);
   }
   reducing.to = std::max(now, end) + (reduction - beside * trained);

@@ -65,8 +65,13 @@ std::vector<int32_t> PathTable::Owners() const {
 std::vector<char> PathTable::Redundant() const {
   std::vector<UseHash> hashes(capacity_.size());
   std::vector<LinkId> used;
+  constexpr std::size_t kAhead = 8;  // uses: hashes of a large cluster are not in the cache
   for (std::size_t e = 0; e < entries_.size(); ++e) {
-    for (const net::LinkUse& use : entries_[e].uses) {
+    const std::vector<net::LinkUse>& uses = entries_[e].uses;
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (i + kAhead < uses.size())
+        __builtin_prefetch(&hashes[static_cast<std::size_t>(uses[i + kAhead].link)], 1);
+      const net::LinkUse& use = uses[i];
       UseHash& hash = hashes[static_cast<std::size_t>(use.link)];
       if (hash == UseHash{}) used.push_back(use.link);
       const uint64_t value = (e + 1) * 0x9E3779B97F4A7C15u ^ std::bit_cast<uint64_t>(use.weight);
@@ -168,6 +173,9 @@ std::vector<LinkShares> PathTable::TakeLinkShares() {
   std::vector<LinkShares> shares;
   shares.reserve(static_cast<std::size_t>(routes_));
   std::vector<LinkTraffic> own;
+  std::vector<LinkKind> kinds;  // apart from all else of a link: paths touch links in no order
+  kinds.reserve(cluster_.links.size());
+  for (const auto& link : cluster_.links) kinds.push_back(link.kind);
   for (std::size_t begin = 0; begin < entries_.size();) {
     // The traffic of all ranks: next to its source, or grown by doubling, it would be the most that a step of 131,072 GPUs
     // holds.
@@ -179,7 +187,7 @@ std::vector<LinkShares> PathTable::TakeLinkShares() {
     for (; begin < end; ++begin) {
       Entry& entry = entries_[begin];
       for (const net::LinkUse& use : entry.uses) {
-        const LinkKind kind = cluster_.links[static_cast<std::size_t>(use.link)].kind;
+        const LinkKind kind = kinds[static_cast<std::size_t>(use.link)];
         const double occupied = use.weight * entry.bytes, bytes = occupied * entry.wire.On(kind);
         own.push_back({use.link, bytes, occupied, bytes / entry.share.On(kind)});
       }
