@@ -205,24 +205,6 @@ TEST(Tokens, TurnRankedLayoutsIntoRuns) {
   EXPECT_EQ(RunPlan(With(words, {"--budget", "10USD"})).code, 3);
 }
 
-// Replicas across nodes instead of within: days follow from the step in that order.
-TEST(Tokens, DaysAreOfTheOrderOfRanksThatIsGiven) {
-  const std::vector<std::string> job = {
-      "--model",  "llama2-7b", "--topology", "aws-p4d",   "--nodes",        "4",
-      "--tp",     "4",         "--pp",       "2",         "--global-batch", "64",
-      "--refine", "0",         "--top",      "1",         "--micro-batch",  "1",
-      "--tokens", "100B",      "--as-of",    "2026-11-22"};
-  const std::vector<std::string> in_order = With(job, {"--placement", "tp-cp-pp-dp"});
-  const json plain = JsonOf(job)["training"]["runs"][0];
-  const json answer = JsonOf(in_order);
-  const json& run = answer["training"]["runs"][0];
-  const json& placed = answer["ranked"][0]["placement"];
-  EXPECT_EQ(run["step_time_s"], placed["step_time_s"]);
-  EXPECT_GT(run["time_s"].get<double>(), 1.05 * plain["time_s"].get<double>());
-  EXPECT_THAT(Folded(RunPlan(in_order).out),
-              HasSubstr("Days and cost of row 1 are in the order of ranks of --placement"));
-}
-
 // S4: readers that deliver a third of what the card takes.
 TEST(Tokens, AnInputBoundRunIsNamed) {
   const std::vector<std::string> words = {

@@ -17,7 +17,6 @@
 #include "model/program/common/bundle.h"
 #include "model/program/common/job_flags.h"
 #include "model/program/common/share.h"
-#include "model/program/common/step_picture.h"
 #include "model/program/plan/commands.h"
 #include "model/program/plan/provision_report.h"
 #include "model/program/plan/published_runs.h"
@@ -382,16 +381,6 @@ void SetTokens(const ProvisionFlags& flags, const report::Job& job, LongRun* run
                      "more --tokens, or a smaller --global-batch or --seq-len"}});
 }
 
-// Timeline, memory over time and links of a step of the row that is told in full.
-nlohmann::ordered_json PictureOf(const Market& market, const report::ProvisionAnswer& answer) {
-  const Row& row = answer.result->rows[answer.Told()];
-  const Site& site = market.sites[row.site];
-  nlohmann::ordered_json picture = {{"row", answer.Told()}};
-  report::AddStepPicture(JobOf(site.request, site.profiles, row.nodes, row.candidate.global_batch),
-                         row.candidate.strategy, &picture);
-  return picture;
-}
-
 }  // namespace
 
 Description DescribeProvision() { return ProvisionFlags().set.Describe(); }
@@ -444,7 +433,7 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   const bool answered = result.feasible && !result.frontier.empty();
   const bool wanted = flags.json.given || flags.html.given || flags.bundle.given;
   nlohmann::ordered_json json = wanted ? report::ProvisionJson(answer) : nlohmann::ordered_json();
-  if (flags.html.given && !result.frontier.empty()) json["picture"] = PictureOf(market, answer);
+  if (flags.html.given && !result.frontier.empty()) json["picture"] = report::PictureJson(answer);
   WriteBundle(flags.bundle, json);
   Answer delivered = Deliver(answered ? ExitCode::kOk : ExitCode::kInfeasible,
                              report::ProvisionText(answer), json, flags.json, flags.html);

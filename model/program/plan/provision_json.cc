@@ -6,6 +6,7 @@
 #include "model/arch/data_root.h"
 #include "model/program/common/candidate_report.h"
 #include "model/program/common/names.h"
+#include "model/program/common/step_picture.h"
 #include "model/program/plan/provision_report.h"
 
 namespace orrery::report {
@@ -128,6 +129,15 @@ nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer) {
   if (job.contains("facts")) json["facts"] = job["facts"];
   json["units"] = {{"all", result.units}, {"evaluated", result.evaluated}};
   return json;
+}
+
+nlohmann::ordered_json PictureJson(const ProvisionAnswer& answer) {
+  const Row& row = answer.result->rows[answer.Told()];
+  const Site& site = (*answer.sites)[row.site];
+  nlohmann::ordered_json picture = {{"row", answer.Told()}};
+  AddStepPicture(JobOf(site.request, site.profiles, row.nodes, row.candidate.global_batch),
+                 row.candidate.strategy, &picture);
+  return picture;
 }
 
 }  // namespace orrery::report

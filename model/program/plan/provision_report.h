@@ -84,5 +84,7 @@ std::string NoOffer(const ProvisionAnswer& answer);
 std::string LosersText(const ProvisionAnswer& answer);
 nlohmann::ordered_json LosersJson(const ProvisionAnswer& answer);
 nlohmann::ordered_json ProvisionJson(const ProvisionAnswer& answer);
+// Key "picture", with --html: a step of the row that is told in full (step_picture.h).
+nlohmann::ordered_json PictureJson(const ProvisionAnswer& answer);
 
 }  // namespace orrery::report

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plan provision` adds to its rows: ages of prices, what a day sooner costs, advice.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "model/base/text.h"
+#include "model/program/common/names.h"
+#include "model/program/plan/provision_report.h"
+#include "model/provision/choices.h"
+
+namespace orrery::report {
+namespace {
+
+constexpr double kSecondsOfDay = 86400;
+constexpr double kHardlyProgresses = 0.5;  // goodput
+
+}  // namespace
+
+PriceAge AgeOf(const ProvisionAnswer& answer, const OfferPrice& price) {
+  PriceAge age;
+  age.days = answer.run->today - price.date.DayNumber();
+  age.old =
+      static_cast<double>(age.days) * kSecondsOfDay > answer.run->conditions.run.old_price.value;
+  const bool whole = price.date.day > 0;
+  age.words = age.days < 0 ? fmt::format("dated {} days AHEAD, is the date right?", -age.days)
+                           : fmt::format("{}{} days old{}", whole ? "" : "up to ", age.days,
+                                         age.old ? ": OLD, ask again" : "");
+  return age;
+}
+
+std::string BatchWords(const ProvisionAnswer& answer) {
+  if (!answer.range || answer.batch_given) return "";
+  return fmt::format(
+      "searched from {} to {} tokens per step, what published runs of so many tokens used "
+      "(--global-batch); {}",
+      Scaled(answer.range->least), Scaled(answer.range->most), answer.batch_facts.source);
+}
+
+std::optional<Dollars> PerDaySooner(const Provisioned& result, std::size_t place) {
+  if (place == 0) return std::nullopt;
+  const RunEstimate& run = result.rows[result.frontier[place]].run;
+  const RunEstimate& before = result.rows[result.frontier[place - 1]].run;
+  return Dollars((run.cost - before.cost).value / ((before.time - run.time).value / kSecondsOfDay));
+}
+
+namespace {
+
+// "": more nodes than by default are not on offer, or were looked at.
+std::string MostNodesWords(const ProvisionAnswer& answer) {
+  const Provisioned& result = *answer.result;
+  if (!answer.most_nodes || !result.fastest) return "";
+  const Row& row = answer.result->rows[*result.fastest];
+  const int64_t sold = MostNodes((*answer.quotes)[row.quote], (*answer.sites)[row.site]);
+  if (row.nodes < *answer.most_nodes || sold <= *answer.most_nodes) return "";
+  return fmt::format(
+      "nodes: {} are the most that were looked at; more may be faster (--nodes 1..{})", row.nodes,
+      std::min(sold, 4 * row.nodes));
+}
+
+}  // namespace
+
+std::vector<std::string> AdviceOf(const ProvisionAnswer& answer) {
+  std::vector<std::string> advice;
+  const Row& row = answer.result->rows[answer.Told()];
+  if (answer.range && answer.batch_given) {
+    const std::string large =
+        LargeBatch(row.candidate.tokens, answer.run->conditions.tokens, answer.batch_facts);
+    if (!large.empty()) advice.push_back(large);
+  }
+  if (const std::string words = BeyondRangeWords(answer); !words.empty()) advice.push_back(words);
+  if (answer.range) advice.push_back("batch: " + answer.batch_facts.note);
+  if (row.run.goodput < kHardlyProgresses)
+    advice.push_back(fmt::format(
+        "failures take {} of the time: a faster recovery (--recovery), more spares (--spares) or "
+        "fewer nodes",
+        Percent(1 - row.run.goodput)));
+  if (const std::string words = MostNodesWords(answer); !words.empty()) advice.push_back(words);
+  if (!row.candidate.outside.empty())
+    advice.push_back(fmt::format("extrapolated, its interval is wider: {}",
+                                 fmt::join(row.candidate.outside, "; ")));
+  return advice;
+}
+
+}  // namespace orrery::report
