@@ -38,6 +38,11 @@ for i in 0 1; do
     --rdzv_backend c10d --rdzv_id job --rdzv_endpoint "127.0.0.1:$port" \
     --rdzv_conf last_call_timeout=8,timeout=300 ./worker.sh >"agent.$i" 2>&1 &
   agents+=("$!")
+  # The rendezvous is in the agent that came first: the one that stays.
+  until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+    kill -0 "${agents[0]}" 2>/dev/null || { cat agent.0 >&2; exit 1; }
+    sleep 0.2
+  done
 done
 # await COMMAND...: until it succeeds, however busy this machine is.
 await() {
@@ -49,7 +54,6 @@ await() {
 says() { grep -rqs "$1" logs.0 logs.1; }
 await says "2 ranks on" || exit 1
 await says "^saved" || exit 1
-# The rendezvous is in the first agent.
 mapfile -t processes < <(below "${agents[1]}")
 kill -9 "${agents[1]}" "${processes[@]}"
 await says "resumed behind step" || exit 1
