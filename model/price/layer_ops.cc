@@ -150,6 +150,7 @@ std::variant<MicroBatchOps, Refusal> ShapeMicroBatch(const ModelSpec& model, con
   out.fp8_weights = key.fp8_weights && GathersCodes(work.fp8);
   out.boundary_bytes = micro_batch.boundary_bytes;
   out.layer_ranks = micro_batch.layer_ranks;
+  out.table_ranks = micro_batch.table_ranks, out.head_ranks = micro_batch.head_ranks;
   out.gathers_boundary = micro_batch.gathers_boundary;
   out.context = micro_batch.context;
   out.ring = micro_batch.ring;

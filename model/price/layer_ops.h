@@ -34,10 +34,11 @@ struct LayerKind {
 struct MicroBatchOps {
   SegmentOps embedding, head;
   std::vector<LayerKind> layers;
-  bool fp8_weights = false;       // matrices are held in 8 bits
-  double boundary_bytes = 0;      // that a rank passes on between two stages
-  bool gathers_boundary = false;  // what a stage receives is a part on each of these ranks:
-  int layer_ranks = 1;            // that share a layer's weights
+  bool fp8_weights = false;             // matrices are held in 8 bits
+  double boundary_bytes = 0;            // that a rank passes on between two stages
+  bool gathers_boundary = false;        // what a stage receives is a part on each of these ranks:
+  int layer_ranks = 1;                  // that share a layer's weights
+  int table_ranks = 1, head_ranks = 1;  // that share the token table, the output matrix
   MicroBatchPlan::Span context, ring;
   UpdateShape matrix_update;  // of one layer, whole: what an optimizer computes on its matrices
 };

@@ -346,11 +346,16 @@ void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOp
   const double outside =
       static_cast<double>(count.embedding + count.pooler + count.head + count.final_norm);
   table->layer_parameters = (static_cast<double>(count.total) - outside) / table->layers / ranks;
-  table->embedding_parameters = static_cast<double>(count.embedding) / ranks;
-  table->table_parameters = std::min(static_cast<double>(model.vocab * model.hidden) / ranks,
-                                     table->embedding_parameters);
+  const auto matrix = static_cast<double>(model.vocab * model.hidden);
+  const double table_whole = std::min(matrix, static_cast<double>(count.embedding));
+  const double head_whole = std::min(matrix, static_cast<double>(count.head));
+  table->table_parameters = table_whole / ops.table_ranks;
+  table->embedding_parameters =
+      table->table_parameters + (static_cast<double>(count.embedding) - table_whole) / ranks;
+  table->head_table = head_whole / ops.head_ranks;
   table->head_parameters =
-      static_cast<double>(count.head + count.pooler + count.final_norm) / ranks;
+      table->head_table +
+      (static_cast<double>(count.head + count.pooler + count.final_norm) - head_whole) / ranks;
   table->final_norm_parameters = static_cast<double>(count.final_norm) / ranks;
   table->frozen = work.lora.on();
   table->adapter_parameters = static_cast<double>(AdapterParameters(model, work.lora, ranks));
@@ -395,6 +400,10 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   }
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
+  for (const ShapedOp& op : ops.head.backward) {
+    if (std::holds_alternative<LossShape>(op.shape))
+      table.loss_gradient += prices.Price(op, false).device;
+  }
   table.embedding_tail = costing.Tails(ops.embedding);
   table.head_tail = costing.Tails(ops.head);
   table.boundary_bytes = ops.boundary_bytes;

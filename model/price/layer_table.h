@@ -70,8 +70,10 @@ struct LayerTable {
   double kept_bytes = 0;        // mean over the kinds
   double layer_parameters = 0;  // per rank
   double embedding_parameters = 0;
-  double table_parameters = 0;       // of them, the token table: a flat unit of its own
-  double head_parameters = 0;        // on the last stage; a tied table counts on both stages
+  double table_parameters = 0;  // of them, the token table: a flat unit of its own
+  double head_parameters = 0;   // on the last stage; a tied table counts on both stages
+  double head_table = 0;        // of them, the output matrix, unless it is the token table
+  double loss_gradient = 0;     // of head.backward, seconds of the loss in front of the products
   double final_norm_parameters = 0;  // of them: a flat unit of its own
   bool frozen = false;            // the parameters above are never updated, those of adapters are
   double adapter_parameters = 0;  // per layer and rank: a flat unit of its own

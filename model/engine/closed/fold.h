@@ -28,6 +28,7 @@ struct LayerPrices {
          head_extra_ = 0;
   Beside gather_, gather_table_, gather_rest_;
   Beside gather_head_, gather_ends_;  // of the head: before it, beside it
+  Beside gather_again_;               // of the head's table, in front of its gradients
   Beside scatter_, scatter_embedding_, scatter_head_;
   // Beside one layer: of its forward pass, of its backward pass, of those of a chunk's first and last layer.
   Exposed beside_forward_, beside_backward_, beside_ends_;
@@ -111,10 +112,7 @@ class Fold : private LayerPrices {
   }
   void PriceLayer();
   // The head's table, which is the embedding's where they are tied; what else it reads are units of their own.
-  double HeadTable() const {
-    return table_.tied ? table_.table_parameters
-                       : std::min(table_.table_parameters, table_.head_parameters);
-  }
+  double HeadTable() const { return table_.tied ? table_.table_parameters : table_.head_table; }
   double HeadUnit() const {
     return table_.head_parameters + (table_.tied ? table_.table_parameters : 0.0);
   }

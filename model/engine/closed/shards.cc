@@ -136,6 +136,7 @@ void Fold::PriceLayer() {
     gather_ends_ = Gather(table_.final_norm_parameters) + Gather(transform);
     gather_head_ = gather_ends_ +
                    (HeadTable() == table_.table_parameters ? gather_table_ : Gather(HeadTable()));
+    if (outline_.frees_head) gather_again_ = Gather(HeadTable());
   }
   if (scatters_) {
     scatter_ =
@@ -202,8 +203,13 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
     Exposed& head = work->head.shards;
     head.Add(1, Alone(gather_head_));
     work->head.front = head.seconds;
-    head.Add(1, Shown(work->head.kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none),
-                      {}));
+    // Where the table is gathered again, that is asked for behind the loss, and nothing is gathered earlier.
+    double kernels = work->head.kernels;
+    if (outline_.frees_head) {
+      kernels -= table_.head.forward.busy() + table_.loss_gradient;
+      head.Add(1, Alone(gather_again_));
+    }
+    head.Add(1, Shown(kernels, gather_ends_ + (ReadBackward(stage) > 0 ? gather_ : none), {}));
     head.Add(1, Alone(scatter_head_));
   }
   work->last.Add(std::max(0.0, v - first), Alone(scatter_));
@@ -224,7 +230,8 @@ void Fold::ExposeShards(const Stage& stage, Work* work) const {
 double Fold::Of(const Stage& stage, double Beside::*part) const {
   double all = stage.layers * (2 * gather_.*part + scatter_.*part);
   if (stage.first) all += gather_table_.*part + gather_rest_.*part + scatter_embedding_.*part;
-  if (stage.last) all += gather_head_.*part + gather_ends_.*part + scatter_head_.*part;
+  if (stage.last)
+    all += gather_head_.*part + gather_ends_.*part + gather_again_.*part + scatter_head_.*part;
   return all;
 }
 

@@ -97,7 +97,8 @@ Work Fold::WorkOf(const Stage& stage) const {
     const LayerTime& t = table_.head;
     work.head.kernels = t.forward.busy() + t.backward.busy() + head_extra_;
     work.head.host = t.forward.host + t.backward.host + Hooks(t.gathered_forward) +
-                     Hooks(t.gathered_backward) + IssueGathers(HeadUnits()) +
+                     Hooks(t.gathered_backward) +
+                     IssueGathers(HeadUnits() + (outline_.frees_head ? 1 : 0)) +
                      IssueEndScatters(HeadUnits(), table_.head_tail);
   }
   if (outline_.stages > 1 && table_.boundary_cut > 0) {

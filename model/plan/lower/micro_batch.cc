@@ -6,6 +6,7 @@
 
 #include "model/plan/lower/balance.h"
 #include "model/plan/lower/offload.h"
+#include "model/plan/lower/stage_builder.h"
 
 namespace orrery {
 namespace {
@@ -168,7 +169,8 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   local.global_batch = key.micro_batch;
   local.clip_norm = 0;
   const ModelSpec small = OneLayerOfEach(model, local, key.recompute.partial());
-  LowerResult lowered = Lower(small, local, SmallStrategy(key, small, local.fp8));
+  const Strategy strategy = SmallStrategy(key, small, local.fp8);
+  LowerResult lowered = Lower(small, local, strategy);
   if (auto* refusal = std::get_if<Refusal>(&lowered)) return std::move(*refusal);
   MicroBatchPlan out;
   out.plan = std::move(std::get<ir::Plan>(lowered));
@@ -177,6 +179,8 @@ std::variant<MicroBatchPlan, Refusal> LowerMicroBatch(const ModelSpec& model, co
   for (std::size_t i = 0; i < std::min(kept.size(), out.kinds.size()); ++i)
     out.kinds[i].kept_bytes = kept[i];
   out.layer_ranks = key.tp;
+  out.table_ranks = HoldsWholeTable(model, strategy) ? 1 : key.tp;
+  out.head_ranks = HoldsWholeHead(model, strategy) ? 1 : key.tp;
   SetSpans(key, &out);
   const double element =
       work.precision == Precision::kFp32 || work.precision == Precision::kTf32 ? 4.0 : 2.0;

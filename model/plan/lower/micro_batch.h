@@ -53,10 +53,11 @@ struct MicroBatchPlan {
   };
   ir::Plan plan;
   Span context, ring;  // that exchange what a layer's attention needs: in collectives, round a ring
-  std::vector<LayerKind> kinds;   // by Op::layer; a single kind holds for every layer
-  int layer_ranks = 1;            // that share a layer's weights
-  double boundary_bytes = 0;      // that a rank passes on between two stages
-  bool gathers_boundary = false;  // which is a part, gathered again where it arrives
+  std::vector<LayerKind> kinds;         // by Op::layer; a single kind holds for every layer
+  int layer_ranks = 1;                  // that share a layer's weights
+  int table_ranks = 1, head_ranks = 1;  // that share the token table, the output matrix
+  double boundary_bytes = 0;            // that a rank passes on between two stages
+  bool gathers_boundary = false;        // which is a part, gathered again where it arrives
 };
 
 // The kinds of layers of LowerMicroBatch(), by Op::layer, without the bytes that they keep.

@@ -70,6 +70,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.waits_for_round = s.vpp == 1 && s.schedule == PipelineSchedule::k1F1B;
   const bool replicas = s.data_parallel() * s.cp > 1;
   outline.gathers_weights = s.zero == 3;
+  outline.frees_head = s.zero == 3 && s.free_head;
   outline.scatters_gradients = s.zero >= 2 && !s.reduce_once;
   outline.gather_overlaps = s.overlap_param_gather;
   outline.scatter_overlaps = s.overlap_grad_reduce;

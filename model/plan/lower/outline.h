@@ -49,7 +49,9 @@ struct PlanOutline : PipelineLayers {
   const std::vector<double>* slowdown = nullptr;
 
   // Inside the passes, per layer.
-  bool gathers_weights = false;                          // before each pass
+  bool gathers_weights = false;  // before each pass
+  bool frees_head =
+      false;  // the output matrix behind the logits: gathered again in front of its gradients
   bool scatters_gradients = false;                       // after each backward pass
   bool gather_overlaps = true, scatter_overlaps = true;  // with the kernels of other layers
 

@@ -56,6 +56,14 @@ enum LoweredGroup : int {
 // Tags of collectives that cross stages; tags inside a stage count from kFirstLocalTag.
 enum CrossStageTag : int32_t { kTagLoss = 1, kTagNorm, kTagTied, kFirstLocalTag = 100 };
 
+// Whether each rank of a layer holds the whole token table, the whole output matrix.
+inline bool HoldsWholeTable(const ModelSpec& model, const Strategy& s) {
+  return s.whole_embedding && s.tp > 1 && !model.tied_embeddings;
+}
+inline bool HoldsWholeHead(const ModelSpec& model, const Strategy& s) {
+  return s.whole_head && s.tp > 1 && !model.tied_embeddings && model.family != Family::kEncoder;
+}
+
 // Everything that the emitters ask of model, workload and strategy, resolved once.
 struct LowerContext {
   const ModelSpec& model;
@@ -77,13 +85,8 @@ struct LowerContext {
 
   int64_t batch() const { return strategy.micro_batch; }
   bool sp() const { return strategy.sequence_parallel && strategy.tp > 1; }
-  bool whole_embedding() const {
-    return strategy.whole_embedding && strategy.tp > 1 && !model.tied_embeddings;
-  }
-  bool whole_head() const {
-    return strategy.whole_head && strategy.tp > 1 && !model.tied_embeddings &&
-           model.family != Family::kEncoder;
-  }
+  bool whole_embedding() const { return HoldsWholeTable(model, strategy); }
+  bool whole_head() const { return HoldsWholeHead(model, strategy); }
   bool scatter_gather() const {
     return strategy.scatter_gather && strategy.tp > 1 && strategy.pp > 1 && !sp();
   }
