@@ -234,6 +234,24 @@ TEST(TermParity, EnginesAgreeWhereGradientsAreReducedOnce) {
   EXPECT_GE(tally.share(), kFastShare) << tally.Worst(10);
 }
 
+// Each tensor rank holds the whole token table, in pipelines the whole output matrix, too, which is freed behind the
+// logits and gathered again.
+TEST(TermParity, EnginesAgreeWhereTensorRanksHoldWholeTables) {
+  ParityTally tally;
+  for (const auto& [tp, pp] : {std::pair{1, 1}, {4, 1}, {4, 2}}) {
+    ParitySelection selection;
+    selection.models = {"llama3-8b"};
+    selection.topologies = {"kempner-h200"};
+    selection.frameworks = {"kempnerforge"};
+    selection.situations = {"zero3"};
+    selection.fixed.tp = tp, selection.fixed.pp = pp;
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before) << tp << " " << pp;
+  }
+  EXPECT_GE(tally.share(), 1.0) << tally.Worst(10);
+}
+
 // Slow networks: hosts that issue gradients of weights in passes of their own, reductions beside the last passes of each
 // chunk, chunks of few micro-batches, gathers that the last stage waits for.
 TEST(TermParity, EnginesAgreeInPipelinesOverSlowNetworks) {
