@@ -245,6 +245,7 @@ TEST(TermParity, EnginesAgreeWhereTensorRanksHoldWholeTables) {
     selection.frameworks = {"kempnerforge"};
     selection.situations = {"zero3"};
     selection.fixed.tp = tp, selection.fixed.pp = pp;
+    selection.global_batch = 512;
     const int before = tally.plans;
     CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
     EXPECT_GT(tally.plans, before) << tp << " " << pp;
