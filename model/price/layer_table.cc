@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 #include "model/arch/parameters.h"
 #include "model/plan/lower/coded.h"
@@ -339,6 +340,15 @@ void Scale(double factor, const LayerTime& from, LayerTime* to) {
   to->hooks_backward += factor * from.hooks_backward;
 }
 
+// `recomputed`: the share of the layers that `of` adds up; `kept` adds up the others.
+void SubtractMeans(double recomputed, const LayerTime& kept, LayerTime* of) {
+  const LayerTime sum = std::exchange(*of, {});
+  if (recomputed <= 0 || recomputed >= 1) return;
+  Scale(1 / recomputed, sum, of);
+  Scale(-1 / (1 - recomputed), kept, of);
+  of->forward = {};  // alike
+}
+
 void CountShard(const ModelSpec& model, const Workload& work, const MicroBatchOps& ops,
                 LayerTable* table) {
   const int ranks = ops.layer_ranks;
@@ -381,6 +391,7 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
   table.tensor_on_nics = ops.layer_ranks > setting.cluster->domain_gpus();
   for (const LayerKind& kind : ops.layers) table.layers += kind.count;
   table.kinds.clear();
+  LayerTime kept;  // of layers that are not recomputed
   for (const LayerKind& kind : ops.layers) {
     LayerShare share{kind.count / table.layers,
                      {PassPart{}},
@@ -394,10 +405,12 @@ LayerTable CostLayers(const MicroBatchOps& ops, const ModelSpec& model, const Wo
     table.layer_tail.lost += tails.lost;
     table.layer_tail.messages += tails.messages;
     table.kept_bytes += share.share * share.kept_bytes;
-    if (!kind.ops.recompute.empty()) table.recomputed += kind.count / table.layers;
+    if (!kind.ops.recompute.empty()) table.recomputed += share.share;
+    Scale(kind.scale * share.share, time, share.recomputed ? &table.recomputing : &kept);
     Scale(kind.scale, &share.forward), Scale(kind.scale, &share.backward);
     table.kinds.push_back(std::move(share));
   }
+  SubtractMeans(table.recomputed, kept, &table.recomputing);
   table.embedding = costing(ops.embedding);
   table.head = costing(ops.head);
   for (const ShapedOp& op : ops.head.backward) {

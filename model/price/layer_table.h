@@ -63,6 +63,8 @@ struct LayerShare {
 struct LayerTable {
   LayerTime layer;        // mean over the kinds of layers
   double recomputed = 0;  // share of the layers that are
+  // Where some are: what the backward pass of one of them takes more than that of one that is not.
+  LayerTime recomputing;
   std::vector<LayerShare> kinds;
   LayerTime embedding, head;
   TailTime layer_tail, embedding_tail, head_tail;

@@ -39,19 +39,25 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
   const double put_off = SplitsBackward(s.schedule) ? table.layer.weight_gradient : 0.0;
   const double embedding = table.embedding.forward.busy() + table.embedding.backward.busy();
   const double head = table.head.forward.busy() + table.head.backward.busy();
+  const double again = table.recomputing.backward.busy();
   const std::size_t p = static_cast<std::size_t>(s.pp);
   double before = embedding, bound = 0;
   for (std::size_t stage = 0; stage < p; ++stage) {
-    double layers = 0;
-    for (int chunk = 0; chunk < s.vpp; ++chunk)
-      layers += layout[static_cast<std::size_t>(
+    double layers = 0, more = 0;
+    for (int chunk = 0; chunk < s.vpp; ++chunk) {
+      const int held = layout[static_cast<std::size_t>(
           VirtualStage(in_a_v, s.pp, static_cast<int>(stage), chunk))];
+      layers += held;
+      more += pipeline.MoreRecomputed(s.recompute, held);
+    }
     const bool first = stage == 0, last = in_a_v ? first : stage + 1 == p;
-    const double own = layers * pass + (first ? embedding : 0.0) + (last ? head : 0.0);
+    const double own =
+        layers * pass + more * again + (first ? embedding : 0.0) + (last ? head : 0.0);
     const double most = in_a_v ? 2.0 * s.pp : static_cast<double>(stage) + 1;
     const double filled = std::min(micro_batches, most) * put_off * layers;
     bound = std::max(bound, micro_batches * own + (first ? 0.0 : std::max(0.0, before - filled)));
-    before += layout[stage] * (pass - put_off);
+    before += layout[stage] * (pass - put_off) +
+              pipeline.MoreRecomputed(s.recompute, layout[stage]) * again;
     if (table.RecomputesAhead(s.recompute, layout[stage])) before -= Ahead(table);
   }
   return std::max(bound, micro_batches * WorkOf(table) / s.pp);
@@ -74,11 +80,15 @@ double TimeBound(const LayerTable& table, const Strategy& s, const PipelineLayer
   double most = 0;
   for (int stage = 0; stage < s.pp; ++stage) {
     const double slower = slowdown[static_cast<std::size_t>(stage)];
-    double layers = s.pp == 1 ? table.layers : 0;
-    for (int chunk = 0; s.pp > 1 && chunk < s.vpp; ++chunk)
-      layers +=
+    double layers = s.pp == 1 ? table.layers : 0, more = 0;
+    for (int chunk = 0; s.pp > 1 && chunk < s.vpp; ++chunk) {
+      const int held =
           (*pipeline.layout)[static_cast<std::size_t>(VirtualStage(in_a_v, s.pp, stage, chunk))];
+      layers += held;
+      more += pipeline.MoreRecomputed(s.recompute, held);
+    }
     double own = layers * OnStage(table.layer, s, slower);
+    if (more != 0) own += more * OnStage(table.recomputing, s, slower);
     if (stage == 0) own += OnStage(table.embedding, s, slower);
     if (stage == (in_a_v ? 0 : s.pp - 1)) own += OnStage(table.head, s, slower);
     most = std::max(most, own);
@@ -91,10 +101,16 @@ double LeastTime(const LayerTable& table, const Strategy& s, double micro_batche
                  const std::vector<double>& slowdown) {
   const double last =
       s.schedule == PipelineSchedule::kZeroBubbleV ? slowdown.front() : slowdown.back();
-  double rate = 0;
-  for (const double slower : slowdown) rate += 1 / OnStage(table.layer, s, slower);
+  double rate = 0, least = 1e30, most = 0;
+  for (const double slower : slowdown) {
+    const double layer = OnStage(table.layer, s, slower);
+    rate += 1 / layer;
+    const double again = OnStage(table.recomputing, s, slower) / layer;
+    least = std::min(least, again), most = std::max(most, again);
+  }
+  // At worst all layers that are recomputed are where that takes the smallest part of a layer's time.
   const double layers =
-      table.layers +
+      table.layers * (1 - table.recomputed * (most - least)) +
       OnStage(table.embedding, s, slowdown.front()) / OnStage(table.layer, s, slowdown.front()) +
       OnStage(table.head, s, last) / OnStage(table.layer, s, last);
   return micro_batches * layers / rate;
@@ -144,6 +160,7 @@ double JourneyBound(const LayerTable& table, const Strategy& s, const PipelineLa
 StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineLayers& pipeline,
                      double micro_batches) {
   const double chunks = s.vpp;
+  const double again = table.recomputing.backward.busy();
   const auto form = [&](double least, double layers, double of_chunks) {
     return StageBounds::Form{least, micro_batches * std::max(0.0, layers - of_chunks),
                              micro_batches * std::max(0.0, layers - 2 * of_chunks)};
@@ -157,12 +174,13 @@ StageBounds BoundsOf(const LayerTable& table, const Strategy& s, const PipelineL
                          table.layers / s.pp, chunks);
   if (s.pp == 1) return bounds;
   const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
-  const auto stage = [&](double layers, double ends) {
-    return form(micro_batches * (layers * pass + ends), layers, chunks);
+  const auto stage = [&](double layers, double more, double ends) {
+    return form(micro_batches * (layers * pass + more * again + ends), layers, chunks);
   };
-  bounds.forms[1] = stage(pipeline.first_layers, embedding + (in_a_v ? head : 0.0));
-  bounds.forms[2] = stage(pipeline.last_layers, in_a_v ? 0.0 : head);
-  bounds.forms[3] = stage(pipeline.middle_layers, 0.0);
+  bounds.forms[1] =
+      stage(pipeline.first_layers, pipeline.first_more, embedding + (in_a_v ? head : 0.0));
+  bounds.forms[2] = stage(pipeline.last_layers, pipeline.last_more, in_a_v ? 0.0 : head);
+  bounds.forms[3] = stage(pipeline.middle_layers, pipeline.middle_more, 0.0);
   return bounds;
 }
 
@@ -173,7 +191,13 @@ double LeastTime(const LayerTable& table, const Strategy& s, double micro_batche
   double busy = work;
   if (SplitsBackward(s.schedule)) busy -= table.layers * table.layer.weight_gradient;
   busy = std::max(0.0, busy - s.pp * Ahead(table));
-  const double k = s.vpp > 1 ? 2.0 * s.vpp : 1.0;
+  double k = s.vpp > 1 ? 2.0 * s.vpp : 1.0;
+  // Of each second layer, say, a chunk of one has none that is recomputed.
+  const double again = table.recomputing.backward.busy();
+  if (s.vpp > 1 && again > 0 && s.recompute.every > 1) {
+    const double pass = table.layer.forward.busy() + table.layer.backward.busy();
+    k *= 1 + again / (pass - table.recomputed * again);
+  }
   const double falling = 1.0 - std::pow(1.0 - 1.0 / (k * micro_batches), s.pp);
   return std::max(busy / (k * falling), micro_batches * work / s.pp);
 }

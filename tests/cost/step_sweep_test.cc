@@ -49,7 +49,8 @@ class StepSweepTest : public testing::Test {
         if (zero > 0) shards.push_back({zero, data / outer, outer});
       }
     }
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+    const Recompute first{kRecomputeLayer, 3}, every_second{kRecomputeLayer, 0, 2};
+    for (const Recompute& recompute : {Recompute::kNone, Recompute::kFull, first, every_second}) {
       for (const Pipeline& pipeline : pipelines) {
         PlanOutline outline;
         sweep.NextPipeline();
@@ -128,10 +129,15 @@ class StepSweepTest : public testing::Test {
 
 TEST_F(StepSweepTest, EachLayoutTakesWhatItTakesAlone) {
   const std::vector<Pipeline> pipelines = {
-      {PipelineSchedule::k1F1B, 1, {}},        {PipelineSchedule::k1F1B, 1, {7, 9, 9, 7}},
-      {PipelineSchedule::kInterleaved, 2, {}}, {PipelineSchedule::kInterleaved, 4, {}},
-      {PipelineSchedule::kZeroBubble, 1, {}},  {PipelineSchedule::kGpipe, 1, {}},
+      {PipelineSchedule::k1F1B, 1, {}},
+      {PipelineSchedule::k1F1B, 1, {7, 9, 9, 7}},
+      {PipelineSchedule::kInterleaved, 2, {}},
+      {PipelineSchedule::kInterleaved, 4, {}},
+      {PipelineSchedule::kZeroBubble, 1, {}},
+      {PipelineSchedule::kGpipe, 1, {}},
       {PipelineSchedule::kZeroBubbleV, 2, {}},
+      {PipelineSchedule::kInterleaved, 2, {3, 4, 5, 4, 5, 4, 4, 3}},
+      {PipelineSchedule::kZeroBubbleV, 2, {3, 5, 4, 4, 5, 4, 4, 3}},
   };
   for (const char* framework : {"orrery", "megatron"}) {
     Compare(framework, 1, 1, {{PipelineSchedule::k1F1B, 1, {}}});

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <iostream>
+#include <memory>
+#include <vector>
 
 #include "model/plan/lower/names.h"
 #include "tests/engines/parity_tally.h"
@@ -172,6 +174,28 @@ TEST(TermParity, EnginesAgreeWhereProductsRunAgainBesideShards) {
   const int before = tally.plans;
   CompareEngines(sequences, [&](const EnginePair& pair) { tally.Add(pair); });
   EXPECT_GT(tally.plans, before);
+  EXPECT_LT(tally.worst_sum, 1e-9);
+  EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
+}
+
+// Chunks of a pipeline that differ in how many of their layers run again: of the first five, of each second one.
+TEST(TermParity, EnginesAgreeWhereSomeLayersRunAgain) {
+  ParityTally tally;
+  for (const auto& [framework, recompute] : {std::pair{"megatron", Recompute{kRecomputeLayer, 5}},
+                                             {"torchtitan", {kRecomputeLayer, 0, 2}}}) {
+    ParitySelection selection;
+    selection.topologies = {"dgx-a100-80"};
+    selection.frameworks = {framework};
+    selection.situations = {"zero1", "efa"};
+    selection.fixed.pp = 8;
+    selection.fixed.vpp = 1;
+    selection.fixed.recompute = recompute;
+    selection.fixed.layout =
+        std::make_shared<const std::vector<int>>(std::vector<int>{5, 7, 6, 7, 6, 7, 5, 5});
+    const int before = tally.plans;
+    CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
+    EXPECT_GT(tally.plans, before) << framework;
+  }
   EXPECT_LT(tally.worst_sum, 1e-9);
   EXPECT_EQ(tally.share(), 1) << tally.Worst(10);
 }

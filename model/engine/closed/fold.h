@@ -97,6 +97,12 @@ class Fold : private LayerPrices {
     return outline_.gathers_weights ? gathered.host : 0.0;
   }
 
+  // The same of a layer's backward pass, with the casts.
+  double HostOfGathered(const LayerTime& time) const {
+    if (fetches_) return time.gathered_backward.host;
+    return outline_.gathers_weights ? time.hooks_backward : 0.0;
+  }
+
   // What the host issues for so many sharded units: to gather their weights, to clear and scatter their gradients.
   double IssueGathers(double units) const {
     return outline_.gathers_weights && sharded_ ? units * form_.issue_message : 0.0;

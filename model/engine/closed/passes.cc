@@ -110,6 +110,7 @@ StepTime Fold::Passes(Work* of_busiest) {
     const double others = outline_.stages - 2;
     const double mean =
         others > 0 ? (table_.layers - outline_.first_layers - outline_.last_layers) / others : 0;
+    const double more = others > 0 ? -(outline_.first_more + outline_.last_more) / others : 0;
     const std::array<Stage, 3> stages = Stages();
     for (const Stage& stage : stages) {
       const bool middle =
@@ -117,8 +118,8 @@ StepTime Fold::Passes(Work* of_busiest) {
       if (middle && others == 0) continue;
       const Work candidate = WorkOf(stage);
       const Turn turn = Together(candidate);
-      const Turn part = middle && mean != stage.layers
-                            ? Together(WorkOf({mean, false, false, stage.chunks}))
+      const Turn part = middle && (mean != stage.layers || more != stage.recomputed)
+                            ? Together(WorkOf({mean, false, false, stage.chunks, 1, -1, more}))
                             : turn;
       sum.seconds += (middle ? others : 1.0) * part.seconds;
       sum.forward += (middle ? others : 1.0) * part.forward;
@@ -185,6 +186,9 @@ void Fold::AddKernels(const Stage& stage, StepTime* time) const {
     time->tensor += M_ * (before * forth.tensor + behind * back.tensor);
     time->tensor_hidden += M_ * (before * forth.tensor_hidden + behind * back.tensor_hidden);
   }
+  if (stage.recomputed != 0)
+    add(stage.recomputed, table_.recomputing,
+        fetches_ ? table_.recomputing.gathered_backward.device : 0.0);
   if (stage.first) add(1, table_.embedding, embedding_extra_);
   if (stage.last) add(1, table_.head, head_extra_);
 }

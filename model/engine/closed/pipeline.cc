@@ -273,7 +273,8 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
     if (i > 1 && !last && layout[i] == layout[i - 1] && outline_.slowdown == nullptr) {
       times.passes[i] = times.passes[i - 1];
     } else {
-      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, slowdown});
+      times.passes[i] = PassOf({static_cast<double>(layout[i]), first, last, 1, slowdown, -1,
+                                outline_.MoreRecomputed(outline_.recompute, layout[i])});
     }
   }
   times.host_waits = form_.host_waits;
@@ -317,8 +318,15 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
       std::accumulate(layout.begin(), layout.begin() + (outline_.stages - 1), 0.0);
   const bool in_a_v = outline_.order.in_a_v;
   time->tensor -= tails_;
-  const Work last = WorkOf({outline_.last_layers, false, !in_a_v, double(outline_.chunks)});
+  const Work last = WorkOf(
+      {outline_.last_layers, false, !in_a_v, double(outline_.chunks), 1, -1, outline_.last_more});
   double way = before * (forward_ + backward_ - put_off_) + table_.embedding.forward.busy();
+  if (outline_.recomputed > 0) {
+    double more = 0;
+    for (int stage = 0; stage + 1 < outline_.stages; ++stage)
+      more += outline_.MoreRecomputed(outline_.recompute, layout[static_cast<std::size_t>(stage)]);
+    way += more * table_.recomputing.backward.busy();
+  }
   if (outline_.order.fills_bubble) {
     way += layout.front() * put_off_ - std::min(p, M_) * (last.weight.device() + last.last.seconds);
   }

@@ -45,9 +45,10 @@ std::array<Stage, 3> Fold::Stages() const {
   }
   const double v = outline_.chunks;
   const bool together = outline_.order.in_a_v;  // both ends on the first stage
-  return {Stage{outline_.first_layers, true, together, v},
-          Stage{outline_.last_layers, false, !together, v},
-          Stage{outline_.middle_layers, false, false, v}};
+  const PlanOutline& o = outline_;
+  return {Stage{o.first_layers, true, together, v, 1, -1, o.first_more},
+          Stage{o.last_layers, false, !together, v, 1, -1, o.last_more},
+          Stage{o.middle_layers, false, false, v, 1, -1, o.middle_more}};
 }
 
 // Each on its own, where they differ in speed.
@@ -55,13 +56,15 @@ std::vector<Stage> Fold::StagesBySpeed() const {
   std::vector<Stage> all;
   for (int s = 0; s < outline_.stages; ++s) {
     const bool in_a_v = outline_.order.in_a_v;
-    double layers = 0;
-    for (int chunk = 0; chunk < outline_.chunks; ++chunk)
-      layers +=
-          (*outline_
-                .layout)[static_cast<std::size_t>(VirtualStage(in_a_v, outline_.stages, s, chunk))];
+    double layers = 0, more = 0;
+    for (int chunk = 0; chunk < outline_.chunks; ++chunk) {
+      const int place = VirtualStage(in_a_v, outline_.stages, s, chunk);
+      const int held = (*outline_.layout)[static_cast<std::size_t>(place)];
+      layers += held;
+      more += outline_.MoreRecomputed(outline_.recompute, held);
+    }
     const bool last = in_a_v ? s == 0 : s + 1 == outline_.stages;
-    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s});
+    all.push_back({layers, s == 0, last, double(outline_.chunks), SlowdownOf(s), s, more});
   }
   return all;
 }
@@ -109,6 +112,13 @@ Work Fold::WorkOf(const Stage& stage) const {
         behind * table_.boundary_backward.busy() + before * table_.boundary_cut;
     work.forward.host += before * table_.boundary_forward.host;
     work.backward.host += behind * table_.boundary_backward.host;
+  }
+  if (stage.recomputed != 0) {
+    const LayerTime& more = table_.recomputing;
+    const PassTime& gathered = more.gathered_backward;
+    work.backward.kernels +=
+        stage.recomputed * (more.backward.busy() + (fetches_ ? gathered.device : 0.0));
+    work.backward.host += stage.recomputed * (more.backward.host + HostOfGathered(more));
   }
   if (stage.slowdown != 1) SlowDown(stage, &work);
   ExposeShards(stage, &work);
@@ -175,7 +185,8 @@ void Fold::SlowDown(const Stage& stage, Work* work) const {
   const auto messages = [](const PassTime& pass) { return pass.tensor + pass.context; };
   const LayerTable& t = table_;
   double forward = stage.layers * messages(t.layer.forward);
-  double backward = stage.layers * messages(t.layer.backward);
+  double backward = stage.layers * messages(t.layer.backward) +
+                    stage.recomputed * messages(t.recomputing.backward);
   if (stage.first) forward += messages(t.embedding.forward);
   if (stage.first && !outline_.order.fills_bubble) backward += messages(t.embedding.backward);
   slow(&work->forward.kernels, forward);

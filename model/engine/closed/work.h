@@ -71,8 +71,9 @@ struct Stage {
   double layers = 0;
   bool first = true, last = true;
   double chunks = 1;
-  double slowdown = 1;  // of its kernels
-  int index = -1;       // where stages differ in speed
+  double slowdown = 1;    // of its kernels
+  int index = -1;         // where stages differ in speed
+  double recomputed = 0;  // of its layers, beyond the share of all layers that is
 };
 
 // Kernels and messages inside of layers, gathers and scatters that they wait for, and what the host issues.

@@ -3,6 +3,7 @@
 #include "model/plan/lower/outline.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,6 +13,34 @@
 #include "model/plan/lower/overlap.h"
 
 namespace orrery {
+
+namespace {
+
+// Of a pipeline whose layers are known. Of other stages with as many layers the busiest is the one that recomputes most.
+void FindRecomputed(const Strategy& s, const std::vector<int>& layers, PipelineLayers* split) {
+  const std::vector<int>& layout = *split->layout;
+  if (!s.recompute.partial() ||
+      std::ranges::adjacent_find(layout, std::not_equal_to()) == layout.end())
+    return;
+  int64_t all = 0, taken = 0;
+  for (const int chunk : layout) all += chunk, taken += s.recompute.Taken(chunk);
+  split->recomputed = static_cast<double>(taken) / static_cast<double>(all);
+  std::vector<double> more(layers.size(), 0);
+  for (int place = 0; place < static_cast<int>(layout.size()); ++place) {
+    const bool in_a_v = s.schedule == PipelineSchedule::kZeroBubbleV;
+    more[static_cast<std::size_t>(ChunkAt(in_a_v, s.pp, place).stage)] +=
+        split->MoreRecomputed(s.recompute, layout[static_cast<std::size_t>(place)]);
+  }
+  split->first_more = more.front();
+  split->last_more = more.back();
+  for (int stage = 1; stage + 1 < s.pp; ++stage) {
+    const auto i = static_cast<std::size_t>(stage), most = static_cast<std::size_t>(split->fullest);
+    if (layers[i] == layers[most] && more[i] > more[most]) split->fullest = stage;
+  }
+  if (s.pp > 2) split->middle_more = more[static_cast<std::size_t>(split->fullest)];
+}
+
+}  // namespace
 
 PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
   PipelineLayers split;
@@ -52,10 +81,12 @@ PipelineLayers LayersOf(const ModelSpec& model, const Strategy& s) {
   }
   split.first_layers = layers.front();
   split.last_layers = layers.back();
-  if (s.pp == 2) return split;
-  const auto fullest = std::max_element(layers.begin() + 1, layers.end() - 1);
-  split.fullest = static_cast<int>(fullest - layers.begin());
-  split.middle_layers = *fullest;
+  if (s.pp > 2) {
+    const auto fullest = std::max_element(layers.begin() + 1, layers.end() - 1);
+    split.fullest = static_cast<int>(fullest - layers.begin());
+    split.middle_layers = *fullest;
+  }
+  FindRecomputed(s, layers, &split);
   return split;
 }
 

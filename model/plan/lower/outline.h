@@ -31,6 +31,16 @@ struct PipelineLayers {
   // Layers of each chunk, in the order chunk x stages + stage; null: one stage.
   std::shared_ptr<const std::vector<int>> layout;
   ChunkLayers chunk_layers;
+  // Where some layers of each chunk are recomputed and chunks differ in layers: the share of all layers that is; else 0.
+  double recomputed = 0;
+  // Layers that are recomputed beyond that share, of the same stages.
+  double first_more = 0, middle_more = 0, last_more = 0;
+
+  // And of a chunk of so many layers.
+  double MoreRecomputed(const Recompute& recompute, int layers) const {
+    return recomputed > 0 ? static_cast<double>(recompute.Taken(layers)) - recomputed * layers
+                          : 0.0;
+  }
 };
 
 PipelineLayers LayersOf(const ModelSpec& model, const Strategy& strategy);
