@@ -165,8 +165,9 @@ Network ViewNetwork(const ClusterSummary& cluster, const GpuProfile& gpu,
   view.launch = nodes > 1 ? fabric.launch : gpu.collective_launch;
   view.bandwidth_launch = nodes > 1 ? fabric.bandwidth_launch : gpu.bandwidth_launch;
   view.low_latency_bandwidth = nodes > 1 ? fabric.low_latency_bandwidth : gpu.low_latency_bandwidth;
-  view.low_latency_hop = nodes > 1 ? fabric.low_latency_hop : gpu.low_latency_hop;
-  view.low_latency_inside_hop = gpu.low_latency_hop;
+  const double hops[] = {gpu.low_latency_hop, fabric.low_latency_hop};  // in a node, between nodes
+  view.low_latency_inside_hop = hops[0];
+  view.low_latency_hop = nodes > 1 ? hops[1] : hops[0];
   if (nodes == 1 && !gpu.collectives.empty()) view.measured = &gpu;
   view.pipelining = nodes > 1 ? fabric.pipelining : gpu.pipelining;
   view.chain_pipelining = nodes > 1 ? fabric.chain_pipelining : gpu.chain_pipelining;
