@@ -42,7 +42,7 @@ PIECES = [
     steps(2, 80, "sweep-bert"),
     steps(2, 60, "fp32,tf32"),
     kernels(2, 40, "attention-sweep,gemm-fp32,attention-fp32,gemm-fp16"),
-    steps(2, 30, "eager"),
+    steps(2, 70, "eager,eager-more,blocks"),
 ]
 
 

@@ -47,6 +47,12 @@ SETS = {
     "tf32": [series("gpt2-small", 1024, (8, 16), "tf32", vocab=PADDED), series("bert-large", 128, (64,), "tf32")],
     "eager": [series("gpt2-small", 1024, (8, 16, 32), compiled="no", vocab=PADDED),
               series("bert-large", 512, (16,), compiled="no")],
+    "eager-more": [series("gpt2-xl", 1024, (4, 8), compiled="no", vocab=PADDED),
+                   series("llama-1b", 2048, (2, 8), compiled="no"),
+                   series("bert-large", 128, (64,), compiled="no"),
+                   series("gpt2-medium", 1024, (16,), compiled="no", vocab=PADDED)],
+    "blocks": [series("llama-1b", 2048, (2, 8)), series("gpt2-xl", 1024, (8,), vocab=PADDED),
+               series("bert-large", 512, (16,)), series("gpt2-medium", 1024, (16,), vocab=PADDED)],
 }
 
 

@@ -45,11 +45,29 @@ def series_of(args):
     return [one._replace(batches=args.batches) if args.batches else one for one in chosen]
 
 
-def describe(one, config, batch):
+# The catalogue's machine for a device: the first name that the driver's name holds.
+MACHINES = (("GH200", ""), ("GB200", "azure-nd-gb200"), ("GB300", ""), ("H200", "aws-p5en"), ("H100", "aws-p5"),
+            ("A100-SXM4-80GB", "aws-p4de"), ("A100-SXM4-40GB", "aws-p4d"), ("V100-SXM2-32GB", "aws-p3dn"),
+            ("V100-SXM2-16GB", "aws-p3-16xl"), ("A10G", "aws-g5-1gpu"), ("B200", "aws-p6-b200"),
+            ("B300", "aws-p6-b300"))
+
+
+def machine_of(device):
+    """(short name, topology) of a device; the topology is empty where the catalogue has none, and is then filled in
+    by hand before `plan validate` reads the rows."""
+    for key, topology in MACHINES:
+        if key in device:
+            return key.split("-")[0].lower(), topology
+    return "torch" if not device else device.split()[-1].lower(), ""
+
+
+def describe(one, config, batch, device=""):
     """The columns that say what the step is."""
     family = {"encoder": "bert"}.get(config["family"], "llama" if config["norm"] == "rms-norm" else "gpt")
-    name = f"h200torch-{one.model}-s{one.seq}-b{batch}-{one.precision}-{one.recompute}-{one.compiled}-v{config['vocab']}"
-    row = {"case": name, "topology": "aws-p5en", "framework": "ddp", "family": family, "window": "step"}
+    short, topology = machine_of(device)
+    name = (f"{short}torch-{one.model}-s{one.seq}-b{batch}-{one.precision}-{one.recompute}-{one.compiled}"
+            f"-v{config['vocab']}")
+    row = {"case": name, "topology": topology, "framework": "ddp", "family": family, "window": "step"}
     row.update({key: 1 for key in ("nodes", "gpus_per_node", "tp", "pp", "vpp", "dp", "cp", "flash")})
     row.update({key: config[key] for key in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab")})
     row.update({"gated": int(config["activation"] == "swiglu"), "seq_len": one.seq, "zero": 0, "zero_group": "dp",
@@ -174,7 +192,7 @@ def measure_series(torch, one, table, machine, until):
         if time.monotonic() > until:
             print(f"out of time before {step_cases.text(one, batch)}", file=sys.stderr)
             break
-        row, stop = describe(one, config, batch), True
+        row, stop = describe(one, config, batch, machine.columns()["device"]), True
         try:
             trainer = trainer or Trainer(torch, one, config)
             row.update(measure_batch(torch, trainer, batch))

@@ -7,6 +7,7 @@ operands of one are out of the cache when it comes round again. What cannot be c
 plain launches (`note` then says so), and on a CPU by the clock.
 """
 
+import contextlib
 import time
 from collections import namedtuple
 
@@ -36,11 +37,24 @@ def sets_for(bytes_per_set, l2_bytes=64 << 20, most_bytes=8 << 30):
     return int(max(1, min(wanted, 16, most_bytes // max(1, bytes_per_set))))
 
 
+_streams = []  # the one in which calls are made and timed
+
+
+def _stream(torch):
+    if not _streams:
+        _streams.append(torch.cuda.Stream())
+    return _streams[0]
+
+
+def on_stream(torch):
+    """What is done within goes to the stream that time_calls() captures."""
+    return torch.cuda.stream(_stream(torch)) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
 def time_calls(torch, calls, replays=REPLAYS):
     if not torch.cuda.is_available():
         return _time_on_cpu(calls)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    stream = _stream(torch)
     with torch.cuda.stream(stream):
         for call in calls[:2] * 2:
             call()

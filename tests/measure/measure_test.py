@@ -104,6 +104,15 @@ class Arguments(unittest.TestCase):
             self.assertEqual(code, 2)
             self.assertIn("error", text)
 
+    def test_machines_have_their_devices(self):
+        self.assertEqual(steps.machine_of("NVIDIA H100 80GB HBM3"), ("h100", "aws-p5"))
+        self.assertEqual(steps.machine_of("NVIDIA GH200 480GB"), ("gh200", ""))
+        self.assertEqual(steps.machine_of("NVIDIA A100-SXM4-40GB"), ("a100", "aws-p4d"))
+        self.assertEqual(steps.machine_of("NVIDIA RTX A6000"), ("a6000", ""))
+        for _, topology in steps.MACHINES:
+            self.assertTrue(not topology or os.path.exists(
+                os.path.join(os.path.dirname(steps.__file__), "..", "..", "topologies", topology + ".yaml")), topology)
+
     def test_dry_runs_list_everything(self):
         code, text = quietly(measure_all.main, ["--dry-run"])
         self.assertEqual(code, 0)
