@@ -279,7 +279,8 @@ void Executor::Fetch() {
 
 void Executor::Push() {
   if (accelerator_ == nullptr) return;
-  constexpr int64_t kPiece = int64_t{64} << 20;  // what waits in pinned memory
+  constexpr int64_t kPiece = int64_t{16}
+                             << 20;  // what waits in pinned memory: one block of it, used again
   for (int64_t at = 0; at < image_.layout.step_bytes; at += kPiece) {
     const int64_t bytes = std::min(kPiece, image_.layout.step_bytes - at);
     accelerator_->Upload(image_.base + at, image_.arena.get() + at, bytes, 0);

@@ -24,6 +24,11 @@ uint64_t NameHash(const std::string& name) {
   return h;
 }
 
+// Of the draws of a parameter.
+uint64_t KeyOf(const InitialFrom& from, const ir::Param& param) {
+  return HashOf({from.seed, NameHash(param.name)});
+}
+
 double DrawNormal(uint64_t key, int64_t index) {
   return NormalOf(HashOf({key, static_cast<uint64_t>(index)}));
 }
@@ -161,7 +166,7 @@ double ValueOf(const InitialFrom& from, const ir::Param& param, const GivenTenso
     case ir::Init::kNormal:
       break;
   }
-  return param.init_std * NormalElement(HashOf({from.seed, NameHash(param.name)}), global_index);
+  return param.init_std * NormalElement(KeyOf(from, param), global_index);
 }
 
 }  // namespace
@@ -183,9 +188,13 @@ void InitialUnit(const InitialFrom& from, const ir::Plan& plan, const ir::Unit& 
     const int64_t begin = std::max(segment.offset, first);
     const int64_t end =
         std::min(segment.offset + segment.elements, first + static_cast<int64_t>(out.size()));
+    const bool drawn = source.init == ir::Init::kNormal && given == nullptr;
+    const uint64_t key = drawn ? KeyOf(from, source) : 0;
     for (int64_t at = begin; at < end; ++at) {
-      out[static_cast<std::size_t>(at - first)] =
-          ValueOf(from, source, given, piece.Global(at - segment.offset));
+      const int64_t global = piece.Global(at - segment.offset);
+      out[static_cast<std::size_t>(at - first)] = drawn
+                                                      ? source.init_std * NormalElement(key, global)
+                                                      : ValueOf(from, source, given, global);
     }
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers in and out of an arena, and what it holds before the first step.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <stdexcept>
 
@@ -9,6 +8,7 @@
 #include "runtime/exec/index.h"
 #include "runtime/exec/initial.h"
 #include "runtime/exec/rank_image.h"
+#include "runtime/exec/share.h"
 #include "runtime/half.h"
 
 namespace orrery::exec {
@@ -31,26 +31,35 @@ std::vector<bool> LossScaleStates(const ir::Program& program) {
 
 constexpr int64_t kChunk = int64_t{1} << 16;  // elements initialised at a time
 
+// Threads that are worth starting for `chunks`. Packed parameters are drawn as whole tensors, which each thread would
+// do again.
+int64_t WorkersFor(const ir::Plan& plan, const ir::Unit& unit, int64_t chunks) {
+  constexpr int64_t kChunksEach = 8;
+  for (const ir::UnitSegment& segment : unit.segments)
+    if (!plan.params.at(At(segment.param)).of.empty()) return 1;
+  return std::clamp<int64_t>(chunks / kChunksEach, 1, CoresAllowed());
+}
+
 void InitialiseWeights(RankImage* image, const ir::Buffer& buffer, std::byte* base,
                        const train::InitialFrom& from) {
   if (buffer.unit < 0) throw std::runtime_error(buffer.name + ": parameters of no unit");
+  const ir::Unit& unit = image->program->units.at(At(buffer.unit));
   const int64_t shard =
       buffer.unit_shard_axis < 0 ? 0 : image->coords.at(At(buffer.unit_shard_axis));
   const ir::Op* cast =
       buffer.cls == BufferClass::kParam ? ir::CastOfUnit(*image->program, buffer.unit) : nullptr;
   std::optional<train::InitialCodes> codes;
-  if (cast != nullptr)
-    codes.emplace(from, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
-                  *cast);
-  std::vector<double> values;
-  for (int64_t begin = 0; begin < buffer.elements; begin += kChunk) {
-    values.resize(At(std::min(kChunk, buffer.elements - begin)));
-    train::InitialUnit(from, *image->plan, image->program->units.at(At(buffer.unit)), image->coords,
-                       shard * buffer.elements + begin, values);
+  if (cast != nullptr) codes.emplace(from, *image->plan, unit, image->coords, *cast);
+  const int64_t chunks = (buffer.elements + kChunk - 1) / kChunk;
+  Share(chunks, WorkersFor(*image->plan, unit, chunks), [&](int64_t chunk) {
+    const int64_t begin = chunk * kChunk;
+    std::vector<double> values(At(std::min(kChunk, buffer.elements - begin)));
+    train::InitialUnit(from, *image->plan, unit, image->coords, shard * buffer.elements + begin,
+                       values);
     if (codes) codes->Cast(shard * buffer.elements + begin, values);
     FromNumbers(values, {base + begin * ir::DtypeBytes(buffer.dtype),
                          static_cast<int64_t>(values.size()), buffer.dtype});
-  }
+  });
 }
 
 }  // namespace
@@ -138,7 +147,7 @@ void Initialise(RankImage* image, const train::InitialFrom& from, double loss_sc
     const ir::Buffer& buffer = image->program->buffers[b];
     if (image->layout.scope[b] != ir::Layout::Scope::kStep) continue;
     std::byte* base = image->Place(image->layout.Address(static_cast<ir::BufferId>(b), 0));
-    std::memset(base, 0, At(buffer.elements * ir::DtypeBytes(buffer.dtype)));
+    Fill(base, 0, buffer.elements * ir::DtypeBytes(buffer.dtype));
     if (buffer.cls == BufferClass::kParam || buffer.cls == BufferClass::kMaster)
       InitialiseWeights(image, buffer, base, from);
     if (scales[b]) FromNumbers({loss_scale}, {base, 1, buffer.dtype});

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <new>
 #include <set>
@@ -15,6 +14,7 @@
 
 #include "model/plan/ir/usage.h"
 #include "runtime/exec/index.h"
+#include "runtime/exec/share.h"
 
 namespace orrery::exec {
 namespace {
@@ -90,8 +90,8 @@ class ImageMaker {
     const auto bytes = At(std::max<int64_t>(held, 1));
     void* memory = nullptr;
     if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
-    std::memset(memory, fill_, bytes);
     image_.arena.reset(static_cast<std::byte*>(memory));
+    Fill(image_.arena.get(), fill_, static_cast<int64_t>(bytes));
     image_.base = image_.arena.get();
     image_.host = image_.base + image_.layout.arena_bytes;
     if (accelerator_ == nullptr) return;

@@ -37,6 +37,7 @@ constexpr Heads kSelf[] = {
     {"relative_cap", 2, 67, 2, 2, 8, false, 32, 1, 0, 0, 0.8},
     {"alibi", 2, 70, 3, 3, 8, true, 0, 0, 0, 0, 0, 6},
     {"alibi_all", 2, 70, 2, 1, 8, true, 0, 0, 0.2, 7, 0.8, 4},
+    {"wide", 1, 9, 2, 1, 300, true},
     {"window_cap_dropout", 1, 90, 2, 1, 6, true, 0, 2, 0.2, 7, 0.8},
 };
 

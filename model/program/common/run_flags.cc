@@ -35,7 +35,7 @@ RunFlags::RunFlags()
             {"cpu", "cuda"});
   set.Value(&cuda_graphs, "--cuda-graphs", "KIND",
             "on: repeated kernels are launched as CUDA graphs, except with --trace and --profile "
-            "(default off; untested on a GPU)",
+            "(default off)",
             Words::kList, {"on", "off"});
   set.Value(&steps, "--steps", "N", "training steps (default 10)");
   set.Value(&seed, "--seed", "N", "random seed of initial weights and samples (default 1)");

@@ -145,13 +145,16 @@ __global__ void QueryGradKernel(AttentionOperands o, const float* delta) {
   }
 }
 
-// A block has a key of a group of heads that share it; a thread adds up a column of its gradients.
+// A block has a key of a group of heads that share it, and two columns of its gradients per thread.
 __global__ void KeyGradKernel(AttentionOperands o, const float* delta) {
   ORRERY_SHARED(float, grad);  // scores [seq], dropped probabilities [seq]
   const Heads& s = o.s;
   const Row key = RowOfBlock(s.nh / s.queries_per_kv, s.seq_kv);  // i: the key
   float* dropped = grad + s.seq;
-  float dk[2] = {}, dv[2] = {};  // heads of at most 256
+  float dk[2] = {}, dv[2] = {};
+  const auto column = [](int c) {
+    return static_cast<int64_t>(2 * blockIdx.y + c) * kThreads + threadIdx.x;
+  };
   for (int64_t g = 0; g < s.queries_per_kv; ++g) {
     const int64_t h = key.h * s.queries_per_kv + g;
     __syncthreads();
@@ -163,7 +166,7 @@ __global__ void KeyGradKernel(AttentionOperands o, const float* delta) {
     }
     __syncthreads();
     for (int c = 0; c < 2; ++c) {
-      const int64_t d = c * kThreads + static_cast<int64_t>(threadIdx.x);
+      const int64_t d = column(c);
       for (int64_t i = 0; d < s.hd && i < s.seq; ++i) {
         dk[c] += grad[i] * Load(o.q, s.QueryAt(key.b, h, i) + d);
         dv[c] += dropped[i] * Load(o.dctx, s.ContextAt(key.b, h, i) + d);
@@ -172,7 +175,7 @@ __global__ void KeyGradKernel(AttentionOperands o, const float* delta) {
   }
   const int64_t to = s.KeyAt(key.b, key.h * s.queries_per_kv, key.i);
   for (int c = 0; c < 2; ++c) {
-    const int64_t d = c * kThreads + static_cast<int64_t>(threadIdx.x);
+    const int64_t d = column(c);
     if (d >= s.hd) continue;
     Store(o.dkv, to + d, s.scale * dk[c]);
     Store(o.dkv, to + s.hd + d, dv[c]);
@@ -221,12 +224,12 @@ void RowDeltas(OpFrame& f, const AttentionOperands& o, float* delta) {
 
 void PlainBackward(OpFrame& f, const AttentionOperands& o) {
   const Heads& s = o.s;
-  if (s.hd > 2 * kThreads) f.Fail("attention heads are wider than 256");
   float* delta = f.Scratch<float>(s.Rows());
   RowDeltas(f, o, delta);
   Launch(f.queue, QueryGradKernel, Blocks(s.Rows(), 1), kThreads, Floats(s.seq_kv), o, delta);
   const int64_t keys = s.batch * (s.nh / s.queries_per_kv) * s.seq_kv;
-  Launch(f.queue, KeyGradKernel, Blocks(keys, 1), kThreads, Floats(2 * s.seq), o, delta);
+  Launch(f.queue, KeyGradKernel, dim3(Blocks(keys, 1), Blocks(s.hd, 2 * kThreads)), kThreads,
+         Floats(2 * s.seq), o, delta);
   if (o.dbias.absent()) return;
   const int64_t distances = s.seq + s.seq_kv - 1;
   float* sums = f.Scratch<float>(s.nh * distances);

@@ -13,6 +13,7 @@ using ir::Attr;
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
 constexpr int kColumns = kWarpSize * kWide;                // of a block
+constexpr int kRowsAtOnce = 4;                             // of a warp
 constexpr int64_t kBlocksWanted = 512, kRowsPerPart = 32;  // least rows that are worth a part
 
 struct Sums {
@@ -29,20 +30,27 @@ __global__ void PartialSumsKernel(Sums s, float* parts, int which_count, bool wi
   const int64_t begin = s.rows * blockIdx.y / gridDim.y,
                 end = s.rows * (blockIdx.y + 1) / gridDim.y;
   float scaled[kWide] = {}, plain[kWide] = {};
-  for (int64_t r = begin + WarpIndex(); count > 0 && r < end; r += kWarps) {
-    float d[kWide], v[kWide];
-    LoadSome(s.dy, r * s.h + column, count, wide, d);
-    float mean = 0, rstd = 1;
-    if (s.x.absent()) {
-      for (int k = 0; k < kWide; ++k) v[k] = 1.0f;
-    } else {
-      LoadSome(s.x, r * s.h + column, count, wide, v);
-      mean = s.has_mean ? Load(s.stats, 2 * r) : 0.0f;
-      rstd = Load(s.stats, s.has_mean ? 2 * r + 1 : r);
+  // Rows in groups: their loads are under way together, or a warp would wait for memory at each row.
+  for (int64_t r = begin + WarpIndex(); count > 0 && r < end; r += kWarps * kRowsAtOnce) {
+    float d[kRowsAtOnce][kWide], v[kRowsAtOnce][kWide], mean[kRowsAtOnce], rstd[kRowsAtOnce];
+#pragma unroll
+    for (int g = 0; g < kRowsAtOnce; ++g) {
+      const int64_t row = r + g * kWarps;
+      const int here = row < end ? count : 0;
+      LoadSome(s.dy, row * s.h + column, here, wide, d[g]);
+      mean[g] = 0, rstd[g] = 1;
+      if (s.x.absent() || here == 0) continue;
+      LoadSome(s.x, row * s.h + column, here, wide, v[g]);
+      mean[g] = s.has_mean ? Load(s.stats, 2 * row) : 0.0f;
+      rstd[g] = Load(s.stats, s.has_mean ? 2 * row + 1 : row);
     }
-    for (int k = 0; k < kWide; ++k) {
-      scaled[k] += d[k] * ((v[k] - mean) * rstd);
-      plain[k] += d[k];
+#pragma unroll
+    for (int g = 0; g < kRowsAtOnce; ++g) {
+      if (r + g * kWarps >= end) break;
+      for (int k = 0; k < kWide; ++k) {
+        scaled[k] += s.x.absent() ? d[g][k] : d[g][k] * ((v[g][k] - mean[g]) * rstd[g]);
+        plain[k] += d[g][k];
+      }
     }
   }
   float* mine = shared + (WarpIndex() * 2) * kColumns + LaneIndex() * kWide;
@@ -84,14 +92,21 @@ __global__ void QkPartialSumsKernel(Ref dy, Ref raw, Ref stats, QkShape s, float
   parts[static_cast<int64_t>(blockIdx.y) * s.Gains() + gain] = sum;
 }
 
+// A lane has a column; warps have every kWarps-th part, so that the parts of a column are under way together.
 __global__ void AddPartsKernel(const float* parts, int count, int which_count, Ref first,
                                Ref second, int64_t h) {
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (c >= h) return;
+  __shared__ float shared[kWarps][kWarpSize];
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kWarpSize + LaneIndex();
   for (int which = 0; which < which_count; ++which) {
     float sum = 0;
-    for (int p = 0; p < count; ++p)
+#pragma unroll 4
+    for (int p = WarpIndex(); c < h && p < count; p += kWarps)
       sum += parts[(static_cast<int64_t>(p) * which_count + which) * h + c];
+    __syncthreads();
+    shared[WarpIndex()][LaneIndex()] = sum;
+    __syncthreads();
+    if (WarpIndex() > 0 || c >= h) continue;
+    for (int w = 1; w < kWarps; ++w) sum += shared[w][LaneIndex()];
     const Ref to = which == 0 ? first : second;
     Store(to, c, Load(to, c) + sum);
   }
@@ -114,8 +129,8 @@ void AddSums(OpFrame& f, const Sums& s, Ref first, Ref second) {
   Launch(f.queue, PartialSumsKernel,
          dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads,
          sizeof(float) * kWarps * 2 * kColumns, s, scratch, which, IsWide({s.dy, s.x}, s.h));
-  Launch(f.queue, AddPartsKernel, Blocks(s.h, 128), 128, 0, scratch, static_cast<int>(parts), which,
-         first, second, s.h);
+  Launch(f.queue, AddPartsKernel, Blocks(s.h, kWarpSize), kThreads, 0, scratch,
+         static_cast<int>(parts), which, first, second, s.h);
 }
 
 }  // namespace
@@ -147,8 +162,8 @@ void QkNormWeightGrad(OpFrame& f) {
   Launch(f.queue, QkPartialSumsKernel,
          dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), kThreads, 0, dy, raw,
          stats, s, scratch);
-  Launch(f.queue, AddPartsKernel, Blocks(s.Gains(), 128), 128, 0, scratch, static_cast<int>(parts),
-         1, dgamma, Ref{}, s.Gains());
+  Launch(f.queue, AddPartsKernel, Blocks(s.Gains(), kWarpSize), kThreads, 0, scratch,
+         static_cast<int>(parts), 1, dgamma, Ref{}, s.Gains());
 }
 
 }  // namespace orrery::cuda

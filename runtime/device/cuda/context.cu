@@ -149,13 +149,16 @@ __global__ void PartQueryGradKernel(PartOperands o, const float* delta) {
     Store(o.dqkv, to + s.per_kv * s.hd + d, 0.0f);
 }
 
-// A block has a key of a group of heads that share it; a thread adds up a column of its gradients.
+// A block has a key of a group of heads that share it, and two columns of its gradients per thread.
 __global__ void PartKeyGradKernel(PartOperands o, const float* delta) {
   ORRERY_SHARED(float, grad);  // scores [seq], dropped probabilities [seq]
   const Part& s = o.s;
   const Row key = RowOfBlock(s.kv, s.seq_kv);  // i: the key
   float* dropped = grad + s.seq;
-  float dk[2] = {}, dv[2] = {};  // heads of at most 256
+  float dk[2] = {}, dv[2] = {};
+  const auto column = [](int c) {
+    return static_cast<int64_t>(2 * blockIdx.y + c) * kThreads + threadIdx.x;
+  };
   for (int64_t g = 0; g < s.per_kv; ++g) {
     const int64_t h = key.h * s.per_kv + g;
     __syncthreads();
@@ -166,7 +169,7 @@ __global__ void PartKeyGradKernel(PartOperands o, const float* delta) {
     }
     __syncthreads();
     for (int c = 0; c < 2; ++c) {
-      const int64_t d = c * kThreads + static_cast<int64_t>(threadIdx.x);
+      const int64_t d = column(c);
       for (int64_t i = 0; d < s.hd && i < s.seq; ++i) {
         dk[c] += grad[i] * Load(o.qkv, s.QueryAt(key.b, h, i) + d);
         dv[c] += dropped[i] * Load(o.dctx, s.ContextAt(key.b, h, i) + d);
@@ -175,7 +178,7 @@ __global__ void PartKeyGradKernel(PartOperands o, const float* delta) {
   }
   const int64_t to = s.KeyAt(key.b, key.h * s.per_kv, key.i);
   for (int c = 0; c < 2; ++c) {
-    const int64_t d = c * kThreads + static_cast<int64_t>(threadIdx.x);
+    const int64_t d = column(c);
     if (d >= s.hd) continue;
     Store(o.dkv, to + d, s.scale * dk[c]);
     Store(o.dkv, to + s.hd + d, dv[c]);
@@ -217,7 +220,6 @@ Part PartOf(const OpFrame& f) {
   s.hd = f.Size(Attr::kHd, 1);
   if (s.nh % s.kv != 0) f.Fail("query heads are no multiple of the key heads");
   if (!f.Flag(Attr::kCausal)) f.Fail("only causal attention is shared");
-  if (s.hd > 2 * kThreads) f.Fail("attention heads are wider than 256");
   s.per_kv = s.nh / s.kv;
   s.window = f.Size(Attr::kWindow);
   s.first_head = f.Coord(Attr::kAxis) * s.nh;
@@ -267,7 +269,8 @@ void PartAttentionBackward(OpFrame& f) {
   float* delta = f.Scratch<float>(s.Rows());
   RowDeltas(f, rows, delta);
   Launch(f.queue, PartQueryGradKernel, Blocks(s.Rows(), 1), kThreads, Floats(s.seq_kv), o, delta);
-  Launch(f.queue, PartKeyGradKernel, Blocks(s.batch * s.kv * s.seq_kv, 1), kThreads,
+  Launch(f.queue, PartKeyGradKernel,
+         dim3(Blocks(s.batch * s.kv * s.seq_kv, 1), Blocks(s.hd, 2 * kThreads)), kThreads,
          Floats(2 * s.seq), o, delta);
 }
 

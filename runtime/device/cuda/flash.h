@@ -11,10 +11,6 @@ constexpr int kFlashWarps = 4, kFlashThreads = kFlashWarps * kWarpSize;
 constexpr int kFlashRows = 16 * kFlashWarps;  // queries, or keys, that a block has: 16 per warp
 constexpr float kLog2E = 1.4426950408889634f;
 
-// Tiles of the other side, walked through: smaller for wide heads, whose sums take more registers.
-template <int hd>
-constexpr int kFlashStep = hd <= 64 ? 64 : 32;
-
 __device__ inline const uint16_t* Halves(Ref x) { return static_cast<const uint16_t*>(x.data); }
 __device__ inline uint16_t* HalvesOut(Ref x) { return static_cast<uint16_t*>(x.data); }
 

@@ -7,8 +7,14 @@
 namespace orrery::cuda {
 namespace {
 
+// Tiles of the other side, walked through, and blocks that a multiprocessor has at a time: wide heads take so many
+// registers for sums that fewer fit. Chosen by measurement on an H100 (README.md).
 template <int hd>
-constexpr int kTileHalves = kFlashStep<hd>* kFlashStride<hd>;
+constexpr int kBackwardStep = hd <= 64 ? 64 : 32;
+template <int hd>
+constexpr int kBlocksPerProcessor = hd <= 64 ? 3 : 2;
+template <int hd>
+constexpr int kTileHalves = kBackwardStep<hd>* kFlashStride<hd>;
 
 // sums[n] += left (16 x 16 k, a tile in shared memory from `row`) right^T
 template <int hd, int columns>
@@ -51,11 +57,17 @@ __device__ inline void StoreSums(Ref to, int64_t at, const float (&sums)[hd / 8]
               scale * sums[n][2 * half + 1]);
 }
 
+// Where a thread's elements of a tile of sums stand: columns Column(n) and the next in rows 8 * half apart.
+__device__ inline int Column(int n) { return 8 * n + 2 * (LaneIndex() % 4); }
+
 // Shared: own tile of keys and values [64], two stages of queries and dctx [step], two of log sums and deltas.
+// Queries behind the last are zeros with a log sum and a delta of zero: they add nothing. Keys behind the last make
+// rows of sums that are not stored. So masks are for causal attention only.
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads)
+__global__ void __launch_bounds__(kFlashThreads, kBlocksPerProcessor<hd>)
     KeyValueKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
-  constexpr int step = kFlashStep<hd>, own = kFlashRows * kFlashStride<hd>, tile = kTileHalves<hd>;
+  constexpr int step = kBackwardStep<hd>, own = kFlashRows * kFlashStride<hd>,
+                tile = kTileHalves<hd>;
   ORRERY_SHARED(uint16_t, keys);
   uint16_t *values = keys + own, *walked = values + own;
   float* rows = reinterpret_cast<float*>(walked + 4 * tile);  // [2][2][step]
@@ -79,49 +91,58 @@ __global__ void __launch_bounds__(kFlashThreads)
                                        s.seq - i);
     StartTile<hd, step, kFlashThreads>(to + tile, Halves(o.dctx) + s.ContextAt(b, h, i),
                                        s.batch * s.nh * s.hd, s.seq - i);
-    CommitCopies();
-    for (int r = static_cast<int>(threadIdx.x); r < step; r += kFlashThreads) {
+    const int r = static_cast<int>(threadIdx.x) % step;
+    const float* from =
+        static_cast<int>(threadIdx.x) < step ? static_cast<const float*>(o.softmax.data) : delta;
+    if (static_cast<int>(threadIdx.x) < 2 * step) {
       const bool valid = i + r < s.seq;
-      float* to_rows = rows + (w % 2) * 2 * step;
-      to_rows[r] =
-          valid ? static_cast<const float*>(o.softmax.data)[s.LseAt(b, h, i + r)] : INFINITY;
-      to_rows[step + r] = valid ? delta[s.LseAt(b, h, i + r)] : 0.0f;
+      CopyAsync(rows + (w % 2) * 2 * step + threadIdx.x, from + (valid ? s.LseAt(b, h, i + r) : 0),
+                valid);
     }
+    CommitCopies();
   };
   float dk[hd / 8][4] = {}, dv[hd / 8][4] = {};
-  const int64_t key0 = first + 16 * WarpIndex() + LaneIndex() / 4;
+  const int64_t warp_key = first + 16 * WarpIndex();
+  const float slope = s.scale * kLog2E;
   if (walks > 0) start(0);
   for (int64_t w = 0; w < walks; ++w) {
     StartNextAndAwait(w, walks, start);
     const uint16_t *queries = walked + (w % 2) * 2 * tile, *dctx = queries + tile;
     const float *lse = rows + (w % 2) * 2 * step, *deltas = lse + step;
     const int64_t i0 = (first_tile + w % tiles) * step;
-    const uint64_t draws = drops ? HeadDraws(o.draw, s, b, head0 + w / tiles) : 0;
-    float p[step / 8][4] = {}, grad[step / 8][4] = {};
-    MultiplyByRows<hd, step>(p, keys, 16 * WarpIndex(), queries);
-    MultiplyByRows<hd, step>(grad, values, 16 * WarpIndex(), dctx);
+    // Column c sees the warp's key k where hidden + k <= c; far below zero: all see all.
+    const bool all_seen = !s.causal || warp_key + 15 <= i0,
+               none_seen = s.causal && i0 + step <= warp_key;
+    if (!none_seen) {
+      const int hidden = all_seen ? -4 * step : static_cast<int>(warp_key - i0) + LaneIndex() / 4;
+      const uint64_t draws = drops ? HeadDraws(o.draw, s, b, head0 + w / tiles) : 0;
+      float p[step / 8][4] = {}, grad[step / 8][4] = {};
+      MultiplyByRows<hd, step>(p, keys, 16 * WarpIndex(), queries);
+      MultiplyByRows<hd, step>(grad, values, 16 * WarpIndex(), dctx);
 #pragma unroll
-    for (int n = 0; n < step / 8; ++n) {
+      for (int n = 0; n < step / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int column = 8 * n + 2 * (LaneIndex() % 4) + e % 2;
-        const int64_t i = i0 + column, j = key0 + 8 * (e / 2);
-        const bool seen = j < s.Keys(i);
-        const float value = seen ? exp2f((s.scale * p[n][e] - lse[column]) * kLog2E) : 0.0f;
-        float factor = 1;
-        if (drops) factor = o.draw.Factor(ir::HashMore(draws, static_cast<uint64_t>(i)), j);
-        p[n][e] = value * factor;
-        grad[n][e] = value * (factor * grad[n][e] - deltas[column]);
+        for (int e = 0; e < 4; ++e) {
+          const int column = Column(n) + e % 2;
+          const float power = Exp2(slope * p[n][e] - kLog2E * lse[column]);
+          const float value = hidden + 8 * (e / 2) <= column ? power : 0.0f;
+          float factor = 1;
+          if (drops)
+            factor = o.draw.Factor(ir::HashMore(draws, static_cast<uint64_t>(i0 + column)),
+                                   warp_key + LaneIndex() / 4 + 8 * (e / 2));
+          p[n][e] = value * factor;
+          grad[n][e] = value * (factor * grad[n][e] - deltas[column]);
+        }
       }
+      MultiplyPacked<hd, step>(dv, p, dctx);
+      MultiplyPacked<hd, step>(dk, grad, queries);
     }
-    MultiplyPacked<hd, step>(dv, p, dctx);
-    MultiplyPacked<hd, step>(dk, grad, queries);
     __syncthreads();
   }
   AwaitCopies<0>();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t j = key0 + 8 * half;
+    const int64_t j = warp_key + LaneIndex() / 4 + 8 * half;
     if (j >= s.seq_kv) continue;
     const int64_t to = s.KeyAt(b, head0, j);
     StoreSums<hd>(o.dkv, to, dk, half, s.scale);
@@ -131,9 +152,10 @@ __global__ void __launch_bounds__(kFlashThreads)
 
 // Shared: own tile of queries and dctx [64], two stages of keys and values [step].
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads)
+__global__ void __launch_bounds__(kFlashThreads, kBlocksPerProcessor<hd>)
     QueryKernel(const __grid_constant__ AttentionOperands o, const float* delta) {
-  constexpr int step = kFlashStep<hd>, own = kFlashRows * kFlashStride<hd>, tile = kTileHalves<hd>;
+  constexpr int step = kBackwardStep<hd>, own = kFlashRows * kFlashStride<hd>,
+                tile = kTileHalves<hd>;
   ORRERY_SHARED(uint16_t, queries);
   uint16_t *dctx = queries + own, *walked = dctx + own;
   const Heads& s = o.s;
@@ -153,19 +175,25 @@ __global__ void __launch_bounds__(kFlashThreads)
     CommitCopies();
   };
   start(0);
+  const float slope = s.scale * kLog2E;
   float lse[2], deltas[2], dq[hd / 8][4] = {};
   uint64_t draws[2] = {};
   const int64_t row = first + 16 * WarpIndex() + LaneIndex() / 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int64_t i = row + 8 * r;
-    lse[r] = i < s.seq ? static_cast<const float*>(o.softmax.data)[s.LseAt(b, h, i)] : INFINITY;
+    lse[r] =
+        i < s.seq ? kLog2E * static_cast<const float*>(o.softmax.data)[s.LseAt(b, h, i)] : INFINITY;
     deltas[r] = i < s.seq ? delta[s.LseAt(b, h, i)] : 0.0f;
     if (drops) draws[r] = ir::HashMore(HeadDraws(o.draw, s, b, h), static_cast<uint64_t>(i));
   }
   for (int64_t t = 0; t < tiles; ++t) {
     StartNextAndAwait(t, tiles, start);
     const uint16_t *keys = walked + (t % 2) * 2 * tile, *values = keys + tile;
+    // Columns that the thread's rows see: those below `seen`. Keys behind the last have none.
+    int seen[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) seen[r] = Least(step, s.Keys(row + 8 * r) - t * step);
     float p[step / 8][4] = {}, grad[step / 8][4] = {};
     MultiplyByRows<hd, step>(p, queries, 16 * WarpIndex(), keys);
     MultiplyByRows<hd, step>(grad, dctx, 16 * WarpIndex(), values);
@@ -173,10 +201,10 @@ __global__ void __launch_bounds__(kFlashThreads)
     for (int n = 0; n < step / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int64_t j = t * step + 8 * n + 2 * (LaneIndex() % 4) + e % 2;
-        const bool seen = j < s.Keys(row + 8 * (e / 2));
-        const float value = seen ? exp2f((s.scale * p[n][e] - lse[e / 2]) * kLog2E) : 0.0f;
-        const float factor = drops ? o.draw.Factor(draws[e / 2], j) : 1.0f;
+        const int column = Column(n) + e % 2;
+        const float power = Exp2(slope * p[n][e] - lse[e / 2]);
+        const float value = column < seen[e / 2] ? power : 0.0f;
+        const float factor = drops ? o.draw.Factor(draws[e / 2], t * step + column) : 1.0f;
         grad[n][e] = value * (factor * grad[n][e] - deltas[e / 2]);
       }
     }
@@ -200,7 +228,7 @@ void Backward(OpFrame& f, const AttentionOperands& o) {
                   Blocks(s.seq_kv, kFlashRows));
   const auto key_kernel = s.drops ? KeyValueKernel<hd, true> : KeyValueKernel<hd, false>;
   Launch(f.queue, key_kernel, keys, kFlashThreads,
-         sizeof(uint16_t) * halves + sizeof(float) * 4 * kFlashStep<hd>, o, delta);
+         sizeof(uint16_t) * halves + sizeof(float) * 4 * kBackwardStep<hd>, o, delta);
   const dim3 queries(static_cast<unsigned>(s.batch * s.nh), Blocks(s.seq, kFlashRows));
   const auto query_kernel = s.drops ? QueryKernel<hd, true> : QueryKernel<hd, false>;
   Launch(f.queue, query_kernel, queries, kFlashThreads, sizeof(uint16_t) * halves, o, delta);

@@ -12,6 +12,10 @@ struct ForwardTiles {
   static constexpr size_t kBytes = sizeof(uint16_t) * 4 * kTile;  // keys and values, twice
 };
 
+// Blocks that a multiprocessor has at a time.
+template <int hd>
+constexpr int kForwardBlocks = hd <= 64 ? 4 : 2;
+
 // The running softmax of a thread's two rows.
 struct RowState {
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -120,14 +124,14 @@ class ForwardWarp {
 #pragma unroll
       for (int n = 0; n < 8; ++n) top = fmaxf(top, fmaxf(p[n][2 * r], p[n][2 * r + 1]));
       top = QuadMax(top);
-      const float shrink = exp2f((state_.top[r] - top) * slope);
+      const float shrink = Exp2((state_.top[r] - top) * slope), offset = top * slope;
       state_.top[r] = top;
       float sum = 0;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int e = 2 * r; e < 2 * r + 2; ++e) {
-          p[n][e] = exp2f((p[n][e] - top) * slope);
+          p[n][e] = Exp2(p[n][e] * slope - offset);
           sum += p[n][e];
         }
       }
@@ -156,7 +160,7 @@ class ForwardWarp {
 };
 
 template <int hd, bool drops>
-__global__ void __launch_bounds__(kFlashThreads)
+__global__ void __launch_bounds__(kFlashThreads, kForwardBlocks<hd>)
     FlashForwardKernel(const __grid_constant__ AttentionOperands o) {
   using Tiles = ForwardTiles<hd>;
   ORRERY_SHARED(uint16_t, shared);

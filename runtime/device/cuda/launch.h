@@ -65,6 +65,8 @@ template <typename... P, typename... A>
 void Launch(const Queue& queue, void (*kernel)(P...), dim3 grid, int threads, size_t shared,
             A... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  // The compiler reads the end of an array in pieces of 16 bytes, of which it uses what there is.
+  shared = (shared + 15) / 16 * 16;
   AllowShared(kernel, shared);
 #ifdef ORRERY_CUDA_EMULATION
   (void)queue;

@@ -60,6 +60,8 @@ inline void CopyAsync(uint16_t* to, const uint16_t* from, bool valid) {
   else
     std::memset(to, 0, 16);
 }
+inline void CopyAsync(float* to, const float* from, bool valid) { *to = valid ? *from : 0.0f; }
+inline float Exp2(float x) { return std::exp2(x); }
 inline void CommitCopies() {}
 template <int pending>
 inline void AwaitCopies() {}
@@ -97,6 +99,19 @@ __device__ inline void CopyAsync(uint16_t* to, const uint16_t* from, bool valid)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from),
                "r"(bytes)
                : "memory");
+}
+// 4 bytes, zero where there is nothing valid.
+__device__ inline void CopyAsync(float* to, const float* from, bool valid) {
+  const int bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(SharedAddress(to)), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+// 2^x by the unit for it: within 2 units in the last place, results below 2^-126 as zero.
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int pending>

@@ -152,7 +152,7 @@ Json RunJson(const RunJob& job, const std::vector<RankPart>& parts, double peak_
       {"title", job.plan.title},
       {"layout", job.layout},
       {"digest", job.digest},
-      {"device", "cpu"},
+      {"device", job.on_cuda ? "cuda" : "cpu"},
       {"comm", CommName(job.comm)},
       {"ranks", job.ranks()},
       {"placement", placed},
