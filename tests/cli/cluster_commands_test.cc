@@ -99,6 +99,16 @@ TEST_F(ClusterCommands, AJobOutsideItsIntervalEndsWithFour) {
   // Following: the log is there, does not grow, and is outside.
   EXPECT_EQ(RunPlan({"watch", Path("train.log"), "--against", plan, "--stop"}).code, 4);
   EXPECT_EQ(RunPlan({"watch", Log(step), "--against", plan, "--idle", "1s"}).code, 0);
+  // A log that has yet to come is waited for; one that never comes, or is no text, is an error.
+  const Outcome never = RunPlan({"watch", Path("later.log"), "--against", plan, "--idle", "1s"});
+  EXPECT_EQ(never.code, 2);
+  EXPECT_THAT(never.err, HasSubstr("is not there yet: waiting for it"));
+  EXPECT_THAT(never.err, HasSubstr("it never came"));
+  EXPECT_EQ(RunPlan({"watch", Path("no/later.log"), "--against", plan}).code, 2);
+  std::ofstream(Path("binary.log")) << "an executable" << '\0' << "perhaps";
+  const Outcome binary = RunPlan({"watch", Path("binary.log"), "--against", plan});
+  EXPECT_EQ(binary.code, 2);
+  EXPECT_THAT(binary.err, HasSubstr("NUL bytes"));
 }
 
 TEST_F(ClusterCommands, ANodeIsChecked) {

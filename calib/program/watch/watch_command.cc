@@ -86,22 +86,29 @@ class Watcher {
     std::signal(SIGTERM, End);
     auto grown = std::chrono::steady_clock::now();
     std::uintmax_t size = 0;
-    bool any = false;
+    if (!Exists()) fmt::print(stderr, "{} is not there yet: waiting for it\n", flags_.log.text);
     while (g_ended == 0) {
       std::error_code error;
       const std::uintmax_t now = std::filesystem::file_size(flags_.log.text, error);
-      if (error && !any) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
+      if (error && Exists()) AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });
       if (!error && now != size) {
         size = now;
         grown = std::chrono::steady_clock::now();
-        any = Look() || any;
+        any_ = Look() || any_;
       }
       if (settings_.stop && outside_) break;
       const std::chrono::duration<double> quiet = std::chrono::steady_clock::now() - grown;
       if (settings_.idle > 0 && quiet.count() > settings_.idle) break;
       std::this_thread::sleep_for(kLook);
     }
-    if (any) SaySummary(verdict_, expected_, settings_.json);
+    if (!any_) {
+      const std::string what = fmt::format("{}: no step of it could be timed{}", flags_.log.text,
+                                           Exists() ? "" : ": it never came");
+      if (g_ended == 0) throw InputError(what);
+      fmt::print(stderr, "{}\n", what);
+      return ExitCode::kOk;
+    }
+    SaySummary(verdict_, expected_, settings_.json);
     return outside_ ? ExitCode::kCheckFailed : ExitCode::kOk;
   }
 
@@ -115,15 +122,44 @@ class Watcher {
     verdict_ = watch::Judge(log, expected_, settings_.patience);
   }
 
-  // False: nothing to judge yet. A log that has just begun holds no step.
+  bool Exists() const {
+    std::error_code error;
+    const std::filesystem::path path(flags_.log.text);
+    if (std::filesystem::exists(path, error)) return true;
+    const std::filesystem::path folder = path.parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+      AtFlag(flags_.log, [&] { (void)ReadSource(flags_.log.text); });  // it cannot come there
+    return false;
+  }
+
+  // A log that has just begun holds no step; one that has grown and still holds none is perhaps none.
+  void DoubtOnce(const SourcePtr& source, const std::string& why) {
+    constexpr std::size_t kBegun = std::size_t{64} << 10;  // bytes
+    if (doubted_ || any_ || source->text.size() < kBegun) return;
+    doubted_ = true;
+    fmt::print(stderr, "no step so far: {}\n", why);
+  }
+
+  // False: nothing to judge yet.
   bool Look() {
     measured::TrainingLog log;
+    SourcePtr source;
     try {
-      log = measured::ReadTrainingLog(measured::ReadLogSource(flags_.log.text));
+      source = measured::ReadLogSource(flags_.log.text);
     } catch (const InputError&) {
+      if (!any_) throw;  // it is no text
+      return false;      // it is being replaced
+    }
+    try {
+      log = measured::ReadTrainingLog(source);
+    } catch (const InputError& error) {
+      DoubtOnce(source, error.what());
       return false;
     }
-    if (log.steps.empty()) return false;
+    if (log.steps.empty()) {
+      DoubtOnce(source, "no line of it names one");
+      return false;
+    }
     Take(log);
     // Few steps are no run of them yet: --patience counts while the log grows.
     for (const watch::Departure& one : verdict_.departures) {
@@ -139,7 +175,7 @@ class Watcher {
   Settings settings_;
   watch::Expectation expected_;
   watch::Verdict verdict_;
-  bool outside_ = false;
+  bool outside_ = false, any_ = false, doubted_ = false;
   std::set<std::tuple<bool, int, bool>> said_;
 };
 
