@@ -72,7 +72,11 @@ std::vector<std::size_t> ReadFront(const Flag& flag, Diagnostics* diagnostics) {
     one.text = flag.text.substr(begin, end - begin);
     begin = end + 1;
     const auto index = ReadName(one, names, diagnostics);
-    if (index) metrics.push_back(*index);
+    if (!index) continue;
+    if (std::ranges::find(metrics, *index) != metrics.end())
+      diagnostics->Error(flag.where, fmt::format("--front: {} stands there twice", one.text),
+                         "each column once");
+    metrics.push_back(*index);
   }
   return metrics;
 }
