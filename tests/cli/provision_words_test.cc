@@ -41,6 +41,16 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
   EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
 }
 
+TEST(ProvisionWords, ARunIsOneStepAtLeast) {
+  const Outcome provision = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "1"});
+  EXPECT_EQ(provision.code, 2);
+  EXPECT_THAT(provision.err, HasSubstr("1 token is less than a step of 1024"));
+  const Outcome plan = RunPlan({"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "1",
+                                "--tokens", "50000", "--global-batch", "64"});
+  EXPECT_EQ(plan.code, 2);
+  EXPECT_THAT(plan.err, HasSubstr("50000 tokens are less than a step of 65536"));
+}
+
 TEST(ProvisionWords, ASlowFileSystemAsksForAnother) {
   const std::vector<std::string> run = {"provision", "--model",     "llama3-8b", "--tokens", "100B",
                                         "--offers",  "nebius-h100", "--nodes",   "8"};
@@ -51,6 +61,10 @@ TEST(ProvisionWords, ASlowFileSystemAsksForAnother) {
   EXPECT_THAT(with({"--storage", "300MB/s"}),
               HasSubstr("a checkpoint takes 375 s to write: order"));
   EXPECT_THAT(with({"--storage", "20MB/s"}), HasSubstr("each waits for the one before"));
+  EXPECT_THAT(Folded(RunPlan({"provision", "--model", "llama3-8b", "--tokens", "20B", "--offers",
+                              "nebius-h100", "--nodes", "8", "--storage", "1MB/s"})
+                         .out),
+              HasSubstr("the run ends before the next one"));
   EXPECT_THAT(with({"--storage", "300MB/s", "--checkpoint", "synchronous"}),
               HasSubstr("the GPUs wait for it"));
 }

@@ -371,14 +371,7 @@ std::string NotSold(const Question& question, const Market& market) {
 // Tokens by rule where none are given. Throws InputError: there is no rule, or they are less than a step.
 void SetTokens(const ProvisionFlags& flags, const report::Job& job, LongRun* run) {
   if (!run->tokens_given) run->conditions.tokens = DefaultTokens(flags.run, job);
-  const int64_t batch =
-      flags.job.global_batch.given ? job.request.global_batches.front() : int64_t{1};
-  const int64_t least = batch * job.request.work.seq_len;
-  if (run->conditions.tokens >= static_cast<double>(least)) return;
-  throw InputError({{flags.run.tokens.where,
-                     fmt::format("{} tokens are less than a step of {}",
-                                 report::Count(run->conditions.tokens), least),
-                     "more --tokens, or a smaller --global-batch or --seq-len"}});
+  CheckTokens(flags.run, flags.job.global_batch.given, job, run->conditions.tokens);
 }
 
 }  // namespace

@@ -68,9 +68,9 @@ std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& r
     const Candidate candidate = InItsOrder(ranked, static_cast<int>(runs.size()) + 1, one.placed);
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    runs.push_back(
-        BestRun(run.conditions, twin, candidate, quote ? &*quote : nullptr,
-                [&](const RunEstimate& one) { return run.Keeps(one, quote.has_value()); }));
+    runs.push_back(BestRun(
+        run.conditions, twin, candidate, quote ? &*quote : nullptr,
+        [&](const RunEstimate& run_of_it) { return run.Keeps(run_of_it, quote.has_value()); }));
   }
   return runs;
 }
