@@ -41,6 +41,20 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
   EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
 }
 
+TEST(ProvisionWords, ARegionIsSuggestedAndItsKindsAreNamed) {
+  const auto in = [](const std::string& region) {
+    return RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "nebius-h100",
+                    "--region", region});
+  };
+  const Outcome misspelt = in("EU-north1");
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, AllOf(HasSubstr("--region: no price in 'EU-north1'"),
+                                  HasSubstr("did you mean 'eu-north1'")));
+  const Outcome spot_only = in("eu-north1");
+  EXPECT_EQ(spot_only.code, 2);
+  EXPECT_THAT(Folded(spot_only.err), HasSubstr("prices are known (--kind)"));
+}
+
 TEST(ProvisionWords, ARunIsOneStepAtLeast) {
   const Outcome provision = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "1"});
   EXPECT_EQ(provision.code, 2);
