@@ -213,6 +213,15 @@ TEST(Tokens, AnInputBoundRunIsNamed) {
   EXPECT_THAT(RunPlan(words).out, Not(HasSubstr("INPUT-BOUND")));
   const Outcome bound = RunPlan(With(words, {"--input", "hdf5-masked"}));
   EXPECT_THAT(Folded(bound.out), HasSubstr("INPUT-BOUND: limit of the readers: 256 k tokens/s"));
+  // In the table of several clusters, too, whose steps are of GPUs that do not wait.
+  const std::vector<std::string> several = {"--model",  "gpt2-xl", "--topology", "aws-p4d,dgx-h100",
+                                            "--nodes",  "1",       "--refine",   "0",
+                                            "--tokens", "1B",      "--top",      "1"};
+  EXPECT_THAT(RunPlan(several).out, Not(HasSubstr("INPUT-BOUND")));
+  const Outcome table = RunPlan(With(several, {"--input", "5ktokens/s"}));
+  const std::string rows = table.out.substr(0, table.out.find("The best of them"));
+  EXPECT_THAT(rows, AllOf(HasSubstr("INPUT-BOUND\n  2  "),
+                          HasSubstr("INPUT-BOUND: days and cost count the waits for input")));
 }
 
 TEST(Tokens, ABatchBeyondWhatWasPublishedIsNamed) {
