@@ -215,12 +215,16 @@ class FrontierSearch {
 
   Found Best(const Unit& unit, std::size_t thread) {
     Found found;
-    for (const BatchSpan& batches : BatchesOf(question_, sites_[unit.site])) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const BatchSpan& batches : SearchedBatches(question_, sites_[unit.site])) {
       auto best =
           layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
                                     question_.conditions.input.reader.value_or(0));
-      if (best && (!found.best || best->seconds < found.best->seconds))
+      if (!best) continue;
+      if (const double seconds = RunSeconds(question_, *best); seconds < least) {
+        least = seconds;
         found.best = std::move(best);
+      }
     }
     if (!found.best) return found;
     found.best->candidate.plan = nullptr;  // made again where it is simulated
