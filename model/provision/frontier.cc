@@ -385,8 +385,7 @@ class FrontierSearch {
     });
     if (!result_.cheapest) return;
     const Row& best = result_.rows[*result_.cheapest];
-    for (const std::size_t i : result_.frontier) {
-      Row& row = result_.rows[i];
+    for (Row& row : result_.rows) {
       row.tie = InTime(row) && row.run.low_cost <= best.run.high_cost &&
                 best.run.low_cost <= row.run.high_cost;
     }

@@ -41,6 +41,33 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
   EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
 }
 
+TEST(ProvisionWords, AnOfferWhoseCostIntervalOverlapsIsTiedNotBeaten) {
+  const std::vector<std::string> words = {"provision", "--model",  "llama3-8b",
+                                          "--tokens",  "2T",       "--deadline",
+                                          "30d",       "--offers", "crusoe-h100,nebius-h100,aws-p5",
+                                          "--nodes",   "8..16",    "--as-of",
+                                          "2026-11-22"};
+  const json answer = json::parse(RunPlan(With(words, {"--json"})).out);
+  const json& rows = answer["answers"];
+  const json& cheapest = rows[answer["cheapest"].get<std::size_t>()];
+  int tied = 0, beaten = 0;
+  for (const json& loser : answer["losers"]) {
+    bool overlaps = false;
+    for (const json& row : rows) {
+      const bool here = row["cost_interval_usd"][0] <= cheapest["cost_interval_usd"][1] &&
+                        cheapest["cost_interval_usd"][0] <= row["cost_interval_usd"][1] &&
+                        row["time_s"].get<double>() <= 30 * 86400;
+      EXPECT_EQ(row["tie"], here);
+      overlaps = overlaps || (here && row["offer"]["id"] == loser["offer"]);
+    }
+    const bool said = loser["why"].get<std::string>().ends_with(", tied");
+    EXPECT_EQ(said, overlaps) << loser;
+    ++(overlaps ? tied : beaten);
+  }
+  EXPECT_EQ(tied, 1);  // Nebius at 36 USD/h next to 31.2
+  EXPECT_EQ(beaten, 1);
+}
+
 TEST(ProvisionWords, ARegionIsSuggestedAndItsKindsAreNamed) {
   const auto in = [](const std::string& region) {
     return RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "nebius-h100",
