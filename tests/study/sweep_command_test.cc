@@ -173,6 +173,20 @@ TEST(Sweep, ProcessesOfALauncherShareTheRows) {
   for (const char* quiet : {"1", "2", "3"}) EXPECT_EQ(ReadText(folder + "/said-" + quiet), "");
 }
 
+// As a container of a training job leaves them.
+TEST(Sweep, ARankByCommonNamesSaysWhereItsRowsAre) {
+  const std::string folder = NewFolder();
+  const std::string command = fmt::format(
+      "for r in 1 0; do WORLD_SIZE=2 RANK=$r $PLAN sweep {0}/study.yaml --out {0}/rows.csv "
+      ">{0}/said-$r || exit 1; done",
+      folder);
+  EXPECT_EQ(RunShell(command).code, 0);
+  EXPECT_THAT(ReadText(folder + "/said-1"),
+              HasSubstr("rank 1 of 2 (RANK, WORLD_SIZE): its rows are in"));
+  EXPECT_THAT(ReadText(folder + "/said-0"), HasSubstr("216 rows"));
+  EXPECT_EQ(ReadText(folder + "/rows.csv"), Expected());
+}
+
 TEST(Sweep, RunsUnderMpirun) {
   if (RunShell("command -v mpirun").code != 0) GTEST_SKIP() << "needs mpirun";
   const std::string folder = NewFolder();

@@ -57,12 +57,18 @@ std::string ReadWhole(const std::string& path) {
 
 StudyPlace FindStudyPlace() {
   StudyPlace place;
-  place.size = FromVariables({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"}, 0);
-  place.rank = FromVariables({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}, 0);
+  place.size = FromVariables({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 0);
+  place.rank = FromVariables({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0);
+  if (place.size == 0) {
+    place.size = FromVariables({"WORLD_SIZE"}, 0);
+    place.rank = FromVariables({"RANK"}, 0);
+    place.by_common_names = true;
+  }
   // sbatch sets these for a script without srun, too: a step tells.
   if (place.size == 0 && std::getenv("SLURM_STEP_ID") != nullptr) {
     place.size = FromVariables({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
     place.rank = FromVariables({"SLURM_PROCID"}, 0);
+    place.by_common_names = false;
   }
   if (place.size < 1 || place.rank >= place.size) return {};
   // Of Slurm: "2(x3),1" counts nodes with so many tasks each.

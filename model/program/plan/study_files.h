@@ -18,6 +18,8 @@ namespace orrery::cli {
 struct StudyPlace {
   int rank = 0, size = 1;
   int on_machine = 1;  // processes that share this one
+  // Only RANK and WORLD_SIZE say so: of torchrun, or left in a container that runs this alone.
+  bool by_common_names = false;
 };
 // From the variables of Open MPI, MPICH, Slurm and torchrun. Nothing here links MPI.
 StudyPlace FindStudyPlace();
