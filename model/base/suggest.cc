@@ -19,6 +19,11 @@ std::size_t Tolerance(std::string_view wrong) {
   return 2 * std::clamp<std::size_t>((wrong.size() + 1) / 3, 1, 4);
 }
 
+bool EqualButForCase(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
 // "a", "b" or "c".
 std::string Either(const std::vector<std::string>& names) {
   std::string text;
@@ -42,7 +47,7 @@ std::vector<std::string> NearestNames(std::string_view wrong,
     // A name that goes on where the user stopped ("bert" for "bert-large") is near as well, and
     // one that stops where the user went on ("selene-a100" for "selene").
     if ((wrong.size() >= 3 && name.starts_with(wrong)) ||
-        (name.size() >= 4 && wrong.starts_with(name)))
+        (name.size() >= 4 && wrong.starts_with(name)) || EqualButForCase(wrong, name))
       distance = std::min(distance, Tolerance(wrong));
     if (distance <= Tolerance(wrong) && distance < 2 * std::max(wrong.size(), name.size())) {
       near.emplace_back(distance, name);

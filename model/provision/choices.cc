@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "model/twin/explain.h"
@@ -42,6 +43,31 @@ std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const
 std::vector<BatchSpan> BatchesOf(const Question& question, const Site& site) {
   if (!site.batches.empty()) return site.batches;
   return {SequencesOf(question.range, site.request.work.seq_len)};
+}
+
+std::vector<BatchSpan> SearchedBatches(const Question& question, const Site& site) {
+  constexpr double kFewSteps = 1000;  // of more, the last one is less than a thousandth
+  const double sequences =
+      std::ceil(question.conditions.tokens / static_cast<double>(site.request.work.seq_len));
+  std::vector<BatchSpan> searched;
+  for (BatchSpan rest : BatchesOf(question, site)) {
+    std::vector<BatchSpan> parts;
+    if (static_cast<double>(rest.most) > sequences)
+      rest.most = std::max(rest.least, static_cast<int64_t>(sequences));
+    while (rest.least < rest.most && sequences / static_cast<double>(rest.most) < kFewSteps) {
+      const int64_t half = std::max(rest.least, rest.most / 2);
+      parts.push_back({half + 1, rest.most});
+      rest.most = half;
+    }
+    parts.push_back(rest);
+    searched.insert(searched.end(), parts.rbegin(), parts.rend());
+  }
+  return searched;
+}
+
+double RunSeconds(const Question& question, const FastestLayouts::Found& found) {
+  const double steps = std::ceil(question.conditions.tokens / found.candidate.tokens * (1 - 1e-12));
+  return steps * found.seconds * static_cast<double>(found.candidate.global_batch);
 }
 
 std::optional<Row> JustBeyond(const Question& question, const Quote& quote, const Site& site,

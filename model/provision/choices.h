@@ -18,6 +18,11 @@ std::vector<int64_t> NodesOf(const Question& question, const Quote& quote, const
 
 // Sequences per step, ascending.
 std::vector<BatchSpan> BatchesOf(const Question& question, const Site& site);
+// The same to be searched one by one: ranges end where a single step takes all tokens, and are cut in halves where the last
+// step, which is a whole one, lengthens a run. RunSeconds() compares what is found.
+std::vector<BatchSpan> SearchedBatches(const Question& question, const Site& site);
+// Of all steps, without failures.
+double RunSeconds(const Question& question, const FastestLayouts::Found& found);
 
 // The row with its best batch beyond the range by at most a quarter, closed form; nullopt: it takes not 1 % less than the row.
 std::optional<Row> JustBeyond(const Question& question, const Quote& quote, const Site& site,

@@ -215,12 +215,16 @@ class FrontierSearch {
 
   Found Best(const Unit& unit, std::size_t thread) {
     Found found;
-    for (const BatchSpan& batches : BatchesOf(question_, sites_[unit.site])) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const BatchSpan& batches : SearchedBatches(question_, sites_[unit.site])) {
       auto best =
           layouts_[unit.site]->Find(unit.nodes, batches, &shapes_[thread][kinds_[unit.site]],
                                     question_.conditions.input.reader.value_or(0));
-      if (best && (!found.best || best->seconds < found.best->seconds))
+      if (!best) continue;
+      if (const double seconds = RunSeconds(question_, *best); seconds < least) {
+        least = seconds;
         found.best = std::move(best);
+      }
     }
     if (!found.best) return found;
     found.best->candidate.plan = nullptr;  // made again where it is simulated
@@ -381,8 +385,7 @@ class FrontierSearch {
     });
     if (!result_.cheapest) return;
     const Row& best = result_.rows[*result_.cheapest];
-    for (const std::size_t i : result_.frontier) {
-      Row& row = result_.rows[i];
+    for (Row& row : result_.rows) {
       row.tie = InTime(row) && row.run.low_cost <= best.run.high_cost &&
                 best.run.low_cost <= row.run.high_cost;
     }

@@ -46,7 +46,7 @@ struct Row {
   Candidate candidate;  // memory exact, without plan
   RunEstimate run;
   bool on_frontier = false;
-  bool tie = false;  // its cost interval overlaps that of the best row
+  bool tie = false;  // in time, and its cost interval overlaps that of the cheapest in time
 };
 
 // What the bounds say of an offer.

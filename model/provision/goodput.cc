@@ -95,8 +95,10 @@ Seconds DalyInterval(Seconds between, Seconds blocking) {
   return Seconds(std::sqrt(2 * b * m) * (1 + std::sqrt(x) / 3 + x / 9) - b);
 }
 
-Seconds OptimalInterval(const StopModel& model) {
-  const double least = std::max(model.background.value - model.blocking.value, 1e-3);
+Seconds OptimalInterval(const StopModel& model, Seconds work) {
+  // One write in flight; a run that ends before the next one writes once.
+  const double least =
+      std::max(std::min((model.background - model.blocking).value, work.value), 1e-3);
   if (model.with_notice > 0) {
     const double most = std::max(100 * least, 20 * model.between.value);
     return Seconds(std::max(least, BestInterval(model, 1e-3, most)));

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "model/base/quantity.h"
 
@@ -41,9 +42,10 @@ double Goodput(const StopModel& model, Seconds interval);
 // Neglects what is of second order in the ratio of losses to M: below zero where jobs hardly progress.
 double FirstOrderGoodput(const StopModel& model, Seconds interval);
 
-// The interval of the most goodput, at least w - b. Exact: without notice (1 - y) exp(y + b/M) = 1, y = tau/M, by Newton's
-// method; with notice by bisection of the slope.
-Seconds OptimalInterval(const StopModel& model);
+// The interval of the most goodput, at least w - b or, of a run that ends before, all of its `work`. Exact: without notice
+// (1 - y) exp(y + b/M) = 1, y = tau/M, by Newton's method; with notice by bisection of the slope.
+Seconds OptimalInterval(const StopModel& model,
+                        Seconds work = Seconds(std::numeric_limits<double>::infinity()));
 // The same without the limit of one checkpoint in flight and without notice; b > 0.
 Seconds ExactInterval(Seconds between, Seconds blocking);
 Seconds YoungInterval(Seconds between, Seconds blocking);  // sqrt(2 b M) (CACM 17 (1974) 530)

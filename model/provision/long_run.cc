@@ -141,10 +141,10 @@ Played Play(const Conditions& conditions, const Job& job, const Strategy& layout
   const double step = run.step_seconds * conditions.run.straggler.value;
   const Seconds work(static_cast<double>(run.steps) * step);
   const double most = std::max(1.0, static_cast<double>(run.steps));
-  played.interval_steps =
-      static_cast<int64_t>(std::clamp(std::round(OptimalInterval(stops).value / step), 1.0, most));
+  played.interval_steps = static_cast<int64_t>(
+      std::clamp(std::round(OptimalInterval(stops, work).value / step), 1.0, most));
   played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
-  const Seconds least = stops.background - stops.blocking;
+  const Seconds least = std::min(stops.background - stops.blocking, work * (1 - 1e-12));
   if (played.interval < least) {
     played.interval_steps = static_cast<int64_t>(std::ceil(least.value / step));
     played.interval = Seconds(static_cast<double>(played.interval_steps) * step);
@@ -355,12 +355,11 @@ std::vector<LeastRun> BoundRuns(const Conditions& conditions, const Job& job,
   std::vector<LeastRun> least;
   for (const int64_t spares : SpareCounts(conditions, job, &quote)) {
     const StopModel stops = StopsOf(conditions, job, checkpoint, &quote, rate, spares);
-    double goodput = Goodput(stops, OptimalInterval(stops));
+    const Seconds work(conditions.tokens * seconds_per_token * conditions.run.straggler.value);
+    double goodput = Goodput(stops, OptimalInterval(stops, work));
     if (conditions.recovery.elastic)
       goodput = std::max(goodput, ElasticGoodput(ElasticOf(conditions, job, 1, 0, &quote, rate)));
-    const double work =
-        conditions.tokens * seconds_per_token * conditions.run.straggler.value / goodput;
-    const Seconds time = conditions.run.setup + Seconds(work) + stops.background;
+    const Seconds time = conditions.run.setup + work / goodput + stops.background;
     least.push_back({time, CostOf(quote, job.cluster.nodes + spares, time)});
   }
   return least;

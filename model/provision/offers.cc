@@ -85,11 +85,22 @@ void CheckPrices(const std::vector<OfferPrice>& prices, const std::vector<Node>&
   }
   for (std::size_t i = 0; i < prices.size(); ++i) {
     const OfferPrice& price = prices[i];
+    const auto before = prices.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(prices.begin(), before, [&](const OfferPrice& other) {
+          return other.kind == price.kind && other.region == price.region &&
+                 other.date.DayNumber() == price.date.DayNumber();
+        }))
+      nodes[i].Error(fmt::format("a second {} price in {} of {}", NameOf(price.kind), price.region,
+                                 price.date.Text()),
+                     "one price of a kind, region and date");
     if (price.kind == PriceKind::kOnDemand && price.price.value < kLeastOfMedian * median) {
-      nodes[i].ErrorAt("price",
-                       fmt::format("{:.4g} USD/h is {:.2f} x the median of the on-demand prices",
-                                   price.price.value, price.price.value / median),
-                       "it looks like a commitment: kind reserved-1y or reserved-3y, or unclear");
+      nodes[i].ErrorAt(
+          "price",
+          fmt::format("{:.4g} USD/h is {:.2f} x the median of the on-demand prices",
+                      price.price.value, price.price.value / median),
+          fmt::format("it looks like a commitment: kind reserved-1y or reserved-3y, or "
+                      "unclear; or the dearest, {:.4g} USD/h, is no price",
+                      dearest));
     }
     if (price.kind != PriceKind::kSpot || dearest == 0) continue;
     const double limit = here.contains(price.region) ? here[price.region] : dearest;

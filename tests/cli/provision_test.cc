@@ -244,27 +244,6 @@ TEST(Tokens, ABatchThatNobodyNamesStaysInTheAdvisedRange) {
   EXPECT_EQ(given["ranked"][0]["global_batch"], 512);
 }
 
-TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
-  const std::vector<std::string> words = {"provision", "--model",     "llama3-8b", "--tokens", "2T",
-                                          "--offers",  "crusoe-h100", "--nodes",   "4,96"};
-  const json advised = JsonOf(words);
-  const auto tokens = advised["question"]["batch_tokens"];
-  const auto sequences = [&](int end) { return tokens[end].get<double>() / 8192; };
-  const std::string range = std::to_string(static_cast<int>(std::ceil(sequences(0)))) + ".." +
-                            std::to_string(static_cast<int>(sequences(1)));
-  const json given = JsonOf(With(words, {"--global-batch", range}));
-  ASSERT_EQ(advised["answers"].size(), given["answers"].size());
-  for (std::size_t i = 0; i < given["answers"].size(); ++i) {
-    EXPECT_EQ(advised["answers"][i]["plan"]["global_batch"],
-              given["answers"][i]["plan"]["global_batch"]);
-    EXPECT_EQ(advised["answers"][i]["time_s"], given["answers"][i]["time_s"]);
-  }
-  // A list is of its numbers alone.
-  for (const json& row : JsonOf(With(words, {"--global-batch", "384,400"}))["answers"])
-    EXPECT_EQ(row["plan"]["global_batch"], 384);
-}
-
-// 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.
 TEST(Provision, ABatchJustBeyondTheRangeThatKeepsTheDeadlineIsNamed) {
   const Outcome outcome =
       RunPlan({"provision", "--model", "llama3-405b", "--tokens", "14.9T", "--deadline", "60d",

@@ -41,6 +41,57 @@ TEST(ProvisionWords, ASmallSlipIsRepairedAsItWasMeant) {
   EXPECT_THAT(no_tokens.err, HasSubstr("--input is of a whole run"));
 }
 
+TEST(ProvisionWords, AnOfferWhoseCostIntervalOverlapsIsTiedNotBeaten) {
+  const std::vector<std::string> words = {"provision", "--model",  "llama3-8b",
+                                          "--tokens",  "2T",       "--deadline",
+                                          "30d",       "--offers", "crusoe-h100,nebius-h100,aws-p5",
+                                          "--nodes",   "8..16",    "--as-of",
+                                          "2026-11-22"};
+  const json answer = json::parse(RunPlan(With(words, {"--json"})).out);
+  const json& rows = answer["answers"];
+  const json& cheapest = rows[answer["cheapest"].get<std::size_t>()];
+  int tied = 0, beaten = 0;
+  for (const json& loser : answer["losers"]) {
+    bool overlaps = false;
+    for (const json& row : rows) {
+      const bool here = row["cost_interval_usd"][0] <= cheapest["cost_interval_usd"][1] &&
+                        cheapest["cost_interval_usd"][0] <= row["cost_interval_usd"][1] &&
+                        row["time_s"].get<double>() <= 30 * 86400;
+      EXPECT_EQ(row["tie"], here);
+      overlaps = overlaps || (here && row["offer"]["id"] == loser["offer"]);
+    }
+    const bool said = loser["why"].get<std::string>().ends_with(", tied");
+    EXPECT_EQ(said, overlaps) << loser;
+    ++(overlaps ? tied : beaten);
+  }
+  EXPECT_EQ(tied, 1);  // Nebius at 36 USD/h next to 31.2
+  EXPECT_EQ(beaten, 1);
+}
+
+TEST(ProvisionWords, ARegionIsSuggestedAndItsKindsAreNamed) {
+  const auto in = [](const std::string& region) {
+    return RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "30B", "--offers", "nebius-h100",
+                    "--region", region});
+  };
+  const Outcome misspelt = in("EU-north1");
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, AllOf(HasSubstr("--region: no price in 'EU-north1'"),
+                                  HasSubstr("did you mean 'eu-north1'")));
+  const Outcome spot_only = in("eu-north1");
+  EXPECT_EQ(spot_only.code, 2);
+  EXPECT_THAT(Folded(spot_only.err), HasSubstr("prices are known (--kind)"));
+}
+
+TEST(ProvisionWords, ARunIsOneStepAtLeast) {
+  const Outcome provision = RunPlan({"provision", "--model", "gpt2-xl", "--tokens", "1"});
+  EXPECT_EQ(provision.code, 2);
+  EXPECT_THAT(provision.err, HasSubstr("1 token is less than a step of 1024"));
+  const Outcome plan = RunPlan({"--model", "gpt2-xl", "--topology", "aws-p4d", "--nodes", "1",
+                                "--tokens", "50000", "--global-batch", "64"});
+  EXPECT_EQ(plan.code, 2);
+  EXPECT_THAT(plan.err, HasSubstr("50000 tokens are less than a step of 65536"));
+}
+
 TEST(ProvisionWords, ASlowFileSystemAsksForAnother) {
   const std::vector<std::string> run = {"provision", "--model",     "llama3-8b", "--tokens", "100B",
                                         "--offers",  "nebius-h100", "--nodes",   "8"};
@@ -51,6 +102,10 @@ TEST(ProvisionWords, ASlowFileSystemAsksForAnother) {
   EXPECT_THAT(with({"--storage", "300MB/s"}),
               HasSubstr("a checkpoint takes 375 s to write: order"));
   EXPECT_THAT(with({"--storage", "20MB/s"}), HasSubstr("each waits for the one before"));
+  EXPECT_THAT(Folded(RunPlan({"provision", "--model", "llama3-8b", "--tokens", "20B", "--offers",
+                              "nebius-h100", "--nodes", "8", "--storage", "1MB/s"})
+                         .out),
+              HasSubstr("the run ends before the next one"));
   EXPECT_THAT(with({"--storage", "300MB/s", "--checkpoint", "synchronous"}),
               HasSubstr("the GPUs wait for it"));
 }

@@ -17,6 +17,8 @@ const std::vector<std::string> kModels = {"bert-tiny", "bert-large", "bert-1.5b"
 TEST(NearestNames, FindsSlipsBestFirst) {
   EXPECT_THAT(NearestNames("bert-lrage", kModels), ElementsAre("bert-large"));
   EXPECT_THAT(NearestNames("BERT-1.5B", kModels, 1), ElementsAre("bert-1.5b"));
+  EXPECT_THAT(NearestNames("AWS", {"gcp", "aws", "azure"}), ElementsAre("aws"));
+  EXPECT_THAT(NearestNames("EU", {"us", "eu"}, 1), ElementsAre("eu"));
   EXPECT_THAT(NearestNames("gpt2xl", kModels, 1), ElementsAre("gpt2-xl"));
   EXPECT_THAT(NearestNames("bert", kModels), ElementsAre("bert-tiny", "bert-large", "bert-1.5b"));
 }

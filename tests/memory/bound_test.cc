@@ -157,6 +157,15 @@ TEST_P(Bound, IsNeverAboveTheExactFigureAndClose) {
     s.fp8_weights = job.held && CanHoldCodes(work, s);
     const ir::Plan plan = std::get<ir::Plan>(Lower(model, work, s));
     const std::vector<StageDemand> demands = DemandsOf(plan);
+    for (const ir::Program& program : plan.programs) {  // against a walk of every call
+      const StageDemand& demand = demands[static_cast<std::size_t>(program.stage)];
+      const ir::Peak peak = ir::LivePeak(plan, program, ir::ComputeLayout(plan, program), false);
+      EXPECT_EQ(demand.live + demand.shared, static_cast<double>(peak.bytes)) << plan.title;
+      if (demand.shared == 0) {
+        EXPECT_EQ(demand.fullest.call, peak.call) << plan.title;
+        EXPECT_EQ(demand.fullest.op, peak.op) << plan.title;
+      }
+    }
     const std::string layout = fmt::format("{} recompute {} schedule {} sp {} flash {}", plan.title,
                                            RecomputeText(s.recompute), static_cast<int>(s.schedule),
                                            s.sequence_parallel, s.flash_attention);

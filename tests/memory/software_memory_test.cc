@@ -52,6 +52,31 @@ TEST(SoftwareMemory, LiveBytesAreThePlansPeak) {
   }
 }
 
+int64_t OpsWalked(Job job, int64_t micro_batches) {
+  job.work.global_batch = micro_batches * job.strategy.micro_batch;
+  const ir::Plan plan = job.Lowered();
+  int64_t ops = 0;
+  for (const ir::Program& program : plan.programs) {
+    LiveWalk(plan, program, ir::ComputeLayout(plan, program))
+        .Run(0, [&](StepPlace, int64_t, int64_t) {
+          ++ops;
+          return true;
+        });
+  }
+  return ops;
+}
+
+TEST(SoftwareMemory, AWalkTakesNoLongerForMoreMicroBatches) {
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::k1F1B, PipelineSchedule::kInterleaved, PipelineSchedule::kZeroBubble}) {
+    Job job = Gpt(8);
+    job.strategy.pp = 4;
+    job.strategy.schedule = schedule;
+    if (schedule == PipelineSchedule::kInterleaved) job.strategy.vpp = 2;
+    EXPECT_EQ(OpsWalked(job, 1024), OpsWalked(job, 64)) << static_cast<int>(schedule);
+  }
+}
+
 // Korthikanti et al. 2022, table 2: 34 s b h bytes of activations per layer with dropout and without the scores.
 TEST(SoftwareMemory, ALayerHolds34BytesPerTokenAndChannelWithDropout) {
   const auto per_layer = [](double dropout) {

@@ -224,6 +224,42 @@ double PlayedGoodput(const RunEstimate& run, const Conditions& conditions, doubl
   return kept / now;
 }
 
+// A run that ends before a second checkpoint could be written writes one, at its end.
+TEST(LongRun, NoIntervalIsLongerThanTheRun) {
+  const auto made = CaseOf("llama3-8b", "aws-p5", 8, 3, 512, 8192);
+  Conditions conditions = DefaultConditions();
+  conditions.failures.rate = {3.8, 3.8, 3.8};
+  const double of_a_step = made->prediction.tokens;
+  const Quote quote = QuoteAt(20);
+  for (const double rate : {1e6, 3e7, 1e9}) {  // of the file system, bytes per second
+    conditions.storage.write = BytesPerSecond(rate);
+    conditions.storage.read = BytesPerSecond(1e12);
+    for (const double steps : {1.0, 7.0, 1000.0, 1e5, 1e7}) {
+      conditions.tokens = steps * of_a_step;
+      for (const int64_t spares : {0, 2}) {
+        conditions.spares = spares;
+        const RunEstimate run =
+            EstimateRun(conditions, made->job, made->prediction, &quote, spares);
+        ASSERT_GE(run.steps, 1);
+        EXPECT_LE(run.interval_steps, run.steps) << rate << " " << steps;
+        EXPECT_GE(run.interval_steps, 1);
+        const double step = run.step_seconds * conditions.run.straggler.value;
+        EXPECT_NEAR(run.interval.value, static_cast<double>(run.interval_steps) * step, 1e-6);
+        // Else one write in flight.
+        if (run.interval_steps < run.steps) {
+          EXPECT_GE((run.interval + run.stops.blocking).value, run.stops.background.value);
+        }
+        // The bound of the search stays one: of the step time at its best.
+        const std::vector<LeastRun> least =
+            BoundRuns(conditions, made->job, run.step_seconds / of_a_step, quote);
+        ASSERT_EQ(least.size(), 1U);
+        EXPECT_LE(least[0].time.value, run.time.value * (1 + 1e-9)) << rate << " " << steps;
+        EXPECT_LE(least[0].cost.value, run.cost.value * (1 + 1e-9)) << rate << " " << steps;
+      }
+    }
+  }
+}
+
 // Study of `plan provision`, section 2: 0.98 for 4 nodes at 0.005 interruptions per node-hour, 0.86 for 64.
 TEST(LongRun, AReclaimedNodeIsReplacedAndNotRepaired) {
   Conditions conditions = DefaultConditions();

@@ -111,7 +111,13 @@ INSTANTIATE_TEST_SUITE_P(
               kHead + Price("on-demand", "88", "east", "2026-01") +
                   Price("on-demand", "112", "west", "2026-01") +
                   Price("on-demand", "43", "north", "2026-01"),
-              {"quote.yaml:6", "the median of the on-demand prices", "commitment"}},
+              {"quote.yaml:6", "the median of the on-demand prices", "commitment",
+               "the dearest, 112 USD/h, is no price"}},
+        Wrong{"TwoPricesOfADay",
+              kHead + Price("on-demand", "36", "east", "2026-11-01") +
+                  Price("on-demand", "36", "west", "2026-11-01") +
+                  Price("on-demand", "40", "east", "2026-11-01"),
+              {"quote.yaml:6", "a second on-demand price in east of 2026-11-01"}},
         Wrong{"NoDate",
               kHead + Price("on-demand", "30", "east", "2026-13-01"),
               {"quote.yaml:4", "'2026-13-01' is no date"}},

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -172,6 +173,20 @@ TEST(Sweep, ProcessesOfALauncherShareTheRows) {
   for (const char* quiet : {"1", "2", "3"}) EXPECT_EQ(ReadText(folder + "/said-" + quiet), "");
 }
 
+// As a container of a training job leaves them.
+TEST(Sweep, ARankByCommonNamesSaysWhereItsRowsAre) {
+  const std::string folder = NewFolder();
+  const std::string command = fmt::format(
+      "for r in 1 0; do WORLD_SIZE=2 RANK=$r $PLAN sweep {0}/study.yaml --out {0}/rows.csv "
+      ">{0}/said-$r || exit 1; done",
+      folder);
+  EXPECT_EQ(RunShell(command).code, 0);
+  EXPECT_THAT(ReadText(folder + "/said-1"),
+              HasSubstr("rank 1 of 2 (RANK, WORLD_SIZE): its rows are in"));
+  EXPECT_THAT(ReadText(folder + "/said-0"), HasSubstr("216 rows"));
+  EXPECT_EQ(ReadText(folder + "/rows.csv"), Expected());
+}
+
 TEST(Sweep, RunsUnderMpirun) {
   if (RunShell("command -v mpirun").code != 0) GTEST_SKIP() << "needs mpirun";
   const std::string folder = NewFolder();
@@ -198,6 +213,66 @@ TEST(Sweep, RefusesWhatItWouldSpoil) {
   EXPECT_EQ(foreign.code, 2);
   EXPECT_EQ(ReadText(folder + "/mine.csv"), "precious");
   EXPECT_EQ(RunPlan({"sweep", folder + "/study.yaml", "--out", "/no/such/folder/x.csv"}).code, 2);
+  const Outcome twice = Sweep(folder, {"--front", "mfu,gpus,mfu"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("mfu stands there twice"));
+}
+
+// A row that is there twice, cut, of another study, or whose columns are others: nothing is told from such a file.
+TEST(Sweep, RefusesRowsThatWereChanged) {
+  const std::string folder = NewFolder(), path = folder + "/rows.csv";
+  ASSERT_EQ(Sweep(folder).code, 0);
+  const std::string& whole = Expected();
+  const std::size_t second = whole.find('\n') + 1, third = whole.find('\n', second) + 1,
+                    fourth = whole.find('\n', third) + 1;
+  const std::string row = whole.substr(second, third - second);
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {whole.substr(0, third) + row + whole.substr(fourth),
+            "has row 0 twice, again in line 3"},
+           {whole + row, "has row 0 twice"},
+           {whole.substr(0, second) + "0,???\n" + whole.substr(third),
+            "has no whole row of this study in line 2"},
+           {whole.substr(0, second + 40) + "\n" + whole.substr(third), "in line 2"},
+           {whole.substr(0, third), "lacks 215 of 216 rows"},
+           {whole.substr(second), "does not begin with the columns of this study"},
+           {"my notes\n", "does not begin with the columns"}}) {
+    WriteText(path, text);
+    const Outcome outcome = Sweep(folder);
+    EXPECT_EQ(outcome.code, 2) << said;
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+    EXPECT_EQ(ReadText(path), text) << "nobody's file is overwritten";
+  }
+  WriteText(path, whole);
+  std::vector<std::string> lines = Lines(path);
+  std::reverse(lines.begin() + 1, lines.end());
+  std::string turned;
+  for (const std::string& line : lines) turned += line + "\n";
+  WriteText(path, turned);  // as sorted by somebody
+  EXPECT_THAT(Sweep(folder).out, HasSubstr(fmt::format("all {} rows were there", kRows)));
+}
+
+TEST(Sweep, PredictsDamagedRowsOfItsPartsAgain) {
+  const std::string folder = NewFolder();
+  ASSERT_EQ(Sweep(folder).code, 0);
+  fs::remove(folder + "/rows.csv");
+  const std::string rows = Expected().substr(Expected().find('\n') + 1);
+  std::string damaged = rows.substr(0, rows.find('\n', 3000) + 1);
+  damaged.replace(damaged.find("\n7,") + 3, 10,
+                  std::string(10, '\0'));  // as a crash leaves a block
+  WriteText(folder + "/rows.csv.parts/rows-3.csv", damaged + "9,garbage\n12,1,64\n");
+  const Outcome outcome = Sweep(folder);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(ReadText(folder + "/rows.csv"), Expected());
+}
+
+TEST(Sweep, DoesNotFollowLinks) {
+  const std::string folder = NewFolder();
+  WriteText(folder + "/precious.csv", "");
+  fs::create_symlink(folder + "/precious.csv", folder + "/rows.csv");
+  const Outcome outcome = Sweep(folder);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("symbolic link"));
+  EXPECT_TRUE(fs::is_symlink(folder + "/rows.csv"));
 }
 
 TEST(Sweep, NamesTheLineOfABadStudy) {
@@ -207,7 +282,9 @@ TEST(Sweep, NamesTheLineOfABadStudy) {
            {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {tp: [1, two]}\n", "'two'"},
            {"job: {model: [gpt2-xl, gpt9], topology: aws-p4d}\n", "gpt9"},
            {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: 8..2}\n", "empty"},
-           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: [1, 1]}\n", "twice"}}) {
+           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: [1, 1]}\n", "twice"},
+           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {tp: 1..8 by -1}\n", "by -1"},
+           {"job: {model: gpt2-xl, topology: aws-p4d}\nlayout: {pp: two, tp: 1..8}\n", "two"}}) {
     WriteText(folder + "/study.yaml", text);
     const Outcome outcome = Sweep(folder);
     EXPECT_EQ(outcome.code, 2) << text;

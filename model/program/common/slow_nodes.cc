@@ -44,6 +44,14 @@ std::vector<OtherNodes> ReadSlowNodes(const Flag& flag, Diagnostics* diagnostics
     begin = end + 1;
     OtherNodes slow;
     if (ReadOne(item, &slow)) {
+      const auto again = std::ranges::find_if(all, [&](const OtherNodes& other) {
+        return slow.first <= other.last && other.first <= slow.last;
+      });
+      if (again != all.end())
+        diagnostics->Error(flag.where,
+                           fmt::format("--slow-node: node {} stands there twice",
+                                       std::max(slow.first, again->first)),
+                           "each node once, with the factor of all that slows it down");
       all.push_back(slow);
     } else if (slow.slower > 0 && slow.slower < 1) {
       diagnostics->Error(

@@ -11,6 +11,7 @@
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
+#include "model/report/short_number.h"
 
 namespace orrery::cli {
 namespace {
@@ -277,6 +278,17 @@ double DefaultTokens(const LongRunFlags& flags, const report::Job& job) {
   throw InputError({{flags.tokens.where,
                      fmt::format("how many tokens? There is no rule for {}", job.model.spec.name),
                      "--tokens N; 20 per parameter is a rule for decoders only"}});
+}
+
+void CheckTokens(const LongRunFlags& flags, bool batch_given, const report::Job& job,
+                 double tokens) {
+  const int64_t batch = batch_given ? job.request.global_batches.front() : int64_t{1};
+  const int64_t least = batch * job.request.work.seq_len;
+  if (tokens >= static_cast<double>(least)) return;
+  throw InputError({{flags.tokens.where,
+                     fmt::format("{} token{} less than a step of {}", report::Count(tokens),
+                                 tokens == 1 ? " is" : "s are", least),
+                     "more --tokens, or a smaller --global-batch or --seq-len"}});
 }
 
 std::vector<int64_t> ReadNodeCounts(const Flag& flag, int64_t most, Diagnostics* diagnostics) {

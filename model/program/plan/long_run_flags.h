@@ -33,6 +33,9 @@ struct LongRun {
 LongRun ReadLongRun(const LongRunFlags& flags);
 // 20 per parameter for decoders (Hoffmann et al. 2022, arXiv:2203.15556). Throws InputError for other families.
 double DefaultTokens(const LongRunFlags& flags, const report::Job& job);
+// Throws InputError: less than a step, of one sequence where no batch was given.
+void CheckTokens(const LongRunFlags& flags, bool batch_given, const report::Job& job,
+                 double tokens);
 
 // Counts 2^k and 3 x 2^k: "8", "8,12,20", "8..512".
 std::vector<int64_t> ReadNodeCounts(const Flag& flag, int64_t most, Diagnostics* diagnostics);

@@ -49,7 +49,9 @@ std::string Certainty(std::span<const PlacedRow> rows) {
   }
   const std::string looked =
       looked_at > 0 ? fmt::format(" ({} partial orders looked at)", looked_at) : "";
-  if (exact) return Dash("In closed form no other order of axes and nodes is faster" + looked);
+  if (exact)
+    return Dash("In closed form no order of axes and nodes is faster than the one that it found" +
+                looked);
   std::string text = Dash("Not all orders were looked at" + looked);
   for (const PlacedRow& row : rows) {
     const PlacementFound& found = row.choice.found;

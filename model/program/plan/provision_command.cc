@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "model/base/plain_text.h"
 #include "model/base/text.h"
@@ -217,8 +218,11 @@ class Market {
  private:
   std::string NoPrice(const orrery::Offer& offer) const {
     std::set<std::string> kinds;
-    for (const OfferPrice& price : offer.prices) kinds.insert(NameOf(price.kind));
-    if (!flags_.region.text.empty()) return fmt::format("no price in {}", flags_.region.text);
+    for (const OfferPrice& price : offer.prices) {
+      if (!flags_.region.given || price.region == flags_.region.text)
+        kinds.insert(NameOf(price.kind));
+    }
+    if (kinds.empty()) return fmt::format("no price in {}", flags_.region.text);
     if (kinds == std::set<std::string>{"unclear"})
       return "the source does not say what its price is for (--kind unclear)";
     return fmt::format("only {} prices are known (--kind)", fmt::join(kinds, ", "));
@@ -328,18 +332,27 @@ void Explain(const ProvisionFlags& flags, const Question& question, const Market
 // Offers that are left, with their sites. Throws InputError: none is.
 void FillMarket(const ProvisionFlags& flags, const std::vector<PriceKind>& kinds, Market* market) {
   constexpr std::size_t kMostReasons = 4;
-  market->Add(OffersOf(flags.offers), kinds);
+  const std::vector<orrery::Offer> offers = OffersOf(flags.offers);
+  market->Add(offers, kinds);
   if (!market->quotes.empty()) return;
-  std::string why;
-  for (std::size_t i = 0; i < market->left_out.size(); ++i) {
-    const auto& [offer, reason] = market->left_out[i];
-    if (i < kMostReasons) why += fmt::format("{}{}: {}", i == 0 ? "" : "; ", offer, reason);
-    if (i == kMostReasons) why += "; ...";
+  if (flags.region.given) {
+    std::set<std::string> regions;
+    for (const orrery::Offer& offer : offers)
+      for (const OfferPrice& price : offer.prices) regions.insert(price.region);
+    const std::string& name = flags.region.text;
+    if (!regions.contains(name))
+      throw InputError({{flags.region.where, fmt::format("--region: no price in '{}'", name),
+                         SuggestName(name, {regions.begin(), regions.end()})}});
   }
-  const Flag& culprit = !flags.offers.empty() ? flags.offers.front()
-                        : flags.region.given  ? flags.region
-                                              : flags.kind;
-  throw InputError({{culprit.where, fmt::format("no offer is left ({})", why),
+  std::string why;
+  for (const auto& [offer, reason] :
+       std::span(market->left_out).first(std::min(kMostReasons, market->left_out.size())))
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", offer, reason);
+  if (market->left_out.size() > kMostReasons) why += "; ...";
+  const Location& where = !flags.offers.empty() ? flags.offers.front().where
+                          : flags.region.given  ? flags.region.where
+                                                : flags.kind.where;
+  throw InputError({{where, fmt::format("no offer is left ({})", why),
                      "other --offers, --kind or --region; `plan list offers` shows prices"}});
 }
 
@@ -366,19 +379,6 @@ std::string NotSold(const Question& question, const Market& market) {
       "{} nodes{}: no offer sells {} (they have {} to {} nodes, some in steps; --nodes)",
       fmt::join(lacking, ", "), spares > 0 ? fmt::format(" and {} spares", spares) : "",
       lacking.size() == 1 ? "that many" : "these numbers", least, most);
-}
-
-// Tokens by rule where none are given. Throws InputError: there is no rule, or they are less than a step.
-void SetTokens(const ProvisionFlags& flags, const report::Job& job, LongRun* run) {
-  if (!run->tokens_given) run->conditions.tokens = DefaultTokens(flags.run, job);
-  const int64_t batch =
-      flags.job.global_batch.given ? job.request.global_batches.front() : int64_t{1};
-  const int64_t least = batch * job.request.work.seq_len;
-  if (run->conditions.tokens >= static_cast<double>(least)) return;
-  throw InputError({{flags.run.tokens.where,
-                     fmt::format("{} tokens are less than a step of {}",
-                                 report::Count(run->conditions.tokens), least),
-                     "more --tokens, or a smaller --global-batch or --seq-len"}});
 }
 
 }  // namespace
@@ -408,7 +408,8 @@ Answer RunProvision(const CommandLine& line, std::size_t first) {
   Market market(flags, margin);
   FillMarket(flags, kinds, &market);
   const report::Job& job = market.jobs.front();
-  SetTokens(flags, job, &run);
+  if (!run.tokens_given) run.conditions.tokens = DefaultTokens(flags.run, job);
+  CheckTokens(flags.run, flags.job.global_batch.given, job, run.conditions.tokens);
   question.conditions = run.conditions;
   question.deadline = run.deadline;
   question.budget = run.budget;

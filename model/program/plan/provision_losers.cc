@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "model/base/text.h"
 #include "model/program/common/table.h"
@@ -14,6 +15,7 @@ namespace orrery::report {
 namespace {
 
 constexpr std::size_t kMostLosers = 12;  // in the text
+constexpr const char* kTied = ", tied";
 
 // Cheapest row of an offer within the limits; null: there is none.
 const Row* BestOf(const ProvisionAnswer& answer, std::size_t quote) {
@@ -55,8 +57,9 @@ Defeat DefeatOf(const ProvisionAnswer& answer, std::size_t quote) {
   return {
       Defeat::kBeaten, best->run.cost.value,
       fmt::format("{}: {} in {}{}", Money(best->run.cost), NodesWords(*best), Days(best->run.time),
-                  ratio > 1.005 ? fmt::format(", {:.2f} x the cheapest", ratio)
-                                : ", but each node count is beaten in days and dollars")};
+                  ratio > 1.005
+                      ? fmt::format(", {:.2f} x the cheapest{}", ratio, best->tie ? kTied : "")
+                      : ", but each node count is beaten in days and dollars")};
 }
 
 // Those that come nearest first.
@@ -112,6 +115,9 @@ std::string LosersText(const ProvisionAnswer& answer) {
     table.Row({quote.Name(), Format(quote.price.price), losers[i].second.why});
   }
   text += table.Text(2, false);
+  if (std::ranges::any_of(std::span(losers).first(most),
+                          [](const auto& loser) { return loser.second.why.ends_with(kTied); }))
+    text += "  tied: the cost interval overlaps with that of the cheapest\n";
   if (losers.size() > most)
     text += fmt::format("  and {} more (--all, --json)\n", losers.size() - most);
   const Provisioned& result = *answer.result;

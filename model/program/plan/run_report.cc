@@ -102,9 +102,10 @@ std::string SlowWriteWords(const RunEstimate& run) {
       "storage: a checkpoint takes {} to write{}: order a faster file system; {} write it in a "
       "minute (--storage)",
       Format(writes),
-      in_turn ? fmt::format(", longer than from one to the next would be best ({}): each waits for "
-                            "the one before",
-                            Format(wanted))
+      in_turn
+          ? fmt::format(", longer than from one to the next would be best ({}): {}", Format(wanted),
+                        run.interval_steps >= run.steps ? "the run ends before the next one"
+                                                        : "each waits for the one before")
       : checkpoint.background.value > 0 ? ""
                                         : ", and the GPUs wait for it",
       Format(checkpoint.bytes / Seconds(60)));
@@ -193,9 +194,9 @@ std::string MoneyWithInterval(const RunEstimate& run) {
 std::string RunDetails(const RunEstimate& run, const Conditions& conditions,
                        double tokens_per_second) {
   const LongRunFacts& facts = conditions.run;
-  return Item(fmt::format("time: {} steps x {} x {} for the slowest node (--straggler) / goodput, "
+  return Item(fmt::format("time: {} step{} x {} x {} for the slowest node (--straggler) / goodput, "
                           "and {} before the first step (--setup)",
-                          run.steps, Format(Seconds(run.step_seconds)),
+                          run.steps, run.steps == 1 ? "" : "s", Format(Seconds(run.step_seconds)),
                           ThreeDigits(facts.straggler.value), Format(facts.setup))) +
          Item(run.elastic ? ShrinkingWords(run, conditions) : StopWords(run, conditions)) +
          (run.spot_rate > 0 && !run.elastic ? Item(NoticeWords(run)) : "") +

@@ -112,6 +112,8 @@ std::vector<report::Compared> SearchAll(const SearchFlags& flags, const SearchSe
       job.topology.text = topology;
       job.nodes.text = nodes;
       SearchOutcome outcome = RunSearchOf(job, flags.layout, settings);
+      if (run.tokens_given)
+        CheckTokens(flags.run, job.global_batch.given, outcome.job, run.conditions.tokens);
       all.push_back({std::move(outcome.job), std::move(outcome.result), std::move(outcome.placed)});
     }
   }

@@ -241,24 +241,34 @@ StudyCase Study::CaseOf(int64_t row) const {
   return out;
 }
 
+// By itself: what it means with other flags is a matter of each row.
+void Study::CheckLayoutValue(const std::string& key, const std::string& value,
+                             const Location& where) const {
+  // The shape of stages means nothing without the number of stages.
+  if (key == "layout" || key.starts_with("cp_") || key == "zigzag") return;
+  LayoutFlags only = base_.layout;
+  for (Flag* flag : only.All()) {
+    flag->given = KeyOf(*flag) == key;
+    if (flag->given) *flag = {flag->name, value, true, where};
+  }
+  only.Read();
+}
+
 void Study::CheckValues() const {
   CaseOf(0).job.Resolve();
+  StudyCase shared = base_;
+  for (const Flag* flag : shared.layout.All()) {
+    if (flag->given) CheckLayoutValue(KeyOf(*flag), flag->text, flag->where);
+  }
   for (std::size_t a = 0; a < axes_.size(); ++a) {
-    // The shape of stages means nothing without the number of stages.
-    if (axes_[a].key == "layout" || axes_[a].key.starts_with("cp_") || axes_[a].key == "zigzag")
-      continue;
-    for (const std::string& value : axes_[a].values) {
-      StudyCase alone = CaseOf(0);
+    const StudyAxis& axis = axes_[a];
+    for (const std::string& value : axis.values) {
       if (a >= job_axes_) {
-        LayoutFlags only = base_.layout;
-        for (Flag* flag : only.All()) {
-          flag->given = KeyOf(*flag) == axes_[a].key;
-          if (flag->given) *flag = {flag->name, value, true, axes_[a].where};
-        }
-        only.Read();
-      } else if (axes_[a].values.size() <= 64) {
+        CheckLayoutValue(axis.key, value, axis.where);
+      } else if (axis.values.size() <= 64) {
+        StudyCase alone = CaseOf(0);
         for (Flag* flag : alone.job.All()) {
-          if (KeyOf(*flag) == axes_[a].key) flag->text = value;
+          if (KeyOf(*flag) == axis.key) flag->text = value;
         }
         alone.job.Resolve();
       }

@@ -50,6 +50,8 @@ class Study {
   void Take(const Flag& flag, bool of_job, std::vector<std::string> values);
   // What a value alone says wrong, whatever the others are: before hours of work. Throws InputError.
   void CheckValues() const;
+  void CheckLayoutValue(const std::string& key, const std::string& value,
+                        const Location& where) const;
 
   std::shared_ptr<FlagSet> declared_;  // names the flags of base_
   StudyCase base_;

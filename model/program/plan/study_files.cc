@@ -32,13 +32,6 @@ int FromVariables(std::initializer_list<const char*> names, int otherwise) {
   return otherwise;
 }
 
-// Row number at the front of a whole line; -1: there is none.
-int64_t RowOf(const std::string& line, int64_t rows) {
-  char* end = nullptr;
-  const int64_t row = std::strtoll(line.c_str(), &end, 10);
-  return end == line.c_str() || *end != ',' || row < 0 || row >= rows ? -1 : row;
-}
-
 // Calls visit(line, where it begins) for each line that has its end.
 template <class Visit>
 void ForEachLine(const std::string& path, const Visit& visit) {
@@ -64,12 +57,18 @@ std::string ReadWhole(const std::string& path) {
 
 StudyPlace FindStudyPlace() {
   StudyPlace place;
-  place.size = FromVariables({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE"}, 0);
-  place.rank = FromVariables({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"}, 0);
+  place.size = FromVariables({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 0);
+  place.rank = FromVariables({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0);
+  if (place.size == 0) {
+    place.size = FromVariables({"WORLD_SIZE"}, 0);
+    place.rank = FromVariables({"RANK"}, 0);
+    place.by_common_names = true;
+  }
   // sbatch sets these for a script without srun, too: a step tells.
   if (place.size == 0 && std::getenv("SLURM_STEP_ID") != nullptr) {
     place.size = FromVariables({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
     place.rank = FromVariables({"SLURM_PROCID"}, 0);
+    place.by_common_names = false;
   }
   if (place.size < 1 || place.rank >= place.size) return {};
   // Of Slurm: "2(x3),1" counts nodes with so many tasks each.
@@ -88,6 +87,9 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
   std::error_code error;
   if (fs::is_directory(out.text, error))
     Fail(out, fmt::format("'{}' is a folder", out.text), "--out names a file");
+  if (const std::string why = WhyNotWritable(out.text); !why.empty())
+    Fail(out, fmt::format("cannot write '{}': {}", out.text, why),
+         "--out names a file in a folder that exists");
   if (fs::exists(out.text, error) && !fs::exists(Folder(), error))
     Fail(out, fmt::format("'{}' exists, and its study's folder '{}' does not", out.text, Folder()),
          "another --out, or remove the file");
@@ -102,12 +104,10 @@ StudyFiles::StudyFiles(const Study& study, const Flag& out, const StudyPlace& pl
     Fail(out, fmt::format("another sweep is writing '{}'", path), "wait for it, or another --out");
   CheckStudy();
   CutOff(path);
-  int64_t in_out = 0;
-  if (fs::exists(out.text, error)) ForEachRow([&](const std::string&) { ++in_out; });
-  complete_ = in_out == study.rows();
+  complete_ = CheckOut();
   for (const std::string& part : Parts()) {
     ForEachLine(part, [&](const std::string& line, int64_t) {
-      const int64_t row = RowOf(line, study_.rows());
+      const int64_t row = RowOfLine(study_, line);
       if (row < 0 || done_[static_cast<std::size_t>(row)]) return;
       done_[static_cast<std::size_t>(row)] = true;
       ++rows_done_;
@@ -132,6 +132,33 @@ void StudyFiles::CheckStudy() const {
   if (ReadWhole(path) != text)
     Fail(out_, fmt::format("'{}' holds rows of another study or release", Folder()),
          "another --out, or remove that folder");
+}
+
+// OUT is written whole or not at all: what differs now was changed since, and is not overwritten.
+bool StudyFiles::CheckOut() const {
+  std::error_code error;
+  if (fs::file_size(out_.text, error) == 0 || error) return false;
+  std::vector<bool> seen(done_.size(), false);
+  int64_t number = 0, count = 0;
+  const auto refuse = [&](const std::string& why) {
+    Fail(out_, fmt::format("'{}' {}", out_.text, why),
+         "remove the file and the rows are predicted again, or give another --out");
+  };
+  ForEachLine(out_.text, [&](const std::string& line, int64_t) {
+    if (++number == 1) {
+      if (line + "\n" != CsvHeader(study_)) refuse("does not begin with the columns of this study");
+      return;
+    }
+    const int64_t row = RowOfLine(study_, line);
+    if (row < 0) refuse(fmt::format("has no whole row of this study in line {}", number));
+    if (seen[static_cast<std::size_t>(row)])
+      refuse(fmt::format("has row {} twice, again in line {}", row, number));
+    seen[static_cast<std::size_t>(row)] = true;
+    ++count;
+  });
+  if (count < study_.rows())
+    refuse(fmt::format("lacks {} of {} rows", study_.rows() - count, study_.rows()));
+  return true;
 }
 
 // A process that was killed may have left the beginning of a row.
@@ -171,7 +198,7 @@ int64_t StudyFiles::CountRows() const {
   int64_t count = 0;
   for (const std::string& part : Parts()) {
     ForEachLine(part, [&](const std::string& line, int64_t) {
-      const int64_t row = RowOf(line, study_.rows());
+      const int64_t row = RowOfLine(study_, line);
       if (row < 0 || seen[static_cast<std::size_t>(row)]) return;
       seen[static_cast<std::size_t>(row)] = true;
       ++count;
@@ -189,7 +216,7 @@ void StudyFiles::Merge() {
   std::vector<Place> places(done_.size());
   for (std::size_t p = 0; p < parts.size(); ++p) {
     ForEachLine(parts[p], [&](const std::string& line, int64_t at) {
-      const int64_t row = RowOf(line, study_.rows());
+      const int64_t row = RowOfLine(study_, line);
       if (row >= 0 && places[static_cast<std::size_t>(row)].part < 0)
         places[static_cast<std::size_t>(row)] = {static_cast<int32_t>(p), at};
     });
@@ -219,7 +246,7 @@ void StudyFiles::Merge() {
 
 void StudyFiles::ForEachRow(const std::function<void(const std::string& line)>& visit) const {
   ForEachLine(out_.text, [&](const std::string& line, int64_t) {
-    if (RowOf(line, study_.rows()) >= 0) visit(line);
+    if (RowOfLine(study_, line) >= 0) visit(line);
   });
 }
 

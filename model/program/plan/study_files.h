@@ -2,7 +2,7 @@
 // Rows of a study on disk, written by several processes, killed and resumed without a row lost or doubled.
 //
 // Each process appends whole rows to a file of its own in OUT.parts/; rows that are there when it starts are not computed
-// again, a row that was cut off is. When all rows are there, process 0 writes OUT, in order, under another name first.
+// again, a row that was cut off or damaged is. When all rows are there, process 0 writes OUT, in order, under another name first.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,15 @@ namespace orrery::cli {
 struct StudyPlace {
   int rank = 0, size = 1;
   int on_machine = 1;  // processes that share this one
+  // Only RANK and WORLD_SIZE say so: of torchrun, or left in a container that runs this alone.
+  bool by_common_names = false;
 };
 // From the variables of Open MPI, MPICH, Slurm and torchrun. Nothing here links MPI.
 StudyPlace FindStudyPlace();
 
 class StudyFiles {
  public:
-  // Throws InputError: the file cannot be written, holds another study, or another process writes here.
+  // Throws InputError: the file cannot be written, holds another study or was changed, or another process writes here.
   // `how`: what else makes rows what they are, such as the engine.
   StudyFiles(const Study& study, const Flag& out, const StudyPlace& place, std::string how);
   ~StudyFiles();
@@ -47,6 +49,7 @@ class StudyFiles {
   std::string Folder() const { return out_.text + ".parts"; }
   std::vector<std::string> Parts() const;
   void CheckStudy() const;
+  bool CheckOut() const;  // OUT has all rows; false: there is none, or an empty file
   void CutOff(const std::string& part) const;
 
   const Study& study_;

@@ -44,24 +44,6 @@ std::string MetricWords(std::size_t metric, double value) {
   }
 }
 
-// As text, without quotes.
-std::vector<std::string> Fields(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      fields.back() += line[++i];
-    } else if (line[i] == '"') {
-      quoted = !quoted;
-    } else if (line[i] == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back() += line[i];
-    }
-  }
-  return fields;
-}
-
 // How good, more is better.
 double Worth(const StudyPoint& point, std::size_t metric) {
   const double value = point.metrics[metric];
@@ -167,8 +149,8 @@ StudyPoint PointOf(const Study&, const StudyRow& row, Refusals* refusals) {
 }
 
 StudyPoint PointOfLine(const Study& study, const std::string& line, Refusals* refusals) {
-  const std::vector<std::string> fields = Fields(line);
-  const std::vector<std::string> names = Fields(CsvHeader(study));
+  const std::vector<std::string> fields = CsvCells(line);
+  const std::vector<std::string> names = CsvCells(CsvHeader(study));
   const std::size_t status = 1 + study.axes().size();
   StudyPoint point;
   point.row = std::strtoll(fields[0].c_str(), nullptr, 10);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "model/price/breakdown.h"
@@ -24,6 +25,20 @@ std::string Cell(std::string text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
+}
+
+// A row's number and flags, as its line begins.
+std::string KeyOfRow(const Study& study, int64_t row) {
+  std::string key = std::to_string(row);
+  const std::vector<std::size_t> at = study.At(row);
+  for (std::size_t a = 0; a < at.size(); ++a) key += "," + Cell(study.axes()[a].values[at[a]]);
+  return key;
+}
+
+bool IsNumber(const std::string& cell) {
+  char* end = nullptr;
+  std::strtod(cell.c_str(), &end);
+  return !cell.empty() && *end == '\0';
 }
 
 std::string NumberCell(double number) { return number == number ? fmt::format("{}", number) : ""; }
@@ -137,9 +152,7 @@ std::string CsvHeader(const Study& study) {
 }
 
 std::string CsvLine(const Study& study, const StudyRow& row) {
-  std::string line = std::to_string(row.row);
-  const std::vector<std::size_t> at = study.At(row.row);
-  for (std::size_t a = 0; a < at.size(); ++a) line += "," + Cell(study.axes()[a].values[at[a]]);
+  std::string line = KeyOfRow(study, row.row);
   const bool known = row.status != RowStatus::kRefused;
   line += fmt::format(",{},{},{}", WordOf(row.status), known ? std::to_string(row.gpus) : "",
                       Cell(row.layout));
@@ -150,6 +163,43 @@ std::string CsvLine(const Study& study, const StudyRow& row) {
   for (const BreakdownTerm& term : BreakdownTerms())
     line += "," + NumberCell(known ? row.time.*term.seconds : kUnknown);
   return line + "," + Cell(row.reason) + "\n";
+}
+
+std::vector<std::string> CsvCells(const std::string& line) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      cells.back() += line[++i];
+    } else if (line[i] == '"') {
+      quoted = !quoted;
+    } else if (line[i] == ',' && !quoted) {
+      cells.emplace_back();
+    } else {
+      cells.back() += line[i];
+    }
+  }
+  return cells;
+}
+
+int64_t RowOfLine(const Study& study, const std::string& line) {
+  constexpr std::size_t kWords = 3;  // status, GPUs, layout; then the figures, and the reason
+  char* end = nullptr;
+  const int64_t row = std::strtoll(line.c_str(), &end, 10);
+  if (end == line.c_str() || *end != ',' || row < 0 || row >= study.rows()) return -1;
+  if (!line.starts_with(KeyOfRow(study, row) + ",")) return -1;
+  const std::vector<std::string> cells = CsvCells(line);
+  const std::size_t status = 1 + study.axes().size();
+  const std::size_t figures = 8 + BreakdownTerms().size();
+  if (cells.size() != status + kWords + figures + 1) return -1;
+  const RowStatus known = StatusOf(cells[status]);
+  if (cells[status] != WordOf(known)) return -1;
+  const bool refused = known == RowStatus::kRefused;
+  if (refused == cells.back().empty()) return -1;
+  for (std::size_t i = status + kWords; i + 1 < cells.size(); ++i) {
+    if (!cells[i].empty() && (refused || !IsNumber(cells[i]))) return -1;
+  }
+  return !refused && (cells[status + kWords].empty() || cells[status + 1].empty()) ? -1 : row;
 }
 
 }  // namespace orrery::cli

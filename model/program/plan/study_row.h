@@ -55,5 +55,10 @@ class StudyPredictor {
 std::string CsvHeader(const Study& study);
 // With a line end and no other.
 std::string CsvLine(const Study& study, const StudyRow& row);
+// Cells of a line, without quotes.
+std::vector<std::string> CsvCells(const std::string& line);
+// Number of the row that a line (without its end) holds whole; -1: it is none of this study's, as behind a damaged disk or
+// an editor: another number of cells, flags of another row, no such status, no number where there is one.
+int64_t RowOfLine(const Study& study, const std::string& line);
 
 }  // namespace orrery::cli

@@ -72,7 +72,11 @@ std::vector<std::size_t> ReadFront(const Flag& flag, Diagnostics* diagnostics) {
     one.text = flag.text.substr(begin, end - begin);
     begin = end + 1;
     const auto index = ReadName(one, names, diagnostics);
-    if (index) metrics.push_back(*index);
+    if (!index) continue;
+    if (std::ranges::find(metrics, *index) != metrics.end())
+      diagnostics->Error(flag.where, fmt::format("--front: {} stands there twice", one.text),
+                         "each column once");
+    metrics.push_back(*index);
   }
   return metrics;
 }
@@ -82,8 +86,16 @@ Engine ReadEngine(const Flag& flag, Diagnostics* diagnostics) {
   return kEngines[ReadName(flag, {"closed", "event", "auto"}, diagnostics).value_or(0)];
 }
 
+// A process that was not started as one of several would else end without a word.
+Answer OfAnotherRank(const StudyPlace& place, const Flag& out) {
+  if (!place.by_common_names) return {};
+  return {ExitCode::kOk, fmt::format("rank {} of {} (RANK, WORLD_SIZE): its rows are in "
+                                     "'{}.parts', rank 0 writes '{}'\n",
+                                     place.rank, place.size, out.text, out.text)};
+}
+
 // Until all processes have written their rows. Throws InputError: for a long time nothing came.
-void AwaitOthers(const Study& study, const StudyFiles& files, const Flag& out) {
+void AwaitOthers(const Study& study, const StudyFiles& files, int processes, const Flag& out) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
   constexpr auto kLongest = std::chrono::minutes(5);
   int64_t last = -1;
@@ -99,7 +111,8 @@ void AwaitOthers(const Study& study, const StudyFiles& files, const Flag& out) {
           {{out.where,
             fmt::format("{} of {} rows are missing, and none has come for 5 minutes",
                         study.rows() - rows, study.rows()),
-            "all processes need the same folder; the same command goes on from here"}});
+            fmt::format("all {} processes need the same folder; the same command goes on from here",
+                        processes)}});
     std::this_thread::sleep_for(kPoll);
   }
 }
@@ -149,11 +162,11 @@ Answer RunSweep(const CommandLine& line, std::size_t first) {
       for (const StudyRow& row : rows) lines += CsvLine(study, row);
       files.Append(lines);
     });
-    if (options.place.rank != 0) return {};
-    AwaitOthers(study, files, flags.out);
+    if (options.place.rank != 0) return OfAnotherRank(options.place, flags.out);
+    AwaitOthers(study, files, options.place.size, flags.out);
     if (options.place.size > 1) predicted = study.rows() - files.rows_done();
   }
-  if (options.place.rank != 0) return {};
+  if (options.place.rank != 0) return OfAnotherRank(options.place, flags.out);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!files.Complete()) files.Merge();

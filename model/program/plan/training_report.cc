@@ -68,9 +68,9 @@ std::vector<RunEstimate> EstimateRuns(const Compared& one, const cli::LongRun& r
     const Candidate candidate = InItsOrder(ranked, static_cast<int>(runs.size()) + 1, one.placed);
     const orrery::Job twin =
         JobOf(job.request, job.profiles, candidate.nodes, candidate.global_batch);
-    runs.push_back(
-        BestRun(run.conditions, twin, candidate, quote ? &*quote : nullptr,
-                [&](const RunEstimate& one) { return run.Keeps(one, quote.has_value()); }));
+    runs.push_back(BestRun(
+        run.conditions, twin, candidate, quote ? &*quote : nullptr,
+        [&](const RunEstimate& run_of_it) { return run.Keeps(run_of_it, quote.has_value()); }));
   }
   return runs;
 }
@@ -232,7 +232,15 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
     columns.push_back({"days\n(80 % interval)"});
     columns.push_back({"cost\n(80 % interval)"});
   }
-  if (run.deadline || run.budget) columns.push_back({""});
+  std::vector<std::optional<RunEstimate>> runs(all.size());
+  bool input_bound = false;
+  for (std::size_t i = 0; long_run && i < all.size(); ++i) {
+    if (!all[i].result.feasible()) continue;
+    runs[i] = EstimateRuns(all[i], run).front();
+    input_bound = input_bound || runs[i]->input.bound();
+  }
+  const bool verdicts = run.deadline || run.budget || input_bound;
+  if (verdicts) columns.push_back({""});
   Table table(columns);
   std::size_t number = 0;
   for (const std::size_t i : OrderOf(all, run)) {
@@ -253,12 +261,10 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
         best.memory ? fmt::format("{:.0f} %", 100 * (best.memory->total / best.memory->capacity))
                     : "-",
         best.price_per_billion_tokens ? ThreeDigits(best.price_per_billion_tokens->value) : "-"};
-    if (long_run) {
-      const RunEstimate estimate = EstimateRuns(one, run).front();
-      cells.push_back(DaysWithInterval(estimate));
-      cells.push_back(PriceOf(one.job) ? MoneyWithInterval(estimate) : "-");
-      if (run.deadline || run.budget)
-        cells.push_back(Verdict(estimate, PriceOf(one.job).has_value(), run));
+    if (runs[i]) {
+      cells.push_back(DaysWithInterval(*runs[i]));
+      cells.push_back(PriceOf(one.job) ? MoneyWithInterval(*runs[i]) : "-");
+      if (verdicts) cells.push_back(Verdict(*runs[i], PriceOf(one.job).has_value(), run));
     }
     table.Row(std::move(cells));
   }
@@ -269,7 +275,12 @@ std::string ComparisonText(const std::vector<Compared>& all, const cli::LongRun&
       : topologies.size() == 1        ? fmt::format("at each of {} node counts", all.size())
                                : fmt::format("on each of {} topologies at each of {} node counts",
                                              topologies.size(), all.size() / topologies.size());
-  return fmt::format("The best layout {}\n", of) + table.Text() + "\nThe best of them in full\n\n";
+  const std::string note =
+      input_bound ? "  INPUT-BOUND: days and cost count the waits for input, the other columns do "
+                    "not.\n"
+                  : "";
+  return fmt::format("The best layout {}\n", of) + table.Text() + note +
+         "\nThe best of them in full\n\n";
 }
 
 }  // namespace orrery::report

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan provision`: which batches are searched; `plan --tokens`: input-bound runs of several clusters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/json_of.h"
+
+namespace orrery {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Provision, ARangeOfBatchesIsSearchedAsTheAdvisedOne) {
+  const std::vector<std::string> words = {"provision", "--model",     "llama3-8b", "--tokens", "2T",
+                                          "--offers",  "crusoe-h100", "--nodes",   "4,96"};
+  const json advised = JsonOf(words);
+  const auto tokens = advised["question"]["batch_tokens"];
+  const auto sequences = [&](int end) { return tokens[end].get<double>() / 8192; };
+  const std::string range = std::to_string(static_cast<int>(std::ceil(sequences(0)))) + ".." +
+                            std::to_string(static_cast<int>(sequences(1)));
+  const json given = JsonOf(With(words, {"--global-batch", range}));
+  ASSERT_EQ(advised["answers"].size(), given["answers"].size());
+  for (std::size_t i = 0; i < given["answers"].size(); ++i) {
+    EXPECT_EQ(advised["answers"][i]["plan"]["global_batch"],
+              given["answers"][i]["plan"]["global_batch"]);
+    EXPECT_EQ(advised["answers"][i]["time_s"], given["answers"][i]["time_s"]);
+  }
+  // A list is of its numbers alone.
+  for (const json& row : JsonOf(With(words, {"--global-batch", "384,400"}))["answers"])
+    EXPECT_EQ(row["plan"]["global_batch"], 384);
+}
+
+// 2,048 sequences are a little more than the range of 14.9 T tokens, and divide over 16,384 GPUs as nothing below does.
+
+// The last step is a whole one: 2 steps of 16.4 G tokens train 33 G, not 20 G.
+TEST(Provision, AWiderRangeOfBatchesIsNoSlower) {
+  const auto with = [](const std::string& range) {
+    return JsonOf({"provision", "--model", "llama3-8b", "--tokens", "20B", "--offers",
+                   "nebius-h100", "--nodes", "1,4", "--spares", "0", "--global-batch", range});
+  };
+  const json narrow = with("1..1000");
+  for (const char* range : {"1..100000", "1..2000000", "1..1000000000"}) {
+    const json wide = with(range);
+    ASSERT_EQ(wide["answers"].size(), narrow["answers"].size()) << range;
+    for (std::size_t i = 0; i < narrow["answers"].size(); ++i) {
+      const json& row = wide["answers"][i];
+      EXPECT_LE(row["time_s"].get<double>(), 1.01 * narrow["answers"][i]["time_s"].get<double>())
+          << range;
+      const double trained =
+          row["steps"].get<double>() * 8192 * row["plan"]["global_batch"].get<double>();
+      EXPECT_GE(trained, 20e9);
+      EXPECT_LE(trained, 1.02 * 20e9) << range;
+    }
+  }
+}
+
+TEST(Tokens, AnInputBoundRunIsNamedInTheTableOfClusters) {
+  // Whose steps are of GPUs that do not wait.
+  const std::vector<std::string> several = {"--model",  "gpt2-xl", "--topology", "aws-p4d,dgx-h100",
+                                            "--nodes",  "1",       "--refine",   "0",
+                                            "--tokens", "1B",      "--top",      "1"};
+  EXPECT_THAT(RunPlan(several).out, Not(HasSubstr("INPUT-BOUND")));
+  const Outcome table = RunPlan(With(several, {"--input", "5ktokens/s"}));
+  const std::string rows = table.out.substr(0, table.out.find("The best of them"));
+  EXPECT_THAT(rows, AllOf(HasSubstr("INPUT-BOUND\n  2  "),
+                          HasSubstr("INPUT-BOUND: days and cost count the waits for input")));
+}
+
+}  // namespace
+}  // namespace orrery
