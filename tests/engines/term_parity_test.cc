@@ -248,7 +248,7 @@ TEST(TermParity, EnginesAgreeWhereGradientsAreReducedOnce) {
   CompareEngines(selection, [&](const EnginePair& pair) { tally.Add(pair); });
   // The last backward pass shares its links with gathers, and the stage before waits for it.
   selection.models = {"llama3-70b"};
-  selection.topologies = {"dgx-h100"};
+  selection.topologies = {"dgx-b200"};
   selection.situations = {"zero3"};
   selection.fixed.tp = 4;
   selection.fixed.pp = 2;
