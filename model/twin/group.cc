@@ -248,8 +248,9 @@ double Evaluator::LeastOf(const Visit& visit, GroupRun& run, std::size_t shard) 
   const double backward = std::max(0.0, gather + scatter - layer.backward.busy());
   double& once = (*run.once)[shard];
   if (once < 0) once = OnceOf(visit, run, shard);
-  const double passes =
-      std::max(run.passes, run.stages.At(forward, backward, 2 * gather + scatter));
+  const double ends = EndsOfChunk(layer, gather, scatter, visit.outlines[shard].gather_slots > 1,
+                                  run.group.base.schedule == PipelineSchedule::kZeroBubbleV);
+  const double passes = std::max(run.passes, run.stages.At(forward, backward, ends));
   return ObjectiveValue(request_, passes + once, job_, visit.split.data) * (1 - closed::kRounding);
 }
 

@@ -53,6 +53,16 @@ struct StageBounds {
     return most + chunks * ends;
   }
 };
+// At least what the gathers in front of a chunk's two passes and the scatter behind the second add, but for the chunk with
+// the embedding or the head. `ahead`: a gather may go beside the last layer of the pass before it, and the scatter there.
+inline double EndsOfChunk(const LayerTime& layer, double gather, double scatter, bool ahead,
+                          bool in_a_v) {
+  if (!ahead) return 2 * gather + scatter;
+  if (in_a_v)
+    return scatter;  // the first stage has the head in one chunk, the embedding in the other
+  return std::max(0.0, gather - layer.forward.busy()) +
+         std::max(scatter, gather - layer.backward.busy());
+}
 StageBounds BoundsOf(const LayerTable& table, const Strategy& strategy,
                      const PipelineLayers& layers, double micro_batches);
 

@@ -107,9 +107,11 @@ class StepSweepTest : public testing::Test {
     const double forward = std::max(0.0, gather - layers.layer.forward.busy());
     const double backward = std::max(0.0, gather + scatter - layers.layer.backward.busy());
     const PipelineLayers pipeline = LayersOf(model_, s);
-    const double passes = std::max(TimeBound(layers, s, pipeline, outline.micro_batches),
-                                   BoundsOf(layers, s, pipeline, outline.micro_batches)
-                                       .At(forward, backward, 2 * gather + scatter));
+    const double ends = EndsOfChunk(layers.layer, gather, scatter, outline.gather_slots > 1,
+                                    s.schedule == PipelineSchedule::kZeroBubbleV);
+    const double passes =
+        std::max(TimeBound(layers, s, pipeline, outline.micro_batches),
+                 BoundsOf(layers, s, pipeline, outline.micro_batches).At(forward, backward, ends));
     const double journey =
         JourneyBound(layers, s, pipeline, outline.micro_batches, stages) * (1 - 1e-9);
     longer_journeys_ += journey > passes;

@@ -14,7 +14,8 @@ namespace orrery {
 struct ParityTally {
   static constexpr double kTotal = 0.03, kTerm = 0.02;
   int plans = 0, within = 0;
-  double worst_sum = 0;  // of terms against the step, relative
+  double worst_sum = 0;                    // of terms against the step, relative
+  double worst_total = 0, worst_term = 0;  // of the engines, as a share of the step
   std::vector<std::pair<double, std::string>> outside;
 
   void Add(const EnginePair& pair) {
@@ -23,6 +24,8 @@ struct ParityTally {
                           std::abs(pair.event.Total() / pair.event_seconds - 1)});
     const BreakdownTerm* term = nullptr;
     const double apart = pair.WorstTerm(&term);
+    worst_total = std::max(worst_total, std::abs(pair.Apart()));
+    worst_term = std::max(worst_term, apart);
     if (std::abs(pair.Apart()) <= kTotal && apart <= kTerm) {
       ++within;
     } else {

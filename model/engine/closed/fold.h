@@ -203,6 +203,13 @@ class Fold : private LayerPrices {
                                          double between) const;
   double SlowestChunks(const Turn& longest) const;
   PassSeconds PassOf(const Stage& chunk) const;
+  void FindSlots(PipelineTimes* times) const;
+  // At most what a pass saves where its first gather goes beside the pass before.
+  double GatherAhead() const {
+    if (!fetches_ || outline_.gather_slots < 2) return 0;
+    return gather_.seconds + gather_.copies - (table_.recomputed > 0 ? 0.0 : gather_.Lost());
+  }
+  double AheadOf(const Stage& stage, const Work& work) const;
   struct Early {
     double device = 0, host = 0;  // of a pass, what wants no tensor of another stage: seconds
     double gathered = 0;          // of the device's, messages behind all kernels

@@ -41,6 +41,7 @@ class GraphMaker {
     PassOrder order;
     PassCall next;
     bool ended = false;
+    int latest = 0;  // its pass
   };
   // The pass of a virtual stage; kNone: not ordered yet.
   int Number(int virtual_stage, int kind, int micro_batch) const {
@@ -100,6 +101,8 @@ class GraphMaker {
     pass.sent = sent;
     ordered.push_back(static_cast<int>(graph_.passes.size()));
     of_chunk.push_back(ordered.back());
+    if (state.latest > 0 && receives) graph_.passes[state.latest].next = pass.work;
+    state.latest = static_cast<int>(graph_.passes.size());
     graph_.passes.push_back(pass);
     state.ended = state.order.done();
     if (!state.ended) state.next = state.order.Next();

@@ -23,6 +23,7 @@ struct PassGraph {
     int sender = 0;      // the pass that makes what it receives
     int before = 0;      // the pass of its stage and kind before it: messages arrive in order
     int received = 0;    // the pass that ends with the slot of what it receives free
+    int next = -1;       // work of the stage's next pass, where that receives a tensor
     int sent = 0;        // the pass of the receiver that takes what the slot of what it sends held
   };
   std::vector<Pass> passes;

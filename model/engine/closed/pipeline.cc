@@ -254,6 +254,44 @@ void Fold::WatchInstead(Work work, StepTime* time) {
   time->bubble += M_ * (busiest.seconds - turn.seconds);
 }
 
+// At most what a micro-batch of a stage saves where the first gather of a pass goes beside the pass before: beside its last
+// layer, or all of it where that is one layer.
+double Fold::AheadOf(const Stage& stage, const Work& work) const {
+  const double ahead = GatherAhead(), chunks = outline_.chunks;
+  if (ahead <= 0) return 0;
+  const double ends = stage.first || stage.last ? (outline_.order.in_a_v ? 2 : 1) : 0;
+  if (std::ranges::min(*outline_.layout) <= 1) {
+    const double early = gather_.seconds + gather_.copies;
+    return std::min(2 * chunks * ahead, std::max(0.0, work.device() - 2 * chunks * early));
+  }
+  return (chunks - std::min(chunks, ends)) *
+             (std::min(ahead, forward_) + std::min(ahead, backward_ - put_off_)) +
+         std::min(chunks, ends) * 2 * ahead;
+}
+
+// Blocks take slots in turn, as the lowering makes them: the forward passes of all chunks, then their backward passes.
+void Fold::FindSlots(PipelineTimes* times) const {
+  if (!fetches_ || outline_.gather_slots < 2) return;
+  const int n = outline_.gather_slots;
+  for (int stage = 0; stage < outline_.stages; ++stage) {
+    int next = 0;
+    for (int half = 0; half < 2; ++half)
+      for (int c = 0; c < outline_.chunks; ++c) {
+        const int place = VirtualStage(outline_.order.in_a_v, outline_.stages, stage, c);
+        PassSeconds& pass = times->passes[static_cast<std::size_t>(place)];
+        const int layers = (*outline_.layout)[static_cast<std::size_t>(place)];
+        if (layers == 0) continue;
+        const std::size_t kind = half;
+        pass.first_slot[kind] = next % n;
+        next += layers;
+        pass.last_slot[kind] = (next - 1) % n;
+        pass.gather[kind] = gather_.seconds + gather_.copies;
+        pass.gather_lost = gather_.Lost();
+        pass.layer[kind] = layers > 1 ? (half ? backward_ - put_off_ : forward_) : 0.0;
+      }
+  }
+}
+
 // Pass by pass, see schedule_time.h.
 void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
   if (parts) WatchHeaviest(&work, time);
@@ -277,6 +315,7 @@ void Fold::WalkPasses(Work work, bool parts, StepTime* time) {
                                 outline_.MoreRecomputed(outline_.recompute, layout[i])});
     }
   }
+  FindSlots(&times);
   times.host_waits = form_.host_waits;
   times.on_node = static_cast<int>(stages_.on_node);
   times.inside = inside_;
@@ -336,10 +375,12 @@ void Fold::BoundPasses(const Work& work, StepTime* time) const {
   if (table_.recomputed > 0 && table_.boundary_cut == 0)
     way -= (p - 1) * table_.layer.leading.busy() / table_.recomputed;
   if (in_a_v) way = before * forward_ + table_.embedding.forward.busy();
-  time->data = M_ * (OnDevice(work).shards + work.copies());
+  const double ahead = AheadOf(stage_, work);
+  const double more = AheadOf({outline_.last_layers, false, !in_a_v}, last) - ahead;
+  time->data = M_ * (OnDevice(work).shards + work.copies() - ahead);
   time->offload = 0;
   time->host = time->pipeline = 0;
-  time->bubble = std::max(0.0, way + M_ * (last.device() - work.device()));
+  time->bubble = std::max(0.0, way + M_ * (last.device() - work.device() - more));
 }
 
 // Over the stages i from which a way back is longest for its micro-batches: the first one, and those before the first

@@ -9,6 +9,28 @@ double ScheduleClock::Transfer(int one, int other) const {
   return one / times_.on_node == other / times_.on_node ? times_.inside : times_.between;
 }
 
+// The first gather of the stage's next pass beside this one, which runs from `start` to `end`: as soon as its slot is free, the
+// gather before has ended and the host has issued it. Returns the seconds that kernels lose to it.
+double ScheduleClock::GatherAhead(const PassGraph::Pass& pass, const WorkTimes& work, double start,
+                                  double end, StageClock* clock) const {
+  if (work.layer > 0) {
+    for (double& free : clock->slots) free = std::min(end, std::max(free, end - work.layer));
+    clock->gathered = end - work.layer;
+  }
+  double& held = clock->slots[static_cast<std::size_t>(work.last_slot)];
+  held = end;
+  if (pass.next < 0) return 0;
+  const WorkTimes& next = works_[static_cast<std::size_t>(pass.next)];
+  if (next.gather <= 0 || next.first_slot < 0 || next.first_slot == work.last_slot) return 0;
+  const double free = clock->slots[static_cast<std::size_t>(next.first_slot)];
+  const double from = std::max(std::max(free, clock->gathered), clock->issued);
+  clock->ahead = std::clamp(end - from, 0.0, next.gather);
+  const double beside = std::max(0.0, from + clock->ahead - std::max(from, start));
+  const double lost = beside / next.gather * next.gather_lost;
+  held += lost;
+  return lost;
+}
+
 template <bool kParts>
 void ScheduleClock::Walk() {
   for (std::size_t k = 1; k < graph_->passes.size(); ++k) {
@@ -27,7 +49,9 @@ void ScheduleClock::Walk() {
     double host = work.host, behind = work.behind;
     const bool waits = times_.host_waits && (pass.loads || pass.receives);
     if (work.early > 0 && pass.receives) {
-      const double early = work.early, issued = work.early_host;
+      const double issued = work.early_host;
+      const double ahead = clock.ahead;
+      const double early = work.early - ahead;
       const double begin = std::max(clock.free, clock.issued);
       if (kParts && pass.stage == times_.watched && begin > clock.free)
         gaps_.push_back({clock.free, begin, true, begin});
@@ -41,15 +65,16 @@ void ScheduleClock::Walk() {
         if (clock.free > begin + early)
           gaps_.push_back({begin + early, clock.free, true, clock.free});
       }
-      device -= early;
+      device -= work.early;
       host -= issued;
-      behind -= std::max(early, issued);
+      behind -= std::max(work.early, issued);
+      clock.gathered = begin + std::max(0.0, work.gather - ahead);
     }
     const double start = std::max(std::max(clock.free, arrival), clock.issued);
     const double begun = waits ? start : clock.issued;
     clock.issued = begun + host;
     const double ran = std::max(clock.issued, begun + behind);
-    const double end = std::max(std::max(start + device, ran), arrived_[pass.sent]);
+    double end = std::max(std::max(start + device, ran), arrived_[pass.sent]);
     if (kParts && pass.stage == times_.watched) {
       const double came = std::clamp(arrival, clock.free, start);
       if (came > clock.free) {
@@ -61,10 +86,14 @@ void ScheduleClock::Walk() {
       if (issued > start + device) gaps_.push_back({start + device, issued, true, issued});
       if (end > issued) gaps_.push_back({issued, end, false, issued});
     }
+    double lost = 0;
+    clock.ahead = 0;
+    if (work.last_slot >= 0) lost = GatherAhead(pass, work, start, end, &clock);
+    end += lost;
     clock.free = end;
     latest_[pass.work] = {start, end};
     done_[k] = end;
-    left_[k] = std::max(std::max(start + device, ran) - work.after, arrived_[pass.sent]);
+    left_[k] = std::max(std::max(start + device, ran) + lost - work.after, arrived_[pass.sent]);
     arrived_[k] = arrival;
   }
 }
@@ -85,7 +114,12 @@ void ScheduleClock::Run() {
                pass.early[kind],
                pass.early_host[kind],
                pass.gathered[kind],
-               kind == PassCall::kBackward ? pass.after : 0.0};
+               kind == PassCall::kBackward ? pass.after : 0.0,
+               pass.gather[kind],
+               pass.gather_lost,
+               pass.layer[kind],
+               pass.first_slot[kind],
+               pass.last_slot[kind]};
   }
   for (int stage = 0; stage < p; ++stage) {
     for (const int step : {-1, 1}) hops_.push_back(Transfer(stage, (stage + step + p) % p));

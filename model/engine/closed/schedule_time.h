@@ -30,6 +30,11 @@ struct PassSeconds {
   std::array<double, 3> early{}, early_host{};
   // Of `early`, messages that no kernel follows: who waits for a tensor meanwhile waits for what comes last of both.
   std::array<double, 3> gathered{};
+  // Weights gathered in front of a pass, into a slot of the stage's ring: while the pass before still runs, where that does not
+  // hold the slot. Of `early`; what it costs kernels that run meanwhile; which slot; of the last layer: its slot, its seconds.
+  std::array<double, 3> gather{}, layer{};
+  double gather_lost = 0;
+  std::array<int, 3> first_slot{-1, -1, -1}, last_slot{-1, -1, -1};
   double first = 0;  // more of the first micro-batch's forward pass on the device
   double last = 0;   // more of the last micro-batch's backward pass
   // Of the backward pass, behind the gradient that it passes on: the last scatter.
@@ -91,14 +96,20 @@ class ScheduleClock {
     double sent = 0;    // which travels from then on
   };
   struct StageClock {
-    double free = 0;    // the device
-    double issued = 0;  // the host: all passes so far
+    double free = 0;                // the device
+    double issued = 0;              // the host: all passes so far
+    std::array<double, 3> slots{};  // free again
+    double gathered = 0;            // the last gather has ended
+    double ahead = 0;               // seconds of the next pass's first gather that have gone by
   };
 
   void Run();
   template <bool kParts>
   void Walk();
   double Transfer(int one, int other) const;
+  struct WorkTimes;
+  double GatherAhead(const PassGraph::Pass& pass, const WorkTimes& work, double start, double end,
+                     StageClock* clock) const;
   void FindMessages();
   ScheduleTime Between(double from, double to, bool unsent = false) const;
   double BusyOf(int stage) const;
@@ -113,6 +124,8 @@ class ScheduleClock {
   std::vector<StageClock> stages_;
   struct WorkTimes {
     double device = 0, host = 0, behind = 0, early = 0, early_host = 0, gathered = 0, after = 0;
+    double gather = 0, gather_lost = 0, layer = 0;
+    int first_slot = -1, last_slot = -1;
   };
   std::vector<WorkTimes> works_;              // by PassGraph::Pass::work
   std::vector<double> device_, host_, hops_;  // by PassGraph::Pass::work and hop

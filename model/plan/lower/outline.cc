@@ -104,6 +104,7 @@ PlanOutline OutlineOf(const ModelSpec& model, const Workload& work, const Strate
   outline.frees_head = s.zero == 3 && s.free_head;
   outline.scatters_gradients = s.zero >= 2 && !s.reduce_once;
   outline.gather_overlaps = s.overlap_param_gather;
+  if (s.zero == 3 && s.rings && s.overlap_param_gather) outline.gather_slots = s.prefetch + 1;
   outline.scatter_overlaps = s.overlap_grad_reduce;
   if (replicas && !outline.scatters_gradients) {
     outline.reduction =
