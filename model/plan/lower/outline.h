@@ -64,7 +64,8 @@ struct PlanOutline : PipelineLayers {
       false;  // the output matrix behind the logits: gathered again in front of its gradients
   bool scatters_gradients = false;                       // after each backward pass
   bool gather_overlaps = true, scatter_overlaps = true;  // with the kernels of other layers
-  int gather_slots = 0;  // of layers' gathered weights, taken in turn; 0: no ring
+  int gather_slots =
+      0;  // of layers' gathered weights, taken in turn; 0: no ring, or in long chunks
 
   // Once per step.
   enum class Reduction : unsigned char { kNone, kAllReduce, kReduceScatter };
